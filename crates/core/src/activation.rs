@@ -1,0 +1,47 @@
+//! Activations, composed so that their gradients are exact on every backend.
+//!
+//! Burn 0.21 differentiates its own `gelu` by a tanh approximation on CubeCL backends and on
+//! NdArray; only Flex and LibTorch are exact. The forms below hold everywhere.
+
+use burn::tensor::{Tensor, activation, backend::Backend};
+use serde::{Deserialize, Serialize};
+
+/// The activation of a feed-forward network.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Activation {
+    /// GELU with the tanh approximation, as in GPT-2.
+    #[default]
+    GeluTanh,
+    /// GELU with the error function.
+    GeluErf,
+    /// max(x, 0).
+    Relu,
+}
+
+impl Activation {
+    /// Applies the activation to every element.
+    pub fn apply<B: Backend, const D: usize>(self, x: Tensor<B, D>) -> Tensor<B, D> {
+        match self {
+            Self::GeluTanh => gelu_tanh(x),
+            Self::GeluErf => gelu_erf(x),
+            Self::Relu => activation::relu(x),
+        }
+    }
+}
+
+/// GELU, tanh approximation (Hendrycks and Gimpel, "Gaussian error linear units", 2016):
+/// ½ x (1 + tanh u) with u = √(2/π) (x + 0.044715 x³).
+///
+/// Written as x · σ(2u), which is the same since ½ (1 + tanh u) = σ(2u), and takes fewer passes
+/// over memory.
+pub fn gelu_tanh<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
+    let c = 2.0 * (2.0 / std::f64::consts::PI).sqrt();
+    let two_u = (x.clone() * x.clone() * (0.044715 * c) + c) * x.clone();
+    x * activation::sigmoid(two_u)
+}
+
+/// GELU: ½ x (1 + erf(x / √2)).
+pub fn gelu_erf<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
+    let cdf = (x.clone() * std::f64::consts::FRAC_1_SQRT_2).erf() * 0.5 + 0.5;
+    x * cdf
+}

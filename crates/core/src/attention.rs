@@ -1,0 +1,80 @@
+//! Causal attention, for whole sequences and with a cache.
+
+use burn::nn::Dropout;
+use burn::tensor::{Bool, Tensor, activation::softmax, backend::Backend};
+
+/// The keys and values of the positions seen so far, `[batch, heads, time, head_width]`.
+#[derive(Clone, Debug)]
+pub struct KvCache<B: Backend>(Option<[Tensor<B, 4>; 2]>);
+
+impl<B: Backend> Default for KvCache<B> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<B: Backend> KvCache<B> {
+    /// Number of positions seen.
+    pub fn len(&self) -> usize {
+        self.0.as_ref().map_or(0, |[k, _]| k.dims()[2])
+    }
+
+    /// Whether no position was seen yet.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Appends the keys and values of new positions and returns all of them.
+    pub fn append(&mut self, k: Tensor<B, 4>, v: Tensor<B, 4>) -> [Tensor<B, 4>; 2] {
+        let all = match self.0.take() {
+            Some([k0, v0]) => [Tensor::cat(vec![k0, k], 2), Tensor::cat(vec![v0, v], 2)],
+            None => [k, v],
+        };
+        self.0 = Some(all.clone());
+        all
+    }
+}
+
+/// Splits features into heads: `[batch, time, heads · d]` to `[batch, heads, time, d]`. Feature
+/// `h · d + c` belongs to head `h`.
+pub fn split_heads<B: Backend>(x: Tensor<B, 3>, heads: usize) -> Tensor<B, 4> {
+    let [batch, time, width] = x.dims();
+    x.reshape([batch, time, heads, width / heads]).swap_dims(1, 2)
+}
+
+/// The inverse of [`split_heads`].
+pub fn merge_heads<B: Backend>(x: Tensor<B, 4>) -> Tensor<B, 3> {
+    let [batch, heads, time, d] = x.dims();
+    x.swap_dims(1, 2).reshape([batch, time, heads * d])
+}
+
+/// softmax(q kᵀ · scale + causal mask) v (Vaswani et al., "Attention is all you need", 2017,
+/// eq. 1), with dropout on the attention weights.
+///
+/// `q` is `[batch, heads, new, d]`, `k` and `v` are `[batch, heads, seen + new, d]`: query `i`
+/// stands at position `seen + i` and sees keys `0 ..= seen + i`.
+///
+/// Plain matrix products rather than Burn's fused call, which under autodiff falls back to the
+/// same and whose causal mask is aligned differently on different backends when `seen > 0`.
+pub fn causal_attention<B: Backend>(
+    q: Tensor<B, 4>,
+    k: Tensor<B, 4>,
+    v: Tensor<B, 4>,
+    scale: f64,
+    dropout: &Dropout,
+) -> Tensor<B, 4> {
+    let scores = (q * scale).matmul(k.swap_dims(2, 3));
+    let weights = softmax(mask_future(scores), 3);
+    dropout.forward(weights).matmul(v)
+}
+
+/// Sets the scores `[batch, heads, new, seen + new]` of keys after their query to −∞.
+pub fn mask_future<B: Backend>(scores: Tensor<B, 4>) -> Tensor<B, 4> {
+    let [_, _, new, all] = scores.dims();
+    if new == 1 {
+        return scores;
+    }
+    let offset = (all - new) as i64;
+    let future = Tensor::<B, 2, Bool>::tril_mask([new, all], offset, &scores.device());
+    scores.mask_fill(future.unsqueeze(), f32::NEG_INFINITY)
+}

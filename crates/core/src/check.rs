@@ -1,0 +1,42 @@
+//! Checks of settings, with errors that name the field and what would be right.
+
+use crate::ConfigError;
+
+/// Checks that a size is at least 1.
+pub fn at_least_one(field: &str, value: usize) -> Result<(), ConfigError> {
+    if value == 0 {
+        return Err(ConfigError::new(field, "is 0; it must be at least 1"));
+    }
+    Ok(())
+}
+
+/// Checks that the size `part` divides the size `whole`.
+pub fn divides(part: (&str, usize), whole: (&str, usize)) -> Result<(), ConfigError> {
+    at_least_one(part.0, part.1)?;
+    if !whole.1.is_multiple_of(part.1) {
+        let nearest = (1..=part.1).rev().find(|n| whole.1.is_multiple_of(*n)).unwrap_or(1);
+        let problem = format!(
+            "{} does not divide `{}` = {}; the next smaller divisor is {nearest}",
+            part.1, whole.0, whole.1
+        );
+        return Err(ConfigError::new(part.0, problem));
+    }
+    Ok(())
+}
+
+/// Checks that a number is finite and above 0.
+pub fn positive(field: &str, value: f64) -> Result<(), ConfigError> {
+    if !(value.is_finite() && value > 0.0) {
+        return Err(ConfigError::new(field, format!("is {value}; it must be above 0")));
+    }
+    Ok(())
+}
+
+/// Checks that a number is in [0, 1).
+pub fn fraction(field: &str, value: f64) -> Result<(), ConfigError> {
+    if !(0.0..1.0).contains(&value) {
+        let problem = format!("is {value}; it must be at least 0 and below 1");
+        return Err(ConfigError::new(field, problem));
+    }
+    Ok(())
+}

@@ -1,0 +1,146 @@
+//! What a config promises: it validates itself, counts its cost and builds its model.
+
+use std::fmt::Debug;
+
+use burn::module::Module;
+use burn::tensor::backend::Backend;
+use serde::{Serialize, de::DeserializeOwned};
+
+use crate::{Connection, Cost, Decoder, Ends, LanguageModel, Plain, ResidualBlock, Stack, check};
+
+/// A setting that no model can be built from.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{field}`: {problem}")]
+pub struct ConfigError {
+    /// The field, as it is called in the config.
+    pub field: String,
+    /// What is wrong with it and what would be right.
+    pub problem: String,
+}
+
+impl ConfigError {
+    /// An error about `field`.
+    pub fn new(field: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self { field: field.into(), problem: problem.into() }
+    }
+
+    /// The same error seen from outside of the part called `outer`.
+    pub fn within(self, outer: &str) -> Self {
+        Self { field: format!("{outer}.{}", self.field), ..self }
+    }
+}
+
+/// An architecture: its ends, and a layer around whose sublayers any connection can be put.
+///
+/// This is all that an architecture's crate provides. The config of a whole model follows from
+/// it ([`ModelConfig`]), and so do the compositions with the other architectures.
+pub trait Architecture:
+    Clone + Debug + PartialEq + Serialize + DeserializeOwned + Send + Sync + 'static
+{
+    /// One layer, with a connection of type `C` around each sublayer.
+    type Block<B: Backend, C: Connection<B>>: ResidualBlock<B>;
+    /// The ends of the stream.
+    type Ends<B: Backend>: Ends<B>;
+
+    /// Checks every field.
+    fn validate(&self) -> Result<(), ConfigError>;
+
+    /// Most positions that the model takes.
+    fn context(&self) -> usize;
+
+    /// Number of layers.
+    fn n_layer(&self) -> usize;
+
+    /// Dropout, wherever the architecture has it. 0 is none.
+    fn dropout(&self) -> f64;
+
+    /// Builds the ends for `vocab_size` token ids.
+    fn ends<B: Backend>(&self, vocab_size: usize, device: &B::Device) -> Self::Ends<B>;
+
+    /// Builds layer `layer`, counted from 0. `connection` is called once for each sublayer, in
+    /// the order in which they update the stream.
+    fn block<B: Backend, C: Connection<B>>(
+        &self,
+        layer: usize,
+        connection: impl FnMut() -> C,
+        device: &B::Device,
+    ) -> Self::Block<B, C>;
+
+    /// The cost of the ends.
+    fn ends_cost(&self, vocab_size: usize) -> Cost;
+
+    /// The cost of one layer with plain connections.
+    fn block_cost(&self) -> Cost;
+}
+
+/// The config of a language model.
+pub trait ModelConfig:
+    Clone + Debug + PartialEq + Serialize + DeserializeOwned + Send + Sync + 'static
+{
+    /// The model it builds.
+    type Model<B: Backend>: LanguageModel<B>;
+
+    /// Checks every field and `vocab_size`.
+    fn validate(&self, vocab_size: usize) -> Result<(), ConfigError>;
+
+    /// Most positions that the model takes.
+    fn context(&self) -> usize;
+
+    /// Whether a forward pass under autodiff draws random numbers.
+    fn has_dropout(&self) -> bool;
+
+    /// Builds a model with fresh parameters, drawn from the backend's generator: call
+    /// `B::seed` first to repeat it.
+    ///
+    /// # Errors
+    ///
+    /// What [`validate`](Self::validate) finds.
+    fn init<B: Backend>(
+        &self,
+        vocab_size: usize,
+        device: &B::Device,
+    ) -> Result<Self::Model<B>, ConfigError>;
+
+    /// Exact parameter counts and FLOPs.
+    fn cost(&self, vocab_size: usize) -> Cost;
+}
+
+impl<A: Architecture> ModelConfig for A {
+    type Model<B: Backend> = Decoder<B, A::Ends<B>, Stack<B, A::Block<B, Plain>>>;
+
+    fn validate(&self, vocab_size: usize) -> Result<(), ConfigError> {
+        check::at_least_one("vocab_size", vocab_size)?;
+        Architecture::validate(self)
+    }
+
+    fn context(&self) -> usize {
+        Architecture::context(self)
+    }
+
+    fn has_dropout(&self) -> bool {
+        self.dropout() > 0.0
+    }
+
+    fn init<B: Backend>(
+        &self,
+        vocab_size: usize,
+        device: &B::Device,
+    ) -> Result<Self::Model<B>, ConfigError> {
+        ModelConfig::validate(self, vocab_size)?;
+        let ends = self.ends(vocab_size, device);
+        let layers = (0..self.n_layer()).map(|layer| self.block(layer, Plain::default, device));
+        let model = Decoder::new(ends, Stack::new(layers.collect()));
+        materialise(&model);
+        Ok(model)
+    }
+
+    fn cost(&self, vocab_size: usize) -> Cost {
+        self.ends_cost(vocab_size) + self.block_cost() * self.n_layer()
+    }
+}
+
+/// Draws every parameter now. Burn 0.21 draws a parameter at its first use, and clones of one
+/// not yet drawn get values of their own.
+pub fn materialise<B: Backend, M: Module<B>>(model: &M) {
+    model.num_params();
+}

@@ -1,0 +1,194 @@
+//! What every architecture promises, as one test.
+//!
+//! An architecture calls [`check`] from a test of its own with a small config:
+//!
+//! ```ignore
+//! #[test]
+//! fn keeps_the_contract() {
+//!     let config = Gpt2Config { n_layer: 2, n_head: 4, width: 60, ..Gpt2Config::default() };
+//!     contract::check::<Autodiff<Flex>, _>(&config, &Default::default());
+//! }
+//! ```
+
+use std::collections::BTreeMap;
+
+use burn::module::{AutodiffModule, Module, ModuleMapper, ModuleVisitor, Param};
+use burn::optim::GradientsParams;
+use burn::tensor::{
+    Distribution, Int, Tensor, TensorData,
+    backend::{AutodiffBackend, Backend},
+};
+
+use crate::{LanguageModel, ModelConfig, loss::Loss, params};
+
+/// Odd on purpose: a transposed or wrongly reshaped axis does not fit.
+const BATCH: usize = 3;
+/// Positions of the test sequences.
+pub const TIME: usize = 63;
+/// Token ids of the test models.
+pub const VOCAB: usize = 37;
+
+/// Checks that the model built by `config`, which must have no dropout and a context of at least
+/// [`TIME`]:
+///
+/// 1. gives finite logits `[batch, time, vocab]`, at any length down to 1;
+/// 2. is causal: a change at t alters no logit before t, and does alter those from t on;
+/// 3. keeps batch rows independent;
+/// 4. gives every parameter a finite, non-zero gradient;
+/// 5. gives the same logits once exported and imported into another model;
+/// 6. gives the same logits by an incremental pass as by a full one;
+/// 7. has as many parameters as its config counts.
+///
+/// # Panics
+///
+/// When one does not hold, with its name.
+pub fn check<B, C>(config: &C, device: &B::Device)
+where
+    B: AutodiffBackend,
+    C: ModelConfig,
+    C::Model<B>: AutodiffModule<B>,
+{
+    B::seed(device, 7);
+    assert!(!config.has_dropout(), "the contract needs a config without dropout");
+    let model = config.init::<B>(VOCAB, device).expect("a valid config");
+    counts_parameters::<B, C>(config, &model);
+    // Initial zeros would hide terms, and with them errors.
+    let model = model.map(&mut Shake);
+
+    keeps_shape(&model, device);
+    is_causal(&model, device);
+    keeps_rows_independent(&model, device);
+    reaches_every_parameter::<B, C>(&model, device);
+    survives_export::<B, C>(config, &model, device);
+    decodes_as_it_reads(&model, device);
+}
+
+fn counts_parameters<B: AutodiffBackend, C: ModelConfig>(config: &C, model: &C::Model<B>) {
+    let counted = config.cost(VOCAB).params.total();
+    assert_eq!(model.num_params(), counted, "parameter count: model, then config");
+}
+
+fn keeps_shape<B: Backend>(model: &impl LanguageModel<B>, device: &B::Device) {
+    for time in [1, 2, TIME] {
+        let logits = model.forward(ids(BATCH, time, device));
+        assert_eq!(logits.dims(), [BATCH, time, VOCAB], "shape of the logits");
+        assert!(values(logits).iter().all(|x| x.is_finite()), "finite logits at length {time}");
+    }
+}
+
+fn is_causal<B: Backend>(model: &impl LanguageModel<B>, device: &B::Device) {
+    let ids = ids(BATCH, TIME, device);
+    let before = model.forward(ids.clone());
+    for t in [1, TIME / 2, TIME - 1] {
+        let other = (ids.clone().narrow(1, t, 1) + 1).remainder_scalar(VOCAB as i64);
+        let after = model.forward(ids.clone().slice_assign([0..BATCH, t..t + 1], other));
+        let earlier = |x: &Tensor<B, 3>| x.clone().narrow(1, 0, t);
+        let later = |x: &Tensor<B, 3>| x.clone().narrow(1, t, TIME - t);
+        assert_close(earlier(&after), earlier(&before), &format!("causal at {t}"));
+        let effect = (later(&after) - later(&before)).abs().max();
+        assert!(scalar(effect) > 1e-4, "the token at {t} has no effect from {t} on");
+    }
+}
+
+fn keeps_rows_independent<B: Backend>(model: &impl LanguageModel<B>, device: &B::Device) {
+    let ids = ids(BATCH, TIME, device);
+    let together = model.forward(ids.clone());
+    for row in 0..BATCH {
+        let alone = model.forward(ids.clone().narrow(0, row, 1));
+        assert_close(alone, together.clone().narrow(0, row, 1), "batch rows independent");
+    }
+}
+
+fn reaches_every_parameter<B, C>(model: &C::Model<B>, device: &B::Device)
+where
+    B: AutodiffBackend,
+    C: ModelConfig,
+    C::Model<B>: AutodiffModule<B>,
+{
+    let ids = ids(BATCH, TIME + 1, device);
+    let input = ids.clone().narrow(1, 0, TIME);
+    let loss = Loss::new(model.forward(input), ids.narrow(1, 1, TIME)).cross_entropy;
+    let grads = GradientsParams::from_grads(loss.backward(), model);
+    let mut largest = LargestGradient { grads: &grads, found: Vec::new() };
+    model.visit(&mut largest);
+    for (info, gradient) in params::list::<B, _>(model).iter().zip(largest.found) {
+        let gradient = gradient.unwrap_or(0.0);
+        let good = gradient.is_finite() && gradient > 0.0;
+        assert!(good, "gradient of `{}`: largest entry {gradient}", info.name);
+    }
+}
+
+fn survives_export<B, C>(config: &C, model: &C::Model<B>, device: &B::Device)
+where
+    B: AutodiffBackend,
+    C: ModelConfig,
+{
+    let other = config.init::<B>(VOCAB, device).expect("a valid config");
+    let tensors: BTreeMap<String, TensorData> = params::export::<B, _>(model);
+    let loaded = params::import::<B, _>(other, tensors).expect("tensors of the same config");
+    let ids = ids(BATCH, TIME, device);
+    let (ours, theirs) = (model.forward(ids.clone()), loaded.forward(ids));
+    assert_eq!(values(ours), values(theirs), "logits after export and import");
+}
+
+fn decodes_as_it_reads<B: Backend>(model: &impl LanguageModel<B>, device: &B::Device) {
+    let ids = ids(BATCH, TIME, device);
+    let full = model.forward(ids.clone());
+    // A prompt, single tokens, a chunk that attends to what came before, the rest.
+    let pieces = [5, 1, 1, 7, TIME - 14];
+    let mut cache = model.new_cache();
+    let mut start = 0;
+    for new in pieces {
+        let logits = model.decode(ids.clone().narrow(1, start, new), &mut cache);
+        let expected = full.clone().narrow(1, start, new);
+        assert_close(logits, expected, &format!("incremental pass at {start}, {new} tokens"));
+        start += new;
+    }
+    assert_eq!(start, TIME);
+}
+
+/// Ids that differ by row and position, the same on every backend.
+fn ids<B: Backend>(batch: usize, time: usize, device: &B::Device) -> Tensor<B, 2, Int> {
+    let id = |i: usize| ((i * i * 7 + i * 3 + i / TIME) % VOCAB) as i64;
+    let ids: Vec<i64> = (0..batch * time).map(id).collect();
+    Tensor::from_data(TensorData::new(ids, [batch, time]), device)
+}
+
+fn values<B: Backend, const D: usize>(x: Tensor<B, D>) -> Vec<f64> {
+    x.into_data().iter::<f64>().collect()
+}
+
+fn scalar<B: Backend>(x: Tensor<B, 1>) -> f64 {
+    values(x)[0]
+}
+
+/// Equality but for the rounding of f32 in another order of summation.
+fn assert_close<B: Backend>(a: Tensor<B, 3>, b: Tensor<B, 3>, claim: &str) {
+    let scale = scalar(b.clone().abs().max()).max(1.0);
+    let error = scalar((a - b).abs().max()) / scale;
+    assert!(error < 2e-5, "{claim}: differs by {error:.1e} of the largest logit");
+}
+
+/// Adds N(0, 0.1²) to every parameter.
+struct Shake;
+
+impl<B: Backend> ModuleMapper<B> for Shake {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+        param.map(|x| {
+            let noise = x.random_like(Distribution::Normal(0.0, 0.1));
+            (x + noise).detach().require_grad()
+        })
+    }
+}
+
+struct LargestGradient<'a> {
+    grads: &'a GradientsParams,
+    found: Vec<Option<f64>>,
+}
+
+impl<B: AutodiffBackend> ModuleVisitor<B> for LargestGradient<'_> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        let gradient = self.grads.get::<B::InnerBackend, D>(param.id);
+        self.found.push(gradient.map(|g| scalar(g.abs().max())));
+    }
+}

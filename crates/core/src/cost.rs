@@ -1,0 +1,87 @@
+//! Parameter and FLOP counts.
+
+use std::ops::{Add, Mul};
+
+/// Exact parameter counts by what they are for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Params {
+    /// Token and position tables.
+    pub embedding: usize,
+    /// An unembedding that is not the token table.
+    pub unembedding: usize,
+    /// Everything else: what Kaplan et al., "Scaling laws for neural language models" (2020),
+    /// call N.
+    pub other: usize,
+}
+
+impl Params {
+    /// All parameters.
+    pub fn total(&self) -> usize {
+        self.embedding + self.unembedding + self.other
+    }
+}
+
+/// What a model, or a part of it, costs.
+///
+/// FLOPs count 2 per multiply-add of every matrix product and leave element-wise work out. The
+/// attention products are counted over the whole context, not the causal half: the convention
+/// of Chowdhery et al., "PaLM" (2022), appendix B, and of most reports of model FLOPs
+/// utilisation. A table look-up is free; the unembedding product is counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// Parameters.
+    pub params: Params,
+    /// FLOPs of one forward pass per token, at full context.
+    pub forward_flops: usize,
+}
+
+impl Cost {
+    /// FLOPs of a forward and backward pass per token: 3 times the forward pass, as each
+    /// product has two gradients of its own size (Kaplan et al. 2020, section 2.1).
+    pub fn training_flops(&self) -> usize {
+        3 * self.forward_flops
+    }
+
+    /// The cost of y = x · W + b, W `[d_in, d_out]`, applied to every token.
+    pub fn linear(d_in: usize, d_out: usize, bias: bool) -> Self {
+        let other = d_in * d_out + if bias { d_out } else { 0 };
+        Self {
+            params: Params { other, ..Params::default() },
+            forward_flops: 2 * d_in * d_out,
+        }
+    }
+
+    /// The cost of parameters that take part in no matrix product.
+    pub fn vector(params: usize) -> Self {
+        let params = Params { other: params, ..Params::default() };
+        Self { params, forward_flops: 0 }
+    }
+
+    /// The cost of q kᵀ and of the weighted sum of values: 2 · 2 · context · width per token.
+    pub fn attention(context: usize, width: usize) -> Self {
+        Self { forward_flops: 4 * context * width, ..Self::default() }
+    }
+}
+
+impl Add for Cost {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            params: Params {
+                embedding: self.params.embedding + other.params.embedding,
+                unembedding: self.params.unembedding + other.params.unembedding,
+                other: self.params.other + other.params.other,
+            },
+            forward_flops: self.forward_flops + other.forward_flops,
+        }
+    }
+}
+
+impl Mul<usize> for Cost {
+    type Output = Self;
+
+    fn mul(self, times: usize) -> Self {
+        (0..times).fold(Self::default(), |sum, _| sum + self)
+    }
+}

@@ -1,0 +1,28 @@
+//! Initial values.
+
+use burn::module::{Initializer, Param};
+use burn::nn::Linear;
+use burn::tensor::{Tensor, backend::Backend};
+
+/// A parameter drawn from N(0, `std`²).
+pub fn normal<B: Backend, const D: usize>(
+    shape: [usize; D],
+    std: f64,
+    device: &B::Device,
+) -> Param<Tensor<B, D>> {
+    Initializer::Normal { mean: 0.0, std }.init(shape, device)
+}
+
+/// y = x · weight + bias with weight `[d_in, d_out]` from N(0, `std`²) and a zero bias.
+pub fn linear<B: Backend>(
+    d_in: usize,
+    d_out: usize,
+    bias: bool,
+    std: f64,
+    device: &B::Device,
+) -> Linear<B> {
+    Linear {
+        weight: normal([d_in, d_out], std, device),
+        bias: bias.then(|| Initializer::Zeros.init([d_out], device)),
+    }
+}

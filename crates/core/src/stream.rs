@@ -1,0 +1,250 @@
+//! The residual stream and its updates: x_{i+1} = connect(x_i, x_{i-1}, …; f(x_i)).
+
+use std::marker::PhantomData;
+
+use burn::module::{Module, ModuleDisplay};
+use burn::tensor::{Tensor, backend::Backend};
+
+/// The residual stream between two blocks: x_i and, where a connection reads them, the
+/// streams x_{i-1}, x_{i-2}, … before it.
+///
+/// No more than `reach` earlier streams are kept alive, whatever the depth of the model.
+#[derive(Clone, Debug)]
+pub struct Stream<B: Backend> {
+    /// x_i, `[batch, time, width]`.
+    pub x: Tensor<B, 3>,
+    earlier: Vec<Tensor<B, 3>>,
+    reach: usize,
+}
+
+impl<B: Backend> Stream<B> {
+    /// The stream x_0 `[batch, time, width]`, which will remember the `reach` streams before
+    /// the current one.
+    pub fn new(x: Tensor<B, 3>, reach: usize) -> Self {
+        let earlier = Vec::with_capacity(reach);
+        Self { x, earlier, reach }
+    }
+
+    /// x_{i-1}, x_{i-2}, …, newest first, `[batch, time, width]` each. Streams before x_0 do
+    /// not exist, so near the input there are fewer than the reach.
+    pub fn earlier(&self) -> &[Tensor<B, 3>] {
+        &self.earlier
+    }
+
+    /// Makes `next` the current stream and x_i the newest of the earlier ones.
+    pub fn advance(mut self, next: Tensor<B, 3>) -> Self {
+        if self.reach > 0 {
+            self.earlier.truncate(self.reach - 1);
+            self.earlier.insert(0, self.x);
+        }
+        self.x = next;
+        self
+    }
+}
+
+/// f: the non-linear branch of an update, its pre-norm included, the residual excluded.
+pub trait Branch<B: Backend>: Module<B> + ModuleDisplay {
+    /// What an incremental pass remembers of the positions it has seen.
+    type Cache: Clone + Send;
+
+    /// The cache before the first position.
+    fn new_cache(&self) -> Self::Cache;
+
+    /// f(x) for a whole sequence, causal in time. `[batch, time, width]` to the same.
+    fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3>;
+
+    /// f(x) for the positions that follow those in `cache`. `[batch, new, width]` to the same.
+    fn decode(&self, x: Tensor<B, 3>, cache: &mut Self::Cache) -> Tensor<B, 3>;
+}
+
+/// How f(x_i) joins the stream. It acts on every position by itself, so a full and an
+/// incremental pass are the same.
+pub trait Connection<B: Backend>: Module<B> + ModuleDisplay {
+    /// How many streams before x_i are read.
+    fn reach(&self) -> usize {
+        0
+    }
+
+    /// x_{i+1} from the stream and `fx` = f(x_i), `[batch, time, width]`.
+    fn join(&self, stream: &Stream<B>, fx: Tensor<B, 3>) -> Tensor<B, 3>;
+}
+
+/// x_{i+1} = x_i + f(x_i), the connection of He et al., "Deep residual learning for image
+/// recognition" (2015), eq. 1.
+#[derive(Module, Clone, Debug, Default)]
+pub struct Plain;
+
+impl<B: Backend> Connection<B> for Plain {
+    fn join(&self, stream: &Stream<B>, fx: Tensor<B, 3>) -> Tensor<B, 3> {
+        stream.x.clone() + fx
+    }
+}
+
+/// One update of the stream. A sublayer, a layer and a stack of layers are all residual blocks.
+pub trait ResidualBlock<B: Backend>: Module<B> + ModuleDisplay {
+    /// What an incremental pass remembers of the positions it has seen.
+    type Cache: Clone + Send;
+
+    /// How many streams before x_i the connections inside read.
+    fn reach(&self) -> usize;
+
+    /// The cache before the first position.
+    fn new_cache(&self) -> Self::Cache;
+
+    /// Updates the stream of a whole sequence, causally in time.
+    fn forward(&self, stream: Stream<B>) -> Stream<B>;
+
+    /// Updates the stream of the positions that follow those in `cache`.
+    fn decode(&self, stream: Stream<B>, cache: &mut Self::Cache) -> Stream<B>;
+}
+
+/// x_{i+1} = connection(x_i, x_{i-1}, …; branch(x_i)).
+#[derive(Module, Debug)]
+pub struct Update<B: Backend, F, C> {
+    branch: F,
+    connection: C,
+    _backend: PhantomData<B>,
+}
+
+impl<B: Backend, F: Branch<B>, C: Connection<B>> Update<B, F, C> {
+    /// Puts `connection` around `branch`.
+    pub fn new(branch: F, connection: C) -> Self {
+        let _backend = PhantomData;
+        Self { branch, connection, _backend }
+    }
+}
+
+impl<B: Backend, F: Branch<B>, C: Connection<B>> ResidualBlock<B> for Update<B, F, C> {
+    type Cache = F::Cache;
+
+    fn reach(&self) -> usize {
+        self.connection.reach()
+    }
+
+    fn new_cache(&self) -> Self::Cache {
+        self.branch.new_cache()
+    }
+
+    fn forward(&self, stream: Stream<B>) -> Stream<B> {
+        let fx = self.branch.forward(stream.x.clone());
+        let x = self.connection.join(&stream, fx);
+        stream.advance(x)
+    }
+
+    fn decode(&self, stream: Stream<B>, cache: &mut Self::Cache) -> Stream<B> {
+        let fx = self.branch.decode(stream.x.clone(), cache);
+        let x = self.connection.join(&stream, fx);
+        stream.advance(x)
+    }
+}
+
+/// A transformer layer: the update by attention, then the update by the feed-forward network.
+#[derive(Module, Debug)]
+pub struct Layer<B: Backend, A, F, C> {
+    attention: Update<B, A, C>,
+    feed_forward: Update<B, F, C>,
+}
+
+impl<B: Backend, A: Branch<B>, F: Branch<B>, C: Connection<B>> Layer<B, A, F, C> {
+    /// The two sublayers, each with the connection that joins it to the stream.
+    pub fn new(attention: (A, C), feed_forward: (F, C)) -> Self {
+        Self {
+            attention: Update::new(attention.0, attention.1),
+            feed_forward: Update::new(feed_forward.0, feed_forward.1),
+        }
+    }
+}
+
+impl<B: Backend, A: Branch<B>, F: Branch<B>, C: Connection<B>> ResidualBlock<B>
+    for Layer<B, A, F, C>
+{
+    type Cache = (A::Cache, F::Cache);
+
+    fn reach(&self) -> usize {
+        self.attention.reach().max(self.feed_forward.reach())
+    }
+
+    fn new_cache(&self) -> Self::Cache {
+        (self.attention.new_cache(), self.feed_forward.new_cache())
+    }
+
+    fn forward(&self, stream: Stream<B>) -> Stream<B> {
+        let stream = self.attention.forward(stream);
+        self.feed_forward.forward(stream)
+    }
+
+    fn decode(&self, stream: Stream<B>, cache: &mut Self::Cache) -> Stream<B> {
+        let stream = self.attention.decode(stream, &mut cache.0);
+        self.feed_forward.decode(stream, &mut cache.1)
+    }
+}
+
+/// Blocks one after the other.
+#[derive(Module, Debug)]
+pub struct Stack<B: Backend, R> {
+    layers: Vec<R>,
+    _backend: PhantomData<B>,
+}
+
+impl<B: Backend, R: ResidualBlock<B>> Stack<B, R> {
+    /// Stacks `layers`, the first nearest to the input.
+    pub fn new(layers: Vec<R>) -> Self {
+        let _backend = PhantomData;
+        Self { layers, _backend }
+    }
+}
+
+impl<B: Backend, R: ResidualBlock<B>> ResidualBlock<B> for Stack<B, R> {
+    type Cache = Vec<R::Cache>;
+
+    fn reach(&self) -> usize {
+        self.layers.iter().map(R::reach).max().unwrap_or(0)
+    }
+
+    fn new_cache(&self) -> Self::Cache {
+        self.layers.iter().map(R::new_cache).collect()
+    }
+
+    fn forward(&self, stream: Stream<B>) -> Stream<B> {
+        self.layers.iter().fold(stream, |stream, layer| layer.forward(stream))
+    }
+
+    fn decode(&self, stream: Stream<B>, cache: &mut Self::Cache) -> Stream<B> {
+        let layers = self.layers.iter().zip(cache);
+        layers.fold(stream, |stream, (layer, cache)| layer.decode(stream, cache))
+    }
+}
+
+/// A whole block as the branch of an update: f(x) = block(x) − x, so that a connection can be
+/// put around it. Inside, the block starts from a stream of its own.
+#[derive(Module, Debug)]
+pub struct Increment<B: Backend, R> {
+    block: R,
+    _backend: PhantomData<B>,
+}
+
+impl<B: Backend, R: ResidualBlock<B>> Increment<B, R> {
+    /// The increment of `block`.
+    pub fn new(block: R) -> Self {
+        let _backend = PhantomData;
+        Self { block, _backend }
+    }
+}
+
+impl<B: Backend, R: ResidualBlock<B>> Branch<B> for Increment<B, R> {
+    type Cache = R::Cache;
+
+    fn new_cache(&self) -> Self::Cache {
+        self.block.new_cache()
+    }
+
+    fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
+        let stream = Stream::new(x.clone(), self.block.reach());
+        self.block.forward(stream).x - x
+    }
+
+    fn decode(&self, x: Tensor<B, 3>, cache: &mut Self::Cache) -> Tensor<B, 3> {
+        let stream = Stream::new(x.clone(), self.block.reach());
+        self.block.decode(stream, cache).x - x
+    }
+}

@@ -1,0 +1,181 @@
+//! Sizes and switches of GPT-2.
+
+use burn::nn::{LayerNorm, LayerNormConfig};
+use burn::tensor::backend::Backend;
+use residual_zoo_core::{
+    Activation, Architecture, ConfigError, Connection, Cost, Params, TokenEnds, TokenEndsOptions,
+    check,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::{Attention, Block, Mlp};
+
+/// The config of GPT-2. Fields that a file leaves out have the values of [`Default`]: GPT-2
+/// small.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Gpt2Config {
+    /// Number of layers, L.
+    pub n_layer: usize,
+    /// Number of attention heads; divides the width.
+    pub n_head: usize,
+    /// Width of the stream, D.
+    pub width: usize,
+    /// Width of the feed-forward network; `None` is 4 · width.
+    pub d_ff: Option<usize>,
+    /// Most positions.
+    pub context: usize,
+    /// Whether linear layers and norms have biases.
+    pub bias: bool,
+    /// Whether the unembedding is the token table.
+    pub tied: bool,
+    /// Activation of the feed-forward network.
+    pub activation: Activation,
+    /// Dropout on x_0, on the attention weights and on what each sublayer adds.
+    pub dropout: f64,
+    /// Divide the attention scores of layer l, counted from 0, by l + 1.
+    pub inverse_layer_scale: bool,
+    /// Added to the variance in norms.
+    pub norm_eps: f64,
+    /// Standard deviation of initial weights; projections back to the stream have
+    /// 1/√(2L) of it (GPT-2, section 2.3).
+    pub init_std: f64,
+}
+
+impl Default for Gpt2Config {
+    fn default() -> Self {
+        Self {
+            n_layer: 12,
+            n_head: 12,
+            width: 768,
+            d_ff: None,
+            context: 1024,
+            bias: true,
+            tied: true,
+            activation: Activation::GeluTanh,
+            dropout: 0.0,
+            inverse_layer_scale: false,
+            norm_eps: 1e-5,
+            init_std: 0.02,
+        }
+    }
+}
+
+impl Gpt2Config {
+    /// GPT-2 small, 124M parameters at 50,257 token ids.
+    pub fn small() -> Self {
+        Self::default()
+    }
+
+    /// GPT-2 medium, 355M.
+    pub fn medium() -> Self {
+        Self { n_layer: 24, n_head: 16, width: 1024, ..Self::default() }
+    }
+
+    /// GPT-2 large, 774M.
+    pub fn large() -> Self {
+        Self { n_layer: 36, n_head: 20, width: 1280, ..Self::default() }
+    }
+
+    /// GPT-2 XL, 1558M.
+    pub fn xl() -> Self {
+        Self { n_layer: 48, n_head: 25, width: 1600, ..Self::default() }
+    }
+
+    /// Width of the feed-forward network.
+    pub fn d_ff(&self) -> usize {
+        self.d_ff.unwrap_or(4 * self.width)
+    }
+
+    pub(crate) fn projection_std(&self) -> f64 {
+        self.init_std / ((2 * self.n_layer) as f64).sqrt()
+    }
+
+    pub(crate) fn norm<B: Backend>(&self, device: &B::Device) -> LayerNorm<B> {
+        LayerNormConfig::new(self.width)
+            .with_epsilon(self.norm_eps)
+            .with_bias(self.bias)
+            .init(device)
+    }
+
+    fn norm_cost(&self) -> Cost {
+        Cost::vector(if self.bias { 2 * self.width } else { self.width })
+    }
+}
+
+impl Architecture for Gpt2Config {
+    type Block<B: Backend, C: Connection<B>> = Block<B, C>;
+    type Ends<B: Backend> = TokenEnds<B>;
+
+    fn validate(&self) -> Result<(), ConfigError> {
+        check::at_least_one("n_layer", self.n_layer)?;
+        check::at_least_one("width", self.width)?;
+        check::divides(("n_head", self.n_head), ("width", self.width))?;
+        check::at_least_one("d_ff", self.d_ff())?;
+        check::at_least_one("context", self.context)?;
+        check::fraction("dropout", self.dropout)?;
+        check::positive("norm_eps", self.norm_eps)?;
+        check::positive("init_std", self.init_std)
+    }
+
+    fn context(&self) -> usize {
+        self.context
+    }
+
+    fn n_layer(&self) -> usize {
+        self.n_layer
+    }
+
+    fn dropout(&self) -> f64 {
+        self.dropout
+    }
+
+    fn ends<B: Backend>(&self, vocab_size: usize, device: &B::Device) -> TokenEnds<B> {
+        let options = TokenEndsOptions {
+            vocab_size,
+            context: self.context,
+            width: self.width,
+            tied: self.tied,
+            bias: self.bias,
+            dropout: self.dropout,
+            norm_eps: self.norm_eps,
+            init_std: self.init_std,
+        };
+        TokenEnds::new(&options, device)
+    }
+
+    fn block<B: Backend, C: Connection<B>>(
+        &self,
+        layer: usize,
+        mut connection: impl FnMut() -> C,
+        device: &B::Device,
+    ) -> Block<B, C> {
+        Block::new(
+            (Attention::new(self, layer, device), connection()),
+            (Mlp::new(self, device), connection()),
+        )
+    }
+
+    fn ends_cost(&self, vocab_size: usize) -> Cost {
+        let table = vocab_size * self.width;
+        let params = Params {
+            embedding: table + self.context * self.width,
+            unembedding: if self.tied { 0 } else { table },
+            other: 0,
+        };
+        Cost { params, forward_flops: 2 * table } + self.norm_cost()
+    }
+
+    fn block_cost(&self) -> Cost {
+        let &Self { width, bias, context, .. } = self;
+        let d_ff = self.d_ff();
+        let attention = self.norm_cost()
+            + Cost::linear(width, 3 * width, bias)
+            + Cost::attention(context, width)
+            + Cost::linear(width, width, bias);
+        let mlp = self.norm_cost()
+            + Cost::linear(width, d_ff, bias)
+            + Cost::linear(d_ff, width, bias);
+        attention + mlp
+    }
+}

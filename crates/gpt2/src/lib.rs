@@ -1,0 +1,30 @@
+//! GPT-2 (Radford et al., "Language models are unsupervised multitask learners", 2019), the
+//! baseline of the zoo: <https://cdn.openai.com/better-language-models/language_models_are_unsupervised_multitask_learners.pdf>.
+//!
+//! ```text
+//! x_0     = wte[ids] + wpe
+//! x_{i+1} = x_i + attention(norm(x_i))
+//! x_{i+2} = x_{i+1} + mlp(norm(x_{i+1}))
+//! logits  = norm(x_{2L}) · wteᵀ
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod attention;
+mod config;
+mod mlp;
+
+pub use attention::Attention;
+pub use config::Gpt2Config;
+pub use mlp::Mlp;
+
+use residual_zoo_core::{Decoder, Layer, Plain, Stack, TokenEnds};
+
+/// One layer of GPT-2 with connections of type `C`.
+pub type Block<B, C = Plain> = Layer<B, Attention<B>, Mlp<B>, C>;
+
+/// GPT-2 as published, with plain connections.
+pub type Gpt2<B> = Decoder<B, TokenEnds<B>, Stack<B, Block<B>>>;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,1 @@
+//! The step trainer, its dashboard, logs, checkpoints and reports
