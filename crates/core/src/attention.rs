@@ -39,7 +39,8 @@ impl<B: Backend> KvCache<B> {
 /// `h · d + c` belongs to head `h`.
 pub fn split_heads<B: Backend>(x: Tensor<B, 3>, heads: usize) -> Tensor<B, 4> {
     let [batch, time, width] = x.dims();
-    x.reshape([batch, time, heads, width / heads]).swap_dims(1, 2)
+    x.reshape([batch, time, heads, width / heads])
+        .swap_dims(1, 2)
 }
 
 /// The inverse of [`split_heads`].

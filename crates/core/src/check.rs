@@ -14,7 +14,10 @@ pub fn at_least_one(field: &str, value: usize) -> Result<(), ConfigError> {
 pub fn divides(part: (&str, usize), whole: (&str, usize)) -> Result<(), ConfigError> {
     at_least_one(part.0, part.1)?;
     if !whole.1.is_multiple_of(part.1) {
-        let nearest = (1..=part.1).rev().find(|n| whole.1.is_multiple_of(*n)).unwrap_or(1);
+        let nearest = (1..=part.1)
+            .rev()
+            .find(|n| whole.1.is_multiple_of(*n))
+            .unwrap_or(1);
         let problem = format!(
             "{} does not divide `{}` = {}; the next smaller divisor is {nearest}",
             part.1, whole.0, whole.1
@@ -27,7 +30,10 @@ pub fn divides(part: (&str, usize), whole: (&str, usize)) -> Result<(), ConfigEr
 /// Checks that a number is finite and above 0.
 pub fn positive(field: &str, value: f64) -> Result<(), ConfigError> {
     if !(value.is_finite() && value > 0.0) {
-        return Err(ConfigError::new(field, format!("is {value}; it must be above 0")));
+        return Err(ConfigError::new(
+            field,
+            format!("is {value}; it must be above 0"),
+        ));
     }
     Ok(())
 }

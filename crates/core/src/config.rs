@@ -21,12 +21,18 @@ pub struct ConfigError {
 impl ConfigError {
     /// An error about `field`.
     pub fn new(field: impl Into<String>, problem: impl Into<String>) -> Self {
-        Self { field: field.into(), problem: problem.into() }
+        Self {
+            field: field.into(),
+            problem: problem.into(),
+        }
     }
 
     /// The same error seen from outside of the part called `outer`.
     pub fn within(self, outer: &str) -> Self {
-        Self { field: format!("{outer}.{}", self.field), ..self }
+        Self {
+            field: format!("{outer}.{}", self.field),
+            ..self
+        }
     }
 }
 
@@ -37,6 +43,9 @@ impl ConfigError {
 pub trait Architecture:
     Clone + Debug + PartialEq + Serialize + DeserializeOwned + Send + Sync + 'static
 {
+    /// The name of the architecture, for tables and logs.
+    const NAME: &'static str;
+
     /// One layer, with a connection of type `C` around each sublayer.
     type Block<B: Backend, C: Connection<B>>: ResidualBlock<B>;
     /// The ends of the stream.
@@ -73,12 +82,21 @@ pub trait Architecture:
     fn block_cost(&self) -> Cost;
 }
 
+/// The layer of architecture `A` with plain connections.
+pub type BlockOf<B, A> = <A as Architecture>::Block<B, Plain>;
+
+/// The ends of architecture `A`.
+pub type EndsOf<B, A> = <A as Architecture>::Ends<B>;
+
 /// The config of a language model.
 pub trait ModelConfig:
     Clone + Debug + PartialEq + Serialize + DeserializeOwned + Send + Sync + 'static
 {
     /// The model it builds.
     type Model<B: Backend>: LanguageModel<B>;
+
+    /// The name of the architecture, for tables and logs.
+    fn name(&self) -> &'static str;
 
     /// Checks every field and `vocab_size`.
     fn validate(&self, vocab_size: usize) -> Result<(), ConfigError>;
@@ -107,6 +125,10 @@ pub trait ModelConfig:
 
 impl<A: Architecture> ModelConfig for A {
     type Model<B: Backend> = Decoder<B, A::Ends<B>, Stack<B, A::Block<B, Plain>>>;
+
+    fn name(&self) -> &'static str {
+        A::NAME
+    }
 
     fn validate(&self, vocab_size: usize) -> Result<(), ConfigError> {
         check::at_least_one("vocab_size", vocab_size)?;

@@ -49,7 +49,10 @@ where
     C::Model<B>: AutodiffModule<B>,
 {
     B::seed(device, 7);
-    assert!(!config.has_dropout(), "the contract needs a config without dropout");
+    assert!(
+        !config.has_dropout(),
+        "the contract needs a config without dropout"
+    );
     let model = config.init::<B>(VOCAB, device).expect("a valid config");
     counts_parameters::<B, C>(config, &model);
     // Initial zeros would hide terms, and with them errors.
@@ -65,14 +68,21 @@ where
 
 fn counts_parameters<B: AutodiffBackend, C: ModelConfig>(config: &C, model: &C::Model<B>) {
     let counted = config.cost(VOCAB).params.total();
-    assert_eq!(model.num_params(), counted, "parameter count: model, then config");
+    assert_eq!(
+        model.num_params(),
+        counted,
+        "parameter count: model, then config"
+    );
 }
 
 fn keeps_shape<B: Backend>(model: &impl LanguageModel<B>, device: &B::Device) {
     for time in [1, 2, TIME] {
         let logits = model.forward(ids(BATCH, time, device));
         assert_eq!(logits.dims(), [BATCH, time, VOCAB], "shape of the logits");
-        assert!(values(logits).iter().all(|x| x.is_finite()), "finite logits at length {time}");
+        assert!(
+            values(logits).iter().all(|x| x.is_finite()),
+            "finite logits at length {time}"
+        );
     }
 }
 
@@ -86,7 +96,10 @@ fn is_causal<B: Backend>(model: &impl LanguageModel<B>, device: &B::Device) {
         let later = |x: &Tensor<B, 3>| x.clone().narrow(1, t, TIME - t);
         assert_close(earlier(&after), earlier(&before), &format!("causal at {t}"));
         let effect = (later(&after) - later(&before)).abs().max();
-        assert!(scalar(effect) > 1e-4, "the token at {t} has no effect from {t} on");
+        assert!(
+            scalar(effect) > 1e-4,
+            "the token at {t} has no effect from {t} on"
+        );
     }
 }
 
@@ -95,7 +108,11 @@ fn keeps_rows_independent<B: Backend>(model: &impl LanguageModel<B>, device: &B:
     let together = model.forward(ids.clone());
     for row in 0..BATCH {
         let alone = model.forward(ids.clone().narrow(0, row, 1));
-        assert_close(alone, together.clone().narrow(0, row, 1), "batch rows independent");
+        assert_close(
+            alone,
+            together.clone().narrow(0, row, 1),
+            "batch rows independent",
+        );
     }
 }
 
@@ -109,12 +126,19 @@ where
     let input = ids.clone().narrow(1, 0, TIME);
     let loss = Loss::new(model.forward(input), ids.narrow(1, 1, TIME)).cross_entropy;
     let grads = GradientsParams::from_grads(loss.backward(), model);
-    let mut largest = LargestGradient { grads: &grads, found: Vec::new() };
+    let mut largest = LargestGradient {
+        grads: &grads,
+        found: Vec::new(),
+    };
     model.visit(&mut largest);
     for (info, gradient) in params::list::<B, _>(model).iter().zip(largest.found) {
         let gradient = gradient.unwrap_or(0.0);
         let good = gradient.is_finite() && gradient > 0.0;
-        assert!(good, "gradient of `{}`: largest entry {gradient}", info.name);
+        assert!(
+            good,
+            "gradient of `{}`: largest entry {gradient}",
+            info.name
+        );
     }
 }
 
@@ -128,7 +152,11 @@ where
     let loaded = params::import::<B, _>(other, tensors).expect("tensors of the same config");
     let ids = ids(BATCH, TIME, device);
     let (ours, theirs) = (model.forward(ids.clone()), loaded.forward(ids));
-    assert_eq!(values(ours), values(theirs), "logits after export and import");
+    assert_eq!(
+        values(ours),
+        values(theirs),
+        "logits after export and import"
+    );
 }
 
 fn decodes_as_it_reads<B: Backend>(model: &impl LanguageModel<B>, device: &B::Device) {
@@ -141,7 +169,11 @@ fn decodes_as_it_reads<B: Backend>(model: &impl LanguageModel<B>, device: &B::De
     for new in pieces {
         let logits = model.decode(ids.clone().narrow(1, start, new), &mut cache);
         let expected = full.clone().narrow(1, start, new);
-        assert_close(logits, expected, &format!("incremental pass at {start}, {new} tokens"));
+        assert_close(
+            logits,
+            expected,
+            &format!("incremental pass at {start}, {new} tokens"),
+        );
         start += new;
     }
     assert_eq!(start, TIME);
@@ -166,7 +198,10 @@ fn scalar<B: Backend>(x: Tensor<B, 1>) -> f64 {
 fn assert_close<B: Backend>(a: Tensor<B, 3>, b: Tensor<B, 3>, claim: &str) {
     let scale = scalar(b.clone().abs().max()).max(1.0);
     let error = scalar((a - b).abs().max()) / scale;
-    assert!(error < 2e-5, "{claim}: differs by {error:.1e} of the largest logit");
+    assert!(
+        error < 2e-5,
+        "{claim}: differs by {error:.1e} of the largest logit"
+    );
 }
 
 /// Adds N(0, 0.1²) to every parameter.

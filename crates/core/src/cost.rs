@@ -46,20 +46,32 @@ impl Cost {
     pub fn linear(d_in: usize, d_out: usize, bias: bool) -> Self {
         let other = d_in * d_out + if bias { d_out } else { 0 };
         Self {
-            params: Params { other, ..Params::default() },
+            params: Params {
+                other,
+                ..Params::default()
+            },
             forward_flops: 2 * d_in * d_out,
         }
     }
 
     /// The cost of parameters that take part in no matrix product.
     pub fn vector(params: usize) -> Self {
-        let params = Params { other: params, ..Params::default() };
-        Self { params, forward_flops: 0 }
+        let params = Params {
+            other: params,
+            ..Params::default()
+        };
+        Self {
+            params,
+            forward_flops: 0,
+        }
     }
 
     /// The cost of q kᵀ and of the weighted sum of values: 2 · 2 · context · width per token.
     pub fn attention(context: usize, width: usize) -> Self {
-        Self { forward_flops: 4 * context * width, ..Self::default() }
+        Self {
+            forward_flops: 4 * context * width,
+            ..Self::default()
+        }
     }
 }
 

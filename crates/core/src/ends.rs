@@ -43,8 +43,16 @@ pub struct TokenEndsOptions {
 impl<B: Backend> TokenEnds<B> {
     /// Draws the tables from N(0, `init_std`²).
     pub fn new(options: &TokenEndsOptions, device: &B::Device) -> Self {
-        let &TokenEndsOptions { vocab_size, context, width, init_std, .. } = options;
-        let table = |rows| Embedding { weight: init::normal([rows, width], init_std, device) };
+        let &TokenEndsOptions {
+            vocab_size,
+            context,
+            width,
+            init_std,
+            ..
+        } = options;
+        let table = |rows| Embedding {
+            weight: init::normal([rows, width], init_std, device),
+        };
         Self {
             tokens: table(vocab_size),
             positions: table(context),
@@ -63,7 +71,8 @@ impl<B: Backend> Ends<B> for TokenEnds<B> {
     fn embed(&self, ids: Tensor<B, 2, Int>, start: usize) -> Tensor<B, 3> {
         let time = ids.dims()[1];
         let positions = self.positions.weight.val().narrow(0, start, time);
-        self.dropout.forward(self.tokens.forward(ids) + positions.unsqueeze())
+        self.dropout
+            .forward(self.tokens.forward(ids) + positions.unsqueeze())
     }
 
     fn unembed(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {

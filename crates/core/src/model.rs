@@ -49,7 +49,11 @@ impl<B: Backend, E: Ends<B>, R: ResidualBlock<B>> Decoder<B, E, R> {
     /// Puts `block` between the two `ends`.
     pub fn new(ends: E, block: R) -> Self {
         let _backend = std::marker::PhantomData;
-        Self { ends, block, _backend }
+        Self {
+            ends,
+            block,
+            _backend,
+        }
     }
 }
 
@@ -69,13 +73,17 @@ impl<B: Backend, E: Ends<B>, R: ResidualBlock<B>> LanguageModel<B> for Decoder<B
     }
 
     fn new_cache(&self) -> Self::Cache {
-        DecoderCache { position: 0, block: self.block.new_cache() }
+        DecoderCache {
+            position: 0,
+            block: self.block.new_cache(),
+        }
     }
 
     fn decode(&self, ids: Tensor<B, 2, Int>, cache: &mut Self::Cache) -> Tensor<B, 3> {
         let new = ids.dims()[1];
         let stream = Stream::new(self.ends.embed(ids, cache.position), self.block.reach());
         cache.position += new;
-        self.ends.unembed(self.block.decode(stream, &mut cache.block).x)
+        self.ends
+            .unembed(self.block.decode(stream, &mut cache.block).x)
     }
 }

@@ -30,12 +30,18 @@ impl Role {
     /// The role by position in the model: the module that owns the parameter, then the end of
     /// the stream it belongs to, then its rank.
     fn of(path: &[Segment], rank: usize) -> Self {
-        let (owner, field) = path.last().map_or(("", ""), |s| (s.owner.as_str(), s.field.as_str()));
+        let (owner, field) = path
+            .last()
+            .map_or(("", ""), |s| (s.owner.as_str(), s.field.as_str()));
         let inside = |field: &str| path.iter().any(|s| s.field == field);
         if owner.ends_with("Norm") || field.starts_with("norm") {
             Self::Norm
         } else if inside("ends") {
-            if inside("unembedding") { Self::Unembedding } else { Self::Embedding }
+            if inside("unembedding") {
+                Self::Unembedding
+            } else {
+                Self::Embedding
+            }
         } else if field == "bias" {
             Self::Bias
         } else if rank < 2 || inside("mixing") {
@@ -107,13 +113,22 @@ pub fn import<B: Backend, M: Module<B>>(
     mut tensors: BTreeMap<String, TensorData>,
 ) -> Result<M, ImportError> {
     for ParamInfo { name, shape, .. } in list::<B, M>(&model) {
-        let tensor = tensors.get(&name).ok_or_else(|| ImportError::Missing(name.clone()))?;
+        let tensor = tensors
+            .get(&name)
+            .ok_or_else(|| ImportError::Missing(name.clone()))?;
         if *tensor.shape != *shape {
             let found = tensor.shape.to_vec();
-            return Err(ImportError::Shape { name, expected: shape, found });
+            return Err(ImportError::Shape {
+                name,
+                expected: shape,
+                found,
+            });
         }
     }
-    let mut walk = Import { path: Path::default(), tensors: &mut tensors };
+    let mut walk = Import {
+        path: Path::default(),
+        tensors: &mut tensors,
+    };
     let model = model.map(&mut walk);
     match tensors.into_keys().next() {
         Some(name) => Err(ImportError::Unexpected(name)),
@@ -134,8 +149,15 @@ impl Path {
     /// `container` is what Burn's derive reports: `Struct:Name`, `Enum:Name`, `Vec`, ….
     fn enter(&mut self, field: &str, container: &str) {
         let owner = container.rsplit(':').next().unwrap_or(container);
-        let field = if container.starts_with("Enum") { "" } else { field };
-        self.0.push(Segment { field: field.into(), owner: owner.into() });
+        let field = if container.starts_with("Enum") {
+            ""
+        } else {
+            field
+        };
+        self.0.push(Segment {
+            field: field.into(),
+            owner: owner.into(),
+        });
     }
 
     fn exit(&mut self) {
@@ -143,7 +165,11 @@ impl Path {
     }
 
     fn name(&self) -> String {
-        let fields = self.0.iter().map(|s| s.field.as_str()).filter(|f| !f.is_empty());
+        let fields = self
+            .0
+            .iter()
+            .map(|s| s.field.as_str())
+            .filter(|f| !f.is_empty());
         fields.collect::<Vec<_>>().join(".")
     }
 }

@@ -110,7 +110,11 @@ impl<B: Backend, F: Branch<B>, C: Connection<B>> Update<B, F, C> {
     /// Puts `connection` around `branch`.
     pub fn new(branch: F, connection: C) -> Self {
         let _backend = PhantomData;
-        Self { branch, connection, _backend }
+        Self {
+            branch,
+            connection,
+            _backend,
+        }
     }
 }
 
@@ -206,7 +210,9 @@ impl<B: Backend, R: ResidualBlock<B>> ResidualBlock<B> for Stack<B, R> {
     }
 
     fn forward(&self, stream: Stream<B>) -> Stream<B> {
-        self.layers.iter().fold(stream, |stream, layer| layer.forward(stream))
+        self.layers
+            .iter()
+            .fold(stream, |stream, layer| layer.forward(stream))
     }
 
     fn decode(&self, stream: Stream<B>, cache: &mut Self::Cache) -> Stream<B> {

@@ -23,9 +23,19 @@ pub struct Attention<B: Backend> {
 
 impl<B: Backend> Attention<B> {
     pub(crate) fn new(config: &Gpt2Config, layer: usize, device: &B::Device) -> Self {
-        let &Gpt2Config { width, n_head, bias, init_std, .. } = config;
+        let &Gpt2Config {
+            width,
+            n_head,
+            bias,
+            init_std,
+            ..
+        } = config;
         let scale = ((width / n_head) as f64).powf(-0.5);
-        let layer_scale = if config.inverse_layer_scale { (layer + 1) as f64 } else { 1.0 };
+        let layer_scale = if config.inverse_layer_scale {
+            (layer + 1) as f64
+        } else {
+            1.0
+        };
         Self {
             norm: config.norm(device),
             qkv: linear(width, 3 * width, bias, init_std, device),

@@ -69,17 +69,32 @@ impl Gpt2Config {
 
     /// GPT-2 medium, 355M.
     pub fn medium() -> Self {
-        Self { n_layer: 24, n_head: 16, width: 1024, ..Self::default() }
+        Self {
+            n_layer: 24,
+            n_head: 16,
+            width: 1024,
+            ..Self::default()
+        }
     }
 
     /// GPT-2 large, 774M.
     pub fn large() -> Self {
-        Self { n_layer: 36, n_head: 20, width: 1280, ..Self::default() }
+        Self {
+            n_layer: 36,
+            n_head: 20,
+            width: 1280,
+            ..Self::default()
+        }
     }
 
     /// GPT-2 XL, 1558M.
     pub fn xl() -> Self {
-        Self { n_layer: 48, n_head: 25, width: 1600, ..Self::default() }
+        Self {
+            n_layer: 48,
+            n_head: 25,
+            width: 1600,
+            ..Self::default()
+        }
     }
 
     /// Width of the feed-forward network.
@@ -99,11 +114,17 @@ impl Gpt2Config {
     }
 
     fn norm_cost(&self) -> Cost {
-        Cost::vector(if self.bias { 2 * self.width } else { self.width })
+        Cost::vector(if self.bias {
+            2 * self.width
+        } else {
+            self.width
+        })
     }
 }
 
 impl Architecture for Gpt2Config {
+    const NAME: &'static str = "GPT-2";
+
     type Block<B: Backend, C: Connection<B>> = Block<B, C>;
     type Ends<B: Backend> = TokenEnds<B>;
 
@@ -163,19 +184,26 @@ impl Architecture for Gpt2Config {
             unembedding: if self.tied { 0 } else { table },
             other: 0,
         };
-        Cost { params, forward_flops: 2 * table } + self.norm_cost()
+        Cost {
+            params,
+            forward_flops: 2 * table,
+        } + self.norm_cost()
     }
 
     fn block_cost(&self) -> Cost {
-        let &Self { width, bias, context, .. } = self;
+        let &Self {
+            width,
+            bias,
+            context,
+            ..
+        } = self;
         let d_ff = self.d_ff();
         let attention = self.norm_cost()
             + Cost::linear(width, 3 * width, bias)
             + Cost::attention(context, width)
             + Cost::linear(width, width, bias);
-        let mlp = self.norm_cost()
-            + Cost::linear(width, d_ff, bias)
-            + Cost::linear(d_ff, width, bias);
+        let mlp =
+            self.norm_cost() + Cost::linear(width, d_ff, bias) + Cost::linear(d_ff, width, bias);
         attention + mlp
     }
 }

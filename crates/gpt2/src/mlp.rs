@@ -19,7 +19,12 @@ pub struct Mlp<B: Backend> {
 
 impl<B: Backend> Mlp<B> {
     pub(crate) fn new(config: &Gpt2Config, device: &B::Device) -> Self {
-        let &Gpt2Config { width, bias, init_std, .. } = config;
+        let &Gpt2Config {
+            width,
+            bias,
+            init_std,
+            ..
+        } = config;
         let d_ff = config.d_ff();
         Self {
             norm: config.norm(device),

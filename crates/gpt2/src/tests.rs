@@ -7,7 +7,13 @@ use residual_zoo_core::{Architecture, ModelConfig, contract};
 use crate::{Gpt2, Gpt2Config};
 
 fn small() -> Gpt2Config {
-    Gpt2Config { n_layer: 2, n_head: 4, width: 60, context: 64, ..Gpt2Config::default() }
+    Gpt2Config {
+        n_layer: 2,
+        n_head: 4,
+        width: 60,
+        context: 64,
+        ..Gpt2Config::default()
+    }
 }
 
 fn check(config: &Gpt2Config) {
@@ -48,7 +54,10 @@ fn presets_have_the_published_sizes() {
 
 #[test]
 fn flops_follow_palm_appendix_b() {
-    let config = Gpt2Config { bias: false, ..Gpt2Config::small() };
+    let config = Gpt2Config {
+        bias: false,
+        ..Gpt2Config::small()
+    };
     let cost = config.cost(50_257);
     // 6 N + 12 L T D, with N the parameters that take part in matrix products.
     let norms = (2 * config.n_layer + 1) * config.width;
@@ -61,7 +70,12 @@ fn flops_follow_palm_appendix_b() {
 fn initial_weights_have_the_std_of_gpt2() {
     let device = Default::default();
     Flex::seed(&device, 1);
-    let config = Gpt2Config { n_layer: 2, width: 256, n_head: 4, ..Gpt2Config::default() };
+    let config = Gpt2Config {
+        n_layer: 2,
+        width: 256,
+        n_head: 4,
+        ..Gpt2Config::default()
+    };
     let model: Gpt2<Flex> = config.init(1000, &device).unwrap();
     for (name, data) in params::export(&model) {
         let values: Vec<f64> = data.iter::<f64>().collect();
@@ -75,13 +89,19 @@ fn initial_weights_have_the_std_of_gpt2() {
         };
         // Five standard errors of a sample of n normal values.
         let error = 5.0 * expected / (2.0 * n).sqrt();
-        assert!((std - expected).abs() <= error, "{name}: std {std}, not {expected}");
+        assert!(
+            (std - expected).abs() <= error,
+            "{name}: std {std}, not {expected}"
+        );
     }
 }
 
 #[test]
 fn parameters_have_their_roles() {
-    let config = Gpt2Config { tied: false, ..small() };
+    let config = Gpt2Config {
+        tied: false,
+        ..small()
+    };
     let model: Gpt2<Flex> = config.init(50, &Default::default()).unwrap();
     let list = params::list(&model);
     let role = |name: &str| list.iter().find(|p| p.name == name).expect(name).role;
@@ -89,37 +109,100 @@ fn parameters_have_their_roles() {
     assert_eq!(role("ends.positions.weight"), Role::Embedding);
     assert_eq!(role("ends.norm.gamma"), Role::Norm);
     assert_eq!(role("ends.unembedding.weight"), Role::Unembedding);
-    assert_eq!(role("block.layers.1.attention.branch.norm.beta"), Role::Norm);
-    assert_eq!(role("block.layers.1.attention.branch.qkv.weight"), Role::Weight);
+    assert_eq!(
+        role("block.layers.1.attention.branch.norm.beta"),
+        Role::Norm
+    );
+    assert_eq!(
+        role("block.layers.1.attention.branch.qkv.weight"),
+        Role::Weight
+    );
     assert_eq!(role("block.layers.1.attention.branch.qkv.bias"), Role::Bias);
-    assert_eq!(role("block.layers.0.feed_forward.branch.proj.weight"), Role::Weight);
-    assert_eq!(list.iter().map(|p| p.shape.iter().product::<usize>()).sum::<usize>(),
-        model.num_params());
+    assert_eq!(
+        role("block.layers.0.feed_forward.branch.proj.weight"),
+        Role::Weight
+    );
+    assert_eq!(
+        list.iter()
+            .map(|p| p.shape.iter().product::<usize>())
+            .sum::<usize>(),
+        model.num_params()
+    );
 }
 
 #[test]
 fn a_tied_unembedding_is_one_parameter() {
     let tied: Gpt2<Flex> = small().init(50, &Default::default()).unwrap();
-    let untied: Gpt2<Flex> =
-        Gpt2Config { tied: false, ..small() }.init(50, &Default::default()).unwrap();
+    let untied: Gpt2<Flex> = Gpt2Config {
+        tied: false,
+        ..small()
+    }
+    .init(50, &Default::default())
+    .unwrap();
     assert_eq!(untied.num_params() - tied.num_params(), 50 * 60);
 }
 
 #[test]
 fn impossible_sizes_name_the_field() {
     let errors = [
-        (Gpt2Config { n_head: 7, ..small() }, "n_head"),
-        (Gpt2Config { n_head: 0, ..small() }, "n_head"),
-        (Gpt2Config { n_layer: 0, ..small() }, "n_layer"),
-        (Gpt2Config { width: 0, ..small() }, "width"),
-        (Gpt2Config { context: 0, ..small() }, "context"),
-        (Gpt2Config { dropout: 1.0, ..small() }, "dropout"),
-        (Gpt2Config { norm_eps: f64::NAN, ..small() }, "norm_eps"),
+        (
+            Gpt2Config {
+                n_head: 7,
+                ..small()
+            },
+            "n_head",
+        ),
+        (
+            Gpt2Config {
+                n_head: 0,
+                ..small()
+            },
+            "n_head",
+        ),
+        (
+            Gpt2Config {
+                n_layer: 0,
+                ..small()
+            },
+            "n_layer",
+        ),
+        (
+            Gpt2Config {
+                width: 0,
+                ..small()
+            },
+            "width",
+        ),
+        (
+            Gpt2Config {
+                context: 0,
+                ..small()
+            },
+            "context",
+        ),
+        (
+            Gpt2Config {
+                dropout: 1.0,
+                ..small()
+            },
+            "dropout",
+        ),
+        (
+            Gpt2Config {
+                norm_eps: f64::NAN,
+                ..small()
+            },
+            "norm_eps",
+        ),
     ];
     for (config, field) in errors {
         assert_eq!(Architecture::validate(&config).unwrap_err().field, field);
     }
-    let error = Gpt2Config { n_head: 7, ..small() }.init::<Flex>(50, &Default::default());
+    let error = Gpt2Config {
+        n_head: 7,
+        ..small()
+    }
+    .init::<Flex>(50, &Default::default());
     assert_eq!(
         error.unwrap_err().to_string(),
         "`n_head`: 7 does not divide `width` = 60; the next smaller divisor is 6"

@@ -1,1 +1,3 @@
-//! The step trainer, its dashboard, logs, checkpoints and reports
+//! x
+/// x
+pub struct RunConfig<M>(pub M);

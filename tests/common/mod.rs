@@ -1,0 +1,97 @@
+//! What several tests share.
+#![allow(dead_code)]
+
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::optim::GradientsParams;
+use burn::tensor::{Int, Tensor, TensorData, backend::AutodiffBackend};
+use residual_zoo::core::{LanguageModel, ModelConfig, loss::Loss, params};
+use std::collections::BTreeMap;
+
+/// Values of a tensor with its shape.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Values {
+    pub shape: Vec<usize>,
+    pub data: Vec<f64>,
+}
+
+impl From<TensorData> for Values {
+    fn from(data: TensorData) -> Self {
+        Self {
+            shape: data.shape.to_vec(),
+            data: data.iter::<f64>().collect(),
+        }
+    }
+}
+
+impl Values {
+    pub fn largest(&self) -> f64 {
+        self.data.iter().fold(0.0, |m, x| x.abs().max(m))
+    }
+
+    /// The largest of |a − b| / (atol + rtol |b|); at most 1 is within the tolerance.
+    pub fn error(&self, expected: &Self, atol: f64, rtol: impl Fn(f64) -> f64) -> f64 {
+        assert_eq!(self.shape, expected.shape);
+        let error = |(a, b): (&f64, &f64)| {
+            let error = (a - b).abs() / (atol + rtol(*b));
+            if error.is_nan() { f64::INFINITY } else { error }
+        };
+        self.data
+            .iter()
+            .zip(&expected.data)
+            .map(error)
+            .fold(0.0, f64::max)
+    }
+}
+
+/// What a model gives for one batch.
+pub struct Outcome {
+    pub logits: Values,
+    pub loss: f64,
+    pub gradients: BTreeMap<String, Values>,
+}
+
+/// Runs the model of `config` with weights `tensors` forward and backward.
+pub fn run<B: AutodiffBackend, C: ModelConfig>(
+    config: &C,
+    vocab_size: usize,
+    tensors: BTreeMap<String, TensorData>,
+    inputs: TensorData,
+    targets: TensorData,
+    device: &B::Device,
+) -> Outcome
+where
+    C::Model<B>: burn::module::AutodiffModule<B>,
+{
+    let model = config.init::<B>(vocab_size, device).unwrap();
+    let model = params::import::<B, _>(model, tensors).unwrap();
+    let logits = model.forward(Tensor::<B, 2, Int>::from_data(inputs, device));
+    let targets = Tensor::<B, 2, Int>::from_data(targets, device);
+    let loss = Loss::new(logits.clone(), targets).cross_entropy;
+    let logits = Values::from(logits.into_data());
+    let loss_value = Values::from(loss.clone().into_data()).data[0];
+    let grads = GradientsParams::from_grads(loss.backward(), &model);
+    let mut collect = Collect {
+        grads: &grads,
+        found: Vec::new(),
+    };
+    model.visit(&mut collect);
+    let names = params::list::<B, _>(&model).into_iter().map(|p| p.name);
+    Outcome {
+        logits,
+        loss: loss_value,
+        gradients: names.zip(collect.found).collect(),
+    }
+}
+
+struct Collect<'a> {
+    grads: &'a GradientsParams,
+    found: Vec<Values>,
+}
+
+impl<B: AutodiffBackend> ModuleVisitor<B> for Collect<'_> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        let grad = self.grads.get::<B::InnerBackend, D>(param.id);
+        let grad = grad.expect("a gradient for every parameter").into_data();
+        self.found.push(grad.into());
+    }
+}
