@@ -109,7 +109,7 @@ macro_rules! zoo {
 
             fn name(&self) -> &'static str {
                 match self {
-                    $(Self::$name(_) => stringify!($name),)+
+                    $(Self::$name(_) => <$config as $crate::core::Architecture>::NAME,)+
                 }
             }
 

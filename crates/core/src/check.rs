@@ -46,3 +46,14 @@ pub fn fraction(field: &str, value: f64) -> Result<(), ConfigError> {
     }
     Ok(())
 }
+
+/// Checks that a number is finite and at least 0.
+pub fn not_negative(field: &str, value: f64) -> Result<(), ConfigError> {
+    if !(value.is_finite() && value >= 0.0) {
+        return Err(ConfigError::new(
+            field,
+            format!("is {value}; it must be at least 0"),
+        ));
+    }
+    Ok(())
+}

@@ -18,7 +18,7 @@ pub mod activation;
 pub mod attention;
 pub mod check;
 mod config;
-#[cfg(feature = "contract")]
+#[cfg(any(test, feature = "contract"))]
 pub mod contract;
 mod cost;
 mod ends;
@@ -37,3 +37,6 @@ pub use model::{Decoder, DecoderCache, Ends, LanguageModel};
 pub use stream::{
     Branch, Connection, Increment, Layer, Plain, ResidualBlock, Stack, Stream, Update,
 };
+
+#[cfg(test)]
+mod tests;

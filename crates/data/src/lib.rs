@@ -1,1 +1,43 @@
-//! Text to tokens to training windows
+//! Text to tokens to training windows.
+//!
+//! | step | here |
+//! |---|---|
+//! | a file, a directory or a download to text | [`read_documents`], [`tiny_shakespeare`] |
+//! | text to token ids and back | [`Tokenizer`], [`StreamDecoder`] |
+//! | token ids without text, of known entropy | [`synthetic`] |
+//! | token ids on disk, memory-mapped | [`write_shard`], [`Shard`] |
+//! | token ids wherever they are | [`Tokens`] |
+//! | all of this by a config, cached | [`DataConfig`], [`Corpus`] |
+//! | token ids to inputs and targets | [`Windows`], [`Batch`] |
+
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod cache;
+mod chunks;
+mod corpus;
+mod download;
+mod error;
+mod files;
+mod hash;
+mod hf;
+mod shard;
+mod stream;
+pub mod synthetic;
+mod text;
+mod tokenizer;
+mod tokens;
+mod windows;
+
+#[cfg(test)]
+mod testing;
+
+pub use corpus::{Corpus, DataConfig, Source};
+pub use download::{fetch, fetch_cached, tiny_shakespeare};
+pub use error::DataError;
+pub use shard::{Shard, write_shard};
+pub use stream::StreamDecoder;
+pub use synthetic::{Entropy, SyntheticConfig};
+pub use text::{read_documents, read_text};
+pub use tokenizer::{Tokenizer, TokenizerConfig};
+pub use tokens::Tokens;
+pub use windows::{Batch, Window, Windows};

@@ -1,3 +1,28 @@
-//! x
-/// x
-pub struct RunConfig<M>(pub M);
+//! Training measured in steps: the trainer, its dashboard and logs, run directories and
+//! checkpoints, sampling, benchmarks and reports.
+//!
+//! Models are known here only by [`ModelConfig`](residual_zoo_core::ModelConfig) and
+//! [`LanguageModel`](residual_zoo_core::LanguageModel), so every architecture trains the same way.
+
+#![forbid(unsafe_code)]
+
+pub mod bench;
+pub mod checkpoint;
+pub mod compare;
+mod config;
+pub mod dashboard;
+mod error;
+pub mod generate;
+mod metrics;
+pub mod optimizer;
+pub mod report;
+mod run;
+pub mod run_dir;
+mod trainer;
+
+pub use config::{Precision, RunConfig, TrainConfig};
+pub use error::Error;
+pub use metrics::Row;
+pub use run::{Interrupter, RunOptions, Summary, run};
+pub use run_dir::RunDir;
+pub use trainer::{Progress, Trainer};

@@ -1,0 +1,142 @@
+//! The contract test finds each fault it promises to find.
+
+use burn::backend::{Autodiff, Flex};
+use burn::module::{Module, Param};
+use burn::tensor::{Int, Tensor, backend::Backend};
+use serde::{Deserialize, Serialize};
+
+use crate::{ConfigError, Cost, LanguageModel, ModelConfig, contract, materialise, normal};
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+enum Fault {
+    None,
+    SeesTheFuture,
+    ForgetsTheInput,
+    MixesRows,
+    HasADeadParameter,
+    DecodesDifferently,
+    Miscounts,
+}
+
+/// A bigram model: the logits after a token are the token's row of a table.
+#[derive(Module, Debug)]
+struct Bigram<B: Backend> {
+    table: Param<Tensor<B, 2>>,
+    dead: Param<Tensor<B, 1>>,
+    fault: usize,
+}
+
+impl<B: Backend> LanguageModel<B> for Bigram<B> {
+    type Cache = ();
+
+    fn forward(&self, ids: Tensor<B, 2, Int>) -> Tensor<B, 3> {
+        let [batch, time] = ids.dims();
+        let [vocab, _] = self.table.dims();
+        let rows = self.table.val().select(0, ids.reshape([batch * time]));
+        let logits = rows.reshape([batch, time, vocab]);
+        let is = |fault: Fault| self.fault == fault as usize;
+        if is(Fault::SeesTheFuture) {
+            logits.clone() + logits.mean_dim(1)
+        } else if is(Fault::ForgetsTheInput) {
+            logits.clone() * 1e-6 + self.table.val().mean_dim(0).unsqueeze()
+        } else if is(Fault::MixesRows) {
+            logits.clone() + logits.mean_dim(0)
+        } else if is(Fault::HasADeadParameter) {
+            logits + self.dead.val().sum().unsqueeze() * 0.0
+        } else {
+            logits + self.dead.val().unsqueeze()
+        }
+    }
+
+    fn new_cache(&self) {}
+
+    fn decode(&self, ids: Tensor<B, 2, Int>, _: &mut ()) -> Tensor<B, 3> {
+        let logits = self.forward(ids);
+        if self.fault == Fault::DecodesDifferently as usize {
+            logits * 1.001
+        } else {
+            logits
+        }
+    }
+}
+
+impl ModelConfig for Fault {
+    type Model<B: Backend> = Bigram<B>;
+
+    fn name(&self) -> &'static str {
+        "faulty"
+    }
+
+    fn validate(&self, _: usize) -> Result<(), ConfigError> {
+        Ok(())
+    }
+
+    fn context(&self) -> usize {
+        contract::TIME
+    }
+
+    fn has_dropout(&self) -> bool {
+        false
+    }
+
+    fn init<B: Backend>(&self, vocab: usize, d: &B::Device) -> Result<Bigram<B>, ConfigError> {
+        let (table, dead) = (normal([vocab, vocab], 1.0, d), normal([vocab], 1.0, d));
+        let model = Bigram {
+            table,
+            dead,
+            fault: *self as usize,
+        };
+        materialise(&model);
+        Ok(model)
+    }
+
+    fn cost(&self, vocab: usize) -> Cost {
+        let extra = if *self == Fault::Miscounts { 1 } else { 0 };
+        Cost::linear(vocab, vocab, true) + Cost::vector(extra)
+    }
+}
+
+fn check(fault: Fault) {
+    contract::check::<Autodiff<Flex>, _>(&fault, &Default::default());
+}
+
+#[test]
+fn a_sound_model_passes() {
+    check(Fault::None);
+}
+
+#[test]
+#[should_panic(expected = "causal at 1")]
+fn a_model_that_sees_the_future_fails() {
+    check(Fault::SeesTheFuture);
+}
+
+#[test]
+#[should_panic(expected = "has no effect")]
+fn a_model_that_forgets_its_input_fails() {
+    check(Fault::ForgetsTheInput);
+}
+
+#[test]
+#[should_panic(expected = "batch rows independent")]
+fn a_model_that_mixes_rows_fails() {
+    check(Fault::MixesRows);
+}
+
+#[test]
+#[should_panic(expected = "gradient of `dead`")]
+fn a_model_with_a_dead_parameter_fails() {
+    check(Fault::HasADeadParameter);
+}
+
+#[test]
+#[should_panic(expected = "incremental pass")]
+fn a_model_that_decodes_differently_fails() {
+    check(Fault::DecodesDifferently);
+}
+
+#[test]
+#[should_panic(expected = "parameter count")]
+fn a_config_that_miscounts_fails() {
+    check(Fault::Miscounts);
+}

@@ -1,0 +1,247 @@
+mod contract;
+
+use burn::backend::{Autodiff, Flex};
+use burn::module::Module;
+use burn::tensor::{Int, Tensor, TensorData, backend::Backend};
+
+use crate::attention::{KvCache, causal_attention};
+use crate::loss::Loss;
+use crate::params::{self, ImportError, Role};
+use crate::{
+    Branch, Connection, Increment, Plain, ResidualBlock, Stack, Stream, TokenEnds,
+    TokenEndsOptions, Update, activation,
+};
+
+type B = Flex;
+type AB = Autodiff<Flex>;
+
+fn values<B: Backend, const D: usize>(x: Tensor<B, D>) -> Vec<f64> {
+    x.into_data().iter::<f64>().collect()
+}
+
+/// f(x) = 2 x.
+#[derive(Module, Clone, Debug)]
+struct Double;
+
+impl<B: Backend> Branch<B> for Double {
+    type Cache = ();
+    fn new_cache(&self) {}
+    fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
+        x * 2.0
+    }
+    fn decode(&self, x: Tensor<B, 3>, _: &mut ()) -> Tensor<B, 3> {
+        x * 2.0
+    }
+}
+
+/// x_{i+1} = f(x_i) + 10 x_{i-2}, the last dropped where it does not exist.
+#[derive(Module, Clone, Debug)]
+struct TwoBack;
+
+impl<B: Backend> Connection<B> for TwoBack {
+    fn reach(&self) -> usize {
+        2
+    }
+    fn join(&self, stream: &Stream<B>, fx: Tensor<B, 3>) -> Tensor<B, 3> {
+        match stream.earlier().get(1) {
+            Some(x) => fx + x.clone() * 10.0,
+            None => fx,
+        }
+    }
+}
+
+fn one() -> Tensor<B, 3> {
+    Tensor::ones([1, 1, 1], &Default::default())
+}
+
+#[test]
+fn a_connection_reads_the_streams_before() {
+    let block = Stack::new((0..4).map(|_| Update::new(Double, TwoBack)).collect());
+    assert_eq!(ResidualBlock::<B>::reach(&block), 2);
+    let stream = block.forward(Stream::new(one(), 2));
+    // 1, 2, 4, 2·4 + 10·1 = 18, 2·18 + 10·2 = 56.
+    assert_eq!(values(stream.x.clone()), [56.0]);
+    assert_eq!(stream.earlier().len(), 2, "no more than the reach is kept");
+}
+
+#[test]
+fn without_reach_no_stream_is_kept() {
+    let block = Stack::new((0..4).map(|_| Update::new(Double, Plain)).collect());
+    let stream = ResidualBlock::<B>::forward(&block, Stream::new(one(), block.reach()));
+    assert_eq!(values(stream.x.clone()), [81.0]);
+    assert!(stream.earlier().is_empty());
+}
+
+#[test]
+fn an_increment_is_what_a_block_adds() {
+    let layers = || Stack::new((0..2).map(|_| Update::new(Double, Plain)).collect());
+    let plain: Stream<B> = layers().forward(Stream::new(one(), 0));
+    let wrapped = Update::new(Increment::new(layers()), Plain);
+    assert_eq!(
+        values(wrapped.forward(Stream::new(one(), 0)).x),
+        values(plain.x)
+    );
+}
+
+#[test]
+fn attention_is_the_equation() {
+    let device = Default::default();
+    // Two positions, one head of width 1: weights follow by hand.
+    let row = |a: f32, b: f32| Tensor::<B, 4>::from_data([[[[a], [b]]]], &device);
+    let dropout = burn::nn::DropoutConfig::new(0.0).init();
+    let y = causal_attention(row(1.0, 2.0), row(0.5, 1.5), row(10.0, 20.0), 0.5, &dropout);
+    let (a, b) = ((2.0_f64 * 0.5 * 0.5).exp(), (2.0_f64 * 1.5 * 0.5).exp());
+    let expected = [10.0, (10.0 * a + 20.0 * b) / (a + b)];
+    for (found, expected) in values(y).iter().zip(expected) {
+        assert!((found - expected).abs() < 1e-5, "{found} is not {expected}");
+    }
+}
+
+#[test]
+fn a_cache_returns_all_it_was_given() {
+    let device = Default::default();
+    let x = |v: f32| Tensor::<B, 4>::full([1, 1, 2, 1], v, &device);
+    let mut cache = KvCache::default();
+    assert!(cache.is_empty());
+    cache.append(x(1.0), x(2.0));
+    let [k, v] = cache.append(x(3.0), x(4.0));
+    assert_eq!(
+        (values(k), values(v)),
+        (vec![1., 1., 3., 3.], vec![2., 2., 4., 4.])
+    );
+    assert_eq!(cache.len(), 4);
+}
+
+#[test]
+fn activations_equal_their_formulas_and_derivatives() {
+    let device = Default::default();
+    let points: Vec<f64> = (-60..=60).map(|i| i as f64 / 10.0).collect();
+    let c = (2.0 / std::f64::consts::PI).sqrt();
+    let u = |x: f64| c * (x + 0.044715 * x * x * x);
+    let tanh = |x: f64| 0.5 * x * (1.0 + u(x).tanh());
+    let d_tanh = |x: f64| {
+        let t = u(x).tanh();
+        0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * c * (1.0 + 3.0 * 0.044715 * x * x)
+    };
+    // The normal distribution by its density, integrated numerically from 0.
+    let density = |x: f64| (-0.5 * x * x).exp() / (2.0 * std::f64::consts::PI).sqrt();
+    let cdf = |x: f64| {
+        let n = 20_000;
+        let h = x / n as f64;
+        let inner: f64 = (1..n).map(|i| density(i as f64 * h)).sum();
+        0.5 + h * (inner + 0.5 * (density(0.0) + density(x)))
+    };
+    let erf = |x: f64| x * cdf(x);
+    let d_erf = |x: f64| cdf(x) + x * density(x);
+
+    let check = |kind: activation::Activation, f: &dyn Fn(f64) -> f64, d: &dyn Fn(f64) -> f64| {
+        let data: Vec<f32> = points.iter().map(|x| *x as f32).collect();
+        let x = Tensor::<AB, 1>::from_floats(data.as_slice(), &device).require_grad();
+        let y = kind.apply(x.clone());
+        let grads = y.clone().sum().backward();
+        let dx = values(x.grad(&grads).unwrap());
+        for ((x, y), dx) in points.iter().zip(values(y)).zip(dx) {
+            assert!(
+                (y - f(*x)).abs() < 2e-6,
+                "{kind:?}({x}) is {y}, not {}",
+                f(*x)
+            );
+            assert!(
+                (dx - d(*x)).abs() < 2e-6,
+                "{kind:?}'({x}) is {dx}, not {}",
+                d(*x)
+            );
+        }
+    };
+    check(activation::Activation::GeluTanh, &tanh, &d_tanh);
+    check(activation::Activation::GeluErf, &erf, &d_erf);
+    let step = |x: f64| if x > 0.0 { 1.0 } else { 0.0 };
+    check(activation::Activation::Relu, &|x| x.max(0.0), &step);
+}
+
+#[test]
+fn the_loss_is_the_mean_surprise_at_the_targets() {
+    let device = Default::default();
+    let logits = Tensor::<B, 3>::from_data([[[0.0, 1.0, 2.0], [300.0, 0.0, -300.0]]], &device);
+    let targets = Tensor::<B, 2, Int>::from_data([[2, 0]], &device);
+    let loss = Loss::new(logits, targets);
+    let z = (1.0 + 1f64.exp() + 2f64.exp()).ln();
+    let near = |a: f64, b: f64| assert!((a / b - 1.0).abs() < 1e-6, "{a} is not {b}");
+    near(values(loss.cross_entropy.clone())[0], (z - 2.0) / 2.0);
+    near(
+        values(loss.log_z_squared.clone())[0],
+        (z * z + 300.0 * 300.0) / 2.0,
+    );
+    let total = values(loss.with_z_loss(1e-4))[0];
+    near(
+        total,
+        (z - 2.0) / 2.0 + 1e-4 * (z * z + 300.0 * 300.0) / 2.0,
+    );
+    assert_eq!(values(loss.with_z_loss(0.0)), values(loss.cross_entropy));
+}
+
+#[test]
+fn the_gradient_of_the_loss_is_probability_minus_target() {
+    let device = Default::default();
+    let x = Tensor::<AB, 3>::from_data([[[0.5, -1.0, 2.0]]], &device).require_grad();
+    let loss = Loss::new(x.clone(), Tensor::from_data([[1]], &device)).cross_entropy;
+    let grad = values(x.grad(&loss.backward()).unwrap());
+    let e = [0.5_f64.exp(), (-1.0_f64).exp(), 2.0_f64.exp()];
+    let z: f64 = e.iter().sum();
+    for (found, expected) in grad.iter().zip([e[0] / z, e[1] / z - 1.0, e[2] / z]) {
+        assert!((found - expected).abs() < 1e-6, "{found} is not {expected}");
+    }
+}
+
+fn ends() -> TokenEnds<B> {
+    let options = TokenEndsOptions {
+        vocab_size: 5,
+        context: 4,
+        width: 3,
+        tied: true,
+        bias: false,
+        dropout: 0.0,
+        norm_eps: 1e-5,
+        init_std: 0.5,
+    };
+    TokenEnds::new(&options, &Default::default())
+}
+
+#[test]
+fn import_refuses_what_does_not_fit() {
+    let model = ends();
+    let tensors = params::export::<B, _>(&model);
+    assert!(params::import::<B, _>(model.clone(), tensors.clone()).is_ok());
+
+    let mut missing = tensors.clone();
+    missing.remove("norm.gamma");
+    let error = params::import::<B, _>(model.clone(), missing).unwrap_err();
+    assert_eq!(error, ImportError::Missing("norm.gamma".into()));
+
+    let mut unexpected = tensors.clone();
+    unexpected.insert("norm.beta".into(), TensorData::zeros::<f32, _>([3]));
+    let error = params::import::<B, _>(model.clone(), unexpected).unwrap_err();
+    assert_eq!(error, ImportError::Unexpected("norm.beta".into()));
+
+    let mut shape = tensors;
+    shape.insert("tokens.weight".into(), TensorData::zeros::<f32, _>([3, 5]));
+    let error = params::import::<B, _>(model, shape).unwrap_err();
+    let (expected, found) = (vec![5, 3], vec![3, 5]);
+    assert_eq!(
+        error,
+        ImportError::Shape {
+            name: "tokens.weight".into(),
+            expected,
+            found
+        }
+    );
+}
+
+#[test]
+fn import_keeps_the_identity_of_parameters() {
+    let model = ends();
+    let ids = |m: &TokenEnds<B>| params::list(m).iter().map(|p| p.id).collect::<Vec<_>>();
+    let loaded = params::import::<B, _>(model.clone(), params::export(&model)).unwrap();
+    assert_eq!(ids(&model), ids(&loaded));
+    assert!(params::list(&model).iter().any(|p| p.role == Role::Norm));
+}

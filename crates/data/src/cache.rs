@@ -1,0 +1,149 @@
+//! Corpora that were tokenized before, one directory each.
+
+use std::fs;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::one_line;
+use crate::{DataError, Shard, Tokenizer, Tokens, files, write_shard};
+
+/// Part of the name of an entry and of its manifest: entries of other formats are not found.
+pub(crate) const FORMAT: u32 = 1;
+
+const TRAIN: &str = "train.bin";
+const VALID: &str = "valid.bin";
+const TOKENIZER: &str = "tokenizer.json";
+const MANIFEST: &str = "manifest.json";
+
+/// What an entry is of.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Manifest {
+    pub format: u32,
+    /// Where the text came from, for people who look.
+    pub source: String,
+    pub source_hash: String,
+    pub tokenizer_fingerprint: String,
+    pub valid_fraction: f64,
+    pub train_tokens: usize,
+    pub valid_tokens: usize,
+    pub train_bytes: usize,
+    pub valid_bytes: usize,
+}
+
+/// A tokenized corpus in memory, not yet stored.
+pub(crate) struct Fresh {
+    pub manifest: Manifest,
+    pub tokenizer: Tokenizer,
+    pub train: Vec<u32>,
+    pub valid: Vec<u32>,
+}
+
+/// A tokenized corpus, ready for use.
+pub(crate) struct Entry {
+    pub manifest: Manifest,
+    pub tokenizer: Tokenizer,
+    pub train: Tokens,
+    pub valid: Tokens,
+}
+
+impl From<Fresh> for Entry {
+    fn from(fresh: Fresh) -> Self {
+        Self {
+            manifest: fresh.manifest,
+            tokenizer: fresh.tokenizer,
+            train: Tokens::from_vec(fresh.train),
+            valid: Tokens::from_vec(fresh.valid),
+        }
+    }
+}
+
+/// Reads the entry `dir`, which must be of this source and fraction, and verifies all of it.
+pub(crate) fn load(dir: &Path, source_hash: &str, valid_fraction: f64) -> Result<Entry, DataError> {
+    let path = dir.join(MANIFEST);
+    let manifest: Manifest = serde_json::from_str(&files::read_utf8(&path)?)
+        .map_err(|e| bad(&path, format!("not a manifest ({})", one_line(e))))?;
+    if (
+        manifest.format,
+        manifest.source_hash.as_str(),
+        manifest.valid_fraction,
+    ) != (FORMAT, source_hash, valid_fraction)
+    {
+        return Err(bad(&path, "it is of another corpus"));
+    }
+
+    let path = dir.join(TOKENIZER);
+    let tokenizer =
+        Tokenizer::from_json(&files::read_utf8(&path)?).map_err(|e| bad(&path, e.to_string()))?;
+    if tokenizer.fingerprint() != manifest.tokenizer_fingerprint {
+        return Err(bad(&path, "its fingerprint is not the one in the manifest"));
+    }
+
+    let shard = |name, tokens| {
+        let path = dir.join(name);
+        let shard = Shard::open(&path)?;
+        let same_tokenizer = shard.is_of(&manifest.tokenizer_fingerprint)
+            && shard.vocab_size() == tokenizer.vocab_size();
+        if !same_tokenizer || shard.len() != tokens {
+            let problem = "it is of another corpus".into();
+            return Err(DataError::BadShard { path, problem });
+        }
+        Ok(Tokens::from(shard))
+    };
+    let train = shard(TRAIN, manifest.train_tokens)?;
+    let valid = shard(VALID, manifest.valid_tokens)?;
+    Ok(Entry {
+        manifest,
+        tokenizer,
+        train,
+        valid,
+    })
+}
+
+/// Writes the entry `dir` and reads it back. It appears complete or not at all. A damaged entry
+/// is replaced; a good one, by another process that was faster, is used.
+pub(crate) fn store(dir: &Path, fresh: &Fresh) -> Result<Entry, DataError> {
+    let root = dir.parent().unwrap_or(Path::new("."));
+    let failed = |e| DataError::io(root, "write", e);
+    fs::create_dir_all(root).map_err(failed)?;
+    let work = tempfile::Builder::new()
+        .prefix(".new-")
+        .tempdir_in(root)
+        .map_err(failed)?;
+    let (new, old) = (work.path().join("new"), work.path().join("old"));
+
+    fs::create_dir(&new).map_err(failed)?;
+    let Fresh {
+        manifest,
+        tokenizer,
+        ..
+    } = fresh;
+    for (name, tokens) in [(TRAIN, &fresh.train), (VALID, &fresh.valid)] {
+        let fingerprint = &manifest.tokenizer_fingerprint;
+        write_shard(&new.join(name), tokens, tokenizer.vocab_size(), fingerprint)?;
+    }
+    let json = tokenizer.to_json();
+    files::write_atomically(&new.join(TOKENIZER), |file| file.write_all(json.as_bytes()))?;
+    files::write_atomically(&new.join(MANIFEST), |file| {
+        serde_json::to_writer_pretty(&mut *file, manifest)?;
+        file.write_all(b"\n")
+    })?;
+
+    let read = || load(dir, &manifest.source_hash, manifest.valid_fraction);
+    if fs::rename(&new, dir).is_err() {
+        // Something is there: the work of another process, or what is damaged.
+        if let Ok(theirs) = read() {
+            return Ok(theirs);
+        }
+        fs::rename(dir, &old).map_err(failed)?;
+        fs::rename(&new, dir).map_err(failed)?;
+    }
+    read()
+}
+
+fn bad(path: &Path, problem: impl Into<String>) -> DataError {
+    DataError::BadCache {
+        path: path.to_path_buf(),
+        problem: problem.into(),
+    }
+}

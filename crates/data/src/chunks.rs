@@ -1,0 +1,52 @@
+//! Cuts of a text at which it can be tokenized piece by piece.
+
+/// Cuts `text` into pieces of `size` bytes or a little more, in order and with nothing left out,
+/// each but the first beginning with white space that follows something else.
+///
+/// GPT-2's rule for words has a boundary at every such place and never looks back across it.
+pub(crate) fn chunks(text: &str, size: usize) -> impl Iterator<Item = &str> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let (chunk, tail) = rest.split_at(cut(rest, size.max(1)).unwrap_or(rest.len()));
+        rest = tail;
+        Some(chunk)
+    })
+}
+
+/// The first place to cut `text` at or after byte `from`.
+fn cut(text: &str, from: usize) -> Option<usize> {
+    let bytes = text.as_bytes();
+    // ASCII bytes are never inside of a character.
+    (from..bytes.len()).find(|&i| {
+        bytes[i].is_ascii_whitespace()
+            && text[..i]
+                .chars()
+                .next_back()
+                .is_some_and(|c| !c.is_whitespace())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::random_text;
+
+    #[test]
+    fn chunks_are_cut_before_white_space_and_lose_nothing() {
+        for seed in 0..200 {
+            let text = random_text(seed, 300);
+            let pieces: Vec<_> = chunks(&text, 20).collect();
+            assert_eq!(pieces.concat(), text);
+            for pair in pieces.windows(2) {
+                assert!(pair[0].len() >= 20);
+                assert!(pair[0].ends_with(|c: char| !c.is_whitespace()), "{pair:?}");
+                assert!(pair[1].starts_with(char::is_whitespace), "{pair:?}");
+            }
+        }
+        assert_eq!(chunks("", 5).count(), 0);
+        assert_eq!(chunks(&"x".repeat(1000), 5).count(), 1);
+    }
+}

@@ -1,0 +1,270 @@
+//! A config to tokens for training and for validation.
+
+use std::fs;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::cache::{self, Entry, Fresh, Manifest};
+use crate::synthetic::{self, Entropy, SyntheticConfig};
+use crate::{DataError, Tokenizer, TokenizerConfig, Tokens, download, files, hash, text};
+
+/// Which data to train on, and as which tokens. Fields that a file leaves out have the values of
+/// [`Default`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DataConfig {
+    /// Where the text comes from.
+    pub source: Source,
+    /// How it becomes tokens.
+    pub tokenizer: TokenizerConfig,
+    /// The part of the text, its end, that is for validation; between 0 and 1.
+    pub valid_fraction: f64,
+    /// The field of a JSONL file's objects that has the text.
+    pub text_field: String,
+    /// The directory in which tokens are kept for the next time. `None` is `residual-zoo/tokens`
+    /// in the user's cache directory.
+    pub cache: Option<PathBuf>,
+}
+
+impl Default for DataConfig {
+    fn default() -> Self {
+        Self {
+            source: Source::default(),
+            tokenizer: TokenizerConfig::default(),
+            valid_fraction: 0.1,
+            text_field: "text".into(),
+            cache: None,
+        }
+    }
+}
+
+impl DataConfig {
+    /// Checks every field, without looking at any file.
+    ///
+    /// # Errors
+    ///
+    /// [`DataError::InvalidConfig`].
+    pub fn validate(&self) -> Result<(), DataError> {
+        if !(self.valid_fraction > 0.0 && self.valid_fraction < 1.0) {
+            return Err(DataError::InvalidConfig {
+                field: "valid_fraction".into(),
+                problem: format!("must be between 0 and 1, is {}", self.valid_fraction),
+            });
+        }
+        self.tokenizer.validate()
+    }
+
+    /// The directory of the entry for a text of this hash; `None` if there is no place for it.
+    fn cache_entry(&self, source_hash: &str) -> Result<Option<PathBuf>, DataError> {
+        let user = || dirs::cache_dir().map(|cache| cache.join("residual-zoo").join("tokens"));
+        let Some(root) = self.cache.clone().or_else(user) else {
+            return Ok(None);
+        };
+        let tokenizer = match &self.tokenizer {
+            TokenizerConfig::Bytes => "bytes".to_owned(),
+            TokenizerConfig::Chars => "chars".to_owned(),
+            TokenizerConfig::Bpe { vocab_size } => format!("bpe {vocab_size}"),
+            TokenizerConfig::File(path) => format!("file {}", blake3::hash(&files::read(path)?)),
+        };
+        let key = hash::of_parts(
+            "residual-zoo-data cache entry",
+            &[
+                &cache::FORMAT.to_le_bytes(),
+                source_hash.as_bytes(),
+                tokenizer.as_bytes(),
+                &self.valid_fraction.to_le_bytes(),
+                self.text_field.as_bytes(),
+            ],
+        );
+        Ok(Some(root.join(&key.to_hex()[..32])))
+    }
+}
+
+/// Where text comes from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub enum Source {
+    /// A synthetic language with words as tokens, whatever the tokenizer says; needs no file (see
+    /// [`crate::synthetic`]).
+    Synthetic(SyntheticConfig),
+    /// 1.1 MB of Shakespeare's plays, downloaded once (see [`crate::tiny_shakespeare`]).
+    TinyShakespeare,
+    /// A text file, a `.jsonl` file or a directory of those (see [`crate::read_documents`]).
+    Path(PathBuf),
+}
+
+impl Default for Source {
+    fn default() -> Self {
+        Self::Synthetic(SyntheticConfig::default())
+    }
+}
+
+/// Tokens for training and for validation, and what made them.
+#[derive(Clone, Debug)]
+pub struct Corpus {
+    /// Tokens to train on.
+    pub train: Tokens,
+    /// Tokens to validate on.
+    pub valid: Tokens,
+    /// What maps them to text.
+    pub tokenizer: Tokenizer,
+    /// Bytes of text per validation token; `None` for data that are no text.
+    pub bytes_per_token: Option<f64>,
+    /// A hash of the source's content, the tokenizer and the split: BLAKE3, as 64 hexadecimal
+    /// digits. Runs with the same one saw the same data.
+    pub identity: String,
+    /// The least loss that models can have, where it is known.
+    pub entropy: Option<Entropy>,
+    /// One line for the user if the cache was damaged or could not be used. Nothing else follows
+    /// from that: the tokens are as good.
+    pub note: Option<String>,
+}
+
+impl Corpus {
+    /// Reads and tokenizes what `config` names, or takes the tokens from the cache.
+    ///
+    /// The documents of the source are joined by line breaks. The first `1 - valid_fraction` of
+    /// the text's bytes, up to the next whole character, are for training and the rest is for
+    /// validation; each part is tokenized by itself. Characters are collected from the whole
+    /// text, a BPE is trained on the training part alone.
+    ///
+    /// The cache has a directory per text, tokenizer and split. What is damaged there is made
+    /// anew; where it cannot be written, tokens are kept in memory.
+    ///
+    /// # Errors
+    ///
+    /// An invalid config; a source or tokenizer that is missing or invalid; a failed download.
+    pub fn open(config: &DataConfig) -> Result<Self, DataError> {
+        config.validate()?;
+        let (name, text) = match &config.source {
+            Source::Synthetic(synthetic) => return Self::synthetic(synthetic, config),
+            Source::TinyShakespeare => ("tiny-shakespeare".into(), download::tiny_shakespeare()?),
+            Source::Path(path) => (
+                path.display().to_string(),
+                text::read_text(path, &config.text_field)?,
+            ),
+        };
+        let (entry, note) = entry(config, name, &text)?;
+        let Entry {
+            manifest,
+            tokenizer,
+            train,
+            valid,
+        } = entry;
+        let identity = hash::of_parts(
+            "residual-zoo-data corpus identity v1",
+            &[
+                manifest.source_hash.as_bytes(),
+                manifest.tokenizer_fingerprint.as_bytes(),
+                &manifest.valid_fraction.to_le_bytes(),
+            ],
+        );
+        let bytes_per_token =
+            (!valid.is_empty()).then(|| manifest.valid_bytes as f64 / valid.len() as f64);
+        Ok(Self {
+            train,
+            valid,
+            tokenizer,
+            bytes_per_token,
+            identity: identity.to_string(),
+            entropy: None,
+            note,
+        })
+    }
+}
+
+impl Corpus {
+    fn synthetic(synthetic: &SyntheticConfig, config: &DataConfig) -> Result<Self, DataError> {
+        let mut train = synthetic::sample(synthetic);
+        let bytes: Vec<u8> = train.iter().flat_map(|id| id.to_le_bytes()).collect();
+        let valid = train.split_off((train.len() as f64 * (1.0 - config.valid_fraction)) as usize);
+        let tokenizer = Tokenizer::words(synthetic::vocabulary())?;
+        let identity = hash::of_parts(
+            "residual-zoo-data synthetic corpus v1",
+            &[
+                &bytes,
+                tokenizer.fingerprint().as_bytes(),
+                &config.valid_fraction.to_le_bytes(),
+            ],
+        );
+        Ok(Self {
+            train: Tokens::from_vec(train),
+            valid: Tokens::from_vec(valid),
+            tokenizer,
+            bytes_per_token: None,
+            identity: identity.to_string(),
+            entropy: Some(synthetic::entropy()),
+            note: None,
+        })
+    }
+}
+
+/// The tokens of `text`, from the cache or into it, and what was wrong with the cache.
+fn entry(
+    config: &DataConfig,
+    source: String,
+    text: &str,
+) -> Result<(Entry, Option<String>), DataError> {
+    let source_hash = blake3::hash(text.as_bytes()).to_string();
+    let dir = config.cache_entry(&source_hash)?;
+
+    let mut note = None;
+    if let Some(dir) = &dir
+        && fs::symlink_metadata(dir).is_ok()
+    {
+        match cache::load(dir, &source_hash, config.valid_fraction) {
+            Ok(entry) => return Ok((entry, None)),
+            Err(e) => note = Some(format!("tokenized the data again: {e}")),
+        }
+    }
+
+    let fresh = tokenize(config, source, source_hash, text)?;
+    let Some(dir) = dir else {
+        let note = "there is no user cache directory, tokens are kept in memory; set `cache`";
+        return Ok((fresh.into(), Some(note.into())));
+    };
+    match cache::store(&dir, &fresh) {
+        Ok(entry) => Ok((entry, note)),
+        Err(e) => {
+            let note = format!("tokens are kept in memory, the cache cannot be used: {e}");
+            Ok((fresh.into(), Some(note)))
+        }
+    }
+}
+
+fn tokenize(
+    config: &DataConfig,
+    source: String,
+    source_hash: String,
+    text: &str,
+) -> Result<Fresh, DataError> {
+    let at = (text.len() as f64 * (1.0 - config.valid_fraction)) as usize;
+    let (train_text, valid_text) = text.split_at(text.ceil_char_boundary(at));
+    let tokenizer = match config.tokenizer {
+        TokenizerConfig::Bpe { .. } => Tokenizer::train(&config.tokenizer, &[train_text])?,
+        _ => Tokenizer::train(&config.tokenizer, &[text])?,
+    };
+    let train = tokenizer.encode(train_text)?;
+    let valid = tokenizer.encode(valid_text)?;
+    let manifest = Manifest {
+        format: cache::FORMAT,
+        source,
+        source_hash,
+        tokenizer_fingerprint: tokenizer.fingerprint(),
+        valid_fraction: config.valid_fraction,
+        train_tokens: train.len(),
+        valid_tokens: valid.len(),
+        train_bytes: train_text.len(),
+        valid_bytes: valid_text.len(),
+    };
+    Ok(Fresh {
+        manifest,
+        tokenizer,
+        train,
+        valid,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,277 @@
+use std::path::Path;
+use std::time::SystemTime;
+
+use tempfile::TempDir;
+
+use super::*;
+use crate::testing::random_text;
+
+const TEXT: &str = "The quick brown fox jumps over the lazy dog; ça alors!\n";
+
+/// A directory with a source file and a cache.
+struct Setup {
+    dir: TempDir,
+    config: DataConfig,
+}
+
+impl Setup {
+    fn new(text: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("input.txt");
+        let config = DataConfig {
+            source: Source::Path(path),
+            cache: Some(dir.path().join("deep/cache")),
+            ..DataConfig::default()
+        };
+        let setup = Self { dir, config };
+        setup.write(text);
+        setup
+    }
+
+    fn write(&self, text: &str) {
+        fs::write(self.dir.path().join("input.txt"), text).unwrap();
+    }
+
+    fn open(&self) -> Corpus {
+        Corpus::open(&self.config).unwrap()
+    }
+
+    fn entries(&self) -> Vec<PathBuf> {
+        let root = self.config.cache.as_ref().unwrap();
+        fs::read_dir(root)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .collect()
+    }
+
+    /// The only entry.
+    fn entry(&self) -> PathBuf {
+        let entries = self.entries();
+        assert_eq!(entries.len(), 1, "{entries:?}");
+        entries[0].clone()
+    }
+
+    fn modified(&self) -> SystemTime {
+        fs::metadata(self.entry().join("manifest.json"))
+            .unwrap()
+            .modified()
+            .unwrap()
+    }
+}
+
+fn ids(tokens: &Tokens) -> Vec<u32> {
+    let mut ids = Vec::new();
+    tokens.read(0, tokens.len(), &mut ids);
+    ids
+}
+
+fn is_in_memory(corpus: &Corpus) -> bool {
+    format!("{:?}", corpus.train).contains("memory")
+}
+
+#[test]
+fn the_end_of_the_text_is_for_validation() {
+    let text = TEXT.repeat(20);
+    for tokenizer in [
+        TokenizerConfig::Bytes,
+        TokenizerConfig::Chars,
+        TokenizerConfig::Bpe { vocab_size: 300 },
+    ] {
+        let mut setup = Setup::new(&text);
+        setup.config.tokenizer = tokenizer;
+        let corpus = setup.open();
+        assert!(!is_in_memory(&corpus));
+        let decode = |tokens: &Tokens| corpus.tokenizer.decode(&ids(tokens)).unwrap();
+        let (train, valid) = (decode(&corpus.train), decode(&corpus.valid));
+        assert_eq!(train.clone() + &valid, text);
+        assert_eq!(train.len(), text.len() * 9 / 10);
+        let ratio = valid.len() as f64 / corpus.valid.len() as f64;
+        assert_eq!(corpus.bytes_per_token, Some(ratio));
+        assert_eq!((corpus.note, corpus.entropy), (None, None));
+    }
+}
+
+#[test]
+fn the_split_moves_on_to_a_whole_character() {
+    let mut setup = Setup::new("ééééé");
+    setup.config.valid_fraction = 0.5;
+    let corpus = setup.open();
+    assert_eq!((corpus.train.len(), corpus.valid.len()), (3, 2));
+    for seed in 0..20 {
+        setup.write(&random_text(seed, 50));
+        setup.config.valid_fraction = 0.03 + seed as f64 * 0.047;
+        let corpus = setup.open();
+        assert_eq!(corpus.train.len() + corpus.valid.len(), 50);
+    }
+}
+
+#[test]
+fn the_cache_is_used_again() {
+    let setup = Setup::new(&TEXT.repeat(10));
+    let first = setup.open();
+    let (entry, modified) = (setup.entry(), setup.modified());
+    let names = ["manifest.json", "tokenizer.json", "train.bin", "valid.bin"];
+    assert!(names.iter().all(|name| entry.join(name).is_file()));
+    let again = setup.open();
+    assert_eq!(setup.modified(), modified);
+    assert_eq!(
+        (ids(&first.train), ids(&first.valid)),
+        (ids(&again.train), ids(&again.valid))
+    );
+    assert_eq!(first.identity, again.identity);
+    assert_eq!(again.note, None);
+}
+
+#[test]
+fn a_changed_source_is_another_corpus() {
+    let setup = Setup::new(&TEXT.repeat(10));
+    let first = setup.open();
+    setup.write(&TEXT.repeat(11));
+    let second = setup.open();
+    assert_ne!(first.identity, second.identity);
+    assert_eq!(setup.entries().len(), 2);
+    assert_eq!(
+        second.train.len() + second.valid.len(),
+        TEXT.repeat(11).chars().count()
+    );
+}
+
+#[test]
+fn identity_depends_on_content_tokenizer_and_split_and_not_on_places() {
+    let (mut a, b) = (Setup::new(&TEXT.repeat(10)), Setup::new(&TEXT.repeat(10)));
+    let identity = a.open().identity;
+    assert_eq!(b.open().identity, identity);
+    a.config.tokenizer = TokenizerConfig::Bytes;
+    assert_ne!(a.open().identity, identity);
+    a.config = DataConfig {
+        valid_fraction: 0.2,
+        ..b.config.clone()
+    };
+    assert_ne!(a.open().identity, identity);
+}
+
+#[test]
+fn whatever_is_damaged_in_the_cache_is_made_anew() {
+    let setup = Setup::new(&TEXT.repeat(10));
+    // Copied, because damage done to a mapped file would show in the tokens.
+    let identity = setup.open().identity;
+    let all = |corpus: &Corpus| (ids(&corpus.train), ids(&corpus.valid));
+    let good = all(&setup.open());
+    type Damage = fn(&Path);
+    let flip: Damage = |entry| {
+        let path = entry.join("valid.bin");
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[100] ^= 1;
+        fs::write(path, bytes).unwrap();
+    };
+    let damages: [Damage; 7] = [
+        flip,
+        |entry| fs::write(entry.join("train.bin"), b"RZ").unwrap(),
+        |entry| fs::remove_file(entry.join("train.bin")).unwrap(),
+        |entry| {
+            fs::copy(entry.join("valid.bin"), entry.join("train.bin")).unwrap();
+        },
+        |entry| fs::write(entry.join("manifest.json"), b"{}").unwrap(),
+        |entry| fs::write(entry.join("tokenizer.json"), b"{\"kind\": \"bytes\"}").unwrap(),
+        |entry| {
+            fs::remove_dir_all(entry).unwrap();
+            fs::write(entry, b"a file").unwrap();
+        },
+    ];
+    for damage in damages {
+        damage(&setup.entry());
+        let rebuilt = setup.open();
+        assert!(
+            rebuilt.note.clone().unwrap().contains("again"),
+            "{:?}",
+            rebuilt.note
+        );
+        assert!(!is_in_memory(&rebuilt));
+        assert_eq!(all(&rebuilt), good);
+        assert_eq!(rebuilt.identity, identity);
+        drop(rebuilt);
+        assert_eq!(setup.open().note, None);
+    }
+}
+
+#[test]
+fn a_cache_that_cannot_be_written_is_done_without() {
+    let mut setup = Setup::new(&TEXT.repeat(10));
+    let good = setup.open();
+    let file = setup.dir.path().join("file");
+    fs::write(&file, b"").unwrap();
+    setup.config.cache = Some(file.join("cache"));
+    let corpus = setup.open();
+    assert!(is_in_memory(&corpus));
+    assert!(corpus.note.unwrap().contains("kept in memory"));
+    assert_eq!(
+        (ids(&corpus.train), ids(&corpus.valid)),
+        (ids(&good.train), ids(&good.valid))
+    );
+    assert_eq!(corpus.identity, good.identity);
+}
+
+#[test]
+fn processes_that_race_for_an_entry_all_have_it() {
+    let setup = Setup::new(&TEXT.repeat(200));
+    let lengths: Vec<usize> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..8)
+            .map(|_| scope.spawn(|| setup.open().train.len()))
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .collect()
+    });
+    assert!(lengths.iter().all(|len| *len == lengths[0]));
+    assert_eq!(setup.open().note, None);
+    setup.entry();
+}
+
+#[test]
+fn a_tokenizer_file_is_known_by_its_content() {
+    let mut setup = Setup::new(&TEXT.repeat(10));
+    let file = setup.dir.path().join("tokenizer.json");
+    let train = |text: &str| {
+        let bpe = TokenizerConfig::Bpe { vocab_size: 260 };
+        let json = Tokenizer::train(&bpe, &[text]).unwrap().to_json();
+        let envelope: serde_json::Value = serde_json::from_str(&json).unwrap();
+        fs::write(&file, envelope["json"].as_str().unwrap()).unwrap();
+    };
+    setup.config.tokenizer = TokenizerConfig::File(file.clone());
+    train("hello hello hello");
+    let first = setup.open();
+    train(TEXT);
+    let second = setup.open();
+    assert_ne!(first.identity, second.identity);
+    assert_eq!(setup.entries().len(), 2);
+}
+
+#[test]
+fn settings_without_meaning_are_refused() {
+    let mut setup = Setup::new(TEXT);
+    for fraction in [0.0, 1.0, -0.1, 1.5, f64::NAN, f64::INFINITY] {
+        setup.config.valid_fraction = fraction;
+        let error = Corpus::open(&setup.config).unwrap_err();
+        assert!(
+            matches!(error, DataError::InvalidConfig { .. }),
+            "{fraction}: {error}"
+        );
+    }
+    setup.config.valid_fraction = 0.1;
+    setup.config.tokenizer = TokenizerConfig::Bpe { vocab_size: 5 };
+    assert!(Corpus::open(&setup.config).unwrap_err().is_bad_input());
+    let parse = serde_json::from_str::<DataConfig>;
+    assert_eq!(parse("{}").unwrap(), DataConfig::default());
+    assert!(parse("{\"valid_fractoin\": 0.2}").is_err());
+}
+
+#[test]
+fn missing_and_empty_sources_are_named() {
+    let mut setup = Setup::new("");
+    let error = Corpus::open(&setup.config).unwrap_err();
+    assert!(matches!(&error, DataError::Empty { path } if path.ends_with("input.txt")));
+    setup.config.source = Source::Path(setup.dir.path().join("none"));
+    let error = Corpus::open(&setup.config).unwrap_err();
+    assert!(matches!(&error, DataError::NotFound { path } if path.ends_with("none")));
+}

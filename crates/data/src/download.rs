@@ -1,0 +1,215 @@
+//! Files from the network, checked.
+
+use std::io::Read;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::error::one_line;
+use crate::{DataError, files};
+
+const URL: &str =
+    "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt";
+const URL_VARIABLE: &str = "ZOO_TINYSHAKESPEARE_URL";
+const LENGTH: u64 = 1_115_394;
+const HASH: &str = "5bd8f6749d3cda816828aabf1aebdc595f673de8102e521bbd8369ad4b7917e9";
+
+/// 1.1 MB of Shakespeare's plays, from `residual-zoo/tinyshakespeare.txt` in the user's cache
+/// directory or else from the network. The variable `ZOO_TINYSHAKESPEARE_URL` sets another
+/// address.
+///
+/// # Errors
+///
+/// [`DataError::Download`] and [`DataError::Checksum`].
+pub fn tiny_shakespeare() -> Result<String, DataError> {
+    let url = std::env::var(URL_VARIABLE).unwrap_or_else(|_| URL.into());
+    let bytes = match dirs::cache_dir() {
+        Some(cache) => {
+            let path = cache.join("residual-zoo").join("tinyshakespeare.txt");
+            fetch_cached(&url, LENGTH, HASH, &path)?
+        }
+        None => fetch(&url, LENGTH, HASH)?,
+    };
+    String::from_utf8(bytes).map_err(|e| DataError::Checksum {
+        url,
+        problem: one_line(e.utf8_error()),
+    })
+}
+
+/// The file of `expected_len` bytes with the BLAKE3 hash `expected_hash` (hexadecimal): from
+/// `dest` if it is there, else from `url`. In the latter case it is written to `dest`, if that
+/// is possible.
+///
+/// # Errors
+///
+/// Those of [`fetch`].
+pub fn fetch_cached(
+    url: &str,
+    expected_len: u64,
+    expected_hash: &str,
+    dest: &Path,
+) -> Result<Vec<u8>, DataError> {
+    if let Ok(bytes) = files::read(dest)
+        && difference(&bytes, expected_len, expected_hash).is_none()
+    {
+        return Ok(bytes);
+    }
+    let bytes = fetch(url, expected_len, expected_hash)?;
+    let folder = dest.parent().unwrap_or(Path::new("."));
+    // Without the copy it is downloaded again the next time; that is no reason to fail now.
+    if std::fs::create_dir_all(folder).is_ok() {
+        let _ = files::write_atomically(dest, |file| file.write_all(&bytes));
+    }
+    Ok(bytes)
+}
+
+/// Downloads the file of `expected_len` bytes with the BLAKE3 hash `expected_hash` (hexadecimal)
+/// from `url`. No more than one byte past that length is read.
+///
+/// # Errors
+///
+/// [`DataError::Download`] if there is no answer, [`DataError::Checksum`] if it is another file.
+pub fn fetch(url: &str, expected_len: u64, expected_hash: &str) -> Result<Vec<u8>, DataError> {
+    let failed = |message: String| DataError::Download {
+        url: url.into(),
+        message,
+    };
+    let agent = ureq::Agent::config_builder()
+        .timeout_connect(Some(Duration::from_secs(15)))
+        .timeout_global(Some(Duration::from_secs(300)))
+        .build()
+        .new_agent();
+    let mut response = agent.get(url).call().map_err(|e| failed(one_line(e)))?;
+    let mut bytes = Vec::new();
+    response
+        .body_mut()
+        .as_reader()
+        .take(expected_len.saturating_add(1))
+        .read_to_end(&mut bytes)
+        .map_err(|e| failed(one_line(e)))?;
+    match difference(&bytes, expected_len, expected_hash) {
+        None => Ok(bytes),
+        Some(problem) => Err(DataError::Checksum {
+            url: url.into(),
+            problem,
+        }),
+    }
+}
+
+/// How `bytes` differ from what is expected.
+fn difference(bytes: &[u8], expected_len: u64, expected_hash: &str) -> Option<String> {
+    let len = bytes.len() as u64;
+    if len > expected_len {
+        return Some(format!("it has more than {expected_len} bytes"));
+    }
+    if len < expected_len {
+        return Some(format!("it has {len} bytes instead of {expected_len}"));
+    }
+    let hash = blake3::hash(bytes).to_string();
+    (hash != expected_hash).then(|| format!("its BLAKE3 is {hash} instead of {expected_hash}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{BufRead, BufReader, Write};
+    use std::net::TcpListener;
+    use std::thread::{self, JoinHandle};
+
+    const BODY: &[u8] = b"To be, or not to be";
+
+    /// Answers one request with `status` and `body`; returns its address.
+    fn serve(status: &'static str, body: &'static [u8]) -> (String, JoinHandle<()>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/input.txt", listener.local_addr().unwrap());
+        let server = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = BufReader::new(stream.try_clone().unwrap()).lines();
+            while request.next().is_some_and(|line| !line.unwrap().is_empty()) {}
+            let head = format!(
+                "HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n",
+                body.len()
+            );
+            // The client may hang up before the end of what it does not want.
+            let _ = stream.write_all(&[head.as_bytes(), body].concat());
+        });
+        (url, server)
+    }
+
+    fn hash() -> String {
+        blake3::hash(BODY).to_string()
+    }
+
+    #[test]
+    fn a_download_is_kept_and_not_repeated() {
+        let dir = tempfile::tempdir().unwrap();
+        let dest = dir.path().join("new/file.txt");
+        let (url, server) = serve("200 OK", BODY);
+        let len = BODY.len() as u64;
+        assert_eq!(fetch_cached(&url, len, &hash(), &dest).unwrap(), BODY);
+        server.join().unwrap();
+        assert_eq!(std::fs::read(&dest).unwrap(), BODY);
+        assert_eq!(fetch_cached(&url, len, &hash(), &dest).unwrap(), BODY);
+    }
+
+    #[test]
+    fn a_damaged_copy_is_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let dest = dir.path().join("file.txt");
+        std::fs::write(&dest, b"To be, or not to bee").unwrap();
+        let (url, server) = serve("200 OK", BODY);
+        fetch_cached(&url, BODY.len() as u64, &hash(), &dest).unwrap();
+        server.join().unwrap();
+        assert_eq!(std::fs::read(&dest).unwrap(), BODY);
+    }
+
+    #[test]
+    fn a_copy_that_cannot_be_kept_is_no_error() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("file"), b"").unwrap();
+        let (url, server) = serve("200 OK", BODY);
+        let dest = dir.path().join("file/below.txt");
+        assert_eq!(
+            fetch_cached(&url, BODY.len() as u64, &hash(), &dest).unwrap(),
+            BODY
+        );
+        server.join().unwrap();
+    }
+
+    #[test]
+    fn another_file_is_refused_and_not_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let dest = dir.path().join("file.txt");
+        for (body, problem) in [
+            (&b"To be, or not to bX"[..], "its BLAKE3 is"),
+            (&b"To be"[..], "it has 5 bytes instead of 19"),
+            (&[b'x'; 100_000][..], "it has more than 19 bytes"),
+        ] {
+            let (url, server) = serve("200 OK", body);
+            let error = fetch_cached(&url, 19, &hash(), &dest).unwrap_err();
+            server.join().unwrap();
+            assert!(matches!(error, DataError::Checksum { .. }), "{error}");
+            assert!(error.to_string().contains(problem), "{error}");
+            assert!(!dest.exists());
+        }
+    }
+
+    #[test]
+    fn without_an_answer_the_way_out_is_named() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let refused = format!("http://{}/input.txt", listener.local_addr().unwrap());
+        drop(listener);
+        let (missing, server) = serve("404 Not Found", b"");
+        for url in [refused, missing, "no address".into()] {
+            let error = fetch(&url, 19, &hash()).unwrap_err();
+            assert!(matches!(error, DataError::Download { .. }), "{error}");
+            assert!(!error.is_bad_input());
+            let message = error.to_string();
+            assert!(
+                message.contains(&url) && message.contains("`--data PATH`"),
+                "{message}"
+            );
+            assert_eq!(message.lines().count(), 1);
+        }
+        server.join().unwrap();
+    }
+}

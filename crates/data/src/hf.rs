@@ -1,0 +1,197 @@
+//! Tokenizers of the `tokenizers` crate: trained here, or read from a `tokenizer.json`.
+
+use std::ops::RangeInclusive;
+
+use tokenizers::decoders::DecoderWrapper;
+use tokenizers::models::TrainerWrapper;
+use tokenizers::models::bpe::{BPE, BpeTrainer};
+use tokenizers::normalizers::NormalizerWrapper;
+use tokenizers::pre_tokenizers::PreTokenizerWrapper;
+use tokenizers::pre_tokenizers::byte_level::ByteLevel;
+use tokenizers::processors::PostProcessorWrapper;
+
+use crate::DataError;
+use crate::chunks::chunks;
+
+/// Bytes of text that are tokenized at once; the crate takes some 100 times that in memory.
+const CHUNK: usize = 1 << 16;
+/// Chunks that are tokenized in parallel.
+const GROUP: usize = 32;
+/// Vocabulary sizes that make sense: all bytes have a token, and the trainer reserves memory.
+pub(crate) const VOCAB_SIZES: RangeInclusive<usize> = 256..=1 << 20;
+
+pub(crate) struct Hf {
+    inner: tokenizers::Tokenizer,
+    /// What `inner` was read from, word for word: writing it anew may round numbers.
+    json: String,
+    vocab_size: usize,
+    separable: bool,
+}
+
+impl Hf {
+    /// Reads the content of a `tokenizer.json` that comes from `origin`.
+    pub(crate) fn from_json(json: String, origin: &str) -> Result<Self, DataError> {
+        let failed = |e: &dyn std::fmt::Display| DataError::tokenizer(origin, e);
+        // The crate panics on some syntax errors, so that the syntax is parsed before.
+        let parsed = serde_json::from_str::<serde_json::Value>(&json);
+        let mut inner: tokenizers::Tokenizer = parsed
+            .and_then(serde_json::from_value)
+            .map_err(|e| failed(&format!("not a Hugging Face tokenizer.json: {e}")))?;
+        inner.with_truncation(None).map_err(|e| failed(&e))?;
+        inner.with_padding(None);
+        let max = inner.get_vocab(true).into_values().max();
+        let Some(vocab_size) = max.map(|id| id as usize + 1) else {
+            return Err(failed(&"the vocabulary is empty"));
+        };
+        let separable = is_separable(&inner);
+        Ok(Self {
+            inner,
+            json,
+            vocab_size,
+            separable,
+        })
+    }
+
+    /// Trains a byte-level BPE with GPT-2's rule for words on `texts`. The vocabulary's size is
+    /// one of [`VOCAB_SIZES`].
+    pub(crate) fn train(vocab_size: usize, texts: &[&str]) -> Result<Self, DataError> {
+        let failed = |e| DataError::tokenizer("BPE", e);
+        let byte_level = ByteLevel::new(false, false, true);
+        let mut inner = tokenizers::Tokenizer::new(BPE::default());
+        inner
+            .with_pre_tokenizer(Some(PreTokenizerWrapper::from(byte_level)))
+            .with_post_processor(Some(PostProcessorWrapper::from(byte_level)))
+            .with_decoder(Some(DecoderWrapper::from(byte_level)));
+        let mut trainer = TrainerWrapper::from(
+            BpeTrainer::builder()
+                .vocab_size(vocab_size)
+                .initial_alphabet(ByteLevel::alphabet().into_iter().collect())
+                .show_progress(false)
+                .build(),
+        );
+        let pieces = texts.iter().flat_map(|text| chunks(text, CHUNK));
+        inner.train(&mut trainer, pieces).map_err(failed)?;
+        Self::from_json(inner.to_string(false).map_err(failed)?, "BPE")
+    }
+
+    pub(crate) fn vocab_size(&self) -> usize {
+        self.vocab_size
+    }
+
+    pub(crate) fn json(&self) -> &str {
+        &self.json
+    }
+
+    pub(crate) fn encode(&self, text: &str) -> Result<Vec<u32>, DataError> {
+        self.encode_by(text, if self.separable { CHUNK } else { usize::MAX })
+    }
+
+    fn encode_by(&self, text: &str, chunk: usize) -> Result<Vec<u32>, DataError> {
+        let mut ids = Vec::new();
+        let mut pieces = chunks(text, chunk);
+        loop {
+            let group: Vec<&str> = pieces.by_ref().take(GROUP).collect();
+            if group.is_empty() {
+                return Ok(ids);
+            }
+            let encodings = self
+                .inner
+                .encode_batch_fast(group, false)
+                .map_err(|e| DataError::tokenizer("encoding", e))?;
+            ids.extend(encodings.iter().flat_map(|encoding| encoding.get_ids()));
+        }
+    }
+
+    /// The text of `ids`. Ids to which the vocabulary has no token have no text.
+    pub(crate) fn decode(&self, ids: &[u32]) -> Result<String, DataError> {
+        self.inner
+            .decode(ids, false)
+            .map_err(|e| DataError::tokenizer("decoding", e))
+    }
+}
+
+/// Whether the chunks of a text have the tokens of the whole text.
+fn is_separable(tokenizer: &tokenizers::Tokenizer) -> bool {
+    let normalizes_apart = matches!(
+        tokenizer.get_normalizer(),
+        None | Some(NormalizerWrapper::NFC(_))
+    );
+    let splits_apart = matches!(
+        tokenizer.get_pre_tokenizer(),
+        Some(PreTokenizerWrapper::ByteLevel(b)) if b.use_regex && !b.add_prefix_space
+    );
+    // A cut is before white space that follows something else.
+    let spans_a_cut = |content: &str| content.trim_start().contains(char::is_whitespace);
+    normalizes_apart
+        && splits_apart
+        && tokenizer
+            .get_added_tokens_decoder()
+            .values()
+            .all(|token| !token.rstrip && !spans_a_cut(&token.content))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::random_text;
+
+    const TEXT: &str = "It's the tale of the cat and the hat, the cat's hat.\r\n\r\nThe end.  ";
+
+    #[test]
+    fn chunks_have_the_tokens_of_the_whole_text() {
+        let bpe = Hf::train(300, &[TEXT]).unwrap();
+        assert!(bpe.separable);
+        for seed in 0..200 {
+            let text = random_text(seed, 400) + TEXT;
+            let whole = bpe.encode_by(&text, usize::MAX).unwrap();
+            assert_eq!(bpe.encode_by(&text, 7).unwrap(), whole, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn training_is_deterministic() {
+        let text = (0..20)
+            .map(|seed| random_text(seed, 500))
+            .collect::<String>();
+        let first = Hf::train(700, &[&text]).unwrap();
+        for _ in 0..3 {
+            assert_eq!(Hf::train(700, &[&text]).unwrap().json(), first.json());
+        }
+    }
+
+    #[test]
+    fn truncation_and_padding_of_a_file_are_ignored() {
+        let mut bpe = Hf::train(300, &[TEXT]).unwrap();
+        let params = tokenizers::TruncationParams {
+            max_length: 2,
+            ..Default::default()
+        };
+        bpe.inner.with_truncation(Some(params)).unwrap();
+        bpe.inner.with_padding(Some(tokenizers::PaddingParams {
+            strategy: tokenizers::PaddingStrategy::Fixed(100),
+            ..Default::default()
+        }));
+        let file = Hf::from_json(bpe.inner.to_string(true).unwrap(), "file").unwrap();
+        assert_eq!(file.decode(&file.encode(TEXT).unwrap()).unwrap(), TEXT);
+    }
+
+    #[test]
+    fn files_that_end_early_are_errors() {
+        let json = Hf::train(300, &[TEXT]).unwrap().json;
+        let ends = (0..json.len()).step_by(7);
+        for end in ends.filter(|&end| json.is_char_boundary(end)) {
+            let error = Hf::from_json(json[..end].into(), "file").err().unwrap();
+            assert!(error.is_bad_input() && error.to_string().lines().count() == 1);
+        }
+    }
+
+    #[test]
+    fn tokens_across_a_cut_forbid_chunks() {
+        let mut bpe = Hf::train(300, &[TEXT]).unwrap();
+        for (content, separable) in [("<end>", true), ("   ", true), (" a", true), ("a b", false)] {
+            bpe.inner
+                .add_tokens(&[tokenizers::AddedToken::from(content, false)]);
+            assert_eq!(is_separable(&bpe.inner), separable, "{content:?}");
+        }
+    }
+}

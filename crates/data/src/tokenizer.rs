@@ -1,0 +1,294 @@
+//! Text to token ids and back.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::hf::{Hf, VOCAB_SIZES};
+use crate::{DataError, StreamDecoder, files, hash};
+
+/// Which tokenizer to make.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub enum TokenizerConfig {
+    /// One token per byte of UTF-8: 256 ids.
+    Bytes,
+    /// One token per character: the distinct characters of the corpus, sorted.
+    #[default]
+    Chars,
+    /// A byte-level BPE trained on the corpus. Any text can be encoded.
+    Bpe {
+        /// Number of tokens, 256 or more. A small corpus may yield fewer.
+        vocab_size: usize,
+    },
+    /// A Hugging Face `tokenizer.json`.
+    File(PathBuf),
+}
+
+impl TokenizerConfig {
+    /// Checks every field, without looking at any file.
+    ///
+    /// # Errors
+    ///
+    /// [`DataError::InvalidConfig`] for a BPE vocabulary that is too small or large.
+    pub fn validate(&self) -> Result<(), DataError> {
+        match self {
+            Self::Bpe { vocab_size } if !VOCAB_SIZES.contains(vocab_size) => {
+                let (low, high) = (VOCAB_SIZES.start(), VOCAB_SIZES.end());
+                Err(DataError::InvalidConfig {
+                    field: "tokenizer.vocab_size".into(),
+                    problem: format!("must be from {low} to {high}, is {vocab_size}"),
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Maps text to token ids below [`vocab_size`](Self::vocab_size) and back. Cheap to clone.
+#[derive(Clone)]
+pub struct Tokenizer(Arc<Kind>);
+
+pub(crate) enum Kind {
+    Bytes,
+    Chars(Vec<char>),
+    Words(Words),
+    Hf(Box<Hf>),
+}
+
+pub(crate) struct Words {
+    list: Vec<String>,
+    ids: HashMap<String, u32>,
+}
+
+/// How a tokenizer is written to a file. The content of a `tokenizer.json` is a string, so that
+/// it comes back word for word.
+#[derive(Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
+enum Envelope {
+    Bytes {},
+    Chars { chars: String },
+    Words { words: Vec<String> },
+    Hf { json: String },
+}
+
+impl Tokenizer {
+    /// The tokenizer that `config` asks for; `texts` are the corpus.
+    ///
+    /// # Errors
+    ///
+    /// A BPE vocabulary of impossible size; a file that is missing or no tokenizer; characters
+    /// of texts without any.
+    pub fn train(config: &TokenizerConfig, texts: &[&str]) -> Result<Self, DataError> {
+        config.validate()?;
+        let kind = match config {
+            TokenizerConfig::Bytes => Kind::Bytes,
+            TokenizerConfig::Chars => {
+                let mut chars: Vec<char> = Vec::new();
+                for c in texts.iter().flat_map(|text| text.chars()) {
+                    if let Err(place) = chars.binary_search(&c) {
+                        chars.insert(place, c);
+                    }
+                }
+                return Self::chars(chars);
+            }
+            TokenizerConfig::Bpe { vocab_size } => Kind::Hf(Hf::train(*vocab_size, texts)?.into()),
+            TokenizerConfig::File(path) => {
+                let origin = format!("`{}`", path.display());
+                Kind::Hf(Hf::from_json(files::read_utf8(path)?, &origin)?.into())
+            }
+        };
+        Ok(Self(Arc::new(kind)))
+    }
+
+    /// A tokenizer of texts that are words of this list with a space between each two. The id of
+    /// a word is its place in the list.
+    ///
+    /// # Errors
+    ///
+    /// If the list is empty or a word is empty, has a space or comes twice.
+    pub fn words(list: Vec<String>) -> Result<Self, DataError> {
+        let wrong = |problem: String| Err(DataError::tokenizer("of words", problem));
+        if list.is_empty() {
+            return wrong("there are no words".into());
+        }
+        let mut ids = HashMap::with_capacity(list.len());
+        for (id, word) in (0..).zip(&list) {
+            if word.is_empty() || word.contains(' ') {
+                return wrong(format!("word {id} is empty or has a space: {word:?}"));
+            }
+            if ids.insert(word.clone(), id).is_some() {
+                return wrong(format!("word {word:?} comes twice"));
+            }
+        }
+        Ok(Self(Arc::new(Kind::Words(Words { list, ids }))))
+    }
+
+    /// `chars` are sorted and distinct.
+    fn chars(chars: Vec<char>) -> Result<Self, DataError> {
+        if chars.is_empty() || !chars.is_sorted_by(|a, b| a < b) {
+            let problem = "the characters must be sorted, distinct and at least one";
+            return Err(DataError::tokenizer("of characters", problem));
+        }
+        Ok(Self(Arc::new(Kind::Chars(chars))))
+    }
+
+    /// All ids are below this.
+    pub fn vocab_size(&self) -> usize {
+        match self.kind() {
+            Kind::Bytes => 256,
+            Kind::Chars(chars) => chars.len(),
+            Kind::Words(words) => words.list.len(),
+            Kind::Hf(hf) => hf.vocab_size(),
+        }
+    }
+
+    /// Whether a token is a byte.
+    pub fn is_bytes(&self) -> bool {
+        matches!(self.kind(), Kind::Bytes)
+    }
+
+    /// The ids of `text`. No special tokens are added.
+    ///
+    /// # Errors
+    ///
+    /// [`DataError::UnknownSymbol`] for a character or word that is not in the vocabulary.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>, DataError> {
+        let size = self.vocab_size();
+        match self.kind() {
+            Kind::Bytes => Ok(text.bytes().map(u32::from).collect()),
+            Kind::Chars(chars) => {
+                let id = |c| match chars.binary_search(&c) {
+                    Ok(id) => Ok(id as u32),
+                    Err(_) => Err(DataError::unknown(&c.to_string(), "character", size)),
+                };
+                text.chars().map(id).collect()
+            }
+            Kind::Words(_) if text.is_empty() => Ok(Vec::new()),
+            Kind::Words(words) => {
+                let id = |word| match words.ids.get(word) {
+                    Some(id) => Ok(*id),
+                    None => Err(DataError::unknown(word, "word", size)),
+                };
+                text.split(' ').map(id).collect()
+            }
+            Kind::Hf(hf) => hf.encode(text),
+        }
+    }
+
+    /// The text of `ids`. Bytes that are not UTF-8 become U+FFFD.
+    ///
+    /// # Errors
+    ///
+    /// [`DataError::UnknownId`] for an id outside of the vocabulary.
+    pub fn decode(&self, ids: &[u32]) -> Result<String, DataError> {
+        for &id in ids {
+            self.check(id)?;
+        }
+        Ok(match self.kind() {
+            Kind::Bytes => {
+                let bytes: Vec<u8> = ids.iter().map(|&id| id as u8).collect();
+                String::from_utf8_lossy(&bytes).into_owned()
+            }
+            Kind::Chars(chars) => ids.iter().map(|&id| chars[id as usize]).collect(),
+            Kind::Words(words) => {
+                let words: Vec<&str> = ids
+                    .iter()
+                    .map(|&id| words.list[id as usize].as_str())
+                    .collect();
+                words.join(" ")
+            }
+            Kind::Hf(hf) => hf.decode(ids)?,
+        })
+    }
+
+    /// A decoder of ids that come one at a time.
+    pub fn stream(&self) -> StreamDecoder {
+        StreamDecoder::new(self.clone())
+    }
+
+    /// A hash that two tokenizers share only if they map all texts to the same ids: BLAKE3, as
+    /// 64 hexadecimal digits.
+    pub fn fingerprint(&self) -> String {
+        let chars: String;
+        let mut parts: Vec<&[u8]> = Vec::new();
+        match self.kind() {
+            Kind::Bytes => parts.push(b"bytes"),
+            Kind::Chars(list) => {
+                chars = list.iter().collect();
+                parts.extend([b"chars", chars.as_bytes()]);
+            }
+            Kind::Words(words) => {
+                parts.push(b"words");
+                parts.extend(words.list.iter().map(|word| word.as_bytes()));
+            }
+            Kind::Hf(hf) => parts.extend([b"hf", hf.json().as_bytes()]),
+        }
+        hash::of_parts(FINGERPRINT, &parts).to_string()
+    }
+
+    /// The tokenizer as JSON; [`from_json`](Self::from_json) reads it.
+    pub fn to_json(&self) -> String {
+        let envelope = match self.kind() {
+            Kind::Bytes => json!({ "kind": "bytes" }),
+            Kind::Chars(chars) => {
+                json!({ "kind": "chars", "chars": chars.iter().collect::<String>() })
+            }
+            Kind::Words(words) => json!({ "kind": "words", "words": words.list }),
+            Kind::Hf(hf) => json!({ "kind": "hf", "json": hf.json() }),
+        };
+        envelope.to_string()
+    }
+
+    /// The tokenizer that [`to_json`](Self::to_json) wrote, with the same fingerprint.
+    ///
+    /// # Errors
+    ///
+    /// [`DataError::Tokenizer`] for anything else.
+    pub fn from_json(json: &str) -> Result<Self, DataError> {
+        let origin = "of a run or cache";
+        let envelope = serde_json::from_str(json).map_err(|e| DataError::tokenizer(origin, e))?;
+        let kind = match envelope {
+            Envelope::Bytes {} => Kind::Bytes,
+            Envelope::Chars { chars } => return Self::chars(chars.chars().collect()),
+            Envelope::Words { words } => return Self::words(words),
+            Envelope::Hf { json } => Kind::Hf(Hf::from_json(json, origin)?.into()),
+        };
+        Ok(Self(Arc::new(kind)))
+    }
+
+    pub(crate) fn kind(&self) -> &Kind {
+        &self.0
+    }
+
+    /// Refuses an id outside of the vocabulary.
+    pub(crate) fn check(&self, id: u32) -> Result<(), DataError> {
+        let vocab_size = self.vocab_size();
+        if (id as usize) < vocab_size {
+            Ok(())
+        } else {
+            Err(DataError::UnknownId { id, vocab_size })
+        }
+    }
+}
+
+const FINGERPRINT: &str = "residual-zoo-data tokenizer fingerprint v1";
+
+impl fmt::Debug for Tokenizer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.kind() {
+            Kind::Bytes => "bytes",
+            Kind::Chars(_) => "chars",
+            Kind::Words(_) => "words",
+            Kind::Hf(_) => "hf",
+        };
+        write!(f, "Tokenizer({kind}, {} ids)", self.vocab_size())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,162 @@
+use super::*;
+use crate::testing::random_text;
+
+const TEXT: &str = "the cat sat on the mat, and the dog — a café owner's — sat too.\n";
+
+fn all_kinds() -> Vec<Tokenizer> {
+    let words = "the cat sat on mat".split(' ').map(str::to_owned).collect();
+    let train = |config| Tokenizer::train(&config, &[TEXT]).unwrap();
+    vec![
+        train(TokenizerConfig::Bytes),
+        train(TokenizerConfig::Chars),
+        train(TokenizerConfig::Bpe { vocab_size: 280 }),
+        Tokenizer::words(words).unwrap(),
+    ]
+}
+
+#[test]
+fn every_kind_survives_json_with_its_fingerprint_and_ids() {
+    let text = "the cat sat on the mat";
+    let mut fingerprints = Vec::new();
+    for tokenizer in all_kinds() {
+        let ids = tokenizer.encode(text).unwrap();
+        let back = Tokenizer::from_json(&tokenizer.to_json()).unwrap();
+        assert_eq!(back.fingerprint(), tokenizer.fingerprint());
+        assert_eq!(back.to_json(), tokenizer.to_json());
+        assert_eq!(back.vocab_size(), tokenizer.vocab_size());
+        assert_eq!(back.encode(text).unwrap(), ids);
+        assert_eq!(back.decode(&ids).unwrap(), text);
+        assert!(ids.iter().all(|id| (*id as usize) < tokenizer.vocab_size()));
+        fingerprints.push(tokenizer.fingerprint());
+    }
+    fingerprints.sort();
+    fingerprints.dedup();
+    assert_eq!(fingerprints.len(), 4);
+}
+
+#[test]
+fn bytes_and_bpe_round_trip_any_text() {
+    let bytes = Tokenizer::train(&TokenizerConfig::Bytes, &[]).unwrap();
+    let bpe = Tokenizer::train(&TokenizerConfig::Bpe { vocab_size: 280 }, &[TEXT]).unwrap();
+    assert!(bytes.is_bytes() && !bpe.is_bytes());
+    for seed in 0..300 {
+        let text = random_text(seed, 200);
+        for tokenizer in [&bytes, &bpe] {
+            let ids = tokenizer.encode(&text).unwrap();
+            assert_eq!(tokenizer.decode(&ids).unwrap(), text);
+        }
+    }
+    assert_eq!(bpe.vocab_size(), 280);
+    assert!(bpe.encode(TEXT).unwrap().len() < TEXT.len() * 3 / 4);
+}
+
+#[test]
+fn chars_are_the_sorted_distinct_characters_of_all_texts() {
+    let tokenizer = Tokenizer::train(&TokenizerConfig::Chars, &["banana", "é c"]).unwrap();
+    assert_eq!(tokenizer.vocab_size(), 6);
+    assert_eq!(tokenizer.decode(&[0, 1, 2, 3, 4, 5]).unwrap(), " abcné");
+    assert_eq!(tokenizer.encode("é b").unwrap(), [5, 0, 2]);
+}
+
+#[test]
+fn unknown_characters_and_words_are_named() {
+    let chars = Tokenizer::train(&TokenizerConfig::Chars, &["ab"]).unwrap();
+    let error = chars.encode("aé").unwrap_err().to_string();
+    assert!(
+        error.starts_with("\"é\" is none of the tokenizer's 2 characters"),
+        "{error}"
+    );
+    let words = Tokenizer::words(vec!["cat".into(), "dog".into()]).unwrap();
+    let error = words.encode("cat mouse").unwrap_err().to_string();
+    assert!(
+        error.starts_with("\"mouse\" is none of the tokenizer's 2 words"),
+        "{error}"
+    );
+    assert!(words.encode("cat  dog").is_err());
+    assert!(words.encode("").unwrap().is_empty());
+}
+
+#[test]
+fn ids_outside_of_the_vocabulary_are_named() {
+    for tokenizer in all_kinds() {
+        let size = tokenizer.vocab_size();
+        let error = tokenizer.decode(&[0, size as u32]).unwrap_err().to_string();
+        assert!(error.contains(&format!("token id {size} ")), "{error}");
+        assert!(tokenizer.decode(&[u32::MAX]).is_err());
+    }
+}
+
+#[test]
+fn bytes_that_are_not_utf8_decode_lossily() {
+    let bytes = Tokenizer::train(&TokenizerConfig::Bytes, &[]).unwrap();
+    assert_eq!(
+        bytes.decode(&[0x61, 0xff, 0xc3, 0xa9]).unwrap(),
+        "a\u{fffd}é"
+    );
+}
+
+#[test]
+fn lists_that_are_no_vocabulary_are_refused() {
+    for words in [vec![], vec!["a", "a"], vec![""], vec!["a b"]] {
+        let words: Vec<String> = words.into_iter().map(str::to_owned).collect();
+        assert!(Tokenizer::words(words).is_err());
+    }
+    for json in [
+        "",
+        "{}",
+        r#"{"kind": "runes"}"#,
+        r#"{"kind": "bytes", "size": 256}"#,
+        r#"{"kind": "chars", "chars": "ba"}"#,
+        r#"{"kind": "chars", "chars": ""}"#,
+        r#"{"kind": "words", "words": ["a", "a"]}"#,
+        r#"{"kind": "hf", "json": "{}"}"#,
+    ] {
+        let error = Tokenizer::from_json(json).unwrap_err();
+        assert!(
+            matches!(error, DataError::Tokenizer { .. }),
+            "{json}: {error}"
+        );
+    }
+}
+
+#[test]
+fn a_tokenizer_json_is_read_as_it_was_trained() {
+    let bpe = Tokenizer::train(&TokenizerConfig::Bpe { vocab_size: 300 }, &[TEXT]).unwrap();
+    let Kind::Hf(hf) = bpe.kind() else {
+        panic!("not hf")
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("tokenizer.json");
+    std::fs::write(&path, hf.json()).unwrap();
+    let file = Tokenizer::train(&TokenizerConfig::File(path.clone()), &[]).unwrap();
+    assert_eq!(file.fingerprint(), bpe.fingerprint());
+    assert_eq!(file.encode(TEXT).unwrap(), bpe.encode(TEXT).unwrap());
+
+    std::fs::write(&path, "{\"version\": \"1.0\"").unwrap();
+    let error = Tokenizer::train(&TokenizerConfig::File(path.clone()), &[]).unwrap_err();
+    assert!(error.to_string().contains("tokenizer.json"), "{error}");
+    std::fs::remove_file(&path).unwrap();
+    let error = Tokenizer::train(&TokenizerConfig::File(path), &[]).unwrap_err();
+    assert!(matches!(error, DataError::NotFound { .. }));
+}
+
+#[test]
+fn configs_refuse_unknown_fields() {
+    let parse = serde_json::from_str::<TokenizerConfig>;
+    assert_eq!(parse("\"Chars\"").unwrap(), TokenizerConfig::default());
+    let bpe = parse("{\"Bpe\": {\"vocab_size\": 512}}").unwrap();
+    assert_eq!(bpe, TokenizerConfig::Bpe { vocab_size: 512 });
+    assert!(parse("{\"Bpe\": {\"vocab_size\": 512, \"dropout\": 0.1}}").is_err());
+}
+
+#[test]
+fn bpe_vocabularies_without_all_bytes_are_refused() {
+    for vocab_size in [0, 255, usize::MAX] {
+        let error = Tokenizer::train(&TokenizerConfig::Bpe { vocab_size }, &[TEXT]).unwrap_err();
+        assert!(matches!(error, DataError::InvalidConfig { .. }));
+    }
+    let bytes = Tokenizer::train(&TokenizerConfig::Bpe { vocab_size: 256 }, &[TEXT]).unwrap();
+    assert_eq!(bytes.vocab_size(), 256);
+    let small = Tokenizer::train(&TokenizerConfig::Bpe { vocab_size: 5000 }, &["ab"]).unwrap();
+    assert_eq!(small.vocab_size(), 257);
+}

@@ -1,0 +1,93 @@
+//! Token ids, wherever they are.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::Shard;
+
+/// A sequence of token ids in memory or in a [`Shard`]. Cheap to clone.
+#[derive(Clone)]
+pub struct Tokens(Store);
+
+#[derive(Clone)]
+enum Store {
+    Memory(Arc<[u32]>),
+    Shard(Arc<Shard>),
+}
+
+impl Tokens {
+    /// Tokens in memory.
+    pub fn from_vec(tokens: Vec<u32>) -> Self {
+        Self(Store::Memory(tokens.into()))
+    }
+
+    /// Number of tokens.
+    pub fn len(&self) -> usize {
+        match &self.0 {
+            Store::Memory(tokens) => tokens.len(),
+            Store::Shard(shard) => shard.len(),
+        }
+    }
+
+    /// Whether there are no tokens.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Appends the `len` tokens from `start` on to `out`.
+    ///
+    /// # Panics
+    ///
+    /// If there are not that many, as a slice does.
+    pub fn read(&self, start: usize, len: usize, out: &mut Vec<u32>) {
+        let range = start..start.saturating_add(len);
+        match &self.0 {
+            Store::Memory(tokens) => out.extend_from_slice(&tokens[range]),
+            Store::Shard(shard) => shard.append(range, out),
+        }
+    }
+}
+
+impl From<Shard> for Tokens {
+    fn from(shard: Shard) -> Self {
+        Self(Store::Shard(Arc::new(shard)))
+    }
+}
+
+impl fmt::Debug for Tokens {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = match &self.0 {
+            Store::Memory(_) => "memory",
+            Store::Shard(_) => "shard",
+        };
+        write!(f, "Tokens({} in {place})", self.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_and_shard_read_alike() {
+        let ids: Vec<u32> = (0..500).map(|i| i * i % 300).collect();
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.bin");
+        crate::write_shard(&path, &ids, 300, "").unwrap();
+        let shard = Tokens::from(Shard::open(&path).unwrap());
+        let memory = Tokens::from_vec(ids.clone());
+        for tokens in [shard, memory] {
+            assert_eq!(tokens.len(), 500);
+            let mut out = vec![7];
+            tokens.read(490, 10, &mut out);
+            assert_eq!(out[1..], ids[490..]);
+            assert_eq!(out[0], 7);
+        }
+    }
+
+    #[test]
+    #[should_panic]
+    fn reading_past_the_end_panics() {
+        Tokens::from_vec(vec![1, 2, 3]).read(2, 2, &mut Vec::new());
+    }
+}

@@ -1,0 +1,270 @@
+//! Inputs and targets of a language model.
+
+use burn_dataset::Dataset;
+
+use crate::{DataError, Tokens};
+
+/// A stretch of tokens and what follows each of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// The tokens: \[time\].
+    pub input: Vec<u32>,
+    /// The same tokens one place on: \[time\].
+    pub target: Vec<u32>,
+}
+
+/// Several windows of the same length.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// The tokens, one window after the other: \[batch · time\].
+    pub inputs: Vec<u32>,
+    /// What follows each of them: \[batch · time\].
+    pub targets: Vec<u32>,
+    /// Number of windows.
+    pub batch: usize,
+    /// Length of a window.
+    pub time: usize,
+}
+
+/// All windows of a length in a sequence of tokens. Window i begins at token i.
+#[derive(Clone, Debug)]
+pub struct Windows {
+    tokens: Tokens,
+    time: usize,
+}
+
+impl Windows {
+    /// The windows of `time` tokens in `tokens`, which are called `what` in errors.
+    ///
+    /// # Errors
+    ///
+    /// [`DataError::TooShort`] for less than `time + 1` tokens, [`DataError::InvalidConfig`] for
+    /// windows of no tokens.
+    pub fn new(tokens: Tokens, time: usize, what: &str) -> Result<Self, DataError> {
+        if time == 0 {
+            let problem = "a window must have at least 1 token".into();
+            return Err(DataError::InvalidConfig {
+                field: "time".into(),
+                problem,
+            });
+        }
+        if tokens.len() <= time {
+            return Err(DataError::TooShort {
+                what: what.into(),
+                tokens: tokens.len(),
+                needed: time.saturating_add(1),
+            });
+        }
+        Ok(Self { tokens, time })
+    }
+
+    /// Tokens per window.
+    pub fn time(&self) -> usize {
+        self.time
+    }
+
+    /// The `micro`-th batch of `batch` windows of step `step`, drawn uniformly and independently,
+    /// so that windows may overlap and repeat.
+    ///
+    /// What is drawn depends on `seed`, `step`, `micro` and the number of windows alone, on any
+    /// machine. A run that is resumed at a step therefore sees what it would have seen, and any
+    /// batch of the past can be had again. A larger batch begins with the smaller one.
+    pub fn random_batch(&self, seed: u64, step: u64, micro: u64, batch: usize) -> Batch {
+        let mut numbers = blake3::Hasher::new_derive_key("residual-zoo-data random batch v1")
+            .update(&seed.to_le_bytes())
+            .update(&step.to_le_bytes())
+            .update(&micro.to_le_bytes())
+            .finalize_xof();
+        let starts = (0..batch).map(|_| {
+            let mut number = [0; 8];
+            numbers.fill(&mut number);
+            // Scaled rather than reduced: no start is more likely than another by 2⁻⁶⁴ · len.
+            let scaled = u128::from(u64::from_le_bytes(number)) * self.len() as u128;
+            (scaled >> 64) as usize
+        });
+        self.batch(starts)
+    }
+
+    /// `batches` batches of `batch` different windows, spaced evenly over the tokens: the same
+    /// ones every time.
+    ///
+    /// If there are fewer windows than that, as many full batches as there are windows for, or
+    /// one smaller batch if there is not even one.
+    pub fn even_batches(&self, batches: usize, batch: usize) -> Vec<Batch> {
+        let mut count = batches.saturating_mul(batch).min(self.len());
+        if count == 0 {
+            return Vec::new();
+        }
+        if count > batch {
+            count -= count % batch;
+        }
+        let start = |i: usize| (i as u128 * self.len() as u128 / count as u128) as usize;
+        (0..count)
+            .step_by(batch)
+            .map(|first| self.batch((first..count.min(first + batch)).map(start)))
+            .collect()
+    }
+
+    /// The windows at `starts`, all below `len`.
+    fn batch(&self, starts: impl Iterator<Item = usize>) -> Batch {
+        let time = self.time;
+        let (mut inputs, mut targets) = (Vec::new(), Vec::new());
+        let mut window = Vec::with_capacity(time + 1);
+        let mut batch = 0;
+        for start in starts {
+            window.clear();
+            self.tokens.read(start, time + 1, &mut window);
+            inputs.extend_from_slice(&window[..time]);
+            targets.extend_from_slice(&window[1..]);
+            batch += 1;
+        }
+        Batch {
+            inputs,
+            targets,
+            batch,
+            time,
+        }
+    }
+}
+
+impl Dataset<Window> for Windows {
+    fn get(&self, index: usize) -> Option<Window> {
+        (index < self.len()).then(|| {
+            let Batch {
+                inputs, targets, ..
+            } = self.batch(std::iter::once(index));
+            Window {
+                input: inputs,
+                target: targets,
+            }
+        })
+    }
+
+    fn len(&self) -> usize {
+        self.tokens.len() - self.time
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Windows over 0, 1, 2, …, so that a token is its place.
+    fn windows(tokens: u32, time: usize) -> Windows {
+        Windows::new(Tokens::from_vec((0..tokens).collect()), time, "test data").unwrap()
+    }
+
+    fn starts(batch: &Batch) -> Vec<u32> {
+        assert_eq!(batch.inputs.len(), batch.batch * batch.time);
+        assert_eq!(batch.targets.len(), batch.inputs.len());
+        batch.inputs.iter().step_by(batch.time).copied().collect()
+    }
+
+    #[test]
+    fn the_target_is_the_input_one_place_on() {
+        let windows = windows(10, 4);
+        assert_eq!(windows.len(), 6);
+        let last = windows.get(5).unwrap();
+        assert_eq!(
+            last,
+            Window {
+                input: vec![5, 6, 7, 8],
+                target: vec![6, 7, 8, 9]
+            }
+        );
+        assert_eq!(windows.get(6), None);
+        assert_eq!(windows.get(usize::MAX), None);
+        let batch = windows.random_batch(0, 0, 0, 3);
+        assert!(
+            batch
+                .inputs
+                .iter()
+                .zip(&batch.targets)
+                .all(|(i, t)| i + 1 == *t)
+        );
+    }
+
+    #[test]
+    fn data_of_one_token_too_few_is_refused() {
+        let new = |tokens, time| Windows::new(Tokens::from_vec(vec![0; tokens]), time, "test data");
+        assert_eq!(new(5, 4).unwrap().len(), 1);
+        let error = new(4, 4).unwrap_err();
+        assert!(matches!(
+            error,
+            DataError::TooShort {
+                tokens: 4,
+                needed: 5,
+                ..
+            }
+        ));
+        assert!(error.to_string().starts_with("the test data has 4 tokens"));
+        assert!(new(0, usize::MAX).is_err());
+        assert!(matches!(
+            new(4, 0).unwrap_err(),
+            DataError::InvalidConfig { .. }
+        ));
+    }
+
+    #[test]
+    fn random_batches_depend_on_seed_step_and_micro_alone() {
+        let windows = windows(100_000, 8);
+        let batch = windows.random_batch(1, 2, 3, 16);
+        assert_eq!((batch.batch, batch.time), (16, 8));
+        windows.random_batch(9, 9, 9, 5);
+        assert_eq!(windows.clone().random_batch(1, 2, 3, 16), batch);
+        assert_eq!(
+            starts(&windows.random_batch(1, 2, 3, 4)),
+            starts(&batch)[..4]
+        );
+        for (seed, step, micro) in [(0, 2, 3), (1, 3, 3), (1, 2, 4), (2, 1, 3), (1, 3, 2)] {
+            assert_ne!(windows.random_batch(seed, step, micro, 16), batch);
+        }
+    }
+
+    #[test]
+    fn random_batches_of_a_seed_never_change() {
+        let batch = windows(1_000_001, 1).random_batch(42, 7, 0, 4);
+        assert_eq!(starts(&batch), [920_620, 302_233, 752_673, 374_523]);
+    }
+
+    #[test]
+    fn random_starts_are_uniform() {
+        let windows = windows(104, 4);
+        let mut counts = [0.0_f64; 100];
+        for step in 0..1000 {
+            for start in starts(&windows.random_batch(5, step, 0, 100)) {
+                counts[start as usize] += 1.0;
+            }
+        }
+        // 99 degrees of freedom: mean 99, standard deviation 14.
+        let chi2: f64 = counts.iter().map(|c| (c - 1000.0).powi(2) / 1000.0).sum();
+        assert!((50.0..170.0).contains(&chi2), "{chi2}");
+    }
+
+    #[test]
+    fn even_batches_are_distinct_evenly_spaced_and_fixed() {
+        let windows = windows(1004, 4);
+        let batches = windows.even_batches(5, 8);
+        assert_eq!(batches.len(), 5);
+        let all: Vec<u32> = batches.iter().flat_map(starts).collect();
+        assert_eq!(all, (0..40).map(|i| i * 25).collect::<Vec<_>>());
+        assert_eq!(windows.even_batches(5, 8), batches);
+    }
+
+    #[test]
+    fn even_batches_are_fewer_rather_than_repeated() {
+        let sizes = |tokens, batches, batch| -> Vec<usize> {
+            let even = windows(tokens, 4).even_batches(batches, batch);
+            let mut all: Vec<u32> = even.iter().flat_map(starts).collect();
+            let drawn = all.len();
+            all.dedup();
+            assert_eq!(all.len(), drawn);
+            even.iter().map(|batch| batch.batch).collect()
+        };
+        assert_eq!(sizes(14, 5, 4), [4, 4]);
+        assert_eq!(sizes(7, 5, 4), [3]);
+        assert_eq!(sizes(5, usize::MAX, usize::MAX), [1]);
+        assert_eq!(sizes(24, 5, 4), [4; 5]);
+        assert!(sizes(24, 0, 4).is_empty() && sizes(24, 4, 0).is_empty());
+    }
+}

@@ -1,0 +1,133 @@
+//! Where the time of a step goes.
+
+use std::time::Instant;
+
+use burn::module::AutodiffModule;
+use burn::tensor::backend::AutodiffBackend;
+use residual_zoo_core::ModelConfig;
+use residual_zoo_data::Corpus;
+use serde::Serialize;
+
+use crate::{Error, RunConfig, Trainer};
+
+/// Seconds of the parts of an optimizer step: the median over the measured steps, and the range
+/// of the whole step.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct StepTime {
+    /// Drawing the batch and copying it to the device.
+    pub data: f64,
+    /// Forward pass and loss.
+    pub forward: f64,
+    /// Backward pass.
+    pub backward: f64,
+    /// Clipping and AdamW.
+    pub optimizer: f64,
+    /// The whole step.
+    pub step: f64,
+    /// The fastest whole step.
+    pub fastest: f64,
+    /// The slowest whole step.
+    pub slowest: f64,
+    /// Training tokens per second at the median step.
+    pub tokens_per_second: f64,
+    /// Training FLOP/s at the median step, by the model's cost.
+    pub flops_per_second: f64,
+    /// Parameters of the model.
+    pub parameters: usize,
+}
+
+/// Times `steps` optimizer steps of one micro-batch after `warmup` steps that are not counted, in
+/// which kernels are compiled and tuned. The device is waited for after each part.
+///
+/// # Errors
+///
+/// When the config cannot be built or the data is too short for it.
+pub fn time_steps<B, C>(
+    config: RunConfig<C>,
+    corpus: &Corpus,
+    (warmup, steps): (usize, usize),
+    device: B::Device,
+) -> Result<StepTime, Error>
+where
+    B: AutodiffBackend,
+    C: ModelConfig,
+    C::Model<B>: AutodiffModule<B, InnerModule = C::Model<B::InnerBackend>>,
+{
+    let mut config = config;
+    config.train.accumulate = 1;
+    let mut trainer = Trainer::<B, C>::new(config, corpus, device)?;
+    let mut times = Vec::with_capacity(steps);
+    for step in 0..warmup + steps {
+        let parts = time_step(&mut trainer);
+        if step >= warmup {
+            times.push(parts);
+        }
+    }
+    let part = |i: usize| median(times.iter().map(|parts| parts[i]).collect());
+    let whole: Vec<f64> = times.iter().map(|parts| parts.iter().sum()).collect();
+    let step = median(whole.clone());
+    Ok(StepTime {
+        data: part(0),
+        forward: part(1),
+        backward: part(2),
+        optimizer: part(3),
+        step,
+        fastest: whole.iter().copied().fold(f64::INFINITY, f64::min),
+        slowest: whole.iter().copied().fold(0.0, f64::max),
+        tokens_per_second: trainer.config.tokens_per_step() as f64 / step,
+        flops_per_second: trainer.step_flops() / step,
+        parameters: trainer
+            .config
+            .model
+            .cost(corpus.tokenizer.vocab_size())
+            .params
+            .total(),
+    })
+}
+
+fn time_step<B, C>(trainer: &mut Trainer<B, C>) -> [f64; 4]
+where
+    B: AutodiffBackend,
+    C: ModelConfig,
+    C::Model<B>: AutodiffModule<B, InnerModule = C::Model<B::InnerBackend>>,
+{
+    let device = trainer.device().clone();
+    let mut clock = Instant::now();
+    let mut lap = || {
+        // An error of the device shows again, with its cause, when a result is read.
+        B::sync(&device).ok();
+        let seconds = clock.elapsed().as_secs_f64();
+        clock = Instant::now();
+        seconds
+    };
+    let batch = trainer.upload(&trainer.batch(0));
+    let data = lap();
+    let loss = trainer.forward(batch, 0);
+    let forward = lap();
+    let grads = trainer.backward(&loss);
+    let backward = lap();
+    trainer.update(grads);
+    [data, forward, backward, lap()]
+}
+
+/// The median; of no values, NaN.
+pub fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    match values.len() {
+        0 => f64::NAN,
+        n if n % 2 == 1 => values[n / 2],
+        n => (values[n / 2 - 1] + values[n / 2]) / 2.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::median;
+
+    #[test]
+    fn the_median_is_the_middle() {
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), 2.5);
+        assert!(median(vec![]).is_nan());
+    }
+}

@@ -1,0 +1,233 @@
+//! Checkpoints: a directory with the model and the optimizer as safetensors and the progress as
+//! JSON.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use burn::module::AutodiffModule;
+use burn::tensor::{DType, TensorData, backend::AutodiffBackend};
+use residual_zoo_core::{ModelConfig, params};
+use safetensors::tensor::TensorView;
+use safetensors::{Dtype, SafeTensors};
+
+use crate::optimizer::Moments;
+use crate::{Error, Progress, Trainer};
+
+const MODEL: &str = "model.safetensors";
+const OPTIMIZER: &str = "optimizer.safetensors";
+const STATE: &str = "state.json";
+
+/// Writes a checkpoint of `trainer` to `directory`, which appears only once it is complete.
+///
+/// # Errors
+///
+/// When the disk refuses.
+pub fn save<B, C>(trainer: &Trainer<B, C>, directory: &Path) -> Result<(), Error>
+where
+    B: AutodiffBackend,
+    C: ModelConfig,
+    C::Model<B>: AutodiffModule<B, InnerModule = C::Model<B::InnerBackend>>,
+{
+    let aside = directory.with_extension("partial");
+    if aside.exists() {
+        fs::remove_dir_all(&aside).map_err(Error::io("delete", &aside))?;
+    }
+    let written = write_files(trainer, &aside);
+    if let Err(error) = written {
+        // What could not be completed only takes space.
+        fs::remove_dir_all(&aside).ok();
+        return Err(error);
+    }
+    fs::rename(&aside, directory).map_err(Error::io("write", directory))
+}
+
+fn write_files<B, C>(trainer: &Trainer<B, C>, directory: &Path) -> Result<(), Error>
+where
+    B: AutodiffBackend,
+    C: ModelConfig,
+    C::Model<B>: AutodiffModule<B, InnerModule = C::Model<B::InnerBackend>>,
+{
+    fs::create_dir_all(directory).map_err(Error::io("create", directory))?;
+    let model = params::export::<B, _>(&trainer.model);
+    write_tensors(&directory.join(MODEL), &model, None)?;
+
+    let mut moments = BTreeMap::new();
+    let mut steps = BTreeMap::new();
+    for (name, state) in trainer.optimizer.export(&trainer.model) {
+        moments.insert(format!("{name}.first"), state.first);
+        moments.insert(format!("{name}.second"), state.second);
+        steps.insert(name, state.steps);
+    }
+    let steps = serde_json::to_string(&steps).unwrap_or_else(|e| unreachable!("{e}"));
+    write_tensors(&directory.join(OPTIMIZER), &moments, Some(("steps", steps)))?;
+
+    let state = serde_json::to_vec_pretty(&trainer.progress);
+    let state = state.unwrap_or_else(|e| unreachable!("{e}"));
+    let path = directory.join(STATE);
+    fs::write(&path, state).map_err(Error::io("write", &path))?;
+    sync(&path)
+}
+
+/// Restores model, optimizer and progress of `trainer` from a checkpoint of the same config.
+///
+/// # Errors
+///
+/// A file that is missing, damaged or of another model.
+pub fn load<B, C>(trainer: &mut Trainer<B, C>, directory: &Path) -> Result<(), Error>
+where
+    B: AutodiffBackend,
+    C: ModelConfig,
+    C::Model<B>: AutodiffModule<B, InnerModule = C::Model<B::InnerBackend>>,
+{
+    let model = load_model::<B, _>(trainer.model.clone(), directory)?;
+    let path = directory.join(OPTIMIZER);
+    let (mut tensors, metadata) = read_tensors(&path)?;
+    let damaged = |problem: String| Error::Checkpoint {
+        path: path.clone(),
+        problem,
+    };
+    let steps = metadata
+        .get("steps")
+        .ok_or_else(|| damaged("has no step counts".into()))?;
+    let steps: BTreeMap<String, usize> =
+        serde_json::from_str(steps).map_err(|e| damaged(format!("step counts: {e}")))?;
+    let mut state = BTreeMap::new();
+    for (name, steps) in steps {
+        let mut take = |moment: &str| {
+            let key = format!("{name}.{moment}");
+            tensors
+                .remove(&key)
+                .ok_or_else(|| damaged(format!("`{key}` is missing")))
+        };
+        let (first, second) = (take("first")?, take("second")?);
+        state.insert(
+            name,
+            Moments {
+                first,
+                second,
+                steps,
+            },
+        );
+    }
+    let path = directory.join(STATE);
+    let text = fs::read_to_string(&path).map_err(Error::io("read", &path))?;
+    let progress: Progress = serde_json::from_str(&text).map_err(|e| Error::Checkpoint {
+        path: path.clone(),
+        problem: e.to_string(),
+    })?;
+
+    let device = trainer.device().clone();
+    trainer.optimizer.import(&model, state, &device);
+    trainer.model = model;
+    trainer.progress = progress;
+    Ok(())
+}
+
+/// `model` with the weights of a checkpoint.
+///
+/// # Errors
+///
+/// A file that is missing, damaged or of another model.
+pub fn load_model<B, M>(model: M, directory: &Path) -> Result<M, Error>
+where
+    B: burn::tensor::backend::Backend,
+    M: burn::module::Module<B>,
+{
+    let path = directory.join(MODEL);
+    let (tensors, _) = read_tensors(&path)?;
+    params::import::<B, M>(model, tensors).map_err(|source| Error::Import { path, source })
+}
+
+fn write_tensors(
+    path: &Path,
+    tensors: &BTreeMap<String, TensorData>,
+    metadata: Option<(&str, String)>,
+) -> Result<(), Error> {
+    let invalid = |problem: String| Error::Checkpoint {
+        path: path.into(),
+        problem,
+    };
+    let views: Result<Vec<_>, Error> = tensors
+        .iter()
+        .map(|(name, data)| {
+            let dtype = match data.dtype {
+                DType::F64 => Dtype::F64,
+                DType::F32 => Dtype::F32,
+                DType::F16 => Dtype::F16,
+                DType::BF16 => Dtype::BF16,
+                other => return Err(invalid(format!("`{name}` is {other:?}"))),
+            };
+            let view = TensorView::new(dtype, data.shape.to_vec(), data.as_bytes());
+            Ok((name, view.map_err(|e| invalid(e.to_string()))?))
+        })
+        .collect();
+    let metadata = metadata.map(|(key, value)| [(key.to_string(), value)].into());
+    let bytes = safetensors::serialize(views?, metadata).map_err(|e| invalid(e.to_string()))?;
+    fs::write(path, bytes).map_err(Error::io("write", path))?;
+    sync(path)
+}
+
+/// Tensors and metadata of a file.
+type Content = (BTreeMap<String, TensorData>, BTreeMap<String, String>);
+
+fn read_tensors(path: &Path) -> Result<Content, Error> {
+    let bytes = fs::read(path).map_err(Error::io("read", path))?;
+    let damaged = |problem: String| Error::Checkpoint {
+        path: path.into(),
+        problem,
+    };
+    let (_, header) =
+        SafeTensors::read_metadata(&bytes).map_err(|e| damaged(format!("is damaged: {e}")))?;
+    let metadata = header.metadata().iter().flatten();
+    let metadata = metadata
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect();
+    let file = SafeTensors::deserialize(&bytes).map_err(|e| damaged(format!("is damaged: {e}")))?;
+    let tensors = file.iter().map(|(name, view)| {
+        let dtype = match view.dtype() {
+            Dtype::F64 => DType::F64,
+            Dtype::F32 => DType::F32,
+            Dtype::F16 => DType::F16,
+            Dtype::BF16 => DType::BF16,
+            other => return Err(damaged(format!("`{name}` is {other:?}, no float"))),
+        };
+        let shape = view.shape().to_vec();
+        Ok((
+            name.to_string(),
+            TensorData::from_bytes_vec(view.data().to_vec(), shape, dtype),
+        ))
+    });
+    Ok((tensors.collect::<Result<_, Error>>()?, metadata))
+}
+
+fn sync(path: &Path) -> Result<(), Error> {
+    File::open(path)
+        .and_then(|file| file.sync_all())
+        .map_err(Error::io("write", path))
+}
+
+/// The directory of the checkpoint after `step` steps.
+pub fn directory(run: &Path, step: usize) -> PathBuf {
+    run.join("checkpoints").join(format!("step-{step:08}"))
+}
+
+/// The newest checkpoint of a run.
+///
+/// # Errors
+///
+/// When there is none.
+pub fn newest(run: &Path) -> Result<PathBuf, Error> {
+    let directory = run.join("checkpoints");
+    let none = |problem: String| Error::NoRun {
+        path: run.into(),
+        problem,
+    };
+    let entries = fs::read_dir(&directory)
+        .map_err(|_| none("has no checkpoints; is it a run directory?".into()))?;
+    let complete = entries.filter_map(Result::ok).map(|entry| entry.path());
+    let complete = complete.filter(|p| p.extension().is_none() && p.join(STATE).is_file());
+    complete
+        .max()
+        .ok_or_else(|| none("has no complete checkpoint yet".into()))
+}

@@ -1,0 +1,293 @@
+//! What a run is: a model, data and how to train, as a RON file describes them.
+
+use std::fs;
+use std::path::Path;
+
+use residual_zoo_core::{ConfigError, ModelConfig, check};
+use residual_zoo_data::DataConfig;
+use ron::extensions::Extensions;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::Error;
+
+/// A run: the content of a file under `experiments/`, and of `config.ron` in a run directory.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunConfig<M> {
+    /// The model.
+    pub model: M,
+    /// The data.
+    #[serde(default)]
+    pub data: DataConfig,
+    /// How to train.
+    #[serde(default)]
+    pub train: TrainConfig,
+}
+
+/// How to train. Steps, batches and rates, with the values of nanoGPT where it has one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TrainConfig {
+    /// Seed of the initial weights, the batches and dropout.
+    pub seed: u64,
+    /// Optimizer steps.
+    pub steps: usize,
+    /// Sequences in a micro-batch.
+    pub batch: usize,
+    /// Micro-batches whose gradients make one step.
+    pub accumulate: usize,
+    /// Tokens in a training sequence; `None` is the context of the model.
+    pub time: Option<usize>,
+    /// Highest learning rate, reached after the warmup.
+    pub learning_rate: f64,
+    /// Learning rate at the last step.
+    pub min_learning_rate: f64,
+    /// Steps over which the learning rate rises linearly.
+    pub warmup: usize,
+    /// Decay of AdamW's first moment.
+    pub beta_1: f64,
+    /// Decay of AdamW's second moment.
+    pub beta_2: f64,
+    /// Added to the root of AdamW's second moment.
+    pub eps: f64,
+    /// Decoupled weight decay of the weights; norms, embeddings, unembedding and biases have
+    /// none.
+    pub weight_decay: f64,
+    /// Largest norm of all gradients together; `None` clips nothing.
+    pub grad_clip: Option<f64>,
+    /// Coefficient of the z-loss.
+    pub z_loss: f64,
+    /// Number format of weights and computation.
+    pub precision: Precision,
+    /// Steps between two log lines.
+    pub log_every: usize,
+    /// Steps between two validations.
+    pub validate_every: usize,
+    /// Batches of a validation, the same every time.
+    pub validate_batches: usize,
+    /// Steps between two checkpoints; `None` saves at the end only.
+    pub checkpoint_every: Option<usize>,
+    /// Steps between two samples of text; `None` draws none.
+    pub sample_every: Option<usize>,
+    /// Tokens in a sample.
+    pub sample_tokens: usize,
+}
+
+/// Number format of weights and computation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Precision {
+    /// 32-bit floating point throughout.
+    #[default]
+    F32,
+}
+
+impl Default for TrainConfig {
+    fn default() -> Self {
+        Self {
+            seed: 1337,
+            steps: 1000,
+            batch: 8,
+            accumulate: 1,
+            time: None,
+            learning_rate: 1e-3,
+            min_learning_rate: 1e-4,
+            warmup: 100,
+            beta_1: 0.9,
+            beta_2: 0.95,
+            eps: 1e-8,
+            weight_decay: 0.1,
+            grad_clip: Some(1.0),
+            z_loss: 1e-4,
+            precision: Precision::F32,
+            log_every: 10,
+            validate_every: 250,
+            validate_batches: 20,
+            checkpoint_every: None,
+            sample_every: None,
+            sample_tokens: 200,
+        }
+    }
+}
+
+impl TrainConfig {
+    /// Checks every field.
+    ///
+    /// # Errors
+    ///
+    /// The first field that no run can have.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        check::at_least_one("steps", self.steps)?;
+        check::at_least_one("batch", self.batch)?;
+        check::at_least_one("accumulate", self.accumulate)?;
+        check::at_least_one("time", self.time.unwrap_or(1))?;
+        check::positive("learning_rate", self.learning_rate)?;
+        if !(0.0..=self.learning_rate).contains(&self.min_learning_rate) {
+            let problem = format!(
+                "is {}; it must be between 0 and `learning_rate` = {}",
+                self.min_learning_rate, self.learning_rate
+            );
+            return Err(ConfigError::new("min_learning_rate", problem));
+        }
+        check::fraction("beta_1", self.beta_1)?;
+        check::fraction("beta_2", self.beta_2)?;
+        check::positive("eps", self.eps)?;
+        check::not_negative("weight_decay", self.weight_decay)?;
+        check::positive("grad_clip", self.grad_clip.unwrap_or(1.0))?;
+        check::not_negative("z_loss", self.z_loss)?;
+        check::at_least_one("log_every", self.log_every)?;
+        check::at_least_one("validate_every", self.validate_every)?;
+        check::at_least_one("validate_batches", self.validate_batches)?;
+        check::at_least_one("checkpoint_every", self.checkpoint_every.unwrap_or(1))?;
+        check::at_least_one("sample_every", self.sample_every.unwrap_or(1))?;
+        check::at_least_one("sample_tokens", self.sample_tokens)
+    }
+}
+
+impl<M: ModelConfig> RunConfig<M> {
+    /// A run of `model` on the default data with the default training.
+    pub fn new(model: M) -> Self {
+        Self {
+            model,
+            data: DataConfig::default(),
+            train: TrainConfig::default(),
+        }
+    }
+
+    /// Reads a RON file.
+    ///
+    /// # Errors
+    ///
+    /// A missing file, or the line and column of what does not parse.
+    pub fn read(path: &Path) -> Result<Self, Error> {
+        Self::parse(
+            &fs::read_to_string(path).map_err(Error::io("read", path))?,
+            path,
+        )
+    }
+
+    /// Reads RON text; `path` is what errors call it.
+    ///
+    /// # Errors
+    ///
+    /// The line and column of what does not parse.
+    pub fn parse(text: &str, path: &Path) -> Result<Self, Error> {
+        let parsed = options().from_str(text);
+        parsed.map_err(|error| Error::Parse {
+            path: path.into(),
+            line: error.span.start.line,
+            column: error.span.start.col,
+            problem: error.code.to_string(),
+        })
+    }
+
+    /// The RON text that [`read`](Self::read) reads, with every field written out.
+    pub fn to_ron(&self) -> String {
+        let pretty = ron::ser::PrettyConfig::new()
+            .indentor("  ")
+            .extensions(extensions());
+        let text = options().to_string_pretty(self, pretty);
+        text.unwrap_or_else(|error| unreachable!("a config is plain data: {error}"))
+    }
+
+    /// Sets single fields: each assignment is `path=value`, such as `train.steps=100`. The path
+    /// leads through the fields, past the name of an architecture; the value is a number, `true`,
+    /// `false`, `None`, a word, or JSON.
+    ///
+    /// # Errors
+    ///
+    /// An unknown field, or a value of the wrong type.
+    pub fn set(self, assignments: &[String]) -> Result<Self, Error> {
+        assignments.iter().try_fold(self, |config, assignment| {
+            config
+                .set_one(assignment)
+                .map_err(|problem| Error::Override {
+                    assignment: assignment.clone(),
+                    problem,
+                })
+        })
+    }
+
+    fn set_one(self, assignment: &str) -> Result<Self, String> {
+        let (path, value) = assignment
+            .split_once('=')
+            .ok_or("must be PATH=VALUE, such as train.steps=100")?;
+        let mut tree = serde_json::to_value(&self).map_err(|error| error.to_string())?;
+        *find(&mut tree, path)? = parse(value);
+        serde_json::from_value(tree).map_err(|error| error.to_string())
+    }
+
+    /// Checks every field against each other and the vocabulary.
+    ///
+    /// # Errors
+    ///
+    /// The first field that no run can have, with its path.
+    pub fn validate(&self, vocab_size: usize) -> Result<(), ConfigError> {
+        self.model
+            .validate(vocab_size)
+            .map_err(|error| error.within("model"))?;
+        self.train
+            .validate()
+            .map_err(|error| error.within("train"))?;
+        if self.time() > self.model.context() {
+            let problem = format!(
+                "is {}, more than the context {} of the model",
+                self.time(),
+                self.model.context()
+            );
+            return Err(ConfigError::new("train.time", problem));
+        }
+        Ok(())
+    }
+
+    /// Tokens in a training sequence.
+    pub fn time(&self) -> usize {
+        self.train.time.unwrap_or(self.model.context())
+    }
+
+    /// Tokens in an optimizer step.
+    pub fn tokens_per_step(&self) -> usize {
+        self.train.batch * self.train.accumulate * self.time()
+    }
+}
+
+fn extensions() -> Extensions {
+    Extensions::IMPLICIT_SOME | Extensions::UNWRAP_NEWTYPES | Extensions::UNWRAP_VARIANT_NEWTYPES
+}
+
+fn options() -> ron::Options {
+    ron::Options::default().with_default_extension(extensions())
+}
+
+/// The field at `path`. Where a field's value is an enum variant with content, its name may be
+/// left out.
+fn find<'a>(tree: &'a mut Value, path: &str) -> Result<&'a mut Value, String> {
+    path.split('.').try_fold(tree, |at, field| {
+        let at = enter_variant(at, field);
+        let known: Vec<String> = match &at {
+            Value::Object(fields) => fields.keys().cloned().collect(),
+            _ => Vec::new(),
+        };
+        at.get_mut(field).ok_or_else(|| match known.is_empty() {
+            true => format!("there is nothing inside of it called `{field}`"),
+            false => format!("unknown field `{field}`; there are {}", known.join(", ")),
+        })
+    })
+}
+
+/// The content of `at` where that is an enum variant without a field called `field`, else `at`.
+fn enter_variant<'a>(at: &'a mut Value, field: &str) -> &'a mut Value {
+    let variant = at.as_object().filter(|fields| fields.len() == 1);
+    let variant = variant.and_then(|fields| fields.keys().next()).cloned();
+    match variant.filter(|name| name != field && name.starts_with(char::is_uppercase)) {
+        Some(name) => &mut at[name],
+        None => at,
+    }
+}
+
+fn parse(value: &str) -> Value {
+    match value {
+        "None" => Value::Null,
+        _ => serde_json::from_str(value).unwrap_or_else(|_| Value::String(value.into())),
+    }
+}

@@ -1,0 +1,134 @@
+//! What can go wrong in a run.
+
+use std::path::{Path, PathBuf};
+
+use residual_zoo_core::{ConfigError, params::ImportError};
+use residual_zoo_data::DataError;
+
+/// Why a run could not be set up, go on or be read back.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A config file that does not parse.
+    #[error("{path}:{line}:{column}: {problem}")]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// Line of the problem, from 1.
+        line: usize,
+        /// Column of the problem, from 1.
+        column: usize,
+        /// What is wrong there.
+        problem: String,
+    },
+    /// An override that does not fit the config.
+    #[error("--set {assignment}: {problem}")]
+    Override {
+        /// The override as given.
+        assignment: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A setting that no run can have.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The data.
+    #[error(transparent)]
+    Data(#[from] DataError),
+    /// A run directory that holds something already.
+    #[error(
+        "{0} exists already; choose another directory with `--run DIR`, or delete it if it is no \
+         longer needed"
+    )]
+    RunExists(PathBuf),
+    /// A directory that is no run, or a run without what was asked for.
+    #[error("{path}: {problem}")]
+    NoRun {
+        /// The directory.
+        path: PathBuf,
+        /// What is missing.
+        problem: String,
+    },
+    /// A prompt that the model cannot take.
+    #[error("the prompt {0}")]
+    Prompt(String),
+    /// A checkpoint file that cannot be used.
+    #[error("{path}: {problem}")]
+    Checkpoint {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A checkpoint of another model.
+    #[error("{path}: {source}")]
+    Import {
+        /// The file.
+        path: PathBuf,
+        /// How it differs.
+        source: ImportError,
+    },
+    /// A file that could not be read or written.
+    #[error("could not {action} {path}: {source}{remedy}", remedy = remedy(.source))]
+    Io {
+        /// What was tried, as a verb.
+        action: &'static str,
+        /// The file or directory.
+        path: PathBuf,
+        /// Why it failed.
+        source: std::io::Error,
+    },
+    /// A loss or gradient that is no number.
+    #[error(
+        "{quantity} is {value} at step {step}; a lower `train.learning_rate`, a longer \
+         `train.warmup` or a smaller `train.grad_clip` keeps training stable"
+    )]
+    NotFinite {
+        /// Loss or gradient norm.
+        quantity: &'static str,
+        /// What it was.
+        value: f64,
+        /// The step.
+        step: usize,
+    },
+}
+
+impl Error {
+    /// Whether the user asked for something that cannot be done, rather than the machine failing
+    /// to do what can.
+    pub fn is_bad_input(&self) -> bool {
+        match self {
+            Self::Data(error) => error.is_bad_input(),
+            Self::Io { source, action, .. } => {
+                *action == "read" && source.kind() == std::io::ErrorKind::NotFound
+            }
+            Self::NotFinite { .. } => false,
+            _ => true,
+        }
+    }
+
+    /// For `map_err`: an I/O error that says what was tried on which path.
+    pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.to_path_buf();
+        move |source| Self::Io {
+            action,
+            path,
+            source,
+        }
+    }
+}
+
+fn remedy(error: &std::io::Error) -> &'static str {
+    use std::io::ErrorKind::{
+        FileTooLarge, NotFound, PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull,
+    };
+    match error.kind() {
+        StorageFull | QuotaExceeded | FileTooLarge => {
+            "; free some space or choose another directory with `--run DIR`"
+        }
+        PermissionDenied | ReadOnlyFilesystem => {
+            "; choose a directory you may write to with `--run DIR`"
+        }
+        NotFound => "; check the path",
+        _ => "",
+    }
+}

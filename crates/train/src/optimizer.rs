@@ -1,0 +1,224 @@
+//! AdamW by parameter role, global-norm clipping and the learning-rate schedule.
+
+use std::collections::{BTreeMap, HashMap};
+
+use burn::module::{AutodiffModule, ModuleMapper, ModuleVisitor, Param, ParamId};
+use burn::optim::{
+    AdamW, AdamWConfig, AdamWState, AdaptiveMomentumState, GradientsParams, SimpleOptimizer,
+};
+use burn::tensor::{Tensor, TensorData, backend::AutodiffBackend};
+use residual_zoo_core::params::{self, ParamInfo, Role};
+
+use crate::TrainConfig;
+
+/// AdamW (Loshchilov and Hutter, "Decoupled weight decay regularization", 2019). Only parameters
+/// with [`Role::Weight`] decay.
+///
+/// Burn's AdamW makes each step; it has no parameter groups and its state is bound to parameter
+/// ids, so the groups and the state by parameter name are here.
+pub struct Optimizer<B: AutodiffBackend> {
+    decaying: AdamW,
+    plain: AdamW,
+    /// Moments of the flattened parameters.
+    moments: HashMap<ParamId, AdamWState<B::InnerBackend, 1>>,
+}
+
+/// The moments of a parameter, copied to the host, in the shape of the parameter.
+#[derive(Clone, Debug)]
+pub struct Moments {
+    /// Mean of the gradient.
+    pub first: TensorData,
+    /// Mean of the squared gradient.
+    pub second: TensorData,
+    /// Steps that went into both.
+    pub steps: usize,
+}
+
+impl<B: AutodiffBackend> Optimizer<B> {
+    /// An optimizer that has seen no gradient.
+    pub fn new(config: &TrainConfig) -> Self {
+        let adamw = AdamWConfig::new()
+            .with_beta_1(config.beta_1 as f32)
+            .with_beta_2(config.beta_2 as f32)
+            .with_epsilon(config.eps as f32);
+        Self {
+            decaying: adamw
+                .clone()
+                .with_weight_decay(config.weight_decay as f32)
+                .build(),
+            plain: adamw.with_weight_decay(0.0).build(),
+            moments: HashMap::new(),
+        }
+    }
+
+    /// One step of `model` against `grads` times `scale` at learning rate `lr`. `scale` is on the
+    /// device, `[1]`.
+    pub fn step<M: AutodiffModule<B>>(
+        &mut self,
+        model: M,
+        grads: GradientsParams,
+        scale: Option<Tensor<B::InnerBackend, 1>>,
+        lr: f64,
+    ) -> M {
+        let decays = params::list::<B, M>(&model).into_iter();
+        let decays = decays
+            .filter(|p| p.role == Role::Weight)
+            .map(|p| p.id)
+            .collect();
+        model.map(&mut Step {
+            optimizer: self,
+            decays,
+            grads,
+            scale,
+            lr,
+        })
+    }
+
+    /// The state by parameter name.
+    pub fn export<M: AutodiffModule<B>>(&self, model: &M) -> BTreeMap<String, Moments> {
+        let state = params::list::<B, M>(model).into_iter().filter_map(|p| {
+            let momentum = &self.moments.get(&p.id)?.momentum;
+            let data = |moment: &Tensor<B::InnerBackend, 1>| {
+                let mut data = moment.to_data();
+                data.shape = p.shape.clone().into();
+                data
+            };
+            let (first, second) = (data(&momentum.moment_1), data(&momentum.moment_2));
+            Some((
+                p.name,
+                Moments {
+                    first,
+                    second,
+                    steps: momentum.time,
+                },
+            ))
+        });
+        state.collect()
+    }
+
+    /// Takes over the state that [`export`](Self::export) gave; moments of parameters that
+    /// `model` does not have are ignored.
+    pub fn import<M: AutodiffModule<B>>(
+        &mut self,
+        model: &M,
+        mut state: BTreeMap<String, Moments>,
+        device: &B::Device,
+    ) {
+        for ParamInfo {
+            name, id, shape, ..
+        } in params::list::<B, M>(model)
+        {
+            let Some(Moments {
+                first,
+                second,
+                steps,
+            }) = state.remove(&name)
+            else {
+                continue;
+            };
+            let flat = |mut data: TensorData| {
+                data.shape = [shape.iter().product::<usize>()].into();
+                Tensor::from_data(data, device)
+            };
+            let mut momentum = AdaptiveMomentumState::new(steps, flat(first), flat(second));
+            momentum.time = steps;
+            self.moments.insert(id, AdamWState::new(momentum));
+        }
+    }
+}
+
+struct Step<'a, B: AutodiffBackend> {
+    optimizer: &'a mut Optimizer<B>,
+    decays: Vec<ParamId>,
+    grads: GradientsParams,
+    scale: Option<Tensor<B::InnerBackend, 1>>,
+    lr: f64,
+}
+
+impl<B: AutodiffBackend> ModuleMapper<B> for Step<'_, B> {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+        let Some(grad) = self.grads.remove::<B::InnerBackend, D>(param.id) else {
+            return param;
+        };
+        let id = param.id;
+        let adamw = match self.decays.contains(&id) {
+            true => &self.optimizer.decaying,
+            false => &self.optimizer.plain,
+        };
+        let moments = &mut self.optimizer.moments;
+        param.map(|x| {
+            let shape = x.shape();
+            let count = shape.num_elements();
+            let x = x.inner().reshape([count]);
+            let mut grad = grad.reshape([count]);
+            if let Some(scale) = &self.scale {
+                grad = grad * scale.clone();
+            }
+            let (x, state) = adamw.step(self.lr, x, grad, moments.remove(&id));
+            if let Some(state) = state {
+                moments.insert(id, state);
+            }
+            Tensor::from_inner(x.reshape(shape)).require_grad()
+        })
+    }
+}
+
+/// The norm of all gradients together, `[1]`, on the device.
+pub fn global_norm<B: AutodiffBackend, M: AutodiffModule<B>>(
+    model: &M,
+    grads: &GradientsParams,
+    device: &B::Device,
+) -> Tensor<B::InnerBackend, 1> {
+    let mut squares = Squares::<B> {
+        grads,
+        sum: Tensor::zeros([1], device),
+    };
+    model.visit(&mut squares);
+    squares.sum.sqrt()
+}
+
+struct Squares<'a, B: AutodiffBackend> {
+    grads: &'a GradientsParams,
+    sum: Tensor<B::InnerBackend, 1>,
+}
+
+impl<B: AutodiffBackend> ModuleVisitor<B> for Squares<'_, B> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        if let Some(grad) = self.grads.get::<B::InnerBackend, D>(param.id) {
+            self.sum = self.sum.clone() + grad.square().sum();
+        }
+    }
+}
+
+/// What gradients of norm `norm` `[1]` are multiplied with so that it does not exceed `limit`
+/// (Pascanu et al., "On the difficulty of training recurrent neural networks", 2013,
+/// algorithm 1).
+pub fn clip_scale<B: burn::tensor::backend::Backend>(
+    norm: &Tensor<B, 1>,
+    limit: f64,
+) -> Tensor<B, 1> {
+    (norm.clone() + 1e-6)
+        .recip()
+        .mul_scalar(limit)
+        .clamp_max(1.0)
+}
+
+/// The learning rate of step `step`, counted from 0: a linear rise over `warmup` steps, then half
+/// a cosine from `learning_rate` to `min_learning_rate` at the last step (Loshchilov and Hutter,
+/// "SGDR", 2017, without restarts).
+pub fn learning_rate(config: &TrainConfig, step: usize) -> f64 {
+    let &TrainConfig {
+        learning_rate: peak,
+        min_learning_rate: floor,
+        warmup,
+        steps,
+        ..
+    } = config;
+    if step < warmup {
+        return peak * (step + 1) as f64 / (warmup + 1) as f64;
+    }
+    let last = steps.saturating_sub(1).max(warmup + 1);
+    let progress = (step - warmup) as f64 / (last - warmup) as f64;
+    let cosine = 0.5 * (1.0 + (std::f64::consts::PI * progress.min(1.0)).cos());
+    floor + (peak - floor) * cosine
+}

@@ -1,0 +1,91 @@
+//! Charts: a legend, a drawing for wide pages and one for phones, and the values to hover over.
+
+use serde_json::{Value, json};
+
+use super::domain::Domain;
+use super::html::escape;
+use super::number::{round, sig};
+use super::plot::{Plot, color, diamond, stroke};
+use super::series::{POINTS, Span, Trace, thin, x_domain, y_domain};
+use super::{Axis, Chart, Scale, Style};
+
+/// The chart without its heading; `index` makes its element ids unique on the page.
+pub(super) fn render(chart: &Chart, index: usize) -> String {
+    let trace = |s| Trace::new(s, &chart.x, &chart.y);
+    let mut traces: Vec<Trace> = chart.series.iter().map(trace).collect();
+    let x = x_domain(&traces, chart.x.scale);
+    let mut note = "";
+    for trace in traces.iter_mut().filter(|t| t.is_noise()) {
+        if trace.band.is_empty() {
+            note = "Noisy lines are averages of nearby points, in a band of their range. ";
+        } else if note.is_empty() {
+            note = "Noisy lines are averages of nearby points. ";
+        }
+        trace.average(&x);
+    }
+    let (y, cut) = y_domain(chart, &traces, &x);
+    let cut = if cut {
+        format!("Values above {} are cut off.", sig(y.scale.value(y.hi), 3))
+    } else {
+        String::new()
+    };
+    let draw = |narrow| Plot::new(chart, &traces, x, y, narrow).draw(index);
+    let (wide, narrow) = (draw(false), draw(true));
+    let (legend, data) = (legend(chart), data(chart, &traces, x, y).to_string());
+    // A script element ends at the first `</script`, wherever it stands.
+    let data = data.replace('<', "\\u003c");
+    format!(
+        r#"<ul class="legend">{legend}</ul>
+<div class="chart">
+{wide}{narrow}<div class="tip" hidden></div>
+<script type="application/json">{data}</script>
+</div>
+<p class="note">{note}{cut}</p>
+"#
+    )
+}
+
+fn legend(chart: &Chart) -> String {
+    let item = |class: &str, mark: &str, name: &str| {
+        let key =
+            format!(r#"<svg class="key" viewBox="0 0 26 12" aria-hidden="true">{mark}</svg>"#);
+        format!("<li class=\"{class}\">{key}{}</li>\n", escape(name))
+    };
+    let mut items = String::new();
+    for series in &chart.series {
+        let mark = match series.style {
+            Style::Markers => diamond(13.0, 6.0, ""),
+            style => format!(r#"<path class="{}" d="M1,6H25"/>"#, stroke(style)),
+        };
+        items += &item(&color(series.group), &mark, &series.name);
+    }
+    for reference in &chart.references {
+        let name = format!("{} ({})", reference.name, sig(reference.y, 4));
+        items += &item("ref", r#"<path class="line" d="M1,6H25"/>"#, &name);
+    }
+    items
+}
+
+/// The values for the hover script.
+fn data(chart: &Chart, traces: &[Trace], x: Domain, y: Domain) -> Value {
+    let column = |spans: &[Span], of: fn(&Span) -> f64| -> Vec<f64> {
+        spans.iter().map(|s| round(of(s), 6)).collect()
+    };
+    let series = |t: &Trace| {
+        let (points, band) = (thin(&t.points, &x, POINTS), thin(&t.band, &x, POINTS));
+        json!({
+            "name": t.series.name, "color": color(t.series.group), "line": t.is_line(),
+            "x": column(&points, |s| s.0), "y": column(&points, |s| s.1),
+            "bandX": column(&band, |s| s.0),
+            "low": column(&band, |s| s.1), "high": column(&band, |s| s.2),
+        })
+    };
+    let axis = |axis: &Axis, domain: Domain| {
+        json!({
+            "label": axis.label, "unit": axis.unit, "log": domain.scale == Scale::Log,
+            "lo": domain.lo, "hi": domain.hi,
+        })
+    };
+    let series: Vec<Value> = traces.iter().map(series).collect();
+    json!({ "x": axis(&chart.x, x), "y": axis(&chart.y, y), "series": series })
+}

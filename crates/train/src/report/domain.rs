@@ -1,0 +1,145 @@
+//! The range of an axis and its ticks.
+
+use super::Scale;
+use super::number::{decade_labels, tick_labels};
+
+/// Beyond this the differences and powers of ten of an axis would leave the range of `f64`.
+const LARGEST: f64 = 1e200;
+
+impl Scale {
+    /// Whether `value` has a position on this scale.
+    pub(super) fn shows(self, value: f64) -> bool {
+        value.abs() < LARGEST && (self == Scale::Linear || value > 1.0 / LARGEST)
+    }
+
+    /// The position of `value`, up to the choice of origin and length.
+    pub(super) fn position(self, value: f64) -> f64 {
+        match self {
+            Scale::Linear => value,
+            Scale::Log => value.log10(),
+        }
+    }
+
+    /// The value at `position`.
+    pub(super) fn value(self, position: f64) -> f64 {
+        match self {
+            Scale::Linear => position,
+            Scale::Log => 10f64.powf(position),
+        }
+    }
+}
+
+/// An axis range between the positions `lo < hi` of its scale.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Domain {
+    pub(super) scale: Scale,
+    pub(super) lo: f64,
+    pub(super) hi: f64,
+}
+
+/// Axis ticks, as values.
+#[derive(Debug, PartialEq)]
+pub(super) struct Ticks {
+    pub(super) major: Vec<f64>,
+    pub(super) labels: Vec<String>,
+    pub(super) minor: Vec<f64>,
+}
+
+impl Domain {
+    /// The range between two positions; one point opens to a range, and none to `0..=1`.
+    pub(super) fn new(scale: Scale, lo: f64, hi: f64) -> Self {
+        let size = lo.abs().max(hi.abs());
+        let pad = match scale {
+            Scale::Log => 0.3,
+            Scale::Linear if size == 0.0 => 1.0,
+            Scale::Linear => size * 0.05,
+        };
+        let (lo, hi) = match hi - lo {
+            span if span < 0.0 => (0.0, 1.0),
+            span if span > size * 1e-9 => (lo, hi),
+            _ => (lo - pad, hi + pad),
+        };
+        Self { scale, lo, hi }
+    }
+
+    /// The range with `share` of its length added at both ends.
+    pub(super) fn padded(self, share: f64) -> Self {
+        let pad = (self.hi - self.lo) * share;
+        let (lo, hi) = (self.lo - pad, self.hi + pad);
+        Self { lo, hi, ..self }
+    }
+
+    /// Where `value` lies: 0 at the low end, 1 at the high end.
+    pub(super) fn unit(&self, value: f64) -> f64 {
+        (self.scale.position(value) - self.lo) / (self.hi - self.lo)
+    }
+
+    /// About `target` ticks.
+    pub(super) fn ticks(&self, target: usize) -> Ticks {
+        if self.scale == Scale::Log && self.hi - self.lo >= 1.0 {
+            return self.decades(target);
+        }
+        let (lo, hi) = (self.scale.value(self.lo), self.scale.value(self.hi));
+        let major = even(lo, hi, target);
+        let (labels, minor) = (tick_labels(&major), Vec::new());
+        Ticks {
+            major,
+            labels,
+            minor,
+        }
+    }
+
+    fn decades(&self, target: usize) -> Ticks {
+        let multiples = |digits: &[u32]| -> Vec<f64> {
+            let exponents = self.lo.floor() as i32..=self.hi.floor() as i32;
+            let decade = |e| digits.iter().map(move |&d| tenfold(d.into(), e));
+            let mut ticks: Vec<f64> = exponents.flat_map(decade).collect();
+            ticks.retain(|&t| (-1e-9..=1.0 + 1e-9).contains(&self.unit(t)));
+            ticks
+        };
+        let mut major = multiples(&[1]);
+        let stride = major.len().div_ceil(target.max(2) + 1) as i32;
+        if major.len() < 2 || (self.hi - self.lo) * 3.0 <= target as f64 {
+            major = multiples(&[1, 2, 5]);
+        }
+        major.retain(|t| stride == 1 || (t.log10().round() as i32) % stride == 0);
+        let mut minor = match stride {
+            1 => multiples(&[1, 2, 3, 4, 5, 6, 7, 8, 9]),
+            _ => multiples(&[1]),
+        };
+        minor.retain(|t| !major.contains(t));
+        let labels = decade_labels(&major);
+        Ticks {
+            major,
+            labels,
+            minor,
+        }
+    }
+}
+
+/// Multiples of 1, 2 or 5 times a power of ten in `lo..=hi`, as close to `target` as they get.
+fn even(lo: f64, hi: f64, target: usize) -> Vec<f64> {
+    let raw = (hi - lo) / target.max(1) as f64;
+    let exponent = raw.log10().floor() as i32;
+    let (digit, exponent) = match raw / tenfold(1.0, exponent) {
+        r if r < 2f64.sqrt() => (1.0, exponent),
+        r if r < 10f64.sqrt() => (2.0, exponent),
+        r if r < 50f64.sqrt() => (5.0, exponent),
+        _ => (1.0, exponent + 1),
+    };
+    let step = tenfold(digit, exponent);
+    let first = (lo / step - 1e-9).ceil() as i64;
+    let last = (hi / step + 1e-9).floor() as i64;
+    let tick = |k| tenfold(k as f64 * digit, exponent);
+    (first..=last).map(tick).collect()
+}
+
+/// `digits` times a power of ten, by a division where that is the exactly rounded way.
+fn tenfold(digits: f64, exponent: i32) -> f64 {
+    let power = 10f64.powi(exponent.abs());
+    if exponent < 0 {
+        digits / power
+    } else {
+        digits * power
+    }
+}

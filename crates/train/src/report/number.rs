@@ -1,0 +1,114 @@
+//! Numbers as readers expect them: few digits, SI prefixes, powers of ten.
+
+const PREFIXES: [&str; 5] = ["", "k", "M", "G", "T"];
+
+/// `value` to three digits with an SI prefix: `950`, `1.23k`, `124M`, `10G`, `2.5×10¹⁸`.
+pub fn si(value: f64) -> String {
+    if !plain(value) {
+        return power_of_ten(value, 3);
+    }
+    let rounded = round(value, 3);
+    let prefix = prefix(rounded);
+    let mantissa = rounded / 1000f64.powi(prefix as i32);
+    trim(format!("{mantissa:.*}", decimals(mantissa, 3))) + PREFIXES[prefix]
+}
+
+/// `value` to `digits` significant digits, never cutting the integer part: `3.142`, `0.00120`.
+pub fn sig(value: f64, digits: usize) -> String {
+    if !plain(value) {
+        return power_of_ten(value, digits);
+    }
+    // Adding zero drops the sign of a negative zero.
+    format!("{:.*}", decimals(round(value, digits), digits), value + 0.0)
+}
+
+/// Labels of evenly spaced ticks, with just enough digits to tell them apart.
+pub(super) fn tick_labels(ticks: &[f64]) -> Vec<String> {
+    let largest = ticks.iter().fold(0f64, |a, t| a.max(t.abs()));
+    let steps = ticks.windows(2).map(|w| w[1] - w[0]);
+    let step = steps.fold(largest, f64::min);
+    let label = |&tick: &f64| {
+        if tick == 0.0 {
+            return "0".to_owned();
+        }
+        if !plain(largest) {
+            let digits = exponent(tick) - exponent(step * 1.000_001) + 1;
+            return power_of_ten(tick, digits.max(1) as usize);
+        }
+        let prefix = prefix(tick);
+        let unit = 1000f64.powi(prefix as i32);
+        let places = (-(step / unit * 1.000_001).log10().floor()).clamp(0.0, 12.0) as usize;
+        let text = format!("{:.*}", places, tick / unit);
+        match PREFIXES[prefix] {
+            "" => text,
+            prefix => trim(text) + prefix,
+        }
+    };
+    ticks.iter().map(label).collect()
+}
+
+/// Labels of ticks that span decades: powers of ten once any of them needs one.
+pub(super) fn decade_labels(ticks: &[f64]) -> Vec<String> {
+    let powers = ticks.iter().any(|&t| !plain(t));
+    let label = |&tick| {
+        if powers {
+            power_of_ten(tick, 3)
+        } else {
+            si(tick)
+        }
+    };
+    ticks.iter().map(label).collect()
+}
+
+fn plain(value: f64) -> bool {
+    value == 0.0 || (1e-3..1e15).contains(&value.abs())
+}
+
+fn power_of_ten(value: f64, digits: usize) -> String {
+    if !value.is_finite() {
+        return value.to_string().replace("NaN", "–").replace("inf", "∞");
+    }
+    let text = format!("{:.*e}", digits.max(1) - 1, value);
+    let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+    let raised: String = exponent.chars().map(superscript).collect();
+    match trim(mantissa.to_owned()).as_str() {
+        "1" => format!("10{raised}"),
+        "-1" => format!("-10{raised}"),
+        mantissa => format!("{mantissa}×10{raised}"),
+    }
+}
+
+fn superscript(c: char) -> char {
+    let mut pairs = "-0123456789".chars().zip("⁻⁰¹²³⁴⁵⁶⁷⁸⁹".chars());
+    pairs.find(|pair| pair.0 == c).map_or(c, |pair| pair.1)
+}
+
+fn trim(text: String) -> String {
+    if text.contains('.') {
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    } else {
+        text
+    }
+}
+
+fn exponent(value: f64) -> i32 {
+    if value == 0.0 {
+        0
+    } else {
+        value.abs().log10().floor() as i32
+    }
+}
+
+fn prefix(value: f64) -> usize {
+    (exponent(value).max(0) as usize / 3).min(PREFIXES.len() - 1)
+}
+
+fn decimals(value: f64, digits: usize) -> usize {
+    (digits as i32 - 1 - exponent(value)).max(0) as usize
+}
+
+/// The value that `digits` digits show, so that 999.9 picks the prefix of 1000.
+pub(super) fn round(value: f64, digits: usize) -> f64 {
+    let text = format!("{:.*e}", digits.max(1) - 1, value);
+    text.parse().unwrap_or(value)
+}

@@ -1,0 +1,173 @@
+//! What a chart can show of its series, and the axis ranges that suit it.
+
+use super::domain::Domain;
+use super::{Axis, Chart, Scale, Series, Style};
+
+/// The points of a series beyond which thinning sets in.
+pub(super) const POINTS: usize = 800;
+/// The averages that take the place of noise, over the whole axis.
+const AVERAGES: usize = 200;
+
+/// An x with the lowest and highest y there; a point has both equal.
+pub(super) type Span = (f64, f64, f64);
+
+/// The part of a series that has a place on the axes, sorted by x.
+pub(super) struct Trace<'a> {
+    pub(super) series: &'a Series,
+    pub(super) points: Vec<Span>,
+    pub(super) band: Vec<Span>,
+}
+
+impl<'a> Trace<'a> {
+    pub(super) fn new(series: &'a Series, x: &Axis, y: &Axis) -> Self {
+        let shown = |mut spans: Vec<Span>| {
+            spans.retain(|s| x.scale.shows(s.0) && y.scale.shows(s.1) && y.scale.shows(s.2));
+            spans.sort_by(|a, b| a.0.total_cmp(&b.0));
+            spans
+        };
+        // Written so that a low or high that is not a number stays in, to be dropped.
+        let ordered = |&(x, a, b): &Span| if a <= b { (x, a, b) } else { (x, b, a) };
+        let points = series.points.iter().map(|&(x, y)| (x, y, y)).collect();
+        let band = series.band.iter().map(ordered).collect();
+        let (points, band) = (shown(points), shown(band));
+        Self {
+            series,
+            points,
+            band,
+        }
+    }
+
+    pub(super) fn is_line(&self) -> bool {
+        self.series.style != Style::Markers
+    }
+
+    /// Whether the points zigzag so densely that a line through them would be a solid stripe.
+    pub(super) fn is_noise(&self) -> bool {
+        let turns = |w: &&[Span]| (w[1].1 - w[0].1) * (w[2].1 - w[1].1) < 0.0;
+        let turns = self.points.windows(3).filter(turns).count();
+        self.is_line() && self.points.len() > AVERAGES && turns * 4 > self.points.len()
+    }
+
+    /// Replaces the points by averages, with a band of their range unless there is a band.
+    pub(super) fn average(&mut self, x: &Domain) {
+        let (mut averages, mut ranges) = (Vec::new(), Vec::new());
+        for part in parts(&self.points, x, AVERAGES) {
+            let count = part.len() as f64;
+            let middle = part.iter().map(|s| s.0).sum::<f64>() / count;
+            let mean = part.iter().map(|s| s.1 / count).sum();
+            let (low, high) = range(part.iter().map(|s| s.1));
+            averages.push((middle, mean, mean));
+            ranges.push((middle, low, high));
+        }
+        self.points = averages;
+        if self.band.is_empty() {
+            self.band = ranges;
+        }
+    }
+}
+
+/// The runs of `spans` that fall in the same one of `count` equal parts of the axis.
+fn parts<'a>(spans: &'a [Span], x: &Domain, count: usize) -> impl Iterator<Item = &'a [Span]> {
+    let part = move |s: &Span| ((x.unit(s.0) * count as f64) as usize).min(count - 1);
+    spans.chunk_by(move |a, b| part(a) == part(b))
+}
+
+/// At most `limit` of `spans`: the ends, and the lowest and highest of each part of the axis.
+pub(super) fn thin(spans: &[Span], x: &Domain, limit: usize) -> Vec<Span> {
+    let [first, inner @ .., last] = spans else {
+        return spans.to_vec();
+    };
+    if spans.len() <= limit {
+        return spans.to_vec();
+    }
+    let mut kept = vec![*first];
+    for part in parts(inner, x, limit.saturating_sub(2).div_ceil(2).max(1)) {
+        let low = (0..part.len())
+            .min_by(|&a, &b| part[a].1.total_cmp(&part[b].1))
+            .unwrap_or(0);
+        let high = (0..part.len())
+            .max_by(|&a, &b| part[a].2.total_cmp(&part[b].2))
+            .unwrap_or(0);
+        kept.push(part[low.min(high)]);
+        if low != high {
+            kept.push(part[low.max(high)]);
+        }
+    }
+    kept.push(*last);
+    kept
+}
+
+/// The range of all x.
+pub(super) fn x_domain(traces: &[Trace], scale: Scale) -> Domain {
+    let spans = traces.iter().flat_map(|t| t.points.iter().chain(&t.band));
+    let (lo, hi) = range(spans.map(|s| scale.position(s.0)));
+    let from_zero = scale == Scale::Linear && lo > 0.0 && lo < 0.05 * hi;
+    let domain = Domain::new(scale, if from_zero { 0.0 } else { lo }, hi);
+    if traces.iter().all(Trace::is_line) {
+        domain
+    } else {
+        domain.padded(0.02)
+    }
+}
+
+/// The y range, and whether it cuts something off.
+///
+/// What counts is the share of the drawn width a value takes, not its share of the points: on a
+/// logarithmic x axis most points crowd at the right.
+pub(super) fn y_domain(chart: &Chart, traces: &[Trace], x: &Domain) -> (Domain, bool) {
+    let scale = chart.y.scale;
+    let (mut all, mut drawn, mut fixed) = (Vec::new(), Vec::new(), Vec::new());
+    for trace in traces {
+        for span in trace.points.iter().chain(&trace.band) {
+            all.extend([scale.position(span.1), scale.position(span.2)]);
+        }
+        if trace.is_line() {
+            sample(&trace.points, x, scale, &mut drawn);
+            sample(&trace.band, x, scale, &mut drawn);
+            fixed.extend(trace.points.last().map(|s| s.1));
+        } else {
+            fixed.extend(trace.points.iter().map(|s| s.1));
+        }
+    }
+    fixed.extend(
+        chart
+            .references
+            .iter()
+            .map(|r| r.y)
+            .filter(|&y| scale.shows(y)),
+    );
+
+    let (lo, max) = range(all.into_iter());
+    drawn.sort_by(f64::total_cmp);
+    let most = drawn.get(drawn.len() * 95 / 100).copied().unwrap_or(max);
+    let dwarfs = most > lo && max - most > 0.5 * (most - lo);
+    let top = if dwarfs {
+        most + 0.15 * (most - lo)
+    } else {
+        max
+    };
+    let (least, greatest) = range(fixed.into_iter().map(|y| scale.position(y)));
+    let domain = Domain::new(scale, lo.min(least), top.max(greatest)).padded(0.04);
+    (domain, max > domain.hi)
+}
+
+/// Adds the upper ends of `spans` at evenly spaced places of the axis, as positions.
+fn sample(spans: &[Span], x: &Domain, scale: Scale, drawn: &mut Vec<f64>) {
+    for pair in spans.windows(2) {
+        let [from, to] = [0, 1].map(|i| x.unit(pair[i].0) * 200.0);
+        let [low, high] = [0, 1].map(|i| scale.position(pair[i].2));
+        let slope = if to > from {
+            (high - low) / (to - from)
+        } else {
+            0.0
+        };
+        let places = from.ceil() as i64..=to.floor() as i64;
+        drawn.extend(places.map(|place| low + (place as f64 - from) * slope));
+    }
+}
+
+fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
+    values.fold((f64::INFINITY, f64::NEG_INFINITY), |(lo, hi), v| {
+        (lo.min(v), hi.max(v))
+    })
+}

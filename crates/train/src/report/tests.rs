@@ -1,0 +1,226 @@
+use super::domain::Domain;
+use super::html::escape;
+use super::labels::spread;
+use super::number::tick_labels;
+use super::series::thin;
+use super::*;
+
+fn html(scale: Scale, series: Vec<Series>, references: Vec<Reference>) -> String {
+    let chart = Chart {
+        x: Axis {
+            scale,
+            ..Axis::linear("tokens", "")
+        },
+        y: Axis {
+            scale,
+            ..Axis::linear("loss", "nats/token")
+        },
+        series,
+        references,
+        ..Chart::default()
+    };
+    let sections = vec![Section::Chart(chart)];
+    Report {
+        sections,
+        ..Report::default()
+    }
+    .to_html()
+}
+
+fn check_tags(html: &str) {
+    let mut open: Vec<&str> = Vec::new();
+    let mut rest = html;
+    while let Some((_, after)) = rest.split_once('<') {
+        let (tag, after) = after.split_once('>').expect("a tag ends");
+        let name = tag.split_whitespace().next().unwrap_or("");
+        rest = after;
+        if let Some(closed) = tag.strip_prefix('/') {
+            assert_eq!(open.pop(), Some(closed));
+        } else if !tag.ends_with('/') && !["!DOCTYPE", "meta"].contains(&name) {
+            open.push(name);
+        }
+        if ["script", "style"].contains(&name) {
+            let end = rest.find(&format!("</{name}>"));
+            rest = &rest[end.expect("raw text ends")..];
+        }
+    }
+    assert!(open.is_empty(), "{open:?} stay open");
+}
+
+fn linear(lo: f64, hi: f64) -> Vec<String> {
+    Domain::new(Scale::Linear, lo, hi).ticks(5).labels
+}
+
+fn log(lo: f64, hi: f64) -> Vec<String> {
+    let domain = Domain::new(Scale::Log, lo.log10(), hi.log10());
+    domain.ticks(4).labels
+}
+
+#[test]
+fn every_string_is_escaped() {
+    assert_eq!(
+        escape("<a b=\"c\">&'"),
+        "&lt;a b=&quot;c&quot;&gt;&amp;&#39;"
+    );
+    let evil = || "</script><b>&\"'".to_owned();
+    let points = vec![(0.0, 1.0), (1.0, 2.0)];
+    let chart = Chart {
+        heading: evil(),
+        note: evil(),
+        x: Axis::linear(evil(), evil()),
+        y: Axis::linear(evil(), evil()),
+        series: vec![
+            Series::line(evil(), 0, points.clone()),
+            Series::markers(evil(), 1, points),
+        ],
+        references: vec![Reference::new(evil(), 1.0)],
+    };
+    let table = Table {
+        heading: evil(),
+        note: evil(),
+        columns: vec![Column::number(evil(), evil())],
+        rows: vec![vec![evil()]],
+        highlight: Some(0),
+    };
+    let (heading, body) = (evil(), evil());
+    let code = Section::Code { heading, body };
+    let (heading, body) = (evil(), evil());
+    let text = Section::Text { heading, body };
+    let sections = vec![Section::Chart(chart), Section::Table(table), code, text];
+    let (title, lead) = (evil(), evil());
+    let html = Report {
+        title,
+        lead,
+        sections,
+    }
+    .to_html();
+    assert!(!html.contains("<b>"));
+    assert_eq!(html.matches("</script>").count(), 2);
+    check_tags(&html);
+}
+
+#[test]
+fn linear_ticks_are_multiples_of_1_2_or_5() {
+    let ticks = |lo, hi| Domain::new(Scale::Linear, lo, hi).ticks(5).major;
+    assert_eq!(ticks(0.0, 1.0), [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]);
+    assert_eq!(ticks(-3.1, 7.2), [-2.0, 0.0, 2.0, 4.0, 6.0]);
+    assert_eq!(linear(3.17, 3.41), ["3.20", "3.25", "3.30", "3.35", "3.40"]);
+    assert_eq!(linear(0.0, 2100.0), ["0", "500", "1k", "1.5k", "2k"]);
+    assert_eq!(linear(1e4, 1e4 + 11.0)[1..3], ["10.002k", "10.004k"]);
+    assert_eq!(linear(0.0, 6e-4)[..3], ["0", "10⁻⁴", "2×10⁻⁴"]);
+    assert_eq!(linear(0.0, 2e18)[1..4], ["5×10¹⁷", "10¹⁸", "1.5×10¹⁸"]);
+    assert_eq!(tick_labels(&[]), [""; 0]);
+}
+
+#[test]
+fn log_ticks_are_decades_or_1_2_5() {
+    let ticks = Domain::new(Scale::Log, 0.0, 3.0).ticks(5);
+    assert_eq!(ticks.major, [1.0, 10.0, 100.0, 1000.0]);
+    assert_eq!(ticks.minor.len(), 24);
+    assert_eq!(ticks.minor[..3], [2.0, 3.0, 4.0]);
+    assert_eq!(log(0.01, 10.0), ["0.01", "0.1", "1", "10"]);
+    assert_eq!(log(2.4, 4.1), ["2.5", "3.0", "3.5", "4.0"]);
+    assert_eq!(log(3.0, 45.0), ["5", "10", "20"]);
+    assert_eq!(log(1e12, 1e20), ["10¹²", "10¹⁴", "10¹⁶", "10¹⁸", "10²⁰"]);
+}
+
+#[test]
+fn numbers_are_short() {
+    let cases = [0.0, 950.0, 1234.0, 999_999.0, 124e6, 1e10].map(si);
+    assert_eq!(cases, ["0", "950", "1.23k", "1M", "124M", "10G"]);
+    let cases = [2.5e18, 1e18, 3e-4, -1500.0, f64::NAN].map(si);
+    assert_eq!(cases, ["2.5×10¹⁸", "10¹⁸", "3×10⁻⁴", "-1.5k", "–"]);
+    let cases = [3.21987, 0.0012, 12_345.6, 9.9996, -0.0].map(|v| sig(v, 4));
+    assert_eq!(cases, ["3.220", "0.001200", "12346", "10.00", "0.000"]);
+    let cases = [1e-5, f64::INFINITY].map(|v| sig(v, 4));
+    assert_eq!(cases, ["10⁻⁵", "∞"]);
+}
+
+#[test]
+fn thinning_keeps_ends_and_extremes() {
+    let y = |i: usize| match i {
+        7_777 => 99.0,
+        12_345 => -99.0,
+        _ => (i as f64 * 0.37).sin(),
+    };
+    let points: Vec<_> = (0..20_000).map(|i| (i as f64, y(i), y(i))).collect();
+    let thinned = thin(&points, &Domain::new(Scale::Linear, 0.0, 19_999.0), 800);
+    assert!(thinned.len() <= 800);
+    for i in [0, 7_777, 12_345, 19_999] {
+        assert!(thinned.contains(&points[i]), "point {i}");
+    }
+    assert!(thinned.is_sorted_by(|a, b| a.0 < b.0));
+}
+
+#[test]
+fn points_without_a_place_are_dropped() {
+    let clean = vec![(1.0, 2.0), (2.0, 1.0)];
+    let mut dirty = clean.clone();
+    dirty.extend([(f64::NAN, 1.0), (1.5, f64::INFINITY), (1.5, f64::NAN)]);
+    dirty.extend([(-1.0, 1.0), (1.2, 0.0), (0.0, 1.0)]);
+    let page = |points| html(Scale::Log, vec![Series::line("run", 0, points)], vec![]);
+    assert_eq!(page(clean), page(dirty));
+}
+
+#[test]
+fn the_first_losses_do_not_flatten_the_rest() {
+    let loss = |i| if i < 5 { 1e6 } else { 3.0 + 1.0 / i as f64 };
+    let points = (0..1000).map(|i| (i as f64, loss(i))).collect();
+    let series = vec![Series::line("run", 0, points)];
+    let page = |references| html(Scale::Linear, series.clone(), references);
+    assert!(page(vec![]).contains("Values above 3.0"));
+    assert!(page(vec![Reference::new("uniform", 10.8)]).contains("Values above 11."));
+}
+
+#[test]
+fn noise_is_averaged() {
+    let points = |n| {
+        (0..n)
+            .map(|i| (i as f64, 3.0 + (i * 7919 % 101) as f64))
+            .collect()
+    };
+    let page = |n| {
+        html(
+            Scale::Linear,
+            vec![Series::line("run", 0, points(n))],
+            vec![],
+        )
+    };
+    assert!(page(5000).contains("are averages"));
+    assert!(!page(50).contains("are averages"));
+}
+
+#[test]
+fn labels_keep_their_distance() {
+    let spread = |wanted| spread(wanted, 10.0, 0.0, 100.0);
+    assert_eq!(spread(&[10.0, 11.0, 50.0]), Some(vec![5.5, 15.5, 50.0]));
+    assert_eq!(spread(&[99.0, 99.0]), Some(vec![90.0, 100.0]));
+    assert_eq!(spread(&[50.0; 12]), None);
+}
+
+#[test]
+fn edge_cases_give_closed_local_deterministic_pages() {
+    let line = |points| vec![Series::line("run", 9, points)];
+    let mut band = line(vec![]);
+    band[0].band = vec![(0.0, 1.0, 2.0), (1.0, 0.5, f64::NAN)];
+    let cases = [
+        vec![],
+        band,
+        line(vec![]),
+        line(vec![(1.0, 1.0)]),
+        line(vec![(0.0, 3.0), (1.0, 3.0), (1.0, 3.0)]),
+        line(vec![(0.0, 1e-180), (1e150, 1e180), (1e199, -1e199)]),
+        line((0..20_000).map(|i| (i as f64, 1e-9 * i as f64)).collect()),
+        vec![Series::markers("published", 3, vec![(1e9, 3.0)])],
+    ];
+    for series in cases {
+        for scale in [Scale::Linear, Scale::Log] {
+            let text = html(scale, series.clone(), vec![]);
+            assert_eq!(text, html(scale, series.clone(), vec![]));
+            let drawn = text.replace("xmlns=\"http://www.w3.org/2000/svg\"", "");
+            assert!(!drawn.contains("http:") && !drawn.contains("https:"));
+            assert!(!drawn.contains("NaN") && !drawn.contains("inf,"));
+            check_tags(&text);
+        }
+    }
+}

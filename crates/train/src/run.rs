@@ -1,0 +1,271 @@
+//! A run from start to end.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use burn::module::AutodiffModule;
+use burn::tensor::Tensor;
+use burn::tensor::backend::AutodiffBackend;
+pub use burn_train::Interrupter;
+use residual_zoo_core::{Cost, ModelConfig};
+use residual_zoo_data::Corpus;
+
+use crate::dashboard::{Dashboard, Display};
+use crate::generate::{Generator, Sampling};
+use crate::metrics::{Row, memory};
+use crate::trainer::{SAMPLE, Step, derive_seed, read};
+use crate::{Error, RunConfig, RunDir, Trainer, checkpoint};
+
+/// Where and how a run is written and shown.
+#[derive(Clone)]
+pub struct RunOptions {
+    /// The directory to write, which must not exist.
+    pub directory: PathBuf,
+    /// What is shown meanwhile.
+    pub display: Display,
+    /// Peak of the device in TFLOP/s, to show the share in use.
+    pub peak_tflops: Option<f64>,
+    /// Set it to stop after the current step, with a checkpoint.
+    pub stop: Interrupter,
+}
+
+/// How a run ended.
+#[derive(Clone, Debug)]
+pub struct Summary {
+    /// All rows, as in `metrics.jsonl`.
+    pub rows: Vec<Row>,
+    /// What the model costs.
+    pub cost: Cost,
+    /// Mean cross-entropy of the last log interval, nats per token.
+    pub train_loss: f64,
+    /// Mean cross-entropy of the validation batches at the end, nats per token.
+    pub valid_loss: f64,
+    /// Training tokens per second over the whole run.
+    pub tokens_per_second: f64,
+    /// Whether it was stopped before its last step.
+    pub stopped: bool,
+    /// The last checkpoint.
+    pub checkpoint: PathBuf,
+}
+
+/// Trains the model of `config` on `corpus`.
+///
+/// # Errors
+///
+/// When the config cannot be built, the directory exists or cannot be written, or the loss is no
+/// longer a number.
+pub fn run<B, C>(
+    config: RunConfig<C>,
+    corpus: &Corpus,
+    options: &RunOptions,
+    device: B::Device,
+) -> Result<Summary, Error>
+where
+    B: AutodiffBackend,
+    C: ModelConfig,
+    C::Model<B>: AutodiffModule<B, InnerModule = C::Model<B::InnerBackend>>,
+{
+    let trainer = Trainer::<B, C>::new(config, corpus, device)?;
+    let directory = RunDir::create(&options.directory, &trainer.config, &corpus.tokenizer)?;
+    Run::new(trainer, corpus, options, directory).finish()
+}
+
+struct Run<'a, B: AutodiffBackend, C: ModelConfig> {
+    trainer: Trainer<B, C>,
+    corpus: &'a Corpus,
+    options: &'a RunOptions,
+    directory: RunDir,
+    dashboard: Dashboard,
+    rows: Vec<Row>,
+    interval: Interval<B>,
+}
+
+/// What happened since the last row.
+struct Interval<B: AutodiffBackend> {
+    steps: usize,
+    /// Sum of the losses of the steps, on the device.
+    loss: Option<Tensor<B::InnerBackend, 1>>,
+    clock: Instant,
+}
+
+impl<B: AutodiffBackend> Interval<B> {
+    fn start() -> Self {
+        Self {
+            steps: 0,
+            loss: None,
+            clock: Instant::now(),
+        }
+    }
+}
+
+impl<'a, B, C> Run<'a, B, C>
+where
+    B: AutodiffBackend,
+    C: ModelConfig,
+    C::Model<B>: AutodiffModule<B, InnerModule = C::Model<B::InnerBackend>>,
+{
+    fn new(
+        trainer: Trainer<B, C>,
+        corpus: &'a Corpus,
+        options: &'a RunOptions,
+        directory: RunDir,
+    ) -> Self {
+        let steps = (trainer.progress.step, trainer.config.train.steps);
+        let bytes = corpus.bytes_per_token;
+        let dashboard = Dashboard::open(options.display, steps, bytes, &options.stop);
+        let (rows, interval) = (Vec::new(), Interval::start());
+        Self {
+            trainer,
+            corpus,
+            options,
+            directory,
+            dashboard,
+            rows,
+            interval,
+        }
+    }
+
+    fn finish(mut self) -> Result<Summary, Error> {
+        let train = self.trainer.config.train.clone();
+        let valid_loss = self.trainer.validate();
+        self.record(Row {
+            valid_loss: Some(valid_loss),
+            ..Row::default()
+        })?;
+        self.interval = Interval::start();
+
+        let mut saved = None;
+        loop {
+            let lr = self.trainer.learning_rate();
+            let step = self.trainer.step();
+            let n = self.trainer.progress.step;
+            let stopped = self.options.stop.should_stop();
+            let last = n >= train.steps || stopped;
+            let due = |every: usize| n.is_multiple_of(every) || last;
+            let optional = |every: Option<usize>| every.is_some_and(due);
+
+            self.interval.steps += 1;
+            let sum = self.interval.loss.take();
+            self.interval.loss = Some(match sum {
+                Some(sum) => sum + step.loss.clone(),
+                None => step.loss.clone(),
+            });
+            let pauses = due(train.validate_every)
+                || optional(train.checkpoint_every)
+                || optional(train.sample_every);
+            if due(train.log_every) || pauses {
+                let mut row = self.measure(&step, lr)?;
+                if due(train.validate_every) {
+                    row.valid_loss = Some(self.trainer.validate());
+                }
+                self.record(row)?;
+                if optional(train.sample_every) {
+                    self.sample(n)?;
+                }
+                if optional(train.checkpoint_every) || last {
+                    let path = self.directory.checkpoint(n);
+                    checkpoint::save(&self.trainer, &path)?;
+                    saved = Some(path);
+                }
+                self.interval = Interval::start();
+            }
+            if last {
+                let checkpoint =
+                    saved.unwrap_or_else(|| unreachable!("the last step makes a checkpoint"));
+                return Ok(self.summary(checkpoint, stopped && n < train.steps));
+            }
+        }
+    }
+
+    /// Waits for the step to end and reads what it measured.
+    fn measure(&mut self, step: &Step<B::InnerBackend>, lr: f64) -> Result<Row, Error> {
+        let steps = self.interval.steps;
+        let sum = self.interval.loss.as_ref().map_or(f64::NAN, read);
+        let (loss, grad_norm) = (sum / steps as f64, read(&step.grad_norm));
+        let seconds = self.interval.clock.elapsed().as_secs_f64();
+        self.trainer.progress.seconds += seconds;
+        let number = self.trainer.progress.step;
+        for (quantity, value) in [("the loss", loss), ("the gradient norm", grad_norm)] {
+            if !value.is_finite() {
+                return Err(Error::NotFinite {
+                    quantity,
+                    value,
+                    step: number,
+                });
+            }
+        }
+        let tokens = (steps * self.trainer.config.tokens_per_step()) as f64;
+        let flops = self.trainer.step_flops() * steps as f64;
+        Ok(Row {
+            train_loss: Some(loss),
+            lr: Some(lr),
+            grad_norm: Some(grad_norm),
+            tokens_per_second: Some(tokens / seconds),
+            mfu: self
+                .options
+                .peak_tflops
+                .map(|peak| flops / seconds / (peak * 1e12)),
+            memory: memory(),
+            ..Row::default()
+        })
+    }
+
+    /// Completes a row with the progress, writes it and shows it.
+    fn record(&mut self, row: Row) -> Result<(), Error> {
+        let progress = self.trainer.progress;
+        let row = Row {
+            step: progress.step,
+            tokens: progress.tokens,
+            flops: progress.flops,
+            seconds: progress.seconds,
+            ..row
+        };
+        self.directory.log(&row)?;
+        let per_token = self.trainer.step_flops() / self.trainer.config.tokens_per_step() as f64;
+        self.dashboard.show(&row, per_token);
+        self.rows.push(row);
+        Ok(())
+    }
+
+    fn sample(&self, step: usize) -> Result<(), Error> {
+        let Corpus {
+            tokenizer, valid, ..
+        } = self.corpus;
+        let config = &self.trainer.config;
+        let seed = derive_seed(config.train.seed, &[SAMPLE, step as u64]);
+        let sampling = Sampling {
+            seed,
+            ..Sampling::default()
+        };
+        let mut prompt = Vec::new();
+        valid.read(0, 1, &mut prompt);
+        let model = self.trainer.model.valid();
+        let sizes = (tokenizer.vocab_size(), config.model.context());
+        let generator = Generator::new(&model, sizes, &prompt, sampling, self.trainer.device())?;
+        let mut tokens = prompt.clone();
+        tokens.extend(generator.take(config.train.sample_tokens));
+        let text = tokenizer.decode(&tokens)?;
+        self.directory.sample(step, &text)?;
+        Dashboard::note(
+            self.options.display,
+            &format!("--- sample at step {step}\n{text}\n---"),
+        );
+        Ok(())
+    }
+
+    fn summary(self, checkpoint: PathBuf, stopped: bool) -> Summary {
+        let vocab_size = self.corpus.tokenizer.vocab_size();
+        let last = |field: fn(&Row) -> Option<f64>| {
+            self.rows.iter().rev().find_map(field).unwrap_or(f64::NAN)
+        };
+        Summary {
+            cost: self.trainer.config.model.cost(vocab_size),
+            train_loss: last(|row| row.train_loss),
+            valid_loss: last(|row| row.valid_loss),
+            tokens_per_second: self.trainer.progress.tokens as f64 / self.trainer.progress.seconds,
+            rows: self.rows,
+            stopped,
+            checkpoint,
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! One optimizer step and its parts.
+
+use burn::module::AutodiffModule;
+use burn::optim::{GradientsAccumulator, GradientsParams};
+use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn::tensor::{Int, Tensor, TensorData};
+use residual_zoo_core::{LanguageModel, ModelConfig, loss::Loss};
+use residual_zoo_data::{Batch, Corpus, Windows};
+use serde::{Deserialize, Serialize};
+
+use crate::optimizer::{self, Optimizer};
+use crate::{Error, RunConfig};
+
+/// How far a run has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Progress {
+    /// Optimizer steps made.
+    pub step: usize,
+    /// Training tokens seen.
+    pub tokens: u64,
+    /// Training FLOPs, by the model's cost.
+    pub flops: f64,
+    /// Seconds of training.
+    pub seconds: f64,
+}
+
+/// A model in training. All that it draws at random is a function of the seed and the step.
+pub struct Trainer<B: AutodiffBackend, C: ModelConfig> {
+    /// The run, with every field resolved.
+    pub config: RunConfig<C>,
+    /// The model.
+    pub model: C::Model<B>,
+    /// The optimizer.
+    pub optimizer: Optimizer<B>,
+    /// Steps, tokens and FLOPs so far.
+    pub progress: Progress,
+    device: B::Device,
+    windows: Windows,
+    validation: Vec<Batch>,
+    step_flops: f64,
+}
+
+/// What a step measures, left on the device: reading it waits for the step to end.
+pub struct Step<B: Backend> {
+    /// Mean cross-entropy of the batch, `[1]`.
+    pub loss: Tensor<B, 1>,
+    /// Norm of all gradients before clipping, `[1]`.
+    pub grad_norm: Tensor<B, 1>,
+}
+
+/// Inputs and targets on the device, `[batch, time]`.
+pub type DeviceBatch<B> = [Tensor<B, 2, Int>; 2];
+
+impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C>
+where
+    C::Model<B>: AutodiffModule<B, InnerModule = C::Model<B::InnerBackend>>,
+{
+    /// A model with fresh weights.
+    ///
+    /// # Errors
+    ///
+    /// When the config cannot be built or the data is too short for it.
+    pub fn new(config: RunConfig<C>, corpus: &Corpus, device: B::Device) -> Result<Self, Error> {
+        let vocab_size = corpus.tokenizer.vocab_size();
+        config.validate(vocab_size)?;
+        let (train, time) = (&config.train, config.time());
+        let windows = Windows::new(corpus.train.clone(), time, "the training text")?;
+        let validation = Windows::new(corpus.valid.clone(), time, "the validation text")?;
+        let validation = validation.even_batches(train.validate_batches, train.batch);
+        B::seed(&device, derive_seed(train.seed, &[INIT]));
+        let model = config.model.init(vocab_size, &device)?;
+        let flops_per_token = config.model.cost(vocab_size).training_flops() as f64;
+        Ok(Self {
+            model,
+            optimizer: Optimizer::new(train),
+            progress: Progress::default(),
+            windows,
+            validation,
+            step_flops: flops_per_token * config.tokens_per_step() as f64,
+            config,
+            device,
+        })
+    }
+
+    /// Makes one step.
+    pub fn step(&mut self) -> Step<B::InnerBackend> {
+        let micro_batches = self.config.train.accumulate;
+        let mut accumulator = GradientsAccumulator::new();
+        let mut total: Option<Tensor<B::InnerBackend, 1>> = None;
+        for micro in 0..micro_batches {
+            let batch = self.upload(&self.batch(micro));
+            let loss = self.forward(batch, micro);
+            let part = loss.cross_entropy.clone().inner() / micro_batches as f64;
+            total = Some(match total {
+                Some(total) => total + part,
+                None => part,
+            });
+            accumulator.accumulate(&self.model, self.backward(&loss));
+        }
+        let loss = total.unwrap_or_else(|| unreachable!("`accumulate` is at least 1"));
+        Step {
+            loss,
+            grad_norm: self.update(accumulator.grads()),
+        }
+    }
+
+    /// The data of micro-batch `micro` of the next step.
+    pub fn batch(&self, micro: usize) -> Batch {
+        let train = &self.config.train;
+        self.windows.random_batch(
+            train.seed,
+            self.progress.step as u64,
+            micro as u64,
+            train.batch,
+        )
+    }
+
+    /// Copies a batch to the device.
+    pub fn upload(&self, batch: &Batch) -> DeviceBatch<B> {
+        upload(batch, &self.device)
+    }
+
+    /// The loss of a micro-batch.
+    pub fn forward(&self, [inputs, targets]: DeviceBatch<B>, micro: usize) -> Loss<B> {
+        if self.config.model.has_dropout() {
+            let at = [DROPOUT, self.progress.step as u64, micro as u64];
+            B::seed(&self.device, derive_seed(self.config.train.seed, &at));
+        }
+        Loss::new(self.model.forward(inputs), targets)
+    }
+
+    /// The gradients of a micro-batch's share of the objective.
+    pub fn backward(&self, loss: &Loss<B>) -> GradientsParams {
+        let train = &self.config.train;
+        let objective = loss.with_z_loss(train.z_loss) / train.accumulate as f64;
+        GradientsParams::from_grads(objective.backward(), &self.model)
+    }
+
+    /// Clips `grads`, updates the weights and counts the step. Returns the norm of the gradients
+    /// before clipping, `[1]`.
+    pub fn update(&mut self, grads: GradientsParams) -> Tensor<B::InnerBackend, 1> {
+        let train = &self.config.train;
+        let norm = optimizer::global_norm::<B, _>(&self.model, &grads, &self.device);
+        let scale = train
+            .grad_clip
+            .map(|limit| optimizer::clip_scale(&norm, limit));
+        let lr = self.learning_rate();
+        self.model = self.optimizer.step(self.model.clone(), grads, scale, lr);
+        self.progress.step += 1;
+        self.progress.tokens += self.config.tokens_per_step() as u64;
+        self.progress.flops += self.step_flops;
+        norm
+    }
+
+    /// The learning rate of the next step.
+    pub fn learning_rate(&self) -> f64 {
+        optimizer::learning_rate(&self.config.train, self.progress.step)
+    }
+
+    /// Mean cross-entropy of the validation batches, which are the same every time, nats per
+    /// token.
+    pub fn validate(&self) -> f64 {
+        let model = self.model.valid();
+        let sum: f64 = self
+            .validation
+            .iter()
+            .map(|batch| {
+                let [inputs, targets] = upload(batch, &self.device);
+                let loss = Loss::new(model.forward(inputs), targets);
+                read(&loss.cross_entropy) * batch.batch as f64
+            })
+            .sum();
+        sum / self
+            .validation
+            .iter()
+            .map(|batch| batch.batch as f64)
+            .sum::<f64>()
+    }
+
+    /// Where the model is.
+    pub fn device(&self) -> &B::Device {
+        &self.device
+    }
+
+    /// Training FLOPs of one step.
+    pub fn step_flops(&self) -> f64 {
+        self.step_flops
+    }
+}
+
+fn upload<B: Backend>(batch: &Batch, device: &B::Device) -> DeviceBatch<B> {
+    [&batch.inputs, &batch.targets].map(|ids| {
+        let ids: Vec<i32> = ids.iter().map(|id| *id as i32).collect();
+        Tensor::from_data(TensorData::new(ids, [batch.batch, batch.time]), device)
+    })
+}
+
+/// Waits for a number on the device.
+pub(crate) fn read<B: Backend>(x: &Tensor<B, 1>) -> f64 {
+    x.to_data().iter::<f64>().next().unwrap_or(f64::NAN)
+}
+
+const INIT: u64 = 0;
+const DROPOUT: u64 = 1;
+pub(crate) const SAMPLE: u64 = 2;
+
+/// An independent seed for every purpose and step: the output function of SplitMix64 (Steele et
+/// al., "Fast splittable pseudorandom number generators", 2014) over the parts in turn.
+pub(crate) fn derive_seed(seed: u64, parts: &[u64]) -> u64 {
+    parts.iter().fold(seed, |state, part| {
+        let z = (state ^ part).wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    })
+}

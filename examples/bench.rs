@@ -1,0 +1,158 @@
+//! Times the parts of a training step.
+
+mod common;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use burn::tensor::backend::AutodiffBackend;
+use clap::Parser;
+use common::BackendArgs;
+use residual_zoo::RunConfig;
+use residual_zoo::backend::{BackendKind, OnBackend};
+use residual_zoo::data::Corpus;
+use residual_zoo::train::Error;
+use residual_zoo::train::bench::{StepTime, time_steps};
+use residual_zoo::train::compare::to_text;
+use residual_zoo::train::report::{Column, Table, si};
+use serde::Serialize;
+
+/// The model of docs/performance.md: 10.8M parameters, batch 8 of 256 tokens.
+const DEFAULT: &str = include_str!("../experiments/gpt2/bench.ron");
+
+/// Time the forward pass, backward pass, optimizer and data of a training step, for every model
+/// and every backend that is compiled in: medians after a warmup.
+#[derive(Parser, Debug)]
+struct Options {
+    /// RON files of the models to time [default: GPT-2 with 10.8M parameters, batch 8 × 256]
+    configs: Vec<PathBuf>,
+    /// Set a field of every model's run: train.batch=4, …
+    #[arg(long, value_name = "PATH=VALUE")]
+    set: Vec<String>,
+    /// Steps that are not counted
+    #[arg(long, default_value_t = 2)]
+    warmup: usize,
+    /// Steps that are timed
+    #[arg(long, default_value_t = 8)]
+    steps: usize,
+    /// Also write the figures as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    #[command(flatten)]
+    backend: BackendArgs,
+}
+
+#[derive(Serialize)]
+struct Line {
+    model: String,
+    backend: String,
+    #[serde(flatten)]
+    time: StepTime,
+}
+
+fn main() -> ExitCode {
+    common::report(bench(Options::parse()))
+}
+
+fn bench(options: Options) -> anyhow::Result<()> {
+    let mut models: Vec<(String, RunConfig)> = Vec::new();
+    for path in &options.configs {
+        models.push((path.display().to_string(), RunConfig::read(path)?));
+    }
+    if models.is_empty() {
+        let config = RunConfig::parse(DEFAULT, "experiments/gpt2/bench.ron".as_ref())?;
+        models.push(("experiments/gpt2/bench.ron".into(), config));
+    }
+    let kinds = match options.backend.backend {
+        Some(kind) => vec![kind],
+        None => BackendKind::compiled(),
+    };
+    let counts = (options.warmup, options.steps.max(1));
+    let mut lines = Vec::new();
+    for (model, config) in models {
+        let config = config.set(&options.set)?;
+        let corpus = Corpus::open(&config.data)?;
+        for kind in &kinds {
+            let task = Time {
+                config: config.clone(),
+                corpus: &corpus,
+                counts,
+            };
+            let time = kind.run(options.backend.gpu, task)??;
+            eprintln!("{model} on {kind}: {:.3} s a step", time.step);
+            lines.push(Line {
+                model: model.clone(),
+                backend: kind.to_string(),
+                time,
+            });
+        }
+    }
+    println!("\n{}", to_text(&table(&lines)));
+    if let Some(path) = &options.json {
+        let json = serde_json::to_string_pretty(&lines)?;
+        std::fs::write(path, json)
+            .with_context(|| format!("could not write {}", path.display()))?;
+    }
+    Ok(())
+}
+
+fn table(lines: &[Line]) -> Table {
+    let milliseconds = |seconds: f64| format!("{:.1}", 1e3 * seconds);
+    let rows = lines.iter().map(|line| {
+        let time = &line.time;
+        let parts = [
+            time.data,
+            time.forward,
+            time.backward,
+            time.optimizer,
+            time.step,
+        ];
+        let mut row = vec![
+            line.model.clone(),
+            line.backend.clone(),
+            si(time.parameters as f64),
+        ];
+        row.extend(parts.map(milliseconds));
+        row.push(format!(
+            "{}–{}",
+            milliseconds(time.fastest),
+            milliseconds(time.slowest)
+        ));
+        row.push(si(time.tokens_per_second));
+        row.push(si(time.flops_per_second));
+        row
+    });
+    let mut columns = vec![Column::text("model"), Column::text("backend")];
+    let numbers = [
+        "parameters",
+        "data ms",
+        "forward ms",
+        "backward ms",
+        "optimizer ms",
+        "step ms",
+        "range ms",
+        "tokens/s",
+        "FLOP/s",
+    ];
+    columns.extend(numbers.map(|title| Column::number(title, "")));
+    Table {
+        columns,
+        rows: rows.collect(),
+        ..Table::default()
+    }
+}
+
+struct Time<'a> {
+    config: RunConfig,
+    corpus: &'a Corpus,
+    counts: (usize, usize),
+}
+
+impl OnBackend for Time<'_> {
+    type Output = Result<StepTime, Error>;
+
+    fn run<B: AutodiffBackend>(self, device: B::Device) -> Self::Output {
+        time_steps::<B, _>(self.config, self.corpus, self.counts, device)
+    }
+}

@@ -1,0 +1,143 @@
+//! Trains every architecture on the same data and budget and compares them.
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use burn::tensor::backend::AutodiffBackend;
+use clap::Parser;
+use common::{BackendArgs, DataArgs, DisplayArgs};
+use residual_zoo::RunConfig;
+use residual_zoo::backend::OnBackend;
+use residual_zoo::data::{Corpus, Source};
+use residual_zoo::train::compare::{Comparison, Entry, to_text};
+use residual_zoo::train::dashboard::Dashboard;
+use residual_zoo::train::{Error, RunOptions, Summary, run};
+
+/// The models to compare, small enough for a CPU.
+const MODELS: [(&str, &str); 1] = [("gpt2", include_str!("../experiments/compare/gpt2.ron"))];
+
+/// Train every architecture on the same data and budget; print a table, write a report.
+///
+/// Without options: a synthetic language whose entropy is known exactly, no file and no network
+/// needed, about two minutes on two CPU cores.
+#[derive(Parser, Debug)]
+struct Options {
+    /// Set a field of every model's run: train.steps=200, …
+    #[arg(long, value_name = "PATH=VALUE")]
+    set: Vec<String>,
+    /// Where the runs and report.html go; an earlier comparison there is replaced
+    #[arg(long, value_name = "DIR", default_value = "runs/compare")]
+    run: PathBuf,
+    #[command(flatten)]
+    data: DataArgs,
+    #[command(flatten)]
+    backend: BackendArgs,
+    #[command(flatten)]
+    display: DisplayArgs,
+}
+
+fn main() -> ExitCode {
+    common::report(compare(Options::parse()))
+}
+
+fn compare(options: Options) -> anyhow::Result<()> {
+    let configs: Vec<(&str, RunConfig)> = MODELS
+        .iter()
+        .map(|(name, text)| {
+            let mut config = RunConfig::parse(text, Path::new(name))?.set(&options.set)?;
+            options.data.apply(&mut config.data)?;
+            Ok((*name, config))
+        })
+        .collect::<anyhow::Result<_>>()?;
+    let kind = options.backend.kind()?;
+    let data = configs
+        .first()
+        .context("there is no model to compare")?
+        .1
+        .data
+        .clone();
+    let corpus = Corpus::open(&data)?;
+    let stop = common::stop_on_signal()?;
+    clear(&options.run)?;
+
+    let mut entries = Vec::new();
+    for (name, config) in configs {
+        let run_options = RunOptions {
+            directory: options.run.join(name),
+            display: options.display.display(),
+            peak_tflops: options.display.peak_tflops,
+            stop: stop.clone(),
+        };
+        Dashboard::note(run_options.display, &format!("\n{name}"));
+        let task = Train {
+            config,
+            corpus: &corpus,
+            options: &run_options,
+        };
+        let summary = kind.run(options.backend.gpu, task)??;
+        let stopped = summary.stopped;
+        entries.push(Entry {
+            name: name.into(),
+            summary,
+        });
+        if stopped {
+            break;
+        }
+    }
+
+    let comparison = Comparison {
+        entries,
+        data: match &data.source {
+            Source::Synthetic(_) => "a synthetic language".into(),
+            Source::TinyShakespeare => "tiny shakespeare".into(),
+            Source::Path(path) => path.display().to_string(),
+        },
+        entropy: corpus.entropy,
+        command: std::env::args().collect::<Vec<_>>().join(" "),
+    };
+    println!("\n{}", to_text(&comparison.table()));
+    if let Some(entropy) = corpus.entropy {
+        println!(
+            "\nentropy rate {:.4} nats/token; a bigram model cannot be below {:.4}",
+            entropy.rate, entropy.bigram
+        );
+    }
+    let report = options.run.join(REPORT);
+    comparison.write(&report)?;
+    println!("report: {}", report.display());
+    Ok(())
+}
+
+struct Train<'a> {
+    config: RunConfig,
+    corpus: &'a Corpus,
+    options: &'a RunOptions,
+}
+
+impl OnBackend for Train<'_> {
+    type Output = Result<Summary, Error>;
+
+    fn run<B: AutodiffBackend>(self, device: B::Device) -> Self::Output {
+        run::<B, _>(self.config, self.corpus, self.options, device)
+    }
+}
+
+const REPORT: &str = "report.html";
+
+/// Removes an earlier comparison, which is known by holding nothing but runs and a report.
+fn clear(directory: &Path) -> anyhow::Result<()> {
+    let Ok(entries) = fs::read_dir(directory) else {
+        return Ok(());
+    };
+    let paths: Vec<PathBuf> = entries.filter_map(Result::ok).map(|e| e.path()).collect();
+    let known = |path: &PathBuf| path.join("config.ron").is_file() || path.ends_with(REPORT);
+    if !paths.iter().all(known) {
+        return Err(Error::RunExists(directory.into()).into());
+    }
+    fs::remove_dir_all(directory)
+        .with_context(|| format!("could not delete the earlier {}", directory.display()))
+}

@@ -1,0 +1,134 @@
+//! Trains the model that a RON file of `experiments/` describes.
+
+mod common;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use burn::tensor::backend::AutodiffBackend;
+use clap::Parser;
+use common::{BackendArgs, DataArgs, DisplayArgs};
+use residual_zoo::RunConfig;
+use residual_zoo::backend::OnBackend;
+use residual_zoo::data::Corpus;
+use residual_zoo::train::dashboard::{Dashboard, Display, describe_loss, duration};
+use residual_zoo::train::{Error, RunOptions, Summary, run};
+
+/// Train a model of the zoo.
+///
+/// The model, the data and the schedule come from a RON file; every field can be set on the
+/// command line. Ctrl-C stops after the current step and saves.
+///
+/// Examples:
+///   train experiments/gpt2/smoke.ron
+///   train experiments/gpt2/shakespeare-cpu.ron --data my-text.txt --set train.steps=500
+#[derive(Parser, Debug)]
+#[command(verbatim_doc_comment)]
+struct Options {
+    /// The RON file
+    config: PathBuf,
+    /// Set a field: train.steps=100, model.n_layer=2, …
+    #[arg(long, value_name = "PATH=VALUE")]
+    set: Vec<String>,
+    /// The run directory to write [default: runs/ and the name of the RON file]
+    #[arg(long, value_name = "DIR")]
+    run: Option<PathBuf>,
+    #[command(flatten)]
+    data: DataArgs,
+    #[command(flatten)]
+    backend: BackendArgs,
+    #[command(flatten)]
+    display: DisplayArgs,
+}
+
+fn main() -> ExitCode {
+    common::report(train(Options::parse()))
+}
+
+fn train(options: Options) -> anyhow::Result<()> {
+    let mut config = RunConfig::read(&options.config)?.set(&options.set)?;
+    options.data.apply(&mut config.data)?;
+    let kind = options.backend.kind()?;
+    let corpus = Corpus::open(&config.data)?;
+    let run_options = RunOptions {
+        directory: options
+            .run
+            .unwrap_or_else(|| default_directory(&options.config)),
+        display: options.display.display(),
+        peak_tflops: options.display.peak_tflops,
+        stop: common::stop_on_signal()?,
+    };
+    let display = run_options.display;
+    Dashboard::note(display, &describe(&config, &corpus, kind));
+    let task = Train {
+        config,
+        corpus: &corpus,
+        options: &run_options,
+    };
+    let summary = kind.run(options.backend.gpu, task)??;
+
+    let seconds = summary.rows.last().map_or(0.0, |row| row.seconds);
+    let end = if summary.stopped {
+        "stopped"
+    } else {
+        "trained"
+    };
+    println!(
+        "{end} in {}: validation loss {}{}",
+        duration(std::time::Duration::from_secs_f64(seconds)),
+        describe_loss(summary.valid_loss, corpus.bytes_per_token),
+        corpus.entropy.map_or(String::new(), |entropy| format!(
+            ", {:.1} % above the entropy rate {:.4}",
+            100.0 * (summary.valid_loss / entropy.rate - 1.0),
+            entropy.rate
+        )),
+    );
+    println!("checkpoint: {}", summary.checkpoint.display());
+    if display != Display::Quiet {
+        let directory = run_options.directory.display();
+        println!("sample it: cargo run --release --example generate -- {directory}");
+    }
+    Ok(())
+}
+
+struct Train<'a> {
+    config: RunConfig,
+    corpus: &'a Corpus,
+    options: &'a RunOptions,
+}
+
+impl OnBackend for Train<'_> {
+    type Output = Result<Summary, Error>;
+
+    fn run<B: AutodiffBackend>(self, device: B::Device) -> Self::Output {
+        run::<B, _>(self.config, self.corpus, self.options, device)
+    }
+}
+
+/// `experiments/gpt2/smoke.ron` to `runs/gpt2-smoke`.
+fn default_directory(config: &std::path::Path) -> PathBuf {
+    let stem = |path: Option<&std::ffi::OsStr>| path.map(|p| p.to_string_lossy().into_owned());
+    let family = config.parent().and_then(|parent| stem(parent.file_name()));
+    let name = [family, stem(config.file_stem())].into_iter().flatten();
+    PathBuf::from("runs").join(name.collect::<Vec<_>>().join("-"))
+}
+
+fn describe(
+    config: &RunConfig,
+    corpus: &Corpus,
+    kind: residual_zoo::backend::BackendKind,
+) -> String {
+    use residual_zoo::core::ModelConfig;
+    use residual_zoo::train::report::si;
+    let vocab_size = corpus.tokenizer.vocab_size();
+    let cost = config.model.cost(vocab_size);
+    format!(
+        "{} on {kind}: {} parameters, {} of them outside of embeddings; {vocab_size} token ids; \
+         {} training and {} validation tokens",
+        config.model.name(),
+        si(cost.params.total() as f64),
+        si(cost.params.other as f64),
+        si(corpus.train.len() as f64),
+        si(corpus.valid.len() as f64),
+    )
+}

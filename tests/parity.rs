@@ -1,0 +1,127 @@
+//! Every backend that is compiled in computes the same as Flex: logits, loss and gradients of the
+//! same weights on the same batch, with fusion where the backend has it.
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use burn::backend::{Autodiff, Flex};
+use burn::tensor::{TensorData, backend::AutodiffBackend};
+use common::{Outcome, run};
+use residual_zoo::ModelConfig as Zoo;
+use residual_zoo::backend::{BackendKind, OnBackend};
+use residual_zoo::core::{Activation, ModelConfig, contract, params};
+use residual_zoo::gpt2::Gpt2Config;
+
+const VOCAB: usize = 101;
+
+#[derive(Clone)]
+struct Task {
+    config: Zoo,
+    weights: BTreeMap<String, TensorData>,
+    inputs: TensorData,
+    targets: TensorData,
+}
+
+impl OnBackend for Task {
+    type Output = Outcome;
+
+    fn run<B: AutodiffBackend>(self, device: B::Device) -> Outcome {
+        let Self {
+            config,
+            weights,
+            inputs,
+            targets,
+        } = self;
+        run::<B, Zoo>(&config, VOCAB, weights, inputs, targets, &device)
+    }
+}
+
+#[test]
+fn every_backend_equals_flex() {
+    let gpt2 = Gpt2Config {
+        n_layer: 2,
+        n_head: 4,
+        width: 60,
+        context: 64,
+        ..Default::default()
+    };
+    for activation in [Activation::GeluTanh, Activation::GeluErf] {
+        let config = Zoo::Gpt2(Gpt2Config {
+            activation,
+            ..gpt2.clone()
+        });
+        let task = Task {
+            weights: weights(&config),
+            config,
+            inputs: ids(0),
+            targets: ids(1),
+        };
+        let expected = BackendKind::Flex.run(None, task.clone()).unwrap();
+        for kind in BackendKind::compiled() {
+            let found = kind
+                .run(None, task.clone())
+                .unwrap_or_else(|e| panic!("{e}"));
+            let logits = found
+                .logits
+                .error(&expected.logits, 3e-5, |b| 1e-5 * b.abs());
+            let loss = (found.loss - expected.loss).abs() / 1e-5;
+            let gradients = expected
+                .gradients
+                .iter()
+                .map(|(name, b)| found.gradients[name].error(b, 1e-5, |_| 3e-5 * b.largest()));
+            let gradients = gradients.fold(0.0, f64::max);
+            println!(
+                "{activation:?} on {kind}: of the tolerance, logits use {logits:.2}, \
+                 loss {loss:.2}, gradients {gradients:.2}"
+            );
+            assert!(logits <= 1.0 && loss <= 1.0 && gradients <= 1.0, "{kind}");
+        }
+    }
+}
+
+#[test]
+fn the_contract_holds_on_every_backend() {
+    struct Contract;
+    impl OnBackend for Contract {
+        type Output = ();
+        fn run<B: AutodiffBackend>(self, device: B::Device) {
+            let config = Gpt2Config {
+                n_layer: 2,
+                n_head: 4,
+                width: 60,
+                context: 64,
+                ..Default::default()
+            };
+            contract::check::<B, _>(&Zoo::Gpt2(config), &device);
+        }
+    }
+    for kind in BackendKind::compiled() {
+        kind.run(None, Contract).unwrap_or_else(|e| panic!("{e}"));
+    }
+}
+
+/// Weights of the size that training makes them, drawn on Flex.
+fn weights(config: &Zoo) -> BTreeMap<String, TensorData> {
+    use burn::tensor::backend::Backend;
+    let device = Default::default();
+    Autodiff::<Flex>::seed(&device, 11);
+    let model = config.init::<Autodiff<Flex>>(VOCAB, &device).unwrap();
+    let mut weights = params::export::<Autodiff<Flex>, _>(&model);
+    for (name, data) in &mut weights {
+        let scale = if name.contains("norm.gamma") {
+            1.0
+        } else {
+            4.0
+        };
+        let values: Vec<f32> = data.iter::<f32>().map(|x| x * scale).collect();
+        *data = TensorData::new(values, data.shape.clone());
+    }
+    weights
+}
+
+fn ids(shift: usize) -> TensorData {
+    let (batch, time) = (3, 63);
+    let id = |i: usize| (((i + shift) * (i + shift) * 7 + i / time) % VOCAB) as i64;
+    TensorData::new((0..batch * time).map(id).collect::<Vec<_>>(), [batch, time])
+}

@@ -1,0 +1,73 @@
+//! A new architecture is one file (`tests/toy/mod.rs`) and one line of the enum.
+
+mod toy;
+
+use burn::backend::{Autodiff, Flex};
+use burn::tensor::backend::Backend;
+use residual_zoo::core::{BlockOf, EndsOf, ModelConfig, contract};
+use residual_zoo::data::{Corpus, DataConfig, Source, SyntheticConfig};
+use residual_zoo::train::{Interrupter, RunConfig, RunOptions, dashboard::Display, run};
+
+residual_zoo::zoo! {
+    /// The zoo with one more architecture.
+    pub enum BiggerZoo {
+        /// GPT-2, the baseline.
+        Gpt2(residual_zoo::gpt2::Gpt2Config),
+        /// The new line.
+        Toy(crate::toy::ToyConfig),
+    }
+}
+
+#[test]
+fn it_keeps_the_contract() {
+    let device = Default::default();
+    contract::check::<Autodiff<Flex>, _>(&toy::ToyConfig::default(), &device);
+    contract::check::<Autodiff<Flex>, _>(&BiggerZoo::Toy(Default::default()), &device);
+}
+
+#[test]
+fn it_trains_from_ron_with_the_same_trainer() {
+    let directory = tempfile::tempdir().unwrap();
+    let text = "(model: Toy(n_layer: 1, width: 32, context: 32), \
+                train: (steps: 40, learning_rate: 1e-2, validate_every: 40, validate_batches: 4))";
+    let mut config: RunConfig<BiggerZoo> = RunConfig::parse(text, "toy.ron".as_ref()).unwrap();
+    assert_eq!(config.model.name(), "Toy");
+    config.data.source = Source::Synthetic(SyntheticConfig {
+        tokens: 20_000,
+        seed: 3,
+    });
+    let corpus = Corpus::open(&DataConfig {
+        ..config.data.clone()
+    })
+    .unwrap();
+    let options = RunOptions {
+        directory: directory.path().join("toy"),
+        display: Display::Quiet,
+        peak_tflops: None,
+        stop: Interrupter::new(),
+    };
+    let summary = run::<Autodiff<Flex>, _>(config, &corpus, &options, Default::default()).unwrap();
+    let first = summary.rows[0].valid_loss.unwrap();
+    assert!(
+        summary.valid_loss < 0.8 * first,
+        "{first} to {}",
+        summary.valid_loss
+    );
+}
+
+#[test]
+fn the_names_of_its_parameters_do_not_depend_on_the_enum() {
+    use residual_zoo::core::params;
+    let device = Default::default();
+    let alone = toy::ToyConfig::default().init::<Flex>(10, &device).unwrap();
+    let in_zoo = BiggerZoo::Toy(Default::default())
+        .init::<Flex>(10, &device)
+        .unwrap();
+    let names = |list: Vec<params::ParamInfo>| -> Vec<String> {
+        list.into_iter().map(|p| p.name).collect()
+    };
+    assert_eq!(
+        names(params::list::<Flex, _>(&alone)),
+        names(params::list::<Flex, _>(&in_zoo))
+    );
+}
