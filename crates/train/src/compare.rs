@@ -108,7 +108,7 @@ impl Comparison {
         Report {
             title: "Comparison of architectures".into(),
             lead: format!(
-                "Every model trained on the same tokens of {} with the same budget.{}",
+                "Every model was trained on the same tokens of {} with the same budget.{}",
                 self.data,
                 entropy.unwrap_or_default()
             ),

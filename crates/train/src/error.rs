@@ -68,7 +68,7 @@ pub enum Error {
         source: ImportError,
     },
     /// A file that could not be read or written.
-    #[error("could not {action} {path}: {source}{remedy}", remedy = remedy(.source))]
+    #[error("could not {action} {path}: {source}{remedy}", remedy = remedy(.action, .source))]
     Io {
         /// What was tried, as a verb.
         action: &'static str,
@@ -117,17 +117,13 @@ impl Error {
     }
 }
 
-fn remedy(error: &std::io::Error) -> &'static str {
-    use std::io::ErrorKind::{
-        FileTooLarge, NotFound, PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull,
-    };
+fn remedy(action: &str, error: &std::io::Error) -> &'static str {
+    use std::io::ErrorKind::{FileTooLarge, NotFound, QuotaExceeded, StorageFull};
     match error.kind() {
         StorageFull | QuotaExceeded | FileTooLarge => {
             "; free some space or choose another directory with `--run DIR`"
         }
-        PermissionDenied | ReadOnlyFilesystem => {
-            "; choose a directory you may write to with `--run DIR`"
-        }
+        _ if action != "read" => "; choose a directory you may write to with `--run DIR`",
         NotFound => "; check the path",
         _ => "",
     }

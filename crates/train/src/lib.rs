@@ -26,3 +26,6 @@ pub use metrics::Row;
 pub use run::{Interrupter, RunOptions, Summary, run};
 pub use run_dir::RunDir;
 pub use trainer::{Progress, Trainer};
+
+#[cfg(test)]
+mod tests;

@@ -64,8 +64,8 @@ where
         let vocab_size = corpus.tokenizer.vocab_size();
         config.validate(vocab_size)?;
         let (train, time) = (&config.train, config.time());
-        let windows = Windows::new(corpus.train.clone(), time, "the training text")?;
-        let validation = Windows::new(corpus.valid.clone(), time, "the validation text")?;
+        let windows = Windows::new(corpus.train.clone(), time, "training text")?;
+        let validation = Windows::new(corpus.valid.clone(), time, "validation text")?;
         let validation = validation.even_batches(train.validate_batches, train.batch);
         B::seed(&device, derive_seed(train.seed, &[INIT]));
         let model = config.model.init(vocab_size, &device)?;

@@ -1,0 +1,285 @@
+use std::collections::BTreeMap;
+
+use burn::backend::{Autodiff, Flex};
+use burn::module::Module;
+use burn::tensor::TensorData;
+use residual_zoo_core::params::{self, Role};
+use residual_zoo_data::{Corpus, DataConfig, Source, SyntheticConfig};
+use residual_zoo_gpt2::Gpt2Config;
+
+use crate::optimizer::learning_rate;
+use crate::trainer::{derive_seed, read};
+use crate::{RunConfig, TrainConfig, Trainer, checkpoint};
+
+type B = Autodiff<Flex>;
+type Model = <Gpt2Config as residual_zoo_core::ModelConfig>::Model<B>;
+
+fn config() -> RunConfig<Gpt2Config> {
+    let model = Gpt2Config {
+        n_layer: 2,
+        n_head: 2,
+        width: 16,
+        context: 12,
+        tied: false,
+        dropout: 0.1,
+        ..Gpt2Config::default()
+    };
+    let train = TrainConfig {
+        batch: 3,
+        warmup: 2,
+        steps: 20,
+        validate_batches: 3,
+        ..TrainConfig::default()
+    };
+    let source = Source::Synthetic(SyntheticConfig {
+        tokens: 5_000,
+        seed: 2,
+    });
+    let data = DataConfig {
+        source,
+        ..DataConfig::default()
+    };
+    RunConfig { model, data, train }
+}
+
+fn trainer(config: &RunConfig<Gpt2Config>) -> Trainer<B, Gpt2Config> {
+    let corpus = Corpus::open(&config.data).unwrap();
+    Trainer::new(config.clone(), &corpus, Default::default()).unwrap()
+}
+
+fn weights(model: &Model) -> BTreeMap<String, Vec<f64>> {
+    let numbers = |data: TensorData| data.iter::<f64>().collect();
+    params::export::<B, _>(model)
+        .into_iter()
+        .map(|(name, data)| (name, numbers(data)))
+        .collect()
+}
+
+#[test]
+fn the_learning_rate_rises_linearly_and_falls_as_a_cosine() {
+    let config = TrainConfig {
+        learning_rate: 1.0,
+        min_learning_rate: 0.1,
+        warmup: 3,
+        steps: 14,
+        ..TrainConfig::default()
+    };
+    let at = |step| learning_rate(&config, step);
+    assert_eq!([at(0), at(1), at(2), at(3)], [0.25, 0.5, 0.75, 1.0]);
+    assert!(
+        (at(8) - 0.55).abs() < 1e-12,
+        "half way is the mean of peak and floor"
+    );
+    assert!(
+        (at(13) - 0.1).abs() < 1e-12,
+        "the last step is at the floor"
+    );
+    assert_eq!(at(100), 0.1);
+    let all_warmup = TrainConfig {
+        warmup: 10,
+        steps: 5,
+        ..config
+    };
+    assert!((0..5).all(|step| learning_rate(&all_warmup, step) < 1.0));
+}
+
+#[test]
+fn a_step_is_adamw_with_decay_of_weights_alone() {
+    let mut config = config();
+    config.train.weight_decay = 0.5;
+    config.train.grad_clip = None;
+    let mut trainer = trainer(&config);
+    let roles: BTreeMap<String, Role> = params::list::<B, _>(&trainer.model)
+        .into_iter()
+        .map(|p| (p.name, p.role))
+        .collect();
+    let mut expected = weights(&trainer.model);
+    let mut moments: BTreeMap<String, Vec<[f64; 2]>> = BTreeMap::new();
+    for t in 1..=3 {
+        let lr = trainer.learning_rate();
+        let batch = trainer.upload(&trainer.batch(0));
+        let loss = trainer.forward(batch, 0);
+        let grads = trainer.backward(&loss);
+        let mut gradients = Gradients {
+            grads: &grads,
+            found: Vec::new(),
+        };
+        trainer.model.visit(&mut gradients);
+        let names = params::list::<B, _>(&trainer.model)
+            .into_iter()
+            .map(|p| p.name);
+        for (name, gradient) in names.zip(gradients.found) {
+            let decay = if roles[&name] == Role::Weight {
+                0.5
+            } else {
+                0.0
+            };
+            let x = expected.get_mut(&name).unwrap();
+            let moments = moments
+                .entry(name)
+                .or_insert_with(|| vec![[0.0; 2]; x.len()]);
+            for ((x, g), [m, v]) in x.iter_mut().zip(gradient).zip(moments) {
+                *m = 0.9 * *m + 0.1 * g;
+                *v = 0.95 * *v + 0.05 * g * g;
+                let (m, v) = (*m / (1.0 - 0.9f64.powi(t)), *v / (1.0 - 0.95f64.powi(t)));
+                *x -= lr * (m / (v.sqrt() + 1e-8) + decay * *x);
+            }
+        }
+        trainer.update(grads);
+    }
+    for (name, found) in weights(&trainer.model) {
+        for (a, b) in found.iter().zip(&expected[&name]) {
+            assert!((a - b).abs() < 1e-6, "{name}: {a} is not {b}");
+        }
+    }
+    let decays: Vec<Role> = roles.into_values().collect();
+    assert!(decays.contains(&Role::Bias) && decays.contains(&Role::Unembedding));
+}
+
+#[test]
+fn clipping_acts_on_the_norm_of_all_gradients_together() {
+    let norm_and_change = |grad_clip| {
+        let mut config = config();
+        config.train.grad_clip = grad_clip;
+        // One step of plain momentum-free descent in disguise: with a huge eps, AdamW moves
+        // each weight in proportion to its gradient.
+        config.train.eps = 1e6;
+        config.train.learning_rate = 1e6;
+        config.train.weight_decay = 0.0;
+        config.train.warmup = 0;
+        let mut trainer = trainer(&config);
+        let before = weights(&trainer.model);
+        let norm = read(&trainer.step().grad_norm);
+        let after = weights(&trainer.model);
+        let square = |(name, x): (&String, &Vec<f64>)| -> f64 {
+            x.iter()
+                .zip(&before[name])
+                .map(|(a, b)| (a - b).powi(2))
+                .sum()
+        };
+        (norm, after.iter().map(square).sum::<f64>().sqrt())
+    };
+    let (norm, free) = norm_and_change(None);
+    assert!((free / norm - 1.0).abs() < 1e-3, "{free} is not {norm}");
+    let (same_norm, clipped) = norm_and_change(Some(0.1));
+    assert_eq!(norm, same_norm, "the norm is reported before clipping");
+    assert!((clipped / 0.1 - 1.0).abs() < 1e-3, "{clipped} is not 0.1");
+    let (_, loose) = norm_and_change(Some(1e3));
+    assert!((loose / norm - 1.0).abs() < 1e-3);
+}
+
+#[test]
+fn accumulated_gradients_are_those_of_one_large_batch() {
+    let mut config = config();
+    config.model.dropout = 0.0;
+    config.train.accumulate = 2;
+    let mut two = trainer(&config);
+    let (a, b) = (two.batch(0), two.batch(1));
+    assert_ne!(a.inputs, b.inputs);
+    let step = two.step();
+
+    config.train.accumulate = 1;
+    config.train.batch *= 2;
+    let mut one = trainer(&config);
+    let mut large = a;
+    large.inputs.extend(&b.inputs);
+    large.targets.extend(&b.targets);
+    large.batch *= 2;
+    let loss = one.forward(one.upload(&large), 0);
+    let grads = one.backward(&loss);
+    let norm = read(&one.update(grads));
+
+    assert!((read(&step.loss) - read(&loss.cross_entropy.inner())).abs() < 1e-5);
+    assert!((read(&step.grad_norm) / norm - 1.0).abs() < 1e-4);
+    assert_eq!(one.progress.tokens, two.progress.tokens);
+    assert_eq!(one.progress.flops, two.progress.flops);
+}
+
+#[test]
+fn a_restored_checkpoint_continues_bit_for_bit() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("step-00000003");
+    let config = config();
+    let mut straight = trainer(&config);
+    for _ in 0..3 {
+        straight.step();
+    }
+    checkpoint::save(&straight, &path).unwrap();
+    let mut resumed = trainer(&config);
+    checkpoint::load(&mut resumed, &path).unwrap();
+    assert_eq!(resumed.progress, straight.progress);
+    for _ in 0..3 {
+        let (a, b) = (straight.step(), resumed.step());
+        assert_eq!(read(&a.loss), read(&b.loss));
+        assert_eq!(read(&a.grad_norm), read(&b.grad_norm));
+    }
+    assert_eq!(weights(&straight.model), weights(&resumed.model));
+    assert_eq!(straight.validate(), resumed.validate());
+}
+
+#[test]
+fn a_damaged_checkpoint_is_an_error() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("step-00000001");
+    let config = config();
+    let mut trained = trainer(&config);
+    trained.step();
+    checkpoint::save(&trained, &path).unwrap();
+    for file in ["model.safetensors", "optimizer.safetensors", "state.json"] {
+        let whole = std::fs::read(path.join(file)).unwrap();
+        std::fs::write(path.join(file), &whole[..whole.len() / 2]).unwrap();
+        let error = checkpoint::load(&mut trainer(&config), &path).unwrap_err();
+        assert!(error.to_string().contains(file), "{error}");
+        std::fs::write(path.join(file), whole).unwrap();
+    }
+    let mut other = config;
+    other.model.width = 32;
+    let error = checkpoint::load(&mut trainer(&other), &path).unwrap_err();
+    assert!(error.to_string().contains("has shape"), "{error}");
+}
+
+#[test]
+fn the_z_loss_pulls_the_normaliser_and_is_not_reported() {
+    let run = |z_loss| {
+        let mut config = config();
+        config.train.z_loss = z_loss;
+        config.train.learning_rate = 1e-2;
+        let mut trainer = trainer(&config);
+        let first = read(&trainer.step().loss);
+        for _ in 0..19 {
+            trainer.step();
+        }
+        let batch = trainer.upload(&trainer.batch(0));
+        (
+            first,
+            read(&trainer.forward(batch, 0).log_z_squared.inner()),
+        )
+    };
+    let ((plain, without), (same, with)) = (run(0.0), run(1.0));
+    assert_eq!(plain, same);
+    assert!(with < 0.5 * without, "{with} is not well below {without}");
+}
+
+#[test]
+fn seeds_differ_by_purpose_and_step() {
+    let seeds: std::collections::BTreeSet<u64> = (0..3)
+        .flat_map(|purpose| (0..100).map(move |step| derive_seed(7, &[purpose, step])))
+        .collect();
+    assert_eq!(seeds.len(), 300);
+    assert_ne!(derive_seed(7, &[0]), derive_seed(8, &[0]));
+}
+
+struct Gradients<'a> {
+    grads: &'a burn::optim::GradientsParams,
+    found: Vec<Vec<f64>>,
+}
+
+impl burn::module::ModuleVisitor<B> for Gradients<'_> {
+    fn visit_float<const D: usize>(
+        &mut self,
+        param: &burn::module::Param<burn::tensor::Tensor<B, D>>,
+    ) {
+        let grad = self.grads.get::<Flex, D>(param.id).unwrap();
+        self.found.push(grad.into_data().iter::<f64>().collect());
+    }
+}

@@ -1,0 +1,560 @@
+//! The examples as a user runs them: what they write, how they stop, and what they say when they
+//! cannot do what was asked.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use residual_zoo::RunConfig;
+use residual_zoo::train::{checkpoint, run_dir};
+
+/// A program of `examples/`, which `cargo test` builds next to the tests.
+fn example(name: &str) -> Command {
+    let test = std::env::current_exe().unwrap();
+    let profile = test.parent().unwrap().parent().unwrap();
+    let program = profile.join("examples").join(name);
+    assert!(
+        program.exists(),
+        "build it first: cargo build --release --examples"
+    );
+    let mut command = Command::new(program);
+    command.current_dir(env!("CARGO_MANIFEST_DIR"));
+    command
+}
+
+fn run(command: &mut Command) -> Output {
+    command.stdin(Stdio::null()).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Runs and expects success.
+fn ok(command: &mut Command) -> String {
+    let output = run(command);
+    assert!(
+        output.status.success(),
+        "{command:?}\n{}",
+        text(&output.stderr)
+    );
+    text(&output.stdout)
+}
+
+/// Runs and expects exit code `code` with one line of error that contains each of `says`.
+fn fails(command: &mut Command, code: i32, says: &[&str]) {
+    let output = run(command);
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{command:?}\n{error}");
+    assert_eq!(error.lines().count(), 1, "not one line: {error}");
+    assert!(error.starts_with("error: "), "{error}");
+    for part in says {
+        assert!(error.contains(part), "no `{part}` in: {error}");
+    }
+}
+
+const SMOKE: &str = "experiments/gpt2/smoke.ron";
+
+/// A smoke run of a few steps into `directory`.
+fn smoke(directory: &Path) -> Command {
+    let mut command = example("train");
+    command.arg(SMOKE).arg("--run").arg(directory);
+    command.args(["--set", "train.steps=4", "--set", "train.sample_every=None"]);
+    command
+}
+
+struct Scratch(tempfile::TempDir);
+
+impl Scratch {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn file(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.path(name);
+        fs::write(&path, content).unwrap();
+        path
+    }
+}
+
+#[test]
+fn a_run_writes_its_config_metrics_samples_and_checkpoints() {
+    let scratch = Scratch::new();
+    let directory = scratch.path("run");
+    let mut command = example("train");
+    command.arg(SMOKE).arg("--run").arg(&directory);
+    for assignment in [
+        "train.steps=30",
+        "train.checkpoint_every=20",
+        "model.n_head=4",
+    ] {
+        command.args(["--set", assignment]);
+    }
+    let shown = ok(&mut command);
+    for part in [
+        "step 30/30",
+        "valid loss",
+        "perplexity",
+        "learning rate",
+        "gradient norm",
+        "tokens/s",
+        "FLOP/s",
+        "memory",
+        "left",
+        "above the entropy rate",
+    ] {
+        assert!(shown.contains(part), "no `{part}` in: {shown}");
+    }
+
+    let config: RunConfig = run_dir::read_config(&directory).unwrap();
+    assert_eq!(
+        (config.train.steps, config.train.checkpoint_every),
+        (30, Some(20))
+    );
+    assert!(matches!(&config.model, residual_zoo::ModelConfig::Gpt2(c) if c.n_head == 4));
+
+    let rows = run_dir::read_metrics(&directory).unwrap();
+    let steps: Vec<usize> = rows.iter().map(|row| row.step).collect();
+    assert_eq!(steps, [0, 10, 20, 30]);
+    let last = rows.last().unwrap();
+    assert_eq!(last.tokens, 30 * 8 * 32);
+    assert!(last.flops > 0.0 && last.seconds > 0.0);
+    let first_line = fs::read_to_string(directory.join("metrics.jsonl")).unwrap();
+    let keys = [
+        "step",
+        "tokens",
+        "flops",
+        "seconds",
+        "train_loss",
+        "valid_loss",
+        "lr",
+        "grad_norm",
+        "tokens_per_second",
+    ];
+    let line = first_line.lines().last().unwrap();
+    let object: serde_json::Map<String, serde_json::Value> = serde_json::from_str(line).unwrap();
+    for key in keys {
+        assert!(object.contains_key(key), "no {key} in {line}");
+    }
+
+    assert!(
+        checkpoint::directory(&directory, 20)
+            .join("model.safetensors")
+            .is_file()
+    );
+    assert_eq!(
+        checkpoint::newest(&directory).unwrap(),
+        checkpoint::directory(&directory, 30)
+    );
+    assert!(
+        fs::read_to_string(directory.join("samples.txt"))
+            .unwrap()
+            .contains("=== step 30")
+    );
+}
+
+#[test]
+fn mfu_is_shown_when_the_peak_is_known() {
+    let scratch = Scratch::new();
+    let shown = ok(smoke(&scratch.path("run")).args(["--peak-tflops", "0.1"]));
+    assert!(shown.contains("MFU"), "{shown}");
+    assert!(
+        run_dir::read_metrics(&scratch.path("run")).unwrap()[1]
+            .mfu
+            .unwrap()
+            > 0.0
+    );
+}
+
+#[test]
+fn the_same_run_gives_the_same_losses() {
+    let scratch = Scratch::new();
+    let losses = |name: &str, seed: &str| -> Vec<Option<f64>> {
+        let directory = scratch.path(name);
+        ok(smoke(&directory).args(["--set", "model.dropout=0.1", "--set", seed]));
+        let rows = run_dir::read_metrics(&directory).unwrap();
+        rows.iter()
+            .flat_map(|row| [row.train_loss, row.valid_loss])
+            .collect()
+    };
+    let first = losses("a", "train.seed=1");
+    assert_eq!(first, losses("b", "train.seed=1"));
+    assert_ne!(first, losses("c", "train.seed=2"));
+}
+
+#[test]
+fn a_text_of_ones_own_trains_and_generates() {
+    let scratch = Scratch::new();
+    let sentence = "the quick brown fox jumps over the lazy dog. ";
+    let data = scratch.file("my.txt", sentence.repeat(50));
+    for tokenizer in ["bytes", "chars", "bpe:300"] {
+        let directory = scratch.path(&tokenizer.replace(':', ""));
+        let mut command = smoke(&directory);
+        command
+            .arg("--data")
+            .arg(&data)
+            .args(["--tokenizer", tokenizer]);
+        let shown = ok(command.env("XDG_CACHE_HOME", scratch.path("cache")));
+        assert!(shown.contains("bits/byte"), "{shown}");
+        let generate = |seed: &str| {
+            let mut command = example("generate");
+            command
+                .arg(&directory)
+                .args(["--prompt", "the ", "--tokens", "40", "--seed", seed]);
+            ok(&mut command)
+        };
+        let sample = generate("1");
+        assert!(sample.starts_with("the "), "{sample}");
+        assert_eq!(sample, generate("1"));
+        assert_ne!(sample, generate("2"));
+    }
+}
+
+#[test]
+fn generation_goes_on_beyond_the_context() {
+    let scratch = Scratch::new();
+    ok(&mut smoke(&scratch.path("run")));
+    let mut command = example("generate");
+    let sample = ok(command.arg(scratch.path("run")).args(["--tokens", "100"]));
+    // The context is 32 words; the prompt is one more token.
+    assert_eq!(sample.split_whitespace().count(), 101);
+}
+
+#[test]
+fn compare_prints_a_table_and_writes_a_report() {
+    let scratch = Scratch::new();
+    let directory = scratch.path("compare");
+    let compare = || {
+        let mut command = example("compare");
+        command.arg("--run").arg(&directory);
+        for assignment in [
+            "train.steps=4",
+            "train.warmup=1",
+            "data.source.tokens=20000",
+        ] {
+            command.args(["--set", assignment]);
+        }
+        ok(&mut command)
+    };
+    let shown = compare();
+    for part in [
+        "model",
+        "parameters",
+        "FLOPs/token",
+        "valid loss",
+        "above entropy",
+        "tokens/s",
+    ] {
+        assert!(shown.contains(part), "no `{part}` in: {shown}");
+    }
+    let report = fs::read_to_string(directory.join("report.html")).unwrap();
+    assert!(report.contains("<svg") && report.contains("entropy rate"));
+    compare(); // replaces the first
+    fs::write(directory.join("notes.txt"), "mine").unwrap();
+    fails(
+        example("compare").arg("--run").arg(&directory),
+        2,
+        &["exists already", "--run"],
+    );
+    assert_eq!(
+        fs::read_to_string(directory.join("notes.txt")).unwrap(),
+        "mine"
+    );
+}
+
+#[test]
+fn bench_writes_its_figures_as_json() {
+    let scratch = Scratch::new();
+    let json = scratch.path("bench.json");
+    let mut command = example("bench");
+    command
+        .arg(SMOKE)
+        .args(["--warmup", "1", "--steps", "3", "--json"])
+        .arg(&json);
+    let shown = ok(&mut command);
+    let lines: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(json).unwrap()).unwrap();
+    for key in [
+        "data",
+        "forward",
+        "backward",
+        "optimizer",
+        "step",
+        "tokens_per_second",
+    ] {
+        assert!(lines[0][key].as_f64().unwrap() > 0.0, "{key}: {lines}");
+    }
+    assert!(shown.contains("backward ms"), "{shown}");
+}
+
+/// Starts a run without end, waits until it trains, and sends it a signal.
+fn interrupted_by(signal: &str) {
+    let scratch = Scratch::new();
+    let directory = scratch.path("run");
+    let mut command = smoke(&directory);
+    command.args(["--set", "train.steps=100000000"]);
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let trains = |line: &String| line.contains("learning rate");
+    assert!(lines.by_ref().map(Result::unwrap).any(|line| trains(&line)));
+    let pid = child.id().to_string();
+    assert!(
+        Command::new("kill")
+            .args([signal, &pid])
+            .status()
+            .unwrap()
+            .success()
+    );
+    let rest: Vec<String> = lines.map(Result::unwrap).collect();
+    assert!(child.wait().unwrap().success());
+    assert!(
+        rest.iter().any(|line| line.contains("stopped in")),
+        "{rest:?}"
+    );
+
+    let last = run_dir::read_metrics(&directory).unwrap().pop().unwrap();
+    let newest = checkpoint::newest(&directory).unwrap();
+    assert_eq!(newest, checkpoint::directory(&directory, last.step));
+}
+
+#[test]
+fn ctrl_c_stops_after_the_step_and_saves() {
+    interrupted_by("-INT");
+}
+
+#[test]
+fn sigterm_stops_after_the_step_and_saves() {
+    interrupted_by("-TERM");
+}
+
+#[test]
+fn bad_data_is_named() {
+    let scratch = Scratch::new();
+    let run = scratch.path("run");
+    let data = |path: &Path| {
+        let mut command = smoke(&run);
+        command
+            .arg("--data")
+            .arg(path)
+            .env("XDG_CACHE_HOME", scratch.path("cache"));
+        command
+    };
+    fails(&mut data(&scratch.path("none.txt")), 2, &["none.txt"]);
+    fails(
+        &mut data(&scratch.file("empty.txt", "")),
+        2,
+        &["empty.txt", "empty"],
+    );
+    fails(
+        &mut data(&scratch.file("short.txt", "too short")),
+        2,
+        &["validation text", "33"],
+    );
+    fails(
+        &mut data(&scratch.file("binary.txt", b"abc\xff\xfe")),
+        2,
+        &["binary.txt", "3"],
+    );
+    fails(
+        &mut data(&scratch.file("lines.jsonl", "{\"text\": \"a\"}\n{\n")),
+        2,
+        &["2"],
+    );
+    let mut bpe = data(&scratch.file("ok.txt", "some text"));
+    fails(
+        bpe.args(["--tokenizer", "bpe:many"]),
+        2,
+        &["many", "bpe:1024"],
+    );
+    assert!(!run.exists(), "nothing is written before the data are good");
+}
+
+#[test]
+fn bad_configs_are_named_with_line_and_field() {
+    let scratch = Scratch::new();
+    let config = |text: &str| {
+        let mut command = example("train");
+        command
+            .arg(scratch.file("c.ron", text))
+            .arg("--run")
+            .arg(scratch.path("run"));
+        command
+    };
+    fails(
+        &mut config("(\n  model: Gpt2(n_layers: 2),\n)"),
+        2,
+        &["c.ron:2:", "n_layers"],
+    );
+    fails(
+        &mut config("(model: Gpt2(n_layer: \"two\"))"),
+        2,
+        &["c.ron:1:"],
+    );
+    fails(&mut config("(model: Gpt3())"), 2, &["c.ron:1:", "Gpt3"]);
+    fails(
+        &mut config("(model: Gpt2(width: 64, n_head: 7))"),
+        2,
+        &["model.n_head", "width", "4"],
+    );
+    fails(
+        &mut config("(model: Gpt2(n_layer: 0))"),
+        2,
+        &["model.n_layer", "at least 1"],
+    );
+    fails(
+        &mut config("(model: Gpt2(), train: (steps: 0))"),
+        2,
+        &["train.steps"],
+    );
+    fails(
+        &mut config("(model: Gpt2(context: 8), train: (time: 9))"),
+        2,
+        &["train.time", "8"],
+    );
+    fails(
+        example("train").arg(scratch.path("none.ron")),
+        2,
+        &["none.ron"],
+    );
+
+    let set = |assignment: &str| {
+        let mut command = smoke(&scratch.path("run"));
+        command.args(["--set", assignment]);
+        command
+    };
+    fails(
+        &mut set("train.stepz=1"),
+        2,
+        &["train.stepz=1", "stepz", "steps"],
+    );
+    fails(&mut set("train.steps=many"), 2, &["train.steps=many"]);
+    fails(&mut set("train.steps"), 2, &["PATH=VALUE"]);
+    assert!(!scratch.path("run").exists());
+}
+
+#[test]
+fn a_backend_that_is_not_there_is_named() {
+    let scratch = Scratch::new();
+    let kinds = residual_zoo::backend::BackendKind::ALL.map(|kind| kind.to_string());
+    let compiled = residual_zoo::backend::BackendKind::compiled();
+    let missing = kinds
+        .iter()
+        .find(|kind| compiled.iter().all(|c| c.to_string() != **kind));
+    let missing = missing.expect("a backend that this test was built without");
+    let mut command = smoke(&scratch.path("run"));
+    fails(
+        command.args(["--backend", missing]),
+        2,
+        &[missing, "--features"],
+    );
+    let output = run(smoke(&scratch.path("run")).args(["--backend", "abacus"]));
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("flex"));
+}
+
+#[test]
+fn a_prompt_the_model_cannot_take_is_named() {
+    let scratch = Scratch::new();
+    ok(&mut smoke(&scratch.path("run")));
+    let generate = |options: &[&str]| {
+        let mut command = example("generate");
+        command.arg(scratch.path("run")).args(options);
+        command
+    };
+    fails(&mut generate(&["--prompt", "the zebra"]), 2, &["zebra"]);
+    fails(&mut generate(&["--prompt", ""]), 2, &["prompt"]);
+    fails(
+        &mut generate(&["--temperature", "nan"]),
+        2,
+        &["temperature"],
+    );
+    fails(&mut generate(&["--top-p", "0"]), 2, &["top-p"]);
+    fails(
+        example("generate").arg(scratch.path("none")),
+        2,
+        &["none", "config.ron"],
+    );
+}
+
+#[test]
+fn an_existing_run_is_never_overwritten() {
+    let scratch = Scratch::new();
+    let directory = scratch.path("run");
+    ok(&mut smoke(&directory));
+    let before = fs::read(directory.join("metrics.jsonl")).unwrap();
+    fails(&mut smoke(&directory), 2, &["exists already", "--run"]);
+    assert_eq!(before, fs::read(directory.join("metrics.jsonl")).unwrap());
+}
+
+#[test]
+fn a_directory_that_cannot_be_written_is_named() {
+    // Where even root may not write.
+    fails(
+        &mut smoke("/proc/residual-zoo".as_ref()),
+        1,
+        &["/proc/residual-zoo", "--run"],
+    );
+    let scratch = Scratch::new();
+    let file = scratch.file("file", "x");
+    fails(&mut smoke(&file), 2, &["exists already"]);
+}
+
+/// A file system of 64 KiB in a mount namespace of its own; where that is not allowed, a limit on
+/// the size of files, which fails writes in the same way.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_is_named() {
+    let scratch = Scratch::new();
+    let mount = scratch.path("mount");
+    fs::create_dir(&mount).unwrap();
+    let run = smoke(&mount.join("run"));
+    let program = run.get_program().to_str().unwrap();
+    let arguments: Vec<&str> = run.get_args().map(|a| a.to_str().unwrap()).collect();
+    let quoted: Vec<String> = arguments.iter().map(|a| format!("'{a}'")).collect();
+    let line = format!("'{program}' {}", quoted.join(" "));
+
+    let own_disk = format!(
+        "mount -t tmpfs -o size=64k tmpfs '{}' && exec {line}",
+        mount.display()
+    );
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--map-root-user", "sh", "-c", &own_disk]);
+    let allowed = Command::new("unshare")
+        .args(["--mount", "--map-root-user", "sh", "-c"])
+        .arg(format!(
+            "mount -t tmpfs -o size=64k tmpfs '{}'",
+            mount.display()
+        ))
+        .output()
+        .is_ok_and(|output| output.status.success());
+    if !allowed {
+        command = Command::new("sh");
+        command.args(["-c", &format!("trap '' XFSZ; ulimit -f 16; exec {line}")]);
+    }
+    command.current_dir(env!("CARGO_MANIFEST_DIR"));
+    fails(
+        &mut command,
+        1,
+        &["could not write", "free some space", "--run"],
+    );
+}
+
+#[test]
+fn every_example_has_help() {
+    for name in ["train", "generate", "compare", "bench"] {
+        let help = ok(example(name).arg("--help"));
+        assert!(
+            help.contains("Usage:") && help.contains("--backend"),
+            "{help}"
+        );
+    }
+}
