@@ -357,7 +357,7 @@ fn bad_data_is_named() {
     fails(
         &mut data(&scratch.file("short.txt", "too short")),
         2,
-        &["validation text", "33"],
+        &["training text", "33"],
     );
     fails(
         &mut data(&scratch.file("binary.txt", b"abc\xff\xfe")),
