@@ -29,7 +29,7 @@ fn it_keeps_the_contract() {
 fn it_trains_from_ron_with_the_same_trainer() {
     let directory = tempfile::tempdir().unwrap();
     let text = "(model: Toy(n_layer: 1, width: 32, context: 32), \
-                train: (steps: 40, learning_rate: 1e-2, validate_every: 40, validate_batches: 4))";
+                train: (steps: 60, warmup: 5, learning_rate: 1e-2, validate_every: 60, validate_batches: 4))";
     let mut config: RunConfig<BiggerZoo> = RunConfig::parse(text, "toy.ron".as_ref()).unwrap();
     assert_eq!(config.model.name(), "Toy");
     config.data.source = Source::Synthetic(SyntheticConfig {
@@ -47,10 +47,11 @@ fn it_trains_from_ron_with_the_same_trainer() {
         stop: Interrupter::new(),
     };
     let summary = run::<Autodiff<Flex>, _>(config, &corpus, &options, Default::default()).unwrap();
-    let first = summary.rows[0].valid_loss.unwrap();
+    // More than the frequencies of words.
+    let unigram = corpus.entropy.unwrap().unigram;
     assert!(
-        summary.valid_loss < 0.8 * first,
-        "{first} to {}",
+        summary.valid_loss < unigram,
+        "{} is not below {unigram}",
         summary.valid_loss
     );
 }

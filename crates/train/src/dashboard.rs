@@ -6,6 +6,7 @@ use std::io::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use burn::data::dataloader::Progress;
 use burn_train::Interrupter;
 use burn_train::metric::{
     MetricDefinition, MetricEntry, MetricId, NumericAttributes, NumericEntry, SerializedEntry,
@@ -64,7 +65,7 @@ impl Dashboard {
         stop: &Interrupter,
     ) -> Self {
         let mut renderer: Option<Box<dyn MetricsRenderer>> = match display {
-            Display::Terminal => Some(Box::new(open_terminal(stop.clone(), start))),
+            Display::Terminal => Some(Box::new(open_terminal(stop.clone()))),
             Display::Log => Some(Box::new(Log::new(start))),
             Display::Quiet => None,
         };
@@ -115,15 +116,16 @@ impl Dashboard {
             renderer.update_valid(state(LOSS, loss, shown));
         }
 
-        // A fresh run's bar starts at its first step: before it there is nothing to estimate from.
+        // As one epoch of all steps: without epochs, burn-train's time left is wrong.
+        let steps = || Progress::new(row.step, total);
         let progress = TrainingProgress {
-            progress: None,
-            global_progress: burn::data::dataloader::Progress::new(row.step, total),
+            progress: Some(steps()),
+            global_progress: Progress::new(1, 1),
             iteration: Some(row.step),
         };
         let step = ProgressType::Detailed {
             tag: "Step".into(),
-            progress: burn::data::dataloader::Progress::new(row.step, total),
+            progress: steps(),
         };
         let tokens = ProgressType::Value {
             tag: "Tokens".into(),
@@ -171,12 +173,11 @@ fn state(name: &str, value: f64, shown: String) -> MetricState {
 ///
 /// Its raw mode turns Ctrl-C into a key that it ignores; turning signals back on makes Ctrl-C
 /// stop a run there as it does elsewhere.
-fn open_terminal(stop: Interrupter, start: usize) -> TuiMetricsRendererWrapper {
-    let checkpoint = (start > 0).then_some(start);
+fn open_terminal(stop: Interrupter) -> TuiMetricsRendererWrapper {
     let open = move || {
         #[cfg(target_os = "linux")] // Elsewhere `nice` acts on the whole process.
         rustix::process::nice(19).ok();
-        TuiMetricsRendererWrapper::new(stop, checkpoint)
+        TuiMetricsRendererWrapper::new(stop, None)
     };
     let opener = std::thread::spawn(open);
     let terminal = opener
@@ -270,10 +271,8 @@ impl MetricsRendererTraining for Log {
     }
 
     fn render_train(&mut self, item: TrainingProgress, _: Vec<ProgressType>) {
-        self.print(
-            item.global_progress.items_processed,
-            item.global_progress.items_total,
-        );
+        let progress = item.progress.unwrap_or(item.global_progress);
+        self.print(progress.items_processed, progress.items_total);
     }
 
     fn render_valid(&mut self, item: TrainingProgress, indicators: Vec<ProgressType>) {

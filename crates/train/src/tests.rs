@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use burn::backend::{Autodiff, Flex};
 use burn::module::Module;
@@ -40,6 +41,12 @@ fn config() -> RunConfig<Gpt2Config> {
         ..DataConfig::default()
     };
     RunConfig { model, data, train }
+}
+
+/// Burn has one random generator in a process, so tests that seed it take turns.
+fn my_turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn trainer(config: &RunConfig<Gpt2Config>) -> Trainer<B, Gpt2Config> {
@@ -85,6 +92,7 @@ fn the_learning_rate_rises_linearly_and_falls_as_a_cosine() {
 
 #[test]
 fn a_step_is_adamw_with_decay_of_weights_alone() {
+    let _turn = my_turn();
     let mut config = config();
     config.train.weight_decay = 0.5;
     config.train.grad_clip = None;
@@ -138,6 +146,7 @@ fn a_step_is_adamw_with_decay_of_weights_alone() {
 
 #[test]
 fn clipping_acts_on_the_norm_of_all_gradients_together() {
+    let _turn = my_turn();
     let norm_and_change = |grad_clip| {
         let mut config = config();
         config.train.grad_clip = grad_clip;
@@ -170,6 +179,7 @@ fn clipping_acts_on_the_norm_of_all_gradients_together() {
 
 #[test]
 fn accumulated_gradients_are_those_of_one_large_batch() {
+    let _turn = my_turn();
     let mut config = config();
     config.model.dropout = 0.0;
     config.train.accumulate = 2;
@@ -197,6 +207,7 @@ fn accumulated_gradients_are_those_of_one_large_batch() {
 
 #[test]
 fn a_restored_checkpoint_continues_bit_for_bit() {
+    let _turn = my_turn();
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("step-00000003");
     let config = config();
@@ -219,6 +230,7 @@ fn a_restored_checkpoint_continues_bit_for_bit() {
 
 #[test]
 fn a_damaged_checkpoint_is_an_error() {
+    let _turn = my_turn();
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("step-00000001");
     let config = config();
@@ -240,6 +252,7 @@ fn a_damaged_checkpoint_is_an_error() {
 
 #[test]
 fn the_z_loss_pulls_the_normaliser_and_is_not_reported() {
+    let _turn = my_turn();
     let run = |z_loss| {
         let mut config = config();
         config.train.z_loss = z_loss;

@@ -25,6 +25,9 @@ pub struct Progress {
 }
 
 /// A model in training. All that it draws at random is a function of the seed and the step.
+///
+/// Initial weights and dropout come from Burn's generator, of which each backend has one in a
+/// process: two trainers that step at the same time on one backend are not reproducible.
 pub struct Trainer<B: AutodiffBackend, C: ModelConfig> {
     /// The run, with every field resolved.
     pub config: RunConfig<C>,
