@@ -1,6 +1,8 @@
 //! The examples as a user runs them: what they write, how they stop, and what they say when they
 //! cannot do what was asked.
 
+#![allow(clippy::unwrap_used)]
+
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};

@@ -1,5 +1,7 @@
 //! The README's example of a model inside another Burn project compiles and runs.
 
+#![allow(clippy::unwrap_used)]
+
 // README: begin
 use burn::prelude::*;
 use residual_zoo::core::{ConfigError, LanguageModel, ModelConfig};

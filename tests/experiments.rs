@@ -1,5 +1,7 @@
 //! Every RON file under `experiments/` can be built.
 
+#![allow(clippy::unwrap_used)]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 

@@ -2,6 +2,8 @@
 //! `tests/fixtures`, or in the directory that `ZOO_FIXTURES` names, on every backend that is
 //! compiled in.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use std::collections::BTreeMap;
@@ -122,7 +124,7 @@ impl std::fmt::Display for Errors {
 struct Compare<'a> {
     case: &'a Case,
     config: &'a Zoo,
-    rename: fn(&str) -> String,
+    rename: Rename,
 }
 
 impl OnBackend for Compare<'_> {
@@ -173,13 +175,16 @@ impl OnBackend for Compare<'_> {
     }
 }
 
+/// How the reference's names of parameters translate.
+type Rename = fn(&str) -> String;
+
 /// A file of the fixtures.
 struct Case {
     name: String,
     arch: String,
     vocab: usize,
     /// The config and how the names of the reference translate; none when the zoo lacks it.
-    model: Option<(Zoo, fn(&str) -> String)>,
+    model: Option<(Zoo, Rename)>,
     inputs: TensorData,
     targets: TensorData,
     logits: TensorData,
@@ -264,10 +269,7 @@ impl Case {
     }
 
     /// The zoo's config for the reference's, every key of which must be understood.
-    fn model(
-        arch: &str,
-        config: Map<String, Value>,
-    ) -> Result<Option<(Zoo, fn(&str) -> String)>, String> {
+    fn model(arch: &str, config: Map<String, Value>) -> Result<Option<(Zoo, Rename)>, String> {
         if MISSING.contains(&arch) {
             return Ok(None);
         }
@@ -275,7 +277,7 @@ impl Case {
         for key in ["arch", "case", "batch", "seq", "vocab"] {
             keys.take(key)?;
         }
-        let (zoo, rename): (Zoo, fn(&str) -> String) = match arch {
+        let (zoo, rename): (Zoo, Rename) = match arch {
             "gpt2" => (Zoo::Gpt2(gpt2(&mut keys)?), gpt2_name),
             other => return Err(format!("unknown arch {other}")),
         };

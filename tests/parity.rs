@@ -1,6 +1,8 @@
 //! Every backend that is compiled in computes the same as Flex: logits, loss and gradients of the
 //! same weights on the same batch, with fusion where the backend has it.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use std::collections::BTreeMap;

@@ -1,5 +1,7 @@
 //! A new architecture is one file (`tests/toy/mod.rs`) and one line of the enum.
 
+#![allow(clippy::unwrap_used)]
+
 mod toy;
 
 use burn::backend::{Autodiff, Flex};

@@ -1,5 +1,5 @@
 //! What several tests share.
-#![allow(dead_code)]
+#![allow(dead_code, clippy::unwrap_used)]
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
