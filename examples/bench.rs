@@ -5,7 +5,6 @@ mod common;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context;
 use burn::tensor::backend::AutodiffBackend;
 use clap::Parser;
 use common::BackendArgs;
@@ -70,16 +69,28 @@ fn bench(options: Options) -> anyhow::Result<()> {
     };
     let counts = (options.warmup, options.steps.max(1));
     let mut lines = Vec::new();
+    let mut failure = None;
     for (model, config) in models {
         let config = config.set(&options.set)?;
-        let corpus = Corpus::open(&config.data)?;
+        let corpus = common::open_corpus(&config.data)?;
         for kind in &kinds {
             let task = Time {
                 config: config.clone(),
                 corpus: &corpus,
                 counts,
             };
-            let time = kind.run(options.backend.gpu, task)??;
+            let timed = kind
+                .run(options.backend.gpu, task)
+                .map_err(anyhow::Error::from);
+            let time = match timed.and_then(|time| Ok(time?)) {
+                Ok(time) => time,
+                // Other backends may well work.
+                Err(error) => {
+                    eprintln!("{model} on {kind}: {error}");
+                    failure.get_or_insert(error);
+                    continue;
+                }
+            };
             eprintln!("{model} on {kind}: {:.3} s a step", time.step);
             lines.push(Line {
                 model: model.clone(),
@@ -91,10 +102,9 @@ fn bench(options: Options) -> anyhow::Result<()> {
     println!("\n{}", to_text(&table(&lines)));
     if let Some(path) = &options.json {
         let json = serde_json::to_string_pretty(&lines)?;
-        std::fs::write(path, json)
-            .with_context(|| format!("could not write {}", path.display()))?;
+        std::fs::write(path, json).map_err(Error::io("write", path))?;
     }
-    Ok(())
+    failure.map_or(Ok(()), Err)
 }
 
 fn table(lines: &[Line]) -> Table {

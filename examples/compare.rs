@@ -2,11 +2,12 @@
 
 mod common;
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use burn::tensor::backend::AutodiffBackend;
 use clap::Parser;
 use common::{BackendArgs, DataArgs, DisplayArgs};
@@ -23,7 +24,7 @@ const MODELS: [(&str, &str); 1] = [("gpt2", include_str!("../experiments/compare
 /// Train every architecture on the same data and budget; print a table, write a report.
 ///
 /// Without options: a synthetic language whose entropy is known exactly, no file and no network
-/// needed, about two minutes on two CPU cores.
+/// needed, less than a minute on two CPU cores.
 #[derive(Parser, Debug)]
 struct Options {
     /// Set a field of every model's run: train.steps=200, …
@@ -54,17 +55,24 @@ fn compare(options: Options) -> anyhow::Result<()> {
         })
         .collect::<anyhow::Result<_>>()?;
     let kind = options.backend.kind()?;
-    let data = configs
-        .first()
-        .context("there is no model to compare")?
-        .1
-        .data
-        .clone();
-    let corpus = Corpus::open(&data)?;
+    let (_, first) = configs.first().context("there is no model to compare")?;
+    let data = first.data.clone();
+    for (name, config) in &configs {
+        let same = config.data == data && config.tokens_per_step() == first.tokens_per_step();
+        ensure!(
+            same && config.train.steps == first.train.steps,
+            "{name} has other data or another budget"
+        );
+    }
+    let corpus = common::open_corpus(&data)?;
+    for (_, config) in &configs {
+        config.validate(corpus.tokenizer.vocab_size())?;
+    }
     let stop = common::stop_on_signal()?;
-    clear(&options.run)?;
+    prepare(&options.run)?;
 
     let mut entries = Vec::new();
+    let mut failure = None;
     for (name, config) in configs {
         let run_options = RunOptions {
             directory: options.run.join(name),
@@ -78,14 +86,22 @@ fn compare(options: Options) -> anyhow::Result<()> {
             corpus: &corpus,
             options: &run_options,
         };
-        let summary = kind.run(options.backend.gpu, task)??;
-        let stopped = summary.stopped;
-        entries.push(Entry {
-            name: name.into(),
-            summary,
-        });
-        if stopped {
-            break;
+        match kind.run(options.backend.gpu, task)? {
+            Ok(summary) => {
+                let stopped = summary.stopped;
+                entries.push(Entry {
+                    name: name.into(),
+                    summary,
+                });
+                if stopped {
+                    break;
+                }
+            }
+            // The other models are still worth comparing.
+            Err(error) => {
+                eprintln!("{name}: {error}");
+                failure.get_or_insert(error);
+            }
         }
     }
 
@@ -109,7 +125,7 @@ fn compare(options: Options) -> anyhow::Result<()> {
     let report = options.run.join(REPORT);
     comparison.write(&report)?;
     println!("report: {}", report.display());
-    Ok(())
+    failure.map_or(Ok(()), |error| Err(error.into()))
 }
 
 struct Train<'a> {
@@ -127,17 +143,29 @@ impl OnBackend for Train<'_> {
 }
 
 const REPORT: &str = "report.html";
+/// Tells a comparison from other directories. It is written first.
+const MARK: &str = "comparison.txt";
 
-/// Removes an earlier comparison, which is known by holding nothing but runs and a report.
-fn clear(directory: &Path) -> anyhow::Result<()> {
-    let Ok(entries) = fs::read_dir(directory) else {
-        return Ok(());
-    };
-    let paths: Vec<PathBuf> = entries.filter_map(Result::ok).map(|e| e.path()).collect();
-    let known = |path: &PathBuf| path.join("config.ron").is_file() || path.ends_with(REPORT);
-    if !paths.iter().all(known) {
-        return Err(Error::RunExists(directory.into()).into());
+/// Makes the directory of a comparison, in place of an earlier one there. A directory that holds
+/// anything else stays as it is.
+fn prepare(directory: &Path) -> Result<(), Error> {
+    if let Ok(entries) = fs::read_dir(directory) {
+        let names: Vec<_> = entries
+            .filter_map(Result::ok)
+            .map(|e| e.file_name())
+            .collect();
+        let ours = |name: &OsString| {
+            let models = MODELS.iter().map(|(model, _)| *model);
+            models.chain([REPORT, MARK]).any(|known| name == known)
+        };
+        let marked = names.iter().any(|name| name == MARK);
+        if !names.is_empty() && !(marked && names.iter().all(ours)) {
+            return Err(Error::RunExists(directory.into()));
+        }
+        fs::remove_dir_all(directory).map_err(Error::io("delete", directory))?;
     }
-    fs::remove_dir_all(directory)
-        .with_context(|| format!("could not delete the earlier {}", directory.display()))
+    fs::create_dir_all(directory).map_err(Error::io("create", directory))?;
+    let mark = directory.join(MARK);
+    fs::write(&mark, "The next comparison here replaces this one.\n")
+        .map_err(Error::io("write", &mark))
 }

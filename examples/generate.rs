@@ -104,7 +104,7 @@ impl OnBackend for Generate {
                 return Ok(());
             }
         }
-        writeln!(out).ok();
+        writeln!(out, "{}", decoder.finish()?).ok();
         Ok(())
     }
 }

@@ -49,7 +49,8 @@ fn train(options: Options) -> anyhow::Result<()> {
     let mut config = RunConfig::read(&options.config)?.set(&options.set)?;
     options.data.apply(&mut config.data)?;
     let kind = options.backend.kind()?;
-    let corpus = Corpus::open(&config.data)?;
+    let corpus = common::open_corpus(&config.data)?;
+    config.validate(corpus.tokenizer.vocab_size())?;
     let run_options = RunOptions {
         directory: options
             .run

@@ -42,6 +42,9 @@ pub enum BackendError {
     /// No backend's cargo feature is on.
     #[error("this program was built without any backend: add `--features flex`")]
     None,
+    /// The backend has no GPUs to choose from.
+    #[error("backend `{0}` computes on the CPU; leave `--gpu` out, or choose another backend")]
+    NoGpu(BackendKind),
     /// The backend found no device or no driver.
     #[error("backend `{kind}` did not start: {reason}; docs/backends.md lists what it needs")]
     Unusable {
@@ -96,6 +99,8 @@ impl BackendKind {
     /// When the backend was not compiled in, or finds no device or driver.
     pub fn run<T: OnBackend>(self, gpu: Option<usize>, task: T) -> Result<T::Output, BackendError> {
         match self {
+            #[cfg(feature = "flex")]
+            Self::Flex if gpu.is_some() => Err(BackendError::NoGpu(self)),
             #[cfg(feature = "flex")]
             Self::Flex => start::<burn::backend::Flex, T>(self, Default::default(), task),
             #[cfg(feature = "tch")]

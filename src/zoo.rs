@@ -1,20 +1,22 @@
 //! The one list of architectures.
 
 use burn::tensor::backend::Backend;
-use residual_zoo_core::{BlockOf, EndsOf};
+use residual_zoo_core::EndsOf;
 
-/// Declares an enum of architectures and what follows from it: a config that RON reads and that
-/// builds the model of any of them, without dynamic dispatch.
+/// Declares an enum of architectures, itself an [`Architecture`](crate::core::Architecture): a
+/// config that RON reads and that builds the model of any of them, without dynamic dispatch.
 ///
-/// One line per architecture, `Name(Config)`, where the config implements
-/// [`Architecture`](crate::core::Architecture). Besides the enum itself, `Block`, `Ends` and
-/// `BlockCache` are declared, with one variant per architecture. Burn's derive goes by plain
-/// names, so `Backend`, `BlockOf` and `EndsOf` must be imported where the macro stands.
+/// One line per architecture, `Name(Config, Block)`: its config, and the type of its layers, which
+/// takes the backend and the connection around the sublayers. Besides the enum itself, `Block`,
+/// `Ends` and `BlockCache` are declared, with one variant per architecture. Burn's derive goes by
+/// plain names, so `Backend` and `EndsOf` must be imported where the macro stands.
 #[macro_export]
 macro_rules! zoo {
     (
         $(#[$attribute:meta])*
-        pub enum $zoo:ident { $($(#[$doc:meta])* $name:ident($config:ty),)+ }
+        pub enum $zoo:ident {
+            $($(#[$doc:meta])* $name:ident($config:ty, $($block:ident)::+),)+
+        }
     ) => {
         $(#[$attribute])*
         #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -22,35 +24,31 @@ macro_rules! zoo {
             $($(#[$doc])* $name($config),)+
         }
 
-        /// A layer of one of the architectures.
+        /// A layer of one of the architectures, with connections of type `C`.
         #[derive(burn::module::Module, Debug)]
-        pub enum Block<B: Backend> {
-            $(
-                $(#[$doc])*
-                $name(BlockOf<B, $config>),
-            )+
+        pub enum Block<B: Backend, C> {
+            $($(#[$doc])* $name($($block)::+<B, C>),)+
         }
 
         /// The ends of one of the architectures.
         #[derive(burn::module::Module, Debug)]
         pub enum Ends<B: Backend> {
-            $(
-                $(#[$doc])*
-                $name(EndsOf<B, $config>),
-            )+
+            $($(#[$doc])* $name(EndsOf<B, $config>),)+
         }
 
         /// The cache of a [`Block`].
         #[derive(Clone)]
-        pub enum BlockCache<B: Backend> {
+        pub enum BlockCache<B: Backend, C: $crate::core::Connection<B>> {
             $(
                 $(#[$doc])*
-                $name(<$crate::core::BlockOf<B, $config> as $crate::core::ResidualBlock<B>>::Cache),
+                $name(<$($block)::+<B, C> as $crate::core::ResidualBlock<B>>::Cache),
             )+
         }
 
-        impl<B: Backend> $crate::core::ResidualBlock<B> for Block<B> {
-            type Cache = BlockCache<B>;
+        impl<B: Backend, C: $crate::core::Connection<B>> $crate::core::ResidualBlock<B>
+            for Block<B, C>
+        {
+            type Cache = BlockCache<B, C>;
 
             fn reach(&self) -> usize {
                 match self {
@@ -58,7 +56,7 @@ macro_rules! zoo {
                 }
             }
 
-            fn new_cache(&self) -> BlockCache<B> {
+            fn new_cache(&self) -> Self::Cache {
                 match self {
                     $(Self::$name(block) => BlockCache::$name(block.new_cache()),)+
                 }
@@ -73,7 +71,7 @@ macro_rules! zoo {
             fn decode(
                 &self,
                 stream: $crate::core::Stream<B>,
-                cache: &mut BlockCache<B>,
+                cache: &mut Self::Cache,
             ) -> $crate::core::Stream<B> {
                 #[allow(unreachable_patterns)]
                 match (self, cache) {
@@ -103,62 +101,80 @@ macro_rules! zoo {
             }
         }
 
-        impl $crate::core::ModelConfig for $zoo {
-            type Model<B: Backend> =
-                $crate::core::Decoder<B, Ends<B>, $crate::core::Stack<B, Block<B>>>;
+        impl $crate::core::Architecture for $zoo {
+            type Block<B: Backend, C: $crate::core::Connection<B>> = Block<B, C>;
+            type Ends<B: Backend> = Ends<B>;
 
             fn name(&self) -> &'static str {
                 match self {
-                    $(Self::$name(_) => <$config as $crate::core::Architecture>::NAME,)+
+                    $(Self::$name(config) => $crate::core::Architecture::name(config),)+
                 }
             }
 
-            fn validate(&self, vocab_size: usize) -> Result<(), $crate::core::ConfigError> {
+            fn validate(&self) -> Result<(), $crate::core::ConfigError> {
                 match self {
-                    $(Self::$name(config) => {
-                        $crate::core::ModelConfig::validate(config, vocab_size)
-                    })+
+                    $(Self::$name(config) => $crate::core::Architecture::validate(config),)+
                 }
             }
 
             fn context(&self) -> usize {
                 match self {
-                    $(Self::$name(config) => $crate::core::ModelConfig::context(config),)+
+                    $(Self::$name(config) => $crate::core::Architecture::context(config),)+
                 }
             }
 
-            fn has_dropout(&self) -> bool {
+            fn width(&self) -> usize {
                 match self {
-                    $(Self::$name(config) => config.has_dropout(),)+
+                    $(Self::$name(config) => config.width(),)+
                 }
             }
 
-            fn init<B: Backend>(
+            fn n_layer(&self) -> usize {
+                match self {
+                    $(Self::$name(config) => config.n_layer(),)+
+                }
+            }
+
+            fn n_sublayer(&self) -> usize {
+                match self {
+                    $(Self::$name(config) => config.n_sublayer(),)+
+                }
+            }
+
+            fn dropout(&self) -> f64 {
+                match self {
+                    $(Self::$name(config) => config.dropout(),)+
+                }
+            }
+
+            fn ends<B: Backend>(&self, vocab_size: usize, device: &B::Device) -> Ends<B> {
+                match self {
+                    $(Self::$name(config) => Ends::$name(config.ends(vocab_size, device)),)+
+                }
+            }
+
+            fn block<B: Backend, C: $crate::core::Connection<B>>(
                 &self,
-                vocab_size: usize,
+                layer: usize,
+                connection: impl FnMut() -> C,
                 device: &B::Device,
-            ) -> Result<Self::Model<B>, $crate::core::ConfigError> {
-                use $crate::core::Architecture;
-                $crate::core::ModelConfig::validate(self, vocab_size)?;
-                let (ends, layers) = match self {
+            ) -> Block<B, C> {
+                match self {
                     $(Self::$name(config) => {
-                        let connection = || $crate::core::Plain;
-                        let layers = 0..config.n_layer();
-                        let layers = layers.map(|i| config.block(i, connection, device));
-                        (
-                            Ends::$name(config.ends(vocab_size, device)),
-                            layers.map(Block::$name).collect(),
-                        )
+                        Block::$name(config.block(layer, connection, device))
                     })+
-                };
-                let model = $crate::core::Decoder::new(ends, $crate::core::Stack::new(layers));
-                $crate::core::materialise(&model);
-                Ok(model)
+                }
             }
 
-            fn cost(&self, vocab_size: usize) -> $crate::core::Cost {
+            fn ends_cost(&self, vocab_size: usize) -> $crate::core::Cost {
                 match self {
-                    $(Self::$name(config) => config.cost(vocab_size),)+
+                    $(Self::$name(config) => config.ends_cost(vocab_size),)+
+                }
+            }
+
+            fn block_cost(&self) -> $crate::core::Cost {
+                match self {
+                    $(Self::$name(config) => config.block_cost(),)+
                 }
             }
         }
@@ -169,6 +185,6 @@ zoo! {
     /// The config of any model of the zoo, as the `model` field of a RON file gives it.
     pub enum ModelConfig {
         /// GPT-2, the baseline.
-        Gpt2(residual_zoo_gpt2::Gpt2Config),
+        Gpt2(residual_zoo_gpt2::Gpt2Config, residual_zoo_gpt2::Block),
     }
 }

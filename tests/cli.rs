@@ -270,6 +270,147 @@ fn compare_prints_a_table_and_writes_a_report() {
 }
 
 #[test]
+fn compare_deletes_nothing_but_a_comparison() {
+    let scratch = Scratch::new();
+    // A directory of runs, one of them named like a model.
+    ok(&mut smoke(&scratch.path("runs/gpt2")));
+    let runs = scratch.path("runs");
+    fails(
+        example("compare").arg("--run").arg(&runs),
+        2,
+        &["exists already"],
+    );
+    assert!(runs.join("gpt2/config.ron").is_file());
+
+    // A comparison whose successor cannot start.
+    let directory = scratch.path("compare");
+    let compare = |assignment: &str| {
+        let mut command = example("compare");
+        command
+            .arg("--run")
+            .arg(&directory)
+            .args(["--set", "train.steps=2", "--set", assignment]);
+        command
+    };
+    ok(&mut compare("data.source.tokens=20000"));
+    fails(&mut compare("model.n_head=7"), 2, &["model.n_head"]);
+    assert!(directory.join("report.html").is_file());
+}
+
+#[test]
+fn compare_reports_what_finished_when_a_model_fails() {
+    let scratch = Scratch::new();
+    let directory = scratch.path("compare");
+    let mut command = example("compare");
+    command.arg("--run").arg(&directory);
+    for assignment in [
+        "train.steps=50",
+        "train.warmup=0",
+        "train.learning_rate=1e30",
+    ] {
+        command.args(["--set", assignment]);
+    }
+    let output = run(&mut command);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        text(&output.stderr).contains("train.learning_rate"),
+        "{}",
+        text(&output.stderr)
+    );
+    assert!(directory.join("report.html").is_file());
+}
+
+#[test]
+fn sizes_beyond_any_machine_are_named_at_once() {
+    let scratch = Scratch::new();
+    let set = |assignment: &str| {
+        let mut command = smoke(&scratch.path("run"));
+        command.args(["--set", assignment]);
+        command
+    };
+    fails(&mut set("model.n_head=1000000000000"), 2, &["model.n_head"]);
+    for assignment in [
+        "model.n_layer=1000000000000",
+        "model.width=100000000",
+        "model.width=18446744073709551614",
+        "model.context=100000000000000",
+    ] {
+        fails(&mut set(assignment), 2, &["model", "parameters"]);
+    }
+    fails(&mut set("train.batch=100000000000"), 2, &["train.batch"]);
+    fails(
+        &mut set("data.source.tokens=100000000000000"),
+        2,
+        &["data.source.tokens"],
+    );
+}
+
+#[test]
+fn what_is_no_config_is_named() {
+    let scratch = Scratch::new();
+    fails(
+        example("train").arg("experiments"),
+        2,
+        &["experiments", "give a file"],
+    );
+    let binary = scratch.file("binary.ron", b"(\xff)");
+    fails(example("train").arg(binary), 2, &["binary.ron", "UTF-8"]);
+    let mut gpu = smoke(&scratch.path("run"));
+    fails(
+        gpu.args(["--backend", "flex", "--gpu", "3"]),
+        2,
+        &["flex", "--gpu"],
+    );
+    let mut peak = smoke(&scratch.path("run"));
+    fails(peak.args(["--peak-tflops", "0"]), 2, &["peak-tflops"]);
+    let mut bench = example("bench");
+    bench.args([
+        SMOKE,
+        "--warmup",
+        "0",
+        "--steps",
+        "1",
+        "--json",
+        "/proc/none/x.json",
+    ]);
+    let output = run(&mut bench);
+    assert_eq!(output.status.code(), Some(1));
+    let error = text(&output.stderr);
+    assert!(error.contains("/proc/none/x.json: No such file"), "{error}");
+}
+
+#[test]
+fn a_damaged_cache_is_made_anew_and_said() {
+    let scratch = Scratch::new();
+    let data = scratch.file(
+        "my.txt",
+        "to be or not to be, that is the question. ".repeat(50),
+    );
+    let cache = scratch.path("cache");
+    let train = |name: &str| {
+        let mut command = smoke(&scratch.path(name));
+        let output = run(command
+            .arg("--data")
+            .arg(&data)
+            .env("XDG_CACHE_HOME", &cache));
+        assert!(output.status.success());
+        text(&output.stderr)
+    };
+    assert_eq!(train("first"), "");
+    assert_eq!(train("again"), "");
+    let entry = fs::read_dir(cache.join("residual-zoo/tokens"))
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap();
+    let shard = entry.path().join("train.bin");
+    let mut bytes = fs::read(&shard).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(&shard, bytes).unwrap();
+    assert!(train("mended").starts_with("note: tokenized the data again"));
+}
+
+#[test]
 fn bench_writes_its_figures_as_json() {
     let scratch = Scratch::new();
     let json = scratch.path("bench.json");

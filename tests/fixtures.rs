@@ -43,14 +43,14 @@ fn every_case_equals_the_reference() {
                 rename: model.1,
             };
             let errors = kind.run(None, task).unwrap_or_else(|e| panic!("{e}"));
-            println!("{:32} {kind:8} {errors}", case.name);
+            say(format!("{:32} {kind:8} {errors}", case.name));
             if !errors.within_tolerance() {
                 failures.push(format!("{} on {kind}: {errors}", case.name));
             }
         }
     }
     for (arch, cases) in missing {
-        println!("not in the zoo yet: {arch} ({cases} cases)");
+        say(format!("not in the zoo yet: {arch} ({cases} cases)"));
     }
     assert!(
         cases.iter().any(|case| case.model.is_some()),
@@ -88,6 +88,12 @@ fn an_unreadable_case_fails() {
     )
     .unwrap();
     assert!(read_directory(directory.path()).is_err(), "half a file");
+}
+
+/// Prints a line that the test runner does not hold back, as it does with `println!`.
+fn say(line: String) {
+    use std::io::Write;
+    writeln!(std::io::stdout(), "{line}").unwrap();
 }
 
 /// The tolerances of the fixtures' README, as fractions used up: at most 1 is within.

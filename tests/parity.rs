@@ -7,8 +7,8 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use burn::backend::{Autodiff, Flex};
-use burn::tensor::{TensorData, backend::AutodiffBackend};
+use burn::backend::Flex;
+use burn::tensor::{Distribution, Tensor, TensorData, backend::AutodiffBackend};
 use common::{Outcome, run};
 use residual_zoo::ModelConfig as Zoo;
 use residual_zoo::backend::{BackendKind, OnBackend};
@@ -60,7 +60,15 @@ fn every_backend_equals_flex() {
             targets: ids(1),
         };
         let expected = BackendKind::Flex.run(None, task.clone()).unwrap();
-        for kind in BackendKind::compiled() {
+        let others = BackendKind::compiled();
+        let others: Vec<_> = others
+            .into_iter()
+            .filter(|k| *k != BackendKind::Flex)
+            .collect();
+        if others.is_empty() {
+            println!("Flex alone is compiled in: there is nothing to compare it with");
+        }
+        for kind in others {
             let found = kind
                 .run(None, task.clone())
                 .unwrap_or_else(|e| panic!("{e}"));
@@ -103,23 +111,58 @@ fn the_contract_holds_on_every_backend() {
     }
 }
 
-/// Weights of the size that training makes them, drawn on Flex.
+/// Weights large enough that every term shows, biases among them.
 fn weights(config: &Zoo) -> BTreeMap<String, TensorData> {
     use burn::tensor::backend::Backend;
     let device = Default::default();
-    Autodiff::<Flex>::seed(&device, 11);
-    let model = config.init::<Autodiff<Flex>>(VOCAB, &device).unwrap();
-    let mut weights = params::export::<Autodiff<Flex>, _>(&model);
-    for (name, data) in &mut weights {
-        let scale = if name.contains("norm.gamma") {
-            1.0
-        } else {
-            4.0
-        };
-        let values: Vec<f32> = data.iter::<f32>().map(|x| x * scale).collect();
-        *data = TensorData::new(values, data.shape.clone());
+    Flex::seed(&device, 11);
+    let model = config.init::<Flex>(VOCAB, &device).unwrap();
+    let shapes = params::list::<Flex, _>(&model);
+    let draw = |info: &params::ParamInfo| {
+        let noise = Distribution::Normal(
+            if info.name.ends_with("gamma") {
+                1.0
+            } else {
+                0.0
+            },
+            0.1,
+        );
+        let count: usize = info.shape.iter().product();
+        let mut data = Tensor::<Flex, 1>::random([count], noise, &device).into_data();
+        data.shape = info.shape.clone().into();
+        (info.name.clone(), data)
+    };
+    shapes.iter().map(draw).collect()
+}
+
+/// A backend that finds no driver says so; run by the test below in a process without one.
+#[cfg(feature = "wgpu")]
+#[test]
+#[ignore = "needs an environment without a driver"]
+fn without_a_driver() {
+    struct Nothing;
+    impl OnBackend for Nothing {
+        type Output = ();
+        fn run<B: AutodiffBackend>(self, _: B::Device) {}
     }
-    weights
+    println!(
+        "said: {}",
+        BackendKind::Wgpu.run(None, Nothing).unwrap_err()
+    );
+}
+
+#[cfg(all(feature = "wgpu", target_os = "linux"))]
+#[test]
+fn a_backend_without_a_driver_says_so() {
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "without_a_driver", "--ignored", "--nocapture"]);
+    let output = command.env("VK_DRIVER_FILES", "/none").output().unwrap();
+    let output = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        output.contains("said: backend `wgpu` did not start"),
+        "{output}"
+    );
+    assert!(output.contains("docs/backends.md"), "{output}");
 }
 
 fn ids(shift: usize) -> TensorData {

@@ -6,7 +6,7 @@ mod toy;
 
 use burn::backend::{Autodiff, Flex};
 use burn::tensor::backend::Backend;
-use residual_zoo::core::{BlockOf, EndsOf, ModelConfig, contract};
+use residual_zoo::core::{EndsOf, ModelConfig, contract};
 use residual_zoo::data::{Corpus, DataConfig, Source, SyntheticConfig};
 use residual_zoo::train::{Interrupter, RunConfig, RunOptions, dashboard::Display, run};
 
@@ -14,9 +14,9 @@ residual_zoo::zoo! {
     /// The zoo with one more architecture.
     pub enum BiggerZoo {
         /// GPT-2, the baseline.
-        Gpt2(residual_zoo::gpt2::Gpt2Config),
+        Gpt2(residual_zoo::gpt2::Gpt2Config, residual_zoo::gpt2::Block),
         /// The new line.
-        Toy(crate::toy::ToyConfig),
+        Toy(crate::toy::ToyConfig, crate::toy::Block),
     }
 }
 

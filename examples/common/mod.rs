@@ -7,8 +7,9 @@ use std::process::ExitCode;
 use clap::Args;
 use residual_zoo::backend::{BackendError, BackendKind};
 use residual_zoo::core::ConfigError;
-use residual_zoo::data::{DataConfig, DataError, Source, SyntheticConfig, TokenizerConfig};
-use residual_zoo::train::{Error, Interrupter, dashboard::Display};
+use residual_zoo::data::{Corpus, DataConfig, DataError, Source, SyntheticConfig, TokenizerConfig};
+use residual_zoo::train::dashboard::{Display, restore_terminal};
+use residual_zoo::train::{Error, Interrupter};
 
 /// On what to compute.
 #[derive(Args, Debug, Clone)]
@@ -72,6 +73,15 @@ impl DataArgs {
     }
 }
 
+/// Opens the data and says what the user should know about them.
+pub fn open_corpus(config: &DataConfig) -> Result<Corpus, DataError> {
+    let corpus = Corpus::open(config)?;
+    if let Some(note) = &corpus.note {
+        eprintln!("note: {note}");
+    }
+    Ok(corpus)
+}
+
 /// What to show.
 #[derive(Args, Debug, Clone)]
 pub struct DisplayArgs {
@@ -96,7 +106,6 @@ pub fn report(result: anyhow::Result<()>) -> ExitCode {
     let Err(error) = result else {
         return ExitCode::SUCCESS;
     };
-    // The sources are part of the messages already.
     eprintln!("error: {error}");
     ExitCode::from(if is_bad_input(&error) { 2 } else { 1 })
 }
@@ -120,6 +129,7 @@ pub fn stop_on_signal() -> anyhow::Result<Interrupter> {
     let switch = stop.clone();
     ctrlc::set_handler(move || {
         if switch.should_stop() {
+            restore_terminal();
             std::process::exit(130);
         }
         switch.stop(None);

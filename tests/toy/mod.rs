@@ -5,8 +5,8 @@ use burn::module::Module;
 use burn::nn::{LayerNorm, LayerNormConfig, Linear};
 use burn::tensor::{Tensor, backend::Backend};
 use residual_zoo::core::{
-    Architecture, Branch, ConfigError, Connection, Cost, Params, TokenEnds, TokenEndsOptions,
-    Update, check, linear,
+    Architecture, Branch, ConfigError, Connection, Cost, Params, Plain, TokenEnds,
+    TokenEndsOptions, Update, check, linear,
 };
 use serde::{Deserialize, Serialize};
 
@@ -63,10 +63,16 @@ impl<B: Backend> Branch<B> for Mean<B> {
     }
 }
 
+/// A layer with a connection of type `C`.
+pub type Block<B, C = Plain> = Update<B, Mean<B>, C>;
+
 impl Architecture for ToyConfig {
-    const NAME: &'static str = "Toy";
-    type Block<B: Backend, C: Connection<B>> = Update<B, Mean<B>, C>;
+    type Block<B: Backend, C: Connection<B>> = Block<B, C>;
     type Ends<B: Backend> = TokenEnds<B>;
+
+    fn name(&self) -> &'static str {
+        "Toy"
+    }
 
     fn validate(&self) -> Result<(), ConfigError> {
         check::at_least_one("n_layer", self.n_layer)?;
@@ -78,8 +84,16 @@ impl Architecture for ToyConfig {
         self.context
     }
 
+    fn width(&self) -> usize {
+        self.width
+    }
+
     fn n_layer(&self) -> usize {
         self.n_layer
+    }
+
+    fn n_sublayer(&self) -> usize {
+        1
     }
 
     fn dropout(&self) -> f64 {

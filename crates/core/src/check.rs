@@ -14,7 +14,7 @@ pub fn at_least_one(field: &str, value: usize) -> Result<(), ConfigError> {
 pub fn divides(part: (&str, usize), whole: (&str, usize)) -> Result<(), ConfigError> {
     at_least_one(part.0, part.1)?;
     if !whole.1.is_multiple_of(part.1) {
-        let nearest = (1..=part.1)
+        let nearest = (1..=part.1.min(whole.1))
             .rev()
             .find(|n| whole.1.is_multiple_of(*n))
             .unwrap_or(1);

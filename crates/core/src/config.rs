@@ -38,18 +38,18 @@ impl ConfigError {
 
 /// An architecture: its ends, and a layer around whose sublayers any connection can be put.
 ///
-/// This is all that an architecture's crate provides. The config of a whole model follows from
-/// it ([`ModelConfig`]), and so do the compositions with the other architectures.
+/// This is all that an architecture's crate provides: the config of a whole model follows from it
+/// ([`ModelConfig`]).
 pub trait Architecture:
     Clone + Debug + PartialEq + Serialize + DeserializeOwned + Send + Sync + 'static
 {
-    /// The name of the architecture, for tables and logs.
-    const NAME: &'static str;
-
     /// One layer, with a connection of type `C` around each sublayer.
     type Block<B: Backend, C: Connection<B>>: ResidualBlock<B>;
     /// The ends of the stream.
     type Ends<B: Backend>: Ends<B>;
+
+    /// The name of the architecture, for tables and logs.
+    fn name(&self) -> &'static str;
 
     /// Checks every field.
     fn validate(&self) -> Result<(), ConfigError>;
@@ -57,8 +57,14 @@ pub trait Architecture:
     /// Most positions that the model takes.
     fn context(&self) -> usize;
 
+    /// Width of the stream.
+    fn width(&self) -> usize;
+
     /// Number of layers.
     fn n_layer(&self) -> usize;
+
+    /// Number of sublayers in a layer, each an update of the stream.
+    fn n_sublayer(&self) -> usize;
 
     /// Dropout, wherever the architecture has it. 0 is none.
     fn dropout(&self) -> f64;
@@ -81,9 +87,6 @@ pub trait Architecture:
     /// The cost of one layer with plain connections.
     fn block_cost(&self) -> Cost;
 }
-
-/// The layer of architecture `A` with plain connections.
-pub type BlockOf<B, A> = <A as Architecture>::Block<B, Plain>;
 
 /// The ends of architecture `A`.
 pub type EndsOf<B, A> = <A as Architecture>::Ends<B>;
@@ -127,7 +130,7 @@ impl<A: Architecture> ModelConfig for A {
     type Model<B: Backend> = Decoder<B, A::Ends<B>, Stack<B, A::Block<B, Plain>>>;
 
     fn name(&self) -> &'static str {
-        A::NAME
+        Architecture::name(self)
     }
 
     fn validate(&self, vocab_size: usize) -> Result<(), ConfigError> {

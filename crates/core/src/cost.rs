@@ -17,7 +17,9 @@ pub struct Params {
 impl Params {
     /// All parameters.
     pub fn total(&self) -> usize {
-        self.embedding + self.unembedding + self.other
+        self.embedding
+            .saturating_add(self.unembedding)
+            .saturating_add(self.other)
     }
 }
 
@@ -26,7 +28,8 @@ impl Params {
 /// FLOPs count 2 per multiply-add of every matrix product and leave element-wise work out. The
 /// attention products are counted over the whole context, not the causal half: the convention
 /// of Chowdhery et al., "PaLM" (2022), appendix B, and of most reports of model FLOPs
-/// utilisation. A table look-up is free; the unembedding product is counted.
+/// utilisation. A table look-up is free; the unembedding product is counted. Counts beyond
+/// `usize` stay at its maximum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
     /// Parameters.
@@ -39,18 +42,19 @@ impl Cost {
     /// FLOPs of a forward and backward pass per token: 3 times the forward pass, as each
     /// product has two gradients of its own size (Kaplan et al. 2020, section 2.1).
     pub fn training_flops(&self) -> usize {
-        3 * self.forward_flops
+        self.forward_flops.saturating_mul(3)
     }
 
     /// The cost of y = x · W + b, W `[d_in, d_out]`, applied to every token.
     pub fn linear(d_in: usize, d_out: usize, bias: bool) -> Self {
-        let other = d_in * d_out + if bias { d_out } else { 0 };
+        let weight = d_in.saturating_mul(d_out);
+        let other = weight.saturating_add(if bias { d_out } else { 0 });
         Self {
             params: Params {
                 other,
                 ..Params::default()
             },
-            forward_flops: 2 * d_in * d_out,
+            forward_flops: weight.saturating_mul(2),
         }
     }
 
@@ -69,7 +73,7 @@ impl Cost {
     /// The cost of q kᵀ and of the weighted sum of values: 2 · 2 · context · width per token.
     pub fn attention(context: usize, width: usize) -> Self {
         Self {
-            forward_flops: 4 * context * width,
+            forward_flops: context.saturating_mul(width).saturating_mul(4),
             ..Self::default()
         }
     }
@@ -79,14 +83,7 @@ impl Add for Cost {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
-        Self {
-            params: Params {
-                embedding: self.params.embedding + other.params.embedding,
-                unembedding: self.params.unembedding + other.params.unembedding,
-                other: self.params.other + other.params.other,
-            },
-            forward_flops: self.forward_flops + other.forward_flops,
-        }
+        self.each(other, usize::saturating_add)
     }
 }
 
@@ -94,6 +91,19 @@ impl Mul<usize> for Cost {
     type Output = Self;
 
     fn mul(self, times: usize) -> Self {
-        (0..times).fold(Self::default(), |sum, _| sum + self)
+        self.each(self, |count, _| count.saturating_mul(times))
+    }
+}
+
+impl Cost {
+    fn each(self, other: Self, op: impl Fn(usize, usize) -> usize) -> Self {
+        Self {
+            params: Params {
+                embedding: op(self.params.embedding, other.params.embedding),
+                unembedding: op(self.params.unembedding, other.params.unembedding),
+                other: op(self.params.other, other.params.other),
+            },
+            forward_flops: op(self.forward_flops, other.forward_flops),
+        }
     }
 }

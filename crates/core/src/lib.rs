@@ -29,7 +29,7 @@ pub mod params;
 mod stream;
 
 pub use activation::Activation;
-pub use config::{Architecture, BlockOf, ConfigError, EndsOf, ModelConfig, materialise};
+pub use config::{Architecture, ConfigError, EndsOf, ModelConfig, materialise};
 pub use cost::{Cost, Params};
 pub use ends::{TokenEnds, TokenEndsOptions};
 pub use init::{linear, normal};

@@ -22,8 +22,8 @@ pub trait LanguageModel<B: Backend>: Module<B> + ModuleDisplay {
     /// The cache before the first position.
     fn new_cache(&self) -> Self::Cache;
 
-    /// As [`forward`](Self::forward), for the positions that follow those in `cache`:
-    /// `[batch, new]` to `[batch, new, vocab]`.
+    /// As [`forward`](Self::forward) over the positions in `cache` and `ids`, of which it returns
+    /// the logits of the latter: `[batch, new]` to `[batch, new, vocab]`.
     fn decode(&self, ids: Tensor<B, 2, Int>, cache: &mut Self::Cache) -> Tensor<B, 3>;
 }
 

@@ -63,6 +63,8 @@ pub struct ParamInfo {
     pub shape: Vec<usize>,
     /// What it is for.
     pub role: Role,
+    /// Whether it gets a gradient.
+    pub trainable: bool,
 }
 
 /// Why a set of tensors does not fit a model.
@@ -195,6 +197,7 @@ impl<B: Backend> ModuleVisitor<B> for List {
             id: param.id,
             shape: param.lazy_shape().to_vec(),
             role: Role::of(&self.path.0, D),
+            trainable: param.is_require_grad(),
         });
     }
 }

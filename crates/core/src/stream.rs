@@ -25,10 +25,10 @@ impl<B: Backend> Stream<B> {
         Self { x, earlier, reach }
     }
 
-    /// x_{i-1}, x_{i-2}, …, newest first, `[batch, time, width]` each. Streams before x_0 do
-    /// not exist, so near the input there are fewer than the reach.
-    pub fn earlier(&self) -> &[Tensor<B, 3>] {
-        &self.earlier
+    /// x_{i-1}, …, x_{i-count}, newest first, `[batch, time, width]` each. Streams before x_0 do
+    /// not exist, so near the input there are fewer.
+    pub fn earlier(&self, count: usize) -> &[Tensor<B, 3>] {
+        &self.earlier[..count.min(self.earlier.len())]
     }
 
     /// Makes `next` the current stream and x_i the newest of the earlier ones.

@@ -48,8 +48,16 @@ impl DataConfig {
     pub fn validate(&self) -> Result<(), DataError> {
         if !(self.valid_fraction > 0.0 && self.valid_fraction < 1.0) {
             return Err(DataError::InvalidConfig {
-                field: "valid_fraction".into(),
+                field: "data.valid_fraction".into(),
                 problem: format!("must be between 0 and 1, is {}", self.valid_fraction),
+            });
+        }
+        if let Source::Synthetic(SyntheticConfig { tokens, .. }) = self.source
+            && tokens > synthetic::MOST_TOKENS
+        {
+            return Err(DataError::InvalidConfig {
+                field: "data.source.tokens".into(),
+                problem: format!("must be at most {}, is {tokens}", synthetic::MOST_TOKENS),
             });
         }
         self.tokenizer.validate()

@@ -203,6 +203,9 @@ impl Default for SyntheticConfig {
     }
 }
 
+/// Most tokens that are drawn; they are held in memory.
+pub const MOST_TOKENS: usize = 1 << 30;
+
 /// The least possible loss of three kinds of model, exactly, in nats per token.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Entropy {

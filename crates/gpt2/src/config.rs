@@ -99,7 +99,7 @@ impl Gpt2Config {
 
     /// Width of the feed-forward network.
     pub fn d_ff(&self) -> usize {
-        self.d_ff.unwrap_or(4 * self.width)
+        self.d_ff.unwrap_or(self.width.saturating_mul(4))
     }
 
     pub(crate) fn projection_std(&self) -> f64 {
@@ -114,19 +114,17 @@ impl Gpt2Config {
     }
 
     fn norm_cost(&self) -> Cost {
-        Cost::vector(if self.bias {
-            2 * self.width
-        } else {
-            self.width
-        })
+        Cost::vector(self.width) * if self.bias { 2 } else { 1 }
     }
 }
 
 impl Architecture for Gpt2Config {
-    const NAME: &'static str = "GPT-2";
-
     type Block<B: Backend, C: Connection<B>> = Block<B, C>;
     type Ends<B: Backend> = TokenEnds<B>;
+
+    fn name(&self) -> &'static str {
+        "GPT-2"
+    }
 
     fn validate(&self) -> Result<(), ConfigError> {
         check::at_least_one("n_layer", self.n_layer)?;
@@ -143,8 +141,16 @@ impl Architecture for Gpt2Config {
         self.context
     }
 
+    fn width(&self) -> usize {
+        self.width
+    }
+
     fn n_layer(&self) -> usize {
         self.n_layer
+    }
+
+    fn n_sublayer(&self) -> usize {
+        2
     }
 
     fn dropout(&self) -> f64 {
@@ -178,15 +184,15 @@ impl Architecture for Gpt2Config {
     }
 
     fn ends_cost(&self, vocab_size: usize) -> Cost {
-        let table = vocab_size * self.width;
+        let table = vocab_size.saturating_mul(self.width);
         let params = Params {
-            embedding: table + self.context * self.width,
+            embedding: table.saturating_add(self.context.saturating_mul(self.width)),
             unembedding: if self.tied { 0 } else { table },
             other: 0,
         };
         Cost {
             params,
-            forward_flops: 2 * table,
+            forward_flops: table.saturating_mul(2),
         } + self.norm_cost()
     }
 
@@ -199,7 +205,7 @@ impl Architecture for Gpt2Config {
         } = self;
         let d_ff = self.d_ff();
         let attention = self.norm_cost()
-            + Cost::linear(width, 3 * width, bias)
+            + Cost::linear(width, width.saturating_mul(3), bias)
             + Cost::attention(context, width)
             + Cost::linear(width, width, bias);
         let mlp =

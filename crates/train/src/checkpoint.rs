@@ -49,12 +49,12 @@ where
     C::Model<B>: AutodiffModule<B, InnerModule = C::Model<B::InnerBackend>>,
 {
     fs::create_dir_all(directory).map_err(Error::io("create", directory))?;
-    let model = params::export::<B, _>(&trainer.model);
+    let model = params::export::<B, _>(trainer.model());
     write_tensors(&directory.join(MODEL), &model, None)?;
 
     let mut moments = BTreeMap::new();
     let mut steps = BTreeMap::new();
-    for (name, state) in trainer.optimizer.export(&trainer.model) {
+    for (name, state) in trainer.optimizer.export(trainer.model()) {
         moments.insert(format!("{name}.first"), state.first);
         moments.insert(format!("{name}.second"), state.second);
         steps.insert(name, state.steps);
@@ -80,11 +80,11 @@ where
     C: ModelConfig,
     C::Model<B>: AutodiffModule<B, InnerModule = C::Model<B::InnerBackend>>,
 {
-    let model = load_model::<B, _>(trainer.model.clone(), directory)?;
-    let path = directory.join(OPTIMIZER);
-    let (mut tensors, metadata) = read_tensors(&path)?;
+    let model = load_model::<B, _>(trainer.model().clone(), directory)?;
+    let optimizer = directory.join(OPTIMIZER);
+    let (mut tensors, metadata) = read_tensors(&optimizer)?;
     let damaged = |problem: String| Error::Checkpoint {
-        path: path.clone(),
+        path: optimizer.clone(),
         problem,
     };
     let steps = metadata
@@ -118,8 +118,12 @@ where
     })?;
 
     let device = trainer.device().clone();
-    trainer.optimizer.import(&model, state, &device);
-    trainer.model = model;
+    let imported = trainer.optimizer.import(&model, state, &device);
+    imported.map_err(|source| Error::Import {
+        path: optimizer,
+        source,
+    })?;
+    trainer.replace_model(model);
     trainer.progress = progress;
     Ok(())
 }

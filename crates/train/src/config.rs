@@ -229,13 +229,23 @@ impl<M: ModelConfig> RunConfig<M> {
         self.train
             .validate()
             .map_err(|error| error.within("train"))?;
-        if self.time() > self.model.context() {
-            let problem = format!(
-                "is {}, more than the context {} of the model",
-                self.time(),
-                self.model.context()
-            );
+        let (time, context) = (self.time(), self.model.context());
+        if time > context {
+            let problem = format!("is {time}, more than the context {context} of the model");
             return Err(ConfigError::new("train.time", problem));
+        }
+        let parameters = self.model.cost(vocab_size).params.total();
+        if parameters > MOST_PARAMETERS {
+            let problem = format!(
+                "has {parameters} parameters, more than any machine holds; look for a size that \
+                 is wrong"
+            );
+            return Err(ConfigError::new("model", problem));
+        }
+        let tokens = self.train.batch.saturating_mul(time);
+        if tokens > MOST_TOKENS {
+            let problem = format!("makes {tokens} tokens at once; at most {MOST_TOKENS} fit");
+            return Err(ConfigError::new("train.batch", problem));
         }
         Ok(())
     }
@@ -250,6 +260,11 @@ impl<M: ModelConfig> RunConfig<M> {
         self.train.batch * self.train.accumulate * self.time()
     }
 }
+
+/// Far above what trains anywhere: it only keeps a wrong digit from taking the machine down.
+const MOST_PARAMETERS: usize = 1_000_000_000_000;
+/// The tokens of a micro-batch are indexed by 31 bits on some backends.
+const MOST_TOKENS: usize = i32::MAX as usize;
 
 fn extensions() -> Extensions {
     Extensions::IMPLICIT_SOME | Extensions::UNWRAP_NEWTYPES | Extensions::UNWRAP_VARIANT_NEWTYPES

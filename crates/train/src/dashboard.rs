@@ -194,6 +194,15 @@ fn open_terminal(stop: Interrupter) -> TuiMetricsRendererWrapper {
     terminal
 }
 
+/// Gives the terminal back from the dashboard, for a program that ends without dropping it.
+pub fn restore_terminal() {
+    if crossterm::terminal::is_raw_mode_enabled().unwrap_or(false) {
+        crossterm::terminal::disable_raw_mode().ok();
+        let leave = crossterm::terminal::LeaveAlternateScreen;
+        crossterm::execute!(std::io::stdout(), leave, crossterm::cursor::Show).ok();
+    }
+}
+
 #[cfg(unix)]
 fn enable_signals() {
     use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};

@@ -79,7 +79,7 @@ pub enum Error {
     },
     /// A loss or gradient that is no number.
     #[error(
-        "{quantity} is {value} at step {step}; a lower `train.learning_rate`, a longer \
+        "{quantity} is {value}, noticed at step {step}; a lower `train.learning_rate`, a longer \
          `train.warmup` or a smaller `train.grad_clip` keeps training stable"
     )]
     NotFinite {
@@ -99,7 +99,9 @@ impl Error {
         match self {
             Self::Data(error) => error.is_bad_input(),
             Self::Io { source, action, .. } => {
-                *action == "read" && source.kind() == std::io::ErrorKind::NotFound
+                use std::io::ErrorKind::{InvalidData, IsADirectory, NotADirectory, NotFound};
+                let user = [NotFound, IsADirectory, NotADirectory, InvalidData];
+                *action == "read" && user.contains(&source.kind())
             }
             Self::NotFinite { .. } => false,
             _ => true,
@@ -107,7 +109,7 @@ impl Error {
     }
 
     /// For `map_err`: an I/O error that says what was tried on which path.
-    pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
+    pub fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.to_path_buf();
         move |source| Self::Io {
             action,
@@ -118,13 +120,18 @@ impl Error {
 }
 
 fn remedy(action: &str, error: &std::io::Error) -> &'static str {
-    use std::io::ErrorKind::{FileTooLarge, NotFound, QuotaExceeded, StorageFull};
+    use std::io::ErrorKind::{
+        FileTooLarge, InvalidData, IsADirectory, NotADirectory, NotFound, QuotaExceeded,
+        StorageFull,
+    };
     match error.kind() {
         StorageFull | QuotaExceeded | FileTooLarge => {
             "; free some space or choose another directory with `--run DIR`"
         }
         _ if action != "read" => "; choose a directory you may write to with `--run DIR`",
-        NotFound => "; check the path",
+        NotFound | NotADirectory => "; check the path",
+        IsADirectory => "; give a file",
+        InvalidData => "; it must be UTF-8 text",
         _ => "",
     }
 }

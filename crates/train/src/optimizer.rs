@@ -7,7 +7,7 @@ use burn::optim::{
     AdamW, AdamWConfig, AdamWState, AdaptiveMomentumState, GradientsParams, SimpleOptimizer,
 };
 use burn::tensor::{Tensor, TensorData, backend::AutodiffBackend};
-use residual_zoo_core::params::{self, ParamInfo, Role};
+use residual_zoo_core::params::{self, ImportError, ParamInfo, Role};
 
 use crate::TrainConfig;
 
@@ -96,17 +96,27 @@ impl<B: AutodiffBackend> Optimizer<B> {
         state.collect()
     }
 
-    /// Takes over the state that [`export`](Self::export) gave; moments of parameters that
-    /// `model` does not have are ignored.
+    /// Takes over the state that [`export`](Self::export) gave: none, or that of every trainable
+    /// parameter of `model`.
+    ///
+    /// # Errors
+    ///
+    /// A missing or unexpected parameter, or a wrong shape. The state is then as before.
     pub fn import<M: AutodiffModule<B>>(
         &mut self,
         model: &M,
         mut state: BTreeMap<String, Moments>,
         device: &B::Device,
-    ) {
+    ) -> Result<(), ImportError> {
+        let mut moments = HashMap::new();
+        let params = if state.is_empty() {
+            Vec::new()
+        } else {
+            params::list::<B, M>(model)
+        };
         for ParamInfo {
             name, id, shape, ..
-        } in params::list::<B, M>(model)
+        } in params.into_iter().filter(|p| p.trainable)
         {
             let Some(Moments {
                 first,
@@ -114,16 +124,33 @@ impl<B: AutodiffBackend> Optimizer<B> {
                 steps,
             }) = state.remove(&name)
             else {
-                continue;
+                return Err(ImportError::Missing(name));
             };
-            let flat = |mut data: TensorData| {
+            let mut flat = Vec::new();
+            for mut data in [first, second] {
+                if *data.shape != *shape {
+                    let found = data.shape.to_vec();
+                    return Err(ImportError::Shape {
+                        name,
+                        expected: shape,
+                        found,
+                    });
+                }
                 data.shape = [shape.iter().product::<usize>()].into();
-                Tensor::from_data(data, device)
-            };
-            let mut momentum = AdaptiveMomentumState::new(steps, flat(first), flat(second));
-            momentum.time = steps;
-            self.moments.insert(id, AdamWState::new(momentum));
+                flat.push(Tensor::from_data(data, device));
+            }
+            let (second, first) = (flat.pop(), flat.pop());
+            if let (Some(first), Some(second)) = (first, second) {
+                let mut momentum = AdaptiveMomentumState::new(steps, first, second);
+                momentum.time = steps;
+                moments.insert(id, AdamWState::new(momentum));
+            }
         }
+        if let Some(name) = state.into_keys().next() {
+            return Err(ImportError::Unexpected(name));
+        }
+        self.moments = moments;
+        Ok(())
     }
 }
 

@@ -7,7 +7,7 @@ use burn::module::AutodiffModule;
 use burn::tensor::Tensor;
 use burn::tensor::backend::AutodiffBackend;
 pub use burn_train::Interrupter;
-use residual_zoo_core::{Cost, ModelConfig};
+use residual_zoo_core::{Cost, ModelConfig, check};
 use residual_zoo_data::Corpus;
 
 use crate::dashboard::{Dashboard, Display};
@@ -38,7 +38,7 @@ pub struct Summary {
     pub cost: Cost,
     /// Mean cross-entropy of the last log interval, nats per token.
     pub train_loss: f64,
-    /// Mean cross-entropy of the validation batches at the end, nats per token.
+    /// Mean cross-entropy of the validation batches when they were last run, nats per token.
     pub valid_loss: f64,
     /// Training tokens per second over the whole run.
     pub tokens_per_second: f64,
@@ -65,8 +65,9 @@ where
     C: ModelConfig,
     C::Model<B>: AutodiffModule<B, InnerModule = C::Model<B::InnerBackend>>,
 {
+    check::positive("--peak-tflops", options.peak_tflops.unwrap_or(1.0))?;
     let trainer = Trainer::<B, C>::new(config, corpus, device)?;
-    let directory = RunDir::create(&options.directory, &trainer.config, &corpus.tokenizer)?;
+    let directory = RunDir::create(&options.directory, &trainer.config, corpus)?;
     Run::new(trainer, corpus, options, directory).finish()
 }
 
@@ -155,17 +156,18 @@ where
                 || optional(train.sample_every);
             if due(train.log_every) || pauses {
                 let mut row = self.measure(&step, lr)?;
-                if due(train.validate_every) {
-                    row.valid_loss = Some(self.trainer.validate());
-                }
-                self.record(row)?;
-                if optional(train.sample_every) {
-                    self.sample(n)?;
-                }
                 if optional(train.checkpoint_every) || last {
                     let path = self.directory.checkpoint(n);
                     checkpoint::save(&self.trainer, &path)?;
                     saved = Some(path);
+                }
+                // Who stops a run does not wait for more than the checkpoint.
+                if due(train.validate_every) && !stopped {
+                    row.valid_loss = Some(self.trainer.validate());
+                }
+                self.record(row)?;
+                if optional(train.sample_every) && !stopped {
+                    self.sample(n)?;
                 }
                 self.interval = Interval::start();
             }
@@ -239,7 +241,7 @@ where
         };
         let mut prompt = Vec::new();
         valid.read(0, 1, &mut prompt);
-        let model = self.trainer.model.valid();
+        let model = self.trainer.model().valid();
         let sizes = (tokenizer.vocab_size(), config.model.context());
         let generator = Generator::new(&model, sizes, &prompt, sampling, self.trainer.device())?;
         let mut tokens = prompt.clone();

@@ -3,6 +3,7 @@
 //! ```text
 //! config.ron       the run with every field written out
 //! tokenizer.json   the tokenizer
+//! data.json        what the data were: a hash of their content, counts
 //! metrics.jsonl    a row for every log line
 //! samples.txt      text drawn while training
 //! checkpoints/     step-00000100/ and so on
@@ -13,12 +14,13 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
 use residual_zoo_core::ModelConfig;
-use residual_zoo_data::Tokenizer;
+use residual_zoo_data::{Corpus, Tokenizer};
 
 use crate::{Error, Row, RunConfig, checkpoint};
 
 const CONFIG: &str = "config.ron";
 const TOKENIZER: &str = "tokenizer.json";
+const DATA: &str = "data.json";
 const METRICS: &str = "metrics.jsonl";
 const SAMPLES: &str = "samples.txt";
 
@@ -37,7 +39,7 @@ impl RunDir {
     pub fn create<C: ModelConfig>(
         path: &Path,
         config: &RunConfig<C>,
-        tokenizer: &Tokenizer,
+        corpus: &Corpus,
     ) -> Result<Self, Error> {
         let taken = path.is_file() || fs::read_dir(path).is_ok_and(|mut e| e.next().is_some());
         if taken {
@@ -49,7 +51,14 @@ impl RunDir {
             fs::write(&path, text).map_err(Error::io("write", &path))
         };
         write(CONFIG, config.to_ron())?;
-        write(TOKENIZER, tokenizer.to_json())?;
+        write(TOKENIZER, corpus.tokenizer.to_json())?;
+        let data = serde_json::json!({
+            "identity": corpus.identity,
+            "train_tokens": corpus.train.len(),
+            "valid_tokens": corpus.valid.len(),
+            "vocab_size": corpus.tokenizer.vocab_size(),
+        });
+        write(DATA, format!("{data:#}\n"))?;
         let metrics = path.join(METRICS);
         let file = OpenOptions::new().create(true).append(true).open(&metrics);
         let metrics = file.map_err(Error::io("create", &metrics))?;
@@ -57,11 +66,6 @@ impl RunDir {
             path: path.into(),
             metrics,
         })
-    }
-
-    /// The directory.
-    pub fn path(&self) -> &Path {
-        &self.path
     }
 
     /// Appends a row to the metrics.

@@ -97,11 +97,11 @@ fn a_step_is_adamw_with_decay_of_weights_alone() {
     config.train.weight_decay = 0.5;
     config.train.grad_clip = None;
     let mut trainer = trainer(&config);
-    let roles: BTreeMap<String, Role> = params::list::<B, _>(&trainer.model)
+    let roles: BTreeMap<String, Role> = params::list::<B, _>(trainer.model())
         .into_iter()
         .map(|p| (p.name, p.role))
         .collect();
-    let mut expected = weights(&trainer.model);
+    let mut expected = weights(trainer.model());
     let mut moments: BTreeMap<String, Vec<[f64; 2]>> = BTreeMap::new();
     for t in 1..=3 {
         let lr = trainer.learning_rate();
@@ -112,8 +112,8 @@ fn a_step_is_adamw_with_decay_of_weights_alone() {
             grads: &grads,
             found: Vec::new(),
         };
-        trainer.model.visit(&mut gradients);
-        let names = params::list::<B, _>(&trainer.model)
+        trainer.model().visit(&mut gradients);
+        let names = params::list::<B, _>(trainer.model())
             .into_iter()
             .map(|p| p.name);
         for (name, gradient) in names.zip(gradients.found) {
@@ -135,7 +135,7 @@ fn a_step_is_adamw_with_decay_of_weights_alone() {
         }
         trainer.update(grads);
     }
-    for (name, found) in weights(&trainer.model) {
+    for (name, found) in weights(trainer.model()) {
         for (a, b) in found.iter().zip(&expected[&name]) {
             assert!((a - b).abs() < 1e-6, "{name}: {a} is not {b}");
         }
@@ -157,9 +157,9 @@ fn clipping_acts_on_the_norm_of_all_gradients_together() {
         config.train.weight_decay = 0.0;
         config.train.warmup = 0;
         let mut trainer = trainer(&config);
-        let before = weights(&trainer.model);
+        let before = weights(trainer.model());
         let norm = read(&trainer.step().grad_norm);
-        let after = weights(&trainer.model);
+        let after = weights(trainer.model());
         let square = |(name, x): (&String, &Vec<f64>)| -> f64 {
             x.iter()
                 .zip(&before[name])
@@ -224,7 +224,7 @@ fn a_restored_checkpoint_continues_bit_for_bit() {
         assert_eq!(read(&a.loss), read(&b.loss));
         assert_eq!(read(&a.grad_norm), read(&b.grad_norm));
     }
-    assert_eq!(weights(&straight.model), weights(&resumed.model));
+    assert_eq!(weights(straight.model()), weights(resumed.model()));
     assert_eq!(straight.validate(), resumed.validate());
 }
 
@@ -244,6 +244,17 @@ fn a_damaged_checkpoint_is_an_error() {
         assert!(error.to_string().contains(file), "{error}");
         std::fs::write(path.join(file), whole).unwrap();
     }
+    // Whole files of another model, and an optimizer that has forgotten a parameter.
+    let tensors = std::fs::read(path.join("optimizer.safetensors")).unwrap();
+    let name = b"\\\"ends.tokens.weight\\\"";
+    let at = tensors.windows(name.len()).position(|w| w == name).unwrap();
+    let mut renamed = tensors.clone();
+    renamed[at + 2] = b'x';
+    std::fs::write(path.join("optimizer.safetensors"), renamed).unwrap();
+    let error = checkpoint::load(&mut trainer(&config), &path).unwrap_err();
+    assert!(error.to_string().contains("xnds.tokens.weight"), "{error}");
+    std::fs::write(path.join("optimizer.safetensors"), tensors).unwrap();
+
     let mut other = config;
     other.model.width = 32;
     let error = checkpoint::load(&mut trainer(&other), &path).unwrap_err();

@@ -31,8 +31,9 @@ pub struct Progress {
 pub struct Trainer<B: AutodiffBackend, C: ModelConfig> {
     /// The run, with every field resolved.
     pub config: RunConfig<C>,
-    /// The model.
-    pub model: C::Model<B>,
+    /// Always there, but for the moment in which the optimizer has it: a copy would keep the old
+    /// weights alive beside the new ones.
+    model: Option<C::Model<B>>,
     /// The optimizer.
     pub optimizer: Optimizer<B>,
     /// Steps, tokens and FLOPs so far.
@@ -74,7 +75,7 @@ where
         let model = config.model.init(vocab_size, &device)?;
         let flops_per_token = config.model.cost(vocab_size).training_flops() as f64;
         Ok(Self {
-            model,
+            model: Some(model),
             optimizer: Optimizer::new(train),
             progress: Progress::default(),
             windows,
@@ -83,6 +84,18 @@ where
             config,
             device,
         })
+    }
+
+    /// The model.
+    pub fn model(&self) -> &C::Model<B> {
+        self.model
+            .as_ref()
+            .unwrap_or_else(|| unreachable!("a step gives the model back"))
+    }
+
+    /// Trains `model` from now on, whose parameters must be those of the config.
+    pub fn replace_model(&mut self, model: C::Model<B>) {
+        self.model = Some(model);
     }
 
     /// Makes one step.
@@ -98,7 +111,7 @@ where
                 Some(total) => total + part,
                 None => part,
             });
-            accumulator.accumulate(&self.model, self.backward(&loss));
+            accumulator.accumulate(self.model(), self.backward(&loss));
         }
         let loss = total.unwrap_or_else(|| unreachable!("`accumulate` is at least 1"));
         Step {
@@ -129,26 +142,27 @@ where
             let at = [DROPOUT, self.progress.step as u64, micro as u64];
             B::seed(&self.device, derive_seed(self.config.train.seed, &at));
         }
-        Loss::new(self.model.forward(inputs), targets)
+        Loss::new(self.model().forward(inputs), targets)
     }
 
     /// The gradients of a micro-batch's share of the objective.
     pub fn backward(&self, loss: &Loss<B>) -> GradientsParams {
         let train = &self.config.train;
         let objective = loss.with_z_loss(train.z_loss) / train.accumulate as f64;
-        GradientsParams::from_grads(objective.backward(), &self.model)
+        GradientsParams::from_grads(objective.backward(), self.model())
     }
 
     /// Clips `grads`, updates the weights and counts the step. Returns the norm of the gradients
     /// before clipping, `[1]`.
     pub fn update(&mut self, grads: GradientsParams) -> Tensor<B::InnerBackend, 1> {
         let train = &self.config.train;
-        let norm = optimizer::global_norm::<B, _>(&self.model, &grads, &self.device);
+        let norm = optimizer::global_norm::<B, _>(self.model(), &grads, &self.device);
         let scale = train
             .grad_clip
             .map(|limit| optimizer::clip_scale(&norm, limit));
         let lr = self.learning_rate();
-        self.model = self.optimizer.step(self.model.clone(), grads, scale, lr);
+        let model = self.model.take();
+        self.model = model.map(|model| self.optimizer.step(model, grads, scale, lr));
         self.progress.step += 1;
         self.progress.tokens += self.config.tokens_per_step() as u64;
         self.progress.flops += self.step_flops;
@@ -163,7 +177,7 @@ where
     /// Mean cross-entropy of the validation batches, which are the same every time, nats per
     /// token.
     pub fn validate(&self) -> f64 {
-        let model = self.model.valid();
+        let model = self.model().valid();
         let sum: f64 = self
             .validation
             .iter()

@@ -2,7 +2,7 @@
 
 use burn::backend::{Autodiff, Flex};
 use burn::module::{Module, Param};
-use burn::tensor::{Int, Tensor, backend::Backend};
+use burn::tensor::{Distribution, Int, Tensor, backend::Backend};
 use serde::{Deserialize, Serialize};
 
 use crate::{ConfigError, Cost, LanguageModel, ModelConfig, contract, materialise, normal};
@@ -16,6 +16,8 @@ enum Fault {
     HasADeadParameter,
     DecodesDifferently,
     Miscounts,
+    Overflows,
+    HidesState,
 }
 
 /// A bigram model: the logits after a token are the token's row of a table.
@@ -23,6 +25,8 @@ enum Fault {
 struct Bigram<B: Backend> {
     table: Param<Tensor<B, 2>>,
     dead: Param<Tensor<B, 1>>,
+    /// Of [`Fault::HidesState`]: no parameter, so it is not exported.
+    hidden: Tensor<B, 1>,
     fault: usize,
 }
 
@@ -43,6 +47,10 @@ impl<B: Backend> LanguageModel<B> for Bigram<B> {
             logits.clone() + logits.mean_dim(0)
         } else if is(Fault::HasADeadParameter) {
             logits + self.dead.val().sum().unsqueeze() * 0.0
+        } else if is(Fault::Overflows) {
+            (logits + self.dead.val().unsqueeze()) * f32::MAX * f32::MAX
+        } else if is(Fault::HidesState) {
+            logits + self.dead.val().unsqueeze() + self.hidden.clone().unsqueeze()
         } else {
             logits + self.dead.val().unsqueeze()
         }
@@ -81,10 +89,13 @@ impl ModelConfig for Fault {
 
     fn init<B: Backend>(&self, vocab: usize, d: &B::Device) -> Result<Bigram<B>, ConfigError> {
         let (table, dead) = (normal([vocab, vocab], 1.0, d), normal([vocab], 1.0, d));
+        let hidden = Tensor::random([vocab], Distribution::Normal(0.0, 1.0), d);
+        let fault = *self as usize;
         let model = Bigram {
             table,
             dead,
-            fault: *self as usize,
+            hidden,
+            fault,
         };
         materialise(&model);
         Ok(model)
@@ -133,6 +144,18 @@ fn a_model_with_a_dead_parameter_fails() {
 #[should_panic(expected = "incremental pass")]
 fn a_model_that_decodes_differently_fails() {
     check(Fault::DecodesDifferently);
+}
+
+#[test]
+#[should_panic(expected = "finite logits")]
+fn a_model_that_overflows_fails() {
+    check(Fault::Overflows);
+}
+
+#[test]
+#[should_panic(expected = "logits after export and import")]
+fn a_model_with_state_outside_of_its_parameters_fails() {
+    check(Fault::HidesState);
 }
 
 #[test]

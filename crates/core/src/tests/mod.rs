@@ -43,7 +43,7 @@ impl<B: Backend> Connection<B> for TwoBack {
         2
     }
     fn join(&self, stream: &Stream<B>, fx: Tensor<B, 3>) -> Tensor<B, 3> {
-        match stream.earlier().get(1) {
+        match stream.earlier(2).get(1) {
             Some(x) => fx + x.clone() * 10.0,
             None => fx,
         }
@@ -61,7 +61,16 @@ fn a_connection_reads_the_streams_before() {
     let stream = block.forward(Stream::new(one(), 2));
     // 1, 2, 4, 2·4 + 10·1 = 18, 2·18 + 10·2 = 56.
     assert_eq!(values(stream.x.clone()), [56.0]);
-    assert_eq!(stream.earlier().len(), 2, "no more than the reach is kept");
+    assert_eq!(stream.earlier(9).len(), 2, "no more than the reach is kept");
+}
+
+#[test]
+fn a_connection_gets_no_more_streams_than_it_asks_for() {
+    let stream = (0..4).fold(Stream::new(one(), 3), |stream, _| stream.advance(one()));
+    assert_eq!(
+        [0, 1, 3, 9].map(|count| stream.earlier(count).len()),
+        [0, 1, 3, 3]
+    );
 }
 
 #[test]
@@ -69,7 +78,7 @@ fn without_reach_no_stream_is_kept() {
     let block = Stack::new((0..4).map(|_| Update::new(Double, Plain)).collect());
     let stream = ResidualBlock::<B>::forward(&block, Stream::new(one(), block.reach()));
     assert_eq!(values(stream.x.clone()), [81.0]);
-    assert!(stream.earlier().is_empty());
+    assert!(stream.earlier(9).is_empty());
 }
 
 #[test]
