@@ -2,9 +2,9 @@
 //! [Burn](https://burn.dev).
 //!
 //! Every architecture is a crate of its own that implements the same traits, so that they train
-//! by the same trainer, compare in the same report and compose with each other. This crate
-//! re-exports them, gathers them in one enum that a RON file can name ([`ModelConfig`]), and
-//! runs code on the backend that a user chooses ([`backend`]).
+//! by the same trainer and compare in the same report. This crate re-exports them, gathers them
+//! in one enum that a RON file can name ([`ModelConfig`]), and runs code on the backend that a
+//! user chooses ([`backend`]).
 
 #![forbid(unsafe_code)]
 

@@ -380,6 +380,22 @@ fn what_is_no_config_is_named() {
 }
 
 #[test]
+fn a_download_that_fails_says_what_to_do() {
+    let scratch = Scratch::new();
+    let mut command = smoke(&scratch.path("run"));
+    command
+        .args(["--data", "tinyshakespeare"])
+        .env("XDG_CACHE_HOME", scratch.path("cache"));
+    // No server listens on this port.
+    command.env("ZOO_TINYSHAKESPEARE_URL", "http://127.0.0.1:9/input.txt");
+    fails(
+        &mut command,
+        1,
+        &["http://127.0.0.1:9/input.txt", "--data PATH"],
+    );
+}
+
+#[test]
 fn a_damaged_cache_is_made_anew_and_said() {
     let scratch = Scratch::new();
     let data = scratch.file(

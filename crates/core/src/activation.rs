@@ -1,7 +1,7 @@
-//! Activations, composed so that their gradients are exact on every backend.
+//! Activations whose gradients are exact on every backend.
 //!
 //! Burn 0.21 differentiates its own `gelu` by a tanh approximation on CubeCL backends and on
-//! NdArray; only Flex and LibTorch are exact. The forms below hold everywhere.
+//! NdArray; only Flex and LibTorch are exact. Elsewhere GELU is composed of operations that are.
 
 use burn::tensor::{Tensor, activation, backend::Backend};
 use serde::{Deserialize, Serialize};
@@ -42,6 +42,15 @@ pub fn gelu_tanh<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
 
 /// GELU: ½ x (1 + erf(x / √2)).
 pub fn gelu_erf<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
+    let backend = B::name(&x.device());
+    if backend.contains("flex") || backend.contains("libtorch") {
+        return activation::gelu(x);
+    }
+    gelu_erf_composed(x)
+}
+
+/// [`gelu_erf`] of operations that every backend differentiates exactly.
+pub fn gelu_erf_composed<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     let cdf = (x.clone() * std::f64::consts::FRAC_1_SQRT_2).erf() * 0.5 + 0.5;
     x * cdf
 }

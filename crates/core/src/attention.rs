@@ -1,7 +1,7 @@
 //! Causal attention, for whole sequences and with a cache.
 
 use burn::nn::Dropout;
-use burn::tensor::{Bool, Tensor, activation::softmax, backend::Backend};
+use burn::tensor::{Bool, Tensor, backend::Backend};
 
 /// The keys and values of the positions seen so far, `[batch, heads, time, head_width]`.
 #[derive(Clone, Debug)]
@@ -56,7 +56,8 @@ pub fn merge_heads<B: Backend>(x: Tensor<B, 4>) -> Tensor<B, 3> {
 /// stands at position `seen + i` and sees keys `0 ..= seen + i`.
 ///
 /// Plain matrix products rather than Burn's fused call, which under autodiff falls back to the
-/// same and whose causal mask is aligned differently on different backends when `seen > 0`.
+/// same and whose causal mask is aligned differently on different backends when `seen > 0`. The
+/// weights are divided by their sum after the product with v, which has fewer elements.
 pub fn causal_attention<B: Backend>(
     q: Tensor<B, 4>,
     k: Tensor<B, 4>,
@@ -64,9 +65,11 @@ pub fn causal_attention<B: Backend>(
     scale: f64,
     dropout: &Dropout,
 ) -> Tensor<B, 4> {
-    let scores = (q * scale).matmul(k.swap_dims(2, 3));
-    let weights = softmax(mask_future(scores), 3);
-    dropout.forward(weights).matmul(v)
+    let scores = mask_future((q * scale).matmul(k.swap_dims(2, 3)));
+    let max = scores.clone().detach().max_dim(3);
+    let weights = (scores - max).exp();
+    let sum = weights.clone().sum_dim(3);
+    dropout.forward(weights).matmul(v) / sum
 }
 
 /// Sets the scores `[batch, heads, new, seen + new]` of keys after their query to −∞.
