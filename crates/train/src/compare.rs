@@ -34,16 +34,13 @@ impl Comparison {
         let mut columns = vec![
             Column::text("model"),
             Column::number("parameters", ""),
-            Column::number(
-                "not embedding",
-                "parameters outside of tables and unembedding",
-            ),
-            Column::number("FLOPs/token", "forward and backward"),
+            Column::number("not embedding", ""),
+            Column::number("FLOPs/token", "training"),
             Column::number("train loss", "nats/token"),
             Column::number("valid loss", "nats/token"),
         ];
         if self.entropy.is_some() {
-            columns.push(Column::number("above entropy", "of the validation loss"));
+            columns.push(Column::number("above entropy", ""));
         }
         columns.push(Column::number("tokens/s", ""));
         let rows = self.entries.iter().map(|entry| self.row(entry)).collect();

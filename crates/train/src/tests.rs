@@ -3,11 +3,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use burn::backend::{Autodiff, Flex};
 use burn::module::Module;
-use burn::tensor::TensorData;
+use burn::tensor::{Tensor, TensorData};
+use residual_zoo_core::LanguageModel;
 use residual_zoo_core::params::{self, Role};
 use residual_zoo_data::{Corpus, DataConfig, Source, SyntheticConfig};
 use residual_zoo_gpt2::Gpt2Config;
 
+use crate::generate::{Generator, Sampling};
 use crate::optimizer::learning_rate;
 use crate::trainer::{derive_seed, read};
 use crate::{RunConfig, TrainConfig, Trainer, checkpoint};
@@ -282,6 +284,51 @@ fn the_z_loss_pulls_the_normaliser_and_is_not_reported() {
     let ((plain, without), (same, with)) = (run(0.0), run(1.0));
     assert_eq!(plain, same);
     assert!(with < 0.5 * without, "{with} is not well below {without}");
+}
+
+#[test]
+fn a_prompt_outside_the_vocabulary_is_named() {
+    let _turn = my_turn();
+    let trainer = trainer(&config());
+    let generate = |prompt: &[u32]| {
+        let sampling = Sampling::default();
+        let generator = Generator::new(
+            trainer.model(),
+            (56, 12),
+            prompt,
+            sampling,
+            trainer.device(),
+        );
+        generator.map(|_| ()).unwrap_err().to_string()
+    };
+    assert!(generate(&[3, 56]).contains("token id 56, but the vocabulary ends at 56"));
+    assert!(generate(&[]).contains("no token"));
+}
+
+#[test]
+fn cached_generation_draws_what_full_passes_draw() {
+    let _turn = my_turn();
+    let mut config = config();
+    config.model.dropout = 0.0;
+    let trainer = trainer(&config);
+    let greedy = Sampling {
+        temperature: 0.0,
+        ..Sampling::default()
+    };
+    let prompt = [5, 7];
+    let device = trainer.device();
+    let generator = Generator::new(trainer.model(), (56, 12), &prompt, greedy, device).unwrap();
+    let found: Vec<u32> = generator.take(10).collect();
+
+    let mut ids = prompt.map(i64::from).to_vec();
+    for _ in 0..10 {
+        let data = TensorData::new(ids.clone(), [1, ids.len()]);
+        let logits = trainer.model().forward(Tensor::from_data(data, device));
+        let last = logits.narrow(1, ids.len() - 1, 1).argmax(2).into_data();
+        ids.extend(last.iter::<i64>());
+    }
+    let expected: Vec<u32> = ids[2..].iter().map(|id| *id as u32).collect();
+    assert_eq!(found, expected);
 }
 
 #[test]
