@@ -8,15 +8,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, ensure};
-use burn::tensor::backend::AutodiffBackend;
 use clap::Parser;
 use common::{BackendArgs, DataArgs, DisplayArgs};
 use residual_zoo::RunConfig;
-use residual_zoo::backend::OnBackend;
 use residual_zoo::data::{Corpus, Source};
 use residual_zoo::train::compare::{Comparison, Entry, to_text};
 use residual_zoo::train::dashboard::Dashboard;
-use residual_zoo::train::{Error, RunOptions, Summary, run};
+use residual_zoo::train::{Error, RunOptions};
 
 /// The models to compare, small enough for a CPU.
 const MODELS: [(&str, &str); 1] = [("gpt2", include_str!("../experiments/compare/gpt2.ron"))];
@@ -81,7 +79,7 @@ fn compare(options: Options) -> anyhow::Result<()> {
             stop: stop.clone(),
         };
         Dashboard::note(run_options.display, &format!("\n{name}"));
-        let task = Train {
+        let task = common::Train {
             config,
             corpus: &corpus,
             options: &run_options,
@@ -126,20 +124,6 @@ fn compare(options: Options) -> anyhow::Result<()> {
     comparison.write(&report)?;
     println!("report: {}", report.display());
     failure.map_or(Ok(()), |error| Err(error.into()))
-}
-
-struct Train<'a> {
-    config: RunConfig,
-    corpus: &'a Corpus,
-    options: &'a RunOptions,
-}
-
-impl OnBackend for Train<'_> {
-    type Output = Result<Summary, Error>;
-
-    fn run<B: AutodiffBackend>(self, device: B::Device) -> Self::Output {
-        run::<B, _>(self.config, self.corpus, self.options, device)
-    }
 }
 
 const REPORT: &str = "report.html";

@@ -5,14 +5,12 @@ mod common;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use burn::tensor::backend::AutodiffBackend;
 use clap::Parser;
 use common::{BackendArgs, DataArgs, DisplayArgs};
 use residual_zoo::RunConfig;
-use residual_zoo::backend::OnBackend;
 use residual_zoo::data::Corpus;
+use residual_zoo::train::RunOptions;
 use residual_zoo::train::dashboard::{Dashboard, Display, describe_loss, duration};
-use residual_zoo::train::{Error, RunOptions, Summary, run};
 
 /// Train a model of the zoo.
 ///
@@ -61,7 +59,7 @@ fn train(options: Options) -> anyhow::Result<()> {
     };
     let display = run_options.display;
     Dashboard::note(display, &describe(&config, &corpus, kind));
-    let task = Train {
+    let task = common::Train {
         config,
         corpus: &corpus,
         options: &run_options,
@@ -90,20 +88,6 @@ fn train(options: Options) -> anyhow::Result<()> {
         println!("sample it: cargo run --release --example generate -- {directory}");
     }
     Ok(())
-}
-
-struct Train<'a> {
-    config: RunConfig,
-    corpus: &'a Corpus,
-    options: &'a RunOptions,
-}
-
-impl OnBackend for Train<'_> {
-    type Output = Result<Summary, Error>;
-
-    fn run<B: AutodiffBackend>(self, device: B::Device) -> Self::Output {
-        run::<B, _>(self.config, self.corpus, self.options, device)
-    }
 }
 
 /// `experiments/gpt2/smoke.ron` to `runs/gpt2-smoke`.

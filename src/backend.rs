@@ -7,6 +7,7 @@ use std::any::Any;
 use std::fmt;
 use std::panic::{self, AssertUnwindSafe};
 use std::str::FromStr;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use burn::tensor::{Tensor, backend::AutodiffBackend};
 
@@ -184,19 +185,24 @@ where
     B: burn::tensor::backend::Backend,
     T: OnBackend,
 {
+    // The first panic tells the cause; it may be another thread's, and others follow from it.
+    let first = Arc::new(Mutex::new(None));
+    let heard = first.clone();
     let hook = panic::take_hook();
-    panic::set_hook(Box::new(|_| {}));
+    panic::set_hook(Box::new(move |panic| {
+        let mut heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
+        heard.get_or_insert_with(|| message(panic.payload()));
+    }));
     let probe = panic::catch_unwind(AssertUnwindSafe(|| {
         Tensor::<B, 1>::ones([1], &device).into_data();
     }));
     panic::set_hook(hook);
-    match probe {
-        Ok(()) => Ok(task.run::<burn::backend::Autodiff<B>>(device)),
-        Err(panic) => Err(BackendError::Unusable {
-            kind,
-            reason: message(panic.as_ref()),
-        }),
+    if probe.is_ok() {
+        return Ok(task.run::<burn::backend::Autodiff<B>>(device));
     }
+    let first = first.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let reason = first.unwrap_or_else(|| "it gave no reason".into());
+    Err(BackendError::Unusable { kind, reason })
 }
 
 fn message(panic: &(dyn Any + Send)) -> String {
