@@ -11,7 +11,7 @@ use anyhow::{Context, ensure};
 use clap::Parser;
 use common::{BackendArgs, DataArgs, DisplayArgs};
 use residual_zoo::RunConfig;
-use residual_zoo::data::{Corpus, Source};
+use residual_zoo::data::Source;
 use residual_zoo::train::compare::{Comparison, Entry, to_text};
 use residual_zoo::train::dashboard::Dashboard;
 use residual_zoo::train::{Error, RunOptions};
@@ -142,8 +142,8 @@ fn prepare(directory: &Path) -> Result<(), Error> {
             let models = MODELS.iter().map(|(model, _)| *model);
             models.chain([REPORT, MARK]).any(|known| name == known)
         };
-        let marked = names.iter().any(|name| name == MARK);
-        if !names.is_empty() && !(marked && names.iter().all(ours)) {
+        let comparison = names.iter().any(|name| name == MARK) && names.iter().all(ours);
+        if !names.is_empty() && !comparison {
             return Err(Error::RunExists(directory.into()));
         }
         fs::remove_dir_all(directory).map_err(Error::io("delete", directory))?;
