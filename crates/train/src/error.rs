@@ -126,9 +126,9 @@ fn remedy(action: &str, error: &std::io::Error) -> &'static str {
     };
     match error.kind() {
         StorageFull | QuotaExceeded | FileTooLarge => {
-            "; free some space or choose another directory with `--run DIR`"
+            "; free some space or write elsewhere (a run: `--run DIR`)"
         }
-        _ if action != "read" => "; choose a directory you may write to with `--run DIR`",
+        _ if action != "read" => "; write where you may (a run: `--run DIR`)",
         NotFound | NotADirectory => "; check the path",
         IsADirectory => "; give a file",
         InvalidData => "; it must be UTF-8 text",
