@@ -3,20 +3,30 @@
 //!
 //! Every architecture is a crate of its own that implements the same traits, so that they train
 //! by the same trainer and compare in the same report. This crate re-exports them, gathers them
-//! in one enum that a RON file can name ([`ModelConfig`]), and runs code on the backend that a
-//! user chooses ([`backend`]).
+//! in one enum ([`Zoo`]), composes them as a RON file says ([`ModelConfig`]), and runs code on the
+//! backend that a user chooses ([`backend`]).
 
 #![forbid(unsafe_code)]
 
 pub mod backend;
+pub mod body;
+pub mod compose;
 mod zoo;
 
-pub use zoo::{Block, Ends, ModelConfig};
+pub use compose::Composed;
+pub use zoo::{Block, Ends, Zoo};
 
 pub use residual_zoo_core as core;
 pub use residual_zoo_data as data;
 pub use residual_zoo_gpt2 as gpt2;
+pub use residual_zoo_laurel as laurel;
+pub use residual_zoo_recurrent as recurrent;
+pub use residual_zoo_rmt as rmt;
+pub use residual_zoo_tokenformer as tokenformer;
 pub use residual_zoo_train as train;
+
+/// The config of any model of the zoo, as the `model` field of a RON file gives it.
+pub type ModelConfig = Composed<Zoo>;
 
 /// A run of a model of the zoo: what a RON file under `experiments/` describes.
 pub type RunConfig = residual_zoo_train::RunConfig<ModelConfig>;

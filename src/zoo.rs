@@ -24,6 +24,14 @@ macro_rules! zoo {
             $($(#[$doc])* $name($config),)+
         }
 
+        $(
+            impl From<$config> for $zoo {
+                fn from(config: $config) -> Self {
+                    Self::$name(config)
+                }
+            }
+        )+
+
         /// A layer of one of the architectures, with connections of type `C`.
         #[derive(burn::module::Module, Debug)]
         pub enum Block<B: Backend, C> {
@@ -105,7 +113,7 @@ macro_rules! zoo {
             type Block<B: Backend, C: $crate::core::Connection<B>> = Block<B, C>;
             type Ends<B: Backend> = Ends<B>;
 
-            fn name(&self) -> &'static str {
+            fn name(&self) -> String {
                 match self {
                     $(Self::$name(config) => $crate::core::Architecture::name(config),)+
                 }
@@ -147,9 +155,16 @@ macro_rules! zoo {
                 }
             }
 
-            fn ends<B: Backend>(&self, vocab_size: usize, device: &B::Device) -> Ends<B> {
+            fn ends<B: Backend>(
+                &self,
+                vocab_size: usize,
+                n_output: usize,
+                device: &B::Device,
+            ) -> Ends<B> {
                 match self {
-                    $(Self::$name(config) => Ends::$name(config.ends(vocab_size, device)),)+
+                    $(Self::$name(config) => {
+                        Ends::$name(config.ends(vocab_size, n_output, device))
+                    })+
                 }
             }
 
@@ -166,15 +181,21 @@ macro_rules! zoo {
                 }
             }
 
-            fn ends_cost(&self, vocab_size: usize) -> $crate::core::Cost {
+            fn ends_cost(&self, vocab_size: usize, n_output: usize) -> $crate::core::Cost {
                 match self {
-                    $(Self::$name(config) => config.ends_cost(vocab_size),)+
+                    $(Self::$name(config) => config.ends_cost(vocab_size, n_output),)+
                 }
             }
 
-            fn block_cost(&self) -> $crate::core::Cost {
+            fn block_cost(&self, time: usize) -> $crate::core::Cost {
                 match self {
-                    $(Self::$name(config) => config.block_cost(),)+
+                    $(Self::$name(config) => config.block_cost(time),)+
+                }
+            }
+
+            fn growth(&self, name: &str) -> Option<$crate::core::Growth> {
+                match self {
+                    $(Self::$name(config) => $crate::core::Architecture::growth(config, name),)+
                 }
             }
         }
@@ -182,9 +203,13 @@ macro_rules! zoo {
 }
 
 zoo! {
-    /// The config of any model of the zoo, as the `model` field of a RON file gives it.
-    pub enum ModelConfig {
+    /// The architectures of the zoo.
+    pub enum Zoo {
         /// GPT-2, the baseline.
         Gpt2(residual_zoo_gpt2::Gpt2Config, residual_zoo_gpt2::Block),
+        /// The Residual Matrix Transformer.
+        Rmt(residual_zoo_rmt::RmtConfig, residual_zoo_rmt::Block),
+        /// TokenFormer.
+        TokenFormer(residual_zoo_tokenformer::TokenFormerConfig, residual_zoo_tokenformer::Block),
     }
 }

@@ -5,8 +5,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use residual_zoo::RunConfig;
 use residual_zoo::data::Source;
+use residual_zoo::{ModelConfig, RunConfig, Zoo};
 
 fn ron_files(directory: &Path) -> Vec<PathBuf> {
     let paths = fs::read_dir(directory)
@@ -50,10 +50,13 @@ fn any_field_can_be_set() {
         set("train.checkpoint_every=5").train.checkpoint_every,
         Some(5)
     );
-    let residual_zoo::ModelConfig::Gpt2(gpt2) = set("model.activation=GeluErf").model;
-    assert_eq!(gpt2.activation, residual_zoo::core::Activation::GeluErf);
-    let residual_zoo::ModelConfig::Gpt2(gpt2) = set("model.Gpt2.width=48").model;
-    assert_eq!(gpt2.width, 48);
+    let gpt2 = |assignment: &str| match set(assignment).model {
+        ModelConfig::Plain(Zoo::Gpt2(gpt2)) => gpt2,
+        other => panic!("{other:?}"),
+    };
+    let activation = gpt2("model.activation=GeluErf").activation;
+    assert_eq!(activation, residual_zoo::core::Activation::GeluErf);
+    assert_eq!(gpt2("model.Gpt2.width=48").width, 48);
     assert_eq!(
         set("data.source=TinyShakespeare").data.source,
         Source::TinyShakespeare

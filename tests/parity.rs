@@ -49,7 +49,7 @@ fn every_backend_equals_flex() {
         ..Default::default()
     };
     for activation in [Activation::GeluTanh, Activation::GeluErf] {
-        let config = Zoo::Gpt2(Gpt2Config {
+        let config = Zoo::of(Gpt2Config {
             activation,
             ..gpt2.clone()
         });
@@ -103,7 +103,7 @@ fn the_contract_holds_on_every_backend() {
                 context: 64,
                 ..Default::default()
             };
-            contract::check::<B, _>(&Zoo::Gpt2(config), &device);
+            contract::check::<B, _>(&Zoo::of(config), &device);
         }
     }
     for kind in BackendKind::compiled() {

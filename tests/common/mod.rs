@@ -50,11 +50,12 @@ pub struct Outcome {
     pub gradients: BTreeMap<String, Values>,
 }
 
-/// Runs the model of `config` with weights `tensors` forward and backward.
+/// Runs the model of `config` with weights `tensors` forward and backward. Parameters that are not
+/// trained and not among `tensors` are as the config makes them.
 pub fn run<B: AutodiffBackend, C: ModelConfig>(
     config: &C,
     vocab_size: usize,
-    tensors: BTreeMap<String, TensorData>,
+    mut tensors: BTreeMap<String, TensorData>,
     inputs: TensorData,
     targets: TensorData,
     device: &B::Device,
@@ -63,6 +64,14 @@ where
     C::Model<B>: burn::module::AutodiffModule<B>,
 {
     let model = config.init::<B>(vocab_size, device).unwrap();
+    let mut fresh = params::export::<B, _>(&model);
+    for frozen in params::list::<B, _>(&model)
+        .into_iter()
+        .filter(|p| !p.trainable)
+    {
+        let value = fresh.remove(&frozen.name).unwrap();
+        tensors.entry(frozen.name).or_insert(value);
+    }
     let model = params::import::<B, _>(model, tensors).unwrap();
     let logits = model.forward(Tensor::<B, 2, Int>::from_data(inputs, device));
     let targets = Tensor::<B, 2, Int>::from_data(targets, device);
@@ -90,8 +99,10 @@ struct Collect<'a> {
 
 impl<B: AutodiffBackend> ModuleVisitor<B> for Collect<'_> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        // What does not take part in the loss has no gradient.
+        let zero = || param.val().inner().zeros_like();
         let grad = self.grads.get::<B::InnerBackend, D>(param.id);
-        let grad = grad.expect("a gradient for every parameter").into_data();
-        self.found.push(grad.into());
+        self.found
+            .push(grad.unwrap_or_else(zero).into_data().into());
     }
 }

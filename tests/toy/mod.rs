@@ -5,7 +5,7 @@ use burn::module::Module;
 use burn::nn::{LayerNorm, LayerNormConfig, Linear};
 use burn::tensor::{Tensor, backend::Backend};
 use residual_zoo::core::{
-    Architecture, Branch, ConfigError, Connection, Cost, Params, Plain, TokenEnds,
+    Architecture, Branch, ConfigError, Connection, Cost, NormParams, Plain, TokenEnds,
     TokenEndsOptions, Update, check, linear,
 };
 use serde::{Deserialize, Serialize};
@@ -66,12 +66,28 @@ impl<B: Backend> Branch<B> for Mean<B> {
 /// A layer with a connection of type `C`.
 pub type Block<B, C = Plain> = Update<B, Mean<B>, C>;
 
+impl ToyConfig {
+    fn ends_options(&self, vocab_size: usize, n_output: usize) -> TokenEndsOptions {
+        TokenEndsOptions {
+            vocab_size,
+            n_output,
+            positions: Some(self.context),
+            width: self.width,
+            tied: true,
+            norm: NormParams::ScaleAndShift,
+            dropout: 0.0,
+            norm_eps: 1e-5,
+            init_std: 0.02,
+        }
+    }
+}
+
 impl Architecture for ToyConfig {
     type Block<B: Backend, C: Connection<B>> = Block<B, C>;
     type Ends<B: Backend> = TokenEnds<B>;
 
-    fn name(&self) -> &'static str {
-        "Toy"
+    fn name(&self) -> String {
+        "Toy".into()
     }
 
     fn validate(&self) -> Result<(), ConfigError> {
@@ -100,18 +116,13 @@ impl Architecture for ToyConfig {
         0.0
     }
 
-    fn ends<B: Backend>(&self, vocab_size: usize, device: &B::Device) -> TokenEnds<B> {
-        let options = TokenEndsOptions {
-            vocab_size,
-            context: self.context,
-            width: self.width,
-            tied: true,
-            bias: true,
-            dropout: 0.0,
-            norm_eps: 1e-5,
-            init_std: 0.02,
-        };
-        TokenEnds::new(&options, device)
+    fn ends<B: Backend>(
+        &self,
+        vocab_size: usize,
+        n_output: usize,
+        device: &B::Device,
+    ) -> TokenEnds<B> {
+        TokenEnds::new(&self.ends_options(vocab_size, n_output), device)
     }
 
     fn block<B: Backend, C: Connection<B>>(
@@ -125,20 +136,11 @@ impl Architecture for ToyConfig {
         Update::new(Mean { norm, mix }, connection())
     }
 
-    fn ends_cost(&self, vocab_size: usize) -> Cost {
-        let embedding = (vocab_size + self.context) * self.width;
-        let params = Params {
-            embedding,
-            unembedding: 0,
-            other: 2 * self.width,
-        };
-        Cost {
-            params,
-            forward_flops: 2 * vocab_size * self.width,
-        }
+    fn ends_cost(&self, vocab_size: usize, n_output: usize) -> Cost {
+        self.ends_options(vocab_size, n_output).cost()
     }
 
-    fn block_cost(&self) -> Cost {
+    fn block_cost(&self, _time: usize) -> Cost {
         Cost::vector(2 * self.width) + Cost::linear(self.width, self.width, false)
     }
 }

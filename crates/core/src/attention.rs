@@ -1,7 +1,7 @@
 //! Causal attention, for whole sequences and with a cache.
 
 use burn::nn::Dropout;
-use burn::tensor::{Bool, Tensor, backend::Backend};
+use burn::tensor::{Bool, Int, Tensor, TensorData, backend::Backend};
 
 /// The keys and values of the positions seen so far, `[batch, heads, time, head_width]`.
 #[derive(Clone, Debug)]
@@ -49,8 +49,9 @@ pub fn merge_heads<B: Backend>(x: Tensor<B, 4>) -> Tensor<B, 3> {
     x.swap_dims(1, 2).reshape([batch, time, heads * d])
 }
 
-/// softmax(q kᵀ · scale + causal mask) v (Vaswani et al., "Attention is all you need", 2017,
-/// eq. 1), with dropout on the attention weights.
+/// softmax(q kᵀ · scale + bias + causal mask) v (Vaswani et al., "Attention is all you need",
+/// 2017, eq. 1), with dropout on the attention weights. `bias`, such as [`alibi`], broadcasts to
+/// `[batch, heads, new, seen + new]`.
 ///
 /// `q` is `[batch, heads, new, d]`, `k` and `v` are `[batch, heads, seen + new, d]`: query `i`
 /// stands at position `seen + i` and sees keys `0 ..= seen + i`.
@@ -63,13 +64,37 @@ pub fn causal_attention<B: Backend>(
     k: Tensor<B, 4>,
     v: Tensor<B, 4>,
     scale: f64,
+    bias: Option<Tensor<B, 4>>,
     dropout: &Dropout,
 ) -> Tensor<B, 4> {
-    let scores = mask_future((q * scale).matmul(k.swap_dims(2, 3)));
+    let scores = (q * scale).matmul(k.swap_dims(2, 3));
+    let scores = mask_future(match bias {
+        Some(bias) => scores + bias,
+        None => scores,
+    });
     let max = scores.clone().detach().max_dim(3);
     let weights = (scores - max).exp();
     let sum = weights.clone().sum_dim(3);
     dropout.forward(weights).matmul(v) / sum
+}
+
+/// ALiBi (Press et al., "Train short, test long", 2022): −slope_h · (distance of query and key),
+/// `[1, heads, new, seen + new]`, with slopes 2^(−8 (h + 1) / heads), h from 0.
+pub fn alibi<B: Backend>(
+    heads: usize,
+    new: usize,
+    seen: usize,
+    device: &B::Device,
+) -> Tensor<B, 4> {
+    let slope = |h: usize| 2f64.powf(-8.0 * (h + 1) as f64 / heads as f64) as f32;
+    let slopes: Vec<f32> = (0..heads).map(slope).collect();
+    let slopes = Tensor::from_data(TensorData::new(slopes, [1, heads, 1, 1]), device);
+    let positions = |range: std::ops::Range<usize>| {
+        Tensor::<B, 1, Int>::arange(range.start as i64..range.end as i64, device).float()
+    };
+    let query = positions(seen..seen + new).reshape([1, 1, new, 1]);
+    let key = positions(0..seen + new).reshape([1, 1, 1, seen + new]);
+    (key - query) * slopes
 }
 
 /// Sets the scores `[batch, heads, new, seen + new]` of keys after their query to −∞.

@@ -49,7 +49,7 @@ pub trait Architecture:
     type Ends<B: Backend>: Ends<B>;
 
     /// The name of the architecture, for tables and logs.
-    fn name(&self) -> &'static str;
+    fn name(&self) -> String;
 
     /// Checks every field.
     fn validate(&self) -> Result<(), ConfigError>;
@@ -69,8 +69,14 @@ pub trait Architecture:
     /// Dropout, wherever the architecture has it. 0 is none.
     fn dropout(&self) -> f64;
 
-    /// Builds the ends for `vocab_size` token ids.
-    fn ends<B: Backend>(&self, vocab_size: usize, device: &B::Device) -> Self::Ends<B>;
+    /// Builds the ends for `vocab_size` token ids and logits of width `n_output`. The two are
+    /// equal in a language model; a classifier has as many outputs as classes.
+    fn ends<B: Backend>(
+        &self,
+        vocab_size: usize,
+        n_output: usize,
+        device: &B::Device,
+    ) -> Self::Ends<B>;
 
     /// Builds layer `layer`, counted from 0. `connection` is called once for each sublayer, in
     /// the order in which they update the stream.
@@ -82,14 +88,30 @@ pub trait Architecture:
     ) -> Self::Block<B, C>;
 
     /// The cost of the ends.
-    fn ends_cost(&self, vocab_size: usize) -> Cost;
+    fn ends_cost(&self, vocab_size: usize, n_output: usize) -> Cost;
 
-    /// The cost of one layer with plain connections.
-    fn block_cost(&self) -> Cost;
+    /// The cost of one layer with plain connections, applied to sequences of `time` tokens.
+    fn block_cost(&self, time: usize) -> Cost;
+
+    /// How the parameter called `name` is filled up when a smaller model is loaded; none if the
+    /// architecture does not grow that way.
+    fn growth(&self, name: &str) -> Option<Growth> {
+        let _ = name;
+        None
+    }
 }
 
 /// The ends of architecture `A`.
 pub type EndsOf<B, A> = <A as Architecture>::Ends<B>;
+
+/// How a parameter of a smaller model becomes one with more rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Growth {
+    /// The new rows are zero.
+    Zero,
+    /// The new rows stay as they were drawn.
+    Fresh,
+}
 
 /// The config of a language model.
 pub trait ModelConfig:
@@ -99,7 +121,7 @@ pub trait ModelConfig:
     type Model<B: Backend>: LanguageModel<B>;
 
     /// The name of the architecture, for tables and logs.
-    fn name(&self) -> &'static str;
+    fn name(&self) -> String;
 
     /// Checks every field and `vocab_size`.
     fn validate(&self, vocab_size: usize) -> Result<(), ConfigError>;
@@ -110,8 +132,29 @@ pub trait ModelConfig:
     /// Whether a forward pass under autodiff draws random numbers.
     fn has_dropout(&self) -> bool;
 
-    /// Builds a model with fresh parameters, drawn from the backend's generator: call
-    /// `B::seed` first to repeat it.
+    /// Builds a model of `vocab_size` token ids and logits of width `n_output`, with fresh
+    /// parameters drawn from the backend's generator: call `B::seed` first to repeat it.
+    ///
+    /// # Errors
+    ///
+    /// What [`validate`](Self::validate) finds.
+    fn build<B: Backend>(
+        &self,
+        vocab_size: usize,
+        n_output: usize,
+        device: &B::Device,
+    ) -> Result<Self::Model<B>, ConfigError>;
+
+    /// Exact counts of trained parameters and FLOPs of what [`build`](Self::build) makes.
+    fn cost_of(&self, vocab_size: usize, n_output: usize) -> Cost;
+
+    /// As [`Architecture::growth`].
+    fn growth(&self, name: &str) -> Option<Growth> {
+        let _ = name;
+        None
+    }
+
+    /// Builds a language model: [`build`](Self::build) with as many outputs as token ids.
     ///
     /// # Errors
     ///
@@ -120,16 +163,20 @@ pub trait ModelConfig:
         &self,
         vocab_size: usize,
         device: &B::Device,
-    ) -> Result<Self::Model<B>, ConfigError>;
+    ) -> Result<Self::Model<B>, ConfigError> {
+        self.build(vocab_size, vocab_size, device)
+    }
 
-    /// Exact parameter counts and FLOPs.
-    fn cost(&self, vocab_size: usize) -> Cost;
+    /// The cost of a language model.
+    fn cost(&self, vocab_size: usize) -> Cost {
+        self.cost_of(vocab_size, vocab_size)
+    }
 }
 
 impl<A: Architecture> ModelConfig for A {
     type Model<B: Backend> = Decoder<B, A::Ends<B>, Stack<B, A::Block<B, Plain>>>;
 
-    fn name(&self) -> &'static str {
+    fn name(&self) -> String {
         Architecture::name(self)
     }
 
@@ -146,21 +193,28 @@ impl<A: Architecture> ModelConfig for A {
         self.dropout() > 0.0
     }
 
-    fn init<B: Backend>(
+    fn build<B: Backend>(
         &self,
         vocab_size: usize,
+        n_output: usize,
         device: &B::Device,
     ) -> Result<Self::Model<B>, ConfigError> {
         ModelConfig::validate(self, vocab_size)?;
-        let ends = self.ends(vocab_size, device);
+        check::at_least_one("n_output", n_output)?;
+        let ends = self.ends(vocab_size, n_output, device);
         let layers = (0..self.n_layer()).map(|layer| self.block(layer, Plain::default, device));
         let model = Decoder::new(ends, Stack::new(layers.collect()));
         materialise(&model);
         Ok(model)
     }
 
-    fn cost(&self, vocab_size: usize) -> Cost {
-        self.ends_cost(vocab_size) + self.block_cost() * self.n_layer()
+    fn cost_of(&self, vocab_size: usize, n_output: usize) -> Cost {
+        let layer = self.block_cost(Architecture::context(self));
+        self.ends_cost(vocab_size, n_output) + layer * self.n_layer()
+    }
+
+    fn growth(&self, name: &str) -> Option<Growth> {
+        Architecture::growth(self, name)
     }
 }
 

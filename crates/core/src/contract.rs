@@ -37,7 +37,8 @@ pub const VOCAB: usize = 37;
 /// 4. gives every trainable parameter a finite, non-zero gradient;
 /// 5. gives the same logits once exported and imported into another model;
 /// 6. gives the same logits by an incremental pass as by a full one over what was seen so far;
-/// 7. has as many parameters as its config counts.
+/// 7. has as many trainable parameters as its config counts;
+/// 8. classifies by the logits of the last position.
 ///
 /// # Panics
 ///
@@ -64,15 +65,16 @@ where
     reaches_every_parameter::<B, C>(&model, device);
     survives_export::<B, C>(config, &model, device);
     decodes_as_it_reads(&model, device);
+    classifies_by_the_last_position(&model, device);
 }
 
 fn counts_parameters<B: AutodiffBackend, C: ModelConfig>(config: &C, model: &C::Model<B>) {
     let counted = config.cost(VOCAB).params.total();
-    assert_eq!(
-        model.num_params(),
-        counted,
-        "parameter count: model, then config"
-    );
+    let trainable = params::list::<B, _>(model)
+        .into_iter()
+        .filter(|p| p.trainable);
+    let trainable: usize = trainable.map(|p| p.shape.iter().product::<usize>()).sum();
+    assert_eq!(trainable, counted, "parameter count: model, then config");
 }
 
 fn keeps_shape<B: Backend>(model: &impl LanguageModel<B>, device: &B::Device) {
@@ -179,6 +181,13 @@ fn decodes_as_it_reads<B: Backend>(model: &impl LanguageModel<B>, device: &B::De
         start += new;
     }
     assert_eq!(start, TIME);
+}
+
+fn classifies_by_the_last_position<B: Backend>(model: &impl LanguageModel<B>, device: &B::Device) {
+    let ids = ids(BATCH, TIME, device);
+    let last = model.forward(ids.clone()).narrow(1, TIME - 1, 1);
+    let classes = model.classify(ids).unsqueeze_dim(1);
+    assert_close(classes, last, "class logits");
 }
 
 /// Ids that differ by row and position, the same on every backend.

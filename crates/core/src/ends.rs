@@ -1,10 +1,11 @@
 //! The ends most models share: a token table, learned positions, a final norm.
 
 use burn::module::Module;
-use burn::nn::{Dropout, DropoutConfig, Embedding, LayerNorm, LayerNormConfig, Linear};
+use burn::nn::{Dropout, DropoutConfig, Embedding, LayerNorm, Linear};
 use burn::tensor::{Int, Tensor, backend::Backend};
 
-use crate::{Ends, init};
+use crate::norm::{NormParams, standardise};
+use crate::{Cost, Ends, Params, init};
 
 /// x_0 = tokens\[ids\] + positions, logits = norm(x_L) · unembedding.
 ///
@@ -13,9 +14,10 @@ use crate::{Ends, init};
 #[derive(Module, Debug)]
 pub struct TokenEnds<B: Backend> {
     tokens: Embedding<B>,
-    positions: Embedding<B>,
+    positions: Option<Embedding<B>>,
     dropout: Dropout,
-    norm: LayerNorm<B>,
+    norm: Option<LayerNorm<B>>,
+    norm_eps: f64,
     unembedding: Option<Linear<B>>,
 }
 
@@ -24,14 +26,17 @@ pub struct TokenEnds<B: Backend> {
 pub struct TokenEndsOptions {
     /// Number of token ids.
     pub vocab_size: usize,
-    /// Number of positions.
-    pub context: usize,
+    /// Width of the logits: `vocab_size` in a language model, the number of classes in a
+    /// classifier.
+    pub n_output: usize,
+    /// Number of learned positions, none if positions enter elsewhere.
+    pub positions: Option<usize>,
     /// Width of the stream.
     pub width: usize,
-    /// Whether the unembedding is the token table.
+    /// Whether the unembedding is the token table, where `n_output` allows it.
     pub tied: bool,
-    /// Whether the final norm has a shift.
-    pub bias: bool,
+    /// The parameters of the final norm.
+    pub norm: NormParams,
     /// Dropout on x_0.
     pub dropout: f64,
     /// Added to the variance in the final norm.
@@ -40,12 +45,34 @@ pub struct TokenEndsOptions {
     pub init_std: f64,
 }
 
+impl TokenEndsOptions {
+    fn tied(&self) -> bool {
+        self.tied && self.n_output == self.vocab_size
+    }
+
+    /// What the ends cost.
+    pub fn cost(&self) -> Cost {
+        let width = self.width;
+        let rows = self.vocab_size.saturating_add(self.positions.unwrap_or(0));
+        let unembedding = self.n_output.saturating_mul(width);
+        let params = Params {
+            embedding: rows.saturating_mul(width),
+            unembedding: if self.tied() { 0 } else { unembedding },
+            other: 0,
+        };
+        Cost {
+            params,
+            forward_flops: unembedding.saturating_mul(2),
+        } + self.norm.cost(width)
+    }
+}
+
 impl<B: Backend> TokenEnds<B> {
     /// Draws the tables from N(0, `init_std`²).
     pub fn new(options: &TokenEndsOptions, device: &B::Device) -> Self {
         let &TokenEndsOptions {
             vocab_size,
-            context,
+            n_output,
             width,
             init_std,
             ..
@@ -55,14 +82,12 @@ impl<B: Backend> TokenEnds<B> {
         };
         Self {
             tokens: table(vocab_size),
-            positions: table(context),
+            positions: options.positions.map(table),
             dropout: DropoutConfig::new(options.dropout).init(),
-            norm: LayerNormConfig::new(width)
-                .with_epsilon(options.norm_eps)
-                .with_bias(options.bias)
-                .init(device),
-            unembedding: (!options.tied)
-                .then(|| init::linear(width, vocab_size, false, init_std, device)),
+            norm: options.norm.layer_norm(width, options.norm_eps, device),
+            norm_eps: options.norm_eps,
+            unembedding: (!options.tied())
+                .then(|| init::linear(width, n_output, false, init_std, device)),
         }
     }
 }
@@ -70,13 +95,19 @@ impl<B: Backend> TokenEnds<B> {
 impl<B: Backend> Ends<B> for TokenEnds<B> {
     fn embed(&self, ids: Tensor<B, 2, Int>, start: usize) -> Tensor<B, 3> {
         let time = ids.dims()[1];
-        let positions = self.positions.weight.val().narrow(0, start, time);
-        self.dropout
-            .forward(self.tokens.forward(ids) + positions.unsqueeze())
+        let tokens = self.tokens.forward(ids);
+        let x = match &self.positions {
+            Some(table) => tokens + table.weight.val().narrow(0, start, time).unsqueeze(),
+            None => tokens,
+        };
+        self.dropout.forward(x)
     }
 
     fn unembed(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
-        let x = self.norm.forward(x);
+        let x = match &self.norm {
+            Some(norm) => norm.forward(x),
+            None => standardise(x, self.norm_eps),
+        };
         match &self.unembedding {
             Some(unembedding) => unembedding.forward(x),
             None => x.matmul(self.tokens.weight.val().transpose().unsqueeze()),

@@ -25,15 +25,17 @@ mod ends;
 mod init;
 pub mod loss;
 mod model;
+pub mod norm;
 pub mod params;
 mod stream;
 
 pub use activation::Activation;
-pub use config::{Architecture, ConfigError, EndsOf, ModelConfig, materialise};
+pub use config::{Architecture, ConfigError, EndsOf, Growth, ModelConfig, materialise};
 pub use cost::{Cost, Params};
 pub use ends::{TokenEnds, TokenEndsOptions};
 pub use init::{linear, normal};
 pub use model::{Decoder, DecoderCache, Ends, LanguageModel};
+pub use norm::NormParams;
 pub use stream::{
     Branch, Connection, Increment, Layer, Plain, ResidualBlock, Stack, Stream, Update,
 };

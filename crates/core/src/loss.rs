@@ -15,9 +15,15 @@ impl<B: Backend> Loss<B> {
     /// The loss of `logits` `[batch, time, vocab]` against `targets` `[batch, time]`.
     pub fn new(logits: Tensor<B, 3>, targets: Tensor<B, 2, Int>) -> Self {
         let [batch, time, vocab] = logits.dims();
-        let logits = logits.reshape([batch * time, vocab]);
-        let targets = targets.reshape([batch * time, 1]);
+        Self::classification(
+            logits.reshape([batch * time, vocab]),
+            targets.reshape([batch * time]),
+        )
+    }
 
+    /// The loss of `logits` `[batch, classes]` against `targets` `[batch]`.
+    pub fn classification(logits: Tensor<B, 2>, targets: Tensor<B, 1, Int>) -> Self {
+        let targets = targets.unsqueeze_dim(1);
         let max = logits.clone().detach().max_dim(1);
         let log_z = (logits.clone() - max.clone()).exp().sum_dim(1).log() + max;
         Self {

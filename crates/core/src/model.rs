@@ -19,6 +19,10 @@ pub trait LanguageModel<B: Backend>: Module<B> + ModuleDisplay {
     /// `[batch, time, vocab]`.
     fn forward(&self, ids: Tensor<B, 2, Int>) -> Tensor<B, 3>;
 
+    /// Logits of the last position, which is how a classifier reads a sequence: `[batch, time]`
+    /// to `[batch, outputs]`.
+    fn classify(&self, ids: Tensor<B, 2, Int>) -> Tensor<B, 2>;
+
     /// The cache before the first position.
     fn new_cache(&self) -> Self::Cache;
 
@@ -70,6 +74,13 @@ impl<B: Backend, E: Ends<B>, R: ResidualBlock<B>> LanguageModel<B> for Decoder<B
     fn forward(&self, ids: Tensor<B, 2, Int>) -> Tensor<B, 3> {
         let stream = Stream::new(self.ends.embed(ids, 0), self.block.reach());
         self.ends.unembed(self.block.forward(stream).x)
+    }
+
+    fn classify(&self, ids: Tensor<B, 2, Int>) -> Tensor<B, 2> {
+        let time = ids.dims()[1];
+        let stream = Stream::new(self.ends.embed(ids, 0), self.block.reach());
+        let last = self.block.forward(stream).x.narrow(1, time - 1, 1);
+        self.ends.unembed(last).squeeze_dim(1)
     }
 
     fn new_cache(&self) -> Self::Cache {

@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::tensor::{Tensor, TensorData, backend::Backend};
 
+use crate::Growth;
+
 /// What a parameter is for. Weight decay applies to [`Role::Weight`] only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
@@ -136,6 +138,51 @@ pub fn import<B: Backend, M: Module<B>>(
         Some(name) => Err(ImportError::Unexpected(name)),
         None => Ok(model),
     }
+}
+
+/// As [`import`], from a smaller model: a tensor with fewer rows than its parameter, where
+/// `growth` allows it, is filled up to the parameter's shape.
+///
+/// # Errors
+///
+/// As [`import`].
+pub fn import_grown<B: Backend, M: Module<B>>(
+    model: M,
+    mut tensors: BTreeMap<String, TensorData>,
+    growth: impl Fn(&str) -> Option<Growth>,
+) -> Result<M, ImportError> {
+    let fresh = export(&model);
+    for (name, fresh) in fresh {
+        let Some(tensor) = tensors.get_mut(&name) else {
+            continue;
+        };
+        let shape = fresh.shape.to_vec();
+        match growth(&name) {
+            Some(Growth::Zero) => pad_rows(tensor, &shape, None),
+            Some(Growth::Fresh) => pad_rows(tensor, &shape, Some(fresh)),
+            None => {}
+        }
+    }
+    import(model, tensors)
+}
+
+/// Appends rows to `tensor` until it has `shape`: those of `rows`, which has that shape, or zeros.
+/// A tensor that differs in more than having fewer rows stays as it is.
+pub fn pad_rows(tensor: &mut TensorData, shape: &[usize], rows: Option<TensorData>) {
+    let smaller = tensor.shape.len() == shape.len()
+        && tensor.shape[1..] == shape[1..]
+        && tensor.shape[0] < shape[0];
+    if !smaller {
+        return;
+    }
+    let dtype = tensor.dtype;
+    let mut bytes = tensor.as_bytes().to_vec();
+    let whole = shape.iter().product::<usize>() * dtype.size();
+    match rows.map(|rows| rows.convert_dtype(dtype)) {
+        Some(rows) => bytes.extend_from_slice(&rows.as_bytes()[bytes.len()..]),
+        None => bytes.resize(whole, 0),
+    }
+    *tensor = TensorData::from_bytes_vec(bytes, shape.to_vec(), dtype);
 }
 
 struct Segment {

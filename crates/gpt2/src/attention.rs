@@ -54,7 +54,7 @@ impl<B: Backend> Attention<B> {
     }
 
     fn attend(&self, [q, k, v]: [Tensor<B, 4>; 3]) -> Tensor<B, 3> {
-        let y = causal_attention(q, k, v, self.scale, &self.attention_dropout);
+        let y = causal_attention(q, k, v, self.scale, None, &self.attention_dropout);
         self.dropout.forward(self.proj.forward(merge_heads(y)))
     }
 }

@@ -3,8 +3,8 @@
 use burn::nn::{LayerNorm, LayerNormConfig};
 use burn::tensor::backend::Backend;
 use residual_zoo_core::{
-    Activation, Architecture, ConfigError, Connection, Cost, Params, TokenEnds, TokenEndsOptions,
-    check,
+    Activation, Architecture, ConfigError, Connection, Cost, NormParams, TokenEnds,
+    TokenEndsOptions, check,
 };
 use serde::{Deserialize, Serialize};
 
@@ -113,8 +113,26 @@ impl Gpt2Config {
             .init(device)
     }
 
-    fn norm_cost(&self) -> Cost {
-        Cost::vector(self.width) * if self.bias { 2 } else { 1 }
+    fn norm_params(&self) -> NormParams {
+        if self.bias {
+            NormParams::ScaleAndShift
+        } else {
+            NormParams::Scale
+        }
+    }
+
+    fn ends_options(&self, vocab_size: usize, n_output: usize) -> TokenEndsOptions {
+        TokenEndsOptions {
+            vocab_size,
+            n_output,
+            positions: Some(self.context),
+            width: self.width,
+            tied: self.tied,
+            norm: self.norm_params(),
+            dropout: self.dropout,
+            norm_eps: self.norm_eps,
+            init_std: self.init_std,
+        }
     }
 }
 
@@ -122,8 +140,8 @@ impl Architecture for Gpt2Config {
     type Block<B: Backend, C: Connection<B>> = Block<B, C>;
     type Ends<B: Backend> = TokenEnds<B>;
 
-    fn name(&self) -> &'static str {
-        "GPT-2"
+    fn name(&self) -> String {
+        "GPT-2".into()
     }
 
     fn validate(&self) -> Result<(), ConfigError> {
@@ -157,18 +175,13 @@ impl Architecture for Gpt2Config {
         self.dropout
     }
 
-    fn ends<B: Backend>(&self, vocab_size: usize, device: &B::Device) -> TokenEnds<B> {
-        let options = TokenEndsOptions {
-            vocab_size,
-            context: self.context,
-            width: self.width,
-            tied: self.tied,
-            bias: self.bias,
-            dropout: self.dropout,
-            norm_eps: self.norm_eps,
-            init_std: self.init_std,
-        };
-        TokenEnds::new(&options, device)
+    fn ends<B: Backend>(
+        &self,
+        vocab_size: usize,
+        n_output: usize,
+        device: &B::Device,
+    ) -> TokenEnds<B> {
+        TokenEnds::new(&self.ends_options(vocab_size, n_output), device)
     }
 
     fn block<B: Backend, C: Connection<B>>(
@@ -183,33 +196,19 @@ impl Architecture for Gpt2Config {
         )
     }
 
-    fn ends_cost(&self, vocab_size: usize) -> Cost {
-        let table = vocab_size.saturating_mul(self.width);
-        let params = Params {
-            embedding: table.saturating_add(self.context.saturating_mul(self.width)),
-            unembedding: if self.tied { 0 } else { table },
-            other: 0,
-        };
-        Cost {
-            params,
-            forward_flops: table.saturating_mul(2),
-        } + self.norm_cost()
+    fn ends_cost(&self, vocab_size: usize, n_output: usize) -> Cost {
+        self.ends_options(vocab_size, n_output).cost()
     }
 
-    fn block_cost(&self) -> Cost {
-        let &Self {
-            width,
-            bias,
-            context,
-            ..
-        } = self;
+    fn block_cost(&self, time: usize) -> Cost {
+        let &Self { width, bias, .. } = self;
+        let norm = self.norm_params().cost(width);
         let d_ff = self.d_ff();
-        let attention = self.norm_cost()
+        let attention = norm
             + Cost::linear(width, width.saturating_mul(3), bias)
-            + Cost::attention(context, width)
+            + Cost::attention(time, width)
             + Cost::linear(width, width, bias);
-        let mlp =
-            self.norm_cost() + Cost::linear(width, d_ff, bias) + Cost::linear(d_ff, width, bias);
+        let mlp = norm + Cost::linear(width, d_ff, bias) + Cost::linear(d_ff, width, bias);
         attention + mlp
     }
 }

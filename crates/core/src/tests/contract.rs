@@ -18,6 +18,7 @@ enum Fault {
     Miscounts,
     Overflows,
     HidesState,
+    ClassifiesByTheFirst,
 }
 
 /// A bigram model: the logits after a token are the token's row of a table.
@@ -56,6 +57,13 @@ impl<B: Backend> LanguageModel<B> for Bigram<B> {
         }
     }
 
+    fn classify(&self, ids: Tensor<B, 2, Int>) -> Tensor<B, 2> {
+        let last = ids.dims()[1] - 1;
+        let first = self.fault == Fault::ClassifiesByTheFirst as usize;
+        let at = if first { 0 } else { last };
+        self.forward(ids).narrow(1, at, 1).squeeze_dim(1)
+    }
+
     fn new_cache(&self) {}
 
     fn decode(&self, ids: Tensor<B, 2, Int>, _: &mut ()) -> Tensor<B, 3> {
@@ -71,8 +79,8 @@ impl<B: Backend> LanguageModel<B> for Bigram<B> {
 impl ModelConfig for Fault {
     type Model<B: Backend> = Bigram<B>;
 
-    fn name(&self) -> &'static str {
-        "faulty"
+    fn name(&self) -> String {
+        "faulty".into()
     }
 
     fn validate(&self, _: usize) -> Result<(), ConfigError> {
@@ -87,7 +95,12 @@ impl ModelConfig for Fault {
         false
     }
 
-    fn init<B: Backend>(&self, vocab: usize, d: &B::Device) -> Result<Bigram<B>, ConfigError> {
+    fn build<B: Backend>(
+        &self,
+        vocab: usize,
+        _: usize,
+        d: &B::Device,
+    ) -> Result<Bigram<B>, ConfigError> {
         let (table, dead) = (normal([vocab, vocab], 1.0, d), normal([vocab], 1.0, d));
         let hidden = Tensor::random([vocab], Distribution::Normal(0.0, 1.0), d);
         let fault = *self as usize;
@@ -101,7 +114,7 @@ impl ModelConfig for Fault {
         Ok(model)
     }
 
-    fn cost(&self, vocab: usize) -> Cost {
+    fn cost_of(&self, vocab: usize, _: usize) -> Cost {
         let extra = if *self == Fault::Miscounts { 1 } else { 0 };
         Cost::linear(vocab, vocab, true) + Cost::vector(extra)
     }
@@ -156,6 +169,12 @@ fn a_model_that_overflows_fails() {
 #[should_panic(expected = "logits after export and import")]
 fn a_model_with_state_outside_of_its_parameters_fails() {
     check(Fault::HidesState);
+}
+
+#[test]
+#[should_panic(expected = "class logits")]
+fn a_model_that_classifies_by_another_position_fails() {
+    check(Fault::ClassifiesByTheFirst);
 }
 
 #[test]

@@ -98,7 +98,14 @@ fn attention_is_the_equation() {
     // Two positions, one head of width 1: weights follow by hand.
     let row = |a: f32, b: f32| Tensor::<B, 4>::from_data([[[[a], [b]]]], &device);
     let dropout = burn::nn::DropoutConfig::new(0.0).init();
-    let y = causal_attention(row(1.0, 2.0), row(0.5, 1.5), row(10.0, 20.0), 0.5, &dropout);
+    let y = causal_attention(
+        row(1.0, 2.0),
+        row(0.5, 1.5),
+        row(10.0, 20.0),
+        0.5,
+        None,
+        &dropout,
+    );
     let (a, b) = ((2.0_f64 * 0.5 * 0.5).exp(), (2.0_f64 * 1.5 * 0.5).exp());
     let expected = [10.0, (10.0 * a + 20.0 * b) / (a + b)];
     for (found, expected) in values(y).iter().zip(expected) {
@@ -199,10 +206,11 @@ fn the_gradient_of_the_loss_is_probability_minus_target() {
 fn ends() -> TokenEnds<B> {
     let options = TokenEndsOptions {
         vocab_size: 5,
-        context: 4,
+        n_output: 5,
+        positions: Some(4),
         width: 3,
         tied: true,
-        bias: false,
+        norm: crate::NormParams::Scale,
         dropout: 0.0,
         norm_eps: 1e-5,
         init_std: 0.5,

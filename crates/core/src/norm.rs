@@ -1,0 +1,49 @@
+//! Layer normalisation with and without parameters.
+
+use burn::nn::{LayerNorm, LayerNormConfig};
+use burn::tensor::{Tensor, backend::Backend};
+
+use crate::Cost;
+
+/// The parameters of a layer norm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NormParams {
+    /// Scale and shift.
+    ScaleAndShift,
+    /// Scale alone.
+    Scale,
+    /// None.
+    None,
+}
+
+impl NormParams {
+    /// A layer norm over `width` features, where it has parameters.
+    pub fn layer_norm<B: Backend>(
+        self,
+        width: usize,
+        eps: f64,
+        device: &B::Device,
+    ) -> Option<LayerNorm<B>> {
+        let config = LayerNormConfig::new(width).with_epsilon(eps);
+        let config = config.with_bias(self == Self::ScaleAndShift);
+        (self != Self::None).then(|| config.init(device))
+    }
+
+    /// What it costs.
+    pub fn cost(self, width: usize) -> Cost {
+        let vectors = match self {
+            Self::ScaleAndShift => 2,
+            Self::Scale => 1,
+            Self::None => 0,
+        };
+        Cost::vector(width) * vectors
+    }
+}
+
+/// (x − mean) / √(variance + eps) over the last axis: layer normalisation (Ba et al., "Layer
+/// normalization", 2016) without parameters.
+pub fn standardise<B: Backend, const D: usize>(x: Tensor<B, D>, eps: f64) -> Tensor<B, D> {
+    let x = x.clone() - x.mean_dim(D - 1);
+    let variance = (x.clone() * x.clone()).mean_dim(D - 1);
+    x / (variance + eps).sqrt()
+}

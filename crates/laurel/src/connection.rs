@@ -1,0 +1,153 @@
+//! The connection.
+
+use burn::module::{Initializer, Module, Param};
+use burn::tensor::activation::{sigmoid, softmax};
+use burn::tensor::{Tensor, TensorData, backend::Backend};
+use residual_zoo_core::{Connection, Stream, normal};
+
+use crate::{G, LaurelConfig, LowRankInit, Rw};
+
+/// x_{i+1} = α f(x_i) + β (x_i + correction) (eqs. 2-6).
+#[derive(Module, Debug)]
+pub struct Laurel<B: Backend> {
+    /// What α and β are made from: nothing, `[1, 1 or D]` or `[2, 1 or D]`.
+    mixing: Option<Param<Tensor<B, 2>>>,
+    /// A, `[products, D, r]`.
+    a: Option<Param<Tensor<B, 3>>>,
+    /// B, `[products, r, D]`.
+    b: Option<Param<Tensor<B, 3>>>,
+    /// γ, `[k]`.
+    gamma: Option<Param<Tensor<B, 1>>>,
+    rw: Rw,
+    g: G,
+}
+
+impl<B: Backend> Laurel<B> {
+    pub(crate) fn new(config: &LaurelConfig, width: usize, device: &B::Device) -> Self {
+        let &LaurelConfig { rw, g, alpha, .. } = config;
+        let each = if config.per_dimension { width } else { 1 };
+        let constant =
+            |rows, value: f64| Initializer::Constant { value }.init([rows, each], device);
+        let mixing = match rw {
+            Rw::One => None,
+            Rw::Raw => Some(constant(2, 1.0)),
+            Rw::Sigmoid => Some(constant(1, (alpha / (1.0 - alpha)).ln())),
+            Rw::Softmax => {
+                let logits = [alpha.ln(), (1.0 - alpha).ln()];
+                let logits = logits.map(|logit| vec![logit as f32; each]).concat();
+                let logits = TensorData::new(logits, [2, each]);
+                Some(Param::from_data(logits, device))
+            }
+        };
+        let a = g.low_rank().map(|(products, r)| match config.init {
+            LowRankInit::Columns => columns(products, width, r, device),
+            LowRankInit::Xavier => {
+                let std = (2.0 / (width + r) as f64).sqrt();
+                normal([products, width, r], std, device)
+            }
+        });
+        let b = g.low_rank();
+        let b = b.map(|(products, r)| Initializer::Zeros.init([products, r, width], device));
+        // So that the connection starts as if the streams were not added: where h is the identity
+        // by γ, otherwise by B, which would get no gradient if γ were zero too.
+        let gamma = if matches!(g, G::Pa { .. }) { 0.0 } else { 1.0 };
+        let gamma = Initializer::Constant { value: gamma }.init([g.k()], device);
+        Self {
+            mixing,
+            a,
+            b,
+            gamma: g.has_gamma().then_some(gamma),
+            rw,
+            g,
+        }
+    }
+
+    /// α and β, `[1, 1, 1 or D]`.
+    fn alpha_beta(&self) -> Option<[Tensor<B, 3>; 2]> {
+        let logits = self.mixing.as_ref()?.val();
+        let row = |x: Tensor<B, 2>, i: usize| x.narrow(0, i, 1).unsqueeze();
+        Some(match self.rw {
+            Rw::Sigmoid => {
+                let alpha = sigmoid(row(logits, 0));
+                let beta = -alpha.clone() + 1.0;
+                [alpha, beta]
+            }
+            Rw::Softmax => {
+                let both = softmax(logits, 0);
+                [row(both.clone(), 0), row(both, 1)]
+            }
+            Rw::One | Rw::Raw => [row(logits.clone(), 0), row(logits, 1)],
+        })
+    }
+
+    /// x A_j B_j.
+    fn low_rank(&self, x: Tensor<B, 3>, j: usize) -> Tensor<B, 3> {
+        match (&self.a, &self.b) {
+            (Some(a), Some(b)) => x
+                .matmul(a.val().narrow(0, j, 1))
+                .matmul(b.val().narrow(0, j, 1)),
+            _ => x,
+        }
+    }
+
+    /// γ_j x_{i-j} for those of the k streams that exist.
+    fn weighted(&self, stream: &Stream<B>) -> Vec<Tensor<B, 3>> {
+        let earlier = stream.earlier(self.g.k() - 1);
+        let streams = std::iter::once(&stream.x).chain(earlier);
+        let streams = streams.enumerate().map(|(j, x)| match &self.gamma {
+            Some(gamma) => x.clone() * gamma.val().narrow(0, j, 1).unsqueeze(),
+            None => x.clone(),
+        });
+        streams.collect()
+    }
+
+    /// What is added to x_i inside of β.
+    fn correction(&self, stream: &Stream<B>) -> Option<Tensor<B, 3>> {
+        let terms = self.weighted(stream).into_iter();
+        let sum = |a, b| a + b;
+        match self.g {
+            G::Identity => None,
+            G::Lr { .. } => Some(self.low_rank(stream.x.clone(), 0)),
+            G::Pa { .. } => terms.reduce(sum),
+            // One A and B for all j: h is linear, so the sum goes through it once.
+            G::PaLr { .. } => Some(self.low_rank(terms.reduce(sum)?, 0)),
+            G::LrPa { .. } => {
+                let terms = terms.enumerate();
+                terms.map(|(j, x)| self.low_rank(x, j)).reduce(sum)
+            }
+        }
+    }
+}
+
+impl<B: Backend> Connection<B> for Laurel<B> {
+    fn reach(&self) -> usize {
+        self.g.k() - 1
+    }
+
+    fn join(&self, stream: &Stream<B>, fx: Tensor<B, 3>) -> Tensor<B, 3> {
+        let g = match self.correction(stream) {
+            Some(correction) => stream.x.clone() + correction,
+            None => stream.x.clone(),
+        };
+        match self.alpha_beta() {
+            Some([alpha, beta]) => fx * alpha + g * beta,
+            None => fx + g,
+        }
+    }
+}
+
+/// A of footnote 2, `[products, D, r]`.
+fn columns<B: Backend>(
+    products: usize,
+    width: usize,
+    r: usize,
+    device: &B::Device,
+) -> Param<Tensor<B, 3>> {
+    let entry = 1.0 / ((r * width) as f32).sqrt();
+    let entries = (0..products * width * r).map(|at| {
+        let (i, j) = (at / r % width, at % r);
+        if i % r == j { entry } else { 0.0 }
+    });
+    let a = TensorData::new(entries.collect::<Vec<f32>>(), [products, width, r]);
+    Param::from_data(a, device)
+}

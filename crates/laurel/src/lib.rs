@@ -1,0 +1,40 @@
+//! LAuReL (Menghani, Kumar and Kumar, "LAuReL: learned augmented residual layer", 2025):
+//! <https://arxiv.org/abs/2411.07501>.
+//!
+//! The residual connection itself, learned, around any sublayer or block f:
+//!
+//! ```text
+//! x_{i+1} = α · f(x_i) + g(x_i, x_{i-1}, …, x_0)                               (2)
+//!
+//! RW         α f(x_i) + β x_i                                        section 2.1
+//! LR             f(x_i) +    x_i + x_i A B                                     (3)
+//! PA             f(x_i) +    x_i + Σ_j γ_j h(x_{i-j})                          (4)
+//! RW+LR      α f(x_i) + β (x_i + x_i A B)                                      (5)
+//! RW+PA      α f(x_i) + β (x_i + Σ_j γ_j h(x_{i-j}))                 section 2.4
+//! RW+LR+PA   α f(x_i) + β (x_i + Σ_j γ_j x_{i-j} A_j B_j)                      (6)
+//! ```
+//!
+//! j runs over 0, …, k − 1. x_{i-j} are the streams between connections; those before x_0 do not
+//! exist and their terms are left out. [`Laurel`] is a `Connection`, so it goes wherever one goes:
+//!
+//! ```
+//! use residual_zoo_core::{Architecture, Decoder, Stack};
+//! use residual_zoo_laurel::LaurelConfig;
+//!
+//! # fn model<B: burn::tensor::backend::Backend, A: Architecture>(of: &A, device: &B::Device) {
+//! let laurel = LaurelConfig::rw_lr(4);
+//! let layers = (0..of.n_layer()).map(|i| of.block(i, || laurel.init(of.width(), device), device));
+//! let model = Decoder::new(of.ends::<B>(50_257, 50_257, device), Stack::new(layers.collect()));
+//! # }
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod config;
+mod connection;
+
+pub use config::{G, LaurelConfig, LowRankInit, Rw};
+pub use connection::Laurel;
+
+#[cfg(test)]
+mod tests;

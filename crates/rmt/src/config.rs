@@ -1,0 +1,243 @@
+//! Sizes and switches of the Residual Matrix Transformer.
+
+use burn::tensor::backend::Backend;
+use residual_zoo_core::{Activation, Architecture, ConfigError, Connection, Cost, Params, check};
+use serde::{Deserialize, Serialize};
+
+use crate::{Attention, Block, FeedForward, RmtEnds};
+
+/// How a residual matrix is normalised.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NormKind {
+    /// LayerNorm, as in the paper.
+    #[default]
+    LayerNorm,
+    /// RMSNorm, as in the authors' code.
+    RmsNorm,
+}
+
+/// How positions enter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Positions {
+    /// Learned, stored in the matrix under keys of their own (eq. 19), as in the paper.
+    #[default]
+    Learned,
+    /// ALiBi on the attention scores, as in the authors' code.
+    Alibi,
+}
+
+/// The config of an RMT. Fields that a file leaves out have the values of [`Default`]: the
+/// smallest model of Table 9, in the paper's form.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RmtConfig {
+    /// Number of layers, L.
+    pub n_layer: usize,
+    /// Rows of the residual matrix, D_k: the length of a key.
+    pub d_k: usize,
+    /// Columns of the residual matrix, D_v: the length of a data vector and of an attention head.
+    pub d_v: usize,
+    /// Number of data vectors stored or retrieved at a time, R, and of attention heads.
+    pub rank: usize,
+    /// Width of the feed-forward network, D_FF; `None` is 4 · R · D_v.
+    pub d_ff: Option<usize>,
+    /// Most positions, N.
+    pub context: usize,
+    /// Activation of the feed-forward network.
+    pub activation: Activation,
+    /// The norm.
+    pub norm: NormKind,
+    /// Where positions enter.
+    pub positions: Positions,
+    /// Divide the attention scores of layer l, counted from 0, by l + 1 (Appendix C.1).
+    pub inverse_layer_scale: bool,
+    /// Dropout on X^(0), on the attention weights and on what each sublayer adds. The paper has
+    /// none.
+    pub dropout: f64,
+    /// Added to the variance in norms (Appendix C.1).
+    pub norm_eps: f64,
+    /// Standard deviation of the initial tables W_E and W_PE. Everything else has Xavier's.
+    pub init_std: f64,
+}
+
+impl Default for RmtConfig {
+    fn default() -> Self {
+        Self {
+            n_layer: 6,
+            d_k: 32,
+            d_v: 32,
+            rank: 12,
+            d_ff: None,
+            context: 512,
+            activation: Activation::GeluTanh,
+            norm: NormKind::LayerNorm,
+            positions: Positions::Learned,
+            inverse_layer_scale: false,
+            dropout: 0.0,
+            norm_eps: 1e-6,
+            init_std: 1.0,
+        }
+    }
+}
+
+impl RmtConfig {
+    /// Table 9, row 1: 46M parameters.
+    pub fn m46() -> Self {
+        Self::default()
+    }
+
+    /// Table 9, row 2: 134M parameters.
+    pub fn m134() -> Self {
+        Self {
+            n_layer: 12,
+            d_v: 64,
+            ..Self::default()
+        }
+    }
+
+    /// Table 9, row 3: 206M parameters. The table prints the transformer's width for D_k.
+    pub fn m206() -> Self {
+        Self {
+            n_layer: 18,
+            d_k: 48,
+            d_v: 64,
+            rank: 14,
+            ..Self::default()
+        }
+    }
+
+    /// Table 9, row 4: 305M parameters. The table prints the transformer's width for D_k.
+    pub fn m305() -> Self {
+        Self {
+            n_layer: 24,
+            d_k: 64,
+            d_v: 64,
+            rank: 16,
+            ..Self::default()
+        }
+    }
+
+    /// The same sizes as the authors' code computes them: RMSNorm, ALiBi, inverse layer scaling.
+    pub fn code_form(self) -> Self {
+        Self {
+            norm: NormKind::RmsNorm,
+            positions: Positions::Alibi,
+            inverse_layer_scale: true,
+            ..self
+        }
+    }
+
+    /// Width of the feed-forward network.
+    pub fn d_ff(&self) -> usize {
+        self.d_ff.unwrap_or(self.vectors().saturating_mul(4))
+    }
+
+    /// R · D_v, the width of all data vectors together.
+    fn vectors(&self) -> usize {
+        self.rank.saturating_mul(self.d_v)
+    }
+
+    /// The cost of storing or retrieving `count` vectors per token.
+    fn keys(&self, count: usize) -> Cost {
+        let params = count.saturating_mul(self.d_k);
+        Cost {
+            forward_flops: params.saturating_mul(self.d_v).saturating_mul(2),
+            ..Cost::vector(params)
+        }
+    }
+}
+
+impl Architecture for RmtConfig {
+    type Block<B: Backend, C: Connection<B>> = Block<B, C>;
+    type Ends<B: Backend> = RmtEnds<B>;
+
+    fn name(&self) -> String {
+        "RMT".into()
+    }
+
+    fn validate(&self) -> Result<(), ConfigError> {
+        check::at_least_one("n_layer", self.n_layer)?;
+        check::at_least_one("d_k", self.d_k)?;
+        check::at_least_one("d_v", self.d_v)?;
+        check::at_least_one("rank", self.rank)?;
+        check::at_least_one("d_ff", self.d_ff())?;
+        check::at_least_one("context", self.context)?;
+        check::fraction("dropout", self.dropout)?;
+        check::positive("norm_eps", self.norm_eps)?;
+        check::positive("init_std", self.init_std)
+    }
+
+    fn context(&self) -> usize {
+        self.context
+    }
+
+    fn width(&self) -> usize {
+        self.d_k.saturating_mul(self.d_v)
+    }
+
+    fn n_layer(&self) -> usize {
+        self.n_layer
+    }
+
+    fn n_sublayer(&self) -> usize {
+        2
+    }
+
+    fn dropout(&self) -> f64 {
+        self.dropout
+    }
+
+    fn ends<B: Backend>(
+        &self,
+        vocab_size: usize,
+        n_output: usize,
+        device: &B::Device,
+    ) -> RmtEnds<B> {
+        RmtEnds::new(self, vocab_size, n_output, device)
+    }
+
+    fn block<B: Backend, C: Connection<B>>(
+        &self,
+        layer: usize,
+        mut connection: impl FnMut() -> C,
+        device: &B::Device,
+    ) -> Block<B, C> {
+        Block::new(
+            (Attention::new(self, layer, device), connection()),
+            (FeedForward::new(self, device), connection()),
+        )
+    }
+
+    fn ends_cost(&self, vocab_size: usize, n_output: usize) -> Cost {
+        let keys = self.keys(self.rank);
+        let table = |rows: usize| {
+            let rows = rows.saturating_mul(self.vectors());
+            rows.saturating_add(keys.params.other)
+        };
+        let learned = self.positions == Positions::Learned;
+        let params = Params {
+            embedding: table(vocab_size).saturating_add(if learned {
+                table(self.context)
+            } else {
+                0
+            }),
+            unembedding: table(n_output),
+            other: self.width(),
+        };
+        let storages_and_retrieval = if learned { 3 } else { 2 };
+        Cost {
+            params,
+            forward_flops: (keys * storages_and_retrieval
+                + Cost::linear(self.vectors(), n_output, false))
+            .forward_flops,
+        }
+    }
+
+    fn block_cost(&self, time: usize) -> Cost {
+        let (d, d_ff, norm) = (self.vectors(), self.d_ff(), Cost::vector(self.width()));
+        let qkv_and_output = self.keys(self.rank) * 4;
+        let attention = norm + qkv_and_output + Cost::attention(time, d);
+        let core = Cost::linear(d, d_ff, false) + Cost::linear(d_ff, d, false);
+        attention + norm + self.keys(self.rank) * 2 + core
+    }
+}

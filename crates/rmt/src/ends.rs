@@ -1,0 +1,90 @@
+//! The ends of the stream.
+
+use burn::module::{Module, Param};
+use burn::nn::{Dropout, DropoutConfig};
+use burn::tensor::{Int, Tensor, backend::Backend, module::embedding};
+use residual_zoo_core::{Ends, normal};
+
+use crate::memory::{retrieve, store, xavier};
+use crate::{MatrixNorm, Positions, RmtConfig};
+
+/// Rows of data vectors and the keys they are stored under.
+#[derive(Module, Debug)]
+pub struct Table<B: Backend> {
+    /// Wᵀ, `[rows, D_v · R]`.
+    pub(crate) weight: Param<Tensor<B, 2>>,
+    /// w, `[R, D_k]`.
+    pub(crate) key: Param<Tensor<B, 2>>,
+}
+
+impl<B: Backend> Table<B> {
+    fn new(config: &RmtConfig, rows: usize, device: &B::Device) -> Self {
+        let &RmtConfig { rank, d_k, d_v, .. } = config;
+        Self {
+            weight: normal([rows, d_v * rank], config.init_std, device),
+            key: xavier([rank, d_k], rank + d_k, device),
+        }
+    }
+}
+
+/// Retrieval and the map to logits.
+#[derive(Module, Debug)]
+pub struct Unembedding<B: Backend> {
+    /// r_U, `[R, D_k]`.
+    pub(crate) key: Param<Tensor<B, 2>>,
+    /// W_Uᵀ, `[D_v · R, outputs]`.
+    pub(crate) weight: Param<Tensor<B, 2>>,
+}
+
+/// E(S) + P(N) (eqs. 14, 18, 19) and U(LN(X)) (eqs. 17, 26, 27).
+#[derive(Module, Debug)]
+pub struct RmtEnds<B: Backend> {
+    pub(crate) tokens: Table<B>,
+    pub(crate) positions: Option<Table<B>>,
+    dropout: Dropout,
+    pub(crate) norm: MatrixNorm<B>,
+    pub(crate) unembedding: Unembedding<B>,
+}
+
+impl<B: Backend> RmtEnds<B> {
+    pub(crate) fn new(
+        config: &RmtConfig,
+        vocab_size: usize,
+        n_output: usize,
+        device: &B::Device,
+    ) -> Self {
+        let &RmtConfig { rank, d_k, d_v, .. } = config;
+        let learned = config.positions == Positions::Learned;
+        Self {
+            tokens: Table::new(config, vocab_size, device),
+            positions: learned.then(|| Table::new(config, config.context, device)),
+            dropout: DropoutConfig::new(config.dropout).init(),
+            norm: MatrixNorm::new(config, device),
+            unembedding: Unembedding {
+                key: xavier([rank, d_k], d_k + rank, device),
+                weight: xavier([d_v * rank, n_output], d_v * rank + n_output, device),
+            },
+        }
+    }
+}
+
+impl<B: Backend> Ends<B> for RmtEnds<B> {
+    fn embed(&self, ids: Tensor<B, 2, Int>, start: usize) -> Tensor<B, 3> {
+        let time = ids.dims()[1];
+        let tokens = embedding(self.tokens.weight.val(), ids);
+        let x = store(self.tokens.key.val(), tokens);
+        let x = match &self.positions {
+            Some(table) => {
+                let positions = table.weight.val().narrow(0, start, time).unsqueeze();
+                x + store(table.key.val(), positions)
+            }
+            None => x,
+        };
+        self.dropout.forward(x)
+    }
+
+    fn unembed(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
+        let x_u = retrieve(self.unembedding.key.val(), self.norm.forward(x));
+        x_u.matmul(self.unembedding.weight.val().unsqueeze())
+    }
+}

@@ -1,0 +1,86 @@
+//! The attention branch.
+
+use burn::module::Module;
+use burn::nn::{Dropout, DropoutConfig};
+use burn::tensor::{Tensor, backend::Backend};
+use residual_zoo_core::Branch;
+use residual_zoo_core::attention::{KvCache, causal_attention, merge_heads, split_heads};
+use residual_zoo_core::norm::standardise;
+
+use crate::rotary::rotate;
+use crate::{Pattention, TokenFormerConfig};
+
+/// MHA(LN(X)) (eqs. 8-10), `n_head` heads of width `width / n_head`.
+#[derive(Module, Debug)]
+pub struct Attention<B: Backend> {
+    q: Pattention<B>,
+    k: Pattention<B>,
+    v: Pattention<B>,
+    o: Pattention<B>,
+    attention_dropout: Dropout,
+    dropout: Dropout,
+    n_head: usize,
+    /// Coordinates of a head that positions rotate.
+    rotated: usize,
+    norm_eps: f64,
+}
+
+impl<B: Backend> Attention<B> {
+    pub(crate) fn new(config: &TokenFormerConfig, device: &B::Device) -> Self {
+        let pattention = |std| {
+            let (n, tau) = (config.n_attn(), config.tau().attn);
+            Pattention::new(config, n, tau, std, device)
+        };
+        Self {
+            q: pattention(config.init_std),
+            k: pattention(config.init_std),
+            v: pattention(config.init_std),
+            o: pattention(config.projection_std()),
+            attention_dropout: DropoutConfig::new(config.dropout).init(),
+            dropout: DropoutConfig::new(config.dropout).init(),
+            n_head: config.n_head,
+            rotated: config.rotated(),
+            norm_eps: config.norm_eps,
+        }
+    }
+
+    /// Q, K, V (eq. 8), `[batch, heads, time, d]` each, of tokens that follow `seen` others.
+    fn qkv(&self, x: Tensor<B, 3>, seen: usize) -> [Tensor<B, 4>; 3] {
+        let x = standardise(x, self.norm_eps);
+        let [q, k, v] = [&self.q, &self.k, &self.v]
+            .map(|pattention| split_heads(pattention.forward(x.clone()), self.n_head));
+        if self.rotated == 0 {
+            return [q, k, v];
+        }
+        [
+            rotate(q, self.rotated, seen),
+            rotate(k, self.rotated, seen),
+            v,
+        ]
+    }
+
+    /// Token-token attention (eq. 9, by head) and the output (eq. 10).
+    fn attend(&self, [q, k, v]: [Tensor<B, 4>; 3]) -> Tensor<B, 3> {
+        let scale = (q.dims()[3] as f64).powf(-0.5);
+        let x_att = causal_attention(q, k, v, scale, None, &self.attention_dropout);
+        self.dropout.forward(self.o.forward(merge_heads(x_att)))
+    }
+}
+
+impl<B: Backend> Branch<B> for Attention<B> {
+    type Cache = KvCache<B>;
+
+    fn new_cache(&self) -> KvCache<B> {
+        KvCache::default()
+    }
+
+    fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
+        self.attend(self.qkv(x, 0))
+    }
+
+    fn decode(&self, x: Tensor<B, 3>, cache: &mut KvCache<B>) -> Tensor<B, 3> {
+        let [q, k, v] = self.qkv(x, cache.len());
+        let [k, v] = cache.append(k, v);
+        self.attend([q, k, v])
+    }
+}

@@ -1,0 +1,45 @@
+//! TokenFormer (Wang et al., "TokenFormer: rethinking transformer scaling with tokenized model
+//! parameters", 2025): <https://arxiv.org/abs/2410.23168>.
+//!
+//! Every projection, and the whole feed-forward network, is attention of the tokens X to n learned
+//! parameter tokens, keys K_P and values V_P:
+//!
+//! ```text
+//! Pattention(X, K_P, V_P) = Θ(X K_Pᵀ) V_P                               (4)
+//! Θ(A)_ij = gelu(A_ij · τ / ‖A_i‖₂),  τ = √n                            (5)
+//!
+//! X_inter = X_in    + Pattention_O(MHA(Pattention_{Q,K,V}(LN(X_in))))   (6, 8-10)
+//! X_out   = X_inter + Pattention_ffn(LN(X_inter))                       (7, 11)
+//! ```
+//!
+//! A trained model grows by appending parameter tokens (eqs. 12, 13). With zero keys and the old τ,
+//! which is stored with the layer for that, the larger model computes the same function:
+//! [`grow`], and in `residual_zoo_core::params::import_grown` for checkpoints.
+
+#![forbid(unsafe_code)]
+
+mod attention;
+mod config;
+mod feed_forward;
+mod growth;
+mod pattention;
+mod pretrained;
+mod rotary;
+
+pub use attention::Attention;
+pub use config::{Normalization, Position, Tau, TokenFormerConfig};
+pub use feed_forward::FeedForward;
+pub use growth::{GrowError, grow};
+pub use pattention::Pattention;
+pub use pretrained::{PretrainedError, from_transformer};
+
+use residual_zoo_core::{Decoder, Layer, Plain, Stack, TokenEnds};
+
+/// One layer with connections of type `C`.
+pub type Block<B, C = Plain> = Layer<B, Attention<B>, FeedForward<B>, C>;
+
+/// TokenFormer as published, with plain connections.
+pub type TokenFormer<B> = Decoder<B, TokenEnds<B>, Stack<B, Block<B>>>;
+
+#[cfg(test)]
+mod tests;

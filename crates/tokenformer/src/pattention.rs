@@ -1,0 +1,73 @@
+//! Attention between tokens and parameters.
+
+use burn::module::{Module, Param};
+use burn::tensor::activation::softmax;
+use burn::tensor::{Tensor, backend::Backend};
+use residual_zoo_core::{Activation, normal};
+
+use crate::{Normalization, TokenFormerConfig};
+
+/// Pattention(X, K_P, V_P) = Θ(X K_Pᵀ) V_P (eq. 4).
+#[derive(Module, Debug)]
+pub struct Pattention<B: Backend> {
+    /// K_P, `[n, d_1]`.
+    pub(crate) keys: Param<Tensor<B, 2>>,
+    /// V_P, `[n, d_2]`.
+    pub(crate) values: Param<Tensor<B, 2>>,
+    /// τ, `[1]`. Not trained, and kept when n grows.
+    pub(crate) tau: Param<Tensor<B, 1>>,
+    normalization: Normalization,
+    activation: Activation,
+    eps: f64,
+}
+
+impl<B: Backend> Pattention<B> {
+    /// `n` pairs; values are drawn from N(0, `values_std`²).
+    pub(crate) fn new(
+        config: &TokenFormerConfig,
+        n: usize,
+        tau: f64,
+        values_std: f64,
+        device: &B::Device,
+    ) -> Self {
+        let tau = Tensor::from_data([tau as f32], device);
+        Self {
+            keys: normal([n, config.width], config.init_std, device),
+            values: normal([n, config.width], values_std, device),
+            tau: Param::from_tensor(tau).set_require_grad(false),
+            normalization: config.normalization,
+            activation: config.activation,
+            eps: config.pattention_eps,
+        }
+    }
+
+    /// `[batch, time, d_1]` to `[batch, time, d_2]`.
+    pub fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
+        let a = x.matmul(self.keys.val().transpose().unsqueeze());
+        self.theta(a).matmul(self.values.val().unsqueeze())
+    }
+
+    /// Θ over the last axis (eq. 5 and the other rows of Table 4).
+    fn theta(&self, a: Tensor<B, 3>) -> Tensor<B, 3> {
+        let tau = self.tau.val().unsqueeze();
+        match self.normalization {
+            Normalization::L2NormGelu => {
+                let norm = self.norm(&a);
+                self.activation.apply(a * (tau / norm))
+            }
+            Normalization::GeluL2Norm => {
+                let g = self.activation.apply(a);
+                let norm = self.norm(&g);
+                g * (tau / norm)
+            }
+            Normalization::Softmax => softmax(a, 2) * tau,
+        }
+    }
+
+    /// ‖a‖₂ + ε of each row. The bound keeps 0/0 of a row of zeros at 0, also in the gradient; no
+    /// other row in f32 comes near it.
+    fn norm(&self, a: &Tensor<B, 3>) -> Tensor<B, 3> {
+        let squares = (a.clone() * a.clone()).sum_dim(2);
+        squares.clamp_min(1e-30).sqrt() + self.eps
+    }
+}

@@ -1,0 +1,28 @@
+//! Rotary positions.
+
+use burn::tensor::{Int, Tensor, TensorData, backend::Backend};
+
+/// Rotates the first `rotated` coordinates of every head of `x` `[batch, heads, time, d]`, whose
+/// first row stands at position `start` (Su et al., "RoFormer", 2021). Coordinate c is paired with
+/// c + rotated/2 and turns by position · 10000^(−2c/rotated), as in the authors' configs.
+pub fn rotate<B: Backend>(x: Tensor<B, 4>, rotated: usize, start: usize) -> Tensor<B, 4> {
+    let [_, _, time, d] = x.dims();
+    let (half, device) = (rotated / 2, x.device());
+    let frequency = |c: usize| 10_000f64.powf(-2.0 * c as f64 / rotated as f64) as f32;
+    let frequencies: Vec<f32> = (0..half).map(frequency).collect();
+    let frequencies = Tensor::from_data(TensorData::new(frequencies, [1, 1, 1, half]), &device);
+    let positions = Tensor::<B, 1, Int>::arange(start as i64..(start + time) as i64, &device);
+    let angle = positions.float().reshape([1, 1, time, 1]) * frequencies;
+    let (cos, sin) = (angle.clone().cos(), angle.sin());
+
+    let part = |from, count| x.clone().narrow(3, from, count);
+    let (a, b) = (part(0, half), part(half, half));
+    let mut parts = vec![
+        a.clone() * cos.clone() - b.clone() * sin.clone(),
+        b * cos + a * sin,
+    ];
+    if d > rotated {
+        parts.push(part(rotated, d - rotated));
+    }
+    Tensor::cat(parts, 3)
+}

@@ -1,0 +1,126 @@
+//! The modules of a composed model.
+
+use burn::module::Module;
+use burn::tensor::{Tensor, backend::Backend};
+use residual_zoo_core::{Connection, Increment, Plain, ResidualBlock, Stack, Stream, Update};
+use residual_zoo_laurel::Laurel;
+use residual_zoo_recurrent::{Recurrent, RecurrentCache};
+
+/// One of the zoo's connections.
+#[derive(Module, Debug)]
+pub enum AnyConnection<B: Backend> {
+    /// x + f(x).
+    Plain(Plain),
+    /// LAuReL.
+    Laurel(Laurel<B>),
+}
+
+impl<B: Backend> Connection<B> for AnyConnection<B> {
+    fn reach(&self) -> usize {
+        match self {
+            Self::Plain(plain) => Connection::<B>::reach(plain),
+            Self::Laurel(laurel) => laurel.reach(),
+        }
+    }
+
+    fn join(&self, stream: &Stream<B>, fx: Tensor<B, 3>) -> Tensor<B, 3> {
+        match self {
+            Self::Plain(plain) => plain.join(stream, fx),
+            Self::Laurel(laurel) => laurel.join(stream, fx),
+        }
+    }
+}
+
+/// A layer made of the block `R`.
+#[derive(Module, Debug)]
+pub enum Layer<B: Backend, R> {
+    /// The block as it is, with connections around its sublayers.
+    Sublayers(R),
+    /// The block as one branch, with a connection around it.
+    Whole(Update<B, Increment<B, R>, AnyConnection<B>>),
+}
+
+impl<B: Backend, R: ResidualBlock<B>> ResidualBlock<B> for Layer<B, R> {
+    type Cache = R::Cache;
+
+    fn reach(&self) -> usize {
+        match self {
+            Self::Sublayers(block) => block.reach(),
+            Self::Whole(update) => update.reach(),
+        }
+    }
+
+    fn new_cache(&self) -> Self::Cache {
+        match self {
+            Self::Sublayers(block) => block.new_cache(),
+            Self::Whole(update) => update.new_cache(),
+        }
+    }
+
+    fn forward(&self, stream: Stream<B>) -> Stream<B> {
+        match self {
+            Self::Sublayers(block) => block.forward(stream),
+            Self::Whole(update) => update.forward(stream),
+        }
+    }
+
+    fn decode(&self, stream: Stream<B>, cache: &mut Self::Cache) -> Stream<B> {
+        match self {
+            Self::Sublayers(block) => block.decode(stream, cache),
+            Self::Whole(update) => update.decode(stream, cache),
+        }
+    }
+}
+
+/// What stands between the ends: layers made of the block `R`.
+#[derive(Module, Debug)]
+pub enum Body<B: Backend, R> {
+    /// Layers over the whole sequence.
+    Stack(Stack<B, Layer<B, R>>),
+    /// Layers over two blocks of the sequence at a time.
+    Recurrent(Recurrent<B, Layer<B, R>>),
+}
+
+/// The cache of a [`Body`] whose layers have caches `C`.
+#[derive(Clone)]
+pub enum BodyCache<B: Backend, C> {
+    /// Of a stack.
+    Stack(Vec<C>),
+    /// Of a recurrence.
+    Recurrent(RecurrentCache<B, C>),
+}
+
+impl<B: Backend, R: ResidualBlock<B>> ResidualBlock<B> for Body<B, R> {
+    type Cache = BodyCache<B, R::Cache>;
+
+    fn reach(&self) -> usize {
+        match self {
+            Self::Stack(stack) => stack.reach(),
+            Self::Recurrent(recurrent) => recurrent.reach(),
+        }
+    }
+
+    fn new_cache(&self) -> Self::Cache {
+        match self {
+            Self::Stack(stack) => BodyCache::Stack(stack.new_cache()),
+            Self::Recurrent(recurrent) => BodyCache::Recurrent(recurrent.new_cache()),
+        }
+    }
+
+    fn forward(&self, stream: Stream<B>) -> Stream<B> {
+        match self {
+            Self::Stack(stack) => stack.forward(stream),
+            Self::Recurrent(recurrent) => recurrent.forward(stream),
+        }
+    }
+
+    fn decode(&self, stream: Stream<B>, cache: &mut Self::Cache) -> Stream<B> {
+        match (self, cache) {
+            (Self::Stack(stack), BodyCache::Stack(cache)) => stack.decode(stream, cache),
+            (Self::Recurrent(recurrent), BodyCache::Recurrent(cache)) => {
+                recurrent.decode(stream, cache)
+            }
+            _ => unreachable!("the cache was made by another body"),
+        }
+    }
+}
