@@ -456,7 +456,12 @@ impl<'de, V: VariantAccess<'de>> EnumAccess<'de> for Named<V> {
     type Variant = V;
 
     fn variant_seed<S: de::DeserializeSeed<'de>>(self, seed: S) -> Result<(S::Value, V), V::Error> {
-        let name = seed.deserialize(self.name.into_deserializer())?;
+        let name: de::value::StringDeserializer<V::Error> = self.name.into_deserializer();
+        let unknown = |error| {
+            let compositions = COMPOSITIONS.join("`, `");
+            de::Error::custom(format!("{error}; compositions are `{compositions}`"))
+        };
+        let name = seed.deserialize(name).map_err(unknown)?;
         Ok((name, self.content))
     }
 }

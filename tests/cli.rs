@@ -46,7 +46,9 @@ fn a_run_writes_its_config_metrics_samples_and_checkpoints() {
         (config.train.steps, config.train.checkpoint_every),
         (30, Some(20))
     );
-    assert!(matches!(&config.model, residual_zoo::ModelConfig::Plain(residual_zoo::Zoo::Gpt2(c)) if c.n_head == 4));
+    assert!(
+        matches!(&config.model, residual_zoo::ModelConfig::Plain(residual_zoo::Zoo::Gpt2(c)) if c.n_head == 4)
+    );
 
     let rows = run_dir::read_metrics(&directory).unwrap();
     let steps: Vec<usize> = rows.iter().map(|row| row.step).collect();

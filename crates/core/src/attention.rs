@@ -86,8 +86,8 @@ pub fn alibi<B: Backend>(
     seen: usize,
     device: &B::Device,
 ) -> Tensor<B, 4> {
-    let slope = |h: usize| 2f64.powf(-8.0 * (h + 1) as f64 / heads as f64) as f32;
-    let slopes: Vec<f32> = (0..heads).map(slope).collect();
+    let slope = |h: usize| 2f64.powf(-8.0 * (h + 1) as f64 / heads as f64);
+    let slopes: Vec<f64> = (0..heads).map(slope).collect();
     let slopes = Tensor::from_data(TensorData::new(slopes, [1, heads, 1, 1]), device);
     let positions = |range: std::ops::Range<usize>| {
         Tensor::<B, 1, Int>::arange(range.start as i64..range.end as i64, device).float()

@@ -11,13 +11,13 @@ use crate::{G, LaurelConfig, LowRankInit, Rw};
 #[derive(Module, Debug)]
 pub struct Laurel<B: Backend> {
     /// What α and β are made from: nothing, `[1, 1 or D]` or `[2, 1 or D]`.
-    mixing: Option<Param<Tensor<B, 2>>>,
+    pub(crate) mixing: Option<Param<Tensor<B, 2>>>,
     /// A, `[products, D, r]`.
-    a: Option<Param<Tensor<B, 3>>>,
+    pub(crate) a: Option<Param<Tensor<B, 3>>>,
     /// B, `[products, r, D]`.
-    b: Option<Param<Tensor<B, 3>>>,
+    pub(crate) b: Option<Param<Tensor<B, 3>>>,
     /// γ, `[k]`.
-    gamma: Option<Param<Tensor<B, 1>>>,
+    pub(crate) gamma: Option<Param<Tensor<B, 1>>>,
     rw: Rw,
     g: G,
 }
@@ -34,7 +34,7 @@ impl<B: Backend> Laurel<B> {
             Rw::Sigmoid => Some(constant(1, (alpha / (1.0 - alpha)).ln())),
             Rw::Softmax => {
                 let logits = [alpha.ln(), (1.0 - alpha).ln()];
-                let logits = logits.map(|logit| vec![logit as f32; each]).concat();
+                let logits = logits.map(|logit| vec![logit; each]).concat();
                 let logits = TensorData::new(logits, [2, each]);
                 Some(Param::from_data(logits, device))
             }
@@ -81,7 +81,7 @@ impl<B: Backend> Laurel<B> {
     }
 
     /// x A_j B_j.
-    fn low_rank(&self, x: Tensor<B, 3>, j: usize) -> Tensor<B, 3> {
+    pub(crate) fn low_rank(&self, x: Tensor<B, 3>, j: usize) -> Tensor<B, 3> {
         match (&self.a, &self.b) {
             (Some(a), Some(b)) => x
                 .matmul(a.val().narrow(0, j, 1))
@@ -143,11 +143,11 @@ fn columns<B: Backend>(
     r: usize,
     device: &B::Device,
 ) -> Param<Tensor<B, 3>> {
-    let entry = 1.0 / ((r * width) as f32).sqrt();
+    let entry = 1.0 / ((r * width) as f64).sqrt();
     let entries = (0..products * width * r).map(|at| {
         let (i, j) = (at / r % width, at % r);
         if i % r == j { entry } else { 0.0 }
     });
-    let a = TensorData::new(entries.collect::<Vec<f32>>(), [products, width, r]);
+    let a = TensorData::new(entries.collect::<Vec<f64>>(), [products, width, r]);
     Param::from_data(a, device)
 }

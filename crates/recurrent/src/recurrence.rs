@@ -32,7 +32,7 @@ pub struct Recurrent<B: Backend, R> {
 
 impl<B: Backend, R: ResidualBlock<B>> Recurrent<B, R> {
     pub(crate) fn new(config: &RecurrentConfig, layers: Vec<R>, device: &B::Device) -> Self {
-        let param = |alpha: f64| Param::from_data([alpha as f32], device);
+        let param = |alpha: f64| Param::from_data([alpha], device);
         Self {
             layers,
             alpha: match config.alpha {

@@ -10,25 +10,25 @@ use crate::{Form, Recurrent};
 pub struct RecurrentCache<B: Backend, C> {
     /// The input x of the first layer for the tokens of the open block, `[batch, ≤ k, width]`.
     open: Option<Tensor<B, 3>>,
-    layers: Vec<LayerCache<B, C>>,
+    pub(crate) layers: Vec<LayerCache<B, C>>,
 }
 
 /// A layer's state. Up to the open block i + 1 all is settled; in it, inputs of layers behind the
 /// first change once the block closes, so what follows from them is kept apart.
 #[derive(Clone, Debug)]
-struct LayerCache<B: Backend, C> {
+pub(crate) struct LayerCache<B: Backend, C> {
     /// τ after the left half α c_{i-1} + h_i; empty before the first block.
-    left: C,
+    pub(crate) left: C,
     /// α c_{i-1}, which is added to the right half.
     carry: Option<Tensor<B, 3>>,
     /// c_i, the carry of the next step.
     next_carry: Option<Tensor<B, 3>>,
     /// τ after `left` and what there is of the right half.
-    right: C,
+    pub(crate) right: C,
     /// h_{i+1} so far.
     hidden: Option<Tensor<B, 3>>,
     /// τ over `hidden` alone (eq. 10).
-    closing: C,
+    pub(crate) closing: C,
 }
 
 impl<B: Backend, R: ResidualBlock<B>> Recurrent<B, R> {

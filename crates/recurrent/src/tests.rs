@@ -1,1 +1,219 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use burn::backend::{Autodiff, Flex};
+use burn::module::Module;
+use burn::tensor::{Distribution, Tensor};
+use residual_zoo_core::{Architecture, Cost, Plain, ResidualBlock, Stream, materialise, params};
+use residual_zoo_gpt2::{Block, Gpt2Config};
+
+use crate::{Alpha, Form, Recurrent, RecurrentConfig};
+
+type B = Flex;
+const WIDTH: usize = 12;
+
+fn layers(count: usize) -> Vec<Block<B>> {
+    let config = Gpt2Config {
+        n_layer: count,
+        n_head: 2,
+        width: WIDTH,
+        init_std: 0.3,
+        ..Gpt2Config::default()
+    };
+    let device = Default::default();
+    let layers: Vec<_> = (0..count)
+        .map(|i| config.block(i, || Plain, &device))
+        .collect();
+    layers.iter().for_each(materialise);
+    layers
+}
+
+fn recurrent(alpha: f64, form: Form, layers: Vec<Block<B>>) -> Recurrent<B, Block<B>> {
+    let config = RecurrentConfig {
+        block: 4,
+        alpha: Alpha::Trainable(alpha),
+        form,
+    };
+    config.init(layers, &Default::default())
+}
+
+fn random(time: usize) -> Tensor<B, 3> {
+    Tensor::random(
+        [2, time, WIDTH],
+        Distribution::Normal(0.0, 1.0),
+        &Default::default(),
+    )
+}
+
+fn forward<R: ResidualBlock<B>>(block: &R, x: Tensor<B, 3>) -> Tensor<B, 3> {
+    block.forward(Stream::new(x, 0)).x
+}
+
+fn difference(a: Tensor<B, 3>, b: Tensor<B, 3>) -> f64 {
+    let difference: Vec<f64> = (a - b).abs().max().into_data().iter().collect();
+    difference[0]
+}
+
+#[test]
+fn up_to_one_block_it_is_tau_of_tau() {
+    for form in [Form::Paper, Form::Code] {
+        for time in 1..=4 {
+            let (tau, x) = (layers(1), random(time));
+            let expected = forward(&tau[0], forward(&tau[0], x.clone()));
+            let y = forward(&recurrent(0.5, form, tau), x);
+            assert_eq!(y.into_data(), expected.into_data());
+        }
+    }
+}
+
+#[test]
+fn without_a_carry_both_forms_agree() {
+    for time in [3, 4, 7, 8, 13] {
+        let (tau, x) = (layers(2), random(time));
+        let paper = forward(&recurrent(0.0, Form::Paper, tau.clone()), x.clone());
+        let code = forward(&recurrent(0.0, Form::Code, tau.clone()), x.clone());
+        assert!(difference(paper, code) < 1e-6);
+        // And with one they do not.
+        let paper = forward(&recurrent(0.5, Form::Paper, tau.clone()), x.clone());
+        let code = forward(&recurrent(0.5, Form::Code, tau), x);
+        assert_eq!(difference(paper, code) > 1e-3, time > 4, "{time} tokens");
+    }
+}
+
+#[test]
+fn alpha_is_kept_between_0_and_1() {
+    let (tau, x) = (layers(1), random(13));
+    let mut block = recurrent(1.0, Form::Paper, tau);
+    let one = forward(&block, x.clone());
+    block.alpha = block.alpha.map(|alpha| alpha + 5.0);
+    assert_eq!(forward(&block, x).into_data(), one.into_data());
+}
+
+#[test]
+fn a_fixed_alpha_is_not_trained() {
+    type B = Autodiff<Flex>;
+    let trainable = |alpha: Alpha| {
+        let config = RecurrentConfig {
+            alpha,
+            ..RecurrentConfig::default()
+        };
+        let none: Vec<Block<B>> = Vec::new();
+        let list = params::list::<B, _>(&config.init(none, &Default::default()));
+        let trained = list.iter().filter(|p| p.trainable).count();
+        assert_eq!(config.cost(|_| Cost::default(), 64).params.total(), trained);
+        trained
+    };
+    assert_eq!(trainable(Alpha::Fixed(0.5)), 0);
+    assert_eq!(trainable(Alpha::Trainable(0.5)), 1);
+}
+
+#[test]
+fn read_in_pieces_it_gives_what_a_full_pass_gives() {
+    for form in [Form::Paper, Form::Code] {
+        for count in [1, 3] {
+            let (block, x) = (recurrent(0.4, form, layers(count)), random(19));
+            for pieces in [
+                vec![19],
+                vec![1; 19],
+                vec![4, 4, 4, 7],
+                vec![3, 6, 2, 8],
+                vec![9, 10],
+            ] {
+                let (mut cache, mut seen) = (block.new_cache(), 0);
+                for piece in pieces {
+                    let part = Stream::new(x.clone().narrow(1, seen, piece), 0);
+                    let y = block.decode(part, &mut cache).x;
+                    let full = forward(&block, x.clone().narrow(1, 0, seen + piece));
+                    let expected = full.narrow(1, seen, piece);
+                    let error = difference(y, expected);
+                    assert!(
+                        error < 2e-5,
+                        "{form:?}, {count} layers, {seen}+{piece}: {error}"
+                    );
+                    seen += piece;
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn reading_takes_memory_constant_in_the_length() {
+    let block = recurrent(0.5, Form::Paper, layers(2));
+    let mut cache = block.new_cache();
+    let mut held = Vec::new();
+    for _ in 0..6 {
+        for _ in 0..4 {
+            block.decode(Stream::new(random(1), 0), &mut cache);
+        }
+        let layer = |layer: &crate::streaming::LayerCache<B, _>| {
+            let caches = [&layer.left, &layer.right, &layer.closing];
+            let tokens = |cache: &(residual_zoo_core::attention::KvCache<B>, ())| cache.0.len();
+            caches.map(tokens)
+        };
+        held.push(cache.layers.iter().map(layer).collect::<Vec<_>>());
+    }
+    assert_eq!(held[1], vec![[4, 8, 4]; 2]);
+    assert!(held[1..].iter().all(|h| *h == held[1]), "{held:?}");
+}
+
+/// x + 1, counting the tokens it sees and the longest window.
+#[derive(Module, Clone, Debug, Default)]
+struct Probe;
+
+static TOKENS: AtomicUsize = AtomicUsize::new(0);
+static WINDOW: AtomicUsize = AtomicUsize::new(0);
+
+impl ResidualBlock<B> for Probe {
+    type Cache = ();
+
+    fn reach(&self) -> usize {
+        0
+    }
+
+    fn new_cache(&self) {}
+
+    fn forward(&self, stream: Stream<B>) -> Stream<B> {
+        let time = stream.x.dims()[1];
+        TOKENS.fetch_add(time, Ordering::Relaxed);
+        WINDOW.fetch_max(time, Ordering::Relaxed);
+        let x = stream.x.clone() + 1.0;
+        stream.advance(x)
+    }
+
+    fn decode(&self, stream: Stream<B>, _: &mut ()) -> Stream<B> {
+        self.forward(stream)
+    }
+}
+
+#[test]
+fn tau_sees_every_token_twice_in_windows_of_two_blocks() {
+    let config = RecurrentConfig {
+        block: 5,
+        ..RecurrentConfig::default()
+    };
+    let block = config.init(vec![Probe], &Default::default());
+    for time in [1, 5, 7, 10, 33] {
+        TOKENS.store(0, Ordering::Relaxed);
+        WINDOW.store(0, Ordering::Relaxed);
+        forward(&block, random(time));
+        assert_eq!(TOKENS.load(Ordering::Relaxed), 2 * time);
+        assert!(WINDOW.load(Ordering::Relaxed) <= 10);
+    }
+}
+
+#[test]
+fn impossible_settings_name_the_field() {
+    let field = |config: RecurrentConfig| config.validate().unwrap_err().field;
+    let block = RecurrentConfig {
+        block: 0,
+        ..RecurrentConfig::default()
+    };
+    assert_eq!(field(block), "block");
+    for alpha in [-0.1, 1.5, f64::NAN] {
+        let alpha = RecurrentConfig {
+            alpha: Alpha::Fixed(alpha),
+            ..RecurrentConfig::default()
+        };
+        assert_eq!(field(alpha), "alpha");
+    }
+}

@@ -30,7 +30,7 @@ impl<B: Backend> Pattention<B> {
         values_std: f64,
         device: &B::Device,
     ) -> Self {
-        let tau = Tensor::from_data([tau as f32], device);
+        let tau = Tensor::from_data([tau], device);
         Self {
             keys: normal([n, config.width], config.init_std, device),
             values: normal([n, config.width], values_std, device),

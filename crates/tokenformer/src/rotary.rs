@@ -8,8 +8,8 @@ use burn::tensor::{Int, Tensor, TensorData, backend::Backend};
 pub fn rotate<B: Backend>(x: Tensor<B, 4>, rotated: usize, start: usize) -> Tensor<B, 4> {
     let [_, _, time, d] = x.dims();
     let (half, device) = (rotated / 2, x.device());
-    let frequency = |c: usize| 10_000f64.powf(-2.0 * c as f64 / rotated as f64) as f32;
-    let frequencies: Vec<f32> = (0..half).map(frequency).collect();
+    let frequency = |c: usize| 10_000f64.powf(-2.0 * c as f64 / rotated as f64);
+    let frequencies: Vec<f64> = (0..half).map(frequency).collect();
     let frequencies = Tensor::from_data(TensorData::new(frequencies, [1, 1, 1, half]), &device);
     let positions = Tensor::<B, 1, Int>::arange(start as i64..(start + time) as i64, &device);
     let angle = positions.float().reshape([1, 1, time, 1]) * frequencies;

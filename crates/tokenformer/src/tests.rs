@@ -1,1 +1,343 @@
+use std::collections::BTreeMap;
 
+use burn::backend::{Autodiff, Flex};
+use burn::module::{Module, ModuleMapper, Param};
+use burn::optim::GradientsParams;
+use burn::tensor::{Distribution, Int, Tensor, TensorData, backend::Backend};
+use residual_zoo_core::norm::standardise;
+use residual_zoo_core::{
+    Activation, Architecture, LanguageModel, ModelConfig, contract, loss::Loss, params,
+};
+
+use crate::{
+    GrowError, Normalization, Pattention, Position, TokenFormer, TokenFormerConfig,
+    from_transformer, grow,
+};
+
+type B = Autodiff<Flex>;
+
+fn small() -> TokenFormerConfig {
+    TokenFormerConfig {
+        n_layer: 2,
+        n_head: 3,
+        width: 24,
+        n_attn: Some(13),
+        n_ffn: Some(21),
+        context: 64,
+        ..TokenFormerConfig::default()
+    }
+}
+
+fn forms() -> Vec<TokenFormerConfig> {
+    let theta = |normalization| TokenFormerConfig {
+        normalization,
+        ..small()
+    };
+    vec![
+        small(),
+        theta(Normalization::GeluL2Norm),
+        theta(Normalization::Softmax),
+        TokenFormerConfig {
+            position: Position::Rotary { fraction: 0.25 },
+            affine_final_norm: true,
+            activation: Activation::GeluTanh,
+            pattention_eps: 1e-5,
+            n_attn: None,
+            n_ffn: None,
+            ..small()
+        },
+    ]
+}
+
+#[test]
+fn every_form_keeps_the_contract() {
+    for config in forms() {
+        contract::check::<B, _>(&config, &Default::default());
+    }
+}
+
+/// N(0, 0.3²) on what is trained, as after training: no weight is small.
+struct Train;
+
+impl<B: Backend> ModuleMapper<B> for Train {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+        if !param.is_require_grad() {
+            return param;
+        }
+        param.map(|x| {
+            let noise = x.random_like(Distribution::Normal(0.0, 0.3));
+            noise.detach().require_grad()
+        })
+    }
+}
+
+fn ids() -> Tensor<B, 2, Int> {
+    Tensor::from_data(
+        [[3, 1, 4, 1, 5, 9], [2, 6, 5, 3, 5, 8]],
+        &Default::default(),
+    )
+}
+
+fn trained(config: &TokenFormerConfig) -> TokenFormer<B> {
+    let model = config
+        .init::<B>(11, &Default::default())
+        .expect("a valid config");
+    model.map(&mut Train)
+}
+
+fn difference(a: &TokenFormer<B>, b: &TokenFormer<B>) -> f64 {
+    let difference = (a.forward(ids()) - b.forward(ids())).abs().max();
+    let difference: Vec<f64> = difference.into_data().iter().collect();
+    difference[0]
+}
+
+#[test]
+fn growth_keeps_the_logits() {
+    let device = Default::default();
+    for normalization in [Normalization::L2NormGelu, Normalization::GeluL2Norm] {
+        let config = TokenFormerConfig {
+            normalization,
+            ..small()
+        };
+        let model = trained(&config);
+        let (grown, larger) = grow(&model, &config, 17, 30, &device).expect("it grows");
+        assert_eq!((larger.n_attn(), larger.n_ffn()), (17, 30));
+        assert_eq!(larger.tau(), config.tau());
+        let error = difference(&model, &grown);
+        assert!(error < 1e-5, "{normalization:?}: {error}");
+        // And again, from the grown model.
+        let (again, _) = grow(&grown, &larger, 40, 30, &device).expect("it grows");
+        let error = difference(&model, &again);
+        assert!(error < 1e-5, "{normalization:?}: {error}");
+    }
+}
+
+#[test]
+fn growth_with_a_recomputed_tau_does_not_keep_the_logits() {
+    let device = Default::default();
+    let config = small();
+    let model = trained(&config);
+    let recomputed = TokenFormerConfig {
+        n_attn: Some(17),
+        n_ffn: Some(30),
+        tau: None,
+        ..config
+    };
+    let larger = recomputed.init::<B>(11, &device).expect("a valid config");
+    let mut tensors = params::export::<B, _>(&model);
+    let fresh = params::export::<B, _>(&larger);
+    for (name, tau) in fresh.into_iter().filter(|(name, _)| name.ends_with("tau")) {
+        tensors.insert(name, tau);
+    }
+    let growth = |name: &str| Architecture::growth(&recomputed, name);
+    let larger = params::import_grown::<B, _>(larger, tensors, growth).expect("it grows");
+    let error = difference(&model, &larger);
+    assert!(error > 1e-2, "logits moved by {error} only");
+}
+
+#[test]
+fn growth_of_a_softmax_does_not_keep_the_logits() {
+    let config = TokenFormerConfig {
+        normalization: Normalization::Softmax,
+        ..small()
+    };
+    let model = trained(&config);
+    let (grown, _) = grow(&model, &config, 17, 30, &Default::default()).expect("it grows");
+    assert!(difference(&model, &grown) > 1e-2);
+}
+
+#[test]
+fn the_new_keys_are_zero_and_learn() {
+    let config = small();
+    let (grown, _) = grow(&trained(&config), &config, 17, 30, &Default::default()).expect("grows");
+    let tensors = params::export::<B, _>(&grown);
+    let keys = &tensors["block.layers.1.attention.branch.q.keys"];
+    assert_eq!(*keys.shape, [17, 24]);
+    let keys: Vec<f64> = keys.iter().collect();
+    assert!(keys[13 * 24..].iter().all(|x| *x == 0.0));
+    assert!(keys[..13 * 24].iter().all(|x| *x != 0.0));
+
+    let loss = Loss::new(grown.forward(ids()), ids()).cross_entropy;
+    let grads = GradientsParams::from_grads(loss.backward(), &grown);
+    let list = params::list::<B, _>(&grown);
+    let q = list
+        .iter()
+        .find(|p| p.name.ends_with("1.attention.branch.q.keys"));
+    let gradient = grads
+        .get::<Flex, 2>(q.expect("keys").id)
+        .expect("a gradient");
+    let new = gradient.narrow(0, 13, 4).abs().max().into_scalar();
+    assert!(new > 0.0);
+}
+
+#[test]
+fn models_do_not_shrink_or_change_otherwise() {
+    let device = Default::default();
+    let (config, model) = (small(), trained(&small()));
+    let error = grow(&model, &config, 12, 30, &device)
+        .err()
+        .expect("an error");
+    assert!(
+        error
+            .to_string()
+            .contains("`n_attn`: cannot shrink from 13 to 12"),
+        "{error}"
+    );
+    let other = TokenFormerConfig {
+        width: 48,
+        ..config
+    };
+    let error = grow(&model, &other, 17, 30, &device)
+        .err()
+        .expect("an error");
+    assert!(matches!(error, GrowError::Model(_)), "{error}");
+}
+
+#[test]
+fn a_row_of_zeros_gives_zeros_and_finite_gradients() {
+    let device = Default::default();
+    for normalization in [Normalization::L2NormGelu, Normalization::GeluL2Norm] {
+        let config = TokenFormerConfig {
+            normalization,
+            ..small()
+        };
+        let pattention = Pattention::<B>::new(&config, 13, 2.0, 0.3, &device);
+        let x = Tensor::<B, 3>::zeros([1, 2, 24], &device).require_grad();
+        let y = pattention.forward(x.clone());
+        let grads = y.clone().sum().backward();
+        let gradient = x.grad(&grads).expect("a gradient").into_data();
+        assert!(y.into_data().iter::<f64>().all(|y| y == 0.0));
+        assert!(gradient.iter::<f64>().all(f64::is_finite));
+    }
+}
+
+#[test]
+fn theta_does_not_depend_on_the_size_of_the_keys() {
+    let device = Default::default();
+    let mut pattention = Pattention::<B>::new(&small(), 13, 2.0, 0.3, &device);
+    let x = Tensor::<B, 3>::random([1, 2, 24], Distribution::Normal(0.0, 1.0), &device);
+    let before = pattention.forward(x.clone());
+    pattention.keys = pattention.keys.map(|keys| keys * 7.0);
+    let error = (pattention.forward(x) - before).abs().max().into_scalar();
+    assert!(error < 1e-6, "{error}");
+}
+
+/// Random weights of a GPT-2 of the sizes of `config`, as the zoo names them.
+fn transformer(config: &TokenFormerConfig) -> BTreeMap<String, TensorData> {
+    let d = config.width;
+    let mut tensors = BTreeMap::new();
+    let mut draw = |name: String, shape: Vec<usize>| {
+        let noise = Distribution::Normal(0.2, 0.5);
+        let count: usize = shape.iter().product();
+        let mut data = Tensor::<Flex, 1>::random([count], noise, &Default::default()).into_data();
+        data.shape = shape.into();
+        tensors.insert(name, data);
+    };
+    draw("ends.tokens.weight".into(), vec![11, d]);
+    draw("ends.positions.weight".into(), vec![config.context, d]);
+    for layer in 0..config.n_layer {
+        let attention = format!("block.layers.{layer}.attention.branch");
+        draw(format!("{attention}.norm.gamma"), vec![d]);
+        draw(format!("{attention}.qkv.weight"), vec![d, 3 * d]);
+        draw(format!("{attention}.proj.weight"), vec![d, d]);
+        let mlp = format!("block.layers.{layer}.feed_forward.branch");
+        draw(format!("{mlp}.norm.gamma"), vec![d]);
+        draw(format!("{mlp}.fc.weight"), vec![d, config.n_ffn()]);
+        draw(format!("{mlp}.proj.weight"), vec![config.n_ffn(), d]);
+    }
+    tensors
+}
+
+#[test]
+fn a_pretrained_transformer_gives_weights_of_the_same_function_but_theta() {
+    let device = Default::default();
+    let config = TokenFormerConfig {
+        n_attn: None,
+        n_ffn: None,
+        ..small()
+    };
+    let transformer = transformer(&config);
+    let tensors = from_transformer(&config, &transformer).expect("equal sizes");
+    let model = config.init::<B>(11, &device).expect("a valid config");
+    // All of the parameters, in their shapes.
+    params::import::<B, _>(model, tensors.clone()).expect("a whole model");
+
+    let get = |tensors: &BTreeMap<String, TensorData>, name: &str| {
+        Tensor::<B, 2>::from_data(tensors[name].clone(), &device)
+    };
+    let gamma = |name: &str| Tensor::<B, 1>::from_data(transformer[name].clone(), &device);
+    let pattention = |name: &str, n: usize| {
+        let mut p = Pattention::<B>::new(&config, n, (n as f64).sqrt(), 1.0, &device);
+        p.keys = p.keys.map(|_| get(&tensors, &format!("{name}.keys")));
+        p.values = p.values.map(|_| get(&tensors, &format!("{name}.values")));
+        p
+    };
+    let x = Tensor::<B, 3>::random([2, 5, 24], Distribution::Normal(0.0, 1.0), &device);
+    let x = standardise(x, 1e-9);
+    let gelu = |x| Activation::GeluErf.apply(x);
+    let close = |a: Tensor<B, 3>, b: Tensor<B, 3>| {
+        let scale = b.clone().abs().max().into_scalar();
+        let error = (a - b).abs().max().into_scalar() / scale;
+        assert!(error < 1e-5, "{error}");
+    };
+
+    let attention = "block.layers.1.attention.branch";
+    let scaled = gelu(x.clone()) * gamma(&format!("{attention}.norm.gamma")).unsqueeze();
+    let qkv = scaled.matmul(get(&transformer, &format!("{attention}.qkv.weight")).unsqueeze());
+    for (i, name) in ["q", "k", "v"].into_iter().enumerate() {
+        let found = pattention(&format!("{attention}.{name}"), 24).forward(x.clone());
+        close(found, qkv.clone().narrow(2, i * 24, 24));
+    }
+
+    let mlp = "block.layers.1.feed_forward.branch";
+    let scaled = x.clone() * gamma(&format!("{mlp}.norm.gamma")).unsqueeze();
+    let a = scaled.matmul(get(&transformer, &format!("{mlp}.fc.weight")).unsqueeze());
+    let norm = (a.clone() * a.clone()).sum_dim(2).sqrt();
+    let hidden = gelu(a * 96f64.sqrt() / norm);
+    let expected = hidden.matmul(get(&transformer, &format!("{mlp}.proj.weight")).unsqueeze());
+    close(pattention(&format!("{mlp}.ffn"), 96).forward(x), expected);
+}
+
+#[test]
+fn a_transformer_of_other_sizes_is_refused() {
+    let config = TokenFormerConfig {
+        n_attn: None,
+        ..small()
+    };
+    let mut weights = transformer(&config);
+    let wider = TokenFormerConfig {
+        n_ffn: Some(22),
+        ..config.clone()
+    };
+    let error = from_transformer(&wider, &weights).unwrap_err().to_string();
+    assert!(
+        error.contains("fc.weight") && error.contains("[24, 22]"),
+        "{error}"
+    );
+    weights.remove("block.layers.1.attention.branch.proj.weight");
+    let error = from_transformer(&config, &weights).unwrap_err().to_string();
+    assert!(
+        error.contains("no `block.layers.1.attention.branch.proj.weight`"),
+        "{error}"
+    );
+    let fewer = small();
+    assert!(from_transformer(&fewer, &weights).is_err());
+}
+
+#[test]
+fn impossible_sizes_name_the_field() {
+    let field = |config: TokenFormerConfig| ModelConfig::validate(&config, 37).unwrap_err().field;
+    let n_head = TokenFormerConfig {
+        n_head: 5,
+        ..small()
+    };
+    assert_eq!(field(n_head), "n_head");
+    for fraction in [0.0, 0.3, 1.5, f64::NAN] {
+        let rotary = TokenFormerConfig {
+            position: Position::Rotary { fraction },
+            width: 30,
+            ..small()
+        };
+        assert_eq!(field(rotary), "position.fraction", "{fraction}");
+    }
+}
