@@ -17,7 +17,23 @@ use residual_zoo::train::dashboard::Dashboard;
 use residual_zoo::train::{Error, RunOptions};
 
 /// The models to compare, small enough for a CPU.
-const MODELS: [(&str, &str); 1] = [("gpt2", include_str!("../experiments/compare/gpt2.ron"))];
+const MODELS: [(&str, &str); 6] = [
+    ("gpt2", include_str!("../experiments/compare/gpt2.ron")),
+    ("rmt", include_str!("../experiments/compare/rmt.ron")),
+    ("laurel", include_str!("../experiments/compare/laurel.ron")),
+    (
+        "tokenformer",
+        include_str!("../experiments/compare/tokenformer.ron"),
+    ),
+    (
+        "recurrent",
+        include_str!("../experiments/compare/recurrent.ron"),
+    ),
+    (
+        "laurel-rmt",
+        include_str!("../experiments/compare/laurel-rmt.ron"),
+    ),
+];
 
 /// Train every architecture on the same data and budget; print a table, write a report.
 ///
@@ -76,6 +92,7 @@ fn compare(options: Options) -> anyhow::Result<()> {
             directory: options.run.join(name),
             display: options.display.display(),
             peak_tflops: options.display.peak_tflops,
+            init_from: None,
             stop: stop.clone(),
         };
         Dashboard::note(run_options.display, &format!("\n{name}"));

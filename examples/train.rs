@@ -31,6 +31,10 @@ struct Options {
     /// The run directory to write [default: runs/ and the name of the RON file]
     #[arg(long, value_name = "DIR")]
     run: Option<PathBuf>,
+    /// Start from the weights of another run's newest checkpoint, which may be of a smaller
+    /// TokenFormer
+    #[arg(long, value_name = "RUN")]
+    init_from: Option<PathBuf>,
     #[command(flatten)]
     data: DataArgs,
     #[command(flatten)]
@@ -55,6 +59,7 @@ fn train(options: Options) -> anyhow::Result<()> {
             .unwrap_or_else(|| default_directory(&options.config)),
         display: options.display.display(),
         peak_tflops: options.display.peak_tflops,
+        init_from: options.init_from,
         stop: common::stop_on_signal()?,
     };
     let display = run_options.display;

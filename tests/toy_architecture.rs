@@ -46,6 +46,7 @@ fn it_trains_from_ron_with_the_same_trainer() {
         directory: directory.path().join("toy"),
         display: Display::Quiet,
         peak_tflops: None,
+        init_from: None,
         stop: Interrupter::new(),
     };
     let summary = run::<Autodiff<Flex>, _>(config, &corpus, &options, Default::default()).unwrap();

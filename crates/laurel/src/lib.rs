@@ -32,6 +32,7 @@
 
 mod config;
 mod connection;
+pub mod formulas;
 
 pub use config::{G, LaurelConfig, LowRankInit, Rw};
 pub use connection::Laurel;

@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 mod config;
+pub mod formulas;
 mod recurrence;
 mod streaming;
 

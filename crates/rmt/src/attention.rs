@@ -43,7 +43,7 @@ impl<B: Backend> Attention<B> {
             r_q: retrieval(),
             r_k: retrieval(),
             r_v: retrieval(),
-            w_o: xavier([rank, d_k], rank + d_k, device),
+            w_o: config.output_keys(device),
             attention_dropout: DropoutConfig::new(config.dropout).init(),
             dropout: DropoutConfig::new(config.dropout).init(),
             scale: (d_v as f64).powf(-0.5) / layer_scale,

@@ -1,9 +1,11 @@
 //! Sizes and switches of the Residual Matrix Transformer.
 
-use burn::tensor::backend::Backend;
+use burn::module::Param;
+use burn::tensor::{Tensor, backend::Backend};
 use residual_zoo_core::{Activation, Architecture, ConfigError, Connection, Cost, Params, check};
 use serde::{Deserialize, Serialize};
 
+use crate::memory::xavier;
 use crate::{Attention, Block, FeedForward, RmtEnds};
 
 /// How a residual matrix is normalised.
@@ -58,6 +60,9 @@ pub struct RmtConfig {
     pub norm_eps: f64,
     /// Standard deviation of the initial tables W_E and W_PE. Everything else has Xavier's.
     pub init_std: f64,
+    /// Start w_O and w_FF at 1/√(2L) of Xavier's, as Appendix C.1 and the authors' code do and
+    /// Table 2 does not.
+    pub scaled_outputs: bool,
 }
 
 impl Default for RmtConfig {
@@ -75,7 +80,8 @@ impl Default for RmtConfig {
             inverse_layer_scale: false,
             dropout: 0.0,
             norm_eps: 1e-6,
-            init_std: 1.0,
+            init_std: 0.02,
+            scaled_outputs: false,
         }
     }
 }
@@ -95,7 +101,8 @@ impl RmtConfig {
         }
     }
 
-    /// Table 9, row 3: 206M parameters. The table prints the transformer's width for D_k.
+    /// Table 9, row 3: 206M parameters. The table prints the transformer's width for D_k
+    /// and 48, which is D_k, for D_v.
     pub fn m206() -> Self {
         Self {
             n_layer: 18,
@@ -117,12 +124,14 @@ impl RmtConfig {
         }
     }
 
-    /// The same sizes as the authors' code computes them: RMSNorm, ALiBi, inverse layer scaling.
+    /// The same sizes as the authors' code computes them: RMSNorm, ALiBi, inverse layer scaling,
+    /// and outputs scaled at the start. The code also starts W_U at zero, which this does not.
     pub fn code_form(self) -> Self {
         Self {
             norm: NormKind::RmsNorm,
             positions: Positions::Alibi,
             inverse_layer_scale: true,
+            scaled_outputs: true,
             ..self
         }
     }
@@ -130,6 +139,17 @@ impl RmtConfig {
     /// Width of the feed-forward network.
     pub fn d_ff(&self) -> usize {
         self.d_ff.unwrap_or(self.vectors().saturating_mul(4))
+    }
+
+    /// w_O or w_FF at the start.
+    pub(crate) fn output_keys<B: Backend>(&self, device: &B::Device) -> Param<Tensor<B, 2>> {
+        let scale = if self.scaled_outputs {
+            2 * self.n_layer
+        } else {
+            1
+        };
+        let fans = (self.rank + self.d_k) * scale;
+        xavier([self.rank, self.d_k], fans, device)
     }
 
     /// R · D_v, the width of all data vectors together.

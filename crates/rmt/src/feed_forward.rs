@@ -34,7 +34,7 @@ impl<B: Backend> FeedForward<B> {
             r_ff: xavier([rank, d_k], d_k + rank, device),
             w_1: xavier([d, d_ff], d + d_ff, device),
             w_2: xavier([d_ff, d], d_ff + d, device),
-            w_ff: xavier([rank, d_k], rank + d_k, device),
+            w_ff: config.output_keys(device),
             dropout: DropoutConfig::new(config.dropout).init(),
             activation: config.activation,
         }

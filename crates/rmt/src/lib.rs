@@ -15,7 +15,8 @@
 //!
 //! The width of the stream, D_k · D_v, grows with D_k at almost no cost in parameters or FLOPs.
 //! [`memory`] has the two operations, and how a matrix lies in the stream; [`naive`] has every
-//! branch once more, term by term, for tests to compare with.
+//! branch once more, term by term, for tests to compare with; [`formulas`] has what the paper says a
+//! model costs.
 
 #![forbid(unsafe_code)]
 
@@ -23,6 +24,7 @@ mod attention;
 mod config;
 mod ends;
 mod feed_forward;
+pub mod formulas;
 pub mod memory;
 pub mod naive;
 mod norm;

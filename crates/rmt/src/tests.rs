@@ -230,7 +230,8 @@ fn initial_weights_have_the_variances_that_table_2_assumes() {
         let data: Vec<f64> = data.iter().collect();
         let fans = match name.rsplit('.').next().unwrap_or_default() {
             "gamma" => continue,
-            _ if name.starts_with("ends.tokens.w") || name.starts_with("ends.positions.w") => 2,
+            // init_std 0.02
+            _ if name.starts_with("ends.tokens.w") || name.starts_with("ends.positions.w") => 5000,
             "r_q" | "r_k" | "r_v" => 64 + 48,
             "w_1" | "w_2" => 256 + 512,
             "weight" => 256 + 300,
@@ -244,6 +245,26 @@ fn initial_weights_have_the_variances_that_table_2_assumes() {
             (variance - expected).abs() < error,
             "{name}: {variance}, not {expected}"
         );
+    }
+}
+
+#[test]
+fn scaled_outputs_start_smaller_by_the_root_of_twice_the_depth() {
+    let device = Default::default();
+    let config = RmtConfig {
+        n_layer: 8,
+        d_k: 64,
+        rank: 16,
+        scaled_outputs: true,
+        ..RmtConfig::default()
+    };
+    let attention = Attention::<B>::new(&config, 0, &device);
+    let feed_forward = FeedForward::<B>::new(&config, &device);
+    for keys in [attention.w_o, feed_forward.w_ff] {
+        let (_, variance) = moments(&values(keys.val()));
+        let expected = 2.0 / (16.0 + 64.0) / 16.0;
+        let error = 5.0 * expected * (2.0f64 / 1024.0).sqrt();
+        assert!((variance - expected).abs() < error, "{variance}");
     }
 }
 

@@ -32,9 +32,9 @@ impl<B: Backend> Attention<B> {
             Pattention::new(config, n, tau, std, device)
         };
         Self {
-            q: pattention(config.init_std),
-            k: pattention(config.init_std),
-            v: pattention(config.init_std),
+            q: pattention(config.init_std()),
+            k: pattention(config.init_std()),
+            v: pattention(config.init_std()),
             o: pattention(config.projection_std()),
             attention_dropout: DropoutConfig::new(config.dropout).init(),
             dropout: DropoutConfig::new(config.dropout).init(),

@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Attention, Block, FeedForward};
 
-/// Θ, which turns a row A_i of scores into weights of the values (eq. 5 and Table 4).
+/// Θ, which turns a row A_i of scores into weights of the values: eq. 5, and the rows of Table 4 that
+/// have a code (its row with an L1 norm has none).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Normalization {
     /// gelu(A_ij · τ / ‖A_i‖₂), eq. 5.
@@ -45,8 +46,8 @@ pub enum Position {
     },
 }
 
-/// The config of a TokenFormer. Fields that a file leaves out have the values of [`Default`]: 124M
-/// of the models that grow, in the paper's form.
+/// The config of a TokenFormer. Fields that a file leaves out have the values of [`Default`]: the
+/// 150M of Table 8, in the paper's form.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TokenFormerConfig {
@@ -81,8 +82,9 @@ pub struct TokenFormerConfig {
     /// Added to the variance in norms.
     pub norm_eps: f64,
     /// Standard deviation of initial keys, values and tables; values that lead back to the stream
-    /// have 1/√(2L) of it, as in GPT-2.
-    pub init_std: f64,
+    /// have 1/√(2L) of it, as in GPT-2. `None` is √(2 / (5 d)) (Nguyen and Salazar, "Transformers
+    /// without tears", 2019, section 2.2), 0.023 at d = 768.
+    pub init_std: Option<f64>,
 }
 
 impl Default for TokenFormerConfig {
@@ -91,8 +93,8 @@ impl Default for TokenFormerConfig {
             n_layer: 12,
             n_head: 12,
             width: 768,
-            n_attn: Some(576),
-            n_ffn: Some(2304),
+            n_attn: None,
+            n_ffn: None,
             normalization: Normalization::L2NormGelu,
             tau: None,
             pattention_eps: 0.0,
@@ -102,7 +104,7 @@ impl Default for TokenFormerConfig {
             context: 1024,
             dropout: 0.0,
             norm_eps: 1e-5,
-            init_std: 0.02,
+            init_std: None,
         }
     }
 }
@@ -142,7 +144,7 @@ impl TokenFormerConfig {
 
     /// Parameter reuse, 124M: where the growth begins.
     pub fn m124() -> Self {
-        Self::default()
+        Self::sized(12, 768, 576, 2304, 12)
     }
 
     /// Parameter reuse, 354M.
@@ -162,7 +164,7 @@ impl TokenFormerConfig {
 
     /// Vision, Base, 86M.
     pub fn base_86m() -> Self {
-        Self::default()
+        Self::m124()
     }
 
     /// Vision, Base, 109M.
@@ -239,8 +241,14 @@ impl TokenFormerConfig {
         }
     }
 
+    /// Standard deviation of initial weights.
+    pub fn init_std(&self) -> f64 {
+        let default = (2.0 / (5 * self.width) as f64).sqrt();
+        self.init_std.unwrap_or(default)
+    }
+
     pub(crate) fn projection_std(&self) -> f64 {
-        self.init_std / ((2 * self.n_layer) as f64).sqrt()
+        self.init_std() / ((2 * self.n_layer) as f64).sqrt()
     }
 
     fn ends_options(&self, vocab_size: usize, n_output: usize) -> TokenEndsOptions {
@@ -257,7 +265,7 @@ impl TokenFormerConfig {
             },
             dropout: self.dropout,
             norm_eps: self.norm_eps,
-            init_std: self.init_std,
+            init_std: self.init_std(),
         }
     }
 }
@@ -295,7 +303,7 @@ impl Architecture for TokenFormerConfig {
         check::at_least_one("context", self.context)?;
         check::fraction("dropout", self.dropout)?;
         check::positive("norm_eps", self.norm_eps)?;
-        check::positive("init_std", self.init_std)
+        check::positive("init_std", self.init_std())
     }
 
     fn context(&self) -> usize {

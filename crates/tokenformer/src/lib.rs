@@ -21,6 +21,7 @@
 mod attention;
 mod config;
 mod feed_forward;
+pub mod formulas;
 mod growth;
 mod pattention;
 mod pretrained;

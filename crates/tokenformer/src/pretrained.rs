@@ -22,9 +22,14 @@ pub enum PretrainedError {
         /// Its shape.
         found: Vec<usize>,
     },
-    /// The numbers of pairs do not match a transformer's.
-    #[error("a transformer's weights need n_attn = width and n_ffn = 4 · width or its own width")]
-    Pairs,
+    /// The number of pairs in the attention does not match a transformer's.
+    #[error("`n_attn` is {found}; a transformer of width {width} gives {width} pairs")]
+    Pairs {
+        /// `n_attn` of the config.
+        found: usize,
+        /// The width, which it would have to be.
+        width: usize,
+    },
 }
 
 /// The parameters of a TokenFormer of `config` made from those of a pre-norm transformer, named as
@@ -32,9 +37,12 @@ pub enum PretrainedError {
 /// dimension in the attention, as many as hidden units in the feed-forward network).
 ///
 /// The feed-forward network becomes K_P = W_1ᵀ, V_P = W_2, so that Θ takes the place of gelu. A
-/// projection W becomes K_P = I, V_P = W: after the norm ‖X‖₂ = √d = τ, so the division in Θ does
-/// nothing and gelu alone stands between. The scale of each norm is multiplied into the rows of the
-/// weights that follow it; biases have no place and are left out.
+/// projection W becomes K_P = I, V_P = W. For queries, keys and values ‖X‖₂ = √d = τ after the
+/// norm, so eq. 5 divides by nothing and gelu alone stands between; the output's input is not
+/// normalised, so there Θ also scales it to that norm. The scale of the norm before each sublayer is
+/// multiplied into the rows of the weights that follow it. What has no place is left out: biases,
+/// and the final norm's parameters without `affine_final_norm`. The model is a start to train
+/// from, not the transformer.
 ///
 /// # Errors
 ///
@@ -45,7 +53,10 @@ pub fn from_transformer(
 ) -> Result<BTreeMap<String, TensorData>, PretrainedError> {
     let (d, n_ffn) = (config.width, config.n_ffn());
     if config.n_attn() != d {
-        return Err(PretrainedError::Pairs);
+        return Err(PretrainedError::Pairs {
+            found: config.n_attn(),
+            width: d,
+        });
     }
     let take = |name: &str| {
         let tensor = transformer.get(name);

@@ -12,7 +12,7 @@ use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 
 use crate::optimizer::Moments;
-use crate::{Error, Progress, Trainer};
+use crate::{Error, Trainer};
 
 const MODEL: &str = "model.safetensors";
 const OPTIMIZER: &str = "optimizer.safetensors";
@@ -80,7 +80,39 @@ where
     C: ModelConfig,
     C::Model<B>: AutodiffModule<B, InnerModule = C::Model<B::InnerBackend>>,
 {
-    let model = load_model::<B, _>(trainer.model().clone(), directory)?;
+    load_weights(trainer, directory)?;
+    let path = directory.join(STATE);
+    let text = fs::read_to_string(&path).map_err(Error::io("read", &path))?;
+    trainer.progress = serde_json::from_str(&text).map_err(|e| Error::Checkpoint {
+        path: path.clone(),
+        problem: e.to_string(),
+    })?;
+    Ok(())
+}
+
+/// Takes over the weights and the optimizer's moments of a checkpoint, but not its progress: the
+/// schedule starts anew.
+///
+/// The checkpoint may be of a smaller model where the config says how parameters grow
+/// ([`ModelConfig::growth`]). New rows have moments of zero.
+///
+/// # Errors
+///
+/// A file that is missing, damaged or of another model.
+pub fn load_weights<B, C>(trainer: &mut Trainer<B, C>, directory: &Path) -> Result<(), Error>
+where
+    B: AutodiffBackend,
+    C: ModelConfig,
+    C::Model<B>: AutodiffModule<B, InnerModule = C::Model<B::InnerBackend>>,
+{
+    let path = directory.join(MODEL);
+    let (tensors, _) = read_tensors(&path)?;
+    let growth = {
+        let model = trainer.config.model.clone();
+        move |name: &str| model.growth(name)
+    };
+    let model = params::import_grown::<B, _>(trainer.model().clone(), tensors, &growth)
+        .map_err(|source| Error::Import { path, source })?;
     let optimizer = directory.join(OPTIMIZER);
     let (mut tensors, metadata) = read_tensors(&optimizer)?;
     let damaged = |problem: String| Error::Checkpoint {
@@ -110,21 +142,13 @@ where
             },
         );
     }
-    let path = directory.join(STATE);
-    let text = fs::read_to_string(&path).map_err(Error::io("read", &path))?;
-    let progress: Progress = serde_json::from_str(&text).map_err(|e| Error::Checkpoint {
-        path: path.clone(),
-        problem: e.to_string(),
-    })?;
-
     let device = trainer.device().clone();
-    let imported = trainer.optimizer.import(&model, state, &device);
+    let imported = trainer.optimizer.import(&model, state, growth, &device);
     imported.map_err(|source| Error::Import {
         path: optimizer,
         source,
     })?;
     trainer.replace_model(model);
-    trainer.progress = progress;
     Ok(())
 }
 

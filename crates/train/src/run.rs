@@ -25,6 +25,9 @@ pub struct RunOptions {
     pub display: Display,
     /// Peak of the device in TFLOP/s, to show the share in use.
     pub peak_tflops: Option<f64>,
+    /// A run whose newest checkpoint gives the first weights and moments, see
+    /// [`checkpoint::load_weights`].
+    pub init_from: Option<PathBuf>,
     /// Set it to stop after the current step, with a checkpoint.
     pub stop: Interrupter,
 }
@@ -66,7 +69,10 @@ where
     C::Model<B>: AutodiffModule<B, InnerModule = C::Model<B::InnerBackend>>,
 {
     check::positive("--peak-tflops", options.peak_tflops.unwrap_or(1.0))?;
-    let trainer = Trainer::<B, C>::new(config, corpus, device)?;
+    let mut trainer = Trainer::<B, C>::new(config, corpus, device)?;
+    if let Some(run) = &options.init_from {
+        checkpoint::load_weights(&mut trainer, &checkpoint::newest(run)?)?;
+    }
     let directory = RunDir::create(&options.directory, &trainer.config, corpus)?;
     Run::new(trainer, corpus, options, directory).finish()
 }

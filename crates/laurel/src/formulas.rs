@@ -1,0 +1,48 @@
+//! Parameters that LAuReL adds, as the paper prints them.
+//!
+//! All but [`rw_lr_model`] are of one connection around a stream of `width` features, D. They are
+//! exact: [`LaurelConfig::cost`](crate::LaurelConfig::cost) counts the same. RW together with
+//! another variant adds its own.
+
+use crate::Rw;
+
+/// RW: α and β, made from two numbers or, by a sigmoid, from one (section 2.1 and Table 4).
+pub fn rw(rw: Rw) -> usize {
+    match rw {
+        Rw::One => 0,
+        Rw::Sigmoid => 1,
+        Rw::Softmax | Rw::Raw => 2,
+    }
+}
+
+/// RW with an α and a β for each feature, from two vectors: 2D (end of section 2.4). By a sigmoid
+/// it would be D.
+pub fn rw_per_dimension(width: usize) -> usize {
+    2 * width
+}
+
+/// LR: 2rD (section 2.2 and Table 4).
+pub fn lr(r: usize, width: usize) -> usize {
+    2 * r * width
+}
+
+/// PA over `k` streams with h the identity: k (Table 4).
+pub fn pa(k: usize) -> usize {
+    k
+}
+
+/// PA over `k` streams with one product of rank `r` for h: 2rD + k (section 2.3).
+pub fn pa_low_rank(k: usize, r: usize, width: usize) -> usize {
+    lr(r, width) + pa(k)
+}
+
+/// LR+PA over `k` streams, each with a product of rank `r`: 2rkD + k (Table 4).
+pub fn lr_pa(k: usize, r: usize, width: usize) -> usize {
+    k * lr(r, width) + pa(k)
+}
+
+/// RW+LR in a model with `n_layer` connections: 2N(rD + 1), which section 3.2.1 gives for r = 4 as
+/// 2N(4D + 1).
+pub fn rw_lr_model(n_layer: usize, r: usize, width: usize) -> usize {
+    n_layer * (rw(Rw::Softmax) + lr(r, width))
+}

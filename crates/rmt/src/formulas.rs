@@ -1,0 +1,191 @@
+//! What the RMT paper says a model costs: Table 7 as printed, and what the items of Appendix A that
+//! it is made of add up to. Table 2's variance ratios.
+//!
+//! FLOPs are of the forward pass, per token in a sequence of N tokens: Table 7 divided by N. They
+//! differ from [`Cost`](residual_zoo_core::Cost), which leaves the softmax out and takes a table
+//! look-up to be free, where Appendix A has 3 FLOPs per score and the product with a one-hot
+//! vector. Norms are left out of all parameter counts.
+
+use crate::RmtConfig;
+
+/// The sizes of an RMT that its cost depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RmtShape {
+    /// Number of layers, L.
+    pub n_layer: usize,
+    /// Length of a key, D_k.
+    pub d_k: usize,
+    /// Length of a data vector, D_v.
+    pub d_v: usize,
+    /// Number of data vectors, R.
+    pub rank: usize,
+    /// Width of the feed-forward network, D_FF.
+    pub d_ff: usize,
+    /// Number of token ids, V.
+    pub vocab_size: usize,
+    /// Tokens in a sequence, N.
+    pub context: usize,
+}
+
+impl RmtShape {
+    /// The shape of `config` with `vocab_size` token ids.
+    pub fn new(config: &RmtConfig, vocab_size: usize) -> Self {
+        Self {
+            n_layer: config.n_layer,
+            d_k: config.d_k,
+            d_v: config.d_v,
+            rank: config.rank,
+            d_ff: config.d_ff(),
+            vocab_size,
+            context: config.context,
+        }
+    }
+
+    /// Parameters as Table 7 prints them, R(2 D_k (3L + 1) + D_v (2 L D_FF + V + N)). The
+    /// unembedding, R V D_v and its keys R D_k, is missing.
+    pub fn params_as_printed(&self) -> usize {
+        let &Self { n_layer, d_ff, .. } = self;
+        let keys = 2 * self.d_k * (3 * n_layer + 1);
+        let vectors = self.d_v * (2 * n_layer * d_ff + self.vocab_size + self.context);
+        self.rank * (keys + vectors)
+    }
+
+    /// Parameters as the items of Appendix A.1 add up,
+    /// R(D_k (6L + 3) + D_v (2 L D_FF + 2V + N)). The sizes in Table 9 are these.
+    pub fn params_counted(&self) -> usize {
+        let tables = self.rank * self.d_v * (2 * self.vocab_size + self.context);
+        self.key_params() + self.core_params() + tables
+    }
+
+    /// Parameters of all keys, R D_k (6L + 3): six in a layer, one each for the tokens, the
+    /// positions and the unembedding (Appendix A.1).
+    pub fn key_params(&self) -> usize {
+        self.rank * self.d_k * (6 * self.n_layer + 3)
+    }
+
+    /// Parameters of W_1 and W_2 in all layers, 2 L R D_v D_FF (Appendix A.1). The training
+    /// tokens of Table 9 are 20 times these, but for the last row, which has the transformer's.
+    pub fn core_params(&self) -> usize {
+        2 * self.n_layer * self.rank * self.d_v * self.d_ff
+    }
+
+    /// FLOPs as Table 7 prints them,
+    /// 6 R D_k D_v (1 + L) + R(4 V D_v + L(4 N D_v + 3N + 4 D_v D_FF)).
+    pub fn flops_as_printed(&self) -> usize {
+        self.flops(1 + self.n_layer, 4 * self.vocab_size * self.d_v)
+    }
+
+    /// FLOPs as Table 7 prints them but with 4V for 4 V D_v. The totals that the paper reports for
+    /// training the 305M model follow from these.
+    pub fn flops_of_printed_totals(&self) -> usize {
+        self.flops(1 + self.n_layer, 4 * self.vocab_size)
+    }
+
+    /// FLOPs as the items of Appendix A.2 add up,
+    /// 6 R D_k D_v (1 + 2L) + R(6 V D_v + L(4 N D_v + 3N + 4 D_v D_FF)). Among them is 2 V R D_v
+    /// for the positions, whose table has N rows and not V.
+    pub fn flops_of_items(&self) -> usize {
+        self.flops(1 + 2 * self.n_layer, 6 * self.vocab_size * self.d_v)
+    }
+
+    /// FLOPs as the items of Appendix A.2 add up when the position table has N rows: 4V + 2N for
+    /// 6V in [`flops_of_items`](Self::flops_of_items).
+    pub fn flops_counted(&self) -> usize {
+        let rows = 4 * self.vocab_size + 2 * self.context;
+        self.flops(1 + 2 * self.n_layer, rows * self.d_v)
+    }
+
+    /// 6 R D_k D_v `keys` + R(`tables` + L(4 N D_v + 3N + 4 D_v D_FF)).
+    fn flops(&self, keys: usize, tables: usize) -> usize {
+        let &Self { d_v, context, .. } = self;
+        let layer = 4 * context * d_v + 3 * context + 4 * d_v * self.d_ff;
+        self.rank * (6 * self.d_k * d_v * keys + tables + self.n_layer * layer)
+    }
+}
+
+/// The sizes of a transformer that its cost depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TransformerShape {
+    /// Number of layers, L.
+    pub n_layer: usize,
+    /// Width of the stream, D.
+    pub width: usize,
+    /// Width of the feed-forward network, D_FF.
+    pub d_ff: usize,
+    /// Number of attention heads, H.
+    pub n_head: usize,
+    /// Width of a head, D_h.
+    pub d_head: usize,
+    /// Number of token ids, V.
+    pub vocab_size: usize,
+    /// Tokens in a sequence, N.
+    pub context: usize,
+}
+
+impl TransformerShape {
+    /// Parameters as Table 7 prints them, D(L(4 H D_h + 2 D_FF) + V): one token table and no
+    /// positions.
+    pub fn params_as_printed(&self) -> usize {
+        self.layer_params() + self.width * self.vocab_size
+    }
+
+    /// Parameters with learned positions and an unembedding that is not the token table,
+    /// D(L(4 H D_h + 2 D_FF) + 2V + N). The sizes in Table 8 are these.
+    pub fn params_counted(&self) -> usize {
+        self.layer_params() + self.width * (2 * self.vocab_size + self.context)
+    }
+
+    /// Parameters of all layers, L D(4 H D_h + 2 D_FF). The training tokens of Table 8 are 20
+    /// times these.
+    pub fn layer_params(&self) -> usize {
+        self.n_layer * self.width * (4 * self.n_head * self.d_head + 2 * self.d_ff)
+    }
+
+    /// FLOPs as Table 7 prints them, 4(V + L D(2 D_h H + D_FF) + L(N D_h H + ¾ N H)). The V lacks
+    /// its factor D, also in the totals that the paper reports.
+    pub fn flops_as_printed(&self) -> usize {
+        self.flops(self.vocab_size)
+    }
+
+    /// FLOPs with V D for the V of Table 7: the products with the token table and the unembedding.
+    pub fn flops_counted(&self) -> usize {
+        self.flops(self.vocab_size * self.width)
+    }
+
+    /// 4(`tables` + L D(2 D_h H + D_FF) + L(N D_h H + ¾ N H)).
+    fn flops(&self, tables: usize) -> usize {
+        let heads = self.n_head * self.d_head;
+        let projections = 4 * self.width * (2 * heads + self.d_ff);
+        let scores = self.context * (4 * heads + 3 * self.n_head);
+        4 * tables + self.n_layer * (projections + scores)
+    }
+}
+
+/// FLOPs of training on `tokens` tokens with `forward` FLOPs per token: the backward pass is taken
+/// to cost twice the forward pass (Appendix A).
+pub fn training_flops(forward: usize, tokens: f64) -> f64 {
+    3.0 * forward as f64 * tokens
+}
+
+/// How a linear operation changes the variance of what passes through it. 1 keeps it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct VarianceRatios {
+    /// σ²_{x_out} / σ²_{x_in}.
+    pub forward: f64,
+    /// σ²_{g_in} / σ²_{g_out}.
+    pub backward: f64,
+}
+
+/// Table 2: the expressions of Table 1, fan_in · σ_w² forward and fan_out · σ_w² backward, at a mean
+/// of zero and at Xavier's σ_w² = 2 / (fan_in + fan_out).
+///
+/// Storage in an RMT has R for `fan_in` and D_k for `fan_out`; retrieval of n vectors has D_k and
+/// n, which is 3R in attention, for Q, K and V, and R before the feed-forward network. The last and
+/// the storage after it are printed as 1 and 1, which only D_k = R would give.
+pub fn variance_ratios(fan_in: usize, fan_out: usize) -> VarianceRatios {
+    let variance = 2.0 / (fan_in + fan_out) as f64;
+    VarianceRatios {
+        forward: fan_in as f64 * variance,
+        backward: fan_out as f64 * variance,
+    }
+}

@@ -1,0 +1,121 @@
+//! A trained TokenFormer grows from its checkpoint: weights and the optimizer's moments.
+
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+
+use burn::backend::{Autodiff, Flex};
+use burn::tensor::TensorData;
+use residual_zoo::data::{Corpus, Source, SyntheticConfig};
+use residual_zoo::laurel::LaurelConfig;
+use residual_zoo::tokenformer::TokenFormerConfig;
+use residual_zoo::train::{Trainer, checkpoint};
+use residual_zoo::{ModelConfig, RunConfig};
+
+type B = Autodiff<Flex>;
+
+fn small() -> TokenFormerConfig {
+    TokenFormerConfig {
+        n_layer: 1,
+        n_head: 2,
+        width: 16,
+        n_attn: Some(11),
+        n_ffn: Some(33),
+        context: 24,
+        ..TokenFormerConfig::default()
+    }
+}
+
+fn trainer(model: ModelConfig) -> Trainer<B, ModelConfig> {
+    let text = "(model: Gpt2(), train: (batch: 4, warmup: 2, steps: 40, learning_rate: 1e-2, \
+                validate_batches: 4))";
+    let mut config: RunConfig = RunConfig::parse(text, Path::new("test.ron")).unwrap();
+    config.model = model;
+    config.data.source = Source::Synthetic(SyntheticConfig {
+        tokens: 20_000,
+        seed: 4,
+    });
+    let corpus = Corpus::open(&config.data).unwrap();
+    Trainer::new(config, &corpus, Default::default()).unwrap()
+}
+
+fn steps(trainer: &mut Trainer<B, ModelConfig>, count: usize) {
+    for _ in 0..count {
+        trainer.step();
+    }
+}
+
+fn numbers(data: &TensorData) -> Vec<f64> {
+    data.iter().collect()
+}
+
+fn grows(compose: impl Fn(TokenFormerConfig) -> ModelConfig) {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path().join("checkpoint");
+    let mut trained = trainer(compose(small()));
+    let untrained_loss = trained.validate();
+    steps(&mut trained, 20);
+    checkpoint::save(&trained, &directory).unwrap();
+
+    let config = small().grown(17, 40).unwrap();
+    let mut grown = trainer(compose(config));
+    checkpoint::load_weights(&mut grown, &directory).unwrap();
+    let (before, after) = (trained.validate(), grown.validate());
+    assert!(
+        before < untrained_loss - 0.3,
+        "it was not trained: {before}"
+    );
+    assert!((before - after).abs() < 1e-5, "{before} became {after}");
+
+    let old = trained.optimizer.export(trained.model());
+    let new = grown.optimizer.export(grown.model());
+    let mut longer = 0;
+    for (name, old) in &old {
+        let new = &new[name];
+        assert_eq!(new.steps, 20, "{name}");
+        for (old, new) in [(&old.first, &new.first), (&old.second, &new.second)] {
+            let (old, new) = (numbers(old), numbers(new));
+            assert_eq!(old, new[..old.len()], "{name}");
+            assert!(new[old.len()..].iter().all(|x| *x == 0.0), "{name}");
+            longer += usize::from(new.len() > old.len());
+        }
+    }
+    // Keys and values of five Pattentions, two moments each.
+    assert_eq!((old.len(), longer), (new.len(), 20));
+
+    // The schedule starts anew, and what was appended learns.
+    assert_eq!(grown.progress.step, 0);
+    steps(&mut grown, 20);
+    assert!(grown.validate() < after);
+    let again = grown.optimizer.export(grown.model());
+    let keys = again.iter().find(|(name, _)| name.ends_with("ffn.keys"));
+    let first = numbers(&keys.unwrap().1.first);
+    assert!(first[33 * 16..].iter().any(|x| *x != 0.0));
+}
+
+#[test]
+fn a_checkpoint_and_its_moments_grow() {
+    grows(|config| ModelConfig::of(config));
+}
+
+#[test]
+fn a_checkpoint_grows_inside_a_composition() {
+    grows(|config| ModelConfig::of(config).laurel_per_layer(LaurelConfig::rw_lr(4)));
+}
+
+#[test]
+fn a_larger_checkpoint_or_another_model_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path().join("checkpoint");
+    let larger = small().grown(17, 40).unwrap();
+    checkpoint::save(&trainer(ModelConfig::of(larger)), &directory).unwrap();
+    let mut smaller = trainer(ModelConfig::of(small()));
+    let error = checkpoint::load_weights(&mut smaller, &directory).unwrap_err();
+    assert!(error.to_string().contains("keys"), "{error}");
+    let other = TokenFormerConfig {
+        width: 32,
+        ..small().grown(17, 40).unwrap()
+    };
+    let mut other = trainer(ModelConfig::of(other));
+    assert!(checkpoint::load_weights(&mut other, &directory).is_err());
+}
