@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod common;
+mod zoo;
 
 use std::collections::BTreeMap;
 
@@ -14,6 +15,7 @@ use residual_zoo::ModelConfig as Zoo;
 use residual_zoo::backend::{BackendKind, OnBackend};
 use residual_zoo::core::{Activation, ModelConfig, contract, params};
 use residual_zoo::gpt2::Gpt2Config;
+use zoo::architectures;
 
 const VOCAB: usize = 101;
 
@@ -41,18 +43,24 @@ impl OnBackend for Task {
 
 #[test]
 fn every_backend_equals_flex() {
-    let gpt2 = Gpt2Config {
+    let others = BackendKind::compiled();
+    let others: Vec<_> = others
+        .into_iter()
+        .filter(|k| *k != BackendKind::Flex)
+        .collect();
+    if others.is_empty() {
+        println!("Flex alone is compiled in: there is nothing to compare it with");
+    }
+    let erf = Zoo::of(Gpt2Config {
         n_layer: 2,
         n_head: 4,
         width: 60,
         context: 64,
+        activation: Activation::GeluErf,
         ..Default::default()
-    };
-    for activation in [Activation::GeluTanh, Activation::GeluErf] {
-        let config = Zoo::of(Gpt2Config {
-            activation,
-            ..gpt2.clone()
-        });
+    });
+    let models = architectures().into_iter().chain([("GPT-2, erf", erf)]);
+    for (name, config) in models {
         let task = Task {
             weights: weights(&config),
             config,
@@ -60,15 +68,7 @@ fn every_backend_equals_flex() {
             targets: ids(1),
         };
         let expected = BackendKind::Flex.run(None, task.clone()).unwrap();
-        let others = BackendKind::compiled();
-        let others: Vec<_> = others
-            .into_iter()
-            .filter(|k| *k != BackendKind::Flex)
-            .collect();
-        if others.is_empty() {
-            println!("Flex alone is compiled in: there is nothing to compare it with");
-        }
-        for kind in others {
+        for kind in &others {
             let found = kind
                 .run(None, task.clone())
                 .unwrap_or_else(|e| panic!("{e}"));
@@ -82,8 +82,8 @@ fn every_backend_equals_flex() {
                 .map(|(name, b)| found.gradients[name].error(b, 1e-5, |_| 3e-5 * b.largest()));
             let gradients = gradients.fold(0.0, f64::max);
             println!(
-                "{activation:?} on {kind}: of the tolerance, logits use {logits:.2}, \
-                 loss {loss:.2}, gradients {gradients:.2}"
+                "{name} on {kind}: of the tolerance, logits use {logits:.2}, loss {loss:.2}, \
+                 gradients {gradients:.2}"
             );
             assert!(logits <= 1.0 && loss <= 1.0 && gradients <= 1.0, "{kind}");
         }
@@ -92,22 +92,19 @@ fn every_backend_equals_flex() {
 
 #[test]
 fn the_contract_holds_on_every_backend() {
-    struct Contract;
+    struct Contract(Zoo);
     impl OnBackend for Contract {
         type Output = ();
         fn run<B: AutodiffBackend>(self, device: B::Device) {
-            let config = Gpt2Config {
-                n_layer: 2,
-                n_head: 4,
-                width: 60,
-                context: 64,
-                ..Default::default()
-            };
-            contract::check::<B, _>(&Zoo::of(config), &device);
+            contract::check::<B, _>(&self.0, &device);
         }
     }
-    for kind in BackendKind::compiled() {
-        kind.run(None, Contract).unwrap_or_else(|e| panic!("{e}"));
+    for (name, config) in architectures() {
+        for kind in BackendKind::compiled() {
+            println!("{name} on {kind}");
+            kind.run(None, Contract(config.clone()))
+                .unwrap_or_else(|e| panic!("{e}"));
+        }
     }
 }
 
@@ -117,22 +114,19 @@ fn weights(config: &Zoo) -> BTreeMap<String, TensorData> {
     let device = Default::default();
     Flex::seed(&device, 11);
     let model = config.init::<Flex>(VOCAB, &device).unwrap();
-    let shapes = params::list::<Flex, _>(&model);
-    let draw = |info: &params::ParamInfo| {
-        let noise = Distribution::Normal(
-            if info.name.ends_with("gamma") {
-                1.0
-            } else {
-                0.0
-            },
-            0.1,
-        );
-        let count: usize = info.shape.iter().product();
-        let mut data = Tensor::<Flex, 1>::random([count], noise, &device).into_data();
-        data.shape = info.shape.clone().into();
-        (info.name.clone(), data)
-    };
-    shapes.iter().map(draw).collect()
+    let mut weights = params::export::<Flex, _>(&model);
+    for (name, data) in &mut weights {
+        // α and the τ's have ranges of their own.
+        if *data.shape != [1] {
+            let mean = if name.ends_with("gamma") { 1.0 } else { 0.0 };
+            let noise = Distribution::Normal(mean, 0.1);
+            let shape = data.shape.clone();
+            let count: usize = shape.iter().product();
+            *data = Tensor::<Flex, 1>::random([count], noise, &device).into_data();
+            data.shape = shape;
+        }
+    }
+    weights
 }
 
 /// A backend that finds no driver says so; run by the test below in a process without one.
