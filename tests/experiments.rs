@@ -5,7 +5,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use residual_zoo::core::ModelConfig as _;
 use residual_zoo::data::Source;
+use residual_zoo::rmt::RmtConfig;
+use residual_zoo::tokenformer::{Position, TokenFormerConfig};
 use residual_zoo::{ModelConfig, RunConfig, Zoo};
 
 fn ron_files(directory: &Path) -> Vec<PathBuf> {
@@ -63,4 +66,92 @@ fn any_field_can_be_set() {
     );
     let source = set(r#"data.source={"Path":"x.txt"}"#).data.source;
     assert_eq!(source, Source::Path("x.txt".into()));
+}
+
+#[test]
+fn the_sizes_of_the_papers_are_those_of_the_presets() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments");
+    let cost = |file: &str, vocab_size: usize| {
+        let config = RunConfig::read(&directory.join(file)).unwrap();
+        config.model.cost(vocab_size).params.total()
+    };
+    let rmt = [
+        ("46m", RmtConfig::m46()),
+        ("134m", RmtConfig::m134()),
+        ("206m", RmtConfig::m206()),
+        ("305m", RmtConfig::m305()),
+    ];
+    for (name, preset) in rmt {
+        let expected = preset.cost(50_257).params.total();
+        assert_eq!(cost(&format!("rmt/{name}.ron"), 50_257), expected, "{name}");
+    }
+    // Table 8 of the RMT paper, with the scales of norms.
+    let transformers = [
+        ("49m", 49_410_816 + 4_992),
+        ("160m", 162_522_624 + 19_200),
+        ("260m", 263_927_552 + 33_152),
+        ("405m", 405_440_512 + 50_176),
+    ];
+    for (name, expected) in transformers {
+        let file = format!("rmt/transformer-{name}.ron");
+        assert_eq!(cost(&file, 50_257), expected, "{name}");
+    }
+    let tokenformer = [
+        ("grow-124m", TokenFormerConfig::m124()),
+        ("grow-354m", TokenFormerConfig::m354()),
+        ("grow-757m", TokenFormerConfig::m757()),
+        ("grow-1.4b", TokenFormerConfig::b1_4()),
+    ];
+    for (name, preset) in tokenformer {
+        let expected = preset.cost(50_304).params.total();
+        assert_eq!(
+            cost(&format!("tokenformer/{name}.ron"), 50_304),
+            expected,
+            "{name}"
+        );
+    }
+    let rotary = |preset: TokenFormerConfig| TokenFormerConfig {
+        position: Position::Rotary { fraction: 0.25 },
+        affine_final_norm: true,
+        ..preset
+    };
+    let tokenformer = [
+        ("150m", TokenFormerConfig::m150()),
+        ("450m", TokenFormerConfig::m450()),
+        ("900m", TokenFormerConfig::m900()),
+        ("1.5b", TokenFormerConfig::b1_5()),
+    ];
+    for (name, preset) in tokenformer {
+        let expected = rotary(preset).cost(50_304).params.total();
+        assert_eq!(
+            cost(&format!("tokenformer/{name}.ron"), 50_304),
+            expected,
+            "{name}"
+        );
+    }
+    assert_eq!(cost("recurrent/shakespeare.ron", 65), 1_893_889);
+}
+
+#[test]
+fn a_grown_run_file_is_the_growth_of_the_other() {
+    let read = |file: &str| {
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/tokenformer");
+        match RunConfig::read(&directory.join(file)).unwrap().model {
+            ModelConfig::Plain(Zoo::TokenFormer(config)) => config,
+            other => panic!("{other:?}"),
+        }
+    };
+    let small = read("shakespeare-cpu.ron");
+    assert_eq!(
+        small.grown(144, 576).unwrap(),
+        read("shakespeare-cpu-grown.ron")
+    );
+    let start = read("grow-124m.ron");
+    for (file, n_attn, n_ffn) in [
+        ("grow-354m.ron", 2140, 8560),
+        ("grow-757m.ron", 4850, 19_400),
+        ("grow-1.4b.ron", 8620, 34_480),
+    ] {
+        assert_eq!(start.grown(n_attn, n_ffn).unwrap(), read(file));
+    }
 }

@@ -3,8 +3,8 @@
 //! A matrix X ∈ R^{D_k × D_v} lies in the stream by columns: coordinate (k, v) at `v · D_k + k`.
 //! R data vectors lie likewise, coordinate v of vector h at `v · R + h`. Contracting over D_k, or
 //! over the R vectors, is then one matrix product over the last axis for all tokens and all v
-//! together, without a transposition. The order in which [`naive`](crate::naive) has them, one
-//! small product per token, takes 1.4 to 4 times as long (`docs/performance.md`).
+//! together, without a transposition, and so are the products with W_1, W_2 and W_U.
+//! `docs/performance.md` compares it with other orders.
 
 use burn::module::Param;
 use burn::tensor::{Tensor, backend::Backend};
