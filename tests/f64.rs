@@ -1,0 +1,93 @@
+//! What is exact but for rounding, in f64 on Flex: the reference's cases, to the precision they are
+//! stored with, and the growth of a TokenFormer. A binary of its own, since the default type of
+//! floats is chosen once in a process.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+mod reference;
+
+use std::sync::Once;
+
+use burn::backend::{Autodiff, Flex};
+use burn::module::{Module, ModuleMapper, Param};
+use burn::tensor::{DType, Distribution, Int, Tensor, set_default_dtypes};
+use common::{Values, run};
+use residual_zoo::core::{LanguageModel, ModelConfig};
+use residual_zoo::tokenformer::{Normalization, TokenFormerConfig, grow};
+
+/// Makes f64 the type of every tensor from now on.
+fn double() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        set_default_dtypes::<Flex>(&Default::default(), DType::F64, DType::I64).unwrap();
+    });
+}
+
+#[test]
+fn every_case_equals_the_reference_to_the_digits_it_is_stored_with() {
+    double();
+    for case in reference::cases() {
+        let (inputs, targets) = (case.inputs.clone(), case.targets.clone());
+        let weights = case.weights.clone();
+        let device = Default::default();
+        let outcome =
+            run::<Autodiff<Flex>, _>(&case.config, case.vocab, weights, inputs, targets, &device);
+        // Half a unit in the last place of f32 is 6e-8 of the value. Burn's RmsNorm computes the
+        // mean square in f32 whatever its input.
+        let (relative, absolute) = match case.name.starts_with("rmt_code") {
+            true => (1e-6, 1e-5),
+            false => (7e-8, 1e-9),
+        };
+        let error = |found: &Values, expected: &burn::tensor::TensorData| {
+            let expected = Values::from(expected.clone());
+            found.error(&expected, absolute, |b| relative * b.abs())
+        };
+        let logits = error(&outcome.logits, &case.logits);
+        assert!(logits <= 1.0, "{}: logits {logits}", case.name);
+        for (name, expected) in &case.gradients {
+            let gradient = error(&outcome.gradients[name], expected);
+            assert!(gradient <= 1.0, "{}: {name} {gradient}", case.name);
+        }
+    }
+}
+
+struct Train;
+
+impl ModuleMapper<Flex> for Train {
+    fn map_float<const D: usize>(
+        &mut self,
+        param: Param<Tensor<Flex, D>>,
+    ) -> Param<Tensor<Flex, D>> {
+        if param.lazy_shape().to_vec() == [1] {
+            return param; // τ
+        }
+        param.map(|x| x.random_like(Distribution::Normal(0.0, 0.3)))
+    }
+}
+
+#[test]
+fn growth_keeps_the_logits_to_1e_12() {
+    let device = Default::default();
+    double();
+    for normalization in [Normalization::L2NormGelu, Normalization::GeluL2Norm] {
+        let config = TokenFormerConfig {
+            n_layer: 2,
+            n_head: 3,
+            width: 24,
+            n_attn: Some(13),
+            n_ffn: Some(21),
+            context: 16,
+            normalization,
+            ..TokenFormerConfig::default()
+        };
+        let model = config.init::<Flex>(11, &device).unwrap().map(&mut Train);
+        let (grown, _) = grow(&model, &config, 17, 30, &device).unwrap();
+        let ids = Tensor::<Flex, 2, Int>::from_data([[3, 1, 4, 1, 5, 9, 2, 6]], &device);
+        let logits = model.forward(ids.clone());
+        assert_eq!(logits.dtype(), DType::F64);
+        let error = (logits - grown.forward(ids)).abs().max();
+        let error: Vec<f64> = error.into_data().iter().collect();
+        assert!(error[0] < 1e-12, "{normalization:?}: {}", error[0]);
+    }
+}
