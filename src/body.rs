@@ -1,5 +1,8 @@
 //! The modules of a composed model.
 
+// A model has a few of them and never moves them in numbers: no need to box the larger variants.
+#![allow(clippy::large_enum_variant)]
+
 use burn::module::Module;
 use burn::tensor::{Tensor, backend::Backend};
 use residual_zoo_core::{Connection, Increment, Plain, ResidualBlock, Stack, Stream, Update};

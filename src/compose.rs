@@ -152,35 +152,25 @@ impl<A: Architecture> Composed<A> {
             }),
             Self::Alternate(models) => match models.get(layer % models.len().max(1)) {
                 Some(model) => model.recipe(layer),
-                None => self.first().and(forbidden("is empty")),
+                None => forbidden("is an alternation without an entry"),
             },
             Self::Laurel(LaurelOf {
                 connection,
                 placement,
                 of,
             }) => {
-                let recipe = of.recipe(layer)?;
-                let sublayer = match (placement, recipe.sublayer, recipe.layer) {
-                    (Placement::Sublayer, None, None) => true,
-                    (Placement::Layer, _, None) => false,
-                    _ => {
-                        return forbidden(
-                            "has LAuReL in the same place already; only one with placement Layer \
-                             can go around one with placement Sublayer",
-                        );
-                    }
+                let mut recipe = of.recipe(layer)?;
+                let (place, inside) = match placement {
+                    Placement::Sublayer => (&mut recipe.sublayer, recipe.layer),
+                    Placement::Layer => (&mut recipe.layer, None),
                 };
-                Ok(if sublayer {
-                    Recipe {
-                        sublayer: Some(connection),
-                        ..recipe
-                    }
-                } else {
-                    Recipe {
-                        layer: Some(connection),
-                        ..recipe
-                    }
-                })
+                if place.replace(connection).is_some() || inside.is_some() {
+                    return forbidden(
+                        "has LAuReL in the same place already; only one with placement Layer can \
+                         go around one with placement Sublayer",
+                    );
+                }
+                Ok(recipe)
             }
             Self::Recurrent(_) => forbidden(
                 "is a recurrent model; a recurrence is about whole sequences, so it can only be \
@@ -225,7 +215,6 @@ impl<A: Architecture> Composed<A> {
                 + laurel(recipe.sublayer, architecture.n_sublayer())
                 + laurel(recipe.layer, 1)
         };
-        // Every entry of an alternation comes around within this many layers.
         let period = self.period().min(first.n_layer());
         (0..period)
             .map(|i| layer(i) * (first.n_layer() - i).div_ceil(period))
@@ -236,10 +225,7 @@ impl<A: Architecture> Composed<A> {
     fn period(&self) -> usize {
         match self {
             Self::Plain(_) => 1,
-            Self::Alternate(models) => {
-                let lengths = models.iter().map(Self::period);
-                lengths.fold(models.len().max(1), |all, one| lcm(all, one))
-            }
+            Self::Alternate(models) => models.len(),
             Self::Laurel(LaurelOf { of, .. }) | Self::Recurrent(RecurrentOf { of, .. }) => {
                 of.period()
             }
@@ -250,11 +236,16 @@ impl<A: Architecture> Composed<A> {
     fn check(&self) -> Result<(), ConfigError> {
         match self {
             Self::Plain(architecture) => architecture.validate(),
-            Self::Alternate(models) => models.iter().enumerate().try_for_each(|(i, model)| {
-                model
-                    .check()
-                    .map_err(|error| error.within(&format!("[{i}]")))
-            }),
+            Self::Alternate(models) => {
+                if models.iter().any(|model| model.period() > 1) {
+                    let problem = "has an alternation among its entries; write one list";
+                    return Err(ConfigError::new("Alternate", problem));
+                }
+                models.iter().enumerate().try_for_each(|(i, model)| {
+                    let checked = model.check();
+                    checked.map_err(|error| error.within(&format!("[{i}]")))
+                })
+            }
             Self::Laurel(LaurelOf { connection, of, .. }) => {
                 let checked = connection.validate();
                 checked.map_err(|error| error.within("connection"))?;
@@ -267,16 +258,6 @@ impl<A: Architecture> Composed<A> {
             }
         }
     }
-}
-
-fn lcm(a: usize, b: usize) -> usize {
-    let gcd = |mut a: usize, mut b: usize| {
-        while b > 0 {
-            (a, b) = (b, a % b);
-        }
-        a
-    };
-    a / gcd(a, b) * b
 }
 
 /// A layer of a composition of `A`.
@@ -322,7 +303,11 @@ impl<A: Architecture> residual_zoo_core::ModelConfig for Composed<A> {
             }
         }
         let (_, layers) = self.recurrence();
-        let period = layers.period().min(first.n_layer());
+        let (period, n_layer) = (layers.period(), first.n_layer());
+        if period > n_layer {
+            let problem = format!("has {period} entries for {n_layer} layers");
+            return Err(ConfigError::new("Alternate", problem));
+        }
         (0..period).try_for_each(|layer| layers.recipe(layer).map(|_| ()))
     }
 

@@ -32,13 +32,17 @@ macro_rules! zoo {
             }
         )+
 
+        // A model has a few layers and two ends: no need to box the larger variants.
+
         /// A layer of one of the architectures, with connections of type `C`.
+        #[allow(clippy::large_enum_variant)]
         #[derive(burn::module::Module, Debug)]
         pub enum Block<B: Backend, C> {
             $($(#[$doc])* $name($($block)::+<B, C>),)+
         }
 
         /// The ends of one of the architectures.
+        #[allow(clippy::large_enum_variant)]
         #[derive(burn::module::Module, Debug)]
         pub enum Ends<B: Backend> {
             $($(#[$doc])* $name(EndsOf<B, $config>),)+

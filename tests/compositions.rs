@@ -182,6 +182,10 @@ fn what_does_not_compose_is_refused_with_the_reason() {
             .problem
             .contains("no entry")
     );
+    let nested = Zoo::Alternate(vec![gpt2(), Zoo::Alternate(vec![rmt(), tokenformer()])]);
+    assert!(refusal(&nested).problem.contains("write one list"));
+    let three = Zoo::Alternate(vec![gpt2(), rmt(), tokenformer()]);
+    assert!(refusal(&three).problem.contains("3 entries for 2 layers"));
     let unequal = Zoo::Alternate(vec![gpt2(), Zoo::of(RmtConfig::default())]);
     let error = refusal(&unequal);
     assert!(

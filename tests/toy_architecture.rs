@@ -6,8 +6,11 @@ mod toy;
 
 use burn::backend::{Autodiff, Flex};
 use burn::tensor::backend::Backend;
+use residual_zoo::Composed;
 use residual_zoo::core::{EndsOf, ModelConfig, contract};
 use residual_zoo::data::{Corpus, DataConfig, Source, SyntheticConfig};
+use residual_zoo::laurel::LaurelConfig;
+use residual_zoo::recurrent::RecurrentConfig;
 use residual_zoo::train::{Interrupter, RunConfig, RunOptions, dashboard::Display, run};
 
 residual_zoo::zoo! {
@@ -25,6 +28,20 @@ fn it_keeps_the_contract() {
     let device = Default::default();
     contract::check::<Autodiff<Flex>, _>(&toy::ToyConfig::default(), &device);
     contract::check::<Autodiff<Flex>, _>(&BiggerZoo::Toy(Default::default()), &device);
+}
+
+#[test]
+fn it_composes() {
+    let toy = || Composed::<BiggerZoo>::of(toy::ToyConfig::default());
+    let laurel = toy().laurel(LaurelConfig::rw_lr(4));
+    let recurrent = toy().recurrent(RecurrentConfig::default());
+    let device = Default::default();
+    contract::check::<Autodiff<Flex>, _>(&laurel, &device);
+    contract::check::<Autodiff<Flex>, _>(&recurrent, &device);
+    let text = "(model: Recurrent(of: Laurel(of: Toy(width: 32))))";
+    let config: RunConfig<Composed<BiggerZoo>> =
+        RunConfig::parse(text, "toy.ron".as_ref()).unwrap();
+    assert_eq!(config.model.name(), "recurrent (LAuReL (plain) (Toy))");
 }
 
 #[test]

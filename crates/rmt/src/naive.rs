@@ -84,7 +84,7 @@ pub fn embed<B: Backend>(ends: &RmtEnds<B>, ids: Tensor<B, 2, Int>) -> Tensor<B,
     let x = store(ends.tokens.key.val(), vectors(tokens, batch));
     from_matrix(match &ends.positions {
         Some(table) => {
-            let rows = table.weight.val().slice([0..time]);
+            let rows = table.weight.val().narrow(0, 0, time);
             x + store(table.key.val(), vectors(rows, 1))
         }
         None => x,
