@@ -34,7 +34,10 @@ fn it_keeps_the_contract() {
 fn it_composes() {
     let toy = || Composed::<BiggerZoo>::of(toy::ToyConfig::default());
     let laurel = toy().laurel(LaurelConfig::rw_lr(4));
-    let recurrent = toy().recurrent(RecurrentConfig::default());
+    let recurrent = toy().recurrent(RecurrentConfig {
+        block: 8,
+        ..RecurrentConfig::default()
+    });
     let device = Default::default();
     contract::check::<Autodiff<Flex>, _>(&laurel, &device);
     contract::check::<Autodiff<Flex>, _>(&recurrent, &device);
