@@ -38,10 +38,10 @@ const MODELS: [(&str, &str); 6] = [
 /// Train every architecture on the same data and budget; print a table, write a report.
 ///
 /// Without options: a synthetic language whose entropy is known exactly, no file and no network
-/// needed, less than a minute on two CPU cores.
+/// needed, less than five minutes on two CPU cores.
 #[derive(Parser, Debug)]
 struct Options {
-    /// Set a field of every model's run: train.steps=200, …
+    /// Set a field of every model's run, under train or data: train.steps=200, …
     #[arg(long, value_name = "PATH=VALUE")]
     set: Vec<String>,
     /// Where the runs and report.html go; an earlier comparison there is replaced

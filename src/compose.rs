@@ -32,7 +32,8 @@ pub enum Composed<A> {
     /// An architecture with plain connections.
     Plain(A),
     /// Layer i is layer i of entry i mod n. The entries have the same width, depth and context;
-    /// the ends are those of the first.
+    /// the ends are those of the first, and with them learned positions: behind one without, such
+    /// as a rotary TokenFormer, layers that rely on learned positions have none.
     Alternate(Vec<Composed<A>>),
     /// LAuReL in place of the plain connections.
     Laurel(LaurelOf<A>),
@@ -83,6 +84,28 @@ struct Recipe<'a, A> {
     sublayer: Option<&'a LaurelConfig>,
     /// Around the layer.
     layer: Option<&'a LaurelConfig>,
+}
+
+impl<A: Architecture> Recipe<'_, A> {
+    /// Checks that no connection reads streams from before the layer. In a recurrence each layer
+    /// starts a stream of its own, so it would never have them.
+    fn check_within_one_layer(&self) -> Result<(), ConfigError> {
+        let places = [
+            (self.sublayer, self.architecture.n_sublayer(), "sublayers"),
+            (self.layer, 1, "a layer"),
+        ];
+        for (laurel, streams, place) in places {
+            let k = laurel.map_or(1, |laurel| laurel.g.k());
+            if k > streams {
+                let problem = format!(
+                    "is {k}, but around {place} inside of a recurrence, where each layer starts \
+                     a stream of its own, there are at most {streams}"
+                );
+                return Err(ConfigError::new("connection.g.k", problem));
+            }
+        }
+        Ok(())
+    }
 }
 
 impl<A: Architecture> Composed<A> {
@@ -142,24 +165,41 @@ impl<A: Architecture> Composed<A> {
         }
     }
 
+    /// What this level is called in RON.
+    fn kind(&self) -> &'static str {
+        let [alternate, laurel, recurrent] = COMPOSITIONS;
+        match self {
+            Self::Plain(_) => "model",
+            Self::Alternate(_) => alternate,
+            Self::Laurel(_) => laurel,
+            Self::Recurrent(_) => recurrent,
+        }
+    }
+
     fn recipe(&self, layer: usize) -> Result<Recipe<'_, A>, ConfigError> {
-        let forbidden = |problem: &str| Err(ConfigError::new("of", problem));
+        let forbidden = |problem: &str| Err(ConfigError::new(self.kind(), problem));
         match self {
             Self::Plain(architecture) => Ok(Recipe {
                 architecture,
                 sublayer: None,
                 layer: None,
             }),
-            Self::Alternate(models) => match models.get(layer % models.len().max(1)) {
-                Some(model) => model.recipe(layer),
-                None => forbidden("is an alternation without an entry"),
-            },
+            Self::Alternate(models) => {
+                let entry = layer % models.len().max(1);
+                match models.get(entry) {
+                    Some(model) => {
+                        let recipe = model.recipe(layer);
+                        recipe.map_err(|error| error.within(&format!("[{entry}]")))
+                    }
+                    None => forbidden("is an alternation without an entry"),
+                }
+            }
             Self::Laurel(LaurelOf {
                 connection,
                 placement,
                 of,
             }) => {
-                let mut recipe = of.recipe(layer)?;
+                let mut recipe = of.recipe(layer).map_err(|error| error.within("of"))?;
                 let (place, inside) = match placement {
                     Placement::Sublayer => (&mut recipe.sublayer, recipe.layer),
                     Placement::Layer => (&mut recipe.layer, None),
@@ -302,13 +342,26 @@ impl<A: Architecture> residual_zoo_core::ModelConfig for Composed<A> {
                 }
             }
         }
-        let (_, layers) = self.recurrence();
+        let (recurrence, layers) = self.recurrence();
         let (period, n_layer) = (layers.period(), first.n_layer());
         if period > n_layer {
             let problem = format!("has {period} entries for {n_layer} layers");
             return Err(ConfigError::new("Alternate", problem));
         }
-        (0..period).try_for_each(|layer| layers.recipe(layer).map(|_| ()))
+        let (recurrence, inside) = (recurrence.is_some(), |error: ConfigError| {
+            if recurrence.is_some() {
+                error.within("of")
+            } else {
+                error
+            }
+        });
+        (0..period).try_for_each(|layer| {
+            let recipe = layers.recipe(layer).map_err(inside)?;
+            if recurrence {
+                recipe.check_within_one_layer()?;
+            }
+            Ok(())
+        })
     }
 
     fn context(&self) -> usize {

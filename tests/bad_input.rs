@@ -63,6 +63,35 @@ fn compare_reports_what_finished_when_a_model_fails() {
 }
 
 #[test]
+fn sizes_beyond_any_machine_are_named_in_every_architecture() {
+    let scratch = Scratch::new();
+    let (huge, path) = ("5000000000000000000", scratch.path("huge.ron"));
+    for model in [
+        format!("TokenFormer(width: {huge}, n_head: 1)"),
+        format!("TokenFormer(n_attn: {huge})"),
+        format!("Rmt(d_k: {huge})"),
+        format!("Rmt(rank: {huge}, d_v: {huge})"),
+        format!("Laurel(connection: (g: LrPa(k: {huge}, r: {huge})), of: Gpt2())"),
+        format!("Recurrent(recurrence: (block: {huge}), of: Gpt2(context: {huge}))"),
+        format!("Alternate([Rmt(n_layer: {huge}), Rmt(n_layer: {huge})])"),
+        "Rmt(rank: 0)".into(),
+        "TokenFormer(n_ffn: 0)".into(),
+        "TokenFormer(n_head: 0, position: Rotary(fraction: 0.5))".into(),
+        "Laurel(connection: (g: Pa(k: 0)), of: Gpt2())".into(),
+        "Recurrent(recurrence: (block: 0), of: Gpt2())".into(),
+        "Recurrent(recurrence: (alpha: Fixed(2)), of: Gpt2())".into(),
+        "Alternate([])".into(),
+        "Recurrent(of: Recurrent(of: Gpt2()))".into(),
+    ] {
+        fs::write(&path, format!("(model: {model})")).unwrap();
+        let mut command = example("train");
+        command.arg(&path).arg("--run").arg(scratch.path("run"));
+        fails(&mut command, 2, &["model"]);
+        assert!(!scratch.path("run").exists(), "{model}");
+    }
+}
+
+#[test]
 fn sizes_beyond_any_machine_are_named_at_once() {
     let scratch = Scratch::new();
     let set = |assignment: &str| {

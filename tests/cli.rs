@@ -6,6 +6,7 @@ mod program;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use program::{SMOKE, Scratch, example, fails, ok, smoke};
@@ -184,6 +185,22 @@ fn compare_prints_a_table_and_writes_a_report() {
     ] {
         assert!(shown.contains(part), "no `{part}` in: {shown}");
     }
+    for model in [
+        "gpt2",
+        "rmt",
+        "laurel",
+        "tokenformer",
+        "recurrent",
+        "laurel-rmt",
+    ] {
+        let row = |line: &str| line.split_whitespace().next() == Some(model);
+        let rows = shown
+            .lines()
+            .filter(|line| row(line) && line.contains('%'))
+            .count();
+        assert_eq!(rows, 1, "rows of {model} in: {shown}");
+        assert!(directory.join(model).join("metrics.jsonl").exists());
+    }
     let report = fs::read_to_string(directory.join("report.html")).unwrap();
     assert!(report.contains("<svg") && report.contains("entropy rate"));
     compare(); // replaces the first
@@ -277,4 +294,74 @@ fn every_example_has_help() {
             "{help}"
         );
     }
+}
+
+#[test]
+fn a_tokenformer_grows_from_a_run_and_other_runs_are_refused() {
+    let scratch = Scratch::new();
+    let file = |name: &str, model: &str| {
+        let path = scratch.path(name);
+        let text = format!(
+            "(model: {model}, data: (source: Synthetic(tokens: 20000)), \
+             train: (steps: 20, batch: 4, warmup: 2, learning_rate: 1e-2, validate_batches: 2))"
+        );
+        fs::write(&path, text).unwrap();
+        path
+    };
+    let train = |config: &Path, run: &str| {
+        let mut command = example("train");
+        command
+            .arg(config)
+            .arg("--run")
+            .arg(scratch.path(run))
+            .arg("--no-tui");
+        command
+    };
+    let sizes = "n_layer: 1, n_head: 2, width: 16, context: 24";
+    let small = file(
+        "small.ron",
+        &format!("TokenFormer({sizes}, n_attn: 9, n_ffn: 16)"),
+    );
+    let shown = ok(&mut train(&small, "small"));
+    let loss = |shown: &str, which: usize| -> f64 {
+        let losses = shown.split("valid loss ").skip(1);
+        let losses = losses.map(|rest| rest.split_whitespace().next().unwrap().parse().unwrap());
+        losses.collect::<Vec<f64>>()[which]
+    };
+    let grown = format!("TokenFormer({sizes}, n_attn: 12, n_ffn: 20, tau: (attn: 3, ffn: 4))");
+    let grown = file("grown.ron", &grown);
+    let from = |mut command: Command, run: &str| {
+        command.arg("--init-from").arg(scratch.path(run));
+        command
+    };
+    let after = ok(&mut from(train(&grown, "grown"), "small"));
+    let last = shown.matches("valid loss ").count() - 1;
+    assert!(
+        (loss(&shown, last) - loss(&after, 0)).abs() < 2e-4,
+        "{shown}\n{after}"
+    );
+    assert!(!after.contains("not trained"), "{after}");
+
+    // τ comes from the run whatever the config says, and the user hears of it.
+    let other_tau = file(
+        "tau.ron",
+        &format!("TokenFormer({sizes}, n_attn: 12, n_ffn: 20)"),
+    );
+    let shown = ok(&mut from(train(&other_tau, "tau"), "small"));
+    assert!(shown.contains("5 numbers that are not trained"), "{shown}");
+
+    let refused = |config: &Path, run: &str, parts: &[&str]| {
+        fails(&mut from(train(config, "refused"), run), 2, parts);
+        assert!(!scratch.path("refused").exists());
+    };
+    refused(&small, "nowhere", &["nowhere", "no checkpoints"]);
+    refused(&small, "grown", &["keys", "[12, 16]", "[9, 16]"]);
+    let gpt2 = file("gpt2.ron", &format!("Gpt2({sizes})"));
+    refused(&gpt2, "small", &["ends.norm.gamma", "missing"]);
+    let mut chars = from(train(&grown, "refused"), "small");
+    fails(
+        chars.args(["--tokenizer", "bytes"]),
+        2,
+        &["another tokenizer"],
+    );
 }

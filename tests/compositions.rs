@@ -14,11 +14,12 @@ use std::collections::BTreeMap;
 
 use burn::backend::{Autodiff, Flex};
 use burn::tensor::{Int, Tensor, TensorData};
-use residual_zoo::core::{ConfigError, LanguageModel, ModelConfig, contract, params};
+use residual_zoo::core::{Architecture, ConfigError, LanguageModel, ModelConfig, contract, params};
 use residual_zoo::gpt2::Gpt2Config;
 use residual_zoo::laurel::{G, LaurelConfig, Rw};
 use residual_zoo::recurrent::{Alpha, Form, RecurrentConfig};
 use residual_zoo::rmt::RmtConfig;
+use residual_zoo::tokenformer::TokenFormerConfig;
 use residual_zoo::{ModelConfig as Zoo, RunConfig};
 use zoo::{architectures, compositions, gpt2, recurrence, rmt, tokenformer};
 
@@ -105,17 +106,13 @@ fn a_field_inside_a_composition_can_be_set() {
     let text = "(model: Laurel(connection: (g: Lr(r: 4)), of: TokenFormer(n_layer: 2)))";
     let config = RunConfig::parse(text, "test.ron".as_ref()).unwrap();
     let set = |assignment: &str| config.clone().set(&[assignment.to_string()]);
-    let wider = set("model.of.width=96").unwrap().model;
-    assert_eq!(
-        wider.architectures()[0],
-        &match tokenformer_of(&wider) {
-            config =>
-                residual_zoo::Zoo::TokenFormer(residual_zoo::tokenformer::TokenFormerConfig {
-                    width: 96,
-                    ..config
-                }),
-        }
-    );
+    let wider = TokenFormerConfig {
+        n_layer: 2,
+        width: 96,
+        ..TokenFormerConfig::default()
+    };
+    let wider = Zoo::of(wider).laurel(LaurelConfig::lr(4));
+    assert_eq!(set("model.of.width=96").unwrap().model, wider);
     let Zoo::Laurel(laurel) = set("model.connection.g.r=9").unwrap().model else {
         panic!("no LAuReL");
     };
@@ -123,11 +120,17 @@ fn a_field_inside_a_composition_can_be_set() {
     assert!(set("model.of.rank=9").is_err());
 }
 
-fn tokenformer_of(model: &Zoo) -> residual_zoo::tokenformer::TokenFormerConfig {
-    match model.architectures()[0] {
-        residual_zoo::Zoo::TokenFormer(config) => config.clone(),
-        other => panic!("{other:?}"),
-    }
+#[test]
+fn an_entry_of_an_alternation_can_be_set() {
+    let text = "(model: Alternate([Gpt2(width: 64), TokenFormer(width: 64)]))";
+    let config = RunConfig::parse(text, "test.ron".as_ref()).unwrap();
+    let set = |assignment: &str| config.clone().set(&[assignment.to_string()]);
+    let Zoo::Alternate(models) = set("model.Alternate.1.n_layer=3").unwrap().model else {
+        panic!("no alternation");
+    };
+    assert_eq!(models[1].architectures()[0].n_layer(), 3);
+    let error = set("model.Alternate.2.n_layer=3").unwrap_err().to_string();
+    assert!(error.contains("`2` is no entry of a list of 2"), "{error}");
 }
 
 #[test]
@@ -146,7 +149,7 @@ fn ron_that_says_something_else_is_refused() {
         assert!(unknown.contains(name), "{name} is not in: {unknown}");
     }
     assert!(problem("Rmt(n_layers: 2)").contains("n_layers"));
-    assert!(problem("Laurel(connection: (rw: Softmax))").contains("of"));
+    assert!(problem("Laurel(connection: (rw: Softmax))").contains("`of`"));
     assert!(problem("Laurel(of: Gpt2(), g: Lr(r: 2))").contains("`g`"));
     assert!(problem("Recurrent(recurrence: (size: 2), of: Gpt2())").contains("size"));
 }
@@ -163,13 +166,26 @@ fn refusal(model: &Zoo) -> ConfigError {
 #[test]
 fn what_does_not_compose_is_refused_with_the_reason() {
     let nested = gpt2().recurrent(recurrence(8, Form::Paper));
-    for model in [
-        nested.clone().recurrent(recurrence(4, Form::Paper)),
-        nested.clone().laurel(LaurelConfig::rw()),
-        Zoo::Alternate(vec![gpt2(), nested]),
+    for (field, model) in [
+        (
+            "of.Recurrent",
+            nested.clone().recurrent(recurrence(4, Form::Paper)),
+        ),
+        ("of.Recurrent", nested.clone().laurel(LaurelConfig::rw())),
+        ("[1].Recurrent", Zoo::Alternate(vec![gpt2(), nested])),
     ] {
         let error = refusal(&model);
+        assert_eq!(error.field, field);
         assert!(error.problem.contains("outermost"), "{error}");
+    }
+    for far in [
+        gpt2().laurel(LaurelConfig::pa(3)),
+        rmt().laurel_per_layer(LaurelConfig::rw_pa(2)),
+    ] {
+        assert!(far.validate(37).is_ok());
+        let error = refusal(&far.recurrent(recurrence(8, Form::Paper)));
+        assert_eq!(error.field, "connection.g.k");
+        assert!(error.problem.contains("stream of its own"), "{error}");
     }
 
     let twice = gpt2()

@@ -129,7 +129,25 @@ fn the_sizes_of_the_papers_are_those_of_the_presets() {
             "{name}"
         );
     }
+    // Table 6 of the recurrent paper.
     assert_eq!(cost("recurrent/shakespeare.ron", 65), 1_893_889);
+    assert_eq!(cost("recurrent/shakespeare-plain-1.ron", 65), 1_893_888);
+    assert_eq!(cost("recurrent/shakespeare-plain-6.ron", 65), 10_745_088);
+    // What Table 5 of the LAuReL paper adds, one a layer, and what four more layers take.
+    let baseline = cost("laurel/baseline-24.ron", 32_000);
+    let added = [
+        ("rw", 48),
+        ("lr", 1_179_648),
+        ("pa", 72),
+        ("rw-lr", 1_179_696),
+        ("rw-lr-pa", 3_539_064),
+    ];
+    for (name, added) in added {
+        let file = format!("laurel/{name}.ron");
+        assert_eq!(cost(&file, 32_000) - baseline, added, "{name}");
+    }
+    let deeper = cost("laurel/baseline-28.ron", 32_000);
+    assert_eq!(deeper - baseline, 4 * 5_506_560);
 }
 
 #[test]

@@ -6,9 +6,12 @@ use std::path::Path;
 
 use burn::backend::{Autodiff, Flex};
 use burn::tensor::TensorData;
+use residual_zoo::core::params;
 use residual_zoo::data::{Corpus, Source, SyntheticConfig};
+use residual_zoo::gpt2::Gpt2Config;
 use residual_zoo::laurel::LaurelConfig;
-use residual_zoo::tokenformer::TokenFormerConfig;
+use residual_zoo::recurrent::{Alpha, RecurrentConfig};
+use residual_zoo::tokenformer::{TokenFormerConfig, from_transformer};
 use residual_zoo::train::{Trainer, checkpoint};
 use residual_zoo::{ModelConfig, RunConfig};
 
@@ -101,6 +104,74 @@ fn a_checkpoint_and_its_moments_grow() {
 #[test]
 fn a_checkpoint_grows_inside_a_composition() {
     grows(|config| ModelConfig::of(config).laurel_per_layer(LaurelConfig::rw_lr(4)));
+}
+
+#[test]
+fn a_parameter_that_took_no_part_in_the_loss_starts_anew() {
+    // Two blocks: there is no carry yet, so α never got a gradient.
+    let of = ModelConfig::of(small()).recurrent(RecurrentConfig {
+        block: 12,
+        ..RecurrentConfig::default()
+    });
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path().join("checkpoint");
+    let mut trained = trainer(of.clone());
+    steps(&mut trained, 2);
+    checkpoint::save(&trained, &directory).unwrap();
+    let mut restored = trainer(of.clone());
+    checkpoint::load(&mut restored, &directory).unwrap();
+    assert_eq!(restored.progress.step, 2);
+    assert_eq!(restored.validate(), trained.validate());
+
+    // α fixed at another value: the checkpoint's is kept, and named.
+    let fixed = ModelConfig::of(small()).recurrent(RecurrentConfig {
+        block: 12,
+        alpha: Alpha::Fixed(0.25),
+        ..RecurrentConfig::default()
+    });
+    let mut fixed = trainer(fixed);
+    let kept = checkpoint::load_weights(&mut fixed, &directory).unwrap();
+    assert_eq!(kept, ["block.alpha"]);
+
+    // Without the moments all start anew.
+    std::fs::remove_file(directory.join("optimizer.safetensors")).unwrap();
+    let mut fresh = trainer(of);
+    checkpoint::load_weights(&mut fresh, &directory).unwrap();
+    assert!(fresh.optimizer.export(fresh.model()).is_empty());
+    assert_eq!(fresh.validate(), trained.validate());
+}
+
+#[test]
+fn a_pretrained_gpt2_becomes_a_tokenformer_to_train() {
+    let gpt2 = Gpt2Config {
+        n_layer: 2,
+        n_head: 2,
+        width: 16,
+        context: 24,
+        ..Gpt2Config::default()
+    };
+    for (bias, affine_final_norm) in [(true, true), (false, true), (false, false)] {
+        let gpt2 = Gpt2Config {
+            bias,
+            ..gpt2.clone()
+        };
+        let config = TokenFormerConfig {
+            n_layer: 2,
+            n_attn: None,
+            n_ffn: None,
+            affine_final_norm,
+            ..small()
+        };
+        let trained = trainer(ModelConfig::of(gpt2));
+        let weights = params::export::<B, _>(trained.model());
+        let tensors = from_transformer(&config, &weights).unwrap();
+        let mut tokenformer = trainer(ModelConfig::of(config));
+        let model = params::import::<B, _>(tokenformer.model().clone(), tensors).unwrap();
+        tokenformer.replace_model(model);
+        let before = tokenformer.validate();
+        steps(&mut tokenformer, 20);
+        assert!(tokenformer.validate() < before);
+    }
 }
 
 #[test]

@@ -136,7 +136,7 @@ pub fn compositions() -> Vec<(&'static str, Zoo)> {
         (
             "recurrent LAuReL around GPT-2",
             gpt2()
-                .laurel(LaurelConfig::rw_lr_pa(3, 4))
+                .laurel(LaurelConfig::rw_lr_pa(2, 4))
                 .recurrent(recurrence(9, Form::Paper)),
         ),
         (

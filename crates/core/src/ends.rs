@@ -33,7 +33,8 @@ pub struct TokenEndsOptions {
     pub positions: Option<usize>,
     /// Width of the stream.
     pub width: usize,
-    /// Whether the unembedding is the token table, where `n_output` allows it.
+    /// Whether the unembedding is the token table. It can only be if `n_output` is `vocab_size`;
+    /// otherwise the model has an unembedding of its own.
     pub tied: bool,
     /// The parameters of the final norm.
     pub norm: NormParams,

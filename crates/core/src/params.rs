@@ -4,7 +4,7 @@
 //! `block.layers.0.attention.branch.qkv.weight`. Enum variants leave no trace in it, so a model
 //! built through an enum of architectures has the names of the model inside.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::tensor::{Tensor, TensorData, backend::Backend};
@@ -24,7 +24,8 @@ pub enum Role {
     Embedding,
     /// What maps the stream to logits.
     Unembedding,
-    /// A number, or one number per feature, that mixes streams.
+    /// A number, or one number per feature, that weighs or scales: LAuReL's α, β, γ, the
+    /// recurrence's α, TokenFormer's τ.
     Mixing,
 }
 
@@ -99,7 +100,20 @@ pub fn list<B: Backend, M: Module<B>>(model: &M) -> Vec<ParamInfo> {
 
 /// Every parameter of `model` by name, copied to the host.
 pub fn export<B: Backend, M: Module<B>>(model: &M) -> BTreeMap<String, TensorData> {
-    let mut walk = Export::default();
+    export_some(model, |_| true)
+}
+
+/// The parameters of `model` of which `wanted` holds, by name, copied to the host.
+pub fn export_some<B: Backend, M: Module<B>>(
+    model: &M,
+    wanted: impl Fn(&ParamInfo) -> bool,
+) -> BTreeMap<String, TensorData> {
+    let list = list::<B, M>(model).into_iter();
+    let names = list.filter(|info| wanted(info)).map(|info| info.name);
+    let mut walk = Export {
+        names: names.collect(),
+        ..Export::default()
+    };
     model.visit(&mut walk);
     walk.found
 }
@@ -151,7 +165,11 @@ pub fn import_grown<B: Backend, M: Module<B>>(
     mut tensors: BTreeMap<String, TensorData>,
     growth: impl Fn(&str) -> Option<Growth>,
 ) -> Result<M, ImportError> {
-    let fresh = export(&model);
+    let longer = |info: &ParamInfo| {
+        let rows = tensors.get(&info.name).and_then(|t| t.shape.first());
+        growth(&info.name).is_some() && rows < info.shape.first()
+    };
+    let fresh = export_some(&model, longer);
     for (name, fresh) in fresh {
         let Some(tensor) = tensors.get_mut(&name) else {
             continue;
@@ -252,6 +270,7 @@ impl<B: Backend> ModuleVisitor<B> for List {
 #[derive(Default)]
 struct Export {
     path: Path,
+    names: BTreeSet<String>,
     found: BTreeMap<String, TensorData>,
 }
 
@@ -265,7 +284,10 @@ impl<B: Backend> ModuleVisitor<B> for Export {
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
-        self.found.insert(self.path.name(), param.val().into_data());
+        let name = self.path.name();
+        if self.names.contains(&name) {
+            self.found.insert(name, param.val().into_data());
+        }
     }
 }
 

@@ -103,7 +103,7 @@ impl Gpt2Config {
     }
 
     pub(crate) fn projection_std(&self) -> f64 {
-        self.init_std / ((2 * self.n_layer) as f64).sqrt()
+        self.init_std / (2.0 * self.n_layer as f64).sqrt()
     }
 
     pub(crate) fn norm<B: Backend>(&self, device: &B::Device) -> LayerNorm<B> {

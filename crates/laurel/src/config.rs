@@ -198,6 +198,13 @@ impl LaurelConfig {
             let problem = format!("is {}; it must be above 0 and below 1", self.alpha);
             return Err(ConfigError::new("alpha", problem));
         }
+        if self.alpha != 0.5 && matches!(self.rw, Rw::One | Rw::Raw) {
+            let problem = format!(
+                "is {}, but `rw` is {:?}, which starts at 1; choose Softmax or Sigmoid",
+                self.alpha, self.rw
+            );
+            return Err(ConfigError::new("alpha", problem));
+        }
         if self.per_dimension && self.rw == Rw::One {
             let problem = "is set, but `rw` is One, which has no weights; choose Softmax, Sigmoid \
                            or Raw";
@@ -207,11 +214,15 @@ impl LaurelConfig {
     }
 
     /// A connection for a stream of `width` features.
+    ///
+    /// # Panics
+    ///
+    /// With a config that [`validate`](Self::validate) refuses.
     pub fn init<B: Backend>(&self, width: usize, device: &B::Device) -> Laurel<B> {
         Laurel::new(self, width, device)
     }
 
-    /// What one connection costs.
+    /// What one connection costs, where all of its k streams exist.
     pub fn cost(&self, width: usize) -> Cost {
         let each = if self.per_dimension { width } else { 1 };
         let weights = match self.rw {

@@ -92,6 +92,10 @@ impl RecurrentConfig {
 
     /// The recurrence around `layers`, each a τ of its own that passes over what the one before
     /// gives; one α for all.
+    ///
+    /// # Panics
+    ///
+    /// With a config that [`validate`](Self::validate) refuses, at the first pass.
     pub fn init<B: Backend, R: ResidualBlock<B>>(
         &self,
         layers: Vec<R>,
@@ -105,14 +109,14 @@ impl RecurrentConfig {
     pub fn cost(&self, tau: impl Fn(usize) -> Cost, context: usize) -> Cost {
         let k = self.block.min(context);
         let blocks = context.div_ceil(k.max(1));
-        let last = context - k * (blocks.saturating_sub(1));
+        let last = context - k.saturating_mul(blocks.saturating_sub(1)).min(context);
         let flops = |time: usize| tau(time).forward_flops.saturating_mul(time);
         // Eq. 8; eq. 9 for whole blocks and for the last; eq. 10.
         let windows = match blocks {
             0 | 1 => flops(last).saturating_mul(2),
             _ => flops(k)
-                .saturating_add(flops(2 * k).saturating_mul(blocks - 2))
-                .saturating_add(flops(k + last))
+                .saturating_add(flops(k.saturating_mul(2)).saturating_mul(blocks - 2))
+                .saturating_add(flops(k.saturating_add(last)))
                 .saturating_add(flops(last)),
         };
         let alpha = match self.alpha {
@@ -121,7 +125,7 @@ impl RecurrentConfig {
         };
         Cost {
             forward_flops: windows / context.max(1),
-            ..tau(2 * k)
+            ..tau(k.saturating_mul(2))
         } + alpha
     }
 }

@@ -9,7 +9,7 @@ use crate::{Form, Recurrent};
 #[derive(Clone, Debug)]
 pub struct RecurrentCache<B: Backend, C> {
     /// The input x of the first layer for the tokens of the open block, `[batch, ≤ k, width]`.
-    open: Option<Tensor<B, 3>>,
+    pub(crate) open: Option<Tensor<B, 3>>,
     pub(crate) layers: Vec<LayerCache<B, C>>,
 }
 
@@ -20,13 +20,13 @@ pub(crate) struct LayerCache<B: Backend, C> {
     /// τ after the left half α c_{i-1} + h_i; empty before the first block.
     pub(crate) left: C,
     /// α c_{i-1}, which is added to the right half.
-    carry: Option<Tensor<B, 3>>,
+    pub(crate) carry: Option<Tensor<B, 3>>,
     /// c_i, the carry of the next step.
-    next_carry: Option<Tensor<B, 3>>,
+    pub(crate) next_carry: Option<Tensor<B, 3>>,
     /// τ after `left` and what there is of the right half.
     pub(crate) right: C,
     /// h_{i+1} so far.
-    hidden: Option<Tensor<B, 3>>,
+    pub(crate) hidden: Option<Tensor<B, 3>>,
     /// τ over `hidden` alone (eq. 10).
     pub(crate) closing: C,
 }
@@ -145,7 +145,7 @@ fn apply<B: Backend, R: ResidualBlock<B>>(
     tau.decode(Stream::new(x, tau.reach()), cache).x
 }
 
-fn length<B: Backend>(x: &Option<Tensor<B, 3>>) -> usize {
+pub(crate) fn length<B: Backend>(x: &Option<Tensor<B, 3>>) -> usize {
     x.as_ref().map_or(0, |x| x.dims()[1])
 }
 

@@ -85,7 +85,11 @@ fn alpha_is_kept_between_0_and_1() {
     let mut block = recurrent(1.0, Form::Paper, tau);
     let one = forward(&block, x.clone());
     block.alpha = block.alpha.map(|alpha| alpha + 5.0);
-    assert_eq!(forward(&block, x).into_data(), one.into_data());
+    assert_eq!(forward(&block, x.clone()).into_data(), one.into_data());
+    block.alpha = block.alpha.map(|alpha| alpha - 6.0);
+    let negative = forward(&block, x.clone());
+    block.alpha = block.alpha.map(|alpha| alpha.zeros_like());
+    assert_eq!(negative.into_data(), forward(&block, x).into_data());
 }
 
 #[test]
@@ -148,12 +152,15 @@ fn reading_takes_memory_constant_in_the_length() {
         let layer = |layer: &crate::streaming::LayerCache<B, _>| {
             let caches = [&layer.left, &layer.right, &layer.closing];
             let tokens = |cache: &(residual_zoo_core::attention::KvCache<B>, ())| cache.0.len();
-            caches.map(tokens)
+            let streams = [&layer.carry, &layer.next_carry, &layer.hidden];
+            (caches.map(tokens), streams.map(crate::streaming::length))
         };
-        held.push(cache.layers.iter().map(layer).collect::<Vec<_>>());
+        let layers: Vec<_> = cache.layers.iter().map(layer).collect();
+        held.push((crate::streaming::length(&cache.open), layers));
     }
-    assert_eq!(held[1], vec![[4, 8, 4]; 2]);
-    assert!(held[1..].iter().all(|h| *h == held[1]), "{held:?}");
+    // Third block: of the first and second there are two carries; of the third, all of it.
+    assert_eq!(held[2], (4, vec![([4, 8, 4], [4, 4, 4]); 2]));
+    assert!(held[2..].iter().all(|h| *h == held[2]), "{held:?}");
 }
 
 /// x + 1, counting the tokens it sees and the longest window.

@@ -2,10 +2,11 @@
 
 use burn::module::Param;
 use burn::tensor::{Tensor, backend::Backend};
-use residual_zoo_core::{Activation, Architecture, ConfigError, Connection, Cost, Params, check};
+use residual_zoo_core::{
+    Activation, Architecture, ConfigError, Connection, Cost, Params, check, normal,
+};
 use serde::{Deserialize, Serialize};
 
-use crate::memory::xavier;
 use crate::{Attention, Block, FeedForward, RmtEnds};
 
 /// How a residual matrix is normalised.
@@ -144,12 +145,12 @@ impl RmtConfig {
     /// w_O or w_FF at the start.
     pub(crate) fn output_keys<B: Backend>(&self, device: &B::Device) -> Param<Tensor<B, 2>> {
         let scale = if self.scaled_outputs {
-            2 * self.n_layer
+            2.0 * self.n_layer as f64
         } else {
-            1
+            1.0
         };
-        let fans = (self.rank + self.d_k) * scale;
-        xavier([self.rank, self.d_k], fans, device)
+        let variance = 2.0 / (self.rank + self.d_k) as f64 / scale;
+        normal([self.rank, self.d_k], variance.sqrt(), device)
     }
 
     /// R · D_v, the width of all data vectors together.

@@ -243,12 +243,12 @@ impl TokenFormerConfig {
 
     /// Standard deviation of initial weights.
     pub fn init_std(&self) -> f64 {
-        let default = (2.0 / (5 * self.width) as f64).sqrt();
+        let default = (0.4 / self.width as f64).sqrt();
         self.init_std.unwrap_or(default)
     }
 
     pub(crate) fn projection_std(&self) -> f64 {
-        self.init_std() / ((2 * self.n_layer) as f64).sqrt()
+        self.init_std() / (2.0 * self.n_layer as f64).sqrt()
     }
 
     fn ends_options(&self, vocab_size: usize, n_output: usize) -> TokenEndsOptions {

@@ -52,22 +52,24 @@ impl<B: Backend> Pattention<B> {
         let tau = self.tau.val().unsqueeze();
         match self.normalization {
             Normalization::L2NormGelu => {
-                let norm = self.norm(&a);
-                self.activation.apply(a * (tau / norm))
+                let factor = tau * self.inverse_norm(&a);
+                self.activation.apply(a * factor)
             }
             Normalization::GeluL2Norm => {
                 let g = self.activation.apply(a);
-                let norm = self.norm(&g);
-                g * (tau / norm)
+                let factor = tau * self.inverse_norm(&g);
+                g * factor
             }
             Normalization::Softmax => softmax(a, 2) * tau,
         }
     }
 
-    /// ‖a‖₂ + ε of each row. The bound keeps 0/0 of a row of zeros at 0, also in the gradient; no
-    /// other row in f32 comes near it.
-    fn norm(&self, a: &Tensor<B, 3>) -> Tensor<B, 3> {
+    /// 1 / (‖a‖₂ + ε) of each row, and 0 for a row of zeros: 0/0 becomes 0, also in the gradient.
+    fn inverse_norm(&self, a: &Tensor<B, 3>) -> Tensor<B, 3> {
         let squares = (a.clone() * a.clone()).sum_dim(2);
-        squares.clamp_min(1e-30).sqrt() + self.eps
+        let zero = squares.clone().equal_elem(0.0);
+        // The 1 keeps the root differentiable where the result is not used.
+        let norm = squares.mask_fill(zero.clone(), 1.0).sqrt() + self.eps;
+        norm.recip().mask_fill(zero, 0.0)
     }
 }

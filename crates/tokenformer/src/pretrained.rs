@@ -3,12 +3,16 @@
 use std::collections::BTreeMap;
 
 use burn::tensor::TensorData;
+use residual_zoo_core::{Architecture, ConfigError};
 
 use crate::{Position, TokenFormerConfig};
 
 /// Why a transformer's weights do not fit.
 #[derive(Debug, thiserror::Error)]
 pub enum PretrainedError {
+    /// The config is none.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
     /// A weight is missing.
     #[error("the transformer has no `{0}`")]
     Missing(String),
@@ -41,8 +45,8 @@ pub enum PretrainedError {
 /// norm, so eq. 5 divides by nothing and gelu alone stands between; the output's input is not
 /// normalised, so there Θ also scales it to that norm. The scale of the norm before each sublayer is
 /// multiplied into the rows of the weights that follow it. What has no place is left out: biases,
-/// and the final norm's parameters without `affine_final_norm`. The model is a start to train
-/// from, not the transformer.
+/// an unembedding that is not the token table, and the final norm's parameters without
+/// `affine_final_norm`. The model is a start to train from, not the transformer.
 ///
 /// # Errors
 ///
@@ -51,6 +55,7 @@ pub fn from_transformer(
     config: &TokenFormerConfig,
     transformer: &BTreeMap<String, TensorData>,
 ) -> Result<BTreeMap<String, TensorData>, PretrainedError> {
+    config.validate()?;
     let (d, n_ffn) = (config.width, config.n_ffn());
     if config.n_attn() != d {
         return Err(PretrainedError::Pairs {
@@ -75,7 +80,15 @@ pub fn from_transformer(
         Ok(Matrix { columns, values })
     };
     let scale = |name: &str| -> Result<Vec<f32>, PretrainedError> {
-        Ok(take(name)?.iter::<f32>().collect())
+        let tensor = take(name)?;
+        if *tensor.shape != [d] {
+            return Err(PretrainedError::Shape {
+                name: name.into(),
+                expected: vec![d],
+                found: tensor.shape.to_vec(),
+            });
+        }
+        Ok(tensor.iter::<f32>().collect())
     };
 
     let tau = config.tau();
@@ -118,7 +131,10 @@ pub fn from_transformer(
         copied.push("ends.positions.weight");
     }
     if config.affine_final_norm {
-        copied.extend(["ends.norm.gamma", "ends.norm.beta"]);
+        copied.push("ends.norm.gamma");
+        let shift = transformer.get("ends.norm.beta").cloned();
+        let shift = shift.unwrap_or_else(|| TensorData::zeros::<f32, _>([d]));
+        tensors.insert("ends.norm.beta".into(), shift);
     }
     for name in copied {
         tensors.insert(name.into(), take(name)?.clone());

@@ -194,7 +194,7 @@ fn models_do_not_shrink_or_change_otherwise() {
 }
 
 #[test]
-fn a_row_of_zeros_gives_zeros_and_finite_gradients() {
+fn a_row_of_zeros_gives_zeros_and_a_gradient_of_zero() {
     let device = Default::default();
     for normalization in [Normalization::L2NormGelu, Normalization::GeluL2Norm] {
         let config = TokenFormerConfig {
@@ -207,7 +207,7 @@ fn a_row_of_zeros_gives_zeros_and_finite_gradients() {
         let grads = y.clone().sum().backward();
         let gradient = x.grad(&grads).expect("a gradient").into_data();
         assert!(y.into_data().iter::<f64>().all(|y| y == 0.0));
-        assert!(gradient.iter::<f64>().all(f64::is_finite));
+        assert!(gradient.iter::<f64>().all(|g| g == 0.0));
     }
 }
 

@@ -80,13 +80,14 @@ where
     C: ModelConfig,
     C::Model<B>: AutodiffModule<B, InnerModule = C::Model<B::InnerBackend>>,
 {
-    load_weights(trainer, directory)?;
     let path = directory.join(STATE);
     let text = fs::read_to_string(&path).map_err(Error::io("read", &path))?;
-    trainer.progress = serde_json::from_str(&text).map_err(|e| Error::Checkpoint {
+    let progress = serde_json::from_str(&text).map_err(|e| Error::Checkpoint {
         path: path.clone(),
         problem: e.to_string(),
     })?;
+    load_weights(trainer, directory)?;
+    trainer.progress = progress;
     Ok(())
 }
 
@@ -94,12 +95,19 @@ where
 /// schedule starts anew.
 ///
 /// The checkpoint may be of a smaller model where the config says how parameters grow
-/// ([`ModelConfig::growth`]). New rows have moments of zero.
+/// ([`ModelConfig::growth`]). New rows have moments of zero. Without a file of moments all start
+/// anew.
+///
+/// Numbers that are not trained, such as τ of a TokenFormer, are the checkpoint's, also where the
+/// config says otherwise: the names of such are returned.
 ///
 /// # Errors
 ///
 /// A file that is missing, damaged or of another model.
-pub fn load_weights<B, C>(trainer: &mut Trainer<B, C>, directory: &Path) -> Result<(), Error>
+pub fn load_weights<B, C>(
+    trainer: &mut Trainer<B, C>,
+    directory: &Path,
+) -> Result<Vec<String>, Error>
 where
     B: AutodiffBackend,
     C: ModelConfig,
@@ -107,6 +115,13 @@ where
 {
     let path = directory.join(MODEL);
     let (tensors, _) = read_tensors(&path)?;
+    let frozen = params::export_some::<B, _>(trainer.model(), |info| !info.trainable);
+    let differs = |(name, ours): &(String, TensorData)| {
+        let theirs = tensors.get(name);
+        theirs.is_some_and(|theirs| theirs.iter::<f32>().ne(ours.iter::<f32>()))
+    };
+    let kept = frozen.into_iter().filter(differs).map(|(name, _)| name);
+    let kept = kept.collect();
     let growth = {
         let model = trainer.config.model.clone();
         move |name: &str| model.growth(name)
@@ -114,6 +129,10 @@ where
     let model = params::import_grown::<B, _>(trainer.model().clone(), tensors, &growth)
         .map_err(|source| Error::Import { path, source })?;
     let optimizer = directory.join(OPTIMIZER);
+    if !optimizer.exists() {
+        trainer.replace_model(model);
+        return Ok(kept);
+    }
     let (mut tensors, metadata) = read_tensors(&optimizer)?;
     let damaged = |problem: String| Error::Checkpoint {
         path: optimizer.clone(),
@@ -149,7 +168,7 @@ where
         source,
     })?;
     trainer.replace_model(model);
-    Ok(())
+    Ok(kept)
 }
 
 /// `model` with the weights of a checkpoint.

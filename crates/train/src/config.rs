@@ -51,8 +51,8 @@ pub struct TrainConfig {
     pub beta_2: f64,
     /// Added to the root of AdamW's second moment.
     pub eps: f64,
-    /// Decoupled weight decay of the weights; norms, embeddings, unembedding and biases have
-    /// none.
+    /// Decoupled weight decay of the weights; norms, embeddings, unembedding, biases and the
+    /// weights that mix streams have none.
     pub weight_decay: f64,
     /// Largest norm of all gradients together; `None` clips nothing.
     pub grad_clip: Option<f64>,
@@ -279,6 +279,13 @@ fn options() -> ron::Options {
 fn find<'a>(tree: &'a mut Value, path: &str) -> Result<&'a mut Value, String> {
     path.split('.').try_fold(tree, |at, field| {
         let at = enter_variant(at, field);
+        if let Value::Array(entries) = at {
+            let count = entries.len();
+            let entry = field.parse().ok().and_then(|i: usize| entries.get_mut(i));
+            return entry.ok_or_else(|| {
+                format!("`{field}` is no entry of a list of {count}; they count from 0")
+            });
+        }
         let known: Vec<String> = match &at {
             Value::Object(fields) => fields.keys().cloned().collect(),
             _ => Vec::new(),

@@ -97,13 +97,15 @@ impl<B: AutodiffBackend> Optimizer<B> {
         state.collect()
     }
 
-    /// Takes over the state that [`export`](Self::export) gave: none, or that of every trainable
-    /// parameter of `model`. Where `growth` allows it, the moments of a smaller parameter are
-    /// filled up with zeros.
+    /// Takes over the state that [`export`](Self::export) gave. A parameter without a state there
+    /// never took part in a loss, and starts anew; the state of one that is no longer trained is
+    /// dropped. Where `growth` allows it, the moments of a smaller parameter are filled up with
+    /// zeros.
     ///
     /// # Errors
     ///
-    /// A missing or unexpected parameter, or a wrong shape. The state is then as before.
+    /// The state of a parameter that `model` does not have, or a wrong shape. The state is then as
+    /// before.
     pub fn import<M: AutodiffModule<B>>(
         &mut self,
         model: &M,
@@ -112,22 +114,22 @@ impl<B: AutodiffBackend> Optimizer<B> {
         device: &B::Device,
     ) -> Result<(), ImportError> {
         let mut moments = HashMap::new();
-        let params = if state.is_empty() {
-            Vec::new()
-        } else {
-            params::list::<B, M>(model)
-        };
         for ParamInfo {
-            name, id, shape, ..
-        } in params.into_iter().filter(|p| p.trainable)
+            name,
+            id,
+            shape,
+            trainable,
+            ..
+        } in params::list::<B, M>(model)
         {
+            let found = state.remove(&name).filter(|_| trainable);
             let Some(Moments {
                 first,
                 second,
                 steps,
-            }) = state.remove(&name)
+            }) = found
             else {
-                return Err(ImportError::Missing(name));
+                continue;
             };
             let mut flat = Vec::new();
             for mut data in [first, second] {

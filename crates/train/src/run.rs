@@ -1,6 +1,6 @@
 //! A run from start to end.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use burn::module::AutodiffModule;
@@ -14,7 +14,7 @@ use crate::dashboard::{Dashboard, Display};
 use crate::generate::{Generator, Sampling};
 use crate::metrics::{Row, memory};
 use crate::trainer::{SAMPLE, Step, derive_seed, read};
-use crate::{Error, RunConfig, RunDir, Trainer, checkpoint};
+use crate::{Error, RunConfig, RunDir, Trainer, checkpoint, run_dir};
 
 /// Where and how a run is written and shown.
 #[derive(Clone)]
@@ -71,10 +71,43 @@ where
     check::positive("--peak-tflops", options.peak_tflops.unwrap_or(1.0))?;
     let mut trainer = Trainer::<B, C>::new(config, corpus, device)?;
     if let Some(run) = &options.init_from {
-        checkpoint::load_weights(&mut trainer, &checkpoint::newest(run)?)?;
+        start_from(&mut trainer, run, corpus, options.display)?;
     }
     let directory = RunDir::create(&options.directory, &trainer.config, corpus)?;
     Run::new(trainer, corpus, options, directory).finish()
+}
+
+/// The weights and moments of the newest checkpoint of `run`.
+fn start_from<B, C>(
+    trainer: &mut Trainer<B, C>,
+    run: &Path,
+    corpus: &Corpus,
+    display: Display,
+) -> Result<(), Error>
+where
+    B: AutodiffBackend,
+    C: ModelConfig,
+    C::Model<B>: AutodiffModule<B, InnerModule = C::Model<B::InnerBackend>>,
+{
+    let checkpoint = checkpoint::newest(run)?;
+    if run_dir::read_tokenizer(run)?.to_json() != corpus.tokenizer.to_json() {
+        return Err(Error::NoRun {
+            path: run.into(),
+            problem: "was trained with another tokenizer, so its weights mean other tokens; use \
+                      the same data, or give its tokenizer.json by --tokenizer"
+                .into(),
+        });
+    }
+    let kept = checkpoint::load_weights(trainer, &checkpoint)?;
+    if let (Some(first), count) = (kept.first(), kept.len()) {
+        let note = format!(
+            "{count} numbers that are not trained, such as `{first}`, are those of {}, not of the \
+             config",
+            run.display()
+        );
+        Dashboard::note(display, &note);
+    }
+    Ok(())
 }
 
 struct Run<'a, B: AutodiffBackend, C: ModelConfig> {
