@@ -1,5 +1,8 @@
 //! The one list of architectures.
 
+// A model has a few layers and two ends: no need to box the larger variants.
+#![allow(clippy::large_enum_variant)]
+
 use burn::tensor::backend::Backend;
 use residual_zoo_core::EndsOf;
 
@@ -32,17 +35,13 @@ macro_rules! zoo {
             }
         )+
 
-        // A model has a few layers and two ends: no need to box the larger variants.
-
         /// A layer of one of the architectures, with connections of type `C`.
-        #[allow(clippy::large_enum_variant)]
         #[derive(burn::module::Module, Debug)]
         pub enum Block<B: Backend, C> {
             $($(#[$doc])* $name($($block)::+<B, C>),)+
         }
 
         /// The ends of one of the architectures.
-        #[allow(clippy::large_enum_variant)]
         #[derive(burn::module::Module, Debug)]
         pub enum Ends<B: Backend> {
             $($(#[$doc])* $name(EndsOf<B, $config>),)+

@@ -358,10 +358,9 @@ fn a_tokenformer_grows_from_a_run_and_other_runs_are_refused() {
     refused(&small, "grown", &["keys", "[12, 16]", "[9, 16]"]);
     let gpt2 = file("gpt2.ron", &format!("Gpt2({sizes})"));
     refused(&gpt2, "small", &["ends.norm.gamma", "missing"]);
-    let mut chars = from(train(&grown, "refused"), "small");
-    fails(
-        chars.args(["--tokenizer", "bytes"]),
-        2,
-        &["another tokenizer"],
-    );
+    let text = scratch.path("text.txt");
+    fs::write(&text, "Other words, other tokens. ".repeat(200)).unwrap();
+    let mut other = from(train(&grown, "refused"), "small");
+    other.arg("--data").arg(text).args(["--tokenizer", "chars"]);
+    fails(&mut other, 2, &["another tokenizer"]);
 }

@@ -76,7 +76,8 @@ fn an_unreadable_case_fails() {
 /// Prints a line that the test runner does not hold back, as it does with `println!`.
 fn say(line: String) {
     use std::io::Write;
-    writeln!(std::io::stdout(), "{line}").unwrap();
+    let mut out = std::io::stdout();
+    writeln!(out, "{line}").unwrap();
 }
 
 /// The tolerances of the fixtures' README, as fractions used up: at most 1 is within.

@@ -98,7 +98,7 @@ fn grows(compose: impl Fn(TokenFormerConfig) -> ModelConfig) {
 
 #[test]
 fn a_checkpoint_and_its_moments_grow() {
-    grows(|config| ModelConfig::of(config));
+    grows(ModelConfig::of);
 }
 
 #[test]

@@ -145,7 +145,9 @@ pub trait ModelConfig:
         device: &B::Device,
     ) -> Result<Self::Model<B>, ConfigError>;
 
-    /// Exact counts of trained parameters and FLOPs of what [`build`](Self::build) makes.
+    /// Exact counts of trained parameters and FLOPs of what [`build`](Self::build) makes. FLOPs are
+    /// per token at full context, the logits of every token included, though a classifier reads
+    /// those of the last alone; a connection counts all streams it may read.
     fn cost_of(&self, vocab_size: usize, n_output: usize) -> Cost;
 
     /// As [`Architecture::growth`].

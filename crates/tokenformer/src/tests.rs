@@ -174,9 +174,7 @@ fn the_new_keys_are_zero_and_learn() {
 fn models_do_not_shrink_or_change_otherwise() {
     let device = Default::default();
     let (config, model) = (small(), trained(&small()));
-    let error = grow(&model, &config, 12, 30, &device)
-        .err()
-        .expect("an error");
+    let error = grow(&model, &config, 12, 30, &device).expect_err("an error");
     assert!(
         error
             .to_string()
@@ -187,9 +185,7 @@ fn models_do_not_shrink_or_change_otherwise() {
         width: 48,
         ..config
     };
-    let error = grow(&model, &other, 17, 30, &device)
-        .err()
-        .expect("an error");
+    let error = grow(&model, &other, 17, 30, &device).expect_err("an error");
     assert!(matches!(error, GrowError::Model(_)), "{error}");
 }
 
