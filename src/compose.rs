@@ -1,8 +1,8 @@
 //! Compositions: LAuReL around any architecture, a recurrence around any layers, layers of
 //! different architectures in turn.
 
-use std::fmt;
-use std::marker::PhantomData;
+mod recipe;
+mod variants;
 
 use burn::tensor::backend::Backend;
 use residual_zoo_core::{
@@ -11,9 +11,8 @@ use residual_zoo_core::{
 };
 use residual_zoo_laurel::LaurelConfig;
 use residual_zoo_recurrent::RecurrentConfig;
-use serde::de::value::EnumAccessDeserializer;
-use serde::de::{self, DeserializeOwned, EnumAccess, IntoDeserializer, VariantAccess};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use crate::body::{AnyConnection, Body, Layer};
 
@@ -77,37 +76,6 @@ pub struct RecurrentOf<A> {
     pub of: Box<Composed<A>>,
 }
 
-/// What layer i of a composition is made of.
-struct Recipe<'a, A> {
-    architecture: &'a A,
-    /// Around its sublayers.
-    sublayer: Option<&'a LaurelConfig>,
-    /// Around the layer.
-    layer: Option<&'a LaurelConfig>,
-}
-
-impl<A: Architecture> Recipe<'_, A> {
-    /// Checks that no connection reads streams from before the layer. In a recurrence each layer
-    /// starts a stream of its own, so it would never have them.
-    fn check_within_one_layer(&self) -> Result<(), ConfigError> {
-        let places = [
-            (self.sublayer, self.architecture.n_sublayer(), "sublayers"),
-            (self.layer, 1, "a layer"),
-        ];
-        for (laurel, streams, place) in places {
-            let k = laurel.map_or(1, |laurel| laurel.g.k());
-            if k > streams {
-                let problem = format!(
-                    "is {k}, but around {place} inside of a recurrence, where each layer starts \
-                     a stream of its own, there are at most {streams}"
-                );
-                return Err(ConfigError::new("connection.g.k", problem));
-            }
-        }
-        Ok(())
-    }
-}
-
 impl<A: Architecture> Composed<A> {
     /// The architecture that `config` describes, with plain connections.
     pub fn of(config: impl Into<A>) -> Self {
@@ -165,60 +133,6 @@ impl<A: Architecture> Composed<A> {
         }
     }
 
-    /// What this level is called in RON.
-    fn kind(&self) -> &'static str {
-        let [alternate, laurel, recurrent] = COMPOSITIONS;
-        match self {
-            Self::Plain(_) => "model",
-            Self::Alternate(_) => alternate,
-            Self::Laurel(_) => laurel,
-            Self::Recurrent(_) => recurrent,
-        }
-    }
-
-    fn recipe(&self, layer: usize) -> Result<Recipe<'_, A>, ConfigError> {
-        let forbidden = |problem: &str| Err(ConfigError::new(self.kind(), problem));
-        match self {
-            Self::Plain(architecture) => Ok(Recipe {
-                architecture,
-                sublayer: None,
-                layer: None,
-            }),
-            Self::Alternate(models) => {
-                let entry = layer % models.len().max(1);
-                match models.get(entry) {
-                    Some(model) => {
-                        let recipe = model.recipe(layer);
-                        recipe.map_err(|error| error.within(&format!("[{entry}]")))
-                    }
-                    None => forbidden("is an alternation without an entry"),
-                }
-            }
-            Self::Laurel(LaurelOf {
-                connection,
-                placement,
-                of,
-            }) => {
-                let mut recipe = of.recipe(layer).map_err(|error| error.within("of"))?;
-                let (place, inside) = match placement {
-                    Placement::Sublayer => (&mut recipe.sublayer, recipe.layer),
-                    Placement::Layer => (&mut recipe.layer, None),
-                };
-                if place.replace(connection).is_some() || inside.is_some() {
-                    return forbidden(
-                        "has LAuReL in the same place already; only one with placement Layer can \
-                         go around one with placement Sublayer",
-                    );
-                }
-                Ok(recipe)
-            }
-            Self::Recurrent(_) => forbidden(
-                "is a recurrent model; a recurrence is about whole sequences, so it can only be \
-                 outermost",
-            ),
-        }
-    }
-
     fn layer<B: Backend>(
         &self,
         layer: usize,
@@ -260,44 +174,6 @@ impl<A: Architecture> Composed<A> {
             .map(|i| layer(i) * (first.n_layer() - i).div_ceil(period))
             .fold(Cost::default(), |sum, cost| sum + cost)
     }
-
-    /// After how many layers the recipes repeat.
-    fn period(&self) -> usize {
-        match self {
-            Self::Plain(_) => 1,
-            Self::Alternate(models) => models.len(),
-            Self::Laurel(LaurelOf { of, .. }) | Self::Recurrent(RecurrentOf { of, .. }) => {
-                of.period()
-            }
-        }
-    }
-
-    /// Checks what stands at this level and below.
-    fn check(&self) -> Result<(), ConfigError> {
-        match self {
-            Self::Plain(architecture) => architecture.validate(),
-            Self::Alternate(models) => {
-                if models.iter().any(|model| model.period() > 1) {
-                    let problem = "has an alternation among its entries; write one list";
-                    return Err(ConfigError::new("Alternate", problem));
-                }
-                models.iter().enumerate().try_for_each(|(i, model)| {
-                    let checked = model.check();
-                    checked.map_err(|error| error.within(&format!("[{i}]")))
-                })
-            }
-            Self::Laurel(LaurelOf { connection, of, .. }) => {
-                let checked = connection.validate();
-                checked.map_err(|error| error.within("connection"))?;
-                of.check().map_err(|error| error.within("of"))
-            }
-            Self::Recurrent(RecurrentOf { recurrence, of }) => {
-                let checked = recurrence.validate();
-                checked.map_err(|error| error.within("recurrence"))?;
-                of.check().map_err(|error| error.within("of"))
-            }
-        }
-    }
 }
 
 /// A layer of a composition of `A`.
@@ -323,45 +199,10 @@ impl<A: Architecture> residual_zoo_core::ModelConfig for Composed<A> {
 
     fn validate(&self, vocab_size: usize) -> Result<(), ConfigError> {
         check::at_least_one("vocab_size", vocab_size)?;
-        let first = self.first()?;
+        self.first()?;
         self.check()?;
-        for other in self.architectures() {
-            let equal = [
-                ("width of the stream", first.width(), other.width()),
-                ("n_layer", first.n_layer(), other.n_layer()),
-                ("context", first.context(), other.context()),
-            ];
-            for (what, a, b) in equal {
-                if a != b {
-                    let problem = format!(
-                        "has models of unequal {what}: {a} in the first ({}), {b} in another ({})",
-                        first.name(),
-                        other.name()
-                    );
-                    return Err(ConfigError::new("Alternate", problem));
-                }
-            }
-        }
-        let (recurrence, layers) = self.recurrence();
-        let (period, n_layer) = (layers.period(), first.n_layer());
-        if period > n_layer {
-            let problem = format!("has {period} entries for {n_layer} layers");
-            return Err(ConfigError::new("Alternate", problem));
-        }
-        let (recurrence, inside) = (recurrence.is_some(), |error: ConfigError| {
-            if recurrence.is_some() {
-                error.within("of")
-            } else {
-                error
-            }
-        });
-        (0..period).try_for_each(|layer| {
-            let recipe = layers.recipe(layer).map_err(inside)?;
-            if recurrence {
-                recipe.check_within_one_layer()?;
-            }
-            Ok(())
-        })
+        self.check_equal_sizes()?;
+        self.check_recipes()
     }
 
     fn context(&self) -> usize {
@@ -409,97 +250,5 @@ impl<A: Architecture> residual_zoo_core::ModelConfig for Composed<A> {
 
     fn growth(&self, name: &str) -> Option<Growth> {
         self.architectures().iter().find_map(|a| a.growth(name))
-    }
-}
-
-// Serde's derive has no way to put the variants of `A` beside its own.
-
-const NAME: &str = "ModelConfig";
-const COMPOSITIONS: [&str; 3] = ["Alternate", "Laurel", "Recurrent"];
-
-impl<A: Serialize + DeserializeOwned> Serialize for Composed<A> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let [alternate, laurel, recurrent] = COMPOSITIONS;
-        match self {
-            Self::Plain(architecture) => architecture.serialize(serializer),
-            Self::Alternate(models) => {
-                serializer.serialize_newtype_variant(NAME, 0, alternate, models)
-            }
-            Self::Laurel(of) => serializer.serialize_newtype_variant(NAME, 1, laurel, of),
-            Self::Recurrent(of) => serializer.serialize_newtype_variant(NAME, 2, recurrent, of),
-        }
-    }
-}
-
-impl<'de, A: Serialize + DeserializeOwned> Deserialize<'de> for Composed<A> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_enum(NAME, &COMPOSITIONS, Variants(PhantomData))
-    }
-}
-
-struct Variants<A>(PhantomData<A>);
-
-impl<'de, A: Serialize + DeserializeOwned> de::Visitor<'de> for Variants<A> {
-    type Value = Composed<A>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "an architecture, or one of {}", COMPOSITIONS.join(", "))
-    }
-
-    fn visit_enum<E: EnumAccess<'de>>(self, access: E) -> Result<Composed<A>, E::Error> {
-        let (Identifier(name), content) = access.variant()?;
-        let [alternate, laurel, recurrent] = COMPOSITIONS;
-        if name == alternate {
-            content.newtype_variant().map(Composed::Alternate)
-        } else if name == laurel {
-            content.newtype_variant().map(Composed::Laurel)
-        } else if name == recurrent {
-            content.newtype_variant().map(Composed::Recurrent)
-        } else {
-            let variant = EnumAccessDeserializer::new(Named { name, content });
-            A::deserialize(variant).map(Composed::Plain)
-        }
-    }
-}
-
-/// The name of a variant.
-struct Identifier(String);
-
-impl<'de> Deserialize<'de> for Identifier {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Text;
-        impl de::Visitor<'_> for Text {
-            type Value = Identifier;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("the name of a model")
-            }
-
-            fn visit_str<E: de::Error>(self, name: &str) -> Result<Identifier, E> {
-                Ok(Identifier(name.into()))
-            }
-        }
-        deserializer.deserialize_identifier(Text)
-    }
-}
-
-/// A variant whose name has been read, as if it had not.
-struct Named<V> {
-    name: String,
-    content: V,
-}
-
-impl<'de, V: VariantAccess<'de>> EnumAccess<'de> for Named<V> {
-    type Error = V::Error;
-    type Variant = V;
-
-    fn variant_seed<S: de::DeserializeSeed<'de>>(self, seed: S) -> Result<(S::Value, V), V::Error> {
-        let name: de::value::StringDeserializer<V::Error> = self.name.into_deserializer();
-        let unknown = |error| {
-            let compositions = COMPOSITIONS.join("`, `");
-            de::Error::custom(format!("{error}; compositions are `{compositions}`"))
-        };
-        let name = seed.deserialize(name).map_err(unknown)?;
-        Ok((name, self.content))
     }
 }
