@@ -173,3 +173,28 @@ fn a_grown_run_file_is_the_growth_of_the_other() {
         assert_eq!(start.grown(n_attn, n_ffn).unwrap(), read(file));
     }
 }
+
+#[test]
+fn every_example_in_ron_of_the_documentation_parses() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let papers = fs::read_dir(root.join("docs/papers")).unwrap();
+    let mut pages: Vec<PathBuf> = papers.map(|page| page.unwrap().path()).collect();
+    pages.push(root.join("README.md"));
+    let mut examples = 0;
+    for page in pages {
+        let text = fs::read_to_string(&page).unwrap();
+        for block in text.split("```ron\n").skip(1) {
+            let block = block.split("```").next().unwrap().trim();
+            let whole = match block.starts_with('(') {
+                true => block.to_string(),
+                false => format!("({block})"),
+            };
+            let config = RunConfig::parse(&whole, &page).unwrap_or_else(|e| panic!("{e}"));
+            config
+                .validate(50_257)
+                .unwrap_or_else(|e| panic!("{page:?}: {e}\n{block}"));
+            examples += 1;
+        }
+    }
+    assert!(examples >= 7, "{examples} examples");
+}

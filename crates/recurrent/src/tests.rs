@@ -93,6 +93,32 @@ fn alpha_is_kept_between_0_and_1() {
 }
 
 #[test]
+fn alpha_learns_also_at_the_ends_of_its_range() {
+    type B = Autodiff<Flex>;
+    let device = Default::default();
+    let config = Gpt2Config {
+        n_head: 2,
+        width: WIDTH,
+        init_std: 0.3,
+        ..Gpt2Config::default()
+    };
+    for alpha in [0.0, 1.0] {
+        let recurrence = RecurrentConfig {
+            block: 4,
+            alpha: Alpha::Trainable(alpha),
+            ..RecurrentConfig::default()
+        };
+        let layers: Vec<Block<B>> = vec![config.block(0, || Plain, &device)];
+        let block = recurrence.init(layers, &device);
+        let x = Tensor::random([2, 13, WIDTH], Distribution::Normal(0.0, 1.0), &device);
+        let y = block.forward(Stream::new(x, 0)).x;
+        let grads = (y.clone() * y).sum().backward();
+        let gradient = block.alpha.val().grad(&grads).expect("a gradient");
+        assert!(gradient.into_scalar().abs() > 0.0, "at {alpha}");
+    }
+}
+
+#[test]
 fn a_fixed_alpha_is_not_trained() {
     type B = Autodiff<Flex>;
     let trainable = |alpha: Alpha| {
