@@ -78,10 +78,13 @@ impl OnBackend for Generate {
             tokenizer,
         } = self;
         let checkpoint = checkpoint::newest(&options.run)?;
+        for error in &checkpoint.passed_over {
+            eprintln!("passed over: {error}");
+        }
         let vocab_size = tokenizer.vocab_size();
         B::InnerBackend::seed(&device, 0);
         let model = config.model.init::<B::InnerBackend>(vocab_size, &device)?;
-        let model = checkpoint::load_model::<B::InnerBackend, _>(model, &checkpoint)?;
+        let model = checkpoint::load_model::<B::InnerBackend, _>(model, &checkpoint.path)?;
 
         let prompt = match &options.prompt {
             Some(text) => tokenizer.encode(text)?,

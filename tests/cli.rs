@@ -81,7 +81,7 @@ fn a_run_writes_its_config_metrics_samples_and_checkpoints() {
             .is_file()
     );
     assert_eq!(
-        checkpoint::newest(&directory).unwrap(),
+        checkpoint::newest(&directory).unwrap().path,
         checkpoint::directory(&directory, 30)
     );
     assert!(
@@ -271,7 +271,7 @@ fn interrupted_by(signal: &str) {
     );
 
     let last = run_dir::read_metrics(&directory).unwrap().pop().unwrap();
-    let newest = checkpoint::newest(&directory).unwrap();
+    let newest = checkpoint::newest(&directory).unwrap().path;
     assert_eq!(newest, checkpoint::directory(&directory, last.step));
 }
 

@@ -1,8 +1,11 @@
-//! Checkpoints: a directory with the model and the optimizer as safetensors and the progress as
-//! JSON.
+//! Checkpoints: a directory with the model and the optimizer as safetensors, the progress as JSON,
+//! and a manifest of these with their checksums.
+//!
+//! A checkpoint is written aside, waited for, and renamed; its manifest is written last. Readers
+//! take the newest whose manifest holds and say which they passed over.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use burn::module::AutodiffModule;
@@ -11,12 +14,15 @@ use residual_zoo_core::{ModelConfig, params};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 
+use crate::manifest::{self, MANIFEST, sync};
 use crate::optimizer::Moments;
 use crate::{Error, Trainer};
 
 const MODEL: &str = "model.safetensors";
 const OPTIMIZER: &str = "optimizer.safetensors";
 const STATE: &str = "state.json";
+/// All files of a checkpoint but the manifest, in the order of their names.
+const FILES: [&str; 3] = [MODEL, OPTIMIZER, STATE];
 
 /// Writes a checkpoint of `trainer` to `directory`, which appears only once it is complete.
 ///
@@ -39,7 +45,8 @@ where
         fs::remove_dir_all(&aside).ok();
         return Err(error);
     }
-    fs::rename(&aside, directory).map_err(Error::io("write", directory))
+    fs::rename(&aside, directory).map_err(Error::io("write", directory))?;
+    directory.parent().map_or(Ok(()), sync)
 }
 
 fn write_files<B, C>(trainer: &Trainer<B, C>, directory: &Path) -> Result<(), Error>
@@ -66,7 +73,9 @@ where
     let state = state.unwrap_or_else(|e| unreachable!("{e}"));
     let path = directory.join(STATE);
     fs::write(&path, state).map_err(Error::io("write", &path))?;
-    sync(&path)
+    sync(&path)?;
+    manifest::write(directory, &FILES)?;
+    sync(directory)
 }
 
 /// Restores model, optimizer and progress of `trainer` from a checkpoint of the same config.
@@ -248,33 +257,72 @@ fn read_tensors(path: &Path) -> Result<Content, Error> {
     Ok((tensors.collect::<Result<_, Error>>()?, metadata))
 }
 
-fn sync(path: &Path) -> Result<(), Error> {
-    File::open(path)
-        .and_then(|file| file.sync_all())
-        .map_err(Error::io("write", path))
-}
-
 /// The directory of the checkpoint after `step` steps.
 pub fn directory(run: &Path, step: usize) -> PathBuf {
-    run.join("checkpoints").join(format!("step-{step:08}"))
+    run.join(CHECKPOINTS).join(format!("step-{step:08}"))
 }
 
-/// The newest checkpoint of a run.
+const CHECKPOINTS: &str = "checkpoints";
+
+/// The newest good checkpoint of a run.
+#[derive(Debug)]
+pub struct Newest {
+    /// Its directory.
+    pub path: PathBuf,
+    /// Why newer ones were passed over, newest first.
+    pub passed_over: Vec<Error>,
+}
+
+/// Finds the newest checkpoint of a run whose files are as they were written.
 ///
 /// # Errors
 ///
 /// When there is none.
-pub fn newest(run: &Path) -> Result<PathBuf, Error> {
-    let directory = run.join("checkpoints");
+pub fn newest(run: &Path) -> Result<Newest, Error> {
     let none = |problem: String| Error::NoRun {
         path: run.into(),
         problem,
     };
-    let entries = fs::read_dir(&directory)
-        .map_err(|_| none("has no checkpoints; is it a run directory?".into()))?;
-    let complete = entries.filter_map(Result::ok).map(|entry| entry.path());
-    let complete = complete.filter(|p| p.extension().is_none() && p.join(STATE).is_file());
-    complete
-        .max()
-        .ok_or_else(|| none("has no complete checkpoint yet".into()))
+    let all = all(run).map_err(|_| none("has no checkpoints; is it a run directory?".into()))?;
+    let mut passed_over = Vec::new();
+    for path in all {
+        match manifest::verify(&path, &FILES) {
+            Ok(()) => return Ok(Newest { path, passed_over }),
+            Err(error) => passed_over.push(error),
+        }
+    }
+    Err(none(match passed_over.into_iter().next() {
+        Some(first) => format!("has no good checkpoint: {first}"),
+        None => "has no complete checkpoint yet".into(),
+    }))
+}
+
+/// The checkpoints of a run, newest first, good or not.
+fn all(run: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let step = |path: &PathBuf| {
+        let name = path.file_name()?.to_str()?;
+        name.strip_prefix("step-")?.parse::<usize>().ok()
+    };
+    let entries = fs::read_dir(run.join(CHECKPOINTS))?.filter_map(Result::ok);
+    let mut all: Vec<_> = entries.map(|entry| entry.path()).collect();
+    all.retain(|path| step(path).is_some());
+    all.sort_by_key(|path| std::cmp::Reverse(step(path)));
+    Ok(all)
+}
+
+/// Deletes the checkpoints of a run but for the newest `keep`, which is at least 1, and `best`.
+/// Returns what could not be deleted, which loses nothing but space.
+pub fn prune(run: &Path, keep: usize, best: Option<&Path>) -> Vec<Error> {
+    let old = all(run).unwrap_or_default().into_iter().skip(keep.max(1));
+    let old = old.filter(|path| Some(path.as_path()) != best);
+    let delete = |path: PathBuf| {
+        // Without its manifest it is no checkpoint any more, wherever the deletion stops.
+        let manifest = path.join(MANIFEST);
+        let deleted = match fs::remove_file(&manifest) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+            _ => fs::remove_dir_all(&path),
+        };
+        deleted.map_err(Error::io("delete", &path)).err()
+    };
+    old.filter_map(delete).collect()
 }

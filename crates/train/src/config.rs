@@ -68,6 +68,9 @@ pub struct TrainConfig {
     pub validate_batches: usize,
     /// Steps between two checkpoints; `None` saves at the end only.
     pub checkpoint_every: Option<usize>,
+    /// Number of newest checkpoints that are kept, besides the one of the lowest validation loss;
+    /// `None` keeps all.
+    pub keep_checkpoints: Option<usize>,
     /// Steps between two samples of text; `None` draws none.
     pub sample_every: Option<usize>,
     /// Tokens in a sample.
@@ -104,6 +107,7 @@ impl Default for TrainConfig {
             validate_every: 250,
             validate_batches: 20,
             checkpoint_every: None,
+            keep_checkpoints: Some(3),
             sample_every: None,
             sample_tokens: 200,
         }

@@ -13,6 +13,7 @@ mod config;
 pub mod dashboard;
 mod error;
 pub mod generate;
+mod manifest;
 mod metrics;
 pub mod optimizer;
 pub mod report;

@@ -90,6 +90,9 @@ where
     C::Model<B>: AutodiffModule<B, InnerModule = C::Model<B::InnerBackend>>,
 {
     let checkpoint = checkpoint::newest(run)?;
+    for error in &checkpoint.passed_over {
+        Dashboard::note(display, &format!("passed over: {error}"));
+    }
     if run_dir::read_tokenizer(run)?.to_json() != corpus.tokenizer.to_json() {
         return Err(Error::NoRun {
             path: run.into(),
@@ -98,7 +101,7 @@ where
                 .into(),
         });
     }
-    let kept = checkpoint::load_weights(trainer, &checkpoint)?;
+    let kept = checkpoint::load_weights(trainer, &checkpoint.path)?;
     if let (Some(first), count) = (kept.first(), kept.len()) {
         let note = format!(
             "{count} numbers that are not trained, such as `{first}`, are those of {}, not of the \
@@ -118,6 +121,8 @@ struct Run<'a, B: AutodiffBackend, C: ModelConfig> {
     dashboard: Dashboard,
     rows: Vec<Row>,
     interval: Interval<B>,
+    /// The checkpoint of the lowest validation loss, and that loss.
+    best: Option<(PathBuf, f64)>,
 }
 
 /// What happened since the last row.
@@ -162,6 +167,7 @@ where
             dashboard,
             rows,
             interval,
+            best: None,
         }
     }
 
@@ -195,14 +201,20 @@ where
                 || optional(train.sample_every);
             if due(train.log_every) || pauses {
                 let mut row = self.measure(&step, lr)?;
+                let mut saved_now = false;
                 if optional(train.checkpoint_every) || last {
                     let path = self.directory.checkpoint(n);
                     checkpoint::save(&self.trainer, &path)?;
                     saved = Some(path);
+                    saved_now = true;
                 }
                 // Who stops a run does not wait for more than the checkpoint.
                 if due(train.validate_every) && !stopped {
                     row.valid_loss = Some(self.trainer.validate());
+                }
+                if saved_now {
+                    let path = saved.clone().zip(row.valid_loss);
+                    self.keep_best(path);
                 }
                 self.record(row)?;
                 if optional(train.sample_every) && !stopped {
@@ -249,6 +261,22 @@ where
             memory: memory(),
             ..Row::default()
         })
+    }
+
+    /// Deletes old checkpoints. `new` is the one just saved, with its validation loss.
+    fn keep_best(&mut self, new: Option<(PathBuf, f64)>) {
+        let lowest = self.best.as_ref().map_or(f64::INFINITY, |(_, loss)| *loss);
+        self.best = new.filter(|(_, loss)| *loss < lowest).or(self.best.take());
+        let Some(keep) = self.trainer.config.train.keep_checkpoints else {
+            return;
+        };
+        let best = self.best.as_ref().map(|(path, _)| path.as_path());
+        for error in checkpoint::prune(&self.options.directory, keep, best) {
+            Dashboard::note(
+                self.options.display,
+                &format!("an old checkpoint stays: {error}"),
+            );
+        }
     }
 
     /// Completes a row with the progress, writes it and shows it.

@@ -1,0 +1,116 @@
+//! What a checkpoint consists of: the file that is written last, by which a reader knows that the
+//! others are all there and as they were written.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+
+/// The name of the file.
+pub const MANIFEST: &str = "manifest.json";
+/// A manifest is small; what is longer is none.
+const MOST_BYTES: u64 = 64 * 1024;
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Manifest {
+    files: BTreeMap<String, Entry>,
+}
+
+#[derive(PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    bytes: u64,
+    blake3: String,
+}
+
+/// Writes the manifest of `files` in `directory`, and waits until the disk has it.
+///
+/// # Errors
+///
+/// When the disk refuses.
+pub fn write(directory: &Path, files: &[&str]) -> Result<(), Error> {
+    let entries = files.iter().map(|name| {
+        let path = directory.join(name);
+        let (bytes, blake3) = digest(&path).map_err(Error::io("read", &path))?;
+        Ok((name.to_string(), Entry { bytes, blake3 }))
+    });
+    let files = entries.collect::<Result<_, Error>>()?;
+    let text = serde_json::to_vec_pretty(&Manifest { files });
+    let text = text.unwrap_or_else(|e| unreachable!("a manifest is plain data: {e}"));
+    let path = directory.join(MANIFEST);
+    fs::write(&path, text).map_err(Error::io("write", &path))?;
+    sync(&path)
+}
+
+/// Checks that `files`, and no others, are those of the manifest in `directory`, each a regular
+/// file of its length and checksum.
+///
+/// # Errors
+///
+/// A manifest that is missing or damaged, or the first file that is not as it was written.
+pub fn verify(directory: &Path, files: &[&str]) -> Result<(), Error> {
+    let path = directory.join(MANIFEST);
+    let problem = |path: &Path, problem: &str| Error::Checkpoint {
+        path: path.into(),
+        problem: problem.into(),
+    };
+    let Ok(metadata) = fs::symlink_metadata(&path) else {
+        return Err(problem(directory, "is not complete: it has no manifest"));
+    };
+    if !metadata.is_file() || metadata.len() > MOST_BYTES {
+        return Err(problem(&path, "is no manifest"));
+    }
+    let text = fs::read(&path).map_err(Error::io("read", &path))?;
+    let manifest: Manifest =
+        serde_json::from_slice(&text).map_err(|e| problem(&path, &format!("is damaged: {e}")))?;
+    if !manifest.files.keys().eq(files) {
+        return Err(problem(&path, "names other files than a checkpoint has"));
+    }
+    for (name, entry) in &manifest.files {
+        // The name is one of ours, so it leads nowhere else.
+        let path = directory.join(name);
+        let metadata = fs::symlink_metadata(&path).map_err(Error::io("read", &path))?;
+        if !metadata.is_file() {
+            return Err(problem(&path, "is no regular file"));
+        }
+        if metadata.len() != entry.bytes {
+            let lengths = format!("has {} bytes, not {}", metadata.len(), entry.bytes);
+            return Err(problem(&path, &lengths));
+        }
+        let (bytes, blake3) = digest(&path).map_err(Error::io("read", &path))?;
+        if (Entry { bytes, blake3 }) != *entry {
+            return Err(problem(&path, "is damaged: its checksum is wrong"));
+        }
+    }
+    Ok(())
+}
+
+/// Length and BLAKE3 hash of a file.
+fn digest(path: &Path) -> std::io::Result<(u64, String)> {
+    let (mut file, mut hasher) = (File::open(path)?, blake3::Hasher::new());
+    let (mut buffer, mut bytes) = (vec![0; 1 << 16], 0);
+    loop {
+        let read = file.read(&mut buffer)?;
+        if read == 0 {
+            return Ok((bytes, hasher.finalize().to_hex().to_string()));
+        }
+        hasher.update(&buffer[..read]);
+        bytes += read as u64;
+    }
+}
+
+/// Waits until the disk has a file, or the entries of a directory.
+///
+/// # Errors
+///
+/// When the disk refuses.
+pub fn sync(path: &Path) -> Result<(), Error> {
+    File::open(path)
+        .and_then(|file| file.sync_all())
+        .map_err(Error::io("write", path))
+}
