@@ -164,7 +164,7 @@ fn a_pretrained_gpt2_becomes_a_tokenformer_to_train() {
         };
         let trained = trainer(ModelConfig::of(gpt2));
         let weights = params::export::<B, _>(trained.model());
-        let tensors = from_transformer(&config, &weights).unwrap();
+        let tensors = from_transformer::<Flex>(&config, &weights, &Default::default()).unwrap();
         let mut tokenformer = trainer(ModelConfig::of(config));
         let model = params::import::<B, _>(tokenformer.model().clone(), tensors).unwrap();
         tokenformer.replace_model(model);

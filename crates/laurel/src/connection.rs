@@ -3,7 +3,7 @@
 use burn::module::{Initializer, Module, Param};
 use burn::tensor::activation::{sigmoid, softmax};
 use burn::tensor::{Tensor, TensorData, backend::Backend};
-use residual_zoo_core::{Connection, Stream, normal};
+use residual_zoo_core::{Connection, Stream};
 
 use crate::{G, LaurelConfig, LowRankInit, Rw};
 
@@ -42,8 +42,8 @@ impl<B: Backend> Laurel<B> {
         let a = g.low_rank().map(|(products, r)| match config.init {
             LowRankInit::Columns => columns(products, width, r, device),
             LowRankInit::Xavier => {
-                let std = (2.0 / (width + r) as f64).sqrt();
-                normal([products, width, r], std, device)
+                let xavier = Initializer::XavierNormal { gain: 1.0 };
+                xavier.init_with([products, width, r], Some(width), Some(r), device)
             }
         });
         let b = g.low_rank();
@@ -90,29 +90,28 @@ impl<B: Backend> Laurel<B> {
         }
     }
 
-    /// γ_j x_{i-j} for those of the k streams that exist.
-    fn weighted(&self, stream: &Stream<B>) -> Vec<Tensor<B, 3>> {
+    /// γ_j x_{i-j} for j = 0, 1, …, as far as the streams exist.
+    fn weighted(&self, stream: &Stream<B>) -> impl Iterator<Item = Tensor<B, 3>> {
         let earlier = stream.earlier(self.g.k() - 1);
         let streams = std::iter::once(&stream.x).chain(earlier);
-        let streams = streams.enumerate().map(|(j, x)| match &self.gamma {
-            Some(gamma) => x.clone() * gamma.val().narrow(0, j, 1).unsqueeze(),
-            None => x.clone(),
-        });
-        streams.collect()
+        let gamma = self.gamma.as_ref().map(Param::val);
+        gamma.into_iter().flat_map(move |gamma| {
+            let streams = streams.clone().enumerate();
+            streams.map(move |(j, x)| x.clone() * gamma.clone().narrow(0, j, 1).unsqueeze())
+        })
     }
 
     /// What is added to x_i inside of β.
     fn correction(&self, stream: &Stream<B>) -> Option<Tensor<B, 3>> {
-        let terms = self.weighted(stream).into_iter();
         let sum = |a, b| a + b;
         match self.g {
             G::Identity => None,
             G::Lr { .. } => Some(self.low_rank(stream.x.clone(), 0)),
-            G::Pa { .. } => terms.reduce(sum),
+            G::Pa { .. } => self.weighted(stream).reduce(sum),
             // One A and B for all j: h is linear, so the sum goes through it once.
-            G::PaLr { .. } => Some(self.low_rank(terms.reduce(sum)?, 0)),
+            G::PaLr { .. } => Some(self.low_rank(self.weighted(stream).reduce(sum)?, 0)),
             G::LrPa { .. } => {
-                let terms = terms.enumerate();
+                let terms = self.weighted(stream).enumerate();
                 terms.map(|(j, x)| self.low_rank(x, j)).reduce(sum)
             }
         }

@@ -1,5 +1,5 @@
-//! Times storage, retrieval and whole branches in three orders of the same contractions, forward
-//! and backward: `cargo run --release -p residual-zoo-rmt --example layouts`.
+//! Times retrieval in three orders of the same contraction, forward and backward:
+//! `cargo run --release -p residual-zoo-rmt --example layouts`.
 
 use std::time::Instant;
 

@@ -37,7 +37,7 @@ impl<B: Backend> Attention<B> {
             1.0
         };
         // The three retrievals are one of 3R vectors, as Table 2 counts them.
-        let retrieval = || xavier([rank, d_k], d_k + 3 * rank, device);
+        let retrieval = || xavier([rank, d_k], [d_k, 3 * rank], device);
         Self {
             norm: MatrixNorm::new(config, device),
             r_q: retrieval(),

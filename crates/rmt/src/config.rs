@@ -1,10 +1,8 @@
 //! Sizes and switches of the Residual Matrix Transformer.
 
-use burn::module::Param;
+use burn::module::{Initializer, Param};
 use burn::tensor::{Tensor, backend::Backend};
-use residual_zoo_core::{
-    Activation, Architecture, ConfigError, Connection, Cost, Params, check, normal,
-};
+use residual_zoo_core::{Activation, Architecture, ConfigError, Connection, Cost, Params, check};
 use serde::{Deserialize, Serialize};
 
 use crate::{Attention, Block, FeedForward, RmtEnds};
@@ -142,15 +140,15 @@ impl RmtConfig {
         self.d_ff.unwrap_or(self.vectors().saturating_mul(4))
     }
 
-    /// w_O or w_FF at the start.
+    /// w_O or w_FF at the start, `[R, D_k]`.
     pub(crate) fn output_keys<B: Backend>(&self, device: &B::Device) -> Param<Tensor<B, 2>> {
-        let scale = if self.scaled_outputs {
-            2.0 * self.n_layer as f64
+        let gain = if self.scaled_outputs {
+            (2.0 * self.n_layer as f64).powf(-0.5)
         } else {
             1.0
         };
-        let variance = 2.0 / (self.rank + self.d_k) as f64 / scale;
-        normal([self.rank, self.d_k], variance.sqrt(), device)
+        let (r, d_k) = (self.rank, self.d_k);
+        Initializer::XavierNormal { gain }.init_with([r, d_k], Some(r), Some(d_k), device)
     }
 
     /// R · D_v, the width of all data vectors together.

@@ -22,7 +22,7 @@ impl<B: Backend> Table<B> {
         let &RmtConfig { rank, d_k, d_v, .. } = config;
         Self {
             weight: normal([rows, d_v * rank], config.init_std, device),
-            key: xavier([rank, d_k], rank + d_k, device),
+            key: xavier([rank, d_k], [rank, d_k], device),
         }
     }
 }
@@ -61,8 +61,8 @@ impl<B: Backend> RmtEnds<B> {
             dropout: DropoutConfig::new(config.dropout).init(),
             norm: MatrixNorm::new(config, device),
             unembedding: Unembedding {
-                key: xavier([rank, d_k], d_k + rank, device),
-                weight: xavier([d_v * rank, n_output], d_v * rank + n_output, device),
+                key: xavier([rank, d_k], [d_k, rank], device),
+                weight: xavier([d_v * rank, n_output], [d_v * rank, n_output], device),
             },
         }
     }

@@ -31,9 +31,9 @@ impl<B: Backend> FeedForward<B> {
         let (d, d_ff) = (rank * config.d_v, config.d_ff());
         Self {
             norm: MatrixNorm::new(config, device),
-            r_ff: xavier([rank, d_k], d_k + rank, device),
-            w_1: xavier([d, d_ff], d + d_ff, device),
-            w_2: xavier([d_ff, d], d_ff + d, device),
+            r_ff: xavier([rank, d_k], [d_k, rank], device),
+            w_1: xavier([d, d_ff], [d, d_ff], device),
+            w_2: xavier([d_ff, d], [d_ff, d], device),
             w_ff: config.output_keys(device),
             dropout: DropoutConfig::new(config.dropout).init(),
             activation: config.activation,

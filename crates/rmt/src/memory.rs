@@ -6,9 +6,8 @@
 //! together, without a transposition, and so are the products with W_1, W_2 and W_U.
 //! `docs/performance.md` compares it with other orders.
 
-use burn::module::Param;
+use burn::module::{Initializer, Param};
 use burn::tensor::{Tensor, backend::Backend};
-use residual_zoo_core::normal;
 
 /// Σ_h w^(h) ⊗ x^(h): data vectors `[batch, time, D_v · R]` under keys w `[R, D_k]` to matrices
 /// `[batch, time, D_v · D_k]`.
@@ -32,13 +31,13 @@ fn contract<B: Backend>(x: Tensor<B, 3>, keys: Tensor<B, 2>) -> Tensor<B, 3> {
         .reshape([batch, time, d_v * j])
 }
 
-/// A weight of Xavier's variance 2 / (fan_in + fan_out) (Glorot and Bengio, "Understanding the
-/// difficulty of training deep feedforward neural networks", 2010, eq. 12), which Table 2 assumes.
-/// For keys that store, the fans are R and D_k; for keys that retrieve, D_k and R.
+/// A weight of Xavier's variance 2 / (fan_in + fan_out), which Table 2 assumes. For keys that store,
+/// the fans are R and D_k; for keys that retrieve, D_k and the number of vectors retrieved together.
 pub fn xavier<B: Backend>(
     shape: [usize; 2],
-    fans: usize,
+    [fan_in, fan_out]: [usize; 2],
     device: &B::Device,
 ) -> Param<Tensor<B, 2>> {
-    normal(shape, (2.0 / fans as f64).sqrt(), device)
+    let xavier = Initializer::XavierNormal { gain: 1.0 };
+    xavier.init_with(shape, Some(fan_in), Some(fan_out), device)
 }

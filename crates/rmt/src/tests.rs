@@ -152,19 +152,20 @@ fn values<const D: usize>(x: Tensor<B, D>) -> Vec<f64> {
 /// them, against those over many draws of keys.
 fn check_variance(
     [r, d_k, d_v]: [usize; 3],
-    fans: usize,
-    width: [usize; 2],
+    [fan_in, fan_out]: [usize; 2],
     closed_form: impl Fn(f64) -> [f64; 2],
     operation: impl Fn(Tensor<B, 2>, Tensor<B, 3>) -> Tensor<B, 3>,
 ) {
     let device = Default::default();
     Flex::seed(&device, 5);
     let (mean_in, std_in, mean_out, std_out) = (0.5, 1.5, -0.4, 0.8);
-    let sigma_w = 2.0 / fans as f64;
+    let variance_w = 2.0 / (fan_in + fan_out) as f64;
     let draws = 300;
     let mut found = [Vec::new(), Vec::new()];
     for _ in 0..draws {
-        let keys = xavier::<B>([r, d_k], fans, &device).val().detach();
+        let keys = xavier::<B>([r, d_k], [fan_in, fan_out], &device)
+            .val()
+            .detach();
         let draw = |width: usize, mean, std| {
             Tensor::<B, 3>::random(
                 [1, 8, width * d_v],
@@ -172,17 +173,16 @@ fn check_variance(
                 &device,
             )
         };
-        let x = draw(width[0], mean_in, std_in).require_grad();
-        let g_out = draw(width[1], mean_out, std_out);
+        let x = draw(fan_in, mean_in, std_in).require_grad();
+        let g_out = draw(fan_out, mean_out, std_out);
         let y = operation(keys, x.clone());
         let grads = (y.clone() * g_out).sum().backward();
         let g_in = Tensor::<B, 3>::from_inner(x.grad(&grads).expect("a gradient"));
-        found[0].push(values(y).iter().map(|y| y * y).sum::<f64>() / (8 * width[1] * d_v) as f64);
-        found[1]
-            .push(values(g_in).iter().map(|g| g * g).sum::<f64>() / (8 * width[0] * d_v) as f64);
+        found[0].push(values(y).iter().map(|y| y * y).sum::<f64>() / (8 * fan_out * d_v) as f64);
+        found[1].push(values(g_in).iter().map(|g| g * g).sum::<f64>() / (8 * fan_in * d_v) as f64);
     }
     let square = |mean: f64, std: f64| std * std + mean * mean;
-    let [forward, backward] = closed_form(sigma_w);
+    let [forward, backward] = closed_form(variance_w);
     let expected = [
         forward * square(mean_in, std_in),
         backward * square(mean_out, std_out),
@@ -202,15 +202,15 @@ fn check_variance(
 #[test]
 fn storage_has_the_variances_of_table_1() {
     let (r, d_k) = (16, 64);
-    let closed_form = |sigma_w: f64| [r as f64 * sigma_w, d_k as f64 * sigma_w];
-    check_variance([r, d_k, 8], r + d_k, [r, d_k], closed_form, store);
+    let closed_form = |variance_w: f64| [r as f64 * variance_w, d_k as f64 * variance_w];
+    check_variance([r, d_k, 8], [r, d_k], closed_form, store);
 }
 
 #[test]
 fn retrieval_has_the_variances_of_table_1() {
     let (r, d_k) = (48, 64);
-    let closed_form = |sigma_w: f64| [d_k as f64 * sigma_w, r as f64 * sigma_w];
-    check_variance([r, d_k, 8], r + d_k, [d_k, r], closed_form, retrieve);
+    let closed_form = |variance_w: f64| [d_k as f64 * variance_w, r as f64 * variance_w];
+    check_variance([r, d_k, 8], [d_k, r], closed_form, retrieve);
 }
 
 #[test]

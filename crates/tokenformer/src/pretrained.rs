@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use burn::tensor::TensorData;
+use burn::tensor::{Tensor, TensorData, backend::Backend};
 use residual_zoo_core::{Architecture, ConfigError};
 
 use crate::{Position, TokenFormerConfig};
@@ -50,10 +50,11 @@ pub enum PretrainedError {
 ///
 /// # Errors
 ///
-/// A missing weight, or one of other sizes.
-pub fn from_transformer(
+/// A config that is none, a missing weight, or one of other sizes.
+pub fn from_transformer<B: Backend>(
     config: &TokenFormerConfig,
     transformer: &BTreeMap<String, TensorData>,
+    device: &B::Device,
 ) -> Result<BTreeMap<String, TensorData>, PretrainedError> {
     config.validate()?;
     let (d, n_ffn) = (config.width, config.n_ffn());
@@ -67,64 +68,50 @@ pub fn from_transformer(
         let tensor = transformer.get(name);
         tensor.ok_or_else(|| PretrainedError::Missing(name.into()))
     };
-    let matrix = |name: &str, rows: usize, columns: usize| {
-        let tensor = take(name)?;
-        if *tensor.shape != [rows, columns] {
-            return Err(PretrainedError::Shape {
-                name: name.into(),
-                expected: vec![rows, columns],
-                found: tensor.shape.to_vec(),
-            });
+    let shaped = |name: String, expected: &[usize]| {
+        let tensor = take(&name)?;
+        if *tensor.shape == *expected {
+            return Ok(tensor.clone());
         }
-        let values = tensor.iter::<f32>().collect();
-        Ok(Matrix { columns, values })
+        let found = tensor.shape.to_vec();
+        let expected = expected.to_vec();
+        Err(PretrainedError::Shape {
+            name,
+            expected,
+            found,
+        })
     };
-    let scale = |name: &str| -> Result<Vec<f32>, PretrainedError> {
-        let tensor = take(name)?;
-        if *tensor.shape != [d] {
-            return Err(PretrainedError::Shape {
-                name: name.into(),
-                expected: vec![d],
-                found: tensor.shape.to_vec(),
-            });
-        }
-        Ok(tensor.iter::<f32>().collect())
+    let matrix = |name: String, shape: [usize; 2]| {
+        let data = shaped(name, &shape)?;
+        Ok::<_, PretrainedError>(Tensor::<B, 2>::from_data(data, device))
+    };
+    // The weight after a norm, its rows multiplied by the norm's scale.
+    let after_norm = |branch: &str, name: &str, columns: usize| {
+        let gamma = shaped(format!("{branch}.norm.gamma"), &[d])?;
+        let gamma = Tensor::<B, 1>::from_data(gamma, device).unsqueeze_dim(1);
+        Ok::<_, PretrainedError>(matrix(format!("{branch}.{name}"), [d, columns])? * gamma)
     };
 
-    let tau = config.tau();
+    let (tau, identity) = (config.tau(), Tensor::<B, 2>::eye(d, device));
     let mut tensors = BTreeMap::new();
-    let mut pattention = |name: String, keys: Matrix, values: Matrix, tau: f64| {
-        tensors.insert(format!("{name}.keys"), keys.into());
-        tensors.insert(format!("{name}.values"), values.into());
-        let tau = TensorData::new(vec![tau as f32], [1]);
-        tensors.insert(format!("{name}.tau"), tau);
+    let mut pattention = |name: String, keys: Tensor<B, 2>, values: Tensor<B, 2>, tau: f64| {
+        tensors.insert(format!("{name}.keys"), keys.into_data());
+        tensors.insert(format!("{name}.values"), values.into_data());
+        tensors.insert(format!("{name}.tau"), TensorData::from([tau]));
     };
     for layer in 0..config.n_layer {
         let attention = format!("block.layers.{layer}.attention.branch");
-        let gamma = scale(&format!("{attention}.norm.gamma"))?;
-        let qkv = matrix(&format!("{attention}.qkv.weight"), d, 3 * d)?.scale_rows(&gamma);
-        for (i, name) in ["q", "k", "v"].into_iter().enumerate() {
-            let values = qkv.columns(i * d, d);
-            pattention(
-                format!("{attention}.{name}"),
-                Matrix::identity(d),
-                values,
-                tau.attn,
-            );
+        let qkv = after_norm(&attention, "qkv.weight", 3 * d)?;
+        for (w, name) in qkv.chunk(3, 1).into_iter().zip(["q", "k", "v"]) {
+            pattention(format!("{attention}.{name}"), identity.clone(), w, tau.attn);
         }
-        let proj = matrix(&format!("{attention}.proj.weight"), d, d)?;
-        pattention(
-            format!("{attention}.o"),
-            Matrix::identity(d),
-            proj,
-            tau.attn,
-        );
+        let w_o = matrix(format!("{attention}.proj.weight"), [d, d])?;
+        pattention(format!("{attention}.o"), identity.clone(), w_o, tau.attn);
 
         let mlp = format!("block.layers.{layer}.feed_forward.branch");
-        let gamma = scale(&format!("{mlp}.norm.gamma"))?;
-        let w_1 = matrix(&format!("{mlp}.fc.weight"), d, n_ffn)?.scale_rows(&gamma);
-        let w_2 = matrix(&format!("{mlp}.proj.weight"), n_ffn, d)?;
-        pattention(format!("{mlp}.ffn"), w_1.transposed(), w_2, tau.ffn);
+        let w_1 = after_norm(&mlp, "fc.weight", n_ffn)?;
+        let w_2 = matrix(format!("{mlp}.proj.weight"), [n_ffn, d])?;
+        pattention(format!("{mlp}.ffn"), w_1.transpose(), w_2, tau.ffn);
     }
     let mut copied = vec!["ends.tokens.weight"];
     if config.position == Position::Learned {
@@ -140,56 +127,4 @@ pub fn from_transformer(
         tensors.insert(name.into(), take(name)?.clone());
     }
     Ok(tensors)
-}
-
-/// A row-major matrix on the host.
-struct Matrix {
-    columns: usize,
-    values: Vec<f32>,
-}
-
-impl Matrix {
-    fn identity(n: usize) -> Self {
-        let entry = |at: usize| if at / n == at % n { 1.0 } else { 0.0 };
-        Self {
-            columns: n,
-            values: (0..n * n).map(entry).collect(),
-        }
-    }
-
-    fn rows(&self) -> usize {
-        self.values.len() / self.columns
-    }
-
-    fn columns(&self, from: usize, columns: usize) -> Self {
-        let rows = self.values.chunks_exact(self.columns);
-        let values = rows.flat_map(|row| &row[from..from + columns]).copied();
-        Self {
-            columns,
-            values: values.collect(),
-        }
-    }
-
-    fn scale_rows(mut self, scale: &[f32]) -> Self {
-        for (row, scale) in self.values.chunks_exact_mut(self.columns).zip(scale) {
-            row.iter_mut().for_each(|x| *x *= scale);
-        }
-        self
-    }
-
-    fn transposed(&self) -> Self {
-        let (rows, columns) = (self.rows(), self.columns);
-        let value = |at: usize| self.values[at % rows * columns + at / rows];
-        Self {
-            columns: rows,
-            values: (0..rows * columns).map(value).collect(),
-        }
-    }
-}
-
-impl From<Matrix> for TensorData {
-    fn from(matrix: Matrix) -> Self {
-        let shape = [matrix.rows(), matrix.columns];
-        TensorData::new(matrix.values, shape)
-    }
 }
