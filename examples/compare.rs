@@ -13,8 +13,8 @@ use common::{BackendArgs, DataArgs, DisplayArgs};
 use residual_zoo::RunConfig;
 use residual_zoo::data::Source;
 use residual_zoo::train::compare::{Comparison, Entry, to_text};
-use residual_zoo::train::dashboard::Dashboard;
-use residual_zoo::train::{Error, RunOptions};
+use residual_zoo::train::dashboard::{Display, print};
+use residual_zoo::train::{Error, RunDir, RunOptions};
 
 /// The models to compare, small enough for a CPU.
 const MODELS: [(&str, &str); 6] = [
@@ -38,15 +38,19 @@ const MODELS: [(&str, &str); 6] = [
 /// Train every architecture on the same data and budget; print a table, write a report.
 ///
 /// Without options: a synthetic language whose entropy is known exactly, no file and no network
-/// needed, less than five minutes on two CPU cores.
+/// needed, less than five minutes on two CPU cores. Ctrl-C stops and saves; the same command again
+/// goes on, and does not train again what is trained already.
 #[derive(Parser, Debug)]
 struct Options {
     /// Set a field of every model's run, under train or data: train.steps=200, …
     #[arg(long, value_name = "PATH=VALUE")]
     set: Vec<String>,
-    /// Where the runs and report.html go; an earlier comparison there is replaced
+    /// Where the runs and report.html go
     #[arg(long, value_name = "DIR", default_value = "runs/compare")]
     run: PathBuf,
+    /// Delete an earlier comparison there and begin again
+    #[arg(long)]
+    force: bool,
     #[command(flatten)]
     data: DataArgs,
     #[command(flatten)]
@@ -83,7 +87,7 @@ fn compare(options: Options) -> anyhow::Result<()> {
         config.validate(corpus.tokenizer.vocab_size())?;
     }
     let stop = common::stop_on_signal()?;
-    prepare(&options.run)?;
+    prepare(&options.run, options.force)?;
 
     let mut entries = Vec::new();
     let mut failure = None;
@@ -93,9 +97,12 @@ fn compare(options: Options) -> anyhow::Result<()> {
             display: options.display.display(),
             peak_tflops: options.display.peak_tflops,
             init_from: None,
+            allow_config_change: false,
             stop: stop.clone(),
         };
-        Dashboard::note(run_options.display, &format!("\n{name}"));
+        if run_options.display == Display::Log {
+            print(&format!("\n{name}"));
+        }
         let task = common::Train {
             config,
             corpus: &corpus,
@@ -147,9 +154,9 @@ const REPORT: &str = "report.html";
 /// Tells a comparison from other directories. It is written first.
 const MARK: &str = "comparison.txt";
 
-/// Makes the directory of a comparison, in place of an earlier one there. A directory that holds
-/// anything else stays as it is.
-fn prepare(directory: &Path) -> Result<(), Error> {
+/// Makes the directory of a comparison, with `force` in place of an earlier one there. A directory
+/// that holds anything else stays as it is.
+fn prepare(directory: &Path, force: bool) -> Result<(), Error> {
     if let Ok(entries) = fs::read_dir(directory) {
         let names: Vec<_> = entries
             .filter_map(Result::ok)
@@ -163,10 +170,22 @@ fn prepare(directory: &Path) -> Result<(), Error> {
         if !names.is_empty() && !comparison {
             return Err(Error::RunExists(directory.into()));
         }
-        fs::remove_dir_all(directory).map_err(Error::io("delete", directory))?;
+        if force {
+            for (model, _) in MODELS {
+                delete(&directory.join(model))?;
+            }
+        }
     }
     fs::create_dir_all(directory).map_err(Error::io("create", directory))?;
     let mark = directory.join(MARK);
-    fs::write(&mark, "The next comparison here replaces this one.\n")
-        .map_err(Error::io("write", &mark))
+    fs::write(&mark, "A comparison; `--force` replaces it.\n").map_err(Error::io("write", &mark))
+}
+
+/// Deletes a run, unless a process is at work in it.
+fn delete(run: &Path) -> Result<(), Error> {
+    if !run.is_dir() {
+        return Ok(());
+    }
+    let _ours = RunDir::open(run)?;
+    fs::remove_dir_all(run).map_err(Error::io("delete", run))
 }

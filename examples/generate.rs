@@ -78,7 +78,7 @@ impl OnBackend for Generate {
             tokenizer,
         } = self;
         let checkpoint = checkpoint::newest(&options.run)?;
-        for error in &checkpoint.passed_over {
+        for (_, error) in &checkpoint.passed_over {
             eprintln!("passed over: {error}");
         }
         let vocab_size = tokenizer.vocab_size();

@@ -5,30 +5,42 @@ mod common;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::bail;
 use clap::Parser;
 use common::{BackendArgs, DataArgs, DisplayArgs};
 use residual_zoo::RunConfig;
 use residual_zoo::data::Corpus;
-use residual_zoo::train::RunOptions;
-use residual_zoo::train::dashboard::{Dashboard, Display, describe_loss, duration};
+use residual_zoo::train::dashboard::{Display, describe_loss, duration, print};
+use residual_zoo::train::{RunOptions, run_dir};
 
 /// Train a model of the zoo.
 ///
 /// The model, the data and the schedule come from a RON file; every field can be set on the
-/// command line. Ctrl-C stops after the current step and saves.
+/// command line. Ctrl-C stops after the current step and saves; the same command again, or
+/// --resume with the run's directory, goes on from the last checkpoint as if it had never stopped.
 ///
 /// Examples:
 ///   train experiments/gpt2/smoke.ron
 ///   train experiments/gpt2/shakespeare-cpu.ron --data my-text.txt --set train.steps=500
+///   train --resume runs/gpt2-smoke --set train.steps=2000
 #[derive(Parser, Debug)]
 #[command(verbatim_doc_comment)]
 struct Options {
     /// The RON file
-    config: PathBuf,
+    #[arg(required_unless_present = "resume", conflicts_with = "resume")]
+    config: Option<PathBuf>,
+    /// Go on with the run in this directory, with the config that is there
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["run", "init_from"])]
+    resume: Option<PathBuf>,
+    /// Go on also where config, data or backend are not what the run began with; the change is
+    /// noted in the run's history.jsonl
+    #[arg(long)]
+    allow_config_change: bool,
     /// Set a field: train.steps=100, model.n_layer=2, …
     #[arg(long, value_name = "PATH=VALUE")]
     set: Vec<String>,
-    /// The run directory to write [default: runs/ and the name of the RON file]
+    /// The run directory, where a run begins or goes on [default: runs/ and the name of the RON
+    /// file]
     #[arg(long, value_name = "DIR")]
     run: Option<PathBuf>,
     /// Start from the weights of another run's newest checkpoint, which may be of a smaller
@@ -48,22 +60,34 @@ fn main() -> ExitCode {
 }
 
 fn train(options: Options) -> anyhow::Result<()> {
-    let mut config = RunConfig::read(&options.config)?.set(&options.set)?;
+    let (config, directory) = match (&options.config, &options.resume) {
+        (Some(file), None) => {
+            let directory = options
+                .run
+                .clone()
+                .unwrap_or_else(|| default_directory(file));
+            (RunConfig::read(file)?, directory)
+        }
+        (_, Some(run)) => (run_dir::read_config(run)?, run.clone()),
+        (None, None) => bail!("give a RON file, or `--resume RUN`"),
+    };
+    let mut config = config.set(&options.set)?;
     options.data.apply(&mut config.data)?;
     let kind = options.backend.kind()?;
     let corpus = common::open_corpus(&config.data)?;
     config.validate(corpus.tokenizer.vocab_size())?;
     let run_options = RunOptions {
-        directory: options
-            .run
-            .unwrap_or_else(|| default_directory(&options.config)),
+        directory,
         display: options.display.display(),
         peak_tflops: options.display.peak_tflops,
         init_from: options.init_from,
+        allow_config_change: options.allow_config_change,
         stop: common::stop_on_signal()?,
     };
     let display = run_options.display;
-    Dashboard::note(display, &describe(&config, &corpus, kind));
+    if display == Display::Log {
+        print(&describe(&config, &corpus, kind));
+    }
     let task = common::Train {
         config,
         corpus: &corpus,

@@ -347,16 +347,6 @@ fn a_prompt_the_model_cannot_take_is_named() {
 }
 
 #[test]
-fn an_existing_run_is_never_overwritten() {
-    let scratch = Scratch::new();
-    let directory = scratch.path("run");
-    ok(&mut smoke(&directory));
-    let before = fs::read(directory.join("metrics.jsonl")).unwrap();
-    fails(&mut smoke(&directory), 2, &["exists already", "--run"]);
-    assert_eq!(before, fs::read(directory.join("metrics.jsonl")).unwrap());
-}
-
-#[test]
 fn a_directory_that_cannot_be_written_is_named() {
     // Where even root may not write.
     fails(

@@ -37,6 +37,7 @@ fn trained(directory: &Path, settings: &[&str]) -> Vec<usize> {
         display: Display::Quiet,
         peak_tflops: None,
         init_from: None,
+        allow_config_change: false,
         stop: Interrupter::new(),
     };
     run::<Autodiff<Flex>, _>(config, &corpus, &options, Default::default()).unwrap();
@@ -65,7 +66,7 @@ fn two() -> (TempDir, PathBuf, PathBuf) {
 fn assert_passed_over(run: &Path, part: &str, what: &str) {
     let newest = checkpoint::newest(run).unwrap_or_else(|e| panic!("{what}: {e}"));
     assert_eq!(newest.path, checkpoint::directory(run, 9), "{what}");
-    let reason = newest.passed_over[0].to_string();
+    let reason = newest.passed_over[0].1.to_string();
     assert!(reason.contains(part), "{what}: {reason}");
 }
 
@@ -158,7 +159,7 @@ fn what_a_killed_process_leaves_is_ignored() {
     let newest = checkpoint::newest(&run).unwrap();
     assert_eq!(newest.path, newer);
     assert_eq!(newest.passed_over.len(), 1);
-    let reason = newest.passed_over[0].to_string();
+    let reason = newest.passed_over[0].1.to_string();
     assert!(reason.contains("not complete"), "{reason}");
 }
 

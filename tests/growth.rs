@@ -12,7 +12,8 @@ use residual_zoo::gpt2::Gpt2Config;
 use residual_zoo::laurel::LaurelConfig;
 use residual_zoo::recurrent::{Alpha, RecurrentConfig};
 use residual_zoo::tokenformer::{TokenFormerConfig, from_transformer};
-use residual_zoo::train::{Trainer, checkpoint};
+use residual_zoo::train::Trainer;
+use residual_zoo::train::checkpoint::{self, Journal};
 use residual_zoo::{ModelConfig, RunConfig};
 
 type B = Autodiff<Flex>;
@@ -58,7 +59,7 @@ fn grows(compose: impl Fn(TokenFormerConfig) -> ModelConfig) {
     let mut trained = trainer(compose(small()));
     let untrained_loss = trained.validate();
     steps(&mut trained, 20);
-    checkpoint::save(&trained, &directory).unwrap();
+    checkpoint::save(&trained, &Journal::default(), &directory).unwrap();
 
     let config = small().grown(17, 40).unwrap();
     let mut grown = trainer(compose(config));
@@ -117,7 +118,7 @@ fn a_parameter_that_took_no_part_in_the_loss_starts_anew() {
     let directory = directory.path().join("checkpoint");
     let mut trained = trainer(of.clone());
     steps(&mut trained, 2);
-    checkpoint::save(&trained, &directory).unwrap();
+    checkpoint::save(&trained, &Journal::default(), &directory).unwrap();
     let mut restored = trainer(of.clone());
     checkpoint::load(&mut restored, &directory).unwrap();
     assert_eq!(restored.progress.step, 2);
@@ -179,7 +180,12 @@ fn a_larger_checkpoint_or_another_model_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path().join("checkpoint");
     let larger = small().grown(17, 40).unwrap();
-    checkpoint::save(&trainer(ModelConfig::of(larger)), &directory).unwrap();
+    checkpoint::save(
+        &trainer(ModelConfig::of(larger)),
+        &Journal::default(),
+        &directory,
+    )
+    .unwrap();
     let mut smaller = trainer(ModelConfig::of(small()));
     let error = checkpoint::load_weights(&mut smaller, &directory).unwrap_err();
     assert!(error.to_string().contains("keys"), "{error}");

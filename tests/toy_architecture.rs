@@ -67,6 +67,7 @@ fn it_trains_from_ron_with_the_same_trainer() {
         display: Display::Quiet,
         peak_tflops: None,
         init_from: None,
+        allow_config_change: false,
         stop: Interrupter::new(),
     };
     let summary = run::<Autodiff<Flex>, _>(config, &corpus, &options, Default::default()).unwrap();

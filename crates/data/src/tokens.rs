@@ -34,6 +34,20 @@ impl Tokens {
         self.len() == 0
     }
 
+    /// BLAKE3 of all tokens as 32-bit little-endian numbers, as 64 hexadecimal digits.
+    pub fn blake3(&self) -> String {
+        const BLOCK: usize = 1 << 16;
+        let mut hasher = blake3::Hasher::new();
+        let mut tokens = Vec::new();
+        for start in (0..self.len()).step_by(BLOCK) {
+            tokens.clear();
+            self.read(start, BLOCK.min(self.len() - start), &mut tokens);
+            let bytes: Vec<u8> = tokens.iter().flat_map(|id| id.to_le_bytes()).collect();
+            hasher.update(&bytes);
+        }
+        hasher.finalize().to_string()
+    }
+
     /// Appends the `len` tokens from `start` on to `out`.
     ///
     /// # Panics
@@ -82,6 +96,8 @@ mod tests {
             tokens.read(490, 10, &mut out);
             assert_eq!(out[1..], ids[490..]);
             assert_eq!(out[0], 7);
+            let bytes: Vec<u8> = ids.iter().flat_map(|id| id.to_le_bytes()).collect();
+            assert_eq!(tokens.blake3(), blake3::hash(&bytes).to_string());
         }
     }
 

@@ -8,6 +8,7 @@ use residual_zoo_core::ModelConfig;
 use residual_zoo_data::Corpus;
 use serde::Serialize;
 
+use crate::trainer::read;
 use crate::{Error, RunConfig, Trainer};
 
 /// Seconds of the parts of an optimizer step: the median over the measured steps, and the range
@@ -106,7 +107,7 @@ where
     let forward = lap();
     let grads = trainer.backward(&loss);
     let backward = lap();
-    trainer.update(grads);
+    trainer.update(read(&loss.cross_entropy.inner()), grads);
     [data, forward, backward, lap()]
 }
 

@@ -13,10 +13,12 @@ use burn::tensor::{DType, TensorData, backend::AutodiffBackend};
 use residual_zoo_core::{ModelConfig, params};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
+use serde::{Deserialize, Serialize};
 
-use crate::manifest::{self, MANIFEST, sync};
+use crate::health::{Interval, RecentLosses};
+use crate::manifest::{self, MANIFEST};
 use crate::optimizer::Moments;
-use crate::{Error, Trainer};
+use crate::{Error, Progress, Trainer, disk};
 
 const MODEL: &str = "model.safetensors";
 const OPTIMIZER: &str = "optimizer.safetensors";
@@ -24,38 +26,57 @@ const STATE: &str = "state.json";
 /// All files of a checkpoint but the manifest, in the order of their names.
 const FILES: [&str; 3] = [MODEL, OPTIMIZER, STATE];
 
+/// What a run has logged at a checkpoint, and what it has measured since.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Journal {
+    /// What no row of the metrics tells yet.
+    pub interval: Interval,
+    /// The losses by which a spike is told.
+    pub recent: RecentLosses,
+    /// Bytes of the samples.
+    pub samples: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct State {
+    progress: Progress,
+    journal: Journal,
+}
+
 /// Writes a checkpoint of `trainer` to `directory`, which appears only once it is complete.
 ///
 /// # Errors
 ///
-/// When the disk refuses.
-pub fn save<B, C>(trainer: &Trainer<B, C>, directory: &Path) -> Result<(), Error>
+/// When `directory` is there already, or the disk refuses.
+pub fn save<B, C>(trainer: &Trainer<B, C>, journal: &Journal, directory: &Path) -> Result<(), Error>
 where
     B: AutodiffBackend,
     C: ModelConfig,
     C::Model<B>: AutodiffModule<B, InnerModule = C::Model<B::InnerBackend>>,
 {
     let aside = directory.with_extension("partial");
-    if aside.exists() {
-        fs::remove_dir_all(&aside).map_err(Error::io("delete", &aside))?;
-    }
-    let written = write_files(trainer, &aside);
-    if let Err(error) = written {
+    disk::remove_directory(&aside)?;
+    if let Err(error) = write_files(trainer, journal, &aside) {
         // What could not be completed only takes space.
         fs::remove_dir_all(&aside).ok();
         return Err(error);
     }
-    fs::rename(&aside, directory).map_err(Error::io("write", directory))?;
-    directory.parent().map_or(Ok(()), sync)
+    disk::rename(&aside, directory)
 }
 
-fn write_files<B, C>(trainer: &Trainer<B, C>, directory: &Path) -> Result<(), Error>
+fn write_files<B, C>(
+    trainer: &Trainer<B, C>,
+    journal: &Journal,
+    directory: &Path,
+) -> Result<(), Error>
 where
     B: AutodiffBackend,
     C: ModelConfig,
     C::Model<B>: AutodiffModule<B, InnerModule = C::Model<B::InnerBackend>>,
 {
-    fs::create_dir_all(directory).map_err(Error::io("create", directory))?;
+    disk::create_directory(directory)?;
     let model = params::export::<B, _>(trainer.model());
     write_tensors(&directory.join(MODEL), &model, None)?;
 
@@ -69,35 +90,38 @@ where
     let steps = serde_json::to_string(&steps).unwrap_or_else(|e| unreachable!("{e}"));
     write_tensors(&directory.join(OPTIMIZER), &moments, Some(("steps", steps)))?;
 
-    let state = serde_json::to_vec_pretty(&trainer.progress);
+    let state = State {
+        progress: trainer.progress,
+        journal: journal.clone(),
+    };
+    let state = serde_json::to_vec_pretty(&state);
     let state = state.unwrap_or_else(|e| unreachable!("{e}"));
-    let path = directory.join(STATE);
-    fs::write(&path, state).map_err(Error::io("write", &path))?;
-    sync(&path)?;
+    disk::write(&directory.join(STATE), &state)?;
     manifest::write(directory, &FILES)?;
-    sync(directory)
+    disk::sync(directory)
 }
 
 /// Restores model, optimizer and progress of `trainer` from a checkpoint of the same config.
+/// Returns the rest of what [`save`] was given.
 ///
 /// # Errors
 ///
 /// A file that is missing, damaged or of another model.
-pub fn load<B, C>(trainer: &mut Trainer<B, C>, directory: &Path) -> Result<(), Error>
+pub fn load<B, C>(trainer: &mut Trainer<B, C>, directory: &Path) -> Result<Journal, Error>
 where
     B: AutodiffBackend,
     C: ModelConfig,
     C::Model<B>: AutodiffModule<B, InnerModule = C::Model<B::InnerBackend>>,
 {
     let path = directory.join(STATE);
-    let text = fs::read_to_string(&path).map_err(Error::io("read", &path))?;
-    let progress = serde_json::from_str(&text).map_err(|e| Error::Checkpoint {
+    let text = fs::read(&path).map_err(Error::io("read", &path))?;
+    let state: State = serde_json::from_slice(&text).map_err(|e| Error::Checkpoint {
         path: path.clone(),
         problem: e.to_string(),
     })?;
     load_weights(trainer, directory)?;
-    trainer.progress = progress;
-    Ok(())
+    trainer.progress = state.progress;
+    Ok(state.journal)
 }
 
 /// Takes over the weights and the optimizer's moments of a checkpoint, but not its progress: the
@@ -220,8 +244,7 @@ fn write_tensors(
         .collect();
     let metadata = metadata.map(|(key, value)| [(key.to_string(), value)].into());
     let bytes = safetensors::serialize(views?, metadata).map_err(|e| invalid(e.to_string()))?;
-    fs::write(path, bytes).map_err(Error::io("write", path))?;
-    sync(path)
+    disk::write(path, &bytes)
 }
 
 /// Tensors and metadata of a file.
@@ -262,15 +285,15 @@ pub fn directory(run: &Path, step: usize) -> PathBuf {
     run.join(CHECKPOINTS).join(format!("step-{step:08}"))
 }
 
-const CHECKPOINTS: &str = "checkpoints";
+pub(crate) const CHECKPOINTS: &str = "checkpoints";
 
 /// The newest good checkpoint of a run.
 #[derive(Debug)]
 pub struct Newest {
     /// Its directory.
     pub path: PathBuf,
-    /// Why newer ones were passed over, newest first.
-    pub passed_over: Vec<Error>,
+    /// The newer ones, newest first, and why they were passed over.
+    pub passed_over: Vec<(PathBuf, Error)>,
 }
 
 /// Finds the newest checkpoint of a run whose files are as they were written.
@@ -279,41 +302,91 @@ pub struct Newest {
 ///
 /// When there is none.
 pub fn newest(run: &Path) -> Result<Newest, Error> {
-    let none = |problem: String| Error::NoRun {
+    let none = |problem: &str| Error::NoRun {
         path: run.into(),
-        problem,
+        problem: problem.into(),
     };
-    let all = all(run).map_err(|_| none("has no checkpoints; is it a run directory?".into()))?;
+    match newest_if_any(run)? {
+        Some(newest) => Ok(newest),
+        None if run.join(CHECKPOINTS).is_dir() => Err(none("has no complete checkpoint yet")),
+        None => Err(none("has no checkpoints; is it a run directory?")),
+    }
+}
+
+/// As [`newest`]; `None` where no checkpoint was ever completed.
+///
+/// # Errors
+///
+/// When all are damaged.
+pub(crate) fn newest_if_any(run: &Path) -> Result<Option<Newest>, Error> {
     let mut passed_over = Vec::new();
-    for path in all {
+    for path in all(run) {
         match manifest::verify(&path, &FILES) {
-            Ok(()) => return Ok(Newest { path, passed_over }),
-            Err(error) => passed_over.push(error),
+            Ok(()) => return Ok(Some(Newest { path, passed_over })),
+            Err(error) => passed_over.push((path, error)),
         }
     }
-    Err(none(match passed_over.into_iter().next() {
-        Some(first) => format!("has no good checkpoint: {first}"),
-        None => "has no complete checkpoint yet".into(),
-    }))
+    match passed_over.into_iter().next() {
+        Some((_, first)) => Err(Error::NoRun {
+            path: run.into(),
+            problem: format!("has no good checkpoint: {first}"),
+        }),
+        None => Ok(None),
+    }
+}
+
+/// Renames a damaged checkpoint, so that it is in nobody's way and still there for who wants to
+/// look at it. Returns its new name.
+///
+/// # Errors
+///
+/// When the disk refuses.
+pub(crate) fn set_aside(path: &Path) -> Result<PathBuf, Error> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let aside = path.with_file_name(format!("damaged-{name}"));
+    disk::remove_directory(&aside)?;
+    disk::rename(path, &aside)?;
+    Ok(aside)
+}
+
+/// Deletes what interrupted writes of checkpoints left behind. What cannot be deleted only takes
+/// space.
+pub(crate) fn clean(run: &Path) {
+    let entries = fs::read_dir(run.join(CHECKPOINTS)).into_iter().flatten();
+    let paths = entries.filter_map(Result::ok).map(|entry| entry.path());
+    for path in paths.filter(|path| path.extension().is_some_and(|e| e == "partial")) {
+        fs::remove_dir_all(path).ok();
+    }
+}
+
+/// Whether a run has no checkpoint but the one before the first step.
+pub(crate) fn only_the_first(run: &Path) -> bool {
+    let first = directory(run, 0);
+    let entries = fs::read_dir(run.join(CHECKPOINTS)).map(|entries| {
+        let mut paths = entries.filter_map(Result::ok).map(|entry| entry.path());
+        paths.all(|path| path == first || path == first.with_extension("partial"))
+    });
+    entries.unwrap_or(false)
 }
 
 /// The checkpoints of a run, newest first, good or not.
-fn all(run: &Path) -> std::io::Result<Vec<PathBuf>> {
+fn all(run: &Path) -> Vec<PathBuf> {
     let step = |path: &PathBuf| {
         let name = path.file_name()?.to_str()?;
         name.strip_prefix("step-")?.parse::<usize>().ok()
     };
-    let entries = fs::read_dir(run.join(CHECKPOINTS))?.filter_map(Result::ok);
+    let entries = fs::read_dir(run.join(CHECKPOINTS)).into_iter().flatten();
+    let entries = entries.filter_map(Result::ok);
     let mut all: Vec<_> = entries.map(|entry| entry.path()).collect();
     all.retain(|path| step(path).is_some());
     all.sort_by_key(|path| std::cmp::Reverse(step(path)));
-    Ok(all)
+    all
 }
 
 /// Deletes the checkpoints of a run but for the newest `keep`, which is at least 1, and `best`.
 /// Returns what could not be deleted, which loses nothing but space.
 pub fn prune(run: &Path, keep: usize, best: Option<&Path>) -> Vec<Error> {
-    let old = all(run).unwrap_or_default().into_iter().skip(keep.max(1));
+    let old = all(run).into_iter().skip(keep.max(1));
     let old = old.filter(|path| Some(path.as_path()) != best);
     let delete = |path: PathBuf| {
         // Without its manifest it is no checkpoint any more, wherever the deletion stops.

@@ -71,10 +71,29 @@ pub struct TrainConfig {
     /// Number of newest checkpoints that are kept, besides the one of the lowest validation loss;
     /// `None` keeps all.
     pub keep_checkpoints: Option<usize>,
+    /// Skipped steps in a row at which the run stops; a step is skipped when its loss or gradients
+    /// are not finite.
+    pub max_skipped: usize,
+    /// The z-score from which on a loss is reported as a spike: how many standard deviations it is
+    /// above the mean of the 128 before it. `None` reports none.
+    pub spike_z: Option<f64>,
+    /// What a run does when a row, a sample or a checkpoint cannot be written.
+    pub on_disk_error: OnDiskError,
     /// Steps between two samples of text; `None` draws none.
     pub sample_every: Option<usize>,
     /// Tokens in a sample.
     pub sample_tokens: usize,
+}
+
+/// What a run does when the disk refuses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum OnDiskError {
+    /// It stops. The last checkpoint stays.
+    #[default]
+    Stop,
+    /// It says so and trains on; rows are written as soon as that works again. A run whose last
+    /// checkpoint cannot be written fails all the same.
+    Continue,
 }
 
 /// Number format of weights and computation.
@@ -108,6 +127,9 @@ impl Default for TrainConfig {
             validate_batches: 20,
             checkpoint_every: None,
             keep_checkpoints: Some(3),
+            max_skipped: 10,
+            spike_z: Some(6.0),
+            on_disk_error: OnDiskError::Stop,
             sample_every: None,
             sample_tokens: 200,
         }
@@ -143,6 +165,8 @@ impl TrainConfig {
         check::at_least_one("validate_every", self.validate_every)?;
         check::at_least_one("validate_batches", self.validate_batches)?;
         check::at_least_one("checkpoint_every", self.checkpoint_every.unwrap_or(1))?;
+        check::at_least_one("max_skipped", self.max_skipped)?;
+        check::positive("spike_z", self.spike_z.unwrap_or(1.0))?;
         check::at_least_one("sample_every", self.sample_every.unwrap_or(1))?;
         check::at_least_one("sample_tokens", self.sample_tokens)
     }

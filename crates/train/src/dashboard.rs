@@ -51,6 +51,9 @@ const MEMORY: &str = "Memory";
 /// Shows the rows of a run.
 pub struct Dashboard {
     renderer: Option<Box<dyn MetricsRenderer>>,
+    display: Display,
+    /// Notes for which the terminal dashboard has no place.
+    notes: Vec<String>,
     total_steps: usize,
     bytes_per_token: Option<f64>,
 }
@@ -82,8 +85,17 @@ impl Dashboard {
         }
         Self {
             renderer,
+            display,
+            notes: Vec::new(),
             total_steps,
             bytes_per_token,
+        }
+    }
+
+    /// Shows a row of before this start: curves begin there, lines of text do not repeat it.
+    pub fn replay(&mut self, row: &Row, flops_per_token: f64) {
+        if self.display == Display::Terminal {
+            self.show(row, flops_per_token);
         }
     }
 
@@ -134,12 +146,42 @@ impl Dashboard {
         renderer.render_train(progress, vec![step, tokens]);
     }
 
-    /// Prints a line of text, unless the terminal dashboard is on the screen.
-    pub fn note(display: Display, text: &str) {
-        if display == Display::Log {
-            writeln!(std::io::stdout(), "{text}").ok();
+    /// Tells what the user should know: at once, or after the terminal dashboard has closed.
+    pub fn note(&mut self, text: &str) {
+        match self.display {
+            Display::Log => print(text),
+            Display::Terminal => self.notes.push(text.into()),
+            Display::Quiet => {}
         }
     }
+
+    /// Prints text drawn after `step` steps, unless the terminal dashboard is on the screen.
+    pub fn sample(&self, step: usize, text: &str) {
+        if self.display == Display::Log {
+            print(&format!("--- sample at step {step}\n{text}\n---"));
+        }
+    }
+}
+
+/// The most notes that are told after a dashboard: the last ones.
+const MOST_NOTES: usize = 20;
+
+impl Drop for Dashboard {
+    fn drop(&mut self) {
+        drop(self.renderer.take());
+        let left_out = self.notes.len().saturating_sub(MOST_NOTES);
+        if left_out > 0 {
+            eprintln!("({left_out} earlier notes)");
+        }
+        for note in self.notes.iter().skip(left_out) {
+            eprintln!("{note}");
+        }
+    }
+}
+
+/// A line on standard output. A reader that hung up is no reason to stop training.
+pub fn print(text: &str) {
+    writeln!(std::io::stdout(), "{text}").ok();
 }
 
 /// A loss in nats per token with its perplexity and, for text, bits per byte.

@@ -34,12 +34,41 @@ pub enum Error {
     /// The data.
     #[error(transparent)]
     Data(#[from] DataError),
-    /// A run directory that holds something already.
+    /// A directory that holds something else than a run.
     #[error(
-        "{0} exists already; choose another directory with `--run DIR`, or delete it if it is no \
-         longer needed"
+        "{0} exists already and is no run; choose another directory with `--run DIR`, or delete it \
+         if it is no longer needed"
     )]
     RunExists(PathBuf),
+    /// A run that is to go on otherwise than it began.
+    #[error(
+        "{path} is a run that differs: {}; begin another one with `--run DIR`, or go on with what \
+         is new by `--allow-config-change`",
+        differences.join("; ")
+    )]
+    Differs {
+        /// The run.
+        path: PathBuf,
+        /// What differs.
+        differences: Vec<String>,
+    },
+    /// A run that another process trains.
+    #[error(
+        "{path} is in use by {owner}; wait for it to end, stop it, or choose another directory \
+         with `--run DIR`"
+    )]
+    Locked {
+        /// The run directory.
+        path: PathBuf,
+        /// Who has it.
+        owner: String,
+    },
+    /// A run directory that is gone while its run trains.
+    #[error(
+        "{0} has vanished while the run was training; what was written there is lost, unless it \
+         was only moved"
+    )]
+    Vanished(PathBuf),
     /// A directory that is no run, or a run without what was asked for.
     #[error("{path}: {problem}")]
     NoRun {
@@ -77,19 +106,41 @@ pub enum Error {
         /// Why it failed.
         source: std::io::Error,
     },
-    /// A loss or gradient that is no number.
+    /// Steps without a finite loss and gradient, one after the other.
     #[error(
-        "{quantity} is {value}, noticed at step {step}; a lower `train.learning_rate`, a longer \
-         `train.warmup` or a smaller `train.grad_clip` keeps training stable"
+        "{count} steps in a row up to step {step} were skipped because {}; the weights are those \
+         of the last good step, in {}; a lower `train.learning_rate`, a longer \
+         `train.warmup` or a smaller `train.grad_clip` keeps training stable",
+        describe_not_finite(*loss, *grad_norm, parameters), checkpoint.display()
     )]
     NotFinite {
-        /// Loss or gradient norm.
-        quantity: &'static str,
-        /// What it was.
-        value: f64,
-        /// The step.
+        /// Skipped steps in a row.
+        count: usize,
+        /// The last of them.
         step: usize,
+        /// Its loss.
+        loss: f64,
+        /// Its gradient norm.
+        grad_norm: f64,
+        /// The parameters whose gradient is not finite.
+        parameters: Vec<String>,
+        /// Where the state before these steps was saved.
+        checkpoint: PathBuf,
     },
+}
+
+/// What was not finite, with the first parameters by name.
+pub(crate) fn describe_not_finite(loss: f64, grad_norm: f64, parameters: &[String]) -> String {
+    const SHOWN: usize = 5;
+    let mut text = format!("the loss was {loss} and the gradient norm {grad_norm}");
+    if !parameters.is_empty() {
+        let shown = &parameters[..parameters.len().min(SHOWN)];
+        text += &format!(", not finite in the gradient of {}", shown.join(", "));
+        if parameters.len() > SHOWN {
+            text += &format!(" and {} more", parameters.len() - SHOWN);
+        }
+    }
+    text
 }
 
 impl Error {
@@ -103,7 +154,7 @@ impl Error {
                 let user = [NotFound, IsADirectory, NotADirectory, InvalidData];
                 *action == "read" && user.contains(&source.kind())
             }
-            Self::NotFinite { .. } => false,
+            Self::NotFinite { .. } | Self::Vanished(_) | Self::Locked { .. } => false,
             _ => true,
         }
     }

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Error;
+use crate::{Error, disk};
 
 /// The name of the file.
 pub const MANIFEST: &str = "manifest.json";
@@ -42,9 +42,7 @@ pub fn write(directory: &Path, files: &[&str]) -> Result<(), Error> {
     let files = entries.collect::<Result<_, Error>>()?;
     let text = serde_json::to_vec_pretty(&Manifest { files });
     let text = text.unwrap_or_else(|e| unreachable!("a manifest is plain data: {e}"));
-    let path = directory.join(MANIFEST);
-    fs::write(&path, text).map_err(Error::io("write", &path))?;
-    sync(&path)
+    disk::write(&directory.join(MANIFEST), &text)
 }
 
 /// Checks that `files`, and no others, are those of the manifest in `directory`, each a regular
@@ -102,15 +100,4 @@ fn digest(path: &Path) -> std::io::Result<(u64, String)> {
         hasher.update(&buffer[..read]);
         bytes += read as u64;
     }
-}
-
-/// Waits until the disk has a file, or the entries of a directory.
-///
-/// # Errors
-///
-/// When the disk refuses.
-pub fn sync(path: &Path) -> Result<(), Error> {
-    File::open(path)
-        .and_then(|file| file.sync_all())
-        .map_err(Error::io("write", path))
 }

@@ -15,7 +15,8 @@ pub struct Row {
     pub flops: f64,
     /// Seconds of training, without validation, checkpoints and samples.
     pub seconds: f64,
-    /// Mean cross-entropy of the steps since the last row, nats per token, without the z-loss.
+    /// Mean cross-entropy of the steps since the last row, nats per token, without the z-loss and
+    /// without skipped steps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub train_loss: Option<f64>,
     /// Mean cross-entropy of the validation batches, nats per token.
@@ -24,9 +25,16 @@ pub struct Row {
     /// Learning rate of the last step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lr: Option<f64>,
-    /// Norm of all gradients of the last step together, before clipping.
+    /// Norm of all gradients together of the last step that was not skipped, before clipping.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grad_norm: Option<f64>,
+    /// Steps since the last row that were skipped because loss or gradients were not finite.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skipped: Option<usize>,
+    /// The largest spike of the loss since the last row: standard deviations above the mean of
+    /// the losses before it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spike: Option<f64>,
     /// Training tokens per second since the last row.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens_per_second: Option<f64>,

@@ -1,6 +1,6 @@
 //! AdamW by parameter role, global-norm clipping and the learning-rate schedule.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use burn::module::{AutodiffModule, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::optim::{
@@ -221,6 +221,36 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for Squares<'_, B> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
         if let Some(grad) = self.grads.get::<B::InnerBackend, D>(param.id) {
             self.sum = self.sum.clone() + grad.square().sum();
+        }
+    }
+}
+
+/// The parameters whose gradient has a number that is not finite, in the order of the model.
+pub fn not_finite<B: AutodiffBackend, M: AutodiffModule<B>>(
+    model: &M,
+    grads: &GradientsParams,
+) -> Vec<String> {
+    let mut search = NotFinite {
+        grads,
+        found: HashSet::new(),
+    };
+    model.visit(&mut search);
+    let all = params::list::<B, M>(model).into_iter();
+    all.filter(|p| search.found.contains(&p.id))
+        .map(|p| p.name)
+        .collect()
+}
+
+struct NotFinite<'a> {
+    grads: &'a GradientsParams,
+    found: HashSet<ParamId>,
+}
+
+impl<B: AutodiffBackend> ModuleVisitor<B> for NotFinite<'_> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        let grad = self.grads.get::<B::InnerBackend, D>(param.id);
+        if grad.is_some_and(|grad| !grad.into_data().iter::<f64>().all(f64::is_finite)) {
+            self.found.insert(param.id);
         }
     }
 }

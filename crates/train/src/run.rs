@@ -4,30 +4,35 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use burn::module::AutodiffModule;
-use burn::tensor::Tensor;
 use burn::tensor::backend::AutodiffBackend;
 pub use burn_train::Interrupter;
 use residual_zoo_core::{Cost, ModelConfig, check};
 use residual_zoo_data::Corpus;
 
+use crate::checkpoint::{self, Journal};
 use crate::dashboard::{Dashboard, Display};
+use crate::error::describe_not_finite;
 use crate::generate::{Generator, Sampling};
+use crate::health::Interval;
 use crate::metrics::{Row, memory};
-use crate::trainer::{SAMPLE, Step, derive_seed, read};
-use crate::{Error, RunConfig, RunDir, Trainer, checkpoint, run_dir};
+use crate::resume::{self, Resumed};
+use crate::trainer::{SAMPLE, derive_seed};
+use crate::{Error, OnDiskError, RunConfig, RunDir, Trainer, run_dir};
 
 /// Where and how a run is written and shown.
 #[derive(Clone)]
 pub struct RunOptions {
-    /// The directory to write, which must not exist.
+    /// The directory of the run, which begins there or goes on.
     pub directory: PathBuf,
     /// What is shown meanwhile.
     pub display: Display,
     /// Peak of the device in TFLOP/s, to show the share in use.
     pub peak_tflops: Option<f64>,
-    /// A run whose newest checkpoint gives the first weights and moments, see
+    /// A run whose newest checkpoint gives a new run its first weights and moments, see
     /// [`checkpoint::load_weights`].
     pub init_from: Option<PathBuf>,
+    /// Go on with a run also where its config, data or backend is not what it was.
+    pub allow_config_change: bool,
     /// Set it to stop after the current step, with a checkpoint.
     pub stop: Interrupter,
 }
@@ -51,12 +56,16 @@ pub struct Summary {
     pub checkpoint: PathBuf,
 }
 
-/// Trains the model of `config` on `corpus`.
+/// Trains the model of `config` on `corpus`: a new run, or on with the one in the directory.
+///
+/// A run that goes on gives, from its newest good checkpoint on, the rows and weights that it
+/// would have given without the stop, to the bit on backends that are deterministic. It must have
+/// the same model, training, data and backend, but for a larger number of steps.
 ///
 /// # Errors
 ///
-/// When the config cannot be built, the directory exists or cannot be written, or the loss is no
-/// longer a number.
+/// When the config cannot be built, the directory holds something else or another run, cannot be
+/// written, or is in use, or when too many steps in a row have no finite loss.
 pub fn run<B, C>(
     config: RunConfig<C>,
     corpus: &Corpus,
@@ -69,30 +78,52 @@ where
     C::Model<B>: AutodiffModule<B, InnerModule = C::Model<B::InnerBackend>>,
 {
     check::positive("--peak-tflops", options.peak_tflops.unwrap_or(1.0))?;
+    let is_new = run_dir::is_free(&options.directory)?;
     let mut trainer = Trainer::<B, C>::new(config, corpus, device)?;
-    if let Some(run) = &options.init_from {
-        start_from(&mut trainer, run, corpus, options.display)?;
+    let mut notes = Vec::new();
+    if is_new && let Some(run) = &options.init_from {
+        notes = start_from(&mut trainer, run, corpus)?;
     }
-    let directory = RunDir::create(&options.directory, &trainer.config, corpus)?;
-    Run::new(trainer, corpus, options, directory).finish()
+    let mut directory = RunDir::open(&options.directory)?;
+    let resumed = match is_new {
+        true => {
+            let start = resume::this_start::<B>(options, trainer.device());
+            let first = directory.checkpoint(0);
+            // Weights from elsewhere may not be there a second time.
+            let save = || match options.init_from {
+                Some(_) => checkpoint::save(&trainer, &Journal::default(), &first),
+                None => Ok(()),
+            };
+            directory.begin(&trainer.config, corpus, &start, save)?;
+            Resumed {
+                rows: Vec::new(),
+                journal: Journal::default(),
+                checkpoint: None,
+                notes,
+            }
+        }
+        false => resume::resume(&mut trainer, corpus, options, &mut directory)?,
+    };
+    Run::new(trainer, corpus, options, directory, resumed).finish()
 }
 
-/// The weights and moments of the newest checkpoint of `run`.
+/// Takes the weights and moments of the newest checkpoint of `run`. Returns what the user should
+/// know of it.
 fn start_from<B, C>(
     trainer: &mut Trainer<B, C>,
     run: &Path,
     corpus: &Corpus,
-    display: Display,
-) -> Result<(), Error>
+) -> Result<Vec<String>, Error>
 where
     B: AutodiffBackend,
     C: ModelConfig,
     C::Model<B>: AutodiffModule<B, InnerModule = C::Model<B::InnerBackend>>,
 {
     let checkpoint = checkpoint::newest(run)?;
-    for error in &checkpoint.passed_over {
-        Dashboard::note(display, &format!("passed over: {error}"));
-    }
+    let passed_over = checkpoint.passed_over.iter();
+    let mut notes: Vec<String> = passed_over
+        .map(|(_, error)| format!("passed over: {error}"))
+        .collect();
     if run_dir::read_tokenizer(run)?.to_json() != corpus.tokenizer.to_json() {
         return Err(Error::NoRun {
             path: run.into(),
@@ -103,14 +134,13 @@ where
     }
     let kept = checkpoint::load_weights(trainer, &checkpoint.path)?;
     if let (Some(first), count) = (kept.first(), kept.len()) {
-        let note = format!(
+        notes.push(format!(
             "{count} numbers that are not trained, such as `{first}`, are those of {}, not of the \
              config",
             run.display()
-        );
-        Dashboard::note(display, &note);
+        ));
     }
-    Ok(())
+    Ok(notes)
 }
 
 struct Run<'a, B: AutodiffBackend, C: ModelConfig> {
@@ -120,27 +150,9 @@ struct Run<'a, B: AutodiffBackend, C: ModelConfig> {
     directory: RunDir,
     dashboard: Dashboard,
     rows: Vec<Row>,
-    interval: Interval<B>,
-    /// The checkpoint of the lowest validation loss, and that loss.
-    best: Option<(PathBuf, f64)>,
-}
-
-/// What happened since the last row.
-struct Interval<B: AutodiffBackend> {
-    steps: usize,
-    /// Sum of the losses of the steps, on the device.
-    loss: Option<Tensor<B::InnerBackend, 1>>,
-    clock: Instant,
-}
-
-impl<B: AutodiffBackend> Interval<B> {
-    fn start() -> Self {
-        Self {
-            steps: 0,
-            loss: None,
-            clock: Instant::now(),
-        }
-    }
+    journal: Journal,
+    /// The last checkpoint.
+    saved: Option<PathBuf>,
 }
 
 impl<'a, B, C> Run<'a, B, C>
@@ -154,128 +166,190 @@ where
         corpus: &'a Corpus,
         options: &'a RunOptions,
         directory: RunDir,
+        resumed: Resumed,
     ) -> Self {
         let steps = (trainer.progress.step, trainer.config.train.steps);
         let bytes = corpus.bytes_per_token;
-        let dashboard = Dashboard::open(options.display, steps, bytes, &options.stop);
-        let (rows, interval) = (Vec::new(), Interval::start());
+        let mut dashboard = Dashboard::open(options.display, steps, bytes, &options.stop);
+        for note in &resumed.notes {
+            dashboard.note(note);
+        }
+        let per_token = trainer.step_flops() / trainer.config.tokens_per_step() as f64;
+        for row in &resumed.rows {
+            dashboard.replay(row, per_token);
+        }
         Self {
             trainer,
             corpus,
             options,
             directory,
             dashboard,
-            rows,
-            interval,
-            best: None,
+            rows: resumed.rows,
+            journal: resumed.journal,
+            saved: resumed.checkpoint,
         }
     }
 
     fn finish(mut self) -> Result<Summary, Error> {
-        let train = self.trainer.config.train.clone();
-        let valid_loss = self.trainer.validate();
-        self.record(Row {
-            valid_loss: Some(valid_loss),
-            ..Row::default()
-        })?;
-        self.interval = Interval::start();
-
-        let mut saved = None;
+        let steps = self.trainer.config.train.steps;
+        if self.rows.is_empty() && self.trainer.progress.step == 0 {
+            let valid_loss = Some(self.trainer.validate());
+            self.record(Row {
+                valid_loss,
+                ..Row::default()
+            })?;
+        }
         loop {
-            let lr = self.trainer.learning_rate();
-            let step = self.trainer.step();
-            let n = self.trainer.progress.step;
-            let stopped = self.options.stop.should_stop();
-            let last = n >= train.steps || stopped;
-            let due = |every: usize| n.is_multiple_of(every) || last;
-            let optional = |every: Option<usize>| every.is_some_and(due);
-
-            self.interval.steps += 1;
-            let sum = self.interval.loss.take();
-            self.interval.loss = Some(match sum {
-                Some(sum) => sum + step.loss.clone(),
-                None => step.loss.clone(),
-            });
-            let pauses = due(train.validate_every)
-                || optional(train.checkpoint_every)
-                || optional(train.sample_every);
-            if due(train.log_every) || pauses {
-                let mut row = self.measure(&step, lr)?;
-                let mut saved_now = false;
-                if optional(train.checkpoint_every) || last {
-                    let path = self.directory.checkpoint(n);
-                    checkpoint::save(&self.trainer, &path)?;
-                    saved = Some(path);
-                    saved_now = true;
-                }
-                // Who stops a run does not wait for more than the checkpoint.
-                if due(train.validate_every) && !stopped {
-                    row.valid_loss = Some(self.trainer.validate());
-                }
-                if saved_now {
-                    let path = saved.clone().zip(row.valid_loss);
-                    self.keep_best(path);
-                }
-                self.record(row)?;
-                if optional(train.sample_every) && !stopped {
-                    self.sample(n)?;
-                }
-                self.interval = Interval::start();
+            let last = self.trainer.progress.step >= steps;
+            // Who stops a run waits for nothing but the checkpoint. What is due at this step is
+            // done when the run goes on.
+            if self.options.stop.should_stop() && !last {
+                self.save()?;
+                return Ok(self.summary(true));
+            }
+            if self.journal.interval.steps > 0 {
+                self.pause(last)?;
             }
             if last {
-                let checkpoint =
-                    saved.unwrap_or_else(|| unreachable!("the last step makes a checkpoint"));
-                return Ok(self.summary(checkpoint, stopped && n < train.steps));
+                return Ok(self.summary(false));
             }
+            self.advance()?;
         }
     }
 
-    /// Waits for the step to end and reads what it measured.
-    fn measure(&mut self, step: &Step<B::InnerBackend>, lr: f64) -> Result<Row, Error> {
-        let steps = self.interval.steps;
-        let sum = self.interval.loss.as_ref().map_or(f64::NAN, read);
-        let (loss, grad_norm) = (sum / steps as f64, read(&step.grad_norm));
-        let seconds = self.interval.clock.elapsed().as_secs_f64();
+    /// Makes a step.
+    fn advance(&mut self) -> Result<(), Error> {
+        let (lr, clock) = (self.trainer.learning_rate(), Instant::now());
+        let step = self.trainer.step();
+        let seconds = clock.elapsed().as_secs_f64();
         self.trainer.progress.seconds += seconds;
         let number = self.trainer.progress.step;
-        for (quantity, value) in [("the loss", loss), ("the gradient norm", grad_norm)] {
-            if !value.is_finite() {
-                return Err(Error::NotFinite {
-                    quantity,
-                    value,
-                    step: number,
-                });
-            }
+        let z = match step.skipped {
+            None => self.journal.recent.push(step.loss),
+            Some(_) => None,
+        };
+        let limit = self.trainer.config.train.spike_z;
+        let spike = z.filter(|z| limit.is_some_and(|limit| *z >= limit));
+        self.journal.interval.add(&step, lr, seconds, spike);
+        if let Some(z) = spike {
+            self.dashboard.note(&format!(
+                "step {number}: the loss jumped to {:.4}, {z:.1} standard deviations above those \
+                 before",
+                step.loss
+            ));
         }
-        let tokens = (steps * self.trainer.config.tokens_per_step()) as f64;
-        let flops = self.trainer.step_flops() * steps as f64;
-        Ok(Row {
-            train_loss: Some(loss),
-            lr: Some(lr),
-            grad_norm: Some(grad_norm),
-            tokens_per_second: Some(tokens / seconds),
-            mfu: self
-                .options
-                .peak_tflops
-                .map(|peak| flops / seconds / (peak * 1e12)),
-            memory: memory(),
-            ..Row::default()
+        let Some(parameters) = step.skipped else {
+            return Ok(());
+        };
+        let why = describe_not_finite(step.loss, step.grad_norm, &parameters);
+        self.dashboard
+            .note(&format!("step {number} skipped: {why}"));
+        let count = self.trainer.progress.skipped_in_a_row;
+        if count < self.trainer.config.train.max_skipped {
+            return Ok(());
+        }
+        self.save()?;
+        Err(Error::NotFinite {
+            count,
+            step: number,
+            loss: step.loss,
+            grad_norm: step.grad_norm,
+            parameters,
+            checkpoint: self.saved.clone().unwrap_or_default(),
         })
     }
 
-    /// Deletes old checkpoints. `new` is the one just saved, with its validation loss.
-    fn keep_best(&mut self, new: Option<(PathBuf, f64)>) {
-        let lowest = self.best.as_ref().map_or(f64::INFINITY, |(_, loss)| *loss);
-        self.best = new.filter(|(_, loss)| *loss < lowest).or(self.best.take());
+    /// Does what is due after this many steps.
+    fn pause(&mut self, last: bool) -> Result<(), Error> {
+        let train = self.trainer.config.train.clone();
+        let step = self.trainer.progress.step;
+        let due = |every: usize| step.is_multiple_of(every) || last;
+        let optional = |every: Option<usize>| every.is_some_and(due);
+        let validate = due(train.validate_every);
+        let sample = optional(train.sample_every);
+        let save = optional(train.checkpoint_every) || last;
+        if !(due(train.log_every) || validate || sample || save) {
+            return Ok(());
+        }
+        let mut row = self.measure();
+        if validate {
+            row.valid_loss = Some(self.trainer.validate());
+        }
+        // A checkpoint comes after all that was logged at its step.
+        self.journal.interval = Interval::default();
+        self.record(row)?;
+        if sample {
+            self.sample()?;
+        }
+        if save {
+            match self.save() {
+                Err(error) if last => return Err(error),
+                saved => self.tolerate(saved)?,
+            }
+            self.prune();
+        }
+        Ok(())
+    }
+
+    /// The row of the interval.
+    fn measure(&self) -> Row {
+        let interval = &self.journal.interval;
+        let tokens = (interval.steps * self.trainer.config.tokens_per_step()) as f64;
+        let flops = self.trainer.step_flops() * interval.steps as f64;
+        let share = |peak| flops / interval.seconds / (peak * 1e12);
+        Row {
+            train_loss: interval.mean_loss(),
+            lr: interval.lr,
+            grad_norm: interval.grad_norm,
+            skipped: Some(interval.skipped).filter(|skipped| *skipped > 0),
+            spike: interval.spike,
+            tokens_per_second: Some(tokens / interval.seconds),
+            mfu: self.options.peak_tflops.map(share),
+            memory: memory(),
+            ..Row::default()
+        }
+    }
+
+    /// Writes a checkpoint, unless this step has one.
+    fn save(&mut self) -> Result<(), Error> {
+        let path = self.directory.checkpoint(self.trainer.progress.step);
+        if self.saved.as_ref() == Some(&path) {
+            return Ok(());
+        }
+        // No row of a checkpoint is lost with the power.
+        self.directory.sync()?;
+        self.journal.samples = self.directory.sampled();
+        checkpoint::save(&self.trainer, &self.journal, &path)?;
+        self.saved = Some(path);
+        Ok(())
+    }
+
+    /// Deletes old checkpoints, but not the one of the lowest validation loss.
+    fn prune(&mut self) {
         let Some(keep) = self.trainer.config.train.keep_checkpoints else {
             return;
         };
-        let best = self.best.as_ref().map(|(path, _)| path.as_path());
+        let validated = self.rows.iter().filter(|row| row.step > 0);
+        let losses = validated.filter_map(|row| Some((row.step, row.valid_loss?)));
+        let saved = losses.map(|(step, loss)| (self.directory.checkpoint(step), loss));
+        let best = saved
+            .filter(|(path, _)| path.exists())
+            .min_by(|(_, a), (_, b)| a.total_cmp(b));
+        let best = best.as_ref().map(|(path, _)| path.as_path());
         for error in checkpoint::prune(&self.options.directory, keep, best) {
-            Dashboard::note(
-                self.options.display,
-                &format!("an old checkpoint stays: {error}"),
-            );
+            let note = format!("an old checkpoint stays: {error}");
+            self.dashboard.note(&note);
+        }
+    }
+
+    /// Passes an error of the disk on, or says it and goes on, as configured.
+    fn tolerate(&mut self, result: Result<(), Error>) -> Result<(), Error> {
+        match result {
+            Err(error) if self.trainer.config.train.on_disk_error == OnDiskError::Continue => {
+                self.dashboard.note(&format!("training goes on: {error}"));
+                Ok(())
+            }
+            result => result,
         }
     }
 
@@ -289,17 +363,18 @@ where
             seconds: progress.seconds,
             ..row
         };
-        self.directory.log(&row)?;
+        let written = self.directory.log(&row);
         let per_token = self.trainer.step_flops() / self.trainer.config.tokens_per_step() as f64;
         self.dashboard.show(&row, per_token);
         self.rows.push(row);
-        Ok(())
+        self.tolerate(written)
     }
 
-    fn sample(&self, step: usize) -> Result<(), Error> {
+    fn sample(&mut self) -> Result<(), Error> {
         let Corpus {
             tokenizer, valid, ..
         } = self.corpus;
+        let step = self.trainer.progress.step;
         let config = &self.trainer.config;
         let seed = derive_seed(config.train.seed, &[SAMPLE, step as u64]);
         let sampling = Sampling {
@@ -314,15 +389,12 @@ where
         let mut tokens = prompt.clone();
         tokens.extend(generator.take(config.train.sample_tokens));
         let text = tokenizer.decode(&tokens)?;
-        self.directory.sample(step, &text)?;
-        Dashboard::note(
-            self.options.display,
-            &format!("--- sample at step {step}\n{text}\n---"),
-        );
-        Ok(())
+        self.dashboard.sample(step, &text);
+        let written = self.directory.sample(step, &text);
+        self.tolerate(written)
     }
 
-    fn summary(self, checkpoint: PathBuf, stopped: bool) -> Summary {
+    fn summary(self, stopped: bool) -> Summary {
         let vocab_size = self.corpus.tokenizer.vocab_size();
         let last = |field: fn(&Row) -> Option<f64>| {
             self.rows.iter().rev().find_map(field).unwrap_or(f64::NAN)
@@ -334,7 +406,7 @@ where
             tokens_per_second: self.trainer.progress.tokens as f64 / self.trainer.progress.seconds,
             rows: self.rows,
             stopped,
-            checkpoint,
+            checkpoint: self.saved.unwrap_or_default(),
         }
     }
 }

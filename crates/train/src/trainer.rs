@@ -13,8 +13,9 @@ use crate::{Error, RunConfig};
 
 /// How far a run has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Progress {
-    /// Optimizer steps made.
+    /// Optimizer steps made, skipped ones too.
     pub step: usize,
     /// Training tokens seen.
     pub tokens: u64,
@@ -22,6 +23,10 @@ pub struct Progress {
     pub flops: f64,
     /// Seconds of training.
     pub seconds: f64,
+    /// Steps that were skipped because their loss or gradients were not finite.
+    pub skipped: usize,
+    /// How many of them were the last ones, with no good step since.
+    pub skipped_in_a_row: usize,
 }
 
 /// A model in training. All that it draws at random is a function of the seed and the step.
@@ -44,12 +49,16 @@ pub struct Trainer<B: AutodiffBackend, C: ModelConfig> {
     step_flops: f64,
 }
 
-/// What a step measures, left on the device: reading it waits for the step to end.
-pub struct Step<B: Backend> {
-    /// Mean cross-entropy of the batch, `[1]`.
-    pub loss: Tensor<B, 1>,
-    /// Norm of all gradients before clipping, `[1]`.
-    pub grad_norm: Tensor<B, 1>,
+/// What a step measured.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// Mean cross-entropy of the batch, nats per token.
+    pub loss: f64,
+    /// Norm of all gradients before clipping.
+    pub grad_norm: f64,
+    /// Of a step that was skipped because one of these is not finite: the parameters whose
+    /// gradient is not.
+    pub skipped: Option<Vec<String>>,
 }
 
 /// Inputs and targets on the device, `[batch, time]`.
@@ -98,8 +107,9 @@ where
         self.model = Some(model);
     }
 
-    /// Makes one step.
-    pub fn step(&mut self) -> Step<B::InnerBackend> {
+    /// Makes one step. One whose loss or gradients are not finite leaves weights and moments as
+    /// they are; it still counts, so that the next one has other data.
+    pub fn step(&mut self) -> Step {
         let micro_batches = self.config.train.accumulate;
         let mut accumulator = GradientsAccumulator::new();
         let mut total: Option<Tensor<B::InnerBackend, 1>> = None;
@@ -114,10 +124,7 @@ where
             accumulator.accumulate(self.model(), self.backward(&loss));
         }
         let loss = total.unwrap_or_else(|| unreachable!("`accumulate` is at least 1"));
-        Step {
-            loss,
-            grad_norm: self.update(accumulator.grads()),
-        }
+        self.update(read(&loss), accumulator.grads())
     }
 
     /// The data of micro-batch `micro` of the next step.
@@ -152,21 +159,33 @@ where
         GradientsParams::from_grads(objective.backward(), self.model())
     }
 
-    /// Clips `grads`, updates the weights and counts the step. Returns the norm of the gradients
-    /// before clipping, `[1]`.
-    pub fn update(&mut self, grads: GradientsParams) -> Tensor<B::InnerBackend, 1> {
+    /// Clips `grads`, updates the weights and counts the step, whose mean cross-entropy is `loss`.
+    pub fn update(&mut self, loss: f64, grads: GradientsParams) -> Step {
         let train = &self.config.train;
         let norm = optimizer::global_norm::<B, _>(self.model(), &grads, &self.device);
-        let scale = train
-            .grad_clip
-            .map(|limit| optimizer::clip_scale(&norm, limit));
-        let lr = self.learning_rate();
-        let model = self.model.take();
-        self.model = model.map(|model| self.optimizer.step(model, grads, scale, lr));
+        // Waiting for the norm in every step is what it takes to never apply a bad gradient.
+        let grad_norm = read(&norm);
+        let healthy = loss.is_finite() && grad_norm.is_finite();
+        let skipped = (!healthy).then(|| optimizer::not_finite::<B, _>(self.model(), &grads));
+        if healthy {
+            let clip = |limit| optimizer::clip_scale(&norm, limit);
+            let scale = train.grad_clip.map(clip);
+            let lr = self.learning_rate();
+            let model = self.model.take();
+            self.model = model.map(|model| self.optimizer.step(model, grads, scale, lr));
+            self.progress.skipped_in_a_row = 0;
+        } else {
+            self.progress.skipped += 1;
+            self.progress.skipped_in_a_row += 1;
+        }
         self.progress.step += 1;
         self.progress.tokens += self.config.tokens_per_step() as u64;
         self.progress.flops += self.step_flops;
-        norm
+        Step {
+            loss,
+            grad_norm,
+            skipped,
+        }
     }
 
     /// The learning rate of the next step.

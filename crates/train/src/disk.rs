@@ -1,0 +1,146 @@
+//! Every change that a run makes on disk, so that each can be made to fail in a test.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::path::Path;
+
+use crate::Error;
+
+/// Makes a directory and those above it.
+pub fn create_directory(path: &Path) -> Result<(), Error> {
+    let made = fault("create", path).and_then(|()| fs::create_dir_all(path));
+    made.map_err(Error::io("create", path))
+}
+
+/// Writes a file and waits until the disk has it.
+pub fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    let written = File::create(path).and_then(|mut file| write_all(&mut file, path, bytes));
+    written.map_err(Error::io("write", path))?;
+    sync(path)
+}
+
+/// Appends `bytes` to the open file of `path`.
+pub fn append(file: &mut File, path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    write_all(file, path, bytes).map_err(Error::io("write", path))
+}
+
+/// Opens a file to append to, which begins with the first `keep` bytes of what is there.
+pub fn open_to_append(path: &Path, keep: u64) -> Result<File, Error> {
+    let open = || {
+        let file = OpenOptions::new().create(true).append(true).open(path)?;
+        if file.metadata()?.len() > keep {
+            fault("truncate", path)?;
+            file.set_len(keep)?;
+        }
+        Ok(file)
+    };
+    open().map_err(Error::io("write", path))
+}
+
+/// Replaces a file: whoever reads it, and whenever this stops, finds the old or the new content.
+pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    let aside = path.with_extension("partial");
+    write(&aside, bytes)?;
+    rename(&aside, path)
+}
+
+/// Renames, and waits until the disk has the new name. What `to` names is replaced if it is a
+/// file.
+pub fn rename(from: &Path, to: &Path) -> Result<(), Error> {
+    let renamed = fault("rename", to).and_then(|()| fs::rename(from, to));
+    renamed.map_err(Error::io("write", to))?;
+    to.parent().map_or(Ok(()), sync)
+}
+
+/// Deletes a directory and what is in it, where there is one.
+pub fn remove_directory(path: &Path) -> Result<(), Error> {
+    let removed = fault("delete", path).and_then(|()| match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    });
+    removed.map_err(Error::io("delete", path))
+}
+
+/// Waits until the disk has a file, or the entries of a directory.
+pub fn sync(path: &Path) -> Result<(), Error> {
+    let synced = fault("sync", path).and_then(|()| File::open(path)?.sync_all());
+    synced.map_err(Error::io("write", path))
+}
+
+#[cfg(not(feature = "faults"))]
+fn write_all(file: &mut File, _: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    file.write_all(bytes)
+}
+
+/// With a fault, half of the bytes are written before it strikes.
+#[cfg(feature = "faults")]
+fn write_all(file: &mut File, path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let (first, second) = bytes.split_at(bytes.len() / 2);
+    file.write_all(first)?;
+    fault("write", path)?;
+    file.write_all(second)
+}
+
+#[cfg(not(feature = "faults"))]
+fn fault(_: &'static str, _: &Path) -> std::io::Result<()> {
+    Ok(())
+}
+
+#[cfg(feature = "faults")]
+use faults::fault;
+
+/// Faults for tests: the environment variable `ZOO_FAULT=12:fail` makes the 12th change on disk
+/// fail as if the disk were full, `12:kill` ends the process there as SIGKILL does, and `12:sticky`
+/// fails that one and all later ones. Faults are told on standard error; `0:trace` only tells every
+/// change.
+#[cfg(feature = "faults")]
+mod faults {
+    use std::io::{Error, ErrorKind};
+    use std::path::Path;
+    use std::sync::LazyLock;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[derive(Clone, Copy, PartialEq)]
+    enum Kind {
+        Fail,
+        Sticky,
+        Kill,
+        Trace,
+    }
+
+    static PLAN: LazyLock<Option<(usize, Kind)>> = LazyLock::new(|| {
+        let plan = std::env::var("ZOO_FAULT").ok()?;
+        let (at, kind) = plan.split_once(':')?;
+        let kind = match kind {
+            "fail" => Kind::Fail,
+            "sticky" => Kind::Sticky,
+            "kill" => Kind::Kill,
+            "trace" => Kind::Trace,
+            _ => return None,
+        };
+        Some((at.parse().ok()?, kind))
+    });
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+    /// Strikes when its turn has come.
+    pub fn fault(action: &'static str, path: &Path) -> std::io::Result<()> {
+        let Some((at, kind)) = *PLAN else {
+            return Ok(());
+        };
+        let count = COUNT.fetch_add(1, Ordering::SeqCst) + 1;
+        let strikes = count == at || (kind == Kind::Sticky && count > at);
+        if strikes || kind == Kind::Trace {
+            eprintln!("fault {count}: {action} {}", path.display());
+        }
+        if !strikes {
+            return Ok(());
+        }
+        if kind == Kind::Kill {
+            #[cfg(unix)]
+            rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL)
+                .ok();
+            std::process::abort();
+        }
+        Err(Error::from(ErrorKind::StorageFull))
+    }
+}

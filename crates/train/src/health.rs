@@ -1,0 +1,139 @@
+//! What has happened since the last row of the metrics, and whether the loss is what it was.
+//!
+//! Both are part of a checkpoint: a run that goes on from there writes the rows that it would have
+//! written without the stop.
+
+use std::collections::VecDeque;
+
+use serde::{Deserialize, Serialize};
+
+use crate::trainer::Step;
+
+/// Sums over the steps since the last row.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Interval {
+    /// Steps, skipped ones too.
+    pub steps: usize,
+    /// Skipped steps.
+    pub skipped: usize,
+    /// Sum of the losses of the others, nats per token.
+    pub loss: f64,
+    /// Seconds of training.
+    pub seconds: f64,
+    /// Gradient norm of the last step that was not skipped.
+    pub grad_norm: Option<f64>,
+    /// Learning rate of the last step.
+    pub lr: Option<f64>,
+    /// The largest z-score of a loss spike.
+    pub spike: Option<f64>,
+}
+
+impl Interval {
+    /// Adds a step of learning rate `lr` that took `seconds`.
+    pub fn add(&mut self, step: &Step, lr: f64, seconds: f64, spike: Option<f64>) {
+        self.steps += 1;
+        self.seconds += seconds;
+        self.lr = Some(lr);
+        match step.skipped {
+            Some(_) => self.skipped += 1,
+            None => {
+                self.loss += step.loss;
+                self.grad_norm = Some(step.grad_norm);
+            }
+        }
+        if spike > self.spike {
+            self.spike = spike;
+        }
+    }
+
+    /// Mean loss of the steps that were not skipped.
+    pub fn mean_loss(&self) -> Option<f64> {
+        let good = self.steps - self.skipped;
+        (good > 0).then(|| self.loss / good as f64)
+    }
+}
+
+/// Losses that are remembered, and how many make a first judgement.
+const WINDOW: usize = 128;
+const FEWEST: usize = 32;
+
+/// The losses of the last good steps.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct RecentLosses(VecDeque<f64>);
+
+impl RecentLosses {
+    /// Remembers `loss`. Returns how many standard deviations it is above the mean of those
+    /// before it: its z-score.
+    pub fn push(&mut self, loss: f64) -> Option<f64> {
+        let losses = &mut self.0;
+        let n = losses.len() as f64;
+        let mean = losses.iter().sum::<f64>() / n;
+        let variance = losses.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / n;
+        let z = (loss - mean) / variance.sqrt();
+        let judged = losses.len() >= FEWEST && variance > 0.0;
+        if losses.len() == WINDOW {
+            losses.pop_front();
+        }
+        losses.push_back(loss);
+        judged.then_some(z)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(loss: f64, skipped: bool) -> Step {
+        Step {
+            loss,
+            grad_norm: loss,
+            skipped: skipped.then(Vec::new),
+        }
+    }
+
+    #[test]
+    fn skipped_steps_are_counted_and_not_averaged() {
+        let mut interval = Interval::default();
+        assert_eq!(interval.mean_loss(), None);
+        interval.add(&step(f64::NAN, true), 0.1, 1.0, None);
+        assert_eq!(interval.mean_loss(), None);
+        interval.add(&step(2.0, false), 0.2, 1.0, Some(7.0));
+        interval.add(&step(4.0, false), 0.3, 1.0, Some(6.5));
+        interval.add(&step(f64::INFINITY, true), 0.4, 1.0, None);
+        assert_eq!(interval.mean_loss(), Some(3.0));
+        assert_eq!((interval.steps, interval.skipped), (4, 2));
+        assert_eq!((interval.lr, interval.grad_norm), (Some(0.4), Some(4.0)));
+        assert_eq!((interval.spike, interval.seconds), (Some(7.0), 4.0));
+    }
+
+    #[test]
+    fn a_spike_is_measured_in_standard_deviations_of_the_losses_before() {
+        let mut recent = RecentLosses::default();
+        for i in 0..FEWEST {
+            assert_eq!(recent.push(2.0 + f64::from(i as u32 % 2)), None);
+        }
+        // Mean 2.5, standard deviation 0.5.
+        assert_eq!(recent.push(5.5), Some(6.0));
+        // The spike itself widens the window of the next.
+        assert!(recent.push(5.5).is_some_and(|z| z > 4.0 && z < 6.0));
+        for _ in 0..WINDOW {
+            recent.push(1.0);
+        }
+        assert_eq!(recent.push(9.0), None, "without deviation there is no z");
+        assert_eq!(recent.0.len(), WINDOW);
+    }
+
+    #[test]
+    fn what_is_restored_is_equal_to_the_bit() {
+        let mut recent = RecentLosses::default();
+        let mut loss = 1.0;
+        for _ in 0..1000 {
+            loss = (loss * 997.0_f64).sin().abs() * 3.0;
+            recent.push(loss);
+            let text = serde_json::to_string(&recent).unwrap();
+            assert_eq!(serde_json::from_str::<RecentLosses>(&text).unwrap(), recent);
+        }
+    }
+}

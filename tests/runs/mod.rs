@@ -1,0 +1,134 @@
+//! Small runs as processes, and what makes two of them equal.
+#![allow(dead_code, clippy::unwrap_used)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use residual_zoo::train::{Row, checkpoint, run_dir};
+
+use crate::program::{Scratch, example, text};
+
+/// A tiny model of each architecture and of a composition, with dropout.
+pub const MODELS: [(&str, &str); 6] = [
+    (
+        "gpt2",
+        "Gpt2(n_layer: 2, n_head: 2, width: 16, context: 16, dropout: 0.1)",
+    ),
+    (
+        "rmt",
+        "Rmt(n_layer: 2, d_k: 4, d_v: 4, rank: 2, context: 16, dropout: 0.1)",
+    ),
+    (
+        "laurel",
+        "Laurel(connection: (rw: Softmax, g: LrPa(k: 2, r: 2)), \
+         of: Gpt2(n_layer: 2, n_head: 2, width: 16, context: 16, dropout: 0.1))",
+    ),
+    (
+        "tokenformer",
+        "TokenFormer(n_layer: 2, n_head: 2, width: 16, n_attn: 12, n_ffn: 24, context: 16, \
+         dropout: 0.1)",
+    ),
+    (
+        "recurrent",
+        "Recurrent(recurrence: (block: 8), \
+         of: Gpt2(n_layer: 2, n_head: 2, width: 16, context: 16, dropout: 0.1))",
+    ),
+    (
+        "recurrent LAuReL around RMT",
+        "Recurrent(recurrence: (block: 4), of: Laurel(connection: (g: Lr(r: 2)), \
+         of: Rmt(n_layer: 2, d_k: 4, d_v: 4, rank: 2, context: 16, dropout: 0.1)))",
+    ),
+];
+
+/// Steps of a run.
+pub const STEPS: usize = 24;
+
+/// Writes the file of a run of `model` in which logs, validations, checkpoints and samples fall
+/// on different steps.
+pub fn config(scratch: &Scratch, model: &str) -> PathBuf {
+    let text = format!(
+        "(model: {model}, data: (source: Synthetic(tokens: 3000)), \
+         train: (steps: {STEPS}, batch: 2, accumulate: 2, warmup: 4, learning_rate: 1e-2, \
+         min_learning_rate: 1e-3, log_every: 2, validate_every: 4, validate_batches: 2, \
+         checkpoint_every: 3, keep_checkpoints: 2, sample_every: 5, sample_tokens: 4))"
+    );
+    scratch.file("run.ron", text)
+}
+
+/// `train` of that file.
+pub fn train(config: &Path, run: &Path) -> Command {
+    let mut command = example("train");
+    command.arg(config).arg("--run").arg(run).arg("--no-tui");
+    command
+}
+
+/// `train --resume`.
+pub fn resume(run: &Path) -> Command {
+    let mut command = example("train");
+    command.arg("--resume").arg(run).arg("--no-tui");
+    command
+}
+
+pub fn start(command: &mut Command) -> Child {
+    let command = command.stdin(Stdio::null()).stdout(Stdio::piped());
+    command.stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// With the `at`th change on disk failing (`fail`), it and all later ones (`sticky`), killing the
+/// process (`kill`), or all told on standard error (`trace`).
+pub fn with_fault(mut command: Command, at: usize, kind: &str) -> Command {
+    command.env("ZOO_FAULT", format!("{at}:{kind}"));
+    command
+}
+
+/// How often a command changes something on disk.
+pub fn count_changes(command: Command) -> usize {
+    let output = crate::program::run(&mut with_fault(command, 0, "trace"));
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    text(&output.stderr).matches("fault ").count()
+}
+
+pub fn killed(output: &Output) -> bool {
+    use std::os::unix::process::ExitStatusExt;
+    output.status.signal() == Some(9)
+}
+
+/// All that a finished run leaves, but for times and memory.
+#[derive(PartialEq)]
+pub struct Outcome {
+    pub rows: Vec<Row>,
+    samples: String,
+    model: Vec<u8>,
+    optimizer: Vec<u8>,
+}
+
+pub fn outcome(run: &Path) -> Outcome {
+    let rows = run_dir::read_metrics(run).unwrap();
+    let untimed = rows.into_iter().map(|row| Row {
+        seconds: 0.0,
+        tokens_per_second: None,
+        memory: None,
+        ..row
+    });
+    let newest = checkpoint::newest(run).unwrap();
+    assert_eq!(newest.path, checkpoint::directory(run, STEPS));
+    Outcome {
+        rows: untimed.collect(),
+        samples: fs::read_to_string(run.join("samples.txt")).unwrap(),
+        model: fs::read(newest.path.join("model.safetensors")).unwrap(),
+        optimizer: fs::read(newest.path.join("optimizer.safetensors")).unwrap(),
+    }
+}
+
+/// Both left the same, to the bit.
+pub fn assert_same(found: &Path, expected: &Outcome, what: &str) {
+    let found = outcome(found);
+    assert_eq!(found.rows, expected.rows, "{what}");
+    assert_eq!(found.samples, expected.samples, "{what}");
+    assert!(found.model == expected.model, "{what}: other weights");
+    assert!(
+        found.optimizer == expected.optimizer,
+        "{what}: other moments"
+    );
+}
