@@ -4,7 +4,7 @@
 
 // README: begin
 use burn::prelude::*;
-use residual_zoo::core::{ConfigError, LanguageModel, ModelConfig};
+use residual_zoo::core::{LanguageModel, ModelConfig, token_ids};
 use residual_zoo::{Composed, Zoo};
 use residual_zoo::{gpt2::Gpt2Config, rmt::RmtConfig, tokenformer::TokenFormerConfig};
 use residual_zoo::{laurel::LaurelConfig, recurrent::RecurrentConfig};
@@ -13,9 +13,10 @@ use residual_zoo::{laurel::LaurelConfig, recurrent::RecurrentConfig};
 fn next_token<B: Backend>(
     config: &impl ModelConfig,
     device: &B::Device,
-) -> Result<Tensor<B, 2, Int>, ConfigError> {
+) -> Result<Tensor<B, 2, Int>, Box<dyn std::error::Error>> {
     let model = config.init::<B>(50_257, device)?; // an ordinary Burn module
-    let ids = Tensor::from_ints([[464, 2068, 7586]], device);
+    let sizes = (50_257, config.context());
+    let ids = token_ids::<B>(&[[464, 2068, 7586]], sizes, device)?; // checked here, and only here
     let logits = model.forward(ids); // [batch, time, vocab]
     Ok(logits.narrow(1, 2, 1).argmax(2).squeeze_dim(2))
 }

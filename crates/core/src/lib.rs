@@ -8,6 +8,7 @@
 //! | f, with its own pre-norm | [`Branch`] |
 //! | how f joins the stream | [`Connection`], plainly `x + f(x)` in [`Plain`] |
 //! | one update of the stream | [`ResidualBlock`]: [`Update`], [`Layer`], [`Stack`] |
+//! | ids from outside, checked once | [`token_ids`] |
 //! | ids to stream, stream to logits | [`Ends`], for most models [`TokenEnds`] |
 //! | `Ends` and a `ResidualBlock` | [`Decoder`], a [`LanguageModel`] |
 //! | a config that builds all this | [`Architecture`], and from it [`ModelConfig`] |
@@ -22,6 +23,7 @@ mod config;
 pub mod contract;
 mod cost;
 mod ends;
+mod ids;
 mod init;
 pub mod loss;
 mod model;
@@ -33,6 +35,7 @@ pub use activation::Activation;
 pub use config::{Architecture, ConfigError, EndsOf, Growth, ModelConfig, materialise};
 pub use cost::{Cost, Params};
 pub use ends::{TokenEnds, TokenEndsOptions};
+pub use ids::{IdsError, token_ids};
 pub use init::{linear, normal};
 pub use model::{Decoder, DecoderCache, Ends, LanguageModel};
 pub use norm::NormParams;

@@ -9,8 +9,8 @@ use crate::{ResidualBlock, Stream};
 ///
 /// # Panics
 ///
-/// Ids must be below the vocabulary size and sequences no longer than the context: both are
-/// checked where ids enter the program, not in every step.
+/// Ids must be below the vocabulary size and sequences no longer than the context. Both are
+/// checked once, where ids enter a program ([`token_ids`](crate::token_ids)), not in every step.
 pub trait LanguageModel<B: Backend>: Module<B> + ModuleDisplay {
     /// What an incremental pass remembers.
     type Cache: Clone + Send;

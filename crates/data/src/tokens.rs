@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::Shard;
+use crate::{DataError, Shard};
 
 /// A sequence of token ids in memory or in a [`Shard`]. Cheap to clone.
 #[derive(Clone)]
@@ -32,6 +32,24 @@ impl Tokens {
     /// Whether there are no tokens.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Checks that every token is below `vocab_size`.
+    ///
+    /// # Errors
+    ///
+    /// [`DataError::UnknownId`] of the first that is not.
+    pub fn check(&self, vocab_size: usize) -> Result<(), DataError> {
+        let unknown = |id: &u32| *id as usize >= vocab_size;
+        let found = match &self.0 {
+            Store::Memory(tokens) => tokens.iter().copied().find(unknown),
+            // All of its tokens were checked when it was opened.
+            Store::Shard(shard) if shard.vocab_size() <= vocab_size => None,
+            Store::Shard(shard) => (0..shard.len())
+                .flat_map(|i| shard.get(i..i + 1))
+                .find(unknown),
+        };
+        found.map_or(Ok(()), |id| Err(DataError::UnknownId { id, vocab_size }))
     }
 
     /// BLAKE3 of all tokens as 32-bit little-endian numbers, as 64 hexadecimal digits.
@@ -96,6 +114,9 @@ mod tests {
             tokens.read(490, 10, &mut out);
             assert_eq!(out[1..], ids[490..]);
             assert_eq!(out[0], 7);
+            assert!(tokens.check(300).is_ok());
+            let unknown = tokens.check(99).unwrap_err();
+            assert!(matches!(unknown, DataError::UnknownId { id: 100, .. }));
             let bytes: Vec<u8> = ids.iter().flat_map(|id| id.to_le_bytes()).collect();
             assert_eq!(tokens.blake3(), blake3::hash(&bytes).to_string());
         }

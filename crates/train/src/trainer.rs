@@ -72,11 +72,15 @@ where
     ///
     /// # Errors
     ///
-    /// When the config cannot be built or the data is too short for it.
+    /// When the config cannot be built, or the data are too short for it or have ids that are none
+    /// of the tokenizer's.
     pub fn new(config: RunConfig<C>, corpus: &Corpus, device: B::Device) -> Result<Self, Error> {
         let vocab_size = corpus.tokenizer.vocab_size();
         config.validate(vocab_size)?;
         let (train, time) = (&config.train, config.time());
+        for tokens in [&corpus.train, &corpus.valid] {
+            tokens.check(vocab_size)?;
+        }
         let windows = Windows::new(corpus.train.clone(), time, "training text")?;
         let validation = Windows::new(corpus.valid.clone(), time, "validation text")?;
         let validation = validation.even_batches(train.validate_batches, train.batch);

@@ -1,0 +1,85 @@
+//! On every backend that is compiled in: a run gives the same twice, and the same when it was
+//! stopped in between, to the bit.
+//!
+//! `tests/resume.rs` does more of that with real processes, on one backend.
+
+#![allow(clippy::unwrap_used)]
+
+mod program;
+mod runs;
+
+use std::path::Path;
+use std::time::Duration;
+
+use burn::tensor::backend::AutodiffBackend;
+use program::Scratch;
+use residual_zoo::RunConfig;
+use residual_zoo::backend::{BackendKind, OnBackend};
+use residual_zoo::data::Corpus;
+use residual_zoo::train::dashboard::Display;
+use residual_zoo::train::{Interrupter, RunOptions, Summary, run, run_dir};
+use runs::{MODELS, assert_same, outcome};
+
+/// A run that is stopped once it has logged this step.
+struct Task<'a> {
+    config: RunConfig,
+    directory: &'a Path,
+    stop_after: Option<usize>,
+}
+
+impl OnBackend for Task<'_> {
+    type Output = Summary;
+
+    fn run<B: AutodiffBackend>(self, device: B::Device) -> Summary {
+        let corpus = Corpus::open(&self.config.data).unwrap();
+        let stop = Interrupter::new();
+        let options = RunOptions {
+            directory: self.directory.into(),
+            display: Display::Quiet,
+            peak_tflops: None,
+            init_from: None,
+            allow_config_change: false,
+            stop: stop.clone(),
+        };
+        let directory = self.directory.to_path_buf();
+        if let Some(step) = self.stop_after {
+            std::thread::spawn(move || {
+                let logged = || run_dir::read_metrics(&directory).unwrap_or_default();
+                while logged().last().is_none_or(|row| row.step < step) {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                stop.stop(None);
+            });
+        }
+        run::<B, _>(self.config, &corpus, &options, device).unwrap()
+    }
+}
+
+#[test]
+fn a_stopped_run_ends_as_another_on_every_backend() {
+    for kind in BackendKind::compiled() {
+        for (name, model) in MODELS {
+            let scratch = Scratch::new();
+            let file = runs::config(&scratch, model);
+            let config: RunConfig = RunConfig::read(&file).unwrap();
+            let train = |name: &str, stop_after| {
+                let task = Task {
+                    config: config.clone(),
+                    directory: &scratch.path(name),
+                    stop_after,
+                };
+                kind.run(None, task).unwrap()
+            };
+            let what = format!("{name} on {kind}");
+            train("straight", None);
+            let expected = outcome(&scratch.path("straight"));
+            train("again", None);
+            assert_same(&scratch.path("again"), &expected, &what);
+            assert!(train("stopped", Some(4)).stopped, "{what}");
+            assert!(train("stopped", Some(13)).stopped, "{what}");
+            assert!(!train("stopped", None).stopped, "{what}");
+            assert_same(&scratch.path("stopped"), &expected, &what);
+            println!("{what}: equal");
+        }
+    }
+}
