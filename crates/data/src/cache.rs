@@ -9,7 +9,7 @@ use crate::error::one_line;
 use crate::{DataError, Shard, Tokenizer, Tokens, files, write_shard};
 
 /// Part of the name of an entry and of its manifest: entries of other formats are not found.
-pub(crate) const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 2;
 
 const TRAIN: &str = "train.bin";
 const VALID: &str = "valid.bin";

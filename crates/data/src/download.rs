@@ -48,7 +48,7 @@ pub fn fetch_cached(
     expected_hash: &str,
     dest: &Path,
 ) -> Result<Vec<u8>, DataError> {
-    if let Ok(bytes) = files::read(dest)
+    if let Ok(bytes) = files::read_file(dest)
         && difference(&bytes, expected_len, expected_hash).is_none()
     {
         return Ok(bytes);

@@ -14,8 +14,8 @@ pub enum DataError {
         /// What was asked for.
         path: PathBuf,
     },
-    /// The path is a pipe, a device or the like.
-    #[error("`{path}` is neither a file nor a directory; write its content to a file first")]
+    /// The path is a directory, a pipe, a device or the like.
+    #[error("`{path}` is no regular file; give a file, or write its content to one first")]
     NotAFile {
         /// What was asked for.
         path: PathBuf,
@@ -116,6 +116,36 @@ pub enum DataError {
         /// What is wrong with it.
         problem: String,
     },
+    /// A file is no batch of CIFAR-10 images.
+    #[error("`{path}` is no valid CIFAR-10 batch: {problem}; unpack cifar-10-binary.tar.gz again")]
+    BadImages {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A label of a CIFAR-10 batch is that of no class.
+    #[error(
+        "`{path}`, record {record}: label {label} is not from 0 to 9; \
+         unpack cifar-10-binary.tar.gz again"
+    )]
+    BadLabel {
+        /// The file.
+        path: PathBuf,
+        /// The record, counted from 0.
+        record: usize,
+        /// Its label.
+        label: u8,
+    },
+    /// A directory has no CIFAR-10 images to train on.
+    #[error(
+        "`{path}` has no data_batch_1.bin to data_batch_5.bin; \
+         give the directory cifar-10-batches-bin of cifar-10-binary.tar.gz"
+    )]
+    NoImages {
+        /// The directory.
+        path: PathBuf,
+    },
     /// The operating system refused something.
     #[error("could not {action} `{path}`: {source}")]
     Io {
@@ -173,6 +203,9 @@ impl DataError {
             | Self::Tokenizer { .. }
             | Self::UnknownSymbol { .. }
             | Self::UnknownId { .. }
+            | Self::BadImages { .. }
+            | Self::BadLabel { .. }
+            | Self::NoImages { .. }
             | Self::InvalidConfig { .. } => true,
             Self::BadShard { .. }
             | Self::BadCache { .. }
@@ -213,13 +246,34 @@ impl DataError {
     }
 }
 
-/// `message` with every run of white space, line breaks too, as one space.
-pub(crate) fn one_line(message: impl Display) -> String {
-    message
-        .to_string()
-        .split_whitespace()
-        .collect::<Vec<_>>()
-        .join(" ")
+/// `message` on one line of some hundred characters: every run of white space, line breaks too, is
+/// one space, control characters are escaped, and the middle of what is long is left out.
+///
+/// For messages that quote a file: it could bring megabytes, or commands to the terminal.
+pub fn one_line(message: impl Display) -> String {
+    let message = cut(&message.to_string());
+    let words: Vec<&str> = message.split_whitespace().collect();
+    let mut line = String::new();
+    for c in words.join(" ").chars() {
+        match c.is_control() {
+            true => line.extend(c.escape_default()),
+            false => line.push(c),
+        }
+    }
+    // Once more, as what is escaped is longer.
+    cut(&line)
+}
+
+/// `text` without its middle if it is long.
+fn cut(text: &str) -> String {
+    const ENDS: usize = 300;
+    if text.chars().nth(2 * ENDS).is_none() {
+        return text.into();
+    }
+    let head = text.char_indices().nth(ENDS).map_or(0, |(at, _)| at);
+    let tail = text.char_indices().nth_back(ENDS - 1);
+    let tail = tail.map_or(0, |(at, _)| at);
+    format!("{} … {}", &text[..head], &text[tail..])
 }
 
 #[cfg(test)]
@@ -242,5 +296,19 @@ mod tests {
         let error = DataError::unknown(&"x\n".repeat(100), "word", 3);
         assert_eq!(error.to_string().lines().count(), 1);
         assert!(error.to_string().len() < 200);
+    }
+
+    #[test]
+    fn what_a_message_quotes_is_cut_and_cannot_command_a_terminal() {
+        assert_eq!(
+            one_line("red \u{1b}[31m\u{9b}K\u{0}"),
+            "red \\u{1b}[31m\\u{9b}K\\u{0}"
+        );
+        let long = one_line(format!("unknown `{}` at line 7", "é".repeat(1 << 20)));
+        assert!(long.starts_with("unknown `é") && long.ends_with("é` at line 7"));
+        assert!(long.chars().count() < 700);
+        assert!(one_line("\0".repeat(600)).len() < 700);
+        let whole = "x".repeat(600);
+        assert_eq!(one_line(&whole), whole);
     }
 }

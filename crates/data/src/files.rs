@@ -7,20 +7,34 @@ use std::path::Path;
 use crate::DataError;
 
 /// The bytes of the regular file `path`.
-pub(crate) fn read(path: &Path) -> Result<Vec<u8>, DataError> {
-    let metadata = fs::metadata(path).map_err(|e| DataError::io(path, "read", e))?;
-    // A pipe or a device would block or never end.
-    if !metadata.is_file() {
-        return Err(DataError::NotAFile {
-            path: path.to_path_buf(),
-        });
-    }
+///
+/// # Errors
+///
+/// [`DataError::NotFound`]; [`DataError::NotAFile`] for a directory, and for a pipe or a device,
+/// which might never end; failures to read.
+pub fn read_file(path: &Path) -> Result<Vec<u8>, DataError> {
+    check_is_file(path)?;
     fs::read(path).map_err(|e| DataError::io(path, "read", e))
 }
 
-/// The text of the regular file `path`, which must be UTF-8.
-pub(crate) fn read_utf8(path: &Path) -> Result<String, DataError> {
-    String::from_utf8(read(path)?).map_err(|e| DataError::NotUtf8 {
+/// Refuses what is there but no regular file, and what is not there.
+pub(crate) fn check_is_file(path: &Path) -> Result<(), DataError> {
+    let metadata = fs::metadata(path).map_err(|e| DataError::io(path, "read", e))?;
+    match metadata.is_file() {
+        true => Ok(()),
+        false => Err(DataError::NotAFile {
+            path: path.to_path_buf(),
+        }),
+    }
+}
+
+/// The text of the regular file `path`.
+///
+/// # Errors
+///
+/// Those of [`read_file`]; [`DataError::NotUtf8`].
+pub fn read_utf8(path: &Path) -> Result<String, DataError> {
+    String::from_utf8(read_file(path)?).map_err(|e| DataError::NotUtf8 {
         path: path.to_path_buf(),
         offset: e.utf8_error().valid_up_to(),
     })
@@ -73,7 +87,7 @@ mod tests {
             Err(io::Error::other("stop"))
         });
         assert!(!failed.unwrap_err().is_bad_input());
-        assert_eq!(read(&path).unwrap(), b"old");
+        assert_eq!(read_file(&path).unwrap(), b"old");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 

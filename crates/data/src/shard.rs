@@ -5,12 +5,12 @@
 //! | bytes | content |
 //! |---|---|
 //! | 0..8 | `RZTOKENS` |
-//! | 8..12 | version, 1 |
+//! | 8..12 | version, 2 |
 //! | 12..16 | bytes per token: 2 up to 65,536 token ids, 4 above |
 //! | 16..24 | number of token ids |
 //! | 24..32 | number of tokens |
 //! | 32..64 | BLAKE3 of the tokenizer's fingerprint |
-//! | 64..96 | BLAKE3 of the tokens' bytes |
+//! | 64..96 | BLAKE3 of all other bytes |
 
 use std::fs::File;
 use std::io;
@@ -22,7 +22,7 @@ use memmap2::Mmap;
 use crate::{DataError, files};
 
 const MAGIC: [u8; 8] = *b"RZTOKENS";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const HEADER: usize = 96;
 /// Tokens that are converted at once.
 const BLOCK: usize = 1 << 15;
@@ -43,18 +43,21 @@ pub fn write_shard(
         return Err(DataError::UnknownId { id, vocab_size });
     }
     let width = Width::of(vocab_size as u64);
-    let mut payload = blake3::Hasher::new();
+    let mut header = Vec::with_capacity(HEADER);
+    header.extend(MAGIC);
+    header.extend(VERSION.to_le_bytes());
+    header.extend((width as u32).to_le_bytes());
+    header.extend((vocab_size as u64).to_le_bytes());
+    header.extend((tokens.len() as u64).to_le_bytes());
+    header.extend(blake3::hash(tokenizer_fingerprint.as_bytes()).as_bytes());
+    let mut checksum = blake3::Hasher::new();
+    checksum.update(&header);
     for block in tokens.chunks(BLOCK) {
-        payload.update(&width.to_bytes(block));
+        checksum.update(&width.to_bytes(block));
     }
+    header.extend(checksum.finalize().as_bytes());
     files::write_atomically(path, |file| {
-        file.write_all(&MAGIC)?;
-        file.write_all(&VERSION.to_le_bytes())?;
-        file.write_all(&(width as u32).to_le_bytes())?;
-        file.write_all(&(vocab_size as u64).to_le_bytes())?;
-        file.write_all(&(tokens.len() as u64).to_le_bytes())?;
-        file.write_all(blake3::hash(tokenizer_fingerprint.as_bytes()).as_bytes())?;
-        file.write_all(payload.finalize().as_bytes())?;
+        file.write_all(&header)?;
         tokens
             .chunks(BLOCK)
             .try_for_each(|block| file.write_all(&width.to_bytes(block)))
@@ -123,12 +126,9 @@ impl Shard {
             problem,
         };
         let failed = |e| DataError::io(path, "read", e);
+        // Before it is opened, as that would wait for the other end of a pipe.
+        files::check_is_file(path)?;
         let file = File::open(path).map_err(failed)?;
-        if !file.metadata().map_err(failed)?.is_file() {
-            return Err(DataError::NotAFile {
-                path: path.to_path_buf(),
-            });
-        }
         let map = map(&file).map_err(failed)?;
         let header = Header::parse(&map).map_err(&bad)?;
         let shard = Self {
@@ -137,7 +137,9 @@ impl Shard {
             len: header.len,
             map,
         };
-        if blake3::hash(shard.payload()) != blake3::Hash::from_bytes(header.payload_hash) {
+        let mut checksum = blake3::Hasher::new();
+        checksum.update(&shard.map[..64]).update(shard.payload());
+        if checksum.finalize() != blake3::Hash::from_bytes(header.checksum) {
             return Err(bad(
                 "its checksum does not match, the file is damaged".into()
             ));
@@ -214,7 +216,7 @@ struct Header {
     width: Width,
     vocab_size: usize,
     len: usize,
-    payload_hash: [u8; 32],
+    checksum: [u8; 32],
 }
 
 impl Header {
@@ -227,7 +229,7 @@ impl Header {
         let (vocab_size, rest) = rest.split_first_chunk::<8>().ok_or_else(too_short)?;
         let (len, rest) = rest.split_first_chunk::<8>().ok_or_else(too_short)?;
         let (_, rest) = rest.split_first_chunk::<32>().ok_or_else(too_short)?;
-        let (payload_hash, payload) = rest.split_first_chunk::<32>().ok_or_else(too_short)?;
+        let (checksum, payload) = rest.split_first_chunk::<32>().ok_or_else(too_short)?;
 
         if *magic != MAGIC {
             return Err("it does not begin with RZTOKENS".into());
@@ -256,7 +258,7 @@ impl Header {
             vocab_size: usize::try_from(vocab_size).map_err(too_large)?,
             // No more than the file has.
             len: len as usize,
-            payload_hash: *payload_hash,
+            checksum: *checksum,
         })
     }
 }

@@ -1,9 +1,10 @@
 //! Documents from files and directories.
 
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::{fmt, fs};
 
-use serde_json::{Map, Value};
+use serde::Deserializer;
+use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor};
 
 use crate::{DataError, files};
 
@@ -87,13 +88,26 @@ fn json_lines(
     field: &str,
     documents: &mut Vec<String>,
 ) -> Result<(), DataError> {
+    // All at once, so that memory is not taken by doubling; shorter lines have no document.
+    let shortest = r#"{"":""}"#.len();
+    documents.reserve(text.lines().filter(|line| line.len() >= shortest).count());
     for (index, line) in text.lines().enumerate() {
         if line.trim().is_empty() {
             continue;
         }
         let (path, line_number) = (path.to_path_buf(), index + 1);
-        let mut object: Map<String, Value> = match serde_json::from_str(line) {
-            Ok(object) => object,
+        let mut json = serde_json::Deserializer::from_str(line);
+        let document = OfField(field).deserialize(&mut json);
+        match document.and_then(|document| json.end().map(|()| document)) {
+            Ok(Some(document)) => documents.push(document),
+            Ok(None) => {
+                let field = field.to_owned();
+                return Err(DataError::MissingField {
+                    path,
+                    line: line_number,
+                    field,
+                });
+            }
             Err(e) => {
                 let message = format!("{} (column {})", json_problem(&e), e.column());
                 return Err(DataError::Json {
@@ -102,28 +116,41 @@ fn json_lines(
                     message,
                 });
             }
-        };
-        match object.remove(field) {
-            Some(Value::String(text)) => documents.push(text),
-            Some(_) => {
-                let message = format!("`{field}` is not a string");
-                return Err(DataError::Json {
-                    path,
-                    line: line_number,
-                    message,
-                });
-            }
-            None => {
-                let field = field.to_owned();
-                return Err(DataError::MissingField {
-                    path,
-                    line: line_number,
-                    field,
-                });
-            }
         }
     }
     Ok(())
+}
+
+/// The text of this field of an object, the last one if it is there twice. The others are passed
+/// over, as they could take many times their size in memory.
+struct OfField<'a>(&'a str);
+
+impl<'de> DeserializeSeed<'de> for OfField<'_> {
+    type Value = Option<String>;
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Self::Value, D::Error> {
+        json.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for OfField<'_> {
+    type Value = Option<String>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Self::Value, A::Error> {
+        let mut text = None;
+        while let Some(name) = object.next_key::<String>()? {
+            if name == self.0 {
+                text = Some(object.next_value()?);
+            } else {
+                object.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(text)
+    }
 }
 
 /// The message of `error` without its own line number, which is always 1.

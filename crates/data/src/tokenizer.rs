@@ -1,11 +1,11 @@
 //! Text to token ids and back.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::de::{Error as _, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::json;
 
 use crate::hf::{Hf, VOCAB_SIZES};
@@ -62,18 +62,58 @@ pub(crate) enum Kind {
 
 pub(crate) struct Words {
     list: Vec<String>,
-    ids: HashMap<String, u32>,
+    /// All ids, in the order of their words.
+    sorted: Vec<u32>,
 }
 
-/// How a tokenizer is written to a file. The content of a `tokenizer.json` is a string, so that
-/// it comes back word for word.
+impl Words {
+    fn id(&self, word: &str) -> Option<u32> {
+        let place = self
+            .sorted
+            .binary_search_by(|&id| self.list[id as usize].as_str().cmp(word));
+        place.ok().map(|place| self.sorted[place])
+    }
+}
+
+/// How a tokenizer is written to a file: `kind`, and the field for it. The content of a
+/// `tokenizer.json` is a string, so that it comes back word for word.
+///
+/// No enum, as serde keeps all fields of those in memory to look for the tag.
 #[derive(Deserialize)]
-#[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
-enum Envelope {
-    Bytes {},
-    Chars { chars: String },
-    Words { words: Vec<String> },
-    Hf { json: String },
+#[serde(deny_unknown_fields)]
+struct Envelope {
+    kind: String,
+    chars: Option<String>,
+    #[serde(default, deserialize_with = "few_words")]
+    words: Option<Vec<String>>,
+    json: Option<String>,
+}
+
+/// Most words of a tokenizer; the languages here have some hundred.
+const MOST_WORDS: usize = 1 << 18;
+
+/// A list that stops where it gets too long, and not only once all of it is in memory.
+fn few_words<'de, D: Deserializer<'de>>(list: D) -> Result<Option<Vec<String>>, D::Error> {
+    struct Few;
+    impl<'de> Visitor<'de> for Few {
+        type Value = Option<Vec<String>>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "at most {MOST_WORDS} words")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+            let mut words = Vec::new();
+            while let Some(word) = list.next_element()? {
+                if words.len() == MOST_WORDS {
+                    return Err(A::Error::invalid_length(MOST_WORDS + 1, &self));
+                }
+                words.push(word);
+            }
+            Ok(Some(words))
+        }
+    }
+    list.deserialize_seq(Few)
 }
 
 impl Tokenizer {
@@ -110,22 +150,31 @@ impl Tokenizer {
     ///
     /// # Errors
     ///
-    /// If the list is empty or a word is empty, has a space or comes twice.
+    /// If the list is empty or has more than 262,144 words; if a word is empty, has a space or
+    /// comes twice.
     pub fn words(list: Vec<String>) -> Result<Self, DataError> {
         let wrong = |problem: String| Err(DataError::tokenizer("of words", problem));
         if list.is_empty() {
             return wrong("there are no words".into());
         }
-        let mut ids = HashMap::with_capacity(list.len());
-        for (id, word) in (0..).zip(&list) {
+        if list.len() > MOST_WORDS {
+            return wrong(format!("there are more than {MOST_WORDS} words"));
+        }
+        for (id, word) in list.iter().enumerate() {
             if word.is_empty() || word.contains(' ') {
                 return wrong(format!("word {id} is empty or has a space: {word:?}"));
             }
-            if ids.insert(word.clone(), id).is_some() {
-                return wrong(format!("word {word:?} comes twice"));
-            }
         }
-        Ok(Self(Arc::new(Kind::Words(Words { list, ids }))))
+        let mut sorted: Vec<u32> = (0..).zip(&list).map(|(id, _)| id).collect();
+        sorted.sort_by_key(|&id| &list[id as usize]);
+        let word = |id: u32| &list[id as usize];
+        if let Some(pair) = sorted
+            .windows(2)
+            .find(|pair| word(pair[0]) == word(pair[1]))
+        {
+            return wrong(format!("word {:?} comes twice", word(pair[0])));
+        }
+        Ok(Self(Arc::new(Kind::Words(Words { list, sorted }))))
     }
 
     /// `chars` are sorted and distinct.
@@ -170,8 +219,8 @@ impl Tokenizer {
             }
             Kind::Words(_) if text.is_empty() => Ok(Vec::new()),
             Kind::Words(words) => {
-                let id = |word| match words.ids.get(word) {
-                    Some(id) => Ok(*id),
+                let id = |word| match words.id(word) {
+                    Some(id) => Ok(id),
                     None => Err(DataError::unknown(word, "word", size)),
                 };
                 text.split(' ').map(id).collect()
@@ -251,14 +300,23 @@ impl Tokenizer {
     /// [`DataError::Tokenizer`] for anything else.
     pub fn from_json(json: &str) -> Result<Self, DataError> {
         let origin = "of a run or cache";
-        let envelope = serde_json::from_str(json).map_err(|e| DataError::tokenizer(origin, e))?;
-        let kind = match envelope {
-            Envelope::Bytes {} => Kind::Bytes,
-            Envelope::Chars { chars } => return Self::chars(chars.chars().collect()),
-            Envelope::Words { words } => return Self::words(words),
-            Envelope::Hf { json } => Kind::Hf(Hf::from_json(json, origin)?.into()),
-        };
-        Ok(Self(Arc::new(kind)))
+        let wrong = |problem: String| DataError::tokenizer(origin, problem);
+        let envelope: Envelope = serde_json::from_str(json).map_err(|e| wrong(e.to_string()))?;
+        let kind = envelope.kind.as_str();
+        match (kind, envelope.chars, envelope.words, envelope.json) {
+            ("bytes", None, None, None) => Ok(Self(Arc::new(Kind::Bytes))),
+            // A list takes four times the memory of a text, but not where no character is twice.
+            ("chars", Some(chars), None, None) if chars.chars().is_sorted_by(|a, b| a < b) => {
+                Self::chars(chars.chars().collect())
+            }
+            ("words", None, Some(words), None) => Self::words(words),
+            ("hf", None, None, Some(json)) => Ok(Self(Arc::new(Kind::Hf(
+                Hf::from_json(json, origin)?.into(),
+            )))),
+            _ => Err(wrong(format!(
+                "no tokenizer of kind {kind:?} has these fields and values"
+            ))),
+        }
     }
 
     pub(crate) fn kind(&self) -> &Kind {

@@ -1,6 +1,5 @@
 //! What a run is: a model, data and how to train, as a RON file describes them.
 
-use std::fs;
 use std::path::Path;
 
 use residual_zoo_core::{ConfigError, ModelConfig, check};
@@ -66,6 +65,8 @@ pub struct TrainConfig {
     pub validate_every: usize,
     /// Batches of a validation, the same every time.
     pub validate_batches: usize,
+    /// Validation loss, nats, below which a curriculum goes on to its next level.
+    pub curriculum_below: f64,
     /// Steps between two checkpoints; `None` saves at the end only.
     pub checkpoint_every: Option<usize>,
     /// Number of newest checkpoints that are kept, besides the one of the lowest validation loss;
@@ -125,6 +126,7 @@ impl Default for TrainConfig {
             log_every: 10,
             validate_every: 250,
             validate_batches: 20,
+            curriculum_below: 0.3,
             checkpoint_every: None,
             keep_checkpoints: Some(3),
             max_skipped: 10,
@@ -164,6 +166,7 @@ impl TrainConfig {
         check::at_least_one("log_every", self.log_every)?;
         check::at_least_one("validate_every", self.validate_every)?;
         check::at_least_one("validate_batches", self.validate_batches)?;
+        check::positive("curriculum_below", self.curriculum_below)?;
         check::at_least_one("checkpoint_every", self.checkpoint_every.unwrap_or(1))?;
         check::at_least_one("max_skipped", self.max_skipped)?;
         check::positive("spike_z", self.spike_z.unwrap_or(1.0))?;
@@ -188,10 +191,7 @@ impl<M: ModelConfig> RunConfig<M> {
     ///
     /// A missing file, or the line and column of what does not parse.
     pub fn read(path: &Path) -> Result<Self, Error> {
-        Self::parse(
-            &fs::read_to_string(path).map_err(Error::io("read", path))?,
-            path,
-        )
+        Self::parse(&residual_zoo_data::read_utf8(path)?, path)
     }
 
     /// Reads RON text; `path` is what errors call it.
@@ -200,6 +200,14 @@ impl<M: ModelConfig> RunConfig<M> {
     ///
     /// The line and column of what does not parse.
     pub fn parse(text: &str, path: &Path) -> Result<Self, Error> {
+        if text.len() > MOST_BYTES {
+            return Err(Error::Parse {
+                path: path.into(),
+                line: 1,
+                column: 1,
+                problem: format!("no config has more than {MOST_BYTES} bytes"),
+            });
+        }
         let parsed = options().from_str(text);
         parsed.map_err(|error| Error::Parse {
             path: path.into(),
@@ -258,9 +266,23 @@ impl<M: ModelConfig> RunConfig<M> {
             .validate()
             .map_err(|error| error.within("train"))?;
         let (time, context) = (self.time(), self.model.context());
+        if let (Some(own), Some(asked)) = (self.data.time(), self.train.time)
+            && own != asked
+        {
+            let problem = format!("is {asked}, but the data have sequences of {own}; leave it out");
+            return Err(ConfigError::new("train.time", problem));
+        }
+        if self.data.time().is_some() && self.train.sample_every.is_some() {
+            let problem = "is set, but the data are no text; leave it out";
+            return Err(ConfigError::new("train.sample_every", problem));
+        }
         if time > context {
             let problem = format!("is {time}, more than the context {context} of the model");
-            return Err(ConfigError::new("train.time", problem));
+            let field = match self.data.time() {
+                Some(_) => "the length of the data's sequences",
+                None => "train.time",
+            };
+            return Err(ConfigError::new(field, problem));
         }
         let parameters = self.model.cost(vocab_size).params.total();
         if parameters > MOST_PARAMETERS {
@@ -278,17 +300,20 @@ impl<M: ModelConfig> RunConfig<M> {
         Ok(())
     }
 
-    /// Tokens in a training sequence.
+    /// Tokens in a training sequence, at the end of a curriculum.
     pub fn time(&self) -> usize {
-        self.train.time.unwrap_or(self.model.context())
+        let time = self.data.time().or(self.train.time);
+        time.unwrap_or(self.model.context())
     }
 
-    /// Tokens in an optimizer step.
+    /// Tokens in an optimizer step, at the end of a curriculum.
     pub fn tokens_per_step(&self) -> usize {
         self.train.batch * self.train.accumulate * self.time()
     }
 }
 
+/// A config is small, and what it describes takes up to a hundred times its size in memory.
+const MOST_BYTES: usize = 1 << 18;
 /// Far above what trains anywhere: it only keeps a wrong digit from taking the machine down.
 const MOST_PARAMETERS: usize = 1_000_000_000_000;
 /// The tokens of a micro-batch are indexed by 31 bits on some backends.

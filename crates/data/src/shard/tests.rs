@@ -72,7 +72,14 @@ fn every_damage_is_found() {
     assert!(problem(|b| b.truncate(96 + 1999)).contains("has 999"));
     assert!(problem(|b| b.push(0)).contains("declares 1000"));
     assert!(problem(|b| b[500] ^= 1).contains("checksum"));
-    assert!(problem(|b| b[16] = 0).contains("token id 768 in a vocabulary of 768"));
+    assert!(problem(|b| b[16] = 0).contains("checksum"));
+    assert!(problem(|b| b[40] ^= 1).contains("checksum"));
+    let mended = |b: &mut Vec<u8>| {
+        b[16] = 0;
+        let rest = [&b[..64], &b[96..]].concat();
+        b[64..96].copy_from_slice(blake3::hash(&rest).as_bytes());
+    };
+    assert!(problem(mended).contains("token id 768 in a vocabulary of 768"));
 }
 
 #[test]

@@ -1,0 +1,304 @@
+//! CIFAR-10 images as sequences of tokens.
+//!
+//! The binary version of the data set (Krizhevsky 2009, *Learning Multiple Layers of Features from
+//! Tiny Images*; <https://www.cs.toronto.edu/~kriz/cifar.html>) is a directory of `data_batch_1.bin`
+//! to `data_batch_5.bin` and `test_batch.bin`, each a list of records:
+//!
+//! | bytes | content |
+//! |---|---|
+//! | 0 | label, 0 to 9 |
+//! | 1..1025 | red, 32 rows of 32 pixels |
+//! | 1025..2049 | green |
+//! | 2049..3073 | blue |
+
+use std::path::Path;
+
+use crate::{DataError, files};
+
+/// Classes of CIFAR-10.
+pub const CLASSES: usize = 10;
+/// Pixels of an image, and grey values of a sequence.
+pub const PIXELS: usize = 32 * 32;
+/// Grey levels, from black to white: the vocabulary of a sequence.
+pub const LEVELS: usize = 256;
+
+const RECORD: usize = 1 + 3 * PIXELS;
+const TRAIN_BATCHES: [&str; 5] = [
+    "data_batch_1.bin",
+    "data_batch_2.bin",
+    "data_batch_3.bin",
+    "data_batch_4.bin",
+    "data_batch_5.bin",
+];
+const TEST_BATCH: &str = "test_batch.bin";
+
+/// The images of CIFAR-10. There is no set for validation: hold back the last images of `train`.
+#[derive(Clone, Debug)]
+pub struct Cifar10 {
+    /// Images to train on, 50,000 where all batches are there.
+    pub train: Images,
+    /// Images to test on, 10,000 in the original.
+    pub test: Images,
+}
+
+impl Cifar10 {
+    /// Reads the batches in `directory`: those for training that are there, at least one, and the
+    /// one for testing. Batches may have fewer images than the original's 10,000.
+    ///
+    /// # Errors
+    ///
+    /// [`DataError::NoImages`] without a batch for training, [`DataError::NotFound`] without the
+    /// one for testing, [`DataError::BadImages`] and [`DataError::BadLabel`] for a file that is
+    /// no batch; failures to read.
+    pub fn open(directory: &Path) -> Result<Self, DataError> {
+        let mut train = Images::default();
+        for name in TRAIN_BATCHES {
+            match train.read(&directory.join(name)) {
+                Err(DataError::NotFound { .. }) => {}
+                read => read?,
+            }
+        }
+        if train.is_empty() {
+            return Err(DataError::NoImages {
+                path: directory.to_path_buf(),
+            });
+        }
+        let mut test = Images::default();
+        test.read(&directory.join(TEST_BATCH))?;
+        Ok(Self { train, test })
+    }
+}
+
+/// Labelled images of 32 × 32 pixels in three colours.
+#[derive(Clone, Default)]
+pub struct Images {
+    /// Whole records with labels that exist.
+    records: Vec<u8>,
+}
+
+impl Images {
+    /// Number of images.
+    pub fn len(&self) -> usize {
+        self.records.len() / RECORD
+    }
+
+    /// Whether there are no images.
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    /// The class of image `i`, below [`CLASSES`].
+    ///
+    /// # Panics
+    ///
+    /// If there is no image `i`, as a slice does.
+    pub fn label(&self, i: usize) -> usize {
+        self.record(i)[0].into()
+    }
+
+    /// Appends the [`PIXELS`] grey values of image `i` to `values`, row by row from the top left,
+    /// each below [`LEVELS`].
+    ///
+    /// Grey is the luma of ITU-R BT.601, 0.299 red + 0.587 green + 0.114 blue, rounded to the
+    /// nearest whole number and from halves up.
+    ///
+    /// # Panics
+    ///
+    /// If there is no image `i`, as a slice does.
+    pub fn grey(&self, i: usize, values: &mut Vec<u32>) {
+        let (red, rest) = self.record(i)[1..].split_at(PIXELS);
+        let (green, blue) = rest.split_at(PIXELS);
+        let colours = red.iter().zip(green).zip(blue);
+        values.extend(colours.map(|((&r, &g), &b)| luma(r, g, b)));
+    }
+
+    /// BLAKE3 of the records, as 64 hexadecimal digits.
+    pub fn blake3(&self) -> String {
+        blake3::hash(&self.records).to_string()
+    }
+
+    fn record(&self, i: usize) -> &[u8] {
+        &self.records[i * RECORD..(i + 1) * RECORD]
+    }
+
+    /// Appends the images of the batch `path`.
+    fn read(&mut self, path: &Path) -> Result<(), DataError> {
+        let batch = files::read_file(path)?;
+        if batch.is_empty() || batch.len() % RECORD != 0 {
+            return Err(DataError::BadImages {
+                path: path.to_path_buf(),
+                problem: format!("{} bytes are not a number of {RECORD}", batch.len()),
+            });
+        }
+        let labels = batch.iter().step_by(RECORD);
+        if let Some((record, &label)) = (labels.enumerate()).find(|l| usize::from(*l.1) >= CLASSES)
+        {
+            return Err(DataError::BadLabel {
+                path: path.to_path_buf(),
+                record,
+                label,
+            });
+        }
+        if self.records.is_empty() {
+            self.records = batch;
+        } else {
+            // Exactly: doubling the capacity would waste as much as the images take.
+            self.records.reserve_exact(batch.len());
+            self.records.extend(batch);
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for Images {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Images({})", self.len())
+    }
+}
+
+fn luma(red: u8, green: u8, blue: u8) -> u32 {
+    let [red, green, blue] = [red, green, blue].map(u32::from);
+    (299 * red + 587 * green + 114 * blue + 500) / 1000
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// Records with these labels; byte `at` of image `i` is `i + at`, modulo 256.
+    fn batch(labels: &[u8]) -> Vec<u8> {
+        let record = |(i, &label): (usize, &u8)| {
+            let bytes = (0..3 * PIXELS).map(move |at| (i + at) as u8);
+            std::iter::once(label).chain(bytes)
+        };
+        labels.iter().enumerate().flat_map(record).collect()
+    }
+
+    fn folder(files: &[(&str, &[u8])]) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, content) in files {
+            fs::write(dir.path().join(name), content).unwrap();
+        }
+        dir
+    }
+
+    #[test]
+    fn batches_are_joined_in_order_and_the_test_batch_is_apart() {
+        let dir = folder(&[
+            ("data_batch_4.bin", &batch(&[9, 0])),
+            ("data_batch_2.bin", &batch(&[5])),
+            ("test_batch.bin", &batch(&[7])),
+            ("batches.meta.txt", b"airplane\n"),
+        ]);
+        let Cifar10 { train, test } = Cifar10::open(dir.path()).unwrap();
+        let labels: Vec<usize> = (0..train.len()).map(|i| train.label(i)).collect();
+        assert_eq!(labels, [5, 9, 0]);
+        assert_eq!((test.len(), test.label(0)), (1, 7));
+    }
+
+    #[test]
+    fn grey_values_are_the_luma_of_each_pixel_in_rows() {
+        let dir = folder(&[
+            ("data_batch_1.bin", &batch(&[1, 2])),
+            ("test_batch.bin", &batch(&[3])),
+        ]);
+        let train = Cifar10::open(dir.path()).unwrap().train;
+        let mut values = vec![42];
+        train.grey(1, &mut values);
+        assert_eq!((values.len(), values[0]), (1 + PIXELS, 42));
+        // A plane has 4 · 256 bytes, so that all colours of a pixel are equal here.
+        for (at, value) in values[1..].iter().enumerate() {
+            assert_eq!(*value, (1 + at as u32) % 256);
+        }
+    }
+
+    #[test]
+    fn luma_is_that_of_bt_601_rounded_to_the_nearest() {
+        for (colour, grey) in [
+            ([0, 0, 0], 0),
+            ([255, 255, 255], 255),
+            ([255, 0, 0], 76),  // 76.245
+            ([0, 255, 0], 150), // 149.685
+            ([0, 0, 255], 29),  // 29.07
+            ([0, 0, 250], 29),  // 28.5
+            ([10, 20, 30], 18), // 18.15
+        ] {
+            let [red, green, blue] = colour;
+            assert_eq!(luma(red, green, blue), grey, "{colour:?}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_no_batch_is_named() {
+        let (good, test) = (batch(&[1, 2, 3]), ("test_batch.bin", batch(&[4])));
+        for bad in [&good[..0], &good[..1], &good[..RECORD + 1], &good[..9218]] {
+            for bad in [
+                [("data_batch_1.bin", bad), (test.0, &test.1)],
+                [("data_batch_1.bin", &good), (test.0, bad)],
+            ] {
+                let error = Cifar10::open(folder(&bad).path()).unwrap_err();
+                assert!(matches!(error, DataError::BadImages { .. }), "{error}");
+                assert!(error.is_bad_input());
+            }
+        }
+        let mut bad = good;
+        bad[2 * RECORD] = 10;
+        let dir = folder(&[("data_batch_3.bin", &bad), (test.0, &test.1)]);
+        let error = Cifar10::open(dir.path()).unwrap_err();
+        let expected = matches!(
+            &error,
+            DataError::BadLabel { path, record: 2, label: 10 } if path.ends_with("data_batch_3.bin")
+        );
+        assert!(expected, "{error}");
+    }
+
+    #[test]
+    fn missing_batches_are_named() {
+        let image = batch(&[0]);
+        let error = Cifar10::open(folder(&[("test_batch.bin", &image)]).path()).unwrap_err();
+        assert!(matches!(error, DataError::NoImages { .. }), "{error}");
+        let error = Cifar10::open(folder(&[("data_batch_1.bin", &image)]).path()).unwrap_err();
+        let named =
+            matches!(&error, DataError::NotFound { path } if path.ends_with("test_batch.bin"));
+        assert!(named, "{error}");
+        let error = Cifar10::open(Path::new("/dev/null/none")).unwrap_err();
+        assert!(!error.to_string().is_empty());
+    }
+
+    #[test]
+    fn a_directory_is_no_batch() {
+        let dir = folder(&[("data_batch_1.bin", &batch(&[0]))]);
+        fs::create_dir(dir.path().join("test_batch.bin")).unwrap();
+        let error = Cifar10::open(dir.path()).unwrap_err();
+        assert!(matches!(error, DataError::NotAFile { .. }), "{error}");
+    }
+
+    #[test]
+    fn the_original_is_read_where_it_is_at_hand() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let path = root.join("../shared/data/cifar-10-batches-bin");
+        if !path.is_dir() {
+            println!("not checked: there is no {}", path.display());
+            return;
+        }
+        let Cifar10 { train, test } = Cifar10::open(&path).unwrap();
+        for images in [&train, &test] {
+            let mut counts = [0; CLASSES];
+            (0..images.len()).for_each(|i| counts[images.label(i)] += 1);
+            // The classes are about as frequent as each other.
+            let expected = images.len() / CLASSES;
+            let near = expected * 8 / 10..expected * 12 / 10;
+            assert!(
+                counts.iter().all(|count| near.contains(count)),
+                "{counts:?}"
+            );
+        }
+        let mut values = Vec::new();
+        train.grey(0, &mut values);
+        // Neighbours are alike, which they are not where the layout is misread.
+        let steps = values.windows(2).map(|pair| pair[0].abs_diff(pair[1]));
+        assert!(steps.sum::<u32>() / 1023 < 20);
+    }
+}

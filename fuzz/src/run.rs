@@ -1,0 +1,184 @@
+//! Configs and the files of a run directory.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::sync::{LazyLock, Mutex, PoisonError};
+
+use burn::backend::{Autodiff, Flex};
+use burn::module::{AutodiffModule, Module};
+use burn::tensor::Tensor;
+use residual_zoo::core::{ModelConfig as _, params};
+use residual_zoo::data::{Corpus, Source, SyntheticConfig};
+use residual_zoo::train::{Trainer, checkpoint as checkpoints, run_dir};
+use residual_zoo::{ModelConfig, RunConfig};
+
+use crate::{Scratch, Verdict, refused};
+
+type B = Autodiff<Flex>;
+type Model<B> = <ModelConfig as residual_zoo::core::ModelConfig>::Model<B>;
+
+/// A vocabulary to validate with.
+const VOCABULARY: usize = 11;
+/// What is built when a config turns out valid has at most this many parameters and layers.
+const SMALL: (usize, usize) = (10_000, 20);
+
+/// A RON config.
+pub fn config(data: &[u8]) -> Verdict {
+    let scratch = Scratch::new();
+    let path = scratch.file("c.ron", data);
+    let config = RunConfig::read(&path).map_err(refused)?;
+    use_config(&config)
+}
+
+/// Assignments of `--set`, one per line, to a config with all architectures in it.
+pub fn set(data: &[u8]) -> Verdict {
+    static BASE: LazyLock<RunConfig> = LazyLock::new(|| {
+        let text = "(model: Laurel(of: Alternate([ \
+                    Gpt2(n_layer: 3, n_head: 2, width: 8, context: 6), \
+                    TokenFormer(n_layer: 3, n_head: 2, width: 8, context: 6), \
+                    Rmt(n_layer: 3, d_k: 2, d_v: 4, rank: 2, context: 6)])))";
+        RunConfig::parse(text, Path::new("base.ron")).unwrap()
+    });
+    let text = std::str::from_utf8(data).map_err(refused)?;
+    let assignments: Vec<String> = text.lines().map(str::to_owned).collect();
+    let config = BASE.clone().set(&assignments).map_err(refused)?;
+    use_config(&config)
+}
+
+/// A config of whatever origin: it survives being written, and if it is valid, it can be built as
+/// it says.
+fn use_config(config: &RunConfig) -> Verdict {
+    let text = config.to_ron();
+    let again = RunConfig::parse(&text, Path::new("again.ron")).unwrap();
+    // The texts, as a NaN is not equal to itself.
+    assert_eq!(again.to_ron(), text);
+    config.data.validate().map_err(refused)?;
+    config.validate(VOCABULARY).map_err(refused)?;
+    config.tokens_per_step();
+
+    let cost = config.model.cost(VOCABULARY);
+    let layers = config.model.architectures()[0];
+    let layers = residual_zoo::core::Architecture::n_layer(layers);
+    if cost.params.total() <= SMALL.0 && layers <= SMALL.1 {
+        let model = config.model.init::<B>(VOCABULARY, &Default::default());
+        let trained = params::list::<B, _>(&model.unwrap()).into_iter();
+        let trained = trained.filter(|param| param.trainable);
+        let count: usize = trained.map(|p| p.shape.iter().product::<usize>()).sum();
+        assert_eq!(count, cost.params.total());
+        forget();
+    }
+    Ok(())
+}
+
+/// Makes Burn forget parameters that are gone, as it does at the next backward pass.
+fn forget() {
+    let one = Tensor::<B, 1>::ones([1], &Default::default()).require_grad();
+    one.sum().backward();
+}
+
+/// `metrics.jsonl` of a run.
+pub fn metrics(data: &[u8]) -> Verdict {
+    let scratch = Scratch::new();
+    scratch.file("metrics.jsonl", data);
+    let rows = run_dir::read_metrics(scratch.path()).map_err(refused)?;
+    let lines: Vec<String> = rows
+        .iter()
+        .map(|row| serde_json::to_string(row).unwrap() + "\n")
+        .collect();
+    scratch.file("metrics.jsonl", lines.concat().as_bytes());
+    assert_eq!(run_dir::read_metrics(scratch.path()).unwrap(), rows);
+    Ok(())
+}
+
+/// A small TokenFormer, which may grow, in training.
+type SmallTrainer = Trainer<B, ModelConfig>;
+
+fn trainer() -> SmallTrainer {
+    let text = "(model: TokenFormer(n_layer: 1, n_head: 1, width: 4, n_attn: 3, n_ffn: 3, \
+                context: 8), train: (steps: 3, batch: 1, warmup: 1, validate_batches: 1))";
+    let mut config = RunConfig::parse(text, Path::new("small.ron")).unwrap();
+    config.data.source = Source::Synthetic(SyntheticConfig {
+        tokens: 1_000,
+        seed: 5,
+    });
+    let corpus = Corpus::open(&config.data).unwrap();
+    // Burn has one random generator in a process.
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    Trainer::new(config, &corpus, Default::default()).unwrap()
+}
+
+/// The files of a good checkpoint of a small model by name, the manifest too.
+pub fn good_checkpoint() -> &'static BTreeMap<String, Vec<u8>> {
+    static FILES: LazyLock<BTreeMap<String, Vec<u8>>> = LazyLock::new(|| {
+        let scratch = Scratch::new();
+        let directory = scratch.path().join("checkpoint");
+        let mut trainer = trainer();
+        trainer.step();
+        checkpoints::save(&trainer, &Default::default(), &directory).unwrap();
+        let entries = fs::read_dir(&directory).unwrap().map(Result::unwrap);
+        let read = |entry: fs::DirEntry| {
+            let name = entry.file_name().into_string().unwrap();
+            (name, fs::read(entry.path()).unwrap())
+        };
+        entries.map(read).collect()
+    });
+    &FILES
+}
+
+/// A checkpoint of which one file is `data`, without the manifest's help: as the weights to sample
+/// from, as the weights to begin with, as the moments of the optimizer, and as the progress.
+pub fn checkpoint(data: &[u8]) -> Verdict {
+    thread_local!(static TRAINER: RefCell<SmallTrainer> = RefCell::new(trainer()));
+    TRAINER.with_borrow_mut(|trainer| {
+        let shapes = |model: &Model<B>| {
+            let list = params::list::<B, _>(model).into_iter();
+            list.map(|info| (info.name, info.shape)).collect::<Vec<_>>()
+        };
+        let before = shapes(trainer.model());
+
+        let alone = Scratch::new();
+        alone.file("model.safetensors", data);
+        let model = trainer.model().valid();
+        let model = checkpoints::load_model::<Flex, _>(model, alone.path()).map_err(refused);
+        if let Ok(model) = &model {
+            assert_eq!(shapes(&Model::<B>::from_inner(model.clone())), before);
+            assert!(model.num_params() > 0);
+        }
+        let begun = checkpoints::load_weights(trainer, alone.path()).map_err(refused);
+        let mut verdict = model.and(Ok(())).or(begun.and(Ok(())));
+        for name in ["optimizer.safetensors", "state.json"] {
+            let scratch = Scratch::new();
+            for (name, good) in good_checkpoint() {
+                scratch.file(name, good);
+            }
+            scratch.file(name, data);
+            let loaded = checkpoints::load(trainer, scratch.path()).map_err(refused);
+            verdict = verdict.or(loaded.and(Ok(())));
+        }
+        assert_eq!(shapes(trainer.model()), before);
+        forget();
+        verdict
+    })
+}
+
+/// `manifest.json` beside the other files of a good checkpoint.
+pub fn manifest(data: &[u8]) -> Verdict {
+    let scratch = Scratch::new();
+    let directory = checkpoints::directory(Path::new(""), 3);
+    let file = |name: &str, data: &[u8]| {
+        let path = directory.join(name);
+        scratch.file(path.to_str().unwrap(), data);
+    };
+    for (name, good) in good_checkpoint() {
+        file(name, good);
+    }
+    file("manifest.json", data);
+    let newest = checkpoints::newest(scratch.path()).map_err(refused)?;
+    assert_eq!(newest.path, scratch.path().join(&directory));
+    let parse = |data: &[u8]| serde_json::from_slice::<serde_json::Value>(data).unwrap();
+    assert_eq!(parse(data), parse(&good_checkpoint()["manifest.json"]));
+    Ok(())
+}
