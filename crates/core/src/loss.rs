@@ -12,13 +12,11 @@ pub struct Loss<B: Backend> {
 }
 
 impl<B: Backend> Loss<B> {
-    /// The loss of `logits` `[batch, time, vocab]` against `targets` `[batch, time]`.
+    /// The loss of `logits` `[batch, time, vocab]` against `targets` `[batch, scored]` of the last
+    /// `scored` positions, in a language model all.
     pub fn new(logits: Tensor<B, 3>, targets: Tensor<B, 2, Int>) -> Self {
-        let [batch, time, vocab] = logits.dims();
-        Self::classification(
-            logits.reshape([batch * time, vocab]),
-            targets.reshape([batch * time]),
-        )
+        let (logits, targets) = last_positions(logits, targets);
+        Self::classification(logits, targets)
     }
 
     /// The loss of `logits` `[batch, classes]` against `targets` `[batch]`.
@@ -39,5 +37,57 @@ impl<B: Backend> Loss<B> {
             return self.cross_entropy.clone();
         }
         self.cross_entropy.clone() + self.log_z_squared.clone() * coefficient
+    }
+}
+
+/// Share of the `targets` `[batch, scored]` that are the likeliest by `logits`
+/// `[batch, time, vocab]` of the last `scored` positions, `[1]`.
+pub fn accuracy<B: Backend>(logits: Tensor<B, 3>, targets: Tensor<B, 2, Int>) -> Tensor<B, 1> {
+    let (logits, targets) = last_positions(logits, targets);
+    let likeliest = logits.argmax(1).squeeze_dim(1);
+    likeliest.equal(targets).float().mean()
+}
+
+/// The positions that have targets, one after the other: `[batch · scored, vocab]` and
+/// `[batch · scored]`.
+fn last_positions<B: Backend>(
+    logits: Tensor<B, 3>,
+    targets: Tensor<B, 2, Int>,
+) -> (Tensor<B, 2>, Tensor<B, 1, Int>) {
+    let ([batch, time, vocab], [_, scored]) = (logits.dims(), targets.dims());
+    let logits = match scored == time {
+        true => logits,
+        false => logits.narrow(1, time - scored, scored),
+    };
+    let logits = logits.reshape([batch * scored, vocab]);
+    (logits, targets.reshape([batch * scored]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn::backend::Flex;
+
+    #[test]
+    fn only_the_last_positions_are_scored() {
+        let device = Default::default();
+        // Two sequences of three positions; the first positions have no target.
+        let logits = Tensor::<Flex, 3>::from_floats(
+            [
+                [[9., 0.], [1., 0.], [0., 2.]],
+                [[0., 9.], [0., 3.], [0., 4.]],
+            ],
+            &device,
+        );
+        let targets = Tensor::<Flex, 2, Int>::from_ints([[0, 1], [0, 1]], &device);
+        let loss = Loss::new(logits.clone(), targets.clone());
+        // −log p of a logit x above the other is log(1 + exp(−x)).
+        let expected = [1.0f32, 2., -3., 4.]
+            .map(|x| (1. + (-x).exp()).ln())
+            .iter()
+            .sum::<f32>();
+        let found: f32 = loss.cross_entropy.into_scalar();
+        assert!((found - expected / 4.).abs() < 1e-6, "{found}");
+        assert_eq!(accuracy(logits, targets).into_scalar(), 0.75);
     }
 }

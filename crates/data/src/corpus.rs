@@ -1,13 +1,17 @@
 //! A config to tokens for training and for validation.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use crate::cache::{self, Entry, Fresh, Manifest};
 use crate::synthetic::{self, Entropy, SyntheticConfig};
-use crate::{DataError, Tokenizer, TokenizerConfig, Tokens, download, files, hash, text};
+use crate::{
+    Cifar10, CopyConfig, DataError, Examples, Tokenizer, TokenizerConfig, Tokens, cifar, copying,
+    download, files, hash, text,
+};
 
 /// Which data to train on, and as which tokens. Fields that a file leaves out have the values of
 /// [`Default`].
@@ -60,7 +64,19 @@ impl DataConfig {
                 problem: format!("must be at most {}, is {tokens}", synthetic::MOST_TOKENS),
             });
         }
+        if let Source::Copying(copying) = &self.source {
+            copying.validate()?;
+        }
         self.tokenizer.validate()
+    }
+
+    /// The length of a sequence at the end of the curriculum, where the source has one of its own.
+    pub fn time(&self) -> Option<usize> {
+        match &self.source {
+            Source::Copying(copying) => Some(copying.time(copying.last_level())),
+            Source::Cifar10(_) => Some(cifar::PIXELS),
+            _ => None,
+        }
     }
 
     /// The directory of the entry for a text of this hash; `None` if there is no place for it.
@@ -73,7 +89,9 @@ impl DataConfig {
             TokenizerConfig::Bytes => "bytes".to_owned(),
             TokenizerConfig::Chars => "chars".to_owned(),
             TokenizerConfig::Bpe { vocab_size } => format!("bpe {vocab_size}"),
-            TokenizerConfig::File(path) => format!("file {}", blake3::hash(&files::read(path)?)),
+            TokenizerConfig::File(path) => {
+                format!("file {}", blake3::hash(&files::read_file(path)?))
+            }
         };
         let key = hash::of_parts(
             "residual-zoo-data cache entry",
@@ -98,6 +116,11 @@ pub enum Source {
     Synthetic(SyntheticConfig),
     /// 1.1 MB of Shakespeare's plays, downloaded once (see [`crate::tiny_shakespeare`]).
     TinyShakespeare,
+    /// Symbols that are to be copied over noise, drawn anew for every batch; needs no file.
+    Copying(CopyConfig),
+    /// The directory of CIFAR-10's binary batches: the class of an image is to be told from its
+    /// grey pixels. The test batch is for validation.
+    Cifar10(PathBuf),
     /// A text file, a `.jsonl` file or a directory of those (see [`crate::read_documents`]).
     Path(PathBuf),
 }
@@ -108,15 +131,17 @@ impl Default for Source {
     }
 }
 
-/// Tokens for training and for validation, and what made them.
+/// Examples for training and for validation, and what made them.
 #[derive(Clone, Debug)]
 pub struct Corpus {
-    /// Tokens to train on.
-    pub train: Tokens,
-    /// Tokens to validate on.
-    pub valid: Tokens,
-    /// What maps them to text.
+    /// What to train on.
+    pub train: Examples,
+    /// What to validate on.
+    pub valid: Examples,
+    /// What maps tokens to text.
     pub tokenizer: Tokenizer,
+    /// Outputs of a model: as many as token ids, but for images as many as classes.
+    pub outputs: usize,
     /// Bytes of text per validation token; `None` for data that are no text.
     pub bytes_per_token: Option<f64>,
     /// A hash of the source's content, the tokenizer and the split: BLAKE3, as 64 hexadecimal
@@ -147,6 +172,8 @@ impl Corpus {
         config.validate()?;
         let (name, text) = match &config.source {
             Source::Synthetic(synthetic) => return Self::synthetic(synthetic, config),
+            Source::Copying(copying) => return Self::copying(copying),
+            Source::Cifar10(directory) => return Self::cifar10(directory),
             Source::TinyShakespeare => ("tiny-shakespeare".into(), download::tiny_shakespeare()?),
             Source::Path(path) => (
                 path.display().to_string(),
@@ -171,8 +198,9 @@ impl Corpus {
         let bytes_per_token =
             (!valid.is_empty()).then(|| manifest.valid_bytes as f64 / valid.len() as f64);
         Ok(Self {
-            train,
-            valid,
+            train: Examples::Text(train),
+            valid: Examples::Text(valid),
+            outputs: tokenizer.vocab_size(),
             tokenizer,
             bytes_per_token,
             identity: identity.to_string(),
@@ -197,14 +225,66 @@ impl Corpus {
             ],
         );
         Ok(Self {
-            train: Tokens::from_vec(train),
-            valid: Tokens::from_vec(valid),
+            train: Examples::Text(Tokens::from_vec(train)),
+            valid: Examples::Text(Tokens::from_vec(valid)),
+            outputs: tokenizer.vocab_size(),
             tokenizer,
             bytes_per_token: None,
             identity: identity.to_string(),
             entropy: Some(synthetic::entropy()),
             note: None,
         })
+    }
+}
+
+impl Corpus {
+    fn copying(config: &CopyConfig) -> Result<Self, DataError> {
+        let tokenizer = Tokenizer::words(copying::vocabulary())?;
+        let examples = Examples::Copying(config.clone());
+        Ok(Self::of_examples(
+            examples.clone(),
+            examples,
+            tokenizer,
+            None,
+        ))
+    }
+
+    fn cifar10(directory: &Path) -> Result<Self, DataError> {
+        let Cifar10 { train, test } = Cifar10::open(directory)?;
+        let levels = (0..cifar::LEVELS).map(|level| level.to_string());
+        let tokenizer = Tokenizer::words(levels.collect())?;
+        let examples = |images| Examples::Images(Arc::new(images));
+        let classes = Some(cifar::CLASSES);
+        Ok(Self::of_examples(
+            examples(train),
+            examples(test),
+            tokenizer,
+            classes,
+        ))
+    }
+
+    /// Examples that are no text, with as many outputs as token ids or as given.
+    fn of_examples(
+        train: Examples,
+        valid: Examples,
+        tokenizer: Tokenizer,
+        outputs: Option<usize>,
+    ) -> Self {
+        let (train_hash, valid_hash) = (train.blake3(), valid.blake3());
+        let identity = hash::of_parts(
+            "residual-zoo-data examples v1",
+            &[train_hash.as_bytes(), valid_hash.as_bytes()],
+        );
+        Self {
+            train,
+            valid,
+            outputs: outputs.unwrap_or(tokenizer.vocab_size()),
+            tokenizer,
+            bytes_per_token: None,
+            identity: identity.to_string(),
+            entropy: None,
+            note: None,
+        }
     }
 }
 

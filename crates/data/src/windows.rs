@@ -2,6 +2,7 @@
 
 use burn_dataset::Dataset;
 
+use crate::draws::Draws;
 use crate::{DataError, Tokens};
 
 /// A stretch of tokens and what follows each of them.
@@ -13,17 +14,20 @@ pub struct Window {
     pub target: Vec<u32>,
 }
 
-/// Several windows of the same length.
+/// Several sequences of the same length, with what is to be told at their last positions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
-    /// The tokens, one window after the other: \[batch · time\].
+    /// The tokens, one sequence after the other: \[batch · time\].
     pub inputs: Vec<u32>,
-    /// What follows each of them: \[batch · time\].
+    /// The targets of the last positions, of a window what follows each of its tokens:
+    /// \[batch · scored\].
     pub targets: Vec<u32>,
-    /// Number of windows.
+    /// Number of sequences.
     pub batch: usize,
-    /// Length of a window.
+    /// Length of a sequence.
     pub time: usize,
+    /// How many last positions of a sequence have a target: of a window all.
+    pub scored: usize,
 }
 
 /// All windows of a length in a sequence of tokens. Window i begins at token i.
@@ -70,18 +74,8 @@ impl Windows {
     /// machine. A run that is resumed at a step therefore sees what it would have seen, and any
     /// batch of the past can be had again. A larger batch begins with the smaller one.
     pub fn random_batch(&self, seed: u64, step: u64, micro: u64, batch: usize) -> Batch {
-        let mut numbers = blake3::Hasher::new_derive_key("residual-zoo-data random batch v1")
-            .update(&seed.to_le_bytes())
-            .update(&step.to_le_bytes())
-            .update(&micro.to_le_bytes())
-            .finalize_xof();
-        let starts = (0..batch).map(|_| {
-            let mut number = [0; 8];
-            numbers.fill(&mut number);
-            // Scaled rather than reduced: no start is more likely than another by 2⁻⁶⁴ · len.
-            let scaled = u128::from(u64::from_le_bytes(number)) * self.len() as u128;
-            (scaled >> 64) as usize
-        });
+        let mut draws = Draws::new("residual-zoo-data random batch v1", seed, step, micro);
+        let starts = (0..batch).map(|_| draws.below(self.len()));
         self.batch(starts)
     }
 
@@ -123,6 +117,7 @@ impl Windows {
             targets,
             batch,
             time,
+            scored: time,
         }
     }
 }

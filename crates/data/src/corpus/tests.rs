@@ -8,6 +8,10 @@ use crate::testing::random_text;
 
 const TEXT: &str = "The quick brown fox jumps over the lazy dog; ça alors!\n";
 
+fn tokens(examples: &Examples) -> &Tokens {
+    examples.text().unwrap()
+}
+
 /// A directory with a source file and a cache.
 struct Setup {
     dir: TempDir,
@@ -82,10 +86,10 @@ fn the_end_of_the_text_is_for_validation() {
         let corpus = setup.open();
         assert!(!is_in_memory(&corpus));
         let decode = |tokens: &Tokens| corpus.tokenizer.decode(&ids(tokens)).unwrap();
-        let (train, valid) = (decode(&corpus.train), decode(&corpus.valid));
+        let (train, valid) = (decode(tokens(&corpus.train)), decode(tokens(&corpus.valid)));
         assert_eq!(train.clone() + &valid, text);
         assert_eq!(train.len(), text.len() * 9 / 10);
-        let ratio = valid.len() as f64 / corpus.valid.len() as f64;
+        let ratio = valid.len() as f64 / tokens(&corpus.valid).len() as f64;
         assert_eq!(corpus.bytes_per_token, Some(ratio));
         assert_eq!((corpus.note, corpus.entropy), (None, None));
     }
@@ -96,12 +100,18 @@ fn the_split_moves_on_to_a_whole_character() {
     let mut setup = Setup::new("ééééé");
     setup.config.valid_fraction = 0.5;
     let corpus = setup.open();
-    assert_eq!((corpus.train.len(), corpus.valid.len()), (3, 2));
+    assert_eq!(
+        (tokens(&corpus.train).len(), tokens(&corpus.valid).len()),
+        (3, 2)
+    );
     for seed in 0..20 {
         setup.write(&random_text(seed, 50));
         setup.config.valid_fraction = 0.03 + seed as f64 * 0.047;
         let corpus = setup.open();
-        assert_eq!(corpus.train.len() + corpus.valid.len(), 50);
+        assert_eq!(
+            tokens(&corpus.train).len() + tokens(&corpus.valid).len(),
+            50
+        );
     }
 }
 
@@ -115,8 +125,8 @@ fn the_cache_is_used_again() {
     let again = setup.open();
     assert_eq!(setup.modified(), modified);
     assert_eq!(
-        (ids(&first.train), ids(&first.valid)),
-        (ids(&again.train), ids(&again.valid))
+        (ids(tokens(&first.train)), ids(tokens(&first.valid))),
+        (ids(tokens(&again.train)), ids(tokens(&again.valid)))
     );
     assert_eq!(first.identity, again.identity);
     assert_eq!(again.note, None);
@@ -131,7 +141,7 @@ fn a_changed_source_is_another_corpus() {
     assert_ne!(first.identity, second.identity);
     assert_eq!(setup.entries().len(), 2);
     assert_eq!(
-        second.train.len() + second.valid.len(),
+        tokens(&second.train).len() + tokens(&second.valid).len(),
         TEXT.repeat(11).chars().count()
     );
 }
@@ -155,7 +165,7 @@ fn whatever_is_damaged_in_the_cache_is_made_anew() {
     let setup = Setup::new(&TEXT.repeat(10));
     // Copied, because damage done to a mapped file would show in the tokens.
     let identity = setup.open().identity;
-    let all = |corpus: &Corpus| (ids(&corpus.train), ids(&corpus.valid));
+    let all = |corpus: &Corpus| (ids(tokens(&corpus.train)), ids(tokens(&corpus.valid)));
     let good = all(&setup.open());
     type Damage = fn(&Path);
     let flip: Damage = |entry| {
@@ -205,8 +215,8 @@ fn a_cache_that_cannot_be_written_is_done_without() {
     assert!(is_in_memory(&corpus));
     assert!(corpus.note.unwrap().contains("kept in memory"));
     assert_eq!(
-        (ids(&corpus.train), ids(&corpus.valid)),
-        (ids(&good.train), ids(&good.valid))
+        (ids(tokens(&corpus.train)), ids(tokens(&corpus.valid))),
+        (ids(tokens(&good.train)), ids(tokens(&good.valid)))
     );
     assert_eq!(corpus.identity, good.identity);
 }
@@ -216,7 +226,7 @@ fn processes_that_race_for_an_entry_all_have_it() {
     let setup = Setup::new(&TEXT.repeat(200));
     let lengths: Vec<usize> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..8)
-            .map(|_| scope.spawn(|| setup.open().train.len()))
+            .map(|_| scope.spawn(|| tokens(&setup.open().train).len()))
             .collect();
         threads
             .into_iter()
@@ -274,4 +284,50 @@ fn missing_and_empty_sources_are_named() {
     setup.config.source = Source::Path(setup.dir.path().join("none"));
     let error = Corpus::open(&setup.config).unwrap_err();
     assert!(matches!(&error, DataError::NotFound { path } if path.ends_with("none")));
+}
+
+#[test]
+fn copying_and_images_are_corpora_too() {
+    let copying = CopyConfig::default();
+    let config = DataConfig {
+        source: Source::Copying(copying.clone()),
+        ..DataConfig::default()
+    };
+    let corpus = Corpus::open(&config).unwrap();
+    assert_eq!((corpus.tokenizer.vocab_size(), corpus.outputs), (16, 16));
+    assert_eq!(config.time(), Some(160));
+    let sequences = corpus.train.sequences(7, "training").unwrap();
+    let batch = sequences.random_batch(0, 0, 0, 2);
+    assert_eq!((batch.time, batch.scored, batch.batch), (160, 16, 2));
+    let shown = corpus.tokenizer.decode(&batch.inputs[..160]).unwrap();
+    assert!(
+        shown.ends_with("? ? ?") && shown.contains(". . ."),
+        "{shown}"
+    );
+    // Validation has sequences of its own, the same every time.
+    let valid = corpus.valid.sequences(7, "validation").unwrap();
+    assert_ne!(valid.random_batch(0, 0, 0, 2), batch);
+    assert_eq!(valid.fixed_batches(2, 3), valid.fixed_batches(2, 3));
+
+    let directory = tempfile::tempdir().unwrap();
+    let record = |label: u8| [vec![label], vec![200; 3072]].concat();
+    let batch = |labels: &[u8]| labels.iter().flat_map(|l| record(*l)).collect::<Vec<u8>>();
+    fs::write(directory.path().join("data_batch_1.bin"), batch(&[3, 4, 5])).unwrap();
+    fs::write(directory.path().join("test_batch.bin"), batch(&[7, 8])).unwrap();
+    let config = DataConfig {
+        source: Source::Cifar10(directory.path().into()),
+        ..DataConfig::default()
+    };
+    let corpus = Corpus::open(&config).unwrap();
+    assert_eq!((corpus.tokenizer.vocab_size(), corpus.outputs), (256, 10));
+    let valid = corpus.valid.sequences(7, "validation").unwrap();
+    let batches = valid.fixed_batches(9, 1);
+    let labels: Vec<u32> = batches.iter().flat_map(|b| b.targets.clone()).collect();
+    assert_eq!(labels, [7, 8]);
+    assert_eq!(batches[0].inputs, [200; 1024]);
+    assert_eq!((batches[0].time, batches[0].scored), (1024, 1));
+    assert!(corpus.train.check(256, 10).is_ok());
+    assert!(corpus.train.check(255, 10).is_err() && corpus.train.check(256, 9).is_err());
+    fs::write(directory.path().join("test_batch.bin"), batch(&[7, 9])).unwrap();
+    assert_ne!(Corpus::open(&config).unwrap().identity, corpus.identity);
 }

@@ -1,0 +1,252 @@
+//! The copy and selective copy tasks: remember some tokens over a stretch of noise.
+//!
+//! As Gu and Dao, "Mamba" (2023), section 4.1.1, and Kausik, "Recurrent transformers" (2024),
+//! section 6.2, have them: 16 symbols, of which one is the noise and one asks for recall.
+//!
+//! ```text
+//! copy            d a c n . . . . . . . . ? ? ? ?
+//! selective copy  . . d . a . . . c . . n ? ? ? ?
+//! targets                                 d a c n
+//! ```
+
+use serde::{Deserialize, Serialize};
+
+use crate::draws::Draws;
+use crate::{Batch, DataError};
+
+/// Symbols to be copied, one letter each.
+const LETTERS: u32 = 14;
+/// The token id of the noise.
+const NOISE: u32 = LETTERS;
+/// The token id that asks for the next symbol.
+const RECALL: u32 = LETTERS + 1;
+
+/// A task of copying.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CopyConfig {
+    /// Tokens to be copied.
+    pub tokens: usize,
+    /// Tokens of noise, at first.
+    pub noise: usize,
+    /// Tokens of noise at most: a curriculum doubles them up to here. `None` has no curriculum.
+    pub most_noise: Option<usize>,
+    /// Whether the tokens stand anywhere among the noise, in their order, rather than before it.
+    pub selective: bool,
+}
+
+impl Default for CopyConfig {
+    fn default() -> Self {
+        Self {
+            tokens: 16,
+            noise: 128,
+            most_noise: None,
+            selective: false,
+        }
+    }
+}
+
+impl CopyConfig {
+    /// Tokens in a sequence at `level`: those to be copied, the noise, and one question for each
+    /// of the former.
+    pub fn time(&self, level: usize) -> usize {
+        self.noise_at(level)
+            .saturating_add(self.tokens.saturating_mul(2))
+    }
+
+    /// Tokens of noise at `level` of the curriculum.
+    pub fn noise_at(&self, level: usize) -> usize {
+        let doubled = u32::try_from(level)
+            .ok()
+            .and_then(|l| 2usize.checked_pow(l));
+        let noise = self.noise.saturating_mul(doubled.unwrap_or(usize::MAX));
+        noise.min(self.most_noise.unwrap_or(self.noise))
+    }
+
+    /// Doublings of the noise until there is most of it.
+    pub fn last_level(&self) -> usize {
+        let most = self.noise_at(usize::MAX);
+        (0..usize::BITS as usize)
+            .find(|level| self.noise_at(*level) == most)
+            .unwrap_or(0)
+    }
+
+    /// Checks every field.
+    ///
+    /// # Errors
+    ///
+    /// [`DataError::InvalidConfig`].
+    pub fn validate(&self) -> Result<(), DataError> {
+        let invalid = |field: &str, problem: String| {
+            Err(DataError::InvalidConfig {
+                field: format!("data.source.{field}"),
+                problem,
+            })
+        };
+        if self.tokens == 0 {
+            return invalid("tokens", "must be at least 1, is 0".into());
+        }
+        if self.noise == 0 {
+            return invalid("noise", "must be at least 1, is 0".into());
+        }
+        match self.most_noise {
+            Some(most) if most < self.noise => invalid(
+                "most_noise",
+                format!("must be at least `noise` = {}, is {most}", self.noise),
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    /// Random sequences at `level`. They depend on the arguments alone.
+    pub(crate) fn batch(
+        &self,
+        purpose: &str,
+        (seed, step, micro): (u64, u64, u64),
+        level: usize,
+        batch: usize,
+    ) -> Batch {
+        let mut draws = Draws::new(purpose, seed, step, micro);
+        let noise = self.noise_at(level);
+        let (mut inputs, mut targets) = (Vec::new(), Vec::new());
+        for _ in 0..batch {
+            let symbols: Vec<u32> = (0..self.tokens)
+                .map(|_| draws.below(LETTERS as usize) as u32)
+                .collect();
+            inputs.extend(match self.selective {
+                true => scatter(&symbols, noise, &mut draws),
+                false => symbols.iter().copied().chain(vec![NOISE; noise]).collect(),
+            });
+            inputs.extend(vec![RECALL; self.tokens]);
+            targets.extend(symbols);
+        }
+        Batch {
+            inputs,
+            targets,
+            batch,
+            time: self.time(level),
+            scored: self.tokens,
+        }
+    }
+}
+
+/// The symbols in their order, `noise` tokens of noise among them; every choice of places is
+/// equally likely.
+fn scatter(symbols: &[u32], noise: usize, draws: &mut Draws) -> Vec<u32> {
+    let mut left = symbols.iter();
+    let places = symbols.len() + noise;
+    (0..places)
+        .map(|place| {
+            let symbol = draws.below(places - place) < left.len();
+            match symbol.then(|| left.next()).flatten() {
+                Some(symbol) => *symbol,
+                None => NOISE,
+            }
+        })
+        .collect()
+}
+
+/// The words of the tokens, by token id.
+pub(crate) fn vocabulary() -> Vec<String> {
+    let letters = ('a'..).take(LETTERS as usize).map(String::from);
+    letters.chain([".".into(), "?".into()]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn task(selective: bool) -> CopyConfig {
+        CopyConfig {
+            tokens: 5,
+            noise: 20,
+            most_noise: Some(70),
+            selective,
+        }
+    }
+
+    #[test]
+    fn the_symbols_are_asked_for_in_their_order() {
+        for selective in [false, true] {
+            let batch = task(selective).batch("test", (1, 2, 3), 1, 50);
+            assert_eq!((batch.time, batch.scored), (50, 5));
+            let sequences = batch.inputs.chunks(50).zip(batch.targets.chunks(5));
+            for (inputs, targets) in sequences {
+                let symbols: Vec<u32> = inputs.iter().copied().filter(|id| *id < LETTERS).collect();
+                assert_eq!(symbols, targets);
+                assert_eq!(inputs[45..], [RECALL; 5]);
+                assert_eq!(inputs.iter().filter(|id| **id == NOISE).count(), 40);
+                if !selective {
+                    assert_eq!(inputs[..5], *targets);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn symbols_and_places_are_uniform() {
+        let batch = task(true).batch("test", (0, 0, 0), 0, 20_000);
+        let mut letters = [0.0; LETTERS as usize];
+        for id in &batch.targets {
+            letters[*id as usize] += 1.0;
+        }
+        let expected = batch.targets.len() as f64 / f64::from(LETTERS);
+        let chi2: f64 = letters
+            .iter()
+            .map(|n| (n - expected).powi(2) / expected)
+            .sum();
+        assert!(chi2 < 40.0, "13 degrees of freedom: {chi2}");
+        // 5 of 25 places have a symbol.
+        let mut places = [0.0; 25];
+        for inputs in batch.inputs.chunks(30) {
+            for (place, id) in inputs[..25].iter().enumerate() {
+                places[place] += f64::from(u8::from(*id < LETTERS));
+            }
+        }
+        for count in places {
+            assert!((count / 4000.0 - 1.0_f64).abs() < 0.08, "{places:?}");
+        }
+    }
+
+    #[test]
+    fn batches_depend_on_their_place_alone() {
+        let batch = |seed, step, micro| task(true).batch("test", (seed, step, micro), 0, 4);
+        assert_eq!(batch(1, 2, 3), batch(1, 2, 3));
+        for other in [batch(0, 2, 3), batch(1, 0, 3), batch(1, 2, 0)] {
+            assert_ne!(other, batch(1, 2, 3));
+        }
+        let smaller = task(true).batch("test", (1, 2, 3), 0, 2);
+        assert_eq!(smaller.inputs, batch(1, 2, 3).inputs[..60]);
+    }
+
+    #[test]
+    fn the_noise_doubles_up_to_the_most() {
+        let noise: Vec<usize> = (0..5).map(|level| task(false).noise_at(level)).collect();
+        assert_eq!(noise, [20, 40, 70, 70, 70]);
+        assert_eq!(task(false).last_level(), 2);
+        assert_eq!(task(false).noise_at(usize::MAX), 70);
+        let plain = CopyConfig::default();
+        assert_eq!((plain.noise_at(9), plain.last_level()), (128, 0));
+        assert_eq!(plain.time(0), 160);
+        let paper = CopyConfig {
+            most_noise: Some(4096),
+            ..plain
+        };
+        assert_eq!((paper.last_level(), paper.time(5)), (5, 4128));
+    }
+
+    #[test]
+    fn what_cannot_be_is_named() {
+        let problem = |config: CopyConfig| config.validate().unwrap_err().to_string();
+        let of = |tokens, noise, most_noise| CopyConfig {
+            tokens,
+            noise,
+            most_noise,
+            selective: false,
+        };
+        assert!(problem(of(0, 1, None)).contains("data.source.tokens"));
+        assert!(problem(of(1, 0, None)).contains("data.source.noise"));
+        assert!(problem(of(1, 9, Some(8))).contains("data.source.most_noise"));
+        assert!(of(1, 9, Some(9)).validate().is_ok());
+    }
+}

@@ -1,0 +1,187 @@
+//! What a model learns from, whatever kind of data that is.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::cifar::{CLASSES, Images, LEVELS, PIXELS};
+use crate::copying::CopyConfig;
+use crate::draws::Draws;
+use crate::{Batch, DataError, Tokens, Windows};
+
+/// Examples without sequences cut yet. Cheap to clone.
+#[derive(Clone, Debug)]
+pub enum Examples {
+    /// A text: every token is to be told from those before it.
+    Text(Tokens),
+    /// Symbols that are to be copied, drawn anew for every batch.
+    Copying(CopyConfig),
+    /// Images whose class is to be told after their last pixel.
+    Images(Arc<Images>),
+}
+
+impl Examples {
+    /// Tokens there are; `None` where they are drawn without end.
+    pub fn tokens(&self) -> Option<usize> {
+        match self {
+            Self::Text(tokens) => Some(tokens.len()),
+            Self::Copying(_) => None,
+            Self::Images(images) => Some(images.len() * PIXELS),
+        }
+    }
+
+    /// The text, where it is one.
+    pub fn text(&self) -> Option<&Tokens> {
+        match self {
+            Self::Text(tokens) => Some(tokens),
+            _ => None,
+        }
+    }
+
+    /// BLAKE3 of the content, as 64 hexadecimal digits.
+    pub fn blake3(&self) -> String {
+        match self {
+            Self::Text(tokens) => tokens.blake3(),
+            Self::Copying(config) => blake3::hash(format!("{config:?}").as_bytes()).to_string(),
+            Self::Images(images) => images.blake3(),
+        }
+    }
+
+    /// Checks that a model of `vocab_size` ids and `outputs` outputs knows every input and target.
+    ///
+    /// # Errors
+    ///
+    /// [`DataError::UnknownId`] of the first that it does not.
+    pub fn check(&self, vocab_size: usize, outputs: usize) -> Result<(), DataError> {
+        let at_most = |most: usize, size: usize| match most < size {
+            true => Ok(()),
+            false => Err(DataError::UnknownId {
+                id: most as u32,
+                vocab_size: size,
+            }),
+        };
+        match self {
+            Self::Text(tokens) => tokens.check(vocab_size.min(outputs)),
+            Self::Copying(_) => at_most(crate::copying::vocabulary().len() - 1, vocab_size),
+            Self::Images(_) => {
+                at_most(LEVELS - 1, vocab_size)?;
+                at_most(CLASSES - 1, outputs)
+            }
+        }
+    }
+
+    /// Sequences of these examples, which are called `what` in errors. `time` is the length of
+    /// those of a text; others have a length of their own.
+    ///
+    /// # Errors
+    ///
+    /// A text that is too short, see [`Windows::new`].
+    pub fn sequences(&self, time: usize, what: &str) -> Result<Sequences, DataError> {
+        Ok(match self {
+            Self::Text(tokens) => Sequences::Text(Windows::new(tokens.clone(), time, what)?),
+            Self::Copying(config) => Sequences::Copying {
+                config: config.clone(),
+                level: 0,
+                purpose: format!("residual-zoo-data copying, {what}, v1"),
+            },
+            Self::Images(images) => Sequences::Images(images.clone()),
+        })
+    }
+}
+
+/// Examples as sequences of tokens.
+#[derive(Clone, Debug)]
+pub enum Sequences {
+    /// Windows of a text.
+    Text(Windows),
+    /// Symbols, noise and questions.
+    Copying {
+        /// The task.
+        config: CopyConfig,
+        /// Doublings of its noise.
+        level: usize,
+        /// What tells training from validation.
+        purpose: String,
+    },
+    /// Images as grey levels.
+    Images(Arc<Images>),
+}
+
+impl Sequences {
+    /// Tokens in a sequence.
+    pub fn time(&self) -> usize {
+        match self {
+            Self::Text(windows) => windows.time(),
+            Self::Copying { config, level, .. } => config.time(*level),
+            Self::Images(_) => PIXELS,
+        }
+    }
+
+    /// The `micro`-th batch of `batch` sequences of step `step`. It depends on the arguments alone,
+    /// on any machine.
+    pub fn random_batch(&self, seed: u64, step: u64, micro: u64, batch: usize) -> Batch {
+        match self {
+            Self::Text(windows) => windows.random_batch(seed, step, micro, batch),
+            Self::Copying {
+                config,
+                level,
+                purpose,
+            } => config.batch(purpose, (seed, step, micro), *level, batch),
+            Self::Images(images) => {
+                let mut draws = Draws::new("residual-zoo-data images v1", seed, step, micro);
+                image_batch(images, (0..batch).map(|_| draws.below(images.len())))
+            }
+        }
+    }
+
+    /// `batches` batches of `batch` sequences, the same ones every time: of a text and of images
+    /// different ones, spaced evenly, and fewer where there are not as many.
+    pub fn fixed_batches(&self, batches: usize, batch: usize) -> Vec<Batch> {
+        match self {
+            Self::Text(windows) => windows.even_batches(batches, batch),
+            Self::Copying { .. } => (0..batches as u64)
+                .map(|i| self.random_batch(0, i, 0, batch))
+                .collect(),
+            Self::Images(images) => {
+                let count = batches.saturating_mul(batch).min(images.len());
+                let place = |i: usize| (i as u128 * images.len() as u128 / count as u128) as usize;
+                let starts = (0..count).step_by(batch.max(1));
+                starts
+                    .map(|first| first..count.min(first.saturating_add(batch)))
+                    .map(|range: Range<usize>| image_batch(images, range.map(place)))
+                    .collect()
+            }
+        }
+    }
+
+    /// The same sequences at another level of their curriculum, if they have one.
+    pub fn at_level(&self, to: usize) -> Self {
+        let mut sequences = self.clone();
+        if let Self::Copying { level, .. } = &mut sequences {
+            *level = to;
+        }
+        sequences
+    }
+
+    /// The last level of the curriculum; 0 without one.
+    pub fn last_level(&self) -> usize {
+        match self {
+            Self::Copying { config, .. } => config.last_level(),
+            _ => 0,
+        }
+    }
+}
+
+fn image_batch(images: &Images, places: impl Iterator<Item = usize>) -> Batch {
+    let (mut inputs, mut targets) = (Vec::new(), Vec::new());
+    for i in places {
+        images.grey(i, &mut inputs);
+        targets.push(images.label(i) as u32);
+    }
+    Batch {
+        batch: targets.len(),
+        inputs,
+        targets,
+        time: PIXELS,
+        scored: 1,
+    }
+}
