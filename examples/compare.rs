@@ -11,10 +11,11 @@ use anyhow::{Context, ensure};
 use clap::Parser;
 use common::{BackendArgs, DataArgs, DisplayArgs};
 use residual_zoo::RunConfig;
+use residual_zoo::core::ConfigError;
 use residual_zoo::data::Source;
 use residual_zoo::train::compare::{Comparison, Entry, to_text};
 use residual_zoo::train::dashboard::{Display, print};
-use residual_zoo::train::{Error, RunDir, RunOptions};
+use residual_zoo::train::{Error, RunDir, RunOptions, resume, run_dir};
 
 /// The models to compare, small enough for a CPU.
 const MODELS: [(&str, &str); 6] = [
@@ -88,6 +89,24 @@ fn compare(options: Options) -> anyhow::Result<()> {
     }
     let stop = common::stop_on_signal()?;
     prepare(&options.run, options.force)?;
+    for (name, config) in &configs {
+        let run = options.run.join(name);
+        if !run.join("config.ron").exists() {
+            continue;
+        }
+        let differences = resume::differences(&run_dir::read_config(&run)?, config);
+        ensure!(
+            differences.is_empty(),
+            ConfigError::new(
+                run.display().to_string(),
+                format!(
+                    "was compared with other settings: {}; take another directory by `--run`, or \
+                     begin anew by `--force`",
+                    differences.join("; ")
+                )
+            )
+        );
+    }
 
     let mut entries = Vec::new();
     let mut failure = None;
@@ -120,18 +139,28 @@ fn compare(options: Options) -> anyhow::Result<()> {
                 }
             }
             // The other models are still worth comparing.
-            Err(error) => {
-                eprintln!("{name}: {error}");
-                failure.get_or_insert(error);
-            }
+            Err(error) => match failure {
+                None => {
+                    eprintln!("{name} failed; the error comes at the end");
+                    failure = Some(error);
+                }
+                Some(_) => eprintln!("{name} failed: {error}"),
+            },
         }
     }
 
+    if entries.is_empty()
+        && let Some(failure) = failure
+    {
+        return Err(failure.into());
+    }
     let comparison = Comparison {
         entries,
         data: match &data.source {
             Source::Synthetic(_) => "a synthetic language".into(),
             Source::TinyShakespeare => "tiny shakespeare".into(),
+            Source::Copying(_) => "the copy task".into(),
+            Source::Cifar10(_) => "CIFAR-10".into(),
             Source::Path(path) => path.display().to_string(),
         },
         entropy: corpus.entropy,
@@ -171,21 +200,17 @@ fn prepare(directory: &Path, force: bool) -> Result<(), Error> {
             return Err(Error::RunExists(directory.into()));
         }
         if force {
-            for (model, _) in MODELS {
-                delete(&directory.join(model))?;
+            // First all locks: where a process is at work, nothing is deleted.
+            let runs = MODELS.map(|(model, _)| directory.join(model));
+            let runs: Vec<_> = runs.into_iter().filter(|run| run.is_dir()).collect();
+            let locks: Result<Vec<RunDir>, Error> = runs.iter().map(|r| RunDir::open(r)).collect();
+            let _locks = locks?;
+            for run in runs {
+                fs::remove_dir_all(&run).map_err(Error::io("delete", &run))?;
             }
         }
     }
     fs::create_dir_all(directory).map_err(Error::io("create", directory))?;
     let mark = directory.join(MARK);
     fs::write(&mark, "A comparison; `--force` replaces it.\n").map_err(Error::io("write", &mark))
-}
-
-/// Deletes a run, unless a process is at work in it.
-fn delete(run: &Path) -> Result<(), Error> {
-    if !run.is_dir() {
-        return Ok(());
-    }
-    let _ours = RunDir::open(run)?;
-    fs::remove_dir_all(run).map_err(Error::io("delete", run))
 }

@@ -6,6 +6,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::bail;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use clap::Parser;
 use common::BackendArgs;
@@ -49,6 +50,12 @@ fn main() -> ExitCode {
 
 fn generate(options: Options) -> anyhow::Result<()> {
     let config: RunConfig = run_dir::read_config(&options.run)?;
+    if config.data.time().is_some() {
+        bail!(
+            "{} was trained on sequences that are no text",
+            options.run.display()
+        );
+    }
     let tokenizer = run_dir::read_tokenizer(&options.run)?;
     let kind = options.backend.kind()?;
     let gpu = options.backend.gpu;

@@ -101,20 +101,31 @@ fn train(options: Options) -> anyhow::Result<()> {
     } else {
         "trained"
     };
-    println!(
+    print(&format!(
         "{end} in {}: validation loss {}{}",
         duration(std::time::Duration::from_secs_f64(seconds)),
-        describe_loss(summary.valid_loss, corpus.bytes_per_token),
+        describe_loss(
+            summary.valid_loss,
+            Some(summary.valid_accuracy),
+            corpus.bytes_per_token
+        ),
         corpus.entropy.map_or(String::new(), |entropy| format!(
             ", {:.1} % above the entropy rate {:.4}",
             100.0 * (summary.valid_loss / entropy.rate - 1.0),
             entropy.rate
         )),
-    );
-    println!("checkpoint: {}", summary.checkpoint.display());
-    if display != Display::Quiet {
-        let directory = run_options.directory.display();
-        println!("sample it: cargo run --release --example generate -- {directory}");
+    ));
+    print(&format!("checkpoint: {}", summary.checkpoint.display()));
+    let directory = run_options.directory.display();
+    if summary.stopped {
+        print(&format!(
+            "go on: the same command again, or `--resume '{directory}'`"
+        ));
+    }
+    if display != Display::Quiet && corpus.valid.text().is_some() {
+        print(&format!(
+            "sample it: cargo run --release --example generate -- '{directory}'"
+        ));
     }
     Ok(())
 }
@@ -135,14 +146,18 @@ fn describe(
     use residual_zoo::core::ModelConfig;
     use residual_zoo::train::report::si;
     let vocab_size = corpus.tokenizer.vocab_size();
-    let cost = config.model.cost(vocab_size);
+    let cost = config.model.cost_of(vocab_size, corpus.outputs);
+    let count = |examples: &residual_zoo::data::Examples| {
+        let tokens = examples.tokens();
+        tokens.map_or("endless".into(), |tokens| si(tokens as f64))
+    };
     format!(
         "{} on {kind}: {} parameters, {} of them outside of embeddings; {vocab_size} token ids; \
          {} training and {} validation tokens",
         config.model.name(),
         si(cost.params.total() as f64),
         si(cost.params.other as f64),
-        si(corpus.train.len() as f64),
-        si(corpus.valid.len() as f64),
+        count(&corpus.train),
+        count(&corpus.valid),
     )
 }

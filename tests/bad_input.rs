@@ -43,6 +43,34 @@ fn compare_deletes_nothing_but_a_comparison() {
 fn compare_reports_what_finished_when_a_model_fails() {
     let scratch = Scratch::new();
     let directory = scratch.path("compare");
+    let compare = |steps: &str| {
+        let mut command = example("compare");
+        command.arg("--run").arg(&directory);
+        for assignment in [steps, "train.warmup=0", "data.source.tokens=20000"] {
+            command.args(["--set", assignment]);
+        }
+        command
+    };
+    ok(&mut compare("train.steps=2"));
+    let report = directory.join("report.html");
+    fs::remove_file(&report).unwrap();
+    fs::write(directory.join("rmt/history.jsonl"), "{}\n{damaged}\n").unwrap();
+    let output = run(&mut compare("train.steps=3"));
+    assert_eq!(output.status.code(), Some(2));
+    let error = text(&output.stderr);
+    assert!(error.contains("rmt failed"), "{error}");
+    assert!(error.contains("history.jsonl: line 2"), "{error}");
+    let report = fs::read_to_string(report).unwrap();
+    assert!(
+        report.contains("laurel-rmt"),
+        "the models after it were trained"
+    );
+}
+
+#[test]
+fn compare_without_any_result_keeps_the_report_of_before() {
+    let scratch = Scratch::new();
+    let directory = scratch.path("compare");
     let mut command = example("compare");
     command.arg("--run").arg(&directory);
     for assignment in [
@@ -54,12 +82,9 @@ fn compare_reports_what_finished_when_a_model_fails() {
     }
     let output = run(&mut command);
     assert_eq!(output.status.code(), Some(1));
-    assert!(
-        text(&output.stderr).contains("train.learning_rate"),
-        "{}",
-        text(&output.stderr)
-    );
-    assert!(directory.join("report.html").is_file());
+    let error = text(&output.stderr);
+    assert!(error.contains("train.learning_rate"), "{error}");
+    assert!(!directory.join("report.html").exists());
 }
 
 #[test]

@@ -216,6 +216,18 @@ fn compare_prints_a_table_and_writes_a_report() {
     );
     compare(&["--force"]);
     assert_ne!(last_of("rmt").seconds, first.seconds);
+    let report = fs::read(directory.join("report.html")).unwrap();
+    let mut other = example("compare");
+    other
+        .arg("--run")
+        .arg(&directory)
+        .args(["--set", "train.steps=4"]);
+    fails(
+        &mut other,
+        2,
+        &["gpt2", "train.warmup was 1, now 50", "--force"],
+    );
+    assert_eq!(fs::read(directory.join("report.html")).unwrap(), report);
     fs::write(directory.join("notes.txt"), "mine").unwrap();
     fails(
         example("compare").arg("--run").arg(&directory),

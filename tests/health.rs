@@ -96,5 +96,42 @@ fn a_loss_that_jumps_is_reported() {
 
     let quiet = scratch.path("quiet");
     let output = run(train(&file, &quiet).args(["--set", "train.steps=60"]));
+    assert!(output.status.success());
     assert!(!text(&output.stdout).contains("standard deviations"));
+}
+
+#[test]
+fn ruined_weights_do_not_push_the_best_checkpoint_out() {
+    let scratch = Scratch::new();
+    let (file, directory) = (config(&scratch, MODELS[0].1), scratch.path("run"));
+    let set = |mut command: std::process::Command, assignments: &[&str]| {
+        for assignment in assignments {
+            command.args(["--set", assignment]);
+        }
+        command
+    };
+    let short = [
+        "train.steps=6",
+        "train.keep_checkpoints=1",
+        "train.validate_every=1",
+        "train.checkpoint_every=1",
+    ];
+    ok(&mut set(train(&file, &directory), &short));
+    let mut ruin = set(
+        resume(&directory),
+        &[
+            "train.steps=24",
+            "train.learning_rate=1e30",
+            "train.max_skipped=4",
+        ],
+    );
+    ruin.arg("--allow-config-change");
+    fails(&mut ruin, 1, &["4 steps in a row"]);
+    let best = run_dir::read_metrics(&directory).unwrap();
+    let best = best
+        .iter()
+        .filter(|row| row.step > 0 && row.valid_loss.is_some());
+    let best = best.min_by(|a, b| a.valid_loss.unwrap().total_cmp(&b.valid_loss.unwrap()));
+    let best = checkpoint::directory(&directory, best.unwrap().step);
+    assert!(best.is_dir(), "{}", best.display());
 }

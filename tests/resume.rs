@@ -11,12 +11,16 @@ mod runs;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use program::{Scratch, fails, ok, run, text};
-use runs::{MODELS, STEPS, assert_same, config, killed, outcome, resume, start, train, with_fault};
+use residual_zoo::train::{checkpoint, run_dir};
+use runs::{
+    MODELS, STEPS, assert_same, config, config_on, killed, outcome, resume, start, train,
+    with_fault,
+};
 
 /// SplitMix64: the same numbers in every run of this test.
 struct Numbers(u64);
@@ -39,7 +43,10 @@ const KILLS_AT_ANY_TIME: usize = 10;
 fn killed_runs_end_alike(model: usize) {
     let (name, model) = MODELS[model];
     let scratch = Scratch::new();
-    let file = config(&scratch, model);
+    killed_runs_of(&scratch, name, config(&scratch, model));
+}
+
+fn killed_runs_of(scratch: &Scratch, name: &str, file: PathBuf) {
     let straight = scratch.path("straight");
     let clock = Instant::now();
     ok(&mut train(&file, &straight));
@@ -62,15 +69,19 @@ fn killed_runs_end_alike(model: usize) {
     }
 
     let directory = scratch.path("timed");
-    let mut delays = Vec::new();
+    let (mut delays, mut kills) = (Vec::new(), 0);
     for _ in 0..KILLS_AT_ANY_TIME {
         let mut child = start(&mut train(&file, &directory));
-        let delay = duration.mul_f64(numbers.below(1000) as f64 / 1000.0);
+        let delay = duration.mul_f64(numbers.below(600) as f64 / 1000.0);
         delays.push(delay);
         std::thread::sleep(delay);
         child.kill().unwrap();
-        child.wait().unwrap();
+        kills += usize::from(killed(&child.wait_with_output().unwrap()));
     }
+    assert!(
+        kills > 0,
+        "all runs had ended before their kill: {delays:?}"
+    );
     ok(&mut train(&file, &directory));
     assert_same(
         &directory,
@@ -107,6 +118,51 @@ fn killed_runs_of_recurrent_end_alike() {
 #[test]
 fn killed_runs_of_a_composition_end_alike() {
     killed_runs_end_alike(5);
+}
+
+/// A recurrent model for sequences of up to 96 tokens.
+const RECURRENT: &str = "Recurrent(recurrence: (block: 8), \
+     of: Gpt2(n_layer: 1, n_head: 2, width: 16, context: 96, dropout: 0.1))";
+
+#[test]
+fn killed_runs_with_a_curriculum_end_alike() {
+    let scratch = Scratch::new();
+    let source = "Copying(tokens: 4, noise: 8, most_noise: 60, selective: true)";
+    // Every validation is below this loss, so that all levels are reached.
+    let file = config_on(&scratch, RECURRENT, source, "curriculum_below: 100");
+    killed_runs_of(&scratch, "curriculum", file);
+    let rows = run_dir::read_metrics(&scratch.path("straight")).unwrap();
+    let levels: Vec<_> = rows.iter().map(|row| (row.step, row.level)).collect();
+    for (step, level) in [(4, 0), (6, 1), (8, 1), (9, 2), (14, 3), (24, 3)] {
+        assert!(levels.contains(&(step, Some(level))), "{levels:?}");
+    }
+    // 16 tokens a sequence, then 24, 40 and 68; two times two sequences a step.
+    let tokens = 4 * (4 * 16 + 4 * 24 + 4 * 40 + 12 * 68);
+    assert_eq!(rows.last().unwrap().tokens, tokens);
+}
+
+#[test]
+fn killed_runs_on_images_end_alike() {
+    let scratch = Scratch::new();
+    let record = |label: u8| -> Vec<u8> {
+        let pixels = (0..3072u32).map(|i| (i * (u32::from(label) + 1) % 251) as u8);
+        std::iter::once(label).chain(pixels).collect()
+    };
+    let images = |count: u8| (0..count).flat_map(|i| record(i % 10)).collect::<Vec<u8>>();
+    scratch.file("data_batch_1.bin", images(20));
+    scratch.file("test_batch.bin", images(5));
+    let source = format!("Cifar10({:?})", scratch.path(""));
+    let model = RECURRENT
+        .replace("block: 8", "block: 256")
+        .replace("96", "1024");
+    let file = config_on(&scratch, &model, &source, "spike_z: None");
+    killed_runs_of(&scratch, "images", file);
+    let rows = run_dir::read_metrics(&scratch.path("straight")).unwrap();
+    assert!(rows.iter().any(|row| row.valid_accuracy.is_some()));
+    assert!(
+        (rows[0].valid_loss.unwrap() - 10f64.ln()).abs() < 0.5,
+        "ten classes"
+    );
 }
 
 /// Sends `signal` once the run has shown `step`, and waits for its end.
@@ -149,7 +205,7 @@ fn a_finished_run_stays_as_it_is() {
     let before = outcome(&directory);
     for mut again in [train(&file, &directory), resume(&directory)] {
         let shown = ok(&mut again);
-        assert!(shown.contains("step-00000024"), "{shown}");
+        assert!(shown.contains("trained already"), "{shown}");
         assert!(!shown.contains("step 24/24"), "{shown}");
         assert_eq!(fs::read(directory.join("metrics.jsonl")).unwrap(), metrics);
         assert_same(&directory, &before, "trained again");
@@ -163,10 +219,10 @@ fn a_longer_budget_goes_on_and_the_change_is_written_down() {
     ok(&mut train(&file, &directory));
     let shown = ok(resume(&directory).args(["--set", "train.steps=30"]));
     assert!(shown.contains("raised from 24 to 30"), "{shown}");
-    let rows = residual_zoo::train::run_dir::read_metrics(&directory).unwrap();
+    let rows = run_dir::read_metrics(&directory).unwrap();
     let steps: Vec<usize> = rows.iter().map(|row| row.step).collect();
     assert_eq!(steps[steps.len() - 6..], [24, 25, 26, 27, 28, 30]);
-    let history = residual_zoo::train::run_dir::read_history(&directory).unwrap();
+    let history = run_dir::read_history(&directory).unwrap();
     assert_eq!(history.len(), 2);
     assert_eq!(history[1].step, 24);
     assert!(history[1].changes[0].contains("train.steps"));
@@ -225,7 +281,7 @@ fn another_config_or_other_data_are_refused_unless_allowed() {
     let mut allowed = changed(&["train.learning_rate=2e-2", "data.source.tokens=4000"]);
     let shown = ok(allowed.arg("--allow-config-change"));
     assert!(shown.contains("changed: train.learning_rate"), "{shown}");
-    let history = residual_zoo::train::run_dir::read_history(&directory).unwrap();
+    let history = run_dir::read_history(&directory).unwrap();
     assert_eq!(history[1].step, 6);
     assert_eq!(history[1].changes.len(), 3, "{:?}", history[1].changes);
     // From now on these are the run's own.
@@ -253,12 +309,8 @@ fn the_same_data_from_another_place_are_the_same() {
     ok(&mut from(&here, "train.steps=6"));
     fs::remove_file(&here).unwrap();
     ok(&mut from(&there, "train.steps=9"));
-    let mut moved = resume(&directory);
-    moved
-        .arg("--data")
-        .arg(&there)
-        .env("XDG_CACHE_HOME", scratch.path("cache"));
-    ok(&mut moved);
+    // From now on the run knows the new place.
+    ok(resume(&directory).env("XDG_CACHE_HOME", scratch.path("cache")));
 }
 
 #[test]
@@ -269,7 +321,9 @@ fn one_run_has_one_process() {
     let mut child = start(train(&file, &directory).args(endless));
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     assert!(lines.any(|line| line.unwrap().contains("step         2/")));
-    let owner = format!("process {}", child.id());
+    let host = fs::read_to_string("/proc/sys/kernel/hostname");
+    let host = host.map_or(String::new(), |host| format!(" on {}", host.trim()));
+    let owner = format!("process {}{host}", child.id());
     fails(
         train(&file, &directory).args(endless),
         1,
@@ -305,7 +359,7 @@ fn torn_lines_and_damaged_checkpoints_cost_only_time() {
     append("metrics.jsonl", "{\"step\": 26, \"tok");
     append("history.jsonl", "{\"st");
     append("samples.txt", "=== step 26\nhalf a sam");
-    let newest = residual_zoo::train::checkpoint::directory(&directory, STEPS);
+    let newest = checkpoint::directory(&directory, STEPS);
     let path = newest.join("model.safetensors");
     let mut bytes = fs::read(&path).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
@@ -379,7 +433,25 @@ fn a_run_from_other_weights_begins_with_them_again() {
     assert!(restarts > 0);
     let mut other = train(&file, &second);
     other.arg("--init-from").arg(scratch.path("third"));
-    fails(&mut other, 2, &["--init-from was", "third"]);
+    other.arg("--allow-config-change");
+    fails(
+        &mut other,
+        2,
+        &["began with", "first", "third", "--run DIR"],
+    );
+
+    // Stopped before its first step, it has these weights all the same.
+    let stopped = scratch.path("stopped");
+    let changes = with_fault(from(&scratch.path("traced")), 0, "trace");
+    let changes = text(&run(&mut { changes }).stderr);
+    let begun = changes
+        .lines()
+        .position(|line| line.contains("rename") && line.contains("config.ron"));
+    let output = run(&mut with_fault(from(&stopped), begun.unwrap() + 2, "kill"));
+    assert!(killed(&output));
+    fs::rename(&first, scratch.path("gone")).unwrap();
+    ok(&mut resume(&stopped));
+    assert_same(&stopped, &expected, "stopped before its first step");
 }
 
 #[test]
@@ -415,4 +487,68 @@ fn a_first_kill_before_any_checkpoint_starts_again() {
         &outcome(&scratch.path("straight")),
         "started again",
     );
+}
+
+#[test]
+fn a_run_that_lost_its_checkpoints_loses_no_more() {
+    let scratch = Scratch::new();
+    let (file, directory) = (config(&scratch, MODELS[0].1), scratch.path("run"));
+    ok(&mut train(&file, &directory));
+    let expected = outcome(&directory);
+    let checkpoints = directory.join("checkpoints");
+    let metrics = fs::read(directory.join("metrics.jsonl")).unwrap();
+    // A disk that is not there.
+    fs::rename(&checkpoints, scratch.path("elsewhere")).unwrap();
+    std::os::unix::fs::symlink("/nonexistent/disk", &checkpoints).unwrap();
+    fails(&mut resume(&directory), 2, &["checkpoints"]);
+    assert_eq!(fs::read(directory.join("metrics.jsonl")).unwrap(), metrics);
+    // Deleted, it begins again and keeps the old rows.
+    fs::remove_file(&checkpoints).unwrap();
+    assert!(ok(&mut resume(&directory)).contains("starting again"));
+    assert_same(&directory, &expected, "again");
+    let old = directory.join("before-restart-metrics.jsonl");
+    assert_eq!(fs::read(old).unwrap(), metrics);
+}
+
+#[test]
+fn rows_that_are_lost_are_told_and_junk_after_the_checkpoint_is_cut() {
+    let scratch = Scratch::new();
+    let (file, directory) = (config(&scratch, MODELS[0].1), scratch.path("run"));
+    ok(&mut train(&file, &directory));
+    let metrics = directory.join("metrics.jsonl");
+    let whole = fs::read(&metrics).unwrap();
+    fs::write(&metrics, [&whole[..], b"\0\0\0\n{\"step\":26}\n"].concat()).unwrap();
+    ok(&mut resume(&directory));
+    assert_eq!(fs::read(&metrics).unwrap(), whole);
+    fs::write(&metrics, &whole[..whole.len() / 2]).unwrap();
+    let shown = ok(resume(&directory).args(["--set", "train.steps=26"]));
+    assert!(shown.contains("metrics.jsonl has lost"), "{shown}");
+    let rows = run_dir::read_metrics(&directory).unwrap();
+    assert_eq!(rows.last().unwrap().step, 26);
+}
+
+#[test]
+fn links_lead_to_nothing_that_is_not_the_run_s_own() {
+    let scratch = Scratch::new();
+    let file = config(&scratch, MODELS[0].1);
+    let (first, second) = (scratch.path("first"), scratch.path("second"));
+    ok(&mut train(&file, &first));
+    let kept = checkpoint::newest(&first).unwrap().path;
+    ok(train(&file, &second).args(["--set", "train.steps=12"]));
+    let link = checkpoint::directory(&second, 1);
+    std::os::unix::fs::symlink(&kept, &link).unwrap();
+    ok(resume(&second).args(["--set", "train.steps=24"]));
+    assert!(checkpoint::newest(&first).unwrap().passed_over.is_empty());
+
+    let precious = scratch.file("precious.txt", "precious");
+    for name in ["lock", "metrics.jsonl", "samples.txt", "history.jsonl"] {
+        let path = first.join(name);
+        fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink(&precious, &path).unwrap();
+        let output = run(resume(&first).args(["--set", "train.steps=26"]));
+        assert!(!output.status.success(), "{name}");
+        assert_eq!(fs::read_to_string(&precious).unwrap(), "precious", "{name}");
+        fs::remove_file(&path).unwrap();
+        fs::copy(second.join(name), &path).unwrap();
+    }
 }

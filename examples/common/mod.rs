@@ -35,8 +35,9 @@ impl BackendArgs {
 /// What to train on.
 #[derive(Args, Debug, Clone)]
 pub struct DataArgs {
-    /// Text to train on: a file, a directory of text, JSON lines (.jsonl), `tinyshakespeare`
-    /// (downloaded once) or `synthetic` (needs no file)
+    /// What to train on: a text file, a directory of text, JSON lines (.jsonl), `tinyshakespeare`
+    /// (downloaded once) or `synthetic` (needs no file); for a run on images, the directory of
+    /// CIFAR-10's binary batches
     #[arg(long, value_name = "PATH|NAME")]
     pub data: Option<String>,
     /// Tokenizer of text: `bytes`, `chars`, `bpe:SIZE` (trained on the text) or the path of a
@@ -52,7 +53,13 @@ impl DataArgs {
             None => {}
             Some("tinyshakespeare") => config.source = Source::TinyShakespeare,
             Some("synthetic") => config.source = Source::Synthetic(SyntheticConfig::default()),
-            Some(path) => config.source = Source::Path(PathBuf::from(path)),
+            Some(path) => {
+                let path = PathBuf::from(path);
+                config.source = match config.source {
+                    Source::Cifar10(_) => Source::Cifar10(path),
+                    _ => Source::Path(path),
+                }
+            }
         }
         match self.tokenizer.as_deref() {
             None => {}

@@ -75,12 +75,12 @@ where
         step,
         fastest: whole.iter().copied().fold(f64::INFINITY, f64::min),
         slowest: whole.iter().copied().fold(0.0, f64::max),
-        tokens_per_second: trainer.config.tokens_per_step() as f64 / step,
+        tokens_per_second: trainer.tokens_per_step() as f64 / step,
         flops_per_second: trainer.step_flops() / step,
         parameters: trainer
             .config
             .model
-            .cost(corpus.tokenizer.vocab_size())
+            .cost_of(corpus.tokenizer.vocab_size(), corpus.outputs)
             .params
             .total(),
     })

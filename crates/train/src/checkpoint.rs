@@ -34,6 +34,8 @@ pub struct Journal {
     pub interval: Interval,
     /// The losses by which a spike is told.
     pub recent: RecentLosses,
+    /// Bytes of the metrics.
+    pub metrics: u64,
     /// Bytes of the samples.
     pub samples: u64,
 }
@@ -58,12 +60,18 @@ where
 {
     let aside = directory.with_extension("partial");
     disk::remove_directory(&aside)?;
-    if let Err(error) = write_files(trainer, journal, &aside) {
-        // What could not be completed only takes space.
-        fs::remove_dir_all(&aside).ok();
-        return Err(error);
-    }
-    disk::rename(&aside, directory)
+    let written = write_files(trainer, journal, &aside).and_then(|()| {
+        // Renaming would replace an empty directory without a word.
+        match fs::symlink_metadata(directory) {
+            Err(_) => disk::rename(&aside, directory),
+            Ok(_) => Err(Error::Checkpoint {
+                path: directory.into(),
+                problem: "is there already; move it away".into(),
+            }),
+        }
+    });
+    // What could not be completed only takes space.
+    written.inspect_err(|_| drop(disk::remove_directory(&aside)))
 }
 
 fn write_files<B, C>(
@@ -102,26 +110,29 @@ where
 }
 
 /// Restores model, optimizer and progress of `trainer` from a checkpoint of the same config.
-/// Returns the rest of what [`save`] was given.
+/// Returns the rest of what [`save`] was given, and the names that [`load_weights`] returns.
 ///
 /// # Errors
 ///
 /// A file that is missing, damaged or of another model.
-pub fn load<B, C>(trainer: &mut Trainer<B, C>, directory: &Path) -> Result<Journal, Error>
+pub fn load<B, C>(
+    trainer: &mut Trainer<B, C>,
+    directory: &Path,
+) -> Result<(Journal, Vec<String>), Error>
 where
     B: AutodiffBackend,
     C: ModelConfig,
     C::Model<B>: AutodiffModule<B, InnerModule = C::Model<B::InnerBackend>>,
 {
     let path = directory.join(STATE);
-    let text = fs::read(&path).map_err(Error::io("read", &path))?;
+    let text = residual_zoo_data::read_file(&path)?;
     let state: State = serde_json::from_slice(&text).map_err(|e| Error::Checkpoint {
         path: path.clone(),
         problem: e.to_string(),
     })?;
-    load_weights(trainer, directory)?;
+    let kept = load_weights(trainer, directory)?;
     trainer.progress = state.progress;
-    Ok(state.journal)
+    Ok((state.journal, kept))
 }
 
 /// Takes over the weights and the optimizer's moments of a checkpoint, but not its progress: the
@@ -247,15 +258,23 @@ fn write_tensors(
     disk::write(path, &bytes)
 }
 
+/// Bytes of a safetensors header, some hundred for each tensor; parsed, it takes many times that.
+const MOST_HEADER: u64 = 1 << 21;
+
 /// Tensors and metadata of a file.
 type Content = (BTreeMap<String, TensorData>, BTreeMap<String, String>);
 
 fn read_tensors(path: &Path) -> Result<Content, Error> {
-    let bytes = fs::read(path).map_err(Error::io("read", path))?;
+    let bytes = residual_zoo_data::read_file(path)?;
     let damaged = |problem: String| Error::Checkpoint {
         path: path.into(),
         problem,
     };
+    let header = bytes.first_chunk().copied().map(u64::from_le_bytes);
+    if header.is_some_and(|length| length > MOST_HEADER) {
+        let problem = format!("is no checkpoint: its header has more than {MOST_HEADER} bytes");
+        return Err(damaged(problem));
+    }
     let (_, header) =
         SafeTensors::read_metadata(&bytes).map_err(|e| damaged(format!("is damaged: {e}")))?;
     let metadata = header.metadata().iter().flatten();
@@ -320,16 +339,21 @@ pub fn newest(run: &Path) -> Result<Newest, Error> {
 /// When all are damaged.
 pub(crate) fn newest_if_any(run: &Path) -> Result<Option<Newest>, Error> {
     let mut passed_over = Vec::new();
-    for path in all(run) {
+    for path in all(run)? {
         match manifest::verify(&path, &FILES) {
             Ok(()) => return Ok(Some(Newest { path, passed_over })),
-            Err(error) => passed_over.push((path, error)),
+            Err(error @ Error::Checkpoint { .. }) => passed_over.push((path, error)),
+            // What cannot be read now may be good.
+            Err(error) => return Err(error),
         }
     }
     match passed_over.into_iter().next() {
         Some((_, first)) => Err(Error::NoRun {
             path: run.into(),
-            problem: format!("has no good checkpoint: {first}"),
+            problem: format!(
+                "has no good checkpoint: {first}; put a good one back, or begin again in another \
+                 directory"
+            ),
         }),
         None => Ok(None),
     }
@@ -355,7 +379,7 @@ pub(crate) fn clean(run: &Path) {
     let entries = fs::read_dir(run.join(CHECKPOINTS)).into_iter().flatten();
     let paths = entries.filter_map(Result::ok).map(|entry| entry.path());
     for path in paths.filter(|path| path.extension().is_some_and(|e| e == "partial")) {
-        fs::remove_dir_all(path).ok();
+        disk::remove_directory(&path).ok();
     }
 }
 
@@ -369,33 +393,40 @@ pub(crate) fn only_the_first(run: &Path) -> bool {
     entries.unwrap_or(false)
 }
 
-/// The checkpoints of a run, newest first, good or not.
-fn all(run: &Path) -> Vec<PathBuf> {
+/// The checkpoints of a run, newest first, good or not. Links are none: what is deleted there would
+/// be another run's.
+fn all(run: &Path) -> Result<Vec<PathBuf>, Error> {
+    let directory = run.join(CHECKPOINTS);
+    let there = fs::symlink_metadata(&directory).is_ok();
+    let entries = match fs::read_dir(&directory) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && !there => return Ok(vec![]),
+        entries => entries.map_err(Error::io("read", &directory))?,
+    };
     let step = |path: &PathBuf| {
         let name = path.file_name()?.to_str()?;
         name.strip_prefix("step-")?.parse::<usize>().ok()
     };
-    let entries = fs::read_dir(run.join(CHECKPOINTS)).into_iter().flatten();
-    let entries = entries.filter_map(Result::ok);
+    let is_directory = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
+    let entries = entries.filter_map(Result::ok).filter(is_directory);
     let mut all: Vec<_> = entries.map(|entry| entry.path()).collect();
     all.retain(|path| step(path).is_some());
     all.sort_by_key(|path| std::cmp::Reverse(step(path)));
-    all
+    Ok(all)
 }
 
 /// Deletes the checkpoints of a run but for the newest `keep`, which is at least 1, and `best`.
 /// Returns what could not be deleted, which loses nothing but space.
 pub fn prune(run: &Path, keep: usize, best: Option<&Path>) -> Vec<Error> {
-    let old = all(run).into_iter().skip(keep.max(1));
+    let all = match all(run) {
+        Ok(all) => all,
+        Err(error) => return vec![error],
+    };
+    let old = all.into_iter().skip(keep.max(1));
     let old = old.filter(|path| Some(path.as_path()) != best);
+    // Without its manifest it is no checkpoint any more, wherever the deletion stops.
     let delete = |path: PathBuf| {
-        // Without its manifest it is no checkpoint any more, wherever the deletion stops.
-        let manifest = path.join(MANIFEST);
-        let deleted = match fs::remove_file(&manifest) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
-            _ => fs::remove_dir_all(&path),
-        };
-        deleted.map_err(Error::io("delete", &path)).err()
+        let deleted = disk::remove_file(&path.join(MANIFEST));
+        deleted.and_then(|()| disk::remove_directory(&path)).err()
     };
     old.filter_map(delete).collect()
 }

@@ -124,7 +124,7 @@ impl Dashboard {
         let mebibytes = row.memory.map(|bytes| bytes as f64 / (1 << 20) as f64);
         train(MEMORY, mebibytes, &|size| format!("{size:.0} MiB"));
         if let Some(loss) = row.valid_loss {
-            let shown = describe_loss(loss, bytes_per_token);
+            let shown = describe_loss(loss, row.valid_accuracy, bytes_per_token);
             renderer.update_valid(state(LOSS, loss, shown));
         }
 
@@ -184,13 +184,16 @@ pub fn print(text: &str) {
     writeln!(std::io::stdout(), "{text}").ok();
 }
 
-/// A loss in nats per token with its perplexity and, for text, bits per byte.
-pub fn describe_loss(loss: f64, bytes_per_token: Option<f64>) -> String {
+/// A loss in nats per token with its perplexity, and where they are known the share of targets
+/// that were the likeliest and, for text, the bits per byte.
+pub fn describe_loss(loss: f64, accuracy: Option<f64>, bytes_per_token: Option<f64>) -> String {
+    let accuracy = accuracy.map(|share| format!(", accuracy {:.1} %", 100.0 * share));
     let bits = bytes_per_token
         .map(|bytes| format!(", {:.3} bits/byte", loss / std::f64::consts::LN_2 / bytes));
     format!(
-        "{loss:.4} (perplexity {:.2}{})",
+        "{loss:.4} (perplexity {:.2}{}{})",
         loss.exp(),
+        accuracy.unwrap_or_default(),
         bits.unwrap_or_default()
     )
 }

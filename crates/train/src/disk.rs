@@ -7,13 +7,33 @@ use std::path::Path;
 use crate::Error;
 
 /// Makes a directory and those above it.
-pub fn create_directory(path: &Path) -> Result<(), Error> {
+pub fn create_directories(path: &Path) -> Result<(), Error> {
     let made = fault("create", path).and_then(|()| fs::create_dir_all(path));
     made.map_err(Error::io("create", path))
 }
 
+/// Makes a directory in one that is there: a run whose directory was deleted does not bring it
+/// back.
+pub fn create_directory(path: &Path) -> Result<(), Error> {
+    let made = fault("create", path).and_then(|()| fs::create_dir(path));
+    made.map_err(Error::io("create", path))
+}
+
+/// Refuses a link, by which a run would write outside of its directory.
+pub fn refuse_link(path: &Path) -> Result<(), Error> {
+    let is_file = fs::symlink_metadata(path).map_or(true, |metadata| metadata.is_file());
+    match is_file {
+        true => Ok(()),
+        false => Err(Error::Checkpoint {
+            path: path.into(),
+            problem: "is no regular file, so nothing is written there; remove it".into(),
+        }),
+    }
+}
+
 /// Writes a file and waits until the disk has it.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    refuse_link(path)?;
     let written = File::create(path).and_then(|mut file| write_all(&mut file, path, bytes));
     written.map_err(Error::io("write", path))?;
     sync(path)
@@ -26,6 +46,7 @@ pub fn append(file: &mut File, path: &Path, bytes: &[u8]) -> Result<(), Error> {
 
 /// Opens a file to append to, which begins with the first `keep` bytes of what is there.
 pub fn open_to_append(path: &Path, keep: u64) -> Result<File, Error> {
+    refuse_link(path)?;
     let open = || {
         let file = OpenOptions::new().create(true).append(true).open(path)?;
         if file.metadata()?.len() > keep {
@@ -55,6 +76,15 @@ pub fn rename(from: &Path, to: &Path) -> Result<(), Error> {
 /// Deletes a directory and what is in it, where there is one.
 pub fn remove_directory(path: &Path) -> Result<(), Error> {
     let removed = fault("delete", path).and_then(|()| match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    });
+    removed.map_err(Error::io("delete", path))
+}
+
+/// Deletes a file, where there is one.
+pub fn remove_file(path: &Path) -> Result<(), Error> {
+    let removed = fault("delete", path).and_then(|()| match fs::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     });

@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use residual_zoo_core::{ConfigError, params::ImportError};
-use residual_zoo_data::DataError;
+use residual_zoo_data::{DataError, one_line};
 
 /// Why a run could not be set up, go on or be read back.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A config file that does not parse.
-    #[error("{path}:{line}:{column}: {problem}")]
+    #[error("{path}:{line}:{column}: {}", one_line(problem))]
     Parse {
         /// The file.
         path: PathBuf,
@@ -21,7 +21,7 @@ pub enum Error {
         problem: String,
     },
     /// An override that does not fit the config.
-    #[error("--set {assignment}: {problem}")]
+    #[error("--set {}: {}", one_line(assignment), one_line(problem))]
     Override {
         /// The override as given.
         assignment: String,
@@ -42,8 +42,8 @@ pub enum Error {
     RunExists(PathBuf),
     /// A run that is to go on otherwise than it began.
     #[error(
-        "{path} is a run that differs: {}; begin another one with `--run DIR`, or go on with what \
-         is new by `--allow-config-change`",
+        "{path} is a run that differs: {}; begin another one in another directory, or go on with \
+         what is new by `--allow-config-change`",
         differences.join("; ")
     )]
     Differs {
@@ -53,10 +53,7 @@ pub enum Error {
         differences: Vec<String>,
     },
     /// A run that another process trains.
-    #[error(
-        "{path} is in use by {owner}; wait for it to end, stop it, or choose another directory \
-         with `--run DIR`"
-    )]
+    #[error("{path} is in use by {owner}; wait for it to end, or stop it")]
     Locked {
         /// The run directory.
         path: PathBuf,
@@ -65,12 +62,12 @@ pub enum Error {
     },
     /// A run directory that is gone while its run trains.
     #[error(
-        "{0} has vanished while the run was training; what was written there is lost, unless it \
-         was only moved"
+        "{0} has vanished or was replaced while the run was training; if it was only moved, go on \
+         from there with `--resume`"
     )]
     Vanished(PathBuf),
     /// A directory that is no run, or a run without what was asked for.
-    #[error("{path}: {problem}")]
+    #[error("{path}: {}", one_line(problem))]
     NoRun {
         /// The directory.
         path: PathBuf,
@@ -81,7 +78,7 @@ pub enum Error {
     #[error("the prompt {0}")]
     Prompt(String),
     /// A checkpoint file that cannot be used.
-    #[error("{path}: {problem}")]
+    #[error("{path}: {}", one_line(problem))]
     Checkpoint {
         /// The file.
         path: PathBuf,
@@ -89,7 +86,7 @@ pub enum Error {
         problem: String,
     },
     /// A checkpoint of another model.
-    #[error("{path}: {source}")]
+    #[error("{path}: {}", one_line(source))]
     Import {
         /// The file.
         path: PathBuf,
@@ -108,10 +105,10 @@ pub enum Error {
     },
     /// Steps without a finite loss and gradient, one after the other.
     #[error(
-        "{count} steps in a row up to step {step} were skipped because {}; the weights are those \
-         of the last good step, in {}; a lower `train.learning_rate`, a longer \
+        "{count} steps in a row up to step {step} were skipped because {}; the state before them is \
+         {saved}; a lower `train.learning_rate`, a longer \
          `train.warmup` or a smaller `train.grad_clip` keeps training stable",
-        describe_not_finite(*loss, *grad_norm, parameters), checkpoint.display()
+        describe_not_finite(*loss, *grad_norm, parameters)
     )]
     NotFinite {
         /// Skipped steps in a row.
@@ -124,8 +121,8 @@ pub enum Error {
         grad_norm: f64,
         /// The parameters whose gradient is not finite.
         parameters: Vec<String>,
-        /// Where the state before these steps was saved.
-        checkpoint: PathBuf,
+        /// Where the state before these steps was saved, or why it was not.
+        saved: String,
     },
 }
 

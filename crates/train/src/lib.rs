@@ -29,7 +29,7 @@ pub use error::Error;
 pub use metrics::Row;
 pub use run::{Interrupter, RunOptions, Summary, run};
 pub use run_dir::RunDir;
-pub use trainer::{Progress, Trainer};
+pub use trainer::{Progress, Trainer, Validation};
 
 #[cfg(test)]
 mod tests;

@@ -50,14 +50,15 @@ pub fn write(directory: &Path, files: &[&str]) -> Result<(), Error> {
 ///
 /// # Errors
 ///
-/// A manifest that is missing or damaged, or the first file that is not as it was written.
+/// [`Error::Checkpoint`] for a manifest that is missing or damaged, and for the first file that is
+/// not as it was written; failures to read.
 pub fn verify(directory: &Path, files: &[&str]) -> Result<(), Error> {
     let path = directory.join(MANIFEST);
     let problem = |path: &Path, problem: &str| Error::Checkpoint {
         path: path.into(),
         problem: problem.into(),
     };
-    let Ok(metadata) = fs::symlink_metadata(&path) else {
+    let Some(metadata) = look(&path)? else {
         return Err(problem(directory, "is not complete: it has no manifest"));
     };
     if !metadata.is_file() || metadata.len() > MOST_BYTES {
@@ -72,7 +73,9 @@ pub fn verify(directory: &Path, files: &[&str]) -> Result<(), Error> {
     for (name, entry) in &manifest.files {
         // The name is one of ours, so it leads nowhere else.
         let path = directory.join(name);
-        let metadata = fs::symlink_metadata(&path).map_err(Error::io("read", &path))?;
+        let Some(metadata) = look(&path)? else {
+            return Err(problem(&path, "is missing"));
+        };
         if !metadata.is_file() {
             return Err(problem(&path, "is no regular file"));
         }
@@ -86,6 +89,15 @@ pub fn verify(directory: &Path, files: &[&str]) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// What is at `path`, links not followed, if there is anything.
+fn look(path: &Path) -> Result<Option<fs::Metadata>, Error> {
+    match fs::symlink_metadata(path) {
+        Ok(metadata) => Ok(Some(metadata)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Error::io("read", path)(error)),
+    }
 }
 
 /// Length and BLAKE3 hash of a file.

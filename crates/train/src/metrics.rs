@@ -22,6 +22,12 @@ pub struct Row {
     /// Mean cross-entropy of the validation batches, nats per token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub valid_loss: Option<f64>,
+    /// Share of the validation targets that were the likeliest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub valid_accuracy: Option<f64>,
+    /// Level of the curriculum, from 0, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub level: Option<usize>,
     /// Learning rate of the last step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lr: Option<f64>,

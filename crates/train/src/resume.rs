@@ -6,11 +6,12 @@ use burn::module::AutodiffModule;
 use burn::tensor::backend::AutodiffBackend;
 use residual_zoo_core::ModelConfig;
 use residual_zoo_data::Corpus;
+use serde::Serialize;
 use serde_json::Value;
 
 use crate::checkpoint::{self, Journal};
 use crate::run_dir::{self, DataIdentity, Start};
-use crate::{Error, Progress, Row, RunConfig, RunDir, RunOptions, Trainer};
+use crate::{Error, Row, RunConfig, RunDir, RunOptions, Trainer, disk};
 
 /// Where a run goes on.
 pub(crate) struct Resumed {
@@ -40,35 +41,28 @@ where
     let path = &options.directory;
     let history = run_dir::read_history(path)?;
     let (first, last) = (history.first(), history.last());
+    check_first_weights(first, options)?;
     let mut start = this_start::<B>(options, trainer.device());
-    let mut changes = differences(&run_dir::read_config(path)?, &trainer.config);
-    changes.extend(other_data(path, corpus)?);
+    let identity = DataIdentity::of(corpus);
+    let config = run_dir::read_config(path)?;
+    let mut refused = differences(&config, &trainer.config);
+    refused.extend(other_data(path, corpus, &identity)?);
     if let Some(last) = last.filter(|last| last.backend != start.backend) {
-        changes.push(difference("backend", &last.backend, &start.backend));
+        refused.push(difference("backend", &last.backend, &start.backend));
     }
-    let before = first.and_then(|first| first.init_from.as_ref());
-    if let Some(asked) = options
-        .init_from
-        .as_ref()
-        .filter(|asked| before != Some(asked))
-    {
-        let before = before.map_or("none".into(), |run| run.display().to_string());
-        changes.push(difference(
-            "--init-from",
-            &before,
-            &asked.display().to_string(),
-        ));
-    }
-    let (allowed, refused): (Vec<_>, Vec<_>) = changes
-        .into_iter()
-        .partition(|change| options.allow_config_change || change.starts_with(LONGER));
-    if !refused.is_empty() {
+    if !refused.is_empty() && !options.allow_config_change {
         return Err(Error::Differs {
             path: path.clone(),
             differences: refused,
         });
     }
-    let mut notes: Vec<String> = allowed.iter().map(|c| format!("changed: {c}")).collect();
+    start.changes = refused;
+    start.changes.extend(longer(&config, &trainer.config));
+    let changed = start
+        .changes
+        .iter()
+        .map(|change| format!("changed: {change}"));
+    let mut notes: Vec<String> = changed.collect();
     if let Some(last) = last.filter(|last| last.threads != start.threads) {
         notes.push(format!(
             "{} threads, {} before: sums may be rounded otherwise",
@@ -76,30 +70,77 @@ where
         ));
     }
 
+    // All that can fail comes before the first change on disk.
     let newest = checkpoint::newest_if_any(path)?;
-    let mut journal = Journal::default();
+    let (mut journal, mut rows) = (Journal::default(), Vec::new());
     if let Some(newest) = &newest {
-        journal = checkpoint::load(trainer, &newest.path)?;
-        for (damaged, error) in &newest.passed_over {
-            let aside = checkpoint::set_aside(damaged)?;
-            notes.push(format!("passed over, now {}: {error}", aside.display()));
-        }
+        let (found, kept) = checkpoint::load(trainer, &newest.path)?;
+        notes.extend(kept_note(&kept, path));
+        let (read, lost) = directory.read_back(trainer.progress.step, &found)?;
+        notes.extend(lost);
+        (journal, rows) = (found, read);
     }
-    let Progress { step, .. } = trainer.progress;
+    start.step = trainer.progress.step;
+    for (damaged, error) in newest.iter().flat_map(|newest| &newest.passed_over) {
+        let aside = checkpoint::set_aside(damaged)?;
+        notes.push(format!("passed over, now {}: {error}", aside.display()));
+    }
+    let steps = trainer.config.train.steps;
     notes.push(match &newest {
+        Some(newest) if start.step >= steps => format!(
+            "trained already: {} has all {steps} steps; more by `--set train.steps=N`",
+            newest.path.display()
+        ),
         Some(newest) => format!("going on from {}", newest.path.display()),
-        None => "there is no checkpoint yet: starting again".into(),
+        None => {
+            directory.set_logs_aside()?;
+            disk::create_directories(&path.join(checkpoint::CHECKPOINTS))?;
+            "there is no checkpoint yet: starting again".into()
+        }
     });
     checkpoint::clean(path);
-    (start.step, start.changes) = (step, allowed);
-    let logged = newest.is_some() && journal.interval.steps == 0;
-    let place = (step, logged, journal.samples);
+    directory.go_on(&trainer.config, &identity, &start, &journal)?;
     Ok(Resumed {
-        rows: directory.go_on(&trainer.config, corpus, &start, place)?,
+        rows,
         journal,
         checkpoint: newest.map(|newest| newest.path),
         notes,
     })
+}
+
+/// A run has had its first weights; others need another run.
+fn check_first_weights(first: Option<&Start>, options: &RunOptions) -> Result<(), Error> {
+    let before = first.and_then(|first| first.init_from.as_ref());
+    let asked = options.init_from.as_ref().map(|run| absolute(run));
+    match asked.filter(|asked| before != Some(asked)) {
+        None => Ok(()),
+        Some(asked) => {
+            let before = before.map_or("fresh weights".into(), |run| run.display().to_string());
+            let asked = asked.display();
+            Err(Error::NoRun {
+                path: options.directory.clone(),
+                problem: format!(
+                    "began with {before}, not with those of {asked}; begin another run by \
+                     `--run DIR`"
+                ),
+            })
+        }
+    }
+}
+
+/// The same for every way of writing a path.
+fn absolute(path: &Path) -> PathBuf {
+    std::fs::canonicalize(path).unwrap_or(path.into())
+}
+
+/// What to say of numbers that are not trained and not those of the config.
+pub(crate) fn kept_note(kept: &[String], run: &Path) -> Option<String> {
+    let (first, count) = (kept.first()?, kept.len());
+    Some(format!(
+        "{count} numbers that are not trained, such as `{first}`, are those of {}, not of the \
+         config",
+        run.display()
+    ))
 }
 
 /// This start of a run, of its first step.
@@ -110,34 +151,37 @@ pub(crate) fn this_start<B: AutodiffBackend>(options: &RunOptions, device: &B::D
         version: env!("CARGO_PKG_VERSION").into(),
         backend: B::name(device),
         threads: threads.map_or(0, |threads| threads.get()),
-        init_from: options.init_from.clone(),
+        init_from: options.init_from.as_ref().map(|run| absolute(run)),
         changes: Vec::new(),
     }
 }
 
-/// How the change of `train.steps` to more begins, which needs no permission.
-const LONGER: &str = "train.steps raised";
-
-/// What differs in model and training between two configs, by path. The data are compared by their
-/// content, not by where they come from.
+/// What differs in model and training between two configs, by path, but for more steps. The data
+/// are compared by their content, not by where they come from.
 pub fn differences<C: ModelConfig>(before: &RunConfig<C>, now: &RunConfig<C>) -> Vec<String> {
-    let mut found = Vec::new();
-    let tree = |value: serde_json::Result<Value>| value.unwrap_or_default();
-    let model = |config: &RunConfig<C>| tree(serde_json::to_value(&config.model));
-    compare("model", &model(before), &model(now), &mut found);
-    let train = |config: &RunConfig<C>| tree(serde_json::to_value(&config.train));
-    compare("train", &train(before), &train(now), &mut found);
-    if now.train.steps > before.train.steps {
-        let lower = difference("train.steps", &before.train.steps, &now.train.steps);
-        for change in found.iter_mut().filter(|change| **change == lower) {
-            let (from, to) = (before.train.steps, now.train.steps);
-            *change = format!(
-                "{LONGER} from {from} to {to}; from here on the learning rate follows the longer \
-                 schedule"
-            );
-        }
+    fn tree<T: Serialize>(value: &T) -> Value {
+        serde_json::to_value(value).unwrap_or_else(|e| unreachable!("a config is plain data: {e}"))
     }
+    let mut train = before.train.clone();
+    train.steps = match longer(before, now) {
+        Some(_) => now.train.steps,
+        None => before.train.steps,
+    };
+    let mut found = Vec::new();
+    compare("model", &tree(&before.model), &tree(&now.model), &mut found);
+    compare("train", &tree(&train), &tree(&now.train), &mut found);
     found
+}
+
+/// A larger number of steps, which needs no permission.
+fn longer<C: ModelConfig>(before: &RunConfig<C>, now: &RunConfig<C>) -> Option<String> {
+    let (from, to) = (before.train.steps, now.train.steps);
+    (to > from).then(|| {
+        format!(
+            "train.steps raised from {from} to {to}; from here on the learning rate follows the \
+             longer schedule"
+        )
+    })
 }
 
 fn compare(path: &str, before: &Value, now: &Value, found: &mut Vec<String>) {
@@ -165,24 +209,21 @@ fn short(value: &Value) -> String {
     }
 }
 
-fn other_data(path: &Path, corpus: &Corpus) -> Result<Option<String>, Error> {
-    let (before, now) = (run_dir::read_data(path)?, DataIdentity::of(corpus));
-    if before == now {
+/// The difference of the data, which must have the same tokenizer.
+fn other_data(path: &Path, corpus: &Corpus, now: &DataIdentity) -> Result<Option<String>, Error> {
+    let before = run_dir::read_data(path)?;
+    if before == *now {
         return Ok(None);
     }
-    if run_dir::read_tokenizer(path)?.fingerprint() != corpus.tokenizer.fingerprint() {
-        let problem = "was trained with another tokenizer, so its weights mean other tokens; use \
-                       the same data, or give its tokenizer.json by --tokenizer";
-        return Err(Error::NoRun {
-            path: path.into(),
-            problem: problem.into(),
-        });
-    }
+    run_dir::check_tokenizer(path, corpus)?;
+    let count = |tokens: Option<usize>| tokens.map_or("endless".into(), |n| n.to_string());
     let shown = |data: &DataIdentity| {
+        let (train, valid) = (count(data.train_tokens), count(data.valid_tokens));
+        let (train_blake3, valid_blake3) = (&data.train_blake3, &data.valid_blake3);
         format!(
-            "{} training and {} validation tokens (BLAKE3 {:.8} and {:.8})",
-            data.train_tokens, data.valid_tokens, data.train_blake3, data.valid_blake3
+            "{train} training and {valid} validation tokens (BLAKE3 {train_blake3:.8} and \
+             {valid_blake3:.8})"
         )
     };
-    Ok(Some(difference("the data", &shown(&before), &shown(&now))))
+    Ok(Some(difference("the data", &shown(&before), &shown(now))))
 }

@@ -17,7 +17,7 @@ use crate::health::Interval;
 use crate::metrics::{Row, memory};
 use crate::resume::{self, Resumed};
 use crate::trainer::{SAMPLE, derive_seed};
-use crate::{Error, OnDiskError, RunConfig, RunDir, Trainer, run_dir};
+use crate::{Error, OnDiskError, RunConfig, RunDir, Trainer, Validation, run_dir};
 
 /// Where and how a run is written and shown.
 #[derive(Clone)]
@@ -48,6 +48,8 @@ pub struct Summary {
     pub train_loss: f64,
     /// Mean cross-entropy of the validation batches when they were last run, nats per token.
     pub valid_loss: f64,
+    /// Share of the validation targets that were the likeliest, when they were last run.
+    pub valid_accuracy: f64,
     /// Training tokens per second over the whole run.
     pub tokens_per_second: f64,
     /// Whether it was stopped before its last step.
@@ -85,7 +87,11 @@ where
         notes = start_from(&mut trainer, run, corpus)?;
     }
     let mut directory = RunDir::open(&options.directory)?;
-    let resumed = match is_new {
+    if !directory.is_locked() {
+        let what = "this file system has no locks: train in this directory by one process only";
+        notes.push(what.into());
+    }
+    let mut resumed = match is_new {
         true => {
             let start = resume::this_start::<B>(options, trainer.device());
             let first = directory.checkpoint(0);
@@ -98,12 +104,13 @@ where
             Resumed {
                 rows: Vec::new(),
                 journal: Journal::default(),
-                checkpoint: None,
-                notes,
+                checkpoint: options.init_from.as_ref().map(|_| first),
+                notes: Vec::new(),
             }
         }
         false => resume::resume(&mut trainer, corpus, options, &mut directory)?,
     };
+    resumed.notes.splice(0..0, notes);
     Run::new(trainer, corpus, options, directory, resumed).finish()
 }
 
@@ -124,22 +131,9 @@ where
     let mut notes: Vec<String> = passed_over
         .map(|(_, error)| format!("passed over: {error}"))
         .collect();
-    if run_dir::read_tokenizer(run)?.to_json() != corpus.tokenizer.to_json() {
-        return Err(Error::NoRun {
-            path: run.into(),
-            problem: "was trained with another tokenizer, so its weights mean other tokens; use \
-                      the same data, or give its tokenizer.json by --tokenizer"
-                .into(),
-        });
-    }
+    run_dir::check_tokenizer(run, corpus)?;
     let kept = checkpoint::load_weights(trainer, &checkpoint.path)?;
-    if let (Some(first), count) = (kept.first(), kept.len()) {
-        notes.push(format!(
-            "{count} numbers that are not trained, such as `{first}`, are those of {}, not of the \
-             config",
-            run.display()
-        ));
-    }
+    notes.extend(resume::kept_note(&kept, run));
     Ok(notes)
 }
 
@@ -174,7 +168,7 @@ where
         for note in &resumed.notes {
             dashboard.note(note);
         }
-        let per_token = trainer.step_flops() / trainer.config.tokens_per_step() as f64;
+        let per_token = trainer.flops_per_token();
         for row in &resumed.rows {
             dashboard.replay(row, per_token);
         }
@@ -193,9 +187,10 @@ where
     fn finish(mut self) -> Result<Summary, Error> {
         let steps = self.trainer.config.train.steps;
         if self.rows.is_empty() && self.trainer.progress.step == 0 {
-            let valid_loss = Some(self.trainer.validate());
+            let Validation { loss, accuracy } = self.trainer.validate();
             self.record(Row {
-                valid_loss,
+                valid_loss: Some(loss).filter(|loss| loss.is_finite()),
+                valid_accuracy: Some(accuracy),
                 ..Row::default()
             })?;
         }
@@ -248,14 +243,17 @@ where
         if count < self.trainer.config.train.max_skipped {
             return Ok(());
         }
-        self.save()?;
+        let saved = match self.save() {
+            Ok(()) => format!("in {}", self.saved.clone().unwrap_or_default().display()),
+            Err(error) => format!("not saved: {error}"),
+        };
         Err(Error::NotFinite {
             count,
             step: number,
             loss: step.loss,
             grad_norm: step.grad_norm,
             parameters,
-            checkpoint: self.saved.clone().unwrap_or_default(),
+            saved,
         })
     }
 
@@ -272,12 +270,27 @@ where
             return Ok(());
         }
         let mut row = self.measure();
-        if validate {
-            row.valid_loss = Some(self.trainer.validate());
+        let found = validate.then(|| self.trainer.validate());
+        row.valid_loss = found
+            .map(|found| found.loss)
+            .filter(|loss| loss.is_finite());
+        row.valid_accuracy = found.map(|found| found.accuracy);
+        if let Some(found) = found.filter(|found| !found.loss.is_finite()) {
+            self.dashboard.note(&format!(
+                "step {step}: the validation loss is {}",
+                found.loss
+            ));
         }
         // A checkpoint comes after all that was logged at its step.
         self.journal.interval = Interval::default();
         self.record(row)?;
+        if found.is_some_and(|found| self.trainer.advance_curriculum(found.loss)) {
+            self.dashboard.note(&format!(
+                "step {step}: on to level {} of the curriculum, {} tokens a step",
+                self.trainer.progress.level,
+                self.trainer.tokens_per_step()
+            ));
+        }
         if sample {
             self.sample()?;
         }
@@ -294,10 +307,11 @@ where
     /// The row of the interval.
     fn measure(&self) -> Row {
         let interval = &self.journal.interval;
-        let tokens = (interval.steps * self.trainer.config.tokens_per_step()) as f64;
+        let tokens = (interval.steps * self.trainer.tokens_per_step()) as f64;
         let flops = self.trainer.step_flops() * interval.steps as f64;
         let share = |peak| flops / interval.seconds / (peak * 1e12);
         Row {
+            level: self.trainer.level(),
             train_loss: interval.mean_loss(),
             lr: interval.lr,
             grad_norm: interval.grad_norm,
@@ -317,18 +331,21 @@ where
             return Ok(());
         }
         // No row of a checkpoint is lost with the power.
-        self.directory.sync()?;
-        self.journal.samples = self.directory.sampled();
+        (self.journal.metrics, self.journal.samples) = self.directory.sync()?;
         checkpoint::save(&self.trainer, &self.journal, &path)?;
         self.saved = Some(path);
         Ok(())
     }
 
-    /// Deletes old checkpoints, but not the one of the lowest validation loss.
+    /// Deletes old checkpoints, but not the one of the lowest validation loss; and none while steps
+    /// are skipped, when the newest may be worth least.
     fn prune(&mut self) {
         let Some(keep) = self.trainer.config.train.keep_checkpoints else {
             return;
         };
+        if self.trainer.progress.skipped_in_a_row > 0 {
+            return;
+        }
         let validated = self.rows.iter().filter(|row| row.step > 0);
         let losses = validated.filter_map(|row| Some((row.step, row.valid_loss?)));
         let saved = losses.map(|(step, loss)| (self.directory.checkpoint(step), loss));
@@ -344,8 +361,10 @@ where
 
     /// Passes an error of the disk on, or says it and goes on, as configured.
     fn tolerate(&mut self, result: Result<(), Error>) -> Result<(), Error> {
+        let goes_on = self.trainer.config.train.on_disk_error == OnDiskError::Continue;
         match result {
-            Err(error) if self.trainer.config.train.on_disk_error == OnDiskError::Continue => {
+            // Waiting does not bring a directory back.
+            Err(error) if goes_on && !matches!(error, Error::Vanished(_)) => {
                 self.dashboard.note(&format!("training goes on: {error}"));
                 Ok(())
             }
@@ -364,8 +383,7 @@ where
             ..row
         };
         let written = self.directory.log(&row);
-        let per_token = self.trainer.step_flops() / self.trainer.config.tokens_per_step() as f64;
-        self.dashboard.show(&row, per_token);
+        self.dashboard.show(&row, self.trainer.flops_per_token());
         self.rows.push(row);
         self.tolerate(written)
     }
@@ -374,6 +392,9 @@ where
         let Corpus {
             tokenizer, valid, ..
         } = self.corpus;
+        let Some(valid) = valid.text() else {
+            return Ok(());
+        };
         let step = self.trainer.progress.step;
         let config = &self.trainer.config;
         let seed = derive_seed(config.train.seed, &[SAMPLE, step as u64]);
@@ -400,9 +421,14 @@ where
             self.rows.iter().rev().find_map(field).unwrap_or(f64::NAN)
         };
         Summary {
-            cost: self.trainer.config.model.cost(vocab_size),
+            cost: self
+                .trainer
+                .config
+                .model
+                .cost_of(vocab_size, self.corpus.outputs),
             train_loss: last(|row| row.train_loss),
             valid_loss: last(|row| row.valid_loss),
+            valid_accuracy: last(|row| row.valid_accuracy),
             tokens_per_second: self.trainer.progress.tokens as f64 / self.trainer.progress.seconds,
             rows: self.rows,
             stopped,

@@ -12,14 +12,15 @@
 //! ```
 
 use std::fs::{self, File, TryLockError};
-use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use residual_zoo_core::ModelConfig;
 use residual_zoo_data::{Corpus, Tokenizer};
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Row, RunConfig, checkpoint, disk};
+use crate::checkpoint::{self, Journal};
+use crate::{Error, Row, RunConfig, disk};
 
 const CONFIG: &str = "config.ron";
 const TOKENIZER: &str = "tokenizer.json";
@@ -36,10 +37,11 @@ const BEFORE_THE_CONFIG: [&str; 5] = [LOCK, TOKENIZER, DATA, HISTORY, "config.pa
 pub struct RunDir {
     path: PathBuf,
     /// Unlocked when it is closed, also when the process is killed.
-    _lock: File,
-    metrics: Option<Metrics>,
-    /// Bytes of the samples.
-    samples: u64,
+    lock: File,
+    /// Whether the file system has locks.
+    is_locked: bool,
+    metrics: Log,
+    samples: Log,
 }
 
 /// What the data of a run are.
@@ -48,14 +50,14 @@ pub struct RunDir {
 pub struct DataIdentity {
     /// Hash of source, tokenizer and split, see [`Corpus::identity`].
     pub identity: String,
-    /// BLAKE3 of the training tokens.
+    /// BLAKE3 of what is trained on.
     pub train_blake3: String,
-    /// BLAKE3 of the validation tokens.
+    /// BLAKE3 of what is validated on.
     pub valid_blake3: String,
-    /// Training tokens.
-    pub train_tokens: usize,
-    /// Validation tokens.
-    pub valid_tokens: usize,
+    /// Training tokens, where they are not drawn without end.
+    pub train_tokens: Option<usize>,
+    /// Validation tokens, where they are not drawn without end.
+    pub valid_tokens: Option<usize>,
     /// Token ids.
     pub vocab_size: usize,
 }
@@ -67,8 +69,8 @@ impl DataIdentity {
             identity: corpus.identity.clone(),
             train_blake3: corpus.train.blake3(),
             valid_blake3: corpus.valid.blake3(),
-            train_tokens: corpus.train.len(),
-            valid_tokens: corpus.valid.len(),
+            train_tokens: corpus.train.tokens(),
+            valid_tokens: corpus.valid.tokens(),
             vocab_size: corpus.tokenizer.vocab_size(),
         }
     }
@@ -101,11 +103,15 @@ pub fn is_free(path: &Path) -> Result<bool, Error> {
     if path.join(CONFIG).is_file() {
         return Ok(false);
     }
-    let Ok(entries) = fs::read_dir(path) else {
-        return match fs::symlink_metadata(path) {
-            Ok(_) => Err(Error::RunExists(path.into())),
-            Err(_) => Ok(true),
-        };
+    let entries = match fs::read_dir(path) {
+        Ok(entries) => entries,
+        Err(error) => match (error.kind(), fs::symlink_metadata(path)) {
+            (ErrorKind::NotFound, Err(_)) => return Ok(true),
+            (ErrorKind::NotFound | ErrorKind::NotADirectory, _) => {
+                return Err(Error::RunExists(path.into()));
+            }
+            _ => return Err(Error::io("read", path)(error)),
+        },
     };
     let mut names = entries.filter_map(Result::ok).map(|e| e.file_name());
     let left_over = |name: std::ffi::OsString| {
@@ -125,13 +131,23 @@ impl RunDir {
     ///
     /// When another process trains there, or the disk refuses.
     pub fn open(path: &Path) -> Result<Self, Error> {
-        disk::create_directory(path)?;
-        Ok(Self {
+        disk::create_directories(path)?;
+        let (lock, is_locked) = lock(path)?;
+        let directory = Self {
             path: path.into(),
-            _lock: lock(path)?,
-            metrics: None,
-            samples: 0,
-        })
+            lock,
+            is_locked,
+            metrics: Log::new(path.join(METRICS)),
+            samples: Log::new(path.join(SAMPLES)),
+        };
+        // It may have been deleted between making and locking it.
+        directory.is_here()?;
+        Ok(directory)
+    }
+
+    /// Whether the lock keeps others out: some network file systems have none.
+    pub fn is_locked(&self) -> bool {
+        self.is_locked
     }
 
     /// Begins a new run. It is one as soon as its config is there, which is written last;
@@ -150,63 +166,91 @@ impl RunDir {
         if !is_free(&self.path)? {
             return Err(Error::RunExists(self.path.clone()));
         }
-        disk::remove_directory(&self.path.join(checkpoint::CHECKPOINTS))?;
+        let checkpoints = self.path.join(checkpoint::CHECKPOINTS);
+        disk::remove_directory(&checkpoints)?;
+        disk::create_directory(&checkpoints)?;
         let write = |name: &str, text: String| disk::write(&self.path.join(name), text.as_bytes());
         write(TOKENIZER, corpus.tokenizer.to_json())?;
         write(DATA, json_lines(&DataIdentity::of(corpus)))?;
         write(HISTORY, json_line(start))?;
         before()?;
-        disk::replace(&self.path.join(CONFIG), config.to_ron().as_bytes())?;
-        self.open_logs(0, 0)?;
-        Ok(())
+        disk::replace(&self.path.join(CONFIG), config.to_ron().as_bytes())
     }
 
-    /// Goes on with the run that is there, which is `config` on `corpus` from now on. Of its logs
-    /// stays what came before `step` and the first `samples` bytes; with `logged` also the row of
-    /// `step`. Returns the rows.
+    /// What is left of the metrics that a checkpoint after `step` steps counts on, and a note if
+    /// that is not all. Nothing is written.
     ///
     /// # Errors
     ///
-    /// When a log is damaged, or the disk refuses.
+    /// When a row is damaged.
+    pub fn read_back(
+        &self,
+        step: usize,
+        journal: &Journal,
+    ) -> Result<(Vec<Row>, Vec<String>), Error> {
+        let mut notes = Vec::new();
+        for (log, bytes) in [
+            (&self.metrics, journal.metrics),
+            (&self.samples, journal.samples),
+        ] {
+            let found = fs::metadata(&log.path).map_or(0, |metadata| metadata.len());
+            if found < bytes {
+                let path = log.path.display();
+                notes.push(format!(
+                    "{path} has lost {} of {bytes} bytes",
+                    bytes - found
+                ));
+            }
+        }
+        let mut rows = match self.metrics.path.exists() {
+            true => read_rows(&self.metrics.path, journal.metrics)?,
+            false => Vec::new(),
+        };
+        rows.retain(|row| row.step <= step);
+        Ok((rows, notes))
+    }
+
+    /// Goes on with the run that is there, which is `config` on data of `identity` from now on.
+    /// What the logs have after the checkpoint is cut off.
+    ///
+    /// # Errors
+    ///
+    /// When the disk refuses.
     pub fn go_on<C: ModelConfig>(
         &mut self,
         config: &RunConfig<C>,
-        corpus: &Corpus,
+        identity: &DataIdentity,
         start: &Start,
-        (step, logged, samples): (usize, bool, u64),
-    ) -> Result<Vec<Row>, Error> {
-        let metrics = self.path.join(METRICS);
-        let mut rows = match metrics.exists() {
-            true => read_rows(&metrics)?,
-            // It was stopped before its first row.
-            false => Vec::new(),
-        };
-        rows.retain(|(row, _)| row.step < step || (row.step == step && logged));
-        if !start.changes.is_empty() {
-            let data = json_lines(&DataIdentity::of(corpus));
-            disk::replace(&self.path.join(DATA), data.as_bytes())?;
-            disk::replace(&self.path.join(CONFIG), config.to_ron().as_bytes())?;
-        }
+        journal: &Journal,
+    ) -> Result<(), Error> {
+        // First what has changed, so that no change goes unrecorded.
         let history = self.path.join(HISTORY);
-        let whole = whole_lines(&history)?;
-        let mut file = disk::open_to_append(&history, whole)?;
+        let mut file = disk::open_to_append(&history, whole_lines(&history)?)?;
         disk::append(&mut file, &history, json_line(start).as_bytes())?;
         disk::sync(&history)?;
-        let bytes = rows.last().map_or(0, |(_, end)| *end);
-        self.open_logs(bytes, samples)?;
-        Ok(rows.into_iter().map(|(row, _)| row).collect())
+        for (name, text) in [(DATA, json_lines(identity)), (CONFIG, config.to_ron())] {
+            let path = self.path.join(name);
+            if fs::read(&path).ok().as_deref() != Some(text.as_bytes()) {
+                disk::replace(&path, text.as_bytes())?;
+            }
+        }
+        self.metrics.cut(journal.metrics)?;
+        self.samples.cut(journal.samples)
     }
 
-    fn open_logs(&mut self, metrics: u64, samples: u64) -> Result<(), Error> {
-        let path = self.path.join(SAMPLES);
-        self.samples = match path.exists() {
-            true => disk::open_to_append(&path, samples).and_then(|file| {
-                let metadata = file.metadata().map_err(Error::io("read", &path))?;
-                Ok(metadata.len())
-            })?,
-            false => 0,
-        };
-        self.metrics = Some(Metrics::open(self.path.join(METRICS), metrics)?);
+    /// Keeps the logs of a run that begins again, under other names.
+    ///
+    /// # Errors
+    ///
+    /// When the disk refuses.
+    pub fn set_logs_aside(&self) -> Result<(), Error> {
+        for log in [&self.metrics, &self.samples] {
+            if fs::metadata(&log.path).is_ok_and(|metadata| metadata.len() > 0) {
+                let name = log.path.file_name().unwrap_or_default().to_string_lossy();
+                let aside = log.path.with_file_name(format!("before-restart-{name}"));
+                disk::rename(&log.path, &aside)?;
+            }
+        }
         Ok(())
     }
 
@@ -217,45 +261,38 @@ impl RunDir {
     /// When the disk refuses or the directory has vanished. The row waits for the next one, or for
     /// [`sync`](Self::sync).
     pub fn log(&mut self, row: &Row) -> Result<(), Error> {
-        if let Some(metrics) = &mut self.metrics {
-            metrics.waiting.push_str(&json_line(row));
-        }
-        self.flush()
-    }
-
-    fn flush(&mut self) -> Result<(), Error> {
+        self.metrics.waiting.push_str(&json_line(row));
         self.is_here()?;
-        self.metrics.as_mut().map_or(Ok(()), Metrics::flush)
+        self.metrics.flush()
     }
 
     /// Appends text drawn after `step` steps to the samples.
     ///
     /// # Errors
     ///
-    /// When the disk refuses.
+    /// As [`log`](Self::log).
     pub fn sample(&mut self, step: usize, text: &str) -> Result<(), Error> {
-        self.is_here()?;
-        let path = self.path.join(SAMPLES);
         let text = format!("=== step {step}\n{text}\n\n");
-        let mut file = disk::open_to_append(&path, self.samples)?;
-        disk::append(&mut file, &path, text.as_bytes())?;
-        self.samples += text.len() as u64;
-        Ok(())
+        self.samples.waiting.push_str(&text);
+        self.is_here()?;
+        self.samples.flush()
     }
 
-    /// Bytes of the samples so far.
-    pub fn sampled(&self) -> u64 {
-        self.samples
-    }
-
-    /// Waits until the disk has all rows.
+    /// Waits until the disk has all rows and samples. Returns the bytes of both.
     ///
     /// # Errors
     ///
     /// When it refuses, or the directory has vanished.
-    pub fn sync(&mut self) -> Result<(), Error> {
-        self.flush()?;
-        disk::sync(&self.path.join(METRICS))
+    pub fn sync(&mut self) -> Result<(u64, u64), Error> {
+        self.is_here()?;
+        for log in [&mut self.metrics, &mut self.samples] {
+            log.flush()?;
+            if log.bytes > 0 {
+                disk::sync(&log.path)?;
+            }
+        }
+        disk::sync(&self.path)?;
+        Ok((self.metrics.bytes, self.samples.bytes))
     }
 
     /// Where the checkpoint after `step` steps goes.
@@ -263,28 +300,41 @@ impl RunDir {
         checkpoint::directory(&self.path, step)
     }
 
-    /// What is written to a directory that was deleted is lost without an error.
+    /// Whether the lock that is held is that of the directory. What is written to one that was
+    /// deleted is lost without an error, and one that was replaced is another run's.
     fn is_here(&self) -> Result<(), Error> {
-        match self.path.join(CONFIG).is_file() {
+        let here = fs::symlink_metadata(self.path.join(LOCK)).ok();
+        let held = self.lock.metadata().ok();
+        match here
+            .zip(held)
+            .is_some_and(|(here, held)| is_same(&here, &held))
+        {
             true => Ok(()),
             false => Err(Error::Vanished(self.path.clone())),
         }
     }
 }
 
-/// Takes the lock of a run directory, and writes down who has it.
-fn lock(run: &Path) -> Result<File, Error> {
+#[cfg(unix)]
+fn is_same(a: &fs::Metadata, b: &fs::Metadata) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    (a.dev(), a.ino()) == (b.dev(), b.ino())
+}
+
+#[cfg(not(unix))]
+fn is_same(_: &fs::Metadata, _: &fs::Metadata) -> bool {
+    true
+}
+
+/// Takes the lock of a run directory, and writes down who has it. Returns whether there is one.
+fn lock(run: &Path) -> Result<(File, bool), Error> {
     let path = run.join(LOCK);
+    disk::refuse_link(&path)?;
     let mut options = fs::OpenOptions::new();
-    let file = options
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(&path);
-    let mut file = file.map_err(Error::io("write", &path))?;
-    match file.try_lock() {
-        Ok(()) => {}
+    let options = options.read(true).write(true).create(true).truncate(false);
+    let mut file = options.open(&path).map_err(Error::io("write", &path))?;
+    let is_locked = match file.try_lock() {
+        Ok(()) => true,
         Err(TryLockError::WouldBlock) => {
             let mut owner = String::new();
             file.take(1000).read_to_string(&mut owner).ok();
@@ -297,16 +347,24 @@ fn lock(run: &Path) -> Result<File, Error> {
                 owner,
             });
         }
-        // Some network file systems have no locks; a run there is as safe as its user is careful.
-        Err(TryLockError::Error(error)) if error.kind() == std::io::ErrorKind::Unsupported => {}
+        Err(TryLockError::Error(error)) if has_no_locks(&error) => false,
         Err(TryLockError::Error(error)) => return Err(Error::io("lock", &path)(error)),
-    }
+    };
     let written = file.set_len(0).and_then(|()| {
         file.seek(SeekFrom::Start(0))?;
         writeln!(file, "process {}{}", std::process::id(), host())
     });
     written.map_err(Error::io("write", &path))?;
-    Ok(file)
+    Ok((file, is_locked))
+}
+
+/// Some network file systems have no locks; a run there is as safe as its user is careful.
+fn has_no_locks(error: &std::io::Error) -> bool {
+    #[cfg(unix)]
+    if error.raw_os_error() == Some(rustix::io::Errno::NOLCK.raw_os_error()) {
+        return true;
+    }
+    error.kind() == ErrorKind::Unsupported
 }
 
 #[cfg(unix)]
@@ -320,35 +378,46 @@ fn host() -> String {
     String::new()
 }
 
-/// The open file of the metrics, in which every line is whole.
-struct Metrics {
+/// A file that only grows, by what is whole.
+struct Log {
     path: PathBuf,
-    file: File,
-    /// Bytes of the lines that were written as a whole.
+    /// Bytes that were written as a whole.
     bytes: u64,
-    /// Lines that are still to be written.
+    /// What is still to be written.
     waiting: String,
 }
 
-impl Metrics {
-    fn open(path: PathBuf, keep: u64) -> Result<Self, Error> {
-        Ok(Self {
-            file: disk::open_to_append(&path, keep)?,
+impl Log {
+    /// An empty one.
+    fn new(path: PathBuf) -> Self {
+        Self {
             path,
-            bytes: keep,
+            bytes: 0,
             waiting: String::new(),
-        })
+        }
     }
 
+    /// Goes on after the first `bytes` bytes of what is there, or where it ends.
+    fn cut(&mut self, bytes: u64) -> Result<(), Error> {
+        disk::refuse_link(&self.path)?;
+        let found = fs::metadata(&self.path).map_or(0, |metadata| metadata.len());
+        self.bytes = match found < bytes {
+            true => whole_lines(&self.path)?,
+            false => bytes,
+        };
+        match found > self.bytes {
+            true => disk::open_to_append(&self.path, self.bytes).map(drop),
+            false => Ok(()),
+        }
+    }
+
+    /// Writes what waits, in place of what is left of an attempt that failed.
     fn flush(&mut self) -> Result<(), Error> {
         if self.waiting.is_empty() {
             return Ok(());
         }
-        if let Err(error) = disk::append(&mut self.file, &self.path, self.waiting.as_bytes()) {
-            // Half a line would be in the way of the next one.
-            self.file.set_len(self.bytes).ok();
-            return Err(error);
-        }
+        let mut file = disk::open_to_append(&self.path, self.bytes)?;
+        disk::append(&mut file, &self.path, self.waiting.as_bytes())?;
         self.bytes += self.waiting.len() as u64;
         self.waiting.clear();
         Ok(())
@@ -389,12 +458,29 @@ pub fn read_config<C: ModelConfig>(path: &Path) -> Result<RunConfig<C>, Error> {
 /// When it is missing or does not parse.
 pub fn read_tokenizer(path: &Path) -> Result<Tokenizer, Error> {
     let path = path.join(TOKENIZER);
-    let text = fs::read_to_string(&path).map_err(Error::io("read", &path))?;
+    let text = residual_zoo_data::read_utf8(&path)?;
     let damaged = |e| Error::Checkpoint {
         path: path.clone(),
         problem: format!("{e}"),
     };
     Tokenizer::from_json(&text).map_err(damaged)
+}
+
+/// Checks that the run in `path` has the tokenizer of `corpus`.
+///
+/// # Errors
+///
+/// When it has another one, or none that can be read.
+pub fn check_tokenizer(path: &Path, corpus: &Corpus) -> Result<(), Error> {
+    match read_tokenizer(path)?.fingerprint() == corpus.tokenizer.fingerprint() {
+        true => Ok(()),
+        false => Err(Error::NoRun {
+            path: path.into(),
+            problem: "was trained with another tokenizer, so its weights mean other tokens; use \
+                      the same data, or give its tokenizer.json by --tokenizer"
+                .into(),
+        }),
+    }
 }
 
 /// What the data of the run in `path` were.
@@ -404,7 +490,7 @@ pub fn read_tokenizer(path: &Path) -> Result<Tokenizer, Error> {
 /// When it is missing or does not parse.
 pub fn read_data(path: &Path) -> Result<DataIdentity, Error> {
     let path = path.join(DATA);
-    let text = fs::read(&path).map_err(Error::io("read", &path))?;
+    let text = residual_zoo_data::read_file(&path)?;
     let problem = |e: serde_json::Error| Error::Checkpoint {
         path: path.clone(),
         problem: format!("is damaged: {e}"),
@@ -418,8 +504,7 @@ pub fn read_data(path: &Path) -> Result<DataIdentity, Error> {
 ///
 /// When the file is missing, or a line is no start.
 pub fn read_history(path: &Path) -> Result<Vec<Start>, Error> {
-    let lines = read_lines(&path.join(HISTORY))?;
-    Ok(lines.into_iter().map(|(start, _)| start).collect())
+    read_lines(&path.join(HISTORY), u64::MAX)
 }
 
 /// The metrics of the run in `path`. A last line that was cut short is left out.
@@ -428,41 +513,48 @@ pub fn read_history(path: &Path) -> Result<Vec<Start>, Error> {
 ///
 /// When the file is missing, or a line is no row.
 pub fn read_metrics(path: &Path) -> Result<Vec<Row>, Error> {
-    let rows = read_rows(&path.join(METRICS))?;
-    Ok(rows.into_iter().map(|(row, _)| row).collect())
+    read_rows(&path.join(METRICS), u64::MAX)
 }
 
-fn read_rows(path: &Path) -> Result<Vec<(Row, u64)>, Error> {
-    let rows: Vec<(Row, u64)> = read_lines(path)?;
-    let steps = rows.iter().zip(rows.iter().skip(1));
-    let backwards = steps.map(|((a, _), (b, _))| a.step >= b.step);
-    match backwards.enumerate().find(|(_, backwards)| *backwards) {
+fn read_rows(path: &Path, bytes: u64) -> Result<Vec<Row>, Error> {
+    let rows: Vec<Row> = read_lines(path, bytes)?;
+    let backwards = rows
+        .windows(2)
+        .position(|pair| pair[0].step >= pair[1].step);
+    match backwards {
         None => Ok(rows),
-        Some((i, _)) => Err(Error::Checkpoint {
+        Some(i) => Err(Error::Checkpoint {
             path: path.into(),
-            problem: format!("line {}: not after the step of the line before", i + 2),
+            problem: format!(
+                "line {}: not after the step of the line before; delete one of them",
+                i + 2
+            ),
         }),
     }
 }
 
-/// Every line of a file as a `T`, with the place of its end. A last one that was cut short is
-/// left out.
-fn read_lines<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<Vec<(T, u64)>, Error> {
-    let file = File::open(path).map_err(Error::io("read", path))?;
-    let mut reader = BufReader::new(file);
-    let (mut values, mut line, mut end) = (Vec::new(), Vec::new(), 0);
-    for number in 1.. {
-        line.clear();
-        let read = reader.read_until(b'\n', &mut line);
-        end += read.map_err(Error::io("read", path))? as u64;
-        if !line.ends_with(b"\n") {
-            break;
-        }
-        let value = serde_json::from_slice(&line).map_err(|error| Error::Checkpoint {
+/// Every line of the first `bytes` bytes of a file as a `T`. A last one that was cut short is left
+/// out.
+fn read_lines<T: for<'de> Deserialize<'de>>(path: &Path, bytes: u64) -> Result<Vec<T>, Error> {
+    let content = residual_zoo_data::read_file(path)?;
+    let end = usize::try_from(bytes).map_or(content.len(), |bytes| bytes.min(content.len()));
+    let lines = || content[..end].split_inclusive(|&byte| byte == b'\n');
+    // All values at once, so that memory is not taken by doubling; a shorter line is no row.
+    let count = lines().filter(|line| line.len() > 40).count();
+    let mut values = Vec::with_capacity(count);
+    for (i, line) in lines()
+        .enumerate()
+        .filter(|(_, line)| line.ends_with(b"\n"))
+    {
+        let value = serde_json::from_slice(line).map_err(|error| Error::Checkpoint {
             path: path.into(),
-            problem: format!("line {number}: {}", one_line_problem(&error)),
+            problem: format!(
+                "line {}: {}; mend or delete that line",
+                i + 1,
+                one_line_problem(&error)
+            ),
         })?;
-        values.push((value, end));
+        values.push(value);
     }
     Ok(values)
 }
@@ -474,9 +566,12 @@ fn one_line_problem(error: &serde_json::Error) -> String {
     format!("column {}: {problem}", error.column())
 }
 
-/// Where the last whole line of a file ends.
+/// Where the last whole line of a file ends, 0 where there is no file.
 fn whole_lines(path: &Path) -> Result<u64, Error> {
-    let bytes = fs::read(path).map_err(Error::io("read", path))?;
+    if !path.exists() {
+        return Ok(0);
+    }
+    let bytes = residual_zoo_data::read_file(path)?;
     let end = bytes.iter().rposition(|byte| *byte == b'\n');
     Ok(end.map_or(0, |end| end as u64 + 1))
 }

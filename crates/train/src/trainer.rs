@@ -4,15 +4,16 @@ use burn::module::AutodiffModule;
 use burn::optim::{GradientsAccumulator, GradientsParams};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Int, Tensor, TensorData};
-use residual_zoo_core::{LanguageModel, ModelConfig, loss::Loss};
-use residual_zoo_data::{Batch, Corpus, Windows};
+use residual_zoo_core::loss::{self, Loss};
+use residual_zoo_core::{LanguageModel, ModelConfig};
+use residual_zoo_data::{Batch, Corpus, Sequences};
 use serde::{Deserialize, Serialize};
 
 use crate::optimizer::{self, Optimizer};
-use crate::{Error, RunConfig};
+use crate::{Error, RunConfig, TrainConfig};
 
 /// How far a run has come.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Progress {
     /// Optimizer steps made, skipped ones too.
@@ -27,6 +28,34 @@ pub struct Progress {
     pub skipped: usize,
     /// How many of them were the last ones, with no good step since.
     pub skipped_in_a_row: usize,
+    /// Level of the curriculum, from 0.
+    pub level: usize,
+    /// What the curriculum has made of the learning rate: a factor.
+    pub lr_scale: f64,
+}
+
+impl Default for Progress {
+    fn default() -> Self {
+        Self {
+            step: 0,
+            tokens: 0,
+            flops: 0.0,
+            seconds: 0.0,
+            skipped: 0,
+            skipped_in_a_row: 0,
+            level: 0,
+            lr_scale: 1.0,
+        }
+    }
+}
+
+/// What a validation found.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Validation {
+    /// Mean cross-entropy of the targets, nats per token.
+    pub loss: f64,
+    /// Share of the targets that were the likeliest.
+    pub accuracy: f64,
 }
 
 /// A model in training. All that it draws at random is a function of the seed and the step.
@@ -44,9 +73,9 @@ pub struct Trainer<B: AutodiffBackend, C: ModelConfig> {
     /// Steps, tokens and FLOPs so far.
     pub progress: Progress,
     device: B::Device,
-    windows: Windows,
-    validation: Vec<Batch>,
-    step_flops: f64,
+    training: Sequences,
+    validation: Sequences,
+    flops_per_token: f64,
 }
 
 /// What a step measured.
@@ -61,7 +90,7 @@ pub struct Step {
     pub skipped: Option<Vec<String>>,
 }
 
-/// Inputs and targets on the device, `[batch, time]`.
+/// Inputs `[batch, time]` and targets `[batch, scored]` on the device.
 pub type DeviceBatch<B> = [Tensor<B, 2, Int>; 2];
 
 impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C>
@@ -77,23 +106,23 @@ where
     pub fn new(config: RunConfig<C>, corpus: &Corpus, device: B::Device) -> Result<Self, Error> {
         let vocab_size = corpus.tokenizer.vocab_size();
         config.validate(vocab_size)?;
-        let (train, time) = (&config.train, config.time());
-        for tokens in [&corpus.train, &corpus.valid] {
-            tokens.check(vocab_size)?;
+        for examples in [&corpus.train, &corpus.valid] {
+            examples.check(vocab_size, corpus.outputs)?;
         }
-        let windows = Windows::new(corpus.train.clone(), time, "training text")?;
-        let validation = Windows::new(corpus.valid.clone(), time, "validation text")?;
-        let validation = validation.even_batches(train.validate_batches, train.batch);
-        B::seed(&device, derive_seed(train.seed, &[INIT]));
-        let model = config.model.init(vocab_size, &device)?;
-        let flops_per_token = config.model.cost(vocab_size).training_flops() as f64;
+        let time = config.time();
+        let training = corpus.train.sequences(time, "training text")?;
+        let validation = corpus.valid.sequences(time, "validation text")?;
+        B::seed(&device, derive_seed(config.train.seed, &[INIT]));
+        let outputs = corpus.outputs;
+        let model = config.model.build(vocab_size, outputs, &device)?;
+        let cost = config.model.cost_of(vocab_size, outputs);
         Ok(Self {
             model: Some(model),
-            optimizer: Optimizer::new(train),
+            optimizer: Optimizer::new(&config.train),
             progress: Progress::default(),
-            windows,
+            training,
             validation,
-            step_flops: flops_per_token * config.tokens_per_step() as f64,
+            flops_per_token: cost.training_flops() as f64,
             config,
             device,
         })
@@ -134,7 +163,7 @@ where
     /// The data of micro-batch `micro` of the next step.
     pub fn batch(&self, micro: usize) -> Batch {
         let train = &self.config.train;
-        self.windows.random_batch(
+        self.training.at_level(self.progress.level).random_batch(
             train.seed,
             self.progress.step as u64,
             micro as u64,
@@ -183,8 +212,8 @@ where
             self.progress.skipped_in_a_row += 1;
         }
         self.progress.step += 1;
-        self.progress.tokens += self.config.tokens_per_step() as u64;
-        self.progress.flops += self.step_flops;
+        self.progress.tokens += self.tokens_per_step() as u64;
+        self.progress.flops += self.step_flops();
         Step {
             loss,
             grad_norm,
@@ -194,27 +223,62 @@ where
 
     /// The learning rate of the next step.
     pub fn learning_rate(&self) -> f64 {
-        optimizer::learning_rate(&self.config.train, self.progress.step)
+        let scheduled = optimizer::learning_rate(&self.config.train, self.progress.step);
+        scheduled * self.progress.lr_scale
     }
 
-    /// Mean cross-entropy of the validation batches, which are the same every time, nats per
-    /// token.
-    pub fn validate(&self) -> f64 {
+    /// How the model does on the validation batches, which are the same every time.
+    pub fn validate(&self) -> Validation {
         let model = self.model().valid();
-        let sum: f64 = self
-            .validation
-            .iter()
-            .map(|batch| {
-                let [inputs, targets] = upload(batch, &self.device);
-                let loss = Loss::new(model.forward(inputs), targets);
-                read(&loss.cross_entropy) * batch.batch as f64
-            })
-            .sum();
-        sum / self
-            .validation
-            .iter()
-            .map(|batch| batch.batch as f64)
-            .sum::<f64>()
+        let TrainConfig {
+            validate_batches,
+            batch,
+            ..
+        } = self.config.train;
+        let sequences = self.validation.at_level(self.progress.level);
+        let (mut loss, mut accuracy, mut count) = (0.0, 0.0, 0.0);
+        for batch in sequences.fixed_batches(validate_batches, batch) {
+            let [inputs, targets] = upload(&batch, &self.device);
+            let logits = model.forward(inputs);
+            let share = loss::accuracy(logits.clone(), targets.clone());
+            let weight = batch.batch as f64;
+            loss += weight * read(&Loss::new(logits, targets).cross_entropy);
+            accuracy += weight * read(&share);
+            count += weight;
+        }
+        Validation {
+            loss: loss / count,
+            accuracy: accuracy / count,
+        }
+    }
+
+    /// Goes on to the next level of the curriculum if the validation loss is low enough. Returns
+    /// whether it did.
+    ///
+    /// The rule for the learning rate is that of the published code of Kausik, "Recurrent
+    /// transformers" (2024): at each level it is multiplied by 1 − ½ l / l_max, l the length of a
+    /// sequence; at the last one it is 1 − exp(−loss) of what the schedule says.
+    pub fn advance_curriculum(&mut self, validation_loss: f64) -> bool {
+        let last = self.training.last_level();
+        if last == 0 {
+            return false;
+        }
+        if self.progress.level == last {
+            self.progress.lr_scale = 1.0 - (-validation_loss).exp();
+            return false;
+        }
+        if validation_loss >= self.config.train.curriculum_below {
+            return false;
+        }
+        self.progress.level += 1;
+        let length = |level| self.training.at_level(level).time() as f64;
+        self.progress.lr_scale *= 1.0 - 0.5 * length(self.progress.level) / length(last);
+        true
+    }
+
+    /// Level of the curriculum, where there is one.
+    pub fn level(&self) -> Option<usize> {
+        (self.training.last_level() > 0).then_some(self.progress.level)
     }
 
     /// Where the model is.
@@ -222,16 +286,30 @@ where
         &self.device
     }
 
-    /// Training FLOPs of one step.
+    /// Training tokens of a step.
+    pub fn tokens_per_step(&self) -> usize {
+        let TrainConfig {
+            batch, accumulate, ..
+        } = self.config.train;
+        batch * accumulate * self.training.at_level(self.progress.level).time()
+    }
+
+    /// Training FLOPs of a token.
+    pub fn flops_per_token(&self) -> f64 {
+        self.flops_per_token
+    }
+
+    /// Training FLOPs of a step.
     pub fn step_flops(&self) -> f64 {
-        self.step_flops
+        self.flops_per_token * self.tokens_per_step() as f64
     }
 }
 
 fn upload<B: Backend>(batch: &Batch, device: &B::Device) -> DeviceBatch<B> {
-    [&batch.inputs, &batch.targets].map(|ids| {
+    let parts = [(&batch.inputs, batch.time), (&batch.targets, batch.scored)];
+    parts.map(|(ids, length)| {
         let ids: Vec<i32> = ids.iter().map(|id| *id as i32).collect();
-        Tensor::from_data(TensorData::new(ids, [batch.batch, batch.time]), device)
+        Tensor::from_data(TensorData::new(ids, [batch.batch, length]), device)
     })
 }
 
