@@ -149,7 +149,7 @@ fn describe(
     let cost = config.model.cost_of(vocab_size, corpus.outputs);
     let count = |examples: &residual_zoo::data::Examples| {
         let tokens = examples.tokens();
-        tokens.map_or("endless".into(), |tokens| si(tokens as f64))
+        tokens.map_or("any number of".into(), |tokens| si(tokens as f64))
     };
     format!(
         "{} on {kind}: {} parameters, {} of them outside of embeddings; {vocab_size} token ids; \

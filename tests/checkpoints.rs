@@ -152,7 +152,7 @@ fn what_a_killed_process_leaves_is_ignored() {
     };
     // Before the rename, and without the manifest.
     copy(
-        &checkpoint::directory(&run, 15).with_extension("partial"),
+        &checkpoint::directory(&run, 15).with_extension("1234.partial"),
         &FILES,
     );
     copy(&checkpoint::directory(&run, 18), &FILES[1..]);

@@ -89,8 +89,8 @@ fn a_run_that_may_trains_on_until_the_disk_works_again() {
     let counted = scratch.path("counted");
     let output = run(&mut with_fault(goes_on(&counted), 0, "trace"));
     let changes: Vec<String> = text(&output.stderr).lines().map(Into::into).collect();
-    let last = checkpoint::directory(&counted, 24).with_extension("partial");
-    let of_last = |change: &String| change.contains(&*last.to_string_lossy());
+    let last = format!("{}.", checkpoint::directory(&counted, 24).display());
+    let of_last = |change: &String| change.contains(&last);
     let syncs = |change: &String| change.contains("sync") && change.contains("metrics.jsonl");
     let last_save = changes.iter().rposition(syncs).unwrap();
     let end = changes.iter().rposition(of_last).unwrap();

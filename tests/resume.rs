@@ -34,19 +34,34 @@ impl Numbers {
     }
 }
 
-/// Kills of a run by the disk operation at which they strike, most of them inside of a checkpoint;
-/// each is followed by a resume to the end.
-const KILLS_ON_DISK: usize = 20;
-/// Kills at any moment, one after the other in the same run.
-const KILLS_AT_ANY_TIME: usize = 10;
+/// How often a run is killed.
+#[derive(Clone, Copy)]
+struct Kills {
+    /// At changes on disk, most of them inside of a checkpoint; each is followed by a resume to the
+    /// end.
+    on_disk: usize,
+    /// At any moment, one after the other in the same run.
+    at_any_time: usize,
+}
+
+const MANY: Kills = Kills {
+    on_disk: 20,
+    at_any_time: 10,
+};
+
+/// For runs that take long.
+const FEW: Kills = Kills {
+    on_disk: 4,
+    at_any_time: 3,
+};
 
 fn killed_runs_end_alike(model: usize) {
     let (name, model) = MODELS[model];
     let scratch = Scratch::new();
-    killed_runs_of(&scratch, name, config(&scratch, model));
+    killed_runs_of(&scratch, name, config(&scratch, model), MANY);
 }
 
-fn killed_runs_of(scratch: &Scratch, name: &str, file: PathBuf) {
+fn killed_runs_of(scratch: &Scratch, name: &str, file: PathBuf, kills: Kills) {
     let straight = scratch.path("straight");
     let clock = Instant::now();
     ok(&mut train(&file, &straight));
@@ -56,7 +71,7 @@ fn killed_runs_of(scratch: &Scratch, name: &str, file: PathBuf) {
     let changes = runs::count_changes(train(&file, &scratch.path("counted")));
     let mut numbers = Numbers(name.len() as u64);
 
-    for i in 0..KILLS_ON_DISK {
+    for i in 0..kills.on_disk {
         let (at, directory) = (
             1 + numbers.below(changes),
             scratch.path(&format!("disk-{i}")),
@@ -69,19 +84,16 @@ fn killed_runs_of(scratch: &Scratch, name: &str, file: PathBuf) {
     }
 
     let directory = scratch.path("timed");
-    let (mut delays, mut kills) = (Vec::new(), 0);
-    for _ in 0..KILLS_AT_ANY_TIME {
+    let (mut delays, mut died) = (Vec::new(), 0);
+    for _ in 0..kills.at_any_time {
         let mut child = start(&mut train(&file, &directory));
         let delay = duration.mul_f64(numbers.below(600) as f64 / 1000.0);
         delays.push(delay);
         std::thread::sleep(delay);
         child.kill().unwrap();
-        kills += usize::from(killed(&child.wait_with_output().unwrap()));
+        died += usize::from(killed(&child.wait_with_output().unwrap()));
     }
-    assert!(
-        kills > 0,
-        "all runs had ended before their kill: {delays:?}"
-    );
+    assert!(died > 0, "all runs had ended before their kill: {delays:?}");
     ok(&mut train(&file, &directory));
     assert_same(
         &directory,
@@ -130,7 +142,7 @@ fn killed_runs_with_a_curriculum_end_alike() {
     let source = "Copying(tokens: 4, noise: 8, most_noise: 60, selective: true)";
     // Every validation is below this loss, so that all levels are reached.
     let file = config_on(&scratch, RECURRENT, source, "curriculum_below: 100");
-    killed_runs_of(&scratch, "curriculum", file);
+    killed_runs_of(&scratch, "curriculum", file, MANY);
     let rows = run_dir::read_metrics(&scratch.path("straight")).unwrap();
     let levels: Vec<_> = rows.iter().map(|row| (row.step, row.level)).collect();
     for (step, level) in [(4, 0), (6, 1), (8, 1), (9, 2), (14, 3), (24, 3)] {
@@ -156,7 +168,7 @@ fn killed_runs_on_images_end_alike() {
         .replace("block: 8", "block: 256")
         .replace("96", "1024");
     let file = config_on(&scratch, &model, &source, "spike_z: None");
-    killed_runs_of(&scratch, "images", file);
+    killed_runs_of(&scratch, "images", file, FEW);
     let rows = run_dir::read_metrics(&scratch.path("straight")).unwrap();
     assert!(rows.iter().any(|row| row.valid_accuracy.is_some()));
     assert!(
@@ -452,6 +464,9 @@ fn a_run_from_other_weights_begins_with_them_again() {
     fs::rename(&first, scratch.path("gone")).unwrap();
     ok(&mut resume(&stopped));
     assert_same(&stopped, &expected, "stopped before its first step");
+    // Fresh weights are no substitute.
+    fs::remove_dir_all(stopped.join("checkpoints")).unwrap();
+    fails(&mut resume(&stopped), 2, &["lost its checkpoints", "first"]);
 }
 
 #[test]

@@ -6,6 +6,7 @@
 //!
 //! The functions are the bodies of the fuzz targets, and what the tests of hostile input call.
 
+#![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used)]
 
 mod data;

@@ -58,9 +58,26 @@ where
     C: ModelConfig,
     C::Model<B>: AutodiffModule<B, InnerModule = C::Model<B::InnerBackend>>,
 {
-    let aside = directory.with_extension("partial");
+    save_if(trainer, journal, directory, || Ok(()))
+}
+
+/// As [`save`], but asks `check` once more when all is written, just before it appears.
+pub(crate) fn save_if<B, C>(
+    trainer: &Trainer<B, C>,
+    journal: &Journal,
+    directory: &Path,
+    check: impl FnOnce() -> Result<(), Error>,
+) -> Result<(), Error>
+where
+    B: AutodiffBackend,
+    C: ModelConfig,
+    C::Model<B>: AutodiffModule<B, InnerModule = C::Model<B::InnerBackend>>,
+{
+    // The name is of this process, which may not know yet that its run was replaced by another's.
+    let aside = directory.with_extension(format!("{}.{PARTIAL}", std::process::id()));
     disk::remove_directory(&aside)?;
     let written = write_files(trainer, journal, &aside).and_then(|()| {
+        check()?;
         // Renaming would replace an empty directory without a word.
         match fs::symlink_metadata(directory) {
             Err(_) => disk::rename(&aside, directory),
@@ -299,6 +316,14 @@ fn read_tensors(path: &Path) -> Result<Content, Error> {
     Ok((tensors.collect::<Result<_, Error>>()?, metadata))
 }
 
+/// Of the name of a checkpoint that is being written.
+const PARTIAL: &str = "partial";
+
+fn is_partial(path: &Path) -> bool {
+    path.extension()
+        .is_some_and(|extension| extension == PARTIAL)
+}
+
 /// The directory of the checkpoint after `step` steps.
 pub fn directory(run: &Path, step: usize) -> PathBuf {
     run.join(CHECKPOINTS).join(format!("step-{step:08}"))
@@ -378,7 +403,7 @@ pub(crate) fn set_aside(path: &Path) -> Result<PathBuf, Error> {
 pub(crate) fn clean(run: &Path) {
     let entries = fs::read_dir(run.join(CHECKPOINTS)).into_iter().flatten();
     let paths = entries.filter_map(Result::ok).map(|entry| entry.path());
-    for path in paths.filter(|path| path.extension().is_some_and(|e| e == "partial")) {
+    for path in paths.filter(|path| is_partial(path)) {
         disk::remove_directory(&path).ok();
     }
 }
@@ -388,7 +413,7 @@ pub(crate) fn only_the_first(run: &Path) -> bool {
     let first = directory(run, 0);
     let entries = fs::read_dir(run.join(CHECKPOINTS)).map(|entries| {
         let mut paths = entries.filter_map(Result::ok).map(|entry| entry.path());
-        paths.all(|path| path == first || path == first.with_extension("partial"))
+        paths.all(|path| path == first || is_partial(&path))
     });
     entries.unwrap_or(false)
 }

@@ -45,19 +45,19 @@ where
     let mut start = this_start::<B>(options, trainer.device());
     let identity = DataIdentity::of(corpus);
     let config = run_dir::read_config(path)?;
-    let mut refused = differences(&config, &trainer.config);
-    refused.extend(other_data(path, corpus, &identity)?);
+    let mut changes = differences(&config, &trainer.config);
+    changes.extend(other_data(path, corpus, &identity)?);
     if let Some(last) = last.filter(|last| last.backend != start.backend) {
-        refused.push(difference("backend", &last.backend, &start.backend));
+        changes.push(difference("backend", &last.backend, &start.backend));
     }
-    if !refused.is_empty() && !options.allow_config_change {
+    if !changes.is_empty() && !options.allow_config_change {
         return Err(Error::Differs {
             path: path.clone(),
-            differences: refused,
+            differences: changes,
         });
     }
-    start.changes = refused;
-    start.changes.extend(longer(&config, &trainer.config));
+    changes.extend(longer(&config, &trainer.config));
+    start.changes = changes;
     let changed = start
         .changes
         .iter()
@@ -72,6 +72,16 @@ where
 
     // All that can fail comes before the first change on disk.
     let newest = checkpoint::newest_if_any(path)?;
+    if let (None, Some(run)) = (&newest, first.and_then(|first| first.init_from.as_ref())) {
+        let run = run.display();
+        return Err(Error::NoRun {
+            path: path.clone(),
+            problem: format!(
+                "has lost its checkpoints, and with them the weights of {run} that it began with; \
+                 begin again in another directory"
+            ),
+        });
+    }
     let (mut journal, mut rows) = (Journal::default(), Vec::new());
     if let Some(newest) = &newest {
         let (found, kept) = checkpoint::load(trainer, &newest.path)?;

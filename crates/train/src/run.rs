@@ -332,7 +332,9 @@ where
         }
         // No row of a checkpoint is lost with the power.
         (self.journal.metrics, self.journal.samples) = self.directory.sync()?;
-        checkpoint::save(&self.trainer, &self.journal, &path)?;
+        let directory = &self.directory;
+        checkpoint::save_if(&self.trainer, &self.journal, &path, || directory.is_here())
+            .map_err(|error| directory.explain(error))?;
         self.saved = Some(path);
         Ok(())
     }

@@ -263,7 +263,8 @@ impl RunDir {
     pub fn log(&mut self, row: &Row) -> Result<(), Error> {
         self.metrics.waiting.push_str(&json_line(row));
         self.is_here()?;
-        self.metrics.flush()
+        let written = self.metrics.flush();
+        written.map_err(|error| self.explain(error))
     }
 
     /// Appends text drawn after `step` steps to the samples.
@@ -275,7 +276,8 @@ impl RunDir {
         let text = format!("=== step {step}\n{text}\n\n");
         self.samples.waiting.push_str(&text);
         self.is_here()?;
-        self.samples.flush()
+        let written = self.samples.flush();
+        written.map_err(|error| self.explain(error))
     }
 
     /// Waits until the disk has all rows and samples. Returns the bytes of both.
@@ -285,14 +287,23 @@ impl RunDir {
     /// When it refuses, or the directory has vanished.
     pub fn sync(&mut self) -> Result<(u64, u64), Error> {
         self.is_here()?;
-        for log in [&mut self.metrics, &mut self.samples] {
-            log.flush()?;
-            if log.bytes > 0 {
-                disk::sync(&log.path)?;
+        let mut sync = || {
+            for log in [&mut self.metrics, &mut self.samples] {
+                log.flush()?;
+                if log.bytes > 0 {
+                    disk::sync(&log.path)?;
+                }
             }
-        }
-        disk::sync(&self.path)?;
+            disk::sync(&self.path)
+        };
+        let synced = sync();
+        synced.map_err(|error| self.explain(error))?;
         Ok((self.metrics.bytes, self.samples.bytes))
+    }
+
+    /// Why a write failed: not what the disk says, if the directory is no longer there.
+    pub fn explain(&self, error: Error) -> Error {
+        self.is_here().err().unwrap_or(error)
     }
 
     /// Where the checkpoint after `step` steps goes.
@@ -300,9 +311,13 @@ impl RunDir {
         checkpoint::directory(&self.path, step)
     }
 
-    /// Whether the lock that is held is that of the directory. What is written to one that was
+    /// Checks that the lock that is held is that of the directory: what is written to one that was
     /// deleted is lost without an error, and one that was replaced is another run's.
-    fn is_here(&self) -> Result<(), Error> {
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Vanished`].
+    pub fn is_here(&self) -> Result<(), Error> {
         let here = fs::symlink_metadata(self.path.join(LOCK)).ok();
         let held = self.lock.metadata().ok();
         match here

@@ -6,7 +6,7 @@ use burn::module::Module;
 use burn::tensor::{Tensor, TensorData};
 use residual_zoo_core::LanguageModel;
 use residual_zoo_core::params::{self, Role};
-use residual_zoo_data::{Corpus, DataConfig, Source, SyntheticConfig};
+use residual_zoo_data::{CopyConfig, Corpus, DataConfig, Source, SyntheticConfig};
 use residual_zoo_gpt2::Gpt2Config;
 
 use crate::checkpoint::Journal;
@@ -341,6 +341,63 @@ fn the_z_loss_pulls_the_normaliser_and_is_not_reported() {
     let ((plain, without), (same, with)) = (run(0.0), run(1.0));
     assert_eq!(plain, same);
     assert!(with < 0.5 * without, "{with} is not well below {without}");
+}
+
+#[test]
+fn a_curriculum_lengthens_sequences_and_lowers_the_learning_rate() {
+    let _turn = my_turn();
+    let mut config = config();
+    config.model.context = 20;
+    config.data.source = Source::Copying(CopyConfig {
+        tokens: 2,
+        noise: 4,
+        most_noise: Some(16),
+        selective: false,
+    });
+    let mut trainer = trainer(&config);
+    let peak = trainer.learning_rate();
+    let scale = |trainer: &Trainer<B, Gpt2Config>| trainer.learning_rate() / peak;
+    assert_eq!((trainer.level(), trainer.batch(0).time), (Some(0), 8));
+    assert!(!trainer.advance_curriculum(0.3), "not below 0.3");
+    assert!(trainer.advance_curriculum(0.29));
+    assert_eq!((trainer.level(), trainer.batch(0).time), (Some(1), 12));
+    assert!((scale(&trainer) - (1.0 - 0.5 * 12.0 / 20.0)).abs() < 1e-12);
+    assert!(trainer.advance_curriculum(0.1));
+    assert_eq!((trainer.level(), trainer.batch(0).time), (Some(2), 20));
+    assert!((scale(&trainer) - 0.7 * 0.5).abs() < 1e-12);
+    assert!(
+        !trainer.advance_curriculum(0.1),
+        "there is no further level"
+    );
+    assert!((scale(&trainer) - (1.0 - (-0.1f64).exp())).abs() < 1e-12);
+    let (tokens, flops) = (trainer.tokens_per_step(), trainer.step_flops());
+    trainer.step();
+    assert_eq!(trainer.progress.tokens, tokens as u64);
+    assert_eq!((tokens, trainer.progress.flops), (3 * 20, flops));
+
+    let mut text = self::trainer(&self::config());
+    assert_eq!((text.level(), text.advance_curriculum(0.0)), (None, false));
+}
+
+#[test]
+fn settings_that_do_not_fit_the_data_are_named() {
+    let mut config = config();
+    config.model.context = 20;
+    config.data.source = Source::Copying(CopyConfig {
+        tokens: 2,
+        noise: 4,
+        most_noise: Some(16),
+        selective: false,
+    });
+    config.validate(16).unwrap();
+    let problem = |change: &dyn Fn(&mut RunConfig<Gpt2Config>)| {
+        let mut config = config.clone();
+        change(&mut config);
+        config.validate(16).unwrap_err().to_string()
+    };
+    assert!(problem(&|c| c.train.time = Some(12)).contains("sequences of 20"));
+    assert!(problem(&|c| c.train.sample_every = Some(1)).contains("no text"));
+    assert!(problem(&|c| c.model.context = 19).contains("is 20, more than the context 19"));
 }
 
 #[test]
