@@ -1,5 +1,9 @@
 //! On every backend that is compiled in: a run gives the same twice, and the same when it was
-//! stopped in between, to the bit.
+//! stopped in between.
+//!
+//! On Flex and LibTorch to the bit. On the backends with fusion the same run, twice and without any
+//! stop, is at times apart by its last bits; there, this test prints by how much, and asks that a
+//! stop adds nothing that could be seen.
 //!
 //! `tests/resume.rs` does more of that with real processes, on one backend.
 
@@ -18,7 +22,7 @@ use residual_zoo::backend::{BackendKind, OnBackend};
 use residual_zoo::data::Corpus;
 use residual_zoo::train::dashboard::Display;
 use residual_zoo::train::{Interrupter, RunOptions, Summary, run, run_dir};
-use runs::{MODELS, assert_same, outcome};
+use runs::{MODELS, assert_same, differences, outcome};
 
 /// A run that is stopped once it has logged this step.
 struct Task<'a> {
@@ -73,8 +77,17 @@ fn a_stopped_run_ends_as_another_on_every_backend() {
             let what = format!("{name} on {kind}");
             train("straight", None);
             let expected = outcome(&scratch.path("straight"));
+            let fused = !matches!(kind, BackendKind::Flex | BackendKind::LibTorch);
+            let compare = |run: &str| {
+                if !fused {
+                    return assert_same(&scratch.path(run), &expected, &what);
+                }
+                let (metrics, weights) = differences(&scratch.path(run), &expected);
+                println!("{what}, {run}: metrics {metrics:.1e}, weights {weights:.1e}");
+                assert!(metrics < 1e-4 && weights < 1e-3, "{what}, {run}");
+            };
             train("again", None);
-            assert_same(&scratch.path("again"), &expected, &what);
+            compare("again");
             // On a busy machine the stop may come too late, after the last step.
             let stopped = (0..20).any(|_| {
                 std::fs::remove_dir_all(scratch.path("stopped")).ok();
@@ -83,8 +96,8 @@ fn a_stopped_run_ends_as_another_on_every_backend() {
             assert!(stopped, "{what}");
             train("stopped", Some(13));
             assert!(!train("stopped", None).stopped, "{what}");
-            assert_same(&scratch.path("stopped"), &expected, &what);
-            println!("{what}: equal");
+            compare("stopped");
+            println!("{what}: compared");
         }
     }
 }

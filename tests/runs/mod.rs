@@ -138,3 +138,39 @@ pub fn assert_same(found: &Path, expected: &Outcome, what: &str) {
         "{what}: other moments"
     );
 }
+
+/// How far two finished runs are apart: the largest relative difference of a number in the metrics,
+/// and the largest absolute one of a weight.
+pub fn differences(found: &Path, expected: &Outcome) -> (f64, f64) {
+    let found = outcome(found);
+    let steps = |outcome: &Outcome| -> Vec<(usize, u64)> {
+        outcome
+            .rows
+            .iter()
+            .map(|row| (row.step, row.tokens))
+            .collect()
+    };
+    assert_eq!(steps(&found), steps(expected));
+    let numbers = |row: &Row| [row.train_loss, row.valid_loss, row.grad_norm, row.lr];
+    let rows = found.rows.iter().zip(&expected.rows);
+    let pairs = rows.flat_map(|(a, b)| numbers(a).into_iter().zip(numbers(b)));
+    let relative = pairs.filter_map(|(a, b)| Some((a? / b? - 1.0).abs()));
+    let metrics = relative.fold(0.0, f64::max);
+
+    let weights = |file: &[u8]| -> Vec<f32> {
+        let mut tensors = safetensors::SafeTensors::deserialize(file)
+            .unwrap()
+            .tensors();
+        tensors.sort_by(|(a, _), (b, _)| a.cmp(b));
+        let bytes: Vec<u8> = tensors
+            .iter()
+            .flat_map(|(_, t)| t.data().to_vec())
+            .collect();
+        let (numbers, _) = bytes.as_chunks();
+        numbers.iter().map(|b| f32::from_le_bytes(*b)).collect()
+    };
+    let (a, b) = (weights(&found.model), weights(&expected.model));
+    assert_eq!(a.len(), b.len());
+    let apart = a.iter().zip(&b).map(|(a, b)| f64::from((a - b).abs()));
+    (metrics, apart.fold(0.0, f64::max))
+}
