@@ -177,19 +177,18 @@ fn killed_runs_on_images_end_alike() {
     );
 }
 
-/// Sends `signal` once the run has shown `step`, and waits for its end.
-fn interrupt(command: &mut Command, signal: &str, step: usize) {
+/// Sends `signal` once the run has shown `step`, and waits for its end. Returns whether it was
+/// stopped: on a busy machine the signal may come after the last step.
+fn interrupt(command: &mut Command, signal: &str, step: usize) -> bool {
     let mut child = start(command);
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let shown = format!("step {step:>2}/");
     assert!(lines.any(|line| line.unwrap().contains(&shown)), "{shown}");
     let pid = child.id().to_string();
     let sent = Command::new("kill").args([signal, &pid]).status();
-    assert!(sent.unwrap().success());
     let rest: Vec<String> = lines.map(Result::unwrap).collect();
     assert!(child.wait().unwrap().success());
-    let stopped = |line: &String| line.contains("stopped in");
-    assert!(rest.iter().any(stopped), "{signal} at {step}: {rest:?}");
+    sent.unwrap().success() && rest.iter().any(|line| line.contains("stopped in"))
 }
 
 #[test]
@@ -201,8 +200,12 @@ fn runs_stopped_by_ctrl_c_and_sigterm_end_alike() {
         let expected = outcome(&scratch.path("straight"));
         let directory = scratch.path("stopped");
         // Twice in the same run, at steps where something else is due each.
-        interrupt(&mut train(&file, &directory), "-INT", 2 + 2 * (i % 3));
-        interrupt(&mut resume(&directory), "-TERM", 10 + 2 * (i % 3));
+        let stopped = (0..20).any(|_| {
+            fs::remove_dir_all(&directory).ok();
+            interrupt(&mut train(&file, &directory), "-INT", 2 + 2 * (i % 3))
+                && interrupt(&mut resume(&directory), "-TERM", 10 + 2 * (i % 3))
+        });
+        assert!(stopped, "{name}");
         ok(&mut resume(&directory));
         assert_same(&directory, &expected, name);
     }
