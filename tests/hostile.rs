@@ -286,6 +286,26 @@ fn what_is_no_file_is_refused_at_once() {
     }
 }
 
+#[test]
+fn a_very_deep_model_may_have_a_long_header() {
+    let dir = tempfile::tempdir().unwrap();
+    let config: RunConfig = RunConfig::parse("(model: Gpt2())", Path::new("c.ron")).unwrap();
+    let problem = |bytes: usize| {
+        let file = inputs::many_tensors(40_000, bytes);
+        fs::write(dir.path().join("model.safetensors"), file).unwrap();
+        let model = config.model.init::<Flex>(11, &Default::default()).unwrap();
+        let loaded = checkpoint::load_model::<Flex, _>(model, dir.path());
+        loaded.map(drop).unwrap_err().to_string()
+    };
+    assert!(problem(4).contains("its header"), "as long as its data");
+    // It is read, and then found to be of another model.
+    let other = problem(3_000);
+    assert!(
+        !other.contains("header") && other.contains("missing"),
+        "{other}"
+    );
+}
+
 #[cfg(unix)]
 #[test]
 fn a_checkpoint_of_things_that_are_no_files_is_passed_over() {

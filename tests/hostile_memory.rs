@@ -12,7 +12,7 @@ use std::fs;
 use std::path::Path;
 
 use burn::backend::Flex;
-use inputs::{made_to_harm, nested, safetensors};
+use inputs::{made_to_harm, many_tensors, nested, safetensors};
 use peak_alloc::PeakAlloc;
 use residual_zoo::core::ModelConfig as _;
 use residual_zoo::data::{
@@ -389,6 +389,11 @@ fn large() -> Vec<(&'static str, &'static str, Vec<u8>)> {
                 std::str::from_utf8(&numbered("{", &tensors, LARGE / 60, "}")).unwrap(),
                 0,
             ),
+        ),
+        (
+            "checkpoint",
+            "a very deep model",
+            many_tensors(40_000, 3_000),
         ),
         (
             "checkpoint",

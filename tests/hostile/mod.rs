@@ -76,6 +76,19 @@ pub fn nested(before: &str, unit: &str, count: usize, after: &str) -> Vec<u8> {
     [before, &unit.repeat(count), after].concat().into_bytes()
 }
 
+/// A safetensors file of `count` tensors of `bytes` bytes each, as a very deep model has.
+pub fn many_tensors(count: usize, bytes: usize) -> Vec<u8> {
+    let entry = |i: usize| {
+        let (start, end, length) = (i * bytes, (i + 1) * bytes, bytes / 4);
+        format!(
+            "\"layers.{i}.weight\":{{\"dtype\":\"F32\",\"shape\":[{length}],\
+             \"data_offsets\":[{start},{end}]}}"
+        )
+    };
+    let entries: Vec<String> = (0..count).map(entry).collect();
+    safetensors(&format!("{{{}}}", entries.join(",")), count * bytes)
+}
+
 /// A safetensors file of this header and `data` bytes.
 pub fn safetensors(header: &str, data: usize) -> Vec<u8> {
     let length = (header.len() as u64).to_le_bytes();

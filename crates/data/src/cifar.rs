@@ -32,7 +32,7 @@ const TRAIN_BATCHES: [&str; 5] = [
 ];
 const TEST_BATCH: &str = "test_batch.bin";
 
-/// The images of CIFAR-10. There is no set for validation: hold back the last images of `train`.
+/// The images of CIFAR-10, which has no set of its own for validation.
 #[derive(Clone, Debug)]
 pub struct Cifar10 {
     /// Images to train on, 50,000 where all batches are there.

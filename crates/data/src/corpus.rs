@@ -241,12 +241,9 @@ impl Corpus {
     fn copying(config: &CopyConfig) -> Result<Self, DataError> {
         let tokenizer = Tokenizer::words(copying::vocabulary())?;
         let examples = Examples::Copying(config.clone());
-        Ok(Self::of_examples(
-            examples.clone(),
-            examples,
-            tokenizer,
-            None,
-        ))
+        let outputs = tokenizer.vocab_size();
+        let train = examples.clone();
+        Ok(Self::of_examples(train, examples, tokenizer, outputs))
     }
 
     fn cifar10(directory: &Path) -> Result<Self, DataError> {
@@ -254,22 +251,12 @@ impl Corpus {
         let levels = (0..cifar::LEVELS).map(|level| level.to_string());
         let tokenizer = Tokenizer::words(levels.collect())?;
         let examples = |images| Examples::Images(Arc::new(images));
-        let classes = Some(cifar::CLASSES);
-        Ok(Self::of_examples(
-            examples(train),
-            examples(test),
-            tokenizer,
-            classes,
-        ))
+        let (train, valid) = (examples(train), examples(test));
+        Ok(Self::of_examples(train, valid, tokenizer, cifar::CLASSES))
     }
 
-    /// Examples that are no text, with as many outputs as token ids or as given.
-    fn of_examples(
-        train: Examples,
-        valid: Examples,
-        tokenizer: Tokenizer,
-        outputs: Option<usize>,
-    ) -> Self {
+    /// Examples that are no text.
+    fn of_examples(train: Examples, valid: Examples, tokenizer: Tokenizer, outputs: usize) -> Self {
         let (train_hash, valid_hash) = (train.blake3(), valid.blake3());
         let identity = hash::of_parts(
             "residual-zoo-data examples v1",
@@ -278,8 +265,8 @@ impl Corpus {
         Self {
             train,
             valid,
-            outputs: outputs.unwrap_or(tokenizer.vocab_size()),
             tokenizer,
+            outputs,
             bytes_per_token: None,
             identity: identity.to_string(),
             entropy: None,

@@ -1,11 +1,11 @@
 //! What a model learns from, whatever kind of data that is.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use crate::cifar::{CLASSES, Images, LEVELS, PIXELS};
-use crate::copying::CopyConfig;
+use crate::copying::{CopyConfig, vocabulary};
 use crate::draws::Draws;
+use crate::windows::even_places;
 use crate::{Batch, DataError, Tokens, Windows};
 
 /// Examples without sequences cut yet. Cheap to clone.
@@ -61,7 +61,7 @@ impl Examples {
         };
         match self {
             Self::Text(tokens) => tokens.check(vocab_size.min(outputs)),
-            Self::Copying(_) => at_most(crate::copying::vocabulary().len() - 1, vocab_size),
+            Self::Copying(_) => at_most(vocabulary().len() - 1, vocab_size.min(outputs)),
             Self::Images(_) => {
                 at_most(LEVELS - 1, vocab_size)?;
                 at_most(CLASSES - 1, outputs)
@@ -141,15 +141,10 @@ impl Sequences {
             Self::Copying { .. } => (0..batches as u64)
                 .map(|i| self.random_batch(0, i, 0, batch))
                 .collect(),
-            Self::Images(images) => {
-                let count = batches.saturating_mul(batch).min(images.len());
-                let place = |i: usize| (i as u128 * images.len() as u128 / count as u128) as usize;
-                let starts = (0..count).step_by(batch.max(1));
-                starts
-                    .map(|first| first..count.min(first.saturating_add(batch)))
-                    .map(|range: Range<usize>| image_batch(images, range.map(place)))
-                    .collect()
-            }
+            Self::Images(images) => even_places(images.len(), batches, batch)
+                .into_iter()
+                .map(|places| image_batch(images, places.into_iter()))
+                .collect(),
         }
     }
 

@@ -85,17 +85,9 @@ impl Windows {
     /// If there are fewer windows than that, as many full batches as there are windows for, or
     /// one smaller batch if there is not even one.
     pub fn even_batches(&self, batches: usize, batch: usize) -> Vec<Batch> {
-        let mut count = batches.saturating_mul(batch).min(self.len());
-        if count == 0 {
-            return Vec::new();
-        }
-        if count > batch {
-            count -= count % batch;
-        }
-        let start = |i: usize| (i as u128 * self.len() as u128 / count as u128) as usize;
-        (0..count)
-            .step_by(batch)
-            .map(|first| self.batch((first..count.min(first + batch)).map(start)))
+        let places = even_places(self.len(), batches, batch).into_iter();
+        places
+            .map(|starts| self.batch(starts.into_iter()))
             .collect()
     }
 
@@ -120,6 +112,22 @@ impl Windows {
             scored: time,
         }
     }
+}
+
+/// `batches` times `batch` different places below `len`, spaced evenly; fewer where there are not as
+/// many, see [`Windows::even_batches`].
+pub(crate) fn even_places(len: usize, batches: usize, batch: usize) -> Vec<Vec<usize>> {
+    let mut count = batches.saturating_mul(batch).min(len);
+    if count == 0 {
+        return Vec::new();
+    }
+    if count > batch {
+        count -= count % batch;
+    }
+    let place = |i: usize| (i as u128 * len as u128 / count as u128) as usize;
+    let firsts = (0..count).step_by(batch);
+    let places = firsts.map(|first| (first..count.min(first.saturating_add(batch))).map(place));
+    places.map(Iterator::collect).collect()
 }
 
 impl Dataset<Window> for Windows {

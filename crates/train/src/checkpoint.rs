@@ -275,8 +275,10 @@ fn write_tensors(
     disk::write(path, &bytes)
 }
 
-/// Bytes of a safetensors header, some hundred for each tensor; parsed, it takes many times that.
+/// Bytes of a safetensors header that any file may have, some hundred for each tensor; parsed, it
+/// takes many times that. A larger one must be a small part of its file.
 const MOST_HEADER: u64 = 1 << 21;
+const HEADER_SHARE: u64 = 32;
 
 /// Tensors and metadata of a file.
 type Content = (BTreeMap<String, TensorData>, BTreeMap<String, String>);
@@ -288,8 +290,9 @@ fn read_tensors(path: &Path) -> Result<Content, Error> {
         problem,
     };
     let header = bytes.first_chunk().copied().map(u64::from_le_bytes);
-    if header.is_some_and(|length| length > MOST_HEADER) {
-        let problem = format!("is no checkpoint: its header has more than {MOST_HEADER} bytes");
+    let most = MOST_HEADER.max(bytes.len() as u64 / HEADER_SHARE);
+    if header.is_some_and(|length| length > most) {
+        let problem = format!("is no checkpoint: its header has more than {most} bytes");
         return Err(damaged(problem));
     }
     let (_, header) =

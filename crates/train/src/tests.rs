@@ -46,6 +46,19 @@ fn config() -> RunConfig<Gpt2Config> {
     RunConfig { model, data, train }
 }
 
+/// The same model on sequences of 8, then 12, then 20 tokens.
+fn copying() -> RunConfig<Gpt2Config> {
+    let mut config = config();
+    config.model.context = 20;
+    config.data.source = Source::Copying(CopyConfig {
+        tokens: 2,
+        noise: 4,
+        most_noise: Some(16),
+        selective: false,
+    });
+    config
+}
+
 /// Burn has one random generator in a process, so tests that seed it take turns.
 fn my_turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
@@ -346,14 +359,7 @@ fn the_z_loss_pulls_the_normaliser_and_is_not_reported() {
 #[test]
 fn a_curriculum_lengthens_sequences_and_lowers_the_learning_rate() {
     let _turn = my_turn();
-    let mut config = config();
-    config.model.context = 20;
-    config.data.source = Source::Copying(CopyConfig {
-        tokens: 2,
-        noise: 4,
-        most_noise: Some(16),
-        selective: false,
-    });
+    let config = copying();
     let mut trainer = trainer(&config);
     let peak = trainer.learning_rate();
     let scale = |trainer: &Trainer<B, Gpt2Config>| trainer.learning_rate() / peak;
@@ -381,14 +387,7 @@ fn a_curriculum_lengthens_sequences_and_lowers_the_learning_rate() {
 
 #[test]
 fn settings_that_do_not_fit_the_data_are_named() {
-    let mut config = config();
-    config.model.context = 20;
-    config.data.source = Source::Copying(CopyConfig {
-        tokens: 2,
-        noise: 4,
-        most_noise: Some(16),
-        selective: false,
-    });
+    let config = copying();
     config.validate(16).unwrap();
     let problem = |change: &dyn Fn(&mut RunConfig<Gpt2Config>)| {
         let mut config = config.clone();

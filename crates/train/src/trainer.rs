@@ -256,8 +256,9 @@ where
     /// whether it did.
     ///
     /// The rule for the learning rate is that of the published code of Kausik, "Recurrent
-    /// transformers" (2024): at each level it is multiplied by 1 − ½ l / l_max, l the length of a
-    /// sequence; at the last one it is 1 − exp(−loss) of what the schedule says.
+    /// transformers" (2024), as docs/papers/recurrent.md reads it: at each level it is multiplied
+    /// by 1 − ½ l / l_max, l the length of a sequence there; at the last one each validation makes it
+    /// 1 − exp(−loss) of what the schedule says.
     pub fn advance_curriculum(&mut self, validation_loss: f64) -> bool {
         let last = self.training.last_level();
         if last == 0 {

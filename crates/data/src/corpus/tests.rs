@@ -296,6 +296,8 @@ fn copying_and_images_are_corpora_too() {
     let corpus = Corpus::open(&config).unwrap();
     assert_eq!((corpus.tokenizer.vocab_size(), corpus.outputs), (16, 16));
     assert_eq!(config.time(), Some(160));
+    assert!(corpus.train.check(16, 16).is_ok());
+    assert!(corpus.train.check(15, 16).is_err() && corpus.train.check(16, 15).is_err());
     let sequences = corpus.train.sequences(7, "training").unwrap();
     let batch = sequences.random_batch(0, 0, 0, 2);
     assert_eq!((batch.time, batch.scored, batch.batch), (160, 16, 2));
