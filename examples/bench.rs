@@ -5,14 +5,12 @@ mod common;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use burn::tensor::backend::AutodiffBackend;
 use clap::Parser;
 use common::BackendArgs;
 use residual_zoo::RunConfig;
-use residual_zoo::backend::{BackendKind, OnBackend};
-use residual_zoo::data::Corpus;
+use residual_zoo::backend::BackendKind;
 use residual_zoo::train::Error;
-use residual_zoo::train::bench::{StepTime, time_steps};
+use residual_zoo::train::bench::StepTime;
 use residual_zoo::train::compare::to_text;
 use residual_zoo::train::report::{Column, Table, si};
 use serde::Serialize;
@@ -74,14 +72,8 @@ fn bench(options: Options) -> anyhow::Result<()> {
         let config = config.set(&options.set)?;
         let corpus = common::open_corpus(&config.data)?;
         for kind in &kinds {
-            let task = Time {
-                config: config.clone(),
-                corpus: &corpus,
-                counts,
-            };
-            let timed = kind
-                .run(options.backend.gpu, task)
-                .map_err(anyhow::Error::from);
+            let timed = kind.time_steps(options.backend.gpu, config.clone(), &corpus, counts);
+            let timed = timed.map_err(anyhow::Error::from);
             let time = match timed.and_then(|time| Ok(time?)) {
                 Ok(time) => time,
                 // Other backends may well work.
@@ -150,19 +142,5 @@ fn table(lines: &[Line]) -> Table {
         columns,
         rows: rows.collect(),
         ..Table::default()
-    }
-}
-
-struct Time<'a> {
-    config: RunConfig,
-    corpus: &'a Corpus,
-    counts: (usize, usize),
-}
-
-impl OnBackend for Time<'_> {
-    type Output = Result<StepTime, Error>;
-
-    fn run<B: AutodiffBackend>(self, device: B::Device) -> Self::Output {
-        time_steps::<B, _>(self.config, self.corpus, self.counts, device)
     }
 }

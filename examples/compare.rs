@@ -116,18 +116,14 @@ fn compare(options: Options) -> anyhow::Result<()> {
             display: options.display.display(),
             peak_tflops: options.display.peak_tflops,
             init_from: None,
+            first_weights: Default::default(),
             allow_config_change: false,
             stop: stop.clone(),
         };
         if run_options.display == Display::Log {
             print(&format!("\n{name}"));
         }
-        let task = common::Train {
-            config,
-            corpus: &corpus,
-            options: &run_options,
-        };
-        match kind.run(options.backend.gpu, task)? {
+        match kind.train(options.backend.gpu, config, &corpus, &run_options)? {
             Ok(summary) => {
                 let stopped = summary.stopped;
                 entries.push(Entry {

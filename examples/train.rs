@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::bail;
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use common::{BackendArgs, DataArgs, DisplayArgs};
 use residual_zoo::RunConfig;
 use residual_zoo::data::Corpus;
 use residual_zoo::train::dashboard::{Display, describe_loss, duration, print};
-use residual_zoo::train::{RunOptions, run_dir};
+use residual_zoo::train::{FirstWeights, RunOptions, run_dir};
 
 /// Train a model of the zoo.
 ///
@@ -47,12 +47,35 @@ struct Options {
     /// TokenFormer
     #[arg(long, value_name = "RUN")]
     init_from: Option<PathBuf>,
+    /// How the weights of --init-from become the first ones
+    #[arg(long, value_enum, requires = "init_from", default_value_t = InitBy::Grow)]
+    init_by: InitBy,
     #[command(flatten)]
     data: DataArgs,
     #[command(flatten)]
     backend: BackendArgs,
     #[command(flatten)]
     display: DisplayArgs,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug)]
+enum InitBy {
+    /// As they are, with the moments; what a larger TokenFormer has more begins at zero
+    Grow,
+    /// The same with fresh moments
+    GrowFresh,
+    /// Widened by Net2Net, from a narrower GPT-2, with fresh moments
+    Net2net,
+}
+
+impl From<InitBy> for FirstWeights {
+    fn from(by: InitBy) -> Self {
+        match by {
+            InitBy::Grow => Self::Grow,
+            InitBy::GrowFresh => Self::GrowFresh,
+            InitBy::Net2net => Self::Net2Net,
+        }
+    }
 }
 
 fn main() -> ExitCode {
@@ -81,6 +104,7 @@ fn train(options: Options) -> anyhow::Result<()> {
         display: options.display.display(),
         peak_tflops: options.display.peak_tflops,
         init_from: options.init_from,
+        first_weights: options.init_by.into(),
         allow_config_change: options.allow_config_change,
         stop: common::stop_on_signal()?,
     };
@@ -88,12 +112,7 @@ fn train(options: Options) -> anyhow::Result<()> {
     if display == Display::Log {
         print(&describe(&config, &corpus, kind));
     }
-    let task = common::Train {
-        config,
-        corpus: &corpus,
-        options: &run_options,
-    };
-    let summary = kind.run(options.backend.gpu, task)??;
+    let summary = kind.train(options.backend.gpu, config, &corpus, &run_options)??;
 
     let seconds = summary.rows.last().map_or(0.0, |row| row.seconds);
     let end = if summary.stopped {

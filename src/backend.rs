@@ -10,6 +10,11 @@ use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use burn::tensor::{Tensor, backend::AutodiffBackend};
+use residual_zoo_data::Corpus;
+use residual_zoo_train::bench::{StepTime, time_steps};
+use residual_zoo_train::{Error, RunOptions, Summary};
+
+use crate::RunConfig;
 
 /// A backend of Burn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,7 +132,50 @@ impl BackendKind {
         }
     }
 
-    fn is_compiled(self) -> bool {
+    /// Trains on this backend as [`residual_zoo_train::run`] does.
+    ///
+    /// The model and its training are compiled here, once for all programs that call this.
+    ///
+    /// # Errors
+    ///
+    /// As [`run`](Self::run); inside, as [`residual_zoo_train::run`].
+    pub fn train(
+        self,
+        gpu: Option<usize>,
+        config: RunConfig,
+        corpus: &Corpus,
+        options: &RunOptions,
+    ) -> Result<Result<Summary, Error>, BackendError> {
+        let task = Train {
+            config,
+            corpus,
+            options,
+        };
+        self.run(gpu, task)
+    }
+
+    /// Times steps on this backend as [`residual_zoo_train::bench::time_steps`] does.
+    ///
+    /// # Errors
+    ///
+    /// As [`run`](Self::run); inside, as [`residual_zoo_train::bench::time_steps`].
+    pub fn time_steps(
+        self,
+        gpu: Option<usize>,
+        config: RunConfig,
+        corpus: &Corpus,
+        steps: (usize, usize),
+    ) -> Result<Result<StepTime, Error>, BackendError> {
+        let task = Time {
+            config,
+            corpus,
+            steps,
+        };
+        self.run(gpu, task)
+    }
+
+    /// Whether its cargo feature is on.
+    pub fn is_compiled(self) -> bool {
         match self {
             Self::Flex => cfg!(feature = "flex"),
             Self::LibTorch => cfg!(feature = "tch"),
@@ -176,6 +224,34 @@ fn names(kinds: &[BackendKind]) -> String {
 fn wgpu_device(gpu: Option<usize>) -> burn::backend::wgpu::WgpuDevice {
     use burn::backend::wgpu::WgpuDevice::{DefaultDevice, DiscreteGpu};
     gpu.map_or(DefaultDevice, DiscreteGpu)
+}
+
+struct Train<'a> {
+    config: RunConfig,
+    corpus: &'a Corpus,
+    options: &'a RunOptions,
+}
+
+impl OnBackend for Train<'_> {
+    type Output = Result<Summary, Error>;
+
+    fn run<B: AutodiffBackend>(self, device: B::Device) -> Self::Output {
+        residual_zoo_train::run::<B, _>(self.config, self.corpus, self.options, device)
+    }
+}
+
+struct Time<'a> {
+    config: RunConfig,
+    corpus: &'a Corpus,
+    steps: (usize, usize),
+}
+
+impl OnBackend for Time<'_> {
+    type Output = Result<StepTime, Error>;
+
+    fn run<B: AutodiffBackend>(self, device: B::Device) -> Self::Output {
+        time_steps::<B, _>(self.config, self.corpus, self.steps, device)
+    }
 }
 
 /// Runs `task` once a first computation has shown that the device works: backends without a

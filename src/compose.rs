@@ -6,8 +6,8 @@ mod variants;
 
 use burn::tensor::backend::Backend;
 use residual_zoo_core::{
-    Architecture, ConfigError, Cost, Decoder, Growth, Increment, Plain, Stack, Update, check,
-    materialise,
+    Architecture, ConfigError, Cost, Decoder, Growth, Increment, Plain, Stack, Tensors, Update,
+    check, materialise, not_widened,
 };
 use residual_zoo_laurel::LaurelConfig;
 use residual_zoo_recurrent::RecurrentConfig;
@@ -250,5 +250,12 @@ impl<A: Architecture> residual_zoo_core::ModelConfig for Composed<A> {
 
     fn growth(&self, name: &str) -> Option<Growth> {
         self.architectures().iter().find_map(|a| a.growth(name))
+    }
+
+    fn widen(&self, narrow: &Self, tensors: &Tensors) -> Result<Tensors, ConfigError> {
+        match (self, narrow) {
+            (Self::Plain(config), Self::Plain(narrow)) => config.widen(narrow, tensors),
+            _ => Err(not_widened("a composition")),
+        }
     }
 }

@@ -11,6 +11,7 @@
 pub mod backend;
 pub mod body;
 pub mod compose;
+pub mod experiment;
 mod zoo;
 
 pub use compose::Composed;

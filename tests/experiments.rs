@@ -11,18 +11,17 @@ use residual_zoo::rmt::RmtConfig;
 use residual_zoo::tokenformer::{Position, TokenFormerConfig};
 use residual_zoo::{ModelConfig, RunConfig, Zoo};
 
-fn ron_files(directory: &Path) -> Vec<PathBuf> {
-    let paths = fs::read_dir(directory)
-        .unwrap()
-        .map(|entry| entry.unwrap().path());
-    let nested = paths.flat_map(|path| {
-        if path.is_dir() {
-            ron_files(&path)
-        } else {
-            vec![path]
-        }
-    });
-    nested
+/// The files of single runs: those of suites are a directory deeper, see `tests/suites.rs`.
+fn ron_files(experiments: &Path) -> Vec<PathBuf> {
+    let entries = |directory: &Path| {
+        let entries = fs::read_dir(directory).unwrap();
+        entries
+            .map(|entry| entry.unwrap().path())
+            .collect::<Vec<_>>()
+    };
+    let families = entries(experiments).into_iter();
+    let files = families.flat_map(|family| entries(&family));
+    files
         .filter(|path| path.extension().is_some_and(|e| e == "ron"))
         .collect()
 }
@@ -30,7 +29,7 @@ fn ron_files(directory: &Path) -> Vec<PathBuf> {
 #[test]
 fn every_file_is_valid_and_survives_writing_out() {
     let files = ron_files(&Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments"));
-    assert!(files.len() >= 4, "{files:?}");
+    assert!(files.len() >= 40, "{files:?}");
     for path in files {
         let config = RunConfig::read(&path).unwrap();
         config

@@ -70,7 +70,11 @@ impl ModuleMapper<Flex> for Train {
 fn growth_keeps_the_logits_to_1e_12() {
     let device = Default::default();
     double();
-    for normalization in [Normalization::L2NormGelu, Normalization::GeluL2Norm] {
+    for normalization in [
+        Normalization::L2NormGelu,
+        Normalization::GeluL2Norm,
+        Normalization::GeluL1Norm,
+    ] {
         let config = TokenFormerConfig {
             n_layer: 2,
             n_head: 3,

@@ -42,6 +42,7 @@ impl OnBackend for Task<'_> {
             display: Display::Quiet,
             peak_tflops: None,
             init_from: None,
+            first_weights: Default::default(),
             allow_config_change: false,
             stop: stop.clone(),
         };

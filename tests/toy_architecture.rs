@@ -67,6 +67,7 @@ fn it_trains_from_ron_with_the_same_trainer() {
         display: Display::Quiet,
         peak_tflops: None,
         init_from: None,
+        first_weights: Default::default(),
         allow_config_change: false,
         stop: Interrupter::new(),
     };

@@ -4,14 +4,12 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use burn::tensor::backend::AutodiffBackend;
 use clap::Args;
-use residual_zoo::RunConfig;
-use residual_zoo::backend::{BackendError, BackendKind, OnBackend};
+use residual_zoo::backend::{BackendError, BackendKind};
 use residual_zoo::core::ConfigError;
 use residual_zoo::data::{Corpus, DataConfig, DataError, Source, SyntheticConfig, TokenizerConfig};
 use residual_zoo::train::dashboard::{Display, restore_terminal};
-use residual_zoo::train::{Error, Interrupter, RunOptions, Summary, run};
+use residual_zoo::train::{Error, Interrupter};
 
 /// On what to compute.
 #[derive(Args, Debug, Clone)]
@@ -106,24 +104,6 @@ impl DisplayArgs {
     /// The dashboard or lines.
     pub fn display(&self) -> Display {
         Display::detect(self.no_tui)
-    }
-}
-
-/// A run of the trainer.
-pub struct Train<'a> {
-    /// The run.
-    pub config: RunConfig,
-    /// Its data.
-    pub corpus: &'a Corpus,
-    /// Where it is written and how it is shown.
-    pub options: &'a RunOptions,
-}
-
-impl OnBackend for Train<'_> {
-    type Output = Result<Summary, Error>;
-
-    fn run<B: AutodiffBackend>(self, device: B::Device) -> Self::Output {
-        run::<B, _>(self.config, self.corpus, self.options, device)
     }
 }
 

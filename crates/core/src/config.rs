@@ -1,9 +1,10 @@
 //! What a config promises: it validates itself, counts its cost and builds its model.
 
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use burn::module::Module;
-use burn::tensor::backend::Backend;
+use burn::tensor::{TensorData, backend::Backend};
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{Connection, Cost, Decoder, Ends, LanguageModel, Plain, ResidualBlock, Stack, check};
@@ -99,6 +100,27 @@ pub trait Architecture:
         let _ = name;
         None
     }
+
+    /// The weights of this model out of those of a narrower one, by name (Net2Net).
+    ///
+    /// # Errors
+    ///
+    /// A narrower model out of which this one cannot be made.
+    fn widen(&self, narrow: &Self, tensors: &Tensors) -> Result<Tensors, ConfigError> {
+        let _ = (narrow, tensors);
+        Err(not_widened(&Architecture::name(self)))
+    }
+}
+
+/// Tensors by name.
+pub type Tensors = BTreeMap<String, TensorData>;
+
+/// What an architecture says that Net2Net is not for.
+pub fn not_widened(name: &str) -> ConfigError {
+    ConfigError::new(
+        "model",
+        format!("is {name}; only GPT-2 is widened by Net2Net"),
+    )
 }
 
 /// The ends of architecture `A`.
@@ -154,6 +176,16 @@ pub trait ModelConfig:
     fn growth(&self, name: &str) -> Option<Growth> {
         let _ = name;
         None
+    }
+
+    /// As [`Architecture::widen`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    fn widen(&self, narrow: &Self, tensors: &Tensors) -> Result<Tensors, ConfigError> {
+        let _ = (narrow, tensors);
+        Err(not_widened(&self.name()))
     }
 
     /// Builds a language model: [`build`](Self::build) with as many outputs as token ids.
@@ -217,6 +249,10 @@ impl<A: Architecture> ModelConfig for A {
 
     fn growth(&self, name: &str) -> Option<Growth> {
         Architecture::growth(self, name)
+    }
+
+    fn widen(&self, narrow: &Self, tensors: &Tensors) -> Result<Tensors, ConfigError> {
+        Architecture::widen(self, narrow, tensors)
     }
 }
 

@@ -36,9 +36,21 @@ pub struct Cost {
     pub params: Params,
     /// FLOPs of one forward pass per token, at full context.
     pub forward_flops: usize,
+    /// Numbers that the backward pass needs of each token: no count but an upper estimate, since
+    /// it depends on how a backend splits operations up.
+    pub kept: usize,
 }
 
 impl Cost {
+    /// Bytes that training takes with single precision and AdamW, on `tokens` tokens at once: an
+    /// upper estimate. Weights, gradients and two moments, as much again while they are updated,
+    /// and what is [`kept`](Self::kept).
+    pub fn training_memory(&self, tokens: usize) -> u64 {
+        let weights = self.params.total().saturating_mul(7);
+        let numbers = weights.saturating_add(self.kept.saturating_mul(tokens));
+        4 * numbers as u64
+    }
+
     /// FLOPs of a forward and backward pass per token: 3 times the forward pass, as each
     /// product has two gradients of its own size (Kaplan et al. 2020, section 2.1).
     pub fn training_flops(&self) -> usize {
@@ -55,10 +67,12 @@ impl Cost {
                 ..Params::default()
             },
             forward_flops: weight.saturating_mul(2),
+            // The input, and the output through an activation in several steps.
+            kept: d_out.saturating_mul(6).saturating_add(d_in),
         }
     }
 
-    /// The cost of parameters that take part in no matrix product.
+    /// The cost of parameters that take part in no matrix product, such as the scale of a norm.
     pub fn vector(params: usize) -> Self {
         let params = Params {
             other: params,
@@ -67,6 +81,7 @@ impl Cost {
         Self {
             params,
             forward_flops: 0,
+            kept: params.other.saturating_mul(6),
         }
     }
 
@@ -74,6 +89,19 @@ impl Cost {
     pub fn attention(context: usize, width: usize) -> Self {
         Self {
             forward_flops: context.saturating_mul(width).saturating_mul(4),
+            // Scores in five steps, of heads that are taken to have 32 numbers.
+            kept: context
+                .saturating_mul(width.div_ceil(32))
+                .saturating_mul(5)
+                .saturating_add(width.saturating_mul(6)),
+            ..Self::default()
+        }
+    }
+
+    /// What keeps so many numbers of each token and costs nothing else.
+    pub fn keeping(numbers: usize) -> Self {
+        Self {
+            kept: numbers,
             ..Self::default()
         }
     }
@@ -104,6 +132,7 @@ impl Cost {
                 other: op(self.params.other, other.params.other),
             },
             forward_flops: op(self.forward_flops, other.forward_flops),
+            kept: op(self.kept, other.kept),
         }
     }
 }

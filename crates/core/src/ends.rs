@@ -4,7 +4,7 @@ use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig, Embedding, LayerNorm, Linear};
 use burn::tensor::{Int, Tensor, backend::Backend};
 
-use crate::norm::{NormParams, standardise};
+use crate::norm::{NormParams, normalise};
 use crate::{Cost, Ends, Params, init};
 
 /// x_0 = tokens\[ids\] + positions, logits = norm(x_L) · unembedding.
@@ -64,6 +64,8 @@ impl TokenEndsOptions {
         Cost {
             params,
             forward_flops: unembedding.saturating_mul(2),
+            // The embedding, and the logits in the steps of the loss.
+            kept: self.n_output.saturating_add(width).saturating_mul(8),
         } + self.norm.cost(width)
     }
 }
@@ -105,10 +107,7 @@ impl<B: Backend> Ends<B> for TokenEnds<B> {
     }
 
     fn unembed(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
-        let x = match &self.norm {
-            Some(norm) => norm.forward(x),
-            None => standardise(x, self.norm_eps),
-        };
+        let x = normalise(&self.norm, x, self.norm_eps);
         match &self.unembedding {
             Some(unembedding) => unembedding.forward(x),
             None => x.matmul(self.tokens.weight.val().transpose().unsqueeze()),

@@ -32,7 +32,9 @@ pub mod params;
 mod stream;
 
 pub use activation::Activation;
-pub use config::{Architecture, ConfigError, EndsOf, Growth, ModelConfig, materialise};
+pub use config::{
+    Architecture, ConfigError, EndsOf, Growth, ModelConfig, Tensors, materialise, not_widened,
+};
 pub use cost::{Cost, Params};
 pub use ends::{TokenEnds, TokenEndsOptions};
 pub use ids::{IdsError, token_ids};

@@ -3,10 +3,12 @@
 use burn::nn::{LayerNorm, LayerNormConfig};
 use burn::tensor::{Tensor, backend::Backend};
 
+use serde::{Deserialize, Serialize};
+
 use crate::Cost;
 
 /// The parameters of a layer norm.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NormParams {
     /// Scale and shift.
     ScaleAndShift,
@@ -37,6 +39,19 @@ impl NormParams {
             Self::None => 0,
         };
         Cost::vector(width) * vectors
+    }
+}
+
+/// A layer norm over the last axis that [`NormParams::layer_norm`] made: with its parameters, or
+/// without any and with `eps`.
+pub fn normalise<B: Backend, const D: usize>(
+    norm: &Option<LayerNorm<B>>,
+    x: Tensor<B, D>,
+    eps: f64,
+) -> Tensor<B, D> {
+    match norm {
+        Some(norm) => norm.forward(x),
+        None => standardise(x, eps),
     }
 }
 

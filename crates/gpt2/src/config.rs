@@ -3,12 +3,12 @@
 use burn::nn::{LayerNorm, LayerNormConfig};
 use burn::tensor::backend::Backend;
 use residual_zoo_core::{
-    Activation, Architecture, ConfigError, Connection, Cost, NormParams, TokenEnds,
+    Activation, Architecture, ConfigError, Connection, Cost, NormParams, Tensors, TokenEnds,
     TokenEndsOptions, check,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{Attention, Block, Mlp};
+use crate::{Attention, Block, Mlp, net2net};
 
 /// The config of GPT-2. Fields that a file leaves out have the values of [`Default`]: GPT-2
 /// small.
@@ -210,5 +210,10 @@ impl Architecture for Gpt2Config {
             + Cost::linear(width, width, bias);
         let mlp = norm + Cost::linear(width, d_ff, bias) + Cost::linear(d_ff, width, bias);
         attention + mlp
+    }
+
+    /// Copies are drawn apart by 1 % of the size of the weights.
+    fn widen(&self, narrow: &Self, tensors: &Tensors) -> Result<Tensors, ConfigError> {
+        net2net::widen(self, narrow, tensors, 0.01)
     }
 }

@@ -13,6 +13,7 @@
 mod attention;
 mod config;
 mod mlp;
+pub mod net2net;
 
 pub use attention::Attention;
 pub use config::Gpt2Config;

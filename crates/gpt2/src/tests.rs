@@ -1,10 +1,10 @@
 use burn::backend::{Autodiff, Flex};
 use burn::module::Module;
-use burn::tensor::backend::Backend;
+use burn::tensor::{Int, Tensor, backend::Backend};
 use residual_zoo_core::params::{self, Role};
-use residual_zoo_core::{Architecture, ModelConfig, contract};
+use residual_zoo_core::{Architecture, LanguageModel, ModelConfig, Tensors, contract};
 
-use crate::{Gpt2, Gpt2Config};
+use crate::{Gpt2, Gpt2Config, net2net};
 
 fn small() -> Gpt2Config {
     Gpt2Config {
@@ -207,4 +207,130 @@ fn impossible_sizes_name_the_field() {
         error.unwrap_err().to_string(),
         "`n_head`: 7 does not divide `width` = 60; the next smaller divisor is 6"
     );
+}
+
+/// Logits of `config` with these weights.
+fn logits(config: &Gpt2Config, tensors: Tensors) -> Vec<f32> {
+    let device = Default::default();
+    let model = config.init::<Flex>(11, &device).unwrap();
+    let model = params::import::<Flex, _>(model, tensors).unwrap();
+    let ids = Tensor::<Flex, 2, Int>::from_data([[3, 1, 4, 1, 5, 9, 2, 6]], &device);
+    model.forward(ids).into_data().iter().collect()
+}
+
+/// Every tensor of a model of `config`, none of them small or of a size that a rule could hide
+/// behind.
+fn weights(config: &Gpt2Config) -> Tensors {
+    let model = config.init::<Flex>(11, &Default::default()).unwrap();
+    let shift = |(name, data): (String, burn::tensor::TensorData)| {
+        let shape = data.shape.clone();
+        let values = data.iter::<f32>().enumerate();
+        let values: Vec<f32> = values
+            .map(|(i, x)| 2.0 * x + 0.1 * (i as f32).sin())
+            .collect();
+        (name, burn::tensor::TensorData::new(values, shape))
+    };
+    params::export::<Flex, _>(&model)
+        .into_iter()
+        .map(shift)
+        .collect()
+}
+
+#[test]
+fn net2net_to_twice_the_width_keeps_the_logits() {
+    for (bias, tied) in [(true, true), (false, false), (false, true)] {
+        let narrow = Gpt2Config {
+            width: 24,
+            n_head: 3,
+            d_ff: Some(40),
+            bias,
+            tied,
+            ..small()
+        };
+        let wide = Gpt2Config {
+            width: 48,
+            n_head: 6,
+            d_ff: Some(100),
+            ..narrow.clone()
+        };
+        let tensors = weights(&narrow);
+        let before = logits(&narrow, tensors.clone());
+        let widened = net2net::widen(&wide, &narrow, &tensors, 0.0).unwrap();
+        let after = logits(&wide, widened);
+        let error = before.iter().zip(&after).map(|(a, b)| (a - b).abs());
+        let error = error.fold(0.0, f32::max);
+        assert!(error < 2e-5, "bias {bias}, tied {tied}: {error}");
+    }
+}
+
+#[test]
+fn net2net_with_noise_draws_copies_apart_and_keeps_the_originals() {
+    let narrow = Gpt2Config {
+        width: 24,
+        n_head: 3,
+        ..small()
+    };
+    let wide = Gpt2Config {
+        width: 48,
+        n_head: 6,
+        ..narrow.clone()
+    };
+    let tensors = weights(&narrow);
+    let widened = net2net::widen(&wide, &narrow, &tensors, 0.01).unwrap();
+    let name = "ends.tokens.weight";
+    let before: Vec<f32> = tensors[name].iter().collect();
+    let after: Vec<f32> = widened[name].iter().collect();
+    let size = (before.iter().map(|x| x * x).sum::<f32>() / before.len() as f32).sqrt();
+    let mut apart = 0;
+    for (i, row) in after.chunks(48).enumerate() {
+        let original = &before[24 * i..24 * (i + 1)];
+        assert_eq!(&row[..24], original);
+        for (copy, original) in row[24..].iter().zip(original) {
+            assert!((copy - original).abs() <= 0.0101 * size);
+            apart += usize::from(copy != original);
+        }
+    }
+    assert!(apart > before.len() * 9 / 10, "{apart}");
+}
+
+#[test]
+fn net2net_refuses_what_is_no_widening() {
+    let narrow = small();
+    let tensors = weights(&narrow);
+    let cases = [
+        (
+            Gpt2Config {
+                width: 120,
+                n_head: 4,
+                ..small()
+            },
+            "`model.n_head`: makes heads of 30",
+        ),
+        (
+            Gpt2Config {
+                width: 30,
+                n_head: 2,
+                ..small()
+            },
+            "cannot shrink from 60 to 30",
+        ),
+        (
+            Gpt2Config {
+                n_layer: 3,
+                ..small()
+            },
+            "differ in more than width",
+        ),
+        (
+            Gpt2Config {
+                d_ff: Some(30),
+                ..small()
+            },
+            "`model.d_ff`: cannot shrink",
+        ),
+    ];
+    for (wide, expected) in cases {
+        let error = net2net::widen(&wide, &narrow, &tensors, 0.0).unwrap_err();
+        assert!(error.to_string().contains(expected), "{error}");
+    }
 }

@@ -233,6 +233,7 @@ impl LaurelConfig {
         let gamma = if self.g.has_gamma() { self.g.k() } else { 0 };
         let (products, r) = self.g.low_rank().unwrap_or((0, 0));
         let product = Cost::linear(width, r, false) + Cost::linear(r, width, false);
-        Cost::vector(weights) + Cost::vector(gamma) + product * products
+        let streams = Cost::keeping(width.saturating_mul(2 * self.g.k() + 4));
+        Cost::vector(weights) + Cost::vector(gamma) + product * products + streams
     }
 }

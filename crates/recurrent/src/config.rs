@@ -125,7 +125,8 @@ impl RecurrentConfig {
         };
         Cost {
             forward_flops: windows / context.max(1),
-            ..tau(k.saturating_mul(2))
+            // Every token passes through τ with the block before and with the block behind.
+            ..tau(k.saturating_mul(2)) + Cost::keeping(tau(k.saturating_mul(2)).kept)
         } + alpha
     }
 }

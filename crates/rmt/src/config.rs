@@ -162,7 +162,7 @@ impl RmtConfig {
         Cost {
             forward_flops: params.saturating_mul(self.d_v).saturating_mul(2),
             ..Cost::vector(params)
-        }
+        } + Cost::keeping(self.width().saturating_add(count.saturating_mul(self.d_v)) * 3)
     }
 }
 
@@ -244,12 +244,10 @@ impl Architecture for RmtConfig {
             other: self.width(),
         };
         let storages_and_retrieval = if learned { 3 } else { 2 };
-        Cost {
-            params,
-            forward_flops: (keys * storages_and_retrieval
-                + Cost::linear(self.vectors(), n_output, false))
-            .forward_flops,
-        }
+        let products =
+            keys * storages_and_retrieval + Cost::linear(self.vectors(), n_output, false);
+        let loss_and_norm = Cost::keeping(n_output.saturating_add(self.width()).saturating_mul(6));
+        Cost { params, ..products } + loss_and_norm
     }
 
     fn block_cost(&self, time: usize) -> Cost {

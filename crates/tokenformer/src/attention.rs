@@ -1,11 +1,11 @@
 //! The attention branch.
 
 use burn::module::Module;
-use burn::nn::{Dropout, DropoutConfig};
+use burn::nn::{Dropout, DropoutConfig, LayerNorm};
 use burn::tensor::{Tensor, backend::Backend};
 use residual_zoo_core::Branch;
 use residual_zoo_core::attention::{KvCache, causal_attention, merge_heads, split_heads};
-use residual_zoo_core::norm::standardise;
+use residual_zoo_core::norm::normalise;
 
 use crate::rotary::rotate;
 use crate::{Pattention, TokenFormerConfig};
@@ -13,6 +13,7 @@ use crate::{Pattention, TokenFormerConfig};
 /// MHA(LN(X)) (eqs. 8-10), `n_head` heads of width `width / n_head`.
 #[derive(Module, Debug)]
 pub struct Attention<B: Backend> {
+    norm: Option<LayerNorm<B>>,
     q: Pattention<B>,
     k: Pattention<B>,
     v: Pattention<B>,
@@ -32,6 +33,9 @@ impl<B: Backend> Attention<B> {
             Pattention::new(config, n, tau, std, device)
         };
         Self {
+            norm: config
+                .norm_params
+                .layer_norm(config.width, config.norm_eps, device),
             q: pattention(config.init_std()),
             k: pattention(config.init_std()),
             v: pattention(config.init_std()),
@@ -46,7 +50,7 @@ impl<B: Backend> Attention<B> {
 
     /// Q, K, V (eq. 8), `[batch, heads, time, d]` each, of tokens that follow `seen` others.
     fn qkv(&self, x: Tensor<B, 3>, seen: usize) -> [Tensor<B, 4>; 3] {
-        let x = standardise(x, self.norm_eps);
+        let x = normalise(&self.norm, x, self.norm_eps);
         let [q, k, v] = [&self.q, &self.k, &self.v]
             .map(|pattention| split_heads(pattention.forward(x.clone()), self.n_head));
         if self.rotated == 0 {

@@ -18,6 +18,8 @@ pub enum Normalization {
     L2NormGelu,
     /// gelu(A_ij) · τ / ‖gelu(A_i)‖₂.
     GeluL2Norm,
+    /// gelu(A_ij) · τ / ‖gelu(A_i)‖₁.
+    GeluL1Norm,
     /// τ · softmax(A_i)_j.
     Softmax,
 }
@@ -63,7 +65,7 @@ pub struct TokenFormerConfig {
     pub n_ffn: Option<usize>,
     /// Θ.
     pub normalization: Normalization,
-    /// τ; `None` is √n, and n for the softmax. A grown model keeps that of the model it grew from.
+    /// τ; `None` is √n, and n for the softmax and the L1 norm. A grown model keeps that of the model it grew from.
     pub tau: Option<Tau>,
     /// Added to the norm in Θ: 0 in the paper, 1e-5 or 1e-8 in the authors' TPU code.
     pub pattention_eps: f64,
@@ -71,8 +73,9 @@ pub struct TokenFormerConfig {
     pub activation: Activation,
     /// Where positions enter.
     pub position: Position,
-    /// Whether the final norm has a scale and a shift, as in the authors' configs. All others have
-    /// no parameters (section 3.3, Table 5).
+    /// The parameters of all norms, none in the paper (section 3.3, Table 5).
+    pub norm_params: NormParams,
+    /// Whether the final norm has a scale and a shift in any case, as in the authors' configs.
     pub affine_final_norm: bool,
     /// Most positions.
     pub context: usize,
@@ -100,6 +103,7 @@ impl Default for TokenFormerConfig {
             pattention_eps: 0.0,
             activation: Activation::GeluErf,
             position: Position::Learned,
+            norm_params: NormParams::None,
             affine_final_norm: false,
             context: 1024,
             dropout: 0.0,
@@ -198,7 +202,7 @@ impl TokenFormerConfig {
     /// τ, given or by default.
     pub fn tau(&self) -> Tau {
         let default = |n: usize| match self.normalization {
-            Normalization::Softmax => n as f64,
+            Normalization::Softmax | Normalization::GeluL1Norm => n as f64,
             Normalization::L2NormGelu | Normalization::GeluL2Norm => (n as f64).sqrt(),
         };
         self.tau.unwrap_or_else(|| Tau {
@@ -261,7 +265,7 @@ impl TokenFormerConfig {
             norm: if self.affine_final_norm {
                 NormParams::ScaleAndShift
             } else {
-                NormParams::None
+                self.norm_params
             },
             dropout: self.dropout,
             norm_eps: self.norm_eps,
@@ -355,7 +359,11 @@ impl Architecture for TokenFormerConfig {
         // Keys, then values.
         let pattention =
             |n| Cost::linear(self.width, n, false) + Cost::linear(n, self.width, false);
-        pattention(self.n_attn()) * 4 + Cost::attention(time, self.width) + pattention(self.n_ffn())
+        pattention(self.n_attn()) * 4
+            + Cost::attention(time, self.width)
+            + pattention(self.n_ffn())
+            + self.norm_params.cost(self.width) * 2
+            + Cost::keeping(self.width.saturating_mul(12))
     }
 
     /// Appended keys are zero, appended values are fresh: zero values would leave the new pairs

@@ -52,24 +52,38 @@ impl<B: Backend> Pattention<B> {
         let tau = self.tau.val().unsqueeze();
         match self.normalization {
             Normalization::L2NormGelu => {
-                let factor = tau * self.inverse_norm(&a);
+                let factor = tau * self.inverse(l2_norm(&a));
                 self.activation.apply(a * factor)
             }
             Normalization::GeluL2Norm => {
                 let g = self.activation.apply(a);
-                let factor = tau * self.inverse_norm(&g);
+                let factor = tau * self.inverse(l2_norm(&g));
+                g * factor
+            }
+            Normalization::GeluL1Norm => {
+                let g = self.activation.apply(a);
+                let factor = tau * self.inverse(g.clone().abs().sum_dim(2));
                 g * factor
             }
             Normalization::Softmax => softmax(a, 2) * tau,
         }
     }
 
-    /// 1 / (‖a‖₂ + ε) of each row, and 0 for a row of zeros: 0/0 becomes 0, also in the gradient.
-    fn inverse_norm(&self, a: &Tensor<B, 3>) -> Tensor<B, 3> {
-        let squares = (a.clone() * a.clone()).sum_dim(2);
-        let zero = squares.clone().equal_elem(0.0);
-        // The 1 keeps the root differentiable where the result is not used.
-        let norm = squares.mask_fill(zero.clone(), 1.0).sqrt() + self.eps;
+    /// 1 / (norm + ε), and 0 for a norm of zero: 0/0 becomes 0, also in the gradient.
+    fn inverse(&self, norm: Tensor<B, 3>) -> Tensor<B, 3> {
+        let zero = norm.clone().equal_elem(0.0);
+        let norm = norm.mask_fill(zero.clone(), 1.0) + self.eps;
         norm.recip().mask_fill(zero, 0.0)
     }
+}
+
+/// ‖a‖₂ of each row. A row of zeros gives 0, with a gradient of zero.
+fn l2_norm<B: Backend>(a: &Tensor<B, 3>) -> Tensor<B, 3> {
+    let squares = (a.clone() * a.clone()).sum_dim(2);
+    let zero = squares.clone().equal_elem(0.0);
+    // The 1 keeps the root differentiable where the result is not used.
+    squares
+        .mask_fill(zero.clone(), 1.0)
+        .sqrt()
+        .mask_fill(zero, 0.0)
 }

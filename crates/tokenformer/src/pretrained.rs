@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use burn::tensor::{Tensor, TensorData, backend::Backend};
-use residual_zoo_core::{Architecture, ConfigError};
+use residual_zoo_core::{Architecture, ConfigError, NormParams};
 
 use crate::{Position, TokenFormerConfig};
 
@@ -57,6 +57,10 @@ pub fn from_transformer<B: Backend>(
     device: &B::Device,
 ) -> Result<BTreeMap<String, TensorData>, PretrainedError> {
     config.validate()?;
+    if config.norm_params != NormParams::None {
+        let problem = "must be None: the scales of the transformer's norms go into the keys";
+        return Err(ConfigError::new("norm_params", problem).into());
+    }
     let (d, n_ffn) = (config.width, config.n_ffn());
     if config.n_attn() != d {
         return Err(PretrainedError::Pairs {

@@ -6,7 +6,7 @@ use burn::optim::GradientsParams;
 use burn::tensor::{Distribution, Int, Tensor, TensorData, backend::Backend};
 use residual_zoo_core::norm::standardise;
 use residual_zoo_core::{
-    Activation, Architecture, LanguageModel, ModelConfig, contract, loss::Loss, params,
+    Activation, Architecture, LanguageModel, ModelConfig, NormParams, contract, loss::Loss, params,
 };
 
 use crate::{
@@ -28,6 +28,13 @@ fn small() -> TokenFormerConfig {
     }
 }
 
+/// What a zero key does not change.
+const THAT_GROW: [Normalization; 3] = [
+    Normalization::L2NormGelu,
+    Normalization::GeluL2Norm,
+    Normalization::GeluL1Norm,
+];
+
 fn forms() -> Vec<TokenFormerConfig> {
     let theta = |normalization| TokenFormerConfig {
         normalization,
@@ -36,7 +43,16 @@ fn forms() -> Vec<TokenFormerConfig> {
     vec![
         small(),
         theta(Normalization::GeluL2Norm),
+        theta(Normalization::GeluL1Norm),
         theta(Normalization::Softmax),
+        TokenFormerConfig {
+            norm_params: NormParams::Scale,
+            ..small()
+        },
+        TokenFormerConfig {
+            norm_params: NormParams::ScaleAndShift,
+            ..small()
+        },
         TokenFormerConfig {
             position: Position::Rotary { fraction: 0.25 },
             affine_final_norm: true,
@@ -94,7 +110,7 @@ fn difference(a: &TokenFormer<B>, b: &TokenFormer<B>) -> f64 {
 #[test]
 fn growth_keeps_the_logits() {
     let device = Default::default();
-    for normalization in [Normalization::L2NormGelu, Normalization::GeluL2Norm] {
+    for normalization in THAT_GROW {
         let config = TokenFormerConfig {
             normalization,
             ..small()
@@ -192,7 +208,7 @@ fn models_do_not_shrink_or_change_otherwise() {
 #[test]
 fn a_row_of_zeros_gives_zeros_and_a_gradient_of_zero() {
     let device = Default::default();
-    for normalization in [Normalization::L2NormGelu, Normalization::GeluL2Norm] {
+    for normalization in THAT_GROW {
         let config = TokenFormerConfig {
             normalization,
             ..small()

@@ -174,6 +174,27 @@ where
     C: ModelConfig,
     C::Model<B>: AutodiffModule<B, InnerModule = C::Model<B::InnerBackend>>,
 {
+    let before = trainer.model().clone();
+    let kept = load_parameters(trainer, directory)?;
+    load_moments(trainer, directory).inspect_err(|_| trainer.replace_model(before))?;
+    Ok(kept)
+}
+
+/// Puts the weights of a checkpoint into `trainer` as [`load_weights`] does, but leaves its moments
+/// as they are.
+///
+/// # Errors
+///
+/// A file that is missing, damaged or of another model.
+pub fn load_parameters<B, C>(
+    trainer: &mut Trainer<B, C>,
+    directory: &Path,
+) -> Result<Vec<String>, Error>
+where
+    B: AutodiffBackend,
+    C: ModelConfig,
+    C::Model<B>: AutodiffModule<B, InnerModule = C::Model<B::InnerBackend>>,
+{
     let path = directory.join(MODEL);
     let (tensors, _) = read_tensors(&path)?;
     let frozen = params::export_some::<B, _>(trainer.model(), |info| !info.trainable);
@@ -189,11 +210,47 @@ where
     };
     let model = params::import_grown::<B, _>(trainer.model().clone(), tensors, &growth)
         .map_err(|source| Error::Import { path, source })?;
+    trainer.replace_model(model);
+    Ok(kept)
+}
+
+/// Puts the weights of a checkpoint of a narrower model, of config `narrow`, into `trainer` by
+/// Net2Net.
+///
+/// # Errors
+///
+/// A file that is missing, damaged or of another model, and a model that cannot be widened so.
+pub fn load_widened<B, C>(
+    trainer: &mut Trainer<B, C>,
+    narrow: &C,
+    directory: &Path,
+) -> Result<(), Error>
+where
+    B: AutodiffBackend,
+    C: ModelConfig,
+    C::Model<B>: AutodiffModule<B, InnerModule = C::Model<B::InnerBackend>>,
+{
+    let path = directory.join(MODEL);
+    let (tensors, _) = read_tensors(&path)?;
+    let tensors = trainer.config.model.widen(narrow, &tensors)?;
+    let model = params::import::<B, _>(trainer.model().clone(), tensors);
+    trainer.replace_model(model.map_err(|source| Error::Import { path, source })?);
+    Ok(())
+}
+
+/// Puts the moments of a checkpoint, if it has any, into `trainer`, which has its weights.
+fn load_moments<B, C>(trainer: &mut Trainer<B, C>, directory: &Path) -> Result<(), Error>
+where
+    B: AutodiffBackend,
+    C: ModelConfig,
+    C::Model<B>: AutodiffModule<B, InnerModule = C::Model<B::InnerBackend>>,
+{
     let optimizer = directory.join(OPTIMIZER);
     if !optimizer.exists() {
-        trainer.replace_model(model);
-        return Ok(kept);
+        return Ok(());
     }
+    let config = trainer.config.model.clone();
+    let growth = move |name: &str| config.growth(name);
     let (mut tensors, metadata) = read_tensors(&optimizer)?;
     let damaged = |problem: String| Error::Checkpoint {
         path: optimizer.clone(),
@@ -223,13 +280,22 @@ where
         );
     }
     let device = trainer.device().clone();
+    let model = trainer.model().clone();
     let imported = trainer.optimizer.import(&model, state, growth, &device);
     imported.map_err(|source| Error::Import {
         path: optimizer,
         source,
-    })?;
-    trainer.replace_model(model);
-    Ok(kept)
+    })
+}
+
+/// The parameters of a checkpoint that have one element, by name.
+pub(crate) fn read_scalars(directory: &Path) -> Result<BTreeMap<String, f64>, Error> {
+    let (tensors, _) = read_tensors(&directory.join(MODEL))?;
+    let scalars = tensors
+        .into_iter()
+        .filter(|(_, data)| data.num_elements() == 1);
+    let value = |(name, data): (String, TensorData)| Some((name, data.iter::<f64>().next()?));
+    Ok(scalars.filter_map(value).collect())
 }
 
 /// `model` with the weights of a checkpoint.

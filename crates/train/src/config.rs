@@ -5,7 +5,7 @@ use std::path::Path;
 use residual_zoo_core::{ConfigError, ModelConfig, check};
 use residual_zoo_data::DataConfig;
 use ron::extensions::Extensions;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use crate::Error;
@@ -208,13 +208,7 @@ impl<M: ModelConfig> RunConfig<M> {
                 problem: format!("no config has more than {MOST_BYTES} bytes"),
             });
         }
-        let parsed = options().from_str(text);
-        parsed.map_err(|error| Error::Parse {
-            path: path.into(),
-            line: error.span.start.line,
-            column: error.span.start.col,
-            problem: error.code.to_string(),
-        })
+        parse_ron(text, path)
     }
 
     /// The RON text that [`read`](Self::read) reads, with every field written out.
@@ -310,6 +304,17 @@ impl<M: ModelConfig> RunConfig<M> {
     pub fn tokens_per_step(&self) -> usize {
         self.train.batch * self.train.accumulate * self.time()
     }
+}
+
+/// Reads RON text as it is written under `experiments/`.
+pub(crate) fn parse_ron<T: DeserializeOwned>(text: &str, path: &Path) -> Result<T, Error> {
+    let parsed = options().from_str(text);
+    parsed.map_err(|error| Error::Parse {
+        path: path.into(),
+        line: error.span.start.line,
+        column: error.span.start.col,
+        problem: error.code.to_string(),
+    })
 }
 
 /// A config is small, and what it describes takes up to a hundred times its size in memory.

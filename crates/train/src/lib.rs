@@ -22,12 +22,13 @@ pub mod report;
 pub mod resume;
 mod run;
 pub mod run_dir;
+pub mod suite;
 mod trainer;
 
 pub use config::{OnDiskError, Precision, RunConfig, TrainConfig};
 pub use error::Error;
 pub use metrics::Row;
-pub use run::{Interrupter, RunOptions, Summary, run};
+pub use run::{FirstWeights, Interrupter, RunOptions, Summary, run};
 pub use run_dir::RunDir;
 pub use trainer::{Progress, Trainer, Validation};
 

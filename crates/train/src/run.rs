@@ -8,6 +8,7 @@ use burn::tensor::backend::AutodiffBackend;
 pub use burn_train::Interrupter;
 use residual_zoo_core::{Cost, ModelConfig, check};
 use residual_zoo_data::Corpus;
+use serde::{Deserialize, Serialize};
 
 use crate::checkpoint::{self, Journal};
 use crate::dashboard::{Dashboard, Display};
@@ -31,10 +32,24 @@ pub struct RunOptions {
     /// A run whose newest checkpoint gives a new run its first weights and moments, see
     /// [`checkpoint::load_weights`].
     pub init_from: Option<PathBuf>,
+    /// How those weights become this model's.
+    pub first_weights: FirstWeights,
     /// Go on with a run also where its config, data or backend is not what it was.
     pub allow_config_change: bool,
     /// Set it to stop after the current step, with a checkpoint.
     pub stop: Interrupter,
+}
+
+/// How the weights of one model become the first weights of another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FirstWeights {
+    /// As they are, with the moments of the optimizer; what a TokenFormer has more begins at zero.
+    #[default]
+    Grow,
+    /// As they are, with fresh moments.
+    GrowFresh,
+    /// By Net2Net, from a narrower model, with fresh moments.
+    Net2Net,
 }
 
 /// How a run ended.
@@ -84,7 +99,7 @@ where
     let mut trainer = Trainer::<B, C>::new(config, corpus, device)?;
     let mut notes = Vec::new();
     if is_new && let Some(run) = &options.init_from {
-        notes = start_from(&mut trainer, run, corpus)?;
+        notes = start_from(&mut trainer, run, options.first_weights, corpus)?;
     }
     let mut directory = RunDir::open(&options.directory)?;
     if !directory.is_locked() {
@@ -114,11 +129,12 @@ where
     Run::new(trainer, corpus, options, directory, resumed).finish()
 }
 
-/// Takes the weights and moments of the newest checkpoint of `run`. Returns what the user should
-/// know of it.
+/// Takes the weights of the newest checkpoint of `run`, and maybe its moments. Returns what the user
+/// should know of it.
 fn start_from<B, C>(
     trainer: &mut Trainer<B, C>,
     run: &Path,
+    by: FirstWeights,
     corpus: &Corpus,
 ) -> Result<Vec<String>, Error>
 where
@@ -132,7 +148,15 @@ where
         .map(|(_, error)| format!("passed over: {error}"))
         .collect();
     run_dir::check_tokenizer(run, corpus)?;
-    let kept = checkpoint::load_weights(trainer, &checkpoint.path)?;
+    let kept = match by {
+        FirstWeights::Grow => checkpoint::load_weights(trainer, &checkpoint.path)?,
+        FirstWeights::GrowFresh => checkpoint::load_parameters(trainer, &checkpoint.path)?,
+        FirstWeights::Net2Net => {
+            let narrow = run_dir::read_config::<C>(run)?.model;
+            checkpoint::load_widened(trainer, &narrow, &checkpoint.path)?;
+            Vec::new()
+        }
+    };
     notes.extend(resume::kept_note(&kept, run));
     Ok(notes)
 }

@@ -2,7 +2,7 @@
 
 use super::{Column, Report, Section, Table, chart};
 
-const STYLE: &str = include_str!("style.css");
+pub(super) const STYLE: &str = include_str!("style.css");
 const HOVER: &str = include_str!("hover.js");
 
 pub(super) fn page(report: &Report) -> String {

@@ -133,6 +133,14 @@ pub struct Chart {
     pub references: Vec<Reference>,
 }
 
+impl Chart {
+    /// The chart as an SVG file of its own, with its legend, light or dark as the reader's system
+    /// is; without hover values.
+    pub fn to_svg(&self) -> String {
+        chart::standalone(self)
+    }
+}
+
 /// A chart axis.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Axis {

@@ -60,6 +60,11 @@ impl<'a> Plot<'a> {
         plot
     }
 
+    /// Width and height.
+    pub(super) fn size(&self) -> (f64, f64) {
+        (self.width, self.height)
+    }
+
     fn columns(&self) -> usize {
         ((self.right - self.left) / (self.font * 5.5)) as usize
     }

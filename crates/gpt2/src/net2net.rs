@@ -1,0 +1,161 @@
+//! Net2Net: a wider GPT-2 out of a trained one (Chen et al., "Net2Net: accelerating learning via
+//! knowledge transfer", 2016, section 3: <https://arxiv.org/abs/1511.05641>), the baseline of
+//! TokenFormer's section 4.3.
+//!
+//! Neuron j of a wider layer is a copy of neuron j mod n, and whatever reads a neuron that has c
+//! copies reads each of them with 1/c of the weight. Where all neurons have as many copies, as when
+//! the width doubles, a layer norm over the copies is that over the neurons and the logits stay.
+//! Otherwise mean and variance weigh some neurons more, and they do not.
+
+use std::collections::BTreeMap;
+
+use burn::tensor::TensorData;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use residual_zoo_core::ConfigError;
+
+use crate::Gpt2Config;
+
+/// The weights of a model of config `wide` out of those of a model of config `narrow`, by name.
+///
+/// Copies that read and are read alike would stay alike for ever: `noise` draws them apart, uniform
+/// up to this share of the tensor's root mean square. 0 keeps exact copies.
+///
+/// # Errors
+///
+/// Configs that differ in more than width, heads and feed-forward width, heads of another size, or
+/// a model that is not wider; a tensor that is missing.
+pub fn widen(
+    wide: &Gpt2Config,
+    narrow: &Gpt2Config,
+    tensors: &BTreeMap<String, TensorData>,
+    noise: f64,
+) -> Result<BTreeMap<String, TensorData>, ConfigError> {
+    check(wide, narrow)?;
+    let width = Copies::new(narrow.width, wide.width);
+    let hidden = Copies::new(narrow.d_ff(), wide.d_ff());
+    let mut rng = StdRng::seed_from_u64(0x4e32_4e65_7432);
+    let mut widened = BTreeMap::new();
+    for (name, tensor) in tensors {
+        let parts: Vec<&str> = name.rsplit('.').collect();
+        let (kind, of, branch) = (parts[0], parts.get(1), parts.get(3));
+        // What reads along the rows, and what is written along the columns, so many times.
+        let (rows, columns, times) = match (of.copied(), branch.copied()) {
+            (Some("qkv"), _) => (Some(&width), Some(&width), 3),
+            (Some("fc"), _) => (Some(&width), Some(&hidden), 1),
+            (Some("proj"), Some("feed_forward")) => (Some(&hidden), Some(&width), 1),
+            (Some("proj"), _) => (Some(&width), Some(&width), 1),
+            (Some("unembedding"), _) => (Some(&width), None, 1),
+            // Tables and norms.
+            _ => (None, Some(&width), 1),
+        };
+        let rows = rows.filter(|_| kind == "weight");
+        let mut found = copy(tensor, rows, columns, times, noise, &mut rng);
+        // The token table of a tied model is read as well as written.
+        let is_final_norm = name.starts_with("ends.norm.");
+        if wide.tied && is_final_norm {
+            let shares = (0..wide.width).map(|j| 1.0 / width.of(j) as f32);
+            let values = found.iter::<f32>().zip(shares).map(|(x, share)| x * share);
+            found = TensorData::new(values.collect::<Vec<f32>>(), [wide.width]);
+        }
+        widened.insert(name.clone(), found);
+    }
+    Ok(widened)
+}
+
+fn check(wide: &Gpt2Config, narrow: &Gpt2Config) -> Result<(), ConfigError> {
+    let alike = Gpt2Config {
+        width: narrow.width,
+        n_head: narrow.n_head,
+        d_ff: narrow.d_ff,
+        ..wide.clone()
+    };
+    if alike != *narrow {
+        let problem = "differ in more than width, n_head and d_ff; Net2Net only widens";
+        return Err(ConfigError::new("model", problem));
+    }
+    if wide.width / wide.n_head != narrow.width / narrow.n_head {
+        let problem = format!(
+            "makes heads of {} numbers, but those of the narrow model have {}; whole heads are copied",
+            wide.width / wide.n_head,
+            narrow.width / narrow.n_head
+        );
+        return Err(ConfigError::new("model.n_head", problem));
+    }
+    let sizes = [
+        ("model.width", narrow.width, wide.width),
+        ("model.d_ff", narrow.d_ff(), wide.d_ff()),
+    ];
+    for (field, from, to) in sizes {
+        if to < from {
+            let problem = format!("cannot shrink from {from} to {to}; Net2Net only widens");
+            return Err(ConfigError::new(field, problem));
+        }
+    }
+    Ok(())
+}
+
+/// How `from` neurons become `to`.
+struct Copies {
+    from: usize,
+    to: usize,
+}
+
+impl Copies {
+    fn new(from: usize, to: usize) -> Self {
+        Self { from, to }
+    }
+
+    /// How many copies there are of the neuron that neuron `j` is a copy of.
+    fn of(&self, j: usize) -> usize {
+        (self.to - j % self.from).div_ceil(self.from)
+    }
+}
+
+/// `tensor`, a matrix or a vector of columns, with rows that read and columns that are written
+/// copied; the columns are `times` lists of neurons side by side.
+fn copy(
+    tensor: &TensorData,
+    rows: Option<&Copies>,
+    columns: Option<&Copies>,
+    times: usize,
+    noise: f64,
+    rng: &mut StdRng,
+) -> TensorData {
+    let values: Vec<f32> = tensor.iter().collect();
+    let shape = tensor.shape.to_vec();
+    let (height, breadth) = match shape[..] {
+        [height, breadth] => (height, breadth),
+        _ => (1, values.len()),
+    };
+    let squares: f64 = values.iter().map(|x| f64::from(*x).powi(2)).sum();
+    let size = noise * (squares / values.len().max(1) as f64).sqrt();
+    let new_height = rows.map_or(height, |rows| rows.to);
+    let new_breadth = columns.map_or(breadth, |columns| times * columns.to);
+    let mut copied = Vec::with_capacity(new_height * new_breadth);
+    for i in 0..new_height {
+        let (from_row, share) = match rows {
+            Some(rows) => (i % rows.from, 1.0 / rows.of(i) as f32),
+            None => (i, 1.0),
+        };
+        for j in 0..new_breadth {
+            let (from_column, is_first) = match columns {
+                Some(columns) => {
+                    let (list, j) = (j / columns.to, j % columns.to);
+                    (list * columns.from + j % columns.from, j < columns.from)
+                }
+                None => (j, true),
+            };
+            let is_copy = !is_first || rows.is_some_and(|rows| i >= rows.from);
+            let shift = match is_copy && size > 0.0 {
+                true => rng.random_range(-size..size) as f32,
+                false => 0.0,
+            };
+            copied.push((values[from_row * breadth + from_column] + shift) * share);
+        }
+    }
+    match shape.len() {
+        2 => TensorData::new(copied, [new_height, new_breadth]),
+        _ => TensorData::new(copied, [new_breadth]),
+    }
+}

@@ -1,0 +1,314 @@
+//! Trains the runs of a suite that are not trained yet.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use residual_zoo_core::ModelConfig;
+use residual_zoo_data::{Corpus, DataConfig, one_line};
+use serde::{Deserialize, Serialize};
+
+use super::observe::{cost_quantities, learned, of_summary};
+use super::{Observation, Planned};
+use crate::dashboard::{Display, print};
+use crate::{Error, FirstWeights, Interrupter, RunConfig, RunDir, RunOptions, Summary, checkpoint};
+
+/// How a suite is run.
+pub struct SuiteOptions {
+    /// Where runs are, for all suites: runs of equal config, data and backend are one.
+    pub pool: PathBuf,
+    /// What is shown of every run.
+    pub display: Display,
+    /// Peak of the device in TFLOP/s, to show the share in use.
+    pub peak_tflops: Option<f64>,
+    /// On what is computed, by name.
+    pub backend: String,
+    /// Set it to stop after the current step, with a checkpoint.
+    pub stop: Interrupter,
+}
+
+/// Measures the most memory that was in use.
+pub trait Meter {
+    /// Begins anew.
+    fn start(&self);
+    /// The most bytes in use since the start, where that is known.
+    fn peak(&self) -> Option<u64>;
+}
+
+/// What came of the runs.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// What was observed, run by run and seed by seed.
+    pub observations: Vec<Observation>,
+    /// The runs without observations, and why.
+    pub missing: Vec<String>,
+    /// Whether it was stopped before the end.
+    pub stopped: bool,
+    /// Seconds of training of all runs, also those that were trained before.
+    pub seconds: f64,
+}
+
+/// The runs of all suites, by what they are.
+#[derive(Clone, Debug)]
+pub struct Pool {
+    directory: PathBuf,
+    backend: String,
+}
+
+impl Pool {
+    /// The pool in `directory`, of runs on `backend`.
+    pub fn new(directory: &Path, backend: &str) -> Self {
+        Self {
+            directory: directory.into(),
+            backend: backend.into(),
+        }
+    }
+
+    /// The directories of all runs, in order, one seed after the other. `corpora` are the data of
+    /// the runs.
+    pub fn runs<C: ModelConfig>(
+        &self,
+        planned: &[Planned<C>],
+        seeds: &[u64],
+        corpora: &[&Corpus],
+    ) -> Vec<PathBuf> {
+        let seeds = seeds.iter();
+        seeds
+            .flat_map(|seed| self.runs_of(planned, *seed, corpora))
+            .collect()
+    }
+
+    fn runs_of<C: ModelConfig>(
+        &self,
+        planned: &[Planned<C>],
+        seed: u64,
+        corpora: &[&Corpus],
+    ) -> Vec<PathBuf> {
+        let mut directories: Vec<(&str, PathBuf)> = Vec::new();
+        for (run, corpus) in planned.iter().zip(corpora) {
+            let Some(mut config) = run.config.clone() else {
+                continue;
+            };
+            config.train.seed = seed;
+            let before = run.after.as_ref().and_then(|after| {
+                let before = directories.iter().find(|(name, _)| *name == after.run);
+                before.map(|(_, path)| (path.as_path(), after.by))
+            });
+            let directory = self.run(&config, corpus, before);
+            directories.push((&run.name, directory));
+        }
+        directories
+            .into_iter()
+            .map(|(_, directory)| directory)
+            .collect()
+    }
+
+    /// The directory of a run: its name is a hash of all that decides what comes of it, but for
+    /// the version of this program. `before` is the directory whose weights it starts from.
+    fn run<C: ModelConfig>(
+        &self,
+        config: &RunConfig<C>,
+        corpus: &Corpus,
+        before: Option<(&Path, FirstWeights)>,
+    ) -> PathBuf {
+        let mut config = config.clone();
+        config.data = DataConfig::default();
+        let before = before.map(|(path, by)| format!("{:?} {by:?}", path.file_name()));
+        let parts = [
+            config.to_ron(),
+            corpus.identity.clone(),
+            self.backend.clone(),
+            before.unwrap_or_default(),
+        ];
+        let mut hasher = blake3::Hasher::new_derive_key("residual-zoo-train pool v1");
+        for part in &parts {
+            hasher.update(&(part.len() as u64).to_le_bytes());
+            hasher.update(part.as_bytes());
+        }
+        let name: String = config.model.name().chars().map(plain).collect();
+        let hash = hasher.finalize().to_hex();
+        self.directory.join(format!("{name}-{}", &hash[..12]))
+    }
+
+    /// Deletes runs.
+    ///
+    /// # Errors
+    ///
+    /// A run that another process trains, before anything is deleted; or when the disk refuses.
+    pub fn delete(&self, runs: &[PathBuf]) -> Result<(), Error> {
+        let runs: BTreeSet<&PathBuf> = runs.iter().filter(|run| run.is_dir()).collect();
+        let locks: Result<Vec<RunDir>, Error> = runs.iter().map(|run| RunDir::open(run)).collect();
+        let _locks = locks?;
+        for run in runs {
+            fs::remove_dir_all(run).map_err(Error::io("delete", run))?;
+        }
+        Ok(())
+    }
+}
+
+/// A character that every file system takes.
+fn plain(c: char) -> char {
+    if c.is_ascii_alphanumeric() { c } else { '-' }
+}
+
+/// What is measured beside a run, in its directory.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Measured {
+    /// The most bytes in use while it trained.
+    peak_memory: Option<u64>,
+}
+
+const MEASURED: &str = "measured.json";
+
+/// Trains every run for every seed, all runs of a seed before the next seed, and observes them.
+/// A run that is in the pool already is not trained again, one that was stopped goes on.
+///
+/// `corpora` are the data of the runs, in their order. What fails is noted as missing; the others
+/// are trained all the same.
+///
+/// # Errors
+///
+/// None of single runs; when nothing can be written.
+pub fn run_suite<C, T>(
+    planned: &[Planned<C>],
+    seeds: &[u64],
+    corpora: &[&Corpus],
+    options: &SuiteOptions,
+    meter: &dyn Meter,
+    mut train: T,
+) -> Result<Outcome, Error>
+where
+    C: ModelConfig,
+    T: FnMut(RunConfig<C>, &Corpus, &RunOptions) -> Result<Summary, Error>,
+{
+    let pool = Pool::new(&options.pool, &options.backend);
+    let mut outcome = Outcome::default();
+    let (mut number, count) = (0, seeds.len() * planned.len());
+    for seed in seeds {
+        let mut trained: BTreeMap<&str, &Path> = BTreeMap::new();
+        let directories = pool.runs_of(planned, *seed, corpora);
+        for ((run, corpus), directory) in planned.iter().zip(corpora).zip(&directories) {
+            number += 1;
+            if run
+                .seeds
+                .as_ref()
+                .is_some_and(|seeds| !seeds.contains(seed))
+            {
+                continue;
+            }
+            let name = format!("{}, seed {seed}", run.name);
+            let mut miss = |why: String| outcome.missing.push(format!("{name}: {why}"));
+            if outcome.stopped {
+                miss("not trained yet".into());
+                continue;
+            }
+            let before = match &run.after {
+                None => None,
+                Some(after) => match trained.get(after.run.as_str()) {
+                    Some(directory) => Some((*directory, after.by)),
+                    None => {
+                        miss(format!("{} is missing", after.run));
+                        continue;
+                    }
+                },
+            };
+            let Some(mut config) = run.config.clone() else {
+                miss("has no model".into());
+                continue;
+            };
+            config.train.seed = *seed;
+            let run_options = RunOptions {
+                directory: directory.clone(),
+                display: options.display,
+                peak_tflops: options.peak_tflops,
+                init_from: before.map(|(path, _)| path.into()),
+                first_weights: before.map_or(FirstWeights::Grow, |(_, by)| by),
+                allow_config_change: false,
+                stop: options.stop.clone(),
+            };
+            let known = directory.join(MEASURED).exists();
+            if !known {
+                print(&format!("[{number}/{count}] {name} …"));
+            }
+            meter.start();
+            let summary = match train(config, corpus, &run_options) {
+                Ok(summary) => summary,
+                Err(error) => {
+                    let why = one_line(&error).to_string();
+                    print(&format!("[{number}/{count}] {name} failed: {why}"));
+                    miss(why);
+                    continue;
+                }
+            };
+            if summary.stopped {
+                miss("stopped; the same command goes on with it".into());
+                outcome.stopped = true;
+                continue;
+            }
+            let measured = measured(directory, meter)?;
+            let parent = run.after.as_ref().and_then(|after| {
+                let mut all = outcome.observations.iter();
+                all.find(|found| found.run == after.run && found.seed == Some(*seed))
+            });
+            outcome.seconds += summary.rows.last().map_or(0.0, |row| row.seconds);
+            let (mut quantities, rows) = of_summary(&summary, parent);
+            let peak = measured.peak_memory.map(|bytes| bytes as f64);
+            quantities.extend(peak.map(|bytes| ("peak_memory".into(), bytes)));
+            quantities.extend(learned(&checkpoint::read_scalars(&summary.checkpoint)?));
+            quantities.extend(run.values.clone());
+            let how = if known { "trained before" } else { "trained" };
+            print(&format!(
+                "[{number}/{count}] {name}: validation loss {:.4}, {how} in {}",
+                summary.valid_loss,
+                crate::dashboard::duration(std::time::Duration::from_secs_f64(
+                    summary.rows.last().map_or(0.0, |row| row.seconds)
+                ))
+            ));
+            trained.insert(&run.name, directory);
+            outcome.observations.push(Observation {
+                run: run.name.clone(),
+                line: run.line.clone(),
+                seed: Some(*seed),
+                quantities,
+                rows,
+            });
+        }
+    }
+    Ok(outcome)
+}
+
+/// What was measured when the run was trained; it is kept with the run.
+fn measured(directory: &Path, meter: &dyn Meter) -> Result<Measured, Error> {
+    let path = directory.join(MEASURED);
+    let before = fs::read_to_string(&path).ok();
+    if let Some(measured) = before.and_then(|text| serde_json::from_str(&text).ok()) {
+        return Ok(measured);
+    }
+    let measured = Measured {
+        peak_memory: meter.peak(),
+    };
+    let text = serde_json::to_string(&measured).unwrap_or_default();
+    fs::write(&path, text).map_err(Error::io("write", &path))?;
+    Ok(measured)
+}
+
+/// Observes what is not trained: what models cost, and the values of the suite.
+pub fn count<C: ModelConfig>(planned: &[Planned<C>], vocab_size: usize) -> Vec<Observation> {
+    let observe = |run: &Planned<C>| {
+        let cost = run
+            .config
+            .as_ref()
+            .map(|config| config.model.cost(vocab_size));
+        let mut quantities = cost.map(cost_quantities).unwrap_or_default();
+        quantities.extend(run.values.clone());
+        Observation {
+            run: run.name.clone(),
+            line: run.line.clone(),
+            seed: None,
+            quantities,
+            rows: Vec::new(),
+        }
+    };
+    planned.iter().map(observe).collect()
+}

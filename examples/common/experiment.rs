@@ -1,0 +1,569 @@
+//! What the experiments share: from a suite at a scale to its report.
+#![allow(dead_code)]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, bail, ensure};
+use clap::{Parser, ValueEnum};
+use peak_alloc::PeakAlloc;
+use residual_zoo::RunConfig;
+use residual_zoo::backend::{BackendError, BackendKind};
+use residual_zoo::core::ConfigError;
+use residual_zoo::data::{Corpus, DataConfig, Source, SyntheticConfig};
+use residual_zoo::experiment::{self, Planned, Suite};
+use residual_zoo::train::compare::to_text;
+use residual_zoo::train::dashboard::{Display, print};
+use residual_zoo::train::suite::{Meter, Observation, Origin, Outcome, SuiteOptions, Verdict};
+
+use crate::common::{self, BackendArgs, DataArgs, DisplayArgs};
+
+/// Counts what is in use, for the peak of every run.
+#[global_allocator]
+static MEMORY: PeakAlloc = PeakAlloc;
+
+/// An experiment of a paper at its three scales.
+pub struct Experiment {
+    /// Its name, that of the example.
+    pub name: &'static str,
+    /// The RON files of the scales smoke, cpu and paper.
+    pub suites: [&'static str; 3],
+    /// What it measures beside what every run has.
+    pub measure: Option<Measure>,
+}
+
+/// What an experiment measures itself.
+#[derive(Clone, Copy)]
+pub struct Measure {
+    /// The names of the quantities.
+    pub names: &'static [&'static str],
+    /// Whether it draws at random: then it is measured for every seed.
+    pub is_random: bool,
+    /// Measures a run.
+    pub of: fn(&Planned, &Setting) -> anyhow::Result<Quantities>,
+}
+
+/// What all runs of a measurement have in common.
+pub struct Setting<'a> {
+    /// Token ids.
+    pub vocab_size: usize,
+    /// Seed, where it draws at random.
+    pub seed: u64,
+    /// The data of the suite.
+    pub data: &'a DataConfig,
+    /// On what to compute.
+    pub kind: BackendKind,
+}
+
+/// A number that the suite gives to a run.
+///
+/// # Errors
+///
+/// When it does not.
+pub fn value(run: &Planned, name: &str) -> anyhow::Result<f64> {
+    let found = run.values.get(name).copied();
+    found.with_context(|| format!("`{}` has no value `{name}`", run.name))
+}
+
+/// Quantities by their names.
+pub fn quantities<const N: usize>(named: [(&str, f64); N]) -> Quantities {
+    named.map(|(name, value)| (name.to_owned(), value)).into()
+}
+
+/// Quantities by name.
+pub type Quantities = BTreeMap<String, f64>;
+
+/// The experiment `experiments/$paper/$name`.
+macro_rules! experiment {
+    ($paper:literal, $name:literal) => {
+        experiment!($paper, $name, None)
+    };
+    ($paper:literal, $name:literal, $measure:expr) => {
+        $crate::experiment::run($crate::experiment::Experiment {
+            name: $name,
+            suites: [
+                experiment!(@file $paper, $name, "smoke"),
+                experiment!(@file $paper, $name, "cpu"),
+                experiment!(@file $paper, $name, "paper"),
+            ],
+            measure: $measure,
+        })
+    };
+    (@file $paper:literal, $name:literal, $scale:literal) => {
+        include_str!(concat!(
+            env!("CARGO_MANIFEST_DIR"), "/experiments/", $paper, "/", $name, "/", $scale, ".ron"
+        ))
+    };
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+enum Scale {
+    /// Seconds: whether everything works
+    Smoke,
+    /// Minutes on two cores, several seeds
+    Cpu,
+    /// As published, for GPUs
+    Paper,
+}
+
+/// Repeat an experiment of a paper and set what is measured beside what was printed.
+///
+/// Writes report.html, results.json, results.csv and results.md. Runs are shared with other
+/// experiments and not repeated; Ctrl-C stops and saves, and the same command goes on.
+#[derive(Parser, Debug)]
+struct Options {
+    /// How much is trained
+    #[arg(long, value_enum, default_value_t = Scale::Smoke)]
+    scale: Scale,
+    /// The number of seeds [default: what the scale says]
+    #[arg(long, value_name = "N")]
+    seeds: Option<u64>,
+    /// Set a field of every run: train.steps=100, …
+    #[arg(long, value_name = "PATH=VALUE")]
+    set: Vec<String>,
+    /// Where runs and reports go
+    #[arg(long, value_name = "DIR", default_value = "runs/experiments")]
+    runs: PathBuf,
+    /// Train everything again
+    #[arg(long)]
+    force: bool,
+    /// Train nothing to its end: two steps of every model at its full shape, but for one sequence
+    /// at a time and a small vocabulary, and the memory that it takes
+    #[arg(long = "try", conflicts_with_all = ["force", "publish"])]
+    only_try: bool,
+    /// Write the tables and charts there as well, as NAME.md and NAME-1.svg, …
+    #[arg(long, value_name = "DIR")]
+    publish: Option<PathBuf>,
+    /// Show every run as it trains
+    #[arg(long)]
+    watch: bool,
+    #[command(flatten)]
+    data: DataArgs,
+    /// What to go on with where an experiment goes on with new data: a text file, a directory of
+    /// text or JSON lines
+    #[arg(long, value_name = "PATH")]
+    new_data: Option<PathBuf>,
+    #[command(flatten)]
+    backend: BackendArgs,
+    #[command(flatten)]
+    display: DisplayArgs,
+}
+
+/// Runs an experiment as its options say.
+pub fn run(experiment: Experiment) -> ExitCode {
+    common::report(experiment.run(Options::parse()))
+}
+
+impl Experiment {
+    fn run(&self, options: Options) -> anyhow::Result<()> {
+        let file = self.suites[options.scale as usize];
+        let scale = options.scale.to_possible_value();
+        let scale = scale.map_or(String::new(), |value| value.get_name().to_owned());
+        let path = format!("experiments/…/{}/{scale}.ron", self.name);
+        let names = self.measure.map_or(&[][..], |measure| measure.names);
+        let mut suite = experiment::open(file, Path::new(&path), names)?;
+        if let Some(seeds) = options.seeds {
+            ensure!(
+                seeds > 0,
+                ConfigError::new("--seeds", "is 0; one seed is the least")
+            );
+            suite.seeds = (1..=seeds).collect();
+        }
+        let mut planned = experiment::plan(&suite, &options.set)?;
+        let new = &options.new_data;
+        if let (Some(path), None) = (new, &suite.new_data) {
+            let problem = format!(
+                "is {}, but no run is on new data; leave it out",
+                path.display()
+            );
+            return Err(ConfigError::new("--new-data", problem).into());
+        }
+        for config in planned.iter_mut().filter_map(|run| run.config.as_mut()) {
+            match new {
+                Some(path) if Some(&config.data) == suite.new_data.as_ref() => {
+                    config.data.source = Source::Path(path.clone());
+                }
+                _ if config.data == suite.data => apply(&options.data, &mut config.data)?,
+                _ => {}
+            }
+        }
+        let kind = options.backend.kind()?;
+        ensure!(kind.is_compiled(), BackendError::NotCompiled(kind));
+        if options.only_try {
+            return try_models(&planned, kind, options.backend.gpu);
+        }
+        let origin = Origin {
+            name: self.name.into(),
+            scale: scale.clone(),
+            command: command(self.name, &scale, &options),
+            hash: hash(file, &planned, kind),
+            machine: machine(),
+            backend: kind.to_string(),
+            commit: commit(),
+        };
+        let outcome = match suite.count {
+            Some(vocab_size) => {
+                let mut data = suite.data.clone();
+                apply(&options.data, &mut data)?;
+                let setting = Setting {
+                    vocab_size,
+                    seed: 0,
+                    data: &data,
+                    kind,
+                };
+                self.count(&suite, &planned, setting)?
+            }
+            None => train(&suite, &planned, kind, &options)?,
+        };
+
+        let results = experiment::results(&suite, &planned, outcome.clone(), origin);
+        let directory = options.runs.join(format!("{}-{scale}", self.name));
+        results.write(&directory)?;
+        if let Some(publish) = &options.publish {
+            results.write_markdown(publish, self.name)?;
+        }
+        println!("\n{}", to_text(&results.table()));
+        for found in results.claims() {
+            println!("\n{} ({})", found.claim.says, found.claim.source);
+            println!("  {}: {}", found.verdict.name(), found.because);
+            if !found.claim.published.is_empty() && found.verdict != Verdict::NotTested {
+                println!("  printed: {}", found.claim.published);
+            }
+        }
+        println!("\nreport: {}", directory.join("report.html").display());
+        if outcome.stopped {
+            println!("stopped: the same command goes on");
+        } else if !outcome.missing.is_empty() {
+            bail!(
+                "{} of {} runs are missing: {}",
+                outcome.missing.len(),
+                planned.len() * suite.seeds.len(),
+                outcome.missing.join("; ")
+            );
+        }
+        Ok(())
+    }
+
+    /// Observes what needs no training.
+    fn count(
+        &self,
+        suite: &Suite,
+        planned: &[Planned],
+        setting: Setting,
+    ) -> anyhow::Result<Outcome> {
+        let counted = experiment::count(planned, setting.vocab_size);
+        let Some(measure) = self.measure else {
+            return Ok(Outcome {
+                observations: counted,
+                ..Outcome::default()
+            });
+        };
+        let mut observations = Vec::new();
+        let seeds = match measure.is_random {
+            true => suite.seeds.as_slice(),
+            false => &suite.seeds[..1],
+        };
+        for seed in seeds {
+            for (run, counted) in planned.iter().zip(&counted) {
+                let mut quantities = counted.quantities.clone();
+                let seed = *seed;
+                quantities.extend((measure.of)(run, &Setting { seed, ..setting })?);
+                observations.push(Observation {
+                    seed: measure.is_random.then_some(seed),
+                    quantities,
+                    ..counted.clone()
+                });
+            }
+        }
+        Ok(Outcome {
+            observations,
+            ..Outcome::default()
+        })
+    }
+}
+
+/// Puts `--data` and `--tokenizer` into the data of a run.
+fn apply(args: &DataArgs, data: &mut DataConfig) -> Result<(), ConfigError> {
+    if args.data.is_some() && matches!(data.source, Source::Copying(_)) {
+        let problem = "is given, but this experiment draws its data itself; leave it out";
+        return Err(ConfigError::new("--data", problem));
+    }
+    args.apply(data)
+}
+
+fn train(
+    suite: &Suite,
+    planned: &[Planned],
+    kind: BackendKind,
+    options: &Options,
+) -> anyhow::Result<Outcome> {
+    let mut opened: Vec<(DataConfig, Corpus)> = Vec::new();
+    let configs: Vec<_> = planned
+        .iter()
+        .filter_map(|run| run.config.as_ref())
+        .collect();
+    for config in &configs {
+        if !opened.iter().any(|(data, _)| *data == config.data) {
+            opened.push((config.data.clone(), common::open_corpus(&config.data)?));
+        }
+    }
+    let corpus = |data: &DataConfig| {
+        let found = opened.iter().find(|(known, _)| known == data);
+        found
+            .map(|(_, corpus)| corpus)
+            .context("the data were not opened")
+    };
+    let corpora = configs.iter().map(|config| corpus(&config.data));
+    let corpora = corpora.collect::<anyhow::Result<Vec<&Corpus>>>()?;
+    experiment::validate(planned, &corpora)?;
+    let suite_options = SuiteOptions {
+        pool: options.runs.join("pool"),
+        display: match options.watch {
+            true => options.display.display(),
+            false => Display::Quiet,
+        },
+        peak_tflops: options.display.peak_tflops,
+        backend: kind.to_string(),
+        stop: common::stop_on_signal()?,
+    };
+    if options.force {
+        experiment::forget(planned, &suite.seeds, &corpora, &suite_options)?;
+    }
+    print(&format!("{}\n", suite.title));
+    let outcome = experiment::run(
+        planned,
+        &suite.seeds,
+        &corpora,
+        &suite_options,
+        &Peak(kind),
+        &mut |config, corpus, run_options| {
+            let trained = kind.train(options.backend.gpu, config, corpus, run_options);
+            trained.map_err(|error| ConfigError::new("--backend", error.to_string()))?
+        },
+    )?;
+    Ok(outcome)
+}
+
+/// Token ids of the papers' models.
+const VOCABULARY: usize = 50_304;
+const MEBIBYTE: f64 = (1 << 20) as f64;
+
+/// Makes two steps with every model, on one sequence of a synthetic language at a time, and sets
+/// the peak of memory beside the estimate. A model that is estimated not to fit is left out.
+fn try_models(planned: &[Planned], kind: BackendKind, gpu: Option<usize>) -> anyhow::Result<()> {
+    let mut tried: Vec<RunConfig> = Vec::new();
+    let mut beyond = Vec::new();
+    println!("memory in MiB: the whole at the batch and vocabulary of the papers; tried with less");
+    println!(
+        "{:<44} {:>10} {:>10} {:>10}",
+        "model", "whole", "estimate", "tried"
+    );
+    for run in planned {
+        let Some(config) = &run.config else { continue };
+        if tried.iter().any(|other| other.model == config.model) {
+            continue;
+        }
+        tried.push(config.clone());
+        let (config, corpus) = cut(config)?;
+        let vocab_size = corpus.tokenizer.vocab_size();
+        let whole = experiment::training_memory(&tried[tried.len() - 1], VOCABULARY, {
+            tried[tried.len() - 1].train.batch
+        });
+        let estimate = experiment::training_memory(&config, vocab_size, 1);
+        let show = |bytes: u64| format!("{:.0}", bytes as f64 / MEBIBYTE);
+        let available = available_memory();
+        if available.is_some_and(|available| estimate > available) {
+            beyond.push(run.name.clone());
+            println!(
+                "{:<44} {:>10} {:>10} {:>10}",
+                run.name,
+                show(whole),
+                show(estimate),
+                "–"
+            );
+            continue;
+        }
+        let peak = Peak(kind);
+        let before = peak.peak().unwrap_or(0);
+        peak.start();
+        kind.time_steps(gpu, config, &corpus, (0, 2))??;
+        let took = peak.peak().map(|bytes| {
+            if peak.is_counted() {
+                bytes
+            } else {
+                bytes.saturating_sub(before)
+            }
+        });
+        let shown = took.map_or("–".into(), show);
+        println!(
+            "{:<44} {:>10} {:>10} {shown:>10}",
+            run.name,
+            show(whole),
+            show(estimate)
+        );
+        if let Some(took) = took.filter(|took| *took > estimate + ALLOWANCE) {
+            bail!(
+                "{} took {} MiB, more than was estimated",
+                run.name,
+                show(took)
+            );
+        }
+    }
+    if tried.is_empty() {
+        println!("nothing is trained here");
+    }
+    if !beyond.is_empty() {
+        println!("not tried, for want of memory: {}", beyond.join(", "));
+    }
+    Ok(())
+}
+
+/// What programs take besides models.
+const ALLOWANCE: u64 = 64 << 20;
+
+/// `config` for one sequence at a time, of a synthetic language or the copy task in full length.
+fn cut(config: &RunConfig) -> anyhow::Result<(RunConfig, Corpus)> {
+    let mut config = config.clone();
+    let time = config.time();
+    config.train.batch = 1;
+    config.train.accumulate = 1;
+    match &mut config.data.source {
+        Source::Copying(copying) => {
+            copying.noise = copying.most_noise.unwrap_or(copying.noise);
+        }
+        source => {
+            *source = Source::Synthetic(SyntheticConfig {
+                tokens: 40 * time,
+                seed: 1,
+            });
+            config.train.time = Some(time);
+        }
+    }
+    let corpus = common::open_corpus(&config.data)?;
+    Ok((config, corpus))
+}
+
+/// Memory that programs can still get, where the system tells.
+fn available_memory() -> Option<u64> {
+    let info = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = info
+        .lines()
+        .find(|line| line.starts_with("MemAvailable:"))?;
+    let kibibytes: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
+    Some(kibibytes * 1024)
+}
+
+/// The peak of what Rust allocates, which on Flex is every tensor; for other backends the peak of
+/// the process, where the system tells.
+struct Peak(BackendKind);
+
+impl Peak {
+    fn is_counted(&self) -> bool {
+        self.0.to_string() == "flex"
+    }
+}
+
+impl Meter for Peak {
+    fn start(&self) {
+        MEMORY.reset_peak_usage();
+        if !self.is_counted() {
+            // Linux forgets the peak of the process so far; elsewhere there is no such file.
+            let _ = std::fs::write("/proc/self/clear_refs", "5");
+        }
+    }
+
+    fn peak(&self) -> Option<u64> {
+        if self.is_counted() {
+            return Some(MEMORY.peak_usage() as u64);
+        }
+        let status = std::fs::read_to_string("/proc/self/status").ok()?;
+        let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
+        let kibibytes: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
+        Some(kibibytes * 1024)
+    }
+}
+
+/// The command that repeats the results.
+fn command(name: &str, scale: &str, options: &Options) -> String {
+    let mut command = format!("cargo run --release --example {name} -- --scale {scale}");
+    let mut add = |option: &str, value: String| {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-:=".contains(c);
+        command += &match value.chars().all(is_plain) {
+            true => format!(" {option} {value}"),
+            false => format!(" {option} '{value}'"),
+        };
+    };
+    for set in &options.set {
+        add("--set", set.clone());
+    }
+    if let Some(seeds) = options.seeds {
+        add("--seeds", seeds.to_string());
+    }
+    if let Some(data) = &options.data.data {
+        add("--data", data.clone());
+    }
+    if let Some(path) = &options.new_data {
+        add("--new-data", path.display().to_string());
+    }
+    if let Some(tokenizer) = &options.data.tokenizer {
+        add("--tokenizer", tokenizer.clone());
+    }
+    if let Some(backend) = &options.backend.backend {
+        add("--backend", backend.to_string());
+    }
+    command
+}
+
+/// A hash of the suite with all that was set on top of it.
+fn hash(file: &str, planned: &[Planned], kind: BackendKind) -> String {
+    let mut hasher = blake3::Hasher::new_derive_key("residual-zoo experiment v1");
+    hasher.update(file.as_bytes());
+    hasher.update(experiment::to_ron(planned).as_bytes());
+    hasher.update(kind.to_string().as_bytes());
+    hasher.finalize().to_hex()[..12].to_owned()
+}
+
+/// The processor and its cores.
+fn machine() -> String {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let name = info
+        .lines()
+        .find_map(|line| line.strip_prefix("model name"));
+    let name = name
+        .and_then(|rest| rest.split_once(':'))
+        .map(|(_, name)| name.trim());
+    let name = name.unwrap_or(std::env::consts::ARCH);
+    format!("{cores} cores of {name}")
+}
+
+/// The commit of the source, and whether it was changed since.
+fn commit() -> Option<String> {
+    let git = |args: &[&str]| {
+        let root = env!("CARGO_MANIFEST_DIR");
+        let output = Command::new("git")
+            .arg("-C")
+            .arg(root)
+            .args(args)
+            .output()
+            .ok()?;
+        let text = String::from_utf8(output.stdout).ok()?;
+        output.status.success().then(|| text.trim().to_owned())
+    };
+    let commit = git(&["rev-parse", "--short=12", "HEAD"])?;
+    let changed = git(&[
+        "status",
+        "--porcelain",
+        "--",
+        "src",
+        "crates",
+        "examples",
+        "experiments",
+    ])?;
+    Some(if changed.is_empty() {
+        commit
+    } else {
+        commit + ", changed since"
+    })
+}

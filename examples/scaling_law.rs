@@ -1,0 +1,68 @@
+//! Lemma 1 of the recurrent transformer paper: exponents of the number of unique sequences from
+//! fitted scaling laws, and the number of unique sequences of a corpus as it grows.
+
+mod common;
+#[macro_use]
+#[path = "common/experiment.rs"]
+mod experiment;
+
+use std::collections::HashSet;
+
+use experiment::{Measure, Quantities, Setting, quantities, value};
+use residual_zoo::core::ConfigError;
+use residual_zoo::data::{DataConfig, Source, SyntheticConfig};
+use residual_zoo::experiment::Planned;
+
+fn main() -> std::process::ExitCode {
+    let measure = Measure {
+        names: &["least exponent", "largest exponent", "unique sequences"],
+        is_random: true,
+        of: measure,
+    };
+    experiment!("recurrent", "scaling_law", Some(measure))
+}
+
+fn measure(run: &Planned, setting: &Setting) -> anyhow::Result<Quantities> {
+    // Between Ω[D^(1-2β)] and O[D^(1-β)].
+    if let Some(&beta) = run.values.get("β") {
+        return Ok(quantities([
+            ("least exponent", 1.0 - 2.0 * beta),
+            ("largest exponent", 1.0 - beta),
+        ]));
+    }
+    let (tokens, length) = (value(run, "corpus length")?, value(run, "longest")?);
+    let corpus = corpus(setting, tokens as usize)?;
+    let unique = unique_sequences(&corpus, length as usize);
+    Ok(quantities([("unique sequences", unique as f64)]))
+}
+
+/// The first `tokens` tokens of the data; a synthetic language is drawn anew for every seed.
+fn corpus(setting: &Setting, tokens: usize) -> anyhow::Result<Vec<u32>> {
+    let data = match &setting.data.source {
+        Source::Synthetic(synthetic) => DataConfig {
+            source: Source::Synthetic(SyntheticConfig {
+                tokens: tokens * 2,
+                seed: setting.seed,
+                ..synthetic.clone()
+            }),
+            valid_fraction: 0.5,
+            ..setting.data.clone()
+        },
+        _ => setting.data.clone(),
+    };
+    let corpus = common::open_corpus(&data)?;
+    let text = corpus.train.text().filter(|text| text.len() >= tokens);
+    let text = text.ok_or_else(|| {
+        let problem = format!("is no text of at least {tokens} tokens; take a longer one");
+        ConfigError::new("--data", problem)
+    })?;
+    let mut read = Vec::new();
+    text.read(0, tokens, &mut read);
+    Ok(read)
+}
+
+/// The number of different sequences of at most `longest` tokens that stand in `corpus`.
+fn unique_sequences(corpus: &[u32], longest: usize) -> usize {
+    let of_length = |length| corpus.windows(length).collect::<HashSet<_>>().len();
+    (1..=longest).map(of_length).sum()
+}

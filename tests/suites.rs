@@ -1,0 +1,583 @@
+//! The experiments as their users run them: their files, their scales, what is shared, and what
+//! happens when something is missing, stopped or fails.
+
+#![allow(clippy::unwrap_used)]
+
+mod program;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+use std::time::Duration;
+
+use program::{example, text};
+use residual_zoo::ModelConfig;
+use residual_zoo::core::ModelConfig as _;
+use residual_zoo::train::suite::{Planned, Suite};
+use serde_json::Value;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The paper and name of every experiment.
+fn experiments() -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for paper in ["rmt", "laurel", "tokenformer", "recurrent"] {
+        for entry in fs::read_dir(root().join("experiments").join(paper)).unwrap() {
+            let entry = entry.unwrap();
+            if entry.path().is_dir() {
+                found.push((paper.to_owned(), entry.file_name().into_string().unwrap()));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn suite(paper: &str, name: &str, scale: &str) -> Suite<ModelConfig> {
+    let path = root().join(format!("experiments/{paper}/{name}/{scale}.ron"));
+    Suite::parse(&fs::read_to_string(&path).unwrap(), &path).unwrap()
+}
+
+#[test]
+fn every_experiment_has_an_example_and_three_scales_whose_models_can_be_built() {
+    let experiments = experiments();
+    assert_eq!(experiments.len(), 18, "{experiments:?}");
+    for (paper, name) in &experiments {
+        let example = root().join(format!("examples/{name}.rs"));
+        let text = fs::read_to_string(&example).unwrap();
+        assert!(
+            text.contains(&format!("experiment!(\"{paper}\", \"{name}\"")),
+            "{name}"
+        );
+        for scale in ["smoke", "cpu", "paper"] {
+            let suite = suite(paper, name, scale);
+            let configs = suite.plan(&[]).unwrap();
+            for run in configs.iter() {
+                if let Some(config) = &run.config {
+                    let valid = config.validate(50_304);
+                    valid.unwrap_or_else(|e| panic!("{name} {scale} {}: {e}", run.name));
+                }
+            }
+            assert!(!suite.claims.is_empty(), "{name} {scale}");
+        }
+    }
+}
+
+#[test]
+fn claims_are_tested_with_three_seeds_at_cpu_scale() {
+    for (paper, name) in experiments() {
+        let suite = suite(&paper, &name, "cpu");
+        if suite.count.is_none() {
+            assert!(suite.seeds.len() >= 3, "{name}: {:?}", suite.seeds);
+        }
+    }
+}
+
+#[test]
+fn the_documentation_lists_every_experiment() {
+    let text = fs::read_to_string(root().join("docs/experiments.md")).unwrap();
+    for (_, name) in experiments() {
+        assert!(text.contains(&format!("`{name}`")), "{name}");
+        assert!(text.contains(&format!("results/{name}.md")), "{name}");
+        let results = root().join(format!("docs/results/{name}.md"));
+        assert!(results.exists(), "{results:?}");
+    }
+}
+
+// The published hyper-parameters.
+
+fn planned(paper: &str, name: &str) -> Vec<Planned<ModelConfig>> {
+    suite(paper, name, "paper").plan(&[]).unwrap()
+}
+
+fn run<'a>(planned: &'a [Planned<ModelConfig>], name: &str) -> &'a residual_zoo::RunConfig {
+    let found = planned.iter().find(|run| run.name == name);
+    found
+        .unwrap_or_else(|| panic!("no {name}"))
+        .config
+        .as_ref()
+        .unwrap()
+}
+
+/// The fields of a model, past the names of architectures, by their names.
+fn fields(model: &ModelConfig) -> BTreeMap<String, Value> {
+    let mut found = BTreeMap::new();
+    let mut tree = serde_json::to_value(model).unwrap();
+    while let Value::Object(entries) = tree {
+        let mut inner = Value::Null;
+        for (key, value) in entries {
+            match key == "of" || key.starts_with(char::is_uppercase) {
+                true => inner = value,
+                false => {
+                    found.insert(key, value);
+                }
+            }
+        }
+        tree = inner;
+    }
+    found
+}
+
+fn number(model: &ModelConfig, field: &str) -> f64 {
+    let fields = fields(model);
+    let value = fields.get(field).and_then(Value::as_f64);
+    value.unwrap_or_else(|| panic!("{field} in {fields:?}"))
+}
+
+/// What the papers' tables say, computed from the papers alone.
+fn paper(path: &str) -> Value {
+    let file: Value = serde_json::from_str(include_str!("fixtures/paper-tables.json")).unwrap();
+    file.pointer(path).unwrap().clone()
+}
+
+fn table(path: &str) -> Vec<Value> {
+    paper(path).as_array().unwrap().clone()
+}
+
+/// Token ids of GPT-2.
+const GPT2: usize = 50_257;
+
+/// `142M` and `1.7B` as numbers.
+fn printed(text: &Value) -> f64 {
+    let text = text.as_str().unwrap();
+    let (digits, unit) = text.split_at(text.len() - 1);
+    let unit = match unit {
+        "M" => 1e6,
+        "B" => 1e9,
+        _ => panic!("{text}"),
+    };
+    digits.parse::<f64>().unwrap() * unit
+}
+
+fn tokens(config: &residual_zoo::RunConfig) -> f64 {
+    (config.train.steps * config.tokens_per_step()) as f64
+}
+
+#[test]
+fn the_scaling_runs_are_those_of_tables_8_and_9() {
+    let planned = planned("rmt", "rmt_scaling");
+    for (i, row) in table("/rmt/table8_transformer").iter().enumerate() {
+        let config = run(&planned, &format!("transformer {}", i + 1));
+        for (field, column) in [("n_layer", "L"), ("width", "D"), ("n_head", "H")] {
+            assert_eq!(number(&config.model, field), row[column].as_f64().unwrap());
+        }
+        let expected =
+            row["exact_no_norms"].as_u64().unwrap() + row["norm_scales"].as_u64().unwrap();
+        assert_eq!(config.model.cost(GPT2).params.total() as u64, expected);
+        let share = tokens(config) / printed(&row["printed_train_tokens"]);
+        assert!((share - 1.0).abs() < 0.03, "{i}: {share}");
+        assert_eq!(config.train.batch, if i == 3 { 256 } else { 64 });
+        assert_eq!(config.train.learning_rate, 6.5e-3);
+    }
+    for (i, row) in table("/rmt/table9_rmt").iter().enumerate() {
+        let config = run(&planned, &format!("RMT {}", i + 1));
+        for (field, column) in [
+            ("n_layer", "L"),
+            ("d_k", "D_k"),
+            ("d_v", "D_v"),
+            ("rank", "R"),
+        ] {
+            assert_eq!(number(&config.model, field), row[column].as_f64().unwrap());
+        }
+        let expected =
+            row["exact_no_norms"].as_u64().unwrap() + row["norm_scales"].as_u64().unwrap();
+        assert_eq!(config.model.cost(GPT2).params.total() as u64, expected);
+        let share = tokens(config) / printed(&row["printed_train_tokens"]);
+        assert!((share - 1.0).abs() < 0.03, "{i}: {share}");
+        assert_eq!(config.train.batch, if i == 3 { 256 } else { 64 });
+    }
+    for run in &planned {
+        let config = run.config.as_ref().unwrap();
+        let (train, warmup) = (&config.train, config.train.warmup as f64);
+        // Appendix C.1: warm-up for 5 %, decay to 10 %, 512 tokens.
+        assert!((warmup / train.steps as f64 - 0.05).abs() < 1e-3);
+        assert!((train.min_learning_rate / train.learning_rate - 0.1).abs() < 1e-12);
+        assert_eq!(config.time(), 512);
+    }
+}
+
+#[test]
+fn the_largest_runs_are_the_last_rows_on_six_billion_tokens() {
+    let scaling = planned("rmt", "rmt_scaling");
+    let largest = planned("rmt", "rmt_vs_transformer");
+    for (name, row) in [("transformer", "transformer 4"), ("RMT", "RMT 4")] {
+        assert_eq!(run(&largest, name).model, run(&scaling, row).model);
+        assert!((tokens(run(&largest, name)) / 6e9 - 1.0).abs() < 0.001);
+    }
+}
+
+#[test]
+fn the_streams_are_those_of_section_4_4() {
+    let planned = planned("rmt", "rmt_stream_size");
+    for row in table("/rmt/section4_4_residual_sizes/rows") {
+        let config = run(
+            &planned,
+            &format!("RMT, stream size {}", row["residual_size"]),
+        );
+        assert_eq!(number(&config.model, "d_k"), row["D_k"].as_f64().unwrap());
+        assert_eq!((config.train.steps, config.train.batch), (50_000, 64));
+        assert_eq!(config.train.learning_rate, 1e-2);
+        // The scales of two norms a layer and the last one.
+        let norms = 25 * row["residual_size"].as_u64().unwrap();
+        let params = config.model.cost(GPT2).params.total() as u64 - norms;
+        assert_eq!(params, row["params"].as_u64().unwrap());
+    }
+}
+
+#[test]
+fn laurels_variants_add_what_table_5_counts() {
+    let planned = planned("laurel", "laurel_ablation");
+    let cost = |name: &str| run(&planned, name).model.cost(32_000).params.total();
+    let baseline = cost("baseline-24");
+    let expected = [
+        (0, "RW"),
+        (1, "LR"),
+        (2, "PA"),
+        (4, "RW+LR"),
+        (5, "RW+LR+PA"),
+    ];
+    let rows = table("/laurel/table5/rows");
+    for (row, name) in expected {
+        let added = (cost(name) - baseline) as u64;
+        assert_eq!(
+            added,
+            rows[row]["formula_delta"].as_u64().unwrap(),
+            "{name}"
+        );
+    }
+    assert_eq!(number(&run(&planned, "baseline-28").model, "n_layer"), 28.0);
+    // About 10B tokens.
+    assert!((tokens(run(&planned, "RW")) / 1e10 - 1.0).abs() < 0.01);
+}
+
+#[test]
+fn tokenformers_are_those_of_table_8() {
+    let growth = planned("tokenformer", "tokenformer_growth");
+    let rows = table("/tokenformer/table8");
+    let of = |printed: &str, group: &str| {
+        let is = |row: &&Value| row["printed"] == printed && row["group"] == group;
+        rows.iter().find(is).unwrap().clone()
+    };
+    let check = |model: &ModelConfig, row: &Value| {
+        for (field, column) in [
+            ("n_layer", "layers"),
+            ("width", "hidden"),
+            ("n_attn", "attention_pairs"),
+            ("n_ffn", "ffn_pairs"),
+            ("n_head", "heads"),
+        ] {
+            assert_eq!(
+                number(model, field),
+                row[column].as_f64().unwrap(),
+                "{field}"
+            );
+        }
+    };
+    for size in ["124M", "354M", "757M", "1.4B"] {
+        let config = run(&growth, &format!("TokenFormer {size}"));
+        check(&config.model, &of(size, "reuse"));
+        let (train, first) = (&config.train, size == "124M");
+        // Appendix D: 300B tokens, then 30B for each.
+        assert_eq!(train.steps, if first { 600_000 } else { 60_000 });
+        assert_eq!(
+            (train.batch, config.time(), train.warmup),
+            (512, 1024, 2000)
+        );
+        assert_eq!((train.learning_rate, train.min_learning_rate), (6e-4, 0.0));
+        assert_eq!((train.beta_1, train.beta_2), (0.9, 0.95));
+    }
+    let net2net = planned("tokenformer", "tokenformer_net2net");
+    check(&run(&net2net, "TokenFormer").model, &of("354M", "reuse"));
+    let grown = run(&net2net, "TokenFormer, grown");
+    check(&grown.model, &of("757M", "reuse"));
+    // Appendix E.
+    let train = &grown.train;
+    assert_eq!((train.steps, train.batch, train.warmup), (2204, 512, 0));
+    assert_eq!((train.learning_rate, train.min_learning_rate), (6e-4, 6e-4));
+    let ablation = planned("tokenformer", "tokenformer_ablation");
+    let base = run(&ablation, "L2 norm, GELU");
+    check(&base.model, &of("150M", "language"));
+    assert_eq!(
+        (base.train.steps, base.train.batch, base.time()),
+        (143_000, 1024, 2048)
+    );
+}
+
+#[test]
+fn recurrent_models_have_the_parameters_of_their_tables() {
+    let figure = |path: &str| paper(&format!("/recurrent/{path}")).as_u64().unwrap() as usize;
+    let image = planned("recurrent", "recurrent_image");
+    let cost = |name: &str| run(&image, name).model.cost_of(256, 10).params.total();
+    assert_eq!(cost("4 layers"), figure("table2/regular_4"));
+    assert_eq!(cost("1 layer"), figure("table2/regular_1"));
+    assert_eq!(
+        cost("recurrent, 1 layer"),
+        figure("table2/recurrent_1_with_alpha")
+    );
+    for run in &image {
+        // 600,000 samples in batches of 40 and 120.
+        let train = &run.config.as_ref().unwrap().train;
+        assert_eq!(train.steps * train.batch, 600_000, "{}", run.name);
+    }
+    let copy = planned("recurrent", "recurrent_copy");
+    let config = run(&copy, "recurrent");
+    assert_eq!(
+        config.model.cost(16).params.total(),
+        figure("table3/with_alpha")
+    );
+    assert_eq!(
+        (config.train.batch, config.train.curriculum_below),
+        (64, 0.3)
+    );
+    let shakespeare = planned("recurrent", "recurrent_shakespeare");
+    let cost = |name: &str| run(&shakespeare, name).model.cost(65).params.total();
+    assert_eq!(cost("6 layers"), figure("table6/regular_6"));
+    assert_eq!(cost("1 layer"), figure("table6/regular_1"));
+    assert_eq!(
+        cost("recurrent, 1 layer"),
+        figure("table6/recurrent_1_with_alpha")
+    );
+}
+
+// As programs.
+
+fn run_example(name: &str, arguments: &[&str]) -> Output {
+    let mut command = example(name);
+    command.args(arguments);
+    command.output().unwrap()
+}
+
+fn results(runs: &Path, name: &str) -> Value {
+    let path = runs.join(format!("{name}-smoke/results.json"));
+    serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
+}
+
+#[test]
+fn a_suite_is_trained_once_shared_with_others_and_forced_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let runs = directory.path().to_str().unwrap();
+    let first = run_example("laurel_ablation", &["--runs", runs]);
+    assert!(first.status.success(), "{}", text(&first.stderr));
+    assert!(!text(&first.stdout).contains("trained before"));
+    let files = fs::read_dir(directory.path().join("laurel_ablation-smoke")).unwrap();
+    let mut files: Vec<String> = files
+        .map(|f| f.unwrap().file_name().into_string().unwrap())
+        .collect();
+    files.sort();
+    let expected = [
+        "report.html",
+        "results-1.svg",
+        "results-2.svg",
+        "results.csv",
+        "results.json",
+        "results.md",
+    ];
+    assert_eq!(files, expected);
+
+    // The same again, and another experiment with the same runs.
+    let again = run_example("laurel_ablation", &["--runs", runs]);
+    assert_eq!(text(&again.stdout).matches("trained before").count(), 7);
+    let other = run_example("laurel_naive_scaling", &["--runs", runs]);
+    assert!(other.status.success());
+    assert_eq!(text(&other.stdout).matches("trained before").count(), 3);
+    let of = |name: &str, run: &str| {
+        let results = results(directory.path(), name);
+        let found = results["observations"].as_array().unwrap().clone();
+        found.into_iter().find(|o| o["run"] == run).unwrap()["quantities"].clone()
+    };
+    assert_eq!(
+        of("laurel_ablation", "baseline-2"),
+        of("laurel_naive_scaling", "baseline-2")
+    );
+    assert_eq!(
+        of("laurel_ablation", "RW+LR"),
+        of("laurel_naive_scaling", "LAuReL-2")
+    );
+    assert!(of("laurel_ablation", "RW")["peak_memory"].as_f64().unwrap() > 1e6);
+    assert!(
+        of("laurel_ablation", "RW")["learned alpha"]
+            .as_f64()
+            .is_some()
+    );
+
+    let forced = run_example("laurel_naive_scaling", &["--runs", runs, "--force"]);
+    assert!(forced.status.success());
+    assert!(!text(&forced.stdout).contains("trained before"));
+}
+
+#[test]
+fn several_seeds_make_a_verdict() {
+    let directory = tempfile::tempdir().unwrap();
+    let runs = directory.path().to_str().unwrap();
+    let done = run_example(
+        "rmt_vs_transformer",
+        &["--runs", runs, "--seeds", "2", "--set", "train.steps=10"],
+    );
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    let results = results(directory.path(), "rmt_vs_transformer");
+    assert_eq!(results["observations"].as_array().unwrap().len(), 4);
+    let claims = results["claims"].as_array().unwrap();
+    let fewer = claims
+        .iter()
+        .find(|c| c["claim"]["says"] == "The RMT has fewer parameters");
+    assert_eq!(fewer.unwrap()["verdict"], "holds");
+    let command = results["origin"]["command"].as_str().unwrap();
+    assert!(
+        command.ends_with("--scale smoke --set train.steps=10 --seeds 2"),
+        "{command}"
+    );
+}
+
+#[test]
+fn a_wrong_scale_names_the_right_ones() {
+    let failed = run_example("rmt_resources", &["--scale", "huge"]);
+    assert_eq!(failed.status.code(), Some(2));
+    let message = text(&failed.stderr);
+    assert!(
+        message.contains("'huge'") && message.contains("smoke, cpu, paper"),
+        "{message}"
+    );
+}
+
+#[test]
+fn missing_data_are_named_before_anything_is_trained() {
+    let directory = tempfile::tempdir().unwrap();
+    let runs = directory.path().to_str().unwrap();
+    let cases: [(&str, &[&str], &str); 5] = [
+        (
+            "rmt_vs_transformer",
+            &["--data", "nowhere.txt"],
+            "nowhere.txt",
+        ),
+        ("recurrent_image", &[], "cifar-10-batches-bin"),
+        (
+            "recurrent_copy",
+            &["--data", "text.txt"],
+            "draws its data itself",
+        ),
+        (
+            "rmt_vs_transformer",
+            &["--new-data", "text.txt"],
+            "no run is on new data",
+        ),
+        (
+            "tokenformer_net2net",
+            &["--new-data", "nowhere.txt"],
+            "nowhere.txt",
+        ),
+    ];
+    for (name, arguments, expected) in cases {
+        let mut all = vec!["--runs", runs];
+        all.extend(arguments);
+        let failed = run_example(name, &all);
+        assert_eq!(failed.status.code(), Some(2), "{name}");
+        let message = text(&failed.stderr);
+        assert!(message.contains(expected), "{name}: {message}");
+        assert!(!directory.path().join("pool").exists(), "{name}");
+    }
+}
+
+#[test]
+fn one_failed_run_leaves_the_others_and_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let runs = directory.path().to_str().unwrap();
+    let first = run_example("laurel_naive_scaling", &["--runs", runs]);
+    assert!(first.status.success());
+    // A run that cannot go on: its config is gone.
+    let pool = directory.path().join("pool");
+    let is_laurel = |path: &PathBuf| {
+        path.file_name()
+            .unwrap()
+            .to_string_lossy()
+            .contains("LAuReL")
+    };
+    let broken = fs::read_dir(&pool)
+        .unwrap()
+        .map(|e| e.unwrap().path())
+        .find(is_laurel)
+        .unwrap();
+    fs::write(broken.join("config.ron"), "(model: ").unwrap();
+    let second = run_example("laurel_naive_scaling", &["--runs", runs]);
+    assert_eq!(second.status.code(), Some(1));
+    let message = text(&second.stderr);
+    assert!(
+        message.contains("1 of 3 runs are missing: LAuReL-2, seed 1: "),
+        "{message}"
+    );
+    let results = results(directory.path(), "laurel_naive_scaling");
+    assert_eq!(results["observations"].as_array().unwrap().len(), 2);
+    assert_eq!(results["missing"].as_array().unwrap().len(), 1);
+    assert_eq!(results["claims"][0]["verdict"], "not-tested");
+    assert_eq!(results["claims"][0]["because"], "LAuReL-2 is missing");
+    let report = directory
+        .path()
+        .join("laurel_naive_scaling-smoke/report.html");
+    let report = fs::read_to_string(report).unwrap();
+    assert!(report.contains("Not complete") && report.contains("LAuReL-2, seed 1"));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_suite_that_is_stopped_goes_on_and_ends_as_if_it_had_not_been() {
+    let directory = tempfile::tempdir().unwrap();
+    let whole = tempfile::tempdir().unwrap();
+    let arguments = |runs: &Path| {
+        let runs = runs.to_str().unwrap().to_owned();
+        [
+            "--runs".into(),
+            runs,
+            "--set".into(),
+            "train.steps=400".into(),
+        ]
+    };
+    let start = || {
+        let mut command = example("rmt_stream_size");
+        command.args(arguments(directory.path()));
+        command
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let mut child = start();
+    let pool = directory.path().join("pool");
+    let begun = || {
+        let entries = fs::read_dir(&pool)
+            .into_iter()
+            .flatten()
+            .filter_map(Result::ok);
+        entries
+            .filter(|entry| entry.path().join("metrics.jsonl").exists())
+            .count()
+    };
+    while begun() < 2 && child.try_wait().unwrap().is_none() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let interrupt = std::process::Command::new("kill")
+        .args(["-INT", &child.id().to_string()])
+        .status()
+        .unwrap();
+    assert!(interrupt.success());
+    let stopped = child.wait_with_output().unwrap();
+    assert!(stopped.status.success(), "{}", text(&stopped.stderr));
+    let said = text(&stopped.stdout);
+    assert!(said.contains("stopped: the same command goes on"), "{said}");
+    let partial = results(directory.path(), "rmt_stream_size");
+    assert!(!partial["missing"].as_array().unwrap().is_empty());
+
+    let second = start().wait_with_output().unwrap();
+    assert!(second.status.success(), "{}", text(&second.stderr));
+    let mut command = example("rmt_stream_size");
+    let reference = command.args(arguments(whole.path())).output().unwrap();
+    assert!(reference.status.success());
+    let losses = |runs: &Path| {
+        let results = results(runs, "rmt_stream_size");
+        let found = results["observations"].as_array().unwrap().clone();
+        let loss = |o: &Value| (o["run"].clone(), o["quantities"]["valid_loss"].clone());
+        found.iter().map(loss).collect::<Vec<_>>()
+    };
+    assert_eq!(losses(directory.path()), losses(whole.path()));
+    assert_eq!(losses(whole.path()).len(), 3);
+}
