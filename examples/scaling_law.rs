@@ -39,11 +39,10 @@ fn measure(run: &Planned, setting: &Setting) -> anyhow::Result<Quantities> {
 /// The first `tokens` tokens of the data; a synthetic language is drawn anew for every seed.
 fn corpus(setting: &Setting, tokens: usize) -> anyhow::Result<Vec<u32>> {
     let data = match &setting.data.source {
-        Source::Synthetic(synthetic) => DataConfig {
+        Source::Synthetic(_) => DataConfig {
             source: Source::Synthetic(SyntheticConfig {
                 tokens: tokens * 2,
                 seed: setting.seed,
-                ..synthetic.clone()
             }),
             valid_fraction: 0.5,
             ..setting.data.clone()

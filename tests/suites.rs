@@ -397,11 +397,6 @@ fn a_suite_is_trained_once_shared_with_others_and_forced_again() {
         of("laurel_naive_scaling", "LAuReL-2")
     );
     assert!(of("laurel_ablation", "RW")["peak_memory"].as_f64().unwrap() > 1e6);
-    assert!(
-        of("laurel_ablation", "RW")["learned alpha"]
-            .as_f64()
-            .is_some()
-    );
 
     let forced = run_example("laurel_naive_scaling", &["--runs", runs, "--force"]);
     assert!(forced.status.success());
