@@ -11,7 +11,7 @@ use peak_alloc::PeakAlloc;
 use residual_zoo::RunConfig;
 use residual_zoo::backend::{BackendError, BackendKind};
 use residual_zoo::core::ConfigError;
-use residual_zoo::data::{Corpus, DataConfig, Source, SyntheticConfig};
+use residual_zoo::data::{Corpus, DataConfig, Source, SyntheticConfig, TokenizerConfig};
 use residual_zoo::experiment::{self, Planned, Suite};
 use residual_zoo::train::compare::to_text;
 use residual_zoo::train::dashboard::{Display, print};
@@ -346,7 +346,15 @@ fn train(
 }
 
 /// Token ids of the papers' models.
-const VOCABULARY: usize = 50_304;
+fn token_ids(config: &RunConfig) -> usize {
+    match (&config.data.source, &config.data.tokenizer) {
+        (Source::Copying(_), _) => 16,
+        (Source::Cifar10(_), _) => 256,
+        (_, TokenizerConfig::Chars) => 65,
+        _ => 50_304,
+    }
+}
+
 const MEBIBYTE: f64 = (1 << 20) as f64;
 
 /// Makes two steps with every model, on one sequence of a synthetic language at a time, and sets
@@ -367,9 +375,8 @@ fn try_models(planned: &[Planned], kind: BackendKind, gpu: Option<usize>) -> any
         tried.push(config.clone());
         let (config, corpus) = cut(config)?;
         let vocab_size = corpus.tokenizer.vocab_size();
-        let whole = experiment::training_memory(&tried[tried.len() - 1], VOCABULARY, {
-            tried[tried.len() - 1].train.batch
-        });
+        let printed = &tried[tried.len() - 1];
+        let whole = experiment::training_memory(printed, token_ids(printed), printed.train.batch);
         let estimate = experiment::training_memory(&config, vocab_size, 1);
         let show = |bytes: u64| format!("{:.0}", bytes as f64 / MEBIBYTE);
         let available = available_memory();

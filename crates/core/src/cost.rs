@@ -86,13 +86,13 @@ impl Cost {
     }
 
     /// The cost of q kᵀ and of the weighted sum of values: 2 · 2 · context · width per token.
-    pub fn attention(context: usize, width: usize) -> Self {
+    pub fn attention(context: usize, width: usize, n_head: usize) -> Self {
         Self {
             forward_flops: context.saturating_mul(width).saturating_mul(4),
-            // Scores in five steps, of heads that are taken to have 32 numbers.
+            // The scores of every head, in seven steps.
             kept: context
-                .saturating_mul(width.div_ceil(32))
-                .saturating_mul(5)
+                .saturating_mul(n_head)
+                .saturating_mul(7)
                 .saturating_add(width.saturating_mul(6)),
             ..Self::default()
         }

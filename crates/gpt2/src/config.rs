@@ -206,7 +206,7 @@ impl Architecture for Gpt2Config {
         let d_ff = self.d_ff();
         let attention = norm
             + Cost::linear(width, width.saturating_mul(3), bias)
-            + Cost::attention(time, width)
+            + Cost::attention(time, width, self.n_head)
             + Cost::linear(width, width, bias);
         let mlp = norm + Cost::linear(width, d_ff, bias) + Cost::linear(d_ff, width, bias);
         attention + mlp

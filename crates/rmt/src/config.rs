@@ -253,7 +253,7 @@ impl Architecture for RmtConfig {
     fn block_cost(&self, time: usize) -> Cost {
         let (d, d_ff, norm) = (self.vectors(), self.d_ff(), Cost::vector(self.width()));
         let qkv_and_output = self.keys(self.rank) * 4;
-        let attention = norm + qkv_and_output + Cost::attention(time, d);
+        let attention = norm + qkv_and_output + Cost::attention(time, d, self.rank);
         let core = Cost::linear(d, d_ff, false) + Cost::linear(d_ff, d, false);
         attention + norm + self.keys(self.rank) * 2 + core
     }

@@ -360,7 +360,7 @@ impl Architecture for TokenFormerConfig {
         let pattention =
             |n| Cost::linear(self.width, n, false) + Cost::linear(n, self.width, false);
         pattention(self.n_attn()) * 4
-            + Cost::attention(time, self.width)
+            + Cost::attention(time, self.width, self.n_head)
             + pattention(self.n_ffn())
             + self.norm_params.cost(self.width) * 2
             + Cost::keeping(self.width.saturating_mul(12))
