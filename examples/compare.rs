@@ -15,7 +15,7 @@ use residual_zoo::core::ConfigError;
 use residual_zoo::data::Source;
 use residual_zoo::train::compare::{Comparison, Entry, to_text};
 use residual_zoo::train::dashboard::{Display, print};
-use residual_zoo::train::{Error, RunDir, RunOptions, resume, run_dir};
+use residual_zoo::train::{Error, RunOptions, resume, run_dir};
 
 /// The models to compare, small enough for a CPU.
 const MODELS: [(&str, &str); 6] = [
@@ -196,14 +196,7 @@ fn prepare(directory: &Path, force: bool) -> Result<(), Error> {
             return Err(Error::RunExists(directory.into()));
         }
         if force {
-            // First all locks: where a process is at work, nothing is deleted.
-            let runs = MODELS.map(|(model, _)| directory.join(model));
-            let runs: Vec<_> = runs.into_iter().filter(|run| run.is_dir()).collect();
-            let locks: Result<Vec<RunDir>, Error> = runs.iter().map(|r| RunDir::open(r)).collect();
-            let _locks = locks?;
-            for run in runs {
-                fs::remove_dir_all(&run).map_err(Error::io("delete", &run))?;
-            }
+            run_dir::delete(&MODELS.map(|(model, _)| directory.join(model)))?;
         }
     }
     fs::create_dir_all(directory).map_err(Error::io("create", directory))?;

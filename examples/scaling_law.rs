@@ -9,6 +9,8 @@ mod experiment;
 use std::collections::HashSet;
 
 use experiment::{Measure, Quantities, Setting, quantities, value};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
 use residual_zoo::core::ConfigError;
 use residual_zoo::data::{DataConfig, Source, SyntheticConfig};
 use residual_zoo::experiment::Planned;
@@ -36,7 +38,8 @@ fn measure(run: &Planned, setting: &Setting) -> anyhow::Result<Quantities> {
     Ok(quantities([("unique sequences", unique as f64)]))
 }
 
-/// The first `tokens` tokens of the data; a synthetic language is drawn anew for every seed.
+/// `tokens` tokens of the data: for every seed another piece of a text, or another draw of the
+/// synthetic language.
 fn corpus(setting: &Setting, tokens: usize) -> anyhow::Result<Vec<u32>> {
     let data = match &setting.data.source {
         Source::Synthetic(_) => DataConfig {
@@ -56,7 +59,8 @@ fn corpus(setting: &Setting, tokens: usize) -> anyhow::Result<Vec<u32>> {
         ConfigError::new("--data", problem)
     })?;
     let mut read = Vec::new();
-    text.read(0, tokens, &mut read);
+    let start = StdRng::seed_from_u64(setting.seed).random_range(0..=text.len() - tokens);
+    text.read(start, tokens, &mut read);
     Ok(read)
 }
 

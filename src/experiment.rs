@@ -7,7 +7,7 @@ use residual_zoo_data::Corpus;
 use residual_zoo_train::suite::{
     self, Meter, Observation, Origin, Outcome, Pool, Results, SuiteOptions,
 };
-use residual_zoo_train::{Error, RunOptions, Summary};
+use residual_zoo_train::{Error, RunOptions, Summary, run_dir};
 
 use crate::{ModelConfig, RunConfig};
 
@@ -71,7 +71,7 @@ pub fn run(
 ///
 /// # Errors
 ///
-/// As [`Pool::delete`].
+/// As [`run_dir::delete`].
 pub fn forget(
     planned: &[Planned],
     seeds: &[u64],
@@ -79,7 +79,7 @@ pub fn forget(
     options: &SuiteOptions,
 ) -> Result<(), Error> {
     let pool = Pool::new(&options.pool, &options.backend);
-    pool.delete(&pool.runs(planned, seeds, corpora))
+    run_dir::delete(&pool.runs(planned, seeds, corpora))
 }
 
 /// As [`suite::count`].

@@ -143,6 +143,69 @@ fn a_parameter_that_took_no_part_in_the_loss_starts_anew() {
 }
 
 #[test]
+fn weights_alone_leave_the_moments_behind() {
+    let mut trained = trainer(ModelConfig::of(small()));
+    steps(&mut trained, 3);
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path().join("checkpoint");
+    checkpoint::save(&trained, &Journal::default(), &directory).unwrap();
+    let mut fresh = trainer(ModelConfig::of(small()));
+    checkpoint::load_parameters(&mut fresh, &directory).unwrap();
+    assert!(fresh.optimizer.export(fresh.model()).is_empty());
+    assert_eq!(fresh.validate().loss, trained.validate().loss);
+}
+
+#[test]
+fn a_gpt2_of_twice_the_width_starts_near_the_loss_of_the_narrow_one() {
+    let narrow = Gpt2Config {
+        n_layer: 2,
+        n_head: 2,
+        width: 16,
+        context: 24,
+        ..Gpt2Config::default()
+    };
+    let wide = Gpt2Config {
+        n_head: 4,
+        width: 32,
+        ..narrow.clone()
+    };
+    let mut trained = trainer(ModelConfig::of(narrow.clone()));
+    steps(&mut trained, 30);
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path().join("checkpoint");
+    checkpoint::save(&trained, &Journal::default(), &directory).unwrap();
+    let mut widened = trainer(ModelConfig::of(wide));
+    let fresh = widened.validate().loss;
+    let narrow = ModelConfig::of(narrow);
+    checkpoint::load_widened(&mut widened, &narrow, &directory).unwrap();
+    // Copies are drawn apart by a hundredth, which a loss hardly sees.
+    let (before, after) = (trained.validate().loss, widened.validate().loss);
+    assert!(
+        (after - before).abs() < 0.02 * (fresh - before),
+        "{before} {after} {fresh}"
+    );
+    let before = widened.validate().loss;
+    steps(&mut widened, 20);
+    assert!(widened.validate().loss < before);
+
+    let mut tokenformer = trainer(ModelConfig::of(small()));
+    let error = checkpoint::load_widened(&mut tokenformer, &narrow, &directory).unwrap_err();
+    assert!(error.to_string().contains("Net2Net"), "{error}");
+}
+
+#[test]
+fn a_tokenformer_whose_norms_have_parameters_takes_no_gpt2() {
+    let config = TokenFormerConfig {
+        n_attn: None,
+        norm_params: residual_zoo::core::NormParams::Scale,
+        ..small()
+    };
+    let none = Default::default();
+    let error = from_transformer::<Flex>(&config, &none, &Default::default()).unwrap_err();
+    assert!(error.to_string().contains("`norm_params`"), "{error}");
+}
+
+#[test]
 fn a_pretrained_gpt2_becomes_a_tokenformer_to_train() {
     let gpt2 = Gpt2Config {
         n_layer: 2,

@@ -427,6 +427,28 @@ fn several_seeds_make_a_verdict() {
 }
 
 #[test]
+fn a_model_of_a_paper_is_tried_within_its_estimate() {
+    let done = run_example("recurrent_image", &["--scale", "paper", "--try"]);
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    let said = text(&done.stdout);
+    for model in ["4 layers", "1 layer", "recurrent, 1 layer"] {
+        let line = said.lines().find(|line| line.starts_with(model)).unwrap();
+        let numbers = line[model.len()..].split_whitespace();
+        let numbers: Vec<f64> = numbers.map(|n| n.parse().unwrap()).collect();
+        let [whole, estimate, tried] = numbers[..] else {
+            panic!("{line}");
+        };
+        assert!(
+            0.0 < tried && tried <= estimate && estimate < whole,
+            "{line}"
+        );
+    }
+    let nothing = run_example("recurrent_cost", &["--scale", "paper", "--try"]);
+    assert!(nothing.status.success());
+    assert!(text(&nothing.stdout).contains("nothing is trained here"));
+}
+
+#[test]
 fn a_wrong_scale_names_the_right_ones() {
     let failed = run_example("rmt_resources", &["--scale", "huge"]);
     assert_eq!(failed.status.code(), Some(2));

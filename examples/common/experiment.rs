@@ -1,27 +1,26 @@
 //! What the experiments share: from a suite at a scale to its report.
 #![allow(dead_code)]
 
+mod memory;
+mod origin;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use anyhow::{Context, bail, ensure};
 use clap::{Parser, ValueEnum};
-use peak_alloc::PeakAlloc;
-use residual_zoo::RunConfig;
 use residual_zoo::backend::{BackendError, BackendKind};
 use residual_zoo::core::ConfigError;
-use residual_zoo::data::{Corpus, DataConfig, Source, SyntheticConfig, TokenizerConfig};
+use residual_zoo::data::{Corpus, DataConfig, Source};
 use residual_zoo::experiment::{self, Planned, Suite};
 use residual_zoo::train::compare::to_text;
 use residual_zoo::train::dashboard::{Display, print};
-use residual_zoo::train::suite::{Meter, Observation, Origin, Outcome, SuiteOptions, Verdict};
+use residual_zoo::train::suite::{Observation, Origin, Outcome, SuiteOptions, Verdict};
+
+use memory::{Peak, try_models};
 
 use crate::common::{self, BackendArgs, DataArgs, DisplayArgs};
-
-/// Counts what is in use, for the peak of every run.
-#[global_allocator]
-static MEMORY: PeakAlloc = PeakAlloc;
 
 /// An experiment of a paper at its three scales.
 pub struct Experiment {
@@ -190,17 +189,21 @@ impl Experiment {
         }
         let kind = options.backend.kind()?;
         ensure!(kind.is_compiled(), BackendError::NotCompiled(kind));
+        if options.only_try && suite.count.is_some() {
+            println!("nothing is trained here: there is nothing to try");
+            return Ok(());
+        }
         if options.only_try {
             return try_models(&planned, kind, options.backend.gpu);
         }
         let origin = Origin {
             name: self.name.into(),
             scale: scale.clone(),
-            command: command(self.name, &scale, &options),
-            hash: hash(file, &planned, kind),
-            machine: machine(),
+            command: origin::command(self.name, &scale, &options),
+            hash: origin::hash(file, &planned, kind),
+            machine: origin::machine(),
             backend: kind.to_string(),
-            commit: commit(),
+            commit: origin::commit(),
         };
         let outcome = match suite.count {
             Some(vocab_size) => {
@@ -238,7 +241,7 @@ impl Experiment {
             bail!(
                 "{} of {} runs are missing: {}",
                 outcome.missing.len(),
-                planned.len() * suite.seeds.len(),
+                outcome.missing.len() + outcome.observations.len(),
                 outcome.missing.join("; ")
             );
         }
@@ -343,234 +346,4 @@ fn train(
         },
     )?;
     Ok(outcome)
-}
-
-/// Token ids of the papers' models.
-fn token_ids(config: &RunConfig) -> usize {
-    match (&config.data.source, &config.data.tokenizer) {
-        (Source::Copying(_), _) => 16,
-        (Source::Cifar10(_), _) => 256,
-        (_, TokenizerConfig::Chars) => 65,
-        _ => 50_304,
-    }
-}
-
-const MEBIBYTE: f64 = (1 << 20) as f64;
-
-/// Makes two steps with every model, on one sequence of a synthetic language at a time, and sets
-/// the peak of memory beside the estimate. A model that is estimated not to fit is left out.
-fn try_models(planned: &[Planned], kind: BackendKind, gpu: Option<usize>) -> anyhow::Result<()> {
-    let mut tried: Vec<RunConfig> = Vec::new();
-    let mut beyond = Vec::new();
-    println!("memory in MiB: the whole at the batch and vocabulary of the papers; tried with less");
-    println!(
-        "{:<44} {:>10} {:>10} {:>10}",
-        "model", "whole", "estimate", "tried"
-    );
-    for run in planned {
-        let Some(config) = &run.config else { continue };
-        if tried.iter().any(|other| other.model == config.model) {
-            continue;
-        }
-        tried.push(config.clone());
-        let (config, corpus) = cut(config)?;
-        let vocab_size = corpus.tokenizer.vocab_size();
-        let printed = &tried[tried.len() - 1];
-        let whole = experiment::training_memory(printed, token_ids(printed), printed.train.batch);
-        let estimate = experiment::training_memory(&config, vocab_size, 1);
-        let show = |bytes: u64| format!("{:.0}", bytes as f64 / MEBIBYTE);
-        let available = available_memory();
-        if available.is_some_and(|available| estimate > available) {
-            beyond.push(run.name.clone());
-            println!(
-                "{:<44} {:>10} {:>10} {:>10}",
-                run.name,
-                show(whole),
-                show(estimate),
-                "–"
-            );
-            continue;
-        }
-        let peak = Peak(kind);
-        let before = peak.peak().unwrap_or(0);
-        peak.start();
-        kind.time_steps(gpu, config, &corpus, (0, 2))??;
-        let took = peak.peak().map(|bytes| {
-            if peak.is_counted() {
-                bytes
-            } else {
-                bytes.saturating_sub(before)
-            }
-        });
-        let shown = took.map_or("–".into(), show);
-        println!(
-            "{:<44} {:>10} {:>10} {shown:>10}",
-            run.name,
-            show(whole),
-            show(estimate)
-        );
-        if let Some(took) = took.filter(|took| *took > estimate + ALLOWANCE) {
-            bail!(
-                "{} took {} MiB, more than was estimated",
-                run.name,
-                show(took)
-            );
-        }
-    }
-    if tried.is_empty() {
-        println!("nothing is trained here");
-    }
-    if !beyond.is_empty() {
-        println!("not tried, for want of memory: {}", beyond.join(", "));
-    }
-    Ok(())
-}
-
-/// What programs take besides models.
-const ALLOWANCE: u64 = 64 << 20;
-
-/// `config` for one sequence at a time, of a synthetic language or the copy task in full length.
-fn cut(config: &RunConfig) -> anyhow::Result<(RunConfig, Corpus)> {
-    let mut config = config.clone();
-    let time = config.time();
-    config.train.batch = 1;
-    config.train.accumulate = 1;
-    match &mut config.data.source {
-        Source::Copying(copying) => {
-            copying.noise = copying.most_noise.unwrap_or(copying.noise);
-        }
-        source => {
-            *source = Source::Synthetic(SyntheticConfig {
-                tokens: 40 * time,
-                seed: 1,
-            });
-            config.train.time = Some(time);
-        }
-    }
-    let corpus = common::open_corpus(&config.data)?;
-    Ok((config, corpus))
-}
-
-/// Memory that programs can still get, where the system tells.
-fn available_memory() -> Option<u64> {
-    let info = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = info
-        .lines()
-        .find(|line| line.starts_with("MemAvailable:"))?;
-    let kibibytes: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
-    Some(kibibytes * 1024)
-}
-
-/// The peak of what Rust allocates, which on Flex is every tensor; for other backends the peak of
-/// the process, where the system tells.
-struct Peak(BackendKind);
-
-impl Peak {
-    fn is_counted(&self) -> bool {
-        self.0.to_string() == "flex"
-    }
-}
-
-impl Meter for Peak {
-    fn start(&self) {
-        MEMORY.reset_peak_usage();
-        if !self.is_counted() {
-            // Linux forgets the peak of the process so far; elsewhere there is no such file.
-            let _ = std::fs::write("/proc/self/clear_refs", "5");
-        }
-    }
-
-    fn peak(&self) -> Option<u64> {
-        if self.is_counted() {
-            return Some(MEMORY.peak_usage() as u64);
-        }
-        let status = std::fs::read_to_string("/proc/self/status").ok()?;
-        let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
-        let kibibytes: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
-        Some(kibibytes * 1024)
-    }
-}
-
-/// The command that repeats the results.
-fn command(name: &str, scale: &str, options: &Options) -> String {
-    let mut command = format!("cargo run --release --example {name} -- --scale {scale}");
-    let mut add = |option: &str, value: String| {
-        let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-:=".contains(c);
-        command += &match value.chars().all(is_plain) {
-            true => format!(" {option} {value}"),
-            false => format!(" {option} '{value}'"),
-        };
-    };
-    for set in &options.set {
-        add("--set", set.clone());
-    }
-    if let Some(seeds) = options.seeds {
-        add("--seeds", seeds.to_string());
-    }
-    if let Some(data) = &options.data.data {
-        add("--data", data.clone());
-    }
-    if let Some(path) = &options.new_data {
-        add("--new-data", path.display().to_string());
-    }
-    if let Some(tokenizer) = &options.data.tokenizer {
-        add("--tokenizer", tokenizer.clone());
-    }
-    if let Some(backend) = &options.backend.backend {
-        add("--backend", backend.to_string());
-    }
-    command
-}
-
-/// A hash of the suite with all that was set on top of it.
-fn hash(file: &str, planned: &[Planned], kind: BackendKind) -> String {
-    let mut hasher = blake3::Hasher::new_derive_key("residual-zoo experiment v1");
-    hasher.update(file.as_bytes());
-    hasher.update(experiment::to_ron(planned).as_bytes());
-    hasher.update(kind.to_string().as_bytes());
-    hasher.finalize().to_hex()[..12].to_owned()
-}
-
-/// The processor and its cores.
-fn machine() -> String {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let name = info
-        .lines()
-        .find_map(|line| line.strip_prefix("model name"));
-    let name = name
-        .and_then(|rest| rest.split_once(':'))
-        .map(|(_, name)| name.trim());
-    let name = name.unwrap_or(std::env::consts::ARCH);
-    format!("{cores} cores of {name}")
-}
-
-/// The commit of the source, and whether it was changed since.
-fn commit() -> Option<String> {
-    let git = |args: &[&str]| {
-        let root = env!("CARGO_MANIFEST_DIR");
-        let output = Command::new("git")
-            .arg("-C")
-            .arg(root)
-            .args(args)
-            .output()
-            .ok()?;
-        let text = String::from_utf8(output.stdout).ok()?;
-        output.status.success().then(|| text.trim().to_owned())
-    };
-    let commit = git(&["rev-parse", "--short=12", "HEAD"])?;
-    let changed = git(&[
-        "status",
-        "--porcelain",
-        "--",
-        "src",
-        "crates",
-        "examples",
-        "experiments",
-    ])?;
-    Some(if changed.is_empty() {
-        commit
-    } else {
-        commit + ", changed since"
-    })
 }

@@ -11,6 +11,7 @@
 //! lock             held by the process that trains
 //! ```
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, TryLockError};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -447,6 +448,21 @@ fn json_line<T: Serialize>(value: &T) -> String {
 fn json_lines<T: Serialize>(value: &T) -> String {
     let lines = serde_json::to_string_pretty(value);
     lines.unwrap_or_else(|e| unreachable!("plain data: {e}")) + "\n"
+}
+
+/// Deletes the runs among `paths`; those that are not there need not be.
+///
+/// # Errors
+///
+/// A run that another process trains, before anything is deleted; or when the disk refuses.
+pub fn delete(paths: &[PathBuf]) -> Result<(), Error> {
+    let runs: BTreeSet<&PathBuf> = paths.iter().filter(|path| path.is_dir()).collect();
+    let locks: Result<Vec<RunDir>, Error> = runs.iter().map(|run| RunDir::open(run)).collect();
+    let _locks = locks?;
+    for run in runs {
+        fs::remove_dir_all(run).map_err(Error::io("delete", run))?;
+    }
+    Ok(())
 }
 
 /// The config of the run in `path`.

@@ -77,14 +77,13 @@ pub(super) fn standalone(chart: &Chart) -> String {
         legend += &format!("{mark}<text x=\"32\">{name}</text></g>\n");
         left += room;
     }
-    let drawing = plot
-        .draw(0)
-        .replace("class=\"plot wide\"", "class=\"plot\"");
+    let drawing = plot.draw(0);
     let full = height + 20.0 * line + 10.0;
     format!(
         r#"<svg class="plot" xmlns="http://www.w3.org/2000/svg" viewBox="-8 -8 {} {}">
 <style>
-{STYLE}.plot {{ background: var(--page); font-family: system-ui, sans-serif; }}
+{STYLE}.wide {{ display: block; }}
+.plot {{ background: var(--page); font-family: system-ui, sans-serif; }}
 </style>
 <rect x="-8" y="-8" width="100%" height="100%" fill="var(--page)"/>
 <svg width="{width}" height="{height}">{drawing}</svg>

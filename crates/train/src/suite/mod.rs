@@ -6,6 +6,7 @@
 //! [`Results`] judges the claims and writes the report.
 
 mod claims;
+mod judge;
 mod observe;
 mod results;
 mod run_suite;
@@ -24,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Error, FirstWeights, RunConfig, TrainConfig, config};
 
 pub use claims::{Claim, Judgement, Test, Verdict};
-pub use observe::{Axis, Observation, Observed, describe};
+pub use observe::{Axis, Observation, Observed, describe, is_cost};
 pub use results::{Origin, Results};
 pub use run_suite::{Meter, Outcome, Pool, SuiteOptions, count, run_suite};
 pub use stats::{Estimate, Line};
@@ -189,6 +190,15 @@ pub struct Planned<C> {
     pub published: BTreeMap<String, f64>,
 }
 
+impl<C> Planned<C> {
+    /// Whether it is run for `seed`.
+    pub fn is_for(&self, seed: u64) -> bool {
+        self.seeds
+            .as_ref()
+            .is_none_or(|seeds| seeds.contains(&seed))
+    }
+}
+
 impl<C: ModelConfig> Suite<C> {
     /// Reads RON text; `path` is what errors call it.
     ///
@@ -260,10 +270,10 @@ impl<C: ModelConfig> Suite<C> {
         check::at_least_one("runs", planned.len())?;
         check::at_least_one("seeds", self.seeds.len())?;
         let error = |field: &str, problem: String| Err(ConfigError::new(field, problem).into());
+        if self.new_data.is_none() && self.runs.iter().any(|spec| spec.on_new_data) {
+            return error("new_data", "is missing, and there are runs on it".into());
+        }
         for (i, run) in planned.iter().enumerate() {
-            if self.new_data.is_none() && self.runs.iter().any(|spec| spec.on_new_data) {
-                return error("new_data", "is missing, and there are runs on it".into());
-            }
             if self.count.is_none() && run.config.is_none() {
                 return error("runs", format!("`{}` has no model to train", run.name));
             }

@@ -91,7 +91,7 @@ const LEARNED: &str = "learned ";
 /// `learned NAME` is the mean of the parameters with one element whose name ends in NAME.
 pub fn describe(quantity: &str) -> Option<Observed> {
     let (unit, format) = match quantity {
-        "parameters" | "non_embedding" | "stream_size" => ("", Format::Count),
+        "parameters" | "non_embedding" => ("", Format::Count),
         "training_flops_per_token" | "forward_flops_per_token" => ("FLOP", Format::Count),
         "flops" => ("FLOP", Format::Count),
         "tokens" => ("", Format::Count),
@@ -99,7 +99,7 @@ pub fn describe(quantity: &str) -> Option<Observed> {
         "train_loss" | "valid_loss" | "first_valid_loss" | "lowest_valid_loss" => {
             ("nats/token", Format::Loss)
         }
-        "perplexity" => ("", Format::Plain),
+        "perplexity" | "level" => ("", Format::Plain),
         "valid_accuracy" | "highest_valid_accuracy" => ("%", Format::Percent),
         "step_time" | "step_time_spread" => ("s", Format::Seconds),
         "peak_memory" => ("MiB", Format::Bytes),
@@ -107,6 +107,11 @@ pub fn describe(quantity: &str) -> Option<Observed> {
         _ => return None,
     };
     Some(Observed { unit, format })
+}
+
+/// Whether the model alone decides the quantity called so, and no seed.
+pub fn is_cost(quantity: &str) -> bool {
+    cost_quantities(Cost::default()).contains_key(quantity)
 }
 
 impl Observed {
@@ -236,6 +241,8 @@ pub(super) fn of_summary(
     for axis in [Axis::Tokens, Axis::Flops, Axis::Seconds] {
         add(axis.name(), rows.last().map(|row| axis.of(row)));
     }
+    let level = rows.last().and_then(|row| row.level);
+    add("level", level.map(|level| level as f64));
     add("step_time", median);
     add("step_time_spread", spread);
     (quantities, rows)

@@ -152,8 +152,7 @@ impl Results {
                     self.estimate(&planned.name, column)
                         .map_or("–".into(), |found| {
                             let mean = shown.show(found.mean);
-                            // Equal to the last digit: a count, or one seed.
-                            match found.deviation > found.mean.abs() * 1e-12 {
+                            match found.is_spread() {
                                 true => {
                                     format!("{mean} ± {}", shown.show_difference(found.deviation))
                                 }

@@ -1,6 +1,6 @@
 //! Trains the runs of a suite that are not trained yet.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::observe::{cost_quantities, learned, of_summary};
 use super::{Observation, Planned};
 use crate::dashboard::{Display, print};
-use crate::{Error, FirstWeights, Interrupter, RunConfig, RunDir, RunOptions, Summary, checkpoint};
+use crate::{Error, FirstWeights, Interrupter, RunConfig, RunOptions, Summary, checkpoint};
 
 /// How a suite is run.
 pub struct SuiteOptions {
@@ -129,21 +129,6 @@ impl Pool {
         let hash = hasher.finalize().to_hex();
         self.directory.join(format!("{name}-{}", &hash[..12]))
     }
-
-    /// Deletes runs.
-    ///
-    /// # Errors
-    ///
-    /// A run that another process trains, before anything is deleted; or when the disk refuses.
-    pub fn delete(&self, runs: &[PathBuf]) -> Result<(), Error> {
-        let runs: BTreeSet<&PathBuf> = runs.iter().filter(|run| run.is_dir()).collect();
-        let locks: Result<Vec<RunDir>, Error> = runs.iter().map(|run| RunDir::open(run)).collect();
-        let _locks = locks?;
-        for run in runs {
-            fs::remove_dir_all(run).map_err(Error::io("delete", run))?;
-        }
-        Ok(())
-    }
 }
 
 /// A character that every file system takes.
@@ -184,19 +169,16 @@ where
 {
     let pool = Pool::new(&options.pool, &options.backend);
     let mut outcome = Outcome::default();
-    let (mut number, count) = (0, seeds.len() * planned.len());
+    let due = |seed: &u64| planned.iter().filter(|run| run.is_for(*seed)).count();
+    let (mut number, count) = (0, seeds.iter().map(due).sum::<usize>());
     for seed in seeds {
         let mut trained: BTreeMap<&str, &Path> = BTreeMap::new();
         let directories = pool.runs_of(planned, *seed, corpora);
         for ((run, corpus), directory) in planned.iter().zip(corpora).zip(&directories) {
-            number += 1;
-            if run
-                .seeds
-                .as_ref()
-                .is_some_and(|seeds| !seeds.contains(seed))
-            {
+            if !run.is_for(*seed) {
                 continue;
             }
+            number += 1;
             let name = format!("{}, seed {seed}", run.name);
             let mut miss = |why: String| outcome.missing.push(format!("{name}: {why}"));
             if outcome.stopped {

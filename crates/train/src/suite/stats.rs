@@ -60,6 +60,13 @@ impl Estimate {
     }
 }
 
+impl Estimate {
+    /// Whether the values differ by more than rounding.
+    pub fn is_spread(&self) -> bool {
+        self.deviation > self.mean.abs() * 1e-12
+    }
+}
+
 /// A straight line through points, by least squares.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Line {

@@ -15,7 +15,7 @@ const SUITE: &str = r#"(
   runs: [
     (name: "base", model: (n_layer: 1), published: {"valid_loss": 3.0}),
     (name: "wide", model: (n_layer: 1), set: ["train.batch=2"], vary: (field: "model.width, model.d_ff", name: "stream", over: [48, 96], times: 2)),
-    (name: "later", model: (n_layer: 1), after: (run: "base", by: GrowFresh)),
+    (name: "later", model: (n_layer: 1), after: (run: "base", by: GrowFresh), seeds: [2]),
   ],
   columns: ["parameters", "valid_loss", "stream"],
   charts: [(title: "Loss", x: "stream", y: "valid_loss", fit: true, lines: ["wide"])],
@@ -48,6 +48,8 @@ fn a_suite_plans_its_runs_in_order_and_varies_what_it_says() {
     assert_eq!((config.train.batch, config.train.steps), (2, 7));
     assert_eq!(planned[2].values["stream"], 192.0);
     assert_eq!(planned[2].line, "wide");
+    assert!(planned[0].is_for(1) && planned[0].is_for(2));
+    assert!(planned[3].is_for(2) && !planned[3].is_for(1));
     assert_eq!(
         planned[3].after.as_ref().unwrap().by,
         crate::FirstWeights::GrowFresh
@@ -160,6 +162,19 @@ fn one_seed_and_missing_runs_test_nothing() {
     let (verdict, because) = judge(lower("new", "old"), &found);
     assert_eq!(verdict, Verdict::NotTested);
     assert!(because.contains("one seed"), "{because}");
+}
+
+#[test]
+fn what_the_model_alone_decides_is_exact_with_any_seeds() {
+    let mut found = seeds("new", "parameters", &[1e6]);
+    found.extend(seeds("old", "parameters", &[2e6]));
+    let test = Test::Lower {
+        quantity: "parameters".into(),
+        run: "new".into(),
+        than: "old".into(),
+    };
+    let expected = (Verdict::Holds, "new 1M, old 2M".into());
+    assert_eq!(judge(test, &found), expected);
 }
 
 #[test]
@@ -484,6 +499,11 @@ fn totals_count_the_run_before() {
         (quantities["step_time"], quantities["tokens"]),
         (1.0, 100.0)
     );
+    assert_eq!(quantities.get("level"), None);
+    let mut row_of_curriculum = row(20, 200, 1.0);
+    row_of_curriculum.level = Some(2);
+    let (quantities_of_it, _) = observe::of_summary(&summary(vec![row_of_curriculum]), None);
+    assert_eq!(quantities_of_it["level"], 2.0);
     let before = Observation {
         rows,
         ..Observation::default()

@@ -1,0 +1,157 @@
+//! The memory that training takes: its peak, and two steps of a model beside the estimate.
+
+use anyhow::bail;
+use peak_alloc::PeakAlloc;
+use residual_zoo::RunConfig;
+use residual_zoo::backend::BackendKind;
+use residual_zoo::data::{Corpus, Source, SyntheticConfig, TokenizerConfig};
+use residual_zoo::experiment::{self, Planned};
+use residual_zoo::train::suite::Meter;
+
+use crate::common;
+
+/// Counts what is in use, for the peak of every run.
+#[global_allocator]
+static MEMORY: PeakAlloc = PeakAlloc;
+
+/// The peak of what Rust allocates, which on Flex is every tensor; for other backends the peak of
+/// the process, where the system tells.
+pub struct Peak(pub BackendKind);
+
+impl Peak {
+    fn is_counted(&self) -> bool {
+        self.0 == BackendKind::Flex
+    }
+}
+
+impl Meter for Peak {
+    fn start(&self) {
+        MEMORY.reset_peak_usage();
+        if !self.is_counted() {
+            // Linux forgets the peak of the process so far; elsewhere there is no such file.
+            let _ = std::fs::write("/proc/self/clear_refs", "5");
+        }
+    }
+
+    fn peak(&self) -> Option<u64> {
+        if self.is_counted() {
+            return Some(MEMORY.peak_usage() as u64);
+        }
+        let status = std::fs::read_to_string("/proc/self/status").ok()?;
+        let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
+        let kibibytes: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
+        Some(kibibytes * 1024)
+    }
+}
+
+/// Token ids of the papers' models.
+fn token_ids(config: &RunConfig) -> usize {
+    match (&config.data.source, &config.data.tokenizer) {
+        (Source::Copying(_), _) => 16,
+        (Source::Cifar10(_), _) => 256,
+        (_, TokenizerConfig::Chars) => 65,
+        _ => 50_304,
+    }
+}
+
+const MEBIBYTE: f64 = (1 << 20) as f64;
+
+/// Makes two steps with every model, on one sequence of a synthetic language at a time, and sets
+/// the peak of memory beside the estimate. A model that is estimated not to fit is left out.
+///
+/// # Errors
+///
+/// When a model takes more than was estimated; where only the process is measured, whose libraries
+/// count as well, that is not judged.
+pub fn try_models(
+    planned: &[Planned],
+    kind: BackendKind,
+    gpu: Option<usize>,
+) -> anyhow::Result<()> {
+    let mut tried: Vec<RunConfig> = Vec::new();
+    let mut beyond = Vec::new();
+    println!("memory in MiB: the whole at the batch and vocabulary of the papers; tried with less");
+    println!(
+        "{:<44} {:>10} {:>10} {:>10}",
+        "model", "whole", "estimate", "tried"
+    );
+    for run in planned {
+        let Some(config) = &run.config else { continue };
+        if tried.iter().any(|other| other.model == config.model) {
+            continue;
+        }
+        tried.push(config.clone());
+        let (config, corpus) = cut(config)?;
+        let vocab_size = corpus.tokenizer.vocab_size();
+        let printed = &tried[tried.len() - 1];
+        let whole = experiment::training_memory(printed, token_ids(printed), printed.train.batch);
+        let estimate = experiment::training_memory(&config, vocab_size, 1);
+        let show = |bytes: u64| format!("{:.0}", bytes as f64 / MEBIBYTE);
+        let available = available_memory();
+        if available.is_some_and(|available| estimate > available) {
+            beyond.push(run.name.clone());
+            println!(
+                "{:<44} {:>10} {:>10} {:>10}",
+                run.name,
+                show(whole),
+                show(estimate),
+                "–"
+            );
+            continue;
+        }
+        let peak = Peak(kind);
+        peak.start();
+        kind.time_steps(gpu, config, &corpus, (0, 2))??;
+        let took = peak.peak();
+        let shown = took.map_or("–".into(), show);
+        println!(
+            "{:<44} {:>10} {:>10} {shown:>10}",
+            run.name,
+            show(whole),
+            show(estimate)
+        );
+        if let Some(took) = took.filter(|took| peak.is_counted() && *took > estimate) {
+            bail!(
+                "{} took {} MiB, more than was estimated",
+                run.name,
+                show(took)
+            );
+        }
+    }
+    if !beyond.is_empty() {
+        println!("not tried, for want of memory: {}", beyond.join(", "));
+    }
+    Ok(())
+}
+
+/// `config` for one sequence at a time, of a synthetic language or the copy task in full length.
+fn cut(config: &RunConfig) -> anyhow::Result<(RunConfig, Corpus)> {
+    let mut config = config.clone();
+    let time = config.time();
+    config.train.batch = 1;
+    config.train.accumulate = 1;
+    match &mut config.data.source {
+        Source::Copying(copying) => {
+            copying.noise = copying.most_noise.unwrap_or(copying.noise);
+        }
+        source => {
+            *source = Source::Synthetic(SyntheticConfig {
+                tokens: 40 * time,
+                seed: 1,
+            });
+            config.train.time = Some(time);
+        }
+    }
+    let corpus = common::open_corpus(&config.data)?;
+    Ok((config, corpus))
+}
+
+/// Memory that programs can still get, where the system tells.
+fn available_memory() -> Option<u64> {
+    let info = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = info
+        .lines()
+        .find(|line| line.starts_with("MemAvailable:"))?;
+    let kibibytes: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
+    Some(kibibytes * 1024)
+}
