@@ -15,6 +15,7 @@ fn main() -> std::process::ExitCode {
     let measure = Measure {
         names: &["operations", "FLOPs of a sequence"],
         is_random: false,
+        reads_data: false,
         of: measure,
     };
     experiment!("recurrent", "recurrent_cost", Some(measure))

@@ -21,6 +21,7 @@ fn main() -> std::process::ExitCode {
             "training FLOPs counted",
         ],
         is_random: false,
+        reads_data: false,
         of: measure,
     };
     experiment!("rmt", "rmt_resources", Some(measure))

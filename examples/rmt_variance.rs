@@ -23,6 +23,7 @@ fn main() -> std::process::ExitCode {
             "backward by Table 1",
         ],
         is_random: true,
+        reads_data: false,
         of: measure,
     };
     experiment!("rmt", "rmt_variance", Some(measure))
@@ -43,7 +44,7 @@ fn measure(run: &Planned, setting: &Setting) -> anyhow::Result<Quantities> {
         fans: [fan_in, fan_out],
         seed: setting.seed,
     };
-    let (forward, backward) = setting.kind.run(None, task)?;
+    let (forward, backward) = setting.kind.run(setting.gpu, task)?;
     let closed = variance_ratios(fan_in, fan_out);
     Ok(quantities([
         ("forward", forward),

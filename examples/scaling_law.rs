@@ -19,6 +19,7 @@ fn main() -> std::process::ExitCode {
     let measure = Measure {
         names: &["least exponent", "largest exponent", "unique sequences"],
         is_random: true,
+        reads_data: true,
         of: measure,
     };
     experiment!("recurrent", "scaling_law", Some(measure))

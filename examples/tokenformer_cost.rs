@@ -19,6 +19,7 @@ fn main() -> std::process::ExitCode {
             "token-token FLOPs",
         ],
         is_random: false,
+        reads_data: false,
         of: measure,
     };
     experiment!("tokenformer", "tokenformer_cost", Some(measure))

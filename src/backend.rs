@@ -174,6 +174,35 @@ impl BackendKind {
         self.run(gpu, task)
     }
 
+    /// The bytes of the GPU that its memory pool holds for the calling thread, in use or kept for
+    /// later; `None` without a pool.
+    pub fn pool_size(self, gpu: Option<usize>) -> Option<u64> {
+        match self {
+            #[cfg(feature = "cuda")]
+            Self::Cuda => {
+                let device = burn::backend::cuda::CudaDevice::new(gpu.unwrap_or(0));
+                reserved::<burn::cubecl::cuda::CudaRuntime>(&device)
+            }
+            #[cfg(feature = "vulkan")]
+            Self::Vulkan => reserved::<burn::cubecl::wgpu::WgpuRuntime>(&wgpu_device(gpu)),
+            #[cfg(feature = "wgpu")]
+            Self::Wgpu => reserved::<burn::cubecl::wgpu::WgpuRuntime>(&wgpu_device(gpu)),
+            _ => {
+                let _ = gpu;
+                None
+            }
+        }
+    }
+
+    /// Gives back what its memory pool keeps for later.
+    ///
+    /// # Errors
+    ///
+    /// As [`run`](Self::run).
+    pub fn shrink_pool(self, gpu: Option<usize>) -> Result<(), BackendError> {
+        self.run(gpu, Shrink)
+    }
+
     /// Whether its cargo feature is on.
     pub fn is_compiled(self) -> bool {
         match self {
@@ -224,6 +253,22 @@ fn names(kinds: &[BackendKind]) -> String {
 fn wgpu_device(gpu: Option<usize>) -> burn::backend::wgpu::WgpuDevice {
     use burn::backend::wgpu::WgpuDevice::{DefaultDevice, DiscreteGpu};
     gpu.map_or(DefaultDevice, DiscreteGpu)
+}
+
+#[cfg(any(feature = "cuda", feature = "vulkan", feature = "wgpu"))]
+fn reserved<R: burn::cubecl::Runtime>(device: &R::Device) -> Option<u64> {
+    let usage = R::client(device).memory_usage();
+    usage.ok().map(|usage| usage.bytes_reserved)
+}
+
+struct Shrink;
+
+impl OnBackend for Shrink {
+    type Output = ();
+
+    fn run<B: AutodiffBackend>(self, device: B::Device) {
+        B::memory_cleanup(&device);
+    }
 }
 
 struct Train<'a> {

@@ -52,10 +52,6 @@ pub fn validate(planned: &[Planned], corpora: &[&Corpus]) -> Result<(), Error> {
 }
 
 /// As [`suite::run_suite`].
-///
-/// # Errors
-///
-/// As there.
 pub fn run(
     planned: &[Planned],
     seeds: &[u64],
@@ -63,7 +59,7 @@ pub fn run(
     options: &SuiteOptions,
     meter: &dyn Meter,
     train: &mut dyn FnMut(RunConfig, &Corpus, &RunOptions) -> Result<Summary, Error>,
-) -> Result<Outcome, Error> {
+) -> Outcome {
     suite::run_suite(planned, seeds, corpora, options, meter, train)
 }
 

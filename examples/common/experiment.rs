@@ -4,7 +4,9 @@
 mod memory;
 mod origin;
 
+use std::any::Any;
 use std::collections::BTreeMap;
+use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -15,7 +17,7 @@ use residual_zoo::core::ConfigError;
 use residual_zoo::data::{Corpus, DataConfig, Source};
 use residual_zoo::experiment::{self, Planned, Suite};
 use residual_zoo::train::compare::to_text;
-use residual_zoo::train::dashboard::{Display, print};
+use residual_zoo::train::dashboard::{Display, print, restore_terminal};
 use residual_zoo::train::suite::{Observation, Origin, Outcome, SuiteOptions, Verdict};
 
 use memory::{Peak, try_models};
@@ -39,6 +41,8 @@ pub struct Measure {
     pub names: &'static [&'static str],
     /// Whether it draws at random: then it is measured for every seed.
     pub is_random: bool,
+    /// Whether it reads the data of the suite, which [`Source`] and `--data` name.
+    pub reads_data: bool,
     /// Measures a run.
     pub of: fn(&Planned, &Setting) -> anyhow::Result<Quantities>,
 }
@@ -53,6 +57,8 @@ pub struct Setting<'a> {
     pub data: &'a DataConfig,
     /// On what to compute.
     pub kind: BackendKind,
+    /// The index of the GPU, where one was named.
+    pub gpu: Option<usize>,
 }
 
 /// A number that the suite gives to a run.
@@ -109,13 +115,14 @@ enum Scale {
 /// Repeat an experiment of a paper and set what is measured beside what was printed.
 ///
 /// Writes report.html, results.json, results.csv and results.md. Runs are shared with other
-/// experiments and not repeated; Ctrl-C stops and saves, and the same command goes on.
+/// experiments and not repeated; Ctrl-C stops and saves, and the same command (without --force)
+/// goes on.
 #[derive(Parser, Debug)]
 struct Options {
     /// How much is trained
     #[arg(long, value_enum, default_value_t = Scale::Smoke)]
     scale: Scale,
-    /// The number of seeds [default: what the scale says]
+    /// The number of seeds, but for runs that have their own [default: what the scale says]
     #[arg(long, value_name = "N")]
     seeds: Option<u64>,
     /// Set a field of every run: train.steps=100, …
@@ -161,6 +168,7 @@ impl Experiment {
         let scale = scale.map_or(String::new(), |value| value.get_name().to_owned());
         let path = format!("experiments/…/{}/{scale}.ron", self.name);
         let names = self.measure.map_or(&[][..], |measure| measure.names);
+        let reads_data = self.measure.is_some_and(|measure| measure.reads_data);
         let mut suite = experiment::open(file, Path::new(&path), names)?;
         if let Some(seeds) = options.seeds {
             ensure!(
@@ -169,23 +177,19 @@ impl Experiment {
             );
             suite.seeds = (1..=seeds).collect();
         }
-        let mut planned = experiment::plan(&suite, &options.set)?;
-        let new = &options.new_data;
-        if let (Some(path), None) = (new, &suite.new_data) {
-            let problem = format!(
-                "is {}, but no run is on new data; leave it out",
-                path.display()
-            );
-            return Err(ConfigError::new("--new-data", problem).into());
+        let trains = suite.count.is_none();
+        if let (Some(path), false) = (&options.data.data, trains || reads_data) {
+            let problem = format!("is {path}, but nothing here reads data; leave it out");
+            return Err(ConfigError::new("--data", problem).into());
         }
-        for config in planned.iter_mut().filter_map(|run| run.config.as_mut()) {
-            match new {
-                Some(path) if Some(&config.data) == suite.new_data.as_ref() => {
-                    config.data.source = Source::Path(path.clone());
-                }
-                _ if config.data == suite.data => apply(&options.data, &mut config.data)?,
-                _ => {}
-            }
+        apply(&options, &mut suite)?;
+        let planned = experiment::plan(&suite, &options.set)?;
+        if let (Some(set), true) = (
+            options.set.first(),
+            planned.iter().all(|run| run.config.is_none()),
+        ) {
+            let problem = format!("is {set}, but no run has a configuration; leave it out");
+            return Err(ConfigError::new("--set", problem).into());
         }
         let kind = options.backend.kind()?;
         ensure!(kind.is_compiled(), BackendError::NotCompiled(kind));
@@ -199,21 +203,20 @@ impl Experiment {
         let origin = Origin {
             name: self.name.into(),
             scale: scale.clone(),
-            command: origin::command(self.name, &scale, &options),
-            hash: origin::hash(file, &planned, kind),
+            command: origin::command(self.name, &scale, kind, &options),
+            hash: origin::hash(file, &suite, &planned, kind),
             machine: origin::machine(),
             backend: kind.to_string(),
             commit: origin::commit(),
         };
         let outcome = match suite.count {
             Some(vocab_size) => {
-                let mut data = suite.data.clone();
-                apply(&options.data, &mut data)?;
                 let setting = Setting {
                     vocab_size,
                     seed: 0,
-                    data: &data,
+                    data: &suite.data,
                     kind,
+                    gpu: options.backend.gpu,
                 };
                 self.count(&suite, &planned, setting)?
             }
@@ -235,7 +238,9 @@ impl Experiment {
             }
         }
         println!("\nreport: {}", directory.join("report.html").display());
-        if outcome.stopped {
+        if outcome.stopped && options.force {
+            println!("stopped: the same command without --force goes on");
+        } else if outcome.stopped {
             println!("stopped: the same command goes on");
         } else if !outcome.missing.is_empty() {
             bail!(
@@ -286,13 +291,34 @@ impl Experiment {
     }
 }
 
-/// Puts `--data` and `--tokenizer` into the data of a run.
-fn apply(args: &DataArgs, data: &mut DataConfig) -> Result<(), ConfigError> {
-    if args.data.is_some() && matches!(data.source, Source::Copying(_)) {
+/// Puts `--data`, `--new-data` and `--tokenizer` into a suite.
+fn apply(options: &Options, suite: &mut Suite) -> Result<(), ConfigError> {
+    let args = &options.data;
+    if args.data.is_some() && matches!(suite.data.source, Source::Copying(_)) {
         let problem = "is given, but this experiment draws its data itself; leave it out";
         return Err(ConfigError::new("--data", problem));
     }
-    args.apply(data)
+    args.apply(&mut suite.data)?;
+    match (&options.new_data, &mut suite.new_data) {
+        (Some(path), None) => {
+            let path = path.display();
+            let problem = format!("is {path}, but no run is on new data; leave it out");
+            return Err(ConfigError::new("--new-data", problem));
+        }
+        (path, Some(data)) => {
+            // What was learned of one tokenizer's ids is of no use to another's.
+            let tokenizer = DataArgs {
+                data: None,
+                tokenizer: args.tokenizer.clone(),
+            };
+            tokenizer.apply(data)?;
+            if let Some(path) = path {
+                data.source = Source::Path(path.clone());
+            }
+        }
+        (None, None) => {}
+    }
+    Ok(())
 }
 
 fn train(
@@ -327,7 +353,7 @@ fn train(
             false => Display::Quiet,
         },
         peak_tflops: options.display.peak_tflops,
-        backend: kind.to_string(),
+        backend: device(kind, options.backend.gpu),
         stop: common::stop_on_signal()?,
     };
     if options.force {
@@ -339,11 +365,33 @@ fn train(
         &suite.seeds,
         &corpora,
         &suite_options,
-        &Peak(kind),
+        &Peak {
+            kind,
+            gpu: options.backend.gpu,
+        },
         &mut |config, corpus, run_options| {
-            let trained = kind.train(options.backend.gpu, config, corpus, run_options);
+            let train = || kind.train(options.backend.gpu, config, corpus, run_options);
+            // Backends panic where memory is short; the other runs may fit.
+            let trained = panic::catch_unwind(AssertUnwindSafe(train)).map_err(|panic| {
+                restore_terminal();
+                ConfigError::new("the run", format!("panicked: {}", message(&*panic)))
+            })?;
             trained.map_err(|error| ConfigError::new("--backend", error.to_string()))?
         },
-    )?;
+    );
     Ok(outcome)
+}
+
+/// What runs are computed on, where results may differ: LibTorch has a CPU and GPUs.
+fn device(kind: BackendKind, gpu: Option<usize>) -> String {
+    match (kind, gpu) {
+        (BackendKind::LibTorch, Some(_)) => format!("{kind}-gpu"),
+        _ => kind.to_string(),
+    }
+}
+
+fn message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+    text.unwrap_or("it gave no reason")
 }

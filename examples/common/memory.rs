@@ -14,33 +14,26 @@ use crate::common;
 #[global_allocator]
 static MEMORY: PeakAlloc = PeakAlloc;
 
-/// The peak of what Rust allocates, which on Flex is every tensor; for other backends the peak of
-/// the process, where the system tells.
-pub struct Peak(pub BackendKind);
-
-impl Peak {
-    fn is_counted(&self) -> bool {
-        self.0 == BackendKind::Flex
-    }
+/// The peak of what Rust allocates, which on Flex is every tensor; on a GPU what the backend's
+/// memory pool has grown to. LibTorch does not say, and what the process has taken by then is for
+/// the most part of the runs before.
+pub struct Peak {
+    pub kind: BackendKind,
+    pub gpu: Option<usize>,
 }
 
 impl Meter for Peak {
     fn start(&self) {
         MEMORY.reset_peak_usage();
-        if !self.is_counted() {
-            // Linux forgets the peak of the process so far; elsewhere there is no such file.
-            let _ = std::fs::write("/proc/self/clear_refs", "5");
-        }
+        // A backend that does not start says so when it is to train.
+        let _ = self.kind.shrink_pool(self.gpu);
     }
 
     fn peak(&self) -> Option<u64> {
-        if self.is_counted() {
-            return Some(MEMORY.peak_usage() as u64);
+        match self.kind {
+            BackendKind::Flex => Some(MEMORY.peak_usage() as u64),
+            _ => self.kind.pool_size(self.gpu),
         }
-        let status = std::fs::read_to_string("/proc/self/status").ok()?;
-        let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
-        let kibibytes: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
-        Some(kibibytes * 1024)
     }
 }
 
@@ -61,8 +54,7 @@ const MEBIBYTE: f64 = (1 << 20) as f64;
 ///
 /// # Errors
 ///
-/// When a model takes more than was estimated; where only the process is measured, whose libraries
-/// count as well, that is not judged.
+/// When a model takes more than was estimated, on Flex, where every byte is counted.
 pub fn try_models(
     planned: &[Planned],
     kind: BackendKind,
@@ -87,7 +79,7 @@ pub fn try_models(
         let whole = experiment::training_memory(printed, token_ids(printed), printed.train.batch);
         let estimate = experiment::training_memory(&config, vocab_size, 1);
         let show = |bytes: u64| format!("{:.0}", bytes as f64 / MEBIBYTE);
-        let available = available_memory();
+        let available = available_memory().filter(|_| kind == BackendKind::Flex);
         if available.is_some_and(|available| estimate > available) {
             beyond.push(run.name.clone());
             println!(
@@ -99,7 +91,7 @@ pub fn try_models(
             );
             continue;
         }
-        let peak = Peak(kind);
+        let peak = Peak { kind, gpu };
         peak.start();
         kind.time_steps(gpu, config, &corpus, (0, 2))??;
         let took = peak.peak();
@@ -110,7 +102,7 @@ pub fn try_models(
             show(whole),
             show(estimate)
         );
-        if let Some(took) = took.filter(|took| peak.is_counted() && *took > estimate) {
+        if let Some(took) = took.filter(|took| kind == BackendKind::Flex && *took > estimate) {
             bail!(
                 "{} took {} MiB, more than was estimated",
                 run.name,

@@ -3,13 +3,19 @@
 use std::process::Command;
 
 use residual_zoo::backend::BackendKind;
-use residual_zoo::experiment::{self, Planned};
+use residual_zoo::experiment::{self, Planned, Suite};
 
 use super::Options;
 
 /// The command that repeats the results.
-pub fn command(name: &str, scale: &str, options: &Options) -> String {
-    let mut command = format!("cargo run --release --example {name} -- --scale {scale}");
+pub fn command(name: &str, scale: &str, kind: BackendKind, options: &Options) -> String {
+    // Flex is there without a feature, and then comes first.
+    let is_default = kind == BackendKind::Flex;
+    let features = match is_default {
+        true => String::new(),
+        false => format!(" --features {}", kind.feature()),
+    };
+    let mut command = format!("cargo run --release{features} --example {name} -- --scale {scale}");
     let mut add = |option: &str, value: String| {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-:=".contains(c);
         command += &match value.chars().all(is_plain) {
@@ -32,16 +38,20 @@ pub fn command(name: &str, scale: &str, options: &Options) -> String {
     if let Some(tokenizer) = &options.data.tokenizer {
         add("--tokenizer", tokenizer.clone());
     }
-    if let Some(backend) = &options.backend.backend {
-        add("--backend", backend.to_string());
+    if !is_default {
+        add("--backend", kind.to_string());
+    }
+    if let Some(gpu) = options.backend.gpu {
+        add("--gpu", gpu.to_string());
     }
     command
 }
 
 /// A hash of the suite with all that was set on top of it.
-pub fn hash(file: &str, planned: &[Planned], kind: BackendKind) -> String {
+pub fn hash(file: &str, suite: &Suite, planned: &[Planned], kind: BackendKind) -> String {
     let mut hasher = blake3::Hasher::new_derive_key("residual-zoo experiment v1");
     hasher.update(file.as_bytes());
+    hasher.update(format!("{:?} {:?}", suite.seeds, suite.data.source).as_bytes());
     hasher.update(experiment::to_ron(planned).as_bytes());
     hasher.update(kind.to_string().as_bytes());
     hasher.finalize().to_hex()[..12].to_owned()

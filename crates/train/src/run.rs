@@ -446,6 +446,9 @@ where
         let last = |field: fn(&Row) -> Option<f64>| {
             self.rows.iter().rev().find_map(field).unwrap_or(f64::NAN)
         };
+        // A loss that is not finite is not in the row; an earlier one is not its loss.
+        let validated = |row: &&Row| row.valid_loss.is_some() || row.valid_accuracy.is_some();
+        let validated = self.rows.iter().rev().find(validated);
         Summary {
             cost: self
                 .trainer
@@ -453,7 +456,7 @@ where
                 .model
                 .cost_of(vocab_size, self.corpus.outputs),
             train_loss: last(|row| row.train_loss),
-            valid_loss: last(|row| row.valid_loss),
+            valid_loss: validated.and_then(|row| row.valid_loss).unwrap_or(f64::NAN),
             valid_accuracy: last(|row| row.valid_accuracy),
             tokens_per_second: self.trainer.progress.tokens as f64 / self.trainer.progress.seconds,
             rows: self.rows,

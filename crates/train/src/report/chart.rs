@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::domain::Domain;
 use super::html::{STYLE, escape};
-use super::number::{round, sig};
+use super::number::{label, round, sig};
 use super::plot::{Plot, color, diamond, stroke};
 use super::series::{POINTS, Span, Trace, thin, x_domain, y_domain};
 use super::{Axis, Chart, Scale, Style};
@@ -59,7 +59,7 @@ pub(super) fn standalone(chart: &Chart) -> String {
         (color(series.group), mark, series.name.clone())
     });
     let references = chart.references.iter().map(|reference| {
-        let name = format!("{} ({})", reference.name, sig(reference.y, 4));
+        let name = format!("{} ({})", reference.name, label(reference.y));
         (
             "ref".to_owned(),
             r#"<path class="line" d="M1,-4H25"/>"#.to_owned(),
@@ -139,7 +139,7 @@ fn legend(chart: &Chart) -> String {
         items += &item(&color(series.group), &mark, &series.name);
     }
     for reference in &chart.references {
-        let name = format!("{} ({})", reference.name, sig(reference.y, 4));
+        let name = format!("{} ({})", reference.name, label(reference.y));
         items += &item("ref", r#"<path class="line" d="M1,6H25"/>"#, &name);
     }
     items

@@ -2,7 +2,7 @@
 
 use super::Series;
 use super::html::escape;
-use super::number::sig;
+use super::number::label;
 use super::plot::{Plot, circle, color, path};
 
 /// The longest name beside a line; the legend has it in full.
@@ -29,7 +29,7 @@ impl Plot<'_> {
     pub(super) fn labels(&self) -> Vec<Label> {
         let mut labels = Vec::new();
         let mut add = |class: String, name: &str, x: f64, y: f64| {
-            let (value, end) = (sig(y, 4), (x, self.row(y)));
+            let (value, end) = (label(y), (x, self.row(y)));
             let name = if self.narrow {
                 String::new()
             } else {

@@ -13,6 +13,14 @@ pub fn si(value: f64) -> String {
     trim(format!("{mantissa:.*}", decimals(mantissa, 3))) + PREFIXES[prefix]
 }
 
+/// `value` beside a line or in a legend: four digits, with an SI prefix where it is large.
+pub(super) fn label(value: f64) -> String {
+    match value.abs() >= 1e5 {
+        true => si(value),
+        false => sig(value, 4),
+    }
+}
+
 /// `value` to `digits` significant digits, never cutting the integer part: `3.142`, `0.00120`.
 pub fn sig(value: f64, digits: usize) -> String {
     if !plain(value) {

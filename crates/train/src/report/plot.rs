@@ -2,7 +2,7 @@
 
 use super::domain::Domain;
 use super::html::escape;
-use super::number::{si, sig};
+use super::number::{label, si};
 use super::series::{POINTS, Span, Trace, thin};
 use super::{Axis, Chart, Style};
 
@@ -117,12 +117,12 @@ impl<'a> Plot<'a> {
         let mut out = format!("{} against {}.", title(&self.chart.y), title(&self.chart.x));
         for Trace { series, points, .. } in self.traces {
             if let (Some(first), Some(last)) = (points.first(), points.last()) {
-                let [from, to] = [first, last].map(|s| format!("{} at {}", sig(s.1, 4), si(s.0)));
+                let [from, to] = [first, last].map(|s| format!("{} at {}", label(s.1), si(s.0)));
                 out += &format!(" {}: {from} to {to}.", series.name);
             }
         }
         for (name, y) in self.references() {
-            out += &format!(" {name}: {}.", sig(y, 4));
+            out += &format!(" {name}: {}.", label(y));
         }
         out
     }
@@ -204,7 +204,7 @@ impl<'a> Plot<'a> {
             out += &format!("<g class=\"{color}\">\n");
             for &(x, y, _) in points.iter().filter(|s| self.y.unit(s.1) <= 1.0) {
                 let (column, row) = (self.column(x), self.row(y));
-                let title = format!("{}: {}", series.name, sig(y, 4));
+                let title = format!("{}: {}", series.name, label(y));
                 out += &if line {
                     circle("dot", column, row)
                 } else {

@@ -1,7 +1,7 @@
 use super::domain::Domain;
 use super::html::escape;
 use super::labels::spread;
-use super::number::tick_labels;
+use super::number::{label, tick_labels};
 use super::series::thin;
 use super::*;
 
@@ -134,6 +134,8 @@ fn numbers_are_short() {
     assert_eq!(cases, ["3.220", "0.001200", "12346", "10.00", "0.000"]);
     let cases = [1e-5, f64::INFINITY].map(|v| sig(v, 4));
     assert_eq!(cases, ["10⁻⁵", "∞"]);
+    let cases = [3.21987, 47.3, 12_345.6, 3_243_524_096.0].map(label);
+    assert_eq!(cases, ["3.220", "47.30", "12346", "3.24G"]);
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! How each test of a claim comes to its verdict.
 
+use std::collections::BTreeMap;
+
 use super::{Axis, Estimate, Line, Observation, Observed, Test, Verdict, describe, is_cost};
 use crate::report::sig;
 
@@ -147,6 +149,15 @@ fn is_exact(observations: &[&Observation]) -> bool {
     observations.iter().all(|found| found.seed.is_none())
 }
 
+/// Tokens and FLOPs are what the config says, but where the length of a sample depends on what was
+/// learned.
+fn is_counted(observations: &[&Observation], quantity: &str) -> bool {
+    let follows_config = observations
+        .iter()
+        .all(|found| found.get("level").is_none());
+    matches!(quantity, "tokens" | "flops") && follows_config
+}
+
 /// The verdict on a quantity that should be positive.
 fn sign(found: Estimate) -> Verdict {
     match found {
@@ -191,7 +202,7 @@ impl Difference {
         let found = Estimate::of(&differences).ok_or("a value is not finite")?;
         let (first, second) = (of.show(first), with_unit(quantity, of.show(second)));
         let exact: Vec<_> = pairs.iter().map(|(a, _)| *a).collect();
-        let is_exact = is_exact(&exact) || is_cost(quantity);
+        let is_exact = is_exact(&exact) || is_cost(quantity) || is_counted(&exact, quantity);
         let mut because = format!("{run} {first}, {than} {second}");
         if !is_exact {
             let difference = of.show_difference(found.mean);
@@ -273,12 +284,18 @@ fn falls(observations: &[Observation], quantity: &str, along: &str, line: &str) 
     if on_line.is_empty() {
         return Err(format!("{line} is missing"));
     }
-    let (mut slopes, mut steps, mut down) = (Vec::new(), 0, 0);
-    for seed in &seeds {
+    let points_of = |seed: &Option<u64>| {
         let of_seed = on_line.iter().filter(|found| found.seed == *seed);
         let point = |found: &&Observation| Some((found.get(along)?, found.get(quantity)?));
         let mut points: Vec<(f64, f64)> = of_seed.filter_map(point).collect();
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        points
+    };
+    let lines: Vec<_> = seeds.iter().map(points_of).collect();
+    // A seed that is not through with all sizes has another slope.
+    let sizes = lines.iter().map(Vec::len).max().unwrap_or(0);
+    let (mut slopes, mut steps, mut down) = (Vec::new(), 0, 0);
+    for points in lines.iter().filter(|points| points.len() == sizes) {
         steps += points.len().saturating_sub(1);
         down += points
             .windows(2)
@@ -319,9 +336,19 @@ fn exponent(
     low: f64,
     high: f64,
 ) -> Found {
-    let on_line = observations.iter().filter(|found| found.line == line);
-    let point = |found: &Observation| Some((found.get(along)?, found.get(quantity)?));
-    let points: Vec<(f64, f64)> = on_line.filter_map(point).collect();
+    // Means over the seeds: what bends the line bends it for all of them, and does not average out.
+    let mut runs: BTreeMap<&str, Vec<(f64, f64)>> = BTreeMap::new();
+    for found in observations.iter().filter(|found| found.line == line) {
+        if let (Some(x), Some(y)) = (found.get(along), found.get(quantity)) {
+            runs.entry(&found.run).or_default().push((x, y));
+        }
+    }
+    let mean = |points: &Vec<(f64, f64)>| {
+        let sum = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>();
+        let count = points.len() as f64;
+        (sum(|p| p.0) / count, sum(|p| p.1) / count)
+    };
+    let points: Vec<(f64, f64)> = runs.values().map(mean).collect();
     let fit = Line::power_law(&points).ok_or("there are fewer than two sizes")?;
     let (least, most) = (
         fit.slope - fit.slope_half_width,
@@ -333,7 +360,7 @@ fn exponent(
         _ => Verdict::Undecided,
     };
     let because = format!(
-        "exponent {} ± {} over {} points, R² {:.3}; asked for {low} to {high}",
+        "exponent {} ± {} over {} sizes, R² {:.3}; asked for {low} to {high}",
         sig(fit.slope, 3),
         sig(fit.slope_half_width, 2),
         points.len(),
@@ -346,12 +373,10 @@ fn sooner(observations: &[Observation], axis: Axis, run: &str, than: &str) -> Fo
     let pairs = pairs(observations, run, than)?;
     let (mut shares, mut never) = (Vec::new(), 0);
     for (a, b) in &pairs {
-        let curve = b.curve(axis, "valid_loss");
-        let (end, loss) = curve
-            .last()
-            .ok_or(format!("{than} has no validation loss"))?;
-        match a.reaches(axis, *loss) {
-            Some(x) => shares.push(x / end),
+        let last = b.rows.last().zip(b.get("valid_loss"));
+        let (end, loss) = last.ok_or(format!("{than} has no validation loss at its end"))?;
+        match a.reaches(axis, loss) {
+            Some(x) => shares.push(x / axis.of(end)),
             None => never += 1,
         }
     }

@@ -5,6 +5,7 @@
 //! [`Test`]. [`run_suite`] trains what is not trained yet and observes every run;
 //! [`Results`] judges the claims and writes the report.
 
+mod charts;
 mod claims;
 mod judge;
 mod observe;
@@ -166,6 +167,10 @@ pub struct ChartSpec {
     /// Which lines are drawn; none for all.
     #[serde(default)]
     pub lines: Vec<String>,
+    /// Whether what the paper printed for the runs is drawn, where it is of the same task and in
+    /// the same units: a point where it printed x and y, a line across where it printed y alone.
+    #[serde(default)]
+    pub printed: bool,
     /// Points that the paper printed: a name, and where they are.
     #[serde(default)]
     pub published: Vec<(String, Vec<(f64, f64)>)>,
@@ -269,11 +274,20 @@ impl<C: ModelConfig> Suite<C> {
         let lines: BTreeSet<&str> = planned.iter().map(|run| run.line.as_str()).collect();
         check::at_least_one("runs", planned.len())?;
         check::at_least_one("seeds", self.seeds.len())?;
+        let known: BTreeSet<u64> = self.seeds.iter().copied().collect();
         let error = |field: &str, problem: String| Err(ConfigError::new(field, problem).into());
         if self.new_data.is_none() && self.runs.iter().any(|spec| spec.on_new_data) {
             return error("new_data", "is missing, and there are runs on it".into());
         }
+        if known.len() < self.seeds.len() {
+            return error("seeds", "has one of them twice".into());
+        }
         for (i, run) in planned.iter().enumerate() {
+            let own: Vec<u64> = run.seeds.clone().unwrap_or_default();
+            if let Some(seed) = own.iter().find(|seed| !known.contains(seed)) {
+                let problem = format!("`{}` has {seed}, which is none of the suite's", run.name);
+                return error("seeds", problem);
+            }
             if self.count.is_none() && run.config.is_none() {
                 return error("runs", format!("`{}` has no model to train", run.name));
             }
@@ -307,6 +321,14 @@ impl<C: ModelConfig> Suite<C> {
                     let problem = format!("`{}` draws `{line}`, which is no run", chart.title);
                     return error("charts", problem);
                 }
+            }
+            let is_printed = |run: &&Planned<C>| {
+                let is_drawn = chart.lines.is_empty() || chart.lines.contains(&run.line);
+                is_drawn && run.published.contains_key(&chart.y)
+            };
+            if chart.printed && !planned.iter().any(|run| is_printed(&run)) {
+                let problem = format!("`{}`: no run says what was printed", chart.title);
+                return error("charts", problem);
             }
             let (x, y) = match chart.curves {
                 true => (Axis::parse(&chart.x).is_some(), observe::is_curve(&chart.y)),

@@ -8,11 +8,10 @@ use residual_zoo_core::ModelConfig;
 use serde::Serialize;
 
 use super::{
-    Axis, ChartSpec, Estimate, Judgement, Line, Observation, Observed, Outcome, Planned, Suite,
-    describe, observe,
+    ChartSpec, Estimate, Judgement, Observation, Observed, Outcome, Planned, Suite, describe,
 };
 use crate::Error;
-use crate::report::{self, Chart, Column, Report, Section, Series, Style, Table, sig};
+use crate::report::{Chart, Column, Report, Section, Table};
 
 /// Where, when and by which command results came about.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -51,15 +50,14 @@ pub struct Results {
     columns: Vec<String>,
     #[serde(skip)]
     charts: Vec<ChartSpec>,
-    #[serde(skip)]
-    lines: Vec<String>,
 }
 
-/// A row of the table.
+/// A run, without what it trains.
 #[derive(Clone, Debug)]
-struct PlannedRow {
-    name: String,
-    published: BTreeMap<String, f64>,
+pub(super) struct PlannedRow {
+    pub(super) name: String,
+    pub(super) line: String,
+    pub(super) published: BTreeMap<String, f64>,
 }
 
 impl Results {
@@ -71,14 +69,9 @@ impl Results {
         origin: Origin,
     ) -> Self {
         let claims = suite.claims.iter();
-        let mut lines: Vec<String> = Vec::new();
-        for run in planned {
-            if !lines.contains(&run.line) {
-                lines.push(run.line.clone());
-            }
-        }
         let row = |run: &Planned<C>| PlannedRow {
             name: run.name.clone(),
+            line: run.line.clone(),
             published: run.published.clone(),
         };
         Self {
@@ -94,7 +87,6 @@ impl Results {
             rows: planned.iter().map(row).collect(),
             columns: suite.columns.clone(),
             charts: suite.charts.clone(),
-            lines,
         }
     }
 
@@ -169,20 +161,20 @@ impl Results {
         };
         Table {
             heading: "Runs".into(),
-            note: match self.seeds() {
-                0 => String::new(),
-                1 => "One seed.".into(),
-                n => format!("Means over {n} seeds ± their standard deviation."),
+            note: match seeds(&self.observations) {
+                (_, 0) => String::new(),
+                (_, 1) => "One seed.".into(),
+                (n, most) if n == most => {
+                    format!("Means over {n} seeds ± their standard deviation.")
+                }
+                (n, most) => {
+                    format!("Means over {n} to {most} seeds ± their standard deviation.")
+                }
             },
             columns,
             rows: self.rows.iter().map(row).collect(),
             highlight: None,
         }
-    }
-
-    fn seeds(&self) -> usize {
-        let seeds: BTreeSet<u64> = self.observations.iter().filter_map(|o| o.seed).collect();
-        seeds.len()
     }
 
     fn estimate(&self, run: &str, quantity: &str) -> Option<Estimate> {
@@ -193,111 +185,8 @@ impl Results {
 
     /// The charts.
     pub fn charts(&self) -> Vec<Chart> {
-        self.charts.iter().map(|spec| self.chart(spec)).collect()
-    }
-
-    fn chart(&self, spec: &ChartSpec) -> Chart {
-        let drawn = self.lines.iter().enumerate();
-        let drawn = drawn.filter(|(_, line)| spec.lines.is_empty() || spec.lines.contains(line));
-        let mut series = Vec::new();
-        let mut note = spec.note.clone();
-        for (group, line) in drawn {
-            match (spec.curves, Axis::parse(&spec.x)) {
-                (true, Some(axis)) => series.push(self.curve(line, group, axis, &spec.y)),
-                _ => series.extend(self.points(spec, line, group, &mut note)),
-            }
-        }
-        for (i, (name, points)) in spec.published.iter().enumerate() {
-            let scale = |quantity: &str| describe(quantity).map_or(1.0, Observed::scale);
-            let (x, y) = (scale(&spec.x), scale(&spec.y));
-            let points = points.iter().map(|p| (p.0 * x, p.1 * y)).collect();
-            series.push(Series::markers(name, self.lines.len() + i, points));
-        }
-        if self.seeds() > 1 {
-            let seeds = format!("Means over {} seeds; bands are their range.", self.seeds());
-            note = format!("{note} {seeds}").trim().to_owned();
-        }
-        let axis = |quantity: &str, log: bool| report::Axis {
-            label: quantity.replace('_', " "),
-            unit: unit(quantity).into(),
-            scale: if log {
-                report::Scale::Log
-            } else {
-                report::Scale::Linear
-            },
-        };
-        Chart {
-            heading: spec.title.clone(),
-            note,
-            x: axis(&spec.x, spec.log_x),
-            y: axis(&spec.y, spec.log_y),
-            series,
-            references: Vec::new(),
-        }
-    }
-
-    /// Mean and range over the seeds of a run's rows, matched by their step.
-    fn curve(&self, line: &str, group: usize, axis: Axis, quantity: &str) -> Series {
-        let scale = describe(quantity).map_or(1.0, Observed::scale);
-        let mut at: BTreeMap<usize, Vec<(f64, f64)>> = BTreeMap::new();
-        for found in self.observations.iter().filter(|found| found.line == line) {
-            for row in &found.rows {
-                if let Ok(Some(y)) = observe::on_curve(quantity, row) {
-                    at.entry(row.step)
-                        .or_default()
-                        .push((axis.of(row), y * scale));
-                }
-            }
-        }
-        let most = at.values().map(Vec::len).max().unwrap_or(0);
-        at.retain(|_, found| found.len() == most);
-        spans(&Series::line(line, group, Vec::new()), at.values())
-    }
-
-    /// Mean and range over the seeds of the runs of a line, and the power law through them.
-    fn points(&self, spec: &ChartSpec, line: &str, group: usize, note: &mut String) -> Vec<Series> {
-        let scale = |quantity: &str| describe(quantity).map_or(1.0, Observed::scale);
-        let (x, y) = (scale(&spec.x), scale(&spec.y));
-        let mut runs: BTreeMap<&str, Vec<(f64, f64)>> = BTreeMap::new();
-        for found in self.observations.iter().filter(|found| found.line == line) {
-            if let (Some(a), Some(b)) = (found.get(&spec.x), found.get(&spec.y)) {
-                runs.entry(&found.run).or_default().push((a * x, b * y));
-            }
-        }
-        if runs.is_empty() {
-            return Vec::new();
-        }
-        let series = spans(&Series::line(line, group, Vec::new()), runs.values());
-        if !spec.fit {
-            return vec![series];
-        }
-        let all: Vec<(f64, f64)> = runs.values().flatten().copied().collect();
-        let Some(fit) = Line::power_law(&all) else {
-            return vec![series];
-        };
-        *note += &format!(
-            " {line}: {} ∝ {}^({} ± {}), R² {:.3}.",
-            spec.y.replace('_', " "),
-            spec.x.replace('_', " "),
-            sig(fit.slope, 3),
-            sig(fit.slope_half_width, 2),
-            fit.r_squared
-        );
-        *note = note.trim().to_owned();
-        let of = |x: f64| (x, (fit.intercept + fit.slope * x.ln()).exp());
-        let fitted = Series {
-            style: Style::Dashed,
-            ..Series::line(
-                format!("{line}, fitted"),
-                group,
-                series.points.iter().map(|point| of(point.0)).collect(),
-            )
-        };
-        let measured = Series {
-            style: Style::Markers,
-            ..series
-        };
-        vec![measured, fitted]
+        let chart = |spec: &ChartSpec| spec.chart(&self.rows, &self.observations);
+        self.charts.iter().map(chart).collect()
     }
 
     /// The whole report.
@@ -432,37 +321,19 @@ impl Results {
     }
 }
 
+/// The fewest and the most seeds that a run has.
+fn seeds(observations: &[Observation]) -> (usize, usize) {
+    let mut seeds: BTreeMap<&str, usize> = BTreeMap::new();
+    for found in observations {
+        *seeds.entry(&found.run).or_default() += usize::from(found.seed.is_some());
+    }
+    let fewest = seeds.values().min().copied().unwrap_or(0);
+    (fewest, seeds.values().max().copied().unwrap_or(0))
+}
+
 fn write(directory: &Path, name: &str, text: &str) -> Result<(), Error> {
     let path = directory.join(name);
     fs::write(&path, text).map_err(Error::io("write", &path))
-}
-
-fn unit(quantity: &str) -> &'static str {
-    match Axis::parse(quantity) {
-        Some(Axis::Flops) => "FLOP",
-        Some(Axis::Seconds) => "s",
-        Some(Axis::Tokens) => "",
-        None => describe(quantity).map_or("", |shown| shown.unit),
-    }
-}
-
-/// `series` through the means of groups of points, with the range of each group as the band.
-fn spans<'a>(series: &Series, groups: impl Iterator<Item = &'a Vec<(f64, f64)>>) -> Series {
-    let mut series = series.clone();
-    let mut several = false;
-    for group in groups {
-        let of =
-            |at: fn(&(f64, f64)) -> f64| Estimate::of(&group.iter().map(at).collect::<Vec<_>>());
-        if let (Some(x), Some(y)) = (of(|p| p.0), of(|p| p.1)) {
-            series.points.push((x.mean, y.mean));
-            series.band.push((x.mean, y.lowest, y.highest));
-            several |= y.count > 1;
-        }
-    }
-    if !several {
-        series.band.clear();
-    }
-    series
 }
 
 /// A table as Markdown, under its heading.

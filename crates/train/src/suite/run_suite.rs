@@ -72,35 +72,35 @@ impl Pool {
         seeds: &[u64],
         corpora: &[&Corpus],
     ) -> Vec<PathBuf> {
-        let seeds = seeds.iter();
-        seeds
-            .flat_map(|seed| self.runs_of(planned, *seed, corpora))
-            .collect()
+        let mut directories = Vec::new();
+        for seed in seeds {
+            let runs = planned.iter().zip(self.runs_of(planned, *seed, corpora));
+            let due = runs.filter(|(run, _)| run.is_for(*seed));
+            directories.extend(due.filter_map(|(_, directory)| directory));
+        }
+        directories
     }
 
+    /// The directory of every run; none without a model.
     fn runs_of<C: ModelConfig>(
         &self,
         planned: &[Planned<C>],
         seed: u64,
         corpora: &[&Corpus],
-    ) -> Vec<PathBuf> {
-        let mut directories: Vec<(&str, PathBuf)> = Vec::new();
+    ) -> Vec<Option<PathBuf>> {
+        let mut directories: Vec<Option<PathBuf>> = Vec::new();
         for (run, corpus) in planned.iter().zip(corpora) {
-            let Some(mut config) = run.config.clone() else {
-                continue;
-            };
-            config.train.seed = seed;
             let before = run.after.as_ref().and_then(|after| {
-                let before = directories.iter().find(|(name, _)| *name == after.run);
-                before.map(|(_, path)| (path.as_path(), after.by))
+                let at = planned.iter().position(|other| other.name == after.run)?;
+                Some((directories.get(at)?.as_deref()?, after.by))
             });
-            let directory = self.run(&config, corpus, before);
-            directories.push((&run.name, directory));
+            let directory = run.config.clone().map(|mut config| {
+                config.train.seed = seed;
+                self.run(&config, corpus, before)
+            });
+            directories.push(directory);
         }
         directories
-            .into_iter()
-            .map(|(_, directory)| directory)
-            .collect()
     }
 
     /// The directory of a run: its name is a hash of all that decides what comes of it, but for
@@ -152,9 +152,6 @@ const MEASURED: &str = "measured.json";
 /// `corpora` are the data of the runs, in their order. What fails is noted as missing; the others
 /// are trained all the same.
 ///
-/// # Errors
-///
-/// None of single runs; when nothing can be written.
 pub fn run_suite<C, T>(
     planned: &[Planned<C>],
     seeds: &[u64],
@@ -162,7 +159,7 @@ pub fn run_suite<C, T>(
     options: &SuiteOptions,
     meter: &dyn Meter,
     mut train: T,
-) -> Result<Outcome, Error>
+) -> Outcome
 where
     C: ModelConfig,
     T: FnMut(RunConfig<C>, &Corpus, &RunOptions) -> Result<Summary, Error>,
@@ -195,7 +192,7 @@ where
                     }
                 },
             };
-            let Some(mut config) = run.config.clone() else {
+            let (Some(mut config), Some(directory)) = (run.config.clone(), directory) else {
                 miss("has no model".into());
                 continue;
             };
@@ -228,7 +225,15 @@ where
                 outcome.stopped = true;
                 continue;
             }
-            let measured = measured(directory, meter)?;
+            let found = measured(directory, meter)
+                .and_then(|found| Ok((found, checkpoint::read_scalars(&summary.checkpoint)?)));
+            let (measured, scalars) = match found {
+                Ok(found) => found,
+                Err(error) => {
+                    miss(one_line(&error).to_string());
+                    continue;
+                }
+            };
             let parent = run.after.as_ref().and_then(|after| {
                 let mut all = outcome.observations.iter();
                 all.find(|found| found.run == after.run && found.seed == Some(*seed))
@@ -237,7 +242,7 @@ where
             let (mut quantities, rows) = of_summary(&summary, parent);
             let peak = measured.peak_memory.map(|bytes| bytes as f64);
             quantities.extend(peak.map(|bytes| ("peak_memory".into(), bytes)));
-            quantities.extend(learned(&checkpoint::read_scalars(&summary.checkpoint)?));
+            quantities.extend(learned(&scalars));
             quantities.extend(run.values.clone());
             let how = if known { "trained before" } else { "trained" };
             print(&format!(
@@ -257,7 +262,7 @@ where
             });
         }
     }
-    Ok(outcome)
+    outcome
 }
 
 /// What was measured when the run was trained; it is kept with the run.

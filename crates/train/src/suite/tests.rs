@@ -80,6 +80,8 @@ fn what_a_suite_speaks_of_must_be_there() {
             "`base` has no model",
         ),
         ("seeds: [1, 2]", "seeds: []", "seeds"),
+        ("seeds: [1, 2]", "seeds: [2, 2]", "one of them twice"),
+        ("seeds: [2]", "seeds: [3]", "`later` has 3"),
         (
             r#"model: (n_layer: 1), after"#,
             r#"on_new_data: true, model: (n_layer: 1), after"#,
@@ -238,8 +240,9 @@ fn a_loss_falls_along_a_line_by_its_slope_for_each_doubling() {
 
 #[test]
 fn an_exponent_is_that_of_the_power_law() {
-    let at = |x: f64| (x, [x.powf(0.5), 1.01 * x.powf(0.5), 0.99 * x.powf(0.5)]);
-    let found = line(&[at(1.0), at(10.0), at(100.0)]);
+    // The line bends, for every seed alike: more of them say no more of its slope.
+    let at = |x: f64, bend: f64| (x, [1.0, 1.01, 0.99].map(|noise| bend * noise * x.powf(0.5)));
+    let found = line(&[at(1.0, 1.0), at(10.0, 1.05), at(100.0, 1.0)]);
     let test = |low, high| Test::Exponent {
         quantity: "valid_loss".into(),
         along: "size".into(),
@@ -247,9 +250,20 @@ fn an_exponent_is_that_of_the_power_law() {
         low,
         high,
     };
-    assert_eq!(judge(test(0.45, 0.55), &found).0, Verdict::Holds);
+    let (verdict, because) = judge(test(0.3, 0.7), &found);
+    assert_eq!(verdict, Verdict::Holds);
+    assert!(
+        because.starts_with("exponent 0.500 ± 0.16 over 3 sizes, "),
+        "{because}"
+    );
     assert_eq!(judge(test(0.5, 0.55), &found).0, Verdict::Undecided);
-    assert_eq!(judge(test(0.6, 0.7), &found).0, Verdict::DoesNotHold);
+    assert_eq!(judge(test(0.7, 0.8), &found).0, Verdict::DoesNotHold);
+    let again = found.iter().cloned().map(|found| Observation {
+        seed: found.seed.map(|seed| seed + 10),
+        ..found
+    });
+    let twice: Vec<_> = found.iter().cloned().chain(again).collect();
+    assert_eq!(judge(test(0.3, 0.7), &twice).1, because);
 }
 
 /// A run whose validation loss falls by `step` for every 100 tokens, from 4.
@@ -264,8 +278,8 @@ fn curve(run: &str, seed: u64, step: f64) -> Observation {
         run: run.into(),
         line: run.into(),
         seed: Some(seed),
+        quantities: [("valid_loss".to_owned(), 4.0 - step * 10.0)].into(),
         rows: (0..=10).map(row).collect(),
-        ..Observation::default()
     }
 }
 
@@ -464,6 +478,83 @@ fn a_chart_of_a_line_has_its_fit_and_its_range() {
     let svg = chart.to_svg();
     assert!(svg.starts_with("<svg") && svg.contains("prefers-color-scheme"));
     assert!(svg.contains("wide, fitted"));
+}
+
+#[test]
+fn what_was_printed_is_drawn_as_a_point_or_across() {
+    let mut spec: ChartSpec =
+        ron::from_str(r#"(title: "", x: "tokens", y: "valid_accuracy", printed: true)"#).unwrap();
+    let row = |name: &str, published: &[(&str, f64)]| results::PlannedRow {
+        name: name.into(),
+        line: name.into(),
+        published: published
+            .iter()
+            .map(|(k, v)| ((*k).to_owned(), *v))
+            .collect(),
+    };
+    let rows = [
+        row("both", &[("tokens", 1e9), ("valid_accuracy", 0.47)]),
+        row("across", &[("valid_accuracy", 0.39)]),
+        row("neither", &[("tokens", 1e9)]),
+    ];
+    let chart = spec.chart(&rows, &[]);
+    let names: Vec<_> = chart
+        .series
+        .iter()
+        .map(|s| (s.name.as_str(), s.points.as_slice()))
+        .collect();
+    assert_eq!(names, [("both, printed", [(1e9, 47.0)].as_slice())]);
+    assert_eq!(
+        chart.references,
+        [crate::report::Reference::new("across, printed", 39.0)]
+    );
+
+    spec.printed = false;
+    let chart = spec.chart(&rows, &[]);
+    assert!(chart.series.is_empty() && chart.references.is_empty());
+}
+
+#[test]
+fn every_run_is_a_curve_from_where_it_was_trained() {
+    let spec: ChartSpec =
+        ron::from_str(r#"(title: "", x: "tokens", y: "valid_loss", curves: true)"#).unwrap();
+    let run = |size: usize| results::PlannedRow {
+        name: format!("sizes, {size}"),
+        line: "sizes".into(),
+        published: BTreeMap::new(),
+    };
+    let observed = |size: usize, seed: u64| Observation {
+        run: format!("sizes, {size}"),
+        line: "sizes".into(),
+        seed: Some(seed),
+        quantities: BTreeMap::new(),
+        rows: (0..=size)
+            .map(|step| Row {
+                step,
+                tokens: 10 * step as u64,
+                valid_loss: Some((10 * size - step) as f64 + seed as f64),
+                ..Row::default()
+            })
+            .collect(),
+    };
+    let observations = [
+        observed(1, 1),
+        observed(1, 3),
+        observed(2, 1),
+        observed(2, 3),
+    ];
+    let chart = spec.chart(&[run(1), run(2)], &observations);
+    let points: Vec<_> = chart.series.iter().map(|s| s.points.as_slice()).collect();
+    assert_eq!(
+        points,
+        [[(10.0, 11.0)].as_slice(), &[(10.0, 21.0), (20.0, 20.0)]]
+    );
+    assert_eq!(chart.series[1].name, "sizes, 2");
+    assert_eq!(
+        chart.series[1].band,
+        [(10.0, 20.0, 22.0), (20.0, 19.0, 21.0)]
+    );
+    assert_ne!(chart.series[0].group, chart.series[1].group);
 }
 
 #[test]
