@@ -138,12 +138,16 @@ fn cut(config: &RunConfig) -> anyhow::Result<(RunConfig, Corpus)> {
     Ok((config, corpus))
 }
 
-/// Memory that programs can still get, where the system tells.
+/// Memory that this program can still get, where the system tells: what is free, and what earlier
+/// models have left to the allocator.
 fn available_memory() -> Option<u64> {
-    let info = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = info
-        .lines()
-        .find(|line| line.starts_with("MemAvailable:"))?;
-    let kibibytes: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
-    Some(kibibytes * 1024)
+    let of = |file: &str, field: &str| {
+        let text = std::fs::read_to_string(file).ok()?;
+        let line = text.lines().find(|line| line.starts_with(field))?;
+        let kibibytes: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
+        Some(kibibytes * 1024)
+    };
+    let resident = of("/proc/self/status", "VmRSS:")?;
+    let left = resident.saturating_sub(MEMORY.current_usage() as u64);
+    Some(of("/proc/meminfo", "MemAvailable:")? + left)
 }
