@@ -337,18 +337,16 @@ fn exponent(
     high: f64,
 ) -> Found {
     // Means over the seeds: what bends the line bends it for all of them, and does not average out.
-    let mut runs: BTreeMap<&str, Vec<(f64, f64)>> = BTreeMap::new();
+    let mut runs: BTreeMap<&str, (Vec<f64>, Vec<f64>)> = BTreeMap::new();
     for found in observations.iter().filter(|found| found.line == line) {
         if let (Some(x), Some(y)) = (found.get(along), found.get(quantity)) {
-            runs.entry(&found.run).or_default().push((x, y));
+            let (xs, ys) = runs.entry(&found.run).or_default();
+            xs.push(x);
+            ys.push(y);
         }
     }
-    let mean = |points: &Vec<(f64, f64)>| {
-        let sum = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>();
-        let count = points.len() as f64;
-        (sum(|p| p.0) / count, sum(|p| p.1) / count)
-    };
-    let points: Vec<(f64, f64)> = runs.values().map(mean).collect();
+    let mean = |(x, y): &(Vec<f64>, Vec<f64>)| Some((Estimate::of(x)?.mean, Estimate::of(y)?.mean));
+    let points: Vec<(f64, f64)> = runs.values().filter_map(mean).collect();
     let fit = Line::power_law(&points).ok_or("there are fewer than two sizes")?;
     let (least, most) = (
         fit.slope - fit.slope_half_width,

@@ -151,7 +151,6 @@ const MEASURED: &str = "measured.json";
 ///
 /// `corpora` are the data of the runs, in their order. What fails is noted as missing; the others
 /// are trained all the same.
-///
 pub fn run_suite<C, T>(
     planned: &[Planned<C>],
     seeds: &[u64],

@@ -180,6 +180,20 @@ fn what_the_model_alone_decides_is_exact_with_any_seeds() {
 }
 
 #[test]
+fn tokens_are_exact_but_where_the_length_of_samples_is_learned() {
+    let test = || Test::Lower {
+        quantity: "tokens".into(),
+        run: "new".into(),
+        than: "old".into(),
+    };
+    let mut found = seeds("new", "tokens", &[1e6]);
+    found.extend(seeds("old", "tokens", &[2e6]));
+    assert_eq!(judge(test(), &found).0, Verdict::Holds);
+    found[0].quantities.insert("level".into(), 1.0);
+    assert_eq!(judge(test(), &found).0, Verdict::NotTested);
+}
+
+#[test]
 fn what_is_exact_needs_no_seeds() {
     let mut found = seeds("new", "parameters", &[1.0]);
     found.extend(seeds("old", "parameters", &[2.0]));
@@ -228,6 +242,13 @@ fn a_loss_falls_along_a_line_by_its_slope_for_each_doubling() {
     let expected =
         "-0.0983 ± 0.0072 nats/token for each doubling over 3 seeds; 6 of 6 steps go down";
     assert_eq!(because, expected);
+    // A fourth seed that has but one size so far changes nothing.
+    let mut going_on = found.clone();
+    going_on.push(Observation {
+        seed: Some(4),
+        ..found[0].clone()
+    });
+    assert_eq!(judge(falls(), &going_on).1, expected);
     let rising: Vec<_> = found
         .into_iter()
         .map(|mut observation| {
