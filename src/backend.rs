@@ -312,7 +312,7 @@ where
     let hook = panic::take_hook();
     panic::set_hook(Box::new(move |panic| {
         let mut heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
-        heard.get_or_insert_with(|| message(panic.payload()));
+        heard.get_or_insert_with(|| panic_message(panic.payload()));
     }));
     let probe = panic::catch_unwind(AssertUnwindSafe(|| {
         Tensor::<B, 1>::ones([1], &device).into_data();
@@ -326,7 +326,8 @@ where
     Err(BackendError::Unusable { kind, reason })
 }
 
-fn message(panic: &(dyn Any + Send)) -> String {
+/// The first line of what a panic said.
+pub fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
     text.unwrap_or("it gave no reason")

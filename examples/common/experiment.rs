@@ -4,7 +4,6 @@
 mod memory;
 mod origin;
 
-use std::any::Any;
 use std::collections::BTreeMap;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
@@ -12,7 +11,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail, ensure};
 use clap::{Parser, ValueEnum};
-use residual_zoo::backend::{BackendError, BackendKind};
+use residual_zoo::backend::{BackendError, BackendKind, panic_message};
 use residual_zoo::core::ConfigError;
 use residual_zoo::data::{Corpus, DataConfig, Source};
 use residual_zoo::experiment::{self, Planned, Suite};
@@ -374,7 +373,7 @@ fn train(
             // Backends panic where memory is short; the other runs may fit.
             let trained = panic::catch_unwind(AssertUnwindSafe(train)).map_err(|panic| {
                 restore_terminal();
-                ConfigError::new("the run", format!("panicked: {}", message(&*panic)))
+                ConfigError::new("the run", format!("panicked: {}", panic_message(&*panic)))
             })?;
             trained.map_err(|error| ConfigError::new("--backend", error.to_string()))?
         },
@@ -388,10 +387,4 @@ fn device(kind: BackendKind, gpu: Option<usize>) -> String {
         (BackendKind::LibTorch, Some(_)) => format!("{kind}-gpu"),
         _ => kind.to_string(),
     }
-}
-
-fn message(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-    text.unwrap_or("it gave no reason")
 }
