@@ -100,8 +100,15 @@ pub fn to_ron(planned: &[Planned]) -> String {
 }
 
 /// Bytes that training takes, an upper estimate, with `vocab_size` token ids and as many outputs,
-/// and `batch` sequences at once (see [`Cost::training_memory`](residual_zoo_core::Cost)).
+/// and `batch` sequences at once (see [`Cost::training_memory`](residual_zoo_core::Cost)). Gradients
+/// that micro-batches add up to are held beside those of the current one.
 pub fn training_memory(config: &RunConfig, vocab_size: usize, batch: usize) -> u64 {
     let tokens = batch.saturating_mul(config.time());
-    config.model.cost(vocab_size).training_memory(tokens)
+    let cost = config.model.cost(vocab_size);
+    let sums = if config.train.accumulate > 1 {
+        4 * cost.params.total() as u64
+    } else {
+        0
+    };
+    cost.training_memory(tokens).saturating_add(sums)
 }

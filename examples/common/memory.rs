@@ -1,5 +1,7 @@
 //! The memory that training takes: its peak, and two steps of a model beside the estimate.
 
+use std::io::Write as _;
+
 use anyhow::bail;
 use peak_alloc::PeakAlloc;
 use residual_zoo::RunConfig;
@@ -79,29 +81,25 @@ pub fn try_models(
         let whole = experiment::training_memory(printed, token_ids(printed), printed.train.batch);
         let estimate = experiment::training_memory(&config, vocab_size, 1);
         let show = |bytes: u64| format!("{:.0}", bytes as f64 / MEBIBYTE);
+        // Before the steps, which can take minutes.
+        print!(
+            "{:<44} {:>10} {:>10} ",
+            run.name,
+            show(whole),
+            show(estimate)
+        );
+        std::io::stdout().flush()?;
         let available = available_memory().filter(|_| kind == BackendKind::Flex);
         if available.is_some_and(|available| estimate > available) {
             beyond.push(run.name.clone());
-            println!(
-                "{:<44} {:>10} {:>10} {:>10}",
-                run.name,
-                show(whole),
-                show(estimate),
-                "–"
-            );
+            println!("{:>10}", "–");
             continue;
         }
         let peak = Peak { kind, gpu };
         peak.start();
         kind.time_steps(gpu, config, &corpus, (0, 2))??;
         let took = peak.peak();
-        let shown = took.map_or("–".into(), show);
-        println!(
-            "{:<44} {:>10} {:>10} {shown:>10}",
-            run.name,
-            show(whole),
-            show(estimate)
-        );
+        println!("{:>10}", took.map_or("–".into(), show));
         if let Some(took) = took.filter(|took| kind == BackendKind::Flex && *took > estimate) {
             bail!(
                 "{} took {} MiB, more than was estimated",
@@ -138,8 +136,8 @@ fn cut(config: &RunConfig) -> anyhow::Result<(RunConfig, Corpus)> {
     Ok((config, corpus))
 }
 
-/// Memory that this program can still get, where the system tells: what is free, and what earlier
-/// models have left to the allocator.
+/// Memory that this program can still get, where the system tells: what is free, swap included,
+/// and what earlier models have left to the allocator.
 fn available_memory() -> Option<u64> {
     let of = |file: &str, field: &str| {
         let text = std::fs::read_to_string(file).ok()?;
@@ -149,5 +147,6 @@ fn available_memory() -> Option<u64> {
     };
     let resident = of("/proc/self/status", "VmRSS:")?;
     let left = resident.saturating_sub(MEMORY.current_usage() as u64);
-    Some(of("/proc/meminfo", "MemAvailable:")? + left)
+    let swap = of("/proc/meminfo", "SwapFree:").unwrap_or(0);
+    Some(of("/proc/meminfo", "MemAvailable:")? + swap + left)
 }

@@ -1,4 +1,4 @@
-//! Parameter and FLOP counts.
+//! Counts of parameters, FLOPs and memory.
 
 use std::ops::{Add, Mul};
 
@@ -36,19 +36,43 @@ pub struct Cost {
     pub params: Params,
     /// FLOPs of one forward pass per token, at full context.
     pub forward_flops: usize,
-    /// Numbers that the backward pass needs of each token: no count but an upper estimate, since
-    /// it depends on how a backend splits operations up.
+    /// What training holds besides its parameters.
+    pub memory: Memory,
+}
+
+/// What training holds in memory besides its parameters, their gradients and moments: counted as
+/// Burn's autodiff holds the inputs of its operations, with an upper estimate for what it holds
+/// for a moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// Numbers per token held from the forward to the backward pass.
     pub kept: usize,
+    /// Numbers per token that the operation with the most of them holds while it runs.
+    pub passing: usize,
+    /// Numbers in the largest parameter.
+    pub largest: usize,
 }
 
 impl Cost {
     /// Bytes that training takes with single precision and AdamW, on `tokens` tokens at once: an
-    /// upper estimate. Weights, gradients and two moments, as much again while they are updated,
-    /// and what is [`kept`](Self::kept).
+    /// upper estimate, without what an allocator or a memory pool wastes.
+    ///
+    /// Weights and two moments are there all the time. The backward pass lets go of what the
+    /// forward pass kept while it makes the gradients, so the larger of the two counts. Tensors of
+    /// the size of the largest parameter come and go when it gets its gradient and its update.
     pub fn training_memory(&self, tokens: usize) -> u64 {
-        let weights = self.params.total().saturating_mul(7);
-        let numbers = weights.saturating_add(self.kept.saturating_mul(tokens));
-        4 * numbers as u64
+        let Memory {
+            kept,
+            passing,
+            largest,
+        } = self.memory;
+        let parameters = self.params.total();
+        let numbers = parameters
+            .saturating_mul(3)
+            .saturating_add(parameters.max(kept.saturating_mul(tokens)))
+            .saturating_add(passing.saturating_mul(tokens))
+            .saturating_add(largest.saturating_mul(4));
+        (numbers as u64).saturating_mul(4)
     }
 
     /// FLOPs of a forward and backward pass per token: 3 times the forward pass, as each
@@ -67,8 +91,11 @@ impl Cost {
                 ..Params::default()
             },
             forward_flops: weight.saturating_mul(2),
-            // The input, and the output through an activation in several steps.
-            kept: d_out.saturating_mul(6).saturating_add(d_in),
+            memory: Memory {
+                kept: d_in,
+                passing: d_in.max(d_out).saturating_mul(4),
+                largest: weight,
+            },
         }
     }
 
@@ -81,27 +108,46 @@ impl Cost {
         Self {
             params,
             forward_flops: 0,
-            kept: params.other.saturating_mul(6),
+            memory: Memory {
+                largest: params.other,
+                ..Memory::default()
+            },
         }
     }
 
     /// The cost of q kᵀ and of the weighted sum of values: 2 · 2 · context · width per token.
-    pub fn attention(context: usize, width: usize, n_head: usize) -> Self {
+    pub fn attention(context: usize, width: usize, n_head: usize, dropout: f64) -> Self {
+        let scores = context.saturating_mul(n_head);
+        // q before and after it is scaled, k, v and the sum; the scores as they enter and leave
+        // the exponential; one byte of the mask for all heads.
+        let kept = width
+            .saturating_mul(5)
+            .saturating_add(scores.saturating_mul(2))
+            .saturating_add(context / 4);
         Self {
             forward_flops: context.saturating_mul(width).saturating_mul(4),
-            // The scores of every head, in seven steps.
-            kept: context
-                .saturating_mul(n_head)
-                .saturating_mul(7)
-                .saturating_add(width.saturating_mul(6)),
+            memory: Memory {
+                kept,
+                passing: scores.saturating_mul(4),
+                ..Memory::default()
+            },
             ..Self::default()
-        }
+        } + Self::dropout(scores, dropout)
+    }
+
+    /// The cost of dropout over `width` numbers of each token.
+    pub fn dropout(width: usize, probability: f64) -> Self {
+        Self::keeping(if probability > 0.0 { width } else { 0 })
     }
 
     /// What keeps so many numbers of each token and costs nothing else.
     pub fn keeping(numbers: usize) -> Self {
-        Self {
+        let memory = Memory {
             kept: numbers,
+            ..Memory::default()
+        };
+        Self {
+            memory,
             ..Self::default()
         }
     }
@@ -111,7 +157,23 @@ impl Add for Cost {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
-        self.each(other, usize::saturating_add)
+        let memory = Memory {
+            kept: self.memory.kept.saturating_add(other.memory.kept),
+            passing: self.memory.passing.max(other.memory.passing),
+            largest: self.memory.largest.max(other.memory.largest),
+        };
+        Self {
+            params: Params {
+                embedding: self.params.embedding.saturating_add(other.params.embedding),
+                unembedding: self
+                    .params
+                    .unembedding
+                    .saturating_add(other.params.unembedding),
+                other: self.params.other.saturating_add(other.params.other),
+            },
+            forward_flops: self.forward_flops.saturating_add(other.forward_flops),
+            memory,
+        }
     }
 }
 
@@ -119,20 +181,20 @@ impl Mul<usize> for Cost {
     type Output = Self;
 
     fn mul(self, times: usize) -> Self {
-        self.each(self, |count, _| count.saturating_mul(times))
-    }
-}
-
-impl Cost {
-    fn each(self, other: Self, op: impl Fn(usize, usize) -> usize) -> Self {
+        if times == 0 {
+            return Self::default();
+        }
         Self {
             params: Params {
-                embedding: op(self.params.embedding, other.params.embedding),
-                unembedding: op(self.params.unembedding, other.params.unembedding),
-                other: op(self.params.other, other.params.other),
+                embedding: self.params.embedding.saturating_mul(times),
+                unembedding: self.params.unembedding.saturating_mul(times),
+                other: self.params.other.saturating_mul(times),
             },
-            forward_flops: op(self.forward_flops, other.forward_flops),
-            kept: op(self.kept, other.kept),
+            forward_flops: self.forward_flops.saturating_mul(times),
+            memory: Memory {
+                kept: self.memory.kept.saturating_mul(times),
+                ..self.memory
+            },
         }
     }
 }

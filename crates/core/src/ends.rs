@@ -5,7 +5,7 @@ use burn::nn::{Dropout, DropoutConfig, Embedding, LayerNorm, Linear};
 use burn::tensor::{Int, Tensor, backend::Backend};
 
 use crate::norm::{NormParams, normalise};
-use crate::{Cost, Ends, Params, init};
+use crate::{Cost, Ends, Memory, Params, init};
 
 /// x_0 = tokens\[ids\] + positions, logits = norm(x_L) · unembedding.
 ///
@@ -54,8 +54,10 @@ impl TokenEndsOptions {
     /// What the ends cost.
     pub fn cost(&self) -> Cost {
         let width = self.width;
-        let rows = self.vocab_size.saturating_add(self.positions.unwrap_or(0));
+        let positions = self.positions.unwrap_or(0);
+        let rows = self.vocab_size.saturating_add(positions);
         let unembedding = self.n_output.saturating_mul(width);
+        let largest = self.vocab_size.max(self.n_output).max(positions);
         let params = Params {
             embedding: rows.saturating_mul(width),
             unembedding: if self.tied() { 0 } else { unembedding },
@@ -64,9 +66,14 @@ impl TokenEndsOptions {
         Cost {
             params,
             forward_flops: unembedding.saturating_mul(2),
-            // The embedding, and the logits in the steps of the loss.
-            kept: self.n_output.saturating_add(width).saturating_mul(8),
+            memory: Memory {
+                // The input of the unembedding, and the logits in the loss.
+                kept: width.saturating_add(self.n_output),
+                passing: self.n_output.saturating_mul(4),
+                largest: largest.saturating_mul(width),
+            },
         } + self.norm.cost(width)
+            + Cost::dropout(width, self.dropout)
     }
 }
 
@@ -110,7 +117,8 @@ impl<B: Backend> Ends<B> for TokenEnds<B> {
         let x = normalise(&self.norm, x, self.norm_eps);
         match &self.unembedding {
             Some(unembedding) => unembedding.forward(x),
-            None => x.matmul(self.tokens.weight.val().transpose().unsqueeze()),
+            // Transposed last: a transposed table cannot be given another axis without a copy.
+            None => x.matmul(self.tokens.weight.val().unsqueeze::<3>().transpose()),
         }
     }
 }

@@ -35,7 +35,7 @@ pub use activation::Activation;
 pub use config::{
     Architecture, ConfigError, EndsOf, Growth, ModelConfig, Tensors, materialise, not_widened,
 };
-pub use cost::{Cost, Params};
+pub use cost::{Cost, Memory, Params};
 pub use ends::{TokenEnds, TokenEndsOptions};
 pub use ids::{IdsError, token_ids};
 pub use init::{linear, normal};

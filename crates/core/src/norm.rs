@@ -31,14 +31,14 @@ impl NormParams {
         (self != Self::None).then(|| config.init(device))
     }
 
-    /// What it costs.
+    /// What it costs. Kept are the centred features and, for the scale, the normalised ones.
     pub fn cost(self, width: usize) -> Cost {
-        let vectors = match self {
-            Self::ScaleAndShift => 2,
-            Self::Scale => 1,
-            Self::None => 0,
+        let (vectors, kept) = match self {
+            Self::ScaleAndShift => (2, 2),
+            Self::Scale => (1, 2),
+            Self::None => (0, 1),
         };
-        Cost::vector(width) * vectors
+        Cost::vector(width) * vectors + Cost::keeping(width.saturating_mul(kept))
     }
 }
 

@@ -201,15 +201,26 @@ impl Architecture for Gpt2Config {
     }
 
     fn block_cost(&self, time: usize) -> Cost {
-        let &Self { width, bias, .. } = self;
-        let norm = self.norm_params().cost(width);
+        let &Self {
+            width,
+            bias,
+            dropout,
+            ..
+        } = self;
+        let (norm, dropped) = (
+            self.norm_params().cost(width),
+            Cost::dropout(width, dropout),
+        );
         let d_ff = self.d_ff();
         let attention = norm
             + Cost::linear(width, width.saturating_mul(3), bias)
-            + Cost::attention(time, width, self.n_head)
+            + Cost::attention(time, width, self.n_head, dropout)
             + Cost::linear(width, width, bias);
-        let mlp = norm + Cost::linear(width, d_ff, bias) + Cost::linear(d_ff, width, bias);
-        attention + mlp
+        let mlp = norm
+            + Cost::linear(width, d_ff, bias)
+            + self.activation.cost(d_ff)
+            + Cost::linear(d_ff, width, bias);
+        attention + mlp + dropped * 2
     }
 
     /// Copies are drawn apart by 1 % of the size of the weights.

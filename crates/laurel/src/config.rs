@@ -233,7 +233,10 @@ impl LaurelConfig {
         let gamma = if self.g.has_gamma() { self.g.k() } else { 0 };
         let (products, r) = self.g.low_rank().unwrap_or((0, 0));
         let product = Cost::linear(width, r, false) + Cost::linear(r, width, false);
-        let streams = Cost::keeping(width.saturating_mul(2 * self.g.k() + 4));
-        Cost::vector(weights) + Cost::vector(gamma) + product * products + streams
+        // f(x) and the sum inside of β; a stream for its γ.
+        let joined = if self.rw == Rw::One { 0 } else { 2 };
+        let streams = if self.g.has_gamma() { 1 } else { 0 };
+        let kept = Cost::keeping(width.saturating_mul(joined + streams));
+        Cost::vector(weights) + Cost::vector(gamma) + product * products + kept
     }
 }

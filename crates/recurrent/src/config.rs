@@ -1,7 +1,7 @@
 //! Block size, α and form.
 
 use burn::tensor::backend::Backend;
-use residual_zoo_core::{ConfigError, Cost, ResidualBlock, check};
+use residual_zoo_core::{ConfigError, Cost, Memory, ResidualBlock, check};
 use serde::{Deserialize, Serialize};
 
 use crate::Recurrent;
@@ -105,8 +105,9 @@ impl RecurrentConfig {
     }
 
     /// What the recurrence costs around layers that cost `tau(time)` on sequences of `time` tokens,
-    /// over `context` tokens: τ sees every token twice, in windows of at most 2k.
-    pub fn cost(&self, tau: impl Fn(usize) -> Cost, context: usize) -> Cost {
+    /// over `context` tokens of a stream of `width` features: τ sees every token twice, in windows
+    /// of at most 2k.
+    pub fn cost(&self, tau: impl Fn(usize) -> Cost, context: usize, width: usize) -> Cost {
         let k = self.block.min(context);
         let blocks = context.div_ceil(k.max(1));
         let last = context - k.saturating_mul(blocks.saturating_sub(1)).min(context);
@@ -120,13 +121,17 @@ impl RecurrentConfig {
                 .saturating_add(flops(last)),
         };
         let alpha = match self.alpha {
-            Alpha::Trainable(_) => Cost::vector(1),
+            // The sequence and the windows are kept whole of which α takes parts.
+            Alpha::Trainable(_) => Cost::vector(1) + Cost::keeping(width.saturating_mul(3)),
             Alpha::Fixed(_) => Cost::default(),
         };
-        Cost {
-            forward_flops: windows / context.max(1),
-            // Every token passes through τ with the block before and with the block behind.
-            ..tau(k.saturating_mul(2)) + Cost::keeping(tau(k.saturating_mul(2)).kept)
-        } + alpha
+        let mut cost = tau(k.saturating_mul(2));
+        cost.forward_flops = windows / context.max(1);
+        // Every token passes through τ with the block before and with the block behind, but
+        // through one window at a time.
+        let Memory { kept, passing, .. } = &mut cost.memory;
+        *kept = kept.saturating_mul(2);
+        *passing = passing.saturating_mul(k.saturating_mul(2).min(context)) / context.max(1);
+        cost + alpha
     }
 }

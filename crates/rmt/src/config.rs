@@ -2,7 +2,9 @@
 
 use burn::module::{Initializer, Param};
 use burn::tensor::{Tensor, backend::Backend};
-use residual_zoo_core::{Activation, Architecture, ConfigError, Connection, Cost, Params, check};
+use residual_zoo_core::{
+    Activation, Architecture, ConfigError, Connection, Cost, NormParams, Params, check,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::{Attention, Block, FeedForward, RmtEnds};
@@ -156,13 +158,29 @@ impl RmtConfig {
         self.rank.saturating_mul(self.d_v)
     }
 
-    /// The cost of storing or retrieving `count` vectors per token.
-    fn keys(&self, count: usize) -> Cost {
+    /// The cost of storing (eq. 12) `count` vectors per token.
+    fn storage(&self, count: usize) -> Cost {
+        self.keys(count, count.saturating_mul(self.d_v))
+    }
+
+    /// The cost of retrieving (eq. 13) `count` vectors per token.
+    fn retrieval(&self, count: usize) -> Cost {
+        self.keys(count, self.width())
+    }
+
+    /// The cost of a product of `count` keys with `kept` numbers of each token.
+    fn keys(&self, count: usize, kept: usize) -> Cost {
         let params = count.saturating_mul(self.d_k);
-        Cost {
-            forward_flops: params.saturating_mul(self.d_v).saturating_mul(2),
-            ..Cost::vector(params)
-        } + Cost::keeping(self.width().saturating_add(count.saturating_mul(self.d_v)) * 3)
+        let mut cost = Cost::vector(params);
+        cost.forward_flops = params.saturating_mul(self.d_v).saturating_mul(2);
+        cost.memory.kept = kept;
+        cost.memory.passing = self.width().saturating_mul(4);
+        cost
+    }
+
+    /// The cost of a norm with its scale.
+    fn norm_cost(&self) -> Cost {
+        NormParams::Scale.cost(self.width())
     }
 }
 
@@ -228,7 +246,7 @@ impl Architecture for RmtConfig {
     }
 
     fn ends_cost(&self, vocab_size: usize, n_output: usize) -> Cost {
-        let keys = self.keys(self.rank);
+        let keys = self.storage(self.rank);
         let table = |rows: usize| {
             let rows = rows.saturating_mul(self.vectors());
             rows.saturating_add(keys.params.other)
@@ -243,18 +261,33 @@ impl Architecture for RmtConfig {
             unembedding: table(n_output),
             other: self.width(),
         };
-        let storages_and_retrieval = if learned { 3 } else { 2 };
-        let products =
-            keys * storages_and_retrieval + Cost::linear(self.vectors(), n_output, false);
-        let loss_and_norm = Cost::keeping(n_output.saturating_add(self.width()).saturating_mul(6));
-        Cost { params, ..products } + loss_and_norm
+        let storages = if learned { 2 } else { 1 };
+        let mut cost = keys * storages
+            + Cost::dropout(self.width(), self.dropout)
+            + self.norm_cost()
+            + self.retrieval(self.rank)
+            + Cost::linear(self.vectors(), n_output, false)
+            // The logits in the loss.
+            + Cost::keeping(n_output);
+        cost.params = params;
+        cost.memory.largest = table(vocab_size)
+            .max(table(self.context))
+            .max(table(n_output));
+        cost
     }
 
     fn block_cost(&self, time: usize) -> Cost {
-        let (d, d_ff, norm) = (self.vectors(), self.d_ff(), Cost::vector(self.width()));
-        let qkv_and_output = self.keys(self.rank) * 4;
-        let attention = norm + qkv_and_output + Cost::attention(time, d, self.rank);
-        let core = Cost::linear(d, d_ff, false) + Cost::linear(d_ff, d, false);
-        attention + norm + self.keys(self.rank) * 2 + core
+        let (rank, d, d_ff) = (self.rank, self.vectors(), self.d_ff());
+        let attention = self.norm_cost()
+            + self.retrieval(rank.saturating_mul(3))
+            + Cost::attention(time, d, rank, self.dropout)
+            + self.storage(rank);
+        let feed_forward = self.norm_cost()
+            + self.retrieval(rank)
+            + Cost::linear(d, d_ff, false)
+            + self.activation.cost(d_ff)
+            + Cost::linear(d_ff, d, false)
+            + self.storage(rank);
+        attention + feed_forward + Cost::dropout(self.width(), self.dropout) * 2
     }
 }

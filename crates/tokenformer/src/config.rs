@@ -356,14 +356,23 @@ impl Architecture for TokenFormerConfig {
     }
 
     fn block_cost(&self, time: usize) -> Cost {
-        // Keys, then values.
-        let pattention =
-            |n| Cost::linear(self.width, n, false) + Cost::linear(n, self.width, false);
+        let (width, dropout) = (self.width, self.dropout);
+        let activation = |n| match self.normalization {
+            Normalization::Softmax => Cost::keeping(n),
+            _ => self.activation.cost(n),
+        };
+        // Keys, Θ, then values.
+        let pattention = |n| {
+            Cost::linear(width, n, false)
+                + Cost::keeping(n)
+                + activation(n)
+                + Cost::linear(n, width, false)
+        };
         pattention(self.n_attn()) * 4
-            + Cost::attention(time, self.width, self.n_head)
+            + Cost::attention(time, width, self.n_head, dropout)
             + pattention(self.n_ffn())
-            + self.norm_params.cost(self.width) * 2
-            + Cost::keeping(self.width.saturating_mul(12))
+            + self.norm_params.cost(width) * 2
+            + Cost::dropout(width, dropout) * 2
     }
 
     /// Appended keys are zero, appended values are fresh: zero values would leave the new pairs

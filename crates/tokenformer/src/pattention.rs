@@ -43,7 +43,8 @@ impl<B: Backend> Pattention<B> {
 
     /// `[batch, time, d_1]` to `[batch, time, d_2]`.
     pub fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
-        let a = x.matmul(self.keys.val().transpose().unsqueeze());
+        // Transposed last: a transposed tensor cannot be given another axis without a copy.
+        let a = x.matmul(self.keys.val().unsqueeze::<3>().transpose());
         self.theta(a).matmul(self.values.val().unsqueeze())
     }
 
