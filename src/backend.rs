@@ -3,7 +3,6 @@
 //! Burn's backends are types. A task that is to run on any of them implements [`OnBackend`], and
 //! [`BackendKind::run`] picks the type.
 
-use std::any::Any;
 use std::fmt;
 use std::panic::{self, AssertUnwindSafe};
 use std::str::FromStr;
@@ -12,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use burn::tensor::{Tensor, backend::AutodiffBackend};
 use residual_zoo_data::Corpus;
 use residual_zoo_train::bench::{StepTime, time_steps};
-use residual_zoo_train::{Error, RunOptions, Summary};
+use residual_zoo_train::{Error, RunOptions, Summary, panic_message};
 
 use crate::RunConfig;
 
@@ -324,15 +323,4 @@ where
     let first = first.lock().unwrap_or_else(PoisonError::into_inner).take();
     let reason = first.unwrap_or_else(|| "it gave no reason".into());
     Err(BackendError::Unusable { kind, reason })
-}
-
-/// The first line of what a panic said.
-pub fn panic_message(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-    text.unwrap_or("it gave no reason")
-        .lines()
-        .next()
-        .unwrap_or_default()
-        .to_string()
 }

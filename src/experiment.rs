@@ -99,6 +99,10 @@ pub fn to_ron(planned: &[Planned]) -> String {
     ron.collect()
 }
 
+/// Bytes that a process takes besides its tensors, an upper estimate: the graph of autodiff, which is
+/// 1 to 2 KiB for each operation, and threads.
+pub const BESIDES_TENSORS: u64 = 16 << 20;
+
 /// Bytes that training takes, an upper estimate, with `vocab_size` token ids and as many outputs,
 /// and `batch` sequences at once (see [`Cost::training_memory`](residual_zoo_core::Cost)). Gradients
 /// that micro-batches add up to are held beside those of the current one.
@@ -110,5 +114,7 @@ pub fn training_memory(config: &RunConfig, vocab_size: usize, batch: usize) -> u
     } else {
         0
     };
-    cost.training_memory(tokens).saturating_add(sums)
+    cost.training_memory(tokens)
+        .saturating_add(sums)
+        .saturating_add(BESIDES_TENSORS)
 }

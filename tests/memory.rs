@@ -38,7 +38,8 @@ fn train(model: &str, train: &str) -> [Bytes; 2] {
     let batch = config.train.batch;
     let tokens = batch * config.time();
     let kept = 4 * config.model.cost(vocab_size).memory.kept * tokens;
-    let estimate = experiment::training_memory(&config, vocab_size, batch) as usize;
+    let estimate = experiment::training_memory(&config, vocab_size, batch);
+    let estimate = (estimate - experiment::BESIDES_TENSORS) as usize;
 
     let before = MEMORY.current_usage();
     MEMORY.reset_peak_usage();

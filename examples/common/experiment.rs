@@ -5,18 +5,17 @@ mod memory;
 mod origin;
 
 use std::collections::BTreeMap;
-use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail, ensure};
 use clap::{Parser, ValueEnum};
-use residual_zoo::backend::{BackendError, BackendKind, panic_message};
+use residual_zoo::backend::{BackendError, BackendKind};
 use residual_zoo::core::ConfigError;
 use residual_zoo::data::{Corpus, DataConfig, Source};
 use residual_zoo::experiment::{self, Planned, Suite};
 use residual_zoo::train::compare::to_text;
-use residual_zoo::train::dashboard::{Display, print, restore_terminal};
+use residual_zoo::train::dashboard::{Display, print};
 use residual_zoo::train::suite::{Observation, Origin, Outcome, SuiteOptions, Verdict};
 
 use memory::{Peak, try_models};
@@ -369,12 +368,7 @@ fn train(
             gpu: options.backend.gpu,
         },
         &mut |config, corpus, run_options| {
-            let train = || kind.train(options.backend.gpu, config, corpus, run_options);
-            // Backends panic where memory is short; the other runs may fit.
-            let trained = panic::catch_unwind(AssertUnwindSafe(train)).map_err(|panic| {
-                restore_terminal();
-                ConfigError::new("the run", format!("panicked: {}", panic_message(&*panic)))
-            })?;
+            let trained = kind.train(options.backend.gpu, config, corpus, run_options);
             trained.map_err(|error| ConfigError::new("--backend", error.to_string()))?
         },
     );

@@ -453,6 +453,15 @@ pub(crate) fn newest_if_any(run: &Path) -> Result<Option<Newest>, Error> {
     }
 }
 
+/// The BLAKE3 hash of the weights in the checkpoint `directory`, as its manifest has it.
+///
+/// # Errors
+///
+/// When the manifest is missing or damaged.
+pub(crate) fn weights_blake3(directory: &Path) -> Result<Option<String>, Error> {
+    manifest::blake3_of(directory, MODEL)
+}
+
 /// Renames a damaged checkpoint, so that it is in nobody's way and still there for who wants to
 /// look at it. Returns its new name.
 ///

@@ -26,7 +26,7 @@ pub mod suite;
 mod trainer;
 
 pub use config::{OnDiskError, Precision, RunConfig, TrainConfig};
-pub use error::Error;
+pub use error::{Error, panic_message};
 pub use metrics::Row;
 pub use run::{FirstWeights, Interrupter, RunOptions, Summary, run};
 pub use run_dir::RunDir;

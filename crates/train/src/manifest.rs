@@ -53,21 +53,9 @@ pub fn write(directory: &Path, files: &[&str]) -> Result<(), Error> {
 /// [`Error::Checkpoint`] for a manifest that is missing or damaged, and for the first file that is
 /// not as it was written; failures to read.
 pub fn verify(directory: &Path, files: &[&str]) -> Result<(), Error> {
-    let path = directory.join(MANIFEST);
-    let problem = |path: &Path, problem: &str| Error::Checkpoint {
-        path: path.into(),
-        problem: problem.into(),
-    };
-    let Some(metadata) = look(&path)? else {
-        return Err(problem(directory, "is not complete: it has no manifest"));
-    };
-    if !metadata.is_file() || metadata.len() > MOST_BYTES {
-        return Err(problem(&path, "is no manifest"));
-    }
-    let text = fs::read(&path).map_err(Error::io("read", &path))?;
-    let manifest: Manifest =
-        serde_json::from_slice(&text).map_err(|e| problem(&path, &format!("is damaged: {e}")))?;
+    let manifest = read(directory)?;
     if !manifest.files.keys().eq(files) {
+        let path = directory.join(MANIFEST);
         return Err(problem(&path, "names other files than a checkpoint has"));
     }
     for (name, entry) in &manifest.files {
@@ -89,6 +77,35 @@ pub fn verify(directory: &Path, files: &[&str]) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// The BLAKE3 hash of `file` as the manifest in `directory` has it; `None` if it is not there.
+///
+/// # Errors
+///
+/// When the manifest is missing or damaged.
+pub fn blake3_of(directory: &Path, file: &str) -> Result<Option<String>, Error> {
+    let mut manifest = read(directory)?;
+    Ok(manifest.files.remove(file).map(|entry| entry.blake3))
+}
+
+fn read(directory: &Path) -> Result<Manifest, Error> {
+    let path = directory.join(MANIFEST);
+    let Some(metadata) = look(&path)? else {
+        return Err(problem(directory, "is not complete: it has no manifest"));
+    };
+    if !metadata.is_file() || metadata.len() > MOST_BYTES {
+        return Err(problem(&path, "is no manifest"));
+    }
+    let text = fs::read(&path).map_err(Error::io("read", &path))?;
+    serde_json::from_slice(&text).map_err(|e| problem(&path, &format!("is damaged: {e}")))
+}
+
+fn problem(path: &Path, problem: &str) -> Error {
+    Error::Checkpoint {
+        path: path.into(),
+        problem: problem.into(),
+    }
 }
 
 /// What is at `path`, links not followed, if there is anything.

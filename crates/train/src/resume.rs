@@ -118,24 +118,37 @@ where
     })
 }
 
-/// A run has had its first weights; others need another run.
+/// A run has had its first weights; others need another run. They are the same if they come from
+/// the same place, or if they are equal, as those of a directory are that was moved.
 fn check_first_weights(first: Option<&Start>, options: &RunOptions) -> Result<(), Error> {
+    let Some(asked) = options.init_from.as_ref().map(|run| absolute(run)) else {
+        return Ok(());
+    };
     let before = first.and_then(|first| first.init_from.as_ref());
-    let asked = options.init_from.as_ref().map(|run| absolute(run));
-    match asked.filter(|asked| before != Some(asked)) {
-        None => Ok(()),
-        Some(asked) => {
-            let before = before.map_or("fresh weights".into(), |run| run.display().to_string());
-            let asked = asked.display();
-            Err(Error::NoRun {
-                path: options.directory.clone(),
-                problem: format!(
-                    "began with {before}, not with those of {asked}; begin another run by \
-                     `--run DIR`"
-                ),
-            })
-        }
+    if before == Some(&asked) {
+        return Ok(());
     }
+    let weights = first.and_then(|first| first.init_weights.as_ref());
+    if weights.is_some() && weights == newest_weights(&asked).as_ref() {
+        return Ok(());
+    }
+    let before = before.map_or("fresh weights".into(), |run| {
+        format!("the weights of {}", run.display())
+    });
+    let asked = asked.display();
+    Err(Error::NoRun {
+        path: options.directory.clone(),
+        problem: format!(
+            "began with {before}, not with those of {asked}; begin another run by `--run DIR`; in \
+             an experiment, `--force` trains it anew"
+        ),
+    })
+}
+
+/// BLAKE3 of the newest weights of a run, if it has any.
+fn newest_weights(run: &Path) -> Option<String> {
+    let newest = checkpoint::newest(run).ok()?;
+    checkpoint::weights_blake3(&newest.path).ok()?
 }
 
 /// The same for every way of writing a path.
@@ -162,6 +175,7 @@ pub(crate) fn this_start<B: AutodiffBackend>(options: &RunOptions, device: &B::D
         backend: B::name(device),
         threads: threads.map_or(0, |threads| threads.get()),
         init_from: options.init_from.as_ref().map(|run| absolute(run)),
+        init_weights: None,
         changes: Vec::new(),
     }
 }

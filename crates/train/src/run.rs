@@ -17,6 +17,7 @@ use crate::generate::{Generator, Sampling};
 use crate::health::Interval;
 use crate::metrics::{Row, memory};
 use crate::resume::{self, Resumed};
+use crate::run_dir::Start;
 use crate::trainer::{SAMPLE, derive_seed};
 use crate::{Error, OnDiskError, RunConfig, RunDir, Trainer, Validation, run_dir};
 
@@ -97,9 +98,9 @@ where
     check::positive("--peak-tflops", options.peak_tflops.unwrap_or(1.0))?;
     let is_new = run_dir::is_free(&options.directory)?;
     let mut trainer = Trainer::<B, C>::new(config, corpus, device)?;
-    let mut notes = Vec::new();
+    let (mut notes, mut init_weights) = (Vec::new(), None);
     if is_new && let Some(run) = &options.init_from {
-        notes = start_from(&mut trainer, run, options.first_weights, corpus)?;
+        (notes, init_weights) = start_from(&mut trainer, run, options.first_weights, corpus)?;
     }
     let mut directory = RunDir::open(&options.directory)?;
     if !directory.is_locked() {
@@ -108,7 +109,10 @@ where
     }
     let mut resumed = match is_new {
         true => {
-            let start = resume::this_start::<B>(options, trainer.device());
+            let start = Start {
+                init_weights,
+                ..resume::this_start::<B>(options, trainer.device())
+            };
             let first = directory.checkpoint(0);
             // Weights from elsewhere may not be there a second time.
             let save = || match options.init_from {
@@ -130,13 +134,13 @@ where
 }
 
 /// Takes the weights of the newest checkpoint of `run`, and maybe its moments. Returns what the user
-/// should know of it.
+/// should know of it, and the BLAKE3 hash of the weights.
 fn start_from<B, C>(
     trainer: &mut Trainer<B, C>,
     run: &Path,
     by: FirstWeights,
     corpus: &Corpus,
-) -> Result<Vec<String>, Error>
+) -> Result<(Vec<String>, Option<String>), Error>
 where
     B: AutodiffBackend,
     C: ModelConfig,
@@ -158,7 +162,7 @@ where
         }
     };
     notes.extend(resume::kept_note(&kept, run));
-    Ok(notes)
+    Ok((notes, checkpoint::weights_blake3(&checkpoint.path)?))
 }
 
 struct Run<'a, B: AutodiffBackend, C: ModelConfig> {

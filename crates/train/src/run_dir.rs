@@ -89,8 +89,10 @@ pub struct Start {
     pub backend: String,
     /// Threads that the system offers.
     pub threads: usize,
-    /// The run whose weights were the first ones.
+    /// The run whose weights were the first ones, where it was then.
     pub init_from: Option<PathBuf>,
+    /// BLAKE3 of these weights, by which they are known wherever the run has moved.
+    pub init_weights: Option<String>,
     /// What differs from before, each as [`differences`](crate::resume::differences) tells it.
     pub changes: Vec<String>,
 }

@@ -3,8 +3,10 @@
 
 use std::collections::BTreeMap;
 
+use super::observe::points_by_run;
 use super::results::PlannedRow;
-use super::{Axis, ChartSpec, Estimate, Line, Observation, Observed, describe, observe};
+use super::stats::estimates;
+use super::{Axis, ChartSpec, Line, Observation, Observed, describe, observe};
 use crate::report::{self, Chart, Reference, Series, Style, sig};
 
 impl ChartSpec {
@@ -96,16 +98,14 @@ impl ChartSpec {
         note: &mut String,
     ) -> Vec<Series> {
         let (x, y) = (scale(&self.x), scale(&self.y));
-        let mut runs: BTreeMap<&str, Vec<(f64, f64)>> = BTreeMap::new();
-        for found in found {
-            if let (Some(a), Some(b)) = (found.get(&self.x), found.get(&self.y)) {
-                runs.entry(&found.run).or_default().push((a * x, b * y));
-            }
-        }
+        let mut runs = points_by_run(found.iter().copied(), (&self.x, &self.y));
         if runs.is_empty() {
             return Vec::new();
         }
-        let series = spans(Series::line(name, group, Vec::new()), runs.values());
+        for point in runs.iter_mut().flatten() {
+            *point = (point.0 * x, point.1 * y);
+        }
+        let series = spans(Series::line(name, group, Vec::new()), runs.iter());
         let Some(fit) = Line::power_law(&series.points).filter(|_| self.fit) else {
             return vec![series];
         };
@@ -157,9 +157,7 @@ fn unit(quantity: &str) -> &'static str {
 fn spans<'a>(mut series: Series, groups: impl Iterator<Item = &'a Vec<(f64, f64)>>) -> Series {
     let mut several = false;
     for group in groups {
-        let of =
-            |at: fn(&(f64, f64)) -> f64| Estimate::of(&group.iter().map(at).collect::<Vec<_>>());
-        if let (Some(x), Some(y)) = (of(|p| p.0), of(|p| p.1)) {
+        if let Some([x, y]) = estimates(group) {
             series.points.push((x.mean, y.mean));
             series.band.push((x.mean, y.lowest, y.highest));
             several |= y.count > 1;

@@ -1,7 +1,7 @@
 //! How each test of a claim comes to its verdict.
 
-use std::collections::BTreeMap;
-
+use super::observe::points_by_run;
+use super::stats::estimates;
 use super::{Axis, Estimate, Line, Observation, Observed, Test, Verdict, describe, is_cost};
 use crate::report::sig;
 
@@ -337,16 +337,13 @@ fn exponent(
     high: f64,
 ) -> Found {
     // Means over the seeds: what bends the line bends it for all of them, and does not average out.
-    let mut runs: BTreeMap<&str, (Vec<f64>, Vec<f64>)> = BTreeMap::new();
-    for found in observations.iter().filter(|found| found.line == line) {
-        if let (Some(x), Some(y)) = (found.get(along), found.get(quantity)) {
-            let (xs, ys) = runs.entry(&found.run).or_default();
-            xs.push(x);
-            ys.push(y);
-        }
-    }
-    let mean = |(x, y): &(Vec<f64>, Vec<f64>)| Some((Estimate::of(x)?.mean, Estimate::of(y)?.mean));
-    let points: Vec<(f64, f64)> = runs.values().filter_map(mean).collect();
+    let of_line = observations.iter().filter(|found| found.line == line);
+    let points = points_by_run(of_line, (along, quantity));
+    let means = points.iter().filter_map(|points| {
+        let [x, y] = estimates(points)?;
+        Some((x.mean, y.mean))
+    });
+    let points: Vec<(f64, f64)> = means.collect();
     let fit = Line::power_law(&points).ok_or("there are fewer than two sizes")?;
     let (least, most) = (
         fit.slope - fit.slope_half_width,

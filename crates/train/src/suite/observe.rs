@@ -197,6 +197,20 @@ impl Observation {
     }
 }
 
+/// The points of every run, one for each seed, by two quantities.
+pub(super) fn points_by_run<'a>(
+    observations: impl Iterator<Item = &'a Observation>,
+    (x, y): (&str, &str),
+) -> Vec<Vec<(f64, f64)>> {
+    let mut runs: BTreeMap<&str, Vec<(f64, f64)>> = BTreeMap::new();
+    for found in observations {
+        if let (Some(x), Some(y)) = (found.get(x), found.get(y)) {
+            runs.entry(&found.run).or_default().push((x, y));
+        }
+    }
+    runs.into_values().collect()
+}
+
 /// What a config costs, trained or not.
 pub(super) fn cost_quantities(cost: Cost) -> BTreeMap<String, f64> {
     let quantities = [

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 
 use residual_zoo_core::ModelConfig;
@@ -10,8 +11,10 @@ use serde::{Deserialize, Serialize};
 
 use super::observe::{cost_quantities, learned, of_summary};
 use super::{Observation, Planned};
-use crate::dashboard::{Display, print};
-use crate::{Error, FirstWeights, Interrupter, RunConfig, RunOptions, Summary, checkpoint};
+use crate::dashboard::{Display, print, restore_terminal};
+use crate::{
+    Error, FirstWeights, Interrupter, RunConfig, RunOptions, Summary, checkpoint, panic_message,
+};
 
 /// How a suite is run.
 pub struct SuiteOptions {
@@ -210,10 +213,18 @@ where
                 print(&format!("[{number}/{count}] {name} …"));
             }
             meter.start();
-            let summary = match train(config, corpus, &run_options) {
+            let train = || train(config, corpus, &run_options);
+            // Backends panic where memory is short; the other runs may fit.
+            let summary = match panic::catch_unwind(AssertUnwindSafe(train)) {
+                Ok(trained) => trained.map_err(|error| one_line(&error).to_string()),
+                Err(panic) => {
+                    restore_terminal();
+                    Err(format!("panicked: {}", panic_message(&*panic)))
+                }
+            };
+            let summary = match summary {
                 Ok(summary) => summary,
-                Err(error) => {
-                    let why = one_line(&error).to_string();
+                Err(why) => {
                     print(&format!("[{number}/{count}] {name} failed: {why}"));
                     miss(why);
                     continue;

@@ -60,6 +60,12 @@ impl Estimate {
     }
 }
 
+/// The estimates of both coordinates of some points.
+pub fn estimates(points: &[(f64, f64)]) -> Option<[Estimate; 2]> {
+    let of = |at: fn(&(f64, f64)) -> f64| Estimate::of(&points.iter().map(at).collect::<Vec<_>>());
+    Some([of(|point| point.0)?, of(|point| point.1)?])
+}
+
 impl Estimate {
     /// Whether the values differ by more than rounding.
     pub fn is_spread(&self) -> bool {

@@ -1,0 +1,291 @@
+use super::*;
+
+fn judge(test: Test, observations: &[Observation]) -> (Verdict, String) {
+    let claim = Claim {
+        says: "so".into(),
+        source: "Table 1".into(),
+        published: String::new(),
+        test,
+    };
+    let found = claim.judge(observations);
+    (found.verdict, found.because)
+}
+
+fn lower(run: &str, than: &str) -> Test {
+    Test::Lower {
+        quantity: "valid_loss".into(),
+        run: run.into(),
+        than: than.into(),
+    }
+}
+
+#[test]
+fn runs_are_compared_seed_by_seed() {
+    // The seeds differ by far more than the runs, which always differ by about 0.1.
+    let mut found = seeds("new", "valid_loss", &[1.0, 2.0, 3.0]);
+    found.extend(seeds("old", "valid_loss", &[1.11, 2.1, 3.09]));
+    let (verdict, because) = judge(lower("new", "old"), &found);
+    assert_eq!(verdict, Verdict::Holds, "{because}");
+    assert_eq!(judge(lower("old", "new"), &found).0, Verdict::DoesNotHold);
+    // Mean -0.1, s = 0.01: 4.303 · 0.01 / √3 = 0.0248.
+    let expected = "new 2.0000, old 2.1000 nats/token: -0.1000 ± 0.0248 over 3 seeds";
+    assert_eq!(because, expected);
+}
+
+#[test]
+fn a_difference_that_the_seeds_do_not_agree_on_is_undecided() {
+    let mut found = seeds("new", "valid_loss", &[1.0, 1.0, 1.0]);
+    found.extend(seeds("old", "valid_loss", &[1.3, 1.1, 0.95]));
+    assert_eq!(judge(lower("new", "old"), &found).0, Verdict::Undecided);
+}
+
+#[test]
+fn one_seed_and_missing_runs_test_nothing() {
+    let mut found = seeds("new", "valid_loss", &[1.0]);
+    let (verdict, because) = judge(lower("new", "old"), &found);
+    assert_eq!(
+        (verdict, because.as_str()),
+        (Verdict::NotTested, "old is missing")
+    );
+    found.extend(seeds("old", "valid_loss", &[2.0]));
+    let (verdict, because) = judge(lower("new", "old"), &found);
+    assert_eq!(verdict, Verdict::NotTested);
+    assert!(because.contains("one seed"), "{because}");
+}
+
+#[test]
+fn what_the_model_alone_decides_is_exact_with_any_seeds() {
+    let mut found = seeds("new", "parameters", &[1e6]);
+    found.extend(seeds("old", "parameters", &[2e6]));
+    let test = Test::Lower {
+        quantity: "parameters".into(),
+        run: "new".into(),
+        than: "old".into(),
+    };
+    let expected = (Verdict::Holds, "new 1M, old 2M".into());
+    assert_eq!(judge(test, &found), expected);
+}
+
+#[test]
+fn tokens_are_exact_but_where_the_length_of_samples_is_learned() {
+    let test = || Test::Lower {
+        quantity: "tokens".into(),
+        run: "new".into(),
+        than: "old".into(),
+    };
+    let mut found = seeds("new", "tokens", &[1e6]);
+    found.extend(seeds("old", "tokens", &[2e6]));
+    assert_eq!(judge(test(), &found).0, Verdict::Holds);
+    found[0].quantities.insert("level".into(), 1.0);
+    assert_eq!(judge(test(), &found).0, Verdict::NotTested);
+}
+
+#[test]
+fn what_is_exact_needs_no_seeds() {
+    let mut found = seeds("new", "parameters", &[1.0]);
+    found.extend(seeds("old", "parameters", &[2.0]));
+    for observation in &mut found {
+        observation.seed = None;
+    }
+    let test = |run: &str, than: &str| Test::Lower {
+        quantity: "parameters".into(),
+        run: run.into(),
+        than: than.into(),
+    };
+    assert_eq!(judge(test("new", "old"), &found).0, Verdict::Holds);
+    assert_eq!(judge(test("old", "new"), &found).0, Verdict::DoesNotHold);
+}
+
+/// A line of runs called `line, X` at each x.
+fn line(values: &[(f64, [f64; 3])]) -> Vec<Observation> {
+    let run = |(x, losses): &(f64, [f64; 3])| {
+        let mut found = seeds(&format!("line, {x}"), "valid_loss", losses);
+        for observation in &mut found {
+            observation.line = "line".into();
+            observation.quantities.insert("size".into(), *x);
+        }
+        found
+    };
+    values.iter().flat_map(run).collect()
+}
+
+fn falls() -> Test {
+    Test::Falls {
+        quantity: "valid_loss".into(),
+        along: "size".into(),
+        line: "line".into(),
+    }
+}
+
+#[test]
+fn a_loss_falls_along_a_line_by_its_slope_for_each_doubling() {
+    let found = line(&[
+        (1.0, [3.0, 3.1, 3.2]),
+        (2.0, [2.9, 3.0, 3.1]),
+        (4.0, [2.8, 2.9, 3.01]),
+    ]);
+    let (verdict, because) = judge(falls(), &found);
+    assert_eq!(verdict, Verdict::Holds, "{because}");
+    let expected =
+        "-0.0983 ± 0.0072 nats/token for each doubling over 3 seeds; 6 of 6 steps go down";
+    assert_eq!(because, expected);
+    // A fourth seed that has but one size so far changes nothing.
+    let mut going_on = found.clone();
+    going_on.push(Observation {
+        seed: Some(4),
+        ..found[0].clone()
+    });
+    assert_eq!(judge(falls(), &going_on).1, expected);
+    let rising: Vec<_> = found
+        .into_iter()
+        .map(|mut observation| {
+            *observation.quantities.get_mut("valid_loss").unwrap() *= -1.0;
+            observation
+        })
+        .collect();
+    assert_eq!(judge(falls(), &rising).0, Verdict::DoesNotHold);
+}
+
+#[test]
+fn an_exponent_is_that_of_the_power_law() {
+    // The line bends, for every seed alike: more of them say no more of its slope.
+    let at = |x: f64, bend: f64| (x, [1.0, 1.01, 0.99].map(|noise| bend * noise * x.powf(0.5)));
+    let found = line(&[at(1.0, 1.0), at(10.0, 1.05), at(100.0, 1.0)]);
+    let test = |low, high| Test::Exponent {
+        quantity: "valid_loss".into(),
+        along: "size".into(),
+        line: "line".into(),
+        low,
+        high,
+    };
+    let (verdict, because) = judge(test(0.3, 0.7), &found);
+    assert_eq!(verdict, Verdict::Holds);
+    assert!(
+        because.starts_with("exponent 0.500 ± 0.16 over 3 sizes, "),
+        "{because}"
+    );
+    assert_eq!(judge(test(0.5, 0.55), &found).0, Verdict::Undecided);
+    assert_eq!(judge(test(0.7, 0.8), &found).0, Verdict::DoesNotHold);
+    let again = found.iter().cloned().map(|found| Observation {
+        seed: found.seed.map(|seed| seed + 10),
+        ..found
+    });
+    let twice: Vec<_> = found.iter().cloned().chain(again).collect();
+    assert_eq!(judge(test(0.3, 0.7), &twice).1, because);
+}
+
+/// A run whose validation loss falls by `step` for every 100 tokens, from 4.
+fn curve(run: &str, seed: u64, step: f64) -> Observation {
+    let row = |i: u64| Row {
+        step: i as usize,
+        tokens: 100 * i,
+        valid_loss: Some(4.0 - step * i as f64),
+        ..Row::default()
+    };
+    Observation {
+        run: run.into(),
+        line: run.into(),
+        seed: Some(seed),
+        quantities: [("valid_loss".to_owned(), 4.0 - step * 10.0)].into(),
+        rows: (0..=10).map(row).collect(),
+    }
+}
+
+#[test]
+fn a_run_is_sooner_by_where_it_reaches_the_last_loss_of_the_other() {
+    let test = |run: &str, than: &str| Test::Sooner {
+        axis: Axis::Tokens,
+        run: run.into(),
+        than: than.into(),
+    };
+    let found: Vec<_> = [1, 2, 3]
+        .into_iter()
+        .flat_map(|seed| {
+            let noise = 0.001 * seed as f64;
+            [curve("fast", seed, 0.16 + noise), curve("slow", seed, 0.1)]
+        })
+        .collect();
+    // The slow one ends at 3, which the fast one reaches after 1/0.16 = 6.2 of its ten rows.
+    assert_eq!(found[0].reaches(Axis::Tokens, 3.0).unwrap().round(), 621.0);
+    let (verdict, because) = judge(test("fast", "slow"), &found);
+    assert_eq!(verdict, Verdict::Holds);
+    assert!(because.starts_with("after 61.7 ± "), "{because}");
+    let (verdict, because) = judge(test("slow", "fast"), &found);
+    assert_eq!(verdict, Verdict::DoesNotHold);
+    assert!(because.contains("does not reach"), "{because}");
+}
+
+#[test]
+fn bounds_ask_every_seed() {
+    let found = seeds("copy", "valid_accuracy", &[0.995, 0.97]);
+    let test = |value| Test::AtLeast {
+        quantity: "valid_accuracy".into(),
+        run: "copy".into(),
+        value,
+    };
+    assert_eq!(judge(test(0.96), &found).0, Verdict::Holds);
+    assert_eq!(judge(test(0.99), &found).0, Verdict::Undecided);
+    let (verdict, because) = judge(test(0.999), &found);
+    assert_eq!(verdict, Verdict::DoesNotHold);
+    assert_eq!(because, "99.5, 97.0 %; asked for at least 99.9");
+    let between = |low, high| Test::Between {
+        quantity: "valid_accuracy".into(),
+        run: "copy".into(),
+        low,
+        high,
+    };
+    assert_eq!(judge(between(0.9, 1.0), &found).0, Verdict::Holds);
+    assert_eq!(judge(between(0.98, 1.0), &found).0, Verdict::Undecided);
+}
+
+#[test]
+fn runs_are_close_when_the_interval_is_within() {
+    let mut found = seeds("a", "valid_loss", &[1.0, 1.01, 0.99]);
+    found.extend(seeds("b", "valid_loss", &[1.0, 1.005, 0.995]));
+    let test = |within| Test::Close {
+        quantity: "valid_loss".into(),
+        run: "a".into(),
+        than: "b".into(),
+        than_quantity: None,
+        within,
+    };
+    assert_eq!(judge(test(0.05), &found).0, Verdict::Holds);
+    assert_eq!(judge(test(0.01), &found).0, Verdict::Undecided);
+    found.extend(seeds("c", "valid_loss", &[2.0, 2.01, 1.99]));
+    let far = Test::Close {
+        quantity: "valid_loss".into(),
+        run: "a".into(),
+        than: "c".into(),
+        than_quantity: None,
+        within: 0.05,
+    };
+    assert_eq!(judge(far, &found).0, Verdict::DoesNotHold);
+}
+
+#[test]
+fn values_and_ratios_are_set_beside_what_was_printed() {
+    let mut found = seeds("a", "parameters", &[300.0]);
+    found.extend(seeds("b", "parameters", &[400.0]));
+    let ratio = |value| Test::Ratio {
+        quantity: "parameters".into(),
+        run: "a".into(),
+        than: "b".into(),
+        value,
+        within: 0.01,
+    };
+    assert_eq!(judge(ratio(0.75), &found).0, Verdict::Holds);
+    assert_eq!(judge(ratio(0.5), &found).0, Verdict::DoesNotHold);
+    let is = |value| Test::Is {
+        quantity: "parameters".into(),
+        run: "a".into(),
+        value,
+        within: 1.0,
+    };
+    assert_eq!(judge(is(300.0), &found).0, Verdict::Holds);
+    assert_eq!(judge(is(305.0), &found).0, Verdict::DoesNotHold);
+    let (verdict, because) = judge(Test::NotTested("needs images".into()), &found);
+    assert_eq!(
+        (verdict, because.as_str()),
+        (Verdict::NotTested, "needs images")
+    );
+}
