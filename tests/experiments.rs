@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 
 use residual_zoo::core::ModelConfig as _;
 use residual_zoo::data::Source;
-use residual_zoo::rmt::RmtConfig;
 use residual_zoo::tokenformer::{Position, TokenFormerConfig};
 use residual_zoo::{ModelConfig, RunConfig, Zoo};
 
@@ -29,7 +28,7 @@ fn ron_files(experiments: &Path) -> Vec<PathBuf> {
 #[test]
 fn every_file_is_valid_and_survives_writing_out() {
     let files = ron_files(&Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments"));
-    assert!(files.len() >= 40, "{files:?}");
+    assert!(files.len() >= 20, "{files:?}");
     for path in files {
         let config = RunConfig::read(&path).unwrap();
         config
@@ -68,85 +67,24 @@ fn any_field_can_be_set() {
 }
 
 #[test]
-fn the_sizes_of_the_papers_are_those_of_the_presets() {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments");
-    let cost = |file: &str, vocab_size: usize| {
-        let config = RunConfig::read(&directory.join(file)).unwrap();
-        config.model.cost(vocab_size).params.total()
-    };
-    let rmt = [
-        ("46m", RmtConfig::m46()),
-        ("134m", RmtConfig::m134()),
-        ("206m", RmtConfig::m206()),
-        ("305m", RmtConfig::m305()),
-    ];
-    for (name, preset) in rmt {
-        let expected = preset.cost(50_257).params.total();
-        assert_eq!(cost(&format!("rmt/{name}.ron"), 50_257), expected, "{name}");
-    }
-    // Table 8 of the RMT paper, with the scales of norms.
-    let transformers = [
-        ("49m", 49_410_816 + 4_992),
-        ("160m", 162_522_624 + 19_200),
-        ("260m", 263_927_552 + 33_152),
-        ("405m", 405_440_512 + 50_176),
-    ];
-    for (name, expected) in transformers {
-        let file = format!("rmt/transformer-{name}.ron");
-        assert_eq!(cost(&file, 50_257), expected, "{name}");
-    }
-    let tokenformer = [
-        ("grow-124m", TokenFormerConfig::m124()),
-        ("grow-354m", TokenFormerConfig::m354()),
-        ("grow-757m", TokenFormerConfig::m757()),
-        ("grow-1.4b", TokenFormerConfig::b1_4()),
-    ];
-    for (name, preset) in tokenformer {
-        let expected = preset.cost(50_304).params.total();
-        assert_eq!(
-            cost(&format!("tokenformer/{name}.ron"), 50_304),
-            expected,
-            "{name}"
-        );
-    }
+fn the_language_models_of_tokenformer_s_table_1_are_the_presets() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/tokenformer");
     let rotary = |preset: TokenFormerConfig| TokenFormerConfig {
         position: Position::Rotary { fraction: 0.25 },
         affine_final_norm: true,
         ..preset
     };
-    let tokenformer = [
+    for (name, preset) in [
         ("150m", TokenFormerConfig::m150()),
         ("450m", TokenFormerConfig::m450()),
         ("900m", TokenFormerConfig::m900()),
         ("1.5b", TokenFormerConfig::b1_5()),
-    ];
-    for (name, preset) in tokenformer {
+    ] {
+        let config = RunConfig::read(&directory.join(format!("{name}.ron"))).unwrap();
         let expected = rotary(preset).cost(50_304).params.total();
-        assert_eq!(
-            cost(&format!("tokenformer/{name}.ron"), 50_304),
-            expected,
-            "{name}"
-        );
+        assert_eq!(config.model.cost(50_304).params.total(), expected, "{name}");
+        assert_eq!(config.train.z_loss, 0.0, "{name}");
     }
-    // Table 6 of the recurrent paper.
-    assert_eq!(cost("recurrent/shakespeare.ron", 65), 1_893_889);
-    assert_eq!(cost("recurrent/shakespeare-plain-1.ron", 65), 1_893_888);
-    assert_eq!(cost("recurrent/shakespeare-plain-6.ron", 65), 10_745_088);
-    // What Table 5 of the LAuReL paper adds, one a layer, and what four more layers take.
-    let baseline = cost("laurel/baseline-24.ron", 32_000);
-    let added = [
-        ("rw", 48),
-        ("lr", 1_179_648),
-        ("pa", 72),
-        ("rw-lr", 1_179_696),
-        ("rw-lr-pa", 3_539_064),
-    ];
-    for (name, added) in added {
-        let file = format!("laurel/{name}.ron");
-        assert_eq!(cost(&file, 32_000) - baseline, added, "{name}");
-    }
-    let deeper = cost("laurel/baseline-28.ron", 32_000);
-    assert_eq!(deeper - baseline, 4 * 5_506_560);
 }
 
 #[test]
@@ -163,14 +101,6 @@ fn a_grown_run_file_is_the_growth_of_the_other() {
         small.grown(144, 576).unwrap(),
         read("shakespeare-cpu-grown.ron")
     );
-    let start = read("grow-124m.ron");
-    for (file, n_attn, n_ffn) in [
-        ("grow-354m.ron", 2140, 8560),
-        ("grow-757m.ron", 4850, 19_400),
-        ("grow-1.4b.ron", 8620, 34_480),
-    ] {
-        assert_eq!(start.grown(n_attn, n_ffn).unwrap(), read(file));
-    }
 }
 
 #[test]

@@ -8,6 +8,8 @@ use std::path::Path;
 
 use residual_zoo::ModelConfig;
 use residual_zoo::core::ModelConfig as _;
+use residual_zoo::rmt::RmtConfig;
+use residual_zoo::tokenformer::TokenFormerConfig;
 use residual_zoo::train::suite::{Planned, Suite};
 use serde_json::Value;
 
@@ -140,6 +142,7 @@ fn table(path: &str) -> Vec<Value> {
 
 /// Token ids of GPT-2.
 const GPT2: usize = 50_257;
+const NEOX: usize = 50_304;
 
 /// `142M` and `1.7B` as numbers.
 fn printed(text: &Value) -> f64 {
@@ -173,6 +176,12 @@ fn the_scaling_runs_are_those_of_tables_8_and_9() {
         assert_eq!(config.train.batch, if i == 3 { 256 } else { 64 });
         assert_eq!(config.train.learning_rate, 6.5e-3);
     }
+    let presets = [
+        RmtConfig::m46(),
+        RmtConfig::m134(),
+        RmtConfig::m206(),
+        RmtConfig::m305(),
+    ];
     for (i, row) in table("/rmt/table9_rmt").iter().enumerate() {
         let config = run(&planned, &format!("RMT {}", i + 1));
         for (field, column) in [
@@ -195,6 +204,7 @@ fn the_scaling_runs_are_those_of_tables_8_and_9() {
         let share = tokens(config) / expected;
         assert!((share - 1.0).abs() < 0.03, "{i}: {share}");
         assert_eq!(config.train.batch, if i == 3 { 256 } else { 64 });
+        assert_eq!(config.model.cost(GPT2), presets[i].cost(GPT2));
     }
     for run in &planned {
         let config = run.config.as_ref().unwrap();
@@ -300,9 +310,18 @@ fn tokenformers_are_those_of_table_8() {
             );
         }
     };
-    for size in ["124M", "354M", "757M", "1.4B"] {
+    let start = TokenFormerConfig::m124();
+    for (size, preset) in [
+        ("124M", start.clone()),
+        ("354M", TokenFormerConfig::m354()),
+        ("757M", TokenFormerConfig::m757()),
+        ("1.4B", TokenFormerConfig::b1_4()),
+    ] {
         let config = run(&growth, &format!("TokenFormer {size}"));
         check(&config.model, &of(size, "reuse"));
+        assert_eq!(config.model.cost(NEOX), preset.cost(NEOX));
+        let grown = start.grown(preset.n_attn(), preset.n_ffn()).unwrap();
+        assert_eq!(grown.cost(NEOX), preset.cost(NEOX));
         let (train, first) = (&config.train, size == "124M");
         // Appendix D: 300B tokens, then 30B for each.
         assert_eq!(train.steps, if first { 600_000 } else { 60_000 });

@@ -133,6 +133,38 @@ fn a_model_of_a_paper_is_tried_within_its_estimate() {
 }
 
 #[test]
+fn a_part_of_the_runs_can_be_asked_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let runs = directory.path().to_str().unwrap();
+    let part = run_example(
+        "tokenformer_growth",
+        &["--runs", runs, "--only", "to middle"],
+    );
+    assert!(part.status.success(), "{}", text(&part.stderr));
+    let report = directory.path().join("tokenformer_growth-smoke-only");
+    let results = fs::read_to_string(report.join("results.json")).unwrap();
+    let results: Value = serde_json::from_str(&results).unwrap();
+    let names = results["observations"].as_array().unwrap().iter();
+    let names: Vec<&str> = names.map(|o| o["run"].as_str().unwrap()).collect();
+    assert_eq!(
+        names,
+        ["small", "grown to middle"],
+        "what it starts from comes with it"
+    );
+    let command = results["origin"]["command"].as_str().unwrap();
+    assert!(command.ends_with("--only 'to middle'"), "{command}");
+    assert!(!directory.path().join("tokenformer_growth-smoke").exists());
+
+    let none = run_example("tokenformer_growth", &["--runs", runs, "--only", "Grown"]);
+    assert_eq!(none.status.code(), Some(2));
+    let message = text(&none.stderr);
+    assert!(
+        message.contains("`Grown`, which is in no name of a run: small"),
+        "{message}"
+    );
+}
+
+#[test]
 fn a_wrong_scale_names_the_right_ones() {
     let failed = run_example("rmt_resources", &["--scale", "huge"]);
     assert_eq!(failed.status.code(), Some(2));

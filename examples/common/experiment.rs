@@ -126,6 +126,10 @@ struct Options {
     /// Set a field of every run: train.steps=100, …
     #[arg(long, value_name = "PATH=VALUE")]
     set: Vec<String>,
+    /// Only the runs that have this in their name, and those whose weights they start from; the
+    /// report goes to NAME-SCALE-only. Can be given several times
+    #[arg(long, value_name = "TEXT")]
+    only: Vec<String>,
     /// Where runs and reports go
     #[arg(long, value_name = "DIR", default_value = "runs/experiments")]
     runs: PathBuf,
@@ -181,7 +185,7 @@ impl Experiment {
             return Err(ConfigError::new("--data", problem).into());
         }
         apply(&options, &mut suite)?;
-        let planned = experiment::plan(&suite, &options.set)?;
+        let planned = only(&options.only, experiment::plan(&suite, &options.set)?)?;
         if let (Some(set), true) = (
             options.set.first(),
             planned.iter().all(|run| run.config.is_none()),
@@ -222,7 +226,9 @@ impl Experiment {
         };
 
         let results = experiment::results(&suite, &planned, outcome.clone(), origin);
-        let directory = options.runs.join(format!("{}-{scale}", self.name));
+        let part = if options.only.is_empty() { "" } else { "-only" };
+        let directory = format!("{}-{scale}{part}", self.name);
+        let directory = options.runs.join(directory);
         results.write(&directory)?;
         if let Some(publish) = &options.publish {
             results.write_markdown(publish, self.name)?;
@@ -287,6 +293,33 @@ impl Experiment {
             ..Outcome::default()
         })
     }
+}
+
+/// The runs that are asked for by a part of their name, and those before them.
+fn only(asked: &[String], planned: Vec<Planned>) -> Result<Vec<Planned>, ConfigError> {
+    for text in asked {
+        if !planned.iter().any(|run| run.name.contains(text)) {
+            let names: Vec<&str> = planned.iter().map(|run| run.name.as_str()).collect();
+            let names = names.join(", ");
+            let problem = format!("is `{text}`, which is in no name of a run: {names}");
+            return Err(ConfigError::new("--only", problem));
+        }
+    }
+    let is_asked =
+        |run: &Planned| asked.is_empty() || asked.iter().any(|text| run.name.contains(text));
+    let mut kept: Vec<Planned> = Vec::new();
+    // What a run starts from comes before it.
+    for run in planned.into_iter().rev() {
+        let is_before = |other: &Planned| {
+            let after = other.after.as_ref();
+            after.is_some_and(|after| after.run == run.name)
+        };
+        if is_asked(&run) || kept.iter().any(is_before) {
+            kept.push(run);
+        }
+    }
+    kept.reverse();
+    Ok(kept)
 }
 
 /// Puts `--data`, `--new-data` and `--tokenizer` into a suite.

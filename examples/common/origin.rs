@@ -23,6 +23,9 @@ pub fn command(name: &str, scale: &str, kind: BackendKind, options: &Options) ->
             false => format!(" {option} '{value}'"),
         };
     };
+    for text in &options.only {
+        add("--only", text.clone());
+    }
     for set in &options.set {
         add("--set", set.clone());
     }
