@@ -45,10 +45,6 @@ impl<B: Backend> Branch<B> for Mean<B> {
         (None, 0)
     }
 
-    fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
-        self.decode(x, &mut (None, 0))
-    }
-
     fn decode(&self, x: Tensor<B, 3>, (sum, seen): &mut MeanCache<B>) -> Tensor<B, 3> {
         let time = x.dims()[1];
         let mut sums = self.norm.forward(x).cumsum(1);

@@ -50,8 +50,11 @@ pub trait Branch<B: Backend>: Module<B> + ModuleDisplay {
     /// The cache before the first position.
     fn new_cache(&self) -> Self::Cache;
 
-    /// f(x) for a whole sequence, causal in time. `[batch, time, width]` to the same.
-    fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3>;
+    /// f(x) for a whole sequence, causal in time: the positions that follow none. `[batch, time,
+    /// width]` to the same.
+    fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
+        self.decode(x, &mut self.new_cache())
+    }
 
     /// f(x) for the positions that follow those in `cache`. `[batch, new, width]` to the same.
     fn decode(&self, x: Tensor<B, 3>, cache: &mut Self::Cache) -> Tensor<B, 3>;

@@ -46,17 +46,6 @@ impl<B: Backend> Attention<B> {
             scale: scale / layer_scale,
         }
     }
-
-    fn qkv(&self, x: Tensor<B, 3>) -> [Tensor<B, 4>; 3] {
-        let width = x.dims()[2];
-        let qkv = self.qkv.forward(self.norm.forward(x));
-        [0, 1, 2].map(|i| split_heads(qkv.clone().narrow(2, i * width, width), self.n_head))
-    }
-
-    fn attend(&self, [q, k, v]: [Tensor<B, 4>; 3]) -> Tensor<B, 3> {
-        let y = causal_attention(q, k, v, self.scale, None, &self.attention_dropout);
-        self.dropout.forward(self.proj.forward(merge_heads(y)))
-    }
 }
 
 impl<B: Backend> Branch<B> for Attention<B> {
@@ -66,13 +55,13 @@ impl<B: Backend> Branch<B> for Attention<B> {
         KvCache::default()
     }
 
-    fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
-        self.attend(self.qkv(x))
-    }
-
     fn decode(&self, x: Tensor<B, 3>, cache: &mut KvCache<B>) -> Tensor<B, 3> {
-        let [q, k, v] = self.qkv(x);
+        let width = x.dims()[2];
+        let qkv = self.qkv.forward(self.norm.forward(x));
+        let part = |i| split_heads(qkv.clone().narrow(2, i * width, width), self.n_head);
+        let [q, k, v] = [0, 1, 2].map(part);
         let [k, v] = cache.append(k, v);
-        self.attend([q, k, v])
+        let y = causal_attention(q, k, v, self.scale, None, &self.attention_dropout);
+        self.dropout.forward(self.proj.forward(merge_heads(y)))
     }
 }

@@ -61,18 +61,6 @@ impl<B: Backend> Attention<B> {
         let qkv = qkv.permute([0, 3, 1, 2]);
         [0, 1, 2].map(|i| qkv.clone().narrow(1, i * rank, rank))
     }
-
-    /// SHA (eq. 21) for every head, and storage (eq. 20).
-    fn attend(&self, [q, k, v]: [Tensor<B, 4>; 3]) -> Tensor<B, 3> {
-        let [batch, rank, new, d_v] = q.dims();
-        let seen = k.dims()[2] - new;
-        let bias = self.alibi.then(|| alibi(rank, new, seen, &q.device()));
-        let heads = causal_attention(q, k, v, self.scale, bias, &self.attention_dropout);
-        let heads = heads
-            .permute([0, 2, 3, 1])
-            .reshape([batch, new, d_v * rank]);
-        self.dropout.forward(store(self.w_o.val(), heads))
-    }
 }
 
 impl<B: Backend> Branch<B> for Attention<B> {
@@ -82,13 +70,16 @@ impl<B: Backend> Branch<B> for Attention<B> {
         KvCache::default()
     }
 
-    fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
-        self.attend(self.qkv(x))
-    }
-
     fn decode(&self, x: Tensor<B, 3>, cache: &mut KvCache<B>) -> Tensor<B, 3> {
         let [q, k, v] = self.qkv(x);
+        let (seen, new) = (cache.len(), q.dims()[2]);
         let [k, v] = cache.append(k, v);
-        self.attend([q, k, v])
+        let bias = self
+            .alibi
+            .then(|| alibi(q.dims()[1], new, seen, &q.device()));
+        // SHA (eq. 21) for every head, then storage (eq. 20).
+        let heads = causal_attention(q, k, v, self.scale, bias, &self.attention_dropout);
+        let heads = heads.permute([0, 2, 3, 1]).flatten(2, 3);
+        self.dropout.forward(store(self.w_o.val(), heads))
     }
 }

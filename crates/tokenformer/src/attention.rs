@@ -62,13 +62,6 @@ impl<B: Backend> Attention<B> {
             v,
         ]
     }
-
-    /// Token-token attention (eq. 9, by head) and the output (eq. 10).
-    fn attend(&self, [q, k, v]: [Tensor<B, 4>; 3]) -> Tensor<B, 3> {
-        let scale = (q.dims()[3] as f64).powf(-0.5);
-        let x_att = causal_attention(q, k, v, scale, None, &self.attention_dropout);
-        self.dropout.forward(self.o.forward(merge_heads(x_att)))
-    }
 }
 
 impl<B: Backend> Branch<B> for Attention<B> {
@@ -78,13 +71,12 @@ impl<B: Backend> Branch<B> for Attention<B> {
         KvCache::default()
     }
 
-    fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
-        self.attend(self.qkv(x, 0))
-    }
-
     fn decode(&self, x: Tensor<B, 3>, cache: &mut KvCache<B>) -> Tensor<B, 3> {
         let [q, k, v] = self.qkv(x, cache.len());
+        let scale = (q.dims()[3] as f64).powf(-0.5);
         let [k, v] = cache.append(k, v);
-        self.attend([q, k, v])
+        // Token-token attention (eq. 9, by head) and the output (eq. 10).
+        let x_att = causal_attention(q, k, v, scale, None, &self.attention_dropout);
+        self.dropout.forward(self.o.forward(merge_heads(x_att)))
     }
 }
