@@ -242,7 +242,10 @@ impl<A: Architecture> residual_zoo_core::ModelConfig for Composed<A> {
         let (recurrence, layers) = self.recurrence();
         let layers = |time: usize| layers.layers_cost(time);
         let body = match recurrence {
-            Some(recurrence) => recurrence.cost(layers, first.context(), first.width()),
+            Some(recurrence) => {
+                recurrence.cost(layers, first.context())
+                    + recurrence.carry_cost(first.width()) * first.n_layer()
+            }
             None => layers(first.context()),
         };
         first.ends_cost(vocab_size, n_output) + body

@@ -107,14 +107,13 @@ pub const BESIDES_TENSORS: u64 = 16 << 20;
 /// and `batch` sequences at once (see [`Cost::training_memory`](residual_zoo_core::Cost)). Gradients
 /// that micro-batches add up to are held beside those of the current one.
 pub fn training_memory(config: &RunConfig, vocab_size: usize, batch: usize) -> u64 {
-    let tokens = batch.saturating_mul(config.time());
     let cost = config.model.cost(vocab_size);
     let sums = if config.train.accumulate > 1 {
         4 * cost.params.total() as u64
     } else {
         0
     };
-    cost.training_memory(tokens)
+    cost.training_memory(batch, config.time())
         .saturating_add(sums)
         .saturating_add(BESIDES_TENSORS)
 }

@@ -131,7 +131,7 @@ fn the_flops_of_a_recurrent_model_are_those_of_its_windows() {
         let windows: usize = pairs.chain(ends).map(flops).sum();
 
         let layers = |time| of.block_cost(time) * of.n_layer;
-        let cost = recurrence.cost(layers, time, 24);
+        let cost = recurrence.cost(layers, time);
         let expected = Cost {
             params: layers(time).params,
             forward_flops: windows / time,

@@ -10,7 +10,7 @@ use residual_zoo::data::Source;
 use residual_zoo::tokenformer::{Position, TokenFormerConfig};
 use residual_zoo::{ModelConfig, RunConfig, Zoo};
 
-/// The files of single runs: those of suites are a directory deeper, see `tests/suites.rs`.
+/// The files of single runs: those of suites are a directory deeper, see `tests/suite_files.rs`.
 fn ron_files(experiments: &Path) -> Vec<PathBuf> {
     let entries = |directory: &Path| {
         let entries = fs::read_dir(directory).unwrap();

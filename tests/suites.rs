@@ -136,24 +136,29 @@ fn a_model_of_a_paper_is_tried_within_its_estimate() {
 fn a_part_of_the_runs_can_be_asked_for() {
     let directory = tempfile::tempdir().unwrap();
     let runs = directory.path().to_str().unwrap();
-    let part = run_example(
-        "tokenformer_growth",
-        &["--runs", runs, "--only", "to middle"],
-    );
-    assert!(part.status.success(), "{}", text(&part.stderr));
-    let report = directory.path().join("tokenformer_growth-smoke-only");
-    let results = fs::read_to_string(report.join("results.json")).unwrap();
-    let results: Value = serde_json::from_str(&results).unwrap();
-    let names = results["observations"].as_array().unwrap().iter();
-    let names: Vec<&str> = names.map(|o| o["run"].as_str().unwrap()).collect();
-    assert_eq!(
-        names,
-        ["small", "grown to middle"],
-        "what it starts from comes with it"
-    );
+    let part = |name: &str, text: &str| {
+        let done = run_example(name, &["--runs", runs, "--only", text]);
+        assert!(done.status.success(), "{}", program::text(&done.stderr));
+        let report = directory.path().join(format!("{name}-smoke-only"));
+        let results = fs::read_to_string(report.join("results.json")).unwrap();
+        assert!(!directory.path().join(format!("{name}-smoke")).exists());
+        serde_json::from_str::<Value>(&results).unwrap()
+    };
+    let names = |results: &Value| {
+        let found = results["observations"].as_array().unwrap().iter();
+        let names = found.map(|o| o["run"].as_str().unwrap().to_owned());
+        names.collect::<Vec<_>>()
+    };
+    // By its name, though others have it in theirs.
+    let results = part("laurel_ablation", "RW");
+    assert_eq!(names(&results), ["RW"]);
+    assert_eq!(results["missing"][0], "baseline-2: left out");
+    assert_eq!(results["claims"][0]["because"], "baseline-2 is missing");
+    // By a part of it, with what it starts from.
+    let results = part("tokenformer_growth", "to middle");
+    assert_eq!(names(&results), ["small", "grown to middle"]);
     let command = results["origin"]["command"].as_str().unwrap();
     assert!(command.ends_with("--only 'to middle'"), "{command}");
-    assert!(!directory.path().join("tokenformer_growth-smoke").exists());
 
     let none = run_example("tokenformer_growth", &["--runs", runs, "--only", "Grown"]);
     assert_eq!(none.status.code(), Some(2));
@@ -162,6 +167,24 @@ fn a_part_of_the_runs_can_be_asked_for() {
         message.contains("`Grown`, which is in no name of a run: small"),
         "{message}"
     );
+}
+
+#[test]
+fn what_began_with_a_run_is_trained_again_with_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let runs = directory.path().to_str().unwrap();
+    let growth = |arguments: &[&str]| {
+        let done = run_example(
+            "tokenformer_growth",
+            &[&["--runs", runs], arguments].concat(),
+        );
+        assert!(done.status.success(), "{}", text(&done.stderr));
+        text(&done.stdout).matches("trained before").count()
+    };
+    assert_eq!(growth(&[]), 0);
+    assert_eq!(growth(&[]), 7);
+    assert_eq!(growth(&["--only", "small", "--force"]), 0);
+    assert_eq!(growth(&[]), 5, "two grew from it");
 }
 
 #[test]

@@ -126,9 +126,9 @@ struct Options {
     /// Set a field of every run: train.steps=100, …
     #[arg(long, value_name = "PATH=VALUE")]
     set: Vec<String>,
-    /// Only the runs that have this in their name, and those whose weights they start from; the
-    /// report goes to NAME-SCALE-only. Can be given several times
-    #[arg(long, value_name = "TEXT")]
+    /// Only the run of this name, or those that have this in their names, and those whose weights
+    /// they start from; the report goes to NAME-SCALE-only. Can be given several times
+    #[arg(long, value_name = "TEXT", conflicts_with = "publish")]
     only: Vec<String>,
     /// Where runs and reports go
     #[arg(long, value_name = "DIR", default_value = "runs/experiments")]
@@ -185,7 +185,8 @@ impl Experiment {
             return Err(ConfigError::new("--data", problem).into());
         }
         apply(&options, &mut suite)?;
-        let planned = only(&options.only, experiment::plan(&suite, &options.set)?)?;
+        let all = experiment::plan(&suite, &options.set)?;
+        let planned = only(&options.only, &all)?;
         if let (Some(set), true) = (
             options.set.first(),
             planned.iter().all(|run| run.config.is_none()),
@@ -211,7 +212,7 @@ impl Experiment {
             backend: kind.to_string(),
             commit: origin::commit(),
         };
-        let outcome = match suite.count {
+        let mut outcome = match suite.count {
             Some(vocab_size) => {
                 let setting = Setting {
                     vocab_size,
@@ -225,7 +226,12 @@ impl Experiment {
             None => train(&suite, &planned, kind, &options)?,
         };
 
-        let results = experiment::results(&suite, &planned, outcome.clone(), origin);
+        let failed = outcome.missing.clone();
+        let is_left_out = |run: &&Planned| planned.iter().all(|kept| kept.name != run.name);
+        for run in all.iter().filter(is_left_out) {
+            outcome.missing.push(format!("{}: left out", run.name));
+        }
+        let results = experiment::results(&suite, &all, outcome.clone(), origin);
         let part = if options.only.is_empty() { "" } else { "-only" };
         let directory = format!("{}-{scale}{part}", self.name);
         let directory = options.runs.join(directory);
@@ -246,12 +252,12 @@ impl Experiment {
             println!("stopped: the same command without --force goes on");
         } else if outcome.stopped {
             println!("stopped: the same command goes on");
-        } else if !outcome.missing.is_empty() {
+        } else if !failed.is_empty() {
             bail!(
                 "{} of {} runs are missing: {}",
-                outcome.missing.len(),
-                outcome.missing.len() + outcome.observations.len(),
-                outcome.missing.join("; ")
+                failed.len(),
+                failed.len() + outcome.observations.len(),
+                failed.join("; ")
             );
         }
         Ok(())
@@ -295,27 +301,31 @@ impl Experiment {
     }
 }
 
-/// The runs that are asked for by a part of their name, and those before them.
-fn only(asked: &[String], planned: Vec<Planned>) -> Result<Vec<Planned>, ConfigError> {
+/// The runs that are asked for by their name or a part of it, and those before them.
+fn only(asked: &[String], planned: &[Planned]) -> Result<Vec<Planned>, ConfigError> {
+    let is_named = |text: &String| planned.iter().any(|run| run.name == *text);
+    let is_meant = |run: &Planned, text: &String| match is_named(text) {
+        true => run.name == *text,
+        false => run.name.contains(text),
+    };
     for text in asked {
-        if !planned.iter().any(|run| run.name.contains(text)) {
+        if !planned.iter().any(|run| is_meant(run, text)) {
             let names: Vec<&str> = planned.iter().map(|run| run.name.as_str()).collect();
             let names = names.join(", ");
             let problem = format!("is `{text}`, which is in no name of a run: {names}");
             return Err(ConfigError::new("--only", problem));
         }
     }
-    let is_asked =
-        |run: &Planned| asked.is_empty() || asked.iter().any(|text| run.name.contains(text));
+    let is_asked = |run: &Planned| asked.is_empty() || asked.iter().any(|text| is_meant(run, text));
     let mut kept: Vec<Planned> = Vec::new();
     // What a run starts from comes before it.
-    for run in planned.into_iter().rev() {
+    for run in planned.iter().rev() {
         let is_before = |other: &Planned| {
             let after = other.after.as_ref();
             after.is_some_and(|after| after.run == run.name)
         };
-        if is_asked(&run) || kept.iter().any(is_before) {
-            kept.push(run);
+        if is_asked(run) || kept.iter().any(is_before) {
+            kept.push(run.clone());
         }
     }
     kept.reverse();

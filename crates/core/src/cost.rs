@@ -54,24 +54,25 @@ pub struct Memory {
 }
 
 impl Cost {
-    /// Bytes that training takes with single precision and AdamW, on `tokens` tokens at once: an
-    /// upper estimate, without what an allocator or a memory pool wastes.
+    /// Bytes that a training step takes with single precision and AdamW, on `batch` sequences of
+    /// `time` tokens at once: an upper estimate, without what an allocator or a memory pool wastes.
     ///
     /// Weights and two moments are there all the time. The backward pass lets go of what the
-    /// forward pass kept while it makes the gradients, so the larger of the two counts. Tensors of
-    /// the size of the largest parameter come and go when it gets its gradient and its update.
-    pub fn training_memory(&self, tokens: usize) -> u64 {
+    /// forward pass kept while it makes the gradients, so the larger of the two counts. The
+    /// gradient of a weight is made for each sequence and then summed. Tensors of the size of the
+    /// largest parameter come and go when it is updated.
+    pub fn training_memory(&self, batch: usize, time: usize) -> u64 {
         let Memory {
             kept,
             passing,
             largest,
         } = self.memory;
-        let parameters = self.params.total();
+        let (parameters, tokens) = (self.params.total(), batch.saturating_mul(time));
         let numbers = parameters
             .saturating_mul(3)
             .saturating_add(parameters.max(kept.saturating_mul(tokens)))
             .saturating_add(passing.saturating_mul(tokens))
-            .saturating_add(largest.saturating_mul(4));
+            .saturating_add(largest.saturating_mul(batch.saturating_mul(2).saturating_add(4)));
         (numbers as u64).saturating_mul(4)
     }
 

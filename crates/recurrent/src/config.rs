@@ -1,7 +1,7 @@
 //! Block size, α and form.
 
 use burn::tensor::backend::Backend;
-use residual_zoo_core::{ConfigError, Cost, Memory, ResidualBlock, check};
+use residual_zoo_core::{ConfigError, Cost, ResidualBlock, check};
 use serde::{Deserialize, Serialize};
 
 use crate::Recurrent;
@@ -105,9 +105,9 @@ impl RecurrentConfig {
     }
 
     /// What the recurrence costs around layers that cost `tau(time)` on sequences of `time` tokens,
-    /// over `context` tokens of a stream of `width` features: τ sees every token twice, in windows
-    /// of at most 2k.
-    pub fn cost(&self, tau: impl Fn(usize) -> Cost, context: usize, width: usize) -> Cost {
+    /// over `context` tokens: τ sees every token twice, in windows of at most 2k. What α keeps is
+    /// [`carry_cost`](Self::carry_cost).
+    pub fn cost(&self, tau: impl Fn(usize) -> Cost, context: usize) -> Cost {
         let k = self.block.min(context);
         let blocks = context.div_ceil(k.max(1));
         let last = context - k.saturating_mul(blocks.saturating_sub(1)).min(context);
@@ -121,17 +121,24 @@ impl RecurrentConfig {
                 .saturating_add(flops(last)),
         };
         let alpha = match self.alpha {
-            // The sequence and the windows are kept whole of which α takes parts.
-            Alpha::Trainable(_) => Cost::vector(1) + Cost::keeping(width.saturating_mul(3)),
+            Alpha::Trainable(_) => Cost::vector(1),
             Alpha::Fixed(_) => Cost::default(),
         };
         let mut cost = tau(k.saturating_mul(2));
         cost.forward_flops = windows / context.max(1);
-        // Every token passes through τ with the block before and with the block behind, but
-        // through one window at a time.
-        let Memory { kept, passing, .. } = &mut cost.memory;
-        *kept = kept.saturating_mul(2);
-        *passing = passing.saturating_mul(k.saturating_mul(2).min(context)) / context.max(1);
+        // Every token passes through τ with the block before and with the block behind.
+        cost.memory.kept = cost.memory.kept.saturating_mul(2);
         cost + alpha
+    }
+
+    /// The cost of what α multiplies, for each layer over a stream of `width` features. To train α the
+    /// windows are kept of which it takes parts, and the sequence in the code's form.
+    pub fn carry_cost(&self, width: usize) -> Cost {
+        let kept = match (self.alpha, self.form) {
+            (Alpha::Trainable(_), Form::Paper) => 2,
+            (Alpha::Trainable(_), Form::Code) => 3,
+            (Alpha::Fixed(_), _) => 0,
+        };
+        Cost::keeping(width.saturating_mul(kept))
     }
 }

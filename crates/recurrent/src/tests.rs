@@ -129,10 +129,7 @@ fn a_fixed_alpha_is_not_trained() {
         let none: Vec<Block<B>> = Vec::new();
         let list = params::list::<B, _>(&config.init(none, &Default::default()));
         let trained = list.iter().filter(|p| p.trainable).count();
-        assert_eq!(
-            config.cost(|_| Cost::default(), 64, 24).params.total(),
-            trained
-        );
+        assert_eq!(config.cost(|_| Cost::default(), 64).params.total(), trained);
         trained
     };
     assert_eq!(trainable(Alpha::Fixed(0.5)), 0);

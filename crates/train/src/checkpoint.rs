@@ -102,8 +102,10 @@ where
     C::Model<B>: AutodiffModule<B, InnerModule = C::Model<B::InnerBackend>>,
 {
     disk::create_directory(directory)?;
+    // One copy after the other: each is as large as the model, or twice that.
     let model = params::export::<B, _>(trainer.model());
     write_tensors(&directory.join(MODEL), &model, None)?;
+    drop(model);
 
     let mut moments = BTreeMap::new();
     let mut steps = BTreeMap::new();

@@ -128,9 +128,11 @@ fn check_first_weights(first: Option<&Start>, options: &RunOptions) -> Result<()
     if before == Some(&asked) {
         return Ok(());
     }
-    let weights = first.and_then(|first| first.init_weights.as_ref());
-    if weights.is_some() && weights == newest_weights(&asked).as_ref() {
-        return Ok(());
+    if let Some(weights) = first.and_then(|first| first.init_weights.as_ref()) {
+        let newest = checkpoint::newest(&asked)?;
+        if checkpoint::weights_blake3(&newest.path)?.as_ref() == Some(weights) {
+            return Ok(());
+        }
     }
     let before = before.map_or("fresh weights".into(), |run| {
         format!("the weights of {}", run.display())
@@ -143,12 +145,6 @@ fn check_first_weights(first: Option<&Start>, options: &RunOptions) -> Result<()
              an experiment, `--force` trains it anew"
         ),
     })
-}
-
-/// BLAKE3 of the newest weights of a run, if it has any.
-fn newest_weights(run: &Path) -> Option<String> {
-    let newest = checkpoint::newest(run).ok()?;
-    checkpoint::weights_blake3(&newest.path).ok()?
 }
 
 /// The same for every way of writing a path.

@@ -112,6 +112,7 @@ where
         let time = config.time();
         let training = corpus.train.sequences(time, "training text")?;
         let validation = corpus.valid.sequences(time, "validation text")?;
+        clear_graphs::<B>(&device);
         B::seed(&device, derive_seed(config.train.seed, &[INIT]));
         let outputs = corpus.outputs;
         let model = config.model.build(vocab_size, outputs, &device)?;
@@ -304,6 +305,12 @@ where
     pub fn step_flops(&self) -> f64 {
         self.flops_per_token * self.tokens_per_step() as f64
     }
+}
+
+/// Lets go of the graphs of passes that were never differentiated, such as that of a run which
+/// panicked for want of memory: autodiff keeps them until the next backward pass has ended.
+fn clear_graphs<B: AutodiffBackend>(device: &B::Device) {
+    Tensor::<B, 1>::ones([1], device).require_grad().backward();
 }
 
 fn upload<B: Backend>(batch: &Batch, device: &B::Device) -> DeviceBatch<B> {

@@ -196,6 +196,14 @@ impl Test {
             Self::NotTested(_) => (vec![], vec![]),
         }
     }
+
+    /// The line along which it tests, if it does.
+    fn line(&self) -> Option<&str> {
+        match self {
+            Self::Falls { line, .. } | Self::Exponent { line, .. } => Some(line),
+            _ => None,
+        }
+    }
 }
 
 /// What became of a claim.
@@ -237,8 +245,18 @@ pub struct Judgement {
 
 impl Claim {
     /// Tests it on what was observed.
-    pub fn judge(&self, observations: &[Observation]) -> Judgement {
-        let (verdict, because) = match self.test.judge(observations) {
+    ///
+    /// `lines` are the runs that were planned and the lines that they are on: one without a point
+    /// is not tested along the line.
+    pub fn judge(&self, observations: &[Observation], lines: &[(&str, &str)]) -> Judgement {
+        let observed = |run: &str| observations.iter().any(|found| found.run == run);
+        let of_line = |(_, line): &&(&str, &str)| self.test.line() == Some(line);
+        let mut of_line = lines.iter().filter(of_line);
+        let found = match of_line.find(|(run, _)| !observed(run)) {
+            Some((run, _)) => Err(format!("{run} is missing")),
+            None => self.test.judge(observations),
+        };
+        let (verdict, because) = match found {
             Ok(found) => found,
             Err(missing) => (Verdict::NotTested, missing),
         };

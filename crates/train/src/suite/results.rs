@@ -69,6 +69,8 @@ impl Results {
         origin: Origin,
     ) -> Self {
         let claims = suite.claims.iter();
+        let lines = planned.iter();
+        let lines: Vec<_> = lines.map(|run| (&*run.name, &*run.line)).collect();
         let row = |run: &Planned<C>| PlannedRow {
             name: run.name.clone(),
             line: run.line.clone(),
@@ -81,7 +83,7 @@ impl Results {
             training_seconds: outcome.seconds,
             missing: outcome.missing,
             claims: claims
-                .map(|claim| claim.judge(&outcome.observations))
+                .map(|claim| claim.judge(&outcome.observations, &lines))
                 .collect(),
             observations: outcome.observations,
             rows: planned.iter().map(row).collect(),

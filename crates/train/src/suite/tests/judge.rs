@@ -1,13 +1,22 @@
 use super::*;
 
 fn judge(test: Test, observations: &[Observation]) -> (Verdict, String) {
+    judge_along(test, observations, &[])
+}
+
+/// With runs that were planned, and their lines.
+fn judge_along(
+    test: Test,
+    observations: &[Observation],
+    lines: &[(&str, &str)],
+) -> (Verdict, String) {
     let claim = Claim {
         says: "so".into(),
         source: "Table 1".into(),
         published: String::new(),
         test,
     };
-    let found = claim.judge(observations);
+    let found = claim.judge(observations, lines);
     (found.verdict, found.because)
 }
 
@@ -144,6 +153,19 @@ fn a_loss_falls_along_a_line_by_its_slope_for_each_doubling() {
         })
         .collect();
     assert_eq!(judge(falls(), &rising).0, Verdict::DoesNotHold);
+}
+
+#[test]
+fn a_line_of_which_a_run_is_missing_is_not_tested() {
+    let found = line(&[(1.0, [3.0, 3.1, 3.2]), (2.0, [2.9, 3.0, 3.1])]);
+    let planned = [found[0].run.as_str(), found[3].run.as_str(), "largest"];
+    let lines = planned.map(|run| (run, "line"));
+    assert_eq!(judge_along(falls(), &found, &lines[..2]).0, Verdict::Holds);
+    let (verdict, because) = judge_along(falls(), &found, &lines);
+    assert_eq!(
+        (verdict, because.as_str()),
+        (Verdict::NotTested, "largest is missing")
+    );
 }
 
 #[test]
