@@ -449,11 +449,19 @@ fn a_run_from_other_weights_begins_with_them_again() {
     let mut other = train(&file, &second);
     other.arg("--init-from").arg(scratch.path("third"));
     other.arg("--allow-config-change");
+    fails(&mut other, 2, &["third", "is it a run directory?"]);
+    ok(train(&file, &scratch.path("third")).args(["--set", "train.seed=5"]));
     fails(
         &mut other,
         2,
         &["began with", "first", "third", "--run DIR"],
     );
+    // The same weights in another place are the same.
+    let copied = scratch.path("copied");
+    fs::rename(scratch.path("third"), scratch.path("other")).unwrap();
+    fs::rename(&first, &copied).unwrap();
+    ok(train(&file, &second).arg("--init-from").arg(&copied));
+    fs::rename(&copied, &first).unwrap();
 
     // Stopped before its first step, it has these weights all the same.
     let stopped = scratch.path("stopped");
