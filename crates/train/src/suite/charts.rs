@@ -40,6 +40,8 @@ impl ChartSpec {
             let points = points.iter().map(|p| (p.0 * x, p.1 * y)).collect();
             series.push(Series::markers(name, traces.len() + i, points));
         }
+        // A run that is missing has no place in the legend.
+        series.retain(|series| !series.points.is_empty());
         if series.iter().any(|series| !series.band.is_empty()) {
             note += " Means over the seeds; bands are their range.";
         }

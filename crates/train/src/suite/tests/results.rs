@@ -161,7 +161,8 @@ fn every_run_is_a_curve_from_where_it_was_trained() {
         observed(2, 1),
         observed(2, 3),
     ];
-    let chart = spec.chart(&[run(1), run(2)], &observations);
+    // The third is missing, and not drawn.
+    let chart = spec.chart(&[run(1), run(2), run(3)], &observations);
     let points: Vec<_> = chart.series.iter().map(|s| s.points.as_slice()).collect();
     assert_eq!(
         points,
