@@ -60,7 +60,7 @@ fn copying() -> RunConfig<Gpt2Config> {
 }
 
 /// Burn has one random generator in a process, so tests that seed it take turns.
-fn my_turn() -> MutexGuard<'static, ()> {
+pub(crate) fn my_turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }

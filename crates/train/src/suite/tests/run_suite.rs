@@ -55,6 +55,7 @@ fn run_small(
     pool: &Path,
     train: impl FnMut(RunConfig<Gpt2Config>, &Corpus, &RunOptions) -> Result<Summary, Error>,
 ) -> Outcome {
+    let _turn = crate::tests::my_turn();
     let (planned, corpus) = small();
     let options = SuiteOptions {
         pool: pool.into(),
