@@ -7,7 +7,7 @@ use residual_zoo_data::Corpus;
 use residual_zoo_train::suite::{
     self, Meter, Observation, Origin, Outcome, Pool, Results, SuiteOptions,
 };
-use residual_zoo_train::{Error, RunOptions, Summary, run_dir};
+use residual_zoo_train::{Error, RunOptions, Summary};
 
 use crate::{ModelConfig, RunConfig};
 
@@ -63,11 +63,11 @@ pub fn run(
     suite::run_suite(planned, seeds, corpora, options, meter, train)
 }
 
-/// Deletes the runs of a suite from the pool.
+/// Deletes the runs of a suite from the pool, and those that began with their weights.
 ///
 /// # Errors
 ///
-/// As [`run_dir::delete`].
+/// As [`Pool::forget`].
 pub fn forget(
     planned: &[Planned],
     seeds: &[u64],
@@ -75,7 +75,7 @@ pub fn forget(
     options: &SuiteOptions,
 ) -> Result<(), Error> {
     let pool = Pool::new(&options.pool, &options.backend);
-    run_dir::delete(&pool.runs(planned, seeds, corpora))
+    pool.forget(&pool.runs(planned, seeds, corpora))
 }
 
 /// As [`suite::count`].

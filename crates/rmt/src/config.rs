@@ -251,17 +251,15 @@ impl Architecture for RmtConfig {
             let rows = rows.saturating_mul(self.vectors());
             rows.saturating_add(keys.params.other)
         };
-        let learned = self.positions == Positions::Learned;
+        let (positions, storages) = match self.positions {
+            Positions::Learned => (table(self.context), 2),
+            Positions::Alibi => (0, 1),
+        };
         let params = Params {
-            embedding: table(vocab_size).saturating_add(if learned {
-                table(self.context)
-            } else {
-                0
-            }),
+            embedding: table(vocab_size).saturating_add(positions),
             unembedding: table(n_output),
             other: self.width(),
         };
-        let storages = if learned { 2 } else { 1 };
         let mut cost = keys * storages
             + Cost::dropout(self.width(), self.dropout)
             + self.norm_cost()
@@ -270,9 +268,7 @@ impl Architecture for RmtConfig {
             // The logits in the loss.
             + Cost::keeping(n_output);
         cost.params = params;
-        cost.memory.largest = table(vocab_size)
-            .max(table(self.context))
-            .max(table(n_output));
+        cost.memory.largest = table(vocab_size).max(positions).max(table(n_output));
         cost
     }
 

@@ -79,14 +79,15 @@ pub fn verify(directory: &Path, files: &[&str]) -> Result<(), Error> {
     Ok(())
 }
 
-/// The BLAKE3 hash of `file` as the manifest in `directory` has it; `None` if it is not there.
+/// The BLAKE3 hash of `file` as the manifest in `directory` has it.
 ///
 /// # Errors
 ///
-/// When the manifest is missing or damaged.
-pub fn blake3_of(directory: &Path, file: &str) -> Result<Option<String>, Error> {
-    let mut manifest = read(directory)?;
-    Ok(manifest.files.remove(file).map(|entry| entry.blake3))
+/// When the manifest is missing or damaged, or has no such file.
+pub fn blake3_of(directory: &Path, file: &str) -> Result<String, Error> {
+    let entry = read(directory)?.files.remove(file);
+    let missing = || problem(&directory.join(MANIFEST), &format!("has no {file}"));
+    Ok(entry.ok_or_else(missing)?.blake3)
 }
 
 fn read(directory: &Path) -> Result<Manifest, Error> {

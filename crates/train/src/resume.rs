@@ -130,7 +130,7 @@ fn check_first_weights(first: Option<&Start>, options: &RunOptions) -> Result<()
     }
     if let Some(weights) = first.and_then(|first| first.init_weights.as_ref()) {
         let newest = checkpoint::newest(&asked)?;
-        if checkpoint::weights_blake3(&newest.path)?.as_ref() == Some(weights) {
+        if checkpoint::weights_blake3(&newest.path)? == *weights {
             return Ok(());
         }
     }

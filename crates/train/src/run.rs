@@ -100,7 +100,8 @@ where
     let mut trainer = Trainer::<B, C>::new(config, corpus, device)?;
     let (mut notes, mut init_weights) = (Vec::new(), None);
     if is_new && let Some(run) = &options.init_from {
-        (notes, init_weights) = start_from(&mut trainer, run, options.first_weights, corpus)?;
+        let (of_it, weights) = start_from(&mut trainer, run, options.first_weights, corpus)?;
+        (notes, init_weights) = (of_it, Some(weights));
     }
     let mut directory = RunDir::open(&options.directory)?;
     if !directory.is_locked() {
@@ -140,7 +141,7 @@ fn start_from<B, C>(
     run: &Path,
     by: FirstWeights,
     corpus: &Corpus,
-) -> Result<(Vec<String>, Option<String>), Error>
+) -> Result<(Vec<String>, String), Error>
 where
     B: AutodiffBackend,
     C: ModelConfig,

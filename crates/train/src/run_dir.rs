@@ -452,42 +452,19 @@ fn json_lines<T: Serialize>(value: &T) -> String {
     lines.unwrap_or_else(|e| unreachable!("plain data: {e}")) + "\n"
 }
 
-/// Deletes the runs among `paths`, and those beside them that began with their weights; those that
-/// are not there need not be.
+/// Deletes the runs among `paths`; those that are not there need not be.
 ///
 /// # Errors
 ///
 /// A run that another process trains, before anything is deleted; or when the disk refuses.
 pub fn delete(paths: &[PathBuf]) -> Result<(), Error> {
-    let there = paths.iter().filter(|path| path.is_dir());
-    let mut runs: BTreeSet<PathBuf> = there.cloned().collect();
-    loop {
-        let descendants: Vec<PathBuf> = runs.iter().flat_map(|run| descendants(run)).collect();
-        let known = runs.len();
-        runs.extend(descendants);
-        if runs.len() == known {
-            break;
-        }
-    }
+    let runs: BTreeSet<&PathBuf> = paths.iter().filter(|path| path.is_dir()).collect();
     let locks: Result<Vec<RunDir>, Error> = runs.iter().map(|run| RunDir::open(run)).collect();
     let _locks = locks?;
-    for run in &runs {
+    for run in runs {
         fs::remove_dir_all(run).map_err(Error::io("delete", run))?;
     }
     Ok(())
-}
-
-/// The runs beside `run` that began with its weights, wherever they all were then.
-fn descendants(run: &Path) -> Vec<PathBuf> {
-    let beside = run.parent().and_then(|parent| fs::read_dir(parent).ok());
-    let beside = beside.into_iter().flatten().filter_map(Result::ok);
-    let began_with_it = |path: &PathBuf| {
-        let history = read_history(path).unwrap_or_default();
-        let first = history.into_iter().next().and_then(|first| first.init_from);
-        first.is_some_and(|first| first.file_name() == run.file_name())
-    };
-    let beside = beside.map(|entry| entry.path());
-    beside.filter(began_with_it).collect()
 }
 
 /// The config of the run in `path`.

@@ -14,6 +14,7 @@ use super::{Observation, Planned};
 use crate::dashboard::{Display, print, restore_terminal};
 use crate::{
     Error, FirstWeights, Interrupter, RunConfig, RunOptions, Summary, checkpoint, panic_message,
+    run_dir,
 };
 
 /// How a suite is run.
@@ -82,6 +83,32 @@ impl Pool {
             directories.extend(due.filter_map(|(_, directory)| directory));
         }
         directories
+    }
+
+    /// Deletes the runs in `directories`, and those of the pool that began with their weights.
+    ///
+    /// # Errors
+    ///
+    /// As [`run_dir::delete`].
+    pub fn forget(&self, directories: &[PathBuf]) -> Result<(), Error> {
+        let entries = fs::read_dir(&self.directory).into_iter().flatten();
+        let all: Vec<PathBuf> = entries.filter_map(Result::ok).map(|e| e.path()).collect();
+        // By name, which is a hash: the pool may have been elsewhere then.
+        let parent = |run: &PathBuf| {
+            let first = run_dir::read_history(run).ok()?.into_iter().next()?;
+            Some(first.init_from?.file_name()?.to_owned())
+        };
+        let mut left: Vec<_> = all.iter().map(|run| (run, parent(run))).collect();
+        let mut forgotten = directories.to_vec();
+        let mut at = 0;
+        while at < forgotten.len() {
+            let name = forgotten[at].file_name().map(|name| name.to_owned());
+            for (child, _) in left.extract_if(.., |(_, from)| from.is_some() && *from == name) {
+                forgotten.push(child.clone());
+            }
+            at += 1;
+        }
+        run_dir::delete(&forgotten)
     }
 
     /// The directory of every run; none without a model.

@@ -131,6 +131,29 @@ fn a_pool_can_be_moved() {
 }
 
 #[test]
+fn a_pool_forgets_with_a_run_what_began_with_it_and_a_run_alone_is_deleted_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let pool = directory.path().join("pool");
+    let (planned, corpus) = small();
+    let runs = |pool: &Path| Pool::new(pool, "flex").runs(&planned, &[1], &[&corpus; 3]);
+    let there = |pool| {
+        runs(pool)
+            .iter()
+            .map(|run| run.is_dir())
+            .collect::<Vec<_>>()
+    };
+    run_small(&pool, train);
+    crate::run_dir::delete(&runs(&pool)[..1]).unwrap();
+    assert_eq!(there(&pool), [false, true, true]);
+    run_small(&pool, train);
+    let moved = directory.path().join("moved");
+    std::fs::rename(&pool, &moved).unwrap();
+    let first = &runs(&moved)[..1];
+    Pool::new(&moved, "flex").forget(first).unwrap();
+    assert_eq!(there(&moved), [false, true, false]);
+}
+
+#[test]
 fn weights_other_than_those_it_began_with_are_refused() {
     let directory = tempfile::tempdir().unwrap();
     let (here, there) = (
