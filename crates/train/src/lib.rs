@@ -15,6 +15,8 @@ mod disk;
 mod error;
 pub mod generate;
 pub mod health;
+mod lock;
+mod log;
 mod manifest;
 mod metrics;
 pub mod optimizer;

@@ -12,8 +12,8 @@
 //! ```
 
 use std::collections::BTreeSet;
-use std::fs::{self, File, TryLockError};
-use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use residual_zoo_core::ModelConfig;
@@ -21,6 +21,8 @@ use residual_zoo_data::{Corpus, Tokenizer};
 use serde::{Deserialize, Serialize};
 
 use crate::checkpoint::{self, Journal};
+use crate::lock::{LOCK, Lock};
+use crate::log::{Log, json_line, read_lines, whole_lines};
 use crate::{Error, Row, RunConfig, disk};
 
 const CONFIG: &str = "config.ron";
@@ -29,7 +31,6 @@ const DATA: &str = "data.json";
 const HISTORY: &str = "history.jsonl";
 const METRICS: &str = "metrics.jsonl";
 const SAMPLES: &str = "samples.txt";
-const LOCK: &str = "lock";
 
 /// What may be left of a run that was stopped before it began, besides its first checkpoint.
 const BEFORE_THE_CONFIG: [&str; 5] = [LOCK, TOKENIZER, DATA, HISTORY, "config.partial"];
@@ -37,10 +38,7 @@ const BEFORE_THE_CONFIG: [&str; 5] = [LOCK, TOKENIZER, DATA, HISTORY, "config.pa
 /// A run directory open for writing, by this process alone.
 pub struct RunDir {
     path: PathBuf,
-    /// Unlocked when it is closed, also when the process is killed.
-    lock: File,
-    /// Whether the file system has locks.
-    is_locked: bool,
+    lock: Lock,
     metrics: Log,
     samples: Log,
 }
@@ -135,11 +133,9 @@ impl RunDir {
     /// When another process trains there, or the disk refuses.
     pub fn open(path: &Path) -> Result<Self, Error> {
         disk::create_directories(path)?;
-        let (lock, is_locked) = lock(path)?;
         let directory = Self {
             path: path.into(),
-            lock,
-            is_locked,
+            lock: Lock::take(path)?,
             metrics: Log::new(path.join(METRICS)),
             samples: Log::new(path.join(SAMPLES)),
         };
@@ -150,7 +146,7 @@ impl RunDir {
 
     /// Whether the lock keeps others out: some network file systems have none.
     pub fn is_locked(&self) -> bool {
-        self.is_locked
+        self.lock.keeps_out()
     }
 
     /// Begins a new run. It is one as soon as its config is there, which is written last;
@@ -321,130 +317,11 @@ impl RunDir {
     ///
     /// [`Error::Vanished`].
     pub fn is_here(&self) -> Result<(), Error> {
-        let here = fs::symlink_metadata(self.path.join(LOCK)).ok();
-        let held = self.lock.metadata().ok();
-        match here
-            .zip(held)
-            .is_some_and(|(here, held)| is_same(&here, &held))
-        {
+        match self.lock.is_of(&self.path) {
             true => Ok(()),
             false => Err(Error::Vanished(self.path.clone())),
         }
     }
-}
-
-#[cfg(unix)]
-fn is_same(a: &fs::Metadata, b: &fs::Metadata) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    (a.dev(), a.ino()) == (b.dev(), b.ino())
-}
-
-#[cfg(not(unix))]
-fn is_same(_: &fs::Metadata, _: &fs::Metadata) -> bool {
-    true
-}
-
-/// Takes the lock of a run directory, and writes down who has it. Returns whether there is one.
-fn lock(run: &Path) -> Result<(File, bool), Error> {
-    let path = run.join(LOCK);
-    disk::refuse_link(&path)?;
-    let mut options = fs::OpenOptions::new();
-    let options = options.read(true).write(true).create(true).truncate(false);
-    let mut file = options.open(&path).map_err(Error::io("write", &path))?;
-    let is_locked = match file.try_lock() {
-        Ok(()) => true,
-        Err(TryLockError::WouldBlock) => {
-            let mut owner = String::new();
-            file.take(1000).read_to_string(&mut owner).ok();
-            let owner = match owner.trim() {
-                "" => "another process".into(),
-                owner => owner.into(),
-            };
-            return Err(Error::Locked {
-                path: run.into(),
-                owner,
-            });
-        }
-        Err(TryLockError::Error(error)) if has_no_locks(&error) => false,
-        Err(TryLockError::Error(error)) => return Err(Error::io("lock", &path)(error)),
-    };
-    let written = file.set_len(0).and_then(|()| {
-        file.seek(SeekFrom::Start(0))?;
-        writeln!(file, "process {}{}", std::process::id(), host())
-    });
-    written.map_err(Error::io("write", &path))?;
-    Ok((file, is_locked))
-}
-
-/// Some network file systems have no locks; a run there is as safe as its user is careful.
-fn has_no_locks(error: &std::io::Error) -> bool {
-    #[cfg(unix)]
-    if error.raw_os_error() == Some(rustix::io::Errno::NOLCK.raw_os_error()) {
-        return true;
-    }
-    error.kind() == ErrorKind::Unsupported
-}
-
-#[cfg(unix)]
-fn host() -> String {
-    let host = rustix::system::uname();
-    format!(" on {}", host.nodename().to_string_lossy())
-}
-
-#[cfg(not(unix))]
-fn host() -> String {
-    String::new()
-}
-
-/// A file that only grows, by what is whole.
-struct Log {
-    path: PathBuf,
-    /// Bytes that were written as a whole.
-    bytes: u64,
-    /// What is still to be written.
-    waiting: String,
-}
-
-impl Log {
-    /// An empty one.
-    fn new(path: PathBuf) -> Self {
-        Self {
-            path,
-            bytes: 0,
-            waiting: String::new(),
-        }
-    }
-
-    /// Goes on after the first `bytes` bytes of what is there, or where it ends.
-    fn cut(&mut self, bytes: u64) -> Result<(), Error> {
-        disk::refuse_link(&self.path)?;
-        let found = fs::metadata(&self.path).map_or(0, |metadata| metadata.len());
-        self.bytes = match found < bytes {
-            true => whole_lines(&self.path)?,
-            false => bytes,
-        };
-        match found > self.bytes {
-            true => disk::open_to_append(&self.path, self.bytes).map(drop),
-            false => Ok(()),
-        }
-    }
-
-    /// Writes what waits, in place of what is left of an attempt that failed.
-    fn flush(&mut self) -> Result<(), Error> {
-        if self.waiting.is_empty() {
-            return Ok(());
-        }
-        let mut file = disk::open_to_append(&self.path, self.bytes)?;
-        disk::append(&mut file, &self.path, self.waiting.as_bytes())?;
-        self.bytes += self.waiting.len() as u64;
-        self.waiting.clear();
-        Ok(())
-    }
-}
-
-fn json_line<T: Serialize>(value: &T) -> String {
-    let line = serde_json::to_string(value);
-    line.unwrap_or_else(|e| unreachable!("plain data: {e}")) + "\n"
 }
 
 fn json_lines<T: Serialize>(value: &T) -> String {
@@ -564,47 +441,4 @@ fn read_rows(path: &Path, bytes: u64) -> Result<Vec<Row>, Error> {
             ),
         }),
     }
-}
-
-/// Every line of the first `bytes` bytes of a file as a `T`. A last one that was cut short is left
-/// out.
-fn read_lines<T: for<'de> Deserialize<'de>>(path: &Path, bytes: u64) -> Result<Vec<T>, Error> {
-    let content = residual_zoo_data::read_file(path)?;
-    let end = usize::try_from(bytes).map_or(content.len(), |bytes| bytes.min(content.len()));
-    let lines = || content[..end].split_inclusive(|&byte| byte == b'\n');
-    // All values at once, so that memory is not taken by doubling; a shorter line is no row.
-    let count = lines().filter(|line| line.len() > 40).count();
-    let mut values = Vec::with_capacity(count);
-    for (i, line) in lines()
-        .enumerate()
-        .filter(|(_, line)| line.ends_with(b"\n"))
-    {
-        let value = serde_json::from_slice(line).map_err(|error| Error::Checkpoint {
-            path: path.into(),
-            problem: format!(
-                "line {}: {}; mend or delete that line",
-                i + 1,
-                one_line_problem(&error)
-            ),
-        })?;
-        values.push(value);
-    }
-    Ok(values)
-}
-
-/// The message of an error in a text of one line: with the column, without the line.
-fn one_line_problem(error: &serde_json::Error) -> String {
-    let message = error.to_string();
-    let problem = message.split(" at line ").next().unwrap_or(&message);
-    format!("column {}: {problem}", error.column())
-}
-
-/// Where the last whole line of a file ends, 0 where there is no file.
-fn whole_lines(path: &Path) -> Result<u64, Error> {
-    if !path.exists() {
-        return Ok(0);
-    }
-    let bytes = residual_zoo_data::read_file(path)?;
-    let end = bytes.iter().rposition(|byte| *byte == b'\n');
-    Ok(end.map_or(0, |end| end as u64 + 1))
 }

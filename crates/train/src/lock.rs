@@ -1,0 +1,99 @@
+//! The lock of a run directory: one process at a time trains there.
+
+use std::fs::{self, File, TryLockError};
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::path::Path;
+
+use crate::{Error, disk};
+
+/// Its name in the run directory.
+pub const LOCK: &str = "lock";
+
+/// The lock of a run directory, held until it is dropped.
+pub struct Lock {
+    /// Unlocked when it is closed, also when the process is killed.
+    file: File,
+    keeps_out: bool,
+}
+
+impl Lock {
+    /// Locks the run directory `run`, and writes down who has it.
+    ///
+    /// # Errors
+    ///
+    /// When another process has it, or the disk refuses.
+    pub fn take(run: &Path) -> Result<Self, Error> {
+        let path = run.join(LOCK);
+        disk::refuse_link(&path)?;
+        let mut options = fs::OpenOptions::new();
+        let options = options.read(true).write(true).create(true).truncate(false);
+        let mut file = options.open(&path).map_err(Error::io("write", &path))?;
+        let keeps_out = match file.try_lock() {
+            Ok(()) => true,
+            Err(TryLockError::WouldBlock) => {
+                let mut owner = String::new();
+                file.take(1000).read_to_string(&mut owner).ok();
+                let owner = match owner.trim() {
+                    "" => "another process".into(),
+                    owner => owner.into(),
+                };
+                return Err(Error::Locked {
+                    path: run.into(),
+                    owner,
+                });
+            }
+            Err(TryLockError::Error(error)) if has_no_locks(&error) => false,
+            Err(TryLockError::Error(error)) => return Err(Error::io("lock", &path)(error)),
+        };
+        let written = file.set_len(0).and_then(|()| {
+            file.seek(SeekFrom::Start(0))?;
+            writeln!(file, "process {}{}", std::process::id(), host())
+        });
+        written.map_err(Error::io("write", &path))?;
+        Ok(Self { file, keeps_out })
+    }
+
+    /// Whether it keeps others out: some network file systems have no locks.
+    pub fn keeps_out(&self) -> bool {
+        self.keeps_out
+    }
+
+    /// Whether it is still that of the directory `run`, which may have been deleted or replaced.
+    pub fn is_of(&self, run: &Path) -> bool {
+        let there = fs::symlink_metadata(run.join(LOCK)).ok();
+        let held = self.file.metadata().ok();
+        let both = there.zip(held);
+        both.is_some_and(|(there, held)| is_same(&there, &held))
+    }
+}
+
+/// Some network file systems have no locks; a run there is as safe as its user is careful.
+fn has_no_locks(error: &std::io::Error) -> bool {
+    #[cfg(unix)]
+    if error.raw_os_error() == Some(rustix::io::Errno::NOLCK.raw_os_error()) {
+        return true;
+    }
+    error.kind() == ErrorKind::Unsupported
+}
+
+#[cfg(unix)]
+fn host() -> String {
+    let host = rustix::system::uname();
+    format!(" on {}", host.nodename().to_string_lossy())
+}
+
+#[cfg(not(unix))]
+fn host() -> String {
+    String::new()
+}
+
+#[cfg(unix)]
+fn is_same(a: &fs::Metadata, b: &fs::Metadata) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    (a.dev(), a.ino()) == (b.dev(), b.ino())
+}
+
+#[cfg(not(unix))]
+fn is_same(_: &fs::Metadata, _: &fs::Metadata) -> bool {
+    true
+}
