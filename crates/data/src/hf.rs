@@ -186,6 +186,18 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_draws_at_random_is_refused() {
+        let json = Hf::train(300, &[TEXT]).unwrap().json;
+        let with = |dropout| {
+            let file = json.replace("\"dropout\":null", &format!("\"dropout\":{dropout}"));
+            Hf::from_json(file, "file")
+        };
+        assert!(with("0.0").is_ok());
+        let error = with("0.1").err().unwrap();
+        assert!(error.is_bad_input() && error.to_string().contains("`dropout`"));
+    }
+
+    #[test]
     fn files_that_end_early_are_errors() {
         let json = Hf::train(300, &[TEXT]).unwrap().json;
         let ends = (0..json.len()).step_by(7);

@@ -2,8 +2,8 @@
 //! pieces.
 //!
 //! Its own reader copies the file into a tree several times over, and panics at some settings.
-//! Refused here is what would make it panic, or take memory out of proportion, now or with some
-//! text later.
+//! Refused here is what would make it panic, take memory out of proportion, now or with some text
+//! later, or draw at random.
 
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
@@ -75,7 +75,14 @@ pub(super) fn read(json: &str) -> tokenizers::Result<Tokenizer> {
         Some(stop) if *stop != 0 => Err("a decoder that strips ends is not supported"),
         _ => Ok(()),
     })?;
-    let mut tokenizer = Tokenizer::new(model(file.model.get(), json.len())?);
+    let model = model(file.model.get(), json.len())?;
+    let drops = |bpe: &BPE| bpe.dropout.is_some_and(|dropout| dropout > 0.0);
+    if matches!(&model, ModelWrapper::BPE(bpe) if drops(bpe)) {
+        let problem = "its model leaves out merges at random, so that a text has no ids of its own; \
+                       set `dropout` to null";
+        return Err(problem.into());
+    }
+    let mut tokenizer = Tokenizer::new(model);
     tokenizer.with_normalizer(normalizer);
     tokenizer.with_pre_tokenizer(pre_tokenizer);
     tokenizer.with_decoder(decoder);
