@@ -97,7 +97,11 @@ pub fn try_models(
         }
         let peak = Peak { kind, gpu };
         peak.start();
-        kind.time_steps(gpu, config, &corpus, (0, 2))??;
+        let steps = kind.time_steps(gpu, config, &corpus, (0, 2));
+        if !matches!(steps, Ok(Ok(_))) {
+            println!("{:>10}", "failed");
+        }
+        steps??;
         let took = peak.peak();
         println!("{:>10}", took.map_or("–".into(), show));
         if let Some(took) = took.filter(|took| kind == BackendKind::Flex && *took > estimate) {
