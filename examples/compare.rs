@@ -196,7 +196,7 @@ fn prepare(directory: &Path, force: bool) -> Result<(), Error> {
             return Err(Error::RunExists(directory.into()));
         }
         if force {
-            run_dir::delete(&MODELS.map(|(model, _)| directory.join(model)))?;
+            run_dir::delete(&MODELS.map(|(model, _)| directory.join(model)).into())?;
         }
     }
     fs::create_dir_all(directory).map_err(Error::io("create", directory))?;

@@ -133,6 +133,23 @@ fn a_model_of_a_paper_is_tried_within_its_estimate() {
 }
 
 #[test]
+fn a_model_that_cannot_be_tried_is_named_and_the_error_has_its_own_line() {
+    let too_short = [
+        "--scale",
+        "paper",
+        "--try",
+        "--set",
+        "data.valid_fraction=0.999",
+    ];
+    let failed = run_example("recurrent_shakespeare", &too_short);
+    assert!(!failed.status.success());
+    let said = text(&failed.stdout);
+    let last = said.lines().last().unwrap();
+    assert!(last.starts_with("6 layers") && last.ends_with(" failed") && said.ends_with('\n'));
+    assert!(text(&failed.stderr).starts_with("error: the training text has"));
+}
+
+#[test]
 fn a_part_of_the_runs_can_be_asked_for() {
     let directory = tempfile::tempdir().unwrap();
     let runs = directory.path().to_str().unwrap();

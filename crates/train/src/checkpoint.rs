@@ -459,7 +459,7 @@ pub(crate) fn newest_if_any(run: &Path) -> Result<Option<Newest>, Error> {
 ///
 /// # Errors
 ///
-/// When the manifest is missing or damaged.
+/// As [`manifest::blake3_of`].
 pub(crate) fn weights_blake3(directory: &Path) -> Result<String, Error> {
     manifest::blake3_of(directory, MODEL)
 }

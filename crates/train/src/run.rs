@@ -98,11 +98,11 @@ where
     check::positive("--peak-tflops", options.peak_tflops.unwrap_or(1.0))?;
     let is_new = run_dir::is_free(&options.directory)?;
     let mut trainer = Trainer::<B, C>::new(config, corpus, device)?;
-    let (mut notes, mut init_weights) = (Vec::new(), None);
-    if is_new && let Some(run) = &options.init_from {
-        let (of_it, weights) = start_from(&mut trainer, run, options.first_weights, corpus)?;
-        (notes, init_weights) = (of_it, Some(weights));
-    }
+    let (mut notes, init_weights) = match &options.init_from {
+        Some(run) if is_new => start_from(&mut trainer, run, options.first_weights, corpus)
+            .map(|(notes, weights)| (notes, Some(weights)))?,
+        _ => (Vec::new(), None),
+    };
     let mut directory = RunDir::open(&options.directory)?;
     if !directory.is_locked() {
         let what = "this file system has no locks: train in this directory by one process only";

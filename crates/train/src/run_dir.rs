@@ -329,13 +329,13 @@ fn json_lines<T: Serialize>(value: &T) -> String {
     lines.unwrap_or_else(|e| unreachable!("plain data: {e}")) + "\n"
 }
 
-/// Deletes the runs among `paths`; those that are not there need not be.
+/// Deletes those of `runs` that are there.
 ///
 /// # Errors
 ///
 /// A run that another process trains, before anything is deleted; or when the disk refuses.
-pub fn delete(paths: &[PathBuf]) -> Result<(), Error> {
-    let runs: BTreeSet<&PathBuf> = paths.iter().filter(|path| path.is_dir()).collect();
+pub fn delete(runs: &BTreeSet<PathBuf>) -> Result<(), Error> {
+    let runs: Vec<&PathBuf> = runs.iter().filter(|run| run.is_dir()).collect();
     let locks: Result<Vec<RunDir>, Error> = runs.iter().map(|run| RunDir::open(run)).collect();
     let _locks = locks?;
     for run in runs {

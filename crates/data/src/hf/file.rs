@@ -76,8 +76,9 @@ pub(super) fn read(json: &str) -> tokenizers::Result<Tokenizer> {
         _ => Ok(()),
     })?;
     let model = model(file.model.get(), json.len())?;
-    let drops = |bpe: &BPE| bpe.dropout.is_some_and(|dropout| dropout > 0.0);
-    if matches!(&model, ModelWrapper::BPE(bpe) if drops(bpe)) {
+    if let ModelWrapper::BPE(bpe) = &model
+        && bpe.dropout.is_some_and(|dropout| dropout > 0.0)
+    {
         let problem = "its model leaves out merges at random, so that a text has no ids of its own; \
                        set `dropout` to null";
         return Err(problem.into());

@@ -1,6 +1,6 @@
 //! Trains the runs of a suite that are not trained yet.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
@@ -85,30 +85,33 @@ impl Pool {
         directories
     }
 
-    /// Deletes the runs in `directories`, and those of the pool that began with their weights.
+    /// Deletes the runs in `directories`, and those of the pool that began with their weights, in turn.
     ///
     /// # Errors
     ///
     /// As [`run_dir::delete`].
     pub fn forget(&self, directories: &[PathBuf]) -> Result<(), Error> {
         let entries = fs::read_dir(&self.directory).into_iter().flatten();
-        let all: Vec<PathBuf> = entries.filter_map(Result::ok).map(|e| e.path()).collect();
-        // By name, which is a hash: the pool may have been elsewhere then.
-        let parent = |run: &PathBuf| {
-            let first = run_dir::read_history(run).ok()?.into_iter().next()?;
-            Some(first.init_from?.file_name()?.to_owned())
+        let runs = entries.filter_map(Result::ok).map(|entry| entry.path());
+        let began_with = |run: PathBuf| {
+            let first = run_dir::read_history(&run).ok()?.into_iter().next()?;
+            // Where that run is now: the pool may have been elsewhere then.
+            let before = self.directory.join(first.init_from?.file_name()?);
+            Some((run, before))
         };
-        let mut left: Vec<_> = all.iter().map(|run| (run, parent(run))).collect();
-        let mut forgotten = directories.to_vec();
-        let mut at = 0;
-        while at < forgotten.len() {
-            let name = forgotten[at].file_name().map(|name| name.to_owned());
-            for (child, _) in left.extract_if(.., |(_, from)| from.is_some() && *from == name) {
-                forgotten.push(child.clone());
+        let began_with: Vec<(PathBuf, PathBuf)> = runs.filter_map(began_with).collect();
+        let mut forgotten = BTreeSet::from_iter(directories.iter().cloned());
+        loop {
+            let known = forgotten.len();
+            for (run, before) in &began_with {
+                if forgotten.contains(before) {
+                    forgotten.insert(run.clone());
+                }
             }
-            at += 1;
+            if forgotten.len() == known {
+                return run_dir::delete(&forgotten);
+            }
         }
-        run_dir::delete(&forgotten)
     }
 
     /// The directory of every run; none without a model.

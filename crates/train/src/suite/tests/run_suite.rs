@@ -143,14 +143,23 @@ fn a_pool_forgets_with_a_run_what_began_with_it_and_a_run_alone_is_deleted_alone
             .collect::<Vec<_>>()
     };
     run_small(&pool, train);
-    crate::run_dir::delete(&runs(&pool)[..1]).unwrap();
+    crate::run_dir::delete(&[runs(&pool).remove(0)].into()).unwrap();
     assert_eq!(there(&pool), [false, true, true]);
     run_small(&pool, train);
     let moved = directory.path().join("moved");
     std::fs::rename(&pool, &moved).unwrap();
-    let first = &runs(&moved)[..1];
-    Pool::new(&moved, "flex").forget(first).unwrap();
+    // A fourth run, which began with the third as that did with the first.
+    let all = runs(&moved);
+    let name = |run: &Path| run.file_name().unwrap().to_str().unwrap().to_owned();
+    let history = std::fs::read_to_string(all[2].join("history.jsonl")).unwrap();
+    assert!(history.contains(&name(&all[0])));
+    let fourth = moved.join("fourth");
+    std::fs::create_dir(&fourth).unwrap();
+    let history = history.replace(&name(&all[0]), &name(&all[2]));
+    std::fs::write(fourth.join("history.jsonl"), history).unwrap();
+    Pool::new(&moved, "flex").forget(&all[..1]).unwrap();
     assert_eq!(there(&moved), [false, true, false]);
+    assert!(!fourth.exists());
 }
 
 #[test]
