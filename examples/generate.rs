@@ -90,7 +90,7 @@ impl OnBackend for Generate {
         }
         let vocab_size = tokenizer.vocab_size();
         B::InnerBackend::seed(&device, 0);
-        let model = config.model.init::<B::InnerBackend>(vocab_size, &device)?;
+        let model = config.model.build::<B::InnerBackend>(vocab_size, &device)?;
         let model = checkpoint::load_model::<B::InnerBackend, _>(model, &checkpoint.path)?;
 
         let prompt = match &options.prompt {
@@ -103,7 +103,7 @@ impl OnBackend for Generate {
             top_p: options.top_p,
             seed: options.seed,
         };
-        let sizes = (vocab_size, config.model.context());
+        let sizes = (vocab_size, config.model.shape().context);
         let generator = Generator::new(&model, sizes, &prompt, sampling, &device)?;
         let mut decoder = StreamDecoder::new(tokenizer);
         let mut out = std::io::stdout().lock();

@@ -64,8 +64,6 @@ enum InitBy {
     Grow,
     /// The same with fresh moments
     GrowFresh,
-    /// Widened by Net2Net, from a narrower GPT-2, with fresh moments
-    Net2net,
 }
 
 impl From<InitBy> for FirstWeights {
@@ -73,7 +71,6 @@ impl From<InitBy> for FirstWeights {
         match by {
             InitBy::Grow => Self::Grow,
             InitBy::GrowFresh => Self::GrowFresh,
-            InitBy::Net2net => Self::Net2Net,
         }
     }
 }
@@ -165,7 +162,7 @@ fn describe(
     use residual_zoo::core::ModelConfig;
     use residual_zoo::train::report::si;
     let vocab_size = corpus.tokenizer.vocab_size();
-    let cost = config.model.cost_of(vocab_size, corpus.outputs);
+    let cost = config.model.cost(residual_zoo::train::vocabulary(corpus));
     let count = |examples: &residual_zoo::data::Examples| {
         let tokens = examples.tokens();
         tokens.map_or("any number of".into(), |tokens| si(tokens as f64))

@@ -1,6 +1,6 @@
 //! The modules of a composed model.
 
-// A model has a few of them and never moves them in numbers: no need to box the larger variants.
+// A model has few of these and never moves them in bulk: no need to box the larger variants.
 #![allow(clippy::large_enum_variant)]
 
 use burn::module::Module;
@@ -60,22 +60,15 @@ impl<B: Backend, R: ResidualBlock<B>> ResidualBlock<B> for Layer<B, R> {
         }
     }
 
-    fn forward(&self, stream: Stream<B>) -> Stream<B> {
+    fn forward(&self, stream: Stream<B>, cache: Option<&mut Self::Cache>) -> Stream<B> {
         match self {
-            Self::Sublayers(block) => block.forward(stream),
-            Self::Whole(update) => update.forward(stream),
-        }
-    }
-
-    fn decode(&self, stream: Stream<B>, cache: &mut Self::Cache) -> Stream<B> {
-        match self {
-            Self::Sublayers(block) => block.decode(stream, cache),
-            Self::Whole(update) => update.decode(stream, cache),
+            Self::Sublayers(block) => block.forward(stream, cache),
+            Self::Whole(update) => update.forward(stream, cache),
         }
     }
 }
 
-/// What stands between the ends: layers made of the block `R`.
+/// What stands between the embeddings: layers made of the block `R`.
 #[derive(Module, Debug)]
 pub enum Body<B: Backend, R> {
     /// Layers over the whole sequence.
@@ -110,18 +103,15 @@ impl<B: Backend, R: ResidualBlock<B>> ResidualBlock<B> for Body<B, R> {
         }
     }
 
-    fn forward(&self, stream: Stream<B>) -> Stream<B> {
-        match self {
-            Self::Stack(stack) => stack.forward(stream),
-            Self::Recurrent(recurrent) => recurrent.forward(stream),
-        }
-    }
-
-    fn decode(&self, stream: Stream<B>, cache: &mut Self::Cache) -> Stream<B> {
+    fn forward(&self, stream: Stream<B>, cache: Option<&mut Self::Cache>) -> Stream<B> {
         match (self, cache) {
-            (Self::Stack(stack), BodyCache::Stack(cache)) => stack.decode(stream, cache),
-            (Self::Recurrent(recurrent), BodyCache::Recurrent(cache)) => {
-                recurrent.decode(stream, cache)
+            (Self::Stack(stack), None) => stack.forward(stream, None),
+            (Self::Stack(stack), Some(BodyCache::Stack(cache))) => {
+                stack.forward(stream, Some(cache))
+            }
+            (Self::Recurrent(recurrent), None) => recurrent.forward(stream, None),
+            (Self::Recurrent(recurrent), Some(BodyCache::Recurrent(cache))) => {
+                recurrent.forward(stream, Some(cache))
             }
             _ => unreachable!("the cache was made by another body"),
         }

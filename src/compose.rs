@@ -1,178 +1,314 @@
-//! Compositions: LAuReL around any architecture, a recurrence around any layers, layers of
-//! different architectures in turn.
-
-mod recipe;
-mod variants;
+//! Compositions: layers of one or several architectures, with a connection around their sublayers or
+//! around themselves, inside a recurrence.
 
 use burn::tensor::backend::Backend;
 use residual_zoo_core::{
-    Architecture, ConfigError, Cost, Decoder, Growth, Increment, Plain, Stack, Tensors, Update,
-    check, materialise, not_widened,
+    Architecture, ConfigError, Cost, Decoder, Increment, ModelConfig, Plain, Shape, Stack, Tensors,
+    Update, Vocabulary, materialise,
 };
 use residual_zoo_laurel::LaurelConfig;
 use residual_zoo_recurrent::RecurrentConfig;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::body::{AnyConnection, Body, Layer};
 
-/// A model config: one of the architectures `A`, or a composition of them.
+/// The config of any model of a zoo `A`.
 ///
-/// In RON an architecture stands as it is, and compositions around it:
+/// In RON, a composition of one architecture and nothing else is written as that architecture, such as
+/// `Gpt2(n_layer: 4)`. Any other is written as
 ///
 /// ```ron
-/// Recurrent(
+/// Composed(
+///   layers: [Rmt(n_layer: 1)],
+///   connection: PerSublayer(Laurel(weights: Softmax, augmentation: LowRank(rank: 4))),
 ///   recurrence: (block: 16),
-///   of: Laurel(connection: (rw: Softmax, g: Lr(r: 4)), of: Rmt(n_layer: 1)),
 /// )
 /// ```
 #[derive(Clone, Debug, PartialEq)]
-pub enum Composed<A> {
-    /// An architecture with plain connections.
-    Plain(A),
-    /// Layer i is layer i of entry i mod n. The entries have the same width, depth and context;
-    /// the ends are those of the first, and with them learned positions: behind one without, such
-    /// as a rotary TokenFormer, layers that rely on learned positions have none.
-    Alternate(Vec<Composed<A>>),
-    /// LAuReL in place of the plain connections.
-    Laurel(LaurelOf<A>),
-    /// The layers as τ of a recurrent transformer.
-    Recurrent(RecurrentOf<A>),
+pub struct Composition<A: List> {
+    /// Layer i is layer i of entry i mod n. All entries have the same width, depth and context. The
+    /// embeddings are those of the first entry, learned positions included: after a first entry
+    /// without them, such as a rotary TokenFormer, layers that need learned positions have none.
+    pub layers: Vec<A>,
+    /// The connection in place of the plain one.
+    pub connection: Option<PlacedConnection>,
+    /// The recurrence whose τ are the layers.
+    pub recurrence: Option<RecurrentConfig>,
 }
 
-/// LAuReL around the sublayers or the layers of a model.
+/// A connection, and what it goes around.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, bound = "A: Serialize + DeserializeOwned")]
-pub struct LaurelOf<A> {
-    /// The variant.
-    #[serde(default)]
-    pub connection: LaurelConfig,
-    /// Where the connections are.
-    #[serde(default)]
-    pub placement: Placement,
-    /// The model around which they are put.
-    pub of: Box<Composed<A>>,
-}
-
-/// Where connections are put.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Placement {
+pub enum PlacedConnection {
     /// Around each sublayer: LAuReL's definition.
-    #[default]
-    Sublayer,
-    /// Around each layer, f(x) = layer(x) − x, with plain connections kept inside: what the
-    /// parameter counts of the LAuReL paper fit.
-    Layer,
+    PerSublayer(ConnectionConfig),
+    /// Around each layer, f(x) = layer(x) − x, with plain connections inside. The parameter counts of
+    /// the LAuReL paper fit this.
+    PerLayer(ConnectionConfig),
 }
 
-/// A recurrent transformer around the layers of a model.
+/// The config of a connection: one variant for each that a file can name.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, bound = "A: Serialize + DeserializeOwned")]
-pub struct RecurrentOf<A> {
-    /// Block size, α and form.
-    #[serde(default)]
-    pub recurrence: RecurrentConfig,
-    /// The model whose layers are τ.
-    pub of: Box<Composed<A>>,
+pub enum ConnectionConfig {
+    /// LAuReL.
+    Laurel(LaurelConfig),
 }
 
-impl<A: Architecture> Composed<A> {
-    /// The architecture that `config` describes, with plain connections.
-    pub fn of(config: impl Into<A>) -> Self {
-        Self::Plain(config.into())
+/// A list of architectures, as [`zoo!`](crate::zoo) declares it.
+pub trait List: Architecture {
+    /// How a composition is written in a file: a variant for each architecture, and `Composed`.
+    type Written: Clone
+        + Serialize
+        + DeserializeOwned
+        + From<Composition<Self>>
+        + Into<Composition<Self>>;
+}
+
+/// The content of `Composed(…)` in a file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, bound = "A: List")]
+pub struct Composed<A: List> {
+    layers: Vec<A>,
+    #[serde(default)]
+    connection: Option<PlacedConnection>,
+    #[serde(default)]
+    recurrence: Option<RecurrentConfig>,
+}
+
+impl<A: List> Serialize for Composition<A> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        A::Written::from(self.clone()).serialize(serializer)
+    }
+}
+
+impl<'de, A: List> Deserialize<'de> for Composition<A> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        A::Written::deserialize(deserializer).map(Into::into)
+    }
+}
+
+impl<A: List> From<Composition<A>> for Composed<A> {
+    fn from(composition: Composition<A>) -> Self {
+        let Composition {
+            layers,
+            connection,
+            recurrence,
+        } = composition;
+        Self {
+            layers,
+            connection,
+            recurrence,
+        }
+    }
+}
+
+impl<A: List> From<Composed<A>> for Composition<A> {
+    fn from(written: Composed<A>) -> Self {
+        let Composed {
+            layers,
+            connection,
+            recurrence,
+        } = written;
+        Self {
+            layers,
+            connection,
+            recurrence,
+        }
+    }
+}
+
+impl ConnectionConfig {
+    /// The connection for a stream of `width` features.
+    fn init<B: Backend>(&self, width: usize, device: &B::Device) -> AnyConnection<B> {
+        match self {
+            Self::Laurel(laurel) => AnyConnection::Laurel(laurel.init(width, device)),
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Laurel(laurel) => laurel.name(),
+        }
+    }
+
+    fn validate(&self) -> Result<(), ConfigError> {
+        match self {
+            Self::Laurel(laurel) => laurel.validate(),
+        }
+    }
+
+    fn cost(&self, width: usize) -> Cost {
+        match self {
+            Self::Laurel(laurel) => laurel.cost(width),
+        }
+    }
+
+    /// How many streams the connection reads, x_i among them, and the field that says so.
+    fn streams(&self) -> (usize, &'static str) {
+        match self {
+            Self::Laurel(laurel) => (laurel.augmentation.k(), "augmentation.k"),
+        }
+    }
+}
+
+impl PlacedConnection {
+    fn config(&self) -> &ConnectionConfig {
+        match self {
+            Self::PerSublayer(connection) | Self::PerLayer(connection) => connection,
+        }
+    }
+
+    /// How often the connection occurs in a layer of `n_sublayer` sublayers.
+    fn count(&self, n_sublayer: usize) -> usize {
+        match self {
+            Self::PerSublayer(_) => n_sublayer,
+            Self::PerLayer(_) => 1,
+        }
+    }
+}
+
+impl<A: List> Composition<A> {
+    /// The model of one architecture with plain connections.
+    pub fn of(architecture: impl Into<A>) -> Self {
+        Self::in_turn([architecture.into()])
+    }
+
+    /// Layers of several architectures in turn.
+    pub fn in_turn(layers: impl Into<Vec<A>>) -> Self {
+        Self {
+            layers: layers.into(),
+            connection: None,
+            recurrence: None,
+        }
     }
 
     /// This model with LAuReL around every sublayer.
-    pub fn laurel(self, connection: LaurelConfig) -> Self {
-        Self::Laurel(LaurelOf {
-            connection,
-            placement: Placement::Sublayer,
-            of: Box::new(self),
-        })
+    pub fn laurel(self, config: LaurelConfig) -> Self {
+        let connection = PlacedConnection::PerSublayer(ConnectionConfig::Laurel(config));
+        self.with_connection(connection)
     }
 
     /// This model with LAuReL around every layer.
-    pub fn laurel_per_layer(self, connection: LaurelConfig) -> Self {
-        Self::Laurel(LaurelOf {
-            connection,
-            placement: Placement::Layer,
-            of: Box::new(self),
-        })
+    pub fn laurel_per_layer(self, config: LaurelConfig) -> Self {
+        let connection = PlacedConnection::PerLayer(ConnectionConfig::Laurel(config));
+        self.with_connection(connection)
+    }
+
+    /// This model with another connection.
+    pub fn with_connection(self, connection: PlacedConnection) -> Self {
+        Self {
+            connection: Some(connection),
+            ..self
+        }
     }
 
     /// The recurrent transformer whose τ are the layers of this model.
     pub fn recurrent(self, recurrence: RecurrentConfig) -> Self {
-        Self::Recurrent(RecurrentOf {
-            recurrence,
-            of: Box::new(self),
-        })
+        Self {
+            recurrence: Some(recurrence),
+            ..self
+        }
     }
 
-    /// The architectures inside.
-    pub fn architectures(&self) -> Vec<&A> {
-        match self {
-            Self::Plain(architecture) => vec![architecture],
-            Self::Alternate(models) => models.iter().flat_map(Self::architectures).collect(),
-            Self::Laurel(LaurelOf { of, .. }) | Self::Recurrent(RecurrentOf { of, .. }) => {
-                of.architectures()
+    /// The architecture, if this is one architecture with plain connections and no recurrence.
+    pub fn plain(&self) -> Option<&A> {
+        match (self.layers.as_slice(), &self.connection, &self.recurrence) {
+            ([architecture], None, None) => Some(architecture),
+            _ => None,
+        }
+    }
+
+    /// The entry that makes layer `layer`.
+    fn entry(&self, layer: usize) -> &A {
+        &self.layers[layer % self.layers.len()]
+    }
+
+    fn layer<B: Backend>(&self, layer: usize, device: &B::Device) -> LayerOf<B, A> {
+        let entry = self.entry(layer);
+        let width = entry.shape().width;
+        match &self.connection {
+            None => Layer::Sublayers(entry.block(layer, || AnyConnection::Plain(Plain), device)),
+            Some(PlacedConnection::PerSublayer(connection)) => {
+                let connection = || connection.init(width, device);
+                Layer::Sublayers(entry.block(layer, connection, device))
+            }
+            Some(PlacedConnection::PerLayer(connection)) => {
+                let block = entry.block(layer, || AnyConnection::Plain(Plain), device);
+                let connection = connection.init(width, device);
+                Layer::Whole(Update::new(Increment::new(block), connection))
             }
         }
     }
 
-    /// The architecture whose ends, width, depth and context the model has.
-    fn first(&self) -> Result<&A, ConfigError> {
-        let none = || ConfigError::new("Alternate", "has no entry; give at least one model");
-        self.architectures().first().copied().ok_or_else(none)
-    }
-
-    /// The recurrence, if there is one, and the layers inside.
-    fn recurrence(&self) -> (Option<&RecurrentConfig>, &Self) {
-        match self {
-            Self::Recurrent(RecurrentOf { recurrence, of }) => (Some(recurrence), of),
-            other => (None, other),
-        }
-    }
-
-    fn layer<B: Backend>(
-        &self,
-        layer: usize,
-        device: &B::Device,
-    ) -> Result<LayerOf<B, A>, ConfigError> {
-        let recipe = self.recipe(layer)?;
-        let width = recipe.architecture.width();
-        let connection = |laurel: Option<&LaurelConfig>| match laurel {
-            Some(laurel) => AnyConnection::Laurel(laurel.init(width, device)),
-            None => AnyConnection::Plain(Plain),
-        };
-        let block = || connection(recipe.sublayer);
-        let block = recipe.architecture.block(layer, block, device);
-        Ok(match recipe.layer {
-            Some(_) => Layer::Whole(Update::new(Increment::new(block), connection(recipe.layer))),
-            None => Layer::Sublayers(block),
-        })
-    }
-
     /// The cost of all layers on sequences of `time` tokens.
     fn layers_cost(&self, time: usize) -> Cost {
-        let Ok(first) = self.first() else {
-            return Cost::default();
+        let (n_layer, period) = (self.shape().n_layer, self.layers.len());
+        let layer = |entry: &A| {
+            let Shape {
+                width, n_sublayer, ..
+            } = entry.shape();
+            let connections = self
+                .connection
+                .as_ref()
+                .map(|connection| connection.config().cost(width) * connection.count(n_sublayer));
+            entry.block_cost(time) + connections.unwrap_or_default()
         };
-        let layer = |layer: usize| {
-            let Ok(recipe) = self.recipe(layer) else {
-                return Cost::default();
-            };
-            let (architecture, width) = (recipe.architecture, recipe.architecture.width());
-            let laurel = |laurel: Option<&LaurelConfig>, count: usize| {
-                laurel.map_or_else(Cost::default, |laurel| laurel.cost(width) * count)
-            };
-            architecture.block_cost(time)
-                + laurel(recipe.sublayer, architecture.n_sublayer())
-                + laurel(recipe.layer, 1)
-        };
-        let period = self.period().min(first.n_layer());
-        (0..period)
-            .map(|i| layer(i) * (first.n_layer() - i).div_ceil(period))
+        let entries = self.layers.iter().enumerate().take(n_layer);
+        entries
+            .map(|(i, entry)| layer(entry) * (n_layer - i).div_ceil(period))
             .fold(Cost::default(), |sum, cost| sum + cost)
+    }
+
+    fn validate_layers(&self) -> Result<(), ConfigError> {
+        let error = |problem: String| Err(ConfigError::new("layers", problem));
+        let Some(first) = self.layers.first() else {
+            return error("is empty; name at least one architecture".into());
+        };
+        for (i, entry) in self.layers.iter().enumerate() {
+            let valid = entry.validate();
+            valid.map_err(|error| match self.plain() {
+                Some(_) => error,
+                None => error.within(&format!("layers.{i}")),
+            })?;
+            let (a, b) = (first.shape(), entry.shape());
+            let equal = [
+                ("width of the stream", a.width, b.width),
+                ("n_layer", a.n_layer, b.n_layer),
+                ("context", a.context, b.context),
+            ];
+            if let Some((what, a, b)) = equal.into_iter().find(|(_, a, b)| a != b) {
+                return error(format!(
+                    "has models of unequal {what}: {a} in the first ({}), {b} in entry {i} ({})",
+                    first.name(),
+                    entry.name()
+                ));
+            }
+        }
+        let (entries, n_layer) = (self.layers.len(), first.shape().n_layer);
+        if entries > n_layer {
+            return error(format!("has {entries} entries for {n_layer} layers"));
+        }
+        Ok(())
+    }
+
+    /// Checks that no connection reads streams from before its layer. In a recurrence each layer
+    /// starts a stream of its own, so there are none.
+    fn validate_reach(&self) -> Result<(), ConfigError> {
+        let (Some(_), Some(connection)) = (&self.recurrence, &self.connection) else {
+            return Ok(());
+        };
+        let (streams, field) = connection.config().streams();
+        for entry in &self.layers {
+            let most = connection.count(entry.shape().n_sublayer);
+            if streams > most {
+                let problem = format!(
+                    "is {streams}, but in a recurrence each layer starts a stream of its own, in \
+                     which this connection finds at most {most}"
+                );
+                return Err(ConfigError::new(format!("connection.{field}"), problem));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -180,85 +316,102 @@ impl<A: Architecture> Composed<A> {
 pub type LayerOf<B, A> = Layer<B, BlockOf<B, A>>;
 type BlockOf<B, A> = <A as Architecture>::Block<B, AnyConnection<B>>;
 
-impl<A: Architecture> residual_zoo_core::ModelConfig for Composed<A> {
-    type Model<B: Backend> = Decoder<B, A::Ends<B>, Body<B, BlockOf<B, A>>>;
+impl<A: List> ModelConfig for Composition<A> {
+    type Model<B: Backend> = Decoder<B, A::Embeddings<B>, Body<B, BlockOf<B, A>>>;
 
     fn name(&self) -> String {
-        match self {
-            Self::Plain(architecture) => architecture.name(),
-            Self::Alternate(models) => {
-                let names: Vec<_> = models.iter().map(|model| model.name()).collect();
-                names.join(" / ")
-            }
-            Self::Laurel(LaurelOf { connection, of, .. }) => {
-                format!("{} ({})", connection.name(), of.name())
-            }
-            Self::Recurrent(RecurrentOf { of, .. }) => format!("recurrent ({})", of.name()),
+        let layers: Vec<_> = self.layers.iter().map(A::name).collect();
+        let mut name = layers.join(" / ");
+        if let Some(connection) = &self.connection {
+            name = format!("{} ({name})", connection.config().name());
         }
+        if self.recurrence.is_some() {
+            name = format!("recurrent ({name})");
+        }
+        name
     }
 
-    fn validate(&self, vocab_size: usize) -> Result<(), ConfigError> {
-        check::at_least_one("vocab_size", vocab_size)?;
-        self.first()?;
-        self.check()?;
-        self.check_equal_sizes()?;
-        self.check_recipes()
+    fn validate(&self) -> Result<(), ConfigError> {
+        self.validate_layers()?;
+        if let Some(connection) = &self.connection {
+            let valid = connection.config().validate();
+            valid.map_err(|error| error.within("connection"))?;
+        }
+        if let Some(recurrence) = &self.recurrence {
+            let valid = recurrence.validate();
+            valid.map_err(|error| error.within("recurrence"))?;
+        }
+        self.validate_reach()
     }
 
-    fn context(&self) -> usize {
-        self.first().map_or(0, |first| first.context())
-    }
-
-    fn has_dropout(&self) -> bool {
-        self.architectures().iter().any(|a| a.dropout() > 0.0)
+    fn shape(&self) -> Shape {
+        let dropout = self.layers.iter().map(|entry| entry.shape().dropout);
+        let dropout = dropout.fold(0.0, f64::max);
+        match self.layers.first() {
+            Some(first) => Shape {
+                dropout,
+                ..first.shape()
+            },
+            None => Shape {
+                context: 0,
+                width: 0,
+                n_layer: 0,
+                n_sublayer: 0,
+                dropout,
+            },
+        }
     }
 
     fn build<B: Backend>(
         &self,
-        vocab_size: usize,
-        n_output: usize,
+        vocabulary: impl Into<Vocabulary>,
         device: &B::Device,
     ) -> Result<Self::Model<B>, ConfigError> {
-        self.validate(vocab_size)?;
-        check::at_least_one("n_output", n_output)?;
-        let first = self.first()?;
-        let (recurrence, layers) = self.recurrence();
-        let ends = first.ends(vocab_size, n_output, device);
-        let layers = (0..first.n_layer()).map(|layer| layers.layer(layer, device));
-        let layers = layers.collect::<Result<Vec<_>, _>>()?;
-        let body = match recurrence {
+        let vocabulary = vocabulary.into();
+        vocabulary.validate()?;
+        self.validate()?;
+        let first = self.entry(0);
+        let embeddings = first.embeddings(vocabulary, device);
+        let layers = (0..first.shape().n_layer).map(|layer| self.layer(layer, device));
+        let layers = layers.collect();
+        let body = match &self.recurrence {
             Some(recurrence) => Body::Recurrent(recurrence.init(layers, device)),
             None => Body::Stack(Stack::new(layers)),
         };
-        let model = Decoder::new(ends, body);
+        let model = Decoder::new(embeddings, body);
         materialise(&model);
         Ok(model)
     }
 
-    fn cost_of(&self, vocab_size: usize, n_output: usize) -> Cost {
-        let Ok(first) = self.first() else {
+    fn cost(&self, vocabulary: impl Into<Vocabulary>) -> Cost {
+        let Some(first) = self.layers.first() else {
             return Cost::default();
         };
-        let (recurrence, layers) = self.recurrence();
-        let layers = |time: usize| layers.layers_cost(time);
-        let body = match recurrence {
-            Some(recurrence) => {
-                recurrence.cost(layers, first.context())
-                    + recurrence.carry_cost(first.width()) * first.n_layer()
-            }
-            None => layers(first.context()),
+        let layers = |time: usize| self.layers_cost(time);
+        let context = first.shape().context;
+        let body = match &self.recurrence {
+            Some(recurrence) => recurrence.cost(layers, context),
+            None => layers(context),
         };
-        first.ends_cost(vocab_size, n_output) + body
+        first.embeddings_cost(vocabulary.into()) + body
     }
 
-    fn growth(&self, name: &str) -> Option<Growth> {
-        self.architectures().iter().find_map(|a| a.growth(name))
-    }
-
-    fn widen(&self, narrow: &Self, tensors: &Tensors) -> Result<Tensors, ConfigError> {
-        match (self, narrow) {
-            (Self::Plain(config), Self::Plain(narrow)) => config.widen(narrow, tensors),
-            _ => Err(not_widened("a composition")),
+    /// Entry i grows from entry i of the smaller model. The stream widens only in a plain model: the
+    /// parameters of connections and recurrences do not.
+    fn grow(
+        &self,
+        smaller: &Self,
+        weights: Tensors,
+        fresh: &Tensors,
+    ) -> Result<Tensors, ConfigError> {
+        if self.shape().width != smaller.shape().width && self.plain().is_none() {
+            let problem = "is composed; the stream is widened only in a model of one architecture \
+                           with plain connections";
+            return Err(ConfigError::new("model", problem));
         }
+        let mut entries = self.layers.iter().zip(&smaller.layers);
+        entries.try_fold(weights, |weights, (entry, smaller)| {
+            entry.grow(smaller, weights, fresh)
+        })
     }
 }

@@ -98,22 +98,3 @@ pub fn to_ron(planned: &[Planned]) -> String {
     });
     ron.collect()
 }
-
-/// Bytes that a process takes besides its tensors, an upper estimate: the graph of autodiff, which is
-/// 1 to 2 KiB for each operation, and threads.
-pub const BESIDES_TENSORS: u64 = 16 << 20;
-
-/// Bytes that training takes, an upper estimate, with `vocab_size` token ids and as many outputs,
-/// and `batch` sequences at once (see [`Cost::training_memory`](residual_zoo_core::Cost)). Gradients
-/// that micro-batches add up to are held beside those of the current one.
-pub fn training_memory(config: &RunConfig, vocab_size: usize, batch: usize) -> u64 {
-    let cost = config.model.cost(vocab_size);
-    let sums = if config.train.accumulate > 1 {
-        4 * cost.params.total() as u64
-    } else {
-        0
-    };
-    cost.training_memory(batch, config.time())
-        .saturating_add(sums)
-        .saturating_add(BESIDES_TENSORS)
-}

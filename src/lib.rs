@@ -14,8 +14,8 @@ pub mod compose;
 pub mod experiment;
 mod zoo;
 
-pub use compose::Composed;
-pub use zoo::{Block, Ends, Zoo};
+pub use compose::{Composition, ConnectionConfig, PlacedConnection};
+pub use zoo::{Block, Embeddings, Zoo};
 
 pub use residual_zoo_core as core;
 pub use residual_zoo_data as data;
@@ -27,7 +27,7 @@ pub use residual_zoo_tokenformer as tokenformer;
 pub use residual_zoo_train as train;
 
 /// The config of any model of the zoo, as the `model` field of a RON file gives it.
-pub type ModelConfig = Composed<Zoo>;
+pub type ModelConfig = Composition<Zoo>;
 
 /// A run of a model of the zoo: what a RON file under `experiments/` describes.
 pub type RunConfig = residual_zoo_train::RunConfig<ModelConfig>;

@@ -1,18 +1,19 @@
-//! The one list of architectures.
+//! The list of architectures.
 
-// A model has a few layers and two ends: no need to box the larger variants.
+// A model has few layers: no need to box the larger variants.
 #![allow(clippy::large_enum_variant)]
 
 use burn::tensor::backend::Backend;
-use residual_zoo_core::EndsOf;
+use residual_zoo_core::EmbeddingsOf;
 
-/// Declares an enum of architectures, itself an [`Architecture`](crate::core::Architecture): a
-/// config that RON reads and that builds the model of any of them, without dynamic dispatch.
+/// Declares an enum of architectures. It is itself an
+/// [`Architecture`](crate::core::Architecture): a config that RON reads and that builds the model of
+/// any of them without dynamic dispatch. [`Composition`](crate::Composition) of it is a model config.
 ///
-/// One line per architecture, `Name(Config, Block)`: its config, and the type of its layers, which
-/// takes the backend and the connection around the sublayers. Besides the enum itself, `Block`,
-/// `Ends` and `BlockCache` are declared, with one variant per architecture. Burn's derive goes by
-/// plain names, so `Backend` and `EndsOf` must be imported where the macro stands.
+/// Each architecture has one line, `Name(Config, Block)`: its config, and the type of its layers, which
+/// takes the backend and the connection around the sublayers. Besides the enum, the macro declares
+/// `Block`, `Embeddings`, `BlockCache` and `Written`, each with a variant per architecture. Burn's derive
+/// needs plain names, so import `Backend` and `EmbeddingsOf` where the macro is called.
 #[macro_export]
 macro_rules! zoo {
     (
@@ -41,10 +42,10 @@ macro_rules! zoo {
             $($(#[$doc])* $name($($block)::+<B, C>),)+
         }
 
-        /// The ends of one of the architectures.
+        /// The embeddings of one of the architectures.
         #[derive(burn::module::Module, Debug)]
-        pub enum Ends<B: Backend> {
-            $($(#[$doc])* $name(EndsOf<B, $config>),)+
+        pub enum Embeddings<B: Backend> {
+            $($(#[$doc])* $name(EmbeddingsOf<B, $config>),)+
         }
 
         /// The cache of a [`Block`].
@@ -54,6 +55,36 @@ macro_rules! zoo {
                 $(#[$doc])*
                 $name(<$($block)::+<B, C> as $crate::core::ResidualBlock<B>>::Cache),
             )+
+        }
+
+        /// A model config as a file writes it.
+        #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+        pub enum Written {
+            $($(#[$doc])* $name($config),)+
+            /// Anything but one architecture with plain connections.
+            Composed($crate::compose::Composed<$zoo>),
+        }
+
+        impl From<Written> for $crate::Composition<$zoo> {
+            fn from(written: Written) -> Self {
+                match written {
+                    $(Written::$name(config) => Self::of(config),)+
+                    Written::Composed(composed) => composed.into(),
+                }
+            }
+        }
+
+        impl From<$crate::Composition<$zoo>> for Written {
+            fn from(composition: $crate::Composition<$zoo>) -> Self {
+                match composition.plain() {
+                    $(Some($zoo::$name(config)) => Self::$name(config.clone()),)+
+                    None => Self::Composed(composition.into()),
+                }
+            }
+        }
+
+        impl $crate::compose::List for $zoo {
+            type Written = Written;
         }
 
         impl<B: Backend, C: $crate::core::Connection<B>> $crate::core::ResidualBlock<B>
@@ -73,100 +104,72 @@ macro_rules! zoo {
                 }
             }
 
-            fn forward(&self, stream: $crate::core::Stream<B>) -> $crate::core::Stream<B> {
-                match self {
-                    $(Self::$name(block) => block.forward(stream),)+
-                }
-            }
-
-            fn decode(
+            fn forward(
                 &self,
                 stream: $crate::core::Stream<B>,
-                cache: &mut Self::Cache,
+                cache: Option<&mut Self::Cache>,
             ) -> $crate::core::Stream<B> {
                 #[allow(unreachable_patterns)]
                 match (self, cache) {
-                    $((Self::$name(block), BlockCache::$name(cache)) => {
-                        block.decode(stream, cache)
-                    })+
+                    $(
+                        (Self::$name(block), None) => block.forward(stream, None),
+                        (Self::$name(block), Some(BlockCache::$name(cache))) => {
+                            block.forward(stream, Some(cache))
+                        }
+                    )+
                     _ => unreachable!("the cache was made by a block of another architecture"),
                 }
             }
         }
 
-        impl<B: Backend> $crate::core::Ends<B> for Ends<B> {
+        impl<B: Backend> $crate::core::Embeddings<B> for Embeddings<B> {
             fn embed(
                 &self,
                 ids: burn::tensor::Tensor<B, 2, burn::tensor::Int>,
                 start: usize,
             ) -> burn::tensor::Tensor<B, 3> {
                 match self {
-                    $(Self::$name(ends) => ends.embed(ids, start),)+
+                    $(Self::$name(embeddings) => embeddings.embed(ids, start),)+
                 }
             }
 
             fn unembed(&self, x: burn::tensor::Tensor<B, 3>) -> burn::tensor::Tensor<B, 3> {
                 match self {
-                    $(Self::$name(ends) => ends.unembed(x),)+
+                    $(Self::$name(embeddings) => embeddings.unembed(x),)+
                 }
             }
         }
 
         impl $crate::core::Architecture for $zoo {
             type Block<B: Backend, C: $crate::core::Connection<B>> = Block<B, C>;
-            type Ends<B: Backend> = Ends<B>;
+            type Embeddings<B: Backend> = Embeddings<B>;
 
-            fn name(&self) -> String {
+            fn name(&self) -> &'static str {
                 match self {
-                    $(Self::$name(config) => $crate::core::Architecture::name(config),)+
+                    $(Self::$name(config) => config.name(),)+
+                }
+            }
+
+            fn shape(&self) -> $crate::core::Shape {
+                match self {
+                    $(Self::$name(config) => config.shape(),)+
                 }
             }
 
             fn validate(&self) -> Result<(), $crate::core::ConfigError> {
                 match self {
-                    $(Self::$name(config) => $crate::core::Architecture::validate(config),)+
+                    $(Self::$name(config) => config.validate(),)+
                 }
             }
 
-            fn context(&self) -> usize {
-                match self {
-                    $(Self::$name(config) => $crate::core::Architecture::context(config),)+
-                }
-            }
-
-            fn width(&self) -> usize {
-                match self {
-                    $(Self::$name(config) => config.width(),)+
-                }
-            }
-
-            fn n_layer(&self) -> usize {
-                match self {
-                    $(Self::$name(config) => config.n_layer(),)+
-                }
-            }
-
-            fn n_sublayer(&self) -> usize {
-                match self {
-                    $(Self::$name(config) => config.n_sublayer(),)+
-                }
-            }
-
-            fn dropout(&self) -> f64 {
-                match self {
-                    $(Self::$name(config) => config.dropout(),)+
-                }
-            }
-
-            fn ends<B: Backend>(
+            fn embeddings<B: Backend>(
                 &self,
-                vocab_size: usize,
-                n_output: usize,
+                vocabulary: $crate::core::Vocabulary,
                 device: &B::Device,
-            ) -> Ends<B> {
+            ) -> Embeddings<B> {
                 match self {
                     $(Self::$name(config) => {
-                        Ends::$name(config.ends(vocab_size, n_output, device))
+                        Embeddings::$name(config.embeddings(vocabulary, device))
                     })+
                 }
             }
@@ -184,9 +187,9 @@ macro_rules! zoo {
                 }
             }
 
-            fn ends_cost(&self, vocab_size: usize, n_output: usize) -> $crate::core::Cost {
+            fn embeddings_cost(&self, vocabulary: $crate::core::Vocabulary) -> $crate::core::Cost {
                 match self {
-                    $(Self::$name(config) => config.ends_cost(vocab_size, n_output),)+
+                    $(Self::$name(config) => config.embeddings_cost(vocabulary),)+
                 }
             }
 
@@ -196,23 +199,18 @@ macro_rules! zoo {
                 }
             }
 
-            fn growth(&self, name: &str) -> Option<$crate::core::Growth> {
-                match self {
-                    $(Self::$name(config) => $crate::core::Architecture::growth(config, name),)+
-                }
-            }
-
-            fn widen(
+            fn grow(
                 &self,
-                narrow: &Self,
-                tensors: &$crate::core::Tensors,
+                smaller: &Self,
+                weights: $crate::core::Tensors,
+                fresh: &$crate::core::Tensors,
             ) -> Result<$crate::core::Tensors, $crate::core::ConfigError> {
                 #[allow(unreachable_patterns)]
-                match (self, narrow) {
-                    $((Self::$name(config), Self::$name(narrow)) => {
-                        $crate::core::Architecture::widen(config, narrow, tensors)
+                match (self, smaller) {
+                    $((Self::$name(config), Self::$name(smaller)) => {
+                        config.grow(smaller, weights, fresh)
                     })+
-                    _ => Err($crate::core::not_widened("another architecture")),
+                    _ => Ok(weights),
                 }
             }
         }

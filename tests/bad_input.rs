@@ -96,17 +96,21 @@ fn sizes_beyond_any_machine_are_named_in_every_architecture() {
         format!("TokenFormer(n_attn: {huge})"),
         format!("Rmt(d_k: {huge})"),
         format!("Rmt(rank: {huge}, d_v: {huge})"),
-        format!("Laurel(connection: (g: LrPa(k: {huge}, r: {huge})), of: Gpt2())"),
-        format!("Recurrent(recurrence: (block: {huge}), of: Gpt2(context: {huge}))"),
-        format!("Alternate([Rmt(n_layer: {huge}), Rmt(n_layer: {huge})])"),
+        format!(
+            "Composed(layers: [Gpt2()], connection: PerSublayer(Laurel(augmentation: \
+             LowRankPerStream(k: {huge}, rank: {huge}))))"
+        ),
+        format!("Composed(layers: [Gpt2(context: {huge})], recurrence: (block: {huge}))"),
+        format!("Composed(layers: [Rmt(n_layer: {huge}), Rmt(n_layer: {huge})])"),
         "Rmt(rank: 0)".into(),
         "TokenFormer(n_ffn: 0)".into(),
         "TokenFormer(n_head: 0, position: Rotary(fraction: 0.5))".into(),
-        "Laurel(connection: (g: Pa(k: 0)), of: Gpt2())".into(),
-        "Recurrent(recurrence: (block: 0), of: Gpt2())".into(),
-        "Recurrent(recurrence: (alpha: Fixed(2)), of: Gpt2())".into(),
-        "Alternate([])".into(),
-        "Recurrent(of: Recurrent(of: Gpt2()))".into(),
+        "Composed(layers: [Gpt2()], connection: PerLayer(Laurel(augmentation: \
+         PreviousActivations(k: 0))))"
+            .into(),
+        "Composed(layers: [Gpt2()], recurrence: (block: 0))".into(),
+        "Composed(layers: [Gpt2()], recurrence: (alpha: Fixed(2)))".into(),
+        "Composed(layers: [])".into(),
     ] {
         fs::write(&path, format!("(model: {model})")).unwrap();
         let mut command = example("train");

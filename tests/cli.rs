@@ -47,9 +47,7 @@ fn a_run_writes_its_config_metrics_samples_and_checkpoints() {
         (config.train.steps, config.train.checkpoint_every),
         (30, Some(20))
     );
-    assert!(
-        matches!(&config.model, residual_zoo::ModelConfig::Plain(residual_zoo::Zoo::Gpt2(c)) if c.n_head == 4)
-    );
+    assert!(matches!(config.model.plain(), Some(residual_zoo::Zoo::Gpt2(c)) if c.n_head == 4));
 
     let rows = run_dir::read_metrics(&directory).unwrap();
     let steps: Vec<usize> = rows.iter().map(|row| row.step).collect();
@@ -382,7 +380,7 @@ fn a_tokenformer_grows_from_a_run_and_other_runs_are_refused() {
     refused(&small, "nowhere", &["nowhere", "no checkpoints"]);
     refused(&small, "grown", &["keys", "[12, 16]", "[9, 16]"]);
     let gpt2 = file("gpt2.ron", &format!("Gpt2({sizes})"));
-    refused(&gpt2, "small", &["ends.norm.gamma", "missing"]);
+    refused(&gpt2, "small", &["embeddings.norm.gamma", "missing"]);
     let text = scratch.path("text.txt");
     fs::write(&text, "Other words, other tokens. ".repeat(200)).unwrap();
     let mut other = from(train(&grown, "refused"), "small");

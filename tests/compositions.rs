@@ -14,14 +14,16 @@ use std::collections::BTreeMap;
 
 use burn::backend::{Autodiff, Flex};
 use burn::tensor::{Int, Tensor, TensorData};
-use residual_zoo::core::{Architecture, ConfigError, LanguageModel, ModelConfig, contract, params};
+use residual_zoo::core::{
+    Architecture, ConfigError, LanguageModel, ModelConfig, Vocabulary, contract, params,
+};
 use residual_zoo::gpt2::Gpt2Config;
-use residual_zoo::laurel::{G, LaurelConfig, Rw};
+use residual_zoo::laurel::{Augmentation, LaurelConfig, Weights};
 use residual_zoo::recurrent::{Alpha, Form, RecurrentConfig};
 use residual_zoo::rmt::RmtConfig;
 use residual_zoo::tokenformer::TokenFormerConfig;
 use residual_zoo::{ModelConfig as Zoo, RunConfig};
-use zoo::{architectures, compositions, gpt2, recurrence, rmt, tokenformer};
+use zoo::{architectures, compositions, gpt2, in_turn, recurrence, rmt, tokenformer};
 
 fn parse(model: &str) -> Result<Zoo, String> {
     let text = format!("(model: {model})");
@@ -65,13 +67,13 @@ fn every_composition_survives_ron() {
 #[test]
 fn ron_says_what_is_composed() {
     let found = parse(
-        "Recurrent(
+        "Composed(
+            layers: [Rmt(n_layer: 4, d_k: 8, d_v: 8), Gpt2(n_layer: 4, width: 64)],
+            connection: PerLayer(Laurel(
+                weights: Sigmoid,
+                augmentation: LowRankPerStream(k: 3, rank: 4),
+            )),
             recurrence: (block: 16, alpha: Fixed(0.25), form: Code),
-            of: Laurel(
-                connection: (rw: Sigmoid, g: LrPa(k: 3, r: 4)),
-                placement: Layer,
-                of: Alternate([Rmt(n_layer: 4, d_k: 8, d_v: 8), Gpt2(n_layer: 4, width: 64)]),
-            ),
         )",
     );
     let rmt = RmtConfig {
@@ -86,8 +88,8 @@ fn ron_says_what_is_composed() {
         ..Gpt2Config::default()
     };
     let laurel = LaurelConfig {
-        rw: Rw::Sigmoid,
-        g: G::LrPa { k: 3, r: 4 },
+        weights: Weights::Sigmoid,
+        augmentation: Augmentation::LowRankPerStream { k: 3, rank: 4 },
         ..LaurelConfig::default()
     };
     let recurrence = RecurrentConfig {
@@ -95,41 +97,51 @@ fn ron_says_what_is_composed() {
         alpha: Alpha::Fixed(0.25),
         form: Form::Code,
     };
-    let expected = Zoo::Alternate(vec![Zoo::of(rmt), Zoo::of(gpt2)])
+    let expected = Zoo::in_turn([rmt.into(), gpt2.into()])
         .laurel_per_layer(laurel)
         .recurrent(recurrence);
     assert_eq!(found.unwrap(), expected);
 }
 
 #[test]
-fn a_field_inside_a_composition_can_be_set() {
-    let text = "(model: Laurel(connection: (g: Lr(r: 4)), of: TokenFormer(n_layer: 2)))";
-    let config = RunConfig::parse(text, "test.ron".as_ref()).unwrap();
-    let set = |assignment: &str| config.clone().set(&[assignment.to_string()]);
-    let wider = TokenFormerConfig {
-        n_layer: 2,
-        width: 96,
-        ..TokenFormerConfig::default()
-    };
-    let wider = Zoo::of(wider).laurel(LaurelConfig::lr(4));
-    assert_eq!(set("model.of.width=96").unwrap().model, wider);
-    let Zoo::Laurel(laurel) = set("model.connection.g.r=9").unwrap().model else {
-        panic!("no LAuReL");
-    };
-    assert_eq!(laurel.connection.g, G::Lr { r: 9 });
-    assert!(set("model.of.rank=9").is_err());
+fn one_architecture_and_nothing_else_is_written_as_that_architecture() {
+    let gpt2 = parse("Composed(layers: [Gpt2(n_layer: 2)])").unwrap();
+    assert_eq!(gpt2, parse("Gpt2(n_layer: 2)").unwrap());
+    let mut config = RunConfig::parse("(model: Rmt())", "test.ron".as_ref()).unwrap();
+    config.model = gpt2;
+    assert!(config.to_ron().contains("model: Gpt2("));
 }
 
 #[test]
-fn an_entry_of_an_alternation_can_be_set() {
-    let text = "(model: Alternate([Gpt2(width: 64), TokenFormer(width: 64)]))";
+fn a_field_inside_a_composition_can_be_set() {
+    let text = "(model: Composed(
+        layers: [TokenFormer(n_layer: 2)],
+        connection: PerSublayer(Laurel(augmentation: LowRank(rank: 4))),
+    ))";
     let config = RunConfig::parse(text, "test.ron".as_ref()).unwrap();
     let set = |assignment: &str| config.clone().set(&[assignment.to_string()]);
-    let Zoo::Alternate(models) = set("model.Alternate.1.n_layer=3").unwrap().model else {
-        panic!("no alternation");
+    let wider = |width, rank| {
+        let wider = TokenFormerConfig {
+            n_layer: 2,
+            width,
+            ..TokenFormerConfig::default()
+        };
+        Zoo::of(wider).laurel(LaurelConfig::lr(rank))
     };
-    assert_eq!(models[1].architectures()[0].n_layer(), 3);
-    let error = set("model.Alternate.2.n_layer=3").unwrap_err().to_string();
+    assert_eq!(set("model.layers.0.width=96").unwrap().model, wider(96, 4));
+    let set_rank = set("model.connection.augmentation.rank=9").unwrap();
+    assert_eq!(set_rank.model, wider(768, 9));
+    assert!(set("model.layers.0.rank=9").is_err());
+}
+
+#[test]
+fn a_layer_of_several_in_turn_can_be_set() {
+    let text = "(model: Composed(layers: [Gpt2(width: 64), TokenFormer(width: 64)]))";
+    let config = RunConfig::parse(text, "test.ron".as_ref()).unwrap();
+    let set = |assignment: &str| config.clone().set(&[assignment.to_string()]);
+    let model = set("model.layers.1.n_layer=3").unwrap().model;
+    assert_eq!(model.layers[1].shape().n_layer, 3);
+    let error = set("model.layers.2.n_layer=3").unwrap_err().to_string();
     assert!(error.contains("`2` is no entry of a list of 2"), "{error}");
 }
 
@@ -137,27 +149,23 @@ fn an_entry_of_an_alternation_can_be_set() {
 fn ron_that_says_something_else_is_refused() {
     let problem = |model: &str| parse(model).unwrap_err();
     let unknown = problem("Surprise(n_layer: 2)");
-    for name in [
-        "Surprise",
-        "Gpt2",
-        "Rmt",
-        "TokenFormer",
-        "Laurel",
-        "Recurrent",
-        "Alternate",
-    ] {
+    for name in ["Surprise", "Gpt2", "Rmt", "TokenFormer", "Composed"] {
         assert!(unknown.contains(name), "{name} is not in: {unknown}");
     }
     assert!(problem("Rmt(n_layers: 2)").contains("n_layers"));
-    assert!(problem("Laurel(connection: (rw: Softmax))").contains("`of`"));
-    assert!(problem("Laurel(of: Gpt2(), g: Lr(r: 2))").contains("`g`"));
-    assert!(problem("Recurrent(recurrence: (size: 2), of: Gpt2())").contains("size"));
+    assert!(problem("Composed(recurrence: (block: 4))").contains("`layers`"));
+    let laurel = problem("Composed(layers: [Gpt2()], augmentation: LowRank(rank: 2))");
+    assert!(laurel.contains("`augmentation`"), "{laurel}");
+    assert!(problem("Composed(layers: [Gpt2()], recurrence: (size: 2))").contains("size"));
+    let nested = problem("Composed(layers: [Composed(layers: [Gpt2()])])");
+    assert!(nested.contains("Composed"), "{nested}");
+    assert!(problem("Composed(layers: [Gpt2()], connection: Highway)").contains("Highway"));
 }
 
 fn refusal(model: &Zoo) -> ConfigError {
-    let error = model.validate(37).unwrap_err();
+    let error = model.validate().unwrap_err();
     assert_eq!(
-        model.init::<Flex>(37, &Default::default()).err(),
+        model.build::<Flex>(37, &Default::default()).err(),
         Some(error.clone())
     );
     error
@@ -165,44 +173,20 @@ fn refusal(model: &Zoo) -> ConfigError {
 
 #[test]
 fn what_does_not_compose_is_refused_with_the_reason() {
-    let nested = gpt2().recurrent(recurrence(8, Form::Paper));
-    for (field, model) in [
-        (
-            "of.Recurrent",
-            nested.clone().recurrent(recurrence(4, Form::Paper)),
-        ),
-        ("of.Recurrent", nested.clone().laurel(LaurelConfig::rw())),
-        ("[1].Recurrent", Zoo::Alternate(vec![gpt2(), nested])),
-    ] {
-        let error = refusal(&model);
-        assert_eq!(error.field, field);
-        assert!(error.problem.contains("outermost"), "{error}");
-    }
     for far in [
         gpt2().laurel(LaurelConfig::pa(3)),
         rmt().laurel_per_layer(LaurelConfig::rw_pa(2)),
     ] {
-        assert!(far.validate(37).is_ok());
+        assert!(far.validate().is_ok());
         let error = refusal(&far.recurrent(recurrence(8, Form::Paper)));
-        assert_eq!(error.field, "connection.g.k");
+        assert_eq!(error.field, "connection.augmentation.k");
         assert!(error.problem.contains("stream of its own"), "{error}");
     }
 
-    let twice = gpt2()
-        .laurel(LaurelConfig::rw())
-        .laurel(LaurelConfig::lr(2));
-    assert!(refusal(&twice).problem.contains("LAuReL in the same place"));
-
-    assert!(
-        refusal(&Zoo::Alternate(vec![]))
-            .problem
-            .contains("no entry")
-    );
-    let nested = Zoo::Alternate(vec![gpt2(), Zoo::Alternate(vec![rmt(), tokenformer()])]);
-    assert!(refusal(&nested).problem.contains("write one list"));
-    let three = Zoo::Alternate(vec![gpt2(), rmt(), tokenformer()]);
+    assert!(refusal(&in_turn([])).problem.contains("is empty"));
+    let three = in_turn([gpt2(), rmt(), tokenformer()]);
     assert!(refusal(&three).problem.contains("3 entries for 2 layers"));
-    let unequal = Zoo::Alternate(vec![gpt2(), Zoo::of(RmtConfig::default())]);
+    let unequal = in_turn([gpt2(), Zoo::of(RmtConfig::default())]);
     let error = refusal(&unequal);
     assert!(
         error.problem.contains("48") && error.problem.contains("1024"),
@@ -212,7 +196,7 @@ fn what_does_not_compose_is_refused_with_the_reason() {
     let inside = rmt()
         .laurel(LaurelConfig::lr(0))
         .recurrent(recurrence(8, Form::Paper));
-    assert_eq!(refusal(&inside).field, "of.connection.g.r");
+    assert_eq!(refusal(&inside).field, "connection.augmentation.rank");
     let inside = rmt().recurrent(recurrence(0, Form::Paper));
     assert_eq!(refusal(&inside).field, "recurrence.block");
     let broken = Zoo::of(Gpt2Config {
@@ -222,10 +206,7 @@ fn what_does_not_compose_is_refused_with_the_reason() {
         context: 64,
         ..Gpt2Config::default()
     });
-    assert_eq!(
-        refusal(&Zoo::Alternate(vec![gpt2(), broken])).field,
-        "[1].n_head"
-    );
+    assert_eq!(refusal(&in_turn([gpt2(), broken])).field, "layers.1.n_head");
 }
 
 #[test]
@@ -236,21 +217,21 @@ fn names_say_what_is_inside() {
         name(rmt().laurel(LaurelConfig::rw_lr(2))),
         "LAuReL-RW+LR (RMT)"
     );
-    let both = Zoo::Alternate(vec![gpt2(), tokenformer()]);
+    let both = in_turn([gpt2(), tokenformer()]);
     let both = both.recurrent(recurrence(8, Form::Paper));
     assert_eq!(name(both), "recurrent (GPT-2 / TokenFormer)");
 }
 
-type Weights = BTreeMap<String, TensorData>;
+type Named = BTreeMap<String, TensorData>;
 
-fn weights(of: &Zoo) -> Weights {
-    params::export(&of.init::<Flex>(37, &Default::default()).unwrap())
+fn weights(of: &Zoo) -> Named {
+    params::export(&of.build::<Flex>(37, &Default::default()).unwrap())
 }
 
 /// The logits of `model` with weights of the model inside of it.
-fn logits(model: &Zoo, inside: &Weights) -> Vec<f64> {
+fn logits(model: &Zoo, inside: &Named) -> Vec<f64> {
     let device = Default::default();
-    let model = model.init::<Flex>(37, &device).unwrap();
+    let model = model.build::<Flex>(37, &device).unwrap();
     let mut weights = params::export(&model);
     for (name, tensor) in inside {
         let deeper = name.replace("block.layers.0.", "block.layers.0.branch.block.");
@@ -289,11 +270,11 @@ fn a_laurel_with_alpha_and_beta_one_equals_the_plain_model() {
 }
 
 #[test]
-fn an_alternation_of_one_is_the_model_itself() {
+fn the_same_architecture_twice_in_turn_is_the_model_itself() {
     for of in [gpt2(), rmt(), tokenformer()] {
-        let (one, weights) = (Zoo::Alternate(vec![of.clone()]), weights(&of));
-        assert!(logits(&one, &weights) == logits(&of, &weights));
-        assert_eq!(one.cost(37), of.cost(37));
+        let (twice, weights) = (in_turn([of.clone(), of.clone()]), weights(&of));
+        assert!(logits(&twice, &weights) == logits(&of, &weights));
+        assert_eq!(twice.cost(37), of.cost(37));
     }
 }
 
@@ -310,7 +291,7 @@ fn a_recurrence_with_one_block_is_the_stack_applied_layer_by_layer_twice() {
         ..Gpt2Config::default()
     });
     let device = Default::default();
-    let model = of.init::<Flex>(37, &device).unwrap();
+    let model = of.build::<Flex>(37, &device).unwrap();
     let weights = params::export(&model);
     let mut twice = weights.clone();
     twice.retain(|name, _| !name.starts_with("block.layers"));
@@ -328,10 +309,10 @@ fn a_recurrence_with_one_block_is_the_stack_applied_layer_by_layer_twice() {
         }
     }
     let ids = Tensor::<Flex, 2, Int>::from_data([[3, 1, 4, 1, 5, 9, 2, 6]], &device);
-    let deep = deep.init::<Flex>(37, &device).unwrap();
+    let deep = deep.build::<Flex>(37, &device).unwrap();
     let expected = params::import(deep, twice).unwrap().forward(ids.clone());
     let mut with_alpha = weights;
-    let recurrent = recurrent.init::<Flex>(37, &device).unwrap();
+    let recurrent = recurrent.build::<Flex>(37, &device).unwrap();
     let alpha = params::export(&recurrent).remove("block.alpha").unwrap();
     with_alpha.insert("block.alpha".into(), alpha);
     let found = params::import(recurrent, with_alpha).unwrap().forward(ids);
@@ -342,13 +323,17 @@ fn a_recurrence_with_one_block_is_the_stack_applied_layer_by_layer_twice() {
 fn a_classifier_has_a_head_of_its_own() {
     let device = Default::default();
     for (name, config) in architectures() {
-        let model = config.build::<Autodiff<Flex>>(256, 10, &device).unwrap();
+        let vocabulary = Vocabulary {
+            ids: 256,
+            outputs: 10,
+        };
+        let model = config.build::<Autodiff<Flex>>(vocabulary, &device).unwrap();
         let ids = Tensor::<_, 2, Int>::from_data([[3, 1, 4], [1, 5, 255]], &device);
         assert_eq!(model.classify(ids).dims(), [2, 10], "{name}");
         let list = params::list::<Autodiff<Flex>, _>(&model);
         let trained = list.iter().filter(|p| p.trainable);
         let trained: usize = trained.map(|p| p.shape.iter().product::<usize>()).sum();
-        let cost = config.cost_of(256, 10);
+        let cost = config.cost(vocabulary);
         assert_eq!(trained, cost.params.total(), "{name}");
         assert!(cost.params.unembedding > 0, "{name}");
     }

@@ -9,7 +9,7 @@ mod paper_tables;
 use burn::backend::{Autodiff, Flex};
 use paper_tables::{GPT2, NEOX, figures, file, is_under, laurel, recurrent, rmt, tokenformer};
 use residual_zoo::ModelConfig as Zoo;
-use residual_zoo::core::{Architecture, Cost, ModelConfig, params};
+use residual_zoo::core::{Architecture, Cost, ModelConfig, Vocabulary, params};
 use residual_zoo::gpt2::Gpt2Config;
 use residual_zoo::laurel::LaurelConfig;
 use residual_zoo::recurrent::{Alpha, RecurrentConfig};
@@ -135,17 +135,16 @@ fn the_flops_of_a_recurrent_model_are_those_of_its_windows() {
         let expected = Cost {
             params: layers(time).params,
             forward_flops: windows / time,
-            memory: cost.memory,
         };
         assert_eq!(cost, expected, "{time} tokens in blocks of {k}");
         let model = Zoo::of(of.clone()).recurrent(recurrence);
-        assert_eq!(model.cost(7), expected + of.ends_cost(7, 7));
+        assert_eq!(model.cost(7), expected + of.embeddings_cost(7.into()));
     }
 }
 
 #[test]
 fn presets_count_the_parameters_of_the_models_they_build() {
-    for (config, vocab_size, n_output) in [
+    for (config, ids, outputs) in [
         (Zoo::of(Gpt2Config::small()), GPT2, GPT2),
         (Zoo::of(RmtConfig::m46()), GPT2, GPT2),
         (Zoo::of(TokenFormerConfig::m124()), NEOX, NEOX),
@@ -161,14 +160,13 @@ fn presets_count_the_parameters_of_the_models_they_build() {
         ),
     ] {
         let device = Default::default();
-        let model = config
-            .build::<Autodiff<Flex>>(vocab_size, n_output, &device)
-            .unwrap();
+        let vocabulary = Vocabulary { ids, outputs };
+        let model = config.build::<Autodiff<Flex>>(vocabulary, &device).unwrap();
         let params = params::list::<Autodiff<Flex>, _>(&model).into_iter();
         let sizes = params
             .filter(|p| p.trainable)
             .map(|p| p.shape.iter().product::<usize>());
-        let cost = config.cost_of(vocab_size, n_output);
+        let cost = config.cost(vocabulary);
         assert_eq!(
             sizes.sum::<usize>(),
             cost.params.total(),

@@ -2,33 +2,44 @@
 
 #![allow(clippy::unwrap_used)]
 
+use residual_zoo::core::{Architecture as _, PlainModel};
+use residual_zoo::{rmt::RmtConfig, tokenformer::TokenFormerConfig};
+
 // README: begin
 use burn::prelude::*;
 use residual_zoo::core::{LanguageModel, ModelConfig, token_ids};
-use residual_zoo::{Composed, Zoo};
-use residual_zoo::{gpt2::Gpt2Config, rmt::RmtConfig, tokenformer::TokenFormerConfig};
-use residual_zoo::{laurel::LaurelConfig, recurrent::RecurrentConfig};
+use residual_zoo::{Composition, Zoo};
+use residual_zoo::{gpt2::Gpt2Config, laurel::LaurelConfig, recurrent::RecurrentConfig};
 
-/// The most likely token after some text, by a model with fresh weights.
-fn next_token<B: Backend>(
-    config: &impl ModelConfig,
-    device: &B::Device,
-) -> Result<Tensor<B, 2, Int>, Box<dyn std::error::Error>> {
-    let model = config.init::<B>(50_257, device)?; // an ordinary Burn module
-    let sizes = (50_257, config.context());
-    let ids = token_ids::<B>(&[[464, 2068, 7586]], sizes, device)?; // checked here, and only here
-    let logits = model.forward(ids); // [batch, time, vocab]
-    Ok(logits.narrow(1, 2, 1).argmax(2).squeeze_dim(2))
-}
-
-fn gpt2() -> Gpt2Config {
-    Gpt2Config {
+fn gpt2() -> Composition<Zoo> {
+    Composition::of(Gpt2Config {
         n_layer: 4,
         n_head: 4,
         width: 128,
         ..Gpt2Config::default()
-    }
+    })
 }
+
+fn laurel() -> Composition<Zoo> {
+    gpt2().laurel(LaurelConfig::rw_lr(4))
+}
+
+fn recurrent() -> Composition<Zoo> {
+    laurel().recurrent(RecurrentConfig::default())
+}
+
+/// The most likely token after some text, from a model with fresh weights.
+fn next_token<B: Backend>(
+    config: &impl ModelConfig,
+    device: &B::Device,
+) -> Result<Tensor<B, 2, Int>, Box<dyn std::error::Error>> {
+    let model = config.build::<B>(50_257, device)?;
+    let sizes = (50_257, config.shape().context);
+    let ids = token_ids::<B>(&[[464, 2068, 7586]], sizes, device)?; // checks the ids
+    let logits = model.forward(ids); // [batch, time, vocab]
+    Ok(logits.narrow(1, 2, 1).argmax(2).squeeze_dim(2))
+}
+// README: end
 
 fn rmt() -> RmtConfig {
     RmtConfig {
@@ -49,15 +60,6 @@ fn tokenformer() -> TokenFormerConfig {
     }
 }
 
-fn laurel() -> Composed<Zoo> {
-    Composed::of(gpt2()).laurel(LaurelConfig::rw_lr(4))
-}
-
-fn recurrent() -> Composed<Zoo> {
-    Composed::of(gpt2()).recurrent(RecurrentConfig::default())
-}
-// README: end
-
 #[test]
 fn the_example_runs_for_every_architecture() {
     fn check(config: &impl ModelConfig) {
@@ -65,8 +67,8 @@ fn the_example_runs_for_every_architecture() {
         assert_eq!(token.dims(), [1, 1]);
     }
     check(&gpt2());
-    check(&rmt());
-    check(&tokenformer());
+    check(&PlainModel(rmt()));
+    check(&PlainModel(tokenformer()));
     check(&laurel());
     check(&recurrent());
 }
@@ -76,9 +78,9 @@ fn the_types_of_single_architectures_have_names() {
     use residual_zoo::{gpt2::Gpt2, rmt::Rmt, tokenformer::TokenFormer};
     type B = burn::backend::Flex;
     let device = Default::default();
-    let _: Gpt2<B> = gpt2().init(99, &device).unwrap();
-    let _: Rmt<B> = rmt().init(99, &device).unwrap();
-    let _: TokenFormer<B> = tokenformer().init(99, &device).unwrap();
+    let _: Gpt2<B> = Gpt2Config::default().build(99, &device).unwrap();
+    let _: Rmt<B> = rmt().build(99, &device).unwrap();
+    let _: TokenFormer<B> = tokenformer().build(99, &device).unwrap();
 }
 
 #[test]

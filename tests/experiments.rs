@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use residual_zoo::core::ModelConfig as _;
+use residual_zoo::core::{Architecture as _, ModelConfig as _};
 use residual_zoo::data::Source;
 use residual_zoo::tokenformer::{Position, TokenFormerConfig};
 use residual_zoo::{ModelConfig, RunConfig, Zoo};
@@ -52,7 +52,7 @@ fn any_field_can_be_set() {
         Some(5)
     );
     let gpt2 = |assignment: &str| match set(assignment).model {
-        ModelConfig::Plain(Zoo::Gpt2(gpt2)) => gpt2,
+        Some(Zoo::Gpt2(gpt2)) => gpt2.clone(),
         other => panic!("{other:?}"),
     };
     let activation = gpt2("model.activation=GeluErf").activation;
@@ -91,8 +91,12 @@ fn the_language_models_of_tokenformer_s_table_1_are_the_presets() {
 fn a_grown_run_file_is_the_growth_of_the_other() {
     let read = |file: &str| {
         let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/tokenformer");
-        match RunConfig::read(&directory.join(file)).unwrap().model {
-            ModelConfig::Plain(Zoo::TokenFormer(config)) => config,
+        match RunConfig::read(&directory.join(file))
+            .unwrap()
+            .model
+            .plain()
+        {
+            Some(Zoo::TokenFormer(config)) => config.clone(),
             other => panic!("{other:?}"),
         }
     };

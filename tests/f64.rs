@@ -13,7 +13,7 @@ use burn::backend::{Autodiff, Flex};
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::{DType, Distribution, Int, Tensor, set_default_dtypes};
 use common::{Values, run};
-use residual_zoo::core::{LanguageModel, ModelConfig};
+use residual_zoo::core::{Architecture as _, LanguageModel, ModelConfig};
 use residual_zoo::tokenformer::{Normalization, TokenFormerConfig, grow};
 
 /// Makes f64 the type of every tensor from now on.
@@ -85,7 +85,7 @@ fn growth_keeps_the_logits_to_1e_12() {
             normalization,
             ..TokenFormerConfig::default()
         };
-        let model = config.init::<Flex>(11, &device).unwrap().map(&mut Train);
+        let model = config.build::<Flex>(11, &device).unwrap().map(&mut Train);
         let (grown, _) = grow(&model, &config, 17, 30, &device).unwrap();
         let ids = Tensor::<Flex, 2, Int>::from_data([[3, 1, 4, 1, 5, 9, 2, 6]], &device);
         let logits = model.forward(ids.clone());

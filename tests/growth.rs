@@ -63,7 +63,7 @@ fn grows(compose: impl Fn(TokenFormerConfig) -> ModelConfig) {
 
     let config = small().grown(17, 40).unwrap();
     let mut grown = trainer(compose(config));
-    checkpoint::load_weights(&mut grown, &directory).unwrap();
+    checkpoint::load_weights(&mut grown, &trained.config.model, &directory).unwrap();
     let (before, after) = (trained.validate().loss, grown.validate().loss);
     assert!(
         before < untrained_loss - 0.3,
@@ -131,13 +131,13 @@ fn a_parameter_that_took_no_part_in_the_loss_starts_anew() {
         ..RecurrentConfig::default()
     });
     let mut fixed = trainer(fixed);
-    let kept = checkpoint::load_weights(&mut fixed, &directory).unwrap();
+    let kept = checkpoint::load_weights(&mut fixed, &of, &directory).unwrap();
     assert_eq!(kept, ["block.alpha"]);
 
     // Without the moments all start anew.
     std::fs::remove_file(directory.join("optimizer.safetensors")).unwrap();
-    let mut fresh = trainer(of);
-    checkpoint::load_weights(&mut fresh, &directory).unwrap();
+    let mut fresh = trainer(of.clone());
+    checkpoint::load_weights(&mut fresh, &of, &directory).unwrap();
     assert!(fresh.optimizer.export(fresh.model()).is_empty());
     assert_eq!(fresh.validate().loss, trained.validate().loss);
 }
@@ -150,7 +150,7 @@ fn weights_alone_leave_the_moments_behind() {
     let directory = directory.path().join("checkpoint");
     checkpoint::save(&trained, &Journal::default(), &directory).unwrap();
     let mut fresh = trainer(ModelConfig::of(small()));
-    checkpoint::load_parameters(&mut fresh, &directory).unwrap();
+    checkpoint::load_parameters(&mut fresh, &trained.config.model, &directory).unwrap();
     assert!(fresh.optimizer.export(fresh.model()).is_empty());
     assert_eq!(fresh.validate().loss, trained.validate().loss);
 }
@@ -174,10 +174,11 @@ fn a_gpt2_of_twice_the_width_starts_near_the_loss_of_the_narrow_one() {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path().join("checkpoint");
     checkpoint::save(&trained, &Journal::default(), &directory).unwrap();
-    let mut widened = trainer(ModelConfig::of(wide));
+    let mut widened = trainer(ModelConfig::of(wide.clone()));
     let fresh = widened.validate().loss;
-    let narrow = ModelConfig::of(narrow);
-    checkpoint::load_widened(&mut widened, &narrow, &directory).unwrap();
+    let narrow_config = narrow;
+    let narrow = ModelConfig::of(narrow_config.clone());
+    checkpoint::load_parameters(&mut widened, &narrow, &directory).unwrap();
     // Copies are drawn apart by a hundredth, which a loss hardly sees.
     let (before, after) = (trained.validate().loss, widened.validate().loss);
     assert!(
@@ -189,8 +190,22 @@ fn a_gpt2_of_twice_the_width_starts_near_the_loss_of_the_narrow_one() {
     assert!(widened.validate().loss < before);
 
     let mut tokenformer = trainer(ModelConfig::of(small()));
-    let error = checkpoint::load_widened(&mut tokenformer, &narrow, &directory).unwrap_err();
-    assert!(error.to_string().contains("Net2Net"), "{error}");
+    let error = checkpoint::load_parameters(&mut tokenformer, &narrow, &directory).unwrap_err();
+    assert!(error.to_string().contains("is missing"), "{error}");
+
+    // The moments of a widened matrix do not fit; nothing is taken over.
+    let mut widened = trainer(ModelConfig::of(wide.clone()));
+    let before = widened.validate().loss;
+    let error = checkpoint::load_weights(&mut widened, &narrow, &directory).unwrap_err();
+    assert!(error.to_string().contains("has shape"), "{error}");
+    assert_eq!(widened.validate().loss, before);
+
+    // Only a plain model is widened.
+    let laurel = |config| ModelConfig::of(config).laurel(LaurelConfig::rw());
+    let mut composed = trainer(laurel(wide));
+    let narrow = laurel(narrow_config);
+    let error = checkpoint::load_parameters(&mut composed, &narrow, &directory).unwrap_err();
+    assert!(error.to_string().contains("is composed"), "{error}");
 }
 
 #[test]
@@ -242,20 +257,16 @@ fn a_pretrained_gpt2_becomes_a_tokenformer_to_train() {
 fn a_larger_checkpoint_or_another_model_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path().join("checkpoint");
-    let larger = small().grown(17, 40).unwrap();
-    checkpoint::save(
-        &trainer(ModelConfig::of(larger)),
-        &Journal::default(),
-        &directory,
-    )
-    .unwrap();
+    let larger = ModelConfig::of(small().grown(17, 40).unwrap());
+    let trained = trainer(larger.clone());
+    checkpoint::save(&trained, &Journal::default(), &directory).unwrap();
     let mut smaller = trainer(ModelConfig::of(small()));
-    let error = checkpoint::load_weights(&mut smaller, &directory).unwrap_err();
+    let error = checkpoint::load_weights(&mut smaller, &larger, &directory).unwrap_err();
     assert!(error.to_string().contains("keys"), "{error}");
     let other = TokenFormerConfig {
         width: 32,
         ..small().grown(17, 40).unwrap()
     };
     let mut other = trainer(ModelConfig::of(other));
-    assert!(checkpoint::load_weights(&mut other, &directory).is_err());
+    assert!(checkpoint::load_weights(&mut other, &larger, &directory).is_err());
 }

@@ -280,7 +280,7 @@ fn what_is_no_file_is_refused_at_once() {
         refuses(what, dir.path(), |path| {
             let text = "(model: Gpt2(n_layer: 1, n_head: 1, width: 4, context: 8))";
             let config: RunConfig = RunConfig::parse(text, Path::new("c.ron")).unwrap();
-            let model = config.model.init::<Flex>(11, &Default::default()).unwrap();
+            let model = config.model.build::<Flex>(11, &Default::default()).unwrap();
             checkpoint::load_model::<Flex, _>(model, path)
         });
     }
@@ -293,7 +293,7 @@ fn a_very_deep_model_may_have_a_long_header() {
     let problem = |bytes: usize| {
         let file = inputs::many_tensors(40_000, bytes);
         fs::write(dir.path().join("model.safetensors"), file).unwrap();
-        let model = config.model.init::<Flex>(11, &Default::default()).unwrap();
+        let model = config.model.build::<Flex>(11, &Default::default()).unwrap();
         let loaded = checkpoint::load_model::<Flex, _>(model, dir.path());
         loaded.map(drop).unwrap_err().to_string()
     };

@@ -55,7 +55,7 @@ fn reader(kind: &str) -> (&'static str, Read) {
         "checkpoint" => ("model.safetensors", |path| {
             let text = "(model: Gpt2(n_layer: 1, n_head: 1, width: 4, context: 8))";
             let config: RunConfig = RunConfig::parse(text, Path::new("c.ron")).unwrap();
-            let model = config.model.init::<Flex>(11, &Default::default()).unwrap();
+            let model = config.model.build::<Flex>(11, &Default::default()).unwrap();
             done(checkpoint::load_model::<
                 Flex,
                 <ModelConfig as residual_zoo::core::ModelConfig>::Model<Flex>,
@@ -190,9 +190,13 @@ fn large() -> Vec<(&'static str, &'static str, Vec<u8>)> {
         (
             "config",
             "models",
-            fill("(model: Alternate([", "Rmt(),", "]))"),
+            fill("(model: Composed(layers: [", "Rmt(),", "]))"),
         ),
-        ("config", "zeros", fill("(model: Alternate([", "0,", "]))")),
+        (
+            "config",
+            "zeros",
+            fill("(model: Composed(layers: [", "0,", "]))"),
+        ),
         ("config", "a long name", fill("(model: ", "x", "())")),
         ("config", "white space", fill("(model: Rmt()", " ", ")")),
         (

@@ -113,7 +113,7 @@ fn weights(config: &Zoo) -> BTreeMap<String, TensorData> {
     use burn::tensor::backend::Backend;
     let device = Default::default();
     Flex::seed(&device, 11);
-    let model = config.init::<Flex>(VOCAB, &device).unwrap();
+    let model = config.build::<Flex>(VOCAB, &device).unwrap();
     let mut weights = params::export::<Flex, _>(&model);
     for (name, data) in &mut weights {
         // α and the τ's have ranges of their own.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use residual_zoo::core::ModelConfig as _;
+use residual_zoo::core::{Architecture as _, ModelConfig as _, Vocabulary};
 use residual_zoo::rmt::RmtConfig;
 use residual_zoo::tokenformer::TokenFormerConfig;
 use residual_zoo::train::suite::{Planned, Suite};
@@ -289,11 +289,8 @@ fn laurels_variants_add_what_table_5_counts() {
 
 /// `large` is `small` with more pairs and its τ.
 fn check_growth(small: &ModelConfig, large: &ModelConfig) {
-    match (small, large) {
-        (
-            ModelConfig::Plain(Zoo::TokenFormer(small)),
-            ModelConfig::Plain(Zoo::TokenFormer(large)),
-        ) if small != large => {
+    match (small.plain(), large.plain()) {
+        (Some(Zoo::TokenFormer(small)), Some(Zoo::TokenFormer(large))) if small != large => {
             let grown = small.grown(large.n_attn(), large.n_ffn()).unwrap();
             assert_eq!(grown, *large);
         }
@@ -366,7 +363,11 @@ fn tokenformers_are_those_of_table_8() {
 fn recurrent_models_have_the_parameters_of_their_tables() {
     let figure = |path: &str| paper(&format!("/recurrent/{path}")).as_u64().unwrap() as usize;
     let image = planned("recurrent", "recurrent_image");
-    let cost = |name: &str| run(&image, name).model.cost_of(256, 10).params.total();
+    let classes = Vocabulary {
+        ids: 256,
+        outputs: 10,
+    };
+    let cost = |name: &str| run(&image, name).model.cost(classes).params.total();
     assert_eq!(cost("4 layers"), figure("table2/regular_4"));
     assert_eq!(cost("1 layer"), figure("table2/regular_1"));
     assert_eq!(

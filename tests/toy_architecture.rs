@@ -6,12 +6,13 @@ mod toy;
 
 use burn::backend::{Autodiff, Flex};
 use burn::tensor::backend::Backend;
-use residual_zoo::Composed;
-use residual_zoo::core::{EndsOf, ModelConfig, contract};
+use residual_zoo::Composition;
+use residual_zoo::core::{Architecture, EmbeddingsOf, ModelConfig, PlainModel, contract};
 use residual_zoo::data::{Corpus, DataConfig, Source, SyntheticConfig};
 use residual_zoo::laurel::LaurelConfig;
 use residual_zoo::recurrent::RecurrentConfig;
 use residual_zoo::train::{Interrupter, RunConfig, RunOptions, dashboard::Display, run};
+use toy::ToyConfig;
 
 residual_zoo::zoo! {
     /// The zoo with one more architecture.
@@ -23,28 +24,43 @@ residual_zoo::zoo! {
     }
 }
 
+fn toy() -> ToyConfig {
+    ToyConfig {
+        n_layer: 2,
+        width: 60,
+        context: 64,
+    }
+}
+
+fn composed() -> Composition<BiggerZoo> {
+    Composition::of(toy())
+}
+
 #[test]
 fn it_keeps_the_contract() {
     let device = Default::default();
-    contract::check::<Autodiff<Flex>, _>(&toy::ToyConfig::default(), &device);
-    contract::check::<Autodiff<Flex>, _>(&BiggerZoo::Toy(Default::default()), &device);
+    contract::check::<Autodiff<Flex>, _>(&PlainModel(toy()), &device);
+    contract::check::<Autodiff<Flex>, _>(&composed(), &device);
 }
 
 #[test]
 fn it_composes() {
-    let toy = || Composed::<BiggerZoo>::of(toy::ToyConfig::default());
-    let laurel = toy().laurel(LaurelConfig::rw_lr(4));
-    let recurrent = toy().recurrent(RecurrentConfig {
+    let laurel = composed().laurel(LaurelConfig::rw_lr(4));
+    let recurrent = composed().recurrent(RecurrentConfig {
         block: 8,
         ..RecurrentConfig::default()
     });
     let device = Default::default();
     contract::check::<Autodiff<Flex>, _>(&laurel, &device);
     contract::check::<Autodiff<Flex>, _>(&recurrent, &device);
-    let text = "(model: Recurrent(of: Laurel(of: Toy(width: 32))))";
-    let config: RunConfig<Composed<BiggerZoo>> =
+    let text = "(model: Composed(
+        layers: [Toy(n_layer: 2, width: 32, context: 64)],
+        connection: PerSublayer(Laurel(weights: Softmax)),
+        recurrence: (block: 16),
+    ))";
+    let config: RunConfig<Composition<BiggerZoo>> =
         RunConfig::parse(text, "toy.ron".as_ref()).unwrap();
-    assert_eq!(config.model.name(), "recurrent (LAuReL (plain) (Toy))");
+    assert_eq!(config.model.name(), "recurrent (LAuReL-RW (Toy))");
 }
 
 #[test]
@@ -52,7 +68,8 @@ fn it_trains_from_ron_with_the_same_trainer() {
     let directory = tempfile::tempdir().unwrap();
     let text = "(model: Toy(n_layer: 1, width: 32, context: 32), \
                 train: (steps: 60, warmup: 5, learning_rate: 1e-2, validate_every: 60, validate_batches: 4))";
-    let mut config: RunConfig<BiggerZoo> = RunConfig::parse(text, "toy.ron".as_ref()).unwrap();
+    let mut config: RunConfig<Composition<BiggerZoo>> =
+        RunConfig::parse(text, "toy.ron".as_ref()).unwrap();
     assert_eq!(config.model.name(), "Toy");
     config.data.source = Source::Synthetic(SyntheticConfig {
         tokens: 20_000,
@@ -85,10 +102,8 @@ fn it_trains_from_ron_with_the_same_trainer() {
 fn the_names_of_its_parameters_do_not_depend_on_the_enum() {
     use residual_zoo::core::params;
     let device = Default::default();
-    let alone = toy::ToyConfig::default().init::<Flex>(10, &device).unwrap();
-    let in_zoo = BiggerZoo::Toy(Default::default())
-        .init::<Flex>(10, &device)
-        .unwrap();
+    let alone = toy().build::<Flex>(10, &device).unwrap();
+    let in_zoo = composed().build::<Flex>(10, &device).unwrap();
     let names = |list: Vec<params::ParamInfo>| -> Vec<String> {
         list.into_iter().map(|p| p.name).collect()
     };

@@ -35,10 +35,11 @@ pub fn config(data: &[u8]) -> Verdict {
 /// Assignments of `--set`, one per line, to a config with all architectures in it.
 pub fn set(data: &[u8]) -> Verdict {
     static BASE: LazyLock<RunConfig> = LazyLock::new(|| {
-        let text = "(model: Laurel(of: Alternate([ \
+        let text = "(model: Composed(layers: [ \
                     Gpt2(n_layer: 3, n_head: 2, width: 8, context: 6), \
                     TokenFormer(n_layer: 3, n_head: 2, width: 8, context: 6), \
-                    Rmt(n_layer: 3, d_k: 2, d_v: 4, rank: 2, context: 6)])))";
+                    Rmt(n_layer: 3, d_k: 2, d_v: 4, rank: 2, context: 6)], \
+                    connection: PerSublayer(Laurel())))";
         RunConfig::parse(text, Path::new("base.ron")).unwrap()
     });
     let text = std::str::from_utf8(data).map_err(refused)?;
@@ -59,10 +60,8 @@ fn use_config(config: &RunConfig) -> Verdict {
     config.tokens_per_step();
 
     let cost = config.model.cost(VOCABULARY);
-    let layers = config.model.architectures()[0];
-    let layers = residual_zoo::core::Architecture::n_layer(layers);
-    if cost.params.total() <= SMALL.0 && layers <= SMALL.1 {
-        let model = config.model.init::<B>(VOCABULARY, &Default::default());
+    if cost.params.total() <= SMALL.0 && config.model.shape().n_layer <= SMALL.1 {
+        let model = config.model.build::<B>(VOCABULARY, &Default::default());
         let trained = params::list::<B, _>(&model.unwrap()).into_iter();
         let trained = trained.filter(|param| param.trainable);
         let count: usize = trained.map(|p| p.shape.iter().product::<usize>()).sum();
@@ -147,7 +146,8 @@ pub fn checkpoint(data: &[u8]) -> Verdict {
             assert_eq!(shapes(&Model::<B>::from_inner(model.clone())), before);
             assert!(model.num_params() > 0);
         }
-        let begun = checkpoints::load_weights(trainer, alone.path()).map_err(refused);
+        let begun = checkpoints::load_weights(trainer, &trainer.config.model.clone(), alone.path())
+            .map_err(refused);
         let mut verdict = model.and(Ok(())).or(begun.and(Ok(())));
         for name in ["optimizer.safetensors", "state.json"] {
             let scratch = Scratch::new();

@@ -4,7 +4,8 @@
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::{Int, Tensor, TensorData, backend::AutodiffBackend};
-use residual_zoo::core::{LanguageModel, ModelConfig, loss::Loss, params};
+use residual_zoo::core::ops::loss::Loss;
+use residual_zoo::core::{LanguageModel, ModelConfig, params};
 use std::collections::BTreeMap;
 
 /// Values of a tensor with its shape.
@@ -63,7 +64,7 @@ pub fn run<B: AutodiffBackend, C: ModelConfig>(
 where
     C::Model<B>: burn::module::AutodiffModule<B>,
 {
-    let model = config.init::<B>(vocab_size, device).unwrap();
+    let model = config.build::<B>(vocab_size, device).unwrap();
     let mut fresh = params::export::<B, _>(&model);
     for frozen in params::list::<B, _>(&model)
         .into_iter()

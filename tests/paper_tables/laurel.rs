@@ -2,7 +2,7 @@
 
 use residual_zoo::core::Architecture;
 use residual_zoo::gpt2::Gpt2Config;
-use residual_zoo::laurel::{G, LaurelConfig, Rw, formulas};
+use residual_zoo::laurel::{Augmentation, LaurelConfig, Weights, formulas};
 use serde_json::{Value, json};
 
 use super::{figure, round};
@@ -13,7 +13,7 @@ const LAUREL: (usize, usize) = (24, 768);
 /// PA as section 2.3 has it, with a product of rank `r` for h.
 fn pa_low_rank(k: usize, r: usize) -> LaurelConfig {
     LaurelConfig {
-        g: G::PaLr { k, r },
+        augmentation: Augmentation::PreviousLowRank { k, rank: r },
         ..Default::default()
     }
 }
@@ -74,9 +74,9 @@ pub fn section_3_2_1() -> Value {
 #[test]
 fn laurels_formulas_count_what_the_configs_do() {
     let (k, r, width) = (3, 4, 10);
-    let of = |rw, g| LaurelConfig {
-        rw,
-        g,
+    let of = |weights, augmentation| LaurelConfig {
+        weights,
+        augmentation,
         ..Default::default()
     };
     let rw_per_dimension = LaurelConfig {
@@ -89,11 +89,16 @@ fn laurels_formulas_count_what_the_configs_do() {
         (LaurelConfig::pa(k), formulas::pa(k)),
         (pa_low_rank(k, r), formulas::pa_low_rank(k, r, width)),
     ];
-    for rw in [Rw::One, Rw::Softmax, Rw::Sigmoid, Rw::Raw] {
-        let alone = formulas::rw(rw);
-        cases.push((of(rw, G::Identity), alone));
+    for weights in [
+        Weights::One,
+        Weights::Softmax,
+        Weights::Sigmoid,
+        Weights::Raw,
+    ] {
+        let alone = formulas::rw(weights);
+        cases.push((of(weights, Augmentation::Identity), alone));
         cases.push((
-            of(rw, G::LrPa { k, r }),
+            of(weights, Augmentation::LowRankPerStream { k, rank: r }),
             alone + formulas::lr_pa(k, r, width),
         ));
     }

@@ -57,5 +57,6 @@ pub fn percent(a: f64, b: f64) -> f64 {
 
 /// A norm before every sublayer and a last one, each with a scale for every feature.
 pub fn norm_scales(config: &impl Architecture) -> usize {
-    (config.n_sublayer() * config.n_layer() + 1) * config.width()
+    let shape = config.shape();
+    (shape.n_sublayer * shape.n_layer + 1) * shape.width
 }

@@ -1,7 +1,7 @@
 //! The recurrent transformer.
 
 use residual_zoo::ModelConfig as Zoo;
-use residual_zoo::core::ModelConfig;
+use residual_zoo::core::{ModelConfig, Vocabulary};
 use residual_zoo::gpt2::Gpt2Config;
 use residual_zoo::recurrent::{RecurrentConfig, formulas};
 use serde_json::{Value, json};
@@ -35,7 +35,15 @@ pub fn base(n_layer: usize, context: usize, width: usize, n_head: usize) -> Gpt2
 }
 
 pub fn table_2() -> Value {
-    let params = |config: Zoo| config.cost_of(256, 10).params.total();
+    let params = |config: Zoo| {
+        config
+            .cost(Vocabulary {
+                ids: 256,
+                outputs: 10,
+            })
+            .params
+            .total()
+    };
     json!({
         "regular_4": params(Zoo::of(image(4))),
         "regular_1": params(Zoo::of(image(1))),

@@ -1,6 +1,6 @@
 //! The Residual Matrix Transformer.
 
-use residual_zoo::core::{Architecture, ModelConfig};
+use residual_zoo::core::Architecture;
 use residual_zoo::gpt2::Gpt2Config;
 use residual_zoo::rmt::formulas::{RmtShape, TransformerShape, training_flops, variance_ratios};
 use residual_zoo::rmt::{Positions, RmtConfig};
@@ -75,14 +75,14 @@ pub fn table_9() -> Value {
             positions: Positions::Alibi,
             ..config.clone()
         };
-        let ratio = config.width() as f64 / transformer(&config).width as f64;
+        let ratio = config.shape().width as f64 / transformer(&config).width as f64;
         json!({
             "L": config.n_layer,
             "D_k": config.d_k,
             "D_v": config.d_v,
             "R": config.rank,
             "D_FF": config.d_ff(),
-            "residual_size": config.width(),
+            "residual_size": config.shape().width,
             "residual_ratio_to_transformer": round(ratio, 3),
             "exact_no_norms": exact(&config),
             "norm_scales": norms,
@@ -104,7 +104,7 @@ pub fn section_4_4() -> Value {
             ..RmtConfig::m134()
         };
         let params = config.cost(GPT2).params.total() - norm_scales(&config);
-        (config.width(), d_k, params)
+        (config.shape().width, d_k, params)
     });
     let (smallest, largest) = (sizes[0].2 as f64, sizes[5].2 as f64);
     let row = |(size, d_k, params)| json!({ "residual_size": size, "D_k": d_k, "params": params });

@@ -1,6 +1,6 @@
 //! TokenFormer.
 
-use residual_zoo::core::{Architecture, ModelConfig};
+use residual_zoo::core::Architecture;
 use residual_zoo::gpt2::Gpt2Config;
 use residual_zoo::tokenformer::formulas::{Shape, transformer_flops, transformer_params};
 use residual_zoo::tokenformer::{Position, TokenFormerConfig};
@@ -21,7 +21,7 @@ fn row(config: &TokenFormerConfig) -> Value {
     })
 }
 
-/// The figures of one row, with the ends of a language model that has no table of positions.
+/// The figures of one row, with the embeddings of a language model without a position table.
 fn language_row(config: TokenFormerConfig) -> Value {
     let mut row = row(&config);
     let without_positions = TokenFormerConfig {

@@ -8,7 +8,7 @@ use burn::tensor::TensorData;
 use residual_zoo::ModelConfig as Zoo;
 use residual_zoo::core::Activation;
 use residual_zoo::gpt2::Gpt2Config;
-use residual_zoo::laurel::{G, LaurelConfig, Rw};
+use residual_zoo::laurel::{Augmentation, LaurelConfig, Weights};
 use residual_zoo::recurrent::{Alpha, Form, RecurrentConfig};
 use residual_zoo::rmt::{NormKind, Positions, RmtConfig};
 use residual_zoo::tokenformer::{Normalization, Position, Tau, TokenFormerConfig};
@@ -208,36 +208,36 @@ fn gpt2(keys: &mut Keys) -> Result<Gpt2Config, String> {
 
 fn laurel(keys: &mut Keys) -> Result<(Zoo, Translate), String> {
     let of = Zoo::of(gpt2(keys)?);
-    let rw = [
-        ("none", Rw::One),
-        ("softmax", Rw::Softmax),
-        ("sigmoid", Rw::Sigmoid),
-        ("raw", Rw::Raw),
+    let weights = [
+        ("none", Weights::One),
+        ("softmax", Weights::Softmax),
+        ("sigmoid", Weights::Sigmoid),
+        ("raw", Weights::Raw),
     ];
     let g = keys.text("g")?;
     keys.take("g")?;
-    let g = match g.as_str() {
-        "identity" => G::Identity,
-        "lr" => G::Lr {
-            r: keys.take_size("r")?,
+    let augmentation = match g.as_str() {
+        "identity" => Augmentation::Identity,
+        "lr" => Augmentation::LowRank {
+            rank: keys.take_size("r")?,
         },
-        "pa" => G::Pa {
+        "pa" => Augmentation::PreviousActivations {
             k: keys.take_size("k")?,
         },
-        "pa_lr" => G::PaLr {
+        "pa_lr" => Augmentation::PreviousLowRank {
             k: keys.take_size("k")?,
-            r: keys.take_size("r")?,
+            rank: keys.take_size("r")?,
         },
-        "lr_pa" => G::LrPa {
+        "lr_pa" => Augmentation::LowRankPerStream {
             k: keys.take_size("k")?,
-            r: keys.take_size("r")?,
+            rank: keys.take_size("r")?,
         },
         other => return Err(format!("unknown g {other}")),
     };
     let connection = LaurelConfig {
-        rw: keys.choose("rw", &rw)?,
+        weights: keys.choose("rw", &weights)?,
         per_dimension: keys.0.contains_key("rw_vector") && keys.take_switch("rw_vector")?,
-        g,
+        augmentation,
         ..LaurelConfig::default()
     };
     Ok(
@@ -336,13 +336,13 @@ fn rmt_tensor(config: &RmtConfig, name: &str, data: TensorData) -> (String, Tens
         _ => data,
     };
     let mut name = match name {
-        "ln_f.weight" => "ends.norm.gamma".to_string(),
+        "ln_f.weight" => "embeddings.norm.gamma".to_string(),
         other => other.to_string(),
     };
     for (from, to) in [
-        ("unembed.", "ends.unembedding."),
-        ("embed.", "ends.tokens."),
-        ("pos.", "ends.positions."),
+        ("unembed.", "embeddings.unembedding."),
+        ("embed.", "embeddings.tokens."),
+        ("pos.", "embeddings.positions."),
         ("layers.", "block.layers."),
     ] {
         if let Some(rest) = name.strip_prefix(from) {
@@ -422,10 +422,10 @@ fn tokenformer(keys: &mut Keys) -> Result<TokenFormerConfig, String> {
 
 fn tokenformer_name(name: &str) -> String {
     let name = match name {
-        "wte" => "ends.tokens.weight",
-        "wpe" => "ends.positions.weight",
-        "ln_f.weight" => "ends.norm.gamma",
-        "ln_f.bias" => "ends.norm.beta",
+        "wte" => "embeddings.tokens.weight",
+        "wpe" => "embeddings.positions.weight",
+        "ln_f.weight" => "embeddings.norm.gamma",
+        "ln_f.bias" => "embeddings.norm.beta",
         other => other,
     };
     let name = name
@@ -440,13 +440,13 @@ fn tokenformer_name(name: &str) -> String {
 
 fn gpt2_name(name: &str) -> String {
     let name = match name {
-        "wte" => "ends.tokens.weight",
-        "wpe" => "ends.positions.weight",
+        "wte" => "embeddings.tokens.weight",
+        "wpe" => "embeddings.positions.weight",
         "alpha" => "block.alpha",
         other => other,
     };
     let name = name
-        .replace("ln_f.", "ends.norm.")
+        .replace("ln_f.", "embeddings.norm.")
         .replace("ln1.", "attention.branch.norm.")
         .replace("ln2.", "feed_forward.branch.norm.")
         .replace(".attn.", ".attention.branch.")

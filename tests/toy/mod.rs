@@ -1,31 +1,20 @@
-//! A sixth architecture, as small as one can be: each token sees the mean of itself and all
-//! earlier ones.
+//! A small sixth architecture: each token sees the mean of itself and all earlier tokens.
 
 use burn::module::Module;
 use burn::nn::{LayerNorm, LayerNormConfig, Linear};
 use burn::tensor::{Tensor, backend::Backend};
 use residual_zoo::core::{
-    Architecture, Branch, ConfigError, Connection, Cost, NormParams, Plain, TokenEnds,
-    TokenEndsOptions, Update, check, linear,
+    Architecture, Branch, Connection, Cost, Plain, Shape, TokenEmbeddings, TokenEmbeddingsOptions,
+    Update, Vocabulary, linear,
 };
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 pub struct ToyConfig {
     pub n_layer: usize,
     pub width: usize,
     pub context: usize,
-}
-
-impl Default for ToyConfig {
-    fn default() -> Self {
-        Self {
-            n_layer: 2,
-            width: 60,
-            context: 64,
-        }
-    }
 }
 
 /// f(x)_t = W · mean(norm(x)_0, …, norm(x)_t).
@@ -35,18 +24,17 @@ pub struct Mean<B: Backend> {
     mix: Linear<B>,
 }
 
-/// Sum `[batch, 1, width]` and number of the positions seen.
-pub type MeanCache<B> = (Option<Tensor<B, 3>>, usize);
-
 impl<B: Backend> Branch<B> for Mean<B> {
-    type Cache = MeanCache<B>;
+    /// Sum `[batch, 1, width]` and number of the positions seen.
+    type Cache = (Option<Tensor<B, 3>>, usize);
 
-    fn new_cache(&self) -> MeanCache<B> {
+    fn new_cache(&self) -> Self::Cache {
         (None, 0)
     }
 
-    fn decode(&self, x: Tensor<B, 3>, (sum, seen): &mut MeanCache<B>) -> Tensor<B, 3> {
-        let time = x.dims()[1];
+    fn forward(&self, x: Tensor<B, 3>, cache: Option<&mut Self::Cache>) -> Tensor<B, 3> {
+        let (time, mut fresh) = (x.dims()[1], self.new_cache());
+        let (sum, seen) = cache.unwrap_or(&mut fresh);
         let mut sums = self.norm.forward(x).cumsum(1);
         if let Some(sum) = sum {
             sums = sums + sum.clone();
@@ -62,63 +50,27 @@ impl<B: Backend> Branch<B> for Mean<B> {
 /// A layer with a connection of type `C`.
 pub type Block<B, C = Plain> = Update<B, Mean<B>, C>;
 
-impl ToyConfig {
-    fn ends_options(&self, vocab_size: usize, n_output: usize) -> TokenEndsOptions {
-        TokenEndsOptions {
-            vocab_size,
-            n_output,
-            positions: Some(self.context),
-            width: self.width,
-            tied: true,
-            norm: NormParams::ScaleAndShift,
-            dropout: 0.0,
-            norm_eps: 1e-5,
-            init_std: 0.02,
-        }
-    }
-}
-
 impl Architecture for ToyConfig {
     type Block<B: Backend, C: Connection<B>> = Block<B, C>;
-    type Ends<B: Backend> = TokenEnds<B>;
+    type Embeddings<B: Backend> = TokenEmbeddings<B>;
 
-    fn name(&self) -> String {
-        "Toy".into()
+    fn name(&self) -> &'static str {
+        "Toy"
     }
 
-    fn validate(&self) -> Result<(), ConfigError> {
-        check::at_least_one("n_layer", self.n_layer)?;
-        check::at_least_one("width", self.width)?;
-        check::at_least_one("context", self.context)
+    fn shape(&self) -> Shape {
+        Shape {
+            context: self.context,
+            width: self.width,
+            n_layer: self.n_layer,
+            n_sublayer: 1,
+            dropout: 0.0,
+        }
     }
 
-    fn context(&self) -> usize {
-        self.context
-    }
-
-    fn width(&self) -> usize {
-        self.width
-    }
-
-    fn n_layer(&self) -> usize {
-        self.n_layer
-    }
-
-    fn n_sublayer(&self) -> usize {
-        1
-    }
-
-    fn dropout(&self) -> f64 {
-        0.0
-    }
-
-    fn ends<B: Backend>(
-        &self,
-        vocab_size: usize,
-        n_output: usize,
-        device: &B::Device,
-    ) -> TokenEnds<B> {
-        TokenEnds::new(&self.ends_options(vocab_size, n_output), device)
+    fn embeddings<B: Backend>(&self, ids: Vocabulary, device: &B::Device) -> TokenEmbeddings<B> {
+        let options = TokenEmbeddingsOptions::new(ids, self.context, self.width);
+        TokenEmbeddings::new(&options, device)
     }
 
     fn block<B: Backend, C: Connection<B>>(
@@ -126,14 +78,14 @@ impl Architecture for ToyConfig {
         _layer: usize,
         mut connection: impl FnMut() -> C,
         device: &B::Device,
-    ) -> Self::Block<B, C> {
+    ) -> Block<B, C> {
         let norm = LayerNormConfig::new(self.width).init(device);
         let mix = linear(self.width, self.width, false, 0.02, device);
         Update::new(Mean { norm, mix }, connection())
     }
 
-    fn ends_cost(&self, vocab_size: usize, n_output: usize) -> Cost {
-        self.ends_options(vocab_size, n_output).cost()
+    fn embeddings_cost(&self, ids: Vocabulary) -> Cost {
+        TokenEmbeddingsOptions::new(ids, self.context, self.width).cost()
     }
 
     fn block_cost(&self, _time: usize) -> Cost {

@@ -3,7 +3,7 @@
 
 use residual_zoo::ModelConfig as Zoo;
 use residual_zoo::gpt2::Gpt2Config;
-use residual_zoo::laurel::{G, LaurelConfig, Rw};
+use residual_zoo::laurel::{Augmentation, LaurelConfig, Weights};
 use residual_zoo::recurrent::{Alpha, Form, RecurrentConfig};
 use residual_zoo::rmt::RmtConfig;
 use residual_zoo::tokenformer::{Position, TokenFormerConfig};
@@ -89,12 +89,17 @@ pub fn architectures() -> Vec<(&'static str, Zoo)> {
     ]
 }
 
+/// The layers of several models in turn.
+pub fn in_turn<const N: usize>(models: [Zoo; N]) -> Zoo {
+    Zoo::in_turn(models.map(|model| model.layers).concat())
+}
+
 /// Compositions, by what they are.
 pub fn compositions() -> Vec<(&'static str, Zoo)> {
     let per_dimension = LaurelConfig {
-        rw: Rw::Sigmoid,
+        weights: Weights::Sigmoid,
         per_dimension: true,
-        g: G::PaLr { k: 2, r: 3 },
+        augmentation: Augmentation::PreviousLowRank { k: 2, rank: 3 },
         ..LaurelConfig::default()
     };
     vec![
@@ -109,12 +114,6 @@ pub fn compositions() -> Vec<(&'static str, Zoo)> {
         (
             "LAuReL around RMT layers",
             rmt().laurel_per_layer(LaurelConfig::rw_lr_pa(2, 3)),
-        ),
-        (
-            "LAuReL around layers around LAuReL around sublayers",
-            gpt2()
-                .laurel(LaurelConfig::rw())
-                .laurel_per_layer(LaurelConfig::lr(4)),
         ),
         (
             "per-dimension LAuReL around rotary TokenFormer layers",
@@ -141,15 +140,16 @@ pub fn compositions() -> Vec<(&'static str, Zoo)> {
         ),
         (
             "GPT-2 and TokenFormer in turn",
-            Zoo::Alternate(vec![gpt2(), tokenformer()]),
+            in_turn([gpt2(), tokenformer()]),
         ),
         (
             "LAuReL around RMT and GPT-2 in turn",
-            Zoo::Alternate(vec![rmt(), gpt2()]).laurel(LaurelConfig::rw_pa(2)),
+            in_turn([rmt(), gpt2()]).laurel(LaurelConfig::rw_pa(2)),
         ),
         (
-            "recurrent, TokenFormer in LAuReL and RMT in turn",
-            Zoo::Alternate(vec![tokenformer().laurel(LaurelConfig::lr(3)), rmt()])
+            "recurrent, LAuReL around TokenFormer and RMT layers in turn",
+            in_turn([tokenformer(), rmt()])
+                .laurel_per_layer(LaurelConfig::lr(3))
                 .recurrent(recurrence(8, Form::Paper)),
         ),
     ]

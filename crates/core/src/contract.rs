@@ -6,7 +6,7 @@
 //! #[test]
 //! fn keeps_the_contract() {
 //!     let config = Gpt2Config { n_layer: 2, n_head: 4, width: 60, ..Gpt2Config::default() };
-//!     contract::check::<Autodiff<Flex>, _>(&config, &Default::default());
+//!     contract::check::<Autodiff<Flex>, _>(&PlainModel(config), &Default::default());
 //! }
 //! ```
 
@@ -19,7 +19,8 @@ use burn::tensor::{
     backend::{AutodiffBackend, Backend},
 };
 
-use crate::{LanguageModel, ModelConfig, loss::Loss, params};
+use crate::ops::loss::Loss;
+use crate::{LanguageModel, ModelConfig, params};
 
 /// Odd on purpose: a transposed or wrongly reshaped axis does not fit.
 const BATCH: usize = 3;
@@ -51,10 +52,10 @@ where
 {
     B::seed(device, 7);
     assert!(
-        !config.has_dropout(),
+        config.shape().dropout == 0.0,
         "the contract needs a config without dropout"
     );
-    let model = config.init::<B>(VOCAB, device).expect("a valid config");
+    let model = config.build::<B>(VOCAB, device).expect("a valid config");
     counts_parameters::<B, C>(config, &model);
     // Initial zeros would hide terms, and with them errors.
     let model = model.map(&mut Shake);
@@ -151,7 +152,7 @@ where
     B: AutodiffBackend,
     C: ModelConfig,
 {
-    let other = config.init::<B>(VOCAB, device).expect("a valid config");
+    let other = config.build::<B>(VOCAB, device).expect("a valid config");
     let tensors: BTreeMap<String, TensorData> = params::export::<B, _>(model);
     let loaded = params::import::<B, _>(other, tensors).expect("tensors of the same config");
     let ids = ids(BATCH, TIME, device);

@@ -2,7 +2,7 @@
 
 use burn::tensor::{Int, Tensor, TensorData, backend::Backend};
 
-/// Why sequences of ids are none that a model can take.
+/// Why a model cannot take some sequences of ids.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdsError {
     /// No sequence, or sequences without ids.

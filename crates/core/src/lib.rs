@@ -6,41 +6,43 @@
 //! |---|---|
 //! | the stream x_i and the streams before it | [`Stream`] |
 //! | f, with its own pre-norm | [`Branch`] |
-//! | how f joins the stream | [`Connection`], plainly `x + f(x)` in [`Plain`] |
+//! | how f joins the stream | [`Connection`]; `x + f(x)` is [`Plain`] |
 //! | one update of the stream | [`ResidualBlock`]: [`Update`], [`Layer`], [`Stack`] |
+//! | ids to stream, stream to logits | [`Embeddings`], in most models [`TokenEmbeddings`] |
+//! | `Embeddings` and a `ResidualBlock` | [`Decoder`], a [`LanguageModel`] |
+//! | a config that builds a model | [`Architecture`] builds its parts, [`ModelConfig`] any whole |
 //! | ids from outside, checked once | [`token_ids`] |
-//! | ids to stream, stream to logits | [`Ends`], for most models [`TokenEnds`] |
-//! | `Ends` and a `ResidualBlock` | [`Decoder`], a [`LanguageModel`] |
-//! | a config that builds all this | [`Architecture`], and from it [`ModelConfig`] |
+//!
+//! [`ops`] has the operations that architectures share, [`params`] the parameters of a model by name,
+//! and [`Cost`] exact counts.
 
 #![forbid(unsafe_code)]
 
-pub mod activation;
-pub mod attention;
+mod architecture;
 pub mod check;
 mod config;
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;
 mod cost;
-mod ends;
+mod embeddings;
 mod ids;
 mod init;
-pub mod loss;
 mod model;
-pub mod norm;
+pub mod ops;
 pub mod params;
 mod stream;
 
-pub use activation::Activation;
-pub use config::{
-    Architecture, ConfigError, EndsOf, Growth, ModelConfig, Tensors, materialise, not_widened,
+pub use architecture::{
+    Architecture, DecoderOf, EmbeddingsOf, PlainModel, Shape, Tensors, Vocabulary, materialise,
 };
-pub use cost::{Cost, Memory, Params};
-pub use ends::{TokenEnds, TokenEndsOptions};
+pub use config::{ConfigError, ModelConfig};
+pub use cost::{Cost, Params};
+pub use embeddings::{TokenEmbeddings, TokenEmbeddingsOptions};
 pub use ids::{IdsError, token_ids};
 pub use init::{linear, normal};
-pub use model::{Decoder, DecoderCache, Ends, LanguageModel};
-pub use norm::NormParams;
+pub use model::{Decoder, DecoderCache, Embeddings, LanguageModel};
+pub use ops::activation::Activation;
+pub use ops::norm::NormParams;
 pub use stream::{
     Branch, Connection, Increment, Layer, Plain, ResidualBlock, Stack, Stream, Update,
 };

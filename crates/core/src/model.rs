@@ -1,4 +1,4 @@
-//! Language models: the two ends of the stream and the block between them.
+//! Language models: embeddings at both ends of the stream and a block between them.
 
 use burn::module::{Module, ModuleDisplay};
 use burn::tensor::{Int, Tensor, backend::Backend};
@@ -19,20 +19,20 @@ pub trait LanguageModel<B: Backend>: Module<B> + ModuleDisplay {
     /// `[batch, time, vocab]`.
     fn forward(&self, ids: Tensor<B, 2, Int>) -> Tensor<B, 3>;
 
-    /// Logits of the last position, which is how a classifier reads a sequence: `[batch, time]`
+    /// Logits of the last position, by which a classifier judges a sequence: `[batch, time]`
     /// to `[batch, outputs]`.
     fn classify(&self, ids: Tensor<B, 2, Int>) -> Tensor<B, 2>;
 
     /// The cache before the first position.
     fn new_cache(&self) -> Self::Cache;
 
-    /// As [`forward`](Self::forward) over the positions in `cache` and `ids`, of which it returns
-    /// the logits of the latter: `[batch, new]` to `[batch, new, vocab]`.
+    /// Logits of the positions `ids` that follow those in `cache`: `[batch, new]` to
+    /// `[batch, new, vocab]`. [`forward`](Self::forward) of all positions gives the same.
     fn decode(&self, ids: Tensor<B, 2, Int>, cache: &mut Self::Cache) -> Tensor<B, 3>;
 }
 
-/// The ends of the stream: ids to x_0 and x_L to logits.
-pub trait Ends<B: Backend>: Module<B> + ModuleDisplay {
+/// Both ends of the stream: ids to x_0, and x_L to logits.
+pub trait Embeddings<B: Backend>: Module<B> + ModuleDisplay {
     /// x_0 `[batch, time, width]` of `ids` `[batch, time]`, of which the first stands at
     /// position `start`.
     fn embed(&self, ids: Tensor<B, 2, Int>, start: usize) -> Tensor<B, 3>;
@@ -44,20 +44,39 @@ pub trait Ends<B: Backend>: Module<B> + ModuleDisplay {
 /// A decoder: embed, update the stream, unembed.
 #[derive(Module, Debug)]
 pub struct Decoder<B: Backend, E, R> {
-    ends: E,
+    embeddings: E,
     block: R,
     _backend: std::marker::PhantomData<B>,
 }
 
-impl<B: Backend, E: Ends<B>, R: ResidualBlock<B>> Decoder<B, E, R> {
-    /// Puts `block` between the two `ends`.
-    pub fn new(ends: E, block: R) -> Self {
+impl<B: Backend, E: Embeddings<B>, R: ResidualBlock<B>> Decoder<B, E, R> {
+    /// Puts `block` between the `embeddings`.
+    pub fn new(embeddings: E, block: R) -> Self {
         let _backend = std::marker::PhantomData;
         Self {
-            ends,
+            embeddings,
             block,
             _backend,
         }
+    }
+
+    /// x_L `[batch, time, width]`.
+    fn last_stream(
+        &self,
+        ids: Tensor<B, 2, Int>,
+        cache: Option<&mut DecoderCache<R::Cache>>,
+    ) -> Tensor<B, 3> {
+        let new = ids.dims()[1];
+        let (start, cache) = match cache {
+            Some(DecoderCache { position, block }) => {
+                let start = *position;
+                *position += new;
+                (start, Some(block))
+            }
+            None => (0, None),
+        };
+        let stream = Stream::new(self.embeddings.embed(ids, start), self.block.reach());
+        self.block.forward(stream, cache).x
     }
 }
 
@@ -68,19 +87,17 @@ pub struct DecoderCache<C> {
     block: C,
 }
 
-impl<B: Backend, E: Ends<B>, R: ResidualBlock<B>> LanguageModel<B> for Decoder<B, E, R> {
+impl<B: Backend, E: Embeddings<B>, R: ResidualBlock<B>> LanguageModel<B> for Decoder<B, E, R> {
     type Cache = DecoderCache<R::Cache>;
 
     fn forward(&self, ids: Tensor<B, 2, Int>) -> Tensor<B, 3> {
-        let stream = Stream::new(self.ends.embed(ids, 0), self.block.reach());
-        self.ends.unembed(self.block.forward(stream).x)
+        self.embeddings.unembed(self.last_stream(ids, None))
     }
 
     fn classify(&self, ids: Tensor<B, 2, Int>) -> Tensor<B, 2> {
-        let time = ids.dims()[1];
-        let stream = Stream::new(self.ends.embed(ids, 0), self.block.reach());
-        let last = self.block.forward(stream).x.narrow(1, time - 1, 1);
-        self.ends.unembed(last).squeeze_dim(1)
+        let last = ids.dims()[1] - 1;
+        let x = self.last_stream(ids, None).narrow(1, last, 1);
+        self.embeddings.unembed(x).squeeze_dim(1)
     }
 
     fn new_cache(&self) -> Self::Cache {
@@ -91,10 +108,6 @@ impl<B: Backend, E: Ends<B>, R: ResidualBlock<B>> LanguageModel<B> for Decoder<B
     }
 
     fn decode(&self, ids: Tensor<B, 2, Int>, cache: &mut Self::Cache) -> Tensor<B, 3> {
-        let new = ids.dims()[1];
-        let stream = Stream::new(self.ends.embed(ids, cache.position), self.block.reach());
-        cache.position += new;
-        self.ends
-            .unembed(self.block.decode(stream, &mut cache.block).x)
+        self.embeddings.unembed(self.last_stream(ids, Some(cache)))
     }
 }

@@ -9,8 +9,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::tensor::{Tensor, TensorData, backend::Backend};
 
-use crate::Growth;
-
 /// What a parameter is for. Weight decay applies to [`Role::Weight`] only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
@@ -24,8 +22,7 @@ pub enum Role {
     Embedding,
     /// What maps the stream to logits.
     Unembedding,
-    /// A number, or one number per feature, that weighs or scales: LAuReL's α, β, γ, the
-    /// recurrence's α, TokenFormer's τ.
+    /// A number, or one number per feature, that weighs or scales.
     Mixing,
 }
 
@@ -39,7 +36,7 @@ impl Role {
         let inside = |field: &str| path.iter().any(|s| s.field == field);
         if owner.ends_with("Norm") || field.starts_with("norm") {
             Self::Norm
-        } else if inside("ends") {
+        } else if inside("embeddings") {
             if inside("unembedding") {
                 Self::Unembedding
             } else {
@@ -154,38 +151,8 @@ pub fn import<B: Backend, M: Module<B>>(
     }
 }
 
-/// As [`import`], from a smaller model: a tensor with fewer rows than its parameter, where
-/// `growth` allows it, is filled up to the parameter's shape.
-///
-/// # Errors
-///
-/// As [`import`].
-pub fn import_grown<B: Backend, M: Module<B>>(
-    model: M,
-    mut tensors: BTreeMap<String, TensorData>,
-    growth: impl Fn(&str) -> Option<Growth>,
-) -> Result<M, ImportError> {
-    let longer = |info: &ParamInfo| {
-        let rows = tensors.get(&info.name).and_then(|t| t.shape.first());
-        growth(&info.name).is_some() && rows < info.shape.first()
-    };
-    let fresh = export_some(&model, longer);
-    for (name, fresh) in fresh {
-        let Some(tensor) = tensors.get_mut(&name) else {
-            continue;
-        };
-        let shape = fresh.shape.to_vec();
-        match growth(&name) {
-            Some(Growth::Zero) => pad_rows(tensor, &shape, None),
-            Some(Growth::Fresh) => pad_rows(tensor, &shape, Some(fresh)),
-            None => {}
-        }
-    }
-    import(model, tensors)
-}
-
 /// Appends rows to `tensor` until it has `shape`: those of `rows`, which has that shape, or zeros.
-/// A tensor that differs in more than having fewer rows stays as it is.
+/// A tensor that differs in more than the number of rows stays as it is.
 pub fn pad_rows(tensor: &mut TensorData, shape: &[usize], rows: Option<TensorData>) {
     let smaller = tensor.shape.len() == shape.len()
         && tensor.shape[1..] == shape[1..]

@@ -25,8 +25,8 @@ impl<B: Backend> Stream<B> {
         Self { x, earlier, reach }
     }
 
-    /// x_{i-1}, …, x_{i-count}, newest first, `[batch, time, width]` each. Streams before x_0 do
-    /// not exist, so near the input there are fewer.
+    /// x_{i-1}, …, x_{i-count}, newest first, `[batch, time, width]` each. There are no streams before
+    /// x_0, so near the input there are fewer.
     pub fn earlier(&self, count: usize) -> &[Tensor<B, 3>] {
         &self.earlier[..count.min(self.earlier.len())]
     }
@@ -42,7 +42,7 @@ impl<B: Backend> Stream<B> {
     }
 }
 
-/// f: the non-linear branch of an update, its pre-norm included, the residual excluded.
+/// f: the non-linear branch of an update, with its pre-norm and without the residual.
 pub trait Branch<B: Backend>: Module<B> + ModuleDisplay {
     /// What an incremental pass remembers of the positions it has seen.
     type Cache: Clone + Send;
@@ -50,17 +50,12 @@ pub trait Branch<B: Backend>: Module<B> + ModuleDisplay {
     /// The cache before the first position.
     fn new_cache(&self) -> Self::Cache;
 
-    /// f(x) for a whole sequence, causal in time: the positions that follow none. `[batch, time,
-    /// width]` to the same.
-    fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
-        self.decode(x, &mut self.new_cache())
-    }
-
-    /// f(x) for the positions that follow those in `cache`. `[batch, new, width]` to the same.
-    fn decode(&self, x: Tensor<B, 3>, cache: &mut Self::Cache) -> Tensor<B, 3>;
+    /// f(x), causal in time, `[batch, time, width]` to the same. With a cache, x are the positions
+    /// that follow those in it; without one, x is the whole sequence.
+    fn forward(&self, x: Tensor<B, 3>, cache: Option<&mut Self::Cache>) -> Tensor<B, 3>;
 }
 
-/// How f(x_i) joins the stream. It acts on every position by itself, so a full and an
+/// How f(x_i) joins the stream. A connection acts on each position by itself, so a full and an
 /// incremental pass are the same.
 pub trait Connection<B: Backend>: Module<B> + ModuleDisplay {
     /// How many streams before x_i are read.
@@ -94,11 +89,9 @@ pub trait ResidualBlock<B: Backend>: Module<B> + ModuleDisplay {
     /// The cache before the first position.
     fn new_cache(&self) -> Self::Cache;
 
-    /// Updates the stream of a whole sequence, causally in time.
-    fn forward(&self, stream: Stream<B>) -> Stream<B>;
-
-    /// Updates the stream of the positions that follow those in `cache`.
-    fn decode(&self, stream: Stream<B>, cache: &mut Self::Cache) -> Stream<B>;
+    /// Updates the stream, causally in time. With a cache, the stream is at the positions that follow
+    /// those in it; without one, at the whole sequence.
+    fn forward(&self, stream: Stream<B>, cache: Option<&mut Self::Cache>) -> Stream<B>;
 }
 
 /// x_{i+1} = connection(x_i, x_{i-1}, …; branch(x_i)).
@@ -132,14 +125,8 @@ impl<B: Backend, F: Branch<B>, C: Connection<B>> ResidualBlock<B> for Update<B, 
         self.branch.new_cache()
     }
 
-    fn forward(&self, stream: Stream<B>) -> Stream<B> {
-        let fx = self.branch.forward(stream.x.clone());
-        let x = self.connection.join(&stream, fx);
-        stream.advance(x)
-    }
-
-    fn decode(&self, stream: Stream<B>, cache: &mut Self::Cache) -> Stream<B> {
-        let fx = self.branch.decode(stream.x.clone(), cache);
+    fn forward(&self, stream: Stream<B>, cache: Option<&mut Self::Cache>) -> Stream<B> {
+        let fx = self.branch.forward(stream.x.clone(), cache);
         let x = self.connection.join(&stream, fx);
         stream.advance(x)
     }
@@ -175,14 +162,10 @@ impl<B: Backend, A: Branch<B>, F: Branch<B>, C: Connection<B>> ResidualBlock<B>
         (self.attention.new_cache(), self.feed_forward.new_cache())
     }
 
-    fn forward(&self, stream: Stream<B>) -> Stream<B> {
-        let stream = self.attention.forward(stream);
-        self.feed_forward.forward(stream)
-    }
-
-    fn decode(&self, stream: Stream<B>, cache: &mut Self::Cache) -> Stream<B> {
-        let stream = self.attention.decode(stream, &mut cache.0);
-        self.feed_forward.decode(stream, &mut cache.1)
+    fn forward(&self, stream: Stream<B>, cache: Option<&mut Self::Cache>) -> Stream<B> {
+        let (attention, feed_forward) = cache.map(|(a, f)| (a, f)).unzip();
+        let stream = self.attention.forward(stream, attention);
+        self.feed_forward.forward(stream, feed_forward)
     }
 }
 
@@ -212,15 +195,11 @@ impl<B: Backend, R: ResidualBlock<B>> ResidualBlock<B> for Stack<B, R> {
         self.layers.iter().map(R::new_cache).collect()
     }
 
-    fn forward(&self, stream: Stream<B>) -> Stream<B> {
+    fn forward(&self, stream: Stream<B>, cache: Option<&mut Self::Cache>) -> Stream<B> {
+        let mut caches = cache.into_iter().flatten();
         self.layers
             .iter()
-            .fold(stream, |stream, layer| layer.forward(stream))
-    }
-
-    fn decode(&self, stream: Stream<B>, cache: &mut Self::Cache) -> Stream<B> {
-        let layers = self.layers.iter().zip(cache);
-        layers.fold(stream, |stream, (layer, cache)| layer.decode(stream, cache))
+            .fold(stream, |stream, layer| layer.forward(stream, caches.next()))
     }
 }
 
@@ -247,13 +226,8 @@ impl<B: Backend, R: ResidualBlock<B>> Branch<B> for Increment<B, R> {
         self.block.new_cache()
     }
 
-    fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
+    fn forward(&self, x: Tensor<B, 3>, cache: Option<&mut Self::Cache>) -> Tensor<B, 3> {
         let stream = Stream::new(x.clone(), self.block.reach());
-        self.block.forward(stream).x - x
-    }
-
-    fn decode(&self, x: Tensor<B, 3>, cache: &mut Self::Cache) -> Tensor<B, 3> {
-        let stream = Stream::new(x.clone(), self.block.reach());
-        self.block.decode(stream, cache).x - x
+        self.block.forward(stream, cache).x - x
     }
 }

@@ -3,7 +3,7 @@
 use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig, LayerNorm, Linear};
 use burn::tensor::{Tensor, backend::Backend};
-use residual_zoo_core::attention::{KvCache, causal_attention, merge_heads, split_heads};
+use residual_zoo_core::ops::attention::{KvCache, causal_attention, merge_heads, split_heads};
 use residual_zoo_core::{Branch, linear};
 
 use crate::Gpt2Config;
@@ -55,12 +55,12 @@ impl<B: Backend> Branch<B> for Attention<B> {
         KvCache::default()
     }
 
-    fn decode(&self, x: Tensor<B, 3>, cache: &mut KvCache<B>) -> Tensor<B, 3> {
+    fn forward(&self, x: Tensor<B, 3>, cache: Option<&mut KvCache<B>>) -> Tensor<B, 3> {
         let width = x.dims()[2];
         let qkv = self.qkv.forward(self.norm.forward(x));
         let part = |i| split_heads(qkv.clone().narrow(2, i * width, width), self.n_head);
         let [q, k, v] = [0, 1, 2].map(part);
-        let [k, v] = cache.append(k, v);
+        let [k, v] = KvCache::extend(cache, k, v);
         let y = causal_attention(q, k, v, self.scale, None, &self.attention_dropout);
         self.dropout.forward(self.proj.forward(merge_heads(y)))
     }

@@ -3,8 +3,8 @@
 use burn::nn::{LayerNorm, LayerNormConfig};
 use burn::tensor::backend::Backend;
 use residual_zoo_core::{
-    Activation, Architecture, ConfigError, Connection, Cost, NormParams, Tensors, TokenEnds,
-    TokenEndsOptions, check,
+    Activation, Architecture, ConfigError, Connection, Cost, NormParams, Shape, Tensors,
+    TokenEmbeddings, TokenEmbeddingsOptions, Vocabulary, check,
 };
 use serde::{Deserialize, Serialize};
 
@@ -121,67 +121,50 @@ impl Gpt2Config {
         }
     }
 
-    fn ends_options(&self, vocab_size: usize, n_output: usize) -> TokenEndsOptions {
-        TokenEndsOptions {
-            vocab_size,
-            n_output,
-            positions: Some(self.context),
-            width: self.width,
+    fn embeddings_options(&self, vocabulary: Vocabulary) -> TokenEmbeddingsOptions {
+        TokenEmbeddingsOptions {
             tied: self.tied,
             norm: self.norm_params(),
             dropout: self.dropout,
             norm_eps: self.norm_eps,
             init_std: self.init_std,
+            ..TokenEmbeddingsOptions::new(vocabulary, self.context, self.width)
         }
     }
 }
 
 impl Architecture for Gpt2Config {
     type Block<B: Backend, C: Connection<B>> = Block<B, C>;
-    type Ends<B: Backend> = TokenEnds<B>;
+    type Embeddings<B: Backend> = TokenEmbeddings<B>;
 
-    fn name(&self) -> String {
-        "GPT-2".into()
+    fn name(&self) -> &'static str {
+        "GPT-2"
+    }
+
+    fn shape(&self) -> Shape {
+        Shape {
+            context: self.context,
+            width: self.width,
+            n_layer: self.n_layer,
+            n_sublayer: 2,
+            dropout: self.dropout,
+        }
     }
 
     fn validate(&self) -> Result<(), ConfigError> {
-        check::at_least_one("n_layer", self.n_layer)?;
-        check::at_least_one("width", self.width)?;
+        self.shape().validate()?;
         check::divides(("n_head", self.n_head), ("width", self.width))?;
         check::at_least_one("d_ff", self.d_ff())?;
-        check::at_least_one("context", self.context)?;
-        check::fraction("dropout", self.dropout)?;
         check::positive("norm_eps", self.norm_eps)?;
         check::positive("init_std", self.init_std)
     }
 
-    fn context(&self) -> usize {
-        self.context
-    }
-
-    fn width(&self) -> usize {
-        self.width
-    }
-
-    fn n_layer(&self) -> usize {
-        self.n_layer
-    }
-
-    fn n_sublayer(&self) -> usize {
-        2
-    }
-
-    fn dropout(&self) -> f64 {
-        self.dropout
-    }
-
-    fn ends<B: Backend>(
+    fn embeddings<B: Backend>(
         &self,
-        vocab_size: usize,
-        n_output: usize,
+        vocabulary: Vocabulary,
         device: &B::Device,
-    ) -> TokenEnds<B> {
-        TokenEnds::new(&self.ends_options(vocab_size, n_output), device)
+    ) -> TokenEmbeddings<B> {
+        TokenEmbeddings::new(&self.embeddings_options(vocabulary), device)
     }
 
     fn block<B: Backend, C: Connection<B>>(
@@ -196,35 +179,32 @@ impl Architecture for Gpt2Config {
         )
     }
 
-    fn ends_cost(&self, vocab_size: usize, n_output: usize) -> Cost {
-        self.ends_options(vocab_size, n_output).cost()
+    fn embeddings_cost(&self, vocabulary: Vocabulary) -> Cost {
+        self.embeddings_options(vocabulary).cost()
     }
 
     fn block_cost(&self, time: usize) -> Cost {
-        let &Self {
-            width,
-            bias,
-            dropout,
-            ..
-        } = self;
-        let (norm, dropped) = (
-            self.norm_params().cost(width),
-            Cost::dropout(width, dropout),
-        );
-        let d_ff = self.d_ff();
+        let &Self { width, bias, .. } = self;
+        let (norm, d_ff) = (self.norm_params().cost(width), self.d_ff());
         let attention = norm
             + Cost::linear(width, width.saturating_mul(3), bias)
-            + Cost::attention(time, width, self.n_head, dropout)
+            + Cost::attention(time, width)
             + Cost::linear(width, width, bias);
-        let mlp = norm
-            + Cost::linear(width, d_ff, bias)
-            + self.activation.cost(d_ff)
-            + Cost::linear(d_ff, width, bias);
-        attention + mlp + dropped * 2
+        let mlp = norm + Cost::linear(width, d_ff, bias) + Cost::linear(d_ff, width, bias);
+        attention + mlp
     }
 
-    /// Copies are drawn apart by 1 % of the size of the weights.
-    fn widen(&self, narrow: &Self, tensors: &Tensors) -> Result<Tensors, ConfigError> {
-        net2net::widen(self, narrow, tensors, 0.01)
+    /// A narrower model is widened by Net2Net. Noise of 1 % of the weights' root mean square tells the
+    /// copies apart.
+    fn grow(
+        &self,
+        smaller: &Self,
+        weights: Tensors,
+        _fresh: &Tensors,
+    ) -> Result<Tensors, ConfigError> {
+        if (self.width, self.d_ff()) == (smaller.width, smaller.d_ff()) {
+            return Ok(weights);
+        }
+        net2net::widen(self, smaller, &weights, 0.01)
     }
 }

@@ -19,13 +19,13 @@ pub use attention::Attention;
 pub use config::Gpt2Config;
 pub use mlp::Mlp;
 
-use residual_zoo_core::{Decoder, Layer, Plain, Stack, TokenEnds};
+use residual_zoo_core::{Decoder, Layer, Plain, Stack, TokenEmbeddings};
 
 /// One layer of GPT-2 with connections of type `C`.
 pub type Block<B, C = Plain> = Layer<B, Attention<B>, Mlp<B>, C>;
 
 /// GPT-2 as published, with plain connections.
-pub type Gpt2<B> = Decoder<B, TokenEnds<B>, Stack<B, Block<B>>>;
+pub type Gpt2<B> = Decoder<B, TokenEmbeddings<B>, Stack<B, Block<B>>>;
 
 #[cfg(test)]
 mod tests;

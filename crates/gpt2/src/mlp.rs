@@ -41,12 +41,8 @@ impl<B: Backend> Branch<B> for Mlp<B> {
 
     fn new_cache(&self) {}
 
-    fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
+    fn forward(&self, x: Tensor<B, 3>, _: Option<&mut ()>) -> Tensor<B, 3> {
         let hidden = self.activation.apply(self.fc.forward(self.norm.forward(x)));
         self.dropout.forward(self.proj.forward(hidden))
-    }
-
-    fn decode(&self, x: Tensor<B, 3>, _: &mut ()) -> Tensor<B, 3> {
-        self.forward(x)
     }
 }

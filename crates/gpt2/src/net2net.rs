@@ -52,7 +52,7 @@ pub fn widen(
         let rows = rows.filter(|_| kind == "weight");
         let mut found = copy(tensor, rows, columns, times, noise, &mut rng);
         // The token table of a tied model is read as well as written.
-        let is_final_norm = name.starts_with("ends.norm.");
+        let is_final_norm = name.starts_with("embeddings.norm.");
         if wide.tied && is_final_norm {
             let shares = (0..wide.width).map(|j| 1.0 / width.of(j) as f32);
             let values = found.iter::<f32>().zip(shares).map(|(x, share)| x * share);

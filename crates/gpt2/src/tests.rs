@@ -2,7 +2,7 @@ use burn::backend::{Autodiff, Flex};
 use burn::module::Module;
 use burn::tensor::{Int, Tensor, backend::Backend};
 use residual_zoo_core::params::{self, Role};
-use residual_zoo_core::{Architecture, LanguageModel, ModelConfig, Tensors, contract};
+use residual_zoo_core::{Architecture, LanguageModel, PlainModel, Tensors, contract};
 
 use crate::{Gpt2, Gpt2Config, net2net};
 
@@ -17,7 +17,7 @@ fn small() -> Gpt2Config {
 }
 
 fn check(config: &Gpt2Config) {
-    contract::check::<Autodiff<Flex>, _>(config, &Default::default());
+    contract::check::<Autodiff<Flex>, _>(&PlainModel(config.clone()), &Default::default());
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn presets_have_the_published_sizes() {
     ];
     for (config, size) in sizes {
         assert_eq!(config.cost(50_257).params.total(), size);
-        ModelConfig::validate(&config, 50_257).unwrap();
+        config.validate().unwrap();
     }
 }
 
@@ -76,7 +76,7 @@ fn initial_weights_have_the_std_of_gpt2() {
         n_head: 4,
         ..Gpt2Config::default()
     };
-    let model: Gpt2<Flex> = config.init(1000, &device).unwrap();
+    let model: Gpt2<Flex> = config.build(1000, &device).unwrap();
     for (name, data) in params::export(&model) {
         let values: Vec<f64> = data.iter::<f64>().collect();
         let n = values.len() as f64;
@@ -102,13 +102,13 @@ fn parameters_have_their_roles() {
         tied: false,
         ..small()
     };
-    let model: Gpt2<Flex> = config.init(50, &Default::default()).unwrap();
+    let model: Gpt2<Flex> = config.build(50, &Default::default()).unwrap();
     let list = params::list(&model);
     let role = |name: &str| list.iter().find(|p| p.name == name).expect(name).role;
-    assert_eq!(role("ends.tokens.weight"), Role::Embedding);
-    assert_eq!(role("ends.positions.weight"), Role::Embedding);
-    assert_eq!(role("ends.norm.gamma"), Role::Norm);
-    assert_eq!(role("ends.unembedding.weight"), Role::Unembedding);
+    assert_eq!(role("embeddings.tokens.weight"), Role::Embedding);
+    assert_eq!(role("embeddings.positions.weight"), Role::Embedding);
+    assert_eq!(role("embeddings.norm.gamma"), Role::Norm);
+    assert_eq!(role("embeddings.unembedding.weight"), Role::Unembedding);
     assert_eq!(
         role("block.layers.1.attention.branch.norm.beta"),
         Role::Norm
@@ -132,12 +132,12 @@ fn parameters_have_their_roles() {
 
 #[test]
 fn a_tied_unembedding_is_one_parameter() {
-    let tied: Gpt2<Flex> = small().init(50, &Default::default()).unwrap();
+    let tied: Gpt2<Flex> = small().build(50, &Default::default()).unwrap();
     let untied: Gpt2<Flex> = Gpt2Config {
         tied: false,
         ..small()
     }
-    .init(50, &Default::default())
+    .build(50, &Default::default())
     .unwrap();
     assert_eq!(untied.num_params() - tied.num_params(), 50 * 60);
 }
@@ -196,13 +196,13 @@ fn impossible_sizes_name_the_field() {
         ),
     ];
     for (config, field) in errors {
-        assert_eq!(Architecture::validate(&config).unwrap_err().field, field);
+        assert_eq!(config.validate().unwrap_err().field, field);
     }
     let error = Gpt2Config {
         n_head: 7,
         ..small()
     }
-    .init::<Flex>(50, &Default::default());
+    .build::<Flex>(50, &Default::default());
     assert_eq!(
         error.unwrap_err().to_string(),
         "`n_head`: 7 does not divide `width` = 60; the next smaller divisor is 6"
@@ -212,7 +212,7 @@ fn impossible_sizes_name_the_field() {
 /// Logits of `config` with these weights.
 fn logits(config: &Gpt2Config, tensors: Tensors) -> Vec<f32> {
     let device = Default::default();
-    let model = config.init::<Flex>(11, &device).unwrap();
+    let model = config.build::<Flex>(11, &device).unwrap();
     let model = params::import::<Flex, _>(model, tensors).unwrap();
     let ids = Tensor::<Flex, 2, Int>::from_data([[3, 1, 4, 1, 5, 9, 2, 6]], &device);
     model.forward(ids).into_data().iter().collect()
@@ -221,7 +221,7 @@ fn logits(config: &Gpt2Config, tensors: Tensors) -> Vec<f32> {
 /// Every tensor of a model of `config`, none of them small or of a size that a rule could hide
 /// behind.
 fn weights(config: &Gpt2Config) -> Tensors {
-    let model = config.init::<Flex>(11, &Default::default()).unwrap();
+    let model = config.build::<Flex>(11, &Default::default()).unwrap();
     let shift = |(name, data): (String, burn::tensor::TensorData)| {
         let shape = data.shape.clone();
         let values = data.iter::<f32>().enumerate();
@@ -277,7 +277,7 @@ fn net2net_with_noise_draws_copies_apart_and_keeps_the_originals() {
     };
     let tensors = weights(&narrow);
     let widened = net2net::widen(&wide, &narrow, &tensors, 0.01).unwrap();
-    let name = "ends.tokens.weight";
+    let name = "embeddings.tokens.weight";
     let before: Vec<f32> = tensors[name].iter().collect();
     let after: Vec<f32> = widened[name].iter().collect();
     let size = (before.iter().map(|x| x * x).sum::<f32>() / before.len() as f32).sqrt();

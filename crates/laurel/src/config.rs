@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::Laurel;
 
-/// How α and β, the weights of f(x_i) and of the rest, are made (section 2.1).
+/// How α and β, the weights of f(x_i) and of the rest, are made: RW, residual weights (section 2.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Rw {
+pub enum Weights {
     /// α = β = 1.
     #[default]
     One,
@@ -20,63 +20,62 @@ pub enum Rw {
     Raw,
 }
 
-/// What is added to x_i before β: the function g.
+/// What is added to x_i before β: the function g of eq. 2 without x_i.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub enum G {
+pub enum Augmentation {
     /// Nothing.
     #[default]
     Identity,
-    /// x_i A B of rank r (eq. 3).
-    Lr {
-        /// The rank.
-        r: usize,
+    /// LR, low rank: x_i A B (eq. 3).
+    LowRank {
+        /// The rank r.
+        rank: usize,
     },
-    /// Σ_j γ_j x_{i-j} over k streams (eq. 4, h the identity).
-    Pa {
+    /// PA, previous activations: Σ_j γ_j x_{i-j} over k streams (eq. 4, h the identity).
+    PreviousActivations {
         /// Number of streams, x_i among them.
         k: usize,
     },
-    /// Σ_j γ_j x_{i-j} A B, one A and B for all j (eq. 4, h of low rank).
-    PaLr {
+    /// PA with h of low rank: Σ_j γ_j x_{i-j} A B, one A and B for all j (eq. 4).
+    PreviousLowRank {
         /// Number of streams, x_i among them.
         k: usize,
-        /// The rank.
-        r: usize,
+        /// The rank r.
+        rank: usize,
     },
-    /// Σ_j γ_j x_{i-j} A_j B_j (eq. 6).
-    LrPa {
+    /// LR+PA: Σ_j γ_j x_{i-j} A_j B_j (eq. 6).
+    LowRankPerStream {
         /// Number of streams, x_i among them.
         k: usize,
-        /// The rank.
-        r: usize,
+        /// The rank r.
+        rank: usize,
     },
 }
 
-impl G {
+impl Augmentation {
     /// Number of streams that are read, x_i among them.
     pub fn k(self) -> usize {
         match self {
-            Self::Identity | Self::Lr { .. } => 1,
-            Self::Pa { k } | Self::PaLr { k, .. } | Self::LrPa { k, .. } => k,
+            Self::Identity | Self::LowRank { .. } => 1,
+            Self::PreviousActivations { k }
+            | Self::PreviousLowRank { k, .. }
+            | Self::LowRankPerStream { k, .. } => k,
         }
     }
 
-    /// Number of low-rank products and their rank.
+    /// Number of low-rank products and their rank; `None` without any.
     pub fn low_rank(self) -> Option<(usize, usize)> {
         match self {
-            Self::Identity | Self::Pa { .. } => None,
-            Self::Lr { r } | Self::PaLr { r, .. } => Some((1, r)),
-            Self::LrPa { k, r } => Some((k, r)),
+            Self::Identity | Self::PreviousActivations { .. } => None,
+            Self::LowRank { rank } | Self::PreviousLowRank { rank, .. } => Some((1, rank)),
+            Self::LowRankPerStream { k, rank } => Some((k, rank)),
         }
     }
 
     /// Whether there are weights γ.
     pub fn has_gamma(self) -> bool {
-        matches!(
-            self,
-            Self::Pa { .. } | Self::PaLr { .. } | Self::LrPa { .. }
-        )
+        !matches!(self, Self::Identity | Self::LowRank { .. })
     }
 }
 
@@ -91,16 +90,16 @@ pub enum LowRankInit {
     Xavier,
 }
 
-/// The config of a LAuReL connection. The default is the plain connection, written as a LAuReL.
+/// The config of a LAuReL connection. The default equals the plain connection.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LaurelConfig {
     /// α and β.
-    pub rw: Rw,
+    pub weights: Weights,
     /// One α and one β for each dimension of the stream (end of section 2.4).
     pub per_dimension: bool,
-    /// The function g.
-    pub g: G,
+    /// What is added to x_i.
+    pub augmentation: Augmentation,
     /// How A starts.
     pub init: LowRankInit,
     /// α at the start, where softmax or sigmoid make it; β is then 1 − α. The paper does not
@@ -111,9 +110,9 @@ pub struct LaurelConfig {
 impl Default for LaurelConfig {
     fn default() -> Self {
         Self {
-            rw: Rw::One,
+            weights: Weights::One,
             per_dimension: false,
-            g: G::Identity,
+            augmentation: Augmentation::Identity,
             init: LowRankInit::Columns,
             alpha: 0.5,
         }
@@ -124,7 +123,7 @@ impl LaurelConfig {
     /// LAuReL-RW with a softmax: two parameters.
     pub fn rw() -> Self {
         Self {
-            rw: Rw::Softmax,
+            weights: Weights::Softmax,
             ..Self::default()
         }
     }
@@ -132,7 +131,7 @@ impl LaurelConfig {
     /// LAuReL-LR of rank `r`.
     pub fn lr(r: usize) -> Self {
         Self {
-            g: G::Lr { r },
+            augmentation: Augmentation::LowRank { rank: r },
             ..Self::default()
         }
     }
@@ -140,7 +139,7 @@ impl LaurelConfig {
     /// LAuReL-PA over `k` streams, h the identity.
     pub fn pa(k: usize) -> Self {
         Self {
-            g: G::Pa { k },
+            augmentation: Augmentation::PreviousActivations { k },
             ..Self::default()
         }
     }
@@ -148,7 +147,7 @@ impl LaurelConfig {
     /// LAuReL-RW+LR of rank `r`.
     pub fn rw_lr(r: usize) -> Self {
         Self {
-            rw: Rw::Softmax,
+            weights: Weights::Softmax,
             ..Self::lr(r)
         }
     }
@@ -156,7 +155,7 @@ impl LaurelConfig {
     /// LAuReL-RW+PA over `k` streams, h the identity.
     pub fn rw_pa(k: usize) -> Self {
         Self {
-            rw: Rw::Softmax,
+            weights: Weights::Softmax,
             ..Self::pa(k)
         }
     }
@@ -164,23 +163,29 @@ impl LaurelConfig {
     /// LAuReL-RW+LR+PA over `k` streams, each with a product of rank `r`.
     pub fn rw_lr_pa(k: usize, r: usize) -> Self {
         Self {
-            rw: Rw::Softmax,
-            g: G::LrPa { k, r },
+            weights: Weights::Softmax,
+            augmentation: Augmentation::LowRankPerStream { k, rank: r },
             ..Self::default()
         }
     }
 
     /// The variant as the paper calls it.
     pub fn name(&self) -> &'static str {
-        match (self.rw, self.g) {
-            (Rw::One, G::Identity) => "LAuReL (plain)",
-            (Rw::One, G::Lr { .. }) => "LAuReL-LR",
-            (Rw::One, G::Pa { .. } | G::PaLr { .. }) => "LAuReL-PA",
-            (Rw::One, G::LrPa { .. }) => "LAuReL-LR+PA",
-            (_, G::Identity) => "LAuReL-RW",
-            (_, G::Lr { .. }) => "LAuReL-RW+LR",
-            (_, G::Pa { .. } | G::PaLr { .. }) => "LAuReL-RW+PA",
-            (_, G::LrPa { .. }) => "LAuReL-RW+LR+PA",
+        match (self.weights, self.augmentation) {
+            (Weights::One, Augmentation::Identity) => "LAuReL (plain)",
+            (Weights::One, Augmentation::LowRank { .. }) => "LAuReL-LR",
+            (
+                Weights::One,
+                Augmentation::PreviousActivations { .. } | Augmentation::PreviousLowRank { .. },
+            ) => "LAuReL-PA",
+            (Weights::One, Augmentation::LowRankPerStream { .. }) => "LAuReL-LR+PA",
+            (_, Augmentation::Identity) => "LAuReL-RW",
+            (_, Augmentation::LowRank { .. }) => "LAuReL-RW+LR",
+            (
+                _,
+                Augmentation::PreviousActivations { .. } | Augmentation::PreviousLowRank { .. },
+            ) => "LAuReL-RW+PA",
+            (_, Augmentation::LowRankPerStream { .. }) => "LAuReL-RW+LR+PA",
         }
     }
 
@@ -188,25 +193,25 @@ impl LaurelConfig {
     ///
     /// # Errors
     ///
-    /// The first field that no connection can have.
+    /// The first field with an impossible value.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        check::at_least_one("g.k", self.g.k())?;
-        if let Some((_, r)) = self.g.low_rank() {
-            check::at_least_one("g.r", r)?;
+        check::at_least_one("augmentation.k", self.augmentation.k())?;
+        if let Some((_, r)) = self.augmentation.low_rank() {
+            check::at_least_one("augmentation.rank", r)?;
         }
         if !(self.alpha > 0.0 && self.alpha < 1.0) {
             let problem = format!("is {}; it must be above 0 and below 1", self.alpha);
             return Err(ConfigError::new("alpha", problem));
         }
-        if self.alpha != 0.5 && matches!(self.rw, Rw::One | Rw::Raw) {
+        if self.alpha != 0.5 && matches!(self.weights, Weights::One | Weights::Raw) {
             let problem = format!(
-                "is {}, but `rw` is {:?}, which starts at 1; choose Softmax or Sigmoid",
-                self.alpha, self.rw
+                "is {}, but `weights` is {:?}, which starts at 1; choose Softmax or Sigmoid",
+                self.alpha, self.weights
             );
             return Err(ConfigError::new("alpha", problem));
         }
-        if self.per_dimension && self.rw == Rw::One {
-            let problem = "is set, but `rw` is One, which has no weights; choose Softmax, Sigmoid \
+        if self.per_dimension && self.weights == Weights::One {
+            let problem = "is set, but `weights` is One, which has no weights; choose Softmax, Sigmoid \
                            or Raw";
             return Err(ConfigError::new("per_dimension", problem));
         }
@@ -217,7 +222,7 @@ impl LaurelConfig {
     ///
     /// # Panics
     ///
-    /// With a config that [`validate`](Self::validate) refuses.
+    /// If [`validate`](Self::validate) refuses the config.
     pub fn init<B: Backend>(&self, width: usize, device: &B::Device) -> Laurel<B> {
         Laurel::new(self, width, device)
     }
@@ -225,18 +230,18 @@ impl LaurelConfig {
     /// What one connection costs, where all of its k streams exist.
     pub fn cost(&self, width: usize) -> Cost {
         let each = if self.per_dimension { width } else { 1 };
-        let weights = match self.rw {
-            Rw::One => 0,
-            Rw::Sigmoid => each,
-            Rw::Softmax | Rw::Raw => each.saturating_mul(2),
+        let weights = match self.weights {
+            Weights::One => 0,
+            Weights::Sigmoid => each,
+            Weights::Softmax | Weights::Raw => each.saturating_mul(2),
         };
-        let gamma = if self.g.has_gamma() { self.g.k() } else { 0 };
-        let (products, r) = self.g.low_rank().unwrap_or((0, 0));
+        let gamma = if self.augmentation.has_gamma() {
+            self.augmentation.k()
+        } else {
+            0
+        };
+        let (products, r) = self.augmentation.low_rank().unwrap_or((0, 0));
         let product = Cost::linear(width, r, false) + Cost::linear(r, width, false);
-        // f(x) and the sum inside of β; a stream for its γ.
-        let joined = if self.rw == Rw::One { 0 } else { 2 };
-        let streams = if self.g.has_gamma() { 1 } else { 0 };
-        let kept = Cost::keeping(width.saturating_mul(joined + streams));
-        Cost::vector(weights) + Cost::vector(gamma) + product * products + kept
+        Cost::vector(weights) + Cost::vector(gamma) + product * products
     }
 }

@@ -5,7 +5,7 @@ use burn::tensor::activation::{sigmoid, softmax};
 use burn::tensor::{Tensor, TensorData, backend::Backend};
 use residual_zoo_core::{Connection, Stream};
 
-use crate::{G, LaurelConfig, LowRankInit, Rw};
+use crate::{Augmentation, LaurelConfig, LowRankInit, Weights};
 
 /// x_{i+1} = α f(x_i) + β (x_i + correction) (eqs. 2-6).
 #[derive(Module, Debug)]
@@ -18,47 +18,58 @@ pub struct Laurel<B: Backend> {
     pub(crate) b: Option<Param<Tensor<B, 3>>>,
     /// γ, `[k]`.
     pub(crate) gamma: Option<Param<Tensor<B, 1>>>,
-    rw: Rw,
-    g: G,
+    weights: Weights,
+    augmentation: Augmentation,
 }
 
 impl<B: Backend> Laurel<B> {
     pub(crate) fn new(config: &LaurelConfig, width: usize, device: &B::Device) -> Self {
-        let &LaurelConfig { rw, g, alpha, .. } = config;
+        let &LaurelConfig {
+            weights,
+            augmentation,
+            alpha,
+            ..
+        } = config;
         let each = if config.per_dimension { width } else { 1 };
         let constant =
             |rows, value: f64| Initializer::Constant { value }.init([rows, each], device);
-        let mixing = match rw {
-            Rw::One => None,
-            Rw::Raw => Some(constant(2, 1.0)),
-            Rw::Sigmoid => Some(constant(1, (alpha / (1.0 - alpha)).ln())),
-            Rw::Softmax => {
+        let mixing = match weights {
+            Weights::One => None,
+            Weights::Raw => Some(constant(2, 1.0)),
+            Weights::Sigmoid => Some(constant(1, (alpha / (1.0 - alpha)).ln())),
+            Weights::Softmax => {
                 let logits = [alpha.ln(), (1.0 - alpha).ln()];
                 let logits = logits.map(|logit| vec![logit; each]).concat();
                 let logits = TensorData::new(logits, [2, each]);
                 Some(Param::from_data(logits, device))
             }
         };
-        let a = g.low_rank().map(|(products, r)| match config.init {
-            LowRankInit::Columns => columns(products, width, r, device),
-            LowRankInit::Xavier => {
-                let xavier = Initializer::XavierNormal { gain: 1.0 };
-                xavier.init_with([products, width, r], Some(width), Some(r), device)
-            }
-        });
-        let b = g.low_rank();
+        let a = augmentation
+            .low_rank()
+            .map(|(products, r)| match config.init {
+                LowRankInit::Columns => columns(products, width, r, device),
+                LowRankInit::Xavier => {
+                    let xavier = Initializer::XavierNormal { gain: 1.0 };
+                    xavier.init_with([products, width, r], Some(width), Some(r), device)
+                }
+            });
+        let b = augmentation.low_rank();
         let b = b.map(|(products, r)| Initializer::Zeros.init([products, r, width], device));
         // So that the connection starts as if the streams were not added: where h is the identity
         // by γ, otherwise by B, which would get no gradient if γ were zero too.
-        let gamma = if matches!(g, G::Pa { .. }) { 0.0 } else { 1.0 };
-        let gamma = Initializer::Constant { value: gamma }.init([g.k()], device);
+        let gamma = if matches!(augmentation, Augmentation::PreviousActivations { .. }) {
+            0.0
+        } else {
+            1.0
+        };
+        let gamma = Initializer::Constant { value: gamma }.init([augmentation.k()], device);
         Self {
             mixing,
             a,
             b,
-            gamma: g.has_gamma().then_some(gamma),
-            rw,
-            g,
+            gamma: augmentation.has_gamma().then_some(gamma),
+            weights,
+            augmentation,
         }
     }
 
@@ -66,17 +77,17 @@ impl<B: Backend> Laurel<B> {
     fn alpha_beta(&self) -> Option<[Tensor<B, 3>; 2]> {
         let logits = self.mixing.as_ref()?.val();
         let row = |x: Tensor<B, 2>, i: usize| x.narrow(0, i, 1).unsqueeze();
-        Some(match self.rw {
-            Rw::Sigmoid => {
+        Some(match self.weights {
+            Weights::Sigmoid => {
                 let alpha = sigmoid(row(logits, 0));
                 let beta = -alpha.clone() + 1.0;
                 [alpha, beta]
             }
-            Rw::Softmax => {
+            Weights::Softmax => {
                 let both = softmax(logits, 0);
                 [row(both.clone(), 0), row(both, 1)]
             }
-            Rw::One | Rw::Raw => [row(logits.clone(), 0), row(logits, 1)],
+            Weights::One | Weights::Raw => [row(logits.clone(), 0), row(logits, 1)],
         })
     }
 
@@ -92,7 +103,7 @@ impl<B: Backend> Laurel<B> {
 
     /// γ_j x_{i-j} for j = 0, 1, …, as far as the streams exist.
     fn weighted(&self, stream: &Stream<B>) -> impl Iterator<Item = Tensor<B, 3>> {
-        let earlier = stream.earlier(self.g.k() - 1);
+        let earlier = stream.earlier(self.augmentation.k() - 1);
         let streams = std::iter::once(&stream.x).chain(earlier);
         let gamma = self.gamma.as_ref().map(Param::val);
         gamma.into_iter().flat_map(move |gamma| {
@@ -104,13 +115,15 @@ impl<B: Backend> Laurel<B> {
     /// What is added to x_i inside of β.
     fn correction(&self, stream: &Stream<B>) -> Option<Tensor<B, 3>> {
         let sum = |a, b| a + b;
-        match self.g {
-            G::Identity => None,
-            G::Lr { .. } => Some(self.low_rank(stream.x.clone(), 0)),
-            G::Pa { .. } => self.weighted(stream).reduce(sum),
+        match self.augmentation {
+            Augmentation::Identity => None,
+            Augmentation::LowRank { .. } => Some(self.low_rank(stream.x.clone(), 0)),
+            Augmentation::PreviousActivations { .. } => self.weighted(stream).reduce(sum),
             // One A and B for all j: h is linear, so the sum goes through it once.
-            G::PaLr { .. } => Some(self.low_rank(self.weighted(stream).reduce(sum)?, 0)),
-            G::LrPa { .. } => {
+            Augmentation::PreviousLowRank { .. } => {
+                Some(self.low_rank(self.weighted(stream).reduce(sum)?, 0))
+            }
+            Augmentation::LowRankPerStream { .. } => {
                 let terms = self.weighted(stream).enumerate();
                 terms.map(|(j, x)| self.low_rank(x, j)).reduce(sum)
             }
@@ -120,7 +133,7 @@ impl<B: Backend> Laurel<B> {
 
 impl<B: Backend> Connection<B> for Laurel<B> {
     fn reach(&self) -> usize {
-        self.g.k() - 1
+        self.augmentation.k() - 1
     }
 
     fn join(&self, stream: &Stream<B>, fx: Tensor<B, 3>) -> Tensor<B, 3> {

@@ -4,14 +4,14 @@
 //! exact: [`LaurelConfig::cost`](crate::LaurelConfig::cost) counts the same. RW together with
 //! another variant adds its own.
 
-use crate::Rw;
+use crate::Weights;
 
 /// RW: α and β, made from two numbers or, by a sigmoid, from one (section 2.1 and Table 4).
-pub fn rw(rw: Rw) -> usize {
-    match rw {
-        Rw::One => 0,
-        Rw::Sigmoid => 1,
-        Rw::Softmax | Rw::Raw => 2,
+pub fn rw(weights: Weights) -> usize {
+    match weights {
+        Weights::One => 0,
+        Weights::Sigmoid => 1,
+        Weights::Softmax | Weights::Raw => 2,
     }
 }
 
@@ -44,5 +44,5 @@ pub fn lr_pa(k: usize, r: usize, width: usize) -> usize {
 /// RW+LR in a model with `n_layer` connections: 2N(rD + 1), which section 3.2.1 gives for r = 4 as
 /// 2N(4D + 1).
 pub fn rw_lr_model(n_layer: usize, r: usize, width: usize) -> usize {
-    n_layer * (rw(Rw::Softmax) + lr(r, width))
+    n_layer * (rw(Weights::Softmax) + lr(r, width))
 }

@@ -14,17 +14,21 @@
 //! RW+LR+PA   α f(x_i) + β (x_i + Σ_j γ_j x_{i-j} A_j B_j)                      (6)
 //! ```
 //!
-//! j runs over 0, …, k − 1. x_{i-j} are the streams between connections; those before x_0 do not
-//! exist and their terms are left out. [`Laurel`] is a `Connection`, so it goes wherever one goes:
+//! j runs over 0, …, k − 1. x_{i-j} are the streams between connections. There are none before x_0, so
+//! near the input their terms are left out. [`Laurel`] implements `Connection`, so it replaces any
+//! other connection:
 //!
 //! ```
-//! use residual_zoo_core::{Architecture, Decoder, Stack};
+//! use burn::tensor::backend::Backend;
+//! use residual_zoo_core::{Architecture, Decoder, Stack, Vocabulary};
 //! use residual_zoo_laurel::LaurelConfig;
 //!
-//! # fn model<B: burn::tensor::backend::Backend, A: Architecture>(of: &A, device: &B::Device) {
-//! let laurel = LaurelConfig::rw_lr(4);
-//! let layers = (0..of.n_layer()).map(|i| of.block(i, || laurel.init(of.width(), device), device));
-//! let model = Decoder::new(of.ends::<B>(50_257, 50_257, device), Stack::new(layers.collect()));
+//! # fn model<B: Backend, A: Architecture>(architecture: &A, device: &B::Device) {
+//! let (laurel, shape) = (LaurelConfig::rw_lr(4), architecture.shape());
+//! let connection = || laurel.init(shape.width, device);
+//! let layers = (0..shape.n_layer).map(|i| architecture.block(i, connection, device));
+//! let embeddings = architecture.embeddings::<B>(Vocabulary::from(50_257), device);
+//! let model = Decoder::new(embeddings, Stack::new(layers.collect()));
 //! # }
 //! ```
 
@@ -34,7 +38,7 @@ mod config;
 mod connection;
 pub mod formulas;
 
-pub use config::{G, LaurelConfig, LowRankInit, Rw};
+pub use config::{Augmentation, LaurelConfig, LowRankInit, Weights};
 pub use connection::Laurel;
 
 #[cfg(test)]

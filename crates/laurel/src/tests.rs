@@ -3,18 +3,18 @@ use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::{Distribution, Tensor};
 use residual_zoo_core::{Connection, Plain, Stream, params};
 
-use crate::{G, Laurel, LaurelConfig, LowRankInit, Rw};
+use crate::{Augmentation, Laurel, LaurelConfig, LowRankInit, Weights};
 
 type B = Flex;
 const WIDTH: usize = 12;
 
-fn variants() -> Vec<G> {
+fn variants() -> Vec<Augmentation> {
     vec![
-        G::Identity,
-        G::Lr { r: 4 },
-        G::Pa { k: 3 },
-        G::PaLr { k: 3, r: 4 },
-        G::LrPa { k: 3, r: 4 },
+        Augmentation::Identity,
+        Augmentation::LowRank { rank: 4 },
+        Augmentation::PreviousActivations { k: 3 },
+        Augmentation::PreviousLowRank { k: 3, rank: 4 },
+        Augmentation::LowRankPerStream { k: 3, rank: 4 },
     ]
 }
 
@@ -53,18 +53,22 @@ fn assert_close(a: Tensor<B, 3>, b: Tensor<B, 3>, tolerance: f64) {
 
 #[test]
 fn at_initialisation_with_alpha_and_beta_one_it_is_plain() {
-    for (rw, g) in [Rw::One, Rw::Raw]
+    for (weights, augmentation) in [Weights::One, Weights::Raw]
         .into_iter()
-        .flat_map(|rw| variants().into_iter().map(move |g| (rw, g)))
+        .flat_map(|weights| {
+            variants()
+                .into_iter()
+                .map(move |augmentation| (weights, augmentation))
+        })
     {
         for init in [LowRankInit::Columns, LowRankInit::Xavier] {
             let config = LaurelConfig {
-                rw,
-                g,
+                weights,
+                augmentation,
                 init,
                 ..LaurelConfig::default()
             };
-            let (stream, fx) = (stream(g.k() - 1, 4), random());
+            let (stream, fx) = (stream(augmentation.k() - 1, 4), random());
             let plain = Plain.join(&stream, fx.clone());
             assert_close(laurel(&config).join(&stream, fx), plain, 0.0);
         }
@@ -73,13 +77,13 @@ fn at_initialisation_with_alpha_and_beta_one_it_is_plain() {
 
 #[test]
 fn low_rank_with_b_zero_is_plain_whatever_a_is() {
-    for g in [
-        G::Lr { r: 4 },
-        G::PaLr { k: 3, r: 4 },
-        G::LrPa { k: 3, r: 4 },
+    for augmentation in [
+        Augmentation::LowRank { rank: 4 },
+        Augmentation::PreviousLowRank { k: 3, rank: 4 },
+        Augmentation::LowRankPerStream { k: 3, rank: 4 },
     ] {
         let config = LaurelConfig {
-            g,
+            augmentation,
             ..LaurelConfig::default()
         };
         let mut connection = laurel(&config).map(&mut Redraw);
@@ -93,7 +97,7 @@ fn low_rank_with_b_zero_is_plain_whatever_a_is() {
 #[test]
 fn one_pair_for_all_streams_is_the_sum_of_single_products() {
     let config = LaurelConfig {
-        g: G::PaLr { k: 3, r: 4 },
+        augmentation: Augmentation::PreviousLowRank { k: 3, rank: 4 },
         ..LaurelConfig::default()
     };
     let connection = laurel(&config).map(&mut Redraw);
@@ -112,9 +116,9 @@ fn one_pair_for_all_streams_is_the_sum_of_single_products() {
 
 #[test]
 fn streams_before_the_first_are_left_out() {
-    let g = G::Pa { k: 3 };
+    let augmentation = Augmentation::PreviousActivations { k: 3 };
     let config = LaurelConfig {
-        g,
+        augmentation,
         ..LaurelConfig::default()
     };
     let connection = laurel(&config).map(&mut Redraw);
@@ -126,27 +130,27 @@ fn streams_before_the_first_are_left_out() {
 
 #[test]
 fn no_more_than_k_streams_are_kept() {
-    for g in variants() {
+    for augmentation in variants() {
         let connection = laurel(&LaurelConfig {
-            g,
+            augmentation,
             ..LaurelConfig::default()
         });
-        assert_eq!(connection.reach() + 1, g.k());
+        assert_eq!(connection.reach() + 1, augmentation.k());
         let stream = stream(connection.reach(), 20);
-        assert_eq!(stream.earlier(usize::MAX).len(), g.k() - 1);
+        assert_eq!(stream.earlier(usize::MAX).len(), augmentation.k() - 1);
     }
 }
 
 #[test]
 fn alpha_starts_as_configured_and_beta_is_the_rest() {
-    for (rw, per_dimension) in [
-        (Rw::Softmax, false),
-        (Rw::Softmax, true),
-        (Rw::Sigmoid, false),
-        (Rw::Sigmoid, true),
+    for (weights, per_dimension) in [
+        (Weights::Softmax, false),
+        (Weights::Softmax, true),
+        (Weights::Sigmoid, false),
+        (Weights::Sigmoid, true),
     ] {
         let config = LaurelConfig {
-            rw,
+            weights,
             per_dimension,
             alpha: 0.3,
             ..LaurelConfig::default()
@@ -190,13 +194,18 @@ fn initial_columns_are_those_of_footnote_2() {
 
 #[test]
 fn it_has_as_many_parameters_as_it_counts() {
-    for rw in [Rw::One, Rw::Softmax, Rw::Sigmoid, Rw::Raw] {
+    for weights in [
+        Weights::One,
+        Weights::Softmax,
+        Weights::Sigmoid,
+        Weights::Raw,
+    ] {
         for per_dimension in [false, true] {
-            for g in variants() {
+            for augmentation in variants() {
                 let config = LaurelConfig {
-                    rw,
+                    weights,
                     per_dimension,
-                    g,
+                    augmentation,
                     ..LaurelConfig::default()
                 };
                 let counted = config.cost(WIDTH).params.total();

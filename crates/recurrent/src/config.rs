@@ -79,7 +79,7 @@ impl RecurrentConfig {
     ///
     /// # Errors
     ///
-    /// The first field that no recurrence can have.
+    /// The first field with an impossible value.
     pub fn validate(&self) -> Result<(), ConfigError> {
         check::at_least_one("block", self.block)?;
         let (Alpha::Trainable(alpha) | Alpha::Fixed(alpha)) = self.alpha;
@@ -90,12 +90,12 @@ impl RecurrentConfig {
         Ok(())
     }
 
-    /// The recurrence around `layers`, each a τ of its own that passes over what the one before
-    /// gives; one α for all.
+    /// The recurrence around `layers`. Each is a τ of its own and reads the output of the one before;
+    /// all share one α.
     ///
     /// # Panics
     ///
-    /// With a config that [`validate`](Self::validate) refuses, at the first pass.
+    /// At the first pass, if [`validate`](Self::validate) refuses the config.
     pub fn init<B: Backend, R: ResidualBlock<B>>(
         &self,
         layers: Vec<R>,
@@ -104,9 +104,8 @@ impl RecurrentConfig {
         Recurrent::new(self, layers, device)
     }
 
-    /// What the recurrence costs around layers that cost `tau(time)` on sequences of `time` tokens,
-    /// over `context` tokens: τ sees every token twice, in windows of at most 2k. What α keeps is
-    /// [`carry_cost`](Self::carry_cost).
+    /// The cost over `context` tokens around layers that cost `tau(time)` on sequences of `time`
+    /// tokens. τ sees every token twice, in windows of at most 2k.
     pub fn cost(&self, tau: impl Fn(usize) -> Cost, context: usize) -> Cost {
         let k = self.block.min(context);
         let blocks = context.div_ceil(k.max(1));
@@ -124,21 +123,10 @@ impl RecurrentConfig {
             Alpha::Trainable(_) => Cost::vector(1),
             Alpha::Fixed(_) => Cost::default(),
         };
-        let mut cost = tau(k.saturating_mul(2));
-        cost.forward_flops = windows / context.max(1);
-        // Every token passes through τ with the block before and with the block behind.
-        cost.memory.kept = cost.memory.kept.saturating_mul(2);
-        cost + alpha
-    }
-
-    /// The cost of what α multiplies, for each layer over a stream of `width` features. To train α the
-    /// windows are kept of which it takes parts, and the sequence in the code's form.
-    pub fn carry_cost(&self, width: usize) -> Cost {
-        let kept = match (self.alpha, self.form) {
-            (Alpha::Trainable(_), Form::Paper) => 2,
-            (Alpha::Trainable(_), Form::Code) => 3,
-            (Alpha::Fixed(_), _) => 0,
+        let layers = Cost {
+            forward_flops: windows / context.max(1),
+            ..tau(k)
         };
-        Cost::keeping(width.saturating_mul(kept))
+        layers + alpha
     }
 }

@@ -12,14 +12,14 @@ use crate::{Alpha, Form, RecurrentConfig};
 /// The recurrence of eqs. 8-10 around each of its layers, one after the other. A stack of one is
 /// the paper's model.
 ///
-/// Streams before x_0 do not reach into the recurrence: every call of τ starts one of its own.
+/// Each call of τ starts a stream of its own, so no connection inside reads a stream from before it.
 ///
-/// `decode` reads a sequence in pieces and gives, for the positions of a piece, what `forward`
-/// gives for the sequence that ends with it. For α > 0 that is not a prefix of what `forward` gives
-/// for a longer sequence: eq. 10 closes the last block without a carry, and once another block
-/// follows, eq. 9 gives the same positions with one. What it remembers is constant in the length of
-/// the sequence: the last two blocks. A block behind this one would still hold the closing values,
-/// so nothing that remembers may follow a `Recurrent`.
+/// With a cache, the recurrence reads a sequence in pieces. For the positions of a piece it gives what
+/// a full pass over the sequence up to the end of that piece gives. For α > 0 this is not a prefix of
+/// the full pass over a longer sequence: eq. 10 closes the last block without a carry, and once another
+/// block follows, eq. 9 gives the same positions with one. The cache holds the last two blocks, however
+/// long the sequence is. A block behind this one would still hold the closing values, so no block with
+/// a memory may follow a `Recurrent`.
 #[derive(Module, Debug)]
 pub struct Recurrent<B: Backend, R> {
     pub(crate) layers: Vec<R>,
@@ -52,38 +52,73 @@ impl<B: Backend, R: ResidualBlock<B>> Recurrent<B, R> {
 
     /// Eqs. 8-10 for x `[batch, time, width]`.
     fn recur(&self, tau: &R, x: Tensor<B, 3>) -> Tensor<B, 3> {
-        let tau = |x: Tensor<B, 3>| tau.forward(Stream::new(x, tau.reach())).x;
-        let alpha = self.alpha();
+        let tau = |x: Tensor<B, 3>| tau.forward(Stream::new(x, tau.reach()), None).x;
         let blocks = x.split(self.block, 1);
-
-        let mut h = tau(blocks[0].clone());
-        let mut carry = match self.form {
-            Form::Paper => None,
-            Form::Code => Some(blocks[0].clone()),
+        let ys = match self.form {
+            Form::Paper => self.paper(tau, blocks),
+            Form::Code => self.code(tau, blocks),
         };
-        let mut ys = Vec::with_capacity(blocks.len());
-        for x in blocks.into_iter().skip(1) {
-            let (left, right) = match carry {
-                Some(c) => {
-                    let c = alpha.clone() * c;
-                    let short = c.clone().narrow(1, 0, x.dims()[1]);
-                    (c + h.clone(), short + x)
-                }
-                None => (h.clone(), x),
-            };
-            let (k, m) = (left.dims()[1], right.dims()[1]);
-            let both = tau(Tensor::cat(vec![left, right], 1));
-            let y = both.clone().narrow(1, 0, k);
-            carry = Some(match self.form {
-                Form::Paper => h,
-                Form::Code => y.clone(),
-            });
-            h = both.narrow(1, k, m);
+        Tensor::cat(ys, 1)
+    }
+
+    /// y_1, …, y_t as printed. α carries h_{i-1}, and h_0 = 0.
+    fn paper(
+        &self,
+        tau: impl Fn(Tensor<B, 3>) -> Tensor<B, 3>,
+        x: Vec<Tensor<B, 3>>,
+    ) -> Vec<Tensor<B, 3>> {
+        let alpha = self.alpha();
+        let mut h_before = None;
+        let mut h = tau(x[0].clone());
+        let mut ys = Vec::with_capacity(x.len());
+        for x_next in x.into_iter().skip(1) {
+            let carry = h_before.map(|h| alpha.clone() * h);
+            let (y, h_next) = step(&tau, carry, h.clone(), x_next);
+            h_before = Some(h);
+            h = h_next;
             ys.push(y);
         }
         ys.push(tau(h));
-        Tensor::cat(ys, 1)
+        ys
     }
+
+    /// y_1, …, y_t as the authors' code computes them. α carries y_{i-1}, and y_0 = x_1.
+    fn code(
+        &self,
+        tau: impl Fn(Tensor<B, 3>) -> Tensor<B, 3>,
+        x: Vec<Tensor<B, 3>>,
+    ) -> Vec<Tensor<B, 3>> {
+        let alpha = self.alpha();
+        let mut y_before = x[0].clone();
+        let mut h = tau(x[0].clone());
+        let mut ys = Vec::with_capacity(x.len());
+        for x_next in x.into_iter().skip(1) {
+            let carry = alpha.clone() * y_before;
+            let (y, h_next) = step(&tau, Some(carry), h, x_next);
+            y_before = y.clone();
+            h = h_next;
+            ys.push(y);
+        }
+        ys.push(tau(h));
+        ys
+    }
+}
+
+/// (y_i, h_{i+1}) = τ(carry + h_i, carry + x_{i+1}) (eq. 9). The last block may be shorter than the
+/// carry, of which it takes the first tokens.
+fn step<B: Backend>(
+    tau: impl Fn(Tensor<B, 3>) -> Tensor<B, 3>,
+    carry: Option<Tensor<B, 3>>,
+    h: Tensor<B, 3>,
+    x: Tensor<B, 3>,
+) -> (Tensor<B, 3>, Tensor<B, 3>) {
+    let (k, m) = (h.dims()[1], x.dims()[1]);
+    let (left, right) = match carry {
+        Some(carry) => (carry.clone() + h, carry.narrow(1, 0, m) + x),
+        None => (h, x),
+    };
+    let both = tau(Tensor::cat(vec![left, right], 1));
+    (both.clone().narrow(1, 0, k), both.narrow(1, k, m))
 }
 
 impl<B: Backend, R: ResidualBlock<B>> ResidualBlock<B> for Recurrent<B, R> {
@@ -97,14 +132,12 @@ impl<B: Backend, R: ResidualBlock<B>> ResidualBlock<B> for Recurrent<B, R> {
         self.start()
     }
 
-    fn forward(&self, stream: Stream<B>) -> Stream<B> {
-        let layers = self.layers.iter();
-        let y = layers.fold(stream.x.clone(), |x, tau| self.recur(tau, x));
-        stream.advance(y)
-    }
-
-    fn decode(&self, stream: Stream<B>, cache: &mut Self::Cache) -> Stream<B> {
-        let y = self.read(stream.x.clone(), cache);
+    fn forward(&self, stream: Stream<B>, cache: Option<&mut Self::Cache>) -> Stream<B> {
+        let x = stream.x.clone();
+        let y = match cache {
+            Some(cache) => self.read(x, cache),
+            None => self.layers.iter().fold(x, |x, tau| self.recur(tau, x)),
+        };
         stream.advance(y)
     }
 }

@@ -1,4 +1,23 @@
 //! The recurrence over a sequence that comes in pieces, in memory constant in its length.
+//!
+//! All blocks but the last are settled. The last one, block i + 1, is open:
+//!
+//! ```text
+//!        extend: the next tokens are within the block
+//!              ┌─────────────┐
+//!              ▼             │
+//!  ┌─────────────────────────┴─┐  close: the block is full   ┌─────────────────────────┐
+//!  │ open block i + 1          │  and another token comes    │ settle block i + 1:     │
+//!  │ h_{i+1} = τ(…, α c + x)   ├────────────────────────────►│ h_{i+1}, then eq. 9 for │
+//!  │ y = τ(h_{i+1})  (eq. 10)  │                             │ its y; i becomes i + 1  │
+//!  └───────────────────────────┘                             └────────────┬────────────┘
+//!              ▲                                                          │
+//!              └──────────── an empty open block ─────────────────────────┘
+//! ```
+//!
+//! c is what α carries: h_{i-1} in the paper's form, y_{i-1} in the code's. The y of the open block are
+//! provisional. They are the inputs of the next layer, so what a layer computes in its open block is
+//! provisional too, except in the first layer. `close` computes it again from settled inputs.
 
 use burn::tensor::{Tensor, backend::Backend};
 use residual_zoo_core::{ResidualBlock, Stream};
@@ -13,8 +32,7 @@ pub struct RecurrentCache<B: Backend, C> {
     pub(crate) layers: Vec<LayerCache<B, C>>,
 }
 
-/// A layer's state. Up to the open block i + 1 all is settled; in it, inputs of layers behind the
-/// first change once the block closes, so what follows from them is kept apart.
+/// The state of a layer while block i + 1 is open.
 #[derive(Clone, Debug)]
 pub(crate) struct LayerCache<B: Backend, C> {
     /// τ after the left half α c_{i-1} + h_i; empty before the first block.
@@ -142,7 +160,7 @@ fn apply<B: Backend, R: ResidualBlock<B>>(
     x: Tensor<B, 3>,
     cache: &mut R::Cache,
 ) -> Tensor<B, 3> {
-    tau.decode(Stream::new(x, tau.reach()), cache).x
+    tau.forward(Stream::new(x, tau.reach()), Some(cache)).x
 }
 
 pub(crate) fn length<B: Backend>(x: &Option<Tensor<B, 3>>) -> usize {

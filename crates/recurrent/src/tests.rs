@@ -3,6 +3,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use burn::backend::{Autodiff, Flex};
 use burn::module::Module;
 use burn::tensor::{Distribution, Tensor};
+use residual_zoo_core::ops::attention::KvCache;
 use residual_zoo_core::{Architecture, Cost, Plain, ResidualBlock, Stream, materialise, params};
 use residual_zoo_gpt2::{Block, Gpt2Config};
 
@@ -45,7 +46,7 @@ fn random(time: usize) -> Tensor<B, 3> {
 }
 
 fn forward<R: ResidualBlock<B>>(block: &R, x: Tensor<B, 3>) -> Tensor<B, 3> {
-    block.forward(Stream::new(x, 0)).x
+    block.forward(Stream::new(x, 0), None).x
 }
 
 fn difference(a: Tensor<B, 3>, b: Tensor<B, 3>) -> f64 {
@@ -111,7 +112,7 @@ fn alpha_learns_also_at_the_ends_of_its_range() {
         let layers: Vec<Block<B>> = vec![config.block(0, || Plain, &device)];
         let block = recurrence.init(layers, &device);
         let x = Tensor::random([2, 13, WIDTH], Distribution::Normal(0.0, 1.0), &device);
-        let y = block.forward(Stream::new(x, 0)).x;
+        let y = block.forward(Stream::new(x, 0), None).x;
         let grads = (y.clone() * y).sum().backward();
         let gradient = block.alpha.val().grad(&grads).expect("a gradient");
         assert!(gradient.into_scalar().abs() > 0.0, "at {alpha}");
@@ -151,7 +152,7 @@ fn read_in_pieces_it_gives_what_a_full_pass_gives() {
                 let (mut cache, mut seen) = (block.new_cache(), 0);
                 for piece in pieces {
                     let part = Stream::new(x.clone().narrow(1, seen, piece), 0);
-                    let y = block.decode(part, &mut cache).x;
+                    let y = block.forward(part, Some(&mut cache)).x;
                     let full = forward(&block, x.clone().narrow(1, 0, seen + piece));
                     let expected = full.narrow(1, seen, piece);
                     let error = difference(y, expected);
@@ -173,11 +174,11 @@ fn reading_takes_memory_constant_in_the_length() {
     let mut held = Vec::new();
     for _ in 0..6 {
         for _ in 0..4 {
-            block.decode(Stream::new(random(1), 0), &mut cache);
+            block.forward(Stream::new(random(1), 0), Some(&mut cache));
         }
         let layer = |layer: &crate::streaming::LayerCache<B, _>| {
             let caches = [&layer.left, &layer.right, &layer.closing];
-            let tokens = |cache: &(residual_zoo_core::attention::KvCache<B>, ())| cache.0.len();
+            let tokens = |cache: &(KvCache<B>, ())| KvCache::seen(&Some(&mut cache.0.clone()));
             let streams = [&layer.carry, &layer.next_carry, &layer.hidden];
             (caches.map(tokens), streams.map(crate::streaming::length))
         };
@@ -205,16 +206,12 @@ impl ResidualBlock<B> for Probe {
 
     fn new_cache(&self) {}
 
-    fn forward(&self, stream: Stream<B>) -> Stream<B> {
+    fn forward(&self, stream: Stream<B>, _: Option<&mut ()>) -> Stream<B> {
         let time = stream.x.dims()[1];
         TOKENS.fetch_add(time, Ordering::Relaxed);
         WINDOW.fetch_max(time, Ordering::Relaxed);
         let x = stream.x.clone() + 1.0;
         stream.advance(x)
-    }
-
-    fn decode(&self, stream: Stream<B>, _: &mut ()) -> Stream<B> {
-        self.forward(stream)
     }
 }
 

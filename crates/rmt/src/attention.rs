@@ -4,7 +4,7 @@ use burn::module::{Module, Param};
 use burn::nn::{Dropout, DropoutConfig};
 use burn::tensor::{Tensor, backend::Backend};
 use residual_zoo_core::Branch;
-use residual_zoo_core::attention::{KvCache, alibi, causal_attention};
+use residual_zoo_core::ops::attention::{KvCache, alibi, causal_attention};
 
 use crate::memory::{retrieve, store, xavier};
 use crate::{MatrixNorm, Positions, RmtConfig};
@@ -70,10 +70,10 @@ impl<B: Backend> Branch<B> for Attention<B> {
         KvCache::default()
     }
 
-    fn decode(&self, x: Tensor<B, 3>, cache: &mut KvCache<B>) -> Tensor<B, 3> {
+    fn forward(&self, x: Tensor<B, 3>, cache: Option<&mut KvCache<B>>) -> Tensor<B, 3> {
         let [q, k, v] = self.qkv(x);
-        let (seen, new) = (cache.len(), q.dims()[2]);
-        let [k, v] = cache.append(k, v);
+        let (seen, new) = (KvCache::seen(&cache), q.dims()[2]);
+        let [k, v] = KvCache::extend(cache, k, v);
         let bias = self
             .alibi
             .then(|| alibi(q.dims()[1], new, seen, &q.device()));

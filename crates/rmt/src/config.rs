@@ -3,11 +3,12 @@
 use burn::module::{Initializer, Param};
 use burn::tensor::{Tensor, backend::Backend};
 use residual_zoo_core::{
-    Activation, Architecture, ConfigError, Connection, Cost, NormParams, Params, check,
+    Activation, Architecture, ConfigError, Connection, Cost, NormParams, Params, Shape, Vocabulary,
+    check,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{Attention, Block, FeedForward, RmtEnds};
+use crate::{Attention, Block, FeedForward, RmtEmbeddings};
 
 /// How a residual matrix is normalised.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -158,79 +159,60 @@ impl RmtConfig {
         self.rank.saturating_mul(self.d_v)
     }
 
-    /// The cost of storing (eq. 12) `count` vectors per token.
-    fn storage(&self, count: usize) -> Cost {
-        self.keys(count, count.saturating_mul(self.d_v))
-    }
-
-    /// The cost of retrieving (eq. 13) `count` vectors per token.
-    fn retrieval(&self, count: usize) -> Cost {
-        self.keys(count, self.width())
-    }
-
-    /// The cost of a product of `count` keys with `kept` numbers of each token.
-    fn keys(&self, count: usize, kept: usize) -> Cost {
-        let params = count.saturating_mul(self.d_k);
-        let mut cost = Cost::vector(params);
-        cost.forward_flops = params.saturating_mul(self.d_v).saturating_mul(2);
-        cost.memory.kept = kept;
-        cost.memory.passing = self.width().saturating_mul(4);
-        cost
+    /// The cost of storing (eq. 12) or retrieving (eq. 13) `count` vectors per token.
+    fn keys_cost(&self, count: usize) -> Cost {
+        let keys = Cost::vector(count.saturating_mul(self.d_k));
+        Cost {
+            forward_flops: keys.params.other.saturating_mul(self.d_v).saturating_mul(2),
+            ..keys
+        }
     }
 
     /// The cost of a norm with its scale.
     fn norm_cost(&self) -> Cost {
         NormParams::Scale.cost(self.width())
     }
+
+    /// D_k · D_v, the width of the stream.
+    fn width(&self) -> usize {
+        self.d_k.saturating_mul(self.d_v)
+    }
 }
 
 impl Architecture for RmtConfig {
     type Block<B: Backend, C: Connection<B>> = Block<B, C>;
-    type Ends<B: Backend> = RmtEnds<B>;
+    type Embeddings<B: Backend> = RmtEmbeddings<B>;
 
-    fn name(&self) -> String {
-        "RMT".into()
+    fn name(&self) -> &'static str {
+        "RMT"
+    }
+
+    fn shape(&self) -> Shape {
+        Shape {
+            context: self.context,
+            width: self.width(),
+            n_layer: self.n_layer,
+            n_sublayer: 2,
+            dropout: self.dropout,
+        }
     }
 
     fn validate(&self) -> Result<(), ConfigError> {
-        check::at_least_one("n_layer", self.n_layer)?;
         check::at_least_one("d_k", self.d_k)?;
         check::at_least_one("d_v", self.d_v)?;
+        self.shape().validate()?;
         check::at_least_one("rank", self.rank)?;
         check::at_least_one("d_ff", self.d_ff())?;
-        check::at_least_one("context", self.context)?;
-        check::fraction("dropout", self.dropout)?;
         check::positive("norm_eps", self.norm_eps)?;
         check::positive("init_std", self.init_std)
     }
 
-    fn context(&self) -> usize {
-        self.context
-    }
-
-    fn width(&self) -> usize {
-        self.d_k.saturating_mul(self.d_v)
-    }
-
-    fn n_layer(&self) -> usize {
-        self.n_layer
-    }
-
-    fn n_sublayer(&self) -> usize {
-        2
-    }
-
-    fn dropout(&self) -> f64 {
-        self.dropout
-    }
-
-    fn ends<B: Backend>(
+    fn embeddings<B: Backend>(
         &self,
-        vocab_size: usize,
-        n_output: usize,
+        vocabulary: Vocabulary,
         device: &B::Device,
-    ) -> RmtEnds<B> {
-        RmtEnds::new(self, vocab_size, n_output, device)
+    ) -> RmtEmbeddings<B> {
+        RmtEmbeddings::new(self, vocabulary, device)
     }
 
     fn block<B: Backend, C: Connection<B>>(
@@ -245,45 +227,39 @@ impl Architecture for RmtConfig {
         )
     }
 
-    fn ends_cost(&self, vocab_size: usize, n_output: usize) -> Cost {
-        let keys = self.storage(self.rank);
+    fn embeddings_cost(&self, vocabulary: Vocabulary) -> Cost {
+        let keys = self.keys_cost(self.rank);
         let table = |rows: usize| {
             let rows = rows.saturating_mul(self.vectors());
             rows.saturating_add(keys.params.other)
         };
-        let (positions, storages) = match self.positions {
+        let (positions, stored) = match self.positions {
             Positions::Learned => (table(self.context), 2),
             Positions::Alibi => (0, 1),
         };
-        let params = Params {
-            embedding: table(vocab_size).saturating_add(positions),
-            unembedding: table(n_output),
-            other: self.width(),
-        };
-        let mut cost = keys * storages
-            + Cost::dropout(self.width(), self.dropout)
-            + self.norm_cost()
-            + self.retrieval(self.rank)
-            + Cost::linear(self.vectors(), n_output, false)
-            // The logits in the loss.
-            + Cost::keeping(n_output);
-        cost.params = params;
-        cost.memory.largest = table(vocab_size).max(positions).max(table(n_output));
-        cost
+        let logits = Cost::linear(self.vectors(), vocabulary.outputs, false);
+        let products = keys * stored + keys + logits;
+        Cost {
+            params: Params {
+                embedding: table(vocabulary.ids).saturating_add(positions),
+                unembedding: table(vocabulary.outputs),
+                other: self.norm_cost().params.other,
+            },
+            forward_flops: products.forward_flops,
+        }
     }
 
     fn block_cost(&self, time: usize) -> Cost {
         let (rank, d, d_ff) = (self.rank, self.vectors(), self.d_ff());
         let attention = self.norm_cost()
-            + self.retrieval(rank.saturating_mul(3))
-            + Cost::attention(time, d, rank, self.dropout)
-            + self.storage(rank);
+            + self.keys_cost(rank.saturating_mul(3))
+            + Cost::attention(time, d)
+            + self.keys_cost(rank);
         let feed_forward = self.norm_cost()
-            + self.retrieval(rank)
+            + self.keys_cost(rank)
             + Cost::linear(d, d_ff, false)
-            + self.activation.cost(d_ff)
             + Cost::linear(d_ff, d, false)
-            + self.storage(rank);
-        attention + feed_forward + Cost::dropout(self.width(), self.dropout) * 2
+            + self.keys_cost(rank);
+        attention + feed_forward
     }
 }

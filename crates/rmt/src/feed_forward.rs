@@ -46,16 +46,12 @@ impl<B: Backend> Branch<B> for FeedForward<B> {
 
     fn new_cache(&self) {}
 
-    fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
+    fn forward(&self, x: Tensor<B, 3>, _: Option<&mut ()>) -> Tensor<B, 3> {
         let x_ff = retrieve(self.r_ff.val(), self.norm.forward(x));
         let hidden = self
             .activation
             .apply(x_ff.matmul(self.w_1.val().unsqueeze()));
         let ff = hidden.matmul(self.w_2.val().unsqueeze());
         self.dropout.forward(store(self.w_ff.val(), ff))
-    }
-
-    fn decode(&self, x: Tensor<B, 3>, _: &mut ()) -> Tensor<B, 3> {
-        self.forward(x)
     }
 }

@@ -22,7 +22,7 @@
 
 mod attention;
 mod config;
-mod ends;
+mod embeddings;
 mod feed_forward;
 pub mod formulas;
 pub mod memory;
@@ -31,7 +31,7 @@ mod norm;
 
 pub use attention::Attention;
 pub use config::{NormKind, Positions, RmtConfig};
-pub use ends::RmtEnds;
+pub use embeddings::RmtEmbeddings;
 pub use feed_forward::FeedForward;
 pub use norm::MatrixNorm;
 
@@ -41,7 +41,7 @@ use residual_zoo_core::{Decoder, Layer, Plain, Stack};
 pub type Block<B, C = Plain> = Layer<B, Attention<B>, FeedForward<B>, C>;
 
 /// The Residual Matrix Transformer as published, with plain connections.
-pub type Rmt<B> = Decoder<B, RmtEnds<B>, Stack<B, Block<B>>>;
+pub type Rmt<B> = Decoder<B, RmtEmbeddings<B>, Stack<B, Block<B>>>;
 
 #[cfg(test)]
 mod tests;

@@ -5,7 +5,7 @@
 
 use burn::tensor::{Bool, Int, Tensor, activation::softmax, backend::Backend};
 
-use crate::{Attention, FeedForward, RmtEnds};
+use crate::{Attention, FeedForward, RmtEmbeddings};
 
 /// Σ_h w^(h) ⊗ x^(h) (eq. 12): keys `[R, D_k]` and data `[batch, time, R, D_v]` to
 /// `[batch, time, D_k, D_v]`.
@@ -69,20 +69,20 @@ pub fn feed_forward<B: Backend>(module: &FeedForward<B>, x: Tensor<B, 3>) -> Ten
 }
 
 /// E(S) + P(N) (eqs. 14, 18, 19) for `ids` `[batch, time]` from position 0.
-pub fn embed<B: Backend>(ends: &RmtEnds<B>, ids: Tensor<B, 2, Int>) -> Tensor<B, 3> {
+pub fn embed<B: Backend>(embeddings: &RmtEmbeddings<B>, ids: Tensor<B, 2, Int>) -> Tensor<B, 3> {
     let [batch, time] = ids.dims();
-    let [rank, _] = ends.tokens.key.dims();
+    let [rank, _] = embeddings.tokens.key.dims();
     let vectors = |rows: Tensor<B, 2>, batch: usize| {
         let d_v = rows.dims()[1] / rank;
         rows.reshape([batch, time, d_v, rank]).swap_dims(2, 3)
     };
-    let tokens = ends
+    let tokens = embeddings
         .tokens
         .weight
         .val()
         .select(0, ids.reshape([batch * time]));
-    let x = store(ends.tokens.key.val(), vectors(tokens, batch));
-    from_matrix(match &ends.positions {
+    let x = store(embeddings.tokens.key.val(), vectors(tokens, batch));
+    from_matrix(match &embeddings.positions {
         Some(table) => {
             let rows = table.weight.val().narrow(0, 0, time);
             x + store(table.key.val(), vectors(rows, 1))
@@ -92,12 +92,12 @@ pub fn embed<B: Backend>(ends: &RmtEnds<B>, ids: Tensor<B, 2, Int>) -> Tensor<B,
 }
 
 /// U(LN(X)) (eqs. 17, 26, 27), one W_U^(h) at a time.
-pub fn unembed<B: Backend>(ends: &RmtEnds<B>, x: Tensor<B, 3>) -> Tensor<B, 3> {
-    let [rank, d_k] = ends.unembedding.key.dims();
-    let x = to_matrix(ends.norm.forward(x), d_k);
+pub fn unembed<B: Backend>(embeddings: &RmtEmbeddings<B>, x: Tensor<B, 3>) -> Tensor<B, 3> {
+    let [rank, d_k] = embeddings.unembedding.key.dims();
+    let x = to_matrix(embeddings.norm.forward(x), d_k);
     let [batch, time, _, d_v] = x.dims();
-    let x_u = retrieve(ends.unembedding.key.val(), x);
-    let w_u = by_vector(ends.unembedding.weight.val(), d_v);
+    let x_u = retrieve(embeddings.unembedding.key.val(), x);
+    let w_u = by_vector(embeddings.unembedding.weight.val(), d_v);
     let logits = |h: usize| {
         let x_h = x_u.clone().narrow(2, h, 1).reshape([batch, time, d_v]);
         x_h.matmul(w_u.clone().narrow(0, h * d_v, d_v).unsqueeze())

@@ -2,10 +2,12 @@ use burn::backend::{Autodiff, Flex};
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::{Distribution, Int, Tensor, TensorData, backend::Backend};
-use residual_zoo_core::{Branch, Ends, ModelConfig, contract, params};
+use residual_zoo_core::{
+    Architecture, Branch, Embeddings, PlainModel, Vocabulary, contract, params,
+};
 
 use crate::memory::{retrieve, store, xavier};
-use crate::{Attention, FeedForward, NormKind, Positions, Rmt, RmtConfig, RmtEnds, naive};
+use crate::{Attention, FeedForward, NormKind, Positions, Rmt, RmtConfig, RmtEmbeddings, naive};
 
 type B = Autodiff<Flex>;
 
@@ -24,12 +26,12 @@ fn small() -> RmtConfig {
 
 #[test]
 fn the_paper_form_keeps_the_contract() {
-    contract::check::<B, _>(&small(), &Default::default());
+    contract::check::<B, _>(&PlainModel(small()), &Default::default());
 }
 
 #[test]
 fn the_code_form_keeps_the_contract() {
-    contract::check::<B, _>(&small().code_form(), &Default::default());
+    contract::check::<B, _>(&PlainModel(small().code_form()), &Default::default());
 }
 
 #[test]
@@ -50,7 +52,7 @@ fn every_switch_stands_alone() {
         },
     ];
     for config in switches {
-        contract::check::<B, _>(&config, &Default::default());
+        contract::check::<B, _>(&PlainModel(config), &Default::default());
     }
 }
 
@@ -112,27 +114,33 @@ fn the_fast_branches_equal_the_naive_ones_in_values_and_gradients() {
     let x = Tensor::<B, 3>::random([2, 9, 35], Distribution::Normal(0.3, 1.0), &device);
     for config in forms() {
         let attention = Attention::new(&config, 1, &device).map(&mut Redraw);
-        let fast = outcome(&attention, |m| m.forward(x.clone()));
+        let fast = outcome(&attention, |m| m.forward(x.clone(), None));
         assert_equal(
             fast,
             outcome(&attention, |m| naive::attention(m, x.clone())),
         );
 
         let feed_forward = FeedForward::new(&config, &device).map(&mut Redraw);
-        let fast = outcome(&feed_forward, |m| m.forward(x.clone()));
+        let fast = outcome(&feed_forward, |m| m.forward(x.clone(), None));
         let naive = outcome(&feed_forward, |m| naive::feed_forward(m, x.clone()));
         assert_equal(fast, naive);
     }
 }
 
 #[test]
-fn the_fast_ends_equal_the_naive_ones_in_values_and_gradients() {
+fn the_fast_embeddings_equal_the_naive_ones_in_values_and_gradients() {
     let device = Default::default();
     let ids = Tensor::<B, 2, Int>::from_data([[3, 1, 4, 1, 5], [9, 2, 6, 5, 3]], &device);
     for config in forms() {
-        let ends = RmtEnds::new(&config, 11, 13, &device).map(&mut Redraw);
-        let fast = outcome(&ends, |m| m.unembed(m.embed(ids.clone(), 0)));
-        let naive = outcome(&ends, |m| naive::unembed(m, naive::embed(m, ids.clone())));
+        let vocabulary = Vocabulary {
+            ids: 11,
+            outputs: 13,
+        };
+        let embeddings = RmtEmbeddings::new(&config, vocabulary, &device).map(&mut Redraw);
+        let fast = outcome(&embeddings, |m| m.unembed(m.embed(ids.clone(), 0)));
+        let naive = outcome(&embeddings, |m| {
+            naive::unembed(m, naive::embed(m, ids.clone()))
+        });
         assert_equal(fast, naive);
     }
 }
@@ -225,13 +233,17 @@ fn initial_weights_have_the_variances_that_table_2_assumes() {
         d_ff: Some(512),
         ..RmtConfig::default()
     };
-    let model: Rmt<Flex> = config.init(300, &device).expect("a valid config");
+    let model: Rmt<Flex> = config.build(300, &device).expect("a valid config");
     for (name, data) in params::export(&model) {
         let data: Vec<f64> = data.iter().collect();
         let fans = match name.rsplit('.').next().unwrap_or_default() {
             "gamma" => continue,
             // init_std 0.02
-            _ if name.starts_with("ends.tokens.w") || name.starts_with("ends.positions.w") => 5000,
+            _ if name.starts_with("embeddings.tokens.w")
+                || name.starts_with("embeddings.positions.w") =>
+            {
+                5000
+            }
             "r_q" | "r_k" | "r_v" => 64 + 48,
             "w_1" | "w_2" => 256 + 512,
             "weight" => 256 + 300,
@@ -280,7 +292,7 @@ fn the_stream_grows_with_d_k_alone() {
 
 #[test]
 fn impossible_sizes_name_the_field() {
-    let field = |config: RmtConfig| ModelConfig::validate(&config, 37).unwrap_err().field;
+    let field = |config: RmtConfig| config.validate().unwrap_err().field;
     let zero = RmtConfig { d_k: 0, ..small() };
     assert_eq!(field(zero), "d_k");
     assert_eq!(field(RmtConfig { rank: 0, ..small() }), "rank");

@@ -4,8 +4,8 @@ use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig, LayerNorm};
 use burn::tensor::{Tensor, backend::Backend};
 use residual_zoo_core::Branch;
-use residual_zoo_core::attention::{KvCache, causal_attention, merge_heads, split_heads};
-use residual_zoo_core::norm::normalise;
+use residual_zoo_core::ops::attention::{KvCache, causal_attention, merge_heads, split_heads};
+use residual_zoo_core::ops::norm::normalise;
 
 use crate::rotary::rotate;
 use crate::{Pattention, TokenFormerConfig};
@@ -71,10 +71,10 @@ impl<B: Backend> Branch<B> for Attention<B> {
         KvCache::default()
     }
 
-    fn decode(&self, x: Tensor<B, 3>, cache: &mut KvCache<B>) -> Tensor<B, 3> {
-        let [q, k, v] = self.qkv(x, cache.len());
+    fn forward(&self, x: Tensor<B, 3>, cache: Option<&mut KvCache<B>>) -> Tensor<B, 3> {
+        let [q, k, v] = self.qkv(x, KvCache::seen(&cache));
         let scale = (q.dims()[3] as f64).powf(-0.5);
-        let [k, v] = cache.append(k, v);
+        let [k, v] = KvCache::extend(cache, k, v);
         // Token-token attention (eq. 9, by head) and the output (eq. 10).
         let x_att = causal_attention(q, k, v, scale, None, &self.attention_dropout);
         self.dropout.forward(self.o.forward(merge_heads(x_att)))

@@ -2,8 +2,8 @@
 
 use burn::tensor::backend::Backend;
 use residual_zoo_core::{
-    Activation, Architecture, ConfigError, Connection, Cost, Growth, NormParams, TokenEnds,
-    TokenEndsOptions, check,
+    Activation, Architecture, ConfigError, Connection, Cost, NormParams, Shape, Tensors,
+    TokenEmbeddings, TokenEmbeddingsOptions, Vocabulary, check, params,
 };
 use serde::{Deserialize, Serialize};
 
@@ -255,13 +255,9 @@ impl TokenFormerConfig {
         self.init_std() / (2.0 * self.n_layer as f64).sqrt()
     }
 
-    fn ends_options(&self, vocab_size: usize, n_output: usize) -> TokenEndsOptions {
-        TokenEndsOptions {
-            vocab_size,
-            n_output,
+    fn embeddings_options(&self, vocabulary: Vocabulary) -> TokenEmbeddingsOptions {
+        TokenEmbeddingsOptions {
             positions: (self.position == Position::Learned).then_some(self.context),
-            width: self.width,
-            tied: true,
             norm: if self.affine_final_norm {
                 NormParams::ScaleAndShift
             } else {
@@ -270,21 +266,31 @@ impl TokenFormerConfig {
             dropout: self.dropout,
             norm_eps: self.norm_eps,
             init_std: self.init_std(),
+            ..TokenEmbeddingsOptions::new(vocabulary, self.context, self.width)
         }
     }
 }
 
 impl Architecture for TokenFormerConfig {
     type Block<B: Backend, C: Connection<B>> = Block<B, C>;
-    type Ends<B: Backend> = TokenEnds<B>;
+    type Embeddings<B: Backend> = TokenEmbeddings<B>;
 
-    fn name(&self) -> String {
-        "TokenFormer".into()
+    fn name(&self) -> &'static str {
+        "TokenFormer"
+    }
+
+    fn shape(&self) -> Shape {
+        Shape {
+            context: self.context,
+            width: self.width,
+            n_layer: self.n_layer,
+            n_sublayer: 2,
+            dropout: self.dropout,
+        }
     }
 
     fn validate(&self) -> Result<(), ConfigError> {
-        check::at_least_one("n_layer", self.n_layer)?;
-        check::at_least_one("width", self.width)?;
+        self.shape().validate()?;
         check::divides(("n_head", self.n_head), ("width", self.width))?;
         check::at_least_one("n_attn", self.n_attn())?;
         check::at_least_one("n_ffn", self.n_ffn())?;
@@ -304,39 +310,16 @@ impl Architecture for TokenFormerConfig {
                 return Err(ConfigError::new("position.fraction", problem));
             }
         }
-        check::at_least_one("context", self.context)?;
-        check::fraction("dropout", self.dropout)?;
         check::positive("norm_eps", self.norm_eps)?;
         check::positive("init_std", self.init_std())
     }
 
-    fn context(&self) -> usize {
-        self.context
-    }
-
-    fn width(&self) -> usize {
-        self.width
-    }
-
-    fn n_layer(&self) -> usize {
-        self.n_layer
-    }
-
-    fn n_sublayer(&self) -> usize {
-        2
-    }
-
-    fn dropout(&self) -> f64 {
-        self.dropout
-    }
-
-    fn ends<B: Backend>(
+    fn embeddings<B: Backend>(
         &self,
-        vocab_size: usize,
-        n_output: usize,
+        vocabulary: Vocabulary,
         device: &B::Device,
-    ) -> TokenEnds<B> {
-        TokenEnds::new(&self.ends_options(vocab_size, n_output), device)
+    ) -> TokenEmbeddings<B> {
+        TokenEmbeddings::new(&self.embeddings_options(vocabulary), device)
     }
 
     fn block<B: Backend, C: Connection<B>>(
@@ -351,37 +334,37 @@ impl Architecture for TokenFormerConfig {
         )
     }
 
-    fn ends_cost(&self, vocab_size: usize, n_output: usize) -> Cost {
-        self.ends_options(vocab_size, n_output).cost()
+    fn embeddings_cost(&self, vocabulary: Vocabulary) -> Cost {
+        self.embeddings_options(vocabulary).cost()
     }
 
     fn block_cost(&self, time: usize) -> Cost {
-        let (width, dropout) = (self.width, self.dropout);
-        let activation = |n| match self.normalization {
-            Normalization::Softmax => Cost::keeping(n),
-            _ => self.activation.cost(n),
-        };
-        // Keys, Θ, then values.
-        let pattention = |n| {
-            Cost::linear(width, n, false)
-                + Cost::keeping(n)
-                + activation(n)
-                + Cost::linear(n, width, false)
-        };
+        let pattention =
+            |n| Cost::linear(self.width, n, false) + Cost::linear(n, self.width, false);
         pattention(self.n_attn()) * 4
-            + Cost::attention(time, width, self.n_head, dropout)
+            + Cost::attention(time, self.width)
             + pattention(self.n_ffn())
-            + self.norm_params.cost(width) * 2
-            + Cost::dropout(width, dropout) * 2
+            + self.norm_params.cost(self.width) * 2
     }
 
-    /// Appended keys are zero, appended values are fresh: zero values would leave the new pairs
-    /// without a gradient.
-    fn growth(&self, name: &str) -> Option<Growth> {
-        match name.rsplit('.').next() {
-            Some("keys") => Some(Growth::Zero),
-            Some("values") => Some(Growth::Fresh),
-            _ => None,
+    /// Appends key-value pairs (eqs. 12, 13). The new keys are zero. The new values keep their initial
+    /// draw: if they were zero too, the new pairs would get no gradient.
+    fn grow(
+        &self,
+        _smaller: &Self,
+        mut weights: Tensors,
+        fresh: &Tensors,
+    ) -> Result<Tensors, ConfigError> {
+        for (name, weight) in &mut weights {
+            let Some(fresh) = fresh.get(name) else {
+                continue;
+            };
+            match name.rsplit('.').next() {
+                Some("keys") => params::pad_rows(weight, &fresh.shape, None),
+                Some("values") => params::pad_rows(weight, &fresh.shape, Some(fresh.clone())),
+                _ => {}
+            }
         }
+        Ok(weights)
     }
 }

@@ -3,7 +3,7 @@
 use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig, LayerNorm};
 use burn::tensor::{Tensor, backend::Backend};
-use residual_zoo_core::{Branch, norm::normalise};
+use residual_zoo_core::{Branch, ops::norm::normalise};
 
 use crate::{Pattention, TokenFormerConfig};
 
@@ -35,12 +35,8 @@ impl<B: Backend> Branch<B> for FeedForward<B> {
 
     fn new_cache(&self) {}
 
-    fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
+    fn forward(&self, x: Tensor<B, 3>, _: Option<&mut ()>) -> Tensor<B, 3> {
         let x = normalise(&self.norm, x, self.norm_eps);
         self.dropout.forward(self.ffn.forward(x))
-    }
-
-    fn decode(&self, x: Tensor<B, 3>, _: &mut ()) -> Tensor<B, 3> {
-        self.forward(x)
     }
 }

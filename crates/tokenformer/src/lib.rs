@@ -13,8 +13,8 @@
 //! ```
 //!
 //! A trained model grows by appending parameter tokens (eqs. 12, 13). With zero keys and the old τ,
-//! which is stored with the layer for that, the larger model computes the same function:
-//! [`grow`], and in `residual_zoo_core::params::import_grown` for checkpoints.
+//! which is stored with the layer for that, the larger model computes the same function: [`grow`] for
+//! models, `Architecture::grow` for weights by name.
 
 #![forbid(unsafe_code)]
 
@@ -34,13 +34,13 @@ pub use growth::{GrowError, grow};
 pub use pattention::Pattention;
 pub use pretrained::{PretrainedError, from_transformer};
 
-use residual_zoo_core::{Decoder, Layer, Plain, Stack, TokenEnds};
+use residual_zoo_core::{Decoder, Layer, Plain, Stack, TokenEmbeddings};
 
 /// One layer with connections of type `C`.
 pub type Block<B, C = Plain> = Layer<B, Attention<B>, FeedForward<B>, C>;
 
 /// TokenFormer as published, with plain connections.
-pub type TokenFormer<B> = Decoder<B, TokenEnds<B>, Stack<B, Block<B>>>;
+pub type TokenFormer<B> = Decoder<B, TokenEmbeddings<B>, Stack<B, Block<B>>>;
 
 #[cfg(test)]
 mod tests;

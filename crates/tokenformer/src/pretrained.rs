@@ -117,15 +117,15 @@ pub fn from_transformer<B: Backend>(
         let w_2 = matrix(format!("{mlp}.proj.weight"), [n_ffn, d])?;
         pattention(format!("{mlp}.ffn"), w_1.transpose(), w_2, tau.ffn);
     }
-    let mut copied = vec!["ends.tokens.weight"];
+    let mut copied = vec!["embeddings.tokens.weight"];
     if config.position == Position::Learned {
-        copied.push("ends.positions.weight");
+        copied.push("embeddings.positions.weight");
     }
     if config.affine_final_norm {
-        copied.push("ends.norm.gamma");
-        let shift = transformer.get("ends.norm.beta").cloned();
+        copied.push("embeddings.norm.gamma");
+        let shift = transformer.get("embeddings.norm.beta").cloned();
         let shift = shift.unwrap_or_else(|| TensorData::zeros::<f32, _>([d]));
-        tensors.insert("ends.norm.beta".into(), shift);
+        tensors.insert("embeddings.norm.beta".into(), shift);
     }
     for name in copied {
         tensors.insert(name.into(), take(name)?.clone());

@@ -4,9 +4,10 @@ use burn::backend::{Autodiff, Flex};
 use burn::module::{Module, ModuleMapper, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::{Distribution, Int, Tensor, TensorData, backend::Backend};
-use residual_zoo_core::norm::standardise;
+use residual_zoo_core::ops::norm::standardise;
 use residual_zoo_core::{
-    Activation, Architecture, LanguageModel, ModelConfig, NormParams, contract, loss::Loss, params,
+    Activation, Architecture, LanguageModel, NormParams, PlainModel, contract, ops::loss::Loss,
+    params,
 };
 
 use crate::{
@@ -68,7 +69,7 @@ fn forms() -> Vec<TokenFormerConfig> {
 #[test]
 fn every_form_keeps_the_contract() {
     for config in forms() {
-        contract::check::<B, _>(&config, &Default::default());
+        contract::check::<B, _>(&PlainModel(config), &Default::default());
     }
 }
 
@@ -96,7 +97,7 @@ fn ids() -> Tensor<B, 2, Int> {
 
 fn trained(config: &TokenFormerConfig) -> TokenFormer<B> {
     let model = config
-        .init::<B>(11, &Default::default())
+        .build::<B>(11, &Default::default())
         .expect("a valid config");
     model.map(&mut Train)
 }
@@ -137,16 +138,16 @@ fn growth_with_a_recomputed_tau_does_not_keep_the_logits() {
         n_attn: Some(17),
         n_ffn: Some(30),
         tau: None,
-        ..config
+        ..config.clone()
     };
-    let larger = recomputed.init::<B>(11, &device).expect("a valid config");
+    let larger = recomputed.build::<B>(11, &device).expect("a valid config");
     let mut tensors = params::export::<B, _>(&model);
     let fresh = params::export::<B, _>(&larger);
-    for (name, tau) in fresh.into_iter().filter(|(name, _)| name.ends_with("tau")) {
-        tensors.insert(name, tau);
+    for (name, tau) in fresh.iter().filter(|(name, _)| name.ends_with("tau")) {
+        tensors.insert(name.clone(), tau.clone());
     }
-    let growth = |name: &str| Architecture::growth(&recomputed, name);
-    let larger = params::import_grown::<B, _>(larger, tensors, growth).expect("it grows");
+    let weights = recomputed.grow(&config, tensors, &fresh).expect("it grows");
+    let larger = params::import::<B, _>(larger, weights).expect("it fits");
     let error = difference(&model, &larger);
     assert!(error > 1e-2, "logits moved by {error} only");
 }
@@ -245,8 +246,11 @@ fn transformer(config: &TokenFormerConfig) -> BTreeMap<String, TensorData> {
         data.shape = shape.into();
         tensors.insert(name, data);
     };
-    draw("ends.tokens.weight".into(), vec![11, d]);
-    draw("ends.positions.weight".into(), vec![config.context, d]);
+    draw("embeddings.tokens.weight".into(), vec![11, d]);
+    draw(
+        "embeddings.positions.weight".into(),
+        vec![config.context, d],
+    );
     for layer in 0..config.n_layer {
         let attention = format!("block.layers.{layer}.attention.branch");
         draw(format!("{attention}.norm.gamma"), vec![d]);
@@ -270,7 +274,7 @@ fn a_pretrained_transformer_gives_weights_of_the_same_function_but_theta() {
     };
     let transformer = transformer(&config);
     let tensors = from_transformer::<Flex>(&config, &transformer, &device).expect("equal sizes");
-    let model = config.init::<B>(11, &device).expect("a valid config");
+    let model = config.build::<B>(11, &device).expect("a valid config");
     // All of the parameters, in their shapes.
     params::import::<B, _>(model, tensors.clone()).expect("a whole model");
 
@@ -343,7 +347,7 @@ fn a_transformer_of_other_sizes_is_refused() {
 
 #[test]
 fn impossible_sizes_name_the_field() {
-    let field = |config: TokenFormerConfig| ModelConfig::validate(&config, 37).unwrap_err().field;
+    let field = |config: TokenFormerConfig| config.validate().unwrap_err().field;
     let n_head = TokenFormerConfig {
         n_head: 5,
         ..small()

@@ -8,7 +8,7 @@ use residual_zoo_core::ModelConfig;
 use residual_zoo_data::Corpus;
 use serde::Serialize;
 
-use crate::trainer::read;
+use crate::trainer::{read, vocabulary};
 use crate::{Error, RunConfig, Trainer};
 
 /// Seconds of the parts of an optimizer step: the median over the measured steps, and the range
@@ -77,12 +77,7 @@ where
         slowest: whole.iter().copied().fold(0.0, f64::max),
         tokens_per_second: trainer.tokens_per_step() as f64 / step,
         flops_per_second: trainer.step_flops() / step,
-        parameters: trainer
-            .config
-            .model
-            .cost_of(corpus.tokenizer.vocab_size(), corpus.outputs)
-            .params
-            .total(),
+        parameters: trainer.config.model.cost(vocabulary(corpus)).params.total(),
     })
 }
 

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use burn::module::AutodiffModule;
 use burn::tensor::{DType, TensorData, backend::AutodiffBackend};
-use residual_zoo_core::{ModelConfig, params};
+use residual_zoo_core::{ModelConfig, Tensors, params};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use serde::{Deserialize, Serialize};
@@ -129,7 +129,7 @@ where
 }
 
 /// Restores model, optimizer and progress of `trainer` from a checkpoint of the same config.
-/// Returns the rest of what [`save`] was given, and the names that [`load_weights`] returns.
+/// Returns the rest of what [`save`] was given, and the names that [`load_parameters`] returns.
 ///
 /// # Errors
 ///
@@ -149,7 +149,10 @@ where
         path: path.clone(),
         problem: e.to_string(),
     })?;
-    let kept = load_weights(trainer, directory)?;
+    let before = trainer.model().clone();
+    let kept = take_over(trainer, directory, |weights, _| Ok(weights))?;
+    let moments = read_moments(directory)?;
+    import_moments(trainer, directory, moments).inspect_err(|_| trainer.replace_model(before))?;
     trainer.progress = state.progress;
     Ok((state.journal, kept))
 }
@@ -157,18 +160,16 @@ where
 /// Takes over the weights and the optimizer's moments of a checkpoint, but not its progress: the
 /// schedule starts anew.
 ///
-/// The checkpoint may be of a smaller model where the config says how parameters grow
-/// ([`ModelConfig::growth`]). New rows have moments of zero. Without a file of moments all start
-/// anew.
-///
-/// Numbers that are not trained, such as τ of a TokenFormer, are the checkpoint's, also where the
-/// config says otherwise: the names of such are returned.
+/// The checkpoint may belong to a `smaller` model that this one grows from ([`ModelConfig::grow`]).
+/// New rows have moments of zero. Without a file of moments, all moments start anew.
 ///
 /// # Errors
 ///
-/// A file that is missing, damaged or of another model.
+/// A file that is missing, damaged or of another model, and moments that do not grow with their
+/// weights.
 pub fn load_weights<B, C>(
     trainer: &mut Trainer<B, C>,
+    smaller: &C,
     directory: &Path,
 ) -> Result<Vec<String>, Error>
 where
@@ -177,19 +178,29 @@ where
     C::Model<B>: AutodiffModule<B, InnerModule = C::Model<B::InnerBackend>>,
 {
     let before = trainer.model().clone();
-    let kept = load_parameters(trainer, directory)?;
-    load_moments(trainer, directory).inspect_err(|_| trainer.replace_model(before))?;
+    let kept = load_parameters(trainer, smaller, directory)?;
+    let mut moments = read_moments(directory)?;
+    for info in params::list::<B, _>(trainer.model()) {
+        if let Some(Moments { first, second, .. }) = moments.get_mut(&info.name) {
+            params::pad_rows(first, &info.shape, None);
+            params::pad_rows(second, &info.shape, None);
+        }
+    }
+    import_moments(trainer, directory, moments).inspect_err(|_| trainer.replace_model(before))?;
     Ok(kept)
 }
 
-/// Puts the weights of a checkpoint into `trainer` as [`load_weights`] does, but leaves its moments
-/// as they are.
+/// Takes over the weights of a checkpoint as [`load_weights`] does and leaves the moments as they are.
+///
+/// Numbers that are not trained, such as τ of a TokenFormer, keep the value of the checkpoint even if
+/// the config gives another one. Their names are returned.
 ///
 /// # Errors
 ///
 /// A file that is missing, damaged or of another model.
 pub fn load_parameters<B, C>(
     trainer: &mut Trainer<B, C>,
+    smaller: &C,
     directory: &Path,
 ) -> Result<Vec<String>, Error>
 where
@@ -197,62 +208,46 @@ where
     C: ModelConfig,
     C::Model<B>: AutodiffModule<B, InnerModule = C::Model<B::InnerBackend>>,
 {
+    let model = trainer.config.model.clone();
+    take_over(trainer, directory, |weights, fresh| {
+        Ok(model.grow(smaller, weights, fresh)?)
+    })
+}
+
+/// Puts what `grow` makes of the weights of a checkpoint and of the fresh weights into `trainer`.
+/// Returns the names of [`load_parameters`].
+fn take_over<B, C>(
+    trainer: &mut Trainer<B, C>,
+    directory: &Path,
+    grow: impl FnOnce(Tensors, &Tensors) -> Result<Tensors, Error>,
+) -> Result<Vec<String>, Error>
+where
+    B: AutodiffBackend,
+    C: ModelConfig,
+    C::Model<B>: AutodiffModule<B, InnerModule = C::Model<B::InnerBackend>>,
+{
     let path = directory.join(MODEL);
-    let (tensors, _) = read_tensors(&path)?;
-    let frozen = params::export_some::<B, _>(trainer.model(), |info| !info.trainable);
-    let differs = |(name, ours): &(String, TensorData)| {
-        let theirs = tensors.get(name);
-        theirs.is_some_and(|theirs| theirs.iter::<f32>().ne(ours.iter::<f32>()))
+    let (weights, _) = read_tensors(&path)?;
+    let fresh = params::export::<B, _>(trainer.model());
+    let differs = |name: &String| match (weights.get(name), fresh.get(name)) {
+        (Some(theirs), Some(ours)) => theirs.iter::<f32>().ne(ours.iter::<f32>()),
+        _ => false,
     };
-    let kept = frozen.into_iter().filter(differs).map(|(name, _)| name);
-    let kept = kept.collect();
-    let growth = {
-        let model = trainer.config.model.clone();
-        move |name: &str| model.growth(name)
-    };
-    let model = params::import_grown::<B, _>(trainer.model().clone(), tensors, &growth)
-        .map_err(|source| Error::Import { path, source })?;
-    trainer.replace_model(model);
+    let frozen = params::list::<B, _>(trainer.model()).into_iter();
+    let frozen = frozen.filter(|info| !info.trainable).map(|info| info.name);
+    let kept = frozen.filter(differs).collect();
+    let weights = grow(weights, &fresh)?;
+    let model = params::import::<B, _>(trainer.model().clone(), weights);
+    trainer.replace_model(model.map_err(|source| Error::Import { path, source })?);
     Ok(kept)
 }
 
-/// Puts the weights of a checkpoint of a narrower model, of config `narrow`, into `trainer` by
-/// Net2Net.
-///
-/// # Errors
-///
-/// A file that is missing, damaged or of another model, and a model that cannot be widened so.
-pub fn load_widened<B, C>(
-    trainer: &mut Trainer<B, C>,
-    narrow: &C,
-    directory: &Path,
-) -> Result<(), Error>
-where
-    B: AutodiffBackend,
-    C: ModelConfig,
-    C::Model<B>: AutodiffModule<B, InnerModule = C::Model<B::InnerBackend>>,
-{
-    let path = directory.join(MODEL);
-    let (tensors, _) = read_tensors(&path)?;
-    let tensors = trainer.config.model.widen(narrow, &tensors)?;
-    let model = params::import::<B, _>(trainer.model().clone(), tensors);
-    trainer.replace_model(model.map_err(|source| Error::Import { path, source })?);
-    Ok(())
-}
-
-/// Puts the moments of a checkpoint, if it has any, into `trainer`, which has its weights.
-fn load_moments<B, C>(trainer: &mut Trainer<B, C>, directory: &Path) -> Result<(), Error>
-where
-    B: AutodiffBackend,
-    C: ModelConfig,
-    C::Model<B>: AutodiffModule<B, InnerModule = C::Model<B::InnerBackend>>,
-{
+/// The moments of a checkpoint by parameter name; none without a file of moments.
+fn read_moments(directory: &Path) -> Result<BTreeMap<String, Moments>, Error> {
     let optimizer = directory.join(OPTIMIZER);
     if !optimizer.exists() {
-        return Ok(());
+        return Ok(BTreeMap::new());
     }
-    let config = trainer.config.model.clone();
-    let growth = move |name: &str| config.growth(name);
     let (mut tensors, metadata) = read_tensors(&optimizer)?;
     let damaged = |problem: String| Error::Checkpoint {
         path: optimizer.clone(),
@@ -263,7 +258,7 @@ where
         .ok_or_else(|| damaged("has no step counts".into()))?;
     let steps: BTreeMap<String, usize> =
         serde_json::from_str(steps).map_err(|e| damaged(format!("step counts: {e}")))?;
-    let mut state = BTreeMap::new();
+    let mut moments = BTreeMap::new();
     for (name, steps) in steps {
         let mut take = |moment: &str| {
             let key = format!("{name}.{moment}");
@@ -272,7 +267,7 @@ where
                 .ok_or_else(|| damaged(format!("`{key}` is missing")))
         };
         let (first, second) = (take("first")?, take("second")?);
-        state.insert(
+        moments.insert(
             name,
             Moments {
                 first,
@@ -281,11 +276,28 @@ where
             },
         );
     }
-    let device = trainer.device().clone();
-    let model = trainer.model().clone();
-    let imported = trainer.optimizer.import(&model, state, growth, &device);
+    Ok(moments)
+}
+
+/// Puts `moments`, which were read from `directory`, into `trainer`. Without any, those of the trainer
+/// stay.
+fn import_moments<B, C>(
+    trainer: &mut Trainer<B, C>,
+    directory: &Path,
+    moments: BTreeMap<String, Moments>,
+) -> Result<(), Error>
+where
+    B: AutodiffBackend,
+    C: ModelConfig,
+    C::Model<B>: AutodiffModule<B, InnerModule = C::Model<B::InnerBackend>>,
+{
+    if moments.is_empty() {
+        return Ok(());
+    }
+    let (device, model) = (trainer.device().clone(), trainer.model().clone());
+    let imported = trainer.optimizer.import(&model, moments, &device);
     imported.map_err(|source| Error::Import {
-        path: optimizer,
+        path: directory.join(OPTIMIZER),
         source,
     })
 }

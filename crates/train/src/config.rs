@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use residual_zoo_core::{ConfigError, ModelConfig, check};
+use residual_zoo_core::{ConfigError, ModelConfig, Vocabulary, check};
 use residual_zoo_data::DataConfig;
 use ron::extensions::Extensions;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -252,14 +252,16 @@ impl<M: ModelConfig> RunConfig<M> {
     /// # Errors
     ///
     /// The first field that no run can have, with its path.
-    pub fn validate(&self, vocab_size: usize) -> Result<(), ConfigError> {
+    pub fn validate(&self, vocabulary: impl Into<Vocabulary>) -> Result<(), ConfigError> {
+        let vocabulary = vocabulary.into();
+        vocabulary.validate()?;
         self.model
-            .validate(vocab_size)
+            .validate()
             .map_err(|error| error.within("model"))?;
         self.train
             .validate()
             .map_err(|error| error.within("train"))?;
-        let (time, context) = (self.time(), self.model.context());
+        let (time, context) = (self.time(), self.model.shape().context);
         if let (Some(own), Some(asked)) = (self.data.time(), self.train.time)
             && own != asked
         {
@@ -278,7 +280,7 @@ impl<M: ModelConfig> RunConfig<M> {
             };
             return Err(ConfigError::new(field, problem));
         }
-        let parameters = self.model.cost(vocab_size).params.total();
+        let parameters = self.model.cost(vocabulary).params.total();
         if parameters > MOST_PARAMETERS {
             let problem = format!(
                 "has {parameters} parameters, more than any machine holds; look for a size that \
@@ -297,7 +299,7 @@ impl<M: ModelConfig> RunConfig<M> {
     /// Tokens in a training sequence, at the end of a curriculum.
     pub fn time(&self) -> usize {
         let time = self.data.time().or(self.train.time);
-        time.unwrap_or(self.model.context())
+        time.unwrap_or(self.model.shape().context)
     }
 
     /// Tokens in an optimizer step, at the end of a curriculum.
@@ -355,12 +357,12 @@ fn find<'a>(tree: &'a mut Value, path: &str) -> Result<&'a mut Value, String> {
     })
 }
 
-/// The content of `at` where that is an enum variant without a field called `field`, else `at`.
+/// What is inside of the enum variants at `at`, down to the first that has a field called `field`.
 fn enter_variant<'a>(at: &'a mut Value, field: &str) -> &'a mut Value {
     let variant = at.as_object().filter(|fields| fields.len() == 1);
     let variant = variant.and_then(|fields| fields.keys().next()).cloned();
     match variant.filter(|name| name != field && name.starts_with(char::is_uppercase)) {
-        Some(name) => &mut at[name],
+        Some(name) => enter_variant(&mut at[name], field),
         None => at,
     }
 }

@@ -32,7 +32,7 @@ pub use error::{Error, panic_message};
 pub use metrics::Row;
 pub use run::{FirstWeights, Interrupter, RunOptions, Summary, run};
 pub use run_dir::RunDir;
-pub use trainer::{Progress, Trainer, Validation};
+pub use trainer::{Progress, Trainer, Validation, vocabulary};
 
 #[cfg(test)]
 mod tests;

@@ -7,7 +7,6 @@ use burn::optim::{
     AdamW, AdamWConfig, AdamWState, AdaptiveMomentumState, GradientsParams, SimpleOptimizer,
 };
 use burn::tensor::{Tensor, TensorData, backend::AutodiffBackend};
-use residual_zoo_core::Growth;
 use residual_zoo_core::params::{self, ImportError, ParamInfo, Role};
 
 use crate::TrainConfig;
@@ -99,8 +98,7 @@ impl<B: AutodiffBackend> Optimizer<B> {
 
     /// Takes over the state that [`export`](Self::export) gave. A parameter without a state there
     /// never took part in a loss, and starts anew; the state of one that is no longer trained is
-    /// dropped. Where `growth` allows it, the moments of a smaller parameter are filled up with
-    /// zeros.
+    /// dropped.
     ///
     /// # Errors
     ///
@@ -110,7 +108,6 @@ impl<B: AutodiffBackend> Optimizer<B> {
         &mut self,
         model: &M,
         mut state: BTreeMap<String, Moments>,
-        growth: impl Fn(&str) -> Option<Growth>,
         device: &B::Device,
     ) -> Result<(), ImportError> {
         let mut moments = HashMap::new();
@@ -133,9 +130,6 @@ impl<B: AutodiffBackend> Optimizer<B> {
             };
             let mut flat = Vec::new();
             for mut data in [first, second] {
-                if growth(&name).is_some() {
-                    params::pad_rows(&mut data, &shape, None);
-                }
                 if *data.shape != *shape {
                     let found = data.shape.to_vec();
                     return Err(ImportError::Shape {

@@ -18,7 +18,7 @@ use crate::health::Interval;
 use crate::metrics::{Row, memory};
 use crate::resume::{self, Resumed};
 use crate::run_dir::Start;
-use crate::trainer::{SAMPLE, derive_seed};
+use crate::trainer::{SAMPLE, derive_seed, vocabulary};
 use crate::{Error, OnDiskError, RunConfig, RunDir, Trainer, Validation, run_dir};
 
 /// Where and how a run is written and shown.
@@ -44,13 +44,11 @@ pub struct RunOptions {
 /// How the weights of one model become the first weights of another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FirstWeights {
-    /// As they are, with the moments of the optimizer; what a TokenFormer has more begins at zero.
+    /// By [`ModelConfig::grow`], with the optimizer's moments.
     #[default]
     Grow,
-    /// As they are, with fresh moments.
+    /// By [`ModelConfig::grow`], with fresh moments.
     GrowFresh,
-    /// By Net2Net, from a narrower model, with fresh moments.
-    Net2Net,
 }
 
 /// How a run ended.
@@ -153,13 +151,11 @@ where
         .map(|(_, error)| format!("passed over: {error}"))
         .collect();
     run_dir::check_tokenizer(run, corpus)?;
+    let smaller = run_dir::read_config::<C>(run)?.model;
     let kept = match by {
-        FirstWeights::Grow => checkpoint::load_weights(trainer, &checkpoint.path)?,
-        FirstWeights::GrowFresh => checkpoint::load_parameters(trainer, &checkpoint.path)?,
-        FirstWeights::Net2Net => {
-            let narrow = run_dir::read_config::<C>(run)?.model;
-            checkpoint::load_widened(trainer, &narrow, &checkpoint.path)?;
-            Vec::new()
+        FirstWeights::Grow => checkpoint::load_weights(trainer, &smaller, &checkpoint.path)?,
+        FirstWeights::GrowFresh => {
+            checkpoint::load_parameters(trainer, &smaller, &checkpoint.path)?
         }
     };
     notes.extend(resume::kept_note(&kept, run));
@@ -436,7 +432,7 @@ where
         let mut prompt = Vec::new();
         valid.read(0, 1, &mut prompt);
         let model = self.trainer.model().valid();
-        let sizes = (tokenizer.vocab_size(), config.model.context());
+        let sizes = (tokenizer.vocab_size(), config.model.shape().context);
         let generator = Generator::new(&model, sizes, &prompt, sampling, self.trainer.device())?;
         let mut tokens = prompt.clone();
         tokens.extend(generator.take(config.train.sample_tokens));
@@ -447,7 +443,6 @@ where
     }
 
     fn summary(self, stopped: bool) -> Summary {
-        let vocab_size = self.corpus.tokenizer.vocab_size();
         let last = |field: fn(&Row) -> Option<f64>| {
             self.rows.iter().rev().find_map(field).unwrap_or(f64::NAN)
         };
@@ -455,11 +450,7 @@ where
         let validated = |row: &&Row| row.valid_loss.is_some() || row.valid_accuracy.is_some();
         let validated = self.rows.iter().rev().find(validated);
         Summary {
-            cost: self
-                .trainer
-                .config
-                .model
-                .cost_of(vocab_size, self.corpus.outputs),
+            cost: self.trainer.config.model.cost(vocabulary(self.corpus)),
             train_loss: last(|row| row.train_loss),
             valid_loss: validated.and_then(|row| row.valid_loss).unwrap_or(f64::NAN),
             valid_accuracy: last(|row| row.valid_accuracy),

@@ -4,8 +4,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use burn::backend::{Autodiff, Flex};
 use burn::module::Module;
 use burn::tensor::{Tensor, TensorData};
-use residual_zoo_core::LanguageModel;
 use residual_zoo_core::params::{self, Role};
+use residual_zoo_core::{DecoderOf, LanguageModel, PlainModel};
 use residual_zoo_data::{CopyConfig, Corpus, DataConfig, Source, SyntheticConfig};
 use residual_zoo_gpt2::Gpt2Config;
 
@@ -16,10 +16,11 @@ use crate::trainer::{derive_seed, read};
 use crate::{RunConfig, TrainConfig, Trainer, checkpoint};
 
 type B = Autodiff<Flex>;
-type Model = <Gpt2Config as residual_zoo_core::ModelConfig>::Model<B>;
+type Config = PlainModel<Gpt2Config>;
+type Model = DecoderOf<B, Gpt2Config>;
 
-fn config() -> RunConfig<Gpt2Config> {
-    let model = Gpt2Config {
+fn config() -> RunConfig<Config> {
+    let model = PlainModel(Gpt2Config {
         n_layer: 2,
         n_head: 2,
         width: 16,
@@ -27,7 +28,7 @@ fn config() -> RunConfig<Gpt2Config> {
         tied: false,
         dropout: 0.1,
         ..Gpt2Config::default()
-    };
+    });
     let train = TrainConfig {
         batch: 3,
         warmup: 2,
@@ -47,9 +48,9 @@ fn config() -> RunConfig<Gpt2Config> {
 }
 
 /// The same model on sequences of 8, then 12, then 20 tokens.
-fn copying() -> RunConfig<Gpt2Config> {
+fn copying() -> RunConfig<Config> {
     let mut config = config();
-    config.model.context = 20;
+    config.model.0.context = 20;
     config.data.source = Source::Copying(CopyConfig {
         tokens: 2,
         noise: 4,
@@ -65,7 +66,7 @@ pub(crate) fn my_turn() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn trainer(config: &RunConfig<Gpt2Config>) -> Trainer<B, Gpt2Config> {
+fn trainer(config: &RunConfig<Config>) -> Trainer<B, Config> {
     let corpus = Corpus::open(&config.data).unwrap();
     Trainer::new(config.clone(), &corpus, Default::default()).unwrap()
 }
@@ -197,7 +198,7 @@ fn clipping_acts_on_the_norm_of_all_gradients_together() {
 fn accumulated_gradients_are_those_of_one_large_batch() {
     let _turn = my_turn();
     let mut config = config();
-    config.model.dropout = 0.0;
+    config.model.0.dropout = 0.0;
     config.train.accumulate = 2;
     let mut two = trainer(&config);
     let (a, b) = (two.batch(0), two.batch(1));
@@ -261,7 +262,7 @@ fn a_damaged_checkpoint_is_an_error() {
     }
     // Whole files of another model, and an optimizer that has forgotten a parameter.
     let tensors = std::fs::read(path.join("optimizer.safetensors")).unwrap();
-    let name = b"\\\"ends.tokens.weight\\\"";
+    let name = b"\\\"embeddings.tokens.weight\\\"";
     let at = tensors.windows(name.len()).position(|w| w == name).unwrap();
     let mut renamed = tensors.clone();
     renamed[at + 2] = b'x';
@@ -271,7 +272,7 @@ fn a_damaged_checkpoint_is_an_error() {
     std::fs::write(path.join("optimizer.safetensors"), tensors).unwrap();
 
     let mut other = config;
-    other.model.width = 32;
+    other.model.0.width = 32;
     let error = checkpoint::load(&mut trainer(&other), &path).unwrap_err();
     assert!(error.to_string().contains("has shape"), "{error}");
 }
@@ -280,7 +281,7 @@ fn a_damaged_checkpoint_is_an_error() {
 fn a_step_that_is_not_finite_is_skipped_and_counted() {
     let _turn = my_turn();
     let mut trainer = trainer(&config());
-    let gradients = |trainer: &Trainer<B, Gpt2Config>| {
+    let gradients = |trainer: &Trainer<B, Config>| {
         let loss = trainer.forward(trainer.upload(&trainer.batch(0)), 0);
         (
             read(&loss.cross_entropy.clone().inner()),
@@ -289,7 +290,7 @@ fn a_step_that_is_not_finite_is_skipped_and_counted() {
     };
     trainer.step();
     let (weights_before, moments) = (weights(trainer.model()), moments(&trainer));
-    let assert_kept = |trainer: &Trainer<B, Gpt2Config>| {
+    let assert_kept = |trainer: &Trainer<B, Config>| {
         assert_eq!(weights(trainer.model()), weights_before);
         assert_eq!(self::moments(trainer), moments);
     };
@@ -300,7 +301,7 @@ fn a_step_that_is_not_finite_is_skipped_and_counted() {
     assert_kept(&trainer);
 
     let (loss, mut bad) = gradients(&trainer);
-    let name = "ends.norm.gamma";
+    let name = "embeddings.norm.gamma";
     let params = params::list::<B, _>(trainer.model());
     let gamma = params.iter().find(|p| p.name == name).unwrap();
     let gradient: Tensor<Flex, 1> = bad.remove(gamma.id).unwrap();
@@ -324,7 +325,7 @@ fn a_step_that_is_not_finite_is_skipped_and_counted() {
 }
 
 /// The moments of every parameter with their step counts.
-fn moments(trainer: &Trainer<B, Gpt2Config>) -> BTreeMap<String, (usize, Vec<f64>)> {
+fn moments(trainer: &Trainer<B, Config>) -> BTreeMap<String, (usize, Vec<f64>)> {
     let numbers = |m: crate::optimizer::Moments| {
         let both = m.first.iter::<f64>().chain(m.second.iter::<f64>());
         (m.steps, both.collect())
@@ -362,7 +363,7 @@ fn a_curriculum_lengthens_sequences_and_lowers_the_learning_rate() {
     let config = copying();
     let mut trainer = trainer(&config);
     let peak = trainer.learning_rate();
-    let scale = |trainer: &Trainer<B, Gpt2Config>| trainer.learning_rate() / peak;
+    let scale = |trainer: &Trainer<B, Config>| trainer.learning_rate() / peak;
     assert_eq!((trainer.level(), trainer.batch(0).time), (Some(0), 8));
     assert!(!trainer.advance_curriculum(0.3), "not below 0.3");
     assert!(trainer.advance_curriculum(0.29));
@@ -389,14 +390,14 @@ fn a_curriculum_lengthens_sequences_and_lowers_the_learning_rate() {
 fn settings_that_do_not_fit_the_data_are_named() {
     let config = copying();
     config.validate(16).unwrap();
-    let problem = |change: &dyn Fn(&mut RunConfig<Gpt2Config>)| {
+    let problem = |change: &dyn Fn(&mut RunConfig<Config>)| {
         let mut config = config.clone();
         change(&mut config);
         config.validate(16).unwrap_err().to_string()
     };
     assert!(problem(&|c| c.train.time = Some(12)).contains("sequences of 20"));
     assert!(problem(&|c| c.train.sample_every = Some(1)).contains("no text"));
-    assert!(problem(&|c| c.model.context = 19).contains("is 20, more than the context 19"));
+    assert!(problem(&|c| c.model.0.context = 19).contains("is 20, more than the context 19"));
 }
 
 #[test]
@@ -422,7 +423,7 @@ fn a_prompt_outside_the_vocabulary_is_named() {
 fn cached_generation_draws_what_full_passes_draw() {
     let _turn = my_turn();
     let mut config = config();
-    config.model.dropout = 0.0;
+    config.model.0.dropout = 0.0;
     let trainer = trainer(&config);
     let greedy = Sampling {
         temperature: 0.0,

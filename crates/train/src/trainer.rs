@@ -4,8 +4,8 @@ use burn::module::AutodiffModule;
 use burn::optim::{GradientsAccumulator, GradientsParams};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Int, Tensor, TensorData};
-use residual_zoo_core::loss::{self, Loss};
-use residual_zoo_core::{LanguageModel, ModelConfig};
+use residual_zoo_core::ops::loss::{self, Loss};
+use residual_zoo_core::{LanguageModel, ModelConfig, Vocabulary};
 use residual_zoo_data::{Batch, Corpus, Sequences};
 use serde::{Deserialize, Serialize};
 
@@ -104,19 +104,18 @@ where
     /// When the config cannot be built, or the data are too short for it or have ids that are none
     /// of the tokenizer's.
     pub fn new(config: RunConfig<C>, corpus: &Corpus, device: B::Device) -> Result<Self, Error> {
-        let vocab_size = corpus.tokenizer.vocab_size();
-        config.validate(vocab_size)?;
+        let vocabulary = vocabulary(corpus);
+        config.validate(vocabulary)?;
         for examples in [&corpus.train, &corpus.valid] {
-            examples.check(vocab_size, corpus.outputs)?;
+            examples.check(vocabulary.ids, vocabulary.outputs)?;
         }
         let time = config.time();
         let training = corpus.train.sequences(time, "training text")?;
         let validation = corpus.valid.sequences(time, "validation text")?;
         clear_graphs::<B>(&device);
         B::seed(&device, derive_seed(config.train.seed, &[INIT]));
-        let outputs = corpus.outputs;
-        let model = config.model.build(vocab_size, outputs, &device)?;
-        let cost = config.model.cost_of(vocab_size, outputs);
+        let model = config.model.build(vocabulary, &device)?;
+        let cost = config.model.cost(vocabulary);
         Ok(Self {
             model: Some(model),
             optimizer: Optimizer::new(&config.train),
@@ -179,7 +178,7 @@ where
 
     /// The loss of a micro-batch.
     pub fn forward(&self, [inputs, targets]: DeviceBatch<B>, micro: usize) -> Loss<B> {
-        if self.config.model.has_dropout() {
+        if self.config.model.shape().dropout > 0.0 {
             let at = [DROPOUT, self.progress.step as u64, micro as u64];
             B::seed(&self.device, derive_seed(self.config.train.seed, &at));
         }
@@ -304,6 +303,14 @@ where
     /// Training FLOPs of a step.
     pub fn step_flops(&self) -> f64 {
         self.flops_per_token * self.tokens_per_step() as f64
+    }
+}
+
+/// What a model of `corpus` reads and writes.
+pub fn vocabulary(corpus: &Corpus) -> Vocabulary {
+    Vocabulary {
+        ids: corpus.tokenizer.vocab_size(),
+        outputs: corpus.outputs,
     }
 }
 

@@ -5,7 +5,10 @@ use burn::module::{Module, Param};
 use burn::tensor::{Distribution, Int, Tensor, backend::Backend};
 use serde::{Deserialize, Serialize};
 
-use crate::{ConfigError, Cost, LanguageModel, ModelConfig, contract, materialise, normal};
+use crate::{
+    ConfigError, Cost, LanguageModel, ModelConfig, Shape, Tensors, Vocabulary, contract,
+    materialise, normal,
+};
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 enum Fault {
@@ -83,24 +86,26 @@ impl ModelConfig for Fault {
         "faulty".into()
     }
 
-    fn validate(&self, _: usize) -> Result<(), ConfigError> {
+    fn validate(&self) -> Result<(), ConfigError> {
         Ok(())
     }
 
-    fn context(&self) -> usize {
-        contract::TIME
-    }
-
-    fn has_dropout(&self) -> bool {
-        false
+    fn shape(&self) -> Shape {
+        Shape {
+            context: contract::TIME,
+            width: contract::VOCAB,
+            n_layer: 1,
+            n_sublayer: 1,
+            dropout: 0.0,
+        }
     }
 
     fn build<B: Backend>(
         &self,
-        vocab: usize,
-        _: usize,
+        vocabulary: impl Into<Vocabulary>,
         d: &B::Device,
     ) -> Result<Bigram<B>, ConfigError> {
+        let vocab = vocabulary.into().ids;
         let (table, dead) = (normal([vocab, vocab], 1.0, d), normal([vocab], 1.0, d));
         let hidden = Tensor::random([vocab], Distribution::Normal(0.0, 1.0), d);
         let fault = *self as usize;
@@ -114,9 +119,14 @@ impl ModelConfig for Fault {
         Ok(model)
     }
 
-    fn cost_of(&self, vocab: usize, _: usize) -> Cost {
+    fn cost(&self, vocabulary: impl Into<Vocabulary>) -> Cost {
+        let vocab = vocabulary.into().ids;
         let extra = if *self == Fault::Miscounts { 1 } else { 0 };
         Cost::linear(vocab, vocab, true) + Cost::vector(extra)
+    }
+
+    fn grow(&self, _: &Self, weights: Tensors, _: &Tensors) -> Result<Tensors, ConfigError> {
+        Ok(weights)
     }
 }
 

@@ -4,12 +4,13 @@ use burn::backend::{Autodiff, Flex};
 use burn::module::Module;
 use burn::tensor::{Int, Tensor, TensorData, backend::Backend};
 
-use crate::attention::{KvCache, causal_attention};
-use crate::loss::Loss;
+use crate::ops::activation;
+use crate::ops::attention::{KvCache, causal_attention};
+use crate::ops::loss::Loss;
 use crate::params::{self, ImportError, Role};
 use crate::{
-    Activation, Branch, Connection, Increment, Plain, ResidualBlock, Stack, Stream, TokenEnds,
-    TokenEndsOptions, Update, activation,
+    Activation, Branch, Connection, Increment, Plain, ResidualBlock, Stack, Stream,
+    TokenEmbeddings, TokenEmbeddingsOptions, Update,
 };
 
 type B = Flex;
@@ -26,10 +27,7 @@ struct Double;
 impl<B: Backend> Branch<B> for Double {
     type Cache = ();
     fn new_cache(&self) {}
-    fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
-        x * 2.0
-    }
-    fn decode(&self, x: Tensor<B, 3>, _: &mut ()) -> Tensor<B, 3> {
+    fn forward(&self, x: Tensor<B, 3>, _: Option<&mut ()>) -> Tensor<B, 3> {
         x * 2.0
     }
 }
@@ -58,7 +56,7 @@ fn one() -> Tensor<B, 3> {
 fn a_connection_reads_the_streams_before() {
     let block = Stack::new((0..4).map(|_| Update::new(Double, TwoBack)).collect());
     assert_eq!(ResidualBlock::<B>::reach(&block), 2);
-    let stream = block.forward(Stream::new(one(), 2));
+    let stream = block.forward(Stream::new(one(), 2), None);
     // 1, 2, 4, 2·4 + 10·1 = 18, 2·18 + 10·2 = 56.
     assert_eq!(values(stream.x.clone()), [56.0]);
     assert_eq!(stream.earlier(9).len(), 2, "no more than the reach is kept");
@@ -76,7 +74,7 @@ fn a_connection_gets_no_more_streams_than_it_asks_for() {
 #[test]
 fn without_reach_no_stream_is_kept() {
     let block = Stack::new((0..4).map(|_| Update::new(Double, Plain)).collect());
-    let stream = ResidualBlock::<B>::forward(&block, Stream::new(one(), block.reach()));
+    let stream = ResidualBlock::<B>::forward(&block, Stream::new(one(), block.reach()), None);
     assert_eq!(values(stream.x.clone()), [81.0]);
     assert!(stream.earlier(9).is_empty());
 }
@@ -84,10 +82,10 @@ fn without_reach_no_stream_is_kept() {
 #[test]
 fn an_increment_is_what_a_block_adds() {
     let layers = || Stack::new((0..2).map(|_| Update::new(Double, Plain)).collect());
-    let plain: Stream<B> = layers().forward(Stream::new(one(), 0));
+    let plain: Stream<B> = layers().forward(Stream::new(one(), 0), None);
     let wrapped = Update::new(Increment::new(layers()), Plain);
     assert_eq!(
-        values(wrapped.forward(Stream::new(one(), 0)).x),
+        values(wrapped.forward(Stream::new(one(), 0), None).x),
         values(plain.x)
     );
 }
@@ -118,14 +116,16 @@ fn a_cache_returns_all_it_was_given() {
     let device = Default::default();
     let x = |v: f32| Tensor::<B, 4>::full([1, 1, 2, 1], v, &device);
     let mut cache = KvCache::default();
-    assert!(cache.is_empty());
-    cache.append(x(1.0), x(2.0));
-    let [k, v] = cache.append(x(3.0), x(4.0));
+    assert_eq!(KvCache::seen(&Some(&mut cache)), 0);
+    KvCache::extend(Some(&mut cache), x(1.0), x(2.0));
+    let [k, v] = KvCache::extend(Some(&mut cache), x(3.0), x(4.0));
     assert_eq!(
         (values(k), values(v)),
         (vec![1., 1., 3., 3.], vec![2., 2., 4., 4.])
     );
-    assert_eq!(cache.len(), 4);
+    assert_eq!(KvCache::seen(&Some(&mut cache)), 4);
+    let [k, v] = KvCache::extend(None, x(5.0), x(6.0));
+    assert_eq!((values(k), values(v)), (vec![5.; 2], vec![6.; 2]));
 }
 
 #[test]
@@ -203,24 +203,17 @@ fn the_gradient_of_the_loss_is_probability_minus_target() {
     }
 }
 
-fn ends() -> TokenEnds<B> {
-    let options = TokenEndsOptions {
-        vocab_size: 5,
-        n_output: 5,
-        positions: Some(4),
-        width: 3,
-        tied: true,
+fn embeddings() -> TokenEmbeddings<B> {
+    let options = TokenEmbeddingsOptions {
         norm: crate::NormParams::Scale,
-        dropout: 0.0,
-        norm_eps: 1e-5,
-        init_std: 0.5,
+        ..TokenEmbeddingsOptions::new(5.into(), 4, 3)
     };
-    TokenEnds::new(&options, &Default::default())
+    TokenEmbeddings::new(&options, &Default::default())
 }
 
 #[test]
 fn import_refuses_what_does_not_fit() {
-    let model = ends();
+    let model = embeddings();
     let tensors = params::export::<B, _>(&model);
     assert!(params::import::<B, _>(model.clone(), tensors.clone()).is_ok());
 
@@ -250,8 +243,8 @@ fn import_refuses_what_does_not_fit() {
 
 #[test]
 fn import_keeps_the_identity_of_parameters() {
-    let model = ends();
-    let ids = |m: &TokenEnds<B>| params::list(m).iter().map(|p| p.id).collect::<Vec<_>>();
+    let model = embeddings();
+    let ids = |m: &TokenEmbeddings<B>| params::list(m).iter().map(|p| p.id).collect::<Vec<_>>();
     let loaded = params::import::<B, _>(model.clone(), params::export(&model)).unwrap();
     assert_eq!(ids(&model), ids(&loaded));
     assert!(params::list(&model).iter().any(|p| p.role == Role::Norm));

@@ -5,12 +5,13 @@ mod run_suite;
 
 use std::path::Path;
 
+use residual_zoo_core::PlainModel;
 use residual_zoo_gpt2::Gpt2Config;
 
 use super::*;
 use crate::Row;
 
-type Gpt2Suite = Suite<Gpt2Config>;
+type Gpt2Suite = Suite<PlainModel<Gpt2Config>>;
 
 const SUITE: &str = r#"(
   title: "A question",
@@ -49,7 +50,7 @@ fn a_suite_plans_its_runs_in_order_and_varies_what_it_says() {
         ["base", "wide, stream 96", "wide, stream 192", "later"]
     );
     let config = planned[2].config.as_ref().unwrap();
-    assert_eq!((config.model.width, config.model.d_ff), (96, Some(96)));
+    assert_eq!((config.model.0.width, config.model.0.d_ff), (96, Some(96)));
     assert_eq!((config.train.batch, config.train.steps), (2, 7));
     assert_eq!(planned[2].values["stream"], 192.0);
     assert_eq!(planned[2].line, "wide");

@@ -16,7 +16,7 @@ impl Meter for NoMeter {
 }
 
 /// A suite of three runs of two steps, the third from the weights of the first.
-fn small() -> (Vec<Planned<Gpt2Config>>, Corpus) {
+fn small() -> (Vec<Planned<PlainModel<Gpt2Config>>>, Corpus) {
     let text = r#"(
       title: "Three runs",
       about: "",
@@ -44,7 +44,7 @@ fn small() -> (Vec<Planned<Gpt2Config>>, Corpus) {
 }
 
 fn train(
-    config: RunConfig<Gpt2Config>,
+    config: RunConfig<PlainModel<Gpt2Config>>,
     corpus: &Corpus,
     options: &RunOptions,
 ) -> Result<Summary, Error> {
@@ -53,7 +53,7 @@ fn train(
 
 fn run_small(
     pool: &Path,
-    train: impl FnMut(RunConfig<Gpt2Config>, &Corpus, &RunOptions) -> Result<Summary, Error>,
+    train: impl FnMut(RunConfig<PlainModel<Gpt2Config>>, &Corpus, &RunOptions) -> Result<Summary, Error>,
 ) -> Outcome {
     let _turn = crate::tests::my_turn();
     let (planned, corpus) = small();
@@ -77,7 +77,7 @@ fn names(outcome: &Outcome) -> Vec<&str> {
 fn a_run_that_panics_leaves_the_others_and_says_why() {
     let pool = tempfile::tempdir().unwrap();
     let outcome = run_small(pool.path(), |config, corpus, options| {
-        assert_ne!(config.model.width, 4, "out of memory");
+        assert_ne!(config.model.0.width, 4, "out of memory");
         train(config, corpus, options)
     });
     assert_eq!(names(&outcome), ["first", "third"]);
@@ -94,7 +94,7 @@ fn a_run_that_panics_leaves_the_others_and_says_why() {
     let mut trained = Vec::new();
     let outcome = run_small(pool.path(), |config, corpus, options| {
         let known = options.directory.join("measured.json").exists();
-        trained.extend((!known).then_some(config.model.width));
+        trained.extend((!known).then_some(config.model.0.width));
         train(config, corpus, options)
     });
     assert_eq!(names(&outcome), ["first", "second", "third"]);
@@ -201,7 +201,7 @@ fn weights_other_than_those_it_began_with_are_refused() {
 fn a_loss_that_is_not_finite_in_the_end_is_no_loss() {
     let pool = tempfile::tempdir().unwrap();
     let outcome = run_small(pool.path(), |mut config, corpus, options| {
-        if config.model.width == 4 {
+        if config.model.0.width == 4 {
             // The last update ruins it.
             config.train.learning_rate = 1e30;
             config.train.min_learning_rate = 1e30;

@@ -1,18 +1,18 @@
-//! The ends most models share: a token table, learned positions, a final norm.
+//! The embeddings that most models share: a token table, learned positions, a final norm.
 
 use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig, Embedding, LayerNorm, Linear};
 use burn::tensor::{Int, Tensor, backend::Backend};
 
-use crate::norm::{NormParams, normalise};
-use crate::{Cost, Ends, Memory, Params, init};
+use crate::ops::norm::{NormParams, normalise};
+use crate::{Cost, Embeddings, Params, Vocabulary, init};
 
 /// x_0 = tokens\[ids\] + positions, logits = norm(x_L) · unembedding.
 ///
 /// The unembedding is the transposed token table (Press and Wolf, "Using the output embedding
 /// to improve language models", 2017) unless the model has one of its own.
 #[derive(Module, Debug)]
-pub struct TokenEnds<B: Backend> {
+pub struct TokenEmbeddings<B: Backend> {
     tokens: Embedding<B>,
     positions: Option<Embedding<B>>,
     dropout: Dropout,
@@ -21,20 +21,17 @@ pub struct TokenEnds<B: Backend> {
     unembedding: Option<Linear<B>>,
 }
 
-/// The sizes of [`TokenEnds`].
+/// The sizes and switches of [`TokenEmbeddings`].
 #[derive(Clone, Debug)]
-pub struct TokenEndsOptions {
-    /// Number of token ids.
-    pub vocab_size: usize,
-    /// Width of the logits: `vocab_size` in a language model, the number of classes in a
-    /// classifier.
-    pub n_output: usize,
-    /// Number of learned positions, none if positions enter elsewhere.
+pub struct TokenEmbeddingsOptions {
+    /// Token ids and outputs.
+    pub vocabulary: Vocabulary,
+    /// Number of learned positions; `None` if positions enter elsewhere.
     pub positions: Option<usize>,
     /// Width of the stream.
     pub width: usize,
-    /// Whether the unembedding is the token table. It can only be if `n_output` is `vocab_size`;
-    /// otherwise the model has an unembedding of its own.
+    /// Whether the unembedding is the token table. A model whose outputs are not its token ids has an
+    /// unembedding of its own in any case.
     pub tied: bool,
     /// The parameters of the final norm.
     pub norm: NormParams,
@@ -46,43 +43,48 @@ pub struct TokenEndsOptions {
     pub init_std: f64,
 }
 
-impl TokenEndsOptions {
-    fn tied(&self) -> bool {
-        self.tied && self.n_output == self.vocab_size
+impl TokenEmbeddingsOptions {
+    /// GPT-2's: learned positions, a tied unembedding, a final norm with scale and shift.
+    pub fn new(vocabulary: Vocabulary, context: usize, width: usize) -> Self {
+        Self {
+            vocabulary,
+            positions: Some(context),
+            width,
+            tied: true,
+            norm: NormParams::ScaleAndShift,
+            dropout: 0.0,
+            norm_eps: 1e-5,
+            init_std: 0.02,
+        }
     }
 
-    /// What the ends cost.
+    fn tied(&self) -> bool {
+        self.tied && self.vocabulary.outputs == self.vocabulary.ids
+    }
+
+    /// The cost of the embeddings.
     pub fn cost(&self) -> Cost {
-        let width = self.width;
-        let positions = self.positions.unwrap_or(0);
-        let rows = self.vocab_size.saturating_add(positions);
-        let unembedding = self.n_output.saturating_mul(width);
-        let largest = self.vocab_size.max(self.n_output).max(positions);
+        let Vocabulary { ids, outputs } = self.vocabulary;
+        let rows = ids.saturating_add(self.positions.unwrap_or(0));
+        let unembedding = outputs.saturating_mul(self.width);
         let params = Params {
-            embedding: rows.saturating_mul(width),
+            embedding: rows.saturating_mul(self.width),
             unembedding: if self.tied() { 0 } else { unembedding },
             other: 0,
         };
-        Cost {
+        let tables = Cost {
             params,
             forward_flops: unembedding.saturating_mul(2),
-            memory: Memory {
-                // The input of the unembedding, and the logits in the loss.
-                kept: width.saturating_add(self.n_output),
-                passing: self.n_output.saturating_mul(4),
-                largest: largest.saturating_mul(width),
-            },
-        } + self.norm.cost(width)
-            + Cost::dropout(width, self.dropout)
+        };
+        tables + self.norm.cost(self.width)
     }
 }
 
-impl<B: Backend> TokenEnds<B> {
+impl<B: Backend> TokenEmbeddings<B> {
     /// Draws the tables from N(0, `init_std`²).
-    pub fn new(options: &TokenEndsOptions, device: &B::Device) -> Self {
-        let &TokenEndsOptions {
-            vocab_size,
-            n_output,
+    pub fn new(options: &TokenEmbeddingsOptions, device: &B::Device) -> Self {
+        let &TokenEmbeddingsOptions {
+            vocabulary,
             width,
             init_std,
             ..
@@ -91,18 +93,18 @@ impl<B: Backend> TokenEnds<B> {
             weight: init::normal([rows, width], init_std, device),
         };
         Self {
-            tokens: table(vocab_size),
+            tokens: table(vocabulary.ids),
             positions: options.positions.map(table),
             dropout: DropoutConfig::new(options.dropout).init(),
             norm: options.norm.layer_norm(width, options.norm_eps, device),
             norm_eps: options.norm_eps,
             unembedding: (!options.tied())
-                .then(|| init::linear(width, n_output, false, init_std, device)),
+                .then(|| init::linear(width, vocabulary.outputs, false, init_std, device)),
         }
     }
 }
 
-impl<B: Backend> Ends<B> for TokenEnds<B> {
+impl<B: Backend> Embeddings<B> for TokenEmbeddings<B> {
     fn embed(&self, ids: Tensor<B, 2, Int>, start: usize) -> Tensor<B, 3> {
         let time = ids.dims()[1];
         let tokens = self.tokens.forward(ids);

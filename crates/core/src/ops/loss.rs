@@ -12,8 +12,8 @@ pub struct Loss<B: Backend> {
 }
 
 impl<B: Backend> Loss<B> {
-    /// The loss of `logits` `[batch, time, vocab]` against `targets` `[batch, scored]` of the last
-    /// `scored` positions, in a language model all.
+    /// The loss of `logits` `[batch, time, vocab]` against `targets` `[batch, scored]`, which belong to
+    /// the last `scored` positions. A language model scores all positions.
     pub fn new(logits: Tensor<B, 3>, targets: Tensor<B, 2, Int>) -> Self {
         let (logits, targets) = last_positions(logits, targets);
         Self::classification(logits, targets)
@@ -40,16 +40,15 @@ impl<B: Backend> Loss<B> {
     }
 }
 
-/// Share of the `targets` `[batch, scored]` that are the likeliest by `logits`
-/// `[batch, time, vocab]` of the last `scored` positions, `[1]`.
+/// Share of the `targets` `[batch, scored]` that have the largest logit, `[1]`. The targets belong to
+/// the last `scored` positions of `logits` `[batch, time, vocab]`.
 pub fn accuracy<B: Backend>(logits: Tensor<B, 3>, targets: Tensor<B, 2, Int>) -> Tensor<B, 1> {
     let (logits, targets) = last_positions(logits, targets);
     let likeliest = logits.argmax(1).squeeze_dim(1);
     likeliest.equal(targets).float().mean()
 }
 
-/// The positions that have targets, one after the other: `[batch · scored, vocab]` and
-/// `[batch · scored]`.
+/// Logits `[batch · scored, vocab]` and targets `[batch · scored]` of the scored positions.
 fn last_positions<B: Backend>(
     logits: Tensor<B, 3>,
     targets: Tensor<B, 2, Int>,

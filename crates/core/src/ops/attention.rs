@@ -14,23 +14,23 @@ impl<B: Backend> Default for KvCache<B> {
 }
 
 impl<B: Backend> KvCache<B> {
-    /// Number of positions seen.
-    pub fn len(&self) -> usize {
-        self.0.as_ref().map_or(0, |[k, _]| k.dims()[2])
+    /// Number of positions in `cache`; 0 without a cache.
+    pub fn seen(cache: &Option<&mut Self>) -> usize {
+        let keys = cache.as_ref().and_then(|cache| cache.0.as_ref());
+        keys.map_or(0, |[k, _]| k.dims()[2])
     }
 
-    /// Whether no position was seen yet.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_none()
-    }
-
-    /// Appends the keys and values of new positions and returns all of them.
-    pub fn append(&mut self, k: Tensor<B, 4>, v: Tensor<B, 4>) -> [Tensor<B, 4>; 2] {
-        let all = match self.0.take() {
+    /// The keys and values `k` and `v` of new positions after those in `cache`, which then holds them
+    /// too. Without a cache, `k` and `v` as they are.
+    pub fn extend(cache: Option<&mut Self>, k: Tensor<B, 4>, v: Tensor<B, 4>) -> [Tensor<B, 4>; 2] {
+        let Some(cache) = cache else {
+            return [k, v];
+        };
+        let all = match cache.0.take() {
             Some([k0, v0]) => [Tensor::cat(vec![k0, k], 2), Tensor::cat(vec![v0, v], 2)],
             None => [k, v],
         };
-        self.0 = Some(all.clone());
+        cache.0 = Some(all.clone());
         all
     }
 }

@@ -6,8 +6,6 @@
 use burn::tensor::{Tensor, activation, backend::Backend};
 use serde::{Deserialize, Serialize};
 
-use crate::Cost;
-
 /// The activation of a feed-forward network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Activation {
@@ -28,17 +26,6 @@ impl Activation {
             Self::GeluErf => gelu_erf(x),
             Self::Relu => activation::relu(x),
         }
-    }
-
-    /// What it costs over `width` numbers of each token: what its steps keep, of GELU with the error
-    /// function where it is composed.
-    pub fn cost(self, width: usize) -> Cost {
-        let kept = match self {
-            Self::GeluTanh => 4,
-            Self::GeluErf => 3,
-            Self::Relu => 1,
-        };
-        Cost::keeping(width.saturating_mul(kept))
     }
 }
 

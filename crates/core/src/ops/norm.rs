@@ -19,7 +19,7 @@ pub enum NormParams {
 }
 
 impl NormParams {
-    /// A layer norm over `width` features, where it has parameters.
+    /// A layer norm over `width` features; `None` without parameters.
     pub fn layer_norm<B: Backend>(
         self,
         width: usize,
@@ -31,19 +31,19 @@ impl NormParams {
         (self != Self::None).then(|| config.init(device))
     }
 
-    /// What it costs. Kept are the centred features and, for the scale, the normalised ones.
+    /// The cost of its vectors of `width` numbers.
     pub fn cost(self, width: usize) -> Cost {
-        let (vectors, kept) = match self {
-            Self::ScaleAndShift => (2, 2),
-            Self::Scale => (1, 2),
-            Self::None => (0, 1),
+        let vectors = match self {
+            Self::ScaleAndShift => 2,
+            Self::Scale => 1,
+            Self::None => 0,
         };
-        Cost::vector(width) * vectors + Cost::keeping(width.saturating_mul(kept))
+        Cost::vector(width) * vectors
     }
 }
 
-/// A layer norm over the last axis that [`NormParams::layer_norm`] made: with its parameters, or
-/// without any and with `eps`.
+/// Layer normalisation over the last axis by what [`NormParams::layer_norm`] returned: with the
+/// parameters of `norm`, or without parameters and with `eps`.
 pub fn normalise<B: Backend, const D: usize>(
     norm: &Option<LayerNorm<B>>,
     x: Tensor<B, D>,

@@ -1,9 +1,9 @@
-//! The ends of the stream.
+//! Embedding and unembedding.
 
 use burn::module::{Module, Param};
 use burn::nn::{Dropout, DropoutConfig};
 use burn::tensor::{Int, Tensor, backend::Backend, module::embedding};
-use residual_zoo_core::{Ends, normal};
+use residual_zoo_core::{Embeddings, Vocabulary, normal};
 
 use crate::memory::{retrieve, store, xavier};
 use crate::{MatrixNorm, Positions, RmtConfig};
@@ -38,7 +38,7 @@ pub struct Unembedding<B: Backend> {
 
 /// E(S) + P(N) (eqs. 14, 18, 19) and U(LN(X)) (eqs. 17, 26, 27).
 #[derive(Module, Debug)]
-pub struct RmtEnds<B: Backend> {
+pub struct RmtEmbeddings<B: Backend> {
     pub(crate) tokens: Table<B>,
     pub(crate) positions: Option<Table<B>>,
     dropout: Dropout,
@@ -46,29 +46,28 @@ pub struct RmtEnds<B: Backend> {
     pub(crate) unembedding: Unembedding<B>,
 }
 
-impl<B: Backend> RmtEnds<B> {
+impl<B: Backend> RmtEmbeddings<B> {
     pub(crate) fn new(
         config: &RmtConfig,
-        vocab_size: usize,
-        n_output: usize,
+        Vocabulary { ids, outputs }: Vocabulary,
         device: &B::Device,
     ) -> Self {
         let &RmtConfig { rank, d_k, d_v, .. } = config;
         let learned = config.positions == Positions::Learned;
         Self {
-            tokens: Table::new(config, vocab_size, device),
+            tokens: Table::new(config, ids, device),
             positions: learned.then(|| Table::new(config, config.context, device)),
             dropout: DropoutConfig::new(config.dropout).init(),
             norm: MatrixNorm::new(config, device),
             unembedding: Unembedding {
                 key: xavier([rank, d_k], [d_k, rank], device),
-                weight: xavier([d_v * rank, n_output], [d_v * rank, n_output], device),
+                weight: xavier([d_v * rank, outputs], [d_v * rank, outputs], device),
             },
         }
     }
 }
 
-impl<B: Backend> Ends<B> for RmtEnds<B> {
+impl<B: Backend> Embeddings<B> for RmtEmbeddings<B> {
     fn embed(&self, ids: Tensor<B, 2, Int>, start: usize) -> Tensor<B, 3> {
         let time = ids.dims()[1];
         let tokens = embedding(self.tokens.weight.val(), ids);
