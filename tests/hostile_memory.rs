@@ -4,15 +4,11 @@
 
 #![allow(clippy::unwrap_used)]
 
-#[path = "hostile/mod.rs"]
-mod inputs;
-
 use std::fmt::Display;
 use std::fs;
 use std::path::Path;
 
 use burn::backend::Flex;
-use inputs::{made_to_harm, many_tensors, nested, safetensors};
 use peak_alloc::PeakAlloc;
 use residual_zoo::core::ModelConfig as _;
 use residual_zoo::data::{
@@ -21,6 +17,7 @@ use residual_zoo::data::{
 use residual_zoo::train::{checkpoint, run_dir};
 use residual_zoo::{ModelConfig, RunConfig};
 use residual_zoo_fuzz::TARGETS;
+use residual_zoo_testing::hostile::{made_to_harm, many_tensors, nested, safetensors};
 
 #[global_allocator]
 static MEMORY: PeakAlloc = PeakAlloc;
