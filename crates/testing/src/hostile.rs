@@ -1,7 +1,7 @@
 //! Files to damage, and how.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use residual_zoo_fuzz::{TARGETS, Target};
 

@@ -96,6 +96,7 @@ pub fn count_changes(command: Command) -> usize {
 }
 
 /// Whether SIGKILL ended the process.
+#[cfg(unix)]
 pub fn killed(output: &Output) -> bool {
     use std::os::unix::process::ExitStatusExt;
     output.status.signal() == Some(9)
