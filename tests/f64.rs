@@ -4,17 +4,15 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod common;
-mod reference;
-
 use std::sync::Once;
 
 use burn::backend::{Autodiff, Flex};
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::{DType, Distribution, Int, Tensor, set_default_dtypes};
-use common::{Values, run};
 use residual_zoo::core::{Architecture as _, LanguageModel, ModelConfig};
 use residual_zoo::tokenformer::{Normalization, TokenFormerConfig, grow};
+use residual_zoo_testing::pass::{Values, run};
+use residual_zoo_testing::reference;
 
 /// Makes f64 the type of every tensor from now on.
 fn double() {

@@ -4,15 +4,12 @@
 
 #![allow(clippy::unwrap_used)]
 
-#[path = "hostile/mod.rs"]
-mod inputs;
-
 use std::fmt::Display;
 use std::fs;
+use std::ops::Range;
 use std::path::Path;
 
 use burn::backend::Flex;
-use inputs::{made_to_harm, many_tensors, nested, safetensors};
 use peak_alloc::PeakAlloc;
 use residual_zoo::core::ModelConfig as _;
 use residual_zoo::data::{
@@ -21,6 +18,7 @@ use residual_zoo::data::{
 use residual_zoo::train::{checkpoint, run_dir};
 use residual_zoo::{ModelConfig, RunConfig};
 use residual_zoo_fuzz::TARGETS;
+use residual_zoo_testing::hostile::{made_to_harm, many_tensors, safetensors};
 
 #[global_allocator]
 static MEMORY: PeakAlloc = PeakAlloc;
@@ -55,7 +53,7 @@ fn reader(kind: &str) -> (&'static str, Read) {
         "checkpoint" => ("model.safetensors", |path| {
             let text = "(model: Gpt2(n_layer: 1, n_head: 1, width: 4, context: 8))";
             let config: RunConfig = RunConfig::parse(text, Path::new("c.ron")).unwrap();
-            let model = config.model.build::<Flex>(11, &Default::default()).unwrap();
+            let model = config.model.init::<Flex>(11, &Default::default()).unwrap();
             done(checkpoint::load_model::<
                 Flex,
                 <ModelConfig as residual_zoo::core::ModelConfig>::Model<Flex>,
@@ -100,336 +98,172 @@ fn check(kind: &str, what: &str, file: &[u8]) -> Option<String> {
     (peak >= 4 * size + 64 * MIB).then_some(line)
 }
 
-/// Large files of each kind: good ones, and such as take the most memory for their size.
-fn large() -> Vec<(&'static str, &'static str, Vec<u8>)> {
-    const LARGE: usize = 20 * MIB;
-    let fill =
-        |before: &str, unit: &str, after: &str| nested(before, unit, LARGE / unit.len(), after);
-    let numbered = |before: &str, unit: &dyn Fn(usize) -> String, count: usize, after: &str| {
-        let units: String = (0..count).map(unit).collect();
-        format!("{before}{}{after}", units.trim_end_matches(',')).into_bytes()
+/// How much is repeated in a large file.
+const LARGE: usize = 20 * MIB;
+
+/// Texts of each kind of file, good ones and such as take the most memory for their size. What is
+/// between « and » is repeated as [`expand`] says.
+#[rustfmt::skip]
+const TEXTS: [(&str, &[(&str, &str)]); 5] = [
+    ("documents", &[
+        ("one long text", r#"{"text":"«word »"}"#),
+        ("empty texts", "{\"text\":\"a\"}\n«{\"text\":\"\"}\n»"),
+        ("short texts", "«{\"text\":\"ab\"}\n»"),
+        ("short lines", "«{}\n»"),
+        ("line breaks", "«\n»"),
+        ("zeros in another field", r#"{"x":[«0,»0],"text":"a"}"#),
+        ("zeros for a text", r#"{"text":[«0,»0]}"#),
+        ("deep", r#"{"text":«[»"#),
+        ("a long name", r#"{"«x»":1}"#),
+        ("escapes", r#"{"text":"«\u0000»"}"#),
+    ]),
+    ("metrics", &[
+        ("short rows", "«427990×{\"step\":%d,\"tokens\":0,\"flops\":0,\"seconds\":0}\n»"),
+        ("short lines", "«{}\n»"),
+        ("line breaks", "«\n»"),
+        ("one line", r#"{"step":«0»"#),
+        ("a long name", "{\"«x»\":1}\n\n"),
+    ]),
+    ("config", &[
+        ("models", "(model: Composed(layers: [«Rmt(),»]))"),
+        ("zeros", "(model: Composed(layers: [«0,»]))"),
+        ("a long name", "(model: «x»())"),
+        ("white space", "(model: Rmt()« »)"),
+    ]),
+    ("tokenizer", &[
+        ("characters", r#"{"kind":"chars","chars":"«a»"}"#),
+        ("words", r#"{"kind":"words","words":[«262144×"%x",»]}"#),
+        ("too many words", r#"{"kind":"words","words":[«3000000×"%x",»]}"#),
+        ("empty words", r#"{"kind":"words","words":[«"",»""]}"#),
+        ("zeros in another field", r#"{"x":[«0,»0]}"#),
+        ("zeros before the kind", r#"{"x":[«0,»0],"kind":"bytes"}"#),
+        ("zeros as normalizer", r#"{"normalizer":[«0,»0],"model":{}}"#),
+        ("zeros as model", r#"{"model":[«0,»0]}"#),
+        ("zeros as an added token", r#"{"added_tokens":[«0,»0],"model":{}}"#),
+    ]),
+    ("manifest", &[
+        ("zeros", "[«0,»0]"),
+        ("white space", "« »{}"),
+    ]),
+];
+
+/// The same for what a tokenizer of Hugging Face has in `"model":{"type":"…}`.
+#[rustfmt::skip]
+const MODELS: [(&str, &str); 8] = [
+    ("zeros as vocabulary", r#"BPE","vocab":[«0,»0],"merges":[]"#),
+    ("zeros as merges", r#"BPE","vocab":{"a":0},"merges":[«0,»0]"#),
+    ("merges of what is not there", r#"BPE","vocab":{"a":0},"merges":[«200000×["t%d","u"],»]"#),
+    ("a long token", r#"WordLevel","unk_token":"a","vocab":{"a":0,"«x»":1}"#),
+    ("many words", r#"WordLevel","unk_token":"0","vocab":{«1000000×"%x":%d,»}"#),
+    ("as many words as allowed", r#"WordLevel","unk_token":"0","vocab":{«440000×"%x":%d,»}"#),
+    ("many pieces", r#"Unigram","unk_id":0,"vocab":[«1000000×["%x",0],»]"#),
+    ("as many pieces as allowed", r#"Unigram","unk_id":0,"vocab":[«200000×["%x",0],»]"#),
+];
+
+/// The same for the headers of files of tensors.
+#[rustfmt::skip]
+const HEADERS: [(&str, &str); 4] = [
+    ("many tensors", r#"{«349525×"t%d":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},»}"#),
+    ("a long shape", r#"{"a":{"dtype":"F32","data_offsets":[0,0],"shape":[«0,»0]}}"#),
+    ("metadata", r#"{"__metadata__":{«2097152×"%x":"",»}}"#),
+    ("a long name", r#"{"«x»":1}"#),
+];
+
+/// `text` with what is between « and » repeated until it is [`LARGE`], or as often as the number
+/// before × says; then its index, from 0, is in place of `%d`, and of `%x` in hexadecimal. No comma
+/// is left before a closing bracket.
+fn expand(text: &str) -> String {
+    let (before, rest) = text.split_once('«').unwrap();
+    let (unit, after) = rest.split_once('»').unwrap();
+    let units = match unit.split_once('×') {
+        None => unit.repeat(LARGE / unit.len()),
+        Some((count, unit)) => {
+            let indexed = |i: usize| {
+                let unit = unit.replace("%d", &i.to_string());
+                unit.replace("%x", &format!("{i:x}"))
+            };
+            (0..count.parse().unwrap()).map(indexed).collect()
+        }
     };
-    let tensors =
-        |i: usize| format!("\"t{i}\":{{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]}},");
+    let units = match after.starts_with([']', '}']) {
+        true => units.trim_end_matches(','),
+        false => &units,
+    };
+    [before, units, after].concat()
+}
+
+/// A tokenizer of Hugging Face with this in its model.
+fn of_model(model: &str) -> String {
+    format!(r#"{{"version":"1.0","added_tokens":[],"model":{{"type":"{model}}}}}"#)
+}
+
+/// A tokenizer of Hugging Face with added tokens of these ids.
+fn of_added(ids: Range<usize>, content: impl Fn(usize) -> String) -> String {
+    let token = |id: usize| {
+        let flags = r#""single_word":false,"lstrip":false,"rstrip":false,"normalized":false"#;
+        let content = content(id);
+        format!(r#"{{"id":{id},"content":"{content}",{flags},"special":false}}"#)
+    };
+    let tokens: Vec<String> = ids.map(token).collect();
+    let model = r#"{"type":"WordLevel","unk_token":"a","vocab":{"a":0}}"#;
+    format!(
+        r#"{{"added_tokens":[{}],"model":{model}}}"#,
+        tokens.join(",")
+    )
+}
+
+/// A tokenizer of the size of Llama 3's: 128,000 tokens, 280,000 merges, 17 MB with its white
+/// space.
+fn like_llama() -> String {
+    const HALF: usize = 64_000;
+    let token = |i: usize| format!("      \"t{i:08x}\": {i},\n");
+    let grown = |i: usize| format!("      \"t{i:08x}u\": {},\n", HALF + i);
+    let merge = |i: usize| {
+        let first = i % HALF;
+        format!("      [\n        \"t{first:08x}\",\n        \"u\"\n      ],")
+    };
+    let tokens: String = (0..HALF).map(token).chain((0..HALF).map(grown)).collect();
+    let merges: String = (0..280_000).map(merge).collect();
+    let merges = merges.trim_end_matches(',');
+    of_model(&format!(
+        r#"BPE","vocab":{{{tokens}"u": 128000}},"merges":[{merges}]"#
+    ))
+}
+
+/// Large files that are no such texts.
+fn large() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     let shard = |vocab_size: usize| {
         let dir = tempfile::tempdir().unwrap();
         let tokens: Vec<u32> = (0..4_000_000).map(|i| i % 1000).collect();
         write_shard(&dir.path().join("a"), &tokens, vocab_size, "").unwrap();
         fs::read(dir.path().join("a")).unwrap()
     };
-    let zeros = fill("[", "0,", "0]");
-    let zeros = std::str::from_utf8(&zeros).unwrap();
-    let model = |model: &str| {
-        let begin = "{\"version\":\"1.0\",\"added_tokens\":[],\"model\":{\"type\":\"";
-        format!("{begin}{model}")
-    };
-    let merge = |i: usize| format!("[\"t{i}\",\"u\"],");
-    let added = |i: usize| {
-        format!(
-            "{{\"id\":{i},\"content\":\"added {i}\",\"single_word\":false,\"lstrip\":false,\
-             \"rstrip\":false,\"normalized\":false,\"special\":false}},"
-        )
-    };
-    let bytes: String = (' '..='~').filter(|c| !"\"\\".contains(*c)).collect();
-    let long = bytes.repeat(10);
-    let words = "],\"model\":{\"type\":\"WordLevel\",\"unk_token\":\"a\",\"vocab\":{\"a\":0}}}";
+    let one_tensor = format!(
+        r#"{{"a":{{"dtype":"F32","shape":[{}],"data_offsets":[0,{LARGE}]}}}}"#,
+        LARGE / 4
+    );
+    let characters: String = (' '..='~').filter(|c| !"\"\\".contains(*c)).collect();
+    let long = characters.repeat(10);
+    let long_token = of_added(1..2, |_| "x".repeat(LARGE));
+    let tokens = of_added(0..4_000, |id| format!("added {id}"));
+    let long_tokens = of_added(0..100, |id| format!("{long} {id}"));
     vec![
         ("shard", "two bytes", shard(1000)),
         ("shard", "four bytes", shard(70_000)),
         ("shard", "zeros", vec![0; LARGE]),
         ("cifar", "black aeroplanes", vec![0; 7000 * 3073]),
         ("cifar", "no class", vec![255; 7000 * 3073]),
-        (
-            "documents",
-            "one long text",
-            fill("{\"text\":\"", "word ", "\"}"),
-        ),
-        (
-            "documents",
-            "empty texts",
-            fill("{\"text\":\"a\"}\n", "{\"text\":\"\"}\n", ""),
-        ),
-        (
-            "documents",
-            "short texts",
-            fill("", "{\"text\":\"ab\"}\n", ""),
-        ),
-        ("documents", "short lines", fill("", "{}\n", "")),
-        ("documents", "line breaks", fill("", "\n", "")),
-        (
-            "documents",
-            "zeros in another field",
-            format!("{{\"x\":{zeros},\"text\":\"a\"}}").into(),
-        ),
-        (
-            "documents",
-            "zeros for a text",
-            format!("{{\"text\":{zeros}}}").into(),
-        ),
-        ("documents", "deep", fill("{\"text\":", "[", "")),
-        ("documents", "a long name", fill("{\"", "x", "\":1}")),
-        (
-            "documents",
-            "escapes",
-            fill("{\"text\":\"", "\\u0000", "\"}"),
-        ),
-        (
-            "metrics",
-            "short rows",
-            numbered(
-                "",
-                &|i| format!("{{\"step\":{i},\"tokens\":0,\"flops\":0,\"seconds\":0}}\n"),
-                LARGE / 49,
-                "",
-            ),
-        ),
-        ("metrics", "short lines", fill("", "{}\n", "")),
-        ("metrics", "line breaks", fill("", "\n", "")),
-        ("metrics", "one line", fill("{\"step\":", "0", "")),
-        ("metrics", "a long name", fill("{\"", "x", "\":1}\n\n")),
-        (
-            "config",
-            "models",
-            fill("(model: Composed(layers: [", "Rmt(),", "]))"),
-        ),
-        (
-            "config",
-            "zeros",
-            fill("(model: Composed(layers: [", "0,", "]))"),
-        ),
-        ("config", "a long name", fill("(model: ", "x", "())")),
-        ("config", "white space", fill("(model: Rmt()", " ", ")")),
-        (
-            "tokenizer",
-            "characters",
-            fill("{\"kind\":\"chars\",\"chars\":\"", "a", "\"}"),
-        ),
-        (
-            "tokenizer",
-            "words",
-            numbered(
-                "{\"kind\":\"words\",\"words\":[",
-                &|i| format!("\"{i:x}\","),
-                1 << 18,
-                "]}",
-            ),
-        ),
-        (
-            "tokenizer",
-            "too many words",
-            numbered(
-                "{\"kind\":\"words\",\"words\":[",
-                &|i| format!("\"{i:x}\","),
-                3_000_000,
-                "]}",
-            ),
-        ),
-        (
-            "tokenizer",
-            "empty words",
-            fill("{\"kind\":\"words\",\"words\":[", "\"\",", "\"\"]}"),
-        ),
-        (
-            "tokenizer",
-            "zeros in another field",
-            format!("{{\"x\":{zeros}}}").into(),
-        ),
-        (
-            "tokenizer",
-            "zeros before the kind",
-            format!("{{\"x\":{zeros},\"kind\":\"bytes\"}}").into(),
-        ),
-        (
-            "tokenizer",
-            "zeros as normalizer",
-            format!("{{\"normalizer\":{zeros},\"model\":{{}}}}").into(),
-        ),
-        (
-            "tokenizer",
-            "zeros as model",
-            format!("{{\"model\":{zeros}}}").into(),
-        ),
-        (
-            "tokenizer",
-            "zeros as vocabulary",
-            model(&format!("BPE\",\"vocab\":{zeros},\"merges\":[]}}}}")).into(),
-        ),
-        (
-            "tokenizer",
-            "zeros as merges",
-            model(&format!(
-                "BPE\",\"vocab\":{{\"a\":0}},\"merges\":{zeros}}}}}"
-            ))
-            .into(),
-        ),
-        (
-            "tokenizer",
-            "zeros as an added token",
-            format!("{{\"added_tokens\":{zeros},\"model\":{{}}}}").into(),
-        ),
-        (
-            "tokenizer",
-            "a long added token",
-            format!(
-                "{{\"added_tokens\":[{{\"id\":1,\"content\":\"{}\",\"single_word\":false,\
-             \"lstrip\":false,\"rstrip\":false,\"normalized\":false,\"special\":false}}{words}",
-                "x".repeat(LARGE)
-            )
-            .into(),
-        ),
-        (
-            "tokenizer",
-            "added tokens",
-            numbered("{\"added_tokens\":[", &added, 4_000, words),
-        ),
-        (
-            "tokenizer",
-            "long added tokens",
-            numbered(
-                "{\"added_tokens\":[",
-                &|i| added(i).replace("added", &long),
-                100,
-                words,
-            ),
-        ),
-        (
-            "tokenizer",
-            "a long token",
-            fill(
-                &model("WordLevel\",\"unk_token\":\"a\",\"vocab\":{\"a\":0,\""),
-                "x",
-                "\":1}}}",
-            ),
-        ),
-        (
-            "tokenizer",
-            "many words",
-            numbered(
-                &model("WordLevel\",\"unk_token\":\"0\",\"vocab\":{"),
-                &|i| format!("\"{i:x}\":{i},"),
-                1_000_000,
-                "}}}",
-            ),
-        ),
-        (
-            "tokenizer",
-            "many pieces",
-            numbered(
-                &model("Unigram\",\"unk_id\":0,\"vocab\":["),
-                &|i| format!("[\"{i:x}\",0],"),
-                1_000_000,
-                "]}}",
-            ),
-        ),
-        (
-            "tokenizer",
-            "as many words as allowed",
-            numbered(
-                &model("WordLevel\",\"unk_token\":\"0\",\"vocab\":{"),
-                &|i| format!("\"{i:x}\":{i},"),
-                440_000,
-                "}}}",
-            ),
-        ),
-        (
-            "tokenizer",
-            "as many pieces as allowed",
-            numbered(
-                &model("Unigram\",\"unk_id\":0,\"vocab\":["),
-                &|i| format!("[\"{i:x}\",0],"),
-                200_000,
-                "]}}",
-            ),
-        ),
-        // The size of Llama 3's: 128,000 tokens, 280,000 merges, 17 MB with its white space.
-        ("tokenizer", "tokens and merges", {
-            let vocab: String = (0..64_000)
-                .map(|i| format!("      \"t{i:08x}\": {i},\n"))
-                .collect();
-            let pairs = |i: usize| {
-                format!(
-                    "      [\n        \"t{:08x}\",\n        \"u\"\n      ],",
-                    i % 64_000
-                )
-            };
-            let grown: String = (0..64_000)
-                .map(|i| format!("      \"t{i:08x}u\": {},\n", 64_000 + i))
-                .collect();
-            numbered(
-                &model(&format!(
-                    "BPE\",\"vocab\":{{{vocab}{grown}\"u\": 128000}},\"merges\":["
-                )),
-                &pairs,
-                280_000,
-                "]}}",
-            )
-        }),
-        (
-            "tokenizer",
-            "merges of what is not there",
-            numbered(
-                &model("BPE\",\"vocab\":{\"a\":0},\"merges\":["),
-                &merge,
-                200_000,
-                "]}}",
-            ),
-        ),
+        ("tokenizer", "a long added token", long_token.into()),
+        ("tokenizer", "added tokens", tokens.into()),
+        ("tokenizer", "long added tokens", long_tokens.into()),
+        ("tokenizer", "tokens and merges", like_llama().into()),
         ("checkpoint", "zeros", vec![0; LARGE]),
-        (
-            "checkpoint",
-            "one tensor",
-            safetensors(
-                &format!(
-                    "{{\"a\":{{\"dtype\":\"F32\",\"shape\":[{}],\"data_offsets\":[0,{LARGE}]}}}}",
-                    LARGE / 4
-                ),
-                LARGE,
-            ),
-        ),
-        (
-            "checkpoint",
-            "many tensors",
-            safetensors(
-                std::str::from_utf8(&numbered("{", &tensors, LARGE / 60, "}")).unwrap(),
-                0,
-            ),
-        ),
+        ("checkpoint", "one tensor", safetensors(&one_tensor, LARGE)),
         (
             "checkpoint",
             "a very deep model",
             many_tensors(40_000, 3_000),
         ),
-        (
-            "checkpoint",
-            "a long shape",
-            safetensors(
-                &format!(
-                    "{{\"a\":{{\"dtype\":\"F32\",\"data_offsets\":[0,0],\"shape\":{zeros}}}}}"
-                ),
-                0,
-            ),
-        ),
-        (
-            "checkpoint",
-            "metadata",
-            safetensors(
-                std::str::from_utf8(&numbered(
-                    "{\"__metadata__\":{",
-                    &|i| format!("\"{i:x}\":\"\","),
-                    LARGE / 10,
-                    "}}",
-                ))
-                .unwrap(),
-                0,
-            ),
-        ),
-        (
-            "checkpoint",
-            "a long name",
-            safetensors(&format!("{{\"{}\":1}}", "x".repeat(LARGE)), 0),
-        ),
-        ("manifest", "zeros", zeros.into()),
-        ("manifest", "white space", fill("", " ", "{}")),
     ]
 }
 
@@ -444,6 +278,19 @@ fn memory_stays_within_four_times_the_file() {
         for (i, file) in made_to_harm(kind).iter().enumerate() {
             failures.extend(check(kind, &format!("made to harm {i}"), file));
         }
+    }
+    for (kind, texts) in TEXTS {
+        for (what, text) in texts {
+            failures.extend(check(kind, what, expand(text).as_bytes()));
+        }
+    }
+    for (what, model) in MODELS {
+        let file = expand(&of_model(model));
+        failures.extend(check("tokenizer", what, file.as_bytes()));
+    }
+    for (what, header) in HEADERS {
+        let file = safetensors(&expand(header), 0);
+        failures.extend(check("checkpoint", what, &file));
     }
     for (kind, what, file) in large() {
         failures.extend(check(kind, what, &file));

@@ -1,0 +1,389 @@
+//! Files to damage, and how.
+
+use std::fs;
+use std::path::PathBuf;
+
+use residual_zoo_fuzz::{TARGETS, Target};
+
+use crate::root;
+
+/// Corrupted inputs of each kind, at least.
+pub const LEAST: usize = 500;
+
+/// The target called `name`, and good files for it by name.
+pub fn target(name: &str) -> (Target, Vec<(String, Vec<u8>)>) {
+    let target = TARGETS.iter().find(|(known, _)| *known == name).unwrap().1;
+    let folder = root().join("fuzz/corpus");
+    let entries = fs::read_dir(folder.join(name)).unwrap();
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    let read = |path: &PathBuf| {
+        let file = path.file_name().unwrap().to_str().unwrap();
+        let content = match name {
+            // The hashes of weights differ in the last bits of what a processor computes.
+            "manifest" => residual_zoo_fuzz::good_checkpoint()[file].clone(),
+            _ => fs::read(path).unwrap(),
+        };
+        (file.to_owned(), content)
+    };
+    (target, paths.iter().map(read).collect())
+}
+
+/// The first bytes of `good`, for every length or 200 lengths evenly apart.
+pub fn cuts(good: &[u8]) -> impl Iterator<Item = Vec<u8>> {
+    let step = good.len().div_ceil(200).max(1);
+    (0..good.len()).step_by(step).map(|end| good[..end].into())
+}
+
+/// `good` with one flipped bit: every bit, or 2,000 over the whole file, each of a byte in turn.
+pub fn flips(good: &[u8]) -> impl Iterator<Item = (usize, Vec<u8>)> {
+    let bits = good.len() * 8;
+    // Odd, so that all eight bits take turns.
+    let step = (bits / 2000) | 1;
+    (0..bits).step_by(step).map(|bit| {
+        let mut bad = good.to_vec();
+        bad[bit / 8] ^= 1 << (bit % 8);
+        (bit / 8, bad)
+    })
+}
+
+/// `good` with a piece of it left out, twice, zeroed, in other bytes, or with a number blown up.
+pub fn splices(good: &[u8]) -> impl Iterator<Item = Vec<u8>> {
+    let step = good.len().div_ceil(40).max(1);
+    (0..good.len()).step_by(step).flat_map(move |at| {
+        let end = good.len().min(at + 1 + at % 11);
+        let (before, piece, after) = (&good[..at], &good[at..end], &good[end..]);
+        let with = |middle: &[u8]| [before, middle, after].concat();
+        [
+            with(&[]),
+            with(&[piece, piece].concat()),
+            with(&vec![0; piece.len()]),
+            with(&vec![0xff; piece.len()]),
+            with(&[piece, b"99999999999999999999"].concat()),
+            with(&[piece, "\u{202e}\u{1b}[2J".as_bytes()].concat()),
+        ]
+    })
+}
+
+/// All of these that change anything.
+pub fn corrupted(good: &[u8]) -> impl Iterator<Item = Vec<u8>> {
+    let flips = flips(good).map(|(_, bad)| bad);
+    let all = cuts(good).chain(flips).chain(splices(good));
+    all.filter(move |bad| bad != good)
+}
+
+/// `unit` `count` times between `before` and `after`.
+pub fn nested(before: &str, unit: &str, count: usize, after: &str) -> Vec<u8> {
+    [before, &unit.repeat(count), after].concat().into_bytes()
+}
+
+/// A safetensors file of `count` tensors of `bytes` bytes each, as a very deep model has.
+pub fn many_tensors(count: usize, bytes: usize) -> Vec<u8> {
+    let entry = |i: usize| {
+        let (start, end, length) = (i * bytes, (i + 1) * bytes, bytes / 4);
+        format!(
+            "\"layers.{i}.weight\":{{\"dtype\":\"F32\",\"shape\":[{length}],\
+             \"data_offsets\":[{start},{end}]}}"
+        )
+    };
+    let entries: Vec<String> = (0..count).map(entry).collect();
+    safetensors(&format!("{{{}}}", entries.join(",")), count * bytes)
+}
+
+/// A safetensors file of this header and `data` bytes.
+pub fn safetensors(header: &str, data: usize) -> Vec<u8> {
+    let length = (header.len() as u64).to_le_bytes();
+    [&length, header.as_bytes(), &vec![0; data]].concat()
+}
+
+/// Files that were made to harm, for the target called `name`. All must be refused.
+pub fn made_to_harm(name: &str) -> Vec<Vec<u8>> {
+    const DEEP: usize = 100_000;
+    let deep_json = || {
+        [
+            nested("", "[", DEEP, ""),
+            nested("", "{\"a\":", DEEP, ""),
+            nested("{\"text\": ", "[", DEEP, ""),
+            nested("", "[", DEEP, &"]".repeat(DEEP)),
+        ]
+    };
+    let text = |texts: &[&str]| texts.iter().map(|t| t.as_bytes().to_vec()).collect();
+    match name {
+        "shard" => shards(),
+        "cifar" => vec![
+            Vec::new(),
+            vec![0; 3072],
+            vec![0; 3074],
+            vec![10; 3073],
+            vec![255; 2 * 3073],
+        ],
+        "documents" => {
+            let mut bad: Vec<Vec<u8>> = deep_json().into();
+            let texts = [
+                "null",
+                "[\"text\"]",
+                "{\"text\": null}",
+                "{\"text\": \"\\ud800\"}",
+                "{\"text\": \"a\"} {\"text\": \"b\"}",
+                "{\"text\": \"a\", \"text\": 1}",
+                "{\"text\": \"\0\"}",
+                "\u{feff}{\"text\": \"a\"}",
+                "{\"text\": 1e999}",
+                "{\"TEXT\": \"a\"}",
+            ];
+            bad.extend::<Vec<_>>(text(&texts));
+            bad.push(b"{\"text\": \"\xff\xfe\"}".into());
+            bad.push(b"{\"text\": \"\xed\xa0\x80\"}".into());
+            bad
+        }
+        "metrics" => {
+            let end = "\n{\"step\": 1, \"tokens\": 1, \"flops\": 1, \"seconds\": 1}\n";
+            let rows = [
+                "{\"step\": -1, \"tokens\": 0, \"flops\": 0, \"seconds\": 0}",
+                "{\"step\": 18446744073709551616, \"tokens\": 0, \"flops\": 0, \"seconds\": 0}",
+                "{\"step\": 0, \"tokens\": 0, \"flops\": 1e999, \"seconds\": 0}",
+                "{\"step\": 0, \"step\": 0, \"tokens\": 0, \"flops\": 0, \"seconds\": 0}",
+                "{\"step\": 0}",
+                "{\"\\u001b[2J\\n\": 0}",
+                "\0",
+            ];
+            let rows = rows.map(|row| (row.to_owned() + end).into_bytes());
+            let deep = deep_json().map(|bad| [&bad, end.as_bytes()].concat());
+            let latin = [b"\xe9", end.as_bytes()].concat();
+            rows.into_iter().chain(deep).chain([latin]).collect()
+        }
+        "config" => configs(),
+        "set" => vec![
+            b"train.steps".into(),
+            b"=".into(),
+            b"train.steps=\0".into(),
+            b"train.steps=99999999999999999999".into(),
+            b"train.steps=-1".into(),
+            b"model.of.18446744073709551616.n_layer=1".into(),
+            nested("model", ".of", DEEP, "=1"),
+            nested("model=", "{\"Laurel\":", DEEP, ""),
+            nested("model=", "{\"Laurel\":{\"of\":", 100, &"}}".repeat(100)),
+            b"model=\"Gpt3\"".into(),
+            b"train.seed=\xff".into(),
+        ],
+        "tokenizer" => tokenizers().into_iter().chain(deep_json()).collect(),
+        "checkpoint" => tensors(),
+        "manifest" => {
+            let good = &residual_zoo_fuzz::good_checkpoint()["manifest.json"];
+            let good = std::str::from_utf8(good).unwrap();
+            let bad = [
+                good.replace("state.json", "../state.json"),
+                good.replace("state.json", "/etc/passwd"),
+                good.replace("state.json", "state.json\\u0000"),
+                good.replace("\"bytes\": ", "\"bytes\": -"),
+                good.replace("\"bytes\": ", "\"bytes\": 99999999999999999999"),
+                good.replace("\"blake3\": \"", "\"blake3\": \"0"),
+                good.replace("\"files\"", "\"\\u001b[2J\\n\""),
+                good.to_owned() + &" ".repeat(1 << 20),
+            ];
+            let bad = bad.map(String::into_bytes);
+            bad.into_iter().chain(deep_json()).collect()
+        }
+        other => unreachable!("{other}"),
+    }
+}
+
+fn shards() -> Vec<Vec<u8>> {
+    let good = |vocab_size: u64, width: u32, count: u64| {
+        let mut shard = b"RZTOKENS".to_vec();
+        shard.extend(2u32.to_le_bytes());
+        shard.extend(width.to_le_bytes());
+        shard.extend(vocab_size.to_le_bytes());
+        shard.extend(count.to_le_bytes());
+        shard.extend([0; 64]);
+        shard.extend([0; 64]);
+        shard
+    };
+    vec![
+        Vec::new(),
+        b"RZTOKENS".into(),
+        b"GGUF".repeat(50),
+        vec![0; 4096],
+        good(10, 2, u64::MAX),
+        good(10, 2, (u64::MAX / 2) + 33),
+        good(10, 2, i64::MAX as u64),
+        good(u64::MAX, 4, 16),
+        good((1 << 32) + 1, 4, 16),
+        good(1 << 20, 2, 32),
+        good(10, 0, 32),
+        good(10, 8, 8),
+        good(0, 2, 32),
+    ]
+}
+
+fn configs() -> Vec<Vec<u8>> {
+    const DEEP: usize = 100_000;
+    let mut bad: Vec<Vec<u8>> = [
+        "",
+        "\0",
+        "(model: Gpt2(), model: Gpt2())",
+        "(model: Gpt2(width: -1))",
+        "(model: Gpt2(width: 18446744073709551616))",
+        "(model: Gpt2(width: 1e3))",
+        "(model: Gpt2(dropout: NaN))",
+        "(model: Gpt2(), train: (learning_rate: inf))",
+        "(model: Gpt2(), train: (learning_rate: NaN))",
+        "(model: Gpt2(), data: (valid_fraction: NaN))",
+        "(model: Gpt2(), data: (tokenizer: Bpe(vocab_size: 18446744073709551615)))",
+        "(model: Gpt2(), data: (source: Synthetic((tokens: 18446744073709551615, seed: 0))))",
+        "(model: Composed(layers: []))",
+        "(model: Gpt2(n_layer: 18446744073709551615, n_head: 1, width: 1))",
+        "(model: r#\"Gpt2\"#)",
+        "(model: Gpt2() /* ",
+        "(model: \"\\u{110000}\")",
+        "#![enable(no_such_thing)] (model: Gpt2())",
+        "(model: Gpt2(\u{1b}[2J\n: 1))",
+    ]
+    .map(|text| text.as_bytes().to_vec())
+    .into();
+    bad.extend([
+        nested("", "(", DEEP, ""),
+        nested("", "[", DEEP, ""),
+        nested("(model: ", "Composed(layers: [", DEEP, &"])".repeat(DEEP)),
+        nested("(model: ", "PerLayer(", DEEP, ""),
+        nested("(model: ", "Composed(layers: [", DEEP, ""),
+        nested("(train: ", "Some(", DEEP, ""),
+        nested("", "/*", DEEP, ""),
+        nested("(model: ", "x", 1 << 20, "())"),
+        b"(model: Gpt2(n_layer: \xff))".into(),
+    ]);
+    bad
+}
+
+fn tokenizers() -> Vec<Vec<u8>> {
+    let file = |normalizer: &str, pre_tokenizer: &str, decoder: &str, model: &str| {
+        format!(
+            r#"{{"version": "1.0", "added_tokens": [], "normalizer": {normalizer},
+            "pre_tokenizer": {pre_tokenizer}, "decoder": {decoder}, "model": {model}}}"#
+        )
+        .into_bytes()
+    };
+    let words = r#"{"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}"#;
+    let of_words = |vocab: &str| {
+        let model = words.replace("\"a\": 0", vocab);
+        file("null", "null", "null", &model)
+    };
+    // A table of 1 GiB is declared, and none is there.
+    let precompiled = r#"{"type": "Precompiled", "precompiled_charsmap": "////fwAA"}"#;
+    let sequence = |name: &str, parts: &str, inner: &str| {
+        let open = format!("{{\"type\": \"{name}\", \"{parts}\": [").repeat(40);
+        format!("{open}{inner}{}", "]}".repeat(40))
+    };
+    let bpe = |prefix: &str, merge: &str| {
+        let model = format!(
+            r#"{{"type": "BPE", "continuing_subword_prefix": "{prefix}",
+            "vocab": {{"a": 0, "é": 1}}, "merges": [{merge}]}}"#
+        );
+        file("null", "null", "null", &model)
+    };
+    let normalizers = sequence("Sequence", "normalizers", "{\"type\": \"NFC\"}");
+    let pre_tokenizers = sequence("Sequence", "pretokenizers", "{\"type\": \"Whitespace\"}");
+    let decoders = sequence("Sequence", "decoders", "{\"type\": \"Fuse\"}");
+    let mut bad = vec![
+        of_words("\"a\": 4294967295"),
+        of_words("\"a\": 1048576"),
+        of_words("\"a\": 4294967296"),
+        of_words("\"a\": -1"),
+        of_words("\"a\": 0.5"),
+        of_words("\"a\": 1e99"),
+        of_words("\"a\": \"0\""),
+        of_words(""),
+        file(precompiled, "null", "null", words),
+        file("{\"type\": \"Precompiled\"}", "null", "null", words),
+        file(&normalizers, "null", "null", words),
+        file("null", &pre_tokenizers, "null", words),
+        file("null", "null", &decoders, words),
+        file(
+            "null",
+            "{\"type\": \"FixedLength\", \"length\": 0}",
+            "null",
+            words,
+        ),
+        file(
+            "null",
+            "null",
+            "{\"type\": \"Strip\", \"content\": \" \", \"start\": 0, \"stop\": 1}",
+            words,
+        ),
+        file("null", "null", "7", words),
+        file("7", "null", "null", words),
+        file("null", "null", "null", "null"),
+        bpe("##", "[\"a\", \"a\"]"),
+        bpe("x", "\"a é\""),
+        bpe("", "[\"a\", \"b\"]"),
+        bpe("", "[\"a\"]"),
+    ];
+    for text in [
+        "",
+        "null",
+        "{}",
+        "7",
+        "\0",
+        "{\"kind\": \"bytes\", \"kind\": \"bytes\"}",
+        "{\"kind\": \"bytes\", \"more\": 1}",
+        "{\"kind\": \"\\u001b[2J\\n\"}",
+        "{\"kind\": \"chars\", \"chars\": \"\"}",
+        "{\"kind\": \"chars\", \"chars\": \"ba\"}",
+        "{\"kind\": \"chars\", \"chars\": \"aa\"}",
+        "{\"kind\": \"chars\", \"chars\": \"\\ud800\"}",
+        "{\"kind\": \"words\", \"words\": []}",
+        "{\"kind\": \"words\", \"words\": [\"a\", \"a\"]}",
+        "{\"kind\": \"words\", \"words\": [\"a b\"]}",
+        "{\"kind\": \"hf\", \"json\": \"\"}",
+        "{\"kind\": \"hf\", \"json\": \"{\\\"kind\\\": \\\"bytes\\\"}\"}",
+    ] {
+        bad.push(text.into());
+    }
+    bad.push(b"{\"kind\": \"chars\", \"chars\": \"\xff\"}".into());
+    bad.push(nested("{\"kind\": \"", "x", 1 << 20, "\"}"));
+    bad
+}
+
+fn tensors() -> Vec<Vec<u8>> {
+    let one = |entry: &str| safetensors(&format!("{{\"a\": {entry}}}"), 8);
+    let mut bad = vec![
+        Vec::new(),
+        vec![0; 7],
+        vec![0; 8],
+        vec![0xff; 8],
+        vec![0xff; 4096],
+        // Headers that are declared longer than the file, up to what overflows.
+        [&(1u64 << 40).to_le_bytes()[..], b"{}"].concat(),
+        [&(u64::MAX - 7).to_le_bytes()[..], b"{}"].concat(),
+        safetensors("{}", 0),
+        safetensors("{}", 100),
+        safetensors("[]", 0),
+        safetensors("{\"__metadata__\": {\"steps\": \"{}\"}}", 0)[..20].to_vec(),
+        safetensors(&"{\"a\":".repeat(100_000), 0),
+        safetensors(&"[".repeat(100_000), 0),
+        safetensors("{\"\\u001b[2J\\n\": {}}", 0),
+    ];
+    let (whole, huge) = ("18446744073709551615", "9223372036854775808");
+    for entry in [
+        "null".into(),
+        "{\"dtype\": \"F32\", \"shape\": [2], \"data_offsets\": [0, 8]}".into(),
+        "{\"dtype\": \"F32\", \"shape\": [2], \"data_offsets\": [8, 0]}".into(),
+        "{\"dtype\": \"F32\", \"shape\": [2], \"data_offsets\": [-8, 0]}".into(),
+        "{\"dtype\": \"F32\", \"shape\": [-2], \"data_offsets\": [0, 8]}".into(),
+        "{\"dtype\": \"F32\", \"shape\": [3], \"data_offsets\": [0, 12]}".into(),
+        "{\"dtype\": \"I64\", \"shape\": [1], \"data_offsets\": [0, 8]}".into(),
+        "{\"dtype\": \"F99\", \"shape\": [1], \"data_offsets\": [0, 8]}".into(),
+        "{\"dtype\": \"F32\", \"shape\": [0], \"data_offsets\": [0, 0]}".into(),
+        format!("{{\"dtype\": \"F32\", \"shape\": [2], \"data_offsets\": [0, {whole}]}}"),
+        format!("{{\"dtype\": \"F32\", \"shape\": [2], \"data_offsets\": [{whole}, 8]}}"),
+        format!("{{\"dtype\": \"F32\", \"shape\": [{whole}], \"data_offsets\": [0, 8]}}"),
+        format!("{{\"dtype\": \"F32\", \"shape\": [{huge}, 2], \"data_offsets\": [0, 0]}}"),
+        format!("{{\"dtype\": \"F32\", \"shape\": [{huge}, 2, 0], \"data_offsets\": [0, 0]}}"),
+    ] {
+        bad.push(one(&entry));
+    }
+    let same = "{\"dtype\": \"F32\", \"shape\": [2], \"data_offsets\": [0, 8]}";
+    bad.push(one(&format!("{same}, \"a\": {same}")));
+    bad.push(one(&format!("{same}, \"b\": {same}")));
+    bad
+}

@@ -1,0 +1,487 @@
+//! Cases written by the reference models: what their configs, names and layouts are in the zoo.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use burn::tensor::TensorData;
+use residual_zoo::ModelConfig as Zoo;
+use residual_zoo::core::Activation;
+use residual_zoo::gpt2::Gpt2Config;
+use residual_zoo::laurel::{Augmentation, LaurelConfig, Weights};
+use residual_zoo::recurrent::{Alpha, Form, RecurrentConfig};
+use residual_zoo::rmt::{NormKind, Positions, RmtConfig};
+use residual_zoo::tokenformer::{Normalization, Position, Tau, TokenFormerConfig};
+use safetensors::{Dtype, SafeTensors};
+use serde_json::{Map, Value};
+
+use crate::pass::Values;
+use crate::root;
+
+/// A file of the fixtures, in the names and layouts of the zoo.
+pub struct Case {
+    /// Its name, which is the file's.
+    pub name: String,
+    /// The architecture, as the reference calls it.
+    pub arch: String,
+    /// Number of token ids.
+    pub vocab: usize,
+    /// The model.
+    pub config: Zoo,
+    /// Token ids `[batch, time]`.
+    pub inputs: TensorData,
+    /// The token that follows each, `[batch, time]`.
+    pub targets: TensorData,
+    /// `[batch, time, vocab]`.
+    pub logits: TensorData,
+    /// Logits of the model before it grew.
+    pub base_logits: Option<TensorData>,
+    /// The mean cross entropy, in nats.
+    pub loss: f64,
+    /// The parameters, by the zoo's names.
+    pub weights: BTreeMap<String, TensorData>,
+    /// Gradients of the loss, by the zoo's names.
+    pub gradients: BTreeMap<String, TensorData>,
+}
+
+/// The fixtures in the directory that `ZOO_FIXTURES` names, or those of the repository.
+pub fn cases() -> Vec<Case> {
+    let directory = std::env::var_os("ZOO_FIXTURES")
+        .map_or_else(|| root().join("tests/fixtures"), PathBuf::from);
+    read_directory(&directory).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// The cases in `directory`, by name; an error if there is none or one cannot be read.
+pub fn read_directory(directory: &Path) -> Result<Vec<Case>, String> {
+    let entries = std::fs::read_dir(directory).map_err(|e| format!("{directory:?}: {e}"))?;
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|e| e == "safetensors"));
+    paths.sort();
+    if paths.is_empty() {
+        return Err(format!("{directory:?} has no fixtures"));
+    }
+    let case = |path: &PathBuf| Case::read(path).map_err(|e| format!("{path:?}: {e}"));
+    paths.iter().map(case).collect()
+}
+
+/// Name and tensor of the reference to name and tensor of the zoo.
+pub type Translate = Box<dyn Fn(&str, TensorData) -> (String, TensorData)>;
+
+impl Case {
+    fn read(path: &Path) -> Result<Self, String> {
+        let bytes = std::fs::read(path).map_err(|e| e.to_string())?;
+        let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|e| e.to_string())?;
+        let metadata = header.metadata().as_ref().ok_or("no metadata")?;
+        let config = metadata.get("config").ok_or("no config")?;
+        let keys = Keys(serde_json::from_str(config).map_err(|e| e.to_string())?);
+        let (arch, name, vocab) = (keys.text("arch")?, keys.text("case")?, keys.size("vocab")?);
+        let (config, translate) = model(keys)?;
+
+        let mut tensors = BTreeMap::new();
+        let file = SafeTensors::deserialize(&bytes).map_err(|e| e.to_string())?;
+        for (name, view) in file.iter() {
+            let shape = view.shape().to_vec();
+            let data = match view.dtype() {
+                Dtype::F32 => TensorData::new(numbers(view.data(), f32::from_le_bytes), shape),
+                Dtype::I64 => TensorData::new(numbers(view.data(), i64::from_le_bytes), shape),
+                other => return Err(format!("{name} is {other:?}")),
+            };
+            tensors.insert(name.to_string(), data);
+        }
+        let mut take = |name: &str| tensors.remove(name).ok_or(format!("no {name}"));
+        let (inputs, targets) = (take("input_ids")?, take("target_ids")?);
+        let (logits, loss) = (take("logits")?, Values::from(take("loss")?).data[0]);
+        let base_logits = take("base_logits").ok();
+        let (mut weights, mut gradients) = (BTreeMap::new(), BTreeMap::new());
+        for (name, data) in tensors {
+            match name.strip_prefix("grad.") {
+                Some(name) => gradients.extend([translate(name, data)]),
+                None => weights.extend([translate(&name, data)]),
+            }
+        }
+        Ok(Self {
+            name,
+            arch,
+            vocab,
+            config,
+            inputs,
+            targets,
+            logits,
+            base_logits,
+            loss,
+            weights,
+            gradients,
+        })
+    }
+}
+
+/// The zoo's config for the reference's, every key of which must be understood.
+pub fn model(mut keys: Keys) -> Result<(Zoo, Translate), String> {
+    let arch = keys.text("arch")?;
+    for key in ["arch", "case", "batch", "seq", "vocab"] {
+        keys.take(key)?;
+    }
+    let same: fn(String) -> String = |name| name;
+    let (zoo, translate): (Zoo, Translate) = match arch.as_str() {
+        "gpt2" => (Zoo::of(gpt2(&mut keys)?), Box::new(rename(gpt2_name, same))),
+        "laurel" => laurel(&mut keys)?,
+        "recurrent" => {
+            let zoo = Zoo::of(gpt2(&mut keys)?).recurrent(recurrence(&mut keys)?);
+            (zoo, Box::new(rename(gpt2_name, same)))
+        }
+        "rmt" => {
+            let config = rmt(&mut keys)?;
+            let zoo = Zoo::of(config.clone());
+            let translate = move |name: &str, data| rmt_tensor(&config, name, data);
+            (zoo, Box::new(translate))
+        }
+        "tokenformer" => {
+            let zoo = Zoo::of(tokenformer(&mut keys)?);
+            (zoo, Box::new(rename(tokenformer_name, same)))
+        }
+        other => return Err(format!("unknown arch {other}")),
+    };
+    match keys.0.keys().next() {
+        Some(key) => Err(format!("unknown switch {key}")),
+        None => Ok((zoo, translate)),
+    }
+}
+
+/// A reference's config.
+pub struct Keys(pub Map<String, Value>);
+
+impl Keys {
+    fn take(&mut self, key: &str) -> Result<Value, String> {
+        self.0.remove(key).ok_or(format!("no {key}"))
+    }
+
+    fn text(&self, key: &str) -> Result<String, String> {
+        let text = self.0.get(key).and_then(Value::as_str);
+        Ok(text.ok_or(format!("no {key}"))?.into())
+    }
+
+    fn size(&self, key: &str) -> Result<usize, String> {
+        let size = self.0.get(key).and_then(Value::as_u64);
+        Ok(size.ok_or(format!("{key} is no size"))? as usize)
+    }
+
+    fn take_size(&mut self, key: &str) -> Result<usize, String> {
+        let size = self.size(key)?;
+        self.take(key)?;
+        Ok(size)
+    }
+
+    fn take_number(&mut self, key: &str) -> Result<f64, String> {
+        let number = self.take(key)?.as_f64();
+        number.ok_or(format!("{key} is no number"))
+    }
+
+    fn take_switch(&mut self, key: &str) -> Result<bool, String> {
+        let switch = self.take(key)?.as_bool();
+        switch.ok_or(format!("{key} is no switch"))
+    }
+
+    /// The value that stands beside the text under `key`.
+    fn choose<T: Copy>(&mut self, key: &str, choices: &[(&str, T)]) -> Result<T, String> {
+        let found = self.text(key)?;
+        self.take(key)?;
+        let choice = choices.iter().find(|(name, _)| *name == found);
+        choice
+            .map(|(_, value)| *value)
+            .ok_or(format!("unknown {key} {found}"))
+    }
+
+    fn activation(&mut self) -> Result<Activation, String> {
+        let choices = [
+            ("tanh", Activation::GeluTanh),
+            ("exact", Activation::GeluErf),
+            ("relu", Activation::Relu),
+        ];
+        self.choose("activation", &choices)
+    }
+}
+
+fn gpt2(keys: &mut Keys) -> Result<Gpt2Config, String> {
+    Ok(Gpt2Config {
+        n_layer: keys.take_size("n_layer")?,
+        n_head: keys.take_size("n_head")?,
+        width: keys.take_size("d_model")?,
+        d_ff: Some(keys.take_size("d_ff")?),
+        context: keys.take_size("max_len")?,
+        bias: keys.take_switch("bias")?,
+        tied: true,
+        activation: keys.activation()?,
+        norm_eps: keys.take_number("ln_eps")?,
+        ..Gpt2Config::default()
+    })
+}
+
+fn laurel(keys: &mut Keys) -> Result<(Zoo, Translate), String> {
+    let of = Zoo::of(gpt2(keys)?);
+    let weights = [
+        ("none", Weights::One),
+        ("softmax", Weights::Softmax),
+        ("sigmoid", Weights::Sigmoid),
+        ("raw", Weights::Raw),
+    ];
+    let g = keys.text("g")?;
+    keys.take("g")?;
+    let augmentation = match g.as_str() {
+        "identity" => Augmentation::Identity,
+        "lr" => Augmentation::LowRank {
+            rank: keys.take_size("r")?,
+        },
+        "pa" => Augmentation::PreviousActivations {
+            k: keys.take_size("k")?,
+        },
+        "pa_lr" => Augmentation::PreviousLowRank {
+            k: keys.take_size("k")?,
+            rank: keys.take_size("r")?,
+        },
+        "lr_pa" => Augmentation::LowRankPerStream {
+            k: keys.take_size("k")?,
+            rank: keys.take_size("r")?,
+        },
+        other => return Err(format!("unknown g {other}")),
+    };
+    let connection = LaurelConfig {
+        weights: keys.choose("rw", &weights)?,
+        per_dimension: keys.0.contains_key("rw_vector") && keys.take_switch("rw_vector")?,
+        augmentation,
+        ..LaurelConfig::default()
+    };
+    Ok(
+        if keys.choose("placement", &[("block", true), ("sublayer", false)])? {
+            let inside = |name: String| match name.strip_prefix("block.layers.") {
+                Some(rest) => {
+                    let (layer, rest) = rest.split_once('.').unwrap();
+                    format!("block.layers.{layer}.branch.block.{rest}")
+                }
+                None => name,
+            };
+            let place = |i: usize| format!("block.layers.{i}");
+            let translate = laurel_tensor(rename(gpt2_name, inside), place);
+            (of.laurel_per_layer(connection), Box::new(translate))
+        } else {
+            let place = |i: usize| {
+                let sublayer = ["attention", "feed_forward"][i % 2];
+                format!("block.layers.{}.{sublayer}", i / 2)
+            };
+            let translate = laurel_tensor(rename(gpt2_name, |name| name), place);
+            (of.laurel(connection), Box::new(translate))
+        },
+    )
+}
+
+fn laurel_tensor(
+    inside: impl Fn(&str, TensorData) -> (String, TensorData),
+    place: impl Fn(usize) -> String,
+) -> impl Fn(&str, TensorData) -> (String, TensorData) {
+    move |name, mut data| {
+        let Some(rest) = name.strip_prefix("laurel.") else {
+            return inside(name, data);
+        };
+        let (i, field) = rest.split_once('.').unwrap();
+        let shape = data.shape.to_vec();
+        let (field, shape) = match (field, shape.as_slice()) {
+            ("logits", &[2]) => ("mixing", vec![2, 1]),
+            ("logits", _) => ("mixing", shape),
+            ("logit", &[each]) => ("mixing", vec![1, each]),
+            ("a" | "b", &[rows, columns]) => (field, vec![1, rows, columns]),
+            _ => (field, shape),
+        };
+        data.shape = shape.into();
+        let place = place(i.parse().unwrap());
+        (format!("{place}.connection.{field}"), data)
+    }
+}
+
+fn recurrence(keys: &mut Keys) -> Result<RecurrentConfig, String> {
+    Ok(RecurrentConfig {
+        block: keys.take_size("block")?,
+        alpha: Alpha::Trainable(keys.take_number("alpha")?),
+        form: keys.choose("form", &[("paper", Form::Paper), ("code", Form::Code)])?,
+    })
+}
+
+fn rmt(keys: &mut Keys) -> Result<RmtConfig, String> {
+    let code = keys.choose("form", &[("paper", false), ("code", true)])?;
+    let config = RmtConfig {
+        n_layer: keys.take_size("n_layer")?,
+        d_k: keys.take_size("d_k")?,
+        d_v: keys.take_size("d_v")?,
+        rank: keys.take_size("rank")?,
+        d_ff: Some(keys.take_size("d_ff")?),
+        context: keys.take_size("max_len")?,
+        activation: keys.activation()?,
+        norm_eps: keys.take_number("norm_eps")?,
+        inverse_layer_scale: keys.take_switch("inverse_layer_scale")?,
+        ..RmtConfig::default()
+    };
+    let form = if code {
+        (NormKind::RmsNorm, Positions::Alibi)
+    } else {
+        (NormKind::LayerNorm, Positions::Learned)
+    };
+    let (norm, positions) = form;
+    Ok(RmtConfig {
+        norm,
+        positions,
+        ..config
+    })
+}
+
+fn rmt_tensor(config: &RmtConfig, name: &str, data: TensorData) -> (String, TensorData) {
+    let &RmtConfig { d_k, d_v, rank, .. } = config;
+    let shape = data.shape.to_vec();
+    // The reference has vectors by h and matrices by k where the zoo has both by v.
+    let data = match name.rsplit('.').next().unwrap() {
+        "w1" => swap(data, [1, rank, d_v, shape[1]], &[d_v * rank, shape[1]]),
+        "w2" => swap(data, [shape[0], rank, d_v, 1], &[shape[0], d_v * rank]),
+        "weight" if name.starts_with("unembed") => {
+            swap(data, [1, rank, d_v, shape[1]], &[d_v * rank, shape[1]])
+        }
+        "weight" if name.contains("ln") => swap(data, [1, d_k, d_v, 1], &[d_v * d_k]),
+        "weight" => swap(data, [shape[0], rank, d_v, 1], &[shape[0], d_v * rank]),
+        _ => data,
+    };
+    let mut name = match name {
+        "ln_f.weight" => "embeddings.norm.gamma".to_string(),
+        other => other.to_string(),
+    };
+    for (from, to) in [
+        ("unembed.", "embeddings.unembedding."),
+        ("embed.", "embeddings.tokens."),
+        ("pos.", "embeddings.positions."),
+        ("layers.", "block.layers."),
+    ] {
+        if let Some(rest) = name.strip_prefix(from) {
+            name = format!("{to}{rest}");
+            break;
+        }
+    }
+    for (from, to) in [
+        (".ln1.weight", ".attention.branch.norm.gamma"),
+        (".ln2.weight", ".feed_forward.branch.norm.gamma"),
+        (".attn.key_o", ".attention.branch.w_o"),
+        (".attn.key_", ".attention.branch.r_"),
+        (".ff.key_in", ".feed_forward.branch.r_ff"),
+        (".ff.key_out", ".feed_forward.branch.w_ff"),
+        (".ff.w", ".feed_forward.branch.w_"),
+    ] {
+        name = name.replace(from, to);
+    }
+    (name, data)
+}
+
+/// Swaps the middle axes of `data` seen as `[outer, p, q, inner]`, and gives it `shape`.
+fn swap(data: TensorData, [outer, p, q, inner]: [usize; 4], shape: &[usize]) -> TensorData {
+    let values: Vec<f32> = data.iter().collect();
+    assert_eq!(values.len(), outer * p * q * inner);
+    let mut swapped = Vec::with_capacity(values.len());
+    for o in 0..outer {
+        for j in 0..q {
+            for i in 0..p {
+                let at = ((o * p + i) * q + j) * inner;
+                swapped.extend_from_slice(&values[at..at + inner]);
+            }
+        }
+    }
+    TensorData::new(swapped, shape.to_vec())
+}
+
+fn tokenformer(keys: &mut Keys) -> Result<TokenFormerConfig, String> {
+    keys.take("grown").ok();
+    let normalizations = [
+        ("l2_norm_gelu", Normalization::L2NormGelu),
+        ("gelu_l2_norm", Normalization::GeluL2Norm),
+        ("softmax", Normalization::Softmax),
+    ];
+    let tau = match keys.take("tau")? {
+        Value::Null => None,
+        tau => Some(Tau {
+            attn: tau["attn"].as_f64().ok_or("tau.attn is no number")?,
+            ffn: tau["ffn"].as_f64().ok_or("tau.ffn is no number")?,
+        }),
+    };
+    let rotary = keys.choose("position", &[("learned", false), ("rotary", true)])?;
+    Ok(TokenFormerConfig {
+        n_layer: keys.take_size("n_layer")?,
+        n_head: keys.take_size("n_head")?,
+        width: keys.take_size("d_model")?,
+        n_attn: Some(keys.take_size("n_attn")?),
+        n_ffn: Some(keys.take_size("n_ffn")?),
+        normalization: keys.choose("normalization", &normalizations)?,
+        tau,
+        pattention_eps: keys.take_number("pattention_eps")?,
+        activation: keys.activation()?,
+        position: if rotary {
+            Position::Rotary {
+                fraction: keys.take_number("rotary_pct")?,
+            }
+        } else {
+            Position::Learned
+        },
+        affine_final_norm: keys
+            .choose("final_norm", &[("nonparam", false), ("layernorm", true)])?,
+        context: keys.take_size("max_len")?,
+        norm_eps: keys.take_number("ln_eps")?,
+        ..TokenFormerConfig::default()
+    })
+}
+
+fn tokenformer_name(name: &str) -> String {
+    let name = match name {
+        "wte" => "embeddings.tokens.weight",
+        "wpe" => "embeddings.positions.weight",
+        "ln_f.weight" => "embeddings.norm.gamma",
+        "ln_f.bias" => "embeddings.norm.beta",
+        other => other,
+    };
+    let name = name
+        .replace(".attn.", ".attention.branch.")
+        .replace(".ffn.", ".feed_forward.branch.ffn.");
+    if name.starts_with("layers.") {
+        format!("block.{name}")
+    } else {
+        name
+    }
+}
+
+fn gpt2_name(name: &str) -> String {
+    let name = match name {
+        "wte" => "embeddings.tokens.weight",
+        "wpe" => "embeddings.positions.weight",
+        "alpha" => "block.alpha",
+        other => other,
+    };
+    let name = name
+        .replace("ln_f.", "embeddings.norm.")
+        .replace("ln1.", "attention.branch.norm.")
+        .replace("ln2.", "feed_forward.branch.norm.")
+        .replace(".attn.", ".attention.branch.")
+        .replace(".mlp.", ".feed_forward.branch.");
+    let name = if name.starts_with("layers.") {
+        format!("block.{name}")
+    } else {
+        name
+    };
+    if name.contains("norm") {
+        name.replace(".weight", ".gamma").replace(".bias", ".beta")
+    } else {
+        name
+    }
+}
+
+fn rename(
+    first: fn(&str) -> String,
+    then: fn(String) -> String,
+) -> impl Fn(&str, TensorData) -> (String, TensorData) {
+    move |name, data| (then(first(name)), data)
+}
+
+fn numbers<const N: usize, T>(bytes: &[u8], from: fn([u8; N]) -> T) -> Vec<T> {
+    let chunks = bytes.chunks_exact(N);
+    chunks
+        .map(|chunk| from(chunk.try_into().unwrap()))
+        .collect()
+}

@@ -1,0 +1,398 @@
+//! The files of the experiments: complete, and with the hyper-parameters that the papers printed.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use residual_zoo::core::{Architecture as _, ModelConfig as _, Vocabulary};
+use residual_zoo::rmt::RmtConfig;
+use residual_zoo::tokenformer::TokenFormerConfig;
+use residual_zoo::train::suite::{Planned, Suite};
+use residual_zoo::{ModelConfig, Zoo};
+use serde_json::Value;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The paper and name of every experiment.
+fn experiments() -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for paper in ["rmt", "laurel", "tokenformer", "recurrent"] {
+        for entry in fs::read_dir(root().join("experiments").join(paper)).unwrap() {
+            let entry = entry.unwrap();
+            if entry.path().is_dir() {
+                found.push((paper.to_owned(), entry.file_name().into_string().unwrap()));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn suite(paper: &str, name: &str, scale: &str) -> Suite<ModelConfig> {
+    let path = root().join(format!("experiments/{paper}/{name}/{scale}.ron"));
+    Suite::parse(&fs::read_to_string(&path).unwrap(), &path).unwrap()
+}
+
+#[test]
+fn every_experiment_has_an_example_and_three_scales_whose_models_can_be_built() {
+    let experiments = experiments();
+    assert_eq!(experiments.len(), 18, "{experiments:?}");
+    for (paper, name) in &experiments {
+        let example = root().join(format!("examples/{name}.rs"));
+        let text = fs::read_to_string(&example).unwrap();
+        assert!(
+            text.contains(&format!("experiment!(\"{paper}\", \"{name}\"")),
+            "{name}"
+        );
+        for scale in ["smoke", "cpu", "paper"] {
+            let suite = suite(paper, name, scale);
+            // What an experiment measures itself only it knows; it checks that when it starts, and
+            // is the same at every scale.
+            if suite.count.is_none() {
+                suite
+                    .check(&[])
+                    .unwrap_or_else(|e| panic!("{name} {scale}: {e}"));
+            }
+            let configs = suite.plan(&[]).unwrap();
+            for run in configs.iter() {
+                if let Some(config) = &run.config {
+                    let valid = config.validate(50_304);
+                    valid.unwrap_or_else(|e| panic!("{name} {scale} {}: {e}", run.name));
+                }
+            }
+            assert!(!suite.claims.is_empty(), "{name} {scale}");
+        }
+    }
+}
+
+#[test]
+fn claims_are_tested_with_three_seeds_at_cpu_scale() {
+    for (paper, name) in experiments() {
+        let suite = suite(&paper, &name, "cpu");
+        if suite.count.is_none() {
+            assert!(suite.seeds.len() >= 3, "{name}: {:?}", suite.seeds);
+        }
+    }
+}
+
+#[test]
+fn the_documentation_lists_every_experiment() {
+    let text = fs::read_to_string(root().join("docs/experiments.md")).unwrap();
+    for (_, name) in experiments() {
+        assert!(text.contains(&format!("`{name}`")), "{name}");
+        assert!(text.contains(&format!("results/{name}.md")), "{name}");
+        let results = root().join(format!("docs/results/{name}.md"));
+        assert!(results.exists(), "{results:?}");
+    }
+}
+
+// The published hyper-parameters.
+
+fn planned(paper: &str, name: &str) -> Vec<Planned<ModelConfig>> {
+    suite(paper, name, "paper").plan(&[]).unwrap()
+}
+
+fn run<'a>(planned: &'a [Planned<ModelConfig>], name: &str) -> &'a residual_zoo::RunConfig {
+    let found = planned.iter().find(|run| run.name == name);
+    found
+        .unwrap_or_else(|| panic!("no {name}"))
+        .config
+        .as_ref()
+        .unwrap()
+}
+
+/// The fields of a model, past the names of architectures, by their names.
+fn fields(model: &ModelConfig) -> BTreeMap<String, Value> {
+    let mut found = BTreeMap::new();
+    let mut tree = serde_json::to_value(model).unwrap();
+    while let Value::Object(entries) = tree {
+        let mut inner = Value::Null;
+        for (key, value) in entries {
+            match key == "of" || key.starts_with(char::is_uppercase) {
+                true => inner = value,
+                false => {
+                    found.insert(key, value);
+                }
+            }
+        }
+        tree = inner;
+    }
+    found
+}
+
+fn number(model: &ModelConfig, field: &str) -> f64 {
+    let fields = fields(model);
+    let value = fields.get(field).and_then(Value::as_f64);
+    value.unwrap_or_else(|| panic!("{field} in {fields:?}"))
+}
+
+/// What the papers' tables say, computed from the papers alone.
+fn paper(path: &str) -> Value {
+    let file: Value = serde_json::from_str(include_str!("../fixtures/paper-tables.json")).unwrap();
+    file.pointer(path).unwrap().clone()
+}
+
+fn table(path: &str) -> Vec<Value> {
+    paper(path).as_array().unwrap().clone()
+}
+
+/// Token ids of GPT-2.
+const GPT2: usize = 50_257;
+const NEOX: usize = 50_304;
+
+/// `142M` and `1.7B` as numbers.
+fn printed(text: &Value) -> f64 {
+    let text = text.as_str().unwrap();
+    let (digits, unit) = text.split_at(text.len() - 1);
+    let unit = match unit {
+        "M" => 1e6,
+        "B" => 1e9,
+        _ => panic!("{text}"),
+    };
+    digits.parse::<f64>().unwrap() * unit
+}
+
+fn tokens(config: &residual_zoo::RunConfig) -> f64 {
+    (config.train.steps * config.tokens_per_step()) as f64
+}
+
+#[test]
+fn the_scaling_runs_are_those_of_tables_8_and_9() {
+    let planned = planned("rmt", "rmt_scaling");
+    for (i, row) in table("/rmt/table8_transformer").iter().enumerate() {
+        let config = run(&planned, &format!("transformer {}", i + 1));
+        for (field, column) in [("n_layer", "L"), ("width", "D"), ("n_head", "H")] {
+            assert_eq!(number(&config.model, field), row[column].as_f64().unwrap());
+        }
+        let expected =
+            row["exact_no_norms"].as_u64().unwrap() + row["norm_scales"].as_u64().unwrap();
+        assert_eq!(config.model.cost(GPT2).params.total() as u64, expected);
+        let share = tokens(config) / printed(&row["printed_train_tokens"]);
+        assert!((share - 1.0).abs() < 0.03, "{i}: {share}");
+        assert_eq!(config.train.batch, if i == 3 { 256 } else { 64 });
+        assert_eq!(config.train.learning_rate, 6.5e-3);
+    }
+    let presets = [
+        RmtConfig::m46(),
+        RmtConfig::m134(),
+        RmtConfig::m206(),
+        RmtConfig::m305(),
+    ];
+    for (i, row) in table("/rmt/table9_rmt").iter().enumerate() {
+        let config = run(&planned, &format!("RMT {}", i + 1));
+        for (field, column) in [
+            ("n_layer", "L"),
+            ("d_k", "D_k"),
+            ("d_v", "D_v"),
+            ("rank", "R"),
+        ] {
+            assert_eq!(number(&config.model, field), row[column].as_f64().unwrap());
+        }
+        let expected =
+            row["exact_no_norms"].as_u64().unwrap() + row["norm_scales"].as_u64().unwrap();
+        assert_eq!(config.model.cost(GPT2).params.total() as u64, expected);
+        // Figure 2 has the last one at 20 tokens for each of 24 layers' feed-forward weights, of
+        // 8 D_v² R² numbers (section 4.2), not at the 6B of Table 9.
+        let expected = match i {
+            3 => 20.0 * 24.0 * 2.0 * (64.0 * 16.0) * (4.0 * 64.0 * 16.0),
+            _ => printed(&row["printed_train_tokens"]),
+        };
+        let share = tokens(config) / expected;
+        assert!((share - 1.0).abs() < 0.03, "{i}: {share}");
+        assert_eq!(config.train.batch, if i == 3 { 256 } else { 64 });
+        assert_eq!(config.model.cost(GPT2), presets[i].cost(GPT2));
+    }
+    for run in &planned {
+        let config = run.config.as_ref().unwrap();
+        let (train, warmup) = (&config.train, config.train.warmup as f64);
+        // Appendix C.1: warm-up for 5 %, decay to 10 %, 512 tokens.
+        assert!((warmup / train.steps as f64 - 0.05).abs() < 1e-3);
+        assert!((train.min_learning_rate / train.learning_rate - 0.1).abs() < 1e-12);
+        assert_eq!(config.time(), 512);
+    }
+}
+
+#[test]
+fn the_largest_runs_are_the_last_rows_on_the_tokens_of_table_3() {
+    let scaling = planned("rmt", "rmt_scaling");
+    let largest = planned("rmt", "rmt_vs_transformer");
+    for (name, row) in [("transformer", "transformer 4"), ("RMT", "RMT 4")] {
+        assert_eq!(run(&largest, name).model, run(&scaling, row).model);
+        assert!((tokens(run(&largest, name)) / 6.04e9 - 1.0).abs() < 0.001);
+    }
+}
+
+#[test]
+fn only_the_rmt_has_a_z_loss() {
+    for (paper, name) in experiments() {
+        for run in planned(&paper, &name) {
+            let Some(config) = &run.config else { continue };
+            if suite(&paper, &name, "paper").count.is_some() {
+                continue;
+            }
+            let expected = if paper == "rmt" { 1e-4 } else { 0.0 };
+            assert_eq!(config.train.z_loss, expected, "{name}: {}", run.name);
+            if ["tokenformer_growth", "tokenformer_net2net"].contains(&name.as_str()) {
+                assert_eq!(config.data.valid_fraction, 0.05);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_streams_are_those_of_section_4_4() {
+    let planned = planned("rmt", "rmt_stream_size");
+    for row in table("/rmt/section4_4_residual_sizes/rows") {
+        let config = run(
+            &planned,
+            &format!("RMT, stream size {}", row["residual_size"]),
+        );
+        assert_eq!(number(&config.model, "d_k"), row["D_k"].as_f64().unwrap());
+        assert_eq!((config.train.steps, config.train.batch), (50_000, 64));
+        assert_eq!(config.train.learning_rate, 1e-2);
+        // The scales of two norms a layer and the last one.
+        let norms = 25 * row["residual_size"].as_u64().unwrap();
+        let params = config.model.cost(GPT2).params.total() as u64 - norms;
+        assert_eq!(params, row["params"].as_u64().unwrap());
+    }
+}
+
+#[test]
+fn laurels_variants_add_what_table_5_counts() {
+    let planned = planned("laurel", "laurel_ablation");
+    let cost = |name: &str| run(&planned, name).model.cost(32_000).params.total();
+    let baseline = cost("baseline-24");
+    let expected = [
+        (0, "RW"),
+        (1, "LR"),
+        (2, "PA"),
+        (4, "RW+LR"),
+        (5, "RW+LR+PA"),
+    ];
+    let rows = table("/laurel/table5/rows");
+    for (row, name) in expected {
+        let added = (cost(name) - baseline) as u64;
+        assert_eq!(
+            added,
+            rows[row]["formula_delta"].as_u64().unwrap(),
+            "{name}"
+        );
+    }
+    assert_eq!(number(&run(&planned, "baseline-28").model, "n_layer"), 28.0);
+    // About 10B tokens.
+    assert!((tokens(run(&planned, "RW")) / 1e10 - 1.0).abs() < 0.01);
+}
+
+/// `large` is `small` with more pairs and its τ.
+fn check_growth(small: &ModelConfig, large: &ModelConfig) {
+    match (small.plain(), large.plain()) {
+        (Some(Zoo::TokenFormer(small)), Some(Zoo::TokenFormer(large))) if small != large => {
+            let grown = small.grown(large.n_attn(), large.n_ffn()).unwrap();
+            assert_eq!(grown, *large);
+        }
+        _ => assert_eq!(small, large),
+    }
+}
+
+#[test]
+fn tokenformers_are_those_of_table_8() {
+    let growth = planned("tokenformer", "tokenformer_growth");
+    let rows = table("/tokenformer/table8");
+    let of = |printed: &str, group: &str| {
+        let is = |row: &&Value| row["printed"] == printed && row["group"] == group;
+        rows.iter().find(is).unwrap().clone()
+    };
+    let check = |model: &ModelConfig, row: &Value| {
+        for (field, column) in [
+            ("n_layer", "layers"),
+            ("width", "hidden"),
+            ("n_attn", "attention_pairs"),
+            ("n_ffn", "ffn_pairs"),
+            ("n_head", "heads"),
+        ] {
+            assert_eq!(
+                number(model, field),
+                row[column].as_f64().unwrap(),
+                "{field}"
+            );
+        }
+    };
+    for (size, preset) in [
+        ("124M", TokenFormerConfig::m124()),
+        ("354M", TokenFormerConfig::m354()),
+        ("757M", TokenFormerConfig::m757()),
+        ("1.4B", TokenFormerConfig::b1_4()),
+    ] {
+        let config = run(&growth, &format!("TokenFormer {size}"));
+        check(&config.model, &of(size, "reuse"));
+        assert_eq!(config.model.cost(NEOX), preset.cost(NEOX));
+        check_growth(&run(&growth, "TokenFormer 124M").model, &config.model);
+        let (train, first) = (&config.train, size == "124M");
+        // Appendix D: 300B tokens, then 30B for each.
+        assert_eq!(train.steps, if first { 600_000 } else { 60_000 });
+        assert_eq!(
+            (train.batch, config.time(), train.warmup),
+            (512, 1024, 2000)
+        );
+        assert_eq!((train.learning_rate, train.min_learning_rate), (6e-4, 0.0));
+        assert_eq!((train.beta_1, train.beta_2), (0.9, 0.95));
+    }
+    let net2net = planned("tokenformer", "tokenformer_net2net");
+    check(&run(&net2net, "TokenFormer").model, &of("354M", "reuse"));
+    let grown = run(&net2net, "TokenFormer, grown");
+    check(&grown.model, &of("757M", "reuse"));
+    check_growth(&run(&net2net, "TokenFormer").model, &grown.model);
+    // Appendix E.
+    let train = &grown.train;
+    assert_eq!((train.steps, train.batch, train.warmup), (2204, 512, 0));
+    assert_eq!((train.learning_rate, train.min_learning_rate), (6e-4, 6e-4));
+    let ablation = planned("tokenformer", "tokenformer_ablation");
+    let base = run(&ablation, "L2 norm, GELU");
+    check(&base.model, &of("150M", "language"));
+    assert_eq!(
+        (base.train.steps, base.train.batch, base.time()),
+        (143_000, 1024, 2048)
+    );
+}
+
+#[test]
+fn recurrent_models_have_the_parameters_of_their_tables() {
+    let figure = |path: &str| paper(&format!("/recurrent/{path}")).as_u64().unwrap() as usize;
+    let image = planned("recurrent", "recurrent_image");
+    let classes = Vocabulary {
+        ids: 256,
+        outputs: 10,
+    };
+    let cost = |name: &str| run(&image, name).model.cost(classes).params.total();
+    assert_eq!(cost("4 layers"), figure("table2/regular_4"));
+    assert_eq!(cost("1 layer"), figure("table2/regular_1"));
+    assert_eq!(
+        cost("recurrent, 1 layer"),
+        figure("table2/recurrent_1_with_alpha")
+    );
+    for run in &image {
+        // 600,000 samples in batches of 40 and 120.
+        let train = &run.config.as_ref().unwrap().train;
+        assert_eq!(train.steps * train.batch, 600_000, "{}", run.name);
+    }
+    let copy = planned("recurrent", "recurrent_copy");
+    let config = run(&copy, "recurrent");
+    assert_eq!(
+        config.model.cost(16).params.total(),
+        figure("table3/with_alpha")
+    );
+    assert_eq!(
+        (config.train.batch, config.train.curriculum_below),
+        (64, 0.3)
+    );
+    let shakespeare = planned("recurrent", "recurrent_shakespeare");
+    let cost = |name: &str| run(&shakespeare, name).model.cost(65).params.total();
+    assert_eq!(cost("6 layers"), figure("table6/regular_6"));
+    assert_eq!(cost("1 layer"), figure("table6/regular_1"));
+    assert_eq!(
+        cost("recurrent, 1 layer"),
+        figure("table6/recurrent_1_with_alpha")
+    );
+}

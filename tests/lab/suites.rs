@@ -1,0 +1,367 @@
+//! The experiments as their users run them: their scales, what is shared, and what happens when
+//! something is missing, stopped or fails.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+use std::time::Duration;
+
+use residual_zoo_testing::program::{self, example, text};
+use serde_json::Value;
+
+fn run_example(name: &str, arguments: &[&str]) -> Output {
+    let mut command = example(name);
+    command.args(arguments);
+    command.output().unwrap()
+}
+
+fn results(runs: &Path, name: &str) -> Value {
+    let path = runs.join(format!("{name}-smoke/results.json"));
+    serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
+}
+
+#[test]
+fn a_suite_is_trained_once_shared_with_others_and_forced_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let runs = directory.path().to_str().unwrap();
+    let first = run_example("laurel_ablation", &["--runs", runs]);
+    assert!(first.status.success(), "{}", text(&first.stderr));
+    assert!(!text(&first.stdout).contains("trained before"));
+    let files = fs::read_dir(directory.path().join("laurel_ablation-smoke")).unwrap();
+    let mut files: Vec<String> = files
+        .map(|f| f.unwrap().file_name().into_string().unwrap())
+        .collect();
+    files.sort();
+    let expected = [
+        "report.html",
+        "results-1.svg",
+        "results-2.svg",
+        "results.csv",
+        "results.json",
+        "results.md",
+    ];
+    assert_eq!(files, expected);
+
+    // The same again, and another experiment with the same runs.
+    let again = run_example("laurel_ablation", &["--runs", runs]);
+    assert_eq!(text(&again.stdout).matches("trained before").count(), 7);
+    let other = run_example("laurel_naive_scaling", &["--runs", runs]);
+    assert!(other.status.success());
+    assert_eq!(text(&other.stdout).matches("trained before").count(), 3);
+    let of = |name: &str, run: &str| {
+        let results = results(directory.path(), name);
+        let found = results["observations"].as_array().unwrap().clone();
+        found.into_iter().find(|o| o["run"] == run).unwrap()["quantities"].clone()
+    };
+    assert_eq!(
+        of("laurel_ablation", "baseline-2"),
+        of("laurel_naive_scaling", "baseline-2")
+    );
+    assert_eq!(
+        of("laurel_ablation", "RW+LR"),
+        of("laurel_naive_scaling", "LAuReL-2")
+    );
+    assert!(of("laurel_ablation", "RW")["peak_memory"].as_f64().unwrap() > 1e6);
+
+    // Another seed is trained beside, and not by force.
+    let two_seeds = || run_example("laurel_naive_scaling", &["--runs", runs, "--seeds", "2"]);
+    assert_eq!(
+        text(&two_seeds().stdout).matches("trained before").count(),
+        3
+    );
+    let forced = run_example("laurel_naive_scaling", &["--runs", runs, "--force"]);
+    assert!(forced.status.success());
+    assert!(!text(&forced.stdout).contains("trained before"));
+    assert_eq!(
+        text(&two_seeds().stdout).matches("trained before").count(),
+        6
+    );
+}
+
+#[test]
+fn several_seeds_make_a_verdict() {
+    let directory = tempfile::tempdir().unwrap();
+    let runs = directory.path().to_str().unwrap();
+    let done = run_example(
+        "rmt_vs_transformer",
+        &["--runs", runs, "--seeds", "2", "--set", "train.steps=10"],
+    );
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    let results = results(directory.path(), "rmt_vs_transformer");
+    assert_eq!(results["observations"].as_array().unwrap().len(), 4);
+    let claims = results["claims"].as_array().unwrap();
+    let fewer = claims
+        .iter()
+        .find(|c| c["claim"]["says"] == "The RMT is slower for each step");
+    assert!(
+        fewer.unwrap()["because"]
+            .as_str()
+            .unwrap()
+            .ends_with(" over 2 seeds")
+    );
+    let command = results["origin"]["command"].as_str().unwrap();
+    assert!(
+        command.ends_with("--scale smoke --set train.steps=10 --seeds 2"),
+        "{command}"
+    );
+}
+
+#[test]
+fn a_model_of_a_paper_is_tried_within_its_estimate() {
+    let done = run_example("recurrent_image", &["--scale", "paper", "--try"]);
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    let said = text(&done.stdout);
+    for model in ["4 layers", "1 layer", "recurrent, 1 layer"] {
+        let line = said.lines().find(|line| line.starts_with(model)).unwrap();
+        let numbers = line[model.len()..].split_whitespace();
+        let numbers: Vec<f64> = numbers.map(|n| n.parse().unwrap()).collect();
+        let [whole, estimate, tried] = numbers[..] else {
+            panic!("{line}");
+        };
+        assert!(
+            0.0 < tried && tried <= estimate && estimate < whole,
+            "{line}"
+        );
+    }
+    let nothing = run_example("recurrent_cost", &["--scale", "paper", "--try"]);
+    assert!(nothing.status.success());
+    assert!(text(&nothing.stdout).contains("nothing is trained here"));
+}
+
+#[test]
+fn a_model_that_cannot_be_tried_is_named_and_the_error_has_its_own_line() {
+    let too_short = [
+        "--scale",
+        "paper",
+        "--try",
+        "--set",
+        "data.valid_fraction=0.999",
+    ];
+    let failed = run_example("recurrent_shakespeare", &too_short);
+    assert!(!failed.status.success());
+    let said = text(&failed.stdout);
+    let last = said.lines().last().unwrap();
+    assert!(last.starts_with("6 layers") && last.ends_with(" failed") && said.ends_with('\n'));
+    assert!(text(&failed.stderr).starts_with("error: the training text has"));
+}
+
+#[test]
+fn a_part_of_the_runs_can_be_asked_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let runs = directory.path().to_str().unwrap();
+    let part = |name: &str, text: &str| {
+        let done = run_example(name, &["--runs", runs, "--only", text]);
+        assert!(done.status.success(), "{}", program::text(&done.stderr));
+        let report = directory.path().join(format!("{name}-smoke-only"));
+        let results = fs::read_to_string(report.join("results.json")).unwrap();
+        assert!(!directory.path().join(format!("{name}-smoke")).exists());
+        serde_json::from_str::<Value>(&results).unwrap()
+    };
+    let names = |results: &Value| {
+        let found = results["observations"].as_array().unwrap().iter();
+        let names = found.map(|o| o["run"].as_str().unwrap().to_owned());
+        names.collect::<Vec<_>>()
+    };
+    // By its name, though others have it in theirs.
+    let results = part("laurel_ablation", "RW");
+    assert_eq!(names(&results), ["RW"]);
+    assert_eq!(results["missing"][0], "baseline-2: left out");
+    assert_eq!(results["claims"][0]["because"], "baseline-2 is missing");
+    // By a part of it, with what it starts from.
+    let results = part("tokenformer_growth", "to middle");
+    assert_eq!(names(&results), ["small", "grown to middle"]);
+    let command = results["origin"]["command"].as_str().unwrap();
+    assert!(command.ends_with("--only 'to middle'"), "{command}");
+
+    let none = run_example("tokenformer_growth", &["--runs", runs, "--only", "Grown"]);
+    assert_eq!(none.status.code(), Some(2));
+    let message = text(&none.stderr);
+    assert!(
+        message.contains("`Grown`, which is in no name of a run: small"),
+        "{message}"
+    );
+}
+
+#[test]
+fn what_began_with_a_run_is_trained_again_with_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let runs = directory.path().to_str().unwrap();
+    let growth = |arguments: &[&str]| {
+        let done = run_example(
+            "tokenformer_growth",
+            &[&["--runs", runs], arguments].concat(),
+        );
+        assert!(done.status.success(), "{}", text(&done.stderr));
+        text(&done.stdout).matches("trained before").count()
+    };
+    assert_eq!(growth(&[]), 0);
+    assert_eq!(growth(&[]), 7);
+    assert_eq!(growth(&["--only", "small", "--force"]), 0);
+    assert_eq!(growth(&[]), 5, "two grew from it");
+}
+
+#[test]
+fn a_wrong_scale_names_the_right_ones() {
+    let failed = run_example("rmt_resources", &["--scale", "huge"]);
+    assert_eq!(failed.status.code(), Some(2));
+    let message = text(&failed.stderr);
+    assert!(
+        message.contains("'huge'") && message.contains("smoke, cpu, paper"),
+        "{message}"
+    );
+}
+
+#[test]
+fn missing_data_are_named_before_anything_is_trained() {
+    let directory = tempfile::tempdir().unwrap();
+    let runs = directory.path().to_str().unwrap();
+    let cases: [(&str, &[&str], &str); 8] = [
+        (
+            "rmt_vs_transformer",
+            &["--data", "nowhere.txt"],
+            "nowhere.txt",
+        ),
+        ("recurrent_image", &[], "cifar-10-batches-bin"),
+        (
+            "recurrent_copy",
+            &["--data", "text.txt"],
+            "draws its data itself",
+        ),
+        (
+            "rmt_resources",
+            &["--data", "text.txt"],
+            "nothing here reads data",
+        ),
+        (
+            "rmt_resources",
+            &["--set", "train.steps=3"],
+            "no run has a configuration",
+        ),
+        (
+            "rmt_vs_transformer",
+            &["--data", "nowhere.txt", "--set", "data.valid_fraction=0.2"],
+            "nowhere.txt",
+        ),
+        (
+            "rmt_vs_transformer",
+            &["--new-data", "text.txt"],
+            "no run is on new data",
+        ),
+        (
+            "tokenformer_net2net",
+            &["--new-data", "nowhere.txt"],
+            "nowhere.txt",
+        ),
+    ];
+    for (name, arguments, expected) in cases {
+        let mut all = vec!["--runs", runs];
+        all.extend(arguments);
+        let failed = run_example(name, &all);
+        assert_eq!(failed.status.code(), Some(2), "{name}");
+        let message = text(&failed.stderr);
+        assert!(message.contains(expected), "{name}: {message}");
+        assert!(!directory.path().join("pool").exists(), "{name}");
+    }
+}
+
+#[test]
+fn one_failed_run_leaves_the_others_and_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let runs = directory.path().to_str().unwrap();
+    let first = run_example("laurel_naive_scaling", &["--runs", runs]);
+    assert!(first.status.success());
+    // A run that cannot go on: its config is gone.
+    let pool = directory.path().join("pool");
+    let is_laurel = |path: &PathBuf| {
+        path.file_name()
+            .unwrap()
+            .to_string_lossy()
+            .contains("LAuReL")
+    };
+    let broken = fs::read_dir(&pool)
+        .unwrap()
+        .map(|e| e.unwrap().path())
+        .find(is_laurel)
+        .unwrap();
+    fs::write(broken.join("config.ron"), "(model: ").unwrap();
+    let second = run_example("laurel_naive_scaling", &["--runs", runs]);
+    assert_eq!(second.status.code(), Some(1));
+    let message = text(&second.stderr);
+    assert!(
+        message.contains("1 of 3 runs are missing: LAuReL-2, seed 1: "),
+        "{message}"
+    );
+    let results = results(directory.path(), "laurel_naive_scaling");
+    assert_eq!(results["observations"].as_array().unwrap().len(), 2);
+    assert_eq!(results["missing"].as_array().unwrap().len(), 1);
+    assert_eq!(results["claims"][0]["verdict"], "not-tested");
+    assert_eq!(results["claims"][0]["because"], "LAuReL-2 is missing");
+    let report = directory
+        .path()
+        .join("laurel_naive_scaling-smoke/report.html");
+    let report = fs::read_to_string(report).unwrap();
+    assert!(report.contains("Not complete") && report.contains("LAuReL-2, seed 1"));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_suite_that_is_stopped_goes_on_and_ends_as_if_it_had_not_been() {
+    let directory = tempfile::tempdir().unwrap();
+    let whole = tempfile::tempdir().unwrap();
+    let arguments = |runs: &Path| {
+        let runs = runs.to_str().unwrap().to_owned();
+        [
+            "--runs".into(),
+            runs,
+            "--set".into(),
+            "train.steps=400".into(),
+        ]
+    };
+    let start = || {
+        let mut command = example("rmt_stream_size");
+        command.args(arguments(directory.path()));
+        command
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let mut child = start();
+    let pool = directory.path().join("pool");
+    let begun = || {
+        let entries = fs::read_dir(&pool)
+            .into_iter()
+            .flatten()
+            .filter_map(Result::ok);
+        entries
+            .filter(|entry| entry.path().join("metrics.jsonl").exists())
+            .count()
+    };
+    while begun() < 2 && child.try_wait().unwrap().is_none() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let interrupt = std::process::Command::new("kill")
+        .args(["-INT", &child.id().to_string()])
+        .status()
+        .unwrap();
+    assert!(interrupt.success());
+    let stopped = child.wait_with_output().unwrap();
+    assert!(stopped.status.success(), "{}", text(&stopped.stderr));
+    let said = text(&stopped.stdout);
+    assert!(said.contains("stopped: the same command goes on"), "{said}");
+    let partial = results(directory.path(), "rmt_stream_size");
+    assert!(!partial["missing"].as_array().unwrap().is_empty());
+
+    let second = start().wait_with_output().unwrap();
+    assert!(second.status.success(), "{}", text(&second.stderr));
+    let mut command = example("rmt_stream_size");
+    let reference = command.args(arguments(whole.path())).output().unwrap();
+    assert!(reference.status.success());
+    let losses = |runs: &Path| {
+        let results = results(runs, "rmt_stream_size");
+        let found = results["observations"].as_array().unwrap().clone();
+        let loss = |o: &Value| (o["run"].clone(), o["quantities"]["valid_loss"].clone());
+        found.iter().map(loss).collect::<Vec<_>>()
+    };
+    assert_eq!(losses(directory.path()), losses(whole.path()));
+    assert_eq!(losses(whole.path()).len(), 3);
+}

@@ -1,0 +1,176 @@
+//! Every figure in `tests/fixtures/paper-tables.json`, the sizes and costs that the papers' tables
+//! lead to, follows from the zoo's configs and formulas. A recurrence costs what its windows do, and
+//! a built model has the parameters that its config counts.
+
+use burn::backend::{Autodiff, Flex};
+use residual_zoo::ModelConfig as Zoo;
+use residual_zoo::core::{Architecture, Cost, ModelConfig, Vocabulary, params};
+use residual_zoo::gpt2::Gpt2Config;
+use residual_zoo::laurel::LaurelConfig;
+use residual_zoo::recurrent::{Alpha, RecurrentConfig};
+use residual_zoo::rmt::RmtConfig;
+use residual_zoo::tokenformer::TokenFormerConfig;
+use serde_json::Value;
+
+use crate::paper_tables::{
+    GPT2, NEOX, figures, file, is_under, laurel, recurrent, rmt, tokenformer,
+};
+
+/// The tests that parts of the file are reproduced, and the list of these parts.
+macro_rules! claims {
+    ($($claim:ident: $part:literal = $found:path;)+) => {
+        $(
+            #[test]
+            fn $claim() {
+                let file = figures("", &file());
+                for (path, found) in figures($part, &$found()) {
+                    let expected = file.get(&path).unwrap_or_else(|| panic!("no {path}"));
+                    let error = (found - expected).abs();
+                    assert!(error <= 1e-12 * expected.abs(), "{path}: {found}, not {expected}");
+                }
+            }
+        )+
+
+        const REPRODUCED: &[(&str, fn() -> Value)] = &[$(($part, $found)),+];
+    };
+}
+
+claims! {
+    rmt_is_measured_at_gpt2s_vocabulary_and_512_tokens: "/rmt/constants" = rmt::constants;
+    transformers_have_the_sizes_of_table_8: "/rmt/table8_transformer" = rmt::table_8;
+    rmt_presets_have_the_sizes_of_table_9: "/rmt/table9_rmt" = rmt::table_9;
+    a_wider_residual_matrix_costs_no_parameters:
+        "/rmt/section4_4_residual_sizes" = rmt::section_4_4;
+    flops_follow_from_table_7_as_printed_and_counted: "/rmt/table7_flops/totals" = rmt::table_7;
+    doubling_the_residual_matrix_costs_at_most_2_5_percent: "/rmt/figure1_claim" = rmt::figure_1;
+    variances_follow_from_table_1: "/rmt/table2_variance" = rmt::table_2;
+    tokenformer_presets_have_the_sizes_of_table_8: "/tokenformer" = tokenformer::table_8;
+    laurel_adds_the_parameters_of_its_formulas: "/laurel/table5" = laurel::table_5;
+    rw_and_lr_add_the_parameters_of_section_3_2_1: "/laurel/section3_2_1" = laurel::section_3_2_1;
+    image_classifiers_have_the_sizes_of_table_2: "/recurrent/table2" = recurrent::table_2;
+    the_copier_has_the_size_of_table_3: "/recurrent/table3" = recurrent::table_3;
+    models_of_shakespeare_have_the_sizes_of_table_6: "/recurrent/table6" = recurrent::table_6;
+    operations_follow_from_section_5_1: "/recurrent/operations/rows" = recurrent::operations;
+}
+
+/// Why some figures follow from no code, and which: `*` stands for any row or key.
+const NOT_REPRODUCED: [(&str, &[&str]); 4] = [
+    (
+        "printed in a paper, for tests to compare with",
+        &[
+            "/rmt/table7_flops/totals/printed",
+            "/rmt/table7_flops/totals/*/printed",
+            "/rmt/table2_variance/*/printed_rmt",
+            "/rmt/table2_variance/*/printed_transformer",
+            "/laurel/table5/rows/*/printed_delta_millions",
+            "/recurrent/operations/rows/*/printed",
+        ],
+    ),
+    (
+        "the size of a baseline whose width and vocabulary are not printed",
+        &[
+            "/laurel/table5/baseline_millions",
+            "/laurel/table5/baseline28_millions",
+            "/laurel/table5/per_layer_millions",
+        ],
+    ),
+    (
+        "a cell of a damaged scan",
+        &["/rmt/table9_rmt/*/cells_as_scanned"],
+    ),
+    ("from measured seconds", &["/rmt/time"]),
+];
+
+#[test]
+fn every_figure_is_reproduced_or_cannot_be() {
+    let mut left = figures("", &file());
+    for (part, found) in REPRODUCED {
+        for path in figures(part, &found()).keys() {
+            assert!(left.remove(path).is_some(), "{path} is reproduced twice");
+        }
+    }
+    for (reason, patterns) in NOT_REPRODUCED {
+        for pattern in patterns {
+            let before = left.len();
+            left.retain(|path, _| !is_under(path, pattern));
+            assert!(
+                left.len() < before,
+                "{pattern} ({reason}) is reproduced or gone"
+            );
+        }
+    }
+    assert!(left.is_empty(), "{left:#?}");
+}
+
+#[test]
+fn the_flops_of_a_recurrent_model_are_those_of_its_windows() {
+    for (time, k) in [
+        (1, 1),
+        (5, 8),
+        (8, 8),
+        (9, 8),
+        (16, 8),
+        (29, 8),
+        (32, 8),
+        (256, 16),
+    ] {
+        let of = recurrent::base(2, time, 24, 4);
+        let recurrence = RecurrentConfig {
+            block: k,
+            alpha: Alpha::Fixed(0.5),
+            ..Default::default()
+        };
+        let blocks: Vec<_> = (0..time)
+            .step_by(k)
+            .map(|start| k.min(time - start))
+            .collect();
+        let pairs = blocks.windows(2).map(|pair| pair[0] + pair[1]);
+        let ends = [blocks[0], blocks[blocks.len() - 1]];
+        let flops = |window: usize| of.block_cost(window).forward_flops * of.n_layer * window;
+        let windows: usize = pairs.chain(ends).map(flops).sum();
+
+        let layers = |time| of.block_cost(time) * of.n_layer;
+        let cost = recurrence.cost(layers, time);
+        let expected = Cost {
+            params: layers(time).params,
+            forward_flops: windows / time,
+        };
+        assert_eq!(cost, expected, "{time} tokens in blocks of {k}");
+        let model = Zoo::of(of.clone()).recurrent(recurrence);
+        assert_eq!(model.cost(7), expected + of.embeddings_cost(7.into()));
+    }
+}
+
+#[test]
+fn presets_count_the_parameters_of_the_models_they_build() {
+    for (config, ids, outputs) in [
+        (Zoo::of(Gpt2Config::small()), GPT2, GPT2),
+        (Zoo::of(RmtConfig::m46()), GPT2, GPT2),
+        (Zoo::of(TokenFormerConfig::m124()), NEOX, NEOX),
+        (
+            Zoo::of(recurrent::image(4)).laurel(LaurelConfig::rw_lr_pa(3, 4)),
+            256,
+            10,
+        ),
+        (
+            Zoo::of(recurrent::image(1)).recurrent(RecurrentConfig::image()),
+            256,
+            10,
+        ),
+    ] {
+        let device = Default::default();
+        let vocabulary = Vocabulary { ids, outputs };
+        let model = config.build::<Autodiff<Flex>>(vocabulary, &device).unwrap();
+        let params = params::list::<Autodiff<Flex>, _>(&model).into_iter();
+        let sizes = params
+            .filter(|p| p.trainable)
+            .map(|p| p.shape.iter().product::<usize>());
+        let cost = config.cost(vocabulary);
+        assert_eq!(
+            sizes.sum::<usize>(),
+            cost.params.total(),
+            "{}",
+            config.name()
+        );
+    }
+}

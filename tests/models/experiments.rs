@@ -1,0 +1,131 @@
+//! Every RON file under `experiments/` can be built.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use residual_zoo::core::{Architecture as _, ModelConfig as _};
+use residual_zoo::data::Source;
+use residual_zoo::tokenformer::{Position, TokenFormerConfig};
+use residual_zoo::{ModelConfig, RunConfig, Zoo};
+
+/// The files of single runs: those of suites are a directory deeper, see `tests/lab/suite_files.rs`.
+fn ron_files(experiments: &Path) -> Vec<PathBuf> {
+    let entries = |directory: &Path| {
+        let entries = fs::read_dir(directory).unwrap();
+        entries
+            .map(|entry| entry.unwrap().path())
+            .collect::<Vec<_>>()
+    };
+    let families = entries(experiments).into_iter();
+    let files = families.flat_map(|family| entries(&family));
+    files
+        .filter(|path| path.extension().is_some_and(|e| e == "ron"))
+        .collect()
+}
+
+#[test]
+fn every_file_is_valid_and_survives_writing_out() {
+    let files = ron_files(&Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments"));
+    assert!(files.len() >= 20, "{files:?}");
+    for path in files {
+        let config = RunConfig::read(&path).unwrap();
+        config
+            .validate(50_257)
+            .unwrap_or_else(|e| panic!("{path:?}: {e}"));
+        let again = RunConfig::parse(&config.to_ron(), &path).unwrap();
+        assert_eq!(config, again, "{path:?}");
+    }
+}
+
+#[test]
+fn any_field_can_be_set() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/gpt2/smoke.ron");
+    let config = RunConfig::read(&path).unwrap();
+    let set = |assignment: &str| config.clone().set(&[assignment.to_string()]).unwrap();
+    assert_eq!(set("train.steps=7").train.steps, 7);
+    assert_eq!(set("train.learning_rate=2e-4").train.learning_rate, 2e-4);
+    assert_eq!(set("train.grad_clip=None").train.grad_clip, None);
+    assert_eq!(
+        set("train.checkpoint_every=5").train.checkpoint_every,
+        Some(5)
+    );
+    let gpt2 = |assignment: &str| match set(assignment).model {
+        Some(Zoo::Gpt2(gpt2)) => gpt2.clone(),
+        other => panic!("{other:?}"),
+    };
+    let activation = gpt2("model.activation=GeluErf").activation;
+    assert_eq!(activation, residual_zoo::core::Activation::GeluErf);
+    assert_eq!(gpt2("model.Gpt2.width=48").width, 48);
+    assert_eq!(
+        set("data.source=TinyShakespeare").data.source,
+        Source::TinyShakespeare
+    );
+    let source = set(r#"data.source={"Path":"x.txt"}"#).data.source;
+    assert_eq!(source, Source::Path("x.txt".into()));
+}
+
+#[test]
+fn the_language_models_of_tokenformer_s_table_1_are_the_presets() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/tokenformer");
+    let rotary = |preset: TokenFormerConfig| TokenFormerConfig {
+        position: Position::Rotary { fraction: 0.25 },
+        affine_final_norm: true,
+        ..preset
+    };
+    for (name, preset) in [
+        ("150m", TokenFormerConfig::m150()),
+        ("450m", TokenFormerConfig::m450()),
+        ("900m", TokenFormerConfig::m900()),
+        ("1.5b", TokenFormerConfig::b1_5()),
+    ] {
+        let config = RunConfig::read(&directory.join(format!("{name}.ron"))).unwrap();
+        let expected = rotary(preset).cost(50_304).params.total();
+        assert_eq!(config.model.cost(50_304).params.total(), expected, "{name}");
+        assert_eq!(config.train.z_loss, 0.0, "{name}");
+    }
+}
+
+#[test]
+fn a_grown_run_file_is_the_growth_of_the_other() {
+    let read = |file: &str| {
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/tokenformer");
+        match RunConfig::read(&directory.join(file))
+            .unwrap()
+            .model
+            .plain()
+        {
+            Some(Zoo::TokenFormer(config)) => config.clone(),
+            other => panic!("{other:?}"),
+        }
+    };
+    let small = read("shakespeare-cpu.ron");
+    assert_eq!(
+        small.grown(144, 576).unwrap(),
+        read("shakespeare-cpu-grown.ron")
+    );
+}
+
+#[test]
+fn every_example_in_ron_of_the_documentation_parses() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let papers = fs::read_dir(root.join("docs/papers")).unwrap();
+    let mut pages: Vec<PathBuf> = papers.map(|page| page.unwrap().path()).collect();
+    pages.push(root.join("README.md"));
+    let mut examples = 0;
+    for page in pages {
+        let text = fs::read_to_string(&page).unwrap();
+        for block in text.split("```ron\n").skip(1) {
+            let block = block.split("```").next().unwrap().trim();
+            let whole = match block.starts_with('(') {
+                true => block.to_string(),
+                false => format!("({block})"),
+            };
+            let config = RunConfig::parse(&whole, &page).unwrap_or_else(|e| panic!("{e}"));
+            config
+                .validate(50_257)
+                .unwrap_or_else(|e| panic!("{page:?}: {e}\n{block}"));
+            examples += 1;
+        }
+    }
+    assert!(examples >= 7, "{examples} examples");
+}

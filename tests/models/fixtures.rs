@@ -1,0 +1,140 @@
+//! Every model equals the reference: logits, loss and gradients of the cases in
+//! `tests/fixtures`, or in the directory that `ZOO_FIXTURES` names, on every backend that is
+//! compiled in.
+
+use std::path::Path;
+
+use burn::module::AutodiffModule;
+use burn::tensor::backend::AutodiffBackend;
+use residual_zoo::ModelConfig as Zoo;
+use residual_zoo::backend::{BackendKind, OnBackend};
+use residual_zoo::core::ModelConfig;
+use residual_zoo_testing::pass::{Values, run};
+use residual_zoo_testing::reference::{self, Case, Keys, cases, read_directory};
+
+#[test]
+fn every_case_equals_the_reference() {
+    let mut failures = Vec::new();
+    for case in &cases() {
+        for kind in BackendKind::compiled() {
+            let errors = kind
+                .run(None, Compare(case))
+                .unwrap_or_else(|e| panic!("{e}"));
+            say(format!("{:32} {kind:8} {errors}", case.name));
+            if !errors.within_tolerance() {
+                failures.push(format!("{} on {kind}: {errors}", case.name));
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+#[test]
+fn the_repository_has_cases_of_every_architecture() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    let cases = read_directory(&directory).unwrap();
+    let count = |arch: &str| cases.iter().filter(|case| case.arch == arch).count();
+    let counts = ["gpt2", "laurel", "recurrent", "rmt", "tokenformer"].map(count);
+    assert_eq!(counts, [3, 16, 16, 5, 11]);
+}
+
+#[test]
+fn an_unknown_switch_fails() {
+    let config = |arch: &str| {
+        let text = r#"{"arch": "ARCH", "case": "x", "activation": "tanh", "bias": true,
+            "batch": 2, "seq": 9, "d_ff": 22, "d_model": 16, "ln_eps": 1e-5, "max_len": 15,
+            "n_head": 2, "n_layer": 2, "vocab": 23}"#;
+        Keys(serde_json::from_str(&text.replace("ARCH", arch)).unwrap())
+    };
+    assert!(reference::model(config("gpt2")).is_ok());
+    for (key, value) in [("surprise", "true"), ("activation", "\"swish\"")] {
+        let mut keys = config("gpt2");
+        keys.0
+            .insert(key.into(), serde_json::from_str(value).unwrap());
+        let error = reference::model(keys).err().unwrap();
+        assert!(error.contains(key), "{error}");
+    }
+    assert!(reference::model(config("surprise")).is_err());
+}
+
+#[test]
+fn an_unreadable_case_fails() {
+    let directory = tempfile::tempdir().unwrap();
+    assert!(read_directory(directory.path()).is_err(), "no case at all");
+    let good = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/gpt2_tanh.safetensors");
+    let bytes = std::fs::read(good).unwrap();
+    let cut = directory.path().join("cut.safetensors");
+    std::fs::write(cut, &bytes[..bytes.len() / 2]).unwrap();
+    assert!(read_directory(directory.path()).is_err(), "half a file");
+}
+
+/// Prints a line that the test runner does not hold back, as it does with `println!`.
+fn say(line: String) {
+    use std::io::Write;
+    let mut out = std::io::stdout();
+    writeln!(out, "{line}").unwrap();
+}
+
+/// The tolerances of the fixtures' README, as fractions used up: at most 1 is within.
+struct Errors {
+    logits: f64,
+    loss: f64,
+    gradients: f64,
+    largest: [f64; 3],
+}
+
+impl Errors {
+    fn within_tolerance(&self) -> bool {
+        let errors = [self.logits, self.loss, self.gradients];
+        errors.iter().all(|e| *e <= 1.0)
+    }
+}
+
+impl std::fmt::Display for Errors {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let [logits, loss, gradients] = self.largest;
+        write!(
+            f,
+            "largest error: logits {logits:.1e}, loss {loss:.1e}, gradients {gradients:.1e}"
+        )?;
+        if self.within_tolerance() {
+            Ok(())
+        } else {
+            write!(f, " OUT OF TOLERANCE")
+        }
+    }
+}
+
+struct Compare<'a>(&'a Case);
+
+impl OnBackend for Compare<'_> {
+    type Output = Errors;
+
+    fn run<B: AutodiffBackend>(self, device: B::Device) -> Errors
+    where
+        <Zoo as ModelConfig>::Model<B>: AutodiffModule<B>,
+    {
+        let Self(case) = self;
+        let (inputs, targets) = (case.inputs.clone(), case.targets.clone());
+        let weights = case.weights.clone();
+        let outcome = run::<B, Zoo>(&case.config, case.vocab, weights, inputs, targets, &device);
+
+        let logits = Values::from(case.logits.clone());
+        let loss = (outcome.loss - case.loss).abs();
+        let mut errors = Errors {
+            logits: outcome.logits.error(&logits, 3e-5, |b| 1e-5 * b.abs()),
+            loss: loss / 1e-5,
+            gradients: 0.0,
+            largest: [outcome.logits.error(&logits, 1.0, |_| 0.0), loss, 0.0],
+        };
+        assert!(!case.gradients.is_empty(), "{}: no gradient", case.name);
+        for (name, expected) in &case.gradients {
+            let expected = Values::from(expected.clone());
+            let gradient = &outcome.gradients[name];
+            let relative = gradient.error(&expected, 1e-5, |_| 3e-5 * expected.largest());
+            errors.gradients = errors.gradients.max(relative);
+            errors.largest[2] = errors.largest[2].max(gradient.error(&expected, 1.0, |_| 0.0));
+        }
+        errors
+    }
+}

@@ -1,0 +1,270 @@
+//! A trained TokenFormer grows from its checkpoint: weights and the optimizer's moments.
+
+use std::path::Path;
+
+use burn::backend::{Autodiff, Flex};
+use burn::tensor::TensorData;
+use residual_zoo::core::params;
+use residual_zoo::data::{Corpus, Source, SyntheticConfig};
+use residual_zoo::gpt2::Gpt2Config;
+use residual_zoo::laurel::LaurelConfig;
+use residual_zoo::recurrent::{Alpha, RecurrentConfig};
+use residual_zoo::tokenformer::{TokenFormerConfig, from_transformer};
+use residual_zoo::train::Trainer;
+use residual_zoo::train::checkpoint::{self, Journal};
+use residual_zoo::{ModelConfig, RunConfig};
+
+type B = Autodiff<Flex>;
+
+fn small() -> TokenFormerConfig {
+    TokenFormerConfig {
+        n_layer: 1,
+        n_head: 2,
+        width: 16,
+        n_attn: Some(11),
+        n_ffn: Some(33),
+        context: 24,
+        ..TokenFormerConfig::default()
+    }
+}
+
+fn trainer(model: ModelConfig) -> Trainer<B, ModelConfig> {
+    let text = "(model: Gpt2(), train: (batch: 4, warmup: 2, steps: 40, learning_rate: 1e-2, \
+                validate_batches: 4))";
+    let mut config: RunConfig = RunConfig::parse(text, Path::new("test.ron")).unwrap();
+    config.model = model;
+    config.data.source = Source::Synthetic(SyntheticConfig {
+        tokens: 20_000,
+        seed: 4,
+    });
+    let corpus = Corpus::open(&config.data).unwrap();
+    Trainer::new(config, &corpus, Default::default()).unwrap()
+}
+
+fn steps(trainer: &mut Trainer<B, ModelConfig>, count: usize) {
+    for _ in 0..count {
+        trainer.step();
+    }
+}
+
+fn numbers(data: &TensorData) -> Vec<f64> {
+    data.iter().collect()
+}
+
+fn grows(compose: impl Fn(TokenFormerConfig) -> ModelConfig) {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path().join("checkpoint");
+    let mut trained = trainer(compose(small()));
+    let untrained_loss = trained.validate().loss;
+    steps(&mut trained, 20);
+    checkpoint::save(&trained, &Journal::default(), &directory).unwrap();
+
+    let config = small().grown(17, 40).unwrap();
+    let mut grown = trainer(compose(config));
+    checkpoint::load_weights(&mut grown, &trained.config.model, &directory).unwrap();
+    let (before, after) = (trained.validate().loss, grown.validate().loss);
+    assert!(
+        before < untrained_loss - 0.3,
+        "it was not trained: {before}"
+    );
+    assert!((before - after).abs() < 1e-5, "{before} became {after}");
+
+    let old = trained.optimizer.export(trained.model());
+    let new = grown.optimizer.export(grown.model());
+    let mut longer = 0;
+    for (name, old) in &old {
+        let new = &new[name];
+        assert_eq!(new.steps, 20, "{name}");
+        for (old, new) in [(&old.first, &new.first), (&old.second, &new.second)] {
+            let (old, new) = (numbers(old), numbers(new));
+            assert_eq!(old, new[..old.len()], "{name}");
+            assert!(new[old.len()..].iter().all(|x| *x == 0.0), "{name}");
+            longer += usize::from(new.len() > old.len());
+        }
+    }
+    // Keys and values of five Pattentions, two moments each.
+    assert_eq!((old.len(), longer), (new.len(), 20));
+
+    // The schedule starts anew, and what was appended learns.
+    assert_eq!(grown.progress.step, 0);
+    steps(&mut grown, 20);
+    assert!(grown.validate().loss < after);
+    let again = grown.optimizer.export(grown.model());
+    let keys = again.iter().find(|(name, _)| name.ends_with("ffn.keys"));
+    let first = numbers(&keys.unwrap().1.first);
+    assert!(first[33 * 16..].iter().any(|x| *x != 0.0));
+}
+
+#[test]
+fn a_checkpoint_and_its_moments_grow() {
+    grows(ModelConfig::of);
+}
+
+#[test]
+fn a_checkpoint_grows_inside_a_composition() {
+    grows(|config| ModelConfig::of(config).laurel_per_layer(LaurelConfig::rw_lr(4)));
+}
+
+#[test]
+fn a_parameter_that_took_no_part_in_the_loss_starts_anew() {
+    // Two blocks: there is no carry yet, so α never got a gradient.
+    let of = ModelConfig::of(small()).recurrent(RecurrentConfig {
+        block: 12,
+        ..RecurrentConfig::default()
+    });
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path().join("checkpoint");
+    let mut trained = trainer(of.clone());
+    steps(&mut trained, 2);
+    checkpoint::save(&trained, &Journal::default(), &directory).unwrap();
+    let mut restored = trainer(of.clone());
+    checkpoint::load(&mut restored, &directory).unwrap();
+    assert_eq!(restored.progress.step, 2);
+    assert_eq!(restored.validate().loss, trained.validate().loss);
+
+    // α fixed at another value: the checkpoint's is kept, and named.
+    let fixed = ModelConfig::of(small()).recurrent(RecurrentConfig {
+        block: 12,
+        alpha: Alpha::Fixed(0.25),
+        ..RecurrentConfig::default()
+    });
+    let mut fixed = trainer(fixed);
+    let kept = checkpoint::load_weights(&mut fixed, &of, &directory).unwrap();
+    assert_eq!(kept, ["block.alpha"]);
+
+    // Without the moments all start anew.
+    std::fs::remove_file(directory.join("optimizer.safetensors")).unwrap();
+    let mut fresh = trainer(of.clone());
+    checkpoint::load_weights(&mut fresh, &of, &directory).unwrap();
+    assert!(fresh.optimizer.export(fresh.model()).is_empty());
+    assert_eq!(fresh.validate().loss, trained.validate().loss);
+}
+
+#[test]
+fn weights_alone_leave_the_moments_behind() {
+    let mut trained = trainer(ModelConfig::of(small()));
+    steps(&mut trained, 3);
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path().join("checkpoint");
+    checkpoint::save(&trained, &Journal::default(), &directory).unwrap();
+    let mut fresh = trainer(ModelConfig::of(small()));
+    checkpoint::load_parameters(&mut fresh, &trained.config.model, &directory).unwrap();
+    assert!(fresh.optimizer.export(fresh.model()).is_empty());
+    assert_eq!(fresh.validate().loss, trained.validate().loss);
+}
+
+#[test]
+fn a_gpt2_of_twice_the_width_starts_near_the_loss_of_the_narrow_one() {
+    let narrow = Gpt2Config {
+        n_layer: 2,
+        n_head: 2,
+        width: 16,
+        context: 24,
+        ..Gpt2Config::default()
+    };
+    let wide = Gpt2Config {
+        n_head: 4,
+        width: 32,
+        ..narrow.clone()
+    };
+    let mut trained = trainer(ModelConfig::of(narrow.clone()));
+    steps(&mut trained, 30);
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path().join("checkpoint");
+    checkpoint::save(&trained, &Journal::default(), &directory).unwrap();
+    let mut widened = trainer(ModelConfig::of(wide.clone()));
+    let fresh = widened.validate().loss;
+    let narrow_config = narrow;
+    let narrow = ModelConfig::of(narrow_config.clone());
+    checkpoint::load_parameters(&mut widened, &narrow, &directory).unwrap();
+    // Copies are drawn apart by a hundredth, which a loss hardly sees.
+    let (before, after) = (trained.validate().loss, widened.validate().loss);
+    assert!(
+        (after - before).abs() < 0.02 * (fresh - before),
+        "{before} {after} {fresh}"
+    );
+    let before = widened.validate().loss;
+    steps(&mut widened, 20);
+    assert!(widened.validate().loss < before);
+
+    let mut tokenformer = trainer(ModelConfig::of(small()));
+    let error = checkpoint::load_parameters(&mut tokenformer, &narrow, &directory).unwrap_err();
+    assert!(error.to_string().contains("is missing"), "{error}");
+
+    // The moments of a widened matrix do not fit; nothing is taken over.
+    let mut widened = trainer(ModelConfig::of(wide.clone()));
+    let before = widened.validate().loss;
+    let error = checkpoint::load_weights(&mut widened, &narrow, &directory).unwrap_err();
+    assert!(error.to_string().contains("has shape"), "{error}");
+    assert_eq!(widened.validate().loss, before);
+
+    // Only a plain model is widened.
+    let laurel = |config| ModelConfig::of(config).laurel(LaurelConfig::rw());
+    let mut composed = trainer(laurel(wide));
+    let narrow = laurel(narrow_config);
+    let error = checkpoint::load_parameters(&mut composed, &narrow, &directory).unwrap_err();
+    assert!(error.to_string().contains("is composed"), "{error}");
+}
+
+#[test]
+fn a_tokenformer_whose_norms_have_parameters_takes_no_gpt2() {
+    let config = TokenFormerConfig {
+        n_attn: None,
+        norm_params: residual_zoo::core::NormParams::Scale,
+        ..small()
+    };
+    let none = Default::default();
+    let error = from_transformer::<Flex>(&config, &none, &Default::default()).unwrap_err();
+    assert!(error.to_string().contains("`norm_params`"), "{error}");
+}
+
+#[test]
+fn a_pretrained_gpt2_becomes_a_tokenformer_to_train() {
+    let gpt2 = Gpt2Config {
+        n_layer: 2,
+        n_head: 2,
+        width: 16,
+        context: 24,
+        ..Gpt2Config::default()
+    };
+    for (bias, affine_final_norm) in [(true, true), (false, true), (false, false)] {
+        let gpt2 = Gpt2Config {
+            bias,
+            ..gpt2.clone()
+        };
+        let config = TokenFormerConfig {
+            n_layer: 2,
+            n_attn: None,
+            n_ffn: None,
+            affine_final_norm,
+            ..small()
+        };
+        let trained = trainer(ModelConfig::of(gpt2));
+        let weights = params::export::<B, _>(trained.model());
+        let tensors = from_transformer::<Flex>(&config, &weights, &Default::default()).unwrap();
+        let mut tokenformer = trainer(ModelConfig::of(config));
+        let model = params::import::<B, _>(tokenformer.model().clone(), tensors).unwrap();
+        tokenformer.replace_model(model);
+        let before = tokenformer.validate().loss;
+        steps(&mut tokenformer, 20);
+        assert!(tokenformer.validate().loss < before);
+    }
+}
+
+#[test]
+fn a_larger_checkpoint_or_another_model_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path().join("checkpoint");
+    let larger = ModelConfig::of(small().grown(17, 40).unwrap());
+    let trained = trainer(larger.clone());
+    checkpoint::save(&trained, &Journal::default(), &directory).unwrap();
+    let mut smaller = trainer(ModelConfig::of(small()));
+    let error = checkpoint::load_weights(&mut smaller, &larger, &directory).unwrap_err();
+    assert!(error.to_string().contains("keys"), "{error}");
+    let other = TokenFormerConfig {
+        width: 32,
+        ..small().grown(17, 40).unwrap()
+    };
+    let mut other = trainer(ModelConfig::of(other));
+    assert!(checkpoint::load_weights(&mut other, &larger, &directory).is_err());
+}

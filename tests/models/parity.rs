@@ -1,0 +1,166 @@
+//! Every backend that is compiled in computes the same as Flex: logits, loss and gradients of the
+//! same weights on the same batch, with fusion where the backend has it.
+
+use std::collections::BTreeMap;
+
+use burn::backend::Flex;
+use burn::tensor::{Distribution, Tensor, TensorData, backend::AutodiffBackend};
+use residual_zoo::ModelConfig as Zoo;
+use residual_zoo::backend::{BackendKind, OnBackend};
+use residual_zoo::core::{Activation, ModelConfig, contract, params};
+use residual_zoo::gpt2::Gpt2Config;
+use residual_zoo_testing::pass::{Outcome, run};
+use residual_zoo_testing::zoo::architectures;
+
+const VOCAB: usize = 101;
+
+#[derive(Clone)]
+struct Task {
+    config: Zoo,
+    weights: BTreeMap<String, TensorData>,
+    inputs: TensorData,
+    targets: TensorData,
+}
+
+impl OnBackend for Task {
+    type Output = Outcome;
+
+    fn run<B: AutodiffBackend>(self, device: B::Device) -> Outcome {
+        let Self {
+            config,
+            weights,
+            inputs,
+            targets,
+        } = self;
+        run::<B, Zoo>(&config, VOCAB, weights, inputs, targets, &device)
+    }
+}
+
+#[test]
+fn every_backend_equals_flex() {
+    let others = BackendKind::compiled();
+    let others: Vec<_> = others
+        .into_iter()
+        .filter(|k| *k != BackendKind::Flex)
+        .collect();
+    if others.is_empty() {
+        println!("Flex alone is compiled in: there is nothing to compare it with");
+    }
+    let erf = Zoo::of(Gpt2Config {
+        n_layer: 2,
+        n_head: 4,
+        width: 60,
+        context: 64,
+        activation: Activation::GeluErf,
+        ..Default::default()
+    });
+    let models = architectures().into_iter().chain([("GPT-2, erf", erf)]);
+    for (name, config) in models {
+        let task = Task {
+            weights: weights(&config),
+            config,
+            inputs: ids(0),
+            targets: ids(1),
+        };
+        let expected = BackendKind::Flex.run(None, task.clone()).unwrap();
+        for kind in &others {
+            let found = kind
+                .run(None, task.clone())
+                .unwrap_or_else(|e| panic!("{e}"));
+            let logits = found
+                .logits
+                .error(&expected.logits, 3e-5, |b| 1e-5 * b.abs());
+            let loss = (found.loss - expected.loss).abs() / 1e-5;
+            let gradients = expected
+                .gradients
+                .iter()
+                .map(|(name, b)| found.gradients[name].error(b, 1e-5, |_| 3e-5 * b.largest()));
+            let gradients = gradients.fold(0.0, f64::max);
+            println!(
+                "{name} on {kind}: of the tolerance, logits use {logits:.2}, loss {loss:.2}, \
+                 gradients {gradients:.2}"
+            );
+            assert!(logits <= 1.0 && loss <= 1.0 && gradients <= 1.0, "{kind}");
+        }
+    }
+}
+
+#[test]
+fn the_contract_holds_on_every_backend() {
+    struct Contract(Zoo);
+    impl OnBackend for Contract {
+        type Output = ();
+        fn run<B: AutodiffBackend>(self, device: B::Device) {
+            contract::check::<B, _>(&self.0, &device);
+        }
+    }
+    for (name, config) in architectures() {
+        for kind in BackendKind::compiled() {
+            println!("{name} on {kind}");
+            kind.run(None, Contract(config.clone()))
+                .unwrap_or_else(|e| panic!("{e}"));
+        }
+    }
+}
+
+/// Weights large enough that every term shows, biases among them.
+fn weights(config: &Zoo) -> BTreeMap<String, TensorData> {
+    use burn::tensor::backend::Backend;
+    let device = Default::default();
+    Flex::seed(&device, 11);
+    let model = config.build::<Flex>(VOCAB, &device).unwrap();
+    let mut weights = params::export::<Flex, _>(&model);
+    for (name, data) in &mut weights {
+        // α and the τ's have ranges of their own.
+        if *data.shape != [1] {
+            let mean = if name.ends_with("gamma") { 1.0 } else { 0.0 };
+            let noise = Distribution::Normal(mean, 0.1);
+            let shape = data.shape.clone();
+            let count: usize = shape.iter().product();
+            *data = Tensor::<Flex, 1>::random([count], noise, &device).into_data();
+            data.shape = shape;
+        }
+    }
+    weights
+}
+
+/// A backend that finds no driver says so; run by the test below in a process without one.
+#[cfg(feature = "wgpu")]
+#[test]
+#[ignore = "needs an environment without a driver"]
+fn without_a_driver() {
+    struct Nothing;
+    impl OnBackend for Nothing {
+        type Output = ();
+        fn run<B: AutodiffBackend>(self, _: B::Device) {}
+    }
+    println!(
+        "said: {}",
+        BackendKind::Wgpu.run(None, Nothing).unwrap_err()
+    );
+}
+
+#[cfg(all(feature = "wgpu", target_os = "linux"))]
+#[test]
+fn a_backend_without_a_driver_says_so() {
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    command.args([
+        "--exact",
+        "parity::without_a_driver",
+        "--ignored",
+        "--nocapture",
+    ]);
+    let output = command.env("VK_DRIVER_FILES", "/none").output().unwrap();
+    let output = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        output.contains("said: backend `wgpu` did not start"),
+        "{output}"
+    );
+    assert!(output.contains("docs/backends.md"), "{output}");
+}
+
+fn ids(shift: usize) -> TensorData {
+    let (batch, time) = (3, 63);
+    let id = |i: usize| (((i + shift) * (i + shift) * 7 + i / time) % VOCAB) as i64;
+    TensorData::new((0..batch * time).map(id).collect::<Vec<_>>(), [batch, time])
+}

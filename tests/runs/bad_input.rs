@@ -1,0 +1,425 @@
+//! What the examples say when they cannot do what was asked: one line that names the thing and the
+//! remedy, exit code 2 for what the user asked and 1 for what the machine refused. Nothing is lost.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use residual_zoo_testing::program::{SMOKE, Scratch, example, fails, ok, run, smoke, text};
+
+#[test]
+fn compare_deletes_nothing_but_a_comparison() {
+    let scratch = Scratch::new();
+    // A directory of runs, one of them named like a model.
+    ok(&mut smoke(&scratch.path("runs/gpt2")));
+    let runs = scratch.path("runs");
+    fails(
+        example("compare").arg("--run").arg(&runs),
+        2,
+        &["exists already"],
+    );
+    assert!(runs.join("gpt2/config.ron").is_file());
+
+    // A comparison whose successor cannot start.
+    let directory = scratch.path("compare");
+    let compare = |assignment: &str| {
+        let mut command = example("compare");
+        command
+            .arg("--run")
+            .arg(&directory)
+            .args(["--set", "train.steps=2", "--set", assignment]);
+        command
+    };
+    ok(&mut compare("data.source.tokens=20000"));
+    fails(&mut compare("model.n_head=7"), 2, &["model.n_head"]);
+    assert!(directory.join("report.html").is_file());
+}
+
+#[test]
+fn compare_reports_what_finished_when_a_model_fails() {
+    let scratch = Scratch::new();
+    let directory = scratch.path("compare");
+    let compare = |steps: &str| {
+        let mut command = example("compare");
+        command.arg("--run").arg(&directory);
+        for assignment in [steps, "train.warmup=0", "data.source.tokens=20000"] {
+            command.args(["--set", assignment]);
+        }
+        command
+    };
+    ok(&mut compare("train.steps=2"));
+    let report = directory.join("report.html");
+    fs::remove_file(&report).unwrap();
+    fs::write(directory.join("rmt/history.jsonl"), "{}\n{damaged}\n").unwrap();
+    let output = run(&mut compare("train.steps=3"));
+    assert_eq!(output.status.code(), Some(2));
+    let error = text(&output.stderr);
+    assert!(error.contains("rmt failed"), "{error}");
+    assert!(error.contains("history.jsonl: line 2"), "{error}");
+    let report = fs::read_to_string(report).unwrap();
+    assert!(
+        report.contains("laurel-rmt"),
+        "the models after it were trained"
+    );
+}
+
+#[test]
+fn compare_without_any_result_keeps_the_report_of_before() {
+    let scratch = Scratch::new();
+    let directory = scratch.path("compare");
+    let mut command = example("compare");
+    command.arg("--run").arg(&directory);
+    for assignment in [
+        "train.steps=50",
+        "train.warmup=0",
+        "train.learning_rate=1e30",
+    ] {
+        command.args(["--set", assignment]);
+    }
+    let output = run(&mut command);
+    assert_eq!(output.status.code(), Some(1));
+    let error = text(&output.stderr);
+    assert!(error.contains("train.learning_rate"), "{error}");
+    assert!(!directory.join("report.html").exists());
+}
+
+#[test]
+fn sizes_beyond_any_machine_are_named_in_every_architecture() {
+    let scratch = Scratch::new();
+    let (huge, path) = ("5000000000000000000", scratch.path("huge.ron"));
+    for model in [
+        format!("TokenFormer(width: {huge}, n_head: 1)"),
+        format!("TokenFormer(n_attn: {huge})"),
+        format!("Rmt(d_k: {huge})"),
+        format!("Rmt(rank: {huge}, d_v: {huge})"),
+        format!(
+            "Composed(layers: [Gpt2()], connection: PerSublayer(Laurel(augmentation: \
+             LowRankPerStream(k: {huge}, rank: {huge}))))"
+        ),
+        format!("Composed(layers: [Gpt2(context: {huge})], recurrence: (block: {huge}))"),
+        format!("Composed(layers: [Rmt(n_layer: {huge}), Rmt(n_layer: {huge})])"),
+        "Rmt(rank: 0)".into(),
+        "TokenFormer(n_ffn: 0)".into(),
+        "TokenFormer(n_head: 0, position: Rotary(fraction: 0.5))".into(),
+        "Composed(layers: [Gpt2()], connection: PerLayer(Laurel(augmentation: \
+         PreviousActivations(k: 0))))"
+            .into(),
+        "Composed(layers: [Gpt2()], recurrence: (block: 0))".into(),
+        "Composed(layers: [Gpt2()], recurrence: (alpha: Fixed(2)))".into(),
+        "Composed(layers: [])".into(),
+    ] {
+        fs::write(&path, format!("(model: {model})")).unwrap();
+        let mut command = example("train");
+        command.arg(&path).arg("--run").arg(scratch.path("run"));
+        fails(&mut command, 2, &["model"]);
+        assert!(!scratch.path("run").exists(), "{model}");
+    }
+}
+
+#[test]
+fn sizes_beyond_any_machine_are_named_at_once() {
+    let scratch = Scratch::new();
+    let set = |assignment: &str| {
+        let mut command = smoke(&scratch.path("run"));
+        command.args(["--set", assignment]);
+        command
+    };
+    fails(&mut set("model.n_head=1000000000000"), 2, &["model.n_head"]);
+    for assignment in [
+        "model.n_layer=1000000000000",
+        "model.width=100000000",
+        "model.width=18446744073709551614",
+        "model.context=100000000000000",
+    ] {
+        fails(&mut set(assignment), 2, &["model", "parameters"]);
+    }
+    fails(&mut set("train.batch=100000000000"), 2, &["train.batch"]);
+    fails(
+        &mut set("data.source.tokens=100000000000000"),
+        2,
+        &["data.source.tokens"],
+    );
+}
+
+#[test]
+fn what_is_no_config_is_named() {
+    let scratch = Scratch::new();
+    fails(
+        example("train").arg("experiments"),
+        2,
+        &["experiments", "give a file"],
+    );
+    let binary = scratch.file("binary.ron", b"(\xff)");
+    fails(example("train").arg(binary), 2, &["binary.ron", "UTF-8"]);
+    let mut gpu = smoke(&scratch.path("run"));
+    fails(
+        gpu.args(["--backend", "flex", "--gpu", "3"]),
+        2,
+        &["flex", "--gpu"],
+    );
+    let mut peak = smoke(&scratch.path("run"));
+    fails(peak.args(["--peak-tflops", "0"]), 2, &["peak-tflops"]);
+    let mut bench = example("bench");
+    bench.args([
+        SMOKE,
+        "--warmup",
+        "0",
+        "--steps",
+        "1",
+        "--json",
+        "/proc/none/x.json",
+    ]);
+    let output = run(&mut bench);
+    assert_eq!(output.status.code(), Some(1));
+    let error = text(&output.stderr);
+    assert!(error.contains("/proc/none/x.json: No such file"), "{error}");
+}
+
+#[test]
+fn a_download_that_fails_says_what_to_do() {
+    let scratch = Scratch::new();
+    let mut command = smoke(&scratch.path("run"));
+    command
+        .args(["--data", "tinyshakespeare"])
+        .env("XDG_CACHE_HOME", scratch.path("cache"));
+    // No server listens on this port.
+    command.env("ZOO_TINYSHAKESPEARE_URL", "http://127.0.0.1:9/input.txt");
+    fails(
+        &mut command,
+        1,
+        &["http://127.0.0.1:9/input.txt", "--data PATH"],
+    );
+}
+
+#[test]
+fn a_damaged_cache_is_made_anew_and_said() {
+    let scratch = Scratch::new();
+    let data = scratch.file(
+        "my.txt",
+        "to be or not to be, that is the question. ".repeat(50),
+    );
+    let cache = scratch.path("cache");
+    let train = |name: &str| {
+        let mut command = smoke(&scratch.path(name));
+        let output = run(command
+            .arg("--data")
+            .arg(&data)
+            .env("XDG_CACHE_HOME", &cache));
+        assert!(output.status.success());
+        text(&output.stderr)
+    };
+    assert_eq!(train("first"), "");
+    assert_eq!(train("again"), "");
+    let entry = fs::read_dir(cache.join("residual-zoo/tokens"))
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap();
+    let shard = entry.path().join("train.bin");
+    let mut bytes = fs::read(&shard).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(&shard, bytes).unwrap();
+    assert!(train("mended").starts_with("note: tokenized the data again"));
+}
+
+#[test]
+fn bad_data_is_named() {
+    let scratch = Scratch::new();
+    let run = scratch.path("run");
+    let data = |path: &Path| {
+        let mut command = smoke(&run);
+        command
+            .arg("--data")
+            .arg(path)
+            .env("XDG_CACHE_HOME", scratch.path("cache"));
+        command
+    };
+    fails(&mut data(&scratch.path("none.txt")), 2, &["none.txt"]);
+    fails(
+        &mut data(&scratch.file("empty.txt", "")),
+        2,
+        &["empty.txt", "empty"],
+    );
+    fails(
+        &mut data(&scratch.file("short.txt", "too short")),
+        2,
+        &["training text", "33"],
+    );
+    fails(
+        &mut data(&scratch.file("binary.txt", b"abc\xff\xfe")),
+        2,
+        &["binary.txt", "3"],
+    );
+    fails(
+        &mut data(&scratch.file("lines.jsonl", "{\"text\": \"a\"}\n{\n")),
+        2,
+        &["2"],
+    );
+    let mut bpe = data(&scratch.file("ok.txt", "some text"));
+    fails(
+        bpe.args(["--tokenizer", "bpe:many"]),
+        2,
+        &["many", "bpe:1024"],
+    );
+    assert!(!run.exists(), "nothing is written before the data are good");
+}
+
+#[test]
+fn bad_configs_are_named_with_line_and_field() {
+    let scratch = Scratch::new();
+    let config = |text: &str| {
+        let mut command = example("train");
+        command
+            .arg(scratch.file("c.ron", text))
+            .arg("--run")
+            .arg(scratch.path("run"));
+        command
+    };
+    fails(
+        &mut config("(\n  model: Gpt2(n_layers: 2),\n)"),
+        2,
+        &["c.ron:2:", "n_layers"],
+    );
+    fails(
+        &mut config("(model: Gpt2(n_layer: \"two\"))"),
+        2,
+        &["c.ron:1:"],
+    );
+    fails(&mut config("(model: Gpt3())"), 2, &["c.ron:1:", "Gpt3"]);
+    fails(
+        &mut config("(model: Gpt2(width: 64, n_head: 7))"),
+        2,
+        &["model.n_head", "width", "4"],
+    );
+    fails(
+        &mut config("(model: Gpt2(n_layer: 0))"),
+        2,
+        &["model.n_layer", "at least 1"],
+    );
+    fails(
+        &mut config("(model: Gpt2(), train: (steps: 0))"),
+        2,
+        &["train.steps"],
+    );
+    fails(
+        &mut config("(model: Gpt2(context: 8), train: (time: 9))"),
+        2,
+        &["train.time", "8"],
+    );
+    fails(
+        example("train").arg(scratch.path("none.ron")),
+        2,
+        &["none.ron"],
+    );
+
+    let set = |assignment: &str| {
+        let mut command = smoke(&scratch.path("run"));
+        command.args(["--set", assignment]);
+        command
+    };
+    fails(
+        &mut set("train.stepz=1"),
+        2,
+        &["train.stepz=1", "stepz", "steps"],
+    );
+    fails(&mut set("train.steps=many"), 2, &["train.steps=many"]);
+    fails(&mut set("train.steps"), 2, &["PATH=VALUE"]);
+    assert!(!scratch.path("run").exists());
+}
+
+#[test]
+fn a_backend_that_is_not_there_is_named() {
+    let scratch = Scratch::new();
+    let kinds = residual_zoo::backend::BackendKind::ALL.map(|kind| kind.to_string());
+    let compiled = residual_zoo::backend::BackendKind::compiled();
+    let missing = kinds
+        .iter()
+        .find(|kind| compiled.iter().all(|c| c.to_string() != **kind));
+    let missing = missing.expect("a backend that this test was built without");
+    let mut command = smoke(&scratch.path("run"));
+    fails(
+        command.args(["--backend", missing]),
+        2,
+        &[missing, "--features"],
+    );
+    let output = run(smoke(&scratch.path("run")).args(["--backend", "abacus"]));
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("flex"));
+}
+
+#[test]
+fn a_prompt_the_model_cannot_take_is_named() {
+    let scratch = Scratch::new();
+    ok(&mut smoke(&scratch.path("run")));
+    let generate = |options: &[&str]| {
+        let mut command = example("generate");
+        command.arg(scratch.path("run")).args(options);
+        command
+    };
+    fails(&mut generate(&["--prompt", "the zebra"]), 2, &["zebra"]);
+    fails(&mut generate(&["--prompt", ""]), 2, &["prompt"]);
+    fails(
+        &mut generate(&["--temperature", "nan"]),
+        2,
+        &["temperature"],
+    );
+    fails(&mut generate(&["--top-p", "0"]), 2, &["top-p"]);
+    fails(
+        example("generate").arg(scratch.path("none")),
+        2,
+        &["none", "config.ron"],
+    );
+}
+
+#[test]
+fn a_directory_that_cannot_be_written_is_named() {
+    // Where even root may not write.
+    fails(
+        &mut smoke("/proc/residual-zoo".as_ref()),
+        1,
+        &["/proc/residual-zoo", "--run"],
+    );
+    let scratch = Scratch::new();
+    let file = scratch.file("file", "x");
+    fails(&mut smoke(&file), 2, &["exists already"]);
+}
+
+/// A file system of 64 KiB in a mount namespace of its own; where that is not allowed, a limit on
+/// the size of files, which fails writes in the same way.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_is_named() {
+    let scratch = Scratch::new();
+    let mount = scratch.path("mount");
+    fs::create_dir(&mount).unwrap();
+    let run = smoke(&mount.join("run"));
+    let program = run.get_program().to_str().unwrap();
+    let arguments: Vec<&str> = run.get_args().map(|a| a.to_str().unwrap()).collect();
+    let quoted: Vec<String> = arguments.iter().map(|a| format!("'{a}'")).collect();
+    let line = format!("'{program}' {}", quoted.join(" "));
+
+    let own_disk = format!(
+        "mount -t tmpfs -o size=64k tmpfs '{}' && exec {line}",
+        mount.display()
+    );
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--map-root-user", "sh", "-c", &own_disk]);
+    let allowed = Command::new("unshare")
+        .args(["--mount", "--map-root-user", "sh", "-c"])
+        .arg(format!(
+            "mount -t tmpfs -o size=64k tmpfs '{}'",
+            mount.display()
+        ))
+        .output()
+        .is_ok_and(|output| output.status.success());
+    if !allowed {
+        command = Command::new("sh");
+        command.args(["-c", &format!("trap '' XFSZ; ulimit -f 16; exec {line}")]);
+    }
+    command.current_dir(env!("CARGO_MANIFEST_DIR"));
+    fails(
+        &mut command,
+        1,
+        &["could not write", "free some space", "--run"],
+    );
+}

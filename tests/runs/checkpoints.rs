@@ -1,0 +1,211 @@
+//! A checkpoint that is not as it was written is passed over, whatever happened to it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use burn::backend::{Autodiff, Flex};
+use residual_zoo::RunConfig;
+use residual_zoo::data::{Corpus, Source, SyntheticConfig};
+use residual_zoo::train::dashboard::Display;
+use residual_zoo::train::{Interrupter, RunOptions, checkpoint, run};
+use residual_zoo_testing::my_turn;
+use tempfile::TempDir;
+
+const FILES: [&str; 4] = [
+    "manifest.json",
+    "model.safetensors",
+    "optimizer.safetensors",
+    "state.json",
+];
+
+/// A run of a tiny model with checkpoints at these steps.
+fn trained(directory: &Path, settings: &[&str]) -> Vec<usize> {
+    let text = "(model: Gpt2(n_layer: 1, n_head: 1, width: 4, context: 8), \
+                train: (steps: 12, batch: 2, warmup: 2, validate_every: 3, validate_batches: 2, \
+                checkpoint_every: 3))";
+    let config: RunConfig = RunConfig::parse(text, Path::new("test.ron")).unwrap();
+    let settings: Vec<String> = settings.iter().map(ToString::to_string).collect();
+    let mut config = config.set(&settings).unwrap();
+    config.data.source = Source::Synthetic(SyntheticConfig {
+        tokens: 3_000,
+        seed: 5,
+    });
+    let corpus = Corpus::open(&config.data).unwrap();
+    let options = RunOptions {
+        directory: directory.into(),
+        display: Display::Quiet,
+        peak_tflops: None,
+        init_from: None,
+        first_weights: Default::default(),
+        allow_config_change: false,
+        stop: Interrupter::new(),
+    };
+    let _turn = my_turn();
+    run::<Autodiff<Flex>, _>(config, &corpus, &options, Default::default()).unwrap();
+    steps(directory)
+}
+
+fn steps(run: &Path) -> Vec<usize> {
+    let entries = fs::read_dir(run.join("checkpoints")).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut steps: Vec<usize> = names.map(|n| n[5..].parse().unwrap()).collect();
+    steps.sort();
+    steps
+}
+
+/// A run with good checkpoints after 9 and 12 steps, and the newer one.
+fn two() -> (TempDir, PathBuf, PathBuf) {
+    let scratch = tempfile::tempdir().unwrap();
+    let run = scratch.path().join("run");
+    trained(&run, &["train.keep_checkpoints=2"]);
+    let newer = checkpoint::directory(&run, 12);
+    assert_eq!(checkpoint::newest(&run).unwrap().path, newer);
+    (scratch, run, newer)
+}
+
+/// The newer checkpoint is passed over, and the reason says `part`.
+fn assert_passed_over(run: &Path, part: &str, what: &str) {
+    let newest = checkpoint::newest(run).unwrap_or_else(|e| panic!("{what}: {e}"));
+    assert_eq!(newest.path, checkpoint::directory(run, 9), "{what}");
+    let reason = newest.passed_over[0].1.to_string();
+    assert!(reason.contains(part), "{what}: {reason}");
+}
+
+#[test]
+fn every_flipped_bit_and_every_cut_is_noticed() {
+    let (_scratch, run, newer) = two();
+    for name in FILES {
+        let path = newer.join(name);
+        let good = fs::read(&path).unwrap();
+        // A wrong manifest may as well be taken for a wrong file.
+        let part = match name {
+            "manifest.json" => "step-00000012",
+            other => other,
+        };
+        // Positions over the whole file, every bit in turn.
+        let flips = (0..400).map(|i| (i * good.len() / 400, i % 8));
+        for (at, bit) in flips {
+            let mut bad = good.clone();
+            bad[at] ^= 1 << bit;
+            fs::write(&path, bad).unwrap();
+            assert_passed_over(&run, part, &format!("{name}: bit {bit} of byte {at}"));
+        }
+        for i in 0..100 {
+            fs::write(&path, &good[..i * good.len() / 100]).unwrap();
+            assert_passed_over(&run, part, &format!("{name}: cut at {i} %"));
+        }
+        fs::write(&path, [good.as_slice(), b"x"].concat()).unwrap();
+        assert_passed_over(&run, part, &format!("{name}: a byte too many"));
+        fs::remove_file(&path).unwrap();
+        assert_passed_over(&run, "", &format!("{name}: missing"));
+        fs::write(&path, good).unwrap();
+        assert_eq!(checkpoint::newest(&run).unwrap().path, newer);
+    }
+}
+
+#[test]
+fn a_manifest_cannot_lead_elsewhere() {
+    let (_scratch, run, newer) = two();
+    let path = newer.join("manifest.json");
+    let good = fs::read_to_string(&path).unwrap();
+    let deep = "[".repeat(30_000);
+    let long = format!("{good}{}", " ".repeat(100_000));
+    for bad in [
+        good.replace("state.json", "../state.json"),
+        good.replace("state.json", "/etc/passwd"),
+        good.replace("\"state.json\"", "\"state.json\": {}, \"more.json\""),
+        good.replace("\"bytes\": ", "\"bytes\": 99999999999999999999"),
+        good.replace("\"bytes\": ", "\"bytes\": -"),
+        deep,
+        long,
+        String::new(),
+        "null".into(),
+    ] {
+        assert_ne!(bad, good);
+        fs::write(&path, bad).unwrap();
+        assert_passed_over(&run, "manifest.json", "a hostile manifest");
+    }
+    fs::write(&path, good).unwrap();
+}
+
+#[cfg(unix)]
+#[test]
+fn a_link_is_no_file_of_a_checkpoint() {
+    let (scratch, run, newer) = two();
+    for name in FILES {
+        let (path, aside) = (newer.join(name), scratch.path().join(name));
+        fs::rename(&path, &aside).unwrap();
+        std::os::unix::fs::symlink(&aside, &path).unwrap();
+        assert_passed_over(&run, name, name);
+        fs::remove_file(&path).unwrap();
+        fs::rename(&aside, &path).unwrap();
+    }
+}
+
+#[test]
+fn what_a_killed_process_leaves_is_ignored() {
+    let (_scratch, run, newer) = two();
+    let copy = |to: &Path, files: &[&str]| {
+        fs::create_dir_all(to).unwrap();
+        for name in files {
+            fs::copy(newer.join(name), to.join(name)).unwrap();
+        }
+    };
+    // Before the rename, and without the manifest.
+    copy(
+        &checkpoint::directory(&run, 15).with_extension("1234.partial"),
+        &FILES,
+    );
+    copy(&checkpoint::directory(&run, 18), &FILES[1..]);
+    let newest = checkpoint::newest(&run).unwrap();
+    assert_eq!(newest.path, newer);
+    assert_eq!(newest.passed_over.len(), 1);
+    let reason = newest.passed_over[0].1.to_string();
+    assert!(reason.contains("not complete"), "{reason}");
+}
+
+#[test]
+fn a_run_without_a_good_checkpoint_says_why() {
+    let (_scratch, run, newer) = two();
+    for directory in [newer, checkpoint::directory(&run, 9)] {
+        fs::write(directory.join("state.json"), "").unwrap();
+    }
+    let error = checkpoint::newest(&run).unwrap_err().to_string();
+    assert!(
+        error.contains("no good checkpoint") && error.contains("state.json"),
+        "{error}"
+    );
+}
+
+#[test]
+fn the_newest_and_the_best_are_kept() {
+    let scratch = tempfile::tempdir().unwrap();
+    let all = trained(
+        &scratch.path().join("all"),
+        &["train.keep_checkpoints=None"],
+    );
+    assert_eq!(all, [3, 6, 9, 12]);
+    let two = trained(&scratch.path().join("two"), &["train.keep_checkpoints=2"]);
+    assert_eq!(two, [9, 12]);
+
+    // At this rate the loss only rises, so the first checkpoint is the best.
+    let run = scratch.path().join("rising");
+    let rising = [
+        "train.keep_checkpoints=1",
+        "train.warmup=0",
+        "train.learning_rate=3",
+        "train.min_learning_rate=3",
+    ];
+    let kept = trained(&run, &rising);
+    let losses: Vec<(u64, f64)> = fs::read_to_string(run.join("metrics.jsonl"))
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
+        .filter_map(|row| Some((row["step"].as_u64()?, row["valid_loss"].as_f64()?)))
+        .filter(|(step, _)| *step > 0)
+        .collect();
+    let best = losses.iter().min_by(|a, b| a.1.total_cmp(&b.1)).unwrap().0 as usize;
+    let mut expected = vec![best, 12];
+    expected.dedup();
+    assert_eq!(kept, expected, "{losses:?}");
+}

@@ -1,0 +1,385 @@
+//! What the examples do and write, run as a user runs them.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use residual_zoo::RunConfig;
+use residual_zoo::train::{checkpoint, run_dir};
+use residual_zoo_testing::program::{SMOKE, Scratch, example, fails, ok, smoke};
+
+#[test]
+fn a_run_writes_its_config_metrics_samples_and_checkpoints() {
+    let scratch = Scratch::new();
+    let directory = scratch.path("run");
+    let mut command = example("train");
+    command.arg(SMOKE).arg("--run").arg(&directory);
+    for assignment in [
+        "train.steps=30",
+        "train.checkpoint_every=20",
+        "model.n_head=4",
+    ] {
+        command.args(["--set", assignment]);
+    }
+    let shown = ok(&mut command);
+    for part in [
+        "step 30/30",
+        "valid loss",
+        "perplexity",
+        "learning rate",
+        "gradient norm",
+        "tokens/s",
+        "FLOP/s",
+        "memory",
+        "left",
+        "above the entropy rate",
+    ] {
+        assert!(shown.contains(part), "no `{part}` in: {shown}");
+    }
+
+    let config: RunConfig = run_dir::read_config(&directory).unwrap();
+    assert_eq!(
+        (config.train.steps, config.train.checkpoint_every),
+        (30, Some(20))
+    );
+    assert!(matches!(config.model.plain(), Some(residual_zoo::Zoo::Gpt2(c)) if c.n_head == 4));
+
+    let rows = run_dir::read_metrics(&directory).unwrap();
+    let steps: Vec<usize> = rows.iter().map(|row| row.step).collect();
+    assert_eq!(steps, [0, 10, 20, 30]);
+    let last = rows.last().unwrap();
+    assert_eq!(last.tokens, 30 * 8 * 32);
+    assert!(last.flops > 0.0 && last.seconds > 0.0);
+    let first_line = fs::read_to_string(directory.join("metrics.jsonl")).unwrap();
+    let keys = [
+        "step",
+        "tokens",
+        "flops",
+        "seconds",
+        "train_loss",
+        "valid_loss",
+        "lr",
+        "grad_norm",
+        "tokens_per_second",
+    ];
+    let line = first_line.lines().last().unwrap();
+    let object: serde_json::Map<String, serde_json::Value> = serde_json::from_str(line).unwrap();
+    for key in keys {
+        assert!(object.contains_key(key), "no {key} in {line}");
+    }
+
+    assert!(
+        checkpoint::directory(&directory, 20)
+            .join("model.safetensors")
+            .is_file()
+    );
+    assert_eq!(
+        checkpoint::newest(&directory).unwrap().path,
+        checkpoint::directory(&directory, 30)
+    );
+    assert!(
+        fs::read_to_string(directory.join("samples.txt"))
+            .unwrap()
+            .contains("=== step 30")
+    );
+}
+
+#[test]
+fn mfu_is_shown_when_the_peak_is_known() {
+    let scratch = Scratch::new();
+    let shown = ok(smoke(&scratch.path("run")).args(["--peak-tflops", "0.1"]));
+    assert!(shown.contains("MFU"), "{shown}");
+    assert!(
+        run_dir::read_metrics(&scratch.path("run")).unwrap()[1]
+            .mfu
+            .unwrap()
+            > 0.0
+    );
+}
+
+#[test]
+fn the_same_run_gives_the_same_losses() {
+    let scratch = Scratch::new();
+    let losses = |name: &str, seed: &str| -> Vec<Option<f64>> {
+        let directory = scratch.path(name);
+        ok(smoke(&directory).args(["--set", "model.dropout=0.1", "--set", seed]));
+        let rows = run_dir::read_metrics(&directory).unwrap();
+        rows.iter()
+            .flat_map(|row| [row.train_loss, row.valid_loss])
+            .collect()
+    };
+    let first = losses("a", "train.seed=1");
+    assert_eq!(first, losses("b", "train.seed=1"));
+    assert_ne!(first, losses("c", "train.seed=2"));
+}
+
+#[test]
+fn a_text_of_ones_own_trains_and_generates() {
+    let scratch = Scratch::new();
+    let sentence = "the quick brown fox jumps over the lazy dog. ";
+    let data = scratch.file("my.txt", sentence.repeat(50));
+    for tokenizer in ["bytes", "chars", "bpe:300"] {
+        let directory = scratch.path(&tokenizer.replace(':', ""));
+        let mut command = smoke(&directory);
+        command
+            .arg("--data")
+            .arg(&data)
+            .args(["--tokenizer", tokenizer]);
+        let shown = ok(command.env("XDG_CACHE_HOME", scratch.path("cache")));
+        assert!(shown.contains("bits/byte"), "{shown}");
+        let generate = |seed: &str| {
+            let mut command = example("generate");
+            command
+                .arg(&directory)
+                .args(["--prompt", "the ", "--tokens", "40", "--seed", seed]);
+            ok(&mut command)
+        };
+        let sample = generate("1");
+        assert!(sample.starts_with("the "), "{sample}");
+        assert_eq!(sample, generate("1"));
+        assert_ne!(sample, generate("2"));
+    }
+}
+
+#[test]
+fn generation_goes_on_beyond_the_context() {
+    let scratch = Scratch::new();
+    ok(&mut smoke(&scratch.path("run")));
+    let mut command = example("generate");
+    let sample = ok(command.arg(scratch.path("run")).args(["--tokens", "100"]));
+    // The context is 32 words; the prompt is one more token.
+    assert_eq!(sample.split_whitespace().count(), 101);
+}
+
+#[test]
+fn compare_prints_a_table_and_writes_a_report() {
+    let scratch = Scratch::new();
+    let directory = scratch.path("compare");
+    let compare = |options: &[&str]| {
+        let mut command = example("compare");
+        command.arg("--run").arg(&directory).args(options);
+        for assignment in [
+            "train.steps=4",
+            "train.warmup=1",
+            "data.source.tokens=20000",
+        ] {
+            command.args(["--set", assignment]);
+        }
+        ok(&mut command)
+    };
+    let shown = compare(&[]);
+    for part in [
+        "model",
+        "parameters",
+        "FLOPs/token",
+        "valid loss",
+        "above entropy",
+        "tokens/s",
+    ] {
+        assert!(shown.contains(part), "no `{part}` in: {shown}");
+    }
+    for model in [
+        "gpt2",
+        "rmt",
+        "laurel",
+        "tokenformer",
+        "recurrent",
+        "laurel-rmt",
+    ] {
+        let row = |line: &str| line.split_whitespace().next() == Some(model);
+        let rows = shown
+            .lines()
+            .filter(|line| row(line) && line.contains('%'))
+            .count();
+        assert_eq!(rows, 1, "rows of {model} in: {shown}");
+        assert!(directory.join(model).join("metrics.jsonl").exists());
+    }
+    let report = fs::read_to_string(directory.join("report.html")).unwrap();
+    assert!(report.contains("<svg") && report.contains("entropy rate"));
+    let last_of = |model: &str| {
+        let rows = run_dir::read_metrics(&directory.join(model)).unwrap();
+        rows.last().unwrap().clone()
+    };
+    let first = last_of("rmt");
+    assert!(compare(&[]).contains("laurel-rmt"));
+    assert_eq!(
+        last_of("rmt"),
+        first,
+        "what is trained is not trained again"
+    );
+    compare(&["--force"]);
+    assert_ne!(last_of("rmt").seconds, first.seconds);
+    let report = fs::read(directory.join("report.html")).unwrap();
+    let mut other = example("compare");
+    other
+        .arg("--run")
+        .arg(&directory)
+        .args(["--set", "train.steps=4"]);
+    fails(
+        &mut other,
+        2,
+        &["gpt2", "train.warmup was 1, now 50", "--force"],
+    );
+    assert_eq!(fs::read(directory.join("report.html")).unwrap(), report);
+    fs::write(directory.join("notes.txt"), "mine").unwrap();
+    fails(
+        example("compare").arg("--run").arg(&directory),
+        2,
+        &["exists already", "--run"],
+    );
+    assert_eq!(
+        fs::read_to_string(directory.join("notes.txt")).unwrap(),
+        "mine"
+    );
+}
+
+#[test]
+fn bench_writes_its_figures_as_json() {
+    let scratch = Scratch::new();
+    let json = scratch.path("bench.json");
+    let mut command = example("bench");
+    command
+        .arg(SMOKE)
+        .args(["--warmup", "1", "--steps", "3", "--json"])
+        .arg(&json);
+    let shown = ok(&mut command);
+    let lines: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(json).unwrap()).unwrap();
+    for key in [
+        "data",
+        "forward",
+        "backward",
+        "optimizer",
+        "step",
+        "tokens_per_second",
+    ] {
+        assert!(lines[0][key].as_f64().unwrap() > 0.0, "{key}: {lines}");
+    }
+    assert!(shown.contains("backward ms"), "{shown}");
+}
+
+/// Starts a run without end, waits until it trains, and sends it a signal.
+fn interrupted_by(signal: &str) {
+    let scratch = Scratch::new();
+    let directory = scratch.path("run");
+    let mut command = smoke(&directory);
+    command.args(["--set", "train.steps=100000000"]);
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let trains = |line: &String| line.contains("learning rate");
+    assert!(lines.by_ref().map(Result::unwrap).any(|line| trains(&line)));
+    let pid = child.id().to_string();
+    assert!(
+        Command::new("kill")
+            .args([signal, &pid])
+            .status()
+            .unwrap()
+            .success()
+    );
+    let rest: Vec<String> = lines.map(Result::unwrap).collect();
+    assert!(child.wait().unwrap().success());
+    assert!(
+        rest.iter().any(|line| line.contains("stopped in")),
+        "{rest:?}"
+    );
+
+    // The step that was under way is saved, and its row is written when the run goes on.
+    let last = run_dir::read_metrics(&directory).unwrap().pop().unwrap();
+    let newest = checkpoint::newest(&directory).unwrap().path;
+    assert!(newest >= checkpoint::directory(&directory, last.step));
+}
+
+#[test]
+fn ctrl_c_stops_after_the_step_and_saves() {
+    interrupted_by("-INT");
+}
+
+#[test]
+fn sigterm_stops_after_the_step_and_saves() {
+    interrupted_by("-TERM");
+}
+
+#[test]
+fn every_example_has_help() {
+    for name in ["train", "generate", "compare", "bench"] {
+        let help = ok(example(name).arg("--help"));
+        assert!(
+            help.contains("Usage:") && help.contains("--backend"),
+            "{help}"
+        );
+    }
+}
+
+#[test]
+fn a_tokenformer_grows_from_a_run_and_other_runs_are_refused() {
+    let scratch = Scratch::new();
+    let file = |name: &str, model: &str| {
+        let path = scratch.path(name);
+        let text = format!(
+            "(model: {model}, data: (source: Synthetic(tokens: 20000)), \
+             train: (steps: 20, batch: 4, warmup: 2, learning_rate: 1e-2, validate_batches: 2))"
+        );
+        fs::write(&path, text).unwrap();
+        path
+    };
+    let train = |config: &Path, run: &str| {
+        let mut command = example("train");
+        command
+            .arg(config)
+            .arg("--run")
+            .arg(scratch.path(run))
+            .arg("--no-tui");
+        command
+    };
+    let sizes = "n_layer: 1, n_head: 2, width: 16, context: 24";
+    let small = file(
+        "small.ron",
+        &format!("TokenFormer({sizes}, n_attn: 9, n_ffn: 16)"),
+    );
+    let shown = ok(&mut train(&small, "small"));
+    let loss = |shown: &str, which: usize| -> f64 {
+        let losses = shown.split("valid loss ").skip(1);
+        let losses = losses.map(|rest| rest.split_whitespace().next().unwrap().parse().unwrap());
+        losses.collect::<Vec<f64>>()[which]
+    };
+    let grown = format!("TokenFormer({sizes}, n_attn: 12, n_ffn: 20, tau: (attn: 3, ffn: 4))");
+    let grown = file("grown.ron", &grown);
+    let from = |mut command: Command, run: &str| {
+        command.arg("--init-from").arg(scratch.path(run));
+        command
+    };
+    let after = ok(&mut from(train(&grown, "grown"), "small"));
+    let last = shown.matches("valid loss ").count() - 1;
+    assert!(
+        (loss(&shown, last) - loss(&after, 0)).abs() < 2e-4,
+        "{shown}\n{after}"
+    );
+    assert!(!after.contains("not trained"), "{after}");
+
+    // τ comes from the run whatever the config says, and the user hears of it.
+    let other_tau = file(
+        "tau.ron",
+        &format!("TokenFormer({sizes}, n_attn: 12, n_ffn: 20)"),
+    );
+    let shown = ok(&mut from(train(&other_tau, "tau"), "small"));
+    assert!(shown.contains("5 numbers that are not trained"), "{shown}");
+
+    let refused = |config: &Path, run: &str, parts: &[&str]| {
+        fails(&mut from(train(config, "refused"), run), 2, parts);
+        assert!(!scratch.path("refused").exists());
+    };
+    refused(&small, "nowhere", &["nowhere", "no checkpoints"]);
+    refused(&small, "grown", &["keys", "[12, 16]", "[9, 16]"]);
+    let gpt2 = file("gpt2.ron", &format!("Gpt2({sizes})"));
+    refused(&gpt2, "small", &["embeddings.norm.gamma", "missing"]);
+    let text = scratch.path("text.txt");
+    fs::write(&text, "Other words, other tokens. ".repeat(200)).unwrap();
+    let mut other = from(train(&grown, "refused"), "small");
+    other.arg("--data").arg(text).args(["--tokenizer", "chars"]);
+    fails(&mut other, 2, &["another tokenizer"]);
+}

@@ -1,0 +1,574 @@
+//! A run that was stopped, however and wherever, ends as the one that was not: the same metrics,
+//! samples, weights and moments to the bit.
+//!
+//! Dropout and gradient accumulation are on. The backend is the first that was compiled in.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use residual_zoo::train::{checkpoint, run_dir};
+use residual_zoo_testing::program::{Scratch, fails, ok, run, text};
+use residual_zoo_testing::runs::{
+    self, MODELS, STEPS, assert_same, config, config_on, killed, outcome, resume, start, train,
+    with_fault,
+};
+
+/// SplitMix64: the same numbers in every run of this test.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) % end as u64) as usize
+    }
+}
+
+/// How often a run is killed.
+#[derive(Clone, Copy)]
+struct Kills {
+    /// At changes on disk, most of them inside of a checkpoint; each is followed by a resume to the
+    /// end.
+    on_disk: usize,
+    /// At any moment, one after the other in the same run.
+    at_any_time: usize,
+}
+
+const MANY: Kills = Kills {
+    on_disk: 20,
+    at_any_time: 10,
+};
+
+/// For runs that take long.
+const FEW: Kills = Kills {
+    on_disk: 4,
+    at_any_time: 3,
+};
+
+fn killed_runs_end_alike(model: usize) {
+    let (name, model) = MODELS[model];
+    let scratch = Scratch::new();
+    killed_runs_of(&scratch, name, config(&scratch, model), MANY);
+}
+
+fn killed_runs_of(scratch: &Scratch, name: &str, file: PathBuf, kills: Kills) {
+    let straight = scratch.path("straight");
+    let clock = Instant::now();
+    ok(&mut train(&file, &straight));
+    let duration = clock.elapsed();
+    let expected = outcome(&straight);
+    assert_eq!(expected.rows.last().unwrap().step, STEPS);
+    let changes = runs::count_changes(train(&file, &scratch.path("counted")));
+    let mut numbers = Numbers(name.len() as u64);
+
+    for i in 0..kills.on_disk {
+        let (at, directory) = (
+            1 + numbers.below(changes),
+            scratch.path(&format!("disk-{i}")),
+        );
+        let output = run(&mut with_fault(train(&file, &directory), at, "kill"));
+        let what = format!("{name} killed at change {at}: {}", text(&output.stderr));
+        assert!(killed(&output), "{what}");
+        ok(&mut train(&file, &directory));
+        assert_same(&directory, &expected, &what);
+    }
+
+    let directory = scratch.path("timed");
+    let (mut delays, mut died) = (Vec::new(), 0);
+    for _ in 0..kills.at_any_time {
+        let mut child = start(&mut train(&file, &directory));
+        let delay = duration.mul_f64(numbers.below(600) as f64 / 1000.0);
+        delays.push(delay);
+        std::thread::sleep(delay);
+        child.kill().unwrap();
+        died += usize::from(killed(&child.wait_with_output().unwrap()));
+    }
+    assert!(died > 0, "all runs had ended before their kill: {delays:?}");
+    ok(&mut train(&file, &directory));
+    assert_same(
+        &directory,
+        &expected,
+        &format!("{name} killed after {delays:?}"),
+    );
+}
+
+#[test]
+fn killed_runs_of_gpt2_end_alike() {
+    killed_runs_end_alike(0);
+}
+
+#[test]
+fn killed_runs_of_rmt_end_alike() {
+    killed_runs_end_alike(1);
+}
+
+#[test]
+fn killed_runs_of_laurel_end_alike() {
+    killed_runs_end_alike(2);
+}
+
+#[test]
+fn killed_runs_of_tokenformer_end_alike() {
+    killed_runs_end_alike(3);
+}
+
+#[test]
+fn killed_runs_of_recurrent_end_alike() {
+    killed_runs_end_alike(4);
+}
+
+#[test]
+fn killed_runs_of_a_composition_end_alike() {
+    killed_runs_end_alike(5);
+}
+
+/// A recurrent model for sequences of up to 96 tokens.
+const RECURRENT: &str = "Recurrent(recurrence: (block: 8), \
+     of: Gpt2(n_layer: 1, n_head: 2, width: 16, context: 96, dropout: 0.1))";
+
+#[test]
+fn killed_runs_with_a_curriculum_end_alike() {
+    let scratch = Scratch::new();
+    let source = "Copying(tokens: 4, noise: 8, most_noise: 60, selective: true)";
+    // Every validation is below this loss, so that all levels are reached.
+    let file = config_on(&scratch, RECURRENT, source, "curriculum_below: 100");
+    killed_runs_of(&scratch, "curriculum", file, MANY);
+    let rows = run_dir::read_metrics(&scratch.path("straight")).unwrap();
+    let levels: Vec<_> = rows.iter().map(|row| (row.step, row.level)).collect();
+    for (step, level) in [(4, 0), (6, 1), (8, 1), (9, 2), (14, 3), (24, 3)] {
+        assert!(levels.contains(&(step, Some(level))), "{levels:?}");
+    }
+    // 16 tokens a sequence, then 24, 40 and 68; two times two sequences a step.
+    let tokens = 4 * (4 * 16 + 4 * 24 + 4 * 40 + 12 * 68);
+    assert_eq!(rows.last().unwrap().tokens, tokens);
+}
+
+#[test]
+fn killed_runs_on_images_end_alike() {
+    let scratch = Scratch::new();
+    let record = |label: u8| -> Vec<u8> {
+        let pixels = (0..3072u32).map(|i| (i * (u32::from(label) + 1) % 251) as u8);
+        std::iter::once(label).chain(pixels).collect()
+    };
+    let images = |count: u8| (0..count).flat_map(|i| record(i % 10)).collect::<Vec<u8>>();
+    scratch.file("data_batch_1.bin", images(20));
+    scratch.file("test_batch.bin", images(5));
+    let source = format!("Cifar10({:?})", scratch.path(""));
+    let model = RECURRENT
+        .replace("block: 8", "block: 256")
+        .replace("96", "1024");
+    let file = config_on(&scratch, &model, &source, "spike_z: None");
+    killed_runs_of(&scratch, "images", file, FEW);
+    let rows = run_dir::read_metrics(&scratch.path("straight")).unwrap();
+    assert!(rows.iter().any(|row| row.valid_accuracy.is_some()));
+    assert!(
+        (rows[0].valid_loss.unwrap() - 10f64.ln()).abs() < 0.5,
+        "ten classes"
+    );
+}
+
+/// Sends `signal` once the run has shown `step`, and waits for its end. Returns whether it was
+/// stopped: on a busy machine the signal may come after the last step.
+fn interrupt(command: &mut Command, signal: &str, step: usize) -> bool {
+    let mut child = start(command);
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let shown = format!("step {step:>2}/");
+    assert!(lines.any(|line| line.unwrap().contains(&shown)), "{shown}");
+    let pid = child.id().to_string();
+    let sent = Command::new("kill").args([signal, &pid]).status();
+    let rest: Vec<String> = lines.map(Result::unwrap).collect();
+    assert!(child.wait().unwrap().success());
+    sent.unwrap().success() && rest.iter().any(|line| line.contains("stopped in"))
+}
+
+#[test]
+fn runs_stopped_by_ctrl_c_and_sigterm_end_alike() {
+    for (i, (name, model)) in MODELS.into_iter().enumerate() {
+        let scratch = Scratch::new();
+        let file = config(&scratch, model);
+        ok(&mut train(&file, &scratch.path("straight")));
+        let expected = outcome(&scratch.path("straight"));
+        let directory = scratch.path("stopped");
+        // Twice in the same run, at steps where something else is due each.
+        let stopped = (0..20).any(|_| {
+            fs::remove_dir_all(&directory).ok();
+            interrupt(&mut train(&file, &directory), "-INT", 2 + 2 * (i % 3))
+                && interrupt(&mut resume(&directory), "-TERM", 10 + 2 * (i % 3))
+        });
+        assert!(stopped, "{name}");
+        ok(&mut resume(&directory));
+        assert_same(&directory, &expected, name);
+    }
+}
+
+#[test]
+fn a_finished_run_stays_as_it_is() {
+    let scratch = Scratch::new();
+    let (file, directory) = (config(&scratch, MODELS[0].1), scratch.path("run"));
+    ok(&mut train(&file, &directory));
+    let metrics = fs::read(directory.join("metrics.jsonl")).unwrap();
+    let before = outcome(&directory);
+    for mut again in [train(&file, &directory), resume(&directory)] {
+        let shown = ok(&mut again);
+        assert!(shown.contains("trained already"), "{shown}");
+        assert!(!shown.contains("step 24/24"), "{shown}");
+        assert_eq!(fs::read(directory.join("metrics.jsonl")).unwrap(), metrics);
+        assert_same(&directory, &before, "trained again");
+    }
+}
+
+#[test]
+fn a_longer_budget_goes_on_and_the_change_is_written_down() {
+    let scratch = Scratch::new();
+    let (file, directory) = (config(&scratch, MODELS[0].1), scratch.path("run"));
+    ok(&mut train(&file, &directory));
+    let shown = ok(resume(&directory).args(["--set", "train.steps=30"]));
+    assert!(shown.contains("raised from 24 to 30"), "{shown}");
+    let rows = run_dir::read_metrics(&directory).unwrap();
+    let steps: Vec<usize> = rows.iter().map(|row| row.step).collect();
+    assert_eq!(steps[steps.len() - 6..], [24, 25, 26, 27, 28, 30]);
+    let history = run_dir::read_history(&directory).unwrap();
+    assert_eq!(history.len(), 2);
+    assert_eq!(history[1].step, 24);
+    assert!(history[1].changes[0].contains("train.steps"));
+    // The run is the longer one from now on, and a shorter one is another run.
+    let shown = ok(&mut resume(&directory));
+    assert!(shown.contains("step-00000030"), "{shown}");
+    fails(
+        &mut train(&file, &directory),
+        2,
+        &["train.steps was 30, now 24"],
+    );
+}
+
+#[test]
+fn another_config_or_other_data_are_refused_unless_allowed() {
+    let scratch = Scratch::new();
+    let (file, directory) = (config(&scratch, MODELS[0].1), scratch.path("run"));
+    ok(train(&file, &directory).args(["--set", "train.steps=6"]));
+    let before = fs::read(directory.join("metrics.jsonl")).unwrap();
+    let changed = |assignments: &[&str]| {
+        let mut command = train(&file, &directory);
+        for assignment in assignments {
+            command.args(["--set", assignment]);
+        }
+        command
+    };
+    fails(
+        &mut changed(&["train.learning_rate=2e-2", "model.dropout=0.2"]),
+        2,
+        &[
+            "model.Gpt2.dropout was 0.1, now 0.2",
+            "train.learning_rate was 0.01, now 0.02",
+            "--allow-config-change",
+        ],
+    );
+    fails(
+        &mut changed(&["data.source.tokens=4000"]),
+        2,
+        &[
+            "the data was 2700 training and 300 validation tokens",
+            "3600",
+        ],
+    );
+    let poem = scratch.file("poem.txt", "tell me what it is. ".repeat(100));
+    let mut other = changed(&[]);
+    fails(other.arg("--data").arg(&poem), 2, &["another tokenizer"]);
+    let file_of_another_model = config(&scratch, MODELS[1].1);
+    fails(
+        &mut train(&file_of_another_model, &directory),
+        2,
+        &["model was Gpt2, now Rmt"],
+    );
+    assert_eq!(fs::read(directory.join("metrics.jsonl")).unwrap(), before);
+
+    config(&scratch, MODELS[0].1);
+    let mut allowed = changed(&["train.learning_rate=2e-2", "data.source.tokens=4000"]);
+    let shown = ok(allowed.arg("--allow-config-change"));
+    assert!(shown.contains("changed: train.learning_rate"), "{shown}");
+    let history = run_dir::read_history(&directory).unwrap();
+    assert_eq!(history[1].step, 6);
+    assert_eq!(history[1].changes.len(), 3, "{:?}", history[1].changes);
+    // From now on these are the run's own.
+    ok(&mut changed(&[
+        "train.learning_rate=2e-2",
+        "data.source.tokens=4000",
+    ]));
+}
+
+#[test]
+fn the_same_data_from_another_place_are_the_same() {
+    let scratch = Scratch::new();
+    let words = "to be or not to be, that is the question. ".repeat(60);
+    let (here, there) = (
+        scratch.file("here.txt", &words),
+        scratch.file("there.txt", &words),
+    );
+    let (file, directory) = (config(&scratch, MODELS[0].1), scratch.path("run"));
+    let from = |data: &Path, steps: &str| {
+        let mut command = train(&file, &directory);
+        command.arg("--data").arg(data).args(["--set", steps]);
+        command.env("XDG_CACHE_HOME", scratch.path("cache"));
+        command
+    };
+    ok(&mut from(&here, "train.steps=6"));
+    fs::remove_file(&here).unwrap();
+    ok(&mut from(&there, "train.steps=9"));
+    // From now on the run knows the new place.
+    ok(resume(&directory).env("XDG_CACHE_HOME", scratch.path("cache")));
+}
+
+#[test]
+fn one_run_has_one_process() {
+    let scratch = Scratch::new();
+    let (file, directory) = (config(&scratch, MODELS[0].1), scratch.path("run"));
+    let endless = ["--set", "train.steps=100000000"];
+    let mut child = start(train(&file, &directory).args(endless));
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().contains("step         2/")));
+    let host = fs::read_to_string("/proc/sys/kernel/hostname");
+    let host = host.map_or(String::new(), |host| format!(" on {}", host.trim()));
+    let owner = format!("process {}{host}", child.id());
+    fails(
+        train(&file, &directory).args(endless),
+        1,
+        &["in use by", &owner],
+    );
+    fails(&mut resume(&directory), 1, &["in use by", &owner]);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // The lock goes with its process, whatever the file says.
+    assert!(
+        fs::read_to_string(directory.join("lock"))
+            .unwrap()
+            .contains(&owner)
+    );
+    let mut next = start(resume(&directory).args(endless));
+    let mut lines = BufReader::new(next.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().contains("valid loss")));
+    next.kill().unwrap();
+    next.wait().unwrap();
+}
+
+#[test]
+fn torn_lines_and_damaged_checkpoints_cost_only_time() {
+    let scratch = Scratch::new();
+    let (file, directory) = (config(&scratch, MODELS[0].1), scratch.path("run"));
+    ok(&mut train(&file, &directory));
+    let expected = outcome(&directory);
+    let append = |name: &str, what: &str| {
+        let path = directory.join(name);
+        let content = fs::read_to_string(&path).unwrap();
+        fs::write(path, content + what).unwrap();
+    };
+    append("metrics.jsonl", "{\"step\": 26, \"tok");
+    append("history.jsonl", "{\"st");
+    append("samples.txt", "=== step 26\nhalf a sam");
+    let newest = checkpoint::directory(&directory, STEPS);
+    let path = newest.join("model.safetensors");
+    let mut bytes = fs::read(&path).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(&path, bytes).unwrap();
+    let shown = ok(&mut resume(&directory));
+    for part in [
+        "passed over, now ",
+        "model.safetensors",
+        "its checksum is wrong",
+        "going on from",
+        "step-00000021",
+    ] {
+        assert!(shown.contains(part), "no `{part}` in {shown}");
+    }
+    assert_same(&directory, &expected, "after damage");
+    assert!(directory.join("checkpoints/damaged-step-00000024").is_dir());
+
+    // A row that is damaged is named, and nothing is done.
+    let metrics = directory.join("metrics.jsonl");
+    let rows = fs::read_to_string(&metrics).unwrap();
+    fs::write(&metrics, rows.replacen("\"step\":4", "\"step\":x", 1)).unwrap();
+    fails(
+        &mut resume(&directory),
+        2,
+        &["metrics.jsonl: line 4: column 9: expected value"],
+    );
+}
+
+#[test]
+fn what_is_no_run_is_not_touched() {
+    let scratch = Scratch::new();
+    let (file, directory) = (config(&scratch, MODELS[0].1), scratch.path("run"));
+    fs::create_dir(&directory).unwrap();
+    fails(&mut resume(&directory), 2, &["config.ron", "run directory"]);
+    // A run whose config is lost still has its checkpoints.
+    ok(&mut train(&file, &directory));
+    fs::remove_file(directory.join("config.ron")).unwrap();
+    fs::remove_file(directory.join("metrics.jsonl")).unwrap();
+    fs::remove_file(directory.join("samples.txt")).unwrap();
+    fails(&mut train(&file, &directory), 2, &["exists already"]);
+    assert!(directory.join("checkpoints/step-00000024").is_dir());
+}
+
+#[test]
+fn a_run_from_other_weights_begins_with_them_again() {
+    let scratch = Scratch::new();
+    let file = config(&scratch, MODELS[3].1);
+    let (first, second) = (scratch.path("first"), scratch.path("second"));
+    ok(&mut train(&file, &first));
+    let from = |directory: &Path| {
+        let mut command = train(&file, directory);
+        command.arg("--init-from").arg(&first);
+        command
+    };
+    ok(&mut from(&second));
+    let expected = outcome(&second);
+    let changes = runs::count_changes(from(&scratch.path("counted")));
+    let mut restarts = 0;
+    for at in (1..changes.min(45)).step_by(3) {
+        let directory = scratch.path(&format!("killed-{at}"));
+        let output = run(&mut with_fault(from(&directory), at, "kill"));
+        assert!(killed(&output), "{at}");
+        // The run has its own copy of the weights as soon as it is one.
+        let mut command = match directory.join("config.ron").exists() {
+            true => resume(&directory),
+            false => from(&directory),
+        };
+        restarts += usize::from(ok(&mut command).contains("going on from"));
+        assert_same(&directory, &expected, &format!("killed at {at}"));
+    }
+    assert!(restarts > 0);
+    let mut other = train(&file, &second);
+    other.arg("--init-from").arg(scratch.path("third"));
+    other.arg("--allow-config-change");
+    fails(&mut other, 2, &["third", "is it a run directory?"]);
+    ok(train(&file, &scratch.path("third")).args(["--set", "train.seed=5"]));
+    fails(
+        &mut other,
+        2,
+        &["began with", "first", "third", "--run DIR"],
+    );
+    // The same weights in another place are the same.
+    let copied = scratch.path("copied");
+    fs::rename(scratch.path("third"), scratch.path("other")).unwrap();
+    fs::rename(&first, &copied).unwrap();
+    ok(train(&file, &second).arg("--init-from").arg(&copied));
+    fs::rename(&copied, &first).unwrap();
+
+    // Stopped before its first step, it has these weights all the same.
+    let stopped = scratch.path("stopped");
+    let changes = with_fault(from(&scratch.path("traced")), 0, "trace");
+    let changes = text(&run(&mut { changes }).stderr);
+    let begun = changes
+        .lines()
+        .position(|line| line.contains("rename") && line.contains("config.ron"));
+    let output = run(&mut with_fault(from(&stopped), begun.unwrap() + 2, "kill"));
+    assert!(killed(&output));
+    fs::rename(&first, scratch.path("gone")).unwrap();
+    ok(&mut resume(&stopped));
+    assert_same(&stopped, &expected, "stopped before its first step");
+    // Fresh weights are no substitute.
+    fs::remove_dir_all(stopped.join("checkpoints")).unwrap();
+    fails(&mut resume(&stopped), 2, &["lost its checkpoints", "first"]);
+}
+
+#[test]
+fn a_first_kill_before_any_checkpoint_starts_again() {
+    let scratch = Scratch::new();
+    let (file, directory) = (config(&scratch, MODELS[0].1), scratch.path("run"));
+    let mut long = train(&file, &directory);
+    long.args([
+        "--set",
+        "train.checkpoint_every=None",
+        "--set",
+        "train.steps=100000000",
+    ]);
+    let mut child = start(&mut long);
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().contains("step         8/")));
+    std::thread::sleep(Duration::from_millis(20));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let mut command = resume(&directory);
+    command.arg("--allow-config-change");
+    command.args([
+        "--set",
+        "train.steps=24",
+        "--set",
+        "train.checkpoint_every=3",
+    ]);
+    let shown = ok(&mut command);
+    assert!(shown.contains("starting again"), "{shown}");
+    ok(&mut train(&file, &scratch.path("straight")));
+    assert_same(
+        &directory,
+        &outcome(&scratch.path("straight")),
+        "started again",
+    );
+}
+
+#[test]
+fn a_run_that_lost_its_checkpoints_loses_no_more() {
+    let scratch = Scratch::new();
+    let (file, directory) = (config(&scratch, MODELS[0].1), scratch.path("run"));
+    ok(&mut train(&file, &directory));
+    let expected = outcome(&directory);
+    let checkpoints = directory.join("checkpoints");
+    let metrics = fs::read(directory.join("metrics.jsonl")).unwrap();
+    // A disk that is not there.
+    fs::rename(&checkpoints, scratch.path("elsewhere")).unwrap();
+    std::os::unix::fs::symlink("/nonexistent/disk", &checkpoints).unwrap();
+    fails(&mut resume(&directory), 2, &["checkpoints"]);
+    assert_eq!(fs::read(directory.join("metrics.jsonl")).unwrap(), metrics);
+    // Deleted, it begins again and keeps the old rows.
+    fs::remove_file(&checkpoints).unwrap();
+    assert!(ok(&mut resume(&directory)).contains("starting again"));
+    assert_same(&directory, &expected, "again");
+    let old = directory.join("before-restart-metrics.jsonl");
+    assert_eq!(fs::read(old).unwrap(), metrics);
+}
+
+#[test]
+fn rows_that_are_lost_are_told_and_junk_after_the_checkpoint_is_cut() {
+    let scratch = Scratch::new();
+    let (file, directory) = (config(&scratch, MODELS[0].1), scratch.path("run"));
+    ok(&mut train(&file, &directory));
+    let metrics = directory.join("metrics.jsonl");
+    let whole = fs::read(&metrics).unwrap();
+    fs::write(&metrics, [&whole[..], b"\0\0\0\n{\"step\":26}\n"].concat()).unwrap();
+    ok(&mut resume(&directory));
+    assert_eq!(fs::read(&metrics).unwrap(), whole);
+    fs::write(&metrics, &whole[..whole.len() / 2]).unwrap();
+    let shown = ok(resume(&directory).args(["--set", "train.steps=26"]));
+    assert!(shown.contains("metrics.jsonl has lost"), "{shown}");
+    let rows = run_dir::read_metrics(&directory).unwrap();
+    assert_eq!(rows.last().unwrap().step, 26);
+}
+
+#[test]
+fn links_lead_to_nothing_that_is_not_the_run_s_own() {
+    let scratch = Scratch::new();
+    let file = config(&scratch, MODELS[0].1);
+    let (first, second) = (scratch.path("first"), scratch.path("second"));
+    ok(&mut train(&file, &first));
+    let kept = checkpoint::newest(&first).unwrap().path;
+    ok(train(&file, &second).args(["--set", "train.steps=12"]));
+    let link = checkpoint::directory(&second, 1);
+    std::os::unix::fs::symlink(&kept, &link).unwrap();
+    ok(resume(&second).args(["--set", "train.steps=24"]));
+    assert!(checkpoint::newest(&first).unwrap().passed_over.is_empty());
+
+    let precious = scratch.file("precious.txt", "precious");
+    for name in ["lock", "metrics.jsonl", "samples.txt", "history.jsonl"] {
+        let path = first.join(name);
+        fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink(&precious, &path).unwrap();
+        let output = run(resume(&first).args(["--set", "train.steps=26"]));
+        assert!(!output.status.success(), "{name}");
+        assert_eq!(fs::read_to_string(&precious).unwrap(), "precious", "{name}");
+        fs::remove_file(&path).unwrap();
+        fs::copy(second.join(name), &path).unwrap();
+    }
+}
