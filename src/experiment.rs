@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use residual_zoo_core::ModelConfig as _;
 use residual_zoo_data::Corpus;
 use residual_zoo_train::suite::{
     self, Meter, Observation, Origin, Outcome, Pool, Results, SuiteOptions,

@@ -9,7 +9,7 @@ use std::sync::Once;
 use burn::backend::{Autodiff, Flex};
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::{DType, Distribution, Int, Tensor, set_default_dtypes};
-use residual_zoo::core::{Architecture as _, LanguageModel, ModelConfig};
+use residual_zoo::core::{Architecture as _, LanguageModel};
 use residual_zoo::tokenformer::{Normalization, TokenFormerConfig, grow};
 use residual_zoo_testing::pass::{Values, run};
 use residual_zoo_testing::reference;

@@ -53,7 +53,7 @@ fn reader(kind: &str) -> (&'static str, Read) {
         "checkpoint" => ("model.safetensors", |path| {
             let text = "(model: Gpt2(n_layer: 1, n_head: 1, width: 4, context: 8))";
             let config: RunConfig = RunConfig::parse(text, Path::new("c.ron")).unwrap();
-            let model = config.model.init::<Flex>(11, &Default::default()).unwrap();
+            let model = config.model.build::<Flex>(11, &Default::default()).unwrap();
             done(checkpoint::load_model::<
                 Flex,
                 <ModelConfig as residual_zoo::core::ModelConfig>::Model<Flex>,

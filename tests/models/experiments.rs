@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use residual_zoo::core::{Architecture as _, ModelConfig as _};
 use residual_zoo::data::Source;
 use residual_zoo::tokenformer::{Position, TokenFormerConfig};
-use residual_zoo::{ModelConfig, RunConfig, Zoo};
+use residual_zoo::{RunConfig, Zoo};
 
 /// The files of single runs: those of suites are a directory deeper, see `tests/lab/suite_files.rs`.
 fn ron_files(experiments: &Path) -> Vec<PathBuf> {
@@ -49,7 +49,7 @@ fn any_field_can_be_set() {
         set("train.checkpoint_every=5").train.checkpoint_every,
         Some(5)
     );
-    let gpt2 = |assignment: &str| match set(assignment).model {
+    let gpt2 = |assignment: &str| match set(assignment).model.plain() {
         Some(Zoo::Gpt2(gpt2)) => gpt2.clone(),
         other => panic!("{other:?}"),
     };
