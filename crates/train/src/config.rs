@@ -8,7 +8,7 @@ use ron::extensions::Extensions;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use crate::Error;
+use crate::{Error, Schedule};
 
 /// A run: the content of a file under `experiments/`, and of `config.ron` in a run directory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -44,6 +44,8 @@ pub struct TrainConfig {
     pub min_learning_rate: f64,
     /// Steps over which the learning rate rises linearly.
     pub warmup: usize,
+    /// How the learning rate changes over the run.
+    pub schedule: Schedule,
     /// Decay of AdamW's first moment.
     pub beta_1: f64,
     /// Decay of AdamW's second moment.
@@ -116,6 +118,7 @@ impl Default for TrainConfig {
             learning_rate: 1e-3,
             min_learning_rate: 1e-4,
             warmup: 100,
+            schedule: Schedule::Cosine,
             beta_1: 0.9,
             beta_2: 0.95,
             eps: 1e-8,

@@ -23,6 +23,7 @@ pub mod optimizer;
 pub mod resume;
 mod run;
 pub mod run_dir;
+mod schedule;
 pub mod suite;
 mod trainer;
 
@@ -32,6 +33,7 @@ pub use metrics::Row;
 pub use residual_zoo_report as report;
 pub use run::{FirstWeights, Interrupter, RunOptions, Summary, run};
 pub use run_dir::RunDir;
+pub use schedule::Schedule;
 pub use trainer::{Progress, Trainer, Validation, vocabulary};
 
 #[cfg(test)]

@@ -261,23 +261,3 @@ pub fn clip_scale<B: burn::tensor::backend::Backend>(
         .mul_scalar(limit)
         .clamp_max(1.0)
 }
-
-/// The learning rate of step `step`, counted from 0: a linear rise over `warmup` steps, then half
-/// a cosine from `learning_rate` to `min_learning_rate` at the last step (Loshchilov and Hutter,
-/// "SGDR", 2017, without restarts).
-pub fn learning_rate(config: &TrainConfig, step: usize) -> f64 {
-    let &TrainConfig {
-        learning_rate: peak,
-        min_learning_rate: floor,
-        warmup,
-        steps,
-        ..
-    } = config;
-    if step < warmup {
-        return peak * (step + 1) as f64 / (warmup + 1) as f64;
-    }
-    let last = steps.saturating_sub(1).max(warmup + 1);
-    let progress = (step - warmup) as f64 / (last - warmup) as f64;
-    let cosine = 0.5 * (1.0 + (std::f64::consts::PI * progress.min(1.0)).cos());
-    floor + (peak - floor) * cosine
-}

@@ -11,9 +11,9 @@ use residual_zoo_gpt2::Gpt2Config;
 
 use crate::checkpoint::Journal;
 use crate::generate::{Generator, Sampling};
-use crate::optimizer::learning_rate;
+use crate::schedule::cosine;
 use crate::trainer::{derive_seed, read};
-use crate::{RunConfig, TrainConfig, Trainer, checkpoint};
+use crate::{RunConfig, Schedule, TrainConfig, Trainer, checkpoint};
 
 type B = Autodiff<Flex>;
 type Config = PlainModel<Gpt2Config>;
@@ -51,6 +51,7 @@ fn config() -> RunConfig<Config> {
 fn copying() -> RunConfig<Config> {
     let mut config = config();
     config.model.0.context = 20;
+    config.train.schedule = Schedule::Kausik;
     config.data.source = Source::Copying(CopyConfig {
         tokens: 2,
         noise: 4,
@@ -88,7 +89,7 @@ fn the_learning_rate_rises_linearly_and_falls_as_a_cosine() {
         steps: 14,
         ..TrainConfig::default()
     };
-    let at = |step| learning_rate(&config, step);
+    let at = |step| cosine(&config, step);
     assert_eq!([at(0), at(1), at(2), at(3)], [0.25, 0.5, 0.75, 1.0]);
     assert!(
         (at(8) - 0.55).abs() < 1e-12,
@@ -104,7 +105,7 @@ fn the_learning_rate_rises_linearly_and_falls_as_a_cosine() {
         steps: 5,
         ..config
     };
-    assert!((0..5).all(|step| learning_rate(&all_warmup, step) < 1.0));
+    assert!((0..5).all(|step| cosine(&all_warmup, step) < 1.0));
 }
 
 #[test]
@@ -381,6 +382,16 @@ fn a_curriculum_lengthens_sequences_and_lowers_the_learning_rate() {
     trainer.step();
     assert_eq!(trainer.progress.tokens, tokens as u64);
     assert_eq!((tokens, trainer.progress.flops), (3 * 20, flops));
+
+    let mut unscaled = copying();
+    unscaled.train.schedule = Schedule::Cosine;
+    let mut unscaled = self::trainer(&unscaled);
+    assert!(unscaled.advance_curriculum(0.1));
+    assert_eq!(
+        unscaled.learning_rate(),
+        peak,
+        "the cosine ignores the curriculum"
+    );
 
     let mut text = self::trainer(&self::config());
     assert_eq!((text.level(), text.advance_curriculum(0.0)), (None, false));

@@ -10,6 +10,7 @@ use residual_zoo_data::{Batch, Corpus, Sequences};
 use serde::{Deserialize, Serialize};
 
 use crate::optimizer::{self, Optimizer};
+use crate::schedule::{self, Curriculum};
 use crate::{Error, RunConfig, TrainConfig};
 
 /// How far a run has come.
@@ -30,7 +31,7 @@ pub struct Progress {
     pub skipped_in_a_row: usize,
     /// Level of the curriculum, from 0.
     pub level: usize,
-    /// What the curriculum has made of the learning rate: a factor.
+    /// The factor of [`Schedule`](crate::Schedule) on the learning rate.
     pub lr_scale: f64,
 }
 
@@ -223,8 +224,7 @@ where
 
     /// The learning rate of the next step.
     pub fn learning_rate(&self) -> f64 {
-        let scheduled = optimizer::learning_rate(&self.config.train, self.progress.step);
-        scheduled * self.progress.lr_scale
+        schedule::cosine(&self.config.train, self.progress.step) * self.progress.lr_scale
     }
 
     /// How the model does on the validation batches, which are the same every time.
@@ -252,29 +252,26 @@ where
         }
     }
 
-    /// Goes on to the next level of the curriculum if the validation loss is low enough. Returns
-    /// whether it did.
-    ///
-    /// The rule for the learning rate is that of the published code of Kausik, "Recurrent
-    /// transformers" (2024), as docs/papers/recurrent.md reads it: at each level it is multiplied
-    /// by 1 − ½ l / l_max, l the length of a sequence there; at the last one each validation makes it
-    /// 1 − exp(−loss) of what the schedule says.
+    /// Moves to the next level of the curriculum if the validation loss is below
+    /// `train.curriculum_below`, and tells the schedule. Returns whether it moved.
     pub fn advance_curriculum(&mut self, validation_loss: f64) -> bool {
         let last = self.training.last_level();
         if last == 0 {
             return false;
         }
-        if self.progress.level == last {
-            self.progress.lr_scale = 1.0 - (-validation_loss).exp();
-            return false;
-        }
-        if validation_loss >= self.config.train.curriculum_below {
-            return false;
-        }
-        self.progress.level += 1;
+        let was_last = self.progress.level == last;
+        let advanced = !was_last && validation_loss < self.config.train.curriculum_below;
+        self.progress.level += usize::from(advanced);
         let length = |level| self.training.at_level(level).time() as f64;
-        self.progress.lr_scale *= 1.0 - 0.5 * length(self.progress.level) / length(last);
-        true
+        let curriculum = Curriculum {
+            was_last,
+            advanced,
+            lengths: (length(self.progress.level), length(last)),
+        };
+        let schedule = self.config.train.schedule;
+        self.progress.lr_scale =
+            schedule.factor(self.progress.lr_scale, validation_loss, curriculum);
+        advanced
     }
 
     /// Level of the curriculum, where there is one.
