@@ -29,8 +29,8 @@ pub struct CopyConfig {
     pub tokens: usize,
     /// Number of noise tokens at level 0 of the curriculum.
     pub noise: usize,
-    /// Maximum number of noise tokens. The curriculum doubles `noise` up to this number. `None` means
-    /// no curriculum.
+    /// Maximum number of noise tokens. The curriculum doubles `noise` up to this number. `None`
+    /// means no curriculum.
     pub most_noise: Option<usize>,
     /// Whether the tokens are scattered among the noise, in order, instead of preceding it.
     pub selective: bool,
@@ -48,8 +48,8 @@ impl Default for CopyConfig {
 }
 
 impl CopyConfig {
-    /// Length of a sequence at `level`: the tokens to copy, the noise, and one recall token for each
-    /// token to copy.
+    /// Length of a sequence at `level`: the tokens to copy, the noise, and one recall token for
+    /// each token to copy.
     pub fn time(&self, level: usize) -> usize {
         self.noise_at(level)
             .saturating_add(self.tokens.saturating_mul(2))

@@ -116,10 +116,10 @@ pub enum Source {
     Synthetic(SyntheticConfig),
     /// 1.1 MB of Shakespeare's plays, downloaded once (see [`crate::tiny_shakespeare`]).
     TinyShakespeare,
-    /// Symbols to copy across noise, generated anew for every batch. Needs no file.
+    /// Symbols to copy across noise, newly generated for every batch. Needs no file.
     Copying(CopyConfig),
-    /// The directory of CIFAR-10's binary batches. The task is to predict the class of an image from
-    /// its grey pixels. The test batch is used for validation.
+    /// The directory of CIFAR-10's binary batches. The task is to predict the class of an image
+    /// from its grey pixels. The test batch is used for validation.
     Cifar10(PathBuf),
     /// A text file, a `.jsonl` file or a directory of those (see [`crate::read_documents`]).
     Path(PathBuf),

@@ -13,7 +13,7 @@ use crate::{Batch, DataError, Tokens, Windows};
 pub enum Examples {
     /// A text: every token is predicted from those before it.
     Text(Tokens),
-    /// Symbols to copy, generated anew for every batch.
+    /// Symbols to copy, newly generated for every batch.
     Copying(CopyConfig),
     /// Images whose class is predicted after the last pixel.
     Images(Arc<Images>),
@@ -46,7 +46,8 @@ impl Examples {
         }
     }
 
-    /// Checks that a model with `vocab_size` ids and `outputs` outputs covers every input and target.
+    /// Checks that a model with `vocab_size` ids and `outputs` outputs covers every input and
+    /// target.
     ///
     /// # Errors
     ///
@@ -117,8 +118,8 @@ impl Sequences {
         }
     }
 
-    /// Micro-batch `micro` of step `step`, with `batch` sequences. It depends only on the arguments,
-    /// on any machine.
+    /// Micro-batch `micro` of step `step`, with `batch` sequences. It depends only on the
+    /// arguments, on any machine.
     pub fn random_batch(&self, seed: u64, step: u64, micro: u64, batch: usize) -> Batch {
         match self {
             Self::Text(windows) => windows.random_batch(seed, step, micro, batch),

@@ -26,7 +26,8 @@ pub(crate) const VOCAB_SIZES: RangeInclusive<usize> = 256..=1 << 20;
 
 pub(crate) struct Hf {
     inner: tokenizers::Tokenizer,
-    /// The JSON that `inner` was read from, verbatim, because serializing `inner` may round numbers.
+    /// The JSON that `inner` was read from, verbatim, because serializing `inner` may round
+    /// numbers.
     json: String,
     vocab_size: usize,
     separable: bool,

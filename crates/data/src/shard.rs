@@ -28,8 +28,8 @@ const HEADER: usize = 96;
 const BLOCK: usize = 1 << 15;
 
 /// Writes `tokens` to the shard `path` atomically: a reader sees the old file or the new one.
-/// `tokenizer_fingerprint` is the [fingerprint](crate::Tokenizer::fingerprint) of the tokenizer that
-/// made them.
+/// `tokenizer_fingerprint` is the [fingerprint](crate::Tokenizer::fingerprint) of the tokenizer
+/// that made them.
 ///
 /// # Errors
 ///

@@ -19,8 +19,8 @@ pub struct Window {
 pub struct Batch {
     /// The tokens, one sequence after the other: \[batch · time\].
     pub inputs: Vec<u32>,
-    /// The targets of the last `scored` positions of each sequence: \[batch · scored\]. The target of
-    /// a position in a window is the token that follows it.
+    /// The targets of the last `scored` positions of each sequence: \[batch · scored\]. The target
+    /// of a position in a window is the token that follows it.
     pub targets: Vec<u32>,
     /// Number of sequences.
     pub batch: usize,
@@ -70,17 +70,17 @@ impl Windows {
     /// Micro-batch `micro` of step `step`: `batch` windows drawn uniformly and independently, so
     /// windows may overlap and repeat.
     ///
-    /// The draw depends only on `seed`, `step`, `micro` and the number of windows, on any machine. A
-    /// resumed run therefore sees the same batches as an uninterrupted one, and every past batch can
-    /// be reproduced. A larger batch begins with the smaller one.
+    /// The draw depends only on `seed`, `step`, `micro` and the number of windows, on any machine.
+    /// A resumed run therefore sees the same batches as an uninterrupted one, and every past batch
+    /// can be reproduced. A larger batch begins with the smaller one.
     pub fn random_batch(&self, seed: u64, step: u64, micro: u64, batch: usize) -> Batch {
         let mut draws = Draws::new("residual-zoo-data random batch v1", seed, step, micro);
         let starts = (0..batch).map(|_| draws.below(self.len()));
         self.batch(starts)
     }
 
-    /// `batches` batches of `batch` distinct windows, spaced evenly over the tokens; the same on every
-    /// call.
+    /// `batches` batches of `batch` distinct windows, spaced evenly over the tokens; the same on
+    /// every call.
     ///
     /// If there are not enough windows, there are fewer batches, all of them full. If there are not
     /// enough for one full batch, there is one smaller batch.
@@ -114,8 +114,8 @@ impl Windows {
     }
 }
 
-/// `batches` lists of `batch` distinct positions below `len`, spaced evenly. There are fewer if `len`
-/// is too small (see [`Windows::even_batches`]).
+/// `batches` lists of `batch` distinct positions below `len`, spaced evenly. There are fewer if
+/// `len` is too small (see [`Windows::even_batches`]).
 pub(crate) fn even_places(len: usize, batches: usize, batch: usize) -> Vec<Vec<usize>> {
     let mut count = batches.saturating_mul(batch).min(len);
     if count == 0 {
