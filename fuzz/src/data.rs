@@ -1,4 +1,4 @@
-//! Shards, tokenizers, documents and images.
+//! Targets for shards, tokenizers, documents and images.
 
 use residual_zoo::data::{
     Cifar10, Shard, Tokenizer, TokenizerConfig, cifar, read_documents, write_shard,
@@ -6,8 +6,8 @@ use residual_zoo::data::{
 
 use crate::{Scratch, Verdict, refused};
 
-/// A shard. As nothing arbitrary gets past the checksum, `data` is tried a second time with the
-/// checksum mended.
+/// A shard. Arbitrary bytes fail the checksum, so `data` is tried a second time with a correct
+/// checksum.
 pub fn shard(data: &[u8]) -> Verdict {
     let verdict = open_shard(data);
     if let Some((header, tokens)) = data.split_at_checked(96) {
@@ -23,7 +23,7 @@ fn open_shard(data: &[u8]) -> Verdict {
     let shard = Shard::open(&path).map_err(refused)?;
     let tokens = shard.get(0..shard.len());
     assert!(tokens.iter().all(|&id| (id as usize) < shard.vocab_size()));
-    // All but the tokenizer's hash, which is arbitrary, and the checksum follows from the tokens.
+    // The tokens determine everything except the tokenizer's hash and the checksum.
     write_shard(&path, &tokens, shard.vocab_size(), "").unwrap();
     let again = std::fs::read(&path).unwrap();
     assert_eq!((&again[..32], &again[96..]), (&data[..32], &data[96..]));
@@ -37,7 +37,7 @@ const TEXTS: [&str; 4] = [
     "the cat sat on the mat",
 ];
 
-/// A tokenizer file: that of a run, and the same text as a Hugging Face `tokenizer.json`.
+/// A tokenizer file, read as that of a run and as a Hugging Face `tokenizer.json`.
 pub fn tokenizer(data: &[u8]) -> Verdict {
     let scratch = Scratch::new();
     let path = scratch.file("tokenizer.json", data);
@@ -50,7 +50,7 @@ pub fn tokenizer(data: &[u8]) -> Verdict {
     file.and(Ok(())).or(run.and(Ok(())))
 }
 
-/// Whatever a tokenizer was read from: its ids are in its vocabulary, and nothing panics.
+/// Checks that the ids of a tokenizer are in its vocabulary and that using it does not panic.
 fn use_tokenizer(tokenizer: &Tokenizer) {
     let size = tokenizer.vocab_size();
     assert!(size > 0);
@@ -97,7 +97,7 @@ pub fn documents(data: &[u8]) -> Verdict {
     Ok(())
 }
 
-/// CIFAR-10 batches, all of the same content.
+/// CIFAR-10 batches, all with the same content.
 pub fn cifar(data: &[u8]) -> Verdict {
     let scratch = Scratch::new();
     for name in ["data_batch_1.bin", "data_batch_2.bin", "test_batch.bin"] {

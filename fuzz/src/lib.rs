@@ -1,10 +1,10 @@
-//! What must hold for any bytes that the zoo reads, one function for each kind of file.
+//! Properties that must hold for any bytes that the zoo reads, one function for each kind of file.
 //!
-//! Each function gives `data` to a parser as a user would, by path where that is how it is read,
-//! and panics where a promise is broken: the parser panics, takes what it must not, or its error
-//! is no single line. It returns why the parser refused `data`, or `Ok`.
+//! Each function gives `data` to a parser in the way a user would, by path if the parser reads a
+//! path. It panics if a property is violated: the parser panics, it accepts invalid data, or its
+//! error is not a single line. It returns `Ok` if the parser accepted `data`, else the error.
 //!
-//! The functions are the bodies of the fuzz targets, and what the tests of hostile input call.
+//! The fuzz targets and the tests of hostile input call these functions.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used)]
@@ -19,10 +19,10 @@ use std::path::{Path, PathBuf};
 pub use data::{cifar, documents, shard, tokenizer};
 pub use run::{checkpoint, config, good_checkpoint, manifest, metrics, set};
 
-/// What a parser made of its input: taken, or the error.
+/// The result of a parser: accepted, or the error.
 pub type Verdict = Result<(), String>;
 
-/// What gives bytes to a parser.
+/// A function that gives bytes to a parser and checks the result.
 pub type Target = fn(&[u8]) -> Verdict;
 
 /// All targets by name.
@@ -38,7 +38,7 @@ pub const TARGETS: [(&str, Target); 9] = [
     ("tokenizer", tokenizer),
 ];
 
-/// The message of an error, which must be one line of reasonable length.
+/// The message of an error. It must be a single line of reasonable length.
 fn refused(error: impl Display) -> String {
     let message = error.to_string();
     assert_eq!(message.lines().count(), 1, "{message:?}");
@@ -46,7 +46,7 @@ fn refused(error: impl Display) -> String {
     message
 }
 
-/// A directory for the files of one input, gone with the value.
+/// A directory for the files of one input, deleted when dropped.
 struct Scratch(tempfile::TempDir);
 
 impl Scratch {
@@ -71,8 +71,8 @@ impl Scratch {
     }
 }
 
-/// Takes the panic hook, by which libFuzzer stops, from panics in crates of the registry: those of
-/// `tokenizers` are caught where it is called. What is not caught still stops libFuzzer.
+/// Skips the panic hook, which stops libFuzzer, for panics in crates from the registry. Panics of
+/// `tokenizers` are caught by its caller. A panic that is not caught still stops libFuzzer.
 pub fn pass_over_panics_of_dependencies() {
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

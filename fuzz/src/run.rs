@@ -1,4 +1,4 @@
-//! Configs and the files of a run directory.
+//! Targets for configs and the files of a run directory.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -19,9 +19,9 @@ use crate::{Scratch, Verdict, refused};
 type B = Autodiff<Flex>;
 type Model<B> = <ModelConfig as residual_zoo::core::ModelConfig>::Model<B>;
 
-/// A vocabulary to validate with.
+/// The vocabulary size used for validation.
 const VOCABULARY: usize = 11;
-/// What is built when a config turns out valid has at most this many parameters and layers.
+/// Maximum parameters and layers of a valid config for which a model is built.
 const SMALL: (usize, usize) = (10_000, 20);
 
 /// A RON config.
@@ -32,7 +32,7 @@ pub fn config(data: &[u8]) -> Verdict {
     use_config(&config)
 }
 
-/// Assignments of `--set`, one per line, to a config with all architectures in it.
+/// Assignments of `--set`, one per line, to a config that contains all architectures.
 pub fn set(data: &[u8]) -> Verdict {
     static BASE: LazyLock<RunConfig> = LazyLock::new(|| {
         let text = "(model: Composed(layers: [ \
@@ -48,12 +48,12 @@ pub fn set(data: &[u8]) -> Verdict {
     use_config(&config)
 }
 
-/// A config of whatever origin: it survives being written, and if it is valid, it can be built as
-/// it says.
+/// Checks that a config survives being written. If it is valid and small, also checks that the
+/// model it describes can be built.
 fn use_config(config: &RunConfig) -> Verdict {
     let text = config.to_ron();
     let again = RunConfig::parse(&text, Path::new("again.ron")).unwrap();
-    // The texts, as a NaN is not equal to itself.
+    // The texts are compared, because a NaN is not equal to itself.
     assert_eq!(again.to_ron(), text);
     config.data.validate().map_err(refused)?;
     config.validate(VOCABULARY).map_err(refused)?;
@@ -71,7 +71,7 @@ fn use_config(config: &RunConfig) -> Verdict {
     Ok(())
 }
 
-/// Makes Burn forget parameters that are gone, as it does at the next backward pass.
+/// Runs a backward pass, so that Burn forgets dropped parameters.
 fn forget() {
     let one = Tensor::<B, 1>::ones([1], &Default::default()).require_grad();
     one.sum().backward();
@@ -91,7 +91,7 @@ pub fn metrics(data: &[u8]) -> Verdict {
     Ok(())
 }
 
-/// A small TokenFormer, which may grow, in training.
+/// Trains a small TokenFormer, which can grow.
 type SmallTrainer = Trainer<B, ModelConfig>;
 
 fn trainer() -> SmallTrainer {
@@ -103,13 +103,13 @@ fn trainer() -> SmallTrainer {
         seed: 5,
     });
     let corpus = Corpus::open(&config.data).unwrap();
-    // Burn has one random generator in a process.
+    // Burn has one random generator per process.
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     Trainer::new(config, &corpus, Default::default()).unwrap()
 }
 
-/// The files of a good checkpoint of a small model by name, the manifest too.
+/// The files of a good checkpoint of a small model by name, including the manifest.
 pub fn good_checkpoint() -> &'static BTreeMap<String, Vec<u8>> {
     static FILES: LazyLock<BTreeMap<String, Vec<u8>>> = LazyLock::new(|| {
         let scratch = Scratch::new();
@@ -127,8 +127,9 @@ pub fn good_checkpoint() -> &'static BTreeMap<String, Vec<u8>> {
     &FILES
 }
 
-/// A checkpoint of which one file is `data`, without the manifest's help: as the weights to sample
-/// from, as the weights to begin with, as the moments of the optimizer, and as the progress.
+/// A checkpoint in which one file is `data`, without verifying the manifest. `data` is tried as the
+/// weights to sample from, the first weights of a run, the moments of the optimizer, and the
+/// progress.
 pub fn checkpoint(data: &[u8]) -> Verdict {
     thread_local!(static TRAINER: RefCell<SmallTrainer> = RefCell::new(trainer()));
     TRAINER.with_borrow_mut(|trainer| {

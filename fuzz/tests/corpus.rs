@@ -1,4 +1,4 @@
-//! The seeds of the fuzz targets and the inputs that found bugs, without libFuzzer.
+//! Runs the seeds of the fuzz targets, and the inputs that found bugs, without libFuzzer.
 
 #![allow(clippy::unwrap_used)]
 
@@ -19,14 +19,14 @@ fn files(folder: &str, target: &str) -> Vec<PathBuf> {
 }
 
 #[test]
-fn every_seed_is_taken() {
+fn every_seed_is_accepted() {
     for (name, target) in TARGETS {
         let seeds = files("corpus", name);
         assert!(!seeds.is_empty(), "{name}");
         for seed in seeds {
             let mut content = fs::read(&seed).unwrap();
             if name == "manifest" {
-                // The hashes of weights differ in the last bits of what a processor computes.
+                // Weights differ between processors in their last bits, and so do their hashes.
                 content = good_checkpoint()["manifest.json"].clone();
             }
             let verdict = target(&content);
@@ -36,7 +36,7 @@ fn every_seed_is_taken() {
 }
 
 #[test]
-fn inputs_that_found_bugs_find_none() {
+fn inputs_that_found_bugs_find_no_bugs() {
     let mut count = 0;
     for (name, target) in TARGETS {
         for input in files("regressions", name) {
@@ -49,7 +49,7 @@ fn inputs_that_found_bugs_find_none() {
 }
 
 #[test]
-fn every_target_is_a_program_and_every_folder_is_of_a_target() {
+fn every_target_has_a_program_and_every_folder_has_a_target() {
     let names = TARGETS.map(|(name, _)| name);
     let crate_root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let list = |folder: &str| {
@@ -68,7 +68,7 @@ fn every_target_is_a_program_and_every_folder_is_of_a_target() {
 }
 
 #[test]
-#[ignore = "it writes the seeds anew, after a change of the format"]
+#[ignore = "it rewrites the seeds after a change of the format"]
 fn write_the_seeds_of_checkpoints() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
     for (name, content) in good_checkpoint() {

@@ -16,7 +16,7 @@ fn compare_deletes_nothing_but_a_comparison() {
     fails(
         example("compare").arg("--run").arg(&runs),
         2,
-        &["exists already"],
+        &["already exists"],
     );
     assert!(runs.join("gpt2/config.ron").is_file());
 
@@ -381,7 +381,7 @@ fn a_directory_that_cannot_be_written_is_named() {
     );
     let scratch = Scratch::new();
     let file = scratch.file("file", "x");
-    fails(&mut smoke(&file), 2, &["exists already"]);
+    fails(&mut smoke(&file), 2, &["already exists"]);
 }
 
 /// A file system of 64 KiB in a mount namespace of its own; where that is not allowed, a limit on

@@ -226,7 +226,7 @@ fn compare_prints_a_table_and_writes_a_report() {
     fails(
         example("compare").arg("--run").arg(&directory),
         2,
-        &["exists already", "--run"],
+        &["already exists", "--run"],
     );
     assert_eq!(
         fs::read_to_string(directory.join("notes.txt")).unwrap(),
@@ -367,7 +367,7 @@ fn a_tokenformer_grows_from_a_run_and_other_runs_are_refused() {
         &format!("TokenFormer({sizes}, n_attn: 12, n_ffn: 20)"),
     );
     let shown = ok(&mut from(train(&other_tau, "tau"), "small"));
-    assert!(shown.contains("5 numbers that are not trained"), "{shown}");
+    assert!(shown.contains("5 values that are not trained"), "{shown}");
 
     let refused = |config: &Path, run: &str, parts: &[&str]| {
         fails(&mut from(train(config, "refused"), run), 2, parts);

@@ -214,7 +214,7 @@ fn a_finished_run_stays_as_it_is() {
     let before = outcome(&directory);
     for mut again in [train(&file, &directory), resume(&directory)] {
         let shown = ok(&mut again);
-        assert!(shown.contains("trained already"), "{shown}");
+        assert!(shown.contains("already trained"), "{shown}");
         assert!(!shown.contains("step 24/24"), "{shown}");
         assert_eq!(fs::read(directory.join("metrics.jsonl")).unwrap(), metrics);
         assert_same(&directory, &before, "trained again");
@@ -375,10 +375,10 @@ fn torn_lines_and_damaged_checkpoints_cost_only_time() {
     fs::write(&path, bytes).unwrap();
     let shown = ok(&mut resume(&directory));
     for part in [
-        "passed over, now ",
+        "passed over a damaged checkpoint, now ",
         "model.safetensors",
         "its checksum is wrong",
-        "going on from",
+        "resuming from",
         "step-00000021",
     ] {
         assert!(shown.contains(part), "no `{part}` in {shown}");
@@ -408,7 +408,7 @@ fn what_is_no_run_is_not_touched() {
     fs::remove_file(directory.join("config.ron")).unwrap();
     fs::remove_file(directory.join("metrics.jsonl")).unwrap();
     fs::remove_file(directory.join("samples.txt")).unwrap();
-    fails(&mut train(&file, &directory), 2, &["exists already"]);
+    fails(&mut train(&file, &directory), 2, &["already exists"]);
     assert!(directory.join("checkpoints/step-00000024").is_dir());
 }
 
@@ -436,7 +436,7 @@ fn a_run_from_other_weights_begins_with_them_again() {
             true => resume(&directory),
             false => from(&directory),
         };
-        restarts += usize::from(ok(&mut command).contains("going on from"));
+        restarts += usize::from(ok(&mut command).contains("resuming from"));
         assert_same(&directory, &expected, &format!("killed at {at}"));
     }
     assert!(restarts > 0);
@@ -500,7 +500,7 @@ fn a_first_kill_before_any_checkpoint_starts_again() {
         "train.checkpoint_every=3",
     ]);
     let shown = ok(&mut command);
-    assert!(shown.contains("starting again"), "{shown}");
+    assert!(shown.contains("starting over from step 0"), "{shown}");
     ok(&mut train(&file, &scratch.path("straight")));
     assert_same(
         &directory,
@@ -524,7 +524,7 @@ fn a_run_that_lost_its_checkpoints_loses_no_more() {
     assert_eq!(fs::read(directory.join("metrics.jsonl")).unwrap(), metrics);
     // Deleted, it begins again and keeps the old rows.
     fs::remove_file(&checkpoints).unwrap();
-    assert!(ok(&mut resume(&directory)).contains("starting again"));
+    assert!(ok(&mut resume(&directory)).contains("starting over from step 0"));
     assert_same(&directory, &expected, "again");
     let old = directory.join("before-restart-metrics.jsonl");
     assert_eq!(fs::read(old).unwrap(), metrics);

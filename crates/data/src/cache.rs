@@ -1,4 +1,4 @@
-//! Corpora that were tokenized before, one directory each.
+//! The token cache: one directory for each tokenized corpus.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::one_line;
 use crate::{DataError, Shard, Tokenizer, Tokens, files, write_shard};
 
-/// Part of the name of an entry and of its manifest: entries of other formats are not found.
+/// Version of the format. It is part of the cache key, so entries of other versions are not found.
 pub(crate) const FORMAT: u32 = 2;
 
 const TRAIN: &str = "train.bin";
@@ -16,11 +16,11 @@ const VALID: &str = "valid.bin";
 const TOKENIZER: &str = "tokenizer.json";
 const MANIFEST: &str = "manifest.json";
 
-/// What an entry is of.
+/// Describes an entry.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Manifest {
     pub format: u32,
-    /// Where the text came from, for people who look.
+    /// Where the text came from, for people who inspect the cache.
     pub source: String,
     pub source_hash: String,
     pub tokenizer_fingerprint: String,
@@ -58,25 +58,25 @@ impl From<Fresh> for Entry {
     }
 }
 
-/// Reads the entry `dir`, which must be of this source and fraction, and verifies all of it.
+/// Reads and verifies the entry `dir`, which must be of this source and validation fraction.
 pub(crate) fn load(dir: &Path, source_hash: &str, valid_fraction: f64) -> Result<Entry, DataError> {
     let path = dir.join(MANIFEST);
     let manifest: Manifest = serde_json::from_str(&files::read_utf8(&path)?)
-        .map_err(|e| bad(&path, format!("not a manifest ({})", one_line(e))))?;
+        .map_err(|e| bad(&path, format!("it is not a manifest ({})", one_line(e))))?;
     if (
         manifest.format,
         manifest.source_hash.as_str(),
         manifest.valid_fraction,
     ) != (FORMAT, source_hash, valid_fraction)
     {
-        return Err(bad(&path, "it is of another corpus"));
+        return Err(bad(&path, "it belongs to another corpus"));
     }
 
     let path = dir.join(TOKENIZER);
     let tokenizer =
         Tokenizer::from_json(&files::read_utf8(&path)?).map_err(|e| bad(&path, e.to_string()))?;
     if tokenizer.fingerprint() != manifest.tokenizer_fingerprint {
-        return Err(bad(&path, "its fingerprint is not the one in the manifest"));
+        return Err(bad(&path, "its fingerprint differs from the manifest"));
     }
 
     let shard = |name, tokens| {
@@ -85,7 +85,7 @@ pub(crate) fn load(dir: &Path, source_hash: &str, valid_fraction: f64) -> Result
         let same_tokenizer = shard.is_of(&manifest.tokenizer_fingerprint)
             && shard.vocab_size() == tokenizer.vocab_size();
         if !same_tokenizer || shard.len() != tokens {
-            let problem = "it is of another corpus".into();
+            let problem = "it belongs to another corpus".into();
             return Err(DataError::BadShard { path, problem });
         }
         Ok(Tokens::from(shard))
@@ -100,8 +100,8 @@ pub(crate) fn load(dir: &Path, source_hash: &str, valid_fraction: f64) -> Result
     })
 }
 
-/// Writes the entry `dir` and reads it back. It appears complete or not at all. A damaged entry
-/// is replaced; a good one, by another process that was faster, is used.
+/// Writes the entry `dir` and reads it back. The entry appears complete or not at all. A damaged
+/// entry is replaced. A valid entry that another process wrote in the meantime is used.
 pub(crate) fn store(dir: &Path, fresh: &Fresh) -> Result<Entry, DataError> {
     let root = dir.parent().unwrap_or(Path::new("."));
     let failed = |e| DataError::io(root, "write", e);
@@ -131,7 +131,7 @@ pub(crate) fn store(dir: &Path, fresh: &Fresh) -> Result<Entry, DataError> {
 
     let read = || load(dir, &manifest.source_hash, manifest.valid_fraction);
     if fs::rename(&new, dir).is_err() {
-        // Something is there: the work of another process, or what is damaged.
+        // `dir` exists: another process wrote it, or it is damaged.
         if let Ok(theirs) = read() {
             return Ok(theirs);
         }

@@ -1,9 +1,9 @@
-//! Cuts of a text at which it can be tokenized piece by piece.
+//! Splits a text into pieces that can be tokenized separately.
 
-/// Cuts `text` into pieces of `size` bytes or a little more, in order and with nothing left out,
-/// each but the first beginning with white space that follows something else.
+/// Splits `text` into consecutive pieces of at least `size` bytes; only the last may be shorter.
+/// Each piece but the first begins with white space that follows another kind of character.
 ///
-/// GPT-2's rule for words has a boundary at every such place and never looks back across it.
+/// GPT-2's pre-tokenizer splits at every such place and never looks back across it.
 pub(crate) fn chunks(text: &str, size: usize) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {
@@ -16,10 +16,10 @@ pub(crate) fn chunks(text: &str, size: usize) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The first place to cut `text` at or after byte `from`.
+/// The first place at or after byte `from` where `text` can be cut.
 fn cut(text: &str, from: usize) -> Option<usize> {
     let bytes = text.as_bytes();
-    // ASCII bytes are never inside of a character.
+    // An ASCII byte is never part of a longer character.
     (from..bytes.len()).find(|&i| {
         bytes[i].is_ascii_whitespace()
             && text[..i]

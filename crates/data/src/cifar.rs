@@ -1,8 +1,8 @@
 //! CIFAR-10 images as sequences of tokens.
 //!
 //! The binary version of the data set (Krizhevsky 2009, *Learning Multiple Layers of Features from
-//! Tiny Images*; <https://www.cs.toronto.edu/~kriz/cifar.html>) is a directory of `data_batch_1.bin`
-//! to `data_batch_5.bin` and `test_batch.bin`, each a list of records:
+//! Tiny Images*; <https://www.cs.toronto.edu/~kriz/cifar.html>) is a directory with the files
+//! `data_batch_1.bin` to `data_batch_5.bin` and `test_batch.bin`. Each file is a list of records:
 //!
 //! | bytes | content |
 //! |---|---|
@@ -15,11 +15,11 @@ use std::path::Path;
 
 use crate::{DataError, files};
 
-/// Classes of CIFAR-10.
+/// Number of classes.
 pub const CLASSES: usize = 10;
-/// Pixels of an image, and grey values of a sequence.
+/// Number of pixels in an image, which is the length of its sequence.
 pub const PIXELS: usize = 32 * 32;
-/// Grey levels, from black to white: the vocabulary of a sequence.
+/// Number of grey levels from black to white, which is the vocabulary size.
 pub const LEVELS: usize = 256;
 
 const RECORD: usize = 1 + 3 * PIXELS;
@@ -32,24 +32,24 @@ const TRAIN_BATCHES: [&str; 5] = [
 ];
 const TEST_BATCH: &str = "test_batch.bin";
 
-/// The images of CIFAR-10, which has no set of its own for validation.
+/// The images of CIFAR-10, which has no separate validation set.
 #[derive(Clone, Debug)]
 pub struct Cifar10 {
-    /// Images to train on, 50,000 where all batches are there.
+    /// Training images: 50,000 if all batches are present.
     pub train: Images,
-    /// Images to test on, 10,000 in the original.
+    /// Test images: 10,000 in the original.
     pub test: Images,
 }
 
 impl Cifar10 {
-    /// Reads the batches in `directory`: those for training that are there, at least one, and the
-    /// one for testing. Batches may have fewer images than the original's 10,000.
+    /// Reads the test batch and all training batches that exist in `directory`, at least one.
+    /// A batch may have fewer images than the original's 10,000.
     ///
     /// # Errors
     ///
-    /// [`DataError::NoImages`] without a batch for training, [`DataError::NotFound`] without the
-    /// one for testing, [`DataError::BadImages`] and [`DataError::BadLabel`] for a file that is
-    /// no batch; failures to read.
+    /// [`DataError::NoImages`] if there is no training batch, [`DataError::NotFound`] if the test
+    /// batch is missing, [`DataError::BadImages`] and [`DataError::BadLabel`] for an invalid
+    /// batch; I/O errors.
     pub fn open(directory: &Path) -> Result<Self, DataError> {
         let mut train = Images::default();
         for name in TRAIN_BATCHES {
@@ -69,10 +69,10 @@ impl Cifar10 {
     }
 }
 
-/// Labelled images of 32 × 32 pixels in three colours.
+/// Labelled colour images of 32 × 32 pixels.
 #[derive(Clone, Default)]
 pub struct Images {
-    /// Whole records with labels that exist.
+    /// Whole records with valid labels.
     records: Vec<u8>,
 }
 
@@ -91,7 +91,7 @@ impl Images {
     ///
     /// # Panics
     ///
-    /// If there is no image `i`, as a slice does.
+    /// If `i` is out of bounds.
     pub fn label(&self, i: usize) -> usize {
         self.record(i)[0].into()
     }
@@ -100,11 +100,11 @@ impl Images {
     /// each below [`LEVELS`].
     ///
     /// Grey is the luma of ITU-R BT.601, 0.299 red + 0.587 green + 0.114 blue, rounded to the
-    /// nearest whole number and from halves up.
+    /// nearest integer, with halves rounded up.
     ///
     /// # Panics
     ///
-    /// If there is no image `i`, as a slice does.
+    /// If `i` is out of bounds.
     pub fn grey(&self, i: usize, values: &mut Vec<u32>) {
         let (red, rest) = self.record(i)[1..].split_at(PIXELS);
         let (green, blue) = rest.split_at(PIXELS);
@@ -127,7 +127,10 @@ impl Images {
         if batch.is_empty() || batch.len() % RECORD != 0 {
             return Err(DataError::BadImages {
                 path: path.to_path_buf(),
-                problem: format!("{} bytes are not a number of {RECORD}", batch.len()),
+                problem: format!(
+                    "it has {} bytes, not a positive multiple of {RECORD}",
+                    batch.len()
+                ),
             });
         }
         let labels = batch.iter().step_by(RECORD);
@@ -142,7 +145,7 @@ impl Images {
         if self.records.is_empty() {
             self.records = batch;
         } else {
-            // Exactly: doubling the capacity would waste as much as the images take.
+            // `reserve` could double the capacity and waste as much memory as the images take.
             self.records.reserve_exact(batch.len());
             self.records.extend(batch);
         }
@@ -185,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_are_joined_in_order_and_the_test_batch_is_apart() {
+    fn training_batches_are_joined_in_order_and_the_test_batch_is_separate() {
         let dir = folder(&[
             ("data_batch_4.bin", &batch(&[9, 0])),
             ("data_batch_2.bin", &batch(&[5])),
@@ -208,7 +211,7 @@ mod tests {
         let mut values = vec![42];
         train.grey(1, &mut values);
         assert_eq!((values.len(), values[0]), (1 + PIXELS, 42));
-        // A plane has 4 · 256 bytes, so that all colours of a pixel are equal here.
+        // A plane has 4 · 256 bytes, so all colours of a pixel are equal here.
         for (at, value) in values[1..].iter().enumerate() {
             assert_eq!(*value, (1 + at as u32) % 256);
         }
@@ -231,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_no_batch_is_named() {
+    fn an_invalid_batch_is_named() {
         let (good, test) = (batch(&[1, 2, 3]), ("test_batch.bin", batch(&[4])));
         for bad in [&good[..0], &good[..1], &good[..RECORD + 1], &good[..9218]] {
             for bad in [
@@ -268,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_is_no_batch() {
+    fn a_directory_is_not_a_batch() {
         let dir = folder(&[("data_batch_1.bin", &batch(&[0]))]);
         fs::create_dir(dir.path().join("test_batch.bin")).unwrap();
         let error = Cifar10::open(dir.path()).unwrap_err();
@@ -276,18 +279,18 @@ mod tests {
     }
 
     #[test]
-    fn the_original_is_read_where_it_is_at_hand() {
+    fn the_original_is_read_if_it_is_present() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let path = root.join("../shared/data/cifar-10-batches-bin");
         if !path.is_dir() {
-            println!("not checked: there is no {}", path.display());
+            println!("skipped: {} does not exist", path.display());
             return;
         }
         let Cifar10 { train, test } = Cifar10::open(&path).unwrap();
         for images in [&train, &test] {
             let mut counts = [0; CLASSES];
             (0..images.len()).for_each(|i| counts[images.label(i)] += 1);
-            // The classes are about as frequent as each other.
+            // All classes are about equally frequent.
             let expected = images.len() / CLASSES;
             let near = expected * 8 / 10..expected * 12 / 10;
             assert!(
@@ -297,7 +300,7 @@ mod tests {
         }
         let mut values = Vec::new();
         train.grey(0, &mut values);
-        // Neighbours are alike, which they are not where the layout is misread.
+        // Neighbouring pixels are similar only if the layout is read correctly.
         let steps = values.windows(2).map(|pair| pair[0].abs_diff(pair[1]));
         assert!(steps.sum::<u32>() / 1023 < 20);
     }

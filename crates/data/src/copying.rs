@@ -1,7 +1,7 @@
-//! The copy and selective copy tasks: remember some tokens over a stretch of noise.
+//! The copy and selective copy tasks: remember some tokens across a stretch of noise.
 //!
-//! As Gu and Dao, "Mamba" (2023), section 4.1.1, and Kausik, "Recurrent transformers" (2024),
-//! section 6.2, have them: 16 symbols, of which one is the noise and one asks for recall.
+//! They follow Gu and Dao, "Mamba" (2023), section 4.1.1, and Kausik, "Recurrent transformers"
+//! (2024), section 6.2. There are 16 symbols: one is noise and one asks for recall.
 //!
 //! ```text
 //! copy            d a c n . . . . . . . . ? ? ? ?
@@ -14,24 +14,25 @@ use serde::{Deserialize, Serialize};
 use crate::draws::Draws;
 use crate::{Batch, DataError};
 
-/// Symbols to be copied, one letter each.
+/// Number of symbols to copy, one letter each.
 const LETTERS: u32 = 14;
 /// The token id of the noise.
 const NOISE: u32 = LETTERS;
 /// The token id that asks for the next symbol.
 const RECALL: u32 = LETTERS + 1;
 
-/// A task of copying.
+/// A copy task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CopyConfig {
-    /// Tokens to be copied.
+    /// Number of tokens to copy.
     pub tokens: usize,
-    /// Tokens of noise, at first.
+    /// Number of noise tokens at level 0 of the curriculum.
     pub noise: usize,
-    /// Tokens of noise at most: a curriculum doubles them up to here. `None` has no curriculum.
+    /// Maximum number of noise tokens. The curriculum doubles `noise` up to this number. `None`
+    /// means no curriculum.
     pub most_noise: Option<usize>,
-    /// Whether the tokens stand anywhere among the noise, in their order, rather than before it.
+    /// Whether the tokens are scattered among the noise, in order, instead of preceding it.
     pub selective: bool,
 }
 
@@ -47,14 +48,14 @@ impl Default for CopyConfig {
 }
 
 impl CopyConfig {
-    /// Tokens in a sequence at `level`: those to be copied, the noise, and one question for each
-    /// of the former.
+    /// Length of a sequence at `level`: the tokens to copy, the noise, and one recall token for
+    /// each token to copy.
     pub fn time(&self, level: usize) -> usize {
         self.noise_at(level)
             .saturating_add(self.tokens.saturating_mul(2))
     }
 
-    /// Tokens of noise at `level` of the curriculum.
+    /// Number of noise tokens at `level` of the curriculum.
     pub fn noise_at(&self, level: usize) -> usize {
         let doubled = u32::try_from(level)
             .ok()
@@ -63,7 +64,7 @@ impl CopyConfig {
         noise.min(self.most_noise.unwrap_or(self.noise))
     }
 
-    /// Doublings of the noise until there is most of it.
+    /// The last level of the curriculum: the first one with the maximum of noise.
     pub fn last_level(&self) -> usize {
         let most = self.noise_at(usize::MAX);
         (0..usize::BITS as usize)
@@ -84,21 +85,24 @@ impl CopyConfig {
             })
         };
         if self.tokens == 0 {
-            return invalid("tokens", "must be at least 1, is 0".into());
+            return invalid("tokens", "is 0; it must be at least 1".into());
         }
         if self.noise == 0 {
-            return invalid("noise", "must be at least 1, is 0".into());
+            return invalid("noise", "is 0; it must be at least 1".into());
         }
         match self.most_noise {
             Some(most) if most < self.noise => invalid(
                 "most_noise",
-                format!("must be at least `noise` = {}, is {most}", self.noise),
+                format!(
+                    "is {most}; it must be at least `noise`, which is {}",
+                    self.noise
+                ),
             ),
             _ => Ok(()),
         }
     }
 
-    /// Random sequences at `level`. They depend on the arguments alone.
+    /// Random sequences at `level`. They depend only on the task and the arguments.
     pub(crate) fn batch(
         &self,
         purpose: &str,
@@ -130,8 +134,8 @@ impl CopyConfig {
     }
 }
 
-/// The symbols in their order, `noise` tokens of noise among them; every choice of places is
-/// equally likely.
+/// The symbols in order, scattered among `noise` noise tokens. Every choice of positions is equally
+/// likely.
 fn scatter(symbols: &[u32], noise: usize, draws: &mut Draws) -> Vec<u32> {
     let mut left = symbols.iter();
     let places = symbols.len() + noise;
@@ -146,7 +150,7 @@ fn scatter(symbols: &[u32], noise: usize, draws: &mut Draws) -> Vec<u32> {
         .collect()
 }
 
-/// The words of the tokens, by token id.
+/// The word of each token, by token id.
 pub(crate) fn vocabulary() -> Vec<String> {
     let letters = ('a'..).take(LETTERS as usize).map(String::from);
     letters.chain([".".into(), "?".into()]).collect()
@@ -166,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn the_symbols_are_asked_for_in_their_order() {
+    fn the_targets_are_the_symbols_in_order() {
         for selective in [false, true] {
             let batch = task(selective).batch("test", (1, 2, 3), 1, 50);
             assert_eq!((batch.time, batch.scored), (50, 5));
@@ -184,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn symbols_and_places_are_uniform() {
+    fn symbols_and_positions_are_uniform() {
         let batch = task(true).batch("test", (0, 0, 0), 0, 20_000);
         let mut letters = [0.0; LETTERS as usize];
         for id in &batch.targets {
@@ -196,7 +200,7 @@ mod tests {
             .map(|n| (n - expected).powi(2) / expected)
             .sum();
         assert!(chi2 < 40.0, "13 degrees of freedom: {chi2}");
-        // 5 of 25 places have a symbol.
+        // 5 of 25 positions have a symbol.
         let mut places = [0.0; 25];
         for inputs in batch.inputs.chunks(30) {
             for (place, id) in inputs[..25].iter().enumerate() {
@@ -209,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_depend_on_their_place_alone() {
+    fn batches_depend_only_on_seed_step_and_micro_batch() {
         let batch = |seed, step, micro| task(true).batch("test", (seed, step, micro), 0, 4);
         assert_eq!(batch(1, 2, 3), batch(1, 2, 3));
         for other in [batch(0, 2, 3), batch(1, 0, 3), batch(1, 2, 0)] {
@@ -220,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn the_noise_doubles_up_to_the_most() {
+    fn the_noise_doubles_up_to_the_maximum() {
         let noise: Vec<usize> = (0..5).map(|level| task(false).noise_at(level)).collect();
         assert_eq!(noise, [20, 40, 70, 70, 70]);
         assert_eq!(task(false).last_level(), 2);
@@ -236,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_named() {
+    fn invalid_settings_are_named() {
         let problem = |config: CopyConfig| config.validate().unwrap_err().to_string();
         let of = |tokens, noise, most_noise| CopyConfig {
             tokens,

@@ -1,4 +1,4 @@
-//! A config to tokens for training and for validation.
+//! Opens training and validation data from a config.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,21 +13,21 @@ use crate::{
     download, files, hash, text,
 };
 
-/// Which data to train on, and as which tokens. Fields that a file leaves out have the values of
-/// [`Default`].
+/// The data to train on and how they are tokenized. A field that a config file leaves out has its
+/// [`Default`] value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DataConfig {
-    /// Where the text comes from.
+    /// Where the data come from.
     pub source: Source,
-    /// How it becomes tokens.
+    /// How text becomes tokens.
     pub tokenizer: TokenizerConfig,
-    /// The part of the text, its end, that is for validation; between 0 and 1.
+    /// The fraction of the text, at its end, that is used for validation; between 0 and 1.
     pub valid_fraction: f64,
-    /// The field of a JSONL file's objects that has the text.
+    /// The field with the text in the objects of a JSONL file.
     pub text_field: String,
-    /// The directory in which tokens are kept for the next time. `None` is `residual-zoo/tokens`
-    /// in the user's cache directory.
+    /// The directory of the token cache. `None` is `residual-zoo/tokens` in the user's cache
+    /// directory.
     pub cache: Option<PathBuf>,
 }
 
@@ -44,7 +44,7 @@ impl Default for DataConfig {
 }
 
 impl DataConfig {
-    /// Checks every field, without looking at any file.
+    /// Checks every field without reading any file.
     ///
     /// # Errors
     ///
@@ -53,7 +53,7 @@ impl DataConfig {
         if !(self.valid_fraction > 0.0 && self.valid_fraction < 1.0) {
             return Err(DataError::InvalidConfig {
                 field: "data.valid_fraction".into(),
-                problem: format!("must be between 0 and 1, is {}", self.valid_fraction),
+                problem: format!("is {}; it must be between 0 and 1", self.valid_fraction),
             });
         }
         if let Source::Synthetic(SyntheticConfig { tokens, .. }) = self.source
@@ -61,7 +61,7 @@ impl DataConfig {
         {
             return Err(DataError::InvalidConfig {
                 field: "data.source.tokens".into(),
-                problem: format!("must be at most {}, is {tokens}", synthetic::MOST_TOKENS),
+                problem: format!("is {tokens}; it must be at most {}", synthetic::MOST_TOKENS),
             });
         }
         if let Source::Copying(copying) = &self.source {
@@ -70,7 +70,7 @@ impl DataConfig {
         self.tokenizer.validate()
     }
 
-    /// The length of a sequence at the end of the curriculum, where the source has one of its own.
+    /// The sequence length at the end of the curriculum, if the source determines it.
     pub fn time(&self) -> Option<usize> {
         match &self.source {
             Source::Copying(copying) => Some(copying.time(copying.last_level())),
@@ -79,7 +79,7 @@ impl DataConfig {
         }
     }
 
-    /// The directory of the entry for a text of this hash; `None` if there is no place for it.
+    /// The cache entry for a text with this hash; `None` if there is no cache directory.
     fn cache_entry(&self, source_hash: &str) -> Result<Option<PathBuf>, DataError> {
         let user = || dirs::cache_dir().map(|cache| cache.join("residual-zoo").join("tokens"));
         let Some(root) = self.cache.clone().or_else(user) else {
@@ -107,19 +107,19 @@ impl DataConfig {
     }
 }
 
-/// Where text comes from.
+/// Where data come from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum Source {
-    /// A synthetic language with words as tokens, whatever the tokenizer says; needs no file (see
-    /// [`crate::synthetic`]).
+    /// A synthetic language whose tokens are words; the configured tokenizer is ignored (see
+    /// [`crate::synthetic`]). Needs no file.
     Synthetic(SyntheticConfig),
     /// 1.1 MB of Shakespeare's plays, downloaded once (see [`crate::tiny_shakespeare`]).
     TinyShakespeare,
-    /// Symbols that are to be copied over noise, drawn anew for every batch; needs no file.
+    /// Symbols to copy across noise, newly generated for every batch. Needs no file.
     Copying(CopyConfig),
-    /// The directory of CIFAR-10's binary batches: the class of an image is to be told from its
-    /// grey pixels. The test batch is for validation.
+    /// The directory of CIFAR-10's binary batches. The task is to predict the class of an image
+    /// from its grey pixels. The test batch is used for validation.
     Cifar10(PathBuf),
     /// A text file, a `.jsonl` file or a directory of those (see [`crate::read_documents`]).
     Path(PathBuf),
@@ -131,43 +131,43 @@ impl Default for Source {
     }
 }
 
-/// Examples for training and for validation, and what made them.
+/// Training and validation examples, and how they were made.
 #[derive(Clone, Debug)]
 pub struct Corpus {
-    /// What to train on.
+    /// Training examples.
     pub train: Examples,
-    /// What to validate on.
+    /// Validation examples.
     pub valid: Examples,
-    /// What maps tokens to text.
+    /// Maps text to tokens and back.
     pub tokenizer: Tokenizer,
-    /// Outputs of a model: as many as token ids, but for images as many as classes.
+    /// Number of a model's outputs: the number of token ids, or for images the number of classes.
     pub outputs: usize,
-    /// Bytes of text per validation token; `None` for data that are no text.
+    /// Bytes of text per validation token; `None` for data that are not text.
     pub bytes_per_token: Option<f64>,
     /// A hash of the source's content, the tokenizer and the split: BLAKE3, as 64 hexadecimal
-    /// digits. Runs with the same one saw the same data.
+    /// digits. Runs with the same identity saw the same data.
     pub identity: String,
-    /// The least loss that models can have, where it is known.
+    /// The lowest possible loss of a model, if known.
     pub entropy: Option<Entropy>,
-    /// One line for the user if the cache was damaged or could not be used. Nothing else follows
-    /// from that: the tokens are as good.
+    /// One line for the user if the cache was damaged or could not be used. The tokens are valid
+    /// either way.
     pub note: Option<String>,
 }
 
 impl Corpus {
-    /// Reads and tokenizes what `config` names, or takes the tokens from the cache.
+    /// Reads and tokenizes the data that `config` names, or takes the tokens from the cache.
     ///
     /// The documents of the source are joined by line breaks. The first `1 - valid_fraction` of
-    /// the text's bytes, up to the next whole character, are for training and the rest is for
-    /// validation; each part is tokenized by itself. Characters are collected from the whole
-    /// text, a BPE is trained on the training part alone.
+    /// the text's bytes, rounded up to a whole character, are for training, the rest for
+    /// validation. Each part is tokenized separately. A character vocabulary is collected from
+    /// the whole text; a BPE is trained on the training part only.
     ///
-    /// The cache has a directory per text, tokenizer and split. What is damaged there is made
-    /// anew; where it cannot be written, tokens are kept in memory.
+    /// The cache has one directory for each combination of text, tokenizer and split. A damaged
+    /// entry is rebuilt. If the cache cannot be written, the tokens are kept in memory.
     ///
     /// # Errors
     ///
-    /// An invalid config; a source or tokenizer that is missing or invalid; a failed download.
+    /// An invalid config; a missing or invalid source or tokenizer; a failed download.
     pub fn open(config: &DataConfig) -> Result<Self, DataError> {
         config.validate()?;
         let (name, text) = match &config.source {
@@ -235,9 +235,7 @@ impl Corpus {
             note: None,
         })
     }
-}
 
-impl Corpus {
     fn copying(config: &CopyConfig) -> Result<Self, DataError> {
         let tokenizer = Tokenizer::words(copying::vocabulary())?;
         let examples = Examples::Copying(config.clone());
@@ -255,7 +253,7 @@ impl Corpus {
         Ok(Self::of_examples(train, valid, tokenizer, cifar::CLASSES))
     }
 
-    /// Examples that are no text.
+    /// A corpus of examples that are not text.
     fn of_examples(train: Examples, valid: Examples, tokenizer: Tokenizer, outputs: usize) -> Self {
         let (train_hash, valid_hash) = (train.blake3(), valid.blake3());
         let identity = hash::of_parts(
@@ -275,7 +273,7 @@ impl Corpus {
     }
 }
 
-/// The tokens of `text`, from the cache or into it, and what was wrong with the cache.
+/// The tokens of `text`, loaded from the cache or stored there, and a note if the cache failed.
 fn entry(
     config: &DataConfig,
     source: String,
@@ -296,13 +294,14 @@ fn entry(
 
     let fresh = tokenize(config, source, source_hash, text)?;
     let Some(dir) = dir else {
-        let note = "there is no user cache directory, tokens are kept in memory; set `cache`";
+        let note = "there is no user cache directory, so tokens are kept in memory; \
+                    set `data.cache` to a directory";
         return Ok((fresh.into(), Some(note.into())));
     };
     match cache::store(&dir, &fresh) {
         Ok(entry) => Ok((entry, note)),
         Err(e) => {
-            let note = format!("tokens are kept in memory, the cache cannot be used: {e}");
+            let note = format!("the token cache cannot be used, so tokens are kept in memory: {e}");
             Ok((fresh.into(), Some(note)))
         }
     }

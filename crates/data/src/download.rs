@@ -1,4 +1,4 @@
-//! Files from the network, checked.
+//! Downloads files and verifies them.
 
 use std::io::Read;
 use std::path::Path;
@@ -13,8 +13,8 @@ const URL_VARIABLE: &str = "ZOO_TINYSHAKESPEARE_URL";
 const LENGTH: u64 = 1_115_394;
 const HASH: &str = "5bd8f6749d3cda816828aabf1aebdc595f673de8102e521bbd8369ad4b7917e9";
 
-/// 1.1 MB of Shakespeare's plays, from `residual-zoo/tinyshakespeare.txt` in the user's cache
-/// directory or else from the network. The variable `ZOO_TINYSHAKESPEARE_URL` sets another
+/// 1.1 MB of Shakespeare's plays, read from `residual-zoo/tinyshakespeare.txt` in the user's cache
+/// directory or else downloaded. The environment variable `ZOO_TINYSHAKESPEARE_URL` overrides the
 /// address.
 ///
 /// # Errors
@@ -35,9 +35,9 @@ pub fn tiny_shakespeare() -> Result<String, DataError> {
     })
 }
 
-/// The file of `expected_len` bytes with the BLAKE3 hash `expected_hash` (hexadecimal): from
-/// `dest` if it is there, else from `url`. In the latter case it is written to `dest`, if that
-/// is possible.
+/// Returns the file of `expected_len` bytes with the BLAKE3 hash `expected_hash` (hexadecimal). It
+/// is read from `dest` if it is there, else downloaded from `url` and, if possible, saved to
+/// `dest`.
 ///
 /// # Errors
 ///
@@ -55,7 +55,7 @@ pub fn fetch_cached(
     }
     let bytes = fetch(url, expected_len, expected_hash)?;
     let folder = dest.parent().unwrap_or(Path::new("."));
-    // Without the copy it is downloaded again the next time; that is no reason to fail now.
+    // A copy that cannot be saved only costs another download later.
     if std::fs::create_dir_all(folder).is_ok() {
         let _ = files::write_atomically(dest, |file| file.write_all(&bytes));
     }
@@ -63,11 +63,11 @@ pub fn fetch_cached(
 }
 
 /// Downloads the file of `expected_len` bytes with the BLAKE3 hash `expected_hash` (hexadecimal)
-/// from `url`. No more than one byte past that length is read.
+/// from `url`. At most one byte past that length is read.
 ///
 /// # Errors
 ///
-/// [`DataError::Download`] if there is no answer, [`DataError::Checksum`] if it is another file.
+/// [`DataError::Download`] if the request fails, [`DataError::Checksum`] if the file differs.
 pub fn fetch(url: &str, expected_len: u64, expected_hash: &str) -> Result<Vec<u8>, DataError> {
     let failed = |message: String| DataError::Download {
         url: url.into(),
@@ -95,7 +95,7 @@ pub fn fetch(url: &str, expected_len: u64, expected_hash: &str) -> Result<Vec<u8
     }
 }
 
-/// How `bytes` differ from what is expected.
+/// How `bytes` differ from the expected file, if they do.
 fn difference(bytes: &[u8], expected_len: u64, expected_hash: &str) -> Option<String> {
     let len = bytes.len() as u64;
     if len > expected_len {
@@ -117,7 +117,7 @@ mod tests {
 
     const BODY: &[u8] = b"To be, or not to be";
 
-    /// Answers one request with `status` and `body`; returns its address.
+    /// Starts a server that answers one request with `status` and `body`. Returns its address.
     fn serve(status: &'static str, body: &'static [u8]) -> (String, JoinHandle<()>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/input.txt", listener.local_addr().unwrap());
@@ -129,7 +129,7 @@ mod tests {
                 "HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n",
                 body.len()
             );
-            // The client may hang up before the end of what it does not want.
+            // The client may close the connection before the end of a wrong body.
             let _ = stream.write_all(&[head.as_bytes(), body].concat());
         });
         (url, server)
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_download_is_kept_and_not_repeated() {
+    fn a_download_is_saved_and_not_repeated() {
         let dir = tempfile::tempdir().unwrap();
         let dest = dir.path().join("new/file.txt");
         let (url, server) = serve("200 OK", BODY);
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_that_cannot_be_kept_is_no_error() {
+    fn a_copy_that_cannot_be_saved_is_not_an_error() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("file"), b"").unwrap();
         let (url, server) = serve("200 OK", BODY);
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn another_file_is_refused_and_not_kept() {
+    fn another_file_is_refused_and_not_saved() {
         let dir = tempfile::tempdir().unwrap();
         let dest = dir.path().join("file.txt");
         for (body, problem) in [
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn without_an_answer_the_way_out_is_named() {
+    fn a_failed_download_names_the_remedy() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let refused = format!("http://{}/input.txt", listener.local_addr().unwrap());
         drop(listener);
@@ -205,7 +205,7 @@ mod tests {
             assert!(!error.is_bad_input());
             let message = error.to_string();
             assert!(
-                message.contains(&url) && message.contains("`--data PATH`"),
+                message.contains(&url) && message.contains("pass it with `--data PATH`"),
                 "{message}"
             );
             assert_eq!(message.lines().count(), 1);

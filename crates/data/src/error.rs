@@ -1,196 +1,203 @@
-//! Everything that can go wrong between a path and a batch.
+//! Errors of reading, tokenizing and batching data.
 
 use std::fmt::Display;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why data could not be had.
+/// An error in reading, tokenizing or batching data.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DataError {
-    /// There is nothing at the path.
+    /// The path does not exist.
     #[error("`{path}` does not exist; check the path")]
     NotFound {
-        /// What was asked for.
+        /// The requested path.
         path: PathBuf,
     },
-    /// The path is a directory, a pipe, a device or the like.
-    #[error("`{path}` is no regular file; give a file, or write its content to one first")]
+    /// The path is not a regular file but a directory, a pipe, a device or the like.
+    #[error("`{path}` is not a regular file; give a file, or save the content to one first")]
     NotAFile {
-        /// What was asked for.
+        /// The requested path.
         path: PathBuf,
     },
-    /// The path holds no text.
-    #[error("`{path}` has no text; a directory needs non-empty .txt, .md or .jsonl files")]
+    /// The path contains no text.
+    #[error(
+        "`{path}` contains no text; \
+         give a non-empty file, or a directory with non-empty .txt, .md or .jsonl files"
+    )]
     Empty {
         /// The file or directory.
         path: PathBuf,
     },
-    /// There are fewer tokens than one window takes.
+    /// There are fewer tokens than one window needs.
     #[error(
-        "the {what} has {tokens} tokens, a window takes {needed}; use more text or a shorter context"
+        "the {what} has {tokens} tokens, but a window needs {needed}; \
+         use more text or a shorter context"
     )]
     TooShort {
         /// Which part of the data.
         what: String,
-        /// Tokens that there are.
+        /// Number of tokens.
         tokens: usize,
-        /// Tokens that one window and its targets take.
+        /// Number of tokens that one window and its targets need.
         needed: usize,
     },
     /// A file is not UTF-8.
-    #[error("`{path}` is not UTF-8 at byte {offset}; convert it to UTF-8")]
+    #[error("`{path}` is not valid UTF-8 at byte {offset}; convert the file to UTF-8")]
     NotUtf8 {
         /// The file.
         path: PathBuf,
-        /// Offset of the first byte that is not UTF-8.
+        /// Offset of the first invalid byte.
         offset: usize,
     },
-    /// A line of a JSONL file is not a JSON object with a text.
+    /// A line of a JSONL file is not a JSON object with text.
     #[error("`{path}`, line {line}: {message}; every line must be one JSON object")]
     Json {
         /// The file.
         path: PathBuf,
-        /// The line, counted from 1.
+        /// Number of the line, from 1.
         line: usize,
         /// What is wrong with it.
         message: String,
     },
-    /// An object of a JSONL file lacks the field of the text.
-    #[error("`{path}`, line {line}: no field `{field}`; set `text_field` to the field of the text")]
+    /// An object in a JSONL file lacks the field with the text.
+    #[error(
+        "`{path}`, line {line}: no field `{field}`; \
+         set `data.text_field` to the name of the field with the text"
+    )]
     MissingField {
         /// The file.
         path: PathBuf,
-        /// The line, counted from 1.
+        /// Number of the line, from 1.
         line: usize,
-        /// The field.
+        /// The missing field.
         field: String,
     },
-    /// A tokenizer cannot be read, trained or applied.
+    /// A tokenizer could not be read, trained or applied.
     #[error("tokenizer {origin}: {message}")]
     Tokenizer {
-        /// The file of the tokenizer, or what it is.
+        /// The file of the tokenizer, its kind or the failed operation.
         origin: String,
         /// What is wrong with it.
         message: String,
     },
-    /// A text has a character or word that the tokenizer does not know.
+    /// A text contains a character or word that the tokenizer does not know.
     #[error(
-        "{symbol:?} is none of the tokenizer's {vocab_size} {unit}s; \
-         leave it out or train with a byte-level tokenizer"
+        "the tokenizer does not know the {unit} {symbol:?} (it knows {vocab_size} {unit}s); \
+         remove it from the text, or train with a byte-level tokenizer"
     )]
     UnknownSymbol {
-        /// The character or word, cut after 40 characters.
+        /// The character or word, truncated to 40 characters.
         symbol: String,
         /// `character` or `word`.
         unit: &'static str,
-        /// Number of those that the tokenizer knows.
+        /// Number of characters or words that the tokenizer knows.
         vocab_size: usize,
     },
-    /// A token id is outside of the vocabulary.
+    /// A token id is outside the vocabulary.
     #[error(
-        "token id {id} is outside of the vocabulary of {vocab_size}; \
-         is this the tokenizer the ids were made with?"
+        "token id {id} is outside the vocabulary of {vocab_size} ids; \
+         use the tokenizer that produced the ids"
     )]
     UnknownId {
         /// The id.
         id: u32,
-        /// The ids are those below.
+        /// Size of the vocabulary; valid ids are below it.
         vocab_size: usize,
     },
     /// A token shard is damaged or not a token shard.
-    #[error("`{path}` is no valid token shard: {problem}; delete it to have it written again")]
+    #[error("`{path}` is not a valid token shard: {problem}; delete it to have it rebuilt")]
     BadShard {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
         problem: String,
     },
-    /// A file of the token cache other than a shard is damaged.
-    #[error(
-        "`{path}` in the token cache is damaged: {problem}; delete it to have it written again"
-    )]
+    /// A file in the token cache, other than a shard, is damaged.
+    #[error("`{path}` in the token cache is damaged: {problem}; delete it to have it rebuilt")]
     BadCache {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
         problem: String,
     },
-    /// A file is no batch of CIFAR-10 images.
-    #[error("`{path}` is no valid CIFAR-10 batch: {problem}; unpack cifar-10-binary.tar.gz again")]
+    /// A file is not a batch of CIFAR-10 images.
+    #[error(
+        "`{path}` is not a valid CIFAR-10 batch: {problem}; unpack cifar-10-binary.tar.gz again"
+    )]
     BadImages {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
         problem: String,
     },
-    /// A label of a CIFAR-10 batch is that of no class.
+    /// A CIFAR-10 batch has an invalid label.
     #[error(
-        "`{path}`, record {record}: label {label} is not from 0 to 9; \
+        "`{path}`, record {record}: label {label} is not between 0 and 9; \
          unpack cifar-10-binary.tar.gz again"
     )]
     BadLabel {
         /// The file.
         path: PathBuf,
-        /// The record, counted from 0.
+        /// Index of the record, from 0.
         record: usize,
         /// Its label.
         label: u8,
     },
-    /// A directory has no CIFAR-10 images to train on.
+    /// A directory has no CIFAR-10 training images.
     #[error(
-        "`{path}` has no data_batch_1.bin to data_batch_5.bin; \
-         give the directory cifar-10-batches-bin of cifar-10-binary.tar.gz"
+        "`{path}` contains none of data_batch_1.bin to data_batch_5.bin; \
+         give the directory cifar-10-batches-bin from cifar-10-binary.tar.gz"
     )]
     NoImages {
         /// The directory.
         path: PathBuf,
     },
-    /// The operating system refused something.
+    /// An I/O operation failed.
     #[error("could not {action} `{path}`: {source}")]
     Io {
         /// The file or directory.
         path: PathBuf,
-        /// What was tried: `read`, `write`, …
+        /// The attempted operation: `read`, `write`, …
         action: &'static str,
         /// Why it failed.
         source: io::Error,
     },
     /// A file could not be downloaded.
     #[error(
-        "could not download {url} ({message}); \
-         fetch the file by other means and pass `--data PATH`"
+        "could not download {url}: {message}; \
+         download the file another way and pass it with `--data PATH`"
     )]
     Download {
-        /// Where it should have come from.
+        /// The address.
         url: String,
-        /// Why it did not.
+        /// Why the download failed.
         message: String,
     },
-    /// A download is not the file that was expected.
+    /// A download is not the expected file.
     #[error(
-        "{url} is not the expected file ({problem}); \
-         fetch the file by other means and pass `--data PATH`"
+        "{url} is not the expected file: {problem}; \
+         download the file another way and pass it with `--data PATH`"
     )]
     Checksum {
-        /// Where it came from.
+        /// The address.
         url: String,
         /// How it differs.
         problem: String,
     },
-    /// A setting that no data can be made with.
+    /// A setting is invalid.
     #[error("`{field}`: {problem}")]
     InvalidConfig {
         /// The field, as it is called in the config.
         field: String,
-        /// What is wrong with it and what would be right.
+        /// What is wrong and what is allowed.
         problem: String,
     },
 }
 
 impl DataError {
-    /// Whether the user asked for something wrong: a missing, empty, short or invalid file, or
-    /// an invalid config. False for failures of the disk, the network and the cache.
+    /// Whether the input is at fault: a missing, empty, short or invalid file, or an invalid
+    /// config. False for failures of the disk, the network and the cache.
     pub fn is_bad_input(&self) -> bool {
         match self {
             Self::NotFound { .. }
@@ -215,7 +222,7 @@ impl DataError {
         }
     }
 
-    /// The failure of `action` on `path`; [`NotFound`](Self::NotFound) if that is what it is.
+    /// A failure of `action` on `path`. Reading a missing file is [`NotFound`](Self::NotFound).
     pub(crate) fn io(path: &Path, action: &'static str, source: io::Error) -> Self {
         let path = path.to_path_buf();
         match source.kind() {
@@ -228,7 +235,7 @@ impl DataError {
         }
     }
 
-    /// The error `message` of the tokenizer called `origin`, on one line.
+    /// The error `message` of the tokenizer described by `origin`, on one line.
     pub(crate) fn tokenizer(origin: impl Display, message: impl Display) -> Self {
         Self::Tokenizer {
             origin: origin.to_string(),
@@ -236,7 +243,7 @@ impl DataError {
         }
     }
 
-    /// A character or word that a vocabulary of `vocab_size` lacks.
+    /// A character or word that is not in a vocabulary of `vocab_size`.
     pub(crate) fn unknown(symbol: &str, unit: &'static str, vocab_size: usize) -> Self {
         Self::UnknownSymbol {
             symbol: symbol.chars().take(40).collect(),
@@ -246,10 +253,11 @@ impl DataError {
     }
 }
 
-/// `message` on one line of some hundred characters: every run of white space, line breaks too, is
-/// one space, control characters are escaped, and the middle of what is long is left out.
+/// Formats `message` on one line of at most about 600 characters.
 ///
-/// For messages that quote a file: it could bring megabytes, or commands to the terminal.
+/// Each run of white space, including line breaks, becomes one space. Control characters are
+/// escaped. A long message loses its middle. This is for messages that quote a file, which may
+/// be huge or contain terminal escape sequences.
 pub fn one_line(message: impl Display) -> String {
     let message = cut(&message.to_string());
     let words: Vec<&str> = message.split_whitespace().collect();
@@ -260,11 +268,11 @@ pub fn one_line(message: impl Display) -> String {
             false => line.push(c),
         }
     }
-    // Once more, as what is escaped is longer.
+    // Cut again, because escaping lengthens the line.
     cut(&line)
 }
 
-/// `text` without its middle if it is long.
+/// Returns `text`, without its middle if it is long.
 fn cut(text: &str) -> String {
     const ENDS: usize = 300;
     if text.chars().nth(2 * ENDS).is_none() {
@@ -290,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_one_line_even_if_their_cause_is_not() {
+    fn messages_are_one_line_even_if_their_cause_has_several() {
         let error = DataError::tokenizer("t.json", "a\n  b");
         assert_eq!(error.to_string(), "tokenizer t.json: a b");
         let error = DataError::unknown(&"x\n".repeat(100), "word", 3);
@@ -299,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_message_quotes_is_cut_and_cannot_command_a_terminal() {
+    fn quoted_text_is_shortened_and_escaped() {
         assert_eq!(
             one_line("red \u{1b}[31m\u{9b}K\u{0}"),
             "red \\u{1b}[31m\\u{9b}K\\u{0}"

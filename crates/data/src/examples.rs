@@ -1,4 +1,4 @@
-//! What a model learns from, whatever kind of data that is.
+//! Training examples of every kind of data.
 
 use std::sync::Arc;
 
@@ -8,19 +8,19 @@ use crate::draws::Draws;
 use crate::windows::even_places;
 use crate::{Batch, DataError, Tokens, Windows};
 
-/// Examples without sequences cut yet. Cheap to clone.
+/// Examples that are not cut into sequences yet. Cheap to clone.
 #[derive(Clone, Debug)]
 pub enum Examples {
-    /// A text: every token is to be told from those before it.
+    /// A text: every token is predicted from those before it.
     Text(Tokens),
-    /// Symbols that are to be copied, drawn anew for every batch.
+    /// Symbols to copy, newly generated for every batch.
     Copying(CopyConfig),
-    /// Images whose class is to be told after their last pixel.
+    /// Images whose class is predicted after the last pixel.
     Images(Arc<Images>),
 }
 
 impl Examples {
-    /// Tokens there are; `None` where they are drawn without end.
+    /// Number of tokens; `None` if they are generated without end.
     pub fn tokens(&self) -> Option<usize> {
         match self {
             Self::Text(tokens) => Some(tokens.len()),
@@ -29,7 +29,7 @@ impl Examples {
         }
     }
 
-    /// The text, where it is one.
+    /// The tokens of a text; `None` for other kinds.
     pub fn text(&self) -> Option<&Tokens> {
         match self {
             Self::Text(tokens) => Some(tokens),
@@ -46,11 +46,12 @@ impl Examples {
         }
     }
 
-    /// Checks that a model of `vocab_size` ids and `outputs` outputs knows every input and target.
+    /// Checks that a model with `vocab_size` ids and `outputs` outputs covers every input and
+    /// target.
     ///
     /// # Errors
     ///
-    /// [`DataError::UnknownId`] of the first that it does not.
+    /// [`DataError::UnknownId`] for the first one that it does not cover.
     pub fn check(&self, vocab_size: usize, outputs: usize) -> Result<(), DataError> {
         let at_most = |most: usize, size: usize| match most < size {
             true => Ok(()),
@@ -69,12 +70,13 @@ impl Examples {
         }
     }
 
-    /// Sequences of these examples, which are called `what` in errors. `time` is the length of
-    /// those of a text; others have a length of their own.
+    /// Sequences of these examples. `time` is the length of a text's sequences; other kinds have
+    /// their own length. `what` names the examples in errors and separates the draws of training
+    /// from those of validation.
     ///
     /// # Errors
     ///
-    /// A text that is too short, see [`Windows::new`].
+    /// A text that is too short (see [`Windows::new`]).
     pub fn sequences(&self, time: usize, what: &str) -> Result<Sequences, DataError> {
         Ok(match self {
             Self::Text(tokens) => Sequences::Text(Windows::new(tokens.clone(), time, what)?),
@@ -93,13 +95,13 @@ impl Examples {
 pub enum Sequences {
     /// Windows of a text.
     Text(Windows),
-    /// Symbols, noise and questions.
+    /// Symbols, noise and recall tokens.
     Copying {
         /// The task.
         config: CopyConfig,
-        /// Doublings of its noise.
+        /// Level of the curriculum: how often the noise is doubled.
         level: usize,
-        /// What tells training from validation.
+        /// Separates the draws of training from those of validation.
         purpose: String,
     },
     /// Images as grey levels.
@@ -107,7 +109,7 @@ pub enum Sequences {
 }
 
 impl Sequences {
-    /// Tokens in a sequence.
+    /// Length of a sequence.
     pub fn time(&self) -> usize {
         match self {
             Self::Text(windows) => windows.time(),
@@ -116,8 +118,8 @@ impl Sequences {
         }
     }
 
-    /// The `micro`-th batch of `batch` sequences of step `step`. It depends on the arguments alone,
-    /// on any machine.
+    /// Micro-batch `micro` of step `step`, with `batch` sequences. It depends only on the
+    /// arguments, on any machine.
     pub fn random_batch(&self, seed: u64, step: u64, micro: u64, batch: usize) -> Batch {
         match self {
             Self::Text(windows) => windows.random_batch(seed, step, micro, batch),
@@ -133,8 +135,8 @@ impl Sequences {
         }
     }
 
-    /// `batches` batches of `batch` sequences, the same ones every time: of a text and of images
-    /// different ones, spaced evenly, and fewer where there are not as many.
+    /// `batches` batches of `batch` sequences, the same on every call. Sequences of a text or of
+    /// images are distinct and evenly spaced, and fewer if there are not enough.
     pub fn fixed_batches(&self, batches: usize, batch: usize) -> Vec<Batch> {
         match self {
             Self::Text(windows) => windows.even_batches(batches, batch),

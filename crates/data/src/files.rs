@@ -1,4 +1,4 @@
-//! Whole files: read strictly, written atomically.
+//! Reads whole files strictly and writes them atomically.
 
 use std::fs;
 use std::io::{self, BufWriter, Write};
@@ -11,13 +11,13 @@ use crate::DataError;
 /// # Errors
 ///
 /// [`DataError::NotFound`]; [`DataError::NotAFile`] for a directory, and for a pipe or a device,
-/// which might never end; failures to read.
+/// which might never end; I/O errors.
 pub fn read_file(path: &Path) -> Result<Vec<u8>, DataError> {
     check_is_file(path)?;
     fs::read(path).map_err(|e| DataError::io(path, "read", e))
 }
 
-/// Refuses what is there but no regular file, and what is not there.
+/// Refuses a path that does not exist or is not a regular file.
 pub(crate) fn check_is_file(path: &Path) -> Result<(), DataError> {
     let metadata = fs::metadata(path).map_err(|e| DataError::io(path, "read", e))?;
     match metadata.is_file() {
@@ -32,7 +32,7 @@ pub(crate) fn check_is_file(path: &Path) -> Result<(), DataError> {
 ///
 /// # Errors
 ///
-/// Those of [`read_file`]; [`DataError::NotUtf8`].
+/// Those of [`read_file`], and [`DataError::NotUtf8`].
 pub fn read_utf8(path: &Path) -> Result<String, DataError> {
     String::from_utf8(read_file(path)?).map_err(|e| DataError::NotUtf8 {
         path: path.to_path_buf(),
@@ -40,7 +40,7 @@ pub fn read_utf8(path: &Path) -> Result<String, DataError> {
     })
 }
 
-/// Writes `path` so that it has either its old content or all of what `fill` writes.
+/// Writes `path` atomically: it has either its old content or everything that `fill` writes.
 pub(crate) fn write_atomically(
     path: &Path,
     fill: impl FnOnce(&mut dyn Write) -> io::Result<()>,
@@ -61,7 +61,7 @@ pub(crate) fn write_atomically(
     write().map_err(|e| DataError::io(path, "write", e))
 }
 
-/// A temporary file that, once renamed, has the permissions of any new file.
+/// Makes temporary files with the permissions of an ordinary new file.
 fn temporary() -> tempfile::Builder<'static, 'static> {
     #[cfg_attr(not(unix), allow(unused_mut))]
     let mut builder = tempfile::Builder::new();

@@ -2,7 +2,8 @@
 
 use blake3::{Hash, Hasher};
 
-/// The hash of `parts` for the purpose `domain`. No two lists of parts run into each other.
+/// The hash of `parts` for the purpose `domain`. Lengths are hashed too, so the boundaries between
+/// parts matter.
 pub(crate) fn of_parts(domain: &str, parts: &[&[u8]]) -> Hash {
     let mut hasher = Hasher::new_derive_key(domain);
     for part in parts {
@@ -17,7 +18,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_parts_end_and_what_they_are_for_matters() {
+    fn the_hash_depends_on_boundaries_and_domain() {
         let hash = of_parts("a", &[b"xy", b"z"]);
         assert_eq!(hash, of_parts("a", &[b"xy", b"z"]));
         assert_ne!(hash, of_parts("a", &[b"x", b"yz"]));

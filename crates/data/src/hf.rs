@@ -1,4 +1,4 @@
-//! Tokenizers of the `tokenizers` crate: trained here, or read from a `tokenizer.json`.
+//! Tokenizers of the `tokenizers` crate, trained here or read from a `tokenizer.json`.
 
 mod file;
 
@@ -16,34 +16,40 @@ use tokenizers::processors::PostProcessorWrapper;
 use crate::DataError;
 use crate::chunks::chunks;
 
-/// Bytes of text that are tokenized at once; the crate takes some 100 times that in memory.
+/// Bytes of text tokenized at once. The crate needs about 100 times as much memory.
 const CHUNK: usize = 1 << 16;
-/// Chunks that are tokenized in parallel.
+/// Number of chunks tokenized in parallel.
 const GROUP: usize = 32;
-/// Vocabulary sizes that make sense: all bytes have a token, and the trainer reserves memory.
+/// Allowed vocabulary sizes. Every byte needs a token, and the trainer reserves memory for the
+/// vocabulary.
 pub(crate) const VOCAB_SIZES: RangeInclusive<usize> = 256..=1 << 20;
 
 pub(crate) struct Hf {
     inner: tokenizers::Tokenizer,
-    /// What `inner` was read from, word for word: writing it anew may round numbers.
+    /// The JSON that `inner` was read from, verbatim, because serializing `inner` may round
+    /// numbers.
     json: String,
     vocab_size: usize,
     separable: bool,
 }
 
 impl Hf {
-    /// Reads the content of a `tokenizer.json` that comes from `origin`.
+    /// Reads the content of a `tokenizer.json`. `origin` describes it in errors.
     pub(crate) fn from_json(json: String, origin: &str) -> Result<Self, DataError> {
         let failed = |e: &dyn std::fmt::Display| DataError::tokenizer(origin, e);
-        let inner = contain(|| file::read(&json))
-            .map_err(|e| failed(&format!("not a Hugging Face tokenizer.json: {e}")))?;
+        let inner = contain(|| file::read(&json)).map_err(|e| {
+            failed(&format!(
+                "cannot be read as a Hugging Face tokenizer.json: {e}"
+            ))
+        })?;
         let max = inner.get_vocab(true).into_values().max();
         let Some(vocab_size) = max.map(|id| id as usize + 1) else {
-            return Err(failed(&"the vocabulary is empty"));
+            return Err(failed(&"its vocabulary is empty"));
         };
         let most = *VOCAB_SIZES.end();
         if vocab_size > most {
-            let problem = format!("it has the id {}; ids must be below {most}", vocab_size - 1);
+            let largest = vocab_size - 1;
+            let problem = format!("it has the token id {largest}; ids must be below {most}");
             return Err(failed(&problem));
         }
         let separable = is_separable(&inner);
@@ -55,10 +61,10 @@ impl Hf {
         })
     }
 
-    /// Trains a byte-level BPE with GPT-2's rule for words on `texts`. The vocabulary's size is
-    /// one of [`VOCAB_SIZES`].
+    /// Trains a byte-level BPE with GPT-2's pre-tokenizer on `texts`. `vocab_size` is in
+    /// [`VOCAB_SIZES`].
     pub(crate) fn train(vocab_size: usize, texts: &[&str]) -> Result<Self, DataError> {
-        let failed = |e| DataError::tokenizer("BPE", e);
+        let failed = |e| DataError::tokenizer("training", e);
         let byte_level = ByteLevel::new(false, false, true);
         let mut inner = tokenizers::Tokenizer::new(BPE::default());
         inner
@@ -74,7 +80,7 @@ impl Hf {
         );
         let pieces = texts.iter().flat_map(|text| chunks(text, CHUNK));
         inner.train(&mut trainer, pieces).map_err(failed)?;
-        Self::from_json(inner.to_string(false).map_err(failed)?, "BPE")
+        Self::from_json(inner.to_string(false).map_err(failed)?, "training")
     }
 
     pub(crate) fn vocab_size(&self) -> usize {
@@ -103,24 +109,27 @@ impl Hf {
         }
     }
 
-    /// The text of `ids`. Ids to which the vocabulary has no token have no text.
+    /// The text of `ids`. Ids without a token have no text.
     pub(crate) fn decode(&self, ids: &[u32]) -> Result<String, DataError> {
         contain(|| self.inner.decode(ids, false)).map_err(|e| DataError::tokenizer("decoding", e))
     }
 }
 
-/// What `call` of the `tokenizers` crate returns, with an error in place of a panic.
+const PANICKED: &str = "the `tokenizers` crate panicked with the settings of this tokenizer; \
+                        use another tokenizer.json";
+
+/// Runs `call`, which calls the `tokenizers` crate, and turns a panic into an error.
 ///
-/// The crate panics at some texts with some files: a `Replace` whose pattern matches between two
-/// characters, for one, leaves offsets behind at which another normalizer may stumble. [`file`]
-/// refuses what a file shows; that a file never will cannot be seen.
+/// The crate panics on some texts with some files. For example, a `Replace` whose pattern matches
+/// between two characters leaves offsets at which another normalizer may panic. The module `file`
+/// refuses the files that it can recognize; other panics are caught here.
 fn contain<T>(call: impl FnOnce() -> tokenizers::Result<T>) -> tokenizers::Result<T> {
-    // A tokenizer changes by nothing but its caches, which are written all at once.
+    // Unwind safe: only the caches of a tokenizer change, and they are updated all at once.
     let result = catch_unwind(AssertUnwindSafe(call));
-    result.unwrap_or_else(|_| Err("the `tokenizers` crate cannot do this with its settings".into()))
+    result.unwrap_or_else(|_| Err(PANICKED.into()))
 }
 
-/// Whether the chunks of a text have the tokens of the whole text.
+/// Whether tokenizing the chunks of a text gives the tokens of the whole text.
 fn is_separable(tokenizer: &tokenizers::Tokenizer) -> bool {
     let normalizes_apart = matches!(
         tokenizer.get_normalizer(),
@@ -130,7 +139,7 @@ fn is_separable(tokenizer: &tokenizers::Tokenizer) -> bool {
         tokenizer.get_pre_tokenizer(),
         Some(PreTokenizerWrapper::ByteLevel(b)) if b.use_regex && !b.add_prefix_space
     );
-    // A cut is before white space that follows something else.
+    // A text is cut before white space that follows another kind of character.
     let spans_a_cut = |content: &str| content.trim_start().contains(char::is_whitespace);
     normalizes_apart
         && splits_apart
@@ -186,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_draws_at_random_is_refused() {
+    fn a_file_with_dropout_is_refused() {
         let json = Hf::train(300, &[TEXT]).unwrap().json;
         let with = |dropout| {
             let file = json.replace("\"dropout\":null", &format!("\"dropout\":{dropout}"));
@@ -198,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_end_early_are_errors() {
+    fn truncated_files_are_errors() {
         let json = Hf::train(300, &[TEXT]).unwrap().json;
         let ends = (0..json.len()).step_by(7);
         for end in ends.filter(|&end| json.is_char_boundary(end)) {

@@ -1,16 +1,16 @@
-//! Text to tokens to training windows.
+//! Data sets, tokenizers and training windows.
 //!
-//! | step | here |
+//! | task | items |
 //! |---|---|
-//! | a file, a directory or a download to text | [`read_documents`], [`tiny_shakespeare`] |
-//! | text to token ids and back | [`Tokenizer`], [`StreamDecoder`] |
-//! | token ids without text, of known entropy | [`synthetic`] |
-//! | images to sequences of grey values | [`cifar`] |
-//! | symbols to be copied over noise | [`CopyConfig`] |
-//! | token ids on disk, memory-mapped | [`write_shard`], [`Shard`] |
-//! | token ids wherever they are | [`Tokens`] |
-//! | all of this by a config, cached | [`DataConfig`], [`Corpus`] |
-//! | any of these to inputs and targets | [`Examples`], [`Sequences`], [`Batch`] |
+//! | read text from a file, a directory or a download | [`read_documents`], [`tiny_shakespeare`] |
+//! | map text to token ids and back | [`Tokenizer`], [`StreamDecoder`] |
+//! | generate token ids of known entropy | [`synthetic`] |
+//! | read images as sequences of grey values | [`cifar`] |
+//! | generate the copy tasks | [`CopyConfig`] |
+//! | store token ids in memory-mapped files | [`write_shard`], [`Shard`] |
+//! | read token ids from memory or disk | [`Tokens`] |
+//! | open a corpus from a config, with a cache | [`DataConfig`], [`Corpus`] |
+//! | batch inputs and targets | [`Examples`], [`Sequences`], [`Batch`] |
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

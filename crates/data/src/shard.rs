@@ -1,13 +1,13 @@
-//! Token ids in a file that is memory-mapped.
+//! Token ids in a memory-mapped file.
 //!
-//! A shard is a header of 96 bytes and the tokens, all little-endian:
+//! A shard is a header of 96 bytes followed by the tokens, all little-endian:
 //!
 //! | bytes | content |
 //! |---|---|
 //! | 0..8 | `RZTOKENS` |
 //! | 8..12 | version, 2 |
 //! | 12..16 | bytes per token: 2 up to 65,536 token ids, 4 above |
-//! | 16..24 | number of token ids |
+//! | 16..24 | vocabulary size |
 //! | 24..32 | number of tokens |
 //! | 32..64 | BLAKE3 of the tokenizer's fingerprint |
 //! | 64..96 | BLAKE3 of all other bytes |
@@ -24,15 +24,16 @@ use crate::{DataError, files};
 const MAGIC: [u8; 8] = *b"RZTOKENS";
 const VERSION: u32 = 2;
 const HEADER: usize = 96;
-/// Tokens that are converted at once.
+/// Tokens converted at once.
 const BLOCK: usize = 1 << 15;
 
-/// Writes `tokens` to the shard `path`, all at once: a reader sees the old file or the new one.
-/// `tokenizer_fingerprint` is the [fingerprint](crate::Tokenizer::fingerprint) of what made them.
+/// Writes `tokens` to the shard `path` atomically: a reader sees the old file or the new one.
+/// `tokenizer_fingerprint` is the [fingerprint](crate::Tokenizer::fingerprint) of the tokenizer
+/// that made them.
 ///
 /// # Errors
 ///
-/// [`DataError::UnknownId`] if a token is not below `vocab_size`; failures to write.
+/// [`DataError::UnknownId`] if a token is not below `vocab_size`; I/O errors.
 pub fn write_shard(
     path: &Path,
     tokens: &[u32],
@@ -104,7 +105,7 @@ impl Width {
     }
 }
 
-/// Token ids in a memory-mapped file, all checked to be below [`vocab_size`](Self::vocab_size).
+/// Token ids in a memory-mapped file, all verified to be below [`vocab_size`](Self::vocab_size).
 #[derive(Debug)]
 pub struct Shard {
     map: Mmap,
@@ -114,19 +115,18 @@ pub struct Shard {
 }
 
 impl Shard {
-    /// Opens the shard `path` and reads it once, to verify its checksum and its ids.
+    /// Opens the shard `path` and reads it once to verify its checksum and ids.
     ///
     /// # Errors
     ///
-    /// [`DataError::BadShard`] if the file is not exactly what [`write_shard`] wrote; failures
-    /// to read.
+    /// [`DataError::BadShard`] if the file is not exactly what [`write_shard`] wrote; I/O errors.
     pub fn open(path: &Path) -> Result<Self, DataError> {
         let bad = |problem: String| DataError::BadShard {
             path: path.to_path_buf(),
             problem,
         };
         let failed = |e| DataError::io(path, "read", e);
-        // Before it is opened, as that would wait for the other end of a pipe.
+        // Checked before opening, because opening a pipe would wait for its other end.
         files::check_is_file(path)?;
         let file = File::open(path).map_err(failed)?;
         let map = map(&file).map_err(failed)?;
@@ -140,9 +140,7 @@ impl Shard {
         let mut checksum = blake3::Hasher::new();
         checksum.update(&shard.map[..64]).update(shard.payload());
         if checksum.finalize() != blake3::Hash::from_bytes(header.checksum) {
-            return Err(bad(
-                "its checksum does not match, the file is damaged".into()
-            ));
+            return Err(bad("its checksum does not match its content".into()));
         }
         shard.check_ids().map_err(bad)?;
         Ok(shard)
@@ -158,7 +156,7 @@ impl Shard {
         self.len == 0
     }
 
-    /// All ids are below this.
+    /// Number of token ids in the vocabulary. All ids are below it.
     pub fn vocab_size(&self) -> usize {
         self.vocab_size
     }
@@ -173,14 +171,14 @@ impl Shard {
     ///
     /// # Panics
     ///
-    /// If the range is not within `0..len`, as a slice does.
+    /// If the range is not within `0..len`.
     pub fn get(&self, range: Range<usize>) -> Vec<u32> {
         let mut tokens = Vec::with_capacity(range.len());
         self.append(range, &mut tokens);
         tokens
     }
 
-    /// Appends the tokens in `range`. Panics as [`get`](Self::get) does.
+    /// Appends the tokens in `range` to `tokens`. Panics like [`get`](Self::get).
     pub(crate) fn append(&self, range: Range<usize>, tokens: &mut Vec<u32>) {
         assert!(
             range.end <= self.len,
@@ -203,7 +201,7 @@ impl Shard {
             self.width.append_tokens(block, &mut tokens);
             if let Some(id) = tokens.iter().find(|&&id| id as usize >= self.vocab_size) {
                 return Err(format!(
-                    "token id {id} in a vocabulary of {}",
+                    "token id {id} is outside its vocabulary of {} ids",
                     self.vocab_size
                 ));
             }
@@ -220,9 +218,14 @@ struct Header {
 }
 
 impl Header {
-    /// The header of the shard `file`, whose size it must declare.
+    /// Parses the header of the shard `file`. The declared size must be that of the file.
     fn parse(file: &[u8]) -> Result<Self, String> {
-        let too_short = || format!("{} bytes are less than its header", file.len());
+        let too_short = || {
+            format!(
+                "it has {} bytes, fewer than its header of {HEADER}",
+                file.len()
+            )
+        };
         let (magic, rest) = file.split_first_chunk::<8>().ok_or_else(too_short)?;
         let (version, rest) = rest.split_first_chunk::<4>().ok_or_else(too_short)?;
         let (width, rest) = rest.split_first_chunk::<4>().ok_or_else(too_short)?;
@@ -237,26 +240,26 @@ impl Header {
         let version = u32::from_le_bytes(*version);
         if version != VERSION {
             return Err(format!(
-                "version {version}, this program reads version {VERSION}"
+                "it has version {version}, but this program reads version {VERSION}"
             ));
         }
         let vocab_size = u64::from_le_bytes(*vocab_size);
         let (declared, width) = (u32::from_le_bytes(*width), Width::of(vocab_size));
         if declared != width as u32 || vocab_size > 1 << 32 {
             return Err(format!(
-                "{declared} bytes per token for a vocabulary of {vocab_size}"
+                "it declares {declared} bytes per token for a vocabulary of {vocab_size} ids"
             ));
         }
         let len = u64::from_le_bytes(*len);
         if len.checked_mul(width as u64) != Some(payload.len() as u64) {
             let found = payload.len() / width as usize;
-            return Err(format!("it declares {len} tokens and has {found}"));
+            return Err(format!("it declares {len} tokens but has {found}"));
         }
-        let too_large = |_| format!("a vocabulary of {vocab_size} is too large");
+        let too_large = |_| format!("its vocabulary of {vocab_size} ids is too large");
         Ok(Self {
             width,
             vocab_size: usize::try_from(vocab_size).map_err(too_large)?,
-            // No more than the file has.
+            // At most the length of the file, so it fits.
             len: len as usize,
             checksum: *checksum,
         })
@@ -265,8 +268,8 @@ impl Header {
 
 #[allow(unsafe_code)]
 fn map(file: &File) -> io::Result<Mmap> {
-    // SAFETY: the map is only read, and as plain bytes, any of which are valid. Shards are
-    // replaced by renaming and never written to in place, so that the file stays as it is.
+    // SAFETY: the map is only read, as plain bytes, and every byte is valid. Shards are replaced by
+    // renaming and never written in place, so the file does not change under the map.
     unsafe { Mmap::map(file) }
 }
 

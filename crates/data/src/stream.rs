@@ -1,17 +1,17 @@
-//! Decoding of ids that come one at a time.
+//! Decodes ids that arrive one at a time.
 
 use crate::tokenizer::Kind;
 use crate::{DataError, Tokenizer};
 
-/// Turns ids into text as they come. What the pushes return, joined, is what
-/// [`Tokenizer::decode`] returns for all ids; characters are held back until they are complete.
+/// Turns ids into text as they arrive. The returned pieces join to what [`Tokenizer::decode`]
+/// returns for all ids. Incomplete characters are held back until they are complete.
 #[derive(Clone, Debug)]
 pub struct StreamDecoder {
     tokenizer: Tokenizer,
-    /// Ids of which text is held back, after those that only give context.
+    /// The ids of the context, followed by those whose text is held back.
     ids: Vec<u32>,
-    /// Number of ids at the beginning of `ids` that are decoded already. What a token decodes to
-    /// depends on the one before it: a first token may lose its space.
+    /// Number of ids at the beginning of `ids` that are already decoded. They are kept because the
+    /// text of a token depends on the one before it: a first token may lose its space.
     context: usize,
 }
 
@@ -25,11 +25,11 @@ impl StreamDecoder {
         }
     }
 
-    /// The text that `id` completes, possibly none.
+    /// Adds `id` and returns the text that it completes, which may be empty.
     ///
     /// # Errors
     ///
-    /// [`DataError::UnknownId`] for an id outside of the vocabulary, which is then ignored.
+    /// [`DataError::UnknownId`] for an id outside the vocabulary. The id is then ignored.
     pub fn push(&mut self, id: u32) -> Result<String, DataError> {
         self.tokenizer.check(id)?;
         self.ids.push(id);
@@ -48,7 +48,7 @@ impl StreamDecoder {
         }
     }
 
-    /// The text that is still held back, at the end of all ids.
+    /// Ends the text and returns the part that is still held back.
     ///
     /// # Errors
     ///
@@ -57,7 +57,7 @@ impl StreamDecoder {
         self.release()
     }
 
-    /// The text of all ids but the context; they are the next context.
+    /// The text of all ids after the context. They become the next context.
     fn release(&mut self) -> Result<String, DataError> {
         let before = self
             .tokenizer
@@ -75,14 +75,14 @@ impl StreamDecoder {
         Ok(text)
     }
 
-    /// The text of all bytes but an incomplete character at their end, which stays.
+    /// The text of all bytes except an incomplete character at the end, which is kept.
     fn complete_bytes(&mut self) -> String {
         let bytes: Vec<u8> = self.ids.iter().map(|&id| id as u8).collect();
         let tail = bytes
             .utf8_chunks()
             .last()
             .map_or(&[][..], |chunk| chunk.invalid());
-        // An error without a length means that the bytes end too early.
+        // An error without a length means that the bytes end within a character.
         let incomplete = std::str::from_utf8(tail).is_err_and(|e| e.error_len().is_none());
         let kept = if incomplete { tail.len() } else { 0 };
         let complete = bytes.len() - kept;
@@ -104,7 +104,7 @@ mod tests {
         text
     }
 
-    /// Deterministic ids that are mostly no UTF-8.
+    /// Deterministic ids that are mostly invalid UTF-8.
     fn arbitrary_ids(seed: u64, count: usize, below: usize) -> Vec<u32> {
         let hash = |i: usize| blake3::hash(format!("{seed} {i}").as_bytes());
         let number = |i| u32::from_le_bytes(*hash(i).as_bytes().first_chunk().unwrap());
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn incomplete_characters_are_held_back_and_no_others() {
+    fn only_incomplete_characters_are_held_back() {
         let sample = "añb🦀c";
         let bpe = TokenizerConfig::Bpe { vocab_size: 256 };
         for config in [TokenizerConfig::Bytes, bpe] {
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_back_at_the_end_is_returned() {
+    fn text_held_back_at_the_end_is_returned() {
         let tokenizer = Tokenizer::train(&TokenizerConfig::Bytes, &[]).unwrap();
         let mut stream = tokenizer.stream();
         assert_eq!(stream.push(0xe2).unwrap(), "");
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_space_goes_before_each_word_but_the_first() {
+    fn a_space_precedes_each_word_but_the_first() {
         let tokenizer = Tokenizer::words(vec!["cat".into(), "sat".into()]).unwrap();
         let mut stream = tokenizer.stream();
         let pushed = [0, 1, 1].map(|id| stream.push(id).unwrap());

@@ -1,11 +1,12 @@
 //! A synthetic language whose entropy rate is known exactly.
 //!
 //! A sentence says what someone does somewhere, as in
-//! `downtown some quiet drivers call one busy tailor .`. Its first word sets the topic, the
-//! determiner may set the number, and noun and verb agree with both across any number of
-//! adjectives. So the next word depends on words several places back, which a bigram model cannot
-//! see, while every prefix determines the state of the grammar. That makes it a *unifilar*
-//! source, whose entropy rate is the mean over states of the entropy of the next word (Shannon,
+//! `downtown some quiet drivers call one busy tailor .`. Its first word sets the topic, and the
+//! determiner may set the number. Noun and verb agree with both, across any number of adjectives.
+//! So the next word depends on words several positions back, which a bigram model cannot see.
+//!
+//! Every prefix determines the state of the grammar. The language is therefore a *unifilar*
+//! source: its entropy rate is the mean over states of the entropy of the next word (Shannon,
 //! "A mathematical theory of communication", 1948, section 7).
 
 use std::collections::BTreeMap;
@@ -14,183 +15,19 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde::{Deserialize, Serialize};
 
-const TOPICS: [&str; 4] = ["downtown", "offshore", "upstairs", "outdoors"];
-const DETERMINERS: [(&str, Option<Number>); 5] = [
-    ("the", None),
-    ("one", Some(Number::Singular)),
-    ("some", Some(Number::Plural)),
-    ("each", Some(Number::Singular)),
-    ("many", Some(Number::Plural)),
-];
-const ADJECTIVES: [&str; 6] = ["old", "quiet", "busy", "tall", "young", "clever"];
-/// Nouns by topic, singular and plural.
-const NOUNS: [[[&str; 2]; 3]; 4] = [
-    [
-        ["driver", "drivers"],
-        ["tailor", "tailors"],
-        ["mayor", "mayors"],
-    ],
-    [
-        ["sailor", "sailors"],
-        ["diver", "divers"],
-        ["whale", "whales"],
-    ],
-    [
-        ["guest", "guests"],
-        ["cook", "cooks"],
-        ["tenant", "tenants"],
-    ],
-    [
-        ["farmer", "farmers"],
-        ["ranger", "rangers"],
-        ["horse", "horses"],
-    ],
-];
-/// Verbs by topic, singular and plural.
-const VERBS: [[[&str; 2]; 2]; 4] = [
-    [["calls", "call"], ["hires", "hire"]],
-    [["tows", "tow"], ["spots", "spot"]],
-    [["greets", "greet"], ["feeds", "feed"]],
-    [["leads", "lead"], ["tracks", "track"]],
-];
-const MOST_ADJECTIVES: usize = 2;
+mod grammar;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Number {
-    Singular,
-    Plural,
-}
+pub use grammar::vocabulary;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Role {
-    Subject,
-    Object,
-}
+use grammar::State;
 
-/// What a prefix says about the rest of the sentence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum State {
-    Opening,
-    Determiner {
-        topic: usize,
-        role: Role,
-    },
-    Noun {
-        topic: usize,
-        role: Role,
-        number: Option<Number>,
-        adjectives: usize,
-    },
-    Verb {
-        topic: usize,
-        number: Number,
-    },
-    Stop,
-}
-
-/// A next word, its probability and the state after it.
-type Transition = (&'static str, f64, State);
-
-impl State {
-    /// The grammar.
-    fn next(self) -> Vec<Transition> {
-        match self {
-            Self::Opening => {
-                let topics = TOPICS.iter().enumerate();
-                share(
-                    1.0,
-                    topics.map(|(topic, word)| {
-                        (
-                            *word,
-                            Self::Determiner {
-                                topic,
-                                role: Role::Subject,
-                            },
-                        )
-                    }),
-                )
-            }
-            Self::Determiner { topic, role } => share(
-                1.0,
-                DETERMINERS.map(|(word, number)| {
-                    (
-                        word,
-                        Self::Noun {
-                            topic,
-                            role,
-                            number,
-                            adjectives: 0,
-                        },
-                    )
-                }),
-            ),
-            Self::Noun {
-                topic,
-                role,
-                number,
-                adjectives,
-            } => {
-                let more = if adjectives < MOST_ADJECTIVES {
-                    0.5
-                } else {
-                    0.0
-                };
-                let adjective = Self::Noun {
-                    topic,
-                    role,
-                    number,
-                    adjectives: adjectives + 1,
-                };
-                let mut next = share(more, ADJECTIVES.map(|word| (word, adjective)));
-                let numbers = match number {
-                    Some(number) => vec![number],
-                    None => vec![Number::Singular, Number::Plural],
-                };
-                for number in &numbers {
-                    let after = match role {
-                        Role::Subject => Self::Verb {
-                            topic,
-                            number: *number,
-                        },
-                        Role::Object => Self::Stop,
-                    };
-                    let words = NOUNS[topic].map(|forms| (forms[*number as usize], after));
-                    next.extend(share((1.0 - more) / numbers.len() as f64, words));
-                }
-                next.retain(|(_, p, _)| *p > 0.0);
-                next
-            }
-            Self::Verb { topic, number } => {
-                let after = Self::Determiner {
-                    topic,
-                    role: Role::Object,
-                };
-                share(
-                    1.0,
-                    VERBS[topic].map(|forms| (forms[number as usize], after)),
-                )
-            }
-            Self::Stop => vec![(".", 1.0, Self::Opening)],
-        }
-    }
-}
-
-/// Shares the probability `total` among words in proportion to 1, 1/2, 1/3, …, as word
-/// frequencies do (Zipf's law).
-fn share(total: f64, words: impl IntoIterator<Item = (&'static str, State)>) -> Vec<Transition> {
-    let words: Vec<_> = words.into_iter().collect();
-    let norm: f64 = (1..=words.len()).map(|rank| 1.0 / rank as f64).sum();
-    let weigh = |(i, (word, state))| (word, total / norm / (i + 1) as f64, state);
-    words.into_iter().enumerate().map(weigh).collect()
-}
-
-/// How many tokens of the synthetic language to draw.
+/// The size and seed of a sample of the synthetic language.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SyntheticConfig {
-    /// Number of tokens, training and validation together.
+    /// Number of tokens for training and validation together.
     pub tokens: usize,
-    /// Seed of the draw.
+    /// Seed of the sample.
     pub seed: u64,
 }
 
@@ -203,30 +40,18 @@ impl Default for SyntheticConfig {
     }
 }
 
-/// Most tokens that are drawn; they are held in memory.
+/// Maximum number of tokens. They are held in memory.
 pub const MOST_TOKENS: usize = 1 << 30;
 
-/// The least possible loss of three kinds of model, exactly, in nats per token.
+/// The exact lowest losses of three kinds of model, in nats per token.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Entropy {
-    /// Of a model that sees all earlier tokens: the entropy rate of the source.
+    /// For a model that sees all earlier tokens: the entropy rate of the source.
     pub rate: f64,
-    /// Of a model that sees one earlier token.
+    /// For a model that sees one earlier token.
     pub bigram: f64,
-    /// Of a model that sees none.
+    /// For a model that sees no earlier token.
     pub unigram: f64,
-}
-
-/// The words of the language, sorted; a word's index is its token id.
-pub fn vocabulary() -> Vec<String> {
-    let mut words: Vec<&str> = vec!["."];
-    words.extend(TOPICS);
-    words.extend(DETERMINERS.map(|(word, _)| word));
-    words.extend(ADJECTIVES);
-    words.extend(NOUNS.as_flattened().as_flattened());
-    words.extend(VERBS.as_flattened().as_flattened());
-    words.sort_unstable();
-    words.into_iter().map(String::from).collect()
 }
 
 /// Draws `config.tokens` tokens, sentence after sentence.
@@ -242,7 +67,7 @@ pub fn sample(config: &SyntheticConfig) -> Vec<u32> {
             rest -= p;
             rest < 0.0
         });
-        // Rounding may leave a sliver of probability after the last word.
+        // Because of rounding, the probabilities may add up to slightly less than 1.
         if let Some(&(word, _, after)) = chosen.or(next.last()) {
             tokens.push(ids[word]);
             state = after;
@@ -253,9 +78,8 @@ pub fn sample(config: &SyntheticConfig) -> Vec<u32> {
 
 /// The exact entropies of the language.
 ///
-/// A sentence has at most eleven words and each starts anew from the opening, so the expected
-/// visits of every state in one sentence are a finite sum, and their shares are the stationary
-/// distribution.
+/// Every sentence starts from the opening and has at most eleven words. So the expected visits of
+/// every state in one sentence are a finite sum, and their shares are the stationary distribution.
 pub fn entropy() -> Entropy {
     let mut visits: BTreeMap<State, f64> = BTreeMap::new();
     // How often each word leads into each state.
@@ -286,8 +110,7 @@ pub fn entropy() -> Entropy {
     }
 }
 
-/// Entropy of the next word when all that is known is how much mass each state has, times the
-/// total mass.
+/// The entropy of the next word given only the mass of each state, times the total mass.
 fn next_word_entropy(states: &BTreeMap<State, f64>) -> f64 {
     let total: f64 = states.values().sum();
     let mut words: BTreeMap<&str, f64> = BTreeMap::new();
@@ -330,7 +153,7 @@ mod tests {
             assert_eq!(
                 words.len(),
                 next.len(),
-                "a word twice: the state would be hidden"
+                "a repeated word would hide the state"
             );
             for (.., after) in next {
                 if !seen.contains(&after) {
@@ -362,7 +185,7 @@ mod tests {
             surprise.push(-p.ln());
             state = *after;
         }
-        // Surprises within a sentence are correlated, so the error is taken over blocks of it.
+        // Surprises within a sentence are correlated, so the error is estimated from blocks.
         let blocks: Vec<f64> = surprise
             .chunks(1000)
             .map(|c| c.iter().sum::<f64>() / c.len() as f64)

@@ -1,9 +1,10 @@
-//! What several tests need.
+//! Helpers for several tests.
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-/// Text of `chars` characters: letters, all kinds of white space, digits, marks and any others.
+/// Random text of `chars` characters: letters, all kinds of white space, digits, combining marks
+/// and others.
 pub(crate) fn random_text(seed: u64, chars: usize) -> String {
     let mut rng = StdRng::seed_from_u64(seed);
     let common: Vec<char> = "aebt's .,\n\r\t 0\u{a0}\u{2003}\u{301}é本🦀\u{fffd}"

@@ -1,4 +1,4 @@
-//! Documents from files and directories.
+//! Reads documents from files and directories.
 
 use std::path::{Path, PathBuf};
 use std::{fmt, fs};
@@ -8,18 +8,18 @@ use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor};
 
 use crate::{DataError, files};
 
-/// The documents at `path`.
+/// Reads the documents at `path`.
 ///
 /// - A `.jsonl` file has one document per line: the string `text_field` of a JSON object. Blank
 ///   lines are skipped.
 /// - Any other file is one document.
-/// - A directory has the documents of all `.txt`, `.md` and `.jsonl` files in it and below it,
-///   in the order of their paths. Symbolic links in it are not followed.
+/// - A directory has the documents of all `.txt`, `.md` and `.jsonl` files in it and in its
+///   subdirectories, sorted by path. Symbolic links in it are not followed.
 ///
 /// # Errors
 ///
-/// [`DataError::Empty`] if there is no text at all; also what is not UTF-8, not JSON or not
-/// readable.
+/// [`DataError::Empty`] if there is no text at all; files that are not UTF-8 or not JSON; I/O
+/// errors.
 pub fn read_documents(path: &Path, text_field: &str) -> Result<Vec<String>, DataError> {
     let metadata = fs::metadata(path).map_err(|e| DataError::io(path, "read", e))?;
     let files = if metadata.is_dir() {
@@ -44,7 +44,7 @@ pub fn read_documents(path: &Path, text_field: &str) -> Result<Vec<String>, Data
     Ok(documents)
 }
 
-/// The documents at `path` (see [`read_documents`]) with a line break between each two.
+/// Reads the documents at `path` (see [`read_documents`]) and joins them with line breaks.
 ///
 /// # Errors
 ///
@@ -88,7 +88,8 @@ fn json_lines(
     field: &str,
     documents: &mut Vec<String>,
 ) -> Result<(), DataError> {
-    // All at once, so that memory is not taken by doubling; shorter lines have no document.
+    // Reserved at once, because growing step by step may double the memory. A shorter line cannot
+    // hold a document.
     let shortest = r#"{"":""}"#.len();
     documents.reserve(text.lines().filter(|line| line.len() >= shortest).count());
     for (index, line) in text.lines().enumerate() {
@@ -121,8 +122,8 @@ fn json_lines(
     Ok(())
 }
 
-/// The text of this field of an object, the last one if it is there twice. The others are passed
-/// over, as they could take many times their size in memory.
+/// Deserializes the text in this field of an object; the last one if the field is repeated. Other
+/// fields are skipped, because they could take many times their size in memory.
 struct OfField<'a>(&'a str);
 
 impl<'de> DeserializeSeed<'de> for OfField<'_> {
@@ -153,7 +154,7 @@ impl<'de> Visitor<'de> for OfField<'_> {
     }
 }
 
-/// The message of `error` without its own line number, which is always 1.
+/// The message of `error` without its line number, which is always 1.
 fn json_problem(error: &serde_json::Error) -> String {
     let message = crate::error::one_line(error);
     match message.rfind(" at line ") {
@@ -205,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_text_is_empty() {
+    fn paths_without_text_are_empty() {
         let dir = folder(&[("e.txt", b""), ("none/x.rs", b"x"), ("e.jsonl", b"\n")]);
         for path in ["", "e.txt", "none", "e.jsonl"] {
             let error = read_documents(&dir.path().join(path), "text").unwrap_err();
@@ -249,7 +250,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn a_device_is_no_file() {
+    fn a_device_is_not_a_file() {
         let error = read_documents(Path::new("/dev/null"), "text").unwrap_err();
         assert!(matches!(error, DataError::NotAFile { .. }));
     }

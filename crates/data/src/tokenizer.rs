@@ -1,4 +1,4 @@
-//! Text to token ids and back.
+//! Maps text to token ids and back.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::hf::{Hf, VOCAB_SIZES};
 use crate::{DataError, StreamDecoder, files, hash};
 
-/// Which tokenizer to make.
+/// The kind of a tokenizer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum TokenizerConfig {
@@ -22,7 +22,7 @@ pub enum TokenizerConfig {
     Chars,
     /// A byte-level BPE trained on the corpus. Any text can be encoded.
     Bpe {
-        /// Number of tokens, 256 or more. A small corpus may yield fewer.
+        /// Number of tokens, at least 256. A small corpus may yield fewer.
         vocab_size: usize,
     },
     /// A Hugging Face `tokenizer.json`.
@@ -30,18 +30,18 @@ pub enum TokenizerConfig {
 }
 
 impl TokenizerConfig {
-    /// Checks every field, without looking at any file.
+    /// Checks every field without reading any file.
     ///
     /// # Errors
     ///
-    /// [`DataError::InvalidConfig`] for a BPE vocabulary that is too small or large.
+    /// [`DataError::InvalidConfig`] for a BPE vocabulary that is too small or too large.
     pub fn validate(&self) -> Result<(), DataError> {
         match self {
             Self::Bpe { vocab_size } if !VOCAB_SIZES.contains(vocab_size) => {
                 let (low, high) = (VOCAB_SIZES.start(), VOCAB_SIZES.end());
                 Err(DataError::InvalidConfig {
-                    field: "tokenizer.vocab_size".into(),
-                    problem: format!("must be from {low} to {high}, is {vocab_size}"),
+                    field: "data.tokenizer.vocab_size".into(),
+                    problem: format!("is {vocab_size}; it must be from {low} to {high}"),
                 })
             }
             _ => Ok(()),
@@ -62,7 +62,7 @@ pub(crate) enum Kind {
 
 pub(crate) struct Words {
     list: Vec<String>,
-    /// All ids, in the order of their words.
+    /// All ids, sorted by their words.
     sorted: Vec<u32>,
 }
 
@@ -75,10 +75,10 @@ impl Words {
     }
 }
 
-/// How a tokenizer is written to a file: `kind`, and the field for it. The content of a
-/// `tokenizer.json` is a string, so that it comes back word for word.
+/// The file format of a tokenizer: `kind`, and the field for that kind. The content of a
+/// `tokenizer.json` is stored as a string, so it is preserved verbatim.
 ///
-/// No enum, as serde keeps all fields of those in memory to look for the tag.
+/// This is not an enum, because serde keeps all fields of an enum in memory to find its tag.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Envelope {
@@ -89,10 +89,11 @@ struct Envelope {
     json: Option<String>,
 }
 
-/// Most words of a tokenizer; the languages here have some hundred.
+/// Maximum number of words. The languages here have up to a few hundred.
 const MOST_WORDS: usize = 1 << 18;
 
-/// A list that stops where it gets too long, and not only once all of it is in memory.
+/// Deserializes a list of words. It fails as soon as the list is too long, before all of it is in
+/// memory.
 fn few_words<'de, D: Deserializer<'de>>(list: D) -> Result<Option<Vec<String>>, D::Error> {
     struct Few;
     impl<'de> Visitor<'de> for Few {
@@ -117,12 +118,12 @@ fn few_words<'de, D: Deserializer<'de>>(list: D) -> Result<Option<Vec<String>>, 
 }
 
 impl Tokenizer {
-    /// The tokenizer that `config` asks for; `texts` are the corpus.
+    /// Makes the tokenizer that `config` describes. `texts` are the corpus.
     ///
     /// # Errors
     ///
-    /// A BPE vocabulary of impossible size; a file that is missing or no tokenizer; characters
-    /// of texts without any.
+    /// A BPE vocabulary that is too small or too large; a missing or invalid file; a character
+    /// tokenizer for empty texts.
     pub fn train(config: &TokenizerConfig, texts: &[&str]) -> Result<Self, DataError> {
         config.validate()?;
         let kind = match config {
@@ -145,24 +146,24 @@ impl Tokenizer {
         Ok(Self(Arc::new(kind)))
     }
 
-    /// A tokenizer of texts that are words of this list with a space between each two. The id of
-    /// a word is its place in the list.
+    /// A tokenizer for texts that are words of `list` separated by single spaces. The id of a word
+    /// is its index in the list.
     ///
     /// # Errors
     ///
-    /// If the list is empty or has more than 262,144 words; if a word is empty, has a space or
-    /// comes twice.
+    /// If the list is empty or has more than 262,144 words; if a word is empty, contains a space or
+    /// is repeated.
     pub fn words(list: Vec<String>) -> Result<Self, DataError> {
-        let wrong = |problem: String| Err(DataError::tokenizer("of words", problem));
+        let wrong = |problem: String| Err(DataError::tokenizer("with a word list", problem));
         if list.is_empty() {
-            return wrong("there are no words".into());
+            return wrong("the list is empty".into());
         }
         if list.len() > MOST_WORDS {
-            return wrong(format!("there are more than {MOST_WORDS} words"));
+            return wrong(format!("the list has more than {MOST_WORDS} words"));
         }
         for (id, word) in list.iter().enumerate() {
             if word.is_empty() || word.contains(' ') {
-                return wrong(format!("word {id} is empty or has a space: {word:?}"));
+                return wrong(format!("word {id} is empty or contains a space: {word:?}"));
             }
         }
         let mut sorted: Vec<u32> = (0..).zip(&list).map(|(id, _)| id).collect();
@@ -172,21 +173,21 @@ impl Tokenizer {
             .windows(2)
             .find(|pair| word(pair[0]) == word(pair[1]))
         {
-            return wrong(format!("word {:?} comes twice", word(pair[0])));
+            return wrong(format!("word {:?} is repeated", word(pair[0])));
         }
         Ok(Self(Arc::new(Kind::Words(Words { list, sorted }))))
     }
 
-    /// `chars` are sorted and distinct.
+    /// A tokenizer for the characters `chars`, which must be sorted and distinct.
     fn chars(chars: Vec<char>) -> Result<Self, DataError> {
         if chars.is_empty() || !chars.is_sorted_by(|a, b| a < b) {
-            let problem = "the characters must be sorted, distinct and at least one";
-            return Err(DataError::tokenizer("of characters", problem));
+            let problem = "the list must be sorted, distinct and not empty";
+            return Err(DataError::tokenizer("with a character list", problem));
         }
         Ok(Self(Arc::new(Kind::Chars(chars))))
     }
 
-    /// All ids are below this.
+    /// Number of token ids. All ids are below it.
     pub fn vocab_size(&self) -> usize {
         match self.kind() {
             Kind::Bytes => 256,
@@ -196,7 +197,7 @@ impl Tokenizer {
         }
     }
 
-    /// Whether a token is a byte.
+    /// Whether every token is a byte.
     pub fn is_bytes(&self) -> bool {
         matches!(self.kind(), Kind::Bytes)
     }
@@ -233,7 +234,7 @@ impl Tokenizer {
     ///
     /// # Errors
     ///
-    /// [`DataError::UnknownId`] for an id outside of the vocabulary.
+    /// [`DataError::UnknownId`] for an id outside the vocabulary.
     pub fn decode(&self, ids: &[u32]) -> Result<String, DataError> {
         for &id in ids {
             self.check(id)?;
@@ -255,7 +256,7 @@ impl Tokenizer {
         })
     }
 
-    /// A decoder of ids that come one at a time.
+    /// A decoder for ids that arrive one at a time.
     pub fn stream(&self) -> StreamDecoder {
         StreamDecoder::new(self.clone())
     }
@@ -280,7 +281,7 @@ impl Tokenizer {
         hash::of_parts(FINGERPRINT, &parts).to_string()
     }
 
-    /// The tokenizer as JSON; [`from_json`](Self::from_json) reads it.
+    /// The tokenizer as JSON, which [`from_json`](Self::from_json) reads.
     pub fn to_json(&self) -> String {
         let envelope = match self.kind() {
             Kind::Bytes => json!({ "kind": "bytes" }),
@@ -299,13 +300,14 @@ impl Tokenizer {
     ///
     /// [`DataError::Tokenizer`] for anything else.
     pub fn from_json(json: &str) -> Result<Self, DataError> {
-        let origin = "of a run or cache";
+        let origin = "saved in a run or the cache";
         let wrong = |problem: String| DataError::tokenizer(origin, problem);
         let envelope: Envelope = serde_json::from_str(json).map_err(|e| wrong(e.to_string()))?;
         let kind = envelope.kind.as_str();
         match (kind, envelope.chars, envelope.words, envelope.json) {
             ("bytes", None, None, None) => Ok(Self(Arc::new(Kind::Bytes))),
-            // A list takes four times the memory of a text, but not where no character is twice.
+            // Checked before collecting: a list of characters may take four times the memory of the
+            // text, but a list of distinct characters is short.
             ("chars", Some(chars), None, None) if chars.chars().is_sorted_by(|a, b| a < b) => {
                 Self::chars(chars.chars().collect())
             }
@@ -314,7 +316,7 @@ impl Tokenizer {
                 Hf::from_json(json, origin)?.into(),
             )))),
             _ => Err(wrong(format!(
-                "no tokenizer of kind {kind:?} has these fields and values"
+                "its fields and values do not fit the kind {kind:?}"
             ))),
         }
     }
@@ -323,7 +325,7 @@ impl Tokenizer {
         &self.0
     }
 
-    /// Refuses an id outside of the vocabulary.
+    /// Refuses an id outside the vocabulary.
     pub(crate) fn check(&self, id: u32) -> Result<(), DataError> {
         let vocab_size = self.vocab_size();
         if (id as usize) < vocab_size {

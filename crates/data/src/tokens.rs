@@ -1,4 +1,4 @@
-//! Token ids, wherever they are.
+//! Token ids in memory or on disk.
 
 use std::fmt;
 use std::sync::Arc;
@@ -38,12 +38,12 @@ impl Tokens {
     ///
     /// # Errors
     ///
-    /// [`DataError::UnknownId`] of the first that is not.
+    /// [`DataError::UnknownId`] for the first one that is not.
     pub fn check(&self, vocab_size: usize) -> Result<(), DataError> {
         let unknown = |id: &u32| *id as usize >= vocab_size;
         let found = match &self.0 {
             Store::Memory(tokens) => tokens.iter().copied().find(unknown),
-            // All of its tokens were checked when it was opened.
+            // Its tokens were verified when it was opened.
             Store::Shard(shard) if shard.vocab_size() <= vocab_size => None,
             Store::Shard(shard) => (0..shard.len())
                 .flat_map(|i| shard.get(i..i + 1))
@@ -52,7 +52,7 @@ impl Tokens {
         found.map_or(Ok(()), |id| Err(DataError::UnknownId { id, vocab_size }))
     }
 
-    /// BLAKE3 of all tokens as 32-bit little-endian numbers, as 64 hexadecimal digits.
+    /// BLAKE3 of all tokens as 32-bit little-endian integers, as 64 hexadecimal digits.
     pub fn blake3(&self) -> String {
         const BLOCK: usize = 1 << 16;
         let mut hasher = blake3::Hasher::new();
@@ -66,11 +66,11 @@ impl Tokens {
         hasher.finalize().to_string()
     }
 
-    /// Appends the `len` tokens from `start` on to `out`.
+    /// Appends `len` tokens, starting at token `start`, to `out`.
     ///
     /// # Panics
     ///
-    /// If there are not that many, as a slice does.
+    /// If there are not enough tokens.
     pub fn read(&self, start: usize, len: usize, out: &mut Vec<u32>) {
         let range = start..start.saturating_add(len);
         match &self.0 {

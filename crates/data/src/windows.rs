@@ -1,36 +1,36 @@
-//! Inputs and targets of a language model.
+//! Inputs and targets for training.
 
 use burn_dataset::Dataset;
 
 use crate::draws::Draws;
 use crate::{DataError, Tokens};
 
-/// A stretch of tokens and what follows each of them.
+/// A stretch of tokens and the token that follows each of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Window {
     /// The tokens: \[time\].
     pub input: Vec<u32>,
-    /// The same tokens one place on: \[time\].
+    /// The tokens shifted by one position: \[time\].
     pub target: Vec<u32>,
 }
 
-/// Several sequences of the same length, with what is to be told at their last positions.
+/// Sequences of equal length, with targets for their last positions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
     /// The tokens, one sequence after the other: \[batch · time\].
     pub inputs: Vec<u32>,
-    /// The targets of the last positions, of a window what follows each of its tokens:
-    /// \[batch · scored\].
+    /// The targets of the last `scored` positions of each sequence: \[batch · scored\]. The target
+    /// of a position in a window is the token that follows it.
     pub targets: Vec<u32>,
     /// Number of sequences.
     pub batch: usize,
     /// Length of a sequence.
     pub time: usize,
-    /// How many last positions of a sequence have a target: of a window all.
+    /// Number of last positions with a target in each sequence; all positions of a window.
     pub scored: usize,
 }
 
-/// All windows of a length in a sequence of tokens. Window i begins at token i.
+/// All windows of one length in a sequence of tokens. Window i begins at token i.
 #[derive(Clone, Debug)]
 pub struct Windows {
     tokens: Tokens,
@@ -38,15 +38,15 @@ pub struct Windows {
 }
 
 impl Windows {
-    /// The windows of `time` tokens in `tokens`, which are called `what` in errors.
+    /// The windows of `time` tokens in `tokens`. `what` names the tokens in errors.
     ///
     /// # Errors
     ///
-    /// [`DataError::TooShort`] for less than `time + 1` tokens, [`DataError::InvalidConfig`] for
-    /// windows of no tokens.
+    /// [`DataError::TooShort`] for fewer than `time + 1` tokens, [`DataError::InvalidConfig`] if
+    /// `time` is 0.
     pub fn new(tokens: Tokens, time: usize, what: &str) -> Result<Self, DataError> {
         if time == 0 {
-            let problem = "a window must have at least 1 token".into();
+            let problem = "is 0; a window must have at least 1 token".into();
             return Err(DataError::InvalidConfig {
                 field: "time".into(),
                 problem,
@@ -67,23 +67,23 @@ impl Windows {
         self.time
     }
 
-    /// The `micro`-th batch of `batch` windows of step `step`, drawn uniformly and independently,
-    /// so that windows may overlap and repeat.
+    /// Micro-batch `micro` of step `step`: `batch` windows drawn uniformly and independently, so
+    /// windows may overlap and repeat.
     ///
-    /// What is drawn depends on `seed`, `step`, `micro` and the number of windows alone, on any
-    /// machine. A run that is resumed at a step therefore sees what it would have seen, and any
-    /// batch of the past can be had again. A larger batch begins with the smaller one.
+    /// The draw depends only on `seed`, `step`, `micro` and the number of windows, on any machine.
+    /// A resumed run therefore sees the same batches as an uninterrupted one, and every past batch
+    /// can be reproduced. A larger batch begins with the smaller one.
     pub fn random_batch(&self, seed: u64, step: u64, micro: u64, batch: usize) -> Batch {
         let mut draws = Draws::new("residual-zoo-data random batch v1", seed, step, micro);
         let starts = (0..batch).map(|_| draws.below(self.len()));
         self.batch(starts)
     }
 
-    /// `batches` batches of `batch` different windows, spaced evenly over the tokens: the same
-    /// ones every time.
+    /// `batches` batches of `batch` distinct windows, spaced evenly over the tokens; the same on
+    /// every call.
     ///
-    /// If there are fewer windows than that, as many full batches as there are windows for, or
-    /// one smaller batch if there is not even one.
+    /// If there are not enough windows, there are fewer batches, all of them full. If there are not
+    /// enough for one full batch, there is one smaller batch.
     pub fn even_batches(&self, batches: usize, batch: usize) -> Vec<Batch> {
         let places = even_places(self.len(), batches, batch).into_iter();
         places
@@ -91,7 +91,7 @@ impl Windows {
             .collect()
     }
 
-    /// The windows at `starts`, all below `len`.
+    /// The windows at `starts`, which are all below `len`.
     fn batch(&self, starts: impl Iterator<Item = usize>) -> Batch {
         let time = self.time;
         let (mut inputs, mut targets) = (Vec::new(), Vec::new());
@@ -114,8 +114,8 @@ impl Windows {
     }
 }
 
-/// `batches` times `batch` different places below `len`, spaced evenly; fewer where there are not as
-/// many, see [`Windows::even_batches`].
+/// `batches` lists of `batch` distinct positions below `len`, spaced evenly. There are fewer if
+/// `len` is too small (see [`Windows::even_batches`]).
 pub(crate) fn even_places(len: usize, batches: usize, batch: usize) -> Vec<Vec<usize>> {
     let mut count = batches.saturating_mul(batch).min(len);
     if count == 0 {
@@ -152,7 +152,7 @@ impl Dataset<Window> for Windows {
 mod tests {
     use super::*;
 
-    /// Windows over 0, 1, 2, …, so that a token is its place.
+    /// Windows over 0, 1, 2, …, so a token is its own position.
     fn windows(tokens: u32, time: usize) -> Windows {
         Windows::new(Tokens::from_vec((0..tokens).collect()), time, "test data").unwrap()
     }
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn the_target_is_the_input_one_place_on() {
+    fn the_target_is_the_input_shifted_by_one() {
         let windows = windows(10, 4);
         assert_eq!(windows.len(), 6);
         let last = windows.get(5).unwrap();
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn data_of_one_token_too_few_is_refused() {
+    fn data_with_one_token_too_few_are_refused() {
         let new = |tokens, time| Windows::new(Tokens::from_vec(vec![0; tokens]), time, "test data");
         assert_eq!(new(5, 4).unwrap().len(), 1);
         let error = new(4, 4).unwrap_err();
@@ -200,7 +200,11 @@ mod tests {
                 ..
             }
         ));
-        assert!(error.to_string().starts_with("the test data has 4 tokens"));
+        assert!(
+            error
+                .to_string()
+                .starts_with("the test data has 4 tokens, but a window needs 5")
+        );
         assert!(new(0, usize::MAX).is_err());
         assert!(matches!(
             new(4, 0).unwrap_err(),
@@ -209,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn random_batches_depend_on_seed_step_and_micro_alone() {
+    fn random_batches_depend_only_on_seed_step_and_micro_batch() {
         let windows = windows(100_000, 8);
         let batch = windows.random_batch(1, 2, 3, 16);
         assert_eq!((batch.batch, batch.time), (16, 8));

@@ -1,5 +1,5 @@
-//! What a run shows while it trains: Burn's terminal dashboard, or lines of text where there is
-//! no terminal. Both are `MetricsRenderer`s of burn-train, fed the same metrics.
+//! The display of a run during training: Burn's terminal dashboard, or lines of text if there is no
+//! terminal. Both are `MetricsRenderer`s of burn-train and receive the same metrics.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -32,7 +32,7 @@ pub enum Display {
 }
 
 impl Display {
-    /// The dashboard when standard output is a terminal and `plain` is false, else the log.
+    /// The dashboard if standard input and output are terminals and `plain` is false, else the log.
     pub fn detect(plain: bool) -> Self {
         use std::io::IsTerminal;
         match std::io::stdout().is_terminal() && std::io::stdin().is_terminal() && !plain {
@@ -52,15 +52,16 @@ const MEMORY: &str = "Memory";
 pub struct Dashboard {
     renderer: Option<Box<dyn MetricsRenderer>>,
     display: Display,
-    /// Notes for which the terminal dashboard has no place.
+    /// Notes that are printed after the terminal dashboard has closed.
     notes: Vec<String>,
     total_steps: usize,
     bytes_per_token: Option<f64>,
 }
 
 impl Dashboard {
-    /// Opens a dashboard for a run of `total_steps` steps that starts at `start`. `stop` is set
-    /// when the user asks to stop. With `bytes_per_token`, losses are shown in bits per byte too.
+    /// Opens a dashboard for a run of `total_steps` steps that starts at step `start`. The
+    /// dashboard sets `stop` when the user asks to stop. With `bytes_per_token`, losses are also
+    /// shown in bits per byte.
     pub fn open(
         display: Display,
         (start, total_steps): (usize, usize),
@@ -73,7 +74,7 @@ impl Dashboard {
             Display::Quiet => None,
         };
         if let Some(renderer) = &mut renderer {
-            // An entry of a metric that was never registered ends burn-train's renderer.
+            // burn-train's renderer ends at an entry of an unregistered metric.
             for name in [LOSS, SPEED, GRADIENT_NORM, LEARNING_RATE, MEMORY] {
                 renderer.register_metric(MetricDefinition {
                     metric_id: id(name),
@@ -92,14 +93,15 @@ impl Dashboard {
         }
     }
 
-    /// Shows a row of before this start: curves begin there, lines of text do not repeat it.
+    /// Shows a row from before this start. It becomes part of the curves; the log does not repeat
+    /// it.
     pub fn replay(&mut self, row: &Row, flops_per_token: f64) {
         if self.display == Display::Terminal {
             self.show(row, flops_per_token);
         }
     }
 
-    /// Shows a row, for a model of `flops_per_token` training FLOPs.
+    /// Shows a row of a model with `flops_per_token` training FLOPs per token.
     pub fn show(&mut self, row: &Row, flops_per_token: f64) {
         let bytes_per_token = self.bytes_per_token;
         let total = self.total_steps;
@@ -128,7 +130,7 @@ impl Dashboard {
             renderer.update_valid(state(LOSS, loss, shown));
         }
 
-        // As one epoch of all steps: without epochs, burn-train's time left is wrong.
+        // All steps form one epoch. Without epochs, burn-train shows a wrong remaining time.
         let steps = || Progress::new(row.step, total);
         let progress = TrainingProgress {
             progress: Some(steps()),
@@ -146,7 +148,7 @@ impl Dashboard {
         renderer.render_train(progress, vec![step, tokens]);
     }
 
-    /// Tells what the user should know: at once, or after the terminal dashboard has closed.
+    /// Shows a note to the user: at once, or after the terminal dashboard has closed.
     pub fn note(&mut self, text: &str) {
         match self.display {
             Display::Log => print(text),
@@ -155,7 +157,7 @@ impl Dashboard {
         }
     }
 
-    /// Prints text drawn after `step` steps, unless the terminal dashboard is on the screen.
+    /// Prints text sampled after `step` steps to the log. Other displays do not show it.
     pub fn sample(&self, step: usize, text: &str) {
         if self.display == Display::Log {
             print(&format!("--- sample at step {step}\n{text}\n---"));
@@ -163,7 +165,7 @@ impl Dashboard {
     }
 }
 
-/// The most notes that are told after a dashboard: the last ones.
+/// Maximum number of notes printed after a dashboard. Earlier ones are left out.
 const MOST_NOTES: usize = 20;
 
 impl Drop for Dashboard {
@@ -179,13 +181,13 @@ impl Drop for Dashboard {
     }
 }
 
-/// A line on standard output. A reader that hung up is no reason to stop training.
+/// Prints a line to standard output. Training continues even if the reader has closed the pipe.
 pub fn print(text: &str) {
     writeln!(std::io::stdout(), "{text}").ok();
 }
 
-/// A loss in nats per token with its perplexity, and where they are known the share of targets
-/// that were the likeliest and, for text, the bits per byte.
+/// Describes a loss in nats per token, with its perplexity and, if known, the accuracy and the bits
+/// per byte.
 pub fn describe_loss(loss: f64, accuracy: Option<f64>, bytes_per_token: Option<f64>) -> String {
     let accuracy = accuracy.map(|share| format!(", accuracy {:.1} %", 100.0 * share));
     let bits = bytes_per_token
@@ -210,14 +212,14 @@ fn state(name: &str, value: f64, shown: String) -> MetricState {
     )
 }
 
-/// Opens burn-train's dashboard and mends two things of version 0.21.
+/// Opens burn-train's dashboard and works around two problems of version 0.21.
 ///
-/// Its thread polls without sleeping and so occupies a core. It inherits the priority of the
-/// thread that opens it, so it is opened from one of the lowest priority: it then takes only what
+/// Its thread polls without sleeping and so occupies a core. It inherits the priority of the thread
+/// that opens it. It is therefore opened from a thread of the lowest priority and takes only what
 /// training leaves (docs/performance.md has the figures).
 ///
-/// Its raw mode turns Ctrl-C into a key that it ignores; turning signals back on makes Ctrl-C
-/// stop a run there as it does elsewhere.
+/// Its raw mode turns Ctrl-C into a key that it ignores. Turning signals back on makes Ctrl-C stop
+/// a run here as it does elsewhere.
 fn open_terminal(stop: Interrupter) -> TuiMetricsRendererWrapper {
     let open = move || {
         #[cfg(target_os = "linux")] // Elsewhere `nice` acts on the whole process.
@@ -239,7 +241,7 @@ fn open_terminal(stop: Interrupter) -> TuiMetricsRendererWrapper {
     terminal
 }
 
-/// Gives the terminal back from the dashboard, for a program that ends without dropping it.
+/// Restores the terminal, for a program that ends without dropping the dashboard.
 pub fn restore_terminal() {
     if crossterm::terminal::is_raw_mode_enabled().unwrap_or(false) {
         crossterm::terminal::disable_raw_mode().ok();
@@ -261,7 +263,7 @@ fn enable_signals() {
 #[cfg(not(unix))]
 fn enable_signals() {}
 
-/// Prints one line for every row.
+/// Prints one line for each row.
 struct Log {
     names: HashMap<MetricId, String>,
     parts: Vec<String>,
@@ -300,12 +302,11 @@ impl Log {
         let width = total.to_string().len();
         let line = format!("step {step:>width$}/{total}  {}", self.parts.join("  "));
         self.parts.clear();
-        // A reader that hung up is no reason to stop training.
-        writeln!(std::io::stdout(), "{line}").ok();
+        print(&line);
     }
 }
 
-/// A duration to two units, such as `3m 20s`.
+/// A duration in at most two units, such as `3m 20s`.
 pub fn duration(time: Duration) -> String {
     let seconds = time.as_secs_f64().round() as u64;
     match (seconds / 3600, seconds / 60 % 60, seconds % 60) {

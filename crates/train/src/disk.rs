@@ -1,4 +1,5 @@
-//! Every change that a run makes on disk, so that each can be made to fail in a test.
+//! All changes that a run makes on disk. They are in one place so that tests can make each of them
+//! fail.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -6,32 +7,33 @@ use std::path::Path;
 
 use crate::Error;
 
-/// Makes a directory and those above it.
+/// Creates a directory and its parents.
 pub fn create_directories(path: &Path) -> Result<(), Error> {
     let made = fault("create", path).and_then(|()| fs::create_dir_all(path));
     made.map_err(Error::io("create", path))
 }
 
-/// Makes a directory in one that is there: a run whose directory was deleted does not bring it
-/// back.
+/// Creates a directory whose parent exists. So a run whose directory was deleted does not recreate
+/// it.
 pub fn create_directory(path: &Path) -> Result<(), Error> {
     let made = fault("create", path).and_then(|()| fs::create_dir(path));
     made.map_err(Error::io("create", path))
 }
 
-/// Refuses a link, by which a run would write outside of its directory.
+/// Refuses a path that is not a regular file. Through a link, a run would write outside its
+/// directory.
 pub fn refuse_link(path: &Path) -> Result<(), Error> {
     let is_file = fs::symlink_metadata(path).map_or(true, |metadata| metadata.is_file());
     match is_file {
         true => Ok(()),
         false => Err(Error::Checkpoint {
             path: path.into(),
-            problem: "is no regular file, so nothing is written there; remove it".into(),
+            problem: "is not a regular file, so the run does not write to it; remove it".into(),
         }),
     }
 }
 
-/// Writes a file and waits until the disk has it.
+/// Writes a file and waits until it is on disk.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     refuse_link(path)?;
     let written = File::create(path).and_then(|mut file| write_all(&mut file, path, bytes));
@@ -39,12 +41,12 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     sync(path)
 }
 
-/// Appends `bytes` to the open file of `path`.
+/// Appends `bytes` to `file`, which is open at `path`.
 pub fn append(file: &mut File, path: &Path, bytes: &[u8]) -> Result<(), Error> {
     write_all(file, path, bytes).map_err(Error::io("write", path))
 }
 
-/// Opens a file to append to, which begins with the first `keep` bytes of what is there.
+/// Opens a file for appending, after cutting it to its first `keep` bytes.
 pub fn open_to_append(path: &Path, keep: u64) -> Result<File, Error> {
     refuse_link(path)?;
     let open = || {
@@ -58,22 +60,21 @@ pub fn open_to_append(path: &Path, keep: u64) -> Result<File, Error> {
     open().map_err(Error::io("write", path))
 }
 
-/// Replaces a file: whoever reads it, and whenever this stops, finds the old or the new content.
+/// Replaces a file atomically: it has the old or the new content, even if the process stops here.
 pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     let aside = path.with_extension("partial");
     write(&aside, bytes)?;
     rename(&aside, path)
 }
 
-/// Renames, and waits until the disk has the new name. What `to` names is replaced if it is a
-/// file.
+/// Renames a file or directory and waits until the new name is on disk. A file at `to` is replaced.
 pub fn rename(from: &Path, to: &Path) -> Result<(), Error> {
     let renamed = fault("rename", to).and_then(|()| fs::rename(from, to));
     renamed.map_err(Error::io("write", to))?;
     to.parent().map_or(Ok(()), sync)
 }
 
-/// Deletes a directory and what is in it, where there is one.
+/// Deletes a directory and its content, if it exists.
 pub fn remove_directory(path: &Path) -> Result<(), Error> {
     let removed = fault("delete", path).and_then(|()| match fs::remove_dir_all(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
@@ -82,7 +83,7 @@ pub fn remove_directory(path: &Path) -> Result<(), Error> {
     removed.map_err(Error::io("delete", path))
 }
 
-/// Deletes a file, where there is one.
+/// Deletes a file, if it exists.
 pub fn remove_file(path: &Path) -> Result<(), Error> {
     let removed = fault("delete", path).and_then(|()| match fs::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
@@ -91,7 +92,7 @@ pub fn remove_file(path: &Path) -> Result<(), Error> {
     removed.map_err(Error::io("delete", path))
 }
 
-/// Waits until the disk has a file, or the entries of a directory.
+/// Waits until a file, or the entries of a directory, are on disk.
 pub fn sync(path: &Path) -> Result<(), Error> {
     let synced = fault("sync", path).and_then(|()| File::open(path)?.sync_all());
     synced.map_err(Error::io("write", path))
@@ -102,7 +103,7 @@ fn write_all(file: &mut File, _: &Path, bytes: &[u8]) -> std::io::Result<()> {
     file.write_all(bytes)
 }
 
-/// With a fault, half of the bytes are written before it strikes.
+/// Writes half of the bytes before a fault can strike.
 #[cfg(feature = "faults")]
 fn write_all(file: &mut File, path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let (first, second) = bytes.split_at(bytes.len() / 2);
@@ -119,10 +120,10 @@ fn fault(_: &'static str, _: &Path) -> std::io::Result<()> {
 #[cfg(feature = "faults")]
 use faults::fault;
 
-/// Faults for tests: the environment variable `ZOO_FAULT=12:fail` makes the 12th change on disk
-/// fail as if the disk were full, `12:kill` ends the process there as SIGKILL does, and `12:sticky`
-/// fails that one and all later ones. Faults are told on standard error; `0:trace` only tells every
-/// change.
+/// Faults for tests, set by an environment variable. `ZOO_FAULT=12:fail` makes the 12th change on
+/// disk fail as if the disk were full. `12:kill` ends the process there as SIGKILL does.
+/// `12:sticky` makes that change and all later ones fail. Faults are printed to standard error;
+/// `0:trace` only prints every change.
 #[cfg(feature = "faults")]
 mod faults {
     use std::io::{Error, ErrorKind};
@@ -152,7 +153,7 @@ mod faults {
     });
     static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-    /// Strikes when its turn has come.
+    /// Counts a change on disk and makes it fail if its turn has come.
     pub fn fault(action: &'static str, path: &Path) -> std::io::Result<()> {
         let Some((at, kind)) = *PLAN else {
             return Ok(());

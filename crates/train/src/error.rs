@@ -1,4 +1,4 @@
-//! What can go wrong in a run.
+//! Errors of a run.
 
 use std::any::Any;
 use std::path::{Path, PathBuf};
@@ -6,22 +6,22 @@ use std::path::{Path, PathBuf};
 use residual_zoo_core::{ConfigError, params::ImportError};
 use residual_zoo_data::{DataError, one_line};
 
-/// Why a run could not be set up, go on or be read back.
+/// An error in setting up, continuing or reading a run.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A config file that does not parse.
+    /// A config file does not parse.
     #[error("{path}:{line}:{column}: {}", one_line(problem))]
     Parse {
         /// The file.
         path: PathBuf,
-        /// Line of the problem, from 1.
+        /// Line of the problem, counted from 1.
         line: usize,
-        /// Column of the problem, from 1.
+        /// Column of the problem, counted from 1.
         column: usize,
         /// What is wrong there.
         problem: String,
     },
-    /// An override that does not fit the config.
+    /// An override does not fit the config.
     #[error("--set {}: {}", one_line(assignment), one_line(problem))]
     Override {
         /// The override as given.
@@ -29,45 +29,45 @@ pub enum Error {
         /// What is wrong with it.
         problem: String,
     },
-    /// A setting that no run can have.
+    /// A setting is invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The data.
+    /// The data cannot be used.
     #[error(transparent)]
     Data(#[from] DataError),
-    /// A directory that holds something else than a run.
+    /// The directory for a new run already holds something else.
     #[error(
-        "{0} exists already and is no run; choose another directory with `--run DIR`, or delete it \
-         if it is no longer needed"
+        "{0} already exists and holds something else; choose another directory with `--run DIR`, \
+         or delete it if you no longer need it"
     )]
     RunExists(PathBuf),
-    /// A run that is to go on otherwise than it began.
+    /// A run is to continue with other settings.
     #[error(
-        "{path} is a run that differs: {}; begin another one in another directory, or go on with \
-         what is new by `--allow-config-change`",
+        "{path} holds a run that differs from this one: {}; start another run with `--run DIR`, or \
+         continue that one with the changes by `--allow-config-change`",
         differences.join("; ")
     )]
     Differs {
         /// The run.
         path: PathBuf,
-        /// What differs.
+        /// The differences.
         differences: Vec<String>,
     },
-    /// A run that another process trains.
-    #[error("{path} is in use by {owner}; wait for it to end, or stop it")]
+    /// Another process trains the run.
+    #[error("{path} is in use by {owner}; wait until that process ends, or stop it")]
     Locked {
         /// The run directory.
         path: PathBuf,
-        /// Who has it.
+        /// The process that uses it.
         owner: String,
     },
-    /// A run directory that is gone while its run trains.
+    /// The directory of a run vanished during training.
     #[error(
-        "{0} has vanished or was replaced while the run was training; if it was only moved, go on \
-         from there with `--resume`"
+        "{0} has vanished or was replaced during training; if it was moved, continue the run in \
+         its new place with `--resume`"
     )]
     Vanished(PathBuf),
-    /// A directory that is no run, or a run without what was asked for.
+    /// A directory is not a run, or the run lacks something.
     #[error("{path}: {}", one_line(problem))]
     NoRun {
         /// The directory.
@@ -75,10 +75,10 @@ pub enum Error {
         /// What is missing.
         problem: String,
     },
-    /// A prompt that the model cannot take.
+    /// A prompt does not suit the model.
     #[error("the prompt {0}")]
     Prompt(String),
-    /// A checkpoint file that cannot be used.
+    /// A file of a run or checkpoint cannot be used.
     #[error("{path}: {}", one_line(problem))]
     Checkpoint {
         /// The file.
@@ -86,7 +86,7 @@ pub enum Error {
         /// What is wrong with it.
         problem: String,
     },
-    /// A checkpoint of another model.
+    /// A checkpoint does not fit the model.
     #[error("{path}: {}", one_line(source))]
     Import {
         /// The file.
@@ -94,25 +94,25 @@ pub enum Error {
         /// How it differs.
         source: ImportError,
     },
-    /// A file that could not be read or written.
+    /// An I/O operation failed.
     #[error("could not {action} {path}: {source}{remedy}", remedy = remedy(.action, .source))]
     Io {
-        /// What was tried, as a verb.
+        /// The attempted operation, as a verb.
         action: &'static str,
         /// The file or directory.
         path: PathBuf,
         /// Why it failed.
         source: std::io::Error,
     },
-    /// Steps without a finite loss and gradient, one after the other.
+    /// Too many steps in a row had no finite loss and gradient.
     #[error(
-        "{count} steps in a row up to step {step} were skipped because {}; the state before them is \
-         {saved}; a lower `train.learning_rate`, a longer \
-         `train.warmup` or a smaller `train.grad_clip` keeps training stable",
+        "{count} steps in a row, up to step {step}, were skipped because {}; the state before them \
+         is {saved}; try a lower `train.learning_rate`, a longer `train.warmup` or a smaller \
+         `train.grad_clip`",
         describe_not_finite(*loss, *grad_norm, parameters)
     )]
     NotFinite {
-        /// Skipped steps in a row.
+        /// Number of skipped steps in a row.
         count: usize,
         /// The last of them.
         step: usize,
@@ -127,13 +127,16 @@ pub enum Error {
     },
 }
 
-/// What was not finite, with the first parameters by name.
+/// Describes a loss or gradient that was not finite, with the names of the first parameters.
 pub(crate) fn describe_not_finite(loss: f64, grad_norm: f64, parameters: &[String]) -> String {
     const SHOWN: usize = 5;
     let mut text = format!("the loss was {loss} and the gradient norm {grad_norm}");
     if !parameters.is_empty() {
         let shown = &parameters[..parameters.len().min(SHOWN)];
-        text += &format!(", not finite in the gradient of {}", shown.join(", "));
+        text += &format!(
+            ", with values that are not finite in the gradient of {}",
+            shown.join(", ")
+        );
         if parameters.len() > SHOWN {
             text += &format!(" and {} more", parameters.len() - SHOWN);
         }
@@ -142,8 +145,7 @@ pub(crate) fn describe_not_finite(loss: f64, grad_norm: f64, parameters: &[Strin
 }
 
 impl Error {
-    /// Whether the user asked for something that cannot be done, rather than the machine failing
-    /// to do what can.
+    /// Whether the input is at fault, not the machine, another process or diverging training.
     pub fn is_bad_input(&self) -> bool {
         match self {
             Self::Data(error) => error.is_bad_input(),
@@ -157,7 +159,7 @@ impl Error {
         }
     }
 
-    /// For `map_err`: an I/O error that says what was tried on which path.
+    /// An I/O error of `action` on `path`, for `map_err`.
     pub fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.to_path_buf();
         move |source| Self::Io {
@@ -175,17 +177,17 @@ fn remedy(action: &str, error: &std::io::Error) -> &'static str {
     };
     match error.kind() {
         StorageFull | QuotaExceeded | FileTooLarge => {
-            "; free some space or write elsewhere (a run: `--run DIR`)"
+            "; free some space, or write to another disk (for a run: `--run DIR`)"
         }
-        _ if action != "read" => "; write where you may (a run: `--run DIR`)",
+        _ if action != "read" => "; choose a writable place (for a run: `--run DIR`)",
         NotFound | NotADirectory => "; check the path",
         IsADirectory => "; give a file",
-        InvalidData => "; it must be UTF-8 text",
+        InvalidData => "; the file must be UTF-8 text",
         _ => "",
     }
 }
 
-/// The first line of what a panic said.
+/// The first line of a panic's message.
 pub fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied());

@@ -1,4 +1,4 @@
-//! Drawing text from a model, token by token.
+//! Samples text from a model, token by token.
 
 use burn::tensor::{Int, Tensor, TensorData, backend::Backend};
 use rand::rngs::StdRng;
@@ -7,17 +7,17 @@ use residual_zoo_core::{ConfigError, LanguageModel, check};
 
 use crate::Error;
 
-/// How the next token is drawn.
+/// How the next token is sampled.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sampling {
-    /// Logits are divided by it; 0 always takes the likeliest token.
+    /// The logits are divided by it. At 0, the most likely token is always taken.
     pub temperature: f64,
-    /// Only the k likeliest tokens can be drawn.
+    /// Only the k most likely tokens can be sampled.
     pub top_k: Option<usize>,
-    /// Only the fewest likeliest tokens whose probabilities reach p can be drawn (Holtzman et
-    /// al., "The curious case of neural text degeneration", 2020).
+    /// Only the smallest set of most likely tokens whose probabilities sum to p can be sampled
+    /// (Holtzman et al., "The curious case of neural text degeneration", 2020).
     pub top_p: Option<f64>,
-    /// Seed of the draws.
+    /// Seed of the random numbers.
     pub seed: u64,
 }
 
@@ -37,7 +37,7 @@ impl Sampling {
     ///
     /// # Errors
     ///
-    /// The first field that cannot be.
+    /// The first invalid field.
     pub fn validate(&self) -> Result<(), ConfigError> {
         check::not_negative("temperature", self.temperature)?;
         check::at_least_one("top-k", self.top_k.unwrap_or(1))?;
@@ -49,10 +49,10 @@ impl Sampling {
         Ok(())
     }
 
-    /// Draws a token id given the logits of all ids.
+    /// Samples a token id given the logits of all ids.
     pub fn draw(&self, logits: &[f32], rng: &mut StdRng) -> u32 {
         let mut candidates: Vec<(u32, f64)> = (0..).zip(logits.iter().map(|x| *x as f64)).collect();
-        // Ties go to the smaller id, so that a draw does not depend on the sort.
+        // Ties go to the smaller id, so the result does not depend on the sort.
         candidates.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
         if self.temperature == 0.0 {
             candidates.truncate(1);
@@ -82,16 +82,16 @@ impl Sampling {
     }
 }
 
-/// The tokens that follow a prompt, without end.
+/// An endless iterator over the tokens that follow a prompt.
 pub struct Generator<'a, B: Backend, M: LanguageModel<B>> {
     model: &'a M,
     device: B::Device,
     cache: M::Cache,
-    /// Prompt and tokens drawn so far.
+    /// The prompt and the tokens sampled so far.
     tokens: Vec<u32>,
-    /// How many of them the cache has seen since it was last started.
+    /// Number of tokens that the cache has seen.
     cached: usize,
-    /// Where in `tokens` the cache was last started.
+    /// Index in `tokens` of the first token that the cache has seen.
     start: usize,
     context: usize,
     sampling: Sampling,
@@ -103,7 +103,7 @@ impl<'a, B: Backend, M: LanguageModel<B>> Generator<'a, B, M> {
     ///
     /// # Errors
     ///
-    /// An empty prompt, an id outside the vocabulary, or a setting of `sampling` that cannot be.
+    /// An empty prompt, an id outside the vocabulary, or an invalid field of `sampling`.
     pub fn new(
         model: &'a M,
         (vocab_size, context): (usize, usize),
@@ -114,11 +114,13 @@ impl<'a, B: Backend, M: LanguageModel<B>> Generator<'a, B, M> {
         sampling.validate()?;
         if prompt.is_empty() {
             return Err(Error::Prompt(
-                "has no token; give at least one character".into(),
+                "has no tokens; give at least one character".into(),
             ));
         }
         if let Some(id) = prompt.iter().find(|id| **id as usize >= vocab_size) {
-            let problem = format!("has token id {id}, but the vocabulary ends at {vocab_size}");
+            let problem = format!(
+                "has token id {id}, but ids must be below {vocab_size}; use the model's tokenizer"
+            );
             return Err(Error::Prompt(problem));
         }
         let rng = StdRng::seed_from_u64(sampling.seed);
@@ -138,7 +140,7 @@ impl<'a, B: Backend, M: LanguageModel<B>> Generator<'a, B, M> {
     /// Logits of the token after the last one.
     fn logits(&mut self) -> Vec<f32> {
         if self.tokens.len() - self.start > self.context {
-            // The positions are used up: go on from the newest half of them.
+            // The context is full: continue from its newest half.
             self.start = self.tokens.len() - self.context.div_ceil(2);
             self.cache = self.model.new_cache();
             self.cached = 0;
@@ -239,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_cannot_be_are_named() {
+    fn invalid_settings_are_named() {
         let cases = [
             (
                 Sampling {

@@ -1,7 +1,6 @@
-//! What has happened since the last row of the metrics, and whether the loss is what it was.
+//! Sums since the last row of the metrics, and the detection of loss spikes.
 //!
-//! Both are part of a checkpoint: a run that goes on from there writes the rows that it would have
-//! written without the stop.
+//! Both are part of a checkpoint, so a resumed run writes the same rows as an uninterrupted one.
 
 use std::collections::VecDeque;
 
@@ -13,11 +12,11 @@ use crate::trainer::Step;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Interval {
-    /// Steps, skipped ones too.
+    /// Number of steps, including skipped ones.
     pub steps: usize,
-    /// Skipped steps.
+    /// Number of skipped steps.
     pub skipped: usize,
-    /// Sum of the losses of the others, nats per token.
+    /// Sum of the losses of the steps that were not skipped, in nats per token.
     pub loss: f64,
     /// Seconds of training.
     pub seconds: f64,
@@ -30,7 +29,7 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// Adds a step of learning rate `lr` that took `seconds`.
+    /// Adds a step with learning rate `lr` that took `seconds`.
     pub fn add(&mut self, step: &Step, lr: f64, seconds: f64, spike: Option<f64>) {
         self.steps += 1;
         self.seconds += seconds;
@@ -54,18 +53,19 @@ impl Interval {
     }
 }
 
-/// Losses that are remembered, and how many make a first judgement.
+/// Number of losses that are remembered.
 const WINDOW: usize = 128;
+/// Number of losses needed for a z-score.
 const FEWEST: usize = 32;
 
-/// The losses of the last good steps.
+/// The losses of the last steps that were not skipped.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct RecentLosses(VecDeque<f64>);
 
 impl RecentLosses {
-    /// Remembers `loss`. Returns how many standard deviations it is above the mean of those
-    /// before it: its z-score.
+    /// Remembers `loss` and returns its z-score: the number of standard deviations above the mean
+    /// of the earlier losses. `None` if there are too few earlier losses or all are equal.
     pub fn push(&mut self, loss: f64) -> Option<f64> {
         let losses = &mut self.0;
         let n = losses.len() as f64;
@@ -116,17 +116,17 @@ mod tests {
         }
         // Mean 2.5, standard deviation 0.5.
         assert_eq!(recent.push(5.5), Some(6.0));
-        // The spike itself widens the window of the next.
+        // The spike increases the standard deviation for the next loss.
         assert!(recent.push(5.5).is_some_and(|z| z > 4.0 && z < 6.0));
         for _ in 0..WINDOW {
             recent.push(1.0);
         }
-        assert_eq!(recent.push(9.0), None, "without deviation there is no z");
+        assert_eq!(recent.push(9.0), None, "equal losses give no z-score");
         assert_eq!(recent.0.len(), WINDOW);
     }
 
     #[test]
-    fn what_is_restored_is_equal_to_the_bit() {
+    fn restored_losses_are_equal_to_the_bit() {
         let mut recent = RecentLosses::default();
         let mut loss = 1.0;
         for _ in 0..1000 {

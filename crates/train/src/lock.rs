@@ -1,4 +1,4 @@
-//! The lock of a run directory: one process at a time trains there.
+//! The lock of a run directory: only one process at a time trains there.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
@@ -6,22 +6,22 @@ use std::path::Path;
 
 use crate::{Error, disk};
 
-/// Its name in the run directory.
+/// Name of the lock file in the run directory.
 pub const LOCK: &str = "lock";
 
 /// The lock of a run directory, held until it is dropped.
 pub struct Lock {
-    /// Unlocked when it is closed, also when the process is killed.
+    /// The lock file. It is unlocked when it is closed, even if the process is killed.
     file: File,
     keeps_out: bool,
 }
 
 impl Lock {
-    /// Locks the run directory `run`, and writes down who has it.
+    /// Locks the run directory `run` and writes the owner to the lock file.
     ///
     /// # Errors
     ///
-    /// When another process has it, or the disk refuses.
+    /// [`Error::Locked`] if another process holds the lock; I/O errors.
     pub fn take(run: &Path) -> Result<Self, Error> {
         let path = run.join(LOCK);
         disk::refuse_link(&path)?;
@@ -53,12 +53,13 @@ impl Lock {
         Ok(Self { file, keeps_out })
     }
 
-    /// Whether it keeps others out: some network file systems have no locks.
+    /// Whether the lock excludes other processes. Some network file systems have no locks.
     pub fn keeps_out(&self) -> bool {
         self.keeps_out
     }
 
-    /// Whether it is still that of the directory `run`, which may have been deleted or replaced.
+    /// Whether this is still the lock of the directory `run`, which may have been deleted or
+    /// replaced.
     pub fn is_of(&self, run: &Path) -> bool {
         let there = fs::symlink_metadata(run.join(LOCK)).ok();
         let held = self.file.metadata().ok();
@@ -67,7 +68,8 @@ impl Lock {
     }
 }
 
-/// Some network file systems have no locks; a run there is as safe as its user is careful.
+/// Whether the file system has no locks. There, the user must make sure that only one process
+/// trains a run.
 fn has_no_locks(error: &std::io::Error) -> bool {
     #[cfg(unix)]
     if error.raw_os_error() == Some(rustix::io::Errno::NOLCK.raw_os_error()) {

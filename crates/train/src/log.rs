@@ -1,4 +1,4 @@
-//! Files of lines that only grow.
+//! Append-only files of lines.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,17 +7,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, disk};
 
-/// A file that only grows, by what is whole.
+/// An append-only file. A failed write is cut off before the next one.
 pub struct Log {
     pub path: PathBuf,
-    /// Bytes that were written as a whole.
+    /// Number of bytes written successfully.
     pub bytes: u64,
-    /// What is still to be written.
+    /// Text that is not written yet.
     pub waiting: String,
 }
 
 impl Log {
-    /// An empty one.
+    /// A log without content.
     pub fn new(path: PathBuf) -> Self {
         Self {
             path,
@@ -26,7 +26,7 @@ impl Log {
         }
     }
 
-    /// Goes on after the first `bytes` bytes of what is there, or where it ends.
+    /// Cuts the file to its first `bytes` bytes. A shorter file is cut to its whole lines.
     pub fn cut(&mut self, bytes: u64) -> Result<(), Error> {
         disk::refuse_link(&self.path)?;
         let found = fs::metadata(&self.path).map_or(0, |metadata| metadata.len());
@@ -40,7 +40,7 @@ impl Log {
         }
     }
 
-    /// Writes what waits, in place of what is left of an attempt that failed.
+    /// Writes the waiting text, after cutting off the rest of a failed attempt.
     pub fn flush(&mut self) -> Result<(), Error> {
         if self.waiting.is_empty() {
             return Ok(());
@@ -53,19 +53,20 @@ impl Log {
     }
 }
 
-/// `value` as a line.
+/// `value` as one line of JSON.
 pub fn json_line<T: Serialize>(value: &T) -> String {
     let line = serde_json::to_string(value);
     line.unwrap_or_else(|e| unreachable!("plain data: {e}")) + "\n"
 }
 
-/// Every line of the first `bytes` bytes of a file as a `T`. A last one that was cut short is left
+/// Reads each line in the first `bytes` bytes of a file as a `T`. An incomplete last line is left
 /// out.
 pub fn read_lines<T: for<'de> Deserialize<'de>>(path: &Path, bytes: u64) -> Result<Vec<T>, Error> {
     let content = residual_zoo_data::read_file(path)?;
     let end = usize::try_from(bytes).map_or(content.len(), |bytes| bytes.min(content.len()));
     let lines = || content[..end].split_inclusive(|&byte| byte == b'\n');
-    // All values at once, so that memory is not taken by doubling; a shorter line is no row.
+    // Reserved at once, because growing step by step may double the memory. A shorter line is not a
+    // row.
     let count = lines().filter(|line| line.len() > 40).count();
     let mut values = Vec::with_capacity(count);
     for (i, line) in lines()
@@ -75,7 +76,7 @@ pub fn read_lines<T: for<'de> Deserialize<'de>>(path: &Path, bytes: u64) -> Resu
         let value = serde_json::from_slice(line).map_err(|error| Error::Checkpoint {
             path: path.into(),
             problem: format!(
-                "line {}: {}; mend or delete that line",
+                "line {}: {}; fix or delete that line",
                 i + 1,
                 one_line_problem(&error)
             ),
@@ -85,14 +86,14 @@ pub fn read_lines<T: for<'de> Deserialize<'de>>(path: &Path, bytes: u64) -> Resu
     Ok(values)
 }
 
-/// The message of an error in a text of one line: with the column, without the line.
+/// The message of an error in one line of JSON: with the column, without the line number.
 fn one_line_problem(error: &serde_json::Error) -> String {
     let message = error.to_string();
     let problem = message.split(" at line ").next().unwrap_or(&message);
     format!("column {}: {problem}", error.column())
 }
 
-/// Where the last whole line of a file ends, 0 where there is no file.
+/// The offset at which the last whole line of a file ends; 0 if there is no file.
 pub fn whole_lines(path: &Path) -> Result<u64, Error> {
     if !path.exists() {
         return Ok(0);

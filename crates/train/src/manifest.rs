@@ -1,5 +1,5 @@
-//! What a checkpoint consists of: the file that is written last, by which a reader knows that the
-//! others are all there and as they were written.
+//! The manifest of a checkpoint: a file with the lengths and checksums of all other files. It is
+//! written last, so a reader can tell that the others are complete and undamaged.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, disk};
 
-/// The name of the file.
+/// The name of the manifest file.
 pub const MANIFEST: &str = "manifest.json";
-/// A manifest is small; what is longer is none.
+/// Maximum bytes of a manifest. Longer files are refused.
 const MOST_BYTES: u64 = 64 * 1024;
 
 #[derive(Serialize, Deserialize)]
@@ -28,11 +28,11 @@ struct Entry {
     blake3: String,
 }
 
-/// Writes the manifest of `files` in `directory`, and waits until the disk has it.
+/// Writes the manifest of `files` in `directory` and waits until it is on disk.
 ///
 /// # Errors
 ///
-/// When the disk refuses.
+/// I/O errors.
 pub fn write(directory: &Path, files: &[&str]) -> Result<(), Error> {
     let entries = files.iter().map(|name| {
         let path = directory.join(name);
@@ -45,30 +45,33 @@ pub fn write(directory: &Path, files: &[&str]) -> Result<(), Error> {
     disk::write(&directory.join(MANIFEST), &text)
 }
 
-/// Checks that `files`, and no others, are those of the manifest in `directory`, each a regular
-/// file of its length and checksum.
+/// Checks that the manifest in `directory` lists exactly `files`, and that each is a regular file
+/// with the listed length and checksum.
 ///
 /// # Errors
 ///
-/// [`Error::Checkpoint`] for a manifest that is missing or damaged, and for the first file that is
-/// not as it was written; failures to read.
+/// [`Error::Checkpoint`] for a missing or damaged manifest, and for the first file that differs
+/// from it; I/O errors.
 pub fn verify(directory: &Path, files: &[&str]) -> Result<(), Error> {
     let manifest = read(directory)?;
     if !manifest.files.keys().eq(files) {
         let path = directory.join(MANIFEST);
-        return Err(problem(&path, "names other files than a checkpoint has"));
+        return Err(problem(
+            &path,
+            "does not list exactly the files of a checkpoint",
+        ));
     }
     for (name, entry) in &manifest.files {
-        // The name is one of ours, so it leads nowhere else.
+        // The name is one of `files`, so the path stays in the directory.
         let path = directory.join(name);
         let Some(metadata) = look(&path)? else {
             return Err(problem(&path, "is missing"));
         };
         if !metadata.is_file() {
-            return Err(problem(&path, "is no regular file"));
+            return Err(problem(&path, "is not a regular file"));
         }
         if metadata.len() != entry.bytes {
-            let lengths = format!("has {} bytes, not {}", metadata.len(), entry.bytes);
+            let lengths = format!("has {} bytes instead of {}", metadata.len(), entry.bytes);
             return Err(problem(&path, &lengths));
         }
         let (bytes, blake3) = digest(&path).map_err(Error::io("read", &path))?;
@@ -79,14 +82,15 @@ pub fn verify(directory: &Path, files: &[&str]) -> Result<(), Error> {
     Ok(())
 }
 
-/// The BLAKE3 hash of `file` as the manifest in `directory` has it.
+/// The BLAKE3 hash of `file` according to the manifest in `directory`.
 ///
 /// # Errors
 ///
-/// When the manifest is missing or damaged, or has no such file.
+/// [`Error::Checkpoint`] if the manifest is missing or damaged, or does not list `file`; I/O
+/// errors.
 pub fn blake3_of(directory: &Path, file: &str) -> Result<String, Error> {
     let entry = read(directory)?.files.remove(file);
-    let missing = || problem(&directory.join(MANIFEST), &format!("has no {file}"));
+    let missing = || problem(&directory.join(MANIFEST), &format!("does not list {file}"));
     Ok(entry.ok_or_else(missing)?.blake3)
 }
 
@@ -96,7 +100,7 @@ fn read(directory: &Path) -> Result<Manifest, Error> {
         return Err(problem(directory, "is not complete: it has no manifest"));
     };
     if !metadata.is_file() || metadata.len() > MOST_BYTES {
-        return Err(problem(&path, "is no manifest"));
+        return Err(problem(&path, "is not a manifest"));
     }
     let text = fs::read(&path).map_err(Error::io("read", &path))?;
     serde_json::from_slice(&text).map_err(|e| problem(&path, &format!("is damaged: {e}")))
@@ -109,7 +113,7 @@ fn problem(path: &Path, problem: &str) -> Error {
     }
 }
 
-/// What is at `path`, links not followed, if there is anything.
+/// The metadata of `path`, without following links; `None` if nothing is there.
 fn look(path: &Path) -> Result<Option<fs::Metadata>, Error> {
     match fs::symlink_metadata(path) {
         Ok(metadata) => Ok(Some(metadata)),

@@ -14,12 +14,12 @@ use crate::TrainConfig;
 /// AdamW (Loshchilov and Hutter, "Decoupled weight decay regularization", 2019). Only parameters
 /// with [`Role::Weight`] decay.
 ///
-/// Burn's AdamW makes each step; it has no parameter groups and its state is bound to parameter
-/// ids, so the groups and the state by parameter name are here.
+/// Each step is made by Burn's AdamW, which has no parameter groups and binds its state to
+/// parameter ids. This type adds the groups and the state by parameter name.
 pub struct Optimizer<B: AutodiffBackend> {
     decaying: AdamW,
     plain: AdamW,
-    /// Moments of the flattened parameters.
+    /// Moments of the flattened parameters, `[count]`.
     moments: HashMap<ParamId, AdamWState<B::InnerBackend, 1>>,
 }
 
@@ -30,12 +30,12 @@ pub struct Moments {
     pub first: TensorData,
     /// Mean of the squared gradient.
     pub second: TensorData,
-    /// Steps that went into both.
+    /// Number of steps in both.
     pub steps: usize,
 }
 
 impl<B: AutodiffBackend> Optimizer<B> {
-    /// An optimizer that has seen no gradient.
+    /// An optimizer without moments.
     pub fn new(config: &TrainConfig) -> Self {
         let adamw = AdamWConfig::new()
             .with_beta_1(config.beta_1 as f32)
@@ -51,8 +51,8 @@ impl<B: AutodiffBackend> Optimizer<B> {
         }
     }
 
-    /// One step of `model` against `grads` times `scale` at learning rate `lr`. `scale` is on the
-    /// device, `[1]`.
+    /// Updates `model` by one step with the gradients `grads` times `scale`, at learning rate `lr`.
+    /// `scale` is `[1]`, on the device.
     pub fn step<M: AutodiffModule<B>>(
         &mut self,
         model: M,
@@ -96,14 +96,15 @@ impl<B: AutodiffBackend> Optimizer<B> {
         state.collect()
     }
 
-    /// Takes over the state that [`export`](Self::export) gave. A parameter without a state there
-    /// never took part in a loss, and starts anew; the state of one that is no longer trained is
-    /// dropped.
+    /// Restores the state from [`export`](Self::export).
+    ///
+    /// A parameter without a state never took part in a loss, and starts without moments. The state
+    /// of a parameter that is no longer trained is dropped.
     ///
     /// # Errors
     ///
-    /// The state of a parameter that `model` does not have, or a wrong shape. The state is then as
-    /// before.
+    /// A state of a parameter that `model` does not have, or of another shape. The optimizer is
+    /// then unchanged.
     pub fn import<M: AutodiffModule<B>>(
         &mut self,
         model: &M,
@@ -192,7 +193,7 @@ impl<B: AutodiffBackend> ModuleMapper<B> for Step<'_, B> {
     }
 }
 
-/// The norm of all gradients together, `[1]`, on the device.
+/// The global norm of all gradients, `[1]`, on the device.
 pub fn global_norm<B: AutodiffBackend, M: AutodiffModule<B>>(
     model: &M,
     grads: &GradientsParams,
@@ -219,7 +220,7 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for Squares<'_, B> {
     }
 }
 
-/// The parameters whose gradient has a number that is not finite, in the order of the model.
+/// The names of the parameters whose gradient has a value that is not finite, in model order.
 pub fn not_finite<B: AutodiffBackend, M: AutodiffModule<B>>(
     model: &M,
     grads: &GradientsParams,
@@ -249,9 +250,8 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for NotFinite<'_> {
     }
 }
 
-/// What gradients of norm `norm` `[1]` are multiplied with so that it does not exceed `limit`
-/// (Pascanu et al., "On the difficulty of training recurrent neural networks", 2013,
-/// algorithm 1).
+/// The factor `[1]` that limits gradients of norm `norm`, `[1]`, to the norm `limit` (Pascanu et
+/// al., "On the difficulty of training recurrent neural networks", 2013, algorithm 1).
 pub fn clip_scale<B: burn::tensor::backend::Backend>(
     norm: &Tensor<B, 1>,
     limit: f64,

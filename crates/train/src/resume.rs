@@ -1,4 +1,4 @@
-//! Going on with a run: what must be as it was, and where it stopped.
+//! Continues a run: checks what changed, and restores where it stopped.
 
 use std::path::{Path, PathBuf};
 
@@ -9,24 +9,24 @@ use residual_zoo_data::Corpus;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::checkpoint::{self, Journal};
+use crate::checkpoint::{self, Journal, Newest};
 use crate::run_dir::{self, DataIdentity, Start};
 use crate::{Error, Row, RunConfig, RunDir, RunOptions, Trainer, disk};
 
-/// Where a run goes on.
+/// The state from which a run continues.
 pub(crate) struct Resumed {
-    /// Its rows up to there.
+    /// Its rows so far.
     pub rows: Vec<Row>,
-    /// What is not in these rows yet.
+    /// The state that is not in these rows yet.
     pub journal: Journal,
-    /// The checkpoint.
+    /// The checkpoint that it continues from, if there is one.
     pub checkpoint: Option<PathBuf>,
-    /// What the user should know.
+    /// Notes for the user.
     pub notes: Vec<String>,
 }
 
-/// Goes on with the run in `directory` from its newest good checkpoint; without one, from its
-/// start.
+/// Continues the run in `directory` from its newest good checkpoint, or from step 0 if there is
+/// none.
 pub(crate) fn resume<B, C>(
     trainer: &mut Trainer<B, C>,
     corpus: &Corpus,
@@ -44,43 +44,18 @@ where
     check_first_weights(first, options)?;
     let mut start = this_start::<B>(options, trainer.device());
     let identity = DataIdentity::of(corpus);
-    let config = run_dir::read_config(path)?;
-    let mut changes = differences(&config, &trainer.config);
-    changes.extend(other_data(path, corpus, &identity)?);
-    if let Some(last) = last.filter(|last| last.backend != start.backend) {
-        changes.push(difference("backend", &last.backend, &start.backend));
-    }
-    if !changes.is_empty() && !options.allow_config_change {
-        return Err(Error::Differs {
-            path: path.clone(),
-            differences: changes,
-        });
-    }
-    changes.extend(longer(&config, &trainer.config));
-    start.changes = changes;
-    let changed = start
-        .changes
-        .iter()
-        .map(|change| format!("changed: {change}"));
-    let mut notes: Vec<String> = changed.collect();
-    if let Some(last) = last.filter(|last| last.threads != start.threads) {
-        notes.push(format!(
-            "{} threads, {} before: sums may be rounded otherwise",
-            start.threads, last.threads
-        ));
-    }
+    start.changes = changes(
+        &trainer.config,
+        (corpus, &identity),
+        (last, &start),
+        options,
+    )?;
+    let mut notes = change_notes(last, &start);
 
-    // All that can fail comes before the first change on disk.
+    // Everything that can fail comes before the first change on disk.
     let newest = checkpoint::newest_if_any(path)?;
-    if let (None, Some(run)) = (&newest, first.and_then(|first| first.init_from.as_ref())) {
-        let run = run.display();
-        return Err(Error::NoRun {
-            path: path.clone(),
-            problem: format!(
-                "has lost its checkpoints, and with them the weights of {run} that it began with; \
-                 begin again in another directory"
-            ),
-        });
+    if newest.is_none() {
+        check_restart(path, first)?;
     }
     let (mut journal, mut rows) = (Journal::default(), Vec::new());
     if let Some(newest) = &newest {
@@ -91,21 +66,13 @@ where
         (journal, rows) = (found, read);
     }
     start.step = trainer.progress.step;
-    for (damaged, error) in newest.iter().flat_map(|newest| &newest.passed_over) {
-        let aside = checkpoint::set_aside(damaged)?;
-        notes.push(format!("passed over, now {}: {error}", aside.display()));
-    }
-    let steps = trainer.config.train.steps;
+    notes.extend(set_aside(newest.as_ref())?);
     notes.push(match &newest {
-        Some(newest) if start.step >= steps => format!(
-            "trained already: {} has all {steps} steps; more by `--set train.steps=N`",
-            newest.path.display()
-        ),
-        Some(newest) => format!("going on from {}", newest.path.display()),
+        Some(newest) => progress_note(newest, start.step, trainer.config.train.steps),
         None => {
             directory.set_logs_aside()?;
             disk::create_directories(&path.join(checkpoint::CHECKPOINTS))?;
-            "there is no checkpoint yet: starting again".into()
+            "there is no checkpoint yet: starting over from step 0".into()
         }
     });
     checkpoint::clean(path);
@@ -118,8 +85,95 @@ where
     })
 }
 
-/// A run has had its first weights; others need another run. They are the same if they come from
-/// the same place, or if they are equal, as those of a directory are that was moved.
+/// The changes of config, data and backend since the start `last`.
+///
+/// # Errors
+///
+/// [`Error::Differs`] if `options` do not allow them. Only a larger number of steps is always
+/// allowed.
+fn changes<C: ModelConfig>(
+    config: &RunConfig<C>,
+    (corpus, identity): (&Corpus, &DataIdentity),
+    (last, now): (Option<&Start>, &Start),
+    options: &RunOptions,
+) -> Result<Vec<String>, Error> {
+    let path = &options.directory;
+    let before = run_dir::read_config(path)?;
+    let mut changes = differences(&before, config);
+    changes.extend(other_data(path, corpus, identity)?);
+    if let Some(last) = last.filter(|last| last.backend != now.backend) {
+        changes.push(difference("backend", &last.backend, &now.backend));
+    }
+    if !changes.is_empty() && !options.allow_config_change {
+        return Err(Error::Differs {
+            path: path.clone(),
+            differences: changes,
+        });
+    }
+    changes.extend(longer(&before, config));
+    Ok(changes)
+}
+
+/// Notes for the user on what changed since the start `last`.
+fn change_notes(last: Option<&Start>, now: &Start) -> Vec<String> {
+    let changed = now
+        .changes
+        .iter()
+        .map(|change| format!("changed: {change}"));
+    let mut notes: Vec<String> = changed.collect();
+    if let Some(last) = last.filter(|last| last.threads != now.threads) {
+        notes.push(format!(
+            "{} threads instead of {}: sums may be rounded differently",
+            now.threads, last.threads
+        ));
+    }
+    notes
+}
+
+/// Refuses to start over if the run began with the weights of another run, which are lost with its
+/// checkpoints.
+fn check_restart(path: &Path, first: Option<&Start>) -> Result<(), Error> {
+    let Some(run) = first.and_then(|first| first.init_from.as_ref()) else {
+        return Ok(());
+    };
+    Err(Error::NoRun {
+        path: path.into(),
+        problem: format!(
+            "has lost its checkpoints, and with them the weights of {} that it began with; start \
+             another run with `--run DIR`",
+            run.display()
+        ),
+    })
+}
+
+/// Renames the damaged checkpoints that are newer than `newest`. Returns a note for each.
+fn set_aside(newest: Option<&Newest>) -> Result<Vec<String>, Error> {
+    let damaged = newest.into_iter().flat_map(|newest| &newest.passed_over);
+    damaged
+        .map(|(path, error)| {
+            let aside = checkpoint::set_aside(path)?;
+            let aside = aside.display();
+            Ok(format!(
+                "passed over a damaged checkpoint, now {aside}: {error}"
+            ))
+        })
+        .collect()
+}
+
+/// A note on the checkpoint of step `step` from which a run of `steps` steps continues.
+fn progress_note(newest: &Newest, step: usize, steps: usize) -> String {
+    let path = newest.path.display();
+    match step >= steps {
+        true => format!(
+            "already trained: {path} has all {steps} steps; train longer with \
+             `--set train.steps=N`"
+        ),
+        false => format!("resuming from {path}"),
+    }
+}
+
+/// Refuses first weights other than those that the run began with. Weights are the same if they
+/// come from the same directory, or if they are equal, as after the directory was moved.
 fn check_first_weights(first: Option<&Start>, options: &RunOptions) -> Result<(), Error> {
     let Some(asked) = options.init_from.as_ref().map(|run| absolute(run)) else {
         return Ok(());
@@ -141,28 +195,27 @@ fn check_first_weights(first: Option<&Start>, options: &RunOptions) -> Result<()
     Err(Error::NoRun {
         path: options.directory.clone(),
         problem: format!(
-            "began with {before}, not with those of {asked}; begin another run by `--run DIR`; in \
-             an experiment, `--force` trains it anew"
+            "began with {before}, not with the weights of {asked}; start another run with `--run \
+             DIR`, or in an experiment train this one again with `--force`"
         ),
     })
 }
 
-/// The same for every way of writing a path.
+/// One path for all ways of writing it.
 fn absolute(path: &Path) -> PathBuf {
     std::fs::canonicalize(path).unwrap_or(path.into())
 }
 
-/// What to say of numbers that are not trained and not those of the config.
+/// A note on values that are not trained and were taken from a run instead of the config.
 pub(crate) fn kept_note(kept: &[String], run: &Path) -> Option<String> {
     let (first, count) = (kept.first()?, kept.len());
     Some(format!(
-        "{count} numbers that are not trained, such as `{first}`, are those of {}, not of the \
-         config",
+        "{count} values that are not trained, such as `{first}`, come from {}, not from the config",
         run.display()
     ))
 }
 
-/// This start of a run, of its first step.
+/// Describes this start of a run, as if at step 0.
 pub(crate) fn this_start<B: AutodiffBackend>(options: &RunOptions, device: &B::Device) -> Start {
     let threads = std::thread::available_parallelism();
     Start {
@@ -176,8 +229,8 @@ pub(crate) fn this_start<B: AutodiffBackend>(options: &RunOptions, device: &B::D
     }
 }
 
-/// What differs in model and training between two configs, by path, but for more steps. The data
-/// are compared by their content, not by where they come from.
+/// The differences in model and training between two configs, by path, except a larger number of
+/// steps. Data are not compared here but by their content.
 pub fn differences<C: ModelConfig>(before: &RunConfig<C>, now: &RunConfig<C>) -> Vec<String> {
     fn tree<T: Serialize>(value: &T) -> Value {
         serde_json::to_value(value).unwrap_or_else(|e| unreachable!("a config is plain data: {e}"))
@@ -193,13 +246,13 @@ pub fn differences<C: ModelConfig>(before: &RunConfig<C>, now: &RunConfig<C>) ->
     found
 }
 
-/// A larger number of steps, which needs no permission.
+/// Describes a larger number of steps, which needs no permission.
 fn longer<C: ModelConfig>(before: &RunConfig<C>, now: &RunConfig<C>) -> Option<String> {
     let (from, to) = (before.train.steps, now.train.steps);
     (to > from).then(|| {
         format!(
-            "train.steps raised from {from} to {to}; from here on the learning rate follows the \
-             longer schedule"
+            "train.steps raised from {from} to {to}; the learning rate now follows the longer \
+             schedule"
         )
     })
 }
@@ -220,7 +273,7 @@ fn difference(what: &str, before: &impl std::fmt::Display, now: &impl std::fmt::
     format!("{what} was {before}, now {now}")
 }
 
-/// A value in few words: of an enum variant with content, its name.
+/// A short form of a value. An enum variant with content is shortened to its name.
 fn short(value: &Value) -> String {
     match value {
         Value::Object(fields) => fields.keys().cloned().collect::<Vec<_>>().join(", "),
@@ -229,7 +282,7 @@ fn short(value: &Value) -> String {
     }
 }
 
-/// The difference of the data, which must have the same tokenizer.
+/// Describes how the data differ, if they do. Their tokenizer must be the same.
 fn other_data(path: &Path, corpus: &Corpus, now: &DataIdentity) -> Result<Option<String>, Error> {
     let before = run_dir::read_data(path)?;
     if before == *now {

@@ -1,14 +1,14 @@
 //! The directory of a run.
 //!
 //! ```text
-//! config.ron       the run with every field written out
+//! config.ron       the config with every field written out
 //! tokenizer.json   the tokenizer
-//! data.json        what the data are: hashes and counts
-//! history.jsonl    a line for every start: the backend, and what was changed
-//! metrics.jsonl    a row for every log line
-//! samples.txt      text drawn while training
+//! data.json        the identity of the data: hashes and counts
+//! history.jsonl    a line for each start: the backend and the changes
+//! metrics.jsonl    a row for each log line
+//! samples.txt      text sampled during training
 //! checkpoints/     step-00000100/ and so on
-//! lock             held by the process that trains
+//! lock             locked by the process that trains
 //! ```
 
 use std::collections::BTreeSet;
@@ -17,13 +17,19 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use residual_zoo_core::ModelConfig;
-use residual_zoo_data::{Corpus, Tokenizer};
+use residual_zoo_data::Corpus;
 use serde::{Deserialize, Serialize};
 
 use crate::checkpoint::{self, Journal};
 use crate::lock::{LOCK, Lock};
-use crate::log::{Log, json_line, read_lines, whole_lines};
+use crate::log::{Log, json_line, whole_lines};
 use crate::{Error, Row, RunConfig, disk};
+
+mod read;
+
+pub use read::{
+    check_tokenizer, read_config, read_data, read_history, read_metrics, read_tokenizer,
+};
 
 const CONFIG: &str = "config.ron";
 const TOKENIZER: &str = "tokenizer.json";
@@ -32,10 +38,11 @@ const HISTORY: &str = "history.jsonl";
 const METRICS: &str = "metrics.jsonl";
 const SAMPLES: &str = "samples.txt";
 
-/// What may be left of a run that was stopped before it began, besides its first checkpoint.
+/// What a run may leave, besides its first checkpoint, if it is stopped before its config is
+/// written.
 const BEFORE_THE_CONFIG: [&str; 5] = [LOCK, TOKENIZER, DATA, HISTORY, "config.partial"];
 
-/// A run directory open for writing, by this process alone.
+/// A run directory that only this process writes to.
 pub struct RunDir {
     path: PathBuf,
     lock: Lock,
@@ -43,26 +50,26 @@ pub struct RunDir {
     samples: Log,
 }
 
-/// What the data of a run are.
+/// Identifies the data of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DataIdentity {
-    /// Hash of source, tokenizer and split, see [`Corpus::identity`].
+    /// Hash of source, tokenizer and split (see [`Corpus::identity`]).
     pub identity: String,
-    /// BLAKE3 of what is trained on.
+    /// BLAKE3 of the training data.
     pub train_blake3: String,
-    /// BLAKE3 of what is validated on.
+    /// BLAKE3 of the validation data.
     pub valid_blake3: String,
-    /// Training tokens, where they are not drawn without end.
+    /// Number of training tokens; `None` if they are generated without end.
     pub train_tokens: Option<usize>,
-    /// Validation tokens, where they are not drawn without end.
+    /// Number of validation tokens; `None` if they are generated without end.
     pub valid_tokens: Option<usize>,
-    /// Token ids.
+    /// Number of token ids.
     pub vocab_size: usize,
 }
 
 impl DataIdentity {
-    /// Of `corpus`, all of which is read.
+    /// The identity of `corpus`. Reads all of its data.
     pub fn of(corpus: &Corpus) -> Self {
         Self {
             identity: corpus.identity.clone(),
@@ -79,27 +86,28 @@ impl DataIdentity {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Start {
-    /// Steps that were made before.
+    /// Number of steps before this start.
     pub step: usize,
     /// Version of this crate.
     pub version: String,
     /// The backend, as Burn names it.
     pub backend: String,
-    /// Threads that the system offers.
+    /// Number of threads that the system offers.
     pub threads: usize,
-    /// The run whose weights were the first ones, where it was then.
+    /// The directory of the run that the first weights came from, as it was at this start.
     pub init_from: Option<PathBuf>,
-    /// BLAKE3 of these weights, by which they are known wherever the run has moved.
+    /// BLAKE3 of these weights, which identifies them even if that run was moved.
     pub init_weights: Option<String>,
-    /// What differs from before, each as [`differences`](crate::resume::differences) tells it.
+    /// The changes since the last start, in the form of
+    /// [`differences`](crate::resume::differences).
     pub changes: Vec<String>,
 }
 
-/// Whether a new run can have the directory `path`; else there is a run.
+/// Whether a new run can use the directory `path`. False if there is a run already.
 ///
 /// # Errors
 ///
-/// When there is something else.
+/// [`Error::RunExists`] if there is something else; I/O errors.
 pub fn is_free(path: &Path) -> Result<bool, Error> {
     if path.join(CONFIG).is_file() {
         return Ok(false);
@@ -126,11 +134,11 @@ pub fn is_free(path: &Path) -> Result<bool, Error> {
 }
 
 impl RunDir {
-    /// Locks the directory `path`, which is made where there is none.
+    /// Locks the directory `path`, and creates it if it does not exist.
     ///
     /// # Errors
     ///
-    /// When another process trains there, or the disk refuses.
+    /// [`Error::Locked`] if another process trains there; I/O errors.
     pub fn open(path: &Path) -> Result<Self, Error> {
         disk::create_directories(path)?;
         let directory = Self {
@@ -139,22 +147,22 @@ impl RunDir {
             metrics: Log::new(path.join(METRICS)),
             samples: Log::new(path.join(SAMPLES)),
         };
-        // It may have been deleted between making and locking it.
+        // The directory may have been deleted before it was locked.
         directory.is_here()?;
         Ok(directory)
     }
 
-    /// Whether the lock keeps others out: some network file systems have none.
+    /// Whether the lock excludes other processes. Some network file systems have no locks.
     pub fn is_locked(&self) -> bool {
         self.lock.keeps_out()
     }
 
-    /// Begins a new run. It is one as soon as its config is there, which is written last;
+    /// Begins a new run. The directory is a run as soon as it has a config, which is written last.
     /// `before` is called just before that.
     ///
     /// # Errors
     ///
-    /// When there is a run already, or the disk refuses.
+    /// [`Error::RunExists`] if there is a run already; errors of `before`; I/O errors.
     pub fn begin<C: ModelConfig>(
         &mut self,
         config: &RunConfig<C>,
@@ -176,12 +184,12 @@ impl RunDir {
         disk::replace(&self.path.join(CONFIG), config.to_ron().as_bytes())
     }
 
-    /// What is left of the metrics that a checkpoint after `step` steps counts on, and a note if
-    /// that is not all. Nothing is written.
+    /// The rows up to the checkpoint after `step` steps, and a note for each log that has lost
+    /// bytes since that checkpoint. Nothing is written.
     ///
     /// # Errors
     ///
-    /// When a row is damaged.
+    /// [`Error::Checkpoint`] for a damaged row; I/O errors.
     pub fn read_back(
         &self,
         step: usize,
@@ -202,19 +210,19 @@ impl RunDir {
             }
         }
         let mut rows = match self.metrics.path.exists() {
-            true => read_rows(&self.metrics.path, journal.metrics)?,
+            true => read::rows(&self.metrics.path, journal.metrics)?,
             false => Vec::new(),
         };
         rows.retain(|row| row.step <= step);
         Ok((rows, notes))
     }
 
-    /// Goes on with the run that is there, which is `config` on data of `identity` from now on.
-    /// What the logs have after the checkpoint is cut off.
+    /// Continues the run. From now on, its config is `config` and its data have the identity
+    /// `identity`. The logs are cut back to the checkpoint.
     ///
     /// # Errors
     ///
-    /// When the disk refuses.
+    /// I/O errors.
     pub fn go_on<C: ModelConfig>(
         &mut self,
         config: &RunConfig<C>,
@@ -222,7 +230,7 @@ impl RunDir {
         start: &Start,
         journal: &Journal,
     ) -> Result<(), Error> {
-        // First what has changed, so that no change goes unrecorded.
+        // The history is first, so no change goes unrecorded.
         let history = self.path.join(HISTORY);
         let mut file = disk::open_to_append(&history, whole_lines(&history)?)?;
         disk::append(&mut file, &history, json_line(start).as_bytes())?;
@@ -237,11 +245,11 @@ impl RunDir {
         self.samples.cut(journal.samples)
     }
 
-    /// Keeps the logs of a run that begins again, under other names.
+    /// Renames the logs of a run that starts over, to keep them.
     ///
     /// # Errors
     ///
-    /// When the disk refuses.
+    /// I/O errors.
     pub fn set_logs_aside(&self) -> Result<(), Error> {
         for log in [&self.metrics, &self.samples] {
             if fs::metadata(&log.path).is_ok_and(|metadata| metadata.len() > 0) {
@@ -257,7 +265,7 @@ impl RunDir {
     ///
     /// # Errors
     ///
-    /// When the disk refuses or the directory has vanished. The row waits for the next one, or for
+    /// [`Error::Vanished`]; I/O errors. The row is then written together with the next one, or by
     /// [`sync`](Self::sync).
     pub fn log(&mut self, row: &Row) -> Result<(), Error> {
         self.metrics.waiting.push_str(&json_line(row));
@@ -266,11 +274,11 @@ impl RunDir {
         written.map_err(|error| self.explain(error))
     }
 
-    /// Appends text drawn after `step` steps to the samples.
+    /// Appends text sampled after `step` steps to the samples.
     ///
     /// # Errors
     ///
-    /// As [`log`](Self::log).
+    /// Those of [`log`](Self::log).
     pub fn sample(&mut self, step: usize, text: &str) -> Result<(), Error> {
         let text = format!("=== step {step}\n{text}\n\n");
         self.samples.waiting.push_str(&text);
@@ -279,11 +287,11 @@ impl RunDir {
         written.map_err(|error| self.explain(error))
     }
 
-    /// Waits until the disk has all rows and samples. Returns the bytes of both.
+    /// Waits until all rows and samples are on disk. Returns the number of bytes of both files.
     ///
     /// # Errors
     ///
-    /// When it refuses, or the directory has vanished.
+    /// [`Error::Vanished`]; I/O errors.
     pub fn sync(&mut self) -> Result<(u64, u64), Error> {
         self.is_here()?;
         let mut sync = || {
@@ -300,18 +308,18 @@ impl RunDir {
         Ok((self.metrics.bytes, self.samples.bytes))
     }
 
-    /// Why a write failed: not what the disk says, if the directory is no longer there.
+    /// The cause of a failed write: [`Error::Vanished`] if the directory is gone, else `error`.
     pub fn explain(&self, error: Error) -> Error {
         self.is_here().err().unwrap_or(error)
     }
 
-    /// Where the checkpoint after `step` steps goes.
+    /// The directory of the checkpoint after `step` steps.
     pub fn checkpoint(&self, step: usize) -> PathBuf {
         checkpoint::directory(&self.path, step)
     }
 
-    /// Checks that the lock that is held is that of the directory: what is written to one that was
-    /// deleted is lost without an error, and one that was replaced is another run's.
+    /// Checks that the lock still belongs to the directory. Writes to a deleted directory would be
+    /// lost without an error, and a replaced directory belongs to another run.
     ///
     /// # Errors
     ///
@@ -329,11 +337,11 @@ fn json_lines<T: Serialize>(value: &T) -> String {
     lines.unwrap_or_else(|e| unreachable!("plain data: {e}")) + "\n"
 }
 
-/// Deletes those of `runs` that are there.
+/// Deletes those of `runs` that exist.
 ///
 /// # Errors
 ///
-/// A run that another process trains, before anything is deleted; or when the disk refuses.
+/// [`Error::Locked`] if another process trains one of them, and then none is deleted; I/O errors.
 pub fn delete(runs: &BTreeSet<PathBuf>) -> Result<(), Error> {
     let runs: Vec<&PathBuf> = runs.iter().filter(|run| run.is_dir()).collect();
     let locks: Result<Vec<RunDir>, Error> = runs.iter().map(|run| RunDir::open(run)).collect();
@@ -342,103 +350,4 @@ pub fn delete(runs: &BTreeSet<PathBuf>) -> Result<(), Error> {
         fs::remove_dir_all(run).map_err(Error::io("delete", run))?;
     }
     Ok(())
-}
-
-/// The config of the run in `path`.
-///
-/// # Errors
-///
-/// When `path` is no run directory, or its config does not parse.
-pub fn read_config<C: ModelConfig>(path: &Path) -> Result<RunConfig<C>, Error> {
-    let config = path.join(CONFIG);
-    if !config.is_file() {
-        let problem = format!("has no {CONFIG}; is it a run directory?");
-        return Err(Error::NoRun {
-            path: path.into(),
-            problem,
-        });
-    }
-    RunConfig::read(&config)
-}
-
-/// The tokenizer of the run in `path`.
-///
-/// # Errors
-///
-/// When it is missing or does not parse.
-pub fn read_tokenizer(path: &Path) -> Result<Tokenizer, Error> {
-    let path = path.join(TOKENIZER);
-    let text = residual_zoo_data::read_utf8(&path)?;
-    let damaged = |e| Error::Checkpoint {
-        path: path.clone(),
-        problem: format!("{e}"),
-    };
-    Tokenizer::from_json(&text).map_err(damaged)
-}
-
-/// Checks that the run in `path` has the tokenizer of `corpus`.
-///
-/// # Errors
-///
-/// When it has another one, or none that can be read.
-pub fn check_tokenizer(path: &Path, corpus: &Corpus) -> Result<(), Error> {
-    match read_tokenizer(path)?.fingerprint() == corpus.tokenizer.fingerprint() {
-        true => Ok(()),
-        false => Err(Error::NoRun {
-            path: path.into(),
-            problem: "was trained with another tokenizer, so its weights mean other tokens; use \
-                      the same data, or give its tokenizer.json by --tokenizer"
-                .into(),
-        }),
-    }
-}
-
-/// What the data of the run in `path` were.
-///
-/// # Errors
-///
-/// When it is missing or does not parse.
-pub fn read_data(path: &Path) -> Result<DataIdentity, Error> {
-    let path = path.join(DATA);
-    let text = residual_zoo_data::read_file(&path)?;
-    let problem = |e: serde_json::Error| Error::Checkpoint {
-        path: path.clone(),
-        problem: format!("is damaged: {e}"),
-    };
-    serde_json::from_slice(&text).map_err(problem)
-}
-
-/// The starts of the run in `path`. A last line that was cut short is left out.
-///
-/// # Errors
-///
-/// When the file is missing, or a line is no start.
-pub fn read_history(path: &Path) -> Result<Vec<Start>, Error> {
-    read_lines(&path.join(HISTORY), u64::MAX)
-}
-
-/// The metrics of the run in `path`. A last line that was cut short is left out.
-///
-/// # Errors
-///
-/// When the file is missing, or a line is no row.
-pub fn read_metrics(path: &Path) -> Result<Vec<Row>, Error> {
-    read_rows(&path.join(METRICS), u64::MAX)
-}
-
-fn read_rows(path: &Path, bytes: u64) -> Result<Vec<Row>, Error> {
-    let rows: Vec<Row> = read_lines(path, bytes)?;
-    let backwards = rows
-        .windows(2)
-        .position(|pair| pair[0].step >= pair[1].step);
-    match backwards {
-        None => Ok(rows),
-        Some(i) => Err(Error::Checkpoint {
-            path: path.into(),
-            problem: format!(
-                "line {}: not after the step of the line before; delete one of them",
-                i + 2
-            ),
-        }),
-    }
 }

@@ -426,8 +426,8 @@ fn a_prompt_outside_the_vocabulary_is_named() {
         );
         generator.map(|_| ()).unwrap_err().to_string()
     };
-    assert!(generate(&[3, 56]).contains("token id 56, but the vocabulary ends at 56"));
-    assert!(generate(&[]).contains("no token"));
+    assert!(generate(&[3, 56]).contains("token id 56, but ids must be below 56"));
+    assert!(generate(&[]).contains("no tokens"));
 }
 
 #[test]

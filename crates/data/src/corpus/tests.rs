@@ -147,7 +147,7 @@ fn a_changed_source_is_another_corpus() {
 }
 
 #[test]
-fn identity_depends_on_content_tokenizer_and_split_and_not_on_places() {
+fn identity_depends_on_content_tokenizer_and_split_but_not_on_paths() {
     let (mut a, b) = (Setup::new(&TEXT.repeat(10)), Setup::new(&TEXT.repeat(10)));
     let identity = a.open().identity;
     assert_eq!(b.open().identity, identity);
@@ -161,9 +161,9 @@ fn identity_depends_on_content_tokenizer_and_split_and_not_on_places() {
 }
 
 #[test]
-fn whatever_is_damaged_in_the_cache_is_made_anew() {
+fn a_damaged_cache_entry_is_rebuilt() {
     let setup = Setup::new(&TEXT.repeat(10));
-    // Copied, because damage done to a mapped file would show in the tokens.
+    // The tokens are copied, because damage to a mapped file would show in them.
     let identity = setup.open().identity;
     let all = |corpus: &Corpus| (ids(tokens(&corpus.train)), ids(tokens(&corpus.valid)));
     let good = all(&setup.open());
@@ -192,7 +192,11 @@ fn whatever_is_damaged_in_the_cache_is_made_anew() {
         damage(&setup.entry());
         let rebuilt = setup.open();
         assert!(
-            rebuilt.note.clone().unwrap().contains("again"),
+            rebuilt
+                .note
+                .clone()
+                .unwrap()
+                .contains("tokenized the data again"),
             "{:?}",
             rebuilt.note
         );
@@ -205,7 +209,7 @@ fn whatever_is_damaged_in_the_cache_is_made_anew() {
 }
 
 #[test]
-fn a_cache_that_cannot_be_written_is_done_without() {
+fn without_a_writable_cache_tokens_are_kept_in_memory() {
     let mut setup = Setup::new(&TEXT.repeat(10));
     let good = setup.open();
     let file = setup.dir.path().join("file");
@@ -213,7 +217,12 @@ fn a_cache_that_cannot_be_written_is_done_without() {
     setup.config.cache = Some(file.join("cache"));
     let corpus = setup.open();
     assert!(is_in_memory(&corpus));
-    assert!(corpus.note.unwrap().contains("kept in memory"));
+    assert!(
+        corpus
+            .note
+            .unwrap()
+            .contains("so tokens are kept in memory")
+    );
     assert_eq!(
         (ids(tokens(&corpus.train)), ids(tokens(&corpus.valid))),
         (ids(tokens(&good.train)), ids(tokens(&good.valid)))
@@ -222,7 +231,7 @@ fn a_cache_that_cannot_be_written_is_done_without() {
 }
 
 #[test]
-fn processes_that_race_for_an_entry_all_have_it() {
+fn processes_that_race_for_an_entry_all_get_it() {
     let setup = Setup::new(&TEXT.repeat(200));
     let lengths: Vec<usize> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..8)
@@ -239,7 +248,7 @@ fn processes_that_race_for_an_entry_all_have_it() {
 }
 
 #[test]
-fn a_tokenizer_file_is_known_by_its_content() {
+fn a_tokenizer_file_is_identified_by_its_content() {
     let mut setup = Setup::new(&TEXT.repeat(10));
     let file = setup.dir.path().join("tokenizer.json");
     let train = |text: &str| {
@@ -258,7 +267,7 @@ fn a_tokenizer_file_is_known_by_its_content() {
 }
 
 #[test]
-fn settings_without_meaning_are_refused() {
+fn invalid_settings_are_refused() {
     let mut setup = Setup::new(TEXT);
     for fraction in [0.0, 1.0, -0.1, 1.5, f64::NAN, f64::INFINITY] {
         setup.config.valid_fraction = fraction;
@@ -287,7 +296,7 @@ fn missing_and_empty_sources_are_named() {
 }
 
 #[test]
-fn copying_and_images_are_corpora_too() {
+fn copy_tasks_and_images_are_corpora() {
     let copying = CopyConfig::default();
     let config = DataConfig {
         source: Source::Copying(copying.clone()),
@@ -306,7 +315,7 @@ fn copying_and_images_are_corpora_too() {
         shown.ends_with("? ? ?") && shown.contains(". . ."),
         "{shown}"
     );
-    // Validation has sequences of its own, the same every time.
+    // Validation has its own sequences, the same every time.
     let valid = corpus.valid.sequences(7, "validation").unwrap();
     assert_ne!(valid.random_batch(0, 0, 0, 2), batch);
     assert_eq!(valid.fixed_batches(2, 3), valid.fixed_batches(2, 3));

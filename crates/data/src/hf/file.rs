@@ -1,9 +1,9 @@
-//! What a `tokenizer.json` has that the ids of a text depend on, given to the `tokenizers` crate in
-//! pieces.
+//! Reads the parts of a `tokenizer.json` that the ids of a text depend on, and passes them to the
+//! `tokenizers` crate one by one.
 //!
-//! Its own reader copies the file into a tree several times over, and panics at some settings.
-//! Refused here is what would make it panic, take memory out of proportion, now or with some text
-//! later, or draw at random.
+//! The crate's own reader copies the file into a tree several times, and panics on some settings.
+//! This reader refuses settings that make the crate panic or take excessive memory, now or later
+//! with some text, and settings that make tokenization random.
 
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
@@ -17,23 +17,25 @@ use tokenizers::{
     AddedToken, DecoderWrapper, ModelWrapper, NormalizerWrapper, PreTokenizerWrapper, Tokenizer,
 };
 
-/// Levels of a normalizer, pre-tokenizer or decoder. The crate copies all that is inside at each;
-/// files in use have 6.
+/// Maximum nesting depth of a normalizer, pre-tokenizer or decoder. The crate copies all content at
+/// each level. Files in use have up to 6 levels.
 const MOST_LEVELS: usize = 16;
-/// Bytes of a normalizer, pre-tokenizer or decoder; files in use have some hundred.
+/// Maximum bytes of a normalizer, pre-tokenizer or decoder. Files in use have a few hundred.
 const MOST_SETTINGS: usize = 1 << 16;
-/// Bytes of an added token, and of all of them: the crate makes a state machine with a state for
-/// each, in more than linear time. Files in use have some 30,000.
+/// Maximum bytes of an added token.
 const LONGEST_ADDED: usize = 1 << 10;
+/// Maximum bytes of all added tokens. The crate builds a state machine with a state for each byte,
+/// in more than linear time. Files in use have about 30,000 bytes.
 const MOST_ADDED: usize = 1 << 17;
-/// Memory that a token or a merge takes, about, of which there is some for any file and some for
-/// each of its bytes.
+/// Approximate bytes of memory for a token or a merge.
 const ENTRY: usize = 160;
+/// Bytes of memory that the tokens and merges of any file may take.
 const MEMORY: usize = 56 << 20;
+/// Further bytes of memory for each byte of the file.
 const MEMORY_PER_BYTE: usize = 3;
 
-/// The file, without what is of no use here: no special tokens are added, and texts have any
-/// length.
+/// The file without its unused parts. Special tokens are never added and texts may have any length,
+/// so the post-processor, truncation and padding are ignored.
 #[derive(Deserialize)]
 struct File<'a> {
     version: Option<String>,
@@ -49,37 +51,45 @@ struct File<'a> {
     model: &'a RawValue,
 }
 
-/// The tokenizer of the file with content `json`.
+/// Reads the tokenizer from the content `json` of a file.
 pub(super) fn read(json: &str) -> tokenizers::Result<Tokenizer> {
     let file: File = serde_json::from_str(json)?;
     if file.version.is_some_and(|version| version != "1.0") {
-        return Err("its version is not 1.0".into());
+        return Err("its version is not 1.0, the only one supported".into());
     }
     let added = file.added_tokens.iter().map(|token| token.content.len());
     if added.clone().sum::<usize>() > MOST_ADDED || added.max() > Some(LONGEST_ADDED) {
-        return Err("the added tokens are too long".into());
+        let problem = format!(
+            "its added tokens are too long; one may have up to {LONGEST_ADDED} bytes, all together \
+             up to {MOST_ADDED}"
+        );
+        return Err(problem.into());
     }
     let normalizer: Option<NormalizerWrapper> = settings(file.normalizer, |part| {
         let precompiled = part.get("type").is_some_and(|kind| kind == "Precompiled");
         match precompiled || part.contains_key("precompiled_charsmap") {
-            true => Err("a normalizer of type Precompiled is not supported"),
+            true => Err("it has a normalizer of type Precompiled, which is not supported"),
             false => Ok(()),
         }
     })?;
     let pre_tokenizer: Option<PreTokenizerWrapper> =
         settings(file.pre_tokenizer, |part| match part.get("length") {
-            Some(length) if *length == 0 => Err("a pre-tokenizer makes pieces of length 0"),
+            Some(length) if *length == 0 => {
+                Err("it has a pre-tokenizer of `length` 0, which must be at least 1")
+            }
             _ => Ok(()),
         })?;
     let decoder: Option<DecoderWrapper> = settings(file.decoder, |part| match part.get("stop") {
-        Some(stop) if *stop != 0 => Err("a decoder that strips ends is not supported"),
+        Some(stop) if *stop != 0 => {
+            Err("it has a decoder whose `stop` is not 0, which is not supported")
+        }
         _ => Ok(()),
     })?;
     let model = model(file.model.get(), json.len())?;
     if let ModelWrapper::BPE(bpe) = &model
         && bpe.dropout.is_some_and(|dropout| dropout > 0.0)
     {
-        let problem = "its model leaves out merges at random, so that a text has no ids of its own; \
+        let problem = "its model skips merges at random, so a text has no definite ids; \
                        set `dropout` to null";
         return Err(problem.into());
     }
@@ -91,7 +101,7 @@ pub(super) fn read(json: &str) -> tokenizers::Result<Tokenizer> {
     Ok(tokenizer)
 }
 
-/// A normalizer, pre-tokenizer or decoder, of which every object passes `check`.
+/// Parses a normalizer, pre-tokenizer or decoder, after `check` of every object in it.
 fn settings<T: DeserializeOwned>(
     json: Option<&RawValue>,
     check: impl Fn(&Map<String, Value>) -> Result<(), &'static str>,
@@ -100,14 +110,16 @@ fn settings<T: DeserializeOwned>(
         return Ok(None);
     };
     if json.get().len() > MOST_SETTINGS {
-        return Err(format!("a part has more than {MOST_SETTINGS} bytes of settings").into());
+        let problem =
+            format!("its normalizer, pre-tokenizer or decoder has more than {MOST_SETTINGS} bytes");
+        return Err(problem.into());
     }
     let value = serde_json::from_str(json.get())?;
     walk(&value, MOST_LEVELS, &check)?;
     Ok(Some(serde_json::from_value(value)?))
 }
 
-/// Checks every object in `value`, which has no more than `levels` levels.
+/// Checks every object in `value`, which must have at most `levels` levels.
 fn walk(
     value: &Value,
     levels: usize,
@@ -122,22 +134,26 @@ fn walk(
         _ => return Ok(()),
     };
     let inside = levels.checked_sub(1);
-    let inside = inside.ok_or_else(|| format!("more than {MOST_LEVELS} parts in each other"))?;
+    let inside = inside.ok_or_else(|| {
+        format!("its normalizer, pre-tokenizer or decoder has more than {MOST_LEVELS} levels")
+    })?;
     let mut values = values.into_iter();
     values.try_for_each(|value| walk(value, inside, check))
 }
 
-/// The model of a file of `size` bytes.
+/// Parses the model of a file of `size` bytes.
 fn model(json: &str, size: usize) -> tokenizers::Result<ModelWrapper> {
     #[derive(Deserialize)]
     struct Kind {
         r#type: Option<String>,
         continuing_subword_prefix: Option<String>,
     }
-    // A comma in a token counts as well, which does not matter.
+    // An estimate: commas in tokens are counted too, which does no harm.
     let entries = json.bytes().filter(|&byte| byte == b',').count();
     if entries > (MEMORY + MEMORY_PER_BYTE * size) / ENTRY {
-        return Err(format!("{entries} tokens and merges are too many for {size} bytes").into());
+        let problem =
+            format!("its {entries} tokens and merges are too many for a file of {size} bytes");
+        return Err(problem.into());
     }
     let kind: Kind = serde_json::from_str(json)?;
     let bpe = || -> tokenizers::Result<_> {
@@ -152,8 +168,11 @@ fn model(json: &str, size: usize) -> tokenizers::Result<ModelWrapper> {
         Some("WordPiece") => word_piece(),
         Some("WordLevel") => word_level(),
         Some("Unigram") => unigram(),
-        Some(other) => Err(format!("the model {other:?} is not known").into()),
-        // Old files do not say; this is the order in which the crate tries.
+        Some(other) => Err(format!(
+            "its model type {other:?} is unknown; it must be BPE, WordPiece, WordLevel or Unigram"
+        )
+        .into()),
+        // Old files have no type. The crate tries the models in this order.
         None => bpe()
             .or_else(|_| word_piece())
             .or_else(|_| word_level())
@@ -161,7 +180,8 @@ fn model(json: &str, size: usize) -> tokenizers::Result<ModelWrapper> {
     }
 }
 
-/// The second token of a merge must begin with as many bytes as the prefix that it loses.
+/// Checks that the second token of every merge is long enough to lose the prefix: the crate cuts
+/// off as many bytes as the prefix has.
 fn check_merges(model: &str, prefix: Option<&str>) -> tokenizers::Result<()> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -182,7 +202,9 @@ fn check_merges(model: &str, prefix: Option<&str>) -> tokenizers::Result<()> {
             Merge::Pair(_, second) => second,
         };
         if second.get(prefix.len()..).is_none() {
-            return Err(format!("the merge with {second:?} lacks the prefix {prefix:?}").into());
+            let problem =
+                format!("the second token {second:?} of a merge lacks the prefix {prefix:?}");
+            return Err(problem.into());
         }
     }
     Ok(())

@@ -48,7 +48,7 @@ fn an_empty_shard_is_a_shard() {
 }
 
 #[test]
-fn ids_outside_of_the_vocabulary_are_not_written() {
+fn ids_outside_the_vocabulary_are_not_written() {
     let dir = tempfile::tempdir().unwrap();
     let error = write_shard(&dir.path().join("a"), &[0, 5], 5, "").unwrap_err();
     assert!(matches!(
@@ -61,9 +61,9 @@ fn ids_outside_of_the_vocabulary_are_not_written() {
 }
 
 #[test]
-fn every_damage_is_found() {
-    assert!(problem(|b| b.truncate(50)).contains("less than its header"));
-    assert!(problem(Vec::clear).contains("less than its header"));
+fn every_kind_of_damage_is_detected() {
+    assert!(problem(|b| b.truncate(50)).contains("50 bytes, fewer than its header"));
+    assert!(problem(Vec::clear).contains("0 bytes, fewer than its header"));
     assert!(problem(|b| b[0] = b'X').contains("RZTOKENS"));
     assert!(problem(|b| b[8] = 9).contains("version 9"));
     assert!(problem(|b| b[12] = 3).contains("3 bytes per token"));
@@ -74,16 +74,16 @@ fn every_damage_is_found() {
     assert!(problem(|b| b[500] ^= 1).contains("checksum"));
     assert!(problem(|b| b[16] = 0).contains("checksum"));
     assert!(problem(|b| b[40] ^= 1).contains("checksum"));
-    let mended = |b: &mut Vec<u8>| {
+    let repaired = |b: &mut Vec<u8>| {
         b[16] = 0;
         let rest = [&b[..64], &b[96..]].concat();
         b[64..96].copy_from_slice(blake3::hash(&rest).as_bytes());
     };
-    assert!(problem(mended).contains("token id 768 in a vocabulary of 768"));
+    assert!(problem(repaired).contains("token id 768 is outside its vocabulary of 768 ids"));
 }
 
 #[test]
-fn a_huge_declared_count_is_refused_without_memory_for_it() {
+fn a_huge_declared_count_is_refused_before_allocating_memory() {
     for count in [
         u64::MAX,
         u64::MAX / 2 + 1,

@@ -1,0 +1,110 @@
+//! Reads the files of a run directory.
+
+use std::path::Path;
+
+use residual_zoo_core::ModelConfig;
+use residual_zoo_data::{Corpus, Tokenizer};
+
+use super::{CONFIG, DATA, DataIdentity, HISTORY, METRICS, Start, TOKENIZER};
+use crate::log::read_lines;
+use crate::{Error, Row, RunConfig};
+
+/// The config of the run in `path`.
+///
+/// # Errors
+///
+/// If `path` is not a run directory, or its config does not parse.
+pub fn read_config<C: ModelConfig>(path: &Path) -> Result<RunConfig<C>, Error> {
+    let config = path.join(CONFIG);
+    if !config.is_file() {
+        let problem = format!("has no {CONFIG}; is it a run directory?");
+        return Err(Error::NoRun {
+            path: path.into(),
+            problem,
+        });
+    }
+    RunConfig::read(&config)
+}
+
+/// The tokenizer of the run in `path`.
+///
+/// # Errors
+///
+/// If it is missing or does not parse.
+pub fn read_tokenizer(path: &Path) -> Result<Tokenizer, Error> {
+    let path = path.join(TOKENIZER);
+    let text = residual_zoo_data::read_utf8(&path)?;
+    let damaged = |e| Error::Checkpoint {
+        path: path.clone(),
+        problem: format!("{e}"),
+    };
+    Tokenizer::from_json(&text).map_err(damaged)
+}
+
+/// Checks that the run in `path` has the tokenizer of `corpus`.
+///
+/// # Errors
+///
+/// If the tokenizers differ, or that of the run cannot be read.
+pub fn check_tokenizer(path: &Path, corpus: &Corpus) -> Result<(), Error> {
+    match read_tokenizer(path)?.fingerprint() == corpus.tokenizer.fingerprint() {
+        true => Ok(()),
+        false => Err(Error::NoRun {
+            path: path.into(),
+            problem: "was trained with another tokenizer, so its token ids have other meanings; \
+                      use the same data, or pass its tokenizer.json with `--tokenizer`"
+                .into(),
+        }),
+    }
+}
+
+/// The identity of the data of the run in `path`.
+///
+/// # Errors
+///
+/// If the file is missing or does not parse.
+pub fn read_data(path: &Path) -> Result<DataIdentity, Error> {
+    let path = path.join(DATA);
+    let text = residual_zoo_data::read_file(&path)?;
+    let problem = |e: serde_json::Error| Error::Checkpoint {
+        path: path.clone(),
+        problem: format!("is damaged: {e}; restore it, or start another run with `--run DIR`"),
+    };
+    serde_json::from_slice(&text).map_err(problem)
+}
+
+/// The starts of the run in `path`. An incomplete last line is left out.
+///
+/// # Errors
+///
+/// If the file is missing or a line does not parse.
+pub fn read_history(path: &Path) -> Result<Vec<Start>, Error> {
+    read_lines(&path.join(HISTORY), u64::MAX)
+}
+
+/// The metrics of the run in `path`. An incomplete last line is left out.
+///
+/// # Errors
+///
+/// If the file is missing, a line does not parse, or the steps do not increase.
+pub fn read_metrics(path: &Path) -> Result<Vec<Row>, Error> {
+    rows(&path.join(METRICS), u64::MAX)
+}
+
+/// The rows in the first `bytes` bytes of a file. Their steps must increase.
+pub(super) fn rows(path: &Path, bytes: u64) -> Result<Vec<Row>, Error> {
+    let rows: Vec<Row> = read_lines(path, bytes)?;
+    let backwards = rows
+        .windows(2)
+        .position(|pair| pair[0].step >= pair[1].step);
+    match backwards {
+        None => Ok(rows),
+        Some(i) => Err(Error::Checkpoint {
+            path: path.into(),
+            problem: format!(
+                "line {}: its step is not after that of the line before; delete one of them",
+                i + 2
+            ),
+        }),
+    }
+}
