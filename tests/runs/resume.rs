@@ -127,15 +127,15 @@ fn killed_runs_of_a_composition_end_alike() {
 }
 
 /// A recurrent model for sequences of up to 96 tokens.
-const RECURRENT: &str = "Recurrent(recurrence: (block: 8), \
-     of: Gpt2(n_layer: 1, n_head: 2, width: 16, context: 96, dropout: 0.1))";
+const RECURRENT: &str = "Composed(recurrence: (block: 8), \
+     layers: [Gpt2(n_layer: 1, n_head: 2, width: 16, context: 96, dropout: 0.1)])";
 
 #[test]
 fn killed_runs_with_a_curriculum_end_alike() {
     let scratch = Scratch::new();
     let source = "Copying(tokens: 4, noise: 8, most_noise: 60, selective: true)";
     // Every validation is below this loss, so that all levels are reached.
-    let file = config_on(&scratch, RECURRENT, source, "curriculum_below: 100");
+    let file = config_on(&scratch, RECURRENT, source, "curriculum_below: 100, schedule: Kausik");
     killed_runs_of(&scratch, "curriculum", file, MANY);
     let rows = run_dir::read_metrics(&scratch.path("straight")).unwrap();
     let levels: Vec<_> = rows.iter().map(|row| (row.step, row.level)).collect();

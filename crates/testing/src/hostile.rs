@@ -159,7 +159,7 @@ pub fn made_to_harm(name: &str) -> Vec<Vec<u8>> {
             b"train.steps=\0".into(),
             b"train.steps=99999999999999999999".into(),
             b"train.steps=-1".into(),
-            b"model.of.18446744073709551616.n_layer=1".into(),
+            b"model.layers.18446744073709551616.n_layer=1".into(),
             nested("model", ".of", DEEP, "=1"),
             nested("model=", "{\"Laurel\":", DEEP, ""),
             nested("model=", "{\"Laurel\":{\"of\":", 100, &"}}".repeat(100)),

@@ -20,8 +20,9 @@ pub const MODELS: [(&str, &str); 6] = [
     ),
     (
         "laurel",
-        "Laurel(connection: (rw: Softmax, g: LrPa(k: 2, r: 2)), \
-         of: Gpt2(n_layer: 2, n_head: 2, width: 16, context: 16, dropout: 0.1))",
+        "Composed(connection: PerSublayer(Laurel( \
+         weights: Softmax, augmentation: LowRankPerStream(k: 2, rank: 2))), \
+         layers: [Gpt2(n_layer: 2, n_head: 2, width: 16, context: 16, dropout: 0.1)])",
     ),
     (
         "tokenformer",
@@ -30,13 +31,14 @@ pub const MODELS: [(&str, &str); 6] = [
     ),
     (
         "recurrent",
-        "Recurrent(recurrence: (block: 8), \
-         of: Gpt2(n_layer: 2, n_head: 2, width: 16, context: 16, dropout: 0.1))",
+        "Composed(recurrence: (block: 8), \
+         layers: [Gpt2(n_layer: 2, n_head: 2, width: 16, context: 16, dropout: 0.1)])",
     ),
     (
         "recurrent LAuReL around RMT",
-        "Recurrent(recurrence: (block: 4), of: Laurel(connection: (g: Lr(r: 2)), \
-         of: Rmt(n_layer: 2, d_k: 4, d_v: 4, rank: 2, context: 16, dropout: 0.1)))",
+        "Composed(recurrence: (block: 4), \
+         connection: PerSublayer(Laurel(augmentation: LowRank(rank: 2))), \
+         layers: [Rmt(n_layer: 2, d_k: 4, d_v: 4, rank: 2, context: 16, dropout: 0.1)])",
     ),
 ];
 
