@@ -1,9 +1,8 @@
-use super::domain::Domain;
-use super::html::escape;
-use super::labels::spread;
-use super::number::{label, tick_labels};
-use super::series::thin;
-use super::*;
+use crate::domain::Domain;
+use crate::labels::spread;
+use crate::number::{label, tick_labels};
+use crate::series::thin;
+use crate::*;
 
 fn html(scale: Scale, series: Vec<Series>, references: Vec<Reference>) -> String {
     let chart = Chart {
@@ -58,10 +57,6 @@ fn log(lo: f64, hi: f64) -> Vec<String> {
 
 #[test]
 fn every_string_is_escaped() {
-    assert_eq!(
-        escape("<a b=\"c\">&'"),
-        "&lt;a b=&quot;c&quot;&gt;&amp;&#39;"
-    );
     let evil = || "</script><b>&\"'".to_owned();
     let points = vec![(0.0, 1.0), (1.0, 2.0)];
     let chart = Chart {
@@ -86,6 +81,7 @@ fn every_string_is_escaped() {
     let code = Section::Code { heading, body };
     let (heading, body) = (evil(), evil());
     let text = Section::Text { heading, body };
+    let svg = chart.to_svg();
     let sections = vec![Section::Chart(chart), Section::Table(table), code, text];
     let (title, lead) = (evil(), evil());
     let html = Report {
@@ -94,9 +90,16 @@ fn every_string_is_escaped() {
         sections,
     }
     .to_html();
-    assert!(!html.contains("<b>"));
-    assert_eq!(html.matches("</script>").count(), 2);
-    check_tags(&html);
+    for written in [&html, &svg] {
+        assert!(!written.contains("<b>") && !written.contains("&\""));
+        assert!(written.contains("&lt;/script&gt;&lt;b&gt;&amp;&quot;'"));
+        check_tags(written);
+    }
+    assert_eq!(html.matches("</script>").count(), 1);
+    // The values to hover over, as JSON in an attribute.
+    assert!(
+        html.contains(r#"&quot;label&quot;:&quot;&lt;/script&gt;&lt;b&gt;&amp;\&quot;'&quot;"#)
+    );
 }
 
 #[test]
@@ -225,4 +228,82 @@ fn edge_cases_give_closed_local_deterministic_pages() {
             check_tags(&text);
         }
     }
+}
+
+fn small_table() -> Table {
+    let row = |cells: [&str; 3]| cells.map(str::to_owned).to_vec();
+    Table {
+        heading: "Results".into(),
+        note: "In short.".into(),
+        columns: vec![
+            Column::text("model"),
+            Column::number("loss", "nats/token"),
+            Column::text("sees"),
+        ],
+        rows: vec![row(["gpt2", "3.1", "a|b"]), row(["größer", "12.25", ""])],
+        highlight: None,
+    }
+}
+
+#[test]
+fn text_has_aligned_columns() {
+    let text = small_table().to_text();
+    let lines: Vec<&str> = text.split('\n').collect();
+    assert_eq!(
+        lines,
+        ["model    loss  sees", "gpt2      3.1  a|b", "größer  12.25"]
+    );
+    assert_eq!(Table::default().to_text(), "");
+}
+
+#[test]
+fn markdown_has_the_heading_the_note_and_the_units() {
+    let mut table = small_table();
+    let rows = "| model | loss (nats/token) | sees |\n| --- | ---: | --- |\n\
+                | gpt2 | 3.1 | a\\|b |\n| größer | 12.25 |  |";
+    assert_eq!(
+        table.to_markdown(),
+        format!("## Results\n\nIn short.\n\n{rows}")
+    );
+    table.note.clear();
+    assert_eq!(table.to_markdown(), format!("## Results\n\n{rows}"));
+    table.rows = vec![vec!["two\nlines".into()]];
+    assert!(table.to_markdown().ends_with("\n| two lines |  |  |"));
+}
+
+#[test]
+fn rows_have_as_many_cells_as_columns() {
+    let mut even = small_table();
+    even.rows = vec![["a", "", ""].map(str::to_owned).to_vec()];
+    for ragged in [&["a"][..], &["a", "", "", "too many"]] {
+        let row = ragged.iter().map(|&cell| cell.to_owned()).collect();
+        let mut table = even.clone();
+        table.rows = vec![row];
+        assert_eq!(table.to_text(), even.to_text());
+        assert_eq!(table.to_markdown(), even.to_markdown());
+        let page = |table: &Table| {
+            let sections = vec![Section::Table(table.clone())];
+            let report = Report {
+                sections,
+                ..Report::default()
+            };
+            report.to_html()
+        };
+        assert_eq!(page(&table), page(&even));
+        assert_eq!(
+            csv(&["x", "y", "z"], table.rows.clone()),
+            csv(&["x", "y", "z"], even.rows.clone())
+        );
+    }
+}
+
+#[test]
+fn csv_quotes_what_has_to_be_quoted() {
+    let rows = [["a,b", "1.5"], ["say \"so\"", ""], ["two\nlines", "-2"]];
+    let rows = rows.map(|row| row.map(str::to_owned).to_vec());
+    assert_eq!(
+        csv(&["run", "loss, train"], rows),
+        "run,\"loss, train\"\n\"a,b\",1.5\n\"say \"\"so\"\"\",\n\"two\nlines\",-2\n"
+    );
+    assert_eq!(csv(&["run", "seed"], []), "run,seed\n");
 }

@@ -1,19 +1,19 @@
 //! The range of an axis and its ticks.
 
-use super::Scale;
-use super::number::{decade_labels, tick_labels};
+use crate::chart::Scale;
+use crate::number::{decade_labels, tick_labels};
 
 /// Beyond this the differences and powers of ten of an axis would leave the range of `f64`.
 const LARGEST: f64 = 1e200;
 
 impl Scale {
     /// Whether `value` has a position on this scale.
-    pub(super) fn shows(self, value: f64) -> bool {
+    pub(crate) fn shows(self, value: f64) -> bool {
         value.abs() < LARGEST && (self == Scale::Linear || value > 1.0 / LARGEST)
     }
 
     /// The position of `value`, up to the choice of origin and length.
-    pub(super) fn position(self, value: f64) -> f64 {
+    pub(crate) fn position(self, value: f64) -> f64 {
         match self {
             Scale::Linear => value,
             Scale::Log => value.log10(),
@@ -21,7 +21,7 @@ impl Scale {
     }
 
     /// The value at `position`.
-    pub(super) fn value(self, position: f64) -> f64 {
+    pub(crate) fn value(self, position: f64) -> f64 {
         match self {
             Scale::Linear => position,
             Scale::Log => 10f64.powf(position),
@@ -31,23 +31,23 @@ impl Scale {
 
 /// An axis range between the positions `lo < hi` of its scale.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Domain {
-    pub(super) scale: Scale,
-    pub(super) lo: f64,
-    pub(super) hi: f64,
+pub(crate) struct Domain {
+    pub(crate) scale: Scale,
+    pub(crate) lo: f64,
+    pub(crate) hi: f64,
 }
 
 /// Axis ticks, as values.
 #[derive(Debug, PartialEq)]
-pub(super) struct Ticks {
-    pub(super) major: Vec<f64>,
-    pub(super) labels: Vec<String>,
-    pub(super) minor: Vec<f64>,
+pub(crate) struct Ticks {
+    pub(crate) major: Vec<f64>,
+    pub(crate) labels: Vec<String>,
+    pub(crate) minor: Vec<f64>,
 }
 
 impl Domain {
     /// The range between two positions; one point opens to a range, and none to `0..=1`.
-    pub(super) fn new(scale: Scale, lo: f64, hi: f64) -> Self {
+    pub(crate) fn new(scale: Scale, lo: f64, hi: f64) -> Self {
         let size = lo.abs().max(hi.abs());
         let pad = match scale {
             Scale::Log => 0.3,
@@ -63,19 +63,19 @@ impl Domain {
     }
 
     /// The range with `share` of its length added at both ends.
-    pub(super) fn padded(self, share: f64) -> Self {
+    pub(crate) fn padded(self, share: f64) -> Self {
         let pad = (self.hi - self.lo) * share;
         let (lo, hi) = (self.lo - pad, self.hi + pad);
         Self { lo, hi, ..self }
     }
 
     /// Where `value` lies: 0 at the low end, 1 at the high end.
-    pub(super) fn unit(&self, value: f64) -> f64 {
+    pub(crate) fn unit(&self, value: f64) -> f64 {
         (self.scale.position(value) - self.lo) / (self.hi - self.lo)
     }
 
     /// About `target` ticks.
-    pub(super) fn ticks(&self, target: usize) -> Ticks {
+    pub(crate) fn ticks(&self, target: usize) -> Ticks {
         if self.scale == Scale::Log && self.hi - self.lo >= 1.0 {
             return self.decades(target);
         }

@@ -1,6 +1,6 @@
 "use strict";
 for (const box of document.querySelectorAll(".chart")) {
-  const { x: X, y: Y, series } = JSON.parse(box.querySelector("script").textContent);
+  const { x: X, y: Y, series } = JSON.parse(box.dataset.values);
   const tip = box.querySelector(".tip");
   const position = (axis, v) => ((axis.log ? Math.log10(v) : v) - axis.lo) / (axis.hi - axis.lo);
   for (const s of series) {

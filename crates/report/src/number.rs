@@ -14,7 +14,7 @@ pub fn si(value: f64) -> String {
 }
 
 /// `value` beside a line or in a legend: four digits, with an SI prefix where it is large.
-pub(super) fn label(value: f64) -> String {
+pub(crate) fn label(value: f64) -> String {
     match value.abs() >= 1e5 {
         true => si(value),
         false => sig(value, 4),
@@ -31,7 +31,7 @@ pub fn sig(value: f64, digits: usize) -> String {
 }
 
 /// Labels of evenly spaced ticks, with just enough digits to tell them apart.
-pub(super) fn tick_labels(ticks: &[f64]) -> Vec<String> {
+pub(crate) fn tick_labels(ticks: &[f64]) -> Vec<String> {
     let largest = ticks.iter().fold(0f64, |a, t| a.max(t.abs()));
     let steps = ticks.windows(2).map(|w| w[1] - w[0]);
     let step = steps.fold(largest, f64::min);
@@ -56,7 +56,7 @@ pub(super) fn tick_labels(ticks: &[f64]) -> Vec<String> {
 }
 
 /// Labels of ticks that span decades: powers of ten once any of them needs one.
-pub(super) fn decade_labels(ticks: &[f64]) -> Vec<String> {
+pub(crate) fn decade_labels(ticks: &[f64]) -> Vec<String> {
     let powers = ticks.iter().any(|&t| !plain(t));
     let label = |&tick| {
         if powers {
@@ -116,7 +116,7 @@ fn decimals(value: f64, digits: usize) -> usize {
 }
 
 /// The value that `digits` digits show, so that 999.9 picks the prefix of 1000.
-pub(super) fn round(value: f64, digits: usize) -> f64 {
+pub(crate) fn round(value: f64, digits: usize) -> f64 {
     let text = format!("{:.*e}", digits.max(1) - 1, value);
     text.parse().unwrap_or(value)
 }

@@ -1,25 +1,25 @@
 //! What a chart can show of its series, and the axis ranges that suit it.
 
-use super::domain::Domain;
-use super::{Axis, Chart, Scale, Series, Style};
+use crate::chart::{Axis, Chart, Scale, Series, Style};
+use crate::domain::Domain;
 
 /// The points of a series beyond which thinning sets in.
-pub(super) const POINTS: usize = 800;
+pub(crate) const POINTS: usize = 800;
 /// The averages that take the place of noise, over the whole axis.
 const AVERAGES: usize = 200;
 
 /// An x with the lowest and highest y there; a point has both equal.
-pub(super) type Span = (f64, f64, f64);
+pub(crate) type Span = (f64, f64, f64);
 
 /// The part of a series that has a place on the axes, sorted by x.
-pub(super) struct Trace<'a> {
-    pub(super) series: &'a Series,
-    pub(super) points: Vec<Span>,
-    pub(super) band: Vec<Span>,
+pub(crate) struct Trace<'a> {
+    pub(crate) series: &'a Series,
+    pub(crate) points: Vec<Span>,
+    pub(crate) band: Vec<Span>,
 }
 
 impl<'a> Trace<'a> {
-    pub(super) fn new(series: &'a Series, x: &Axis, y: &Axis) -> Self {
+    pub(crate) fn new(series: &'a Series, x: &Axis, y: &Axis) -> Self {
         let shown = |mut spans: Vec<Span>| {
             spans.retain(|s| x.scale.shows(s.0) && y.scale.shows(s.1) && y.scale.shows(s.2));
             spans.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -37,19 +37,19 @@ impl<'a> Trace<'a> {
         }
     }
 
-    pub(super) fn is_line(&self) -> bool {
+    pub(crate) fn is_line(&self) -> bool {
         self.series.style != Style::Markers
     }
 
     /// Whether the points zigzag so densely that a line through them would be a solid stripe.
-    pub(super) fn is_noise(&self) -> bool {
+    pub(crate) fn is_noise(&self) -> bool {
         let turns = |w: &&[Span]| (w[1].1 - w[0].1) * (w[2].1 - w[1].1) < 0.0;
         let turns = self.points.windows(3).filter(turns).count();
         self.is_line() && self.points.len() > AVERAGES && turns * 4 > self.points.len()
     }
 
     /// Replaces the points by averages, with a band of their range unless there is a band.
-    pub(super) fn average(&mut self, x: &Domain) {
+    pub(crate) fn average(&mut self, x: &Domain) {
         let (mut averages, mut ranges) = (Vec::new(), Vec::new());
         for part in parts(&self.points, x, AVERAGES) {
             let count = part.len() as f64;
@@ -73,7 +73,7 @@ fn parts<'a>(spans: &'a [Span], x: &Domain, count: usize) -> impl Iterator<Item 
 }
 
 /// At most `limit` of `spans`: the ends, and the lowest and highest of each part of the axis.
-pub(super) fn thin(spans: &[Span], x: &Domain, limit: usize) -> Vec<Span> {
+pub(crate) fn thin(spans: &[Span], x: &Domain, limit: usize) -> Vec<Span> {
     let [first, inner @ .., last] = spans else {
         return spans.to_vec();
     };
@@ -98,7 +98,7 @@ pub(super) fn thin(spans: &[Span], x: &Domain, limit: usize) -> Vec<Span> {
 }
 
 /// The range of all x.
-pub(super) fn x_domain(traces: &[Trace], scale: Scale) -> Domain {
+pub(crate) fn x_domain(traces: &[Trace], scale: Scale) -> Domain {
     let spans = traces.iter().flat_map(|t| t.points.iter().chain(&t.band));
     let (lo, hi) = range(spans.map(|s| scale.position(s.0)));
     let from_zero = scale == Scale::Linear && lo > 0.0 && lo < 0.05 * hi;
@@ -114,7 +114,7 @@ pub(super) fn x_domain(traces: &[Trace], scale: Scale) -> Domain {
 ///
 /// What counts is the share of the drawn width a value takes, not its share of the points: on a
 /// logarithmic x axis most points crowd at the right.
-pub(super) fn y_domain(chart: &Chart, traces: &[Trace], x: &Domain) -> (Domain, bool) {
+pub(crate) fn y_domain(chart: &Chart, traces: &[Trace], x: &Domain) -> (Domain, bool) {
     let scale = chart.y.scale;
     let (mut all, mut drawn, mut fixed) = (Vec::new(), Vec::new(), Vec::new());
     for trace in traces {

@@ -1,0 +1,72 @@
+//! The place of the plot area in a drawing.
+
+use crate::domain::{Domain, Ticks};
+
+/// A drawing and the place of its plot area, in units that are about pixels.
+pub(crate) struct Frame {
+    pub(crate) narrow: bool,
+    pub(crate) font: f64,
+    pub(crate) width: f64,
+    pub(crate) height: f64,
+    pub(crate) left: f64,
+    pub(crate) right: f64,
+    pub(crate) top: f64,
+    pub(crate) bottom: f64,
+    x: Domain,
+    y: Domain,
+}
+
+impl Frame {
+    /// A drawing with room for tick labels at the left and, at the right, for labels of at most
+    /// `label` characters.
+    pub(crate) fn new(x: Domain, y: Domain, narrow: bool, label: Option<usize>) -> Self {
+        let (width, height, font) = if narrow {
+            (360.0, 300.0, 12.0)
+        } else {
+            (840.0, 430.0, 13.0)
+        };
+        let mut frame = Self {
+            narrow,
+            font,
+            width,
+            height,
+            left: 0.0,
+            right: width,
+            top: font * 2.2,
+            bottom: height - font * 3.5,
+            x,
+            y,
+        };
+        let ticks = frame.y_ticks().labels;
+        let tick = ticks.iter().map(|t| t.chars().count()).max().unwrap_or(0);
+        frame.left = tick as f64 * font * 0.6 + 10.0;
+        frame.right -= label.map_or(16.0, |l| l as f64 * font * 0.6 + 24.0);
+        frame
+    }
+
+    pub(crate) fn x_ticks(&self) -> Ticks {
+        let room = (self.right - self.left) / (self.font * 5.5);
+        self.x.ticks(room as usize)
+    }
+
+    pub(crate) fn y_ticks(&self) -> Ticks {
+        let room = (self.bottom - self.top) / (self.font * 4.2);
+        self.y.ticks(room as usize)
+    }
+
+    /// The place of the value `x` along the horizontal axis.
+    pub(crate) fn column(&self, x: f64) -> f64 {
+        self.left + (self.right - self.left) * self.x.unit(x)
+    }
+
+    /// The place of the value `y` along the vertical axis.
+    pub(crate) fn row(&self, y: f64) -> f64 {
+        // Far outside the clip path the exact place is moot, and long numbers upset renderers.
+        self.bottom - (self.bottom - self.top) * self.y.unit(y).clamp(-5.0, 5.0)
+    }
+
+    /// Whether the value `y` is not above the plot area.
+    pub(crate) fn reaches(&self, y: f64) -> bool {
+        self.y.unit(y) <= 1.0
+    }
+}

@@ -1,0 +1,107 @@
+//! Names and values beside the right ends of lines.
+
+use maud::{Markup, html};
+
+use crate::chart::Series;
+use crate::frame::Frame;
+use crate::number::label;
+use crate::series::Trace;
+use crate::shapes::{Length, circle, color, path};
+use crate::view::View;
+
+/// The longest name beside a line; the legend has it in full.
+const NAME: usize = 24;
+
+/// The label of a line or a reference.
+pub(crate) struct Label {
+    class: String,
+    name: String,
+    value: String,
+    /// The x of the last point; none for a reference, which ends where the plot area does.
+    x: Option<f64>,
+    y: f64,
+}
+
+impl Label {
+    /// The number of characters.
+    pub(crate) fn length(&self) -> usize {
+        self.name.chars().count() + self.value.chars().count()
+    }
+}
+
+/// The labels of all lines and references; narrow drawings leave the names to the legend.
+pub(crate) fn labels(view: &View, narrow: bool) -> Vec<Label> {
+    let new = |class: String, name: &str, x: Option<f64>, y: f64| Label {
+        class,
+        name: match narrow {
+            true => String::new(),
+            false => shorten(name) + " ",
+        },
+        value: label(y),
+        x,
+        y,
+    };
+    let line = |trace: &Trace| {
+        let Series { name, group, .. } = trace.series;
+        let &(x, y, _) = trace.points.last()?;
+        Some(new(color(*group), name, Some(x), y))
+    };
+    let lines = view.traces.iter().filter(|t| t.is_line());
+    let references = view.references();
+    let references = references.map(|(name, y)| new("ref".to_owned(), name, None, y));
+    lines.filter_map(line).chain(references).collect()
+}
+
+/// The labels in the right margin, or nothing where they do not fit.
+pub(crate) fn beside(frame: &Frame, labels: &[Label]) -> Markup {
+    let places = labels.iter().map(|label| (frame.row(label.y), label));
+    let mut places: Vec<(f64, &Label)> = places.collect();
+    places.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let wanted: Vec<f64> = places.iter().map(|p| p.0).collect();
+    let rows = spread(&wanted, frame.font * 1.25, frame.top, frame.bottom);
+    let (dot, left) = (frame.right + 14.0, frame.right + 21.0);
+    html! {
+        @for ((y, label), row) in places.iter().zip(rows.unwrap_or_default()) {
+            @let x = label.x.map_or(frame.right, |x| frame.column(x));
+            g class={ "label " (label.class) } {
+                // Far from the margin a leader would cross other lines; the color suffices.
+                @if x > frame.right - 40.0 {
+                    (path("", &format!("M{x:.1},{y:.1}L{dot:.1},{row:.1}")))
+                }
+                (circle("", dot, row))
+                text x=(Length(left)) y=(Length(row + frame.font * 0.35)) {
+                    (label.name) tspan class="value" { (label.value) }
+                }
+            } "\n"
+        }
+    }
+}
+
+/// The places closest to the sorted `wanted` that are `gap` apart, if there is room.
+pub(crate) fn spread(wanted: &[f64], gap: f64, top: f64, bottom: f64) -> Option<Vec<f64>> {
+    let room = bottom - top - gap * wanted.len().saturating_sub(1) as f64;
+    if room < 0.0 {
+        return None;
+    }
+    // With the gaps taken out, what remains is to make the places ascend: labels that collide
+    // share the mean of what they want.
+    let mut shared: Vec<(f64, usize)> = Vec::new();
+    for (i, want) in wanted.iter().enumerate() {
+        let (mut place, mut count) = (want - gap * i as f64, 1);
+        while let Some((above, n)) = shared.pop_if(|(above, _)| *above > place) {
+            place = (above * n as f64 + place * count as f64) / (n + count) as f64;
+            count += n;
+        }
+        shared.push((place, count));
+    }
+    let places = shared.iter().flat_map(|&(p, n)| std::iter::repeat_n(p, n));
+    let places = places.map(|p| p.clamp(top, top + room)).enumerate();
+    Some(places.map(|(i, p)| p + gap * i as f64).collect())
+}
+
+fn shorten(name: &str) -> String {
+    if name.chars().count() <= NAME {
+        return name.to_owned();
+    }
+    name.chars().take(NAME - 1).chain(['…']).collect()
+}

@@ -1,0 +1,48 @@
+//! Reports: text, tables and line charts in one HTML file that opens without a network. Charts are
+//! also written as SVG, tables as Markdown and plain text, and rows as CSV.
+//!
+//! ```
+//! use residual_zoo_report::{Axis, Chart, Report, Section, Series};
+//!
+//! let loss = Chart {
+//!     heading: "Validation loss".into(),
+//!     x: Axis::log("training compute", "FLOP"),
+//!     y: Axis::linear("loss", "nats/token"),
+//!     series: vec![Series::line("gpt2", 0, vec![(1e15, 4.1), (1e16, 3.4)])],
+//!     ..Chart::default()
+//! };
+//! let report = Report {
+//!     title: "Comparison".into(),
+//!     sections: vec![Section::Chart(loss)],
+//!     ..Report::default()
+//! };
+//! assert!(report.to_html().contains("Validation loss"));
+//! ```
+//!
+//! A module uses only modules before it in this order: `number`, `csv`, `table`, `chart`, `domain`,
+//! `series`, `view`, `frame`, `shapes`, `labels`, `plot`, `figure`, `page`.
+
+#![forbid(unsafe_code)]
+
+mod chart;
+mod csv;
+mod domain;
+mod figure;
+mod frame;
+mod labels;
+mod number;
+mod page;
+mod plot;
+mod series;
+mod shapes;
+mod table;
+mod view;
+
+#[cfg(test)]
+mod tests;
+
+pub use self::csv::csv;
+pub use chart::{Axis, Chart, Reference, Scale, Series, Style};
+pub use number::{si, sig};
+pub use page::{Report, Section};
+pub use table::{Column, Table};

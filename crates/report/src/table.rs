@@ -1,0 +1,99 @@
+//! Tables, and what they look like as text and as Markdown.
+
+/// A table whose first column names the rows.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Table {
+    /// The section heading.
+    pub heading: String,
+    /// A sentence under the heading; empty for none.
+    pub note: String,
+    /// The columns, left to right.
+    pub columns: Vec<Column>,
+    /// The cells; a short row is padded and a long one is cut to the columns.
+    pub rows: Vec<Vec<String>>,
+    /// The row to emphasize.
+    pub highlight: Option<usize>,
+}
+
+impl Table {
+    /// The table as text with aligned columns, without its heading and note.
+    pub fn to_text(&self) -> String {
+        let titles = self.columns.iter().map(|column| column.title.as_str());
+        let mut lines: Vec<Vec<&str>> = vec![titles.collect()];
+        lines.extend(self.rows.iter().map(|row| self.cells(row).collect()));
+        let width = |i: usize| {
+            let cells = lines.iter().map(|line| line[i].chars().count());
+            cells.max().unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..self.columns.len()).map(width).collect();
+        let format = |line: &Vec<&str>| {
+            let cells = line.iter().zip(&widths).zip(&self.columns);
+            let cells = cells.map(|((cell, &width), column)| match column.numeric {
+                true => format!("{cell:>width$}"),
+                false => format!("{cell:<width$}"),
+            });
+            cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+        };
+        lines.iter().map(format).collect::<Vec<_>>().join("\n")
+    }
+
+    /// The table as Markdown, under its heading and note.
+    pub fn to_markdown(&self) -> String {
+        let cell = |text: &str| text.replace('|', "\\|").replace('\n', " ");
+        let title = |column: &Column| match column.hint.as_str() {
+            "" => cell(&column.title),
+            hint => format!("{} ({})", cell(&column.title), cell(hint)),
+        };
+        let line = |cells: Vec<String>| format!("| {} |", cells.join(" | "));
+        let rule = |column: &Column| if column.numeric { "---:" } else { "---" }.to_owned();
+        let mut lines = vec![
+            line(self.columns.iter().map(title).collect()),
+            line(self.columns.iter().map(rule).collect()),
+        ];
+        let rows = self.rows.iter();
+        lines.extend(rows.map(|row| line(self.cells(row).map(cell).collect())));
+        let note = match self.note.as_str() {
+            "" => String::new(),
+            note => format!("{note}\n\n"),
+        };
+        format!("## {}\n\n{note}{}", self.heading, lines.join("\n"))
+    }
+
+    /// The cells of `row`, as many as there are columns.
+    pub(crate) fn cells<'a>(&self, row: &'a [String]) -> impl Iterator<Item = &'a str> {
+        let cells = row.iter().map(String::as_str).chain(std::iter::repeat(""));
+        cells.take(self.columns.len())
+    }
+}
+
+/// The head of a table column.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Column {
+    /// The column title.
+    pub title: String,
+    /// The unit or a short hint under the title; empty for none.
+    pub hint: String,
+    /// Whether the cells are numbers, which align to the right.
+    pub numeric: bool,
+}
+
+impl Column {
+    /// A column of words.
+    pub fn text(title: impl Into<String>) -> Self {
+        let title = title.into();
+        Self {
+            title,
+            ..Self::default()
+        }
+    }
+
+    /// A column of numbers with its unit or hint.
+    pub fn number(title: impl Into<String>, hint: impl Into<String>) -> Self {
+        let (title, hint, numeric) = (title.into(), hint.into(), true);
+        Self {
+            title,
+            hint,
+            numeric,
+        }
+    }
+}
