@@ -80,6 +80,9 @@ fn compare(options: Options) -> anyhow::Result<()> {
             entropy.rate, entropy.bigram
         );
     }
-    println!("report: {}", compare_options.directory.join(REPORT).display());
+    println!(
+        "report: {}",
+        compare_options.directory.join(REPORT).display()
+    );
     failure.map_or(Ok(()), |error| Err(error.into()))
 }

@@ -7,9 +7,9 @@ use std::fs;
 use std::path::Path;
 
 use residual_zoo::core::ModelConfig as _;
+use residual_zoo::experiment::{Experiment, PlannedRun};
 use residual_zoo::rmt::RmtConfig;
 use residual_zoo::tokenformer::TokenFormerConfig;
-use residual_zoo::experiment::{Experiment, PlannedRun};
 use residual_zoo::{ModelConfig, Zoo};
 use serde_json::Value;
 

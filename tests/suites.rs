@@ -124,7 +124,10 @@ fn what_a_model_of_a_paper_takes_is_near_its_estimate() {
         };
         assert!(0.0 < tried && estimate < whole, "{line}");
         assert!(off.abs() < 10.0, "{line}");
-        assert!((estimate / tried - 1.0 - off / 100.0).abs() < 0.05, "{line}");
+        assert!(
+            (estimate / tried - 1.0 - off / 100.0).abs() < 0.05,
+            "{line}"
+        );
     }
     let nothing = run_example("recurrent_cost", &["--scale", "paper", "--try"]);
     assert!(nothing.status.success());

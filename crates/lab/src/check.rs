@@ -121,11 +121,16 @@ impl<'a> Names<'a> {
         let runs = || planned.iter();
         // What was printed need not be measured.
         let given = runs().flat_map(|run| run.values.keys().chain(run.published.keys()));
-        let measured = experiment.measure.map_or(&[][..], |measure| measure.names());
+        let measured = experiment
+            .measure
+            .map_or(&[][..], |measure| measure.names());
         Self {
             runs: runs().map(|run| run.name.as_str()).collect(),
             lines: runs().map(|run| run.line.as_str()).collect(),
-            own: given.map(String::as_str).chain(measured.iter().copied()).collect(),
+            own: given
+                .map(String::as_str)
+                .chain(measured.iter().copied())
+                .collect(),
         }
     }
 

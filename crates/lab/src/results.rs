@@ -229,7 +229,9 @@ impl Results {
             .iter()
             .flat_map(|found| found.quantities.keys().map(String::as_str))
             .collect();
-        let head = ["run", "seed"].into_iter().chain(quantities.iter().copied());
+        let head = ["run", "seed"]
+            .into_iter()
+            .chain(quantities.iter().copied());
         let row = |found: &Observation| {
             let seed = found.seed.map_or(String::new(), |seed| seed.to_string());
             let value = |name: &&str| found.get(name).map_or(String::new(), |x| x.to_string());

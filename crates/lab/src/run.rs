@@ -79,7 +79,9 @@ impl<C: Trainable> Experiment<C> {
         vocab_size: usize,
         options: &ExperimentOptions,
     ) -> Result<Vec<Observation>, Error> {
-        let counted = planned.iter().map(|run| Observation::counted(run, vocab_size));
+        let counted = planned
+            .iter()
+            .map(|run| Observation::counted(run, vocab_size));
         let Some(measure) = self.measure else {
             return Ok(counted.collect());
         };

@@ -143,7 +143,11 @@ mod tests {
             (30, 2.042),
             (120, 1.980),
         ] {
-            assert!((t(degrees) - printed).abs() <= 5e-4, "{degrees}: {}", t(degrees));
+            assert!(
+                (t(degrees) - printed).abs() <= 5e-4,
+                "{degrees}: {}",
+                t(degrees)
+            );
         }
         assert_eq!(t(0), f64::INFINITY);
     }

@@ -216,7 +216,11 @@ mod tests {
         let peaks = Peaks([[exact(1, 1), exact(1, 2)], [exact(2, 1), exact(2, 2)]]);
         for (layers, sequences) in [(1, 1), (2, 2), (12, 1), (1, 64), (24, 512)] {
             let expected = exact(layers as u64, sequences as u64);
-            assert_eq!(peaks.at(layers, sequences), expected, "{layers} {sequences}");
+            assert_eq!(
+                peaks.at(layers, sequences),
+                expected,
+                "{layers} {sequences}"
+            );
         }
         // A second sequence that takes less gives no number below zero.
         assert_eq!(Peaks([[10, 1], [10, 1]]).at(1, 100), 0);

@@ -27,7 +27,6 @@ mod trainer;
 pub use config::{OnDiskError, Precision, RunConfig, TrainConfig, parse_ron};
 pub use error::Error;
 pub use metrics::Row;
-pub use residual_zoo_report as report;
 pub use run::{FirstWeights, Interrupter, RunOptions, Summary, run};
 pub use run_dir::RunDir;
 pub use trainer::{Progress, Trainer, Validation};

@@ -151,7 +151,11 @@ impl Program<'_> {
         self.write(&results)?;
         match (stopped, failed.is_empty()) {
             (true, _) => {
-                let without = if options.force { " without --force" } else { "" };
+                let without = if options.force {
+                    " without --force"
+                } else {
+                    ""
+                };
                 println!("stopped: the same command{without} goes on");
                 Ok(())
             }

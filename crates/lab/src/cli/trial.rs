@@ -89,7 +89,10 @@ fn try_model<C: Trainable>(
 fn show(text: &str) -> Result<(), Error> {
     print!("{text}");
     let flushed = std::io::stdout().flush();
-    Ok(flushed.map_err(residual_zoo_train::Error::io("write", "standard output".as_ref()))?)
+    Ok(flushed.map_err(residual_zoo_train::Error::io(
+        "write",
+        "standard output".as_ref(),
+    ))?)
 }
 
 /// Memory that this program can still get, where the system tells: what is free, swap included,

@@ -18,7 +18,10 @@ pub(super) fn with_unit(quantity: &str, text: String) -> String {
 }
 
 /// The observations of a run, or what to say where there are none.
-pub(super) fn of_run<'a>(observations: &'a [Observation], run: &str) -> Result<Vec<&'a Observation>, String> {
+pub(super) fn of_run<'a>(
+    observations: &'a [Observation],
+    run: &str,
+) -> Result<Vec<&'a Observation>, String> {
     let found: Vec<_> = observations
         .iter()
         .filter(|found| found.run == run)
@@ -29,7 +32,11 @@ pub(super) fn of_run<'a>(observations: &'a [Observation], run: &str) -> Result<V
     }
 }
 
-pub(super) fn values(observations: &[Observation], quantity: &str, run: &str) -> Result<Vec<f64>, String> {
+pub(super) fn values(
+    observations: &[Observation],
+    quantity: &str,
+    run: &str,
+) -> Result<Vec<f64>, String> {
     let found = of_run(observations, run)?;
     let value = |found: &&Observation| {
         let missing = || format!("{} of {run} was not measured", quantity.replace('_', " "));

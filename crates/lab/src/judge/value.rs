@@ -63,7 +63,13 @@ pub(super) fn ratio(
 }
 
 /// Whether the mean over the seeds is `value`, up to `within`.
-pub(super) fn is(observations: &[Observation], quantity: &str, run: &str, value: f64, within: f64) -> Found {
+pub(super) fn is(
+    observations: &[Observation],
+    quantity: &str,
+    run: &str,
+    value: f64,
+    within: f64,
+) -> Found {
     let values = values(observations, quantity, run)?;
     let found = Estimate::of(&values).ok_or("a value is not finite")?;
     let of = shown(quantity);

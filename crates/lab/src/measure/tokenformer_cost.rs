@@ -15,7 +15,11 @@ pub(super) const NAMES: &[&str] = &[
 
 /// FLOPs of the forward pass on a text of `text length` tokens, without embedding and unembedding.
 pub(super) fn measure<C>(run: &PlannedRun<C>) -> Result<Quantities, Error> {
-    let (n_layer, width, time) = (run.size("layers")?, run.size("width")?, run.size("text length")?);
+    let (n_layer, width, time) = (
+        run.size("layers")?,
+        run.size("width")?,
+        run.size("text length")?,
+    );
     let [params, printed, counted] = match run.values.contains_key("n_attn") {
         true => {
             let shape = Shape {

@@ -127,7 +127,10 @@ fn what_is_measured_may_be_drawn_and_claimed() {
     let [observed] = &outcome.observations[..] else {
         panic!("{outcome:?}");
     };
-    assert_eq!((observed.get("operations"), observed.seed), (Some(768.0), None));
+    assert_eq!(
+        (observed.get("operations"), observed.seed),
+        (Some(768.0), None)
+    );
     let lacking = parse(&text.replace(r#""width": 4"#, r#""depth": 4"#));
     let planned = lacking.plan(&[]).unwrap();
     let error = lacking.run(&planned, &options).unwrap_err().to_string();
@@ -144,8 +147,13 @@ fn a_part_of_the_runs_has_what_they_start_from() {
     assert_eq!(names("later"), ["base", "later"]);
     assert_eq!(names("wide"), ["wide, stream 96", "wide, stream 192"]);
     assert_eq!(only(&[], &planned).unwrap().len(), 4);
-    let error = only(&["narrow".to_owned()], &planned).unwrap_err().to_string();
-    assert!(error.contains("`narrow`, which is in no name of a run: base"), "{error}");
+    let error = only(&["narrow".to_owned()], &planned)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("`narrow`, which is in no name of a run: base"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -23,8 +23,7 @@ fn totals_count_the_run_before() {
         stopped: false,
         checkpoint: Default::default(),
     };
-    let (quantities, rows) =
-        of_summary(&summary(vec![row(0, 0, 4.0), row(10, 100, 2.0)]), None);
+    let (quantities, rows) = of_summary(&summary(vec![row(0, 0, 4.0), row(10, 100, 2.0)]), None);
     assert_eq!(
         (
             quantities["first_valid_loss"],
@@ -39,8 +38,7 @@ fn totals_count_the_run_before() {
     assert_eq!(quantities.get("level"), None);
     let mut row_of_curriculum = row(20, 200, 1.0);
     row_of_curriculum.level = Some(2);
-    let (quantities_of_it, _) =
-        of_summary(&summary(vec![row_of_curriculum]), None);
+    let (quantities_of_it, _) = of_summary(&summary(vec![row_of_curriculum]), None);
     assert_eq!(quantities_of_it["level"], 2.0);
     let before = Observation {
         rows,

@@ -127,10 +127,7 @@ fn what_was_printed_is_drawn_as_a_point_or_across() {
         .map(|s| (s.name.as_str(), s.points.as_slice()))
         .collect();
     assert_eq!(names, [("both, printed", [(1e9, 47.0)].as_slice())]);
-    assert_eq!(
-        chart.references,
-        [Reference::new("across, printed", 39.0)]
-    );
+    assert_eq!(chart.references, [Reference::new("across, printed", 39.0)]);
 
     spec.printed = false;
     let chart = spec.chart(&rows, &[]);

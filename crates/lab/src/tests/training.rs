@@ -138,7 +138,9 @@ fn a_run_that_panics_leaves_the_others_and_says_why() {
 
     // The next time it is trained alone.
     let metrics = |which: usize| {
-        let run = &options(&pool).open_pool().runs(&planned, &[1], &[&corpus; 3])[which];
+        let run = &options(&pool)
+            .open_pool()
+            .runs(&planned, &[1], &[&corpus; 3])[which];
         std::fs::read_to_string(run.join("metrics.jsonl")).ok()
     };
     let before = [metrics(0), metrics(1), metrics(2)];
