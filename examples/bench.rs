@@ -1,18 +1,16 @@
 //! Times the parts of a training step.
 
-mod common;
-
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-use common::BackendArgs;
 use residual_zoo::RunConfig;
 use residual_zoo::backend::BackendKind;
+use residual_zoo::experiment::time_steps;
+use residual_zoo::lab::cli::{self, BackendArgs};
+use residual_zoo::report::{Column, Table, si};
 use residual_zoo::train::Error;
 use residual_zoo::train::bench::StepTime;
-use residual_zoo::train::compare::to_text;
-use residual_zoo::train::report::{Column, Table, si};
 use serde::Serialize;
 
 /// The model of docs/performance.md: 10.8M parameters, batch 8 of 256 tokens.
@@ -49,7 +47,7 @@ struct Line {
 }
 
 fn main() -> ExitCode {
-    common::report(bench(Options::parse()))
+    cli::report(bench(Options::parse()))
 }
 
 fn bench(options: Options) -> anyhow::Result<()> {
@@ -70,11 +68,10 @@ fn bench(options: Options) -> anyhow::Result<()> {
     let mut failure = None;
     for (model, config) in models {
         let config = config.set(&options.set)?;
-        let corpus = common::open_corpus(&config.data)?;
+        let corpus = cli::open_corpus(&config.data)?;
         for kind in &kinds {
-            let timed = kind.time_steps(options.backend.gpu, config.clone(), &corpus, counts);
-            let timed = timed.map_err(anyhow::Error::from);
-            let time = match timed.and_then(|time| Ok(time?)) {
+            let gpu = options.backend.gpu;
+            let time = match time_steps(*kind, gpu, config.clone(), &corpus, counts) {
                 Ok(time) => time,
                 // Other backends may well work.
                 Err(error) => {
@@ -91,12 +88,12 @@ fn bench(options: Options) -> anyhow::Result<()> {
             });
         }
     }
-    println!("\n{}", to_text(&table(&lines)));
+    println!("\n{}", table(&lines).to_text());
     if let Some(path) = &options.json {
         let json = serde_json::to_string_pretty(&lines)?;
         std::fs::write(path, json).map_err(Error::io("write", path))?;
     }
-    failure.map_or(Ok(()), Err)
+    failure.map_or(Ok(()), |error| Err(error.into()))
 }
 
 fn table(lines: &[Line]) -> Table {

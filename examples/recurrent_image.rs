@@ -1,10 +1,3 @@
 //! The recurrent transformer on images as sequences of grey pixels (Tables 1 and 2).
 
-mod common;
-#[macro_use]
-#[path = "common/experiment.rs"]
-mod experiment;
-
-fn main() -> std::process::ExitCode {
-    experiment!("recurrent", "recurrent_image")
-}
+residual_zoo::experiment!("recurrent", "recurrent_image");

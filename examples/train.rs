@@ -1,15 +1,16 @@
 //! Trains the model that a RON file of `experiments/` describes.
 
-mod common;
-
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::{Parser, ValueEnum};
-use common::{BackendArgs, DataArgs, DisplayArgs};
 use residual_zoo::RunConfig;
-use residual_zoo::data::Corpus;
+use residual_zoo::backend::BackendKind;
+use residual_zoo::core::ModelConfig as _;
+use residual_zoo::data::{Corpus, Examples};
+use residual_zoo::lab::cli::{self, BackendArgs, DataArgs, DisplayArgs};
+use residual_zoo::report::si;
 use residual_zoo::train::dashboard::{Display, describe_loss, duration, print};
 use residual_zoo::train::{FirstWeights, RunOptions, run_dir};
 
@@ -76,7 +77,7 @@ impl From<InitBy> for FirstWeights {
 }
 
 fn main() -> ExitCode {
-    common::report(train(Options::parse()))
+    cli::report(train(Options::parse()))
 }
 
 fn train(options: Options) -> anyhow::Result<()> {
@@ -94,7 +95,7 @@ fn train(options: Options) -> anyhow::Result<()> {
     let mut config = config.set(&options.set)?;
     options.data.apply(&mut config.data)?;
     let kind = options.backend.kind()?;
-    let corpus = common::open_corpus(&config.data)?;
+    let corpus = cli::open_corpus(&config.data)?;
     config.validate(corpus.tokenizer.vocab_size())?;
     let run_options = RunOptions {
         directory,
@@ -103,13 +104,14 @@ fn train(options: Options) -> anyhow::Result<()> {
         init_from: options.init_from,
         first_weights: options.init_by.into(),
         allow_config_change: options.allow_config_change,
-        stop: common::stop_on_signal()?,
+        stop: cli::stop_on_signal()?,
     };
     let display = run_options.display;
     if display == Display::Log {
         print(&describe(&config, &corpus, kind));
     }
-    let summary = kind.train(options.backend.gpu, config, &corpus, &run_options)??;
+    let gpu = options.backend.gpu;
+    let summary = residual_zoo::experiment::train(kind, gpu, config, &corpus, &run_options)?;
 
     let seconds = summary.rows.last().map_or(0.0, |row| row.seconds);
     let end = if summary.stopped {
@@ -154,16 +156,10 @@ fn default_directory(config: &std::path::Path) -> PathBuf {
     PathBuf::from("runs").join(name.collect::<Vec<_>>().join("-"))
 }
 
-fn describe(
-    config: &RunConfig,
-    corpus: &Corpus,
-    kind: residual_zoo::backend::BackendKind,
-) -> String {
-    use residual_zoo::core::ModelConfig;
-    use residual_zoo::train::report::si;
+fn describe(config: &RunConfig, corpus: &Corpus, kind: BackendKind) -> String {
     let vocab_size = corpus.tokenizer.vocab_size();
     let cost = config.model.cost(residual_zoo::train::vocabulary(corpus));
-    let count = |examples: &residual_zoo::data::Examples| {
+    let count = |examples: &Examples| {
         let tokens = examples.tokens();
         tokens.map_or("any number of".into(), |tokens| si(tokens as f64))
     };

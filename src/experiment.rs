@@ -1,99 +1,126 @@
-//! Suites of the zoo's models ([`residual_zoo_train::suite`]), compiled once for all experiments.
+//! What programs do with models of the zoo. Everything that is generic over the config of a model is
+//! compiled here, once for all programs.
 
 use std::path::Path;
+use std::process::ExitCode;
 
+use residual_zoo_backend::BackendKind;
 use residual_zoo_data::Corpus;
-use residual_zoo_train::suite::{
-    self, Meter, Observation, Origin, Outcome, Pool, Results, SuiteOptions,
+use residual_zoo_lab::cli::{self, Scales};
+use residual_zoo_lab::{
+    CompareOptions, Comparison, Error, ExperimentOptions, Results, Trainable as _,
 };
-use residual_zoo_train::{Error, RunOptions, Summary};
+use residual_zoo_train::bench::StepTime;
+use residual_zoo_train::generate::Sampling;
+use residual_zoo_train::{RunOptions, Summary};
 
 use crate::{ModelConfig, RunConfig};
 
-/// A suite of models of the zoo.
-pub type Suite = suite::Suite<ModelConfig>;
-/// A run of such a suite.
-pub type Planned = suite::Planned<ModelConfig>;
+/// An experiment on models of the zoo.
+pub type Experiment = residual_zoo_lab::Experiment<ModelConfig>;
+/// A run of such an experiment.
+pub type PlannedRun = residual_zoo_lab::PlannedRun<ModelConfig>;
 
-/// Reads a suite and checks it; `measured` are the quantities that the experiment measures itself.
+/// Trains a model on a backend as [`residual_zoo_train::run`] does.
 ///
 /// # Errors
 ///
-/// As [`Suite::parse`] and [`Suite::check`].
-pub fn open(text: &str, path: &Path, measured: &[&str]) -> Result<Suite, Error> {
-    let suite = Suite::parse(text, path)?;
-    suite.check(measured)?;
-    Ok(suite)
+/// As there, and when the backend cannot be used.
+pub fn train(
+    kind: BackendKind,
+    gpu: Option<usize>,
+    config: RunConfig,
+    corpus: &Corpus,
+    options: &RunOptions,
+) -> Result<Summary, Error> {
+    ModelConfig::train(kind, gpu, config, corpus, options)
 }
 
-/// The runs of a suite, each with `set` on top of what it says.
+/// Times `(warmup, steps)` steps as [`residual_zoo_train::bench::time_steps`] does.
 ///
 /// # Errors
 ///
-/// As [`Suite::plan`].
-pub fn plan(suite: &Suite, set: &[String]) -> Result<Vec<Planned>, Error> {
-    suite.plan(set)
+/// As there, and when the backend cannot be used.
+pub fn time_steps(
+    kind: BackendKind,
+    gpu: Option<usize>,
+    config: RunConfig,
+    corpus: &Corpus,
+    steps: (usize, usize),
+) -> Result<StepTime, Error> {
+    ModelConfig::time_steps(kind, gpu, config, corpus, steps)
 }
 
-/// Checks that every run can be trained on its data.
+/// As [`residual_zoo_lab::generate`].
 ///
 /// # Errors
 ///
-/// The first run that cannot, by name.
-pub fn validate(planned: &[Planned], corpora: &[&Corpus]) -> Result<(), Error> {
-    for (run, corpus) in planned.iter().zip(corpora) {
-        if let Some(config) = &run.config {
-            let valid = config.validate(corpus.tokenizer.vocab_size());
-            valid.map_err(|error| error.within(&run.name))?;
-        }
-    }
-    Ok(())
-}
-
-/// As [`suite::run_suite`].
-pub fn run(
-    planned: &[Planned],
-    seeds: &[u64],
-    corpora: &[&Corpus],
-    options: &SuiteOptions,
-    meter: &dyn Meter,
-    train: &mut dyn FnMut(RunConfig, &Corpus, &RunOptions) -> Result<Summary, Error>,
-) -> Outcome {
-    suite::run_suite(planned, seeds, corpora, options, meter, train)
-}
-
-/// Deletes the runs of a suite from the pool, and those that began with their weights.
-///
-/// # Errors
-///
-/// As [`Pool::forget`].
-pub fn forget(
-    planned: &[Planned],
-    seeds: &[u64],
-    corpora: &[&Corpus],
-    options: &SuiteOptions,
+/// As there.
+pub fn generate(
+    directory: &Path,
+    prompt: Option<&str>,
+    tokens: usize,
+    sampling: Sampling,
+    kind: BackendKind,
+    gpu: Option<usize>,
 ) -> Result<(), Error> {
-    let pool = Pool::new(&options.pool, &options.backend);
-    pool.forget(&pool.runs(planned, seeds, corpora))
+    residual_zoo_lab::generate::<ModelConfig>(directory, prompt, tokens, sampling, kind, gpu)
 }
 
-/// As [`suite::count`].
-pub fn count(planned: &[Planned], vocab_size: usize) -> Vec<Observation> {
-    suite::count(planned, vocab_size)
+/// As [`residual_zoo_lab::compare`].
+///
+/// # Errors
+///
+/// As there.
+pub fn compare(
+    models: &[(String, RunConfig)],
+    options: &CompareOptions,
+) -> Result<(Comparison, Option<Error>), Error> {
+    residual_zoo_lab::compare(models, options)
 }
 
-/// As [`Results::new`].
-pub fn results(suite: &Suite, planned: &[Planned], outcome: Outcome, origin: Origin) -> Results {
-    Results::new(suite, planned, outcome, origin)
+/// As [`residual_zoo_lab::run_experiment`].
+///
+/// # Errors
+///
+/// As there.
+pub fn run_experiment(
+    text: &str,
+    path: &Path,
+    seeds: Option<u64>,
+    options: &ExperimentOptions,
+) -> Result<Results, Error> {
+    residual_zoo_lab::run_experiment::<ModelConfig>(text, path, seeds, options)
 }
 
-/// Every run as RON, but for where its tokens are kept.
-pub fn to_ron(planned: &[Planned]) -> String {
-    let configs = planned.iter().filter_map(|run| run.config.as_ref());
-    let ron = configs.map(|config| {
-        let mut config = config.clone();
-        config.data.cache = None;
-        config.to_ron()
-    });
-    ron.collect()
+/// The program of an experiment: see [`experiment!`](macro@crate::experiment).
+pub fn experiment_main(scales: Scales) -> ExitCode {
+    cli::experiment_main::<ModelConfig>(scales)
+}
+
+/// The program of the experiment in `experiments/$paper/$name`, which has a RON file for each of
+/// the scales smoke, cpu and paper: its `main`, and the allocator that counts memory.
+#[macro_export]
+macro_rules! experiment {
+    ($paper:literal, $name:literal) => {
+        #[global_allocator]
+        static MEMORY: $crate::backend::PeakAlloc = $crate::backend::PeakAlloc;
+
+        fn main() -> std::process::ExitCode {
+            $crate::experiment::experiment_main($crate::lab::cli::Scales {
+                name: $name,
+                root: env!("CARGO_MANIFEST_DIR"),
+                files: [
+                    $crate::experiment!(@file $paper, $name, "smoke"),
+                    $crate::experiment!(@file $paper, $name, "cpu"),
+                    $crate::experiment!(@file $paper, $name, "paper"),
+                ],
+            })
+        }
+    };
+    (@file $paper:literal, $name:literal, $scale:literal) => {
+        include_str!(concat!(
+            env!("CARGO_MANIFEST_DIR"), "/experiments/", $paper, "/", $name, "/", $scale, ".ron"
+        ))
+    };
 }

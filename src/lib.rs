@@ -3,12 +3,11 @@
 //!
 //! Every architecture is a crate of its own that implements the same traits, so that they train
 //! by the same trainer and compare in the same report. This crate re-exports them, gathers them
-//! in one enum ([`Zoo`]), composes them as a RON file says ([`ModelConfig`]), and runs code on the
-//! backend that a user chooses ([`backend`]).
+//! in one enum ([`Zoo`]), composes them as a RON file says ([`ModelConfig`]), and has the entry
+//! points of all programs ([`experiment`](mod@experiment)).
 
 #![forbid(unsafe_code)]
 
-pub mod backend;
 pub mod body;
 pub mod compose;
 pub mod experiment;
@@ -17,11 +16,14 @@ mod zoo;
 pub use compose::{Composition, ConnectionConfig, PlacedConnection};
 pub use zoo::{Block, Embeddings, Zoo};
 
+pub use residual_zoo_backend as backend;
 pub use residual_zoo_core as core;
 pub use residual_zoo_data as data;
 pub use residual_zoo_gpt2 as gpt2;
+pub use residual_zoo_lab as lab;
 pub use residual_zoo_laurel as laurel;
 pub use residual_zoo_recurrent as recurrent;
+pub use residual_zoo_report as report;
 pub use residual_zoo_rmt as rmt;
 pub use residual_zoo_tokenformer as tokenformer;
 pub use residual_zoo_train as train;

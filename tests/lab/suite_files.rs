@@ -5,9 +5,9 @@ use std::fs;
 use std::path::Path;
 
 use residual_zoo::core::{Architecture as _, ModelConfig as _, Vocabulary};
+use residual_zoo::experiment::{Experiment, PlannedRun};
 use residual_zoo::rmt::RmtConfig;
 use residual_zoo::tokenformer::TokenFormerConfig;
-use residual_zoo::train::suite::{Planned, Suite};
 use residual_zoo::{ModelConfig, Zoo};
 use serde_json::Value;
 
@@ -30,9 +30,9 @@ fn experiments() -> Vec<(String, String)> {
     found
 }
 
-fn suite(paper: &str, name: &str, scale: &str) -> Suite<ModelConfig> {
+fn experiment(paper: &str, name: &str, scale: &str) -> Experiment {
     let path = root().join(format!("experiments/{paper}/{name}/{scale}.ron"));
-    Suite::parse(&fs::read_to_string(&path).unwrap(), &path).unwrap()
+    Experiment::parse(&fs::read_to_string(&path).unwrap(), &path).unwrap()
 }
 
 #[test]
@@ -47,22 +47,18 @@ fn every_experiment_has_an_example_and_three_scales_whose_models_can_be_built() 
             "{name}"
         );
         for scale in ["smoke", "cpu", "paper"] {
-            let suite = suite(paper, name, scale);
-            // What an experiment measures itself only it knows; it checks that when it starts, and
-            // is the same at every scale.
-            if suite.count.is_none() {
-                suite
-                    .check(&[])
-                    .unwrap_or_else(|e| panic!("{name} {scale}: {e}"));
-            }
-            let configs = suite.plan(&[]).unwrap();
+            let experiment = experiment(paper, name, scale);
+            experiment
+                .check()
+                .unwrap_or_else(|e| panic!("{name} {scale}: {e}"));
+            let configs = experiment.plan(&[]).unwrap();
             for run in configs.iter() {
                 if let Some(config) = &run.config {
                     let valid = config.validate(50_304);
                     valid.unwrap_or_else(|e| panic!("{name} {scale} {}: {e}", run.name));
                 }
             }
-            assert!(!suite.claims.is_empty(), "{name} {scale}");
+            assert!(!experiment.claims.is_empty(), "{name} {scale}");
         }
     }
 }
@@ -70,9 +66,10 @@ fn every_experiment_has_an_example_and_three_scales_whose_models_can_be_built() 
 #[test]
 fn claims_are_tested_with_three_seeds_at_cpu_scale() {
     for (paper, name) in experiments() {
-        let suite = suite(&paper, &name, "cpu");
-        if suite.count.is_none() {
-            assert!(suite.seeds.len() >= 3, "{name}: {:?}", suite.seeds);
+        let experiment = experiment(&paper, &name, "cpu");
+        if experiment.count.is_none() {
+            let seeds = &experiment.seeds;
+            assert!(seeds.len() >= 3, "{name}: {seeds:?}");
         }
     }
 }
@@ -90,11 +87,11 @@ fn the_documentation_lists_every_experiment() {
 
 // The published hyper-parameters.
 
-fn planned(paper: &str, name: &str) -> Vec<Planned<ModelConfig>> {
-    suite(paper, name, "paper").plan(&[]).unwrap()
+fn planned(paper: &str, name: &str) -> Vec<PlannedRun> {
+    experiment(paper, name, "paper").plan(&[]).unwrap()
 }
 
-fn run<'a>(planned: &'a [Planned<ModelConfig>], name: &str) -> &'a residual_zoo::RunConfig {
+fn run<'a>(planned: &'a [PlannedRun], name: &str) -> &'a residual_zoo::RunConfig {
     let found = planned.iter().find(|run| run.name == name);
     found
         .unwrap_or_else(|| panic!("no {name}"))
@@ -229,7 +226,7 @@ fn only_the_rmt_has_a_z_loss() {
     for (paper, name) in experiments() {
         for run in planned(&paper, &name) {
             let Some(config) = &run.config else { continue };
-            if suite(&paper, &name, "paper").count.is_some() {
+            if experiment(&paper, &name, "paper").count.is_some() {
                 continue;
             }
             let expected = if paper == "rmt" { 1e-4 } else { 0.0 };

@@ -107,10 +107,10 @@ impl std::fmt::Display for Errors {
 
 struct Compare<'a>(&'a Case);
 
-impl OnBackend for Compare<'_> {
+impl<B: AutodiffBackend> OnBackend<B> for Compare<'_> {
     type Output = Errors;
 
-    fn run<B: AutodiffBackend>(self, device: B::Device) -> Errors
+    fn run(self, device: B::Device) -> Errors
     where
         <Zoo as ModelConfig>::Model<B>: AutodiffModule<B>,
     {

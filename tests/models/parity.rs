@@ -22,10 +22,10 @@ struct Task {
     targets: TensorData,
 }
 
-impl OnBackend for Task {
+impl<B: AutodiffBackend> OnBackend<B> for Task {
     type Output = Outcome;
 
-    fn run<B: AutodiffBackend>(self, device: B::Device) -> Outcome {
+    fn run(self, device: B::Device) -> Outcome {
         let Self {
             config,
             weights,
@@ -88,9 +88,9 @@ fn every_backend_equals_flex() {
 #[test]
 fn the_contract_holds_on_every_backend() {
     struct Contract(Zoo);
-    impl OnBackend for Contract {
+    impl<B: AutodiffBackend> OnBackend<B> for Contract {
         type Output = ();
-        fn run<B: AutodiffBackend>(self, device: B::Device) {
+        fn run(self, device: B::Device) {
             contract::check::<B, _>(&self.0, &device);
         }
     }
@@ -130,9 +130,9 @@ fn weights(config: &Zoo) -> BTreeMap<String, TensorData> {
 #[ignore = "needs an environment without a driver"]
 fn without_a_driver() {
     struct Nothing;
-    impl OnBackend for Nothing {
+    impl<B: AutodiffBackend> OnBackend<B> for Nothing {
         type Output = ();
-        fn run<B: AutodiffBackend>(self, _: B::Device) {}
+        fn run(self, _: B::Device) {}
     }
     println!(
         "said: {}",

@@ -3,8 +3,10 @@
 use burn::backend::{Autodiff, Flex};
 use burn::tensor::backend::Backend;
 use residual_zoo::Composition;
+use residual_zoo::backend::BackendKind;
 use residual_zoo::core::{Architecture, EmbeddingsOf, ModelConfig, PlainModel, contract};
 use residual_zoo::data::{Corpus, DataConfig, Source, SyntheticConfig};
+use residual_zoo::lab::{ExperimentOptions, Verdict, run_experiment};
 use residual_zoo::laurel::LaurelConfig;
 use residual_zoo::recurrent::RecurrentConfig;
 use residual_zoo::train::{Interrupter, RunConfig, RunOptions, dashboard::Display, run};
@@ -109,4 +111,34 @@ fn the_names_of_its_parameters_do_not_depend_on_the_enum() {
         names(params::list::<Flex, _>(&alone)),
         names(params::list::<Flex, _>(&in_zoo))
     );
+}
+
+#[test]
+fn a_zoo_of_ones_own_runs_experiments() {
+    let directory = tempfile::tempdir().unwrap();
+    let text = r#"(
+      title: "Is a wider toy better?",
+      about: "Two runs, two seeds.",
+      data: (source: Synthetic(tokens: 4000)),
+      train: (steps: 4, batch: 2, warmup: 1, validate_batches: 1),
+      runs: [
+        (name: "toy", model: Toy(n_layer: 1, width: 8, context: 16), vary: (field: "model.width", name: "width", over: [8, 16])),
+      ],
+      columns: ["parameters", "valid_loss"],
+      claims: [
+        (says: "It has more parameters", source: "here", test: Higher(quantity: "parameters", run: "toy, width 16", than: "toy, width 8")),
+      ],
+    )"#;
+    let options = ExperimentOptions::new(directory.path(), BackendKind::Flex);
+    let run = || {
+        let path = "toy.ron".as_ref();
+        run_experiment::<Composed<BiggerZoo>>(text, path, Some(2), &options).unwrap()
+    };
+    let results = run();
+    assert_eq!(results.missing(), [""; 0]);
+    assert_eq!(results.observations().len(), 4);
+    assert_eq!(results.claims()[0].verdict, Verdict::Holds);
+    assert!(results.to_markdown("toy-").contains("experiment toy.ron"));
+    // Nothing is trained twice.
+    assert_eq!(run().observations(), results.observations());
 }

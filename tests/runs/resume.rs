@@ -135,7 +135,12 @@ fn killed_runs_with_a_curriculum_end_alike() {
     let scratch = Scratch::new();
     let source = "Copying(tokens: 4, noise: 8, most_noise: 60, selective: true)";
     // Every validation is below this loss, so that all levels are reached.
-    let file = config_on(&scratch, RECURRENT, source, "curriculum_below: 100, schedule: Kausik");
+    let file = config_on(
+        &scratch,
+        RECURRENT,
+        source,
+        "curriculum_below: 100, schedule: Kausik",
+    );
     killed_runs_of(&scratch, "curriculum", file, MANY);
     let rows = run_dir::read_metrics(&scratch.path("straight")).unwrap();
     let levels: Vec<_> = rows.iter().map(|row| (row.step, row.level)).collect();

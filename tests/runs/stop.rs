@@ -26,10 +26,10 @@ struct Task<'a> {
     stop_after: Option<usize>,
 }
 
-impl OnBackend for Task<'_> {
+impl<B: AutodiffBackend> OnBackend<B> for Task<'_> {
     type Output = Summary;
 
-    fn run<B: AutodiffBackend>(self, device: B::Device) -> Summary {
+    fn run(self, device: B::Device) -> Summary {
         let corpus = Corpus::open(&self.config.data).unwrap();
         let stop = Interrupter::new();
         let options = RunOptions {

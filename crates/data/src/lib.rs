@@ -44,6 +44,7 @@ pub use download::{fetch, fetch_cached, tiny_shakespeare};
 pub use error::{DataError, one_line};
 pub use examples::{Examples, Sequences};
 pub use files::{read_file, read_utf8};
+pub use hash::of_parts as hash_of_parts;
 pub use shard::{Shard, write_shard};
 pub use stream::StreamDecoder;
 pub use synthetic::{Entropy, SyntheticConfig};

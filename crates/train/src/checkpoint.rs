@@ -303,7 +303,11 @@ where
 }
 
 /// The parameters of a checkpoint that have one element, by name.
-pub(crate) fn read_scalars(directory: &Path) -> Result<BTreeMap<String, f64>, Error> {
+///
+/// # Errors
+///
+/// A file that is missing or damaged.
+pub fn read_scalars(directory: &Path) -> Result<BTreeMap<String, f64>, Error> {
     let (tensors, _) = read_tensors(&directory.join(MODEL))?;
     let scalars = tensors
         .into_iter()

@@ -311,8 +311,12 @@ impl<M: ModelConfig> RunConfig<M> {
     }
 }
 
-/// Reads RON text as it is written under `experiments/`.
-pub(crate) fn parse_ron<T: DeserializeOwned>(text: &str, path: &Path) -> Result<T, Error> {
+/// Reads RON text as it is written under `experiments/`; `path` is what errors call it.
+///
+/// # Errors
+///
+/// The line and column of what does not parse.
+pub fn parse_ron<T: DeserializeOwned>(text: &str, path: &Path) -> Result<T, Error> {
     let parsed = options().from_str(text);
     parsed.map_err(|error| Error::Parse {
         path: path.into(),

@@ -18,7 +18,7 @@ use burn_train::renderer::{
 };
 
 use crate::Row;
-use crate::report::si;
+use residual_zoo_report::si;
 
 /// How a run is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,5 @@
 //! Errors of a run.
 
-use std::any::Any;
 use std::path::{Path, PathBuf};
 
 use residual_zoo_core::{ConfigError, params::ImportError};
@@ -185,15 +184,4 @@ fn remedy(action: &str, error: &std::io::Error) -> &'static str {
         InvalidData => "; the file must be UTF-8 text",
         _ => "",
     }
-}
-
-/// The first line of a panic's message.
-pub fn panic_message(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-    text.unwrap_or("it gave no reason")
-        .lines()
-        .next()
-        .unwrap_or_default()
-        .to_string()
 }

@@ -1,5 +1,5 @@
 //! Training measured in steps: the trainer, its dashboard and logs, run directories and
-//! checkpoints, sampling, benchmarks and reports.
+//! checkpoints, sampling and benchmarks.
 //!
 //! Models are known here only by [`ModelConfig`](residual_zoo_core::ModelConfig) and
 //! [`LanguageModel`](residual_zoo_core::LanguageModel), so every architecture trains the same way.
@@ -8,7 +8,6 @@
 
 pub mod bench;
 pub mod checkpoint;
-pub mod compare;
 mod config;
 pub mod dashboard;
 mod disk;
@@ -24,13 +23,11 @@ pub mod resume;
 mod run;
 pub mod run_dir;
 mod schedule;
-pub mod suite;
 mod trainer;
 
-pub use config::{OnDiskError, Precision, RunConfig, TrainConfig};
-pub use error::{Error, panic_message};
+pub use config::{OnDiskError, Precision, RunConfig, TrainConfig, parse_ron};
+pub use error::Error;
 pub use metrics::Row;
-pub use residual_zoo_report as report;
 pub use run::{FirstWeights, Interrupter, RunOptions, Summary, run};
 pub use run_dir::RunDir;
 pub use schedule::Schedule;

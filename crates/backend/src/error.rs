@@ -1,0 +1,62 @@
+//! Why a backend cannot be used.
+
+use std::any::Any;
+
+use crate::BackendKind;
+
+/// Why a backend cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum BackendError {
+    /// No backend has this name.
+    #[error("there is no backend `{0}`; choose one of: {list}", list = names(&BackendKind::ALL))]
+    Unknown(String),
+    /// The backend's cargo feature is off.
+    #[error(
+        "this program was built without backend `{0}`: add `--features {feature}` to the cargo \
+         command, or choose one of: {list}",
+        feature = .0.feature(),
+        list = names(&BackendKind::compiled())
+    )]
+    NotCompiled(BackendKind),
+    /// No backend's cargo feature is on.
+    #[error("this program was built without any backend: add `--features flex`")]
+    None,
+    /// The backend has no GPUs to choose from.
+    #[error("backend `{0}` computes on the CPU; leave `--gpu` out, or choose another backend")]
+    NoGpu(BackendKind),
+    /// The backend found no device or no driver.
+    #[error("backend `{kind}` did not start: {reason}; docs/backends.md lists what it needs")]
+    Unusable {
+        /// The backend.
+        kind: BackendKind,
+        /// What it said.
+        reason: String,
+    },
+}
+
+impl BackendError {
+    /// Whether the user asked for something that cannot be done, rather than the machine failing
+    /// to do what can.
+    pub fn is_bad_input(&self) -> bool {
+        !matches!(self, Self::Unusable { .. })
+    }
+}
+
+fn names(kinds: &[BackendKind]) -> String {
+    kinds
+        .iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+/// The first line of what a panic said.
+pub fn panic_message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+    text.unwrap_or("it gave no reason")
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .to_string()
+}

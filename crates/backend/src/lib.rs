@@ -1,0 +1,36 @@
+//! The backends that were compiled in, chosen at run time, and the memory that work on them takes.
+//!
+//! Burn's backends are types. A task that is to run on any of them implements [`OnBackend`], and
+//! [`BackendKind::run`] picks the type.
+//!
+//! ```
+//! use burn::tensor::{Tensor, backend::AutodiffBackend};
+//! use residual_zoo_backend::{BackendKind, OnBackend};
+//!
+//! struct Sum(Vec<f32>);
+//!
+//! impl<B: AutodiffBackend> OnBackend<B> for Sum {
+//!     type Output = f64;
+//!
+//!     fn run(self, device: B::Device) -> f64 {
+//!         let sum = Tensor::<B, 1>::from_floats(&self.0[..], &device).sum();
+//!         sum.into_data().iter().next().unwrap_or(0.0)
+//!     }
+//! }
+//!
+//! assert_eq!(BackendKind::Flex.run(None, Sum(vec![1.0, 2.0]))?, 3.0);
+//! # Ok::<(), residual_zoo_backend::BackendError>(())
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod error;
+mod kind;
+mod memory;
+mod run;
+
+pub use error::{BackendError, panic_message};
+pub use kind::BackendKind;
+pub use memory::{PeakMemory, allocated};
+pub use peak_alloc::PeakAlloc;
+pub use run::{OnBackend, OnEvery};

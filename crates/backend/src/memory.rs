@@ -1,0 +1,115 @@
+//! The memory that work takes: memory pools of GPUs, and what a counting allocator saw.
+
+use burn::tensor::backend::AutodiffBackend;
+use peak_alloc::PeakAlloc;
+
+use crate::{BackendError, BackendKind, OnBackend};
+
+impl BackendKind {
+    /// The bytes of the GPU that its memory pool holds for the calling thread, in use or kept for
+    /// later; `None` without a pool.
+    pub fn pool_size(self, gpu: Option<usize>) -> Option<u64> {
+        match self {
+            #[cfg(feature = "cuda")]
+            Self::Cuda => {
+                let device = burn::backend::cuda::CudaDevice::new(gpu.unwrap_or(0));
+                reserved::<burn::cubecl::cuda::CudaRuntime>(&device)
+            }
+            #[cfg(feature = "vulkan")]
+            Self::Vulkan => {
+                reserved::<burn::cubecl::wgpu::WgpuRuntime>(&crate::run::wgpu_device(gpu))
+            }
+            #[cfg(feature = "wgpu")]
+            Self::Wgpu => {
+                reserved::<burn::cubecl::wgpu::WgpuRuntime>(&crate::run::wgpu_device(gpu))
+            }
+            _ => {
+                let _ = gpu;
+                None
+            }
+        }
+    }
+
+    /// Gives back what its memory pool keeps for later.
+    ///
+    /// # Errors
+    ///
+    /// As [`run`](Self::run).
+    pub fn shrink_pool(self, gpu: Option<usize>) -> Result<(), BackendError> {
+        self.run(gpu, Shrink)
+    }
+}
+
+#[cfg(any(feature = "cuda", feature = "vulkan", feature = "wgpu"))]
+fn reserved<R: burn::cubecl::Runtime>(device: &R::Device) -> Option<u64> {
+    let usage = R::client(device).memory_usage();
+    usage.ok().map(|usage| usage.bytes_reserved)
+}
+
+struct Shrink;
+
+impl<B: AutodiffBackend> OnBackend<B> for Shrink {
+    type Output = ();
+
+    fn run(self, device: B::Device) {
+        B::memory_cleanup(&device);
+    }
+}
+
+/// Measures the most memory that work takes.
+///
+/// On Flex it is what Rust allocates, which is every tensor. That is counted in programs that
+/// declare the counting allocator:
+///
+/// ```
+/// use residual_zoo_backend::PeakAlloc;
+///
+/// #[global_allocator]
+/// static MEMORY: PeakAlloc = PeakAlloc;
+/// # fn main() {}
+/// ```
+///
+/// On a GPU it is what the backend's memory pool has grown to. LibTorch does not tell, and what the
+/// process has taken by then was mostly taken by the work before.
+#[derive(Clone, Copy, Debug)]
+pub struct PeakMemory {
+    kind: BackendKind,
+    gpu: Option<usize>,
+}
+
+impl PeakMemory {
+    /// Starts a measurement on a backend and a GPU, as [`BackendKind::run`] takes them. Only one
+    /// is possible at a time: the counters are those of the process.
+    pub fn start(kind: BackendKind, gpu: Option<usize>) -> Self {
+        PeakAlloc.reset_peak_usage();
+        // A backend that does not start reports that when it is to work.
+        let _ = kind.shrink_pool(gpu);
+        Self { kind, gpu }
+    }
+
+    /// The most bytes in use since the start; `None` where that is not known.
+    pub fn bytes(&self) -> Option<u64> {
+        match self.kind {
+            // A program always has something in use: zero says that nothing counts.
+            BackendKind::Flex => Some(PeakAlloc.peak_usage() as u64).filter(|bytes| *bytes > 0),
+            _ => self.kind.pool_size(self.gpu),
+        }
+    }
+}
+
+/// Bytes that Rust has allocated and not freed; `None` in a program that does not count them.
+pub fn allocated() -> Option<u64> {
+    Some(PeakAlloc.current_usage() as u64).filter(|bytes| *bytes > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_counting_allocator_nothing_is_known() {
+        let peak = PeakMemory::start(BackendKind::Flex, None);
+        assert_eq!((peak.bytes(), allocated()), (None, None));
+        assert_eq!(PeakMemory::start(BackendKind::LibTorch, None).bytes(), None);
+    }
+}

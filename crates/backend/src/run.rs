@@ -1,0 +1,142 @@
+//! Work that runs on any backend, and how it is started.
+
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use burn::backend::Autodiff;
+use burn::tensor::Tensor;
+use burn::tensor::backend::{AutodiffBackend, Backend};
+
+use crate::{BackendError, BackendKind, panic_message};
+
+/// Work that runs on backend `B`.
+///
+/// It is a trait for each backend rather than one for all, because Rust cannot say "a model that
+/// has a backward pass on every backend": such a bound stands on the implementation, and is
+/// checked for the backends that are compiled in.
+pub trait OnBackend<B: AutodiffBackend> {
+    /// What it gives.
+    type Output;
+
+    /// Does the work on `device`.
+    fn run(self, device: B::Device) -> Self::Output;
+}
+
+/// Work that runs on every backend that is compiled in and gives `O`.
+///
+/// Every type that implements [`OnBackend`] for these backends is one.
+pub trait OnEvery<O>:
+    each::OnFlex<O> + each::OnLibTorch<O> + each::OnCuda<O> + each::OnVulkan<O> + each::OnWgpu<O>
+{
+}
+
+impl<O, T> OnEvery<O> for T where
+    T: each::OnFlex<O>
+        + each::OnLibTorch<O>
+        + each::OnCuda<O>
+        + each::OnVulkan<O>
+        + each::OnWgpu<O>
+{
+}
+
+/// [`OnBackend`] for a single backend, or for nothing where that is not compiled in.
+mod each {
+    macro_rules! on {
+        ($on:ident, $feature:literal, $backend:ident) => {
+            #[cfg(feature = $feature)]
+            pub trait $on<O>:
+                super::OnBackend<super::Autodiff<burn::backend::$backend>, Output = O>
+            {
+            }
+
+            #[cfg(feature = $feature)]
+            impl<O, T> $on<O> for T where
+                T: super::OnBackend<super::Autodiff<burn::backend::$backend>, Output = O>
+            {
+            }
+
+            #[cfg(not(feature = $feature))]
+            pub trait $on<O> {}
+
+            #[cfg(not(feature = $feature))]
+            impl<O, T> $on<O> for T {}
+        };
+    }
+
+    on!(OnFlex, "flex", Flex);
+    on!(OnLibTorch, "tch", LibTorch);
+    on!(OnCuda, "cuda", Cuda);
+    on!(OnVulkan, "vulkan", Vulkan);
+    on!(OnWgpu, "wgpu", Wgpu);
+}
+
+impl BackendKind {
+    /// Runs `task` on this backend, on the GPU of index `gpu` where one is given and on the
+    /// backend's default device otherwise.
+    ///
+    /// # Errors
+    ///
+    /// When the backend was not compiled in, or finds no device or driver.
+    pub fn run<O, T: OnEvery<O>>(self, gpu: Option<usize>, task: T) -> Result<O, BackendError> {
+        match self {
+            #[cfg(feature = "flex")]
+            Self::Flex if gpu.is_some() => Err(BackendError::NoGpu(self)),
+            #[cfg(feature = "flex")]
+            Self::Flex => start::<burn::backend::Flex, T>(self, Default::default(), task),
+            #[cfg(feature = "tch")]
+            Self::LibTorch => {
+                use burn::backend::libtorch::LibTorchDevice::{Cpu, Cuda};
+                let device = gpu.map_or(Cpu, Cuda);
+                start::<burn::backend::LibTorch, T>(self, device, task)
+            }
+            #[cfg(feature = "cuda")]
+            Self::Cuda => {
+                let device = burn::backend::cuda::CudaDevice::new(gpu.unwrap_or(0));
+                start::<burn::backend::Cuda, T>(self, device, task)
+            }
+            #[cfg(feature = "vulkan")]
+            Self::Vulkan => start::<burn::backend::Vulkan, T>(self, wgpu_device(gpu), task),
+            #[cfg(feature = "wgpu")]
+            Self::Wgpu => start::<burn::backend::Wgpu, T>(self, wgpu_device(gpu), task),
+            #[allow(unreachable_patterns)]
+            _ => {
+                let _ = (gpu, task);
+                Err(BackendError::NotCompiled(self))
+            }
+        }
+    }
+}
+
+#[cfg(any(feature = "wgpu", feature = "vulkan"))]
+pub(crate) fn wgpu_device(gpu: Option<usize>) -> burn::backend::wgpu::WgpuDevice {
+    use burn::backend::wgpu::WgpuDevice::{DefaultDevice, DiscreteGpu};
+    gpu.map_or(DefaultDevice, DiscreteGpu)
+}
+
+/// Runs `task` once a first computation has shown that the device works: backends without a
+/// driver panic there, which is no way to tell a user.
+#[allow(dead_code, reason = "without any backend nothing starts")]
+fn start<B, T>(kind: BackendKind, device: B::Device, task: T) -> Result<T::Output, BackendError>
+where
+    B: Backend,
+    T: OnBackend<Autodiff<B>>,
+{
+    // The first panic tells the cause; it may be another thread's, and others follow from it.
+    let first = Arc::new(Mutex::new(None));
+    let heard = first.clone();
+    let hook = panic::take_hook();
+    panic::set_hook(Box::new(move |panic| {
+        let mut heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
+        heard.get_or_insert_with(|| panic_message(panic.payload()));
+    }));
+    let probe = panic::catch_unwind(AssertUnwindSafe(|| {
+        Tensor::<B, 1>::ones([1], &device).into_data();
+    }));
+    panic::set_hook(hook);
+    if probe.is_ok() {
+        return Ok(task.run(device));
+    }
+    let first = first.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let reason = first.unwrap_or_else(|| "it gave no reason".into());
+    Err(BackendError::Unusable { kind, reason })
+}

@@ -1,0 +1,181 @@
+//! What of an experiment is drawn: curves or points with their range over the seeds, fits, and what
+//! the paper printed.
+
+use std::collections::BTreeMap;
+
+use residual_zoo_report::{Axis as ChartAxis, Chart, Reference, Scale, Series, Style, sig};
+
+use crate::observe::points_by_run;
+use crate::quantity::on_curve;
+use crate::stats::estimates;
+use crate::{Axis, ChartSpec, Line, Observation, Observed, describe};
+
+/// A planned run, without what it trains.
+#[derive(Clone, Debug)]
+pub(crate) struct RunRow {
+    pub(crate) name: String,
+    pub(crate) line: String,
+    pub(crate) published: BTreeMap<String, f64>,
+}
+
+impl ChartSpec {
+    /// The chart of what was observed of `runs`.
+    pub(crate) fn chart(&self, runs: &[RunRow], observations: &[Observation]) -> Chart {
+        let traces = self.traces(runs);
+        let mut note = self.note.clone();
+        let (mut series, mut references) = (Vec::new(), Vec::new());
+        for (group, (name, runs)) in traces.iter().enumerate() {
+            if !self.lines.is_empty() && !self.lines.contains(&runs[0].line) {
+                continue;
+            }
+            let found = |o: &&Observation| runs.iter().any(|run| run.name == o.run);
+            let found: Vec<_> = observations.iter().filter(found).collect();
+            match (self.curves, Axis::parse(&self.x)) {
+                (true, Some(axis)) => series.push(self.curve(&found, axis, (name, group))),
+                _ => series.extend(self.points(&found, (name, group), &mut note)),
+            }
+            if self.printed {
+                let points = self.printed_points(runs);
+                if !points.is_empty() {
+                    series.push(Series::markers(format!("{name}, printed"), group, points));
+                } else if let Some(y) = runs.iter().find_map(|run| run.published.get(&self.y)) {
+                    let y = y * scale(&self.y);
+                    references.push(Reference::new(format!("{name}, printed"), y));
+                }
+            }
+        }
+        for (i, (name, points)) in self.published.iter().enumerate() {
+            let (x, y) = (scale(&self.x), scale(&self.y));
+            let points = points.iter().map(|p| (p.0 * x, p.1 * y)).collect();
+            series.push(Series::markers(name, traces.len() + i, points));
+        }
+        // A run that is missing has no place in the legend.
+        series.retain(|series| !series.points.is_empty());
+        if series.iter().any(|series| !series.band.is_empty()) {
+            note += " Means over the seeds; bands are their range.";
+        }
+        let axis = |quantity: &str, log: bool| ChartAxis {
+            label: quantity.replace('_', " "),
+            unit: unit(quantity).into(),
+            scale: match log {
+                true => Scale::Log,
+                false => Scale::Linear,
+            },
+        };
+        Chart {
+            heading: self.title.clone(),
+            note: note.trim().to_owned(),
+            x: axis(&self.x, self.log_x),
+            y: axis(&self.y, self.log_y),
+            series,
+            references,
+        }
+    }
+
+    /// What has a color of its own: every run where it is a curve, else every line.
+    fn traces<'a>(&self, runs: &'a [RunRow]) -> Vec<(&'a str, Vec<&'a RunRow>)> {
+        let mut traces: Vec<(&str, Vec<&RunRow>)> = Vec::new();
+        for run in runs {
+            let name = if self.curves { &run.name } else { &run.line };
+            match traces.iter_mut().find(|(known, _)| known == name) {
+                Some((_, of)) => of.push(run),
+                None => traces.push((name, vec![run])),
+            }
+        }
+        traces
+    }
+
+    /// Mean and range over the seeds of the rows of a run, matched by their step. An untrained
+    /// model is left out: the fall from there would take up most of the axis.
+    fn curve(&self, found: &[&Observation], axis: Axis, (name, group): (&str, usize)) -> Series {
+        let mut at: BTreeMap<usize, Vec<(f64, f64)>> = BTreeMap::new();
+        let rows = found.iter().flat_map(|found| &found.rows);
+        for row in rows.filter(|row| row.tokens > 0) {
+            if let Ok(Some(y)) = on_curve(&self.y, row) {
+                let point = (axis.of(row), y * scale(&self.y));
+                at.entry(row.step).or_default().push(point);
+            }
+        }
+        let most = at.values().map(Vec::len).max().unwrap_or(0);
+        at.retain(|_, found| found.len() == most);
+        spans(Series::line(name, group, Vec::new()), at.values())
+    }
+
+    /// Mean and range over the seeds of the runs of a line, and the power law through them.
+    fn points(
+        &self,
+        found: &[&Observation],
+        (name, group): (&str, usize),
+        note: &mut String,
+    ) -> Vec<Series> {
+        let (x, y) = (scale(&self.x), scale(&self.y));
+        let mut runs = points_by_run(found.iter().copied(), (&self.x, &self.y));
+        if runs.is_empty() {
+            return Vec::new();
+        }
+        for point in runs.iter_mut().flatten() {
+            *point = (point.0 * x, point.1 * y);
+        }
+        let series = spans(Series::line(name, group, Vec::new()), runs.iter());
+        let Some(fit) = Line::power_law(&series.points).filter(|_| self.fit) else {
+            return vec![series];
+        };
+        *note += &format!(
+            " {name}: {} ∝ {}^({} ± {}), R² {:.3}.",
+            self.y.replace('_', " "),
+            self.x.replace('_', " "),
+            sig(fit.slope, 3),
+            sig(fit.slope_half_width, 2),
+            fit.r_squared
+        );
+        let on_fit = |x: f64| (x, (fit.intercept + fit.slope * x.ln()).exp());
+        let fitted = series.points.iter().map(|point| on_fit(point.0)).collect();
+        let fitted = Series {
+            style: Style::Dashed,
+            ..Series::line(format!("{name}, fitted"), group, fitted)
+        };
+        let measured = Series {
+            style: Style::Markers,
+            ..series
+        };
+        vec![measured, fitted]
+    }
+
+    /// The points that the paper printed both numbers of.
+    fn printed_points(&self, runs: &[&RunRow]) -> Vec<(f64, f64)> {
+        let point = |run: &&RunRow| {
+            let (x, y) = (run.published.get(&self.x)?, run.published.get(&self.y)?);
+            Some((x * scale(&self.x), y * scale(&self.y)))
+        };
+        runs.iter().filter_map(point).collect()
+    }
+}
+
+fn scale(quantity: &str) -> f64 {
+    describe(quantity).map_or(1.0, Observed::scale)
+}
+
+fn unit(quantity: &str) -> &'static str {
+    match Axis::parse(quantity) {
+        Some(Axis::Flops) => "FLOP",
+        Some(Axis::Seconds) => "s",
+        Some(Axis::Tokens) => "",
+        None => describe(quantity).map_or("", |shown| shown.unit),
+    }
+}
+
+/// `series` through the means of groups of points, with the range of each group as the band.
+fn spans<'a>(mut series: Series, groups: impl Iterator<Item = &'a Vec<(f64, f64)>>) -> Series {
+    let mut several = false;
+    for group in groups {
+        if let Some([x, y]) = estimates(group) {
+            series.points.push((x.mean, y.mean));
+            series.band.push((x.mean, y.lowest, y.highest));
+            several |= y.count > 1;
+        }
+    }
+    if !several {
+        series.band.clear();
+    }
+    series
+}

@@ -1,0 +1,317 @@
+//! The program of an experiment, from its options to its report.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Parser, ValueEnum};
+use residual_zoo_backend::BackendKind;
+use residual_zoo_core::ConfigError;
+use residual_zoo_data::Source;
+use residual_zoo_train::Interrupter;
+use residual_zoo_train::dashboard::Display;
+
+use super::trial::try_models;
+use super::{BackendArgs, DataArgs, DisplayArgs, report, stop_on_signal};
+use crate::{
+    Error, Experiment, ExperimentOptions, Origin, PlannedRun, Results, Trainable, Verdict, only,
+    origin,
+};
+
+/// An experiment of a paper at its three scales.
+#[derive(Clone, Copy, Debug)]
+pub struct Scales<'a> {
+    /// Its name, that of the program.
+    pub name: &'a str,
+    /// Where its source is, to name the commit.
+    pub root: &'a str,
+    /// The RON files of the scales smoke, cpu and paper.
+    pub files: [&'a str; 3],
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+enum Scale {
+    /// Seconds: whether everything works
+    Smoke,
+    /// Minutes on two cores, several seeds
+    Cpu,
+    /// As published, for GPUs
+    Paper,
+}
+
+impl Scale {
+    fn name(self) -> String {
+        let value = self.to_possible_value();
+        value.map_or(String::new(), |value| value.get_name().to_owned())
+    }
+}
+
+/// Repeat an experiment of a paper and set what is measured beside what was printed.
+///
+/// Writes report.html, results.json, results.csv and results.md. Runs are shared with other
+/// experiments and not repeated; Ctrl-C stops and saves, and the same command (without --force)
+/// goes on.
+#[derive(Parser, Debug)]
+struct Options {
+    /// How much is trained
+    #[arg(long, value_enum, default_value_t = Scale::Smoke)]
+    scale: Scale,
+    /// The number of seeds, except for runs that have their own [default: what the scale says]
+    #[arg(long, value_name = "N")]
+    seeds: Option<u64>,
+    /// Set a field of every run: train.steps=100, …
+    #[arg(long, value_name = "PATH=VALUE")]
+    set: Vec<String>,
+    /// Only the run of this name, or those that have this in their names, and those whose weights
+    /// they start from; the report goes to NAME-SCALE-only. Can be given several times
+    #[arg(long, value_name = "TEXT", conflicts_with = "publish")]
+    only: Vec<String>,
+    /// Where runs and reports go
+    #[arg(long, value_name = "DIR", default_value = "runs/experiments")]
+    runs: PathBuf,
+    /// Train everything again
+    #[arg(long)]
+    force: bool,
+    /// Train nothing to its end: make two steps with every model at its full shape, on one sequence
+    /// at a time, and set the memory that it takes beside an estimate
+    #[arg(long = "try", conflicts_with_all = ["force", "publish"])]
+    only_try: bool,
+    /// Write the tables and charts there as well, as NAME.md and NAME-1.svg, …
+    #[arg(long, value_name = "DIR")]
+    publish: Option<PathBuf>,
+    /// Show every run as it trains
+    #[arg(long)]
+    watch: bool,
+    #[command(flatten)]
+    data: DataArgs,
+    /// What to go on with where an experiment goes on with new data: a text file, a directory of
+    /// text or JSON lines
+    #[arg(long, value_name = "PATH")]
+    new_data: Option<PathBuf>,
+    #[command(flatten)]
+    backend: BackendArgs,
+    #[command(flatten)]
+    display: DisplayArgs,
+}
+
+/// Runs an experiment as the options on the command line say.
+pub fn experiment_main<C: Trainable>(scales: Scales) -> ExitCode {
+    let program = Program {
+        scales,
+        options: Options::parse(),
+    };
+    report(program.run::<C>().map_err(Into::into))
+}
+
+/// An experiment and how the user wants it.
+struct Program<'a> {
+    scales: Scales<'a>,
+    options: Options,
+}
+
+impl Program<'_> {
+    fn run<C: Trainable>(&self) -> Result<(), Error> {
+        let options = &self.options;
+        let experiment = self.open::<C>()?;
+        let all = experiment.plan(&options.set)?;
+        let planned = only(&options.only, &all)?;
+        let has_configs = planned.iter().any(|run| run.config.is_some());
+        if let (Some(set), false) = (options.set.first(), has_configs) {
+            let problem = format!("is {set}, but no run has a configuration; leave it out");
+            return Err(ConfigError::new("--set", problem).into());
+        }
+        let kind = options.backend.kind()?;
+        kind.check_compiled()?;
+        if options.only_try && experiment.count.is_some() {
+            println!("nothing is trained here: there is nothing to try");
+            return Ok(());
+        }
+        if options.only_try {
+            return try_models(&planned, kind, options.backend.gpu);
+        }
+        let run_options = ExperimentOptions {
+            gpu: options.backend.gpu,
+            force: options.force,
+            display: match options.watch {
+                true => options.display.display(),
+                false => Display::Quiet,
+            },
+            peak_tflops: options.display.peak_tflops,
+            stop: match experiment.count {
+                None => stop_on_signal()?,
+                Some(_) => Interrupter::new(),
+            },
+            ..ExperimentOptions::new(&options.runs.join("pool"), kind)
+        };
+        let origin = self.origin(&experiment, &planned, kind);
+        let mut outcome = experiment.run(&planned, &run_options)?;
+        let (failed, stopped) = (outcome.missing.clone(), outcome.stopped);
+        let count = failed.len() + outcome.observations.len();
+        outcome.leave_out(&all, &planned);
+        let results = Results::new(&experiment, &all, outcome, origin);
+        self.write(&results)?;
+        match (stopped, failed.is_empty()) {
+            (true, _) => {
+                let without = if options.force {
+                    " without --force"
+                } else {
+                    ""
+                };
+                println!("stopped: the same command{without} goes on");
+                Ok(())
+            }
+            (false, true) => Ok(()),
+            (false, false) => Err(Error::Missing {
+                missing: failed,
+                count,
+            }),
+        }
+    }
+
+    /// The RON text of the scale.
+    fn file(&self) -> &str {
+        self.scales.files[self.options.scale as usize]
+    }
+
+    /// The experiment with the options put in.
+    fn open<C: Trainable>(&self) -> Result<Experiment<C>, Error> {
+        let options = &self.options;
+        let scale = options.scale.name();
+        let path = format!("experiments/…/{}/{scale}.ron", self.scales.name);
+        let mut experiment = Experiment::<C>::parse(self.file(), Path::new(&path))?;
+        experiment.check()?;
+        if let Some(seeds) = options.seeds {
+            experiment.set_seeds(seeds)?;
+        }
+        options.apply(&mut experiment)?;
+        Ok(experiment)
+    }
+
+    fn origin<C: Trainable>(
+        &self,
+        experiment: &Experiment<C>,
+        planned: &[PlannedRun<C>],
+        kind: BackendKind,
+    ) -> Origin {
+        let scale = self.options.scale.name();
+        Origin {
+            name: self.scales.name.into(),
+            command: self.options.command(self.scales.name, &scale, kind),
+            scale,
+            hash: origin::hash(self.file(), experiment, planned, kind),
+            machine: origin::machine(),
+            backend: kind.to_string(),
+            commit: origin::commit(Path::new(self.scales.root)),
+        }
+    }
+
+    /// Writes the report and prints the table and the verdicts.
+    fn write(&self, results: &Results) -> Result<(), Error> {
+        let (name, options) = (self.scales.name, &self.options);
+        let part = if options.only.is_empty() { "" } else { "-only" };
+        let directory = format!("{name}-{}{part}", options.scale.name());
+        let directory = options.runs.join(directory);
+        results.write(&directory)?;
+        if let Some(publish) = &options.publish {
+            results.write_markdown(publish, name)?;
+        }
+        println!("\n{}", results.table().to_text());
+        for found in results.claims() {
+            println!("\n{} ({})", found.claim.says, found.claim.source);
+            println!("  {}: {}", found.verdict.name(), found.because);
+            if !found.claim.published.is_empty() && found.verdict != Verdict::NotTested {
+                println!("  printed: {}", found.claim.published);
+            }
+        }
+        println!("\nreport: {}", directory.join("report.html").display());
+        Ok(())
+    }
+}
+
+impl Options {
+    /// Puts `--data`, `--new-data` and `--tokenizer` into an experiment.
+    fn apply<C>(&self, experiment: &mut Experiment<C>) -> Result<(), ConfigError> {
+        self.check_data(experiment)?;
+        self.data.apply(&mut experiment.data)?;
+        match (&self.new_data, &mut experiment.new_data) {
+            (Some(path), None) => {
+                let path = path.display();
+                let problem = format!("is {path}, but no run is on new data; leave it out");
+                Err(ConfigError::new("--new-data", problem))
+            }
+            (path, Some(data)) => {
+                // What was learned of one tokenizer's ids is of no use to another's.
+                let tokenizer = DataArgs {
+                    data: None,
+                    tokenizer: self.data.tokenizer.clone(),
+                };
+                tokenizer.apply(data)?;
+                if let Some(path) = path {
+                    data.source = Source::Path(path.clone());
+                }
+                Ok(())
+            }
+            (None, None) => Ok(()),
+        }
+    }
+
+    /// Checks that an experiment reads data where some are given.
+    fn check_data<C>(&self, experiment: &Experiment<C>) -> Result<(), ConfigError> {
+        let Some(path) = &self.data.data else {
+            return Ok(());
+        };
+        let measures = experiment.measure.is_some_and(|m| m.reads_data());
+        if experiment.count.is_some() && !measures {
+            let problem = format!("is {path}, but nothing here reads data; leave it out");
+            return Err(ConfigError::new("--data", problem));
+        }
+        if matches!(experiment.data.source, Source::Copying(_)) {
+            let problem = "is given, but this experiment draws its data itself; leave it out";
+            return Err(ConfigError::new("--data", problem));
+        }
+        Ok(())
+    }
+
+    /// The command that repeats the results of the experiment `name`.
+    fn command(&self, name: &str, scale: &str, kind: BackendKind) -> String {
+        // Flex is there without a feature, and then comes first.
+        let is_default = kind == BackendKind::Flex;
+        let features = match is_default {
+            true => String::new(),
+            false => format!(" --features {}", kind.feature()),
+        };
+        let mut command =
+            format!("cargo run --release{features} --example {name} -- --scale {scale}");
+        let mut add = |option: &str, value: String| {
+            let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-:=".contains(c);
+            command += &match value.chars().all(is_plain) {
+                true => format!(" {option} {value}"),
+                false => format!(" {option} '{value}'"),
+            };
+        };
+        for text in &self.only {
+            add("--only", text.clone());
+        }
+        for set in &self.set {
+            add("--set", set.clone());
+        }
+        if let Some(seeds) = self.seeds {
+            add("--seeds", seeds.to_string());
+        }
+        if let Some(data) = &self.data.data {
+            add("--data", data.clone());
+        }
+        if let Some(path) = &self.new_data {
+            add("--new-data", path.display().to_string());
+        }
+        if let Some(tokenizer) = &self.data.tokenizer {
+            add("--tokenizer", tokenizer.clone());
+        }
+        if !is_default {
+            add("--backend", kind.to_string());
+        }
+        if let Some(gpu) = self.backend.gpu {
+            add("--gpu", gpu.to_string());
+        }
+        command
+    }
+}

@@ -1,0 +1,157 @@
+//! The options that programs share, errors as exit codes, and signals.
+
+mod experiment;
+mod trial;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use residual_zoo_backend::{BackendError, BackendKind};
+use residual_zoo_core::ConfigError;
+use residual_zoo_data::{DataConfig, DataError, Source, SyntheticConfig, TokenizerConfig};
+use residual_zoo_train::dashboard::{Display, restore_terminal};
+use residual_zoo_train::{Error as TrainError, Interrupter};
+
+use crate::Error;
+pub use crate::corpora::open_corpus;
+pub use experiment::{Scales, experiment_main};
+
+/// On what to compute.
+#[derive(Args, Debug, Clone)]
+pub struct BackendArgs {
+    /// Backend, of those compiled in by `--features`: flex, tch, cuda, vulkan, wgpu [default:
+    /// the first of these]
+    #[arg(long, value_name = "NAME")]
+    pub backend: Option<BackendKind>,
+    /// Index of the GPU [default: the backend's choice; for tch the CPU]
+    #[arg(long, value_name = "INDEX")]
+    pub gpu: Option<usize>,
+}
+
+impl BackendArgs {
+    /// The backend that was asked for, or the first one.
+    ///
+    /// # Errors
+    ///
+    /// [`BackendError::None`] when there is none.
+    pub fn kind(&self) -> Result<BackendKind, BackendError> {
+        self.backend.map_or_else(BackendKind::first, Ok)
+    }
+}
+
+/// What to train on.
+#[derive(Args, Debug, Clone)]
+pub struct DataArgs {
+    /// What to train on: a text file, a directory of text, JSON lines (.jsonl), `tinyshakespeare`
+    /// (downloaded once) or `synthetic` (needs no file); for a run on images, the directory of
+    /// CIFAR-10's binary batches
+    #[arg(long, value_name = "PATH|NAME")]
+    pub data: Option<String>,
+    /// Tokenizer of text: `bytes`, `chars`, `bpe:SIZE` (trained on the text) or the path of a
+    /// Hugging Face tokenizer.json
+    #[arg(long, value_name = "NAME|PATH")]
+    pub tokenizer: Option<String>,
+}
+
+impl DataArgs {
+    /// Puts the options into a config.
+    ///
+    /// # Errors
+    ///
+    /// A tokenizer whose size is no number.
+    pub fn apply(&self, config: &mut DataConfig) -> Result<(), ConfigError> {
+        match self.data.as_deref() {
+            None => {}
+            Some("tinyshakespeare") => config.source = Source::TinyShakespeare,
+            Some("synthetic") => config.source = Source::Synthetic(SyntheticConfig::default()),
+            Some(path) => {
+                let path = PathBuf::from(path);
+                config.source = match config.source {
+                    Source::Cifar10(_) => Source::Cifar10(path),
+                    _ => Source::Path(path),
+                }
+            }
+        }
+        match self.tokenizer.as_deref() {
+            None => {}
+            Some("bytes") => config.tokenizer = TokenizerConfig::Bytes,
+            Some("chars") => config.tokenizer = TokenizerConfig::Chars,
+            Some(name) => {
+                config.tokenizer = match name.strip_prefix("bpe:") {
+                    Some(size) => {
+                        let vocab_size = size.parse().map_err(|_| {
+                            let problem = format!("`{size}` is no size; try bpe:1024");
+                            ConfigError::new("--tokenizer", problem)
+                        })?;
+                        TokenizerConfig::Bpe { vocab_size }
+                    }
+                    None => TokenizerConfig::File(PathBuf::from(name)),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What to show.
+#[derive(Args, Debug, Clone)]
+pub struct DisplayArgs {
+    /// Print lines instead of the terminal dashboard, as happens without a terminal
+    #[arg(long)]
+    pub no_tui: bool,
+    /// Peak of the device in TFLOP/s, to show which share of it is in use (MFU)
+    #[arg(long, value_name = "TFLOPS")]
+    pub peak_tflops: Option<f64>,
+}
+
+impl DisplayArgs {
+    /// The dashboard or lines.
+    pub fn display(&self) -> Display {
+        Display::detect(self.no_tui)
+    }
+}
+
+/// The exit code of a program: an error is one line on standard error, and the code 2 when the user
+/// asked for what cannot be done, 1 when the machine failed.
+pub fn report(result: anyhow::Result<()>) -> ExitCode {
+    let Err(error) = result else {
+        return ExitCode::SUCCESS;
+    };
+    eprintln!("error: {error}");
+    ExitCode::from(if is_bad_input(&error) { 2 } else { 1 })
+}
+
+fn is_bad_input(error: &anyhow::Error) -> bool {
+    if let Some(error) = error.downcast_ref::<Error>() {
+        return error.is_bad_input();
+    }
+    if let Some(error) = error.downcast_ref::<TrainError>() {
+        return error.is_bad_input();
+    }
+    if let Some(error) = error.downcast_ref::<DataError>() {
+        return error.is_bad_input();
+    }
+    if let Some(error) = error.downcast_ref::<BackendError>() {
+        return error.is_bad_input();
+    }
+    error.is::<ConfigError>()
+}
+
+/// A switch that Ctrl-C or SIGTERM sets; a second signal ends the program at once.
+///
+/// # Errors
+///
+/// When signals cannot be caught, or are already.
+pub fn stop_on_signal() -> Result<Interrupter, Error> {
+    let stop = Interrupter::new();
+    let switch = stop.clone();
+    ctrlc::set_handler(move || {
+        if switch.should_stop() {
+            restore_terminal();
+            std::process::exit(130);
+        }
+        switch.stop(None);
+    })?;
+    Ok(stop)
+}

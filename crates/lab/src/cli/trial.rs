@@ -1,0 +1,111 @@
+//! `--try`: the memory of every model of an experiment, estimated and taken.
+
+use std::io::Write as _;
+
+use residual_zoo_backend::{BackendKind, allocated};
+use residual_zoo_train::RunConfig;
+
+use crate::trial::Trial;
+use crate::{Error, PlannedRun, Trainable};
+
+const MEBIBYTE: f64 = (1 << 20) as f64;
+
+/// Makes two steps with every model, on one sequence at a time, and sets the peak of memory beside
+/// the estimate. A model that is estimated not to fit is left out.
+pub(super) fn try_models<C: Trainable>(
+    planned: &[PlannedRun<C>],
+    kind: BackendKind,
+    gpu: Option<usize>,
+) -> Result<(), Error> {
+    println!(
+        "memory in MiB: the whole as the paper trains; estimate and tried on one sequence at a \
+         time.\nWhole and estimate are extrapolated from one and two layers and sequences; off is \
+         the\nestimate against what was taken, in percent."
+    );
+    println!(
+        "{:<44} {:>10} {:>10} {:>10} {:>7}",
+        "model", "whole", "estimate", "tried", "off"
+    );
+    let mut tried: Vec<&RunConfig<C>> = Vec::new();
+    let mut beyond = Vec::new();
+    for run in planned {
+        let Some(config) = &run.config else { continue };
+        if tried.iter().any(|other| other.model == config.model) {
+            continue;
+        }
+        tried.push(config);
+        // Before the steps, which can take minutes.
+        show(&format!("{:<44}", run.name))?;
+        match try_model(config, kind, gpu) {
+            Ok(true) => {}
+            Ok(false) => beyond.push(run.name.as_str()),
+            Err(error) => {
+                println!(" {:>10}", "failed");
+                return Err(error);
+            }
+        }
+    }
+    if !beyond.is_empty() {
+        println!("not tried, for lack of memory: {}", beyond.join(", "));
+    }
+    Ok(())
+}
+
+/// Fills the line of a model. Returns whether it was tried.
+fn try_model<C: Trainable>(
+    config: &RunConfig<C>,
+    kind: BackendKind,
+    gpu: Option<usize>,
+) -> Result<bool, Error> {
+    let trial = Trial::new(config)?;
+    let Some(peaks) = trial.peaks(kind, gpu)? else {
+        trial.take(kind, gpu)?;
+        println!(" two steps were made; backend `{kind}` does not tell its memory here");
+        return Ok(true);
+    };
+    let estimate = trial.estimate(&peaks);
+    let mebibytes = |bytes: u64| format!("{:.0}", bytes as f64 / MEBIBYTE);
+    show(&format!(
+        " {:>10} {:>10}",
+        mebibytes(trial.whole(&peaks)),
+        mebibytes(estimate)
+    ))?;
+    let available = available_memory().filter(|_| kind == BackendKind::Flex);
+    if available.is_some_and(|available| estimate > available) {
+        println!(" {:>10}", "–");
+        return Ok(false);
+    }
+    let taken = trial.take(kind, gpu)?;
+    let off = |taken: u64| 100.0 * (estimate as f64 / taken as f64 - 1.0);
+    println!(
+        " {:>10} {:>7}",
+        taken.map_or("–".into(), mebibytes),
+        taken.map_or("–".into(), |taken| format!("{:+.1}", off(taken)))
+    );
+    Ok(true)
+}
+
+/// Prints a part of a line now.
+fn show(text: &str) -> Result<(), Error> {
+    print!("{text}");
+    let flushed = std::io::stdout().flush();
+    Ok(flushed.map_err(residual_zoo_train::Error::io(
+        "write",
+        "standard output".as_ref(),
+    ))?)
+}
+
+/// Memory that this program can still get, where the system tells: what is free, swap included,
+/// and what earlier models have left to the allocator.
+fn available_memory() -> Option<u64> {
+    let of = |file: &str, field: &str| {
+        let text = std::fs::read_to_string(file).ok()?;
+        let line = text.lines().find(|line| line.starts_with(field))?;
+        let kibibytes: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
+        Some(kibibytes * 1024)
+    };
+    let resident = of("/proc/self/status", "VmRSS:")?;
+    let left = resident.saturating_sub(allocated().unwrap_or(resident));
+    let swap = of("/proc/meminfo", "SwapFree:").unwrap_or(0);
+    Some(of("/proc/meminfo", "MemAvailable:")? + swap + left)
+}

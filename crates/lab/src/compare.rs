@@ -1,0 +1,327 @@
+//! Several models on the same data and budget: one table, one report.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use residual_zoo_backend::BackendKind;
+use residual_zoo_core::ConfigError;
+use residual_zoo_data::{Entropy, Source};
+use residual_zoo_report::{Axis, Chart, Column, Reference, Report, Section, Series, Table, si};
+use residual_zoo_train::dashboard::{Display, print};
+use residual_zoo_train::{
+    Error as TrainError, Interrupter, Row, RunConfig, RunOptions, Summary, resume, run_dir,
+};
+
+use crate::corpora::open_corpus;
+use crate::{Error, Trainable};
+
+/// How models are compared.
+pub struct CompareOptions {
+    /// Where the runs and the report go.
+    pub directory: PathBuf,
+    /// Whether an earlier comparison there is deleted.
+    pub force: bool,
+    /// On what is computed.
+    pub backend: BackendKind,
+    /// The index of the GPU; `None` for the backend's choice.
+    pub gpu: Option<usize>,
+    /// What is shown of every run.
+    pub display: Display,
+    /// Peak of the device in TFLOP/s, to show the share in use.
+    pub peak_tflops: Option<f64>,
+    /// Set it to stop after the current step, with a checkpoint.
+    pub stop: Interrupter,
+    /// The command that repeats it, for the report.
+    pub command: String,
+}
+
+/// Trains models, by name, and writes `report.html`. What is trained already is not trained again.
+///
+/// Returns also the first error of a run; the other models are compared all the same.
+///
+/// # Errors
+///
+/// Models that differ in data or budget or cannot be trained, a directory that holds something
+/// else or other runs, a disk that refuses; the error of a run when none succeeded.
+pub fn compare<C: Trainable>(
+    models: &[(String, RunConfig<C>)],
+    options: &CompareOptions,
+) -> Result<(Comparison, Option<Error>), Error> {
+    let data = check_budget(models)?;
+    let corpus = open_corpus(&data.data)?;
+    for (_, config) in models {
+        config.validate(corpus.tokenizer.vocab_size())?;
+    }
+    prepare(models, options)?;
+    let mut comparison = Comparison {
+        entries: Vec::new(),
+        data: describe(&data.data.source),
+        entropy: corpus.entropy,
+        command: options.command.clone(),
+    };
+    let mut failure = None;
+    for (name, config) in models {
+        if options.display == Display::Log {
+            print(&format!("\n{name}"));
+        }
+        let run_options = RunOptions {
+            directory: options.directory.join(name),
+            display: options.display,
+            peak_tflops: options.peak_tflops,
+            init_from: None,
+            first_weights: Default::default(),
+            allow_config_change: false,
+            stop: options.stop.clone(),
+        };
+        let config = config.clone();
+        match C::train(options.backend, options.gpu, config, &corpus, &run_options) {
+            Ok(summary) => {
+                let stopped = summary.stopped;
+                let name = name.clone();
+                comparison.entries.push(Entry { name, summary });
+                if stopped {
+                    break;
+                }
+            }
+            Err(Error::Backend(error)) => return Err(error.into()),
+            Err(error) if failure.is_some() => eprintln!("{name} failed: {error}"),
+            Err(error) => {
+                eprintln!("{name} failed; the error comes at the end");
+                failure = Some(error);
+            }
+        }
+    }
+    match failure {
+        Some(failure) if comparison.entries.is_empty() => Err(failure),
+        failure => {
+            comparison.write(&options.directory.join(REPORT))?;
+            Ok((comparison, failure))
+        }
+    }
+}
+
+/// Checks that all models have the data and budget of the first, which it returns.
+fn check_budget<C: Trainable>(
+    models: &[(String, RunConfig<C>)],
+) -> Result<&RunConfig<C>, ConfigError> {
+    let Some((_, first)) = models.first() else {
+        return Err(ConfigError::new("models", "are none; give at least one"));
+    };
+    let is_same = |config: &RunConfig<C>| {
+        config.data == first.data
+            && config.train.steps == first.train.steps
+            && config.tokens_per_step() == first.tokens_per_step()
+    };
+    match models.iter().find(|(_, config)| !is_same(config)) {
+        Some((name, _)) => Err(ConfigError::new(name, "has other data or another budget")),
+        None => Ok(first),
+    }
+}
+
+fn describe(source: &Source) -> String {
+    match source {
+        Source::Synthetic(_) => "a synthetic language".into(),
+        Source::TinyShakespeare => "tiny shakespeare".into(),
+        Source::Copying(_) => "the copy task".into(),
+        Source::Cifar10(_) => "CIFAR-10".into(),
+        Source::Path(path) => path.display().to_string(),
+    }
+}
+
+/// The name of the report in the directory of a comparison.
+pub const REPORT: &str = "report.html";
+/// Tells a comparison from other directories. It is written first.
+const MARK: &str = "comparison.txt";
+
+/// Makes the directory of a comparison, with `force` in place of an earlier one there. A directory
+/// that holds anything else stays as it is; so does a comparison of other runs.
+fn prepare<C: Trainable>(
+    models: &[(String, RunConfig<C>)],
+    options: &CompareOptions,
+) -> Result<(), Error> {
+    let directory = &options.directory;
+    if let Ok(entries) = fs::read_dir(directory) {
+        let names: Vec<_> = entries
+            .filter_map(Result::ok)
+            .map(|e| e.file_name())
+            .collect();
+        let is_ours = |name: &OsString| {
+            let models = models.iter().map(|(model, _)| model.as_str());
+            models.chain([REPORT, MARK]).any(|known| name == known)
+        };
+        let is_comparison = names.iter().any(|name| name == MARK) && names.iter().all(is_ours);
+        if !names.is_empty() && !is_comparison {
+            return Err(TrainError::RunExists(directory.clone()).into());
+        }
+        if options.force {
+            let runs = models.iter().map(|(model, _)| directory.join(model));
+            run_dir::delete(&runs.collect())?;
+        }
+    }
+    fs::create_dir_all(directory).map_err(TrainError::io("create", directory))?;
+    let mark = directory.join(MARK);
+    fs::write(&mark, "A comparison; `--force` replaces it.\n")
+        .map_err(TrainError::io("write", &mark))?;
+    for (name, config) in models {
+        check_same(&directory.join(name), config)?;
+    }
+    Ok(())
+}
+
+/// Checks that a run that was begun before had this config.
+fn check_same<C: Trainable>(run: &Path, config: &RunConfig<C>) -> Result<(), Error> {
+    if !run.join("config.ron").exists() {
+        return Ok(());
+    }
+    let differences = resume::differences(&run_dir::read_config(run)?, config);
+    if differences.is_empty() {
+        return Ok(());
+    }
+    let problem = format!(
+        "was compared with other settings: {}; take another directory by `--run`, or begin anew by \
+         `--force`",
+        differences.join("; ")
+    );
+    Err(ConfigError::new(run.display().to_string(), problem).into())
+}
+
+/// A finished run and the name it goes by.
+pub struct Entry {
+    /// Name of the model.
+    pub name: String,
+    /// How it went.
+    pub summary: Summary,
+}
+
+/// What was compared, and on what.
+pub struct Comparison {
+    /// The runs.
+    pub entries: Vec<Entry>,
+    /// What the data is, for the lead of the report.
+    pub data: String,
+    /// The least possible losses, where the data has any that are known.
+    pub entropy: Option<Entropy>,
+    /// The command that repeats it.
+    pub command: String,
+}
+
+impl Comparison {
+    /// The table, columns and rows.
+    pub fn table(&self) -> Table {
+        let mut columns = vec![
+            Column::text("model"),
+            Column::number("parameters", ""),
+            Column::number("not embedding", ""),
+            Column::number("FLOPs/token", "training"),
+            Column::number("train loss", "nats/token"),
+            Column::number("valid loss", "nats/token"),
+        ];
+        if self.entropy.is_some() {
+            columns.push(Column::number("above entropy", ""));
+        }
+        columns.push(Column::number("tokens/s", ""));
+        let rows = self.entries.iter().map(|entry| self.row(entry)).collect();
+        let best = |(_, a): &(usize, f64), (_, b): &(usize, f64)| a.total_cmp(b);
+        let losses = self.entries.iter().map(|entry| entry.summary.valid_loss);
+        let highlight = losses.enumerate().min_by(best).map(|(i, _)| i);
+        Table {
+            heading: "Results".into(),
+            note: "The lowest validation loss is marked.".into(),
+            columns,
+            rows,
+            highlight,
+        }
+    }
+
+    fn row(&self, Entry { name, summary }: &Entry) -> Vec<String> {
+        let mut cells = vec![
+            name.clone(),
+            si(summary.cost.params.total() as f64),
+            si(summary.cost.params.other as f64),
+            si(summary.cost.training_flops() as f64),
+            format!("{:.4}", summary.train_loss),
+            format!("{:.4}", summary.valid_loss),
+        ];
+        if let Some(entropy) = self.entropy {
+            let above = summary.valid_loss / entropy.rate - 1.0;
+            cells.push(format!("{:+.1} %", 100.0 * above));
+        }
+        cells.push(si(summary.tokens_per_second));
+        cells
+    }
+
+    /// The report: the table and the curves of the validation loss over tokens, FLOPs and
+    /// seconds.
+    pub fn report(&self) -> Report {
+        let entropy = self.entropy.map(|e| {
+            format!(
+                " No model can be below its entropy rate, {:.4} nats per token; one that sees a \
+                 single earlier token cannot be below {:.4}.",
+                e.rate, e.bigram
+            )
+        });
+        let references: Vec<Reference> = self
+            .entropy
+            .into_iter()
+            .flat_map(|e| [("entropy rate", e.rate), ("best bigram model", e.bigram)])
+            .map(|(name, y)| Reference {
+                name: name.into(),
+                y,
+            })
+            .collect();
+        let chart = |over: &str, x: Axis, at: fn(&Row) -> f64| {
+            Section::Chart(Chart {
+                heading: format!("Validation loss over {over}"),
+                note: String::new(),
+                x,
+                y: Axis::linear("validation loss", "nats/token"),
+                series: self.series(at),
+                references: references.clone(),
+            })
+        };
+        Report {
+            title: "Comparison of architectures".into(),
+            lead: format!(
+                "Every model was trained on the same tokens of {} with the same budget.{}",
+                self.data,
+                entropy.unwrap_or_default()
+            ),
+            sections: vec![
+                Section::Table(self.table()),
+                chart("tokens", Axis::linear("training tokens", ""), |row| {
+                    row.tokens as f64
+                }),
+                chart("FLOPs", Axis::linear("training FLOPs", ""), |row| row.flops),
+                chart("time", Axis::linear("training time", "s"), |row| {
+                    row.seconds
+                }),
+                Section::Code {
+                    heading: "Command".into(),
+                    body: self.command.clone(),
+                },
+            ],
+        }
+    }
+
+    fn series(&self, at: fn(&Row) -> f64) -> Vec<Series> {
+        let curve = |rows: &[Row]| {
+            rows.iter()
+                .filter_map(|row| Some((at(row), row.valid_loss?)))
+                .collect()
+        };
+        let entries = self.entries.iter().enumerate();
+        entries
+            .map(|(i, e)| Series::line(&e.name, i, curve(&e.summary.rows)))
+            .collect()
+    }
+
+    /// Writes the report to `path`.
+    ///
+    /// # Errors
+    ///
+    /// When the disk refuses.
+    pub fn write(&self, path: &Path) -> Result<(), TrainError> {
+        fs::write(path, self.report().to_html()).map_err(TrainError::io("write", path))
+    }
+}

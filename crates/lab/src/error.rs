@@ -1,0 +1,61 @@
+//! What can go wrong in the lab.
+
+use residual_zoo_backend::BackendError;
+use residual_zoo_core::ConfigError;
+use residual_zoo_data::DataError;
+use residual_zoo_train::Error as TrainError;
+
+/// Why an experiment, a comparison or a single run could not be done.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A config, the data or a run directory.
+    #[error(transparent)]
+    Train(#[from] TrainError),
+    /// The backend.
+    #[error(transparent)]
+    Backend(#[from] BackendError),
+    /// A number that a measurement needs and the file of the experiment does not give.
+    #[error("run `{run}` has no value `{name}`")]
+    NoValue {
+        /// The run.
+        run: String,
+        /// The number.
+        name: String,
+    },
+    /// Runs of an experiment that failed; the results of the others are written.
+    #[error("{} of {count} runs are missing: {}", missing.len(), missing.join("; "))]
+    Missing {
+        /// The runs and why they failed.
+        missing: Vec<String>,
+        /// All runs.
+        count: usize,
+    },
+    /// Signals that cannot be caught.
+    #[error("could not listen to Ctrl-C: {0}")]
+    Signals(#[from] ctrlc::Error),
+}
+
+impl Error {
+    /// Whether the user asked for something that cannot be done, rather than the machine failing
+    /// to do what can.
+    pub fn is_bad_input(&self) -> bool {
+        match self {
+            Self::Train(error) => error.is_bad_input(),
+            Self::Backend(error) => error.is_bad_input(),
+            Self::NoValue { .. } => true,
+            Self::Missing { .. } | Self::Signals(_) => false,
+        }
+    }
+}
+
+impl From<ConfigError> for Error {
+    fn from(error: ConfigError) -> Self {
+        Self::Train(error.into())
+    }
+}
+
+impl From<DataError> for Error {
+    fn from(error: DataError) -> Self {
+        Self::Train(error.into())
+    }
+}

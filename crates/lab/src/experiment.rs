@@ -1,0 +1,201 @@
+//! The file of an experiment: its runs, what is measured of them, what is drawn, and the claims of
+//! a paper.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use residual_zoo_core::{ConfigError, ModelConfig};
+use residual_zoo_data::DataConfig;
+use residual_zoo_train::{FirstWeights, TrainConfig, parse_ron};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::{Claim, Error};
+
+/// An experiment: the content of a file `experiments/<paper>/<name>/<scale>.ron`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, bound = "C: Serialize + DeserializeOwned")]
+pub struct Experiment<C> {
+    /// The question, as a heading.
+    pub title: String,
+    /// What is done and how it relates to the paper; a blank line starts a new paragraph.
+    pub about: String,
+    /// The data of every run that names none.
+    #[serde(default)]
+    pub data: DataConfig,
+    /// Other data, for runs that ask for them.
+    #[serde(default)]
+    pub new_data: Option<DataConfig>,
+    /// How every run trains, before its `set`.
+    #[serde(default)]
+    pub train: TrainConfig,
+    /// Every run is repeated for each seed.
+    #[serde(default = "one_seed")]
+    pub seeds: Vec<u64>,
+    /// What is measured besides parameters and FLOPs, where nothing is trained.
+    #[serde(default)]
+    pub measure: Option<Measure>,
+    /// Nothing is trained: the cost of the models is counted with this number of token ids.
+    #[serde(default)]
+    pub count: Option<usize>,
+    /// What is trained, counted or measured.
+    pub runs: Vec<RunSpec<C>>,
+    /// The columns of the table, as quantities.
+    pub columns: Vec<String>,
+    /// What is drawn.
+    #[serde(default)]
+    pub charts: Vec<ChartSpec>,
+    /// What the paper claims.
+    #[serde(default)]
+    pub claims: Vec<Claim>,
+}
+
+fn one_seed() -> Vec<u64> {
+    vec![1]
+}
+
+/// A measurement of a single experiment, without training.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Measure {
+    /// Parameters and FLOPs of RMT and transformer (Mak & Flanigan, Table 7).
+    RmtResources,
+    /// How storage and retrieval change variance (Mak & Flanigan, Tables 1 and 2).
+    RmtVariance,
+    /// FLOPs of TokenFormer and transformer (Wang et al., Table 3).
+    TokenFormerCost,
+    /// Operations of the recurrent transformer (Kausik, section 5.1).
+    RecurrentCost,
+    /// Unique sequences of a corpus (Kausik, Lemma 1).
+    ScalingLaw,
+}
+
+/// A run of an experiment, or a line of runs along which one field varies.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, bound = "C: Serialize + DeserializeOwned")]
+pub struct RunSpec<C> {
+    /// Its name.
+    pub name: String,
+    /// The line of points that it belongs to; `None` for one of its own name.
+    #[serde(default)]
+    pub line: Option<String>,
+    /// The model; `None` where the experiment measures something else.
+    #[serde(default = "Option::default")]
+    pub model: Option<C>,
+    /// Fields in which it differs from the experiment, as `PATH=VALUE` (see
+    /// [`RunConfig::set`](residual_zoo_train::RunConfig::set)).
+    #[serde(default)]
+    pub set: Vec<String>,
+    /// Whether it uses the new data.
+    #[serde(default)]
+    pub on_new_data: bool,
+    /// The run whose weights it starts from.
+    #[serde(default)]
+    pub after: Option<After>,
+    /// What varies, where this stands for several runs.
+    #[serde(default)]
+    pub vary: Option<Vary>,
+    /// The seeds for which it is run; `None` for all.
+    #[serde(default)]
+    pub seeds: Option<Vec<u64>>,
+    /// Numbers that charts and claims may use, such as a size.
+    #[serde(default)]
+    pub values: BTreeMap<String, f64>,
+    /// What the paper printed for it, by quantity.
+    #[serde(default)]
+    pub published: BTreeMap<String, f64>,
+}
+
+/// Where a run takes its first weights from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct After {
+    /// The name of an earlier run.
+    pub run: String,
+    /// How its weights become the first ones.
+    #[serde(default)]
+    pub by: FirstWeights,
+}
+
+/// A field and the values that it takes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Vary {
+    /// Its path, as in `set`; several paths that take the same value are separated by commas. Empty
+    /// where only a measurement reads the value.
+    #[serde(default)]
+    pub field: String,
+    /// Its name in the names of runs, in charts and in claims.
+    pub name: String,
+    /// Its values.
+    pub over: Vec<f64>,
+    /// The number called `name` is the value of the field times this.
+    #[serde(default = "once")]
+    pub times: f64,
+}
+
+fn once() -> f64 {
+    1.0
+}
+
+/// What is drawn.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChartSpec {
+    /// The heading.
+    pub title: String,
+    /// What to see in it.
+    #[serde(default)]
+    pub note: String,
+    /// The horizontal axis: for curves one of [`Axis`](crate::Axis), else a quantity.
+    pub x: String,
+    /// The vertical axis: for curves `train_loss`, `valid_loss`, `valid_accuracy` or `perplexity`,
+    /// else a quantity.
+    pub y: String,
+    /// Whether every run is a curve rather than a point.
+    #[serde(default)]
+    pub curves: bool,
+    /// Whether x is logarithmic.
+    #[serde(default)]
+    pub log_x: bool,
+    /// Whether y is logarithmic.
+    #[serde(default)]
+    pub log_y: bool,
+    /// Whether a power law is fitted to every line of points.
+    #[serde(default)]
+    pub fit: bool,
+    /// Which lines are drawn; empty for all.
+    #[serde(default)]
+    pub lines: Vec<String>,
+    /// Whether what the paper printed for the runs is drawn, where it is of the same task and in
+    /// the same units: a point where it printed x and y, a horizontal line where it printed y alone.
+    #[serde(default)]
+    pub printed: bool,
+    /// Points that the paper printed: a name and their coordinates.
+    #[serde(default)]
+    pub published: Vec<(String, Vec<(f64, f64)>)>,
+}
+
+impl<C: ModelConfig> Experiment<C> {
+    /// Reads RON text; `path` is what errors call it.
+    ///
+    /// # Errors
+    ///
+    /// The line and column of what does not parse.
+    pub fn parse(text: &str, path: &Path) -> Result<Self, Error> {
+        Ok(parse_ron(text, path)?)
+    }
+
+    /// Repeats every run for the seeds 1 to `count`.
+    ///
+    /// # Errors
+    ///
+    /// A count of zero.
+    pub fn set_seeds(&mut self, count: u64) -> Result<(), ConfigError> {
+        if count == 0 {
+            let problem = "is 0; at least one seed is needed";
+            return Err(ConfigError::new("--seeds", problem));
+        }
+        self.seeds = (1..=count).collect();
+        Ok(())
+    }
+}

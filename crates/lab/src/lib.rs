@@ -1,0 +1,71 @@
+//! Experiments on models: what is trained or measured, what a paper claims of it, and whether that
+//! is borne out.
+//!
+//! An [`Experiment`] is a RON file: models, data, budget and seeds, what to draw, and each claim as
+//! a [`Test`]. [`run_experiment`] trains the runs that are not trained yet, observes them, judges
+//! the claims and returns the [`Results`]:
+//!
+//! ```no_run
+//! use std::path::Path;
+//!
+//! use residual_zoo_backend::BackendKind;
+//! use residual_zoo_gpt2::Gpt2Config;
+//! use residual_zoo_lab::{ExperimentOptions, run_experiment};
+//!
+//! let path = Path::new("experiment.ron");
+//! let text = residual_zoo_data::read_utf8(path)?;
+//! let options = ExperimentOptions::new(Path::new("runs/pool"), BackendKind::first()?);
+//! let results = run_experiment::<Gpt2Config>(&text, path, None, &options)?;
+//! println!("{}", results.table().to_text());
+//! # Ok::<(), residual_zoo_lab::Error>(())
+//! ```
+//!
+//! Everything is generic over the config of a model, which a zoo of one's own may be. Programs take
+//! their options from [`cli`].
+//!
+//! A module uses only modules before it in this order: `error`, `trainable`, `quantity`, `stats`,
+//! `claims`, `experiment`, `plan`, `observe`, `corpora`, `measure`, `check`, `judge`, `charts`,
+//! `origin`, `results`, `pool`, `training`, `run`, `compare`, `generate`, `trial`, `cli`.
+
+#![forbid(unsafe_code)]
+
+mod charts;
+mod check;
+mod claims;
+pub mod cli;
+mod compare;
+mod corpora;
+mod error;
+mod experiment;
+mod generate;
+mod judge;
+pub mod measure;
+mod observe;
+pub mod origin;
+mod plan;
+mod pool;
+mod quantity;
+mod results;
+mod run;
+mod stats;
+#[cfg(test)]
+mod tests;
+mod trainable;
+mod training;
+pub mod trial;
+
+pub use claims::{Claim, Judgement, Test, Verdict};
+pub use compare::{CompareOptions, Comparison, Entry, REPORT, compare};
+pub use error::Error;
+pub use experiment::{After, ChartSpec, Experiment, Measure, RunSpec, Vary};
+pub use generate::generate;
+pub use observe::{Observation, Outcome};
+pub use origin::Origin;
+pub use plan::{PlannedRun, only};
+pub use pool::Pool;
+pub use quantity::{Axis, Observed, describe, is_cost};
+pub use results::Results;
+pub use run::run_experiment;
+pub use stats::{Estimate, Line};
+pub use trainable::Trainable;
+pub use training::ExperimentOptions;

@@ -1,0 +1,110 @@
+//! How storage and retrieval change the variance of what passes through them: Table 1's expressions
+//! against measured activations and gradients (Mak & Flanigan, Tables 1 and 2).
+
+use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn::tensor::{Distribution, Tensor};
+use residual_zoo_backend::OnBackend;
+use residual_zoo_rmt::formulas::variance_ratios;
+use residual_zoo_rmt::memory::{retrieve, store, xavier};
+
+use super::{Quantities, Setting, quantities};
+use crate::{Error, PlannedRun};
+
+pub(super) const NAMES: &[&str] = &[
+    "forward",
+    "backward",
+    "forward by Table 1",
+    "backward by Table 1",
+];
+
+pub(super) fn measure<C>(run: &PlannedRun<C>, setting: &Setting) -> Result<Quantities, Error> {
+    let (fan_in, fan_out) = (run.size("fan in")?, run.size("fan out")?);
+    let operation = match run.values.get("d_v") {
+        Some(&d_v) if run.values.contains_key("stores") => Operation::Store { d_v: d_v as usize },
+        Some(&d_v) => Operation::Retrieve { d_v: d_v as usize },
+        None => Operation::Linear,
+    };
+    let task = Ratios {
+        operation,
+        fans: [fan_in, fan_out],
+        seed: setting.seed,
+    };
+    let (forward, backward): (f64, f64) = setting.backend.run(setting.gpu, task)?;
+    let closed = variance_ratios(fan_in, fan_out);
+    Ok(quantities([
+        ("forward", forward),
+        ("backward", backward),
+        ("forward by Table 1", closed.forward),
+        ("backward by Table 1", closed.backward),
+    ]))
+}
+
+/// A row of Table 1.
+#[derive(Clone, Copy)]
+enum Operation {
+    /// X_out = Σ_h w^(h) ⊗ x_in, of R data vectors of `d_v` numbers.
+    Store { d_v: usize },
+    /// x_out = w ·₁ X_in, of a matrix with `d_v` columns.
+    Retrieve { d_v: usize },
+    /// x_out = W x_in.
+    Linear,
+}
+
+/// σ²_{x_out} / σ²_{x_in} and σ²_{g_in} / σ²_{g_out} of an operation whose weights have Xavier's
+/// variance, where x_in and g_out have N(0, 1): means over `DRAWS` of the weights.
+struct Ratios {
+    operation: Operation,
+    fans: [usize; 2],
+    seed: u64,
+}
+
+const DRAWS: usize = 24;
+const TOKENS: usize = 32;
+
+impl<B: AutodiffBackend> OnBackend<B> for Ratios {
+    type Output = (f64, f64);
+
+    fn run(self, device: B::Device) -> (f64, f64) {
+        B::seed(&device, self.seed);
+        let [fan_in, fan_out] = self.fans;
+        let normal = |size: usize| {
+            let distribution = Distribution::Normal(0.0, 1.0);
+            Tensor::<B, 3>::random([1, TOKENS, size], distribution, &device)
+        };
+        let (mut forward, mut backward) = (0.0, 0.0);
+        for _ in 0..DRAWS {
+            let vectors = match self.operation {
+                Operation::Store { d_v } | Operation::Retrieve { d_v } => d_v,
+                Operation::Linear => 1,
+            };
+            let x = normal(fan_in * vectors).require_grad();
+            let y = match self.operation {
+                Operation::Store { .. } => {
+                    let w = xavier::<B>([fan_in, fan_out], self.fans, &device);
+                    store(w.val(), x.clone())
+                }
+                Operation::Retrieve { .. } => {
+                    let w = xavier::<B>([fan_out, fan_in], self.fans, &device);
+                    retrieve(w.val(), x.clone())
+                }
+                Operation::Linear => {
+                    let w = xavier::<B>([fan_in, fan_out], self.fans, &device);
+                    x.clone().matmul(w.val().unsqueeze())
+                }
+            };
+            let g_out = normal(fan_out * vectors);
+            let grads = (y.clone() * g_out.clone()).sum().backward();
+            forward += mean_square(y.inner()) / mean_square(x.clone().inner());
+            // A gradient that is not there is zero.
+            let g_in = x.grad(&grads).map_or(0.0, mean_square);
+            backward += g_in / mean_square(g_out.inner());
+        }
+        (forward / DRAWS as f64, backward / DRAWS as f64)
+    }
+}
+
+/// The variance of numbers whose mean is zero.
+fn mean_square<B: Backend>(x: Tensor<B, 3>) -> f64 {
+    let mean: Option<f64> = (x.clone() * x).mean().into_data().iter().next();
+    mean.unwrap_or(f64::NAN)
+}

@@ -1,0 +1,175 @@
+//! What is measured of a run.
+
+use std::collections::BTreeMap;
+
+use residual_zoo_core::ModelConfig;
+use residual_zoo_train::{Row, Summary};
+use serde::Serialize;
+
+use crate::quantity::{LEARNED, cost_quantities, on_curve};
+use crate::{Axis, PlannedRun};
+
+/// What was measured of one run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Observation {
+    /// Its name in the experiment.
+    pub run: String,
+    /// The line that it is a point of.
+    pub line: String,
+    /// Its seed; `None` where nothing is drawn.
+    pub seed: Option<u64>,
+    /// The quantities.
+    pub quantities: BTreeMap<String, f64>,
+    /// Its rows, with totals that count the runs before it whose weights it started from.
+    #[serde(skip)]
+    pub rows: Vec<Row>,
+}
+
+/// What came of the runs of an experiment.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// What was observed, run by run and seed by seed.
+    pub observations: Vec<Observation>,
+    /// The runs without observations, and why.
+    pub missing: Vec<String>,
+    /// Whether it was stopped before the end.
+    pub stopped: bool,
+    /// Seconds of training of all runs, also those that were trained before.
+    pub seconds: f64,
+}
+
+impl Outcome {
+    /// Notes every run of `all` that is not among those that were `asked` for as missing.
+    pub fn leave_out<C>(&mut self, all: &[PlannedRun<C>], asked: &[PlannedRun<C>]) {
+        let is_left_out = |run: &&PlannedRun<C>| asked.iter().all(|kept| kept.name != run.name);
+        let left_out = all.iter().filter(is_left_out);
+        self.missing
+            .extend(left_out.map(|run| format!("{}: left out", run.name)));
+    }
+}
+
+impl Observation {
+    /// What the config of a run costs with `vocab_size` token ids, and the values that its file
+    /// gives.
+    pub fn counted<C: ModelConfig>(run: &PlannedRun<C>, vocab_size: usize) -> Self {
+        let config = run.config.as_ref();
+        let cost = config.map(|config| config.model.cost(vocab_size));
+        let mut quantities = cost.map(cost_quantities).unwrap_or_default();
+        quantities.extend(run.values.clone());
+        Self {
+            run: run.name.clone(),
+            line: run.line.clone(),
+            quantities,
+            ..Self::default()
+        }
+    }
+
+    /// A quantity.
+    pub fn get(&self, quantity: &str) -> Option<f64> {
+        self.quantities.get(quantity).copied()
+    }
+
+    /// The curve of `quantity` over `axis`.
+    pub fn curve(&self, axis: Axis, quantity: &str) -> Vec<(f64, f64)> {
+        let rows = self.rows.iter();
+        let point = |row: &Row| Some((axis.of(row), on_curve(quantity, row).ok()??));
+        rows.filter_map(point).collect()
+    }
+
+    /// Where on `axis` the validation loss first is `loss`, between two rows by a straight line.
+    pub fn reaches(&self, axis: Axis, loss: f64) -> Option<f64> {
+        let curve = self.curve(axis, "valid_loss");
+        let at = curve.iter().position(|(_, y)| *y <= loss)?;
+        let (x1, y1) = curve[at];
+        let Some((x0, y0)) = at.checked_sub(1).map(|i| curve[i]) else {
+            return Some(x1);
+        };
+        Some(x0 + (x1 - x0) * (y0 - loss) / (y0 - y1))
+    }
+}
+
+/// The points of every run, one for each seed, by two quantities.
+pub(crate) fn points_by_run<'a>(
+    observations: impl Iterator<Item = &'a Observation>,
+    (x, y): (&str, &str),
+) -> Vec<Vec<(f64, f64)>> {
+    let mut runs: BTreeMap<&str, Vec<(f64, f64)>> = BTreeMap::new();
+    for found in observations {
+        if let (Some(x), Some(y)) = (found.get(x), found.get(y)) {
+            runs.entry(&found.run).or_default().push((x, y));
+        }
+    }
+    runs.into_values().collect()
+}
+
+/// The quantities and rows of a trained run. `before` is the run whose weights it started from.
+pub(crate) fn of_summary(
+    summary: &Summary,
+    before: Option<&Observation>,
+) -> (BTreeMap<String, f64>, Vec<Row>) {
+    let mut rows = summary.rows.clone();
+    let mut quantities = cost_quantities(summary.cost);
+    let (median, spread) = step_times(&rows);
+    if let Some(last) = before.and_then(|before| before.rows.last()) {
+        for row in &mut rows {
+            row.tokens += last.tokens;
+            row.flops += last.flops;
+            row.seconds += last.seconds;
+        }
+    }
+    let mut add = |name: &str, value: Option<f64>| {
+        if let Some(value) = value.filter(|value| value.is_finite()) {
+            quantities.insert(name.into(), value);
+        }
+    };
+    let losses = || rows.iter().filter_map(|row| row.valid_loss);
+    let accuracies = rows.iter().filter_map(|row| row.valid_accuracy);
+    add("train_loss", Some(summary.train_loss));
+    add("valid_loss", Some(summary.valid_loss));
+    add("first_valid_loss", losses().next());
+    add("lowest_valid_loss", losses().reduce(f64::min));
+    add("perplexity", Some(summary.valid_loss.exp()));
+    add("valid_accuracy", Some(summary.valid_accuracy));
+    add("highest_valid_accuracy", accuracies.reduce(f64::max));
+    for axis in [Axis::Tokens, Axis::Flops, Axis::Seconds] {
+        add(axis.name(), rows.last().map(|row| axis.of(row)));
+    }
+    let level = rows.last().and_then(|row| row.level);
+    add("level", level.map(|level| level as f64));
+    add("step_time", median);
+    add("step_time_spread", spread);
+    (quantities, rows)
+}
+
+/// Median of the seconds per step between rows, and the half of the range in which the middle half
+/// of them lies.
+fn step_times(rows: &[Row]) -> (Option<f64>, Option<f64>) {
+    let pairs = rows.windows(2).filter(|pair| pair[1].step > pair[0].step);
+    let time =
+        |pair: &[Row]| (pair[1].seconds - pair[0].seconds) / (pair[1].step - pair[0].step) as f64;
+    let mut times: Vec<f64> = pairs.map(time).collect();
+    times.sort_by(f64::total_cmp);
+    let at = |share: f64| {
+        let last = times.len().checked_sub(1)?;
+        times.get((share * last as f64).round() as usize).copied()
+    };
+    let spread = at(0.75).zip(at(0.25)).map(|(high, low)| (high - low) / 2.0);
+    (at(0.5), spread)
+}
+
+/// The mean of the one-element tensors of a checkpoint whose names end alike.
+pub(crate) fn learned(scalars: &BTreeMap<String, f64>) -> BTreeMap<String, f64> {
+    let mut groups: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    for (name, value) in scalars {
+        let end = name.rsplit('.').next().unwrap_or(name);
+        groups
+            .entry(format!("{LEARNED}{end}"))
+            .or_default()
+            .push(*value);
+    }
+    let mean = |values: Vec<f64>| values.iter().sum::<f64>() / values.len() as f64;
+    groups
+        .into_iter()
+        .map(|(name, values)| (name, mean(values)))
+        .collect()
+}

@@ -1,0 +1,98 @@
+//! Where results come from: the command, the configuration, the machine and the commit.
+
+use std::path::Path;
+use std::process::Command;
+
+use residual_zoo_backend::BackendKind;
+use residual_zoo_core::ModelConfig;
+use residual_zoo_data::hash_of_parts;
+use serde::Serialize;
+
+use crate::{Experiment, PlannedRun};
+
+/// Where, when and by which command results came about.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Origin {
+    /// The name of the experiment.
+    pub name: String,
+    /// Its scale; empty for a file of its own.
+    pub scale: String,
+    /// The command that repeats it; empty without one.
+    pub command: String,
+    /// A hash of the experiment and of all that was set on top of it.
+    pub hash: String,
+    /// The processor and its cores.
+    pub machine: String,
+    /// The backend.
+    pub backend: String,
+    /// The commit of the source, where it is known.
+    pub commit: Option<String>,
+}
+
+/// A hash of an experiment with everything that was set on top of it. `text` is its file; where
+/// tokens are kept does not count.
+pub fn hash<C: ModelConfig>(
+    text: &str,
+    experiment: &Experiment<C>,
+    planned: &[PlannedRun<C>],
+    backend: BackendKind,
+) -> String {
+    let configs = planned.iter().filter_map(|run| run.config.as_ref());
+    let configs = configs.map(|config| {
+        let mut config = config.clone();
+        config.data.cache = None;
+        config.to_ron()
+    });
+    let mut parts = vec![
+        text.to_owned(),
+        format!("{:?}", experiment.seeds),
+        format!("{:?}", experiment.data.source),
+        backend.to_string(),
+    ];
+    parts.extend(configs);
+    let parts: Vec<&[u8]> = parts.iter().map(|part| part.as_bytes()).collect();
+    hash_of_parts("residual-zoo experiment v2", &parts).to_hex()[..12].to_owned()
+}
+
+/// The processor and its cores.
+pub fn machine() -> String {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let name = info
+        .lines()
+        .find_map(|line| line.strip_prefix("model name"));
+    let name = name
+        .and_then(|rest| rest.split_once(':'))
+        .map(|(_, name)| name.trim());
+    let name = name.unwrap_or(std::env::consts::ARCH);
+    format!("{cores} cores of {name}")
+}
+
+/// The commit of the source in `root`, and whether it was changed since.
+pub fn commit(root: &Path) -> Option<String> {
+    let git = |args: &[&str]| {
+        let output = Command::new("git")
+            .arg("-C")
+            .arg(root)
+            .args(args)
+            .output()
+            .ok()?;
+        let text = String::from_utf8(output.stdout).ok()?;
+        output.status.success().then(|| text.trim().to_owned())
+    };
+    let commit = git(&["rev-parse", "--short=12", "HEAD"])?;
+    let changed = git(&[
+        "status",
+        "--porcelain",
+        "--",
+        "src",
+        "crates",
+        "examples",
+        "experiments",
+    ])?;
+    Some(if changed.is_empty() {
+        commit
+    } else {
+        commit + ", changed since"
+    })
+}

@@ -1,0 +1,165 @@
+//! The runs of an experiment, each with everything that it takes from there.
+
+use std::collections::BTreeMap;
+
+use residual_zoo_core::{ConfigError, ModelConfig};
+use residual_zoo_train::RunConfig;
+
+use crate::experiment::Vary;
+use crate::{After, Error, Experiment, RunSpec};
+
+/// A run of an experiment with everything that it takes from there.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlannedRun<C> {
+    /// Its name.
+    pub name: String,
+    /// The name of the line that it is a point of.
+    pub line: String,
+    /// Model, data and training; the seed is set later. `None` without a model.
+    pub config: Option<RunConfig<C>>,
+    /// The run whose weights it starts from.
+    pub after: Option<After>,
+    /// The seeds for which it is run; `None` for all.
+    pub seeds: Option<Vec<u64>>,
+    /// Numbers that charts and claims may use.
+    pub values: BTreeMap<String, f64>,
+    /// What the paper printed for it, by quantity.
+    pub published: BTreeMap<String, f64>,
+}
+
+impl<C> PlannedRun<C> {
+    /// Whether it is run for `seed`.
+    pub fn is_for(&self, seed: u64) -> bool {
+        self.seeds
+            .as_ref()
+            .is_none_or(|seeds| seeds.contains(&seed))
+    }
+
+    /// A number that the file of the experiment gives it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoValue`] when it does not.
+    pub fn value(&self, name: &str) -> Result<f64, Error> {
+        let missing = || Error::NoValue {
+            run: self.name.clone(),
+            name: name.to_owned(),
+        };
+        self.values.get(name).copied().ok_or_else(missing)
+    }
+
+    /// As [`value`](Self::value), for a size.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn size(&self, name: &str) -> Result<usize, Error> {
+        Ok(self.value(name)? as usize)
+    }
+}
+
+impl<C: ModelConfig> Experiment<C> {
+    /// All runs, in order, each with `set` on top of what the experiment says.
+    ///
+    /// # Errors
+    ///
+    /// A field that does not exist, or a value that it cannot have.
+    pub fn plan(&self, set: &[String]) -> Result<Vec<PlannedRun<C>>, Error> {
+        let mut planned = Vec::new();
+        for spec in &self.runs {
+            let config = self.config_of(spec)?;
+            let variants = match &spec.vary {
+                None => vec![(spec.name.clone(), config, spec.values.clone())],
+                Some(vary) => vary.variants(spec, config.as_ref())?,
+            };
+            for (name, config, values) in variants {
+                planned.push(PlannedRun {
+                    name,
+                    line: spec.line.clone().unwrap_or_else(|| spec.name.clone()),
+                    config: config.map(|config| config.set(set)).transpose()?,
+                    after: spec.after.clone(),
+                    seeds: spec.seeds.clone(),
+                    values,
+                    published: spec.published.clone(),
+                });
+            }
+        }
+        Ok(planned)
+    }
+
+    /// The config of a run before anything varies.
+    fn config_of(&self, spec: &RunSpec<C>) -> Result<Option<RunConfig<C>>, Error> {
+        let new_data = self.new_data.as_ref().filter(|_| spec.on_new_data);
+        let config = spec.model.clone().map(|model| RunConfig {
+            model,
+            data: new_data.unwrap_or(&self.data).clone(),
+            train: self.train.clone(),
+        });
+        Ok(config.map(|config| config.set(&spec.set)).transpose()?)
+    }
+}
+
+/// Name, config and values of a run.
+type Variant<C> = (String, Option<RunConfig<C>>, BTreeMap<String, f64>);
+
+impl Vary {
+    /// The runs that `spec` stands for, one for each value.
+    fn variants<C: ModelConfig>(
+        &self,
+        spec: &RunSpec<C>,
+        config: Option<&RunConfig<C>>,
+    ) -> Result<Vec<Variant<C>>, Error> {
+        let variant = |value: &f64| {
+            let fields = self.field.split(',').map(str::trim);
+            let fields = fields.filter(|field| !field.is_empty());
+            let set: Vec<String> = fields.map(|field| format!("{field}={value}")).collect();
+            let config = config.cloned().map(|config| config.set(&set)).transpose()?;
+            let named = value * self.times;
+            let mut values = spec.values.clone();
+            values.insert(self.name.clone(), named);
+            let name = format!("{}, {} {named}", spec.name, self.name);
+            Ok((name, config, values))
+        };
+        self.over.iter().map(variant).collect()
+    }
+}
+
+/// The runs that are asked for by their name or a part of it, and those whose weights they start
+/// from; all runs where nothing is asked for.
+///
+/// # Errors
+///
+/// A text that is in no name.
+pub fn only<C: Clone>(
+    asked: &[String],
+    planned: &[PlannedRun<C>],
+) -> Result<Vec<PlannedRun<C>>, ConfigError> {
+    let is_named = |text: &String| planned.iter().any(|run| run.name == *text);
+    let is_meant = |run: &PlannedRun<C>, text: &String| match is_named(text) {
+        true => run.name == *text,
+        false => run.name.contains(text),
+    };
+    for text in asked {
+        if !planned.iter().any(|run| is_meant(run, text)) {
+            let names: Vec<&str> = planned.iter().map(|run| run.name.as_str()).collect();
+            let names = names.join(", ");
+            let problem = format!("is `{text}`, which is in no name of a run: {names}");
+            return Err(ConfigError::new("--only", problem));
+        }
+    }
+    let is_asked =
+        |run: &PlannedRun<C>| asked.is_empty() || asked.iter().any(|text| is_meant(run, text));
+    let mut kept: Vec<PlannedRun<C>> = Vec::new();
+    // A run stands behind the one that it starts from.
+    for run in planned.iter().rev() {
+        let is_before = |other: &PlannedRun<C>| {
+            let after = other.after.as_ref();
+            after.is_some_and(|after| after.run == run.name)
+        };
+        if is_asked(run) || kept.iter().any(is_before) {
+            kept.push(run.clone());
+        }
+    }
+    kept.reverse();
+    Ok(kept)
+}

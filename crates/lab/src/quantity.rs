@@ -1,0 +1,168 @@
+//! The quantities by name, and how each is shown.
+
+use std::collections::BTreeMap;
+
+use residual_zoo_core::Cost;
+use residual_zoo_report::{si, sig};
+use residual_zoo_train::Row;
+use serde::Serialize;
+
+/// What curves are drawn over: totals since the start, of the runs before it as well where a run
+/// starts from the weights of another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, serde::Deserialize)]
+pub enum Axis {
+    /// Training tokens.
+    Tokens,
+    /// Training FLOPs.
+    Flops,
+    /// Seconds of training.
+    Seconds,
+}
+
+impl Axis {
+    /// By its name: `tokens`, `flops` or `seconds`.
+    pub fn parse(name: &str) -> Option<Self> {
+        match name {
+            "tokens" => Some(Self::Tokens),
+            "flops" => Some(Self::Flops),
+            "seconds" => Some(Self::Seconds),
+            _ => None,
+        }
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Tokens => "tokens",
+            Self::Flops => "flops",
+            Self::Seconds => "seconds",
+        }
+    }
+
+    /// Its value in a row.
+    pub fn of(self, row: &Row) -> f64 {
+        match self {
+            Self::Tokens => row.tokens as f64,
+            Self::Flops => row.flops,
+            Self::Seconds => row.seconds,
+        }
+    }
+}
+
+/// Whether a run has a curve of it.
+pub(crate) fn is_curve(quantity: &str) -> bool {
+    on_curve(quantity, &Row::default()).is_ok()
+}
+
+/// The value of a curve at `row`, if it was measured there.
+pub(crate) fn on_curve(quantity: &str, row: &Row) -> Result<Option<f64>, ()> {
+    match quantity {
+        "train_loss" => Ok(row.train_loss),
+        "valid_loss" => Ok(row.valid_loss),
+        "perplexity" => Ok(row.valid_loss.map(f64::exp)),
+        "valid_accuracy" => Ok(row.valid_accuracy),
+        _ => Err(()),
+    }
+}
+
+/// How a quantity is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Observed {
+    /// Its unit; empty for none.
+    pub unit: &'static str,
+    format: Format,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Format {
+    Count,
+    Loss,
+    Percent,
+    Seconds,
+    Bytes,
+    Plain,
+}
+
+pub(crate) const LEARNED: &str = "learned ";
+
+/// How the quantity called so is shown; `None` if runs have none of that name.
+///
+/// `learned NAME` is the mean of the parameters with one element whose name ends in NAME.
+pub fn describe(quantity: &str) -> Option<Observed> {
+    let (unit, format) = match quantity {
+        "parameters" | "non_embedding" => ("", Format::Count),
+        "training_flops_per_token" | "forward_flops_per_token" => ("FLOP", Format::Count),
+        "flops" => ("FLOP", Format::Count),
+        "tokens" => ("", Format::Count),
+        "seconds" => ("s", Format::Seconds),
+        "train_loss" | "valid_loss" | "first_valid_loss" | "lowest_valid_loss" => {
+            ("nats/token", Format::Loss)
+        }
+        "perplexity" | "level" => ("", Format::Plain),
+        "valid_accuracy" | "highest_valid_accuracy" => ("%", Format::Percent),
+        "step_time" | "step_time_spread" => ("s", Format::Seconds),
+        "peak_memory" => ("MiB", Format::Bytes),
+        _ if quantity.starts_with(LEARNED) => ("", Format::Plain),
+        _ => return None,
+    };
+    Some(Observed { unit, format })
+}
+
+/// Whether the model alone decides the quantity called so, and no seed.
+pub fn is_cost(quantity: &str) -> bool {
+    cost_quantities(Cost::default()).contains_key(quantity)
+}
+
+impl Observed {
+    /// A quantity that an experiment measures itself.
+    pub const OWN: Self = Self {
+        unit: "",
+        format: Format::Plain,
+    };
+
+    /// `value` with the digits that it deserves, without its unit.
+    pub fn show(self, value: f64) -> String {
+        match self.format {
+            Format::Count => si(value),
+            Format::Loss => format!("{value:.4}"),
+            Format::Percent => format!("{:.1}", 100.0 * value),
+            Format::Bytes => format!("{:.1}", value / f64::from(1 << 20)),
+            // Sizes are whole numbers.
+            Format::Plain if value.fract() == 0.0 && value.abs() < 1e5 => format!("{value}"),
+            Format::Plain if value.abs() >= 1e5 => si(value),
+            Format::Seconds | Format::Plain => sig(value, 4),
+        }
+    }
+
+    /// Factor from the value to what axes show.
+    pub fn scale(self) -> f64 {
+        match self.format {
+            Format::Percent => 100.0,
+            Format::Bytes => 1.0 / f64::from(1 << 20),
+            _ => 1.0,
+        }
+    }
+
+    /// A difference or a spread of values.
+    pub fn show_difference(self, value: f64) -> String {
+        match self.format {
+            Format::Loss => format!("{value:.4}"),
+            Format::Percent => format!("{:.1}", 100.0 * value),
+            Format::Bytes => format!("{:.1}", value / f64::from(1 << 20)),
+            Format::Count => si(value),
+            Format::Seconds | Format::Plain => sig(value, 2),
+        }
+    }
+}
+
+/// What a config costs, trained or not.
+pub(crate) fn cost_quantities(cost: Cost) -> BTreeMap<String, f64> {
+    let quantities = [
+        ("parameters", cost.params.total()),
+        ("non_embedding", cost.params.other),
+        ("forward_flops_per_token", cost.forward_flops),
+        ("training_flops_per_token", cost.training_flops()),
+    ];
+    let named = |(name, count): (&str, usize)| (name.to_owned(), count as f64);
+    quantities.into_iter().map(named).collect()
+}

@@ -1,0 +1,322 @@
+//! What came of an experiment, as a report, JSON, CSV and Markdown.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use residual_zoo_core::ModelConfig;
+use residual_zoo_report::{Chart, Column, Report, Section, Table, csv};
+use residual_zoo_train::{Error as TrainError, dashboard::duration};
+use serde::Serialize;
+
+use crate::charts::RunRow;
+use crate::stats::Estimate;
+use crate::{
+    ChartSpec, Experiment, Judgement, Observation, Observed, Origin, Outcome, PlannedRun, describe,
+};
+
+/// The results of an experiment.
+#[derive(Clone, Debug, Serialize)]
+pub struct Results {
+    title: String,
+    about: String,
+    origin: Origin,
+    /// Seconds of training of all runs together.
+    training_seconds: f64,
+    /// Why the results are not complete, a line for each run that is missing.
+    missing: Vec<String>,
+    claims: Vec<Judgement>,
+    observations: Vec<Observation>,
+    #[serde(skip)]
+    rows: Vec<RunRow>,
+    #[serde(skip)]
+    columns: Vec<String>,
+    #[serde(skip)]
+    charts: Vec<ChartSpec>,
+}
+
+impl Results {
+    /// Judges the claims of `experiment` on what its runs gave. `planned` are all of them, also those
+    /// that were left out.
+    pub fn new<C: ModelConfig>(
+        experiment: &Experiment<C>,
+        planned: &[PlannedRun<C>],
+        outcome: Outcome,
+        origin: Origin,
+    ) -> Self {
+        let claims = experiment.claims.iter();
+        let lines = planned.iter();
+        let lines: Vec<_> = lines.map(|run| (&*run.name, &*run.line)).collect();
+        let row = |run: &PlannedRun<C>| RunRow {
+            name: run.name.clone(),
+            line: run.line.clone(),
+            published: run.published.clone(),
+        };
+        Self {
+            title: experiment.title.clone(),
+            about: experiment.about.clone(),
+            origin,
+            training_seconds: outcome.seconds,
+            missing: outcome.missing,
+            claims: claims
+                .map(|claim| claim.judge(&outcome.observations, &lines))
+                .collect(),
+            observations: outcome.observations,
+            rows: planned.iter().map(row).collect(),
+            columns: experiment.columns.clone(),
+            charts: experiment.charts.clone(),
+        }
+    }
+
+    /// The claims with their verdicts.
+    pub fn claims(&self) -> &[Judgement] {
+        &self.claims
+    }
+
+    /// Why the results are not complete, a line for each run that is missing.
+    pub fn missing(&self) -> &[String] {
+        &self.missing
+    }
+
+    /// What was observed.
+    pub fn observations(&self) -> &[Observation] {
+        &self.observations
+    }
+
+    /// A row for each claim: what the paper says, the verdict, and the numbers.
+    pub fn verdicts(&self) -> Table {
+        let row = |found: &Judgement| {
+            let claim = &found.claim;
+            vec![
+                format!("{} ({})", claim.says, claim.source),
+                found.verdict.name().into(),
+                found.because.clone(),
+                claim.published.clone(),
+            ]
+        };
+        Table {
+            heading: "Claims".into(),
+            note: "A difference between runs counts when the 95 % confidence interval of its mean \
+                   over the seeds leaves zero out; ± is half of that interval."
+                .into(),
+            columns: ["claim", "verdict", "measured", "printed"]
+                .map(Column::text)
+                .into(),
+            rows: self.claims.iter().map(row).collect(),
+            highlight: None,
+        }
+    }
+
+    /// A row for each run: means over the seeds, and what the paper printed.
+    pub fn table(&self) -> Table {
+        let is_printed = |column: &str| self.rows.iter().any(|r| r.published.contains_key(column));
+        let mut columns = vec![Column::text("run")];
+        for column in &self.columns {
+            let shown = describe(column).unwrap_or(Observed::OWN);
+            let title = column.replace('_', " ");
+            columns.push(Column::number(title.clone(), shown.unit));
+            if is_printed(column) {
+                columns.push(Column::number(format!("{title}, printed"), shown.unit));
+            }
+        }
+        let row = |planned: &RunRow| {
+            let mut cells = vec![planned.name.clone()];
+            for column in &self.columns {
+                let shown = describe(column).unwrap_or(Observed::OWN);
+                cells.push(
+                    self.estimate(&planned.name, column)
+                        .map_or("–".into(), |found| {
+                            let mean = shown.show(found.mean);
+                            match found.is_spread() {
+                                true => {
+                                    format!("{mean} ± {}", shown.show_difference(found.deviation))
+                                }
+                                false => mean,
+                            }
+                        }),
+                );
+                if is_printed(column) {
+                    let printed = planned.published.get(column);
+                    cells.push(printed.map_or(String::new(), |value| shown.show(*value)));
+                }
+            }
+            cells
+        };
+        Table {
+            heading: "Runs".into(),
+            note: match seeds(&self.observations) {
+                (_, 0) => String::new(),
+                (_, 1) => "One seed.".into(),
+                (n, most) if n == most => {
+                    format!("Means over {n} seeds ± their standard deviation.")
+                }
+                (n, most) => {
+                    format!("Means over {n} to {most} seeds ± their standard deviation.")
+                }
+            },
+            columns,
+            rows: self.rows.iter().map(row).collect(),
+            highlight: None,
+        }
+    }
+
+    fn estimate(&self, run: &str, quantity: &str) -> Option<Estimate> {
+        let of_run = self.observations.iter().filter(|found| found.run == run);
+        let values: Vec<f64> = of_run.filter_map(|found| found.get(quantity)).collect();
+        Estimate::of(&values)
+    }
+
+    /// The charts.
+    pub fn charts(&self) -> Vec<Chart> {
+        let chart = |spec: &ChartSpec| spec.chart(&self.rows, &self.observations);
+        self.charts.iter().map(chart).collect()
+    }
+
+    /// The whole report.
+    pub fn report(&self) -> Report {
+        let mut sections = Vec::new();
+        if !self.missing.is_empty() {
+            sections.push(Section::Text {
+                heading: "Not complete".into(),
+                body: format!("Missing are {}.", self.missing.join("; ")),
+            });
+        }
+        if !self.claims.is_empty() {
+            sections.push(Section::Table(self.verdicts()));
+        }
+        sections.extend(self.charts().into_iter().map(Section::Chart));
+        sections.push(Section::Table(self.table()));
+        sections.push(Section::Code {
+            heading: "How to repeat it".into(),
+            body: self.provenance(),
+        });
+        Report {
+            title: self.title.clone(),
+            lead: self.about.clone(),
+            sections,
+        }
+    }
+
+    fn provenance(&self) -> String {
+        let origin = &self.origin;
+        let mut lines = Vec::new();
+        if !origin.command.is_empty() {
+            lines.extend([origin.command.clone(), String::new()]);
+        }
+        lines.extend([
+            format!("experiment {}, scale {}", origin.name, origin.scale),
+            format!("configuration {}", origin.hash),
+            format!("backend {} on {}", origin.backend, origin.machine),
+        ]);
+        lines.extend(
+            origin
+                .commit
+                .iter()
+                .map(|commit| format!("commit {commit}")),
+        );
+        if self.training_seconds > 0.0 {
+            let time = Duration::from_secs_f64(self.training_seconds);
+            lines.push(format!("{} of training", duration(time)));
+        }
+        lines.join("\n")
+    }
+
+    /// Every observation with every quantity, a line each.
+    pub fn to_csv(&self) -> String {
+        let quantities: BTreeSet<&str> = self
+            .observations
+            .iter()
+            .flat_map(|found| found.quantities.keys().map(String::as_str))
+            .collect();
+        let head = ["run", "seed"]
+            .into_iter()
+            .chain(quantities.iter().copied());
+        let row = |found: &Observation| {
+            let seed = found.seed.map_or(String::new(), |seed| seed.to_string());
+            let value = |name: &&str| found.get(name).map_or(String::new(), |x| x.to_string());
+            let mut cells = vec![found.run.clone(), seed];
+            cells.extend(quantities.iter().map(value));
+            cells
+        };
+        let rows = self.observations.iter().map(row);
+        csv(&head.collect::<Vec<_>>(), rows)
+    }
+
+    /// The tables, with the charts as pictures beside it, whose names begin with `prefix`.
+    pub fn to_markdown(&self, prefix: &str) -> String {
+        let mut parts = vec![format!("# {}", self.title), self.about.clone()];
+        if !self.missing.is_empty() {
+            parts.push(format!(
+                "**Not complete.** Missing are {}.",
+                self.missing.join("; ")
+            ));
+        }
+        if !self.claims.is_empty() {
+            parts.push(self.verdicts().to_markdown());
+        }
+        parts.push(self.table().to_markdown());
+        for (i, chart) in self.charts().iter().enumerate() {
+            parts.push(format!("## {}", chart.heading));
+            parts.push(format!("![{}]({prefix}{}.svg)", chart.heading, i + 1));
+            if !chart.note.is_empty() {
+                parts.push(chart.note.clone());
+            }
+        }
+        parts.push(format!(
+            "## How to repeat it\n\n```text\n{}\n```",
+            self.provenance()
+        ));
+        parts.join("\n\n") + "\n"
+    }
+
+    /// Writes `report.html`, `results.json`, `results.csv`, `results.md` and its pictures into a
+    /// directory.
+    ///
+    /// # Errors
+    ///
+    /// When the disk refuses.
+    pub fn write(&self, directory: &Path) -> Result<(), TrainError> {
+        fs::create_dir_all(directory).map_err(TrainError::io("create", directory))?;
+        let json = serde_json::to_string_pretty(self);
+        let json = json.unwrap_or_else(|e| unreachable!("results are plain data: {e}"));
+        write(directory, "report.html", &self.report().to_html())?;
+        write(directory, "results.json", &json)?;
+        write(directory, "results.csv", &self.to_csv())?;
+        self.write_markdown(directory, "results")
+    }
+
+    /// Writes the Markdown and its pictures as `NAME.md` and `NAME-1.svg`, ….
+    ///
+    /// # Errors
+    ///
+    /// When the disk refuses.
+    pub fn write_markdown(&self, directory: &Path, name: &str) -> Result<(), TrainError> {
+        fs::create_dir_all(directory).map_err(TrainError::io("create", directory))?;
+        let prefix = format!("{name}-");
+        write(directory, &format!("{name}.md"), &self.to_markdown(&prefix))?;
+        for (i, chart) in self.charts().iter().enumerate() {
+            write(
+                directory,
+                &format!("{prefix}{}.svg", i + 1),
+                &chart.to_svg(),
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// The fewest and the most seeds that a run has.
+fn seeds(observations: &[Observation]) -> (usize, usize) {
+    let mut seeds: BTreeMap<&str, usize> = BTreeMap::new();
+    for found in observations {
+        *seeds.entry(&found.run).or_default() += usize::from(found.seed.is_some());
+    }
+    let fewest = seeds.values().min().copied().unwrap_or(0);
+    (fewest, seeds.values().max().copied().unwrap_or(0))
+}
+
+fn write(directory: &Path, name: &str, text: &str) -> Result<(), TrainError> {
+    let path = directory.join(name);
+    fs::write(&path, text).map_err(TrainError::io("write", &path))
+}

@@ -1,0 +1,111 @@
+//! An experiment from its file to its results.
+
+use std::path::Path;
+
+use residual_zoo_train::dashboard::print;
+
+use crate::corpora::Corpora;
+use crate::measure::Setting;
+use crate::training::train_runs;
+use crate::{
+    Error, Experiment, ExperimentOptions, Observation, Origin, Outcome, PlannedRun, Results,
+    Trainable, origin,
+};
+
+/// Runs the experiment that the RON text describes; `path` is what errors call it. With a number
+/// of `seeds`, these take the place of those in the text.
+///
+/// # Errors
+///
+/// A text that does not parse or refers to something missing, data that cannot be opened, a run
+/// that cannot be trained on them, a backend that was not compiled in. A run that fails later is
+/// among the missing ones of the results.
+pub fn run_experiment<C: Trainable>(
+    text: &str,
+    path: &Path,
+    seeds: Option<u64>,
+    options: &ExperimentOptions,
+) -> Result<Results, Error> {
+    let mut experiment = Experiment::<C>::parse(text, path)?;
+    experiment.check()?;
+    if let Some(seeds) = seeds {
+        experiment.set_seeds(seeds)?;
+    }
+    let planned = experiment.plan(&[])?;
+    let origin = Origin {
+        name: path.display().to_string(),
+        hash: origin::hash(text, &experiment, &planned, options.backend),
+        machine: origin::machine(),
+        backend: options.backend.to_string(),
+        ..Origin::default()
+    };
+    let outcome = experiment.run(&planned, options)?;
+    Ok(Results::new(&experiment, &planned, outcome, origin))
+}
+
+impl<C: Trainable> Experiment<C> {
+    /// Trains `planned`, or where nothing is trained counts and measures, for every seed.
+    ///
+    /// # Errors
+    ///
+    /// As [`run_experiment`].
+    pub fn run(
+        &self,
+        planned: &[PlannedRun<C>],
+        options: &ExperimentOptions,
+    ) -> Result<Outcome, Error> {
+        if let Some(vocab_size) = self.count {
+            let observations = self.measure(planned, vocab_size, options)?;
+            return Ok(Outcome {
+                observations,
+                ..Outcome::default()
+            });
+        }
+        options.backend.check_compiled()?;
+        let corpora = Corpora::open(planned)?;
+        let corpora = corpora.in_order();
+        if options.force {
+            let pool = options.open_pool();
+            pool.forget(&pool.runs(planned, &self.seeds, &corpora))?;
+        }
+        print(&format!("{}\n", self.title));
+        Ok(train_runs(planned, &self.seeds, &corpora, options))
+    }
+
+    /// What runs cost and what the experiment measures of them; for every seed where that is random.
+    fn measure(
+        &self,
+        planned: &[PlannedRun<C>],
+        vocab_size: usize,
+        options: &ExperimentOptions,
+    ) -> Result<Vec<Observation>, Error> {
+        let counted = planned
+            .iter()
+            .map(|run| Observation::counted(run, vocab_size));
+        let Some(measure) = self.measure else {
+            return Ok(counted.collect());
+        };
+        let counted: Vec<Observation> = counted.collect();
+        let seeds: Vec<Option<u64>> = match measure.is_random() {
+            true => self.seeds.iter().copied().map(Some).collect(),
+            false => vec![None],
+        };
+        let mut observations = Vec::new();
+        for seed in seeds {
+            let setting = Setting {
+                vocab_size,
+                seed: seed.unwrap_or(0),
+                data: &self.data,
+                backend: options.backend,
+                gpu: options.gpu,
+            };
+            for (run, counted) in planned.iter().zip(&counted) {
+                let mut observation = counted.clone();
+                observation.seed = seed;
+                observation.quantities.extend(measure.of(run, &setting)?);
+                observations.push(observation);
+            }
+        }
+        Ok(observations)
+    }
+}

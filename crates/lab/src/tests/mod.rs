@@ -1,0 +1,178 @@
+mod judge;
+mod observe;
+mod results;
+mod training;
+
+use std::path::Path;
+
+use residual_zoo_backend::BackendKind;
+use residual_zoo_core::PlainModel;
+use residual_zoo_gpt2::Gpt2Config;
+use residual_zoo_train::{FirstWeights, Row};
+
+use crate::*;
+
+type Gpt2Experiment = Experiment<PlainModel<Gpt2Config>>;
+
+const EXPERIMENT: &str = r#"(
+  title: "A question",
+  about: "What is done.",
+  train: (steps: 10),
+  seeds: [1, 2],
+  runs: [
+    (name: "base", model: (n_layer: 1), published: {"valid_loss": 3.0}),
+    (name: "wide", model: (n_layer: 1), set: ["train.batch=2"], vary: (field: "model.width, model.d_ff", name: "stream", over: [48, 96], times: 2)),
+    (name: "later", model: (n_layer: 1), after: (run: "base", by: GrowFresh), seeds: [2]),
+  ],
+  columns: ["parameters", "valid_loss", "stream"],
+  charts: [(title: "Loss", x: "stream", y: "valid_loss", fit: true, lines: ["wide"])],
+  claims: [(says: "It is better", source: "Table 1", test: Lower(quantity: "valid_loss", run: "wide, stream 192", than: "base"))],
+)"#;
+
+fn experiment() -> Gpt2Experiment {
+    parse(EXPERIMENT)
+}
+
+fn parse(text: &str) -> Gpt2Experiment {
+    Experiment::parse(text, Path::new("experiment.ron")).unwrap()
+}
+
+fn changed(from: &str, to: &str) -> String {
+    let text = EXPERIMENT.replace(from, to);
+    assert_ne!(text, EXPERIMENT);
+    parse(&text).check().unwrap_err().to_string()
+}
+
+#[test]
+fn an_experiment_plans_its_runs_in_order_and_varies_what_it_says() {
+    let experiment = experiment();
+    experiment.check().unwrap();
+    let planned = experiment.plan(&["train.steps=7".into()]).unwrap();
+    let names: Vec<&str> = planned.iter().map(|run| run.name.as_str()).collect();
+    assert_eq!(
+        names,
+        ["base", "wide, stream 96", "wide, stream 192", "later"]
+    );
+    let config = planned[2].config.as_ref().unwrap();
+    assert_eq!((config.model.0.width, config.model.0.d_ff), (96, Some(96)));
+    assert_eq!((config.train.batch, config.train.steps), (2, 7));
+    assert_eq!(planned[2].values["stream"], 192.0);
+    assert_eq!(planned[2].line, "wide");
+    assert!(planned[0].is_for(1) && planned[0].is_for(2));
+    assert!(planned[3].is_for(2) && !planned[3].is_for(1));
+    assert_eq!(
+        planned[3].after.as_ref().unwrap().by,
+        FirstWeights::GrowFresh
+    );
+}
+
+#[test]
+fn what_an_experiment_refers_to_must_be_there() {
+    let cases = [
+        (r#"name: "base""#, r#"name: "later""#, "two called `later`"),
+        (
+            r#"(run: "base""#,
+            r#"(run: "later""#,
+            "no run `later` before `later`",
+        ),
+        (r#""parameters", "#, r#""parmeters", "#, "`parmeters`"),
+        (r#"x: "stream""#, r#"x: "steam""#, "`steam`"),
+        (r#"lines: ["wide"]"#, r#"lines: ["wid"]"#, "`wid`"),
+        (r#"than: "base""#, r#"than: "bas""#, "`bas`"),
+        (
+            r#"Lower(quantity: "valid_loss""#,
+            r#"Lower(quantity: "loss""#,
+            "`loss`",
+        ),
+        (
+            "model: (n_layer: 1), published",
+            "published",
+            "`base` has no model",
+        ),
+        ("seeds: [1, 2]", "seeds: []", "seeds"),
+        ("seeds: [1, 2]", "seeds: [2, 2]", "one of them twice"),
+        ("seeds: [2]", "seeds: [3]", "`later` has 3"),
+        (
+            r#"model: (n_layer: 1), after"#,
+            r#"on_new_data: true, model: (n_layer: 1), after"#,
+            "new_data",
+        ),
+        (
+            "seeds: [1, 2],",
+            "seeds: [1, 2], measure: RmtVariance,",
+            "`measure`: is given without `count`",
+        ),
+    ];
+    for (from, to, expected) in cases {
+        let error = changed(from, to);
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn what_is_measured_may_be_drawn_and_claimed() {
+    let text = r#"(
+      title: "", about: "", count: 65, measure: RecurrentCost,
+      runs: [(name: "a", values: {"layers": 2, "sequence length": 8, "width": 4})],
+      columns: ["operations", "FLOPs of a sequence", "layers"],
+    )"#;
+    let experiment = parse(text);
+    experiment.check().unwrap();
+    let other = parse(&text.replace("RecurrentCost", "RmtVariance"));
+    let error = other.check().unwrap_err().to_string();
+    assert!(error.contains("`operations`"), "{error}");
+    let options = ExperimentOptions::new(Path::new("nowhere"), BackendKind::Flex);
+    let planned = experiment.plan(&[]).unwrap();
+    let outcome = experiment.run(&planned, &options).unwrap();
+    // r(l² d + l d²) with r = 2, l = 8, d = 4.
+    let [observed] = &outcome.observations[..] else {
+        panic!("{outcome:?}");
+    };
+    assert_eq!(
+        (observed.get("operations"), observed.seed),
+        (Some(768.0), None)
+    );
+    let lacking = parse(&text.replace(r#""width": 4"#, r#""depth": 4"#));
+    let planned = lacking.plan(&[]).unwrap();
+    let error = lacking.run(&planned, &options).unwrap_err().to_string();
+    assert_eq!(error, "run `a` has no value `width`");
+}
+
+#[test]
+fn a_part_of_the_runs_has_what_they_start_from() {
+    let planned = experiment().plan(&[]).unwrap();
+    let names = |asked: &str| {
+        let kept = only(&[asked.to_owned()], &planned).unwrap();
+        kept.into_iter().map(|run| run.name).collect::<Vec<_>>()
+    };
+    assert_eq!(names("later"), ["base", "later"]);
+    assert_eq!(names("wide"), ["wide, stream 96", "wide, stream 192"]);
+    assert_eq!(only(&[], &planned).unwrap().len(), 4);
+    let error = only(&["narrow".to_owned()], &planned)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("`narrow`, which is in no name of a run: base"),
+        "{error}"
+    );
+}
+
+#[test]
+fn an_experiment_that_does_not_parse_says_where() {
+    let text = EXPERIMENT.replace("steps: 10", "stops: 10");
+    let error = Gpt2Experiment::parse(&text, Path::new("experiment.ron")).unwrap_err();
+    let error = error.to_string();
+    assert!(error.starts_with("experiment.ron:4:"), "{error}");
+}
+
+/// Observations of `run`, one for each seed from 1, with these values of `quantity`.
+fn seeds(run: &str, quantity: &str, values: &[f64]) -> Vec<Observation> {
+    let observe = |(seed, value): (u64, &f64)| Observation {
+        run: run.into(),
+        line: run.into(),
+        seed: Some(seed),
+        quantities: [(quantity.to_owned(), *value)].into(),
+        rows: Vec::new(),
+    };
+    (1..).zip(values).map(observe).collect()
+}

@@ -1,0 +1,61 @@
+use residual_zoo_train::Summary;
+
+use super::*;
+use crate::observe::{learned, of_summary};
+
+#[test]
+fn totals_count_the_run_before() {
+    let row = |step: usize, tokens, loss| Row {
+        step,
+        tokens,
+        flops: tokens as f64,
+        seconds: step as f64,
+        valid_loss: Some(loss),
+        ..Row::default()
+    };
+    let summary = |rows: Vec<Row>| Summary {
+        rows,
+        cost: Default::default(),
+        train_loss: 1.0,
+        valid_loss: 1.0,
+        valid_accuracy: 0.5,
+        tokens_per_second: 1.0,
+        stopped: false,
+        checkpoint: Default::default(),
+    };
+    let (quantities, rows) = of_summary(&summary(vec![row(0, 0, 4.0), row(10, 100, 2.0)]), None);
+    assert_eq!(
+        (
+            quantities["first_valid_loss"],
+            quantities["lowest_valid_loss"]
+        ),
+        (4.0, 2.0)
+    );
+    assert_eq!(
+        (quantities["step_time"], quantities["tokens"]),
+        (1.0, 100.0)
+    );
+    assert_eq!(quantities.get("level"), None);
+    let mut row_of_curriculum = row(20, 200, 1.0);
+    row_of_curriculum.level = Some(2);
+    let (quantities_of_it, _) = of_summary(&summary(vec![row_of_curriculum]), None);
+    assert_eq!(quantities_of_it["level"], 2.0);
+    let before = Observation {
+        rows,
+        ..Observation::default()
+    };
+    let second = summary(vec![row(0, 0, 2.0), row(5, 50, 1.0)]);
+    let (quantities, rows) = of_summary(&second, Some(&before));
+    assert_eq!((quantities["tokens"], quantities["seconds"]), (150.0, 15.0));
+    assert_eq!(rows[0].tokens, 100);
+    // A step takes as long as it takes.
+    assert_eq!(quantities["step_time"], 1.0);
+}
+
+#[test]
+fn what_is_learned_is_the_mean_of_single_numbers_by_the_end_of_their_names() {
+    let scalars = [("a.alpha", 0.25), ("b.alpha", 0.75), ("tau", 2.0)];
+    let scalars = scalars.map(|(name, value)| (name.to_owned(), value)).into();
+    let found = learned(&scalars);
+    assert_eq!((found["learned alpha"], found["learned tau"]), (0.5, 2.0));
+}

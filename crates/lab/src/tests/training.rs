@@ -1,0 +1,260 @@
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+use burn::tensor::backend::Backend;
+use residual_zoo_core::{ConfigError, Cost, ModelConfig};
+use residual_zoo_data::{Corpus, DataConfig, Source, SyntheticConfig};
+use residual_zoo_train::run_dir;
+use serde::{Deserialize, Serialize};
+
+use super::*;
+use crate::training::train_runs;
+
+/// GPT-2, whose models cannot be built while a file exists.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Fragile {
+    gpt2: Gpt2Config,
+    #[serde(default)]
+    breaks_while: Option<PathBuf>,
+}
+
+impl ModelConfig for Fragile {
+    type Model<B: Backend> = <Gpt2Config as ModelConfig>::Model<B>;
+
+    fn name(&self) -> String {
+        ModelConfig::name(&self.gpt2)
+    }
+
+    fn validate(&self, vocab_size: usize) -> Result<(), ConfigError> {
+        ModelConfig::validate(&self.gpt2, vocab_size)
+    }
+
+    fn context(&self) -> usize {
+        ModelConfig::context(&self.gpt2)
+    }
+
+    fn has_dropout(&self) -> bool {
+        self.gpt2.has_dropout()
+    }
+
+    fn build<B: Backend>(
+        &self,
+        vocab_size: usize,
+        n_output: usize,
+        device: &B::Device,
+    ) -> Result<Self::Model<B>, ConfigError> {
+        let breaks = self.breaks_while.as_ref().is_some_and(|file| file.exists());
+        assert!(!breaks, "out of memory");
+        self.gpt2.build(vocab_size, n_output, device)
+    }
+
+    fn cost_of(&self, vocab_size: usize, n_output: usize) -> Cost {
+        self.gpt2.cost_of(vocab_size, n_output)
+    }
+}
+
+/// Three runs of two steps, the third from the weights of the first.
+fn small() -> (Vec<PlannedRun<Fragile>>, Corpus) {
+    let text = r#"(
+      title: "Three runs",
+      about: "",
+      train: (steps: 2, batch: 2, validate_batches: 1, validate_every: 1),
+      runs: [
+        (name: "first", model: (gpt2: (n_layer: 1, n_head: 1, width: 8, context: 8))),
+        (name: "second", model: (gpt2: (n_layer: 1, n_head: 1, width: 4, context: 8))),
+        (name: "third", model: (gpt2: (n_layer: 1, n_head: 1, width: 8, context: 8)), after: (run: "first")),
+      ],
+      columns: ["valid_loss"],
+    )"#;
+    let experiment = Experiment::parse(text, Path::new("experiment.ron")).unwrap();
+    let data = DataConfig {
+        source: Source::Synthetic(SyntheticConfig {
+            tokens: 1_000,
+            seed: 2,
+        }),
+        ..DataConfig::default()
+    };
+    let mut planned = experiment.plan(&[]).unwrap();
+    for run in &mut planned {
+        run.config.as_mut().unwrap().data = data.clone();
+    }
+    (planned, Corpus::open(&data).unwrap())
+}
+
+fn options(pool: &Path) -> ExperimentOptions {
+    ExperimentOptions::new(pool, BackendKind::Flex)
+}
+
+/// Runs `planned` for one seed.
+fn run(pool: &Path, planned: &[PlannedRun<Fragile>], corpus: &Corpus, seed: u64) -> Outcome {
+    // Burn has one random generator in a process, so tests that seed it take turns.
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let corpora = vec![corpus; planned.len()];
+    train_runs(planned, &[seed], &corpora, &options(pool))
+}
+
+fn run_small(pool: &Path) -> Outcome {
+    let (planned, corpus) = small();
+    run(pool, &planned, &corpus, 1)
+}
+
+/// The directories of the three runs.
+fn directories(pool: &Path, seed: u64) -> Vec<PathBuf> {
+    let (planned, corpus) = small();
+    let pool = options(pool).open_pool();
+    pool.runs(&planned, &[seed], &[&corpus; 3])
+}
+
+/// The three runs, of which one breaks while `file` exists.
+fn fragile(which: usize, file: &Path) -> (Vec<PlannedRun<Fragile>>, Corpus) {
+    let (mut planned, corpus) = small();
+    std::fs::write(file, "").unwrap();
+    let config = planned[which].config.as_mut().unwrap();
+    config.model.breaks_while = Some(file.into());
+    (planned, corpus)
+}
+
+fn names(outcome: &Outcome) -> Vec<&str> {
+    let runs = outcome.observations.iter();
+    runs.map(|found| found.run.as_str()).collect()
+}
+
+#[test]
+fn a_run_that_panics_leaves_the_others_and_says_why() {
+    let directory = tempfile::tempdir().unwrap();
+    let (pool, file) = (directory.path().join("pool"), directory.path().join("file"));
+    let (planned, corpus) = fragile(1, &file);
+    let outcome = run(&pool, &planned, &corpus, 1);
+    assert_eq!(names(&outcome), ["first", "third"]);
+    let [missing] = &outcome.missing[..] else {
+        panic!("{:?}", outcome.missing);
+    };
+    assert!(
+        missing.starts_with("second, seed 1: panicked: "),
+        "{missing}"
+    );
+    assert!(missing.contains("out of memory"), "{missing}");
+
+    // The next time it is trained alone.
+    let metrics = |which: usize| {
+        let run = &options(&pool)
+            .open_pool()
+            .runs(&planned, &[1], &[&corpus; 3])[which];
+        std::fs::read_to_string(run.join("metrics.jsonl")).ok()
+    };
+    let before = [metrics(0), metrics(1), metrics(2)];
+    std::fs::remove_file(file).unwrap();
+    let outcome = run(&pool, &planned, &corpus, 1);
+    assert_eq!(names(&outcome), ["first", "second", "third"]);
+    assert!(before[1].is_none() && metrics(1).is_some());
+    assert!(before[0].is_some() && before[0] == metrics(0) && before[2] == metrics(2));
+}
+
+#[test]
+fn a_run_that_fails_takes_those_that_begin_with_its_weights_along() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("file");
+    let (planned, corpus) = fragile(0, &file);
+    let outcome = run(&directory.path().join("pool"), &planned, &corpus, 1);
+    assert_eq!(names(&outcome), ["second"]);
+    assert_eq!(outcome.missing.len(), 2);
+    assert_eq!(outcome.missing[1], "third, seed 1: first is missing");
+}
+
+#[test]
+fn a_pool_can_be_moved() {
+    let directory = tempfile::tempdir().unwrap();
+    let (here, there) = (
+        directory.path().join("here"),
+        directory.path().join("there"),
+    );
+    let before = run_small(&here);
+    assert_eq!(before.missing, [""; 0]);
+    std::fs::rename(&here, &there).unwrap();
+    let after = run_small(&there);
+    assert_eq!(after.missing, [""; 0]);
+    assert_eq!(after.observations, before.observations);
+}
+
+#[test]
+fn a_pool_forgets_with_a_run_what_began_with_it_and_a_run_alone_is_deleted_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let pool = directory.path().join("pool");
+    let runs = |pool: &Path| directories(pool, 1);
+    let there = |pool| {
+        runs(pool)
+            .iter()
+            .map(|run| run.is_dir())
+            .collect::<Vec<_>>()
+    };
+    run_small(&pool);
+    run_dir::delete(&[runs(&pool).remove(0)].into()).unwrap();
+    assert_eq!(there(&pool), [false, true, true]);
+    run_small(&pool);
+    let moved = directory.path().join("moved");
+    std::fs::rename(&pool, &moved).unwrap();
+    // A fourth run, which began with the third as that did with the first.
+    let all = runs(&moved);
+    let name = |run: &Path| run.file_name().unwrap().to_str().unwrap().to_owned();
+    let history = std::fs::read_to_string(all[2].join("history.jsonl")).unwrap();
+    assert!(history.contains(&name(&all[0])));
+    let fourth = moved.join("fourth");
+    std::fs::create_dir(&fourth).unwrap();
+    let history = history.replace(&name(&all[0]), &name(&all[2]));
+    std::fs::write(fourth.join("history.jsonl"), history).unwrap();
+    Pool::new(&moved, "flex").forget(&all[..1]).unwrap();
+    assert_eq!(there(&moved), [false, true, false]);
+    assert!(!fourth.exists());
+}
+
+#[test]
+fn weights_other_than_those_it_began_with_are_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let (here, there) = (
+        directory.path().join("here"),
+        directory.path().join("there"),
+    );
+    run_small(&here);
+    // The weights of another seed in the place of the first run's.
+    let (planned, corpus) = small();
+    let other = run(&there, &planned, &corpus, 2);
+    assert_eq!(other.missing, [""; 0]);
+    let first = |pool: &Path, seed: u64| directories(pool, seed).remove(0);
+    let moved = directory.path().join("moved");
+    std::fs::rename(&here, &moved).unwrap();
+    std::fs::remove_dir_all(first(&moved, 1).join("checkpoints")).unwrap();
+    std::fs::rename(
+        first(&there, 2).join("checkpoints"),
+        first(&moved, 1).join("checkpoints"),
+    )
+    .unwrap();
+    let outcome = run_small(&moved);
+    let missing = outcome.missing.join("\n");
+    assert!(
+        missing.contains("third, seed 1: ") && missing.contains("began with"),
+        "{missing}"
+    );
+}
+
+#[test]
+fn a_loss_that_is_not_finite_in_the_end_is_no_loss() {
+    let pool = tempfile::tempdir().unwrap();
+    let (mut planned, corpus) = small();
+    // The last update ruins it.
+    let train = &mut planned[1].config.as_mut().unwrap().train;
+    train.learning_rate = 1e30;
+    train.min_learning_rate = 1e30;
+    train.warmup = 0;
+    train.steps = 1;
+    let outcome = run(pool.path(), &planned, &corpus, 1);
+    let of = |run: &str| {
+        let found = outcome.observations.iter().find(|found| found.run == run);
+        found.unwrap_or_else(|| panic!("{:?}", outcome.missing))
+    };
+    assert!(of("first").quantities["valid_loss"].is_finite());
+    let ruined = of("second");
+    assert!(ruined.quantities["first_valid_loss"].is_finite());
+    assert_eq!(ruined.quantities.get("valid_loss"), None);
+    assert_eq!(ruined.quantities.get("perplexity"), None);
+}

@@ -1,0 +1,281 @@
+//! The memory that training a model takes, from two steps of it and of smaller copies.
+//!
+//! Training is tried on one sequence at a time. What it takes with more layers and sequences is
+//! extrapolated from four measured peaks: of one and two layers, on one and two sequences.
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use residual_zoo_backend::{BackendKind, PeakMemory};
+use residual_zoo_core::ConfigError;
+use residual_zoo_data::{
+    Corpus, DataConfig, Examples, Source, SyntheticConfig, Tokenizer, TokenizerConfig, Tokens,
+};
+use residual_zoo_train::RunConfig;
+use serde_json::Value;
+
+use crate::corpora::open_corpus;
+use crate::{Error, Trainable};
+
+/// A model to be tried, at its full shape and with the vocabulary of the paper.
+pub struct Trial<C> {
+    config: RunConfig<C>,
+    corpus: Corpus,
+    n_layer: usize,
+}
+
+impl<C: Trainable> Trial<C> {
+    /// The model of a run, on sequences of the full length: those of the copy task, or random
+    /// tokens in place of texts and images, which need not be there.
+    ///
+    /// # Errors
+    ///
+    /// A model without a depth, or data that make no sequence.
+    pub fn new(config: &RunConfig<C>) -> Result<Self, Error> {
+        let mut config = config.clone();
+        let time = config.time();
+        let corpus = match &mut config.data.source {
+            Source::Copying(copying) => {
+                copying.noise = copying.most_noise.unwrap_or(copying.noise);
+                open_corpus(&config.data)?
+            }
+            _ => {
+                let corpus = random_tokens(&config.data, 40 * time)?;
+                config.data.source = Source::Synthetic(SyntheticConfig::default());
+                config.train.time = Some(time);
+                corpus
+            }
+        };
+        let (_, n_layer) = with_depth(&config.model, 1)?;
+        Ok(Self {
+            config,
+            corpus,
+            n_layer,
+        })
+    }
+
+    /// Measures what the model would take with other numbers of layers and sequences; `None` where
+    /// memory is not counted.
+    ///
+    /// # Errors
+    ///
+    /// As [`Trainable::time_steps`].
+    pub fn peaks(&self, kind: BackendKind, gpu: Option<usize>) -> Result<Option<Peaks>, Error> {
+        let mut peaks = [[0; 2]; 2];
+        for layers in 1..=self.n_layer.min(2) {
+            for sequences in 1..=2 {
+                let Some(peak) = self.peak((layers, sequences), kind, gpu)? else {
+                    return Ok(None);
+                };
+                peaks[layers - 1][sequences - 1] = peak;
+            }
+        }
+        if self.n_layer == 1 {
+            peaks[1] = peaks[0];
+        }
+        Ok(Some(Peaks(peaks)))
+    }
+
+    /// Bytes that the model takes on one sequence, by `peaks`.
+    pub fn estimate(&self, peaks: &Peaks) -> u64 {
+        peaks.at(self.n_layer, 1)
+    }
+
+    /// Bytes that the model takes as its run trains it, by `peaks`. Where micro-batches are
+    /// accumulated, the sum of their gradients is held as well: 4 bytes for each parameter.
+    pub fn whole(&self, peaks: &Peaks) -> u64 {
+        let train = &self.config.train;
+        let (ids, outputs) = (self.corpus.tokenizer.vocab_size(), self.corpus.outputs);
+        let sums = match train.accumulate {
+            1 => 0,
+            _ => 4 * self.config.model.cost_of(ids, outputs).params.total() as u64,
+        };
+        peaks.at(self.n_layer, train.batch) + sums
+    }
+
+    /// Makes two steps with the model on one sequence. Returns the peak; `None` where memory is not
+    /// counted.
+    ///
+    /// # Errors
+    ///
+    /// As [`Trainable::time_steps`].
+    pub fn take(&self, kind: BackendKind, gpu: Option<usize>) -> Result<Option<u64>, Error> {
+        self.peak((self.n_layer, 1), kind, gpu)
+    }
+
+    fn peak(
+        &self,
+        (layers, sequences): (usize, usize),
+        kind: BackendKind,
+        gpu: Option<usize>,
+    ) -> Result<Option<u64>, Error> {
+        let mut config = self.config.clone();
+        (config.model, _) = with_depth(&config.model, layers)?;
+        config.train.batch = sequences;
+        let memory = PeakMemory::start(kind, gpu);
+        C::time_steps(kind, gpu, config, &self.corpus, (0, 2))?;
+        Ok(memory.bytes())
+    }
+}
+
+/// Peaks of memory in bytes, of one and two layers on one and two sequences.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peaks([[u64; 2]; 2]);
+
+impl Peaks {
+    /// The peak with `layers` and `sequences`. Weights grow with the layers, logits with the
+    /// sequences and activations with both:
+    ///
+    /// ```text
+    /// peak(L, S) = p11 + (L − 1)(p21 − p11) + (S − 1)(p12 − p11)
+    ///            + (L − 1)(S − 1)(p22 − p21 − p12 + p11)
+    /// ```
+    ///
+    /// It is exact where the peak is at the same point of a step in all of them, and all layers are
+    /// alike.
+    pub fn at(&self, layers: usize, sequences: usize) -> u64 {
+        let [[p11, p12], [p21, p22]] = self.0.map(|peaks| peaks.map(|peak| peak as f64));
+        let (l, s) = (layers as f64 - 1.0, sequences as f64 - 1.0);
+        let peak = p11 + l * (p21 - p11) + s * (p12 - p11) + l * s * (p22 - p21 - p12 + p11);
+        peak.max(0.0) as u64
+    }
+}
+
+/// `model` with `n_layer` layers, and the number that it had.
+///
+/// The depth is every field called `n_layer` in the JSON form of the config, at any level: a
+/// composition has one for each of its architectures.
+fn with_depth<C: Trainable>(model: &C, n_layer: usize) -> Result<(C, usize), Error> {
+    let invalid = |error: serde_json::Error| ConfigError::new("model", error.to_string());
+    let mut tree = serde_json::to_value(model).map_err(invalid)?;
+    let before = set_depth(&mut tree, n_layer).ok_or_else(|| {
+        let problem = "has no field `n_layer`, so its memory cannot be estimated";
+        ConfigError::new("model", problem)
+    })?;
+    Ok((serde_json::from_value(tree).map_err(invalid)?, before))
+}
+
+/// Sets every field called `n_layer`. Returns the largest value of them; `None` without one.
+fn set_depth(tree: &mut Value, n_layer: usize) -> Option<usize> {
+    match tree {
+        Value::Object(fields) => {
+            let set = |(name, value): (&String, &mut Value)| match name.as_str() {
+                "n_layer" => {
+                    let before = std::mem::replace(value, n_layer.into());
+                    before.as_u64().map(|before| before as usize)
+                }
+                _ => set_depth(value, n_layer),
+            };
+            fields.iter_mut().map(set).fold(None, Ord::max)
+        }
+        Value::Array(entries) => {
+            let set = |entry: &mut Value| set_depth(entry, n_layer);
+            entries.iter_mut().map(set).fold(None, Ord::max)
+        }
+        _ => None,
+    }
+}
+
+/// `count` random tokens in place of `data`, with as many token ids and outputs as the papers have
+/// for such data.
+fn random_tokens(data: &DataConfig, count: usize) -> Result<Corpus, Error> {
+    let (ids, outputs) = match (&data.source, &data.tokenizer) {
+        (Source::Cifar10(_), _) => (256, 10),
+        // Tiny Shakespeare has 65 characters.
+        (_, TokenizerConfig::Chars) => (65, 65),
+        // GPT-NeoX's tokenizer has these, and GPT-2's about as many.
+        _ => (50_304, 50_304),
+    };
+    let mut rng = StdRng::seed_from_u64(1);
+    let mut train: Vec<u32> = (0..count)
+        .map(|_| rng.random_range(0..outputs as u32))
+        .collect();
+    let valid = train.split_off((count as f64 * (1.0 - data.valid_fraction)) as usize);
+    Ok(Corpus {
+        train: Examples::Text(Tokens::from_vec(train)),
+        valid: Examples::Text(Tokens::from_vec(valid)),
+        tokenizer: Tokenizer::words((0..ids).map(|id| id.to_string()).collect())?,
+        outputs,
+        bytes_per_token: None,
+        identity: String::new(),
+        entropy: None,
+        note: None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use residual_zoo_gpt2::Gpt2Config;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_grows_with_layers_and_sequences_is_extrapolated_exactly() {
+        // Ends, weights of a layer, logits of a sequence, activations of a layer and a sequence.
+        let exact = |l: u64, s: u64| 1000 + 700 * l + 50 * s + 300 * l * s;
+        let peaks = Peaks([[exact(1, 1), exact(1, 2)], [exact(2, 1), exact(2, 2)]]);
+        for (layers, sequences) in [(1, 1), (2, 2), (12, 1), (1, 64), (24, 512)] {
+            let expected = exact(layers as u64, sequences as u64);
+            assert_eq!(
+                peaks.at(layers, sequences),
+                expected,
+                "{layers} {sequences}"
+            );
+        }
+        // A second sequence that takes less gives no number below zero.
+        assert_eq!(Peaks([[10, 1], [10, 1]]).at(1, 100), 0);
+    }
+
+    #[test]
+    fn the_depth_is_set_wherever_it_stands() {
+        let mut tree = json!({
+            "Composed": {
+                "layers": [
+                    {"Rmt": {"n_layer": 6, "d_k": 8}},
+                    {"Gpt2": {"n_layer": 6, "n_head": 4, "tau": {"n_layers": 3}}},
+                ],
+                "recurrence": {"block": 16},
+            },
+        });
+        assert_eq!(set_depth(&mut tree, 2), Some(6));
+        let layers = &tree["Composed"]["layers"];
+        assert_eq!(layers[0]["Rmt"], json!({"n_layer": 2, "d_k": 8}));
+        assert_eq!(layers[1]["Gpt2"]["n_layer"], 2);
+        assert_eq!(layers[1]["Gpt2"]["tau"]["n_layers"], 3);
+        assert_eq!(set_depth(&mut json!({"width": 3}), 2), None);
+    }
+
+    #[test]
+    fn a_config_of_another_depth_is_otherwise_the_same() {
+        let deep = Gpt2Config {
+            n_layer: 12,
+            width: 96,
+            ..Gpt2Config::default()
+        };
+        let (shallow, before) = with_depth(&deep, 2).unwrap();
+        assert_eq!((shallow.n_layer, before), (2, 12));
+        assert_eq!(
+            Gpt2Config {
+                n_layer: 12,
+                ..shallow
+            },
+            deep
+        );
+    }
+
+    #[test]
+    fn random_tokens_stand_in_for_texts_and_images() {
+        let mut data = DataConfig {
+            source: Source::Cifar10("nowhere".into()),
+            valid_fraction: 0.25,
+            ..DataConfig::default()
+        };
+        let corpus = random_tokens(&data, 400).unwrap();
+        assert_eq!((corpus.tokenizer.vocab_size(), corpus.outputs), (256, 10));
+        assert_eq!(corpus.train.tokens(), Some(300));
+        corpus.train.check(256, 10).unwrap();
+        data.source = Source::Path("nowhere.txt".into());
+        let corpus = random_tokens(&data, 400).unwrap();
+        assert_eq!(corpus.tokenizer.vocab_size(), 50_304);
+    }
+}

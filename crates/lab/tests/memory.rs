@@ -1,0 +1,89 @@
+//! Memory of training: it is counted, estimated from smaller models, and given back.
+//!
+//! One test in a program of its own, because all memory of the process is counted. On Flex every
+//! tensor is counted.
+
+#![allow(clippy::unwrap_used)]
+
+use burn::backend::{Autodiff, Flex};
+use residual_zoo_backend::{BackendKind, PeakAlloc, PeakMemory, allocated};
+use residual_zoo_data::{Corpus, Source, SyntheticConfig, TokenizerConfig};
+use residual_zoo_gpt2::Gpt2Config;
+use residual_zoo_lab::trial::Trial;
+use residual_zoo_train::{RunConfig, Trainer};
+
+#[global_allocator]
+static MEMORY: PeakAlloc = PeakAlloc;
+
+const MIB: u64 = 1 << 20;
+
+fn config(n_layer: usize) -> RunConfig<Gpt2Config> {
+    let mut config = RunConfig::new(Gpt2Config {
+        n_layer,
+        n_head: 4,
+        width: 64,
+        context: 64,
+        ..Gpt2Config::default()
+    });
+    config.train.batch = 16;
+    config.data.source = Source::Synthetic(SyntheticConfig {
+        tokens: 20_000,
+        seed: 4,
+    });
+    config.data.tokenizer = TokenizerConfig::Chars;
+    config
+}
+
+#[test]
+fn memory() {
+    a_peak_is_the_most_since_the_start();
+    a_deep_model_takes_what_one_and_two_layers_make_expect();
+    a_run_that_ended_in_a_forward_pass_leaves_no_memory_taken();
+}
+
+fn a_peak_is_the_most_since_the_start() {
+    drop(vec![1u8; 64 * MIB as usize]);
+    let before = allocated().unwrap();
+    let peak = PeakMemory::start(BackendKind::Flex, None);
+    drop(std::hint::black_box(vec![1u8; 8 * MIB as usize]));
+    let found = peak.bytes().unwrap() - before;
+    assert!((8 * MIB..9 * MIB).contains(&found), "{found}");
+}
+
+fn a_deep_model_takes_what_one_and_two_layers_make_expect() {
+    let trial = Trial::new(&config(8)).unwrap();
+    let peaks = trial.peaks(BackendKind::Flex, None).unwrap().unwrap();
+    let estimate = trial.estimate(&peaks) as f64;
+    let taken = trial.take(BackendKind::Flex, None).unwrap().unwrap() as f64;
+    println!("{} of {} KiB", estimate / 1024.0, taken / 1024.0);
+    assert!((estimate / taken - 1.0).abs() < 0.1, "{estimate} {taken}");
+    let whole = trial.whole(&peaks) as f64;
+    assert!(whole > 4.0 * estimate, "{whole} {estimate}");
+    let mut accumulated = config(8);
+    accumulated.train.accumulate = 4;
+    let sums = Trial::new(&accumulated).unwrap().whole(&peaks) as f64 - whole;
+    let params = 4.0 * (8.0 * 12.0 * 64.0 * 64.0);
+    assert!((1.0..1.3).contains(&(sums / params)), "{sums} {params}");
+}
+
+fn a_run_that_ended_in_a_forward_pass_leaves_no_memory_taken() {
+    let config = config(3);
+    let corpus = Corpus::open(&config.data).unwrap();
+    let trainer = |config| {
+        Trainer::<Autodiff<Flex>, Gpt2Config>::new(config, &corpus, Default::default()).unwrap()
+    };
+    let before = MEMORY.current_usage();
+    let first = trainer(config.clone());
+    let loss = first.forward(first.upload(&first.batch(0)), 0);
+    let with_graph = MEMORY.current_usage() - before;
+    drop((loss, first));
+    let left = MEMORY.current_usage() - before;
+    assert!(
+        left > with_graph / 2,
+        "autodiff clears graphs by itself: {left}"
+    );
+    let second = trainer(config);
+    let after = MEMORY.current_usage() - before;
+    assert!(after < left / 4, "{after} of {left} bytes");
+    drop(second);
+}
