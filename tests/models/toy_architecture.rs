@@ -132,7 +132,7 @@ fn a_zoo_of_ones_own_runs_experiments() {
     let options = ExperimentOptions::new(directory.path(), BackendKind::Flex);
     let run = || {
         let path = "toy.ron".as_ref();
-        run_experiment::<Composed<BiggerZoo>>(text, path, Some(2), &options).unwrap()
+        run_experiment::<Composition<BiggerZoo>>(text, path, Some(2), &options).unwrap()
     };
     let results = run();
     assert_eq!(results.missing(), [""; 0]);

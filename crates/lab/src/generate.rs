@@ -66,8 +66,8 @@ impl<B: AutodiffBackend, C: ModelConfig> OnBackend<B> for Generate<'_, C> {
         let vocab_size = tokenizer.vocab_size();
         B::InnerBackend::seed(&device, 0);
         let model = self.config.model;
-        let context = model.context();
-        let model = model.init::<B::InnerBackend>(vocab_size, &device)?;
+        let context = model.shape().context;
+        let model = model.build::<B::InnerBackend>(vocab_size, &device)?;
         let model = checkpoint::load_model::<B::InnerBackend, _>(model, &checkpoint.path)?;
 
         let prompt = match self.prompt {

@@ -9,13 +9,14 @@
 //! use std::path::Path;
 //!
 //! use residual_zoo_backend::BackendKind;
+//! use residual_zoo_core::PlainModel;
 //! use residual_zoo_gpt2::Gpt2Config;
 //! use residual_zoo_lab::{ExperimentOptions, run_experiment};
 //!
 //! let path = Path::new("experiment.ron");
 //! let text = residual_zoo_data::read_utf8(path)?;
 //! let options = ExperimentOptions::new(Path::new("runs/pool"), BackendKind::first()?);
-//! let results = run_experiment::<Gpt2Config>(&text, path, None, &options)?;
+//! let results = run_experiment::<PlainModel<Gpt2Config>>(&text, path, None, &options)?;
 //! println!("{}", results.table().to_text());
 //! # Ok::<(), residual_zoo_lab::Error>(())
 //! ```

@@ -10,7 +10,7 @@ use residual_zoo_core::ConfigError;
 use residual_zoo_data::{
     Corpus, DataConfig, Examples, Source, SyntheticConfig, Tokenizer, TokenizerConfig, Tokens,
 };
-use residual_zoo_train::RunConfig;
+use residual_zoo_train::{RunConfig, vocabulary};
 use serde_json::Value;
 
 use crate::corpora::open_corpus;
@@ -84,10 +84,16 @@ impl<C: Trainable> Trial<C> {
     /// accumulated, the sum of their gradients is held as well: 4 bytes for each parameter.
     pub fn whole(&self, peaks: &Peaks) -> u64 {
         let train = &self.config.train;
-        let (ids, outputs) = (self.corpus.tokenizer.vocab_size(), self.corpus.outputs);
         let sums = match train.accumulate {
             1 => 0,
-            _ => 4 * self.config.model.cost_of(ids, outputs).params.total() as u64,
+            _ => {
+                4 * self
+                    .config
+                    .model
+                    .cost(vocabulary(&self.corpus))
+                    .params
+                    .total() as u64
+            }
         };
         peaks.at(self.n_layer, train.batch) + sums
     }
@@ -204,6 +210,7 @@ fn random_tokens(data: &DataConfig, count: usize) -> Result<Corpus, Error> {
 
 #[cfg(test)]
 mod tests {
+    use residual_zoo_core::PlainModel;
     use residual_zoo_gpt2::Gpt2Config;
     use serde_json::json;
 
@@ -247,19 +254,19 @@ mod tests {
 
     #[test]
     fn a_config_of_another_depth_is_otherwise_the_same() {
-        let deep = Gpt2Config {
+        let deep = PlainModel(Gpt2Config {
             n_layer: 12,
             width: 96,
             ..Gpt2Config::default()
-        };
+        });
         let (shallow, before) = with_depth(&deep, 2).unwrap();
-        assert_eq!((shallow.n_layer, before), (2, 12));
+        assert_eq!((shallow.0.n_layer, before), (2, 12));
         assert_eq!(
             Gpt2Config {
                 n_layer: 12,
-                ..shallow
+                ..shallow.0
             },
-            deep
+            deep.0
         );
     }
 

@@ -7,6 +7,7 @@
 
 use burn::backend::{Autodiff, Flex};
 use residual_zoo_backend::{BackendKind, PeakAlloc, PeakMemory, allocated};
+use residual_zoo_core::PlainModel;
 use residual_zoo_data::{Corpus, Source, SyntheticConfig, TokenizerConfig};
 use residual_zoo_gpt2::Gpt2Config;
 use residual_zoo_lab::trial::Trial;
@@ -17,14 +18,14 @@ static MEMORY: PeakAlloc = PeakAlloc;
 
 const MIB: u64 = 1 << 20;
 
-fn config(n_layer: usize) -> RunConfig<Gpt2Config> {
-    let mut config = RunConfig::new(Gpt2Config {
+fn config(n_layer: usize) -> RunConfig<PlainModel<Gpt2Config>> {
+    let mut config = RunConfig::new(PlainModel(Gpt2Config {
         n_layer,
         n_head: 4,
         width: 64,
         context: 64,
         ..Gpt2Config::default()
-    });
+    }));
     config.train.batch = 16;
     config.data.source = Source::Synthetic(SyntheticConfig {
         tokens: 20_000,
@@ -70,7 +71,8 @@ fn a_run_that_ended_in_a_forward_pass_leaves_no_memory_taken() {
     let config = config(3);
     let corpus = Corpus::open(&config.data).unwrap();
     let trainer = |config| {
-        Trainer::<Autodiff<Flex>, Gpt2Config>::new(config, &corpus, Default::default()).unwrap()
+        Trainer::<Autodiff<Flex>, PlainModel<Gpt2Config>>::new(config, &corpus, Default::default())
+            .unwrap()
     };
     let before = MEMORY.current_usage();
     let first = trainer(config.clone());

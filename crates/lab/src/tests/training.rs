@@ -2,7 +2,9 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use burn::tensor::backend::Backend;
-use residual_zoo_core::{ConfigError, Cost, ModelConfig};
+use residual_zoo_core::{
+    Architecture, ConfigError, Cost, DecoderOf, ModelConfig, Shape, Tensors, Vocabulary,
+};
 use residual_zoo_data::{Corpus, DataConfig, Source, SyntheticConfig};
 use residual_zoo_train::run_dir;
 use serde::{Deserialize, Serialize};
@@ -19,37 +21,36 @@ struct Fragile {
 }
 
 impl ModelConfig for Fragile {
-    type Model<B: Backend> = <Gpt2Config as ModelConfig>::Model<B>;
+    type Model<B: Backend> = DecoderOf<B, Gpt2Config>;
 
     fn name(&self) -> String {
-        ModelConfig::name(&self.gpt2)
+        self.gpt2.name().into()
     }
 
-    fn validate(&self, vocab_size: usize) -> Result<(), ConfigError> {
-        ModelConfig::validate(&self.gpt2, vocab_size)
+    fn validate(&self) -> Result<(), ConfigError> {
+        self.gpt2.validate()
     }
 
-    fn context(&self) -> usize {
-        ModelConfig::context(&self.gpt2)
-    }
-
-    fn has_dropout(&self) -> bool {
-        self.gpt2.has_dropout()
+    fn shape(&self) -> Shape {
+        self.gpt2.shape()
     }
 
     fn build<B: Backend>(
         &self,
-        vocab_size: usize,
-        n_output: usize,
+        vocabulary: impl Into<Vocabulary>,
         device: &B::Device,
     ) -> Result<Self::Model<B>, ConfigError> {
         let breaks = self.breaks_while.as_ref().is_some_and(|file| file.exists());
         assert!(!breaks, "out of memory");
-        self.gpt2.build(vocab_size, n_output, device)
+        self.gpt2.build(vocabulary, device)
     }
 
-    fn cost_of(&self, vocab_size: usize, n_output: usize) -> Cost {
-        self.gpt2.cost_of(vocab_size, n_output)
+    fn cost(&self, vocabulary: impl Into<Vocabulary>) -> Cost {
+        self.gpt2.cost(vocabulary)
+    }
+
+    fn grow(&self, _: &Self, weights: Tensors, _: &Tensors) -> Result<Tensors, ConfigError> {
+        Ok(weights)
     }
 }
 
