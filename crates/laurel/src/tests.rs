@@ -232,8 +232,8 @@ fn only_the_low_rank_matrices_decay() {
 #[test]
 fn impossible_variants_name_the_field() {
     let field = |config: LaurelConfig| config.validate().unwrap_err().field;
-    assert_eq!(field(LaurelConfig::lr(0)), "g.r");
-    assert_eq!(field(LaurelConfig::pa(0)), "g.k");
+    assert_eq!(field(LaurelConfig::lr(0)), "augmentation.rank");
+    assert_eq!(field(LaurelConfig::pa(0)), "augmentation.k");
     let alpha = LaurelConfig {
         alpha: 1.0,
         ..LaurelConfig::rw()
