@@ -1,6 +1,7 @@
-//! The experiments: their files, and the programs that run them.
+//! The experiments, their files and the programs that run them; the structure of the project.
 
 #![allow(clippy::unwrap_used)]
 
+mod rooms;
 mod suite_files;
 mod suites;
