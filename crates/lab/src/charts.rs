@@ -1,5 +1,5 @@
-//! What of an experiment is drawn: curves or points with their range over the seeds, fits, and what
-//! the paper printed.
+//! The charts of an experiment: curves or points with their range over the seeds, fits, and what the
+//! paper printed.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub(crate) struct RunRow {
 }
 
 impl ChartSpec {
-    /// The chart of what was observed of `runs`.
+    /// Draws what was observed of `runs`.
     pub(crate) fn chart(&self, runs: &[RunRow], observations: &[Observation]) -> Chart {
         let traces = self.traces(runs);
         let mut note = self.note.clone();
@@ -72,7 +72,7 @@ impl ChartSpec {
         }
     }
 
-    /// What has a color of its own: every run where it is a curve, else every line.
+    /// The runs of each color: one color for each run where runs are curves, else for each line.
     fn traces<'a>(&self, runs: &'a [RunRow]) -> Vec<(&'a str, Vec<&'a RunRow>)> {
         let mut traces: Vec<(&str, Vec<&RunRow>)> = Vec::new();
         for run in runs {
@@ -141,7 +141,7 @@ impl ChartSpec {
         vec![measured, fitted]
     }
 
-    /// The points that the paper printed both numbers of.
+    /// The points for which the paper printed both numbers.
     fn printed_points(&self, runs: &[&RunRow]) -> Vec<(f64, f64)> {
         let point = |run: &&RunRow| {
             let (x, y) = (run.published.get(&self.x)?, run.published.get(&self.y)?);

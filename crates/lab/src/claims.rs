@@ -1,26 +1,26 @@
-//! Claims of the papers, and whether what was measured bears them out.
+//! Claims of the papers, how each is tested, and the verdicts.
 
 use serde::{Deserialize, Serialize};
 
 use crate::Axis;
 
-/// Something that a paper says and an experiment tests.
+/// A claim of a paper that an experiment tests.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Claim {
-    /// The claim, a sentence.
+    /// The claim as a sentence.
     pub says: String,
-    /// Where it stands: a table, a figure, a section.
+    /// Its place in the paper: a table, a figure, a section.
     pub source: String,
-    /// The figures that were printed for it.
+    /// The numbers that the paper prints for it.
     #[serde(default)]
     pub published: String,
     /// How it is tested.
     pub test: Test,
 }
 
-/// How a claim is tested. Runs are compared seed by seed; a difference counts when the 95 %
-/// confidence interval of its mean over the seeds, by Student's t, leaves zero out.
+/// How a claim is tested. Runs are compared seed by seed. A difference is significant when the 95 %
+/// confidence interval of its mean over the seeds (Student's t) excludes zero.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum Test {
@@ -30,7 +30,7 @@ pub enum Test {
         quantity: String,
         /// The run that should have less.
         run: String,
-        /// The other one.
+        /// The run that it is compared with.
         than: String,
     },
     /// `run` has more of `quantity` than `than`.
@@ -39,7 +39,7 @@ pub enum Test {
         quantity: String,
         /// The run that should have more.
         run: String,
-        /// The other one.
+        /// The run that it is compared with.
         than: String,
     },
     /// `run` and `than` differ in `quantity` by at most `within`.
@@ -48,12 +48,12 @@ pub enum Test {
         quantity: String,
         /// One run.
         run: String,
-        /// The other one.
+        /// The run that it is compared with.
         than: String,
-        /// The quantity of the other one, where it is not the same.
+        /// The quantity of the other run; `None` for the same.
         #[serde(default)]
         than_quantity: Option<String>,
-        /// The largest difference that counts as none.
+        /// The largest difference that is still close.
         within: f64,
     },
     /// `quantity` falls along the line of runs as `along` grows: the slope over its logarithm is
@@ -66,70 +66,70 @@ pub enum Test {
         /// The line.
         line: String,
     },
-    /// `run` needs less to reach the last validation loss of `than` than that took.
+    /// `run` reaches the last validation loss of `than` with less of `axis`.
     Sooner {
-        /// Less of what.
+        /// Tokens, FLOPs or seconds.
         axis: Axis,
-        /// The run that should be there first.
+        /// The run that should need less.
         run: String,
-        /// The other one.
+        /// The run that it is compared with.
         than: String,
     },
-    /// Every seed of `run` has at least so much.
+    /// Every seed of `run` has at least `value`.
     AtLeast {
         /// The quantity.
         quantity: String,
         /// The run.
         run: String,
-        /// So much.
+        /// The value.
         value: f64,
     },
-    /// Every seed of `run` has at most so much.
+    /// Every seed of `run` has at most `value`.
     AtMost {
         /// The quantity.
         quantity: String,
         /// The run.
         run: String,
-        /// So much.
+        /// The value.
         value: f64,
     },
-    /// Every seed of `run` is between two values.
+    /// Every seed of `run` is between `low` and `high`.
     Between {
         /// The quantity.
         quantity: String,
         /// The run.
         run: String,
-        /// The lower one.
+        /// The lower bound.
         low: f64,
-        /// The higher one.
+        /// The upper bound.
         high: f64,
     },
-    /// The mean over the seeds of `run` is so many times that of `than`, up to `within`.
+    /// The mean over the seeds of `run` is `value` times that of `than`, up to `within`.
     Ratio {
         /// The quantity.
         quantity: String,
         /// The run.
         run: String,
-        /// The other one.
+        /// The run that it is compared with.
         than: String,
-        /// So many times.
+        /// The ratio.
         value: f64,
         /// The largest difference.
         within: f64,
     },
-    /// The mean over the seeds of `run` is so much, up to `within`.
+    /// The mean over the seeds of `run` is `value`, up to `within`.
     Is {
         /// The quantity.
         quantity: String,
         /// The run.
         run: String,
-        /// So much.
+        /// The value.
         value: f64,
         /// The largest difference.
         within: f64,
     },
     /// `quantity` along a line of runs is a power of `along`, and the 95 % confidence interval of
-    /// the exponent is within two values.
+    /// the exponent lies between `low` and `high`.
     Exponent {
         /// The quantity.
         quantity: String,
@@ -142,7 +142,7 @@ pub enum Test {
         /// The largest exponent.
         high: f64,
     },
-    /// It cannot be tested at this scale, for the reason given.
+    /// The claim cannot be tested at this scale, for this reason.
     NotTested(String),
 }
 
@@ -197,7 +197,7 @@ impl Test {
         }
     }
 
-    /// The line along which it tests, if it does.
+    /// The line of runs that it tests, if it tests one.
     pub(crate) fn line(&self) -> Option<&str> {
         match self {
             Self::Falls { line, .. } | Self::Exponent { line, .. } => Some(line),
@@ -206,7 +206,7 @@ impl Test {
     }
 }
 
-/// What became of a claim.
+/// The result of testing a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
@@ -214,14 +214,14 @@ pub enum Verdict {
     Holds,
     /// The opposite was measured.
     DoesNotHold,
-    /// The seeds leave it open.
+    /// The seeds do not agree.
     Undecided,
     /// It was not tested.
     NotTested,
 }
 
 impl Verdict {
-    /// In words.
+    /// Its name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Holds => "holds",

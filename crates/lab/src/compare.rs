@@ -22,7 +22,7 @@ pub struct CompareOptions {
     pub directory: PathBuf,
     /// Whether an earlier comparison there is deleted.
     pub force: bool,
-    /// On what is computed.
+    /// The backend that trains.
     pub backend: BackendKind,
     /// The index of the GPU; `None` for the backend's choice.
     pub gpu: Option<usize>,
@@ -38,12 +38,12 @@ pub struct CompareOptions {
 
 /// Trains models, by name, and writes `report.html`. What is trained already is not trained again.
 ///
-/// Returns also the first error of a run; the other models are compared all the same.
+/// Also returns the first error of a run; the other models are still compared.
 ///
 /// # Errors
 ///
-/// Models that differ in data or budget or cannot be trained, a directory that holds something
-/// else or other runs, a disk that refuses; the error of a run when none succeeded.
+/// Models that differ in data or budget or cannot be trained; a directory that holds something else
+/// or other runs; a file that cannot be written; the error of a run when no run succeeded.
 pub fn compare<C: Trainable>(
     models: &[(String, RunConfig<C>)],
     options: &CompareOptions,
@@ -131,11 +131,11 @@ fn describe(source: &Source) -> String {
 
 /// The name of the report in the directory of a comparison.
 pub const REPORT: &str = "report.html";
-/// Tells a comparison from other directories. It is written first.
+/// The file that marks the directory of a comparison. It is written first.
 const MARK: &str = "comparison.txt";
 
-/// Makes the directory of a comparison, with `force` in place of an earlier one there. A directory
-/// that holds anything else stays as it is; so does a comparison of other runs.
+/// Makes the directory of a comparison. With `force` it replaces an earlier comparison. A directory
+/// that holds anything else, or a comparison of other runs, is an error.
 fn prepare<C: Trainable>(
     models: &[(String, RunConfig<C>)],
     options: &CompareOptions,
@@ -169,7 +169,7 @@ fn prepare<C: Trainable>(
     Ok(())
 }
 
-/// Checks that a run that was begun before had this config.
+/// Checks that an earlier run in this directory had this config.
 fn check_same<C: Trainable>(run: &Path, config: &RunConfig<C>) -> Result<(), Error> {
     if !run.join("config.ron").exists() {
         return Ok(());
@@ -186,21 +186,21 @@ fn check_same<C: Trainable>(run: &Path, config: &RunConfig<C>) -> Result<(), Err
     Err(ConfigError::new(run.display().to_string(), problem).into())
 }
 
-/// A finished run and the name it goes by.
+/// A finished run and its name.
 pub struct Entry {
     /// Name of the model.
     pub name: String,
-    /// How it went.
+    /// Its summary.
     pub summary: Summary,
 }
 
-/// What was compared, and on what.
+/// Runs of several models on the same data.
 pub struct Comparison {
     /// The runs.
     pub entries: Vec<Entry>,
-    /// What the data is, for the lead of the report.
+    /// A description of the data, for the lead of the report.
     pub data: String,
-    /// The least possible losses, where the data has any that are known.
+    /// The lowest possible losses on the data, where they are known.
     pub entropy: Option<Entropy>,
     /// The command that repeats it.
     pub command: String,
@@ -320,7 +320,7 @@ impl Comparison {
     ///
     /// # Errors
     ///
-    /// When the disk refuses.
+    /// When the file cannot be written.
     pub fn write(&self, path: &Path) -> Result<(), TrainError> {
         fs::write(path, self.report().to_html()).map_err(TrainError::io("write", path))
     }

@@ -1,5 +1,5 @@
-//! Experiments on models: what is trained or measured, what a paper claims of it, and whether that
-//! is borne out.
+//! Experiments on models: what is trained or measured, what a paper claims about it, and whether the
+//! claim holds.
 //!
 //! An [`Experiment`] is a RON file: models, data, budget and seeds, what to draw, and each claim as
 //! a [`Test`]. [`run_experiment`] trains the runs that are not trained yet, observes them, judges
@@ -21,8 +21,8 @@
 //! # Ok::<(), residual_zoo_lab::Error>(())
 //! ```
 //!
-//! Everything is generic over the config of a model, which a zoo of one's own may be. Programs take
-//! their options from [`cli`].
+//! Everything is generic over the config of a model, so other projects can run experiments on their
+//! own zoo. Programs take their options from [`cli`].
 //!
 //! A module uses only modules before it in this order: `error`, `trainable`, `quantity`, `stats`,
 //! `claims`, `experiment`, `plan`, `observe`, `corpora`, `measure`, `check`, `judge`, `charts`,

@@ -16,16 +16,16 @@ pub struct Observation {
     pub run: String,
     /// The line that it is a point of.
     pub line: String,
-    /// Its seed; `None` where nothing is drawn.
+    /// Its seed; `None` where nothing is random.
     pub seed: Option<u64>,
     /// The quantities.
     pub quantities: BTreeMap<String, f64>,
-    /// Its rows, with totals that count the runs before it whose weights it started from.
+    /// Its rows. Totals include the runs from whose weights it started.
     #[serde(skip)]
     pub rows: Vec<Row>,
 }
 
-/// What came of the runs of an experiment.
+/// The observations of an experiment, and the runs without any.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     /// What was observed, run by run and seed by seed.
@@ -34,7 +34,7 @@ pub struct Outcome {
     pub missing: Vec<String>,
     /// Whether it was stopped before the end.
     pub stopped: bool,
-    /// Seconds of training of all runs, also those that were trained before.
+    /// Seconds of training of all runs, including those that were trained before.
     pub seconds: f64,
 }
 
@@ -76,7 +76,8 @@ impl Observation {
         rows.filter_map(point).collect()
     }
 
-    /// Where on `axis` the validation loss first is `loss`, between two rows by a straight line.
+    /// The first point on `axis` at which the validation loss is `loss`, by linear interpolation
+    /// between rows.
     pub fn reaches(&self, axis: Axis, loss: f64) -> Option<f64> {
         let curve = self.curve(axis, "valid_loss");
         let at = curve.iter().position(|(_, y)| *y <= loss)?;
@@ -141,8 +142,7 @@ pub(crate) fn of_summary(
     (quantities, rows)
 }
 
-/// Median of the seconds per step between rows, and the half of the range in which the middle half
-/// of them lies.
+/// The median of the seconds per step between rows, and half of their interquartile range.
 fn step_times(rows: &[Row]) -> (Option<f64>, Option<f64>) {
     let pairs = rows.windows(2).filter(|pair| pair[1].step > pair[0].step);
     let time =
@@ -157,7 +157,7 @@ fn step_times(rows: &[Row]) -> (Option<f64>, Option<f64>) {
     (at(0.5), spread)
 }
 
-/// The mean of the one-element tensors of a checkpoint whose names end alike.
+/// The one-element tensors of a checkpoint, as the mean over those whose names end alike.
 pub(crate) fn learned(scalars: &BTreeMap<String, f64>) -> BTreeMap<String, f64> {
     let mut groups: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     for (name, value) in scalars {

@@ -1,4 +1,4 @@
-//! The quantities by name, and how each is shown.
+//! Quantities by name, and how each is shown.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,8 @@ use residual_zoo_report::{si, sig};
 use residual_zoo_train::Row;
 use serde::Serialize;
 
-/// What curves are drawn over: totals since the start, of the runs before it as well where a run
-/// starts from the weights of another.
+/// The horizontal axis of a curve: a total since the start of training. For a run that starts from
+/// the weights of another run, the total includes that run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, serde::Deserialize)]
 pub enum Axis {
     /// Training tokens.
@@ -49,7 +49,7 @@ impl Axis {
     }
 }
 
-/// Whether a run has a curve of it.
+/// Whether the quantity is measured during training, so that it has a curve.
 pub(crate) fn is_curve(quantity: &str) -> bool {
     on_curve(quantity, &Row::default()).is_ok()
 }
@@ -85,7 +85,7 @@ enum Format {
 
 pub(crate) const LEARNED: &str = "learned ";
 
-/// How the quantity called so is shown; `None` if runs have none of that name.
+/// How a quantity is shown; `None` if runs do not have it.
 ///
 /// `learned NAME` is the mean of the parameters with one element whose name ends in NAME.
 pub fn describe(quantity: &str) -> Option<Observed> {
@@ -108,7 +108,7 @@ pub fn describe(quantity: &str) -> Option<Observed> {
     Some(Observed { unit, format })
 }
 
-/// Whether the model alone decides the quantity called so, and no seed.
+/// Whether a quantity depends on the model alone and not on the seed.
 pub fn is_cost(quantity: &str) -> bool {
     cost_quantities(Cost::default()).contains_key(quantity)
 }
@@ -120,7 +120,7 @@ impl Observed {
         format: Format::Plain,
     };
 
-    /// `value` with the digits that it deserves, without its unit.
+    /// `value` with a sensible number of digits, without its unit.
     pub fn show(self, value: f64) -> String {
         match self.format {
             Format::Count => si(value),
@@ -134,7 +134,7 @@ impl Observed {
         }
     }
 
-    /// Factor from the value to what axes show.
+    /// The factor from the value to what axes show.
     pub fn scale(self) -> f64 {
         match self.format {
             Format::Percent => 100.0,
@@ -155,7 +155,7 @@ impl Observed {
     }
 }
 
-/// What a config costs, trained or not.
+/// The quantities that follow from the cost of a model.
 pub(crate) fn cost_quantities(cost: Cost) -> BTreeMap<String, f64> {
     let quantities = [
         ("parameters", cost.params.total()),

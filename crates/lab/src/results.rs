@@ -1,4 +1,4 @@
-//! What came of an experiment, as a report, JSON, CSV and Markdown.
+//! The results of an experiment as a report, JSON, CSV and Markdown.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -37,8 +37,8 @@ pub struct Results {
 }
 
 impl Results {
-    /// Judges the claims of `experiment` on what its runs gave. `planned` are all of them, also those
-    /// that were left out.
+    /// Judges the claims of `experiment` on the outcome of its runs. `planned` are all runs,
+    /// including those that were left out.
     pub fn new<C: ModelConfig>(
         experiment: &Experiment<C>,
         planned: &[PlannedRun<C>],
@@ -222,7 +222,7 @@ impl Results {
         lines.join("\n")
     }
 
-    /// Every observation with every quantity, a line each.
+    /// Every observation with all of its quantities, one line each.
     pub fn to_csv(&self) -> String {
         let quantities: BTreeSet<&str> = self
             .observations
@@ -243,7 +243,7 @@ impl Results {
         csv(&head.collect::<Vec<_>>(), rows)
     }
 
-    /// The tables, with the charts as pictures beside it, whose names begin with `prefix`.
+    /// The tables, with links to the charts as pictures whose names begin with `prefix`.
     pub fn to_markdown(&self, prefix: &str) -> String {
         let mut parts = vec![format!("# {}", self.title), self.about.clone()];
         if !self.missing.is_empty() {
@@ -275,7 +275,7 @@ impl Results {
     ///
     /// # Errors
     ///
-    /// When the disk refuses.
+    /// When a file cannot be written.
     pub fn write(&self, directory: &Path) -> Result<(), TrainError> {
         fs::create_dir_all(directory).map_err(TrainError::io("create", directory))?;
         let json = serde_json::to_string_pretty(self);
@@ -290,7 +290,7 @@ impl Results {
     ///
     /// # Errors
     ///
-    /// When the disk refuses.
+    /// When a file cannot be written.
     pub fn write_markdown(&self, directory: &Path, name: &str) -> Result<(), TrainError> {
         fs::create_dir_all(directory).map_err(TrainError::io("create", directory))?;
         let prefix = format!("{name}-");

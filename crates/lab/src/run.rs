@@ -72,7 +72,8 @@ impl<C: Trainable> Experiment<C> {
         Ok(train_runs(planned, &self.seeds, &corpora, options))
     }
 
-    /// What runs cost and what the experiment measures of them; for every seed where that is random.
+    /// Counts the cost of runs and takes the experiment's measurement, for every seed where it is
+    /// random.
     fn measure(
         &self,
         planned: &[PlannedRun<C>],

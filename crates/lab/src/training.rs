@@ -21,7 +21,7 @@ use crate::{Error, Observation, Outcome, PlannedRun, Pool, Trainable};
 pub struct ExperimentOptions {
     /// The directory of the [`Pool`].
     pub pool: PathBuf,
-    /// On what is computed.
+    /// The backend that trains.
     pub backend: BackendKind,
     /// The index of the GPU; `None` for the backend's choice.
     pub gpu: Option<usize>,
@@ -36,7 +36,7 @@ pub struct ExperimentOptions {
 }
 
 impl ExperimentOptions {
-    /// On `backend`, with runs in the directory `pool`, and nothing shown of each.
+    /// Trains on `backend`, keeps runs in the directory `pool`, and shows nothing of a run.
     pub fn new(pool: &Path, backend: BackendKind) -> Self {
         Self {
             pool: pool.into(),
@@ -61,10 +61,10 @@ impl ExperimentOptions {
 }
 
 /// Trains every run for every seed, all runs of a seed before the next seed, and observes them.
-/// A run that is in the pool already is not trained again, one that was stopped goes on.
+/// A run that is already in the pool is not trained again; one that was stopped goes on.
 ///
 /// `corpora` are the data of the runs, in their order. A run that fails is noted as missing; the
-/// others are trained all the same.
+/// others are still trained.
 pub(crate) fn train_runs<C: Trainable>(
     planned: &[PlannedRun<C>],
     seeds: &[u64],
@@ -218,7 +218,7 @@ impl<C: Trainable> Turn<'_, C> {
     }
 }
 
-/// What is measured beside a run, in its directory.
+/// Measurements of a run that are kept in its directory.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Measured {
@@ -228,7 +228,7 @@ struct Measured {
 
 const MEASURED: &str = "measured.json";
 
-/// What was measured when the run was trained; it is kept with the run.
+/// The measurements of a run: those that were kept, else the current ones, which it keeps.
 fn measured(directory: &Path, memory: PeakMemory) -> Result<Measured, TrainError> {
     let path = directory.join(MEASURED);
     let before = fs::read_to_string(&path).ok();

@@ -61,8 +61,9 @@ impl<C: Trainable> Trial<C> {
     /// As [`Trainable::time_steps`].
     pub fn peaks(&self, kind: BackendKind, gpu: Option<usize>) -> Result<Option<Peaks>, Error> {
         let mut peaks = [[0; 2]; 2];
-        for layers in 1..=self.n_layer.min(2) {
-            for sequences in 1..=2 {
+        // The largest first: what threads then keep for later is part of all four peaks.
+        for layers in (1..=self.n_layer.min(2)).rev() {
+            for sequences in [2, 1] {
                 let Some(peak) = self.peak((layers, sequences), kind, gpu)? else {
                     return Ok(None);
                 };
@@ -282,7 +283,14 @@ mod tests {
         assert_eq!(corpus.train.tokens(), Some(300));
         corpus.train.check(256, 10).unwrap();
         data.source = Source::Path("nowhere.txt".into());
-        let corpus = random_tokens(&data, 400).unwrap();
-        assert_eq!(corpus.tokenizer.vocab_size(), 50_304);
+        for (tokenizer, expected) in [
+            (TokenizerConfig::Chars, 65),
+            (TokenizerConfig::File("nowhere.json".into()), 50_304),
+        ] {
+            data.tokenizer = tokenizer;
+            let corpus = random_tokens(&data, 400).unwrap();
+            assert_eq!(corpus.tokenizer.vocab_size(), expected);
+            corpus.train.check(expected, expected).unwrap();
+        }
     }
 }

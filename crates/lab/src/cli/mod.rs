@@ -17,7 +17,7 @@ use crate::Error;
 pub use crate::corpora::open_corpus;
 pub use experiment::{Scales, experiment_main};
 
-/// On what to compute.
+/// The backend to compute on.
 #[derive(Args, Debug, Clone)]
 pub struct BackendArgs {
     /// Backend, of those compiled in by `--features`: flex, tch, cuda, vulkan, wgpu [default:
@@ -40,7 +40,7 @@ impl BackendArgs {
     }
 }
 
-/// What to train on.
+/// The data to train on.
 #[derive(Args, Debug, Clone)]
 pub struct DataArgs {
     /// What to train on: a text file, a directory of text, JSON lines (.jsonl), `tinyshakespeare`

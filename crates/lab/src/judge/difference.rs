@@ -9,7 +9,7 @@ use crate::{Axis, Observation, Verdict};
 
 struct Difference {
     found: Estimate,
-    /// Whether no seed is behind it.
+    /// Whether it does not depend on seeds.
     is_exact: bool,
     /// Both runs and their difference.
     because: String,

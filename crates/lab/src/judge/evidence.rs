@@ -17,7 +17,7 @@ pub(super) fn with_unit(quantity: &str, text: String) -> String {
     }
 }
 
-/// The observations of a run, or what to say where there are none.
+/// The observations of a run, or that it is missing.
 pub(super) fn of_run<'a>(
     observations: &'a [Observation],
     run: &str,
@@ -45,7 +45,7 @@ pub(super) fn values(
     found.iter().map(value).collect()
 }
 
-/// The two runs of each seed that has both.
+/// The observations of both runs, for each seed that has both.
 pub(super) fn pairs<'a>(
     observations: &'a [Observation],
     run: &str,
@@ -66,7 +66,7 @@ pub(super) fn pairs<'a>(
     }
 }
 
-/// What is drawn at random has a seed.
+/// Whether nothing about the observations is random: what is drawn at random has a seed.
 pub(super) fn is_exact(observations: &[&Observation]) -> bool {
     observations.iter().all(|found| found.seed.is_none())
 }

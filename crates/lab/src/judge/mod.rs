@@ -12,7 +12,7 @@ use line::{exponent, falls};
 use value::{bound, is, ratio};
 
 impl Claim {
-    /// Tests it on what was observed.
+    /// Tests the claim on what was observed.
     ///
     /// `lines` are the runs that were planned and the lines that they are on: a line that lacks a
     /// point is not tested.

@@ -25,7 +25,7 @@ pub struct Setting<'a> {
     pub seed: u64,
     /// The data of the experiment.
     pub data: &'a DataConfig,
-    /// On what is computed.
+    /// The backend that computes.
     pub backend: BackendKind,
     /// The index of the GPU; `None` for the backend's choice.
     pub gpu: Option<usize>,
