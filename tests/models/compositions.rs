@@ -178,12 +178,19 @@ fn what_does_not_compose_is_refused_with_the_reason() {
         assert!(far.validate().is_ok());
         let error = refusal(&far.recurrent(recurrence(8, Form::Paper)));
         assert_eq!(error.field, "connection.augmentation.k");
-        assert!(error.problem.contains("stream of its own"), "{error}");
+        assert!(
+            error.problem.contains("each layer starts a new stream"),
+            "{error}"
+        );
     }
 
     assert!(refusal(&in_turn([])).problem.contains("is empty"));
     let three = in_turn([gpt2(), rmt(), tokenformer()]);
-    assert!(refusal(&three).problem.contains("3 entries for 2 layers"));
+    assert!(
+        refusal(&three)
+            .problem
+            .contains("3 entries, but the model has only 2 layers")
+    );
     let unequal = in_turn([gpt2(), Zoo::of(RmtConfig::default())]);
     let error = refusal(&unequal);
     assert!(

@@ -269,7 +269,10 @@ fn a_damaged_checkpoint_is_an_error() {
     renamed[at + 2] = b'x';
     std::fs::write(path.join("optimizer.safetensors"), renamed).unwrap();
     let error = checkpoint::load(&mut trainer(&config), &path).unwrap_err();
-    assert!(error.to_string().contains("xmbeddings.tokens.weight"), "{error}");
+    assert!(
+        error.to_string().contains("xmbeddings.tokens.weight"),
+        "{error}"
+    );
     std::fs::write(path.join("optimizer.safetensors"), tensors).unwrap();
 
     let mut other = config;
