@@ -140,7 +140,10 @@ fn a_layer_of_several_in_turn_can_be_set() {
     let model = set("model.layers.1.n_layer=3").unwrap().model;
     assert_eq!(model.layers[1].shape().n_layer, 3);
     let error = set("model.layers.2.n_layer=3").unwrap_err().to_string();
-    assert!(error.contains("`2` is no entry of a list of 2"), "{error}");
+    assert!(
+        error.contains("the list has no entry `2`; its 2 entries are counted"),
+        "{error}"
+    );
 }
 
 #[test]
