@@ -1,6 +1,6 @@
 //! The modules of a composed model.
 
-// A model has few of these and never moves them in bulk: no need to box the larger variants.
+// A model has few of these values, so the larger variants need no box.
 #![allow(clippy::large_enum_variant)]
 
 use burn::module::Module;
@@ -68,7 +68,7 @@ impl<B: Backend, R: ResidualBlock<B>> ResidualBlock<B> for Layer<B, R> {
     }
 }
 
-/// What stands between the embeddings: layers made of the block `R`.
+/// The part of a model between the embeddings: layers made of the block `R`.
 #[derive(Module, Debug)]
 pub enum Body<B: Backend, R> {
     /// Layers over the whole sequence.
@@ -80,9 +80,9 @@ pub enum Body<B: Backend, R> {
 /// The cache of a [`Body`] whose layers have caches `C`.
 #[derive(Clone)]
 pub enum BodyCache<B: Backend, C> {
-    /// Of a stack.
+    /// The caches of the layers of a stack.
     Stack(Vec<C>),
-    /// Of a recurrence.
+    /// The cache of a recurrence.
     Recurrent(RecurrentCache<B, C>),
 }
 

@@ -1,5 +1,5 @@
-//! Compositions: layers of one or several architectures, with a connection around their sublayers or
-//! around themselves, inside a recurrence.
+//! Compositions: layers of one or several architectures, optionally with a connection around each
+//! sublayer or layer, and inside a recurrence.
 
 use burn::tensor::backend::Backend;
 use residual_zoo_core::{
@@ -15,8 +15,8 @@ use crate::body::{AnyConnection, Body, Layer};
 
 /// The config of any model of a zoo `A`.
 ///
-/// In RON, a composition of one architecture and nothing else is written as that architecture, such as
-/// `Gpt2(n_layer: 4)`. Any other is written as
+/// In RON, a model of one architecture with plain connections is written as that architecture, such as
+/// `Gpt2(n_layer: 4)`. Any other model is written as
 ///
 /// ```ron
 /// Composed(
@@ -27,27 +27,27 @@ use crate::body::{AnyConnection, Body, Layer};
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Composition<A: List> {
-    /// Layer i is layer i of entry i mod n. All entries have the same width, depth and context. The
-    /// embeddings are those of the first entry, learned positions included: after a first entry
-    /// without them, such as a rotary TokenFormer, layers that need learned positions have none.
+    /// Layer i is made by entry i mod n. All entries have the same width, depth and context. The first
+    /// entry makes the embeddings, including learned positions. If the first entry has none, such as a
+    /// rotary TokenFormer, layers that need learned positions do not get any.
     pub layers: Vec<A>,
-    /// The connection in place of the plain one.
+    /// The connection. `None` means the plain one.
     pub connection: Option<PlacedConnection>,
-    /// The recurrence whose τ are the layers.
+    /// The recurrence around all layers, which are its τ.
     pub recurrence: Option<RecurrentConfig>,
 }
 
-/// A connection, and what it goes around.
+/// A connection and its placement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum PlacedConnection {
-    /// Around each sublayer: LAuReL's definition.
+    /// Around each sublayer, as LAuReL is defined.
     PerSublayer(ConnectionConfig),
-    /// Around each layer, f(x) = layer(x) − x, with plain connections inside. The parameter counts of
-    /// the LAuReL paper fit this.
+    /// Around each layer, f(x) = layer(x) − x, with plain connections inside. This fits the parameter
+    /// counts of the LAuReL paper.
     PerLayer(ConnectionConfig),
 }
 
-/// The config of a connection: one variant for each that a file can name.
+/// The config of a connection. There is one variant for each connection that a file can name.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ConnectionConfig {
     /// LAuReL.
@@ -56,7 +56,7 @@ pub enum ConnectionConfig {
 
 /// A list of architectures, as [`zoo!`](crate::zoo) declares it.
 pub trait List: Architecture {
-    /// How a composition is written in a file: a variant for each architecture, and `Composed`.
+    /// The form of a composition in a file: a variant for each architecture, and `Composed`.
     type Written: Clone
         + Serialize
         + DeserializeOwned
@@ -118,7 +118,7 @@ impl<A: List> From<Composed<A>> for Composition<A> {
 }
 
 impl ConnectionConfig {
-    /// The connection for a stream of `width` features.
+    /// Builds the connection for a stream of `width` features.
     fn init<B: Backend>(&self, width: usize, device: &B::Device) -> AnyConnection<B> {
         match self {
             Self::Laurel(laurel) => AnyConnection::Laurel(laurel.init(width, device)),
@@ -143,7 +143,7 @@ impl ConnectionConfig {
         }
     }
 
-    /// How many streams the connection reads, x_i among them, and the field that says so.
+    /// The number of streams that the connection reads, including x_i, and the field that sets it.
     fn streams(&self) -> (usize, &'static str) {
         match self {
             Self::Laurel(laurel) => (laurel.augmentation.k(), "augmentation.k"),
@@ -158,7 +158,7 @@ impl PlacedConnection {
         }
     }
 
-    /// How often the connection occurs in a layer of `n_sublayer` sublayers.
+    /// The number of connections in a layer of `n_sublayer` sublayers.
     fn count(&self, n_sublayer: usize) -> usize {
         match self {
             Self::PerSublayer(_) => n_sublayer,
@@ -278,7 +278,8 @@ impl<A: List> Composition<A> {
             ];
             if let Some((what, a, b)) = equal.into_iter().find(|(_, a, b)| a != b) {
                 return error(format!(
-                    "has models of unequal {what}: {a} in the first ({}), {b} in entry {i} ({})",
+                    "must have the same {what} in all entries; it is {a} in entry 0 ({}) and {b} in entry \
+                     {i} ({})",
                     first.name(),
                     entry.name()
                 ));
@@ -286,13 +287,15 @@ impl<A: List> Composition<A> {
         }
         let (entries, n_layer) = (self.layers.len(), first.shape().n_layer);
         if entries > n_layer {
-            return error(format!("has {entries} entries for {n_layer} layers"));
+            return error(format!(
+                "has {entries} entries, but the model has only {n_layer} layers"
+            ));
         }
         Ok(())
     }
 
-    /// Checks that no connection reads streams from before its layer. In a recurrence each layer
-    /// starts a stream of its own, so there are none.
+    /// Checks that no connection of a recurrence reads streams from before its layer. There are none,
+    /// because each layer of a recurrence starts a new stream.
     fn validate_reach(&self) -> Result<(), ConfigError> {
         let (Some(_), Some(connection)) = (&self.recurrence, &self.connection) else {
             return Ok(());
@@ -302,8 +305,8 @@ impl<A: List> Composition<A> {
             let most = connection.count(entry.shape().n_sublayer);
             if streams > most {
                 let problem = format!(
-                    "is {streams}, but in a recurrence each layer starts a stream of its own, in \
-                     which this connection finds at most {most}"
+                    "is {streams}; in a recurrence it must be at most {most} here, because each layer \
+                     starts a new stream"
                 );
                 return Err(ConfigError::new(format!("connection.{field}"), problem));
             }
@@ -396,8 +399,8 @@ impl<A: List> ModelConfig for Composition<A> {
         first.embeddings_cost(vocabulary.into()) + body
     }
 
-    /// Entry i grows from entry i of the smaller model. The stream widens only in a plain model: the
-    /// parameters of connections and recurrences do not.
+    /// Entry i grows from entry i of the smaller model. The stream widens only in a plain model, because
+    /// the parameters of connections and recurrences do not widen.
     fn grow(
         &self,
         smaller: &Self,
@@ -405,8 +408,8 @@ impl<A: List> ModelConfig for Composition<A> {
         fresh: &Tensors,
     ) -> Result<Tensors, ConfigError> {
         if self.shape().width != smaller.shape().width && self.plain().is_none() {
-            let problem = "is composed; the stream is widened only in a model of one architecture \
-                           with plain connections";
+            let problem = "is composed, so its stream cannot be widened; this needs a model of one \
+                           architecture with plain connections";
             return Err(ConfigError::new("model", problem));
         }
         let mut entries = self.layers.iter().zip(&smaller.layers);

@@ -1,5 +1,5 @@
-//! What programs do with models of the zoo. Everything that is generic over the config of a model is
-//! compiled here, once for all programs.
+//! The entry points of all programs. Code that is generic over the model config is compiled here,
+//! once for all programs.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -18,14 +18,14 @@ use crate::{ModelConfig, RunConfig};
 
 /// An experiment on models of the zoo.
 pub type Experiment = residual_zoo_lab::Experiment<ModelConfig>;
-/// A run of such an experiment.
+/// A run of an [`Experiment`].
 pub type PlannedRun = residual_zoo_lab::PlannedRun<ModelConfig>;
 
-/// Trains a model on a backend as [`residual_zoo_train::run`] does.
+/// Trains a model on the backend `kind`, see [`residual_zoo_train::run`].
 ///
 /// # Errors
 ///
-/// As there, and when the backend cannot be used.
+/// Those of [`residual_zoo_train::run`], and when the backend cannot be used.
 pub fn train(
     kind: BackendKind,
     gpu: Option<usize>,
@@ -36,11 +36,12 @@ pub fn train(
     ModelConfig::train(kind, gpu, config, corpus, options)
 }
 
-/// Times `(warmup, steps)` steps as [`residual_zoo_train::bench::time_steps`] does.
+/// Times optimizer steps on the backend `kind`, see [`residual_zoo_train::bench::time_steps`]. `steps`
+/// is `(warmup, steps)`.
 ///
 /// # Errors
 ///
-/// As there, and when the backend cannot be used.
+/// Those of [`residual_zoo_train::bench::time_steps`], and when the backend cannot be used.
 pub fn time_steps(
     kind: BackendKind,
     gpu: Option<usize>,
@@ -51,11 +52,11 @@ pub fn time_steps(
     ModelConfig::time_steps(kind, gpu, config, corpus, steps)
 }
 
-/// As [`residual_zoo_lab::generate`].
+/// Prints text from the model of a run, see [`residual_zoo_lab::generate`].
 ///
 /// # Errors
 ///
-/// As there.
+/// Those of [`residual_zoo_lab::generate`].
 pub fn generate(
     directory: &Path,
     prompt: Option<&str>,
@@ -67,11 +68,11 @@ pub fn generate(
     residual_zoo_lab::generate::<ModelConfig>(directory, prompt, tokens, sampling, kind, gpu)
 }
 
-/// As [`residual_zoo_lab::compare`].
+/// Trains and compares several models, see [`residual_zoo_lab::compare`].
 ///
 /// # Errors
 ///
-/// As there.
+/// Those of [`residual_zoo_lab::compare`].
 pub fn compare(
     models: &[(String, RunConfig)],
     options: &CompareOptions,
@@ -79,11 +80,11 @@ pub fn compare(
     residual_zoo_lab::compare(models, options)
 }
 
-/// As [`residual_zoo_lab::run_experiment`].
+/// Runs the experiment in a RON text, see [`residual_zoo_lab::run_experiment`].
 ///
 /// # Errors
 ///
-/// As there.
+/// Those of [`residual_zoo_lab::run_experiment`].
 pub fn run_experiment(
     text: &str,
     path: &Path,
@@ -93,13 +94,13 @@ pub fn run_experiment(
     residual_zoo_lab::run_experiment::<ModelConfig>(text, path, seeds, options)
 }
 
-/// The program of an experiment: see [`experiment!`](macro@crate::experiment).
+/// The `main` function of an experiment's program, see [`experiment!`](macro@crate::experiment).
 pub fn experiment_main(scales: Scales) -> ExitCode {
     cli::experiment_main::<ModelConfig>(scales)
 }
 
-/// The program of the experiment in `experiments/$paper/$name`, which has a RON file for each of
-/// the scales smoke, cpu and paper: its `main`, and the allocator that counts memory.
+/// Defines the program of the experiment in `experiments/$paper/$name`, which has a RON file for each of
+/// the scales smoke, cpu and paper. Expands to `main` and the allocator that counts memory.
 #[macro_export]
 macro_rules! experiment {
     ($paper:literal, $name:literal) => {

@@ -1,10 +1,10 @@
 //! A zoo of language-model architectures that change the residual stream, on
 //! [Burn](https://burn.dev).
 //!
-//! Every architecture is a crate of its own that implements the same traits, so that they train
-//! by the same trainer and compare in the same report. This crate re-exports them, gathers them
-//! in one enum ([`Zoo`]), composes them as a RON file says ([`ModelConfig`]), and has the entry
-//! points of all programs ([`experiment`](mod@experiment)).
+//! Every architecture is a separate crate. All of them implement the same traits, so the same trainer
+//! trains them and the same report compares them. This crate re-exports them, lists them in one enum
+//! ([`Zoo`]), composes them ([`ModelConfig`]), and has the entry points of all programs
+//! ([`experiment`](mod@experiment)).
 
 #![forbid(unsafe_code)]
 
@@ -31,5 +31,5 @@ pub use residual_zoo_train as train;
 /// The config of any model of the zoo, as the `model` field of a RON file gives it.
 pub type ModelConfig = Composition<Zoo>;
 
-/// A run of a model of the zoo: what a RON file under `experiments/` describes.
+/// The config of a run of a model of the zoo, as a RON file under `experiments/` gives it.
 pub type RunConfig = residual_zoo_train::RunConfig<ModelConfig>;

@@ -1,19 +1,19 @@
 //! The list of architectures.
 
-// A model has few layers: no need to box the larger variants.
+// A model has few layers, so the larger variants need no box.
 #![allow(clippy::large_enum_variant)]
 
 use burn::tensor::backend::Backend;
 use residual_zoo_core::EmbeddingsOf;
 
-/// Declares an enum of architectures. It is itself an
-/// [`Architecture`](crate::core::Architecture): a config that RON reads and that builds the model of
-/// any of them without dynamic dispatch. [`Composition`](crate::Composition) of it is a model config.
+/// Declares an enum of architectures. The enum is itself an
+/// [`Architecture`](crate::core::Architecture). It can be read from RON, and builds the model of any of
+/// its variants without dynamic dispatch. [`Composition`](crate::Composition) of it is a model config.
 ///
-/// Each architecture has one line, `Name(Config, Block)`: its config, and the type of its layers, which
-/// takes the backend and the connection around the sublayers. Besides the enum, the macro declares
-/// `Block`, `Embeddings`, `BlockCache` and `Written`, each with a variant per architecture. Burn's derive
-/// needs plain names, so import `Backend` and `EmbeddingsOf` where the macro is called.
+/// Each architecture has one line, `Name(Config, Block)`: its config and the type of its layers. The
+/// type takes the backend and the connection around the sublayers. The macro also declares `Block`,
+/// `Embeddings`, `BlockCache` and `Written`, each with a variant per architecture. Burn's derive needs
+/// plain names, so import `Backend` and `EmbeddingsOf` where you call the macro.
 #[macro_export]
 macro_rules! zoo {
     (
@@ -57,11 +57,11 @@ macro_rules! zoo {
             )+
         }
 
-        /// A model config as a file writes it.
+        /// The form of a model config in a file.
         #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
         pub enum Written {
             $($(#[$doc])* $name($config),)+
-            /// Anything but one architecture with plain connections.
+            /// Any model except one architecture with plain connections.
             Composed($crate::compose::Composed<$zoo>),
         }
 

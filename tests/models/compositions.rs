@@ -140,7 +140,10 @@ fn a_layer_of_several_in_turn_can_be_set() {
     let model = set("model.layers.1.n_layer=3").unwrap().model;
     assert_eq!(model.layers[1].shape().n_layer, 3);
     let error = set("model.layers.2.n_layer=3").unwrap_err().to_string();
-    assert!(error.contains("`2` is no entry of a list of 2"), "{error}");
+    assert!(
+        error.contains("the list has no entry `2`; its 2 entries are counted"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -178,12 +181,19 @@ fn what_does_not_compose_is_refused_with_the_reason() {
         assert!(far.validate().is_ok());
         let error = refusal(&far.recurrent(recurrence(8, Form::Paper)));
         assert_eq!(error.field, "connection.augmentation.k");
-        assert!(error.problem.contains("stream of its own"), "{error}");
+        assert!(
+            error.problem.contains("each layer starts a new stream"),
+            "{error}"
+        );
     }
 
     assert!(refusal(&in_turn([])).problem.contains("is empty"));
     let three = in_turn([gpt2(), rmt(), tokenformer()]);
-    assert!(refusal(&three).problem.contains("3 entries for 2 layers"));
+    assert!(
+        refusal(&three)
+            .problem
+            .contains("3 entries, but the model has only 2 layers")
+    );
     let unequal = in_turn([gpt2(), Zoo::of(RmtConfig::default())]);
     let error = refusal(&unequal);
     assert!(

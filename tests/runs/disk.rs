@@ -42,7 +42,9 @@ fn whichever_change_on_disk_fails_or_is_the_last_the_run_goes_on_from_a_good_che
                 // Deleting what is old may fail, which loses nothing.
                 _ if output.status.success() => {
                     assert!(error.contains("delete"), "{what}");
-                    kept += usize::from(text(&output.stdout).contains("an old checkpoint stays"));
+                    kept += usize::from(
+                        text(&output.stdout).contains("an old checkpoint could not be deleted"),
+                    );
                 }
                 _ => {
                     assert_eq!(output.status.code(), Some(1), "{what}");
@@ -101,7 +103,7 @@ fn a_run_that_may_trains_on_until_the_disk_works_again() {
         let what = format!("{at}: {}\n{}", changes[at - 1], text(&output.stderr));
         if output.status.success() {
             assert!(
-                text(&output.stdout).contains("training goes on: could not"),
+                text(&output.stdout).contains("training continues: could not"),
                 "{what}"
             );
             assert_same(&directory, &expected, &what);

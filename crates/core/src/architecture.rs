@@ -1,4 +1,4 @@
-//! What the crate of an architecture provides.
+//! The trait that an architecture's crate implements.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -15,13 +15,13 @@ use crate::{
 /// The sizes of a model that other parts must know.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shape {
-    /// Most positions that the model takes.
+    /// Maximum number of positions.
     pub context: usize,
     /// Width of the stream.
     pub width: usize,
     /// Number of layers.
     pub n_layer: usize,
-    /// Number of sublayers in a layer, each an update of the stream.
+    /// Number of sublayers per layer. Each sublayer is one update of the stream.
     pub n_sublayer: usize,
     /// Dropout probability, 0 for no dropout.
     pub dropout: f64,
@@ -32,7 +32,7 @@ impl Shape {
     ///
     /// # Errors
     ///
-    /// The first field that no model can have.
+    /// Names the first invalid field.
     pub fn validate(&self) -> Result<(), ConfigError> {
         check::at_least_one("n_layer", self.n_layer)?;
         check::at_least_one("width", self.width)?;
@@ -46,24 +46,24 @@ impl Shape {
 pub struct Vocabulary {
     /// Number of token ids.
     pub ids: usize,
-    /// Width of the logits: the number of token ids in a language model, the number of classes in a
+    /// Width of the logits: the number of token ids of a language model, or of classes of a
     /// classifier.
     pub outputs: usize,
 }
 
 impl Vocabulary {
-    /// Checks that there is an id and an output.
+    /// Checks that there is at least one id and one output.
     ///
     /// # Errors
     ///
-    /// The number that is 0.
+    /// Names the field that is 0.
     pub fn validate(&self) -> Result<(), ConfigError> {
         check::at_least_one("vocab_size", self.ids)?;
         check::at_least_one("outputs", self.outputs)
     }
 }
 
-/// The vocabulary of a language model with so many token ids.
+/// The vocabulary of a language model with `ids` token ids.
 impl From<usize> for Vocabulary {
     fn from(ids: usize) -> Self {
         Self { ids, outputs: ids }
@@ -73,13 +73,14 @@ impl From<usize> for Vocabulary {
 /// Tensors by name.
 pub type Tensors = BTreeMap<String, TensorData>;
 
-/// An architecture: its embeddings, and a layer that takes any connection around its sublayers.
+/// The config of an architecture. It builds the embeddings, and layers with any connection around
+/// their sublayers.
 pub trait Architecture:
     Clone + Debug + PartialEq + Serialize + DeserializeOwned + Send + Sync + 'static
 {
     /// One layer, with a connection of type `C` around each sublayer.
     type Block<B: Backend, C: Connection<B>>: ResidualBlock<B>;
-    /// What maps ids to the stream and the stream to logits.
+    /// The module that maps ids to the stream and the stream to logits.
     type Embeddings<B: Backend>: Embeddings<B>;
 
     /// The name of the architecture, for tables and logs.
@@ -92,7 +93,7 @@ pub trait Architecture:
     ///
     /// # Errors
     ///
-    /// The first field that no model can have.
+    /// Names the first invalid field.
     fn validate(&self) -> Result<(), ConfigError> {
         self.shape().validate()
     }
@@ -104,8 +105,8 @@ pub trait Architecture:
         device: &B::Device,
     ) -> Self::Embeddings<B>;
 
-    /// Builds layer `layer`, counted from 0. `connection` is called once for each sublayer, in
-    /// the order in which they update the stream.
+    /// Builds layer `layer`, counted from 0. Calls `connection` once per sublayer, in the order in
+    /// which the sublayers update the stream.
     fn block<B: Backend, C: Connection<B>>(
         &self,
         layer: usize,
@@ -119,12 +120,12 @@ pub trait Architecture:
     /// The cost of one layer with plain connections, applied to sequences of `time` tokens.
     fn block_cost(&self, time: usize) -> Cost;
 
-    /// The weights of this model, made from the `weights` of a `smaller` one. `fresh` are the initial
-    /// weights of this model. An architecture that does not grow returns `weights` as they are.
+    /// Makes the weights of this model from the `weights` of a `smaller` model. `fresh` has the initial
+    /// weights of this model. By default, returns `weights` unchanged.
     ///
     /// # Errors
     ///
-    /// A smaller model that this one cannot be made from.
+    /// When this model cannot grow from the smaller one.
     fn grow(
         &self,
         smaller: &Self,
@@ -135,12 +136,12 @@ pub trait Architecture:
         Ok(weights)
     }
 
-    /// Builds the model with plain connections and fresh weights, which are drawn from the backend's
-    /// generator: call `B::seed` first to repeat it.
+    /// Builds the model with plain connections and fresh weights. The weights are drawn from the
+    /// backend's random generator, so call `B::seed` first for reproducible weights.
     ///
     /// # Errors
     ///
-    /// What [`validate`](Self::validate) finds.
+    /// Those of [`validate`](Self::validate).
     fn build<B: Backend>(
         &self,
         vocabulary: impl Into<Vocabulary>,
@@ -214,8 +215,8 @@ impl<A: Architecture> ModelConfig for PlainModel<A> {
     }
 }
 
-/// Draws every parameter now. Burn 0.21 draws a parameter at its first use, and clones of one
-/// not yet drawn get values of their own.
+/// Draws every parameter now. Burn 0.21 draws a parameter at its first use. If a module is cloned
+/// before that, each clone draws its own values.
 pub fn materialise<B: Backend, M: Module<B>>(model: &M) {
     model.num_params();
 }

@@ -1,4 +1,4 @@
-//! Checks of settings, with errors that name the field and what would be right.
+//! Checks of settings. Their errors name the field and the valid values.
 
 use crate::ConfigError;
 

@@ -7,13 +7,13 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{Cost, LanguageModel, Shape, Tensors, Vocabulary};
 
-/// A setting that no model can be built from.
+/// An invalid setting.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{field}`: {problem}")]
 pub struct ConfigError {
-    /// The field, as it is called in the config.
+    /// The name of the field in the config.
     pub field: String,
-    /// What is wrong with it and what would be right.
+    /// What is wrong with it, and the valid values.
     pub problem: String,
 }
 
@@ -35,7 +35,7 @@ impl ConfigError {
     }
 }
 
-/// The config of a language model: all that the trainer knows of it.
+/// The config of a language model. The trainer knows models only by this trait.
 pub trait ModelConfig:
     Clone + Debug + PartialEq + Serialize + DeserializeOwned + Send + Sync + 'static
 {
@@ -49,36 +49,37 @@ pub trait ModelConfig:
     ///
     /// # Errors
     ///
-    /// The first field that no model can have.
+    /// Names the first invalid field.
     fn validate(&self) -> Result<(), ConfigError>;
 
-    /// The sizes of the model. Its dropout is above 0 if a forward pass under autodiff draws random
+    /// The sizes of the model. The dropout is above 0 if a forward pass under autodiff draws random
     /// numbers.
     fn shape(&self) -> Shape;
 
-    /// Builds a model with fresh weights, which are drawn from the backend's generator: call
-    /// `B::seed` first to repeat it.
+    /// Builds a model with fresh weights. The weights are drawn from the backend's random generator, so
+    /// call `B::seed` first for reproducible weights.
     ///
     /// # Errors
     ///
-    /// What [`validate`](Self::validate) finds.
+    /// Those of [`validate`](Self::validate).
     fn build<B: Backend>(
         &self,
         vocabulary: impl Into<Vocabulary>,
         device: &B::Device,
     ) -> Result<Self::Model<B>, ConfigError>;
 
-    /// Exact counts of trained parameters and FLOPs of what [`build`](Self::build) makes. FLOPs are
-    /// per token at full context. They include the logits of every token, although a classifier reads
-    /// only those of the last, and a connection counts all streams it may read.
+    /// Exact counts of the trained parameters and the FLOPs of the model that [`build`](Self::build)
+    /// makes. FLOPs are per token at full context. They include the logits of every token, although a
+    /// classifier reads only those of the last one. A connection counts all streams that it can read,
+    /// although there are fewer near the input.
     fn cost(&self, vocabulary: impl Into<Vocabulary>) -> Cost;
 
-    /// The weights of this model, made from the `weights` of a `smaller` one; `fresh` are the initial
+    /// Makes the weights of this model from the `weights` of a `smaller` model. `fresh` has the initial
     /// weights of this model. See [`Architecture::grow`](crate::Architecture::grow).
     ///
     /// # Errors
     ///
-    /// A smaller model that this one cannot be made from.
+    /// When this model cannot grow from the smaller one.
     fn grow(
         &self,
         smaller: &Self,

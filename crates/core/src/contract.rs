@@ -1,11 +1,11 @@
-//! What every architecture promises, as one test.
+//! The properties that every architecture must have, as one test.
 //!
-//! An architecture calls [`check`] from a test of its own with a small config:
+//! An architecture calls [`check`] from its own tests with a small config:
 //!
 //! ```ignore
 //! #[test]
 //! fn keeps_the_contract() {
-//!     let config = Gpt2Config { n_layer: 2, n_head: 4, width: 60, ..Gpt2Config::default() };
+//!     let config = MyConfig { n_layer: 2, width: 60, ..MyConfig::default() };
 //!     contract::check::<Autodiff<Flex>, _>(&PlainModel(config), &Default::default());
 //! }
 //! ```
@@ -22,28 +22,28 @@ use burn::tensor::{
 use crate::ops::loss::Loss;
 use crate::{LanguageModel, ModelConfig, params};
 
-/// Odd on purpose: a transposed or wrongly reshaped axis does not fit.
+/// The sizes are odd and differ, so that a transposed or wrongly reshaped axis does not fit.
 const BATCH: usize = 3;
 /// Positions of the test sequences.
 pub const TIME: usize = 63;
 /// Token ids of the test models.
 pub const VOCAB: usize = 37;
 
-/// Checks that the model built by `config`, which must have no dropout and a context of at least
-/// [`TIME`]:
+/// Checks a model built by `config`, which must have no dropout and a context of at least [`TIME`].
 ///
-/// 1. gives finite logits `[batch, time, vocab]`, at any length down to 1;
-/// 2. is causal: a change at t alters no logit before t, and does alter those from t on;
-/// 3. keeps batch rows independent;
-/// 4. gives every trainable parameter a finite, non-zero gradient;
-/// 5. gives the same logits once exported and imported into another model;
-/// 6. gives the same logits by an incremental pass as by a full one over what was seen so far;
-/// 7. has as many trainable parameters as its config counts;
-/// 8. classifies by the logits of the last position.
+/// 1. Logits are finite and `[batch, time, vocab]`, at any length down to 1.
+/// 2. The model is causal: a change at position t changes no logits before t, and does change those
+///    from t on.
+/// 3. Batch rows are independent.
+/// 4. Every trainable parameter has a finite, non-zero gradient.
+/// 5. Logits are the same after the parameters are exported and imported into another model.
+/// 6. An incremental pass gives the same logits as a full pass over the tokens so far.
+/// 7. The number of trainable parameters is the one that the config counts.
+/// 8. The class logits are the logits of the last position.
 ///
 /// # Panics
 ///
-/// When one does not hold, with its name.
+/// When a property is violated. The message names it.
 pub fn check<B, C>(config: &C, device: &B::Device)
 where
     B: AutodiffBackend,
@@ -57,7 +57,7 @@ where
     );
     let model = config.build::<B>(VOCAB, device).expect("a valid config");
     counts_parameters::<B, C>(config, &model);
-    // Initial zeros would hide terms, and with them errors.
+    // Initial zeros would hide terms, and errors in them.
     let model = model.map(&mut Shake);
 
     keeps_shape(&model, device);
@@ -166,7 +166,7 @@ where
 
 fn decodes_as_it_reads<B: Backend>(model: &impl LanguageModel<B>, device: &B::Device) {
     let ids = ids(BATCH, TIME, device);
-    // A prompt, single tokens, a chunk that attends to what came before, the rest.
+    // A prompt, single tokens, a chunk that attends to earlier ones, the rest.
     let pieces = [5, 1, 1, 7, TIME - 14];
     let mut cache = model.new_cache();
     let mut start = 0;
@@ -191,7 +191,7 @@ fn classifies_by_the_last_position<B: Backend>(model: &impl LanguageModel<B>, de
     assert_close(classes, last, "class logits");
 }
 
-/// Ids that differ by row and position, the same on every backend.
+/// Ids that differ by row and position and are the same on every backend.
 fn ids<B: Backend>(batch: usize, time: usize, device: &B::Device) -> Tensor<B, 2, Int> {
     let id = |i: usize| ((i * i * 7 + i * 3 + i / TIME) % VOCAB) as i64;
     let ids: Vec<i64> = (0..batch * time).map(id).collect();
@@ -206,7 +206,7 @@ fn scalar<B: Backend>(x: Tensor<B, 1>) -> f64 {
     values(x)[0]
 }
 
-/// Equality but for the rounding of f32 in another order of summation.
+/// Checks equality up to the rounding of f32 sums in another order.
 fn assert_close<B: Backend>(a: Tensor<B, 3>, b: Tensor<B, 3>, claim: &str) {
     let scale = scalar(b.clone().abs().max()).max(1.0);
     let error = scalar((a - b).abs().max()) / scale;

@@ -2,12 +2,12 @@
 
 use std::ops::{Add, Mul};
 
-/// Exact parameter counts by what they are for.
+/// Exact parameter counts by purpose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Params {
     /// Token and position tables.
     pub embedding: usize,
-    /// An unembedding that is not the token table.
+    /// The unembedding, unless it is the token table.
     pub unembedding: usize,
     /// Everything else: what Kaplan et al., "Scaling laws for neural language models" (2020),
     /// call N.
@@ -23,13 +23,13 @@ impl Params {
     }
 }
 
-/// What a model, or a part of it, costs.
+/// The cost of a model or of a part of it.
 ///
-/// FLOPs count 2 per multiply-add of every matrix product and leave element-wise work out. The
-/// attention products are counted over the whole context, not the causal half: the convention
-/// of Chowdhery et al., "PaLM" (2022), appendix B, and of most reports of model FLOPs
-/// utilisation. A table look-up is free; the unembedding product is counted. Counts saturate at
-/// `usize::MAX`, so that a config with absurd sizes is refused rather than wrapped around.
+/// FLOPs count 2 per multiply-add of every matrix product and ignore element-wise operations.
+/// Attention is counted over the whole context, not the causal half. This is the convention of
+/// Chowdhery et al., "PaLM" (2022), appendix B, and of most reports of model FLOPs utilisation. A
+/// table look-up is free; the unembedding product counts. Counts saturate at `usize::MAX`, so that a
+/// config with absurd sizes is refused instead of wrapping around.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
     /// Parameters.
@@ -39,8 +39,9 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// FLOPs of a forward and backward pass per token: 3 times the forward pass, as each
-    /// product has two gradients of its own size (Kaplan et al. 2020, section 2.1).
+    /// FLOPs of a forward and backward pass per token: 3 times the forward pass, because the backward
+    /// pass has two products of the same size for each product of the forward pass (Kaplan et al. 2020,
+    /// section 2.1).
     pub fn training_flops(&self) -> usize {
         self.forward_flops.saturating_mul(3)
     }
@@ -54,8 +55,7 @@ impl Cost {
         weight + Self::vector(if bias { d_out } else { 0 })
     }
 
-    /// The cost of `params` parameters that take part in no matrix product, such as the scale of a
-    /// norm.
+    /// The cost of `params` parameters outside matrix products, such as the scale of a norm.
     pub fn vector(params: usize) -> Self {
         Self {
             params: Params {

@@ -10,7 +10,7 @@ use crate::{Cost, Embeddings, Params, Vocabulary, init};
 /// x_0 = tokens\[ids\] + positions, logits = norm(x_L) · unembedding.
 ///
 /// The unembedding is the transposed token table (Press and Wolf, "Using the output embedding
-/// to improve language models", 2017) unless the model has one of its own.
+/// to improve language models", 2017) unless the model has a separate one.
 #[derive(Module, Debug)]
 pub struct TokenEmbeddings<B: Backend> {
     tokens: Embedding<B>,
@@ -26,12 +26,12 @@ pub struct TokenEmbeddings<B: Backend> {
 pub struct TokenEmbeddingsOptions {
     /// Token ids and outputs.
     pub vocabulary: Vocabulary,
-    /// Number of learned positions; `None` if positions enter elsewhere.
+    /// Number of learned positions. `None` if the model encodes positions elsewhere.
     pub positions: Option<usize>,
     /// Width of the stream.
     pub width: usize,
-    /// Whether the unembedding is the token table. A model whose outputs are not its token ids has an
-    /// unembedding of its own in any case.
+    /// Whether the unembedding is the token table. A model with another number of outputs than token
+    /// ids always has a separate unembedding.
     pub tied: bool,
     /// The parameters of the final norm.
     pub norm: NormParams,
@@ -44,7 +44,8 @@ pub struct TokenEmbeddingsOptions {
 }
 
 impl TokenEmbeddingsOptions {
-    /// GPT-2's: learned positions, a tied unembedding, a final norm with scale and shift.
+    /// Learned positions, a tied unembedding, a final norm with scale and shift, and an initial standard
+    /// deviation of 0.02: the embeddings of GPT-2 (Radford et al. 2019).
     pub fn new(vocabulary: Vocabulary, context: usize, width: usize) -> Self {
         Self {
             vocabulary,
@@ -119,7 +120,7 @@ impl<B: Backend> Embeddings<B> for TokenEmbeddings<B> {
         let x = normalise(&self.norm, x, self.norm_eps);
         match &self.unembedding {
             Some(unembedding) => unembedding.forward(x),
-            // Transposed last: a transposed table cannot be given another axis without a copy.
+            // Transposed last, because adding an axis to a transposed table copies it.
             None => x.matmul(self.tokens.weight.val().unsqueeze::<3>().transpose()),
         }
     }

@@ -1,24 +1,24 @@
-//! The edge where token ids from outside become a tensor. Models do not check them again.
+//! Checks token ids and turns them into a tensor. Models do not check ids again.
 
 use burn::tensor::{Int, Tensor, TensorData, backend::Backend};
 
-/// Why a model cannot take some sequences of ids.
+/// Why a model cannot take a batch of token ids.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdsError {
     /// No sequence, or sequences without ids.
-    #[error("there are no token ids; give at least one sequence of at least one id")]
+    #[error("there are no token ids; give at least one sequence with at least one id")]
     Empty,
     /// Sequences of different lengths.
     #[error(
-        "sequence {sequence} has {found} token ids, sequence 0 has {expected}; the sequences of a \
-         batch are equally long"
+        "sequence {sequence} has {found} token ids, but sequence 0 has {expected}; all sequences of \
+         a batch must have the same length"
     )]
     Ragged {
-        /// Which one differs, from 0.
+        /// Index of the sequence, from 0.
         sequence: usize,
         /// Its length.
         found: usize,
-        /// That of the first one.
+        /// Length of the first sequence.
         expected: usize,
     },
     /// More positions than the model has.
@@ -31,27 +31,28 @@ pub enum IdsError {
     },
     /// An id that the model does not have.
     #[error(
-        "token id {id} (sequence {sequence}, position {position}) is outside of the vocabulary, \
-         whose ids are below {vocab_size}"
+        "token id {id} (sequence {sequence}, position {position}) is outside the vocabulary; ids \
+         must be below {vocab_size}"
     )]
     Unknown {
         /// The id.
         id: u32,
-        /// In which sequence, from 0.
+        /// Index of its sequence, from 0.
         sequence: usize,
-        /// Where in it, from 0.
+        /// Its position in the sequence, from 0.
         position: usize,
-        /// Ids of the model.
+        /// Number of token ids of the model.
         vocab_size: usize,
     },
 }
 
-/// Token ids of equally long sequences as the tensor `[batch, time]` that a
-/// [`LanguageModel`](crate::LanguageModel) of `vocab_size` ids and `context` positions takes.
+/// Turns token ids into the tensor `[batch, time]` that a [`LanguageModel`](crate::LanguageModel) with
+/// `vocab_size` token ids and `context` positions takes. All sequences must have the same length.
 ///
 /// # Errors
 ///
-/// Sequences that such a model cannot take.
+/// When the batch is empty, the lengths differ or exceed the context, or an id is outside the
+/// vocabulary.
 pub fn token_ids<B: Backend>(
     sequences: &[impl AsRef<[u32]>],
     (vocab_size, context): (usize, usize),

@@ -1,10 +1,10 @@
-//! Initial values.
+//! Initial values of parameters.
 
 use burn::module::{Initializer, Param};
 use burn::nn::Linear;
 use burn::tensor::{Tensor, backend::Backend};
 
-/// A parameter drawn from N(0, `std`²).
+/// Draws a parameter from N(0, `std`²).
 pub fn normal<B: Backend, const D: usize>(
     shape: [usize; D],
     std: f64,
@@ -13,7 +13,7 @@ pub fn normal<B: Backend, const D: usize>(
     Initializer::Normal { mean: 0.0, std }.init(shape, device)
 }
 
-/// y = x · weight + bias with weight `[d_in, d_out]` from N(0, `std`²) and a zero bias.
+/// The layer y = x · weight + bias, with `weight` `[d_in, d_out]` from N(0, `std`²) and a zero bias.
 pub fn linear<B: Backend>(
     d_in: usize,
     d_out: usize,

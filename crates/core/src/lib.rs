@@ -1,4 +1,4 @@
-//! The residual stream and what every architecture of the zoo is made of.
+//! The residual stream, and the parts of every architecture of the zoo.
 //!
 //! One line describes every model: **x_{i+1} = connect(x_i, x_{i-1}, …; f(x_i))**.
 //!
@@ -10,11 +10,11 @@
 //! | one update of the stream | [`ResidualBlock`]: [`Update`], [`Layer`], [`Stack`] |
 //! | ids to stream, stream to logits | [`Embeddings`], in most models [`TokenEmbeddings`] |
 //! | `Embeddings` and a `ResidualBlock` | [`Decoder`], a [`LanguageModel`] |
-//! | a config that builds a model | [`Architecture`] builds its parts, [`ModelConfig`] any whole |
-//! | ids from outside, checked once | [`token_ids`] |
+//! | a config | [`Architecture`] builds the parts of a model, [`ModelConfig`] a whole model |
+//! | the check of token ids | [`token_ids`] |
 //!
-//! [`ops`] has the operations that architectures share, [`params`] the parameters of a model by name,
-//! and [`Cost`] exact counts.
+//! [`ops`] has the operations that architectures share. [`params`] lists, exports and imports the
+//! parameters of a model by name. [`Cost`] counts parameters and FLOPs.
 
 #![forbid(unsafe_code)]
 

@@ -5,39 +5,37 @@ use burn::tensor::{Int, Tensor, backend::Backend};
 
 use crate::{ResidualBlock, Stream};
 
-/// Token ids to next-token logits.
+/// A model that maps token ids to next-token logits.
 ///
 /// # Panics
 ///
-/// Ids must be below the vocabulary size and sequences no longer than the context. Both are
-/// checked once, where ids enter a program ([`token_ids`](crate::token_ids)), not in every step.
+/// The methods can panic if an id is outside the vocabulary or a sequence is longer than the context.
+/// [`token_ids`](crate::token_ids) checks both, once, where ids enter a program.
 pub trait LanguageModel<B: Backend>: Module<B> + ModuleDisplay {
-    /// What an incremental pass remembers.
+    /// The state of an incremental pass.
     type Cache: Clone + Send;
 
-    /// Logits of the token that follows each position: `[batch, time]` to
-    /// `[batch, time, vocab]`.
+    /// Logits of the token after each position: `[batch, time]` to `[batch, time, vocab]`.
     fn forward(&self, ids: Tensor<B, 2, Int>) -> Tensor<B, 3>;
 
-    /// Logits of the last position, by which a classifier judges a sequence: `[batch, time]`
-    /// to `[batch, outputs]`.
+    /// Class logits of a sequence, which are the logits of its last position: `[batch, time]` to
+    /// `[batch, outputs]`.
     fn classify(&self, ids: Tensor<B, 2, Int>) -> Tensor<B, 2>;
 
     /// The cache before the first position.
     fn new_cache(&self) -> Self::Cache;
 
-    /// Logits of the positions `ids` that follow those in `cache`: `[batch, new]` to
-    /// `[batch, new, vocab]`. [`forward`](Self::forward) of all positions gives the same.
+    /// Logits of `ids`, which follow the positions in `cache`: `[batch, new]` to `[batch, new, vocab]`.
+    /// They are the last `new` logits of [`forward`](Self::forward) over all positions so far.
     fn decode(&self, ids: Tensor<B, 2, Int>, cache: &mut Self::Cache) -> Tensor<B, 3>;
 }
 
 /// Both ends of the stream: ids to x_0, and x_L to logits.
 pub trait Embeddings<B: Backend>: Module<B> + ModuleDisplay {
-    /// x_0 `[batch, time, width]` of `ids` `[batch, time]`, of which the first stands at
-    /// position `start`.
+    /// x_0 `[batch, time, width]` of `ids` `[batch, time]`. The first id is at position `start`.
     fn embed(&self, ids: Tensor<B, 2, Int>, start: usize) -> Tensor<B, 3>;
 
-    /// Logits `[batch, time, vocab]` of x_L `[batch, time, width]`, the final norm included.
+    /// Logits `[batch, time, vocab]` of x_L `[batch, time, width]`. Includes the final norm.
     fn unembed(&self, x: Tensor<B, 3>) -> Tensor<B, 3>;
 }
 

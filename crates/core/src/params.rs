@@ -1,15 +1,15 @@
-//! The parameters of a model by name: what they are for, writing them out, reading them back.
+//! The parameters of a model by name: their roles, export and import.
 //!
 //! A name is the path of fields that leads to the parameter, such as
-//! `block.layers.0.attention.branch.qkv.weight`. Enum variants leave no trace in it, so a model
-//! built through an enum of architectures has the names of the model inside.
+//! `block.layers.0.attention.branch.qkv.weight`. Enum variants do not appear in names, so a model has
+//! the same names inside an enum of architectures and outside.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::tensor::{Tensor, TensorData, backend::Backend};
 
-/// What a parameter is for. Weight decay applies to [`Role::Weight`] only.
+/// The purpose of a parameter. Weight decay applies only to [`Role::Weight`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// A matrix between features.
@@ -18,17 +18,17 @@ pub enum Role {
     Bias,
     /// Scale or shift of a norm.
     Norm,
-    /// A table that ids or positions index, or a key they are stored under.
+    /// A table indexed by ids or positions, or a key under which tokens are stored.
     Embedding,
-    /// What maps the stream to logits.
+    /// The map from the stream to logits.
     Unembedding,
-    /// A number, or one number per feature, that weighs or scales.
+    /// A scalar or one number per feature that weights or scales.
     Mixing,
 }
 
 impl Role {
-    /// The role by position in the model: the module that owns the parameter, then the end of
-    /// the stream it belongs to, then its rank.
+    /// The role of the parameter at `path`. It follows from the module that owns the parameter, then
+    /// from whether the parameter is in the embeddings, then from its rank.
     fn of(path: &[Segment], rank: usize) -> Self {
         let (owner, field) = path
             .last()
@@ -61,7 +61,7 @@ pub struct ParamInfo {
     pub id: ParamId,
     /// Its shape.
     pub shape: Vec<usize>,
-    /// What it is for.
+    /// Its purpose.
     pub role: Role,
     /// Whether it gets a gradient.
     pub trainable: bool,
@@ -71,13 +71,13 @@ pub struct ParamInfo {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ImportError {
     /// The model has a parameter that the tensors lack.
-    #[error("`{0}` is missing; is this the config the tensors were written with?")]
+    #[error("`{0}` is missing; were the tensors written with this config?")]
     Missing(String),
-    /// A tensor belongs to no parameter.
-    #[error("`{0}` is no parameter of this model; is this the config it was written with?")]
+    /// The model has no parameter of this name.
+    #[error("this model has no parameter `{0}`; was the tensor written with this config?")]
     Unexpected(String),
-    /// A tensor has another shape than its parameter.
-    #[error("`{name}` has shape {found:?}, the model needs {expected:?}")]
+    /// A tensor and its parameter have different shapes.
+    #[error("`{name}` has shape {found:?}, but the model needs {expected:?}")]
     Shape {
         /// The parameter.
         name: String,
@@ -88,19 +88,19 @@ pub enum ImportError {
     },
 }
 
-/// Every parameter of `model`, in the order of its fields.
+/// Lists every parameter of `model`, in the order of its fields.
 pub fn list<B: Backend, M: Module<B>>(model: &M) -> Vec<ParamInfo> {
     let mut walk = List::default();
     model.visit(&mut walk);
     walk.found
 }
 
-/// Every parameter of `model` by name, copied to the host.
+/// Copies every parameter of `model` to the host, by name.
 pub fn export<B: Backend, M: Module<B>>(model: &M) -> BTreeMap<String, TensorData> {
     export_some(model, |_| true)
 }
 
-/// The parameters of `model` of which `wanted` holds, by name, copied to the host.
+/// Copies the parameters of `model` for which `wanted` is true to the host, by name.
 pub fn export_some<B: Backend, M: Module<B>>(
     model: &M,
     wanted: impl Fn(&ParamInfo) -> bool,
@@ -115,14 +115,14 @@ pub fn export_some<B: Backend, M: Module<B>>(
     walk.found
 }
 
-/// `model` with its parameters replaced by `tensors`, which must be exactly those of
-/// [`export`]. Parameter ids and gradient requirements stay; values are converted to the
-/// device's float type.
+/// Replaces the parameters of `model` by `tensors`, which must have the same names and shapes as those
+/// of [`export`]. Parameter ids and gradient requirements stay. Values are converted to the device's
+/// float type.
 ///
 /// # Errors
 ///
-/// A missing or unexpected name, or a wrong shape. The model is then dropped, so pass a clone to
-/// keep it.
+/// When a name is missing or unexpected, or a shape is wrong. The model is then dropped; pass a clone
+/// to keep it.
 pub fn import<B: Backend, M: Module<B>>(
     model: M,
     mut tensors: BTreeMap<String, TensorData>,
@@ -151,8 +151,8 @@ pub fn import<B: Backend, M: Module<B>>(
     }
 }
 
-/// Appends rows to `tensor` until it has `shape`: those of `rows`, which has that shape, or zeros.
-/// A tensor that differs in more than the number of rows stays as it is.
+/// Appends rows to `tensor` until it has shape `shape`. The new rows are those of `rows`, which has
+/// this shape, or zeros. A tensor that differs in more than its number of rows stays unchanged.
 pub fn pad_rows(tensor: &mut TensorData, shape: &[usize], rows: Option<TensorData>) {
     let smaller = tensor.shape.len() == shape.len()
         && tensor.shape[1..] == shape[1..]
@@ -175,12 +175,13 @@ struct Segment {
     owner: String,
 }
 
-/// Where a walk over a model stands.
+/// The current position of a walk over a model.
 #[derive(Default)]
 struct Path(Vec<Segment>);
 
 impl Path {
-    /// `container` is what Burn's derive reports: `Struct:Name`, `Enum:Name`, `Vec`, ….
+    /// Enters a field. `container` has the form that Burn's derive reports: `Struct:Name`, `Enum:Name`,
+    /// `Vec`, ….
     fn enter(&mut self, field: &str, container: &str) {
         let owner = container.rsplit(':').next().unwrap_or(container);
         let field = if container.starts_with("Enum") {

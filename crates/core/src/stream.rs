@@ -5,10 +5,10 @@ use std::marker::PhantomData;
 use burn::module::{Module, ModuleDisplay};
 use burn::tensor::{Tensor, backend::Backend};
 
-/// The residual stream between two blocks: x_i and, where a connection reads them, the
-/// streams x_{i-1}, x_{i-2}, … before it.
+/// The residual stream between two blocks: x_i, and the streams x_{i-1}, x_{i-2}, … before it that
+/// connections read.
 ///
-/// No more than `reach` earlier streams are kept alive, whatever the depth of the model.
+/// At most `reach` earlier streams are kept in memory, for a model of any depth.
 #[derive(Clone, Debug)]
 pub struct Stream<B: Backend> {
     /// x_i, `[batch, time, width]`.
@@ -18,20 +18,19 @@ pub struct Stream<B: Backend> {
 }
 
 impl<B: Backend> Stream<B> {
-    /// The stream x_0 `[batch, time, width]`, which will remember the `reach` streams before
-    /// the current one.
+    /// The stream x_0 `[batch, time, width]`. It keeps the last `reach` streams before the current one.
     pub fn new(x: Tensor<B, 3>, reach: usize) -> Self {
         let earlier = Vec::with_capacity(reach);
         Self { x, earlier, reach }
     }
 
-    /// x_{i-1}, …, x_{i-count}, newest first, `[batch, time, width]` each. There are no streams before
-    /// x_0, so near the input there are fewer.
+    /// x_{i-1}, …, x_{i-count}, newest first, each `[batch, time, width]`. Near the input there are
+    /// fewer, because there are none before x_0.
     pub fn earlier(&self, count: usize) -> &[Tensor<B, 3>] {
         &self.earlier[..count.min(self.earlier.len())]
     }
 
-    /// Makes `next` the current stream and x_i the newest of the earlier ones.
+    /// Makes `next` the current stream and x_i the newest earlier one.
     pub fn advance(mut self, next: Tensor<B, 3>) -> Self {
         if self.reach > 0 {
             self.earlier.truncate(self.reach - 1);
@@ -42,23 +41,23 @@ impl<B: Backend> Stream<B> {
     }
 }
 
-/// f: the non-linear branch of an update, with its pre-norm and without the residual.
+/// f, the non-linear branch of an update. It includes the pre-norm but not the residual.
 pub trait Branch<B: Backend>: Module<B> + ModuleDisplay {
-    /// What an incremental pass remembers of the positions it has seen.
+    /// The state of an incremental pass over the positions so far.
     type Cache: Clone + Send;
 
     /// The cache before the first position.
     fn new_cache(&self) -> Self::Cache;
 
-    /// f(x), causal in time, `[batch, time, width]` to the same. With a cache, x are the positions
-    /// that follow those in it; without one, x is the whole sequence.
+    /// f(x), causal in time: `[batch, time, width]` to the same shape. With a cache, x has the positions
+    /// that follow those in the cache. Without one, x is the whole sequence.
     fn forward(&self, x: Tensor<B, 3>, cache: Option<&mut Self::Cache>) -> Tensor<B, 3>;
 }
 
-/// How f(x_i) joins the stream. A connection acts on each position by itself, so a full and an
-/// incremental pass are the same.
+/// How f(x_i) joins the stream. A connection acts on each position separately, so a full and an
+/// incremental pass give the same result.
 pub trait Connection<B: Backend>: Module<B> + ModuleDisplay {
-    /// How many streams before x_i are read.
+    /// How many streams before x_i the connection reads.
     fn reach(&self) -> usize {
         0
     }
@@ -80,7 +79,7 @@ impl<B: Backend> Connection<B> for Plain {
 
 /// One update of the stream. A sublayer, a layer and a stack of layers are all residual blocks.
 pub trait ResidualBlock<B: Backend>: Module<B> + ModuleDisplay {
-    /// What an incremental pass remembers of the positions it has seen.
+    /// The state of an incremental pass over the positions so far.
     type Cache: Clone + Send;
 
     /// How many streams before x_i the connections inside read.
@@ -89,8 +88,8 @@ pub trait ResidualBlock<B: Backend>: Module<B> + ModuleDisplay {
     /// The cache before the first position.
     fn new_cache(&self) -> Self::Cache;
 
-    /// Updates the stream, causally in time. With a cache, the stream is at the positions that follow
-    /// those in it; without one, at the whole sequence.
+    /// Updates the stream, causally in time. With a cache, the stream has the positions that follow
+    /// those in the cache. Without one, it has the whole sequence.
     fn forward(&self, stream: Stream<B>, cache: Option<&mut Self::Cache>) -> Stream<B>;
 }
 
@@ -169,7 +168,7 @@ impl<B: Backend, A: Branch<B>, F: Branch<B>, C: Connection<B>> ResidualBlock<B>
     }
 }
 
-/// Blocks one after the other.
+/// Blocks in sequence.
 #[derive(Module, Debug)]
 pub struct Stack<B: Backend, R> {
     layers: Vec<R>,
@@ -203,8 +202,8 @@ impl<B: Backend, R: ResidualBlock<B>> ResidualBlock<B> for Stack<B, R> {
     }
 }
 
-/// A whole block as the branch of an update: f(x) = block(x) − x, so that a connection can be
-/// put around it. Inside, the block starts from a stream of its own.
+/// A whole block as the branch of an update, f(x) = block(x) − x, so that a connection can go around
+/// the block. Inside, the block starts a new stream.
 #[derive(Module, Debug)]
 pub struct Increment<B: Backend, R> {
     block: R,
@@ -212,7 +211,7 @@ pub struct Increment<B: Backend, R> {
 }
 
 impl<B: Backend, R: ResidualBlock<B>> Increment<B, R> {
-    /// The increment of `block`.
+    /// Makes a branch of `block`.
     pub fn new(block: R) -> Self {
         let _backend = PhantomData;
         Self { block, _backend }

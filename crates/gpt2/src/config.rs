@@ -10,20 +10,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Attention, Block, Mlp, net2net};
 
-/// The config of GPT-2. Fields that a file leaves out have the values of [`Default`]: GPT-2
-/// small.
+/// The config of GPT-2. Fields that a file leaves out get the values of [`Default`], which are those
+/// of GPT-2 small.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Gpt2Config {
     /// Number of layers, L.
     pub n_layer: usize,
-    /// Number of attention heads; divides the width.
+    /// Number of attention heads. Must divide the width.
     pub n_head: usize,
     /// Width of the stream, D.
     pub width: usize,
-    /// Width of the feed-forward network; `None` is 4 · width.
+    /// Width of the feed-forward network. `None` means 4 · width.
     pub d_ff: Option<usize>,
-    /// Most positions.
+    /// Maximum number of positions.
     pub context: usize,
     /// Whether linear layers and norms have biases.
     pub bias: bool,
@@ -31,14 +31,14 @@ pub struct Gpt2Config {
     pub tied: bool,
     /// Activation of the feed-forward network.
     pub activation: Activation,
-    /// Dropout on x_0, on the attention weights and on what each sublayer adds.
+    /// Dropout on x_0, on the attention weights and on the output of each sublayer.
     pub dropout: f64,
-    /// Divide the attention scores of layer l, counted from 0, by l + 1.
+    /// Whether the attention scores of layer l, counted from 0, are divided by l + 1.
     pub inverse_layer_scale: bool,
     /// Added to the variance in norms.
     pub norm_eps: f64,
-    /// Standard deviation of initial weights; projections back to the stream have
-    /// 1/√(2L) of it (GPT-2, section 2.3).
+    /// Standard deviation of the initial weights. For projections back to the stream it is divided by
+    /// √(2L) (GPT-2, section 2.3).
     pub init_std: f64,
 }
 
@@ -194,8 +194,8 @@ impl Architecture for Gpt2Config {
         attention + mlp
     }
 
-    /// A narrower model is widened by Net2Net. Noise of 1 % of the weights' root mean square tells the
-    /// copies apart.
+    /// Widens a narrower model by Net2Net. Noise of 1 % of the weights' root mean square makes the copies
+    /// differ.
     fn grow(
         &self,
         smaller: &Self,

@@ -1,5 +1,5 @@
-//! GPT-2 (Radford et al., "Language models are unsupervised multitask learners", 2019), the
-//! baseline of the zoo: <https://cdn.openai.com/better-language-models/language_models_are_unsupervised_multitask_learners.pdf>.
+//! GPT-2, the baseline of the zoo (Radford et al., "Language models are unsupervised multitask
+//! learners", 2019): <https://cdn.openai.com/better-language-models/language_models_are_unsupervised_multitask_learners.pdf>.
 //!
 //! ```text
 //! x_0     = wte[ids] + wpe

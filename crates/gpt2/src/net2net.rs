@@ -1,11 +1,11 @@
-//! Net2Net: a wider GPT-2 out of a trained one (Chen et al., "Net2Net: accelerating learning via
-//! knowledge transfer", 2016, section 3: <https://arxiv.org/abs/1511.05641>), the baseline of
-//! TokenFormer's section 4.3.
+//! Net2Net: makes a wider GPT-2 from a trained one (Chen et al., "Net2Net: accelerating learning via
+//! knowledge transfer", 2016, section 3: <https://arxiv.org/abs/1511.05641>). It is the baseline of
+//! section 4.3 of the TokenFormer paper.
 //!
-//! Neuron j of a wider layer is a copy of neuron j mod n, and whatever reads a neuron that has c
-//! copies reads each of them with 1/c of the weight. Where all neurons have as many copies, as when
-//! the width doubles, a layer norm over the copies is that over the neurons and the logits stay.
-//! Otherwise mean and variance weigh some neurons more, and they do not.
+//! Neuron j of the wider layer is a copy of neuron j mod n. If a neuron has c copies, the weights that
+//! read them are divided by c. If all neurons have the same number of copies, as when the width
+//! doubles, a layer norm over the copies equals the norm over the neurons, and the logits stay the
+//! same. Otherwise mean and variance count some neurons more often, and the logits change.
 
 use std::collections::BTreeMap;
 
@@ -16,15 +16,16 @@ use residual_zoo_core::ConfigError;
 
 use crate::Gpt2Config;
 
-/// The weights of a model of config `wide` out of those of a model of config `narrow`, by name.
+/// Makes the weights of a model of config `wide` from the weights `tensors` of a model of config
+/// `narrow`, by name.
 ///
-/// Copies that read and are read alike would stay alike for ever: `noise` draws them apart, uniform
-/// up to this share of the tensor's root mean square. 0 keeps exact copies.
+/// Exact copies with equal inputs and outputs would stay equal during training. Uniform noise of up to
+/// `noise` times the tensor's root mean square makes them differ. 0 keeps exact copies.
 ///
 /// # Errors
 ///
-/// Configs that differ in more than width, heads and feed-forward width, heads of another size, or
-/// a model that is not wider; a tensor that is missing.
+/// When the configs differ in more than width, heads and feed-forward width, when their heads differ in
+/// size, or when `wide` is narrower than `narrow`.
 pub fn widen(
     wide: &Gpt2Config,
     narrow: &Gpt2Config,
@@ -39,7 +40,8 @@ pub fn widen(
     for (name, tensor) in tensors {
         let parts: Vec<&str> = name.rsplit('.').collect();
         let (kind, of, branch) = (parts[0], parts.get(1), parts.get(3));
-        // What reads along the rows, and what is written along the columns, so many times.
+        // The neurons read along the rows, the neurons written along the columns, and how often the
+        // latter repeat.
         let (rows, columns, times) = match (of.copied(), branch.copied()) {
             (Some("qkv"), _) => (Some(&width), Some(&width), 3),
             (Some("fc"), _) => (Some(&width), Some(&hidden), 1),
@@ -51,7 +53,8 @@ pub fn widen(
         };
         let rows = rows.filter(|_| kind == "weight");
         let mut found = copy(tensor, rows, columns, times, noise, &mut rng);
-        // The token table of a tied model is read as well as written.
+        // A tied token table is also the unembedding, which reads the copies. Here its division by c is
+        // in the scale of the final norm instead.
         let is_final_norm = name.starts_with("embeddings.norm.");
         if wide.tied && is_final_norm {
             let shares = (0..wide.width).map(|j| 1.0 / width.of(j) as f32);
@@ -71,12 +74,13 @@ fn check(wide: &Gpt2Config, narrow: &Gpt2Config) -> Result<(), ConfigError> {
         ..wide.clone()
     };
     if alike != *narrow {
-        let problem = "differ in more than width, n_head and d_ff; Net2Net only widens";
+        let problem = "differs in more than width, n_head and d_ff; Net2Net only widens";
         return Err(ConfigError::new("model", problem));
     }
     if wide.width / wide.n_head != narrow.width / narrow.n_head {
         let problem = format!(
-            "makes heads of {} numbers, but those of the narrow model have {}; whole heads are copied",
+            "makes heads of width {}, but those of the narrow model have width {}; Net2Net copies \
+             whole heads",
             wide.width / wide.n_head,
             narrow.width / narrow.n_head
         );
@@ -106,14 +110,14 @@ impl Copies {
         Self { from, to }
     }
 
-    /// How many copies there are of the neuron that neuron `j` is a copy of.
+    /// The number of copies of the neuron that neuron `j` is a copy of.
     fn of(&self, j: usize) -> usize {
         (self.to - j % self.from).div_ceil(self.from)
     }
 }
 
-/// `tensor`, a matrix or a vector of columns, with rows that read and columns that are written
-/// copied; the columns are `times` lists of neurons side by side.
+/// Copies rows, which read neurons, and columns, which write neurons, of `tensor`, a matrix or a vector
+/// of columns. The columns are `times` lists of neurons side by side.
 fn copy(
     tensor: &TensorData,
     rows: Option<&Copies>,

@@ -59,7 +59,7 @@ fn flops_follow_palm_appendix_b() {
         ..Gpt2Config::small()
     };
     let cost = config.cost(50_257);
-    // 6 N + 12 L T D, with N the parameters that take part in matrix products.
+    // 6 N + 12 L T D, where N counts the parameters of matrix products.
     let norms = (2 * config.n_layer + 1) * config.width;
     let n = cost.params.other - norms + 50_257 * config.width;
     let attention = 12 * config.n_layer * config.context * config.width;
@@ -87,7 +87,7 @@ fn initial_weights_have_the_std_of_gpt2() {
             n if n.ends_with("gamma") => 1.0,
             _ => 0.0,
         };
-        // Five standard errors of a sample of n normal values.
+        // Five standard errors for a sample of n normal values.
         let error = 5.0 * expected / (2.0 * n).sqrt();
         assert!(
             (std - expected).abs() <= error,
@@ -209,7 +209,7 @@ fn impossible_sizes_name_the_field() {
     );
 }
 
-/// Logits of `config` with these weights.
+/// Logits of the model of `config` with these weights.
 fn logits(config: &Gpt2Config, tensors: Tensors) -> Vec<f32> {
     let device = Default::default();
     let model = config.build::<Flex>(11, &device).unwrap();
@@ -218,8 +218,7 @@ fn logits(config: &Gpt2Config, tensors: Tensors) -> Vec<f32> {
     model.forward(ids).into_data().iter().collect()
 }
 
-/// Every tensor of a model of `config`, none of them small or of a size that a rule could hide
-/// behind.
+/// Weights of a model of `config`, all different and large enough that a missing term shows.
 fn weights(config: &Gpt2Config) -> Tensors {
     let model = config.build::<Flex>(11, &Default::default()).unwrap();
     let shift = |(name, data): (String, burn::tensor::TensorData)| {
@@ -304,7 +303,7 @@ fn net2net_refuses_what_is_no_widening() {
                 n_head: 4,
                 ..small()
             },
-            "`model.n_head`: makes heads of 30",
+            "`model.n_head`: makes heads of width 30",
         ),
         (
             Gpt2Config {
@@ -319,7 +318,7 @@ fn net2net_refuses_what_is_no_widening() {
                 n_layer: 3,
                 ..small()
             },
-            "differ in more than width",
+            "`model`: differs in more than width, n_head and d_ff",
         ),
         (
             Gpt2Config {

@@ -1,4 +1,4 @@
-//! Files to damage, and how.
+//! Damaged and malicious files for tests of hostile input.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,10 +7,10 @@ use residual_zoo_fuzz::{TARGETS, Target};
 
 use crate::root;
 
-/// Corrupted inputs of each kind, at least.
+/// Minimum number of corrupted inputs per kind of file.
 pub const LEAST: usize = 500;
 
-/// The target called `name`, and good files for it by name.
+/// The target called `name`, and valid files for it, by name.
 pub fn target(name: &str) -> (Target, Vec<(String, Vec<u8>)>) {
     let target = TARGETS.iter().find(|(known, _)| *known == name).unwrap().1;
     let folder = root().join("fuzz/corpus");
@@ -20,7 +20,7 @@ pub fn target(name: &str) -> (Target, Vec<(String, Vec<u8>)>) {
     let read = |path: &PathBuf| {
         let file = path.file_name().unwrap().to_str().unwrap();
         let content = match name {
-            // The hashes of weights differ in the last bits of what a processor computes.
+            // Weights differ between processors in their last bits, and so do their hashes.
             "manifest" => residual_zoo_fuzz::good_checkpoint()[file].clone(),
             _ => fs::read(path).unwrap(),
         };
@@ -29,16 +29,16 @@ pub fn target(name: &str) -> (Target, Vec<(String, Vec<u8>)>) {
     (target, paths.iter().map(read).collect())
 }
 
-/// The first bytes of `good`, for every length or 200 lengths evenly apart.
+/// The first bytes of `good`, for every length, or for 200 evenly spaced lengths.
 pub fn cuts(good: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     let step = good.len().div_ceil(200).max(1);
     (0..good.len()).step_by(step).map(|end| good[..end].into())
 }
 
-/// `good` with one flipped bit: every bit, or 2,000 over the whole file, each of a byte in turn.
+/// `good` with one flipped bit. Flips every bit, or 2,000 evenly spaced bits.
 pub fn flips(good: &[u8]) -> impl Iterator<Item = (usize, Vec<u8>)> {
     let bits = good.len() * 8;
-    // Odd, so that all eight bits take turns.
+    // Odd, so that all eight bits of a byte take turns.
     let step = (bits / 2000) | 1;
     (0..bits).step_by(step).map(|bit| {
         let mut bad = good.to_vec();
@@ -47,7 +47,8 @@ pub fn flips(good: &[u8]) -> impl Iterator<Item = (usize, Vec<u8>)> {
     })
 }
 
-/// `good` with a piece of it left out, twice, zeroed, in other bytes, or with a number blown up.
+/// `good` with a piece of it removed, repeated, set to 0x00 or 0xff, or followed by a huge number or by
+/// control characters.
 pub fn splices(good: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     let step = good.len().div_ceil(40).max(1);
     (0..good.len()).step_by(step).flat_map(move |at| {
@@ -65,19 +66,19 @@ pub fn splices(good: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     })
 }
 
-/// All of these that change anything.
+/// All cuts, flips and splices of `good` that change it.
 pub fn corrupted(good: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     let flips = flips(good).map(|(_, bad)| bad);
     let all = cuts(good).chain(flips).chain(splices(good));
     all.filter(move |bad| bad != good)
 }
 
-/// `unit` `count` times between `before` and `after`.
+/// `unit`, repeated `count` times, between `before` and `after`.
 pub fn nested(before: &str, unit: &str, count: usize, after: &str) -> Vec<u8> {
     [before, &unit.repeat(count), after].concat().into_bytes()
 }
 
-/// A safetensors file of `count` tensors of `bytes` bytes each, as a very deep model has.
+/// A safetensors file with `count` tensors of `bytes` bytes each, like that of a very deep model.
 pub fn many_tensors(count: usize, bytes: usize) -> Vec<u8> {
     let entry = |i: usize| {
         let (start, end, length) = (i * bytes, (i + 1) * bytes, bytes / 4);
@@ -90,13 +91,13 @@ pub fn many_tensors(count: usize, bytes: usize) -> Vec<u8> {
     safetensors(&format!("{{{}}}", entries.join(",")), count * bytes)
 }
 
-/// A safetensors file of this header and `data` bytes.
+/// A safetensors file with this header and `data` zero bytes.
 pub fn safetensors(header: &str, data: usize) -> Vec<u8> {
     let length = (header.len() as u64).to_le_bytes();
     [&length, header.as_bytes(), &vec![0; data]].concat()
 }
 
-/// Files that were made to harm, for the target called `name`. All must be refused.
+/// Malicious files for the target called `name`. The target must refuse all of them.
 pub fn made_to_harm(name: &str) -> Vec<Vec<u8>> {
     const DEEP: usize = 100_000;
     let deep_json = || {
@@ -268,7 +269,7 @@ fn tokenizers() -> Vec<Vec<u8>> {
         let model = words.replace("\"a\": 0", vocab);
         file("null", "null", "null", &model)
     };
-    // A table of 1 GiB is declared, and none is there.
+    // Declares a table of 1 GiB that is not in the file.
     let precompiled = r#"{"type": "Precompiled", "precompiled_charsmap": "////fwAA"}"#;
     let sequence = |name: &str, parts: &str, inner: &str| {
         let open = format!("{{\"type\": \"{name}\", \"{parts}\": [").repeat(40);
@@ -352,7 +353,7 @@ fn tensors() -> Vec<Vec<u8>> {
         vec![0; 8],
         vec![0xff; 8],
         vec![0xff; 4096],
-        // Headers that are declared longer than the file, up to what overflows.
+        // The declared header is longer than the file, and with the second length overflows.
         [&(1u64 << 40).to_le_bytes()[..], b"{}"].concat(),
         [&(u64::MAX - 7).to_le_bytes()[..], b"{}"].concat(),
         safetensors("{}", 0),

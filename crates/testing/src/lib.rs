@@ -1,7 +1,7 @@
-//! What the tests of the zoo share: small models, the cases of the reference, the programs as a
-//! user runs them, and files made to harm.
+//! Shared code of the zoo's tests: small models, the reference's cases, the programs as a user runs
+//! them, and malicious files.
 //!
-//! Every function panics where something is not as a test needs it.
+//! All functions panic on errors, which fails the test.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used)]
@@ -21,11 +21,11 @@ pub fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }
 
-/// Waits until no other thread holds the returned guard.
+/// Waits until no other thread holds the guard, and returns it.
 ///
-/// Burn's backends have one random generator for the whole process. A test that needs the same
-/// random numbers twice holds the guard while it draws them, and so does every test in its process
-/// that draws at all.
+/// Each of Burn's backends has one random generator per process. A test that needs the same random
+/// numbers twice holds the guard while it draws them. All other tests of its process that draw random
+/// numbers must hold it too.
 pub fn my_turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)

@@ -1,4 +1,4 @@
-//! A model run forward and backward.
+//! A forward and backward pass of a model.
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
@@ -7,12 +7,12 @@ use residual_zoo::core::ops::loss::Loss;
 use residual_zoo::core::{LanguageModel, ModelConfig, params};
 use std::collections::BTreeMap;
 
-/// Values of a tensor with its shape.
+/// The values and the shape of a tensor.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Values {
-    /// Its axes.
+    /// The shape.
     pub shape: Vec<usize>,
-    /// In row-major order.
+    /// The values in row-major order.
     pub data: Vec<f64>,
 }
 
@@ -26,12 +26,13 @@ impl From<TensorData> for Values {
 }
 
 impl Values {
-    /// The largest magnitude; 0 without values.
+    /// The largest magnitude, or 0 if there are no values.
     pub fn largest(&self) -> f64 {
         self.data.iter().fold(0.0, |m, x| x.abs().max(m))
     }
 
-    /// The largest of |a − b| / (atol + rtol |b|); at most 1 is within the tolerance.
+    /// The maximum of |a − b| / (atol + rtol(b)), where b is the expected value. The values are within the
+    /// tolerance if it is at most 1.
     pub fn error(&self, expected: &Self, atol: f64, rtol: impl Fn(f64) -> f64) -> f64 {
         assert_eq!(self.shape, expected.shape);
         let error = |(a, b): (&f64, &f64)| {
@@ -46,18 +47,18 @@ impl Values {
     }
 }
 
-/// What a model gives for one batch.
+/// The results of a model for one batch.
 pub struct Outcome {
-    /// `[batch, time, vocab]`.
+    /// Logits `[batch, time, vocab]`.
     pub logits: Values,
-    /// The mean cross entropy, in nats.
+    /// Mean cross-entropy, in nats.
     pub loss: f64,
-    /// That of each parameter, by its name.
+    /// Gradients, by parameter name.
     pub gradients: BTreeMap<String, Values>,
 }
 
-/// Runs the model of `config` with weights `tensors` forward and backward. Parameters that are not
-/// trained and not among `tensors` are as the config makes them.
+/// Runs a forward and backward pass of the model of `config` with weights `tensors`. Parameters that are
+/// not trained may be missing in `tensors`; they keep the value that the config gives them.
 pub fn run<B: AutodiffBackend, C: ModelConfig>(
     config: &C,
     vocab_size: usize,
@@ -105,7 +106,7 @@ struct Collect<'a> {
 
 impl<B: AutodiffBackend> ModuleVisitor<B> for Collect<'_> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
-        // What does not take part in the loss has no gradient.
+        // Parameters that the loss does not depend on have no gradient.
         let zero = || param.val().inner().zeros_like();
         let grad = self.grads.get::<B::InnerBackend, D>(param.id);
         self.found

@@ -1,4 +1,4 @@
-//! The examples as a user runs them.
+//! Runs the examples as a user does.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 
 use crate::root;
 
-/// A program of `examples/`, which `cargo test` builds next to the tests.
+/// A command for a program of `examples/`, which `cargo test` builds.
 pub fn example(name: &str) -> Command {
     let test = std::env::current_exe().unwrap();
     let profile = test.parent().unwrap().parent().unwrap();
@@ -20,17 +20,17 @@ pub fn example(name: &str) -> Command {
     command
 }
 
-/// Runs without any input, to the end.
+/// Runs a command to its end, without input.
 pub fn run(command: &mut Command) -> Output {
     command.stdin(Stdio::null()).output().unwrap()
 }
 
-/// What a program printed.
+/// The output of a program as text.
 pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Runs and expects success.
+/// Runs a command, expects success and returns its standard output.
 pub fn ok(command: &mut Command) -> String {
     let output = run(command);
     assert!(
@@ -41,7 +41,7 @@ pub fn ok(command: &mut Command) -> String {
     text(&output.stdout)
 }
 
-/// Runs and expects exit code `code` with one line of error that contains each of `says`.
+/// Runs a command and expects exit code `code` and a one-line error that contains each of `says`.
 pub fn fails(command: &mut Command, code: i32, says: &[&str]) {
     let output = run(command);
     let error = text(&output.stderr);
@@ -53,10 +53,10 @@ pub fn fails(command: &mut Command, code: i32, says: &[&str]) {
     }
 }
 
-/// The file of a small run.
+/// The config file of a small run.
 pub const SMOKE: &str = "experiments/gpt2/smoke.ron";
 
-/// A smoke run of a few steps into `directory`.
+/// A command that trains the smoke model for a few steps in `directory`.
 pub fn smoke(directory: &Path) -> Command {
     let mut command = example("train");
     command.arg(SMOKE).arg("--run").arg(directory);
@@ -64,7 +64,7 @@ pub fn smoke(directory: &Path) -> Command {
     command
 }
 
-/// A directory that is deleted with the value.
+/// A temporary directory, deleted when dropped.
 pub struct Scratch(tempfile::TempDir);
 
 impl Default for Scratch {
@@ -79,12 +79,12 @@ impl Scratch {
         Self::default()
     }
 
-    /// The path of `name` in it.
+    /// The path of `name` in the directory.
     pub fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
-    /// Writes `content` to `name` in it, and gives the path.
+    /// Writes `content` to the file `name` in the directory, and returns its path.
     pub fn file(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
         let path = self.path(name);
         fs::write(&path, content).unwrap();

@@ -1,4 +1,5 @@
-//! Cases written by the reference models: what their configs, names and layouts are in the zoo.
+//! The cases of the reference models, with their configs, names and layouts translated to those of the
+//! zoo.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,40 +18,42 @@ use serde_json::{Map, Value};
 use crate::pass::Values;
 use crate::root;
 
-/// A file of the fixtures, in the names and layouts of the zoo.
+/// A file of the fixtures, with the names and layouts of the zoo.
 pub struct Case {
-    /// Its name, which is the file's.
+    /// Its name, which is also the file's name.
     pub name: String,
-    /// The architecture, as the reference calls it.
+    /// The reference's name of the architecture.
     pub arch: String,
     /// Number of token ids.
     pub vocab: usize,
-    /// The model.
+    /// The config of the model.
     pub config: Zoo,
     /// Token ids `[batch, time]`.
     pub inputs: TensorData,
-    /// The token that follows each, `[batch, time]`.
+    /// The next token after each position, `[batch, time]`.
     pub targets: TensorData,
-    /// `[batch, time, vocab]`.
+    /// Logits `[batch, time, vocab]`.
     pub logits: TensorData,
-    /// Logits of the model before it grew.
+    /// Logits of the model before it grew, if it did.
     pub base_logits: Option<TensorData>,
-    /// The mean cross entropy, in nats.
+    /// Mean cross-entropy, in nats.
     pub loss: f64,
-    /// The parameters, by the zoo's names.
+    /// The parameters, by their names in the zoo.
     pub weights: BTreeMap<String, TensorData>,
-    /// Gradients of the loss, by the zoo's names.
+    /// Gradients of the loss, by the parameters' names in the zoo.
     pub gradients: BTreeMap<String, TensorData>,
 }
 
-/// The fixtures in the directory that `ZOO_FIXTURES` names, or those of the repository.
+/// Reads the fixtures in the directory that the environment variable `ZOO_FIXTURES` names, or else those
+/// of the repository.
 pub fn cases() -> Vec<Case> {
     let directory = std::env::var_os("ZOO_FIXTURES")
         .map_or_else(|| root().join("tests/fixtures"), PathBuf::from);
     read_directory(&directory).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// The cases in `directory`, by name; an error if there is none or one cannot be read.
+/// Reads the cases in `directory`, in the order of their names. Fails if there are none or one cannot be
+/// read.
 pub fn read_directory(directory: &Path) -> Result<Vec<Case>, String> {
     let entries = std::fs::read_dir(directory).map_err(|e| format!("{directory:?}: {e}"))?;
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
@@ -63,7 +66,7 @@ pub fn read_directory(directory: &Path) -> Result<Vec<Case>, String> {
     paths.iter().map(case).collect()
 }
 
-/// Name and tensor of the reference to name and tensor of the zoo.
+/// Translates a name and a tensor of the reference to those of the zoo.
 pub type Translate = Box<dyn Fn(&str, TensorData) -> (String, TensorData)>;
 
 impl Case {
@@ -114,7 +117,7 @@ impl Case {
     }
 }
 
-/// The zoo's config for the reference's, every key of which must be understood.
+/// Translates the reference's config to the zoo's. Fails on unknown keys.
 pub fn model(mut keys: Keys) -> Result<(Zoo, Translate), String> {
     let arch = keys.text("arch")?;
     for key in ["arch", "case", "batch", "seq", "vocab"] {
@@ -146,7 +149,7 @@ pub fn model(mut keys: Keys) -> Result<(Zoo, Translate), String> {
     }
 }
 
-/// A reference's config.
+/// A config of the reference.
 pub struct Keys(pub Map<String, Value>);
 
 impl Keys {
@@ -161,7 +164,7 @@ impl Keys {
 
     fn size(&self, key: &str) -> Result<usize, String> {
         let size = self.0.get(key).and_then(Value::as_u64);
-        Ok(size.ok_or(format!("{key} is no size"))? as usize)
+        Ok(size.ok_or(format!("{key} is not a size"))? as usize)
     }
 
     fn take_size(&mut self, key: &str) -> Result<usize, String> {
@@ -172,15 +175,15 @@ impl Keys {
 
     fn take_number(&mut self, key: &str) -> Result<f64, String> {
         let number = self.take(key)?.as_f64();
-        number.ok_or(format!("{key} is no number"))
+        number.ok_or(format!("{key} is not a number"))
     }
 
     fn take_switch(&mut self, key: &str) -> Result<bool, String> {
         let switch = self.take(key)?.as_bool();
-        switch.ok_or(format!("{key} is no switch"))
+        switch.ok_or(format!("{key} is not a boolean"))
     }
 
-    /// The value that stands beside the text under `key`.
+    /// The value that `choices` gives for the text under `key`.
     fn choose<T: Copy>(&mut self, key: &str, choices: &[(&str, T)]) -> Result<T, String> {
         let found = self.text(key)?;
         self.take(key)?;
@@ -333,7 +336,7 @@ fn rmt(keys: &mut Keys) -> Result<RmtConfig, String> {
 fn rmt_tensor(config: &RmtConfig, name: &str, data: TensorData) -> (String, TensorData) {
     let &RmtConfig { d_k, d_v, rank, .. } = config;
     let shape = data.shape.to_vec();
-    // The reference has vectors by h and matrices by k where the zoo has both by v.
+    // In the reference, h is the outer index of vectors and k that of matrices. In the zoo it is v.
     let data = match name.rsplit('.').next().unwrap() {
         "w1" => swap(data, [1, rank, d_v, shape[1]], &[d_v * rank, shape[1]]),
         "w2" => swap(data, [shape[0], rank, d_v, 1], &[shape[0], d_v * rank]),
@@ -373,7 +376,7 @@ fn rmt_tensor(config: &RmtConfig, name: &str, data: TensorData) -> (String, Tens
     (name, data)
 }
 
-/// Swaps the middle axes of `data` seen as `[outer, p, q, inner]`, and gives it `shape`.
+/// Views `data` as `[outer, p, q, inner]`, swaps p and q, and gives the result shape `shape`.
 fn swap(data: TensorData, [outer, p, q, inner]: [usize; 4], shape: &[usize]) -> TensorData {
     let values: Vec<f32> = data.iter().collect();
     assert_eq!(values.len(), outer * p * q * inner);
@@ -399,8 +402,8 @@ fn tokenformer(keys: &mut Keys) -> Result<TokenFormerConfig, String> {
     let tau = match keys.take("tau")? {
         Value::Null => None,
         tau => Some(Tau {
-            attn: tau["attn"].as_f64().ok_or("tau.attn is no number")?,
-            ffn: tau["ffn"].as_f64().ok_or("tau.ffn is no number")?,
+            attn: tau["attn"].as_f64().ok_or("tau.attn is not a number")?,
+            ffn: tau["ffn"].as_f64().ok_or("tau.ffn is not a number")?,
         }),
     };
     let rotary = keys.choose("position", &[("learned", false), ("rotary", true)])?;

@@ -1,4 +1,4 @@
-//! Small runs as processes, and what makes two of them equal.
+//! Small runs as processes, and the comparison of their results.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -45,14 +45,14 @@ pub const MODELS: [(&str, &str); 6] = [
 /// Steps of a run.
 pub const STEPS: usize = 24;
 
-/// Writes the file of a run of `model` in which logs, validations, checkpoints and samples fall
-/// on different steps.
+/// Writes the config of a run of `model`. Logs, validations, checkpoints and samples are at different
+/// steps.
 pub fn config(scratch: &Scratch, model: &str) -> PathBuf {
     let sampling = "sample_every: 5, sample_tokens: 4";
     config_on(scratch, model, "Synthetic(tokens: 3000)", sampling)
 }
 
-/// The same on other data, with more settings.
+/// Like [`config`], on other data and with additional settings.
 pub fn config_on(scratch: &Scratch, model: &str, source: &str, settings: &str) -> PathBuf {
     let text = format!(
         "(model: {model}, data: (source: {source}), \
@@ -63,34 +63,34 @@ pub fn config_on(scratch: &Scratch, model: &str, source: &str, settings: &str) -
     scratch.file("run.ron", text)
 }
 
-/// `train` of that file.
+/// A command that trains the config file `config` in the directory `run`.
 pub fn train(config: &Path, run: &Path) -> Command {
     let mut command = example("train");
     command.arg(config).arg("--run").arg(run).arg("--no-tui");
     command
 }
 
-/// `train --resume`.
+/// A command that resumes a run.
 pub fn resume(run: &Path) -> Command {
     let mut command = example("train");
     command.arg("--resume").arg(run).arg("--no-tui");
     command
 }
 
-/// Starts a program whose output is read later.
+/// Starts a program and pipes its output.
 pub fn start(command: &mut Command) -> Child {
     let command = command.stdin(Stdio::null()).stdout(Stdio::piped());
     command.stderr(Stdio::piped()).spawn().unwrap()
 }
 
-/// With the `at`th change on disk failing (`fail`), it and all later ones (`sticky`), killing the
-/// process (`kill`), or all told on standard error (`trace`).
+/// Makes the `at`th change on disk fail (`fail`), or this change and all later ones (`sticky`), or kills
+/// the process at this change (`kill`), or prints all changes to standard error (`trace`).
 pub fn with_fault(mut command: Command, at: usize, kind: &str) -> Command {
     command.env("ZOO_FAULT", format!("{at}:{kind}"));
     command
 }
 
-/// How often a command changes something on disk.
+/// Counts the changes that a command makes on disk.
 pub fn count_changes(command: Command) -> usize {
     let output = crate::program::run(&mut with_fault(command, 0, "trace"));
     assert!(output.status.success(), "{}", text(&output.stderr));
@@ -104,7 +104,7 @@ pub fn killed(output: &Output) -> bool {
     output.status.signal() == Some(9)
 }
 
-/// All that a finished run leaves, but for times and memory.
+/// The results of a finished run, except times and memory.
 #[derive(PartialEq)]
 pub struct Outcome {
     /// The metrics.
@@ -114,7 +114,7 @@ pub struct Outcome {
     optimizer: Vec<u8>,
 }
 
-/// What the finished run in `run` left.
+/// Reads the results of the finished run in `run`.
 pub fn outcome(run: &Path) -> Outcome {
     let rows = run_dir::read_metrics(run).unwrap();
     let untimed = rows.into_iter().map(|row| Row {
@@ -133,7 +133,7 @@ pub fn outcome(run: &Path) -> Outcome {
     }
 }
 
-/// Both left the same, to the bit.
+/// Checks that the results of the run in `found` are those expected, to the bit.
 pub fn assert_same(found: &Path, expected: &Outcome, what: &str) {
     let found = outcome(found);
     assert_eq!(found.rows, expected.rows, "{what}");
@@ -145,8 +145,8 @@ pub fn assert_same(found: &Path, expected: &Outcome, what: &str) {
     );
 }
 
-/// How far two finished runs are apart: the largest relative difference of a number in the metrics,
-/// and the largest absolute one of a weight.
+/// The differences between two finished runs: the maximum relative difference of a number in the
+/// metrics, and the maximum absolute difference of a weight.
 pub fn differences(found: &Path, expected: &Outcome) -> (f64, f64) {
     let found = outcome(found);
     let steps = |outcome: &Outcome| -> Vec<(usize, u64)> {

@@ -7,10 +7,10 @@ use residual_zoo::recurrent::{Alpha, Form, RecurrentConfig};
 use residual_zoo::rmt::RmtConfig;
 use residual_zoo::tokenformer::{Position, TokenFormerConfig};
 
-/// The width of the stream in all of them.
+/// The width of the stream in all models.
 pub const WIDTH: usize = 48;
 
-/// GPT-2 of two layers.
+/// A GPT-2 with two layers.
 pub fn gpt2() -> Zoo {
     Zoo::of(Gpt2Config {
         n_layer: 2,
@@ -21,7 +21,7 @@ pub fn gpt2() -> Zoo {
     })
 }
 
-/// An RMT of two layers.
+/// An RMT with two layers.
 pub fn rmt() -> Zoo {
     Zoo::of(RmtConfig {
         n_layer: 2,
@@ -34,7 +34,7 @@ pub fn rmt() -> Zoo {
     })
 }
 
-/// A TokenFormer of two layers.
+/// A TokenFormer with two layers.
 pub fn tokenformer() -> Zoo {
     Zoo::of(TokenFormerConfig {
         n_layer: 2,
@@ -72,7 +72,7 @@ fn alibi() -> Zoo {
     )
 }
 
-/// Blocks of `block` positions, with a trained α.
+/// A recurrence over blocks of `block` positions, with a trained α.
 pub fn recurrence(block: usize, form: Form) -> RecurrentConfig {
     RecurrentConfig {
         block,
@@ -81,7 +81,7 @@ pub fn recurrence(block: usize, form: Form) -> RecurrentConfig {
     }
 }
 
-/// Each architecture by itself.
+/// A model of each architecture, with its name.
 pub fn architectures() -> Vec<(&'static str, Zoo)> {
     vec![
         ("GPT-2", gpt2()),
@@ -92,12 +92,12 @@ pub fn architectures() -> Vec<(&'static str, Zoo)> {
     ]
 }
 
-/// The layers of several models in turn.
+/// A model with the layers of several models in turn.
 pub fn in_turn<const N: usize>(models: [Zoo; N]) -> Zoo {
     Zoo::in_turn(models.map(|model| model.layers).concat())
 }
 
-/// Compositions, by what they are.
+/// Compositions, with their descriptions.
 pub fn compositions() -> Vec<(&'static str, Zoo)> {
     let per_dimension = LaurelConfig {
         weights: Weights::Sigmoid,

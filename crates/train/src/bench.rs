@@ -1,4 +1,4 @@
-//! Where the time of a step goes.
+//! The time of the parts of an optimizer step.
 
 use std::time::Instant;
 
@@ -11,8 +11,8 @@ use serde::Serialize;
 use crate::trainer::{read, vocabulary};
 use crate::{Error, RunConfig, Trainer};
 
-/// Seconds of the parts of an optimizer step: the median over the measured steps, and the range
-/// of the whole step.
+/// Seconds per part of an optimizer step: medians over the measured steps, and the range of the whole
+/// step.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StepTime {
     /// Drawing the batch and copying it to the device.
@@ -31,18 +31,18 @@ pub struct StepTime {
     pub slowest: f64,
     /// Training tokens per second at the median step.
     pub tokens_per_second: f64,
-    /// Training FLOP/s at the median step, by the model's cost.
+    /// Training FLOP/s at the median step, according to the model's cost.
     pub flops_per_second: f64,
-    /// Parameters of the model.
+    /// Number of parameters of the model.
     pub parameters: usize,
 }
 
-/// Times `steps` optimizer steps of one micro-batch after `warmup` steps that are not counted, in
-/// which kernels are compiled and tuned. The device is waited for after each part.
+/// Times `steps` optimizer steps of one micro-batch each, after `warmup` steps that are not measured, in
+/// which kernels are compiled and tuned. Waits for the device after each part.
 ///
 /// # Errors
 ///
-/// When the config cannot be built or the data is too short for it.
+/// Those of [`Trainer::new`].
 pub fn time_steps<B, C>(
     config: RunConfig<C>,
     corpus: &Corpus,
@@ -90,7 +90,7 @@ where
     let device = trainer.device().clone();
     let mut clock = Instant::now();
     let mut lap = || {
-        // An error of the device shows again, with its cause, when a result is read.
+        // An error of the device appears again, with its cause, when a result is read.
         B::sync(&device).ok();
         let seconds = clock.elapsed().as_secs_f64();
         clock = Instant::now();
@@ -106,7 +106,7 @@ where
     [data, forward, backward, lap()]
 }
 
-/// The median; of no values, NaN.
+/// The median, or NaN if there are no values.
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     match values.len() {

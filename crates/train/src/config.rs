@@ -1,4 +1,4 @@
-//! What a run is: a model, data and how to train, as a RON file describes them.
+//! The config of a run: model, data and training, as a RON file gives them.
 
 use std::path::Path;
 
@@ -10,7 +10,8 @@ use serde_json::Value;
 
 use crate::{Error, Schedule};
 
-/// A run: the content of a file under `experiments/`, and of `config.ron` in a run directory.
+/// The config of a run. This is the content of a file under `experiments/`, and of `config.ron` in a run
+/// directory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunConfig<M> {
@@ -19,43 +20,43 @@ pub struct RunConfig<M> {
     /// The data.
     #[serde(default)]
     pub data: DataConfig,
-    /// How to train.
+    /// The training.
     #[serde(default)]
     pub train: TrainConfig,
 }
 
-/// How to train. Steps, batches and rates, with the values of nanoGPT where it has one.
+/// The settings of training. Defaults are those of nanoGPT where it has a corresponding setting.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TrainConfig {
     /// Seed of the initial weights, the batches and dropout.
     pub seed: u64,
-    /// Optimizer steps.
+    /// Number of optimizer steps.
     pub steps: usize,
-    /// Sequences in a micro-batch.
+    /// Sequences per micro-batch.
     pub batch: usize,
-    /// Micro-batches whose gradients make one step.
+    /// Micro-batches per step. Their gradients are accumulated.
     pub accumulate: usize,
-    /// Tokens in a training sequence; `None` is the context of the model.
+    /// Tokens per training sequence. `None` means the context of the model.
     pub time: Option<usize>,
-    /// Highest learning rate, reached after the warmup.
+    /// Peak learning rate, reached after the warmup.
     pub learning_rate: f64,
     /// Learning rate at the last step.
     pub min_learning_rate: f64,
-    /// Steps over which the learning rate rises linearly.
+    /// Number of steps over which the learning rate rises linearly.
     pub warmup: usize,
     /// How the learning rate changes over the run.
     pub schedule: Schedule,
-    /// Decay of AdamW's first moment.
+    /// Decay rate of AdamW's first moment.
     pub beta_1: f64,
-    /// Decay of AdamW's second moment.
+    /// Decay rate of AdamW's second moment.
     pub beta_2: f64,
-    /// Added to the root of AdamW's second moment.
+    /// Added to the square root of AdamW's second moment.
     pub eps: f64,
-    /// Decoupled weight decay of the weights; norms, embeddings, unembedding, biases and the
-    /// weights that mix streams have none.
+    /// Decoupled weight decay. It does not apply to norms, embeddings, the unembedding, biases and the
+    /// weights that mix streams.
     pub weight_decay: f64,
-    /// Largest norm of all gradients together; `None` clips nothing.
+    /// Maximum global norm of the gradients. `None` disables clipping.
     pub grad_clip: Option<f64>,
     /// Coefficient of the z-loss.
     pub z_loss: f64,
@@ -65,37 +66,37 @@ pub struct TrainConfig {
     pub log_every: usize,
     /// Steps between two validations.
     pub validate_every: usize,
-    /// Batches of a validation, the same every time.
+    /// Number of batches of a validation. They are the same every time.
     pub validate_batches: usize,
-    /// Validation loss, nats, below which a curriculum goes on to its next level.
+    /// The validation loss, in nats, below which a curriculum moves to its next level.
     pub curriculum_below: f64,
-    /// Steps between two checkpoints; `None` saves at the end only.
+    /// Steps between two checkpoints. `None` saves only at the end.
     pub checkpoint_every: Option<usize>,
-    /// Number of newest checkpoints that are kept, besides the one of the lowest validation loss;
+    /// Number of newest checkpoints to keep, in addition to the one with the lowest validation loss.
     /// `None` keeps all.
     pub keep_checkpoints: Option<usize>,
-    /// Skipped steps in a row at which the run stops; a step is skipped when its loss or gradients
+    /// The run stops after this many skipped steps in a row. A step is skipped if its loss or gradients
     /// are not finite.
     pub max_skipped: usize,
-    /// The z-score from which on a loss is reported as a spike: how many standard deviations it is
-    /// above the mean of the 128 before it. `None` reports none.
+    /// The z-score at which a loss is reported as a spike: the number of standard deviations above the
+    /// mean of the last 128 losses. `None` disables reports.
     pub spike_z: Option<f64>,
-    /// What a run does when a row, a sample or a checkpoint cannot be written.
+    /// The reaction when a row, a sample or a checkpoint cannot be written.
     pub on_disk_error: OnDiskError,
-    /// Steps between two samples of text; `None` draws none.
+    /// Steps between two samples of text. `None` disables samples.
     pub sample_every: Option<usize>,
-    /// Tokens in a sample.
+    /// Tokens per sample.
     pub sample_tokens: usize,
 }
 
-/// What a run does when the disk refuses.
+/// The reaction of a run to an I/O error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OnDiskError {
-    /// It stops. The last checkpoint stays.
+    /// The run stops. The last checkpoint stays intact.
     #[default]
     Stop,
-    /// It says so and trains on; rows are written as soon as that works again. A run whose last
-    /// checkpoint cannot be written fails all the same.
+    /// The run prints the error and continues. Rows are written as soon as that works again. If the last
+    /// checkpoint cannot be written, the run still fails.
     Continue,
 }
 
@@ -146,7 +147,7 @@ impl TrainConfig {
     ///
     /// # Errors
     ///
-    /// The first field that no run can have.
+    /// Names the first invalid field.
     pub fn validate(&self) -> Result<(), ConfigError> {
         check::at_least_one("steps", self.steps)?;
         check::at_least_one("batch", self.batch)?;
@@ -179,7 +180,7 @@ impl TrainConfig {
 }
 
 impl<M: ModelConfig> RunConfig<M> {
-    /// A run of `model` on the default data with the default training.
+    /// A run of `model` on the default data with the default settings of training.
     pub fn new(model: M) -> Self {
         Self {
             model,
@@ -192,29 +193,29 @@ impl<M: ModelConfig> RunConfig<M> {
     ///
     /// # Errors
     ///
-    /// A missing file, or the line and column of what does not parse.
+    /// When the file cannot be read, or does not parse. A parse error has the line and column.
     pub fn read(path: &Path) -> Result<Self, Error> {
         Self::parse(&residual_zoo_data::read_utf8(path)?, path)
     }
 
-    /// Reads RON text; `path` is what errors call it.
+    /// Parses RON text. Errors refer to it as `path`.
     ///
     /// # Errors
     ///
-    /// The line and column of what does not parse.
+    /// When the text does not parse. The error has the line and column.
     pub fn parse(text: &str, path: &Path) -> Result<Self, Error> {
         if text.len() > MOST_BYTES {
             return Err(Error::Parse {
                 path: path.into(),
                 line: 1,
                 column: 1,
-                problem: format!("no config has more than {MOST_BYTES} bytes"),
+                problem: format!("a config can have at most {MOST_BYTES} bytes"),
             });
         }
         parse_ron(text, path)
     }
 
-    /// The RON text that [`read`](Self::read) reads, with every field written out.
+    /// The config as RON text that [`read`](Self::read) can read. All fields are written out.
     pub fn to_ron(&self) -> String {
         let pretty = ron::ser::PrettyConfig::new()
             .indentor("  ")
@@ -223,13 +224,13 @@ impl<M: ModelConfig> RunConfig<M> {
         text.unwrap_or_else(|error| unreachable!("a config is plain data: {error}"))
     }
 
-    /// Sets single fields: each assignment is `path=value`, such as `train.steps=100`. The path
-    /// leads through the fields, past the name of an architecture; the value is a number, `true`,
+    /// Sets single fields. Each assignment is `path=value`, such as `train.steps=100`. The path consists
+    /// of field names and can leave out the names of architectures. The value is a number, `true`,
     /// `false`, `None`, a word, or JSON.
     ///
     /// # Errors
     ///
-    /// An unknown field, or a value of the wrong type.
+    /// When a field is unknown, or a value has the wrong type.
     pub fn set(self, assignments: &[String]) -> Result<Self, Error> {
         assignments.iter().try_fold(self, |config, assignment| {
             config
@@ -250,11 +251,11 @@ impl<M: ModelConfig> RunConfig<M> {
         serde_json::from_value(tree).map_err(|error| error.to_string())
     }
 
-    /// Checks every field against each other and the vocabulary.
+    /// Checks every field, also against the other fields and the vocabulary.
     ///
     /// # Errors
     ///
-    /// The first field that no run can have, with its path.
+    /// Names the first invalid field, with its path.
     pub fn validate(&self, vocabulary: impl Into<Vocabulary>) -> Result<(), ConfigError> {
         let vocabulary = vocabulary.into();
         vocabulary.validate()?;
@@ -264,15 +265,22 @@ impl<M: ModelConfig> RunConfig<M> {
         self.train
             .validate()
             .map_err(|error| error.within("train"))?;
+        self.validate_lengths()?;
+        self.validate_sizes(vocabulary)
+    }
+
+    /// Checks the lengths of sequences.
+    fn validate_lengths(&self) -> Result<(), ConfigError> {
         let (time, context) = (self.time(), self.model.shape().context);
         if let (Some(own), Some(asked)) = (self.data.time(), self.train.time)
             && own != asked
         {
-            let problem = format!("is {asked}, but the data have sequences of {own}; leave it out");
+            let problem =
+                format!("is {asked}, but the data have sequences of {own} tokens; leave it out");
             return Err(ConfigError::new("train.time", problem));
         }
         if self.data.time().is_some() && self.train.sample_every.is_some() {
-            let problem = "is set, but the data are no text; leave it out";
+            let problem = "is set, but the data are not text; leave it out";
             return Err(ConfigError::new("train.sample_every", problem));
         }
         if time > context {
@@ -283,39 +291,44 @@ impl<M: ModelConfig> RunConfig<M> {
             };
             return Err(ConfigError::new(field, problem));
         }
+        Ok(())
+    }
+
+    /// Checks the number of parameters and of tokens per micro-batch.
+    fn validate_sizes(&self, vocabulary: Vocabulary) -> Result<(), ConfigError> {
         let parameters = self.model.cost(vocabulary).params.total();
         if parameters > MOST_PARAMETERS {
-            let problem = format!(
-                "has {parameters} parameters, more than any machine holds; look for a size that \
-                 is wrong"
-            );
+            let problem =
+                format!("has {parameters} parameters, which fit on no machine; check its sizes");
             return Err(ConfigError::new("model", problem));
         }
-        let tokens = self.train.batch.saturating_mul(time);
+        let tokens = self.train.batch.saturating_mul(self.time());
         if tokens > MOST_TOKENS {
-            let problem = format!("makes {tokens} tokens at once; at most {MOST_TOKENS} fit");
+            let problem =
+                format!("gives {tokens} tokens per micro-batch; the maximum is {MOST_TOKENS}");
             return Err(ConfigError::new("train.batch", problem));
         }
         Ok(())
     }
 
-    /// Tokens in a training sequence, at the end of a curriculum.
+    /// Tokens per training sequence. With a curriculum, those of its last level.
     pub fn time(&self) -> usize {
         let time = self.data.time().or(self.train.time);
         time.unwrap_or(self.model.shape().context)
     }
 
-    /// Tokens in an optimizer step, at the end of a curriculum.
+    /// Tokens per optimizer step. With a curriculum, those of its last level.
     pub fn tokens_per_step(&self) -> usize {
         self.train.batch * self.train.accumulate * self.time()
     }
 }
 
-/// Reads RON text as it is written under `experiments/`; `path` is what errors call it.
+/// Parses RON text with the extensions that files under `experiments/` use. Errors refer to it as
+/// `path`.
 ///
 /// # Errors
 ///
-/// The line and column of what does not parse.
+/// When the text does not parse. The error has the line and column.
 pub fn parse_ron<T: DeserializeOwned>(text: &str, path: &Path) -> Result<T, Error> {
     let parsed = options().from_str(text);
     parsed.map_err(|error| Error::Parse {
@@ -326,11 +339,12 @@ pub fn parse_ron<T: DeserializeOwned>(text: &str, path: &Path) -> Result<T, Erro
     })
 }
 
-/// A config is small, and what it describes takes up to a hundred times its size in memory.
+/// Maximum bytes of a config. Parsed, it takes up to a hundred times its size in memory.
 const MOST_BYTES: usize = 1 << 18;
-/// Far above what trains anywhere: it only keeps a wrong digit from taking the machine down.
+/// Maximum parameters of a model. It is far above what can be trained, and catches typing errors before
+/// they exhaust the memory.
 const MOST_PARAMETERS: usize = 1_000_000_000_000;
-/// The tokens of a micro-batch are indexed by 31 bits on some backends.
+/// Maximum tokens per micro-batch. Some backends index them by 31 bits.
 const MOST_TOKENS: usize = i32::MAX as usize;
 
 fn extensions() -> Extensions {
@@ -341,8 +355,7 @@ fn options() -> ron::Options {
     ron::Options::default().with_default_extension(extensions())
 }
 
-/// The field at `path`. Where a field's value is an enum variant with content, its name may be
-/// left out.
+/// Finds the field at `path`. The path can leave out the names of enum variants.
 fn find<'a>(tree: &'a mut Value, path: &str) -> Result<&'a mut Value, String> {
     path.split('.').try_fold(tree, |at, field| {
         let at = enter_variant(at, field);
@@ -350,7 +363,7 @@ fn find<'a>(tree: &'a mut Value, path: &str) -> Result<&'a mut Value, String> {
             let count = entries.len();
             let entry = field.parse().ok().and_then(|i: usize| entries.get_mut(i));
             return entry.ok_or_else(|| {
-                format!("`{field}` is no entry of a list of {count}; they count from 0")
+                format!("the list has no entry `{field}`; its {count} entries are counted from 0")
             });
         }
         let known: Vec<String> = match &at {
@@ -358,13 +371,16 @@ fn find<'a>(tree: &'a mut Value, path: &str) -> Result<&'a mut Value, String> {
             _ => Vec::new(),
         };
         at.get_mut(field).ok_or_else(|| match known.is_empty() {
-            true => format!("there is nothing inside of it called `{field}`"),
-            false => format!("unknown field `{field}`; there are {}", known.join(", ")),
+            true => format!("`{field}` does not exist; the value before it has no fields"),
+            false => format!(
+                "unknown field `{field}`; the fields are {}",
+                known.join(", ")
+            ),
         })
     })
 }
 
-/// What is inside of the enum variants at `at`, down to the first that has a field called `field`.
+/// Enters the enum variants at `at`, until the value has a field called `field`.
 fn enter_variant<'a>(at: &'a mut Value, field: &str) -> &'a mut Value {
     let variant = at.as_object().filter(|fields| fields.len() == 1);
     let variant = variant.and_then(|fields| fields.keys().next()).cloned();

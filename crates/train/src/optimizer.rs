@@ -1,4 +1,4 @@
-//! AdamW by parameter role, global-norm clipping and the learning-rate schedule.
+//! AdamW by parameter role, and clipping of the global gradient norm.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -11,11 +11,11 @@ use residual_zoo_core::params::{self, ImportError, ParamInfo, Role};
 
 use crate::TrainConfig;
 
-/// AdamW (Loshchilov and Hutter, "Decoupled weight decay regularization", 2019). Only parameters
-/// with [`Role::Weight`] decay.
+/// AdamW (Loshchilov and Hutter, "Decoupled weight decay regularization", 2019). Weight decay applies
+/// only to parameters with [`Role::Weight`].
 ///
-/// Each step is made by Burn's AdamW, which has no parameter groups and binds its state to
-/// parameter ids. This type adds the groups and the state by parameter name.
+/// Burn's AdamW makes the steps. It has no parameter groups and stores its state by parameter id. This
+/// type adds the groups, and export and import of the state by parameter name.
 pub struct Optimizer<B: AutodiffBackend> {
     decaying: AdamW,
     plain: AdamW,
@@ -23,14 +23,14 @@ pub struct Optimizer<B: AutodiffBackend> {
     moments: HashMap<ParamId, AdamWState<B::InnerBackend, 1>>,
 }
 
-/// The moments of a parameter, copied to the host, in the shape of the parameter.
+/// The moments of a parameter on the host, in the shape of the parameter.
 #[derive(Clone, Debug)]
 pub struct Moments {
-    /// Mean of the gradient.
+    /// Moving average of the gradient.
     pub first: TensorData,
-    /// Mean of the squared gradient.
+    /// Moving average of the squared gradient.
     pub second: TensorData,
-    /// Number of steps in both.
+    /// Number of steps in both averages.
     pub steps: usize,
 }
 
@@ -51,8 +51,8 @@ impl<B: AutodiffBackend> Optimizer<B> {
         }
     }
 
-    /// Updates `model` by one step with the gradients `grads` times `scale`, at learning rate `lr`.
-    /// `scale` is `[1]`, on the device.
+    /// Makes one step with the gradients `grads` times `scale` at learning rate `lr`, and returns the
+    /// updated model. `scale` has shape `[1]` and is on the device.
     pub fn step<M: AutodiffModule<B>>(
         &mut self,
         model: M,
@@ -74,7 +74,7 @@ impl<B: AutodiffBackend> Optimizer<B> {
         })
     }
 
-    /// The state by parameter name.
+    /// Copies the state to the host, by parameter name.
     pub fn export<M: AutodiffModule<B>>(&self, model: &M) -> BTreeMap<String, Moments> {
         let state = params::list::<B, M>(model).into_iter().filter_map(|p| {
             let momentum = &self.moments.get(&p.id)?.momentum;
@@ -98,13 +98,13 @@ impl<B: AutodiffBackend> Optimizer<B> {
 
     /// Restores the state from [`export`](Self::export).
     ///
-    /// A parameter without a state never took part in a loss, and starts without moments. The state
-    /// of a parameter that is no longer trained is dropped.
+    /// A parameter without a state starts without moments; it was never part of a loss. The state of a
+    /// parameter that is not trained any more is dropped.
     ///
     /// # Errors
     ///
-    /// A state of a parameter that `model` does not have, or of another shape. The optimizer is
-    /// then unchanged.
+    /// When a state has another shape than its parameter, or belongs to no parameter of `model`. The
+    /// optimizer is then unchanged.
     pub fn import<M: AutodiffModule<B>>(
         &mut self,
         model: &M,
@@ -220,7 +220,7 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for Squares<'_, B> {
     }
 }
 
-/// The names of the parameters whose gradient has a value that is not finite, in model order.
+/// The names of the parameters whose gradient is not finite, in the order of the model's fields.
 pub fn not_finite<B: AutodiffBackend, M: AutodiffModule<B>>(
     model: &M,
     grads: &GradientsParams,
@@ -250,8 +250,8 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for NotFinite<'_> {
     }
 }
 
-/// The factor `[1]` that limits gradients of norm `norm`, `[1]`, to the norm `limit` (Pascanu et
-/// al., "On the difficulty of training recurrent neural networks", 2013, algorithm 1).
+/// The factor, `[1]`, that reduces gradients of norm `norm`, `[1]`, to norm `limit` if they exceed it
+/// (Pascanu et al., "On the difficulty of training recurrent neural networks", 2013, algorithm 1).
 pub fn clip_scale<B: burn::tensor::backend::Backend>(
     norm: &Tensor<B, 1>,
     limit: f64,

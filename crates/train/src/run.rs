@@ -1,4 +1,4 @@
-//! A run from start to end.
+//! Trains a model from the first to the last step, with logs, validations, samples and checkpoints.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -21,67 +21,66 @@ use crate::run_dir::Start;
 use crate::trainer::{SAMPLE, derive_seed, vocabulary};
 use crate::{Error, OnDiskError, RunConfig, RunDir, Trainer, Validation, run_dir};
 
-/// Where and how a run is written and shown.
+/// The options of a run that are not part of its config.
 #[derive(Clone)]
 pub struct RunOptions {
-    /// The directory of the run, which begins there or goes on.
+    /// The directory of the run, new or existing.
     pub directory: PathBuf,
-    /// What is shown meanwhile.
+    /// The display of progress.
     pub display: Display,
-    /// Peak of the device in TFLOP/s, to show the share in use.
+    /// Peak of the device in TFLOP/s, to show the fraction in use.
     pub peak_tflops: Option<f64>,
-    /// A run whose newest checkpoint gives a new run its first weights and moments, see
-    /// [`checkpoint::load_weights`].
+    /// A run directory. If given, a new run starts from the newest checkpoint in it.
     pub init_from: Option<PathBuf>,
-    /// How those weights become this model's.
+    /// How the model starts from that checkpoint.
     pub first_weights: FirstWeights,
-    /// Go on with a run also where its config, data or backend is not what it was.
+    /// Whether an existing run may continue with another config, other data or another backend.
     pub allow_config_change: bool,
-    /// Set it to stop after the current step, with a checkpoint.
+    /// Stops the run after the current step, with a checkpoint.
     pub stop: Interrupter,
 }
 
-/// How the weights of one model become the first weights of another.
+/// How a model starts from the checkpoint of another one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FirstWeights {
-    /// By [`ModelConfig::grow`], with the optimizer's moments.
+    /// Its weights come from [`ModelConfig::grow`], and it takes over the optimizer's moments.
     #[default]
     Grow,
-    /// By [`ModelConfig::grow`], with fresh moments.
+    /// Its weights come from [`ModelConfig::grow`], and its moments are fresh.
     GrowFresh,
 }
 
-/// How a run ended.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Summary {
-    /// All rows, as in `metrics.jsonl`.
+    /// All rows of `metrics.jsonl`.
     pub rows: Vec<Row>,
-    /// What the model costs.
+    /// The cost of the model.
     pub cost: Cost,
-    /// Mean cross-entropy of the last log interval, nats per token.
+    /// Mean cross-entropy of the last log interval, in nats per token.
     pub train_loss: f64,
-    /// Mean cross-entropy of the validation batches when they were last run, nats per token.
+    /// Mean cross-entropy of the last validation, in nats per token.
     pub valid_loss: f64,
-    /// Share of the validation targets that were the likeliest, when they were last run.
+    /// Fraction of the targets that the model rated most likely in the last validation.
     pub valid_accuracy: f64,
     /// Training tokens per second over the whole run.
     pub tokens_per_second: f64,
-    /// Whether it was stopped before its last step.
+    /// Whether the run was stopped before its last step.
     pub stopped: bool,
-    /// The last checkpoint.
+    /// The directory of the last checkpoint.
     pub checkpoint: PathBuf,
 }
 
-/// Trains the model of `config` on `corpus`: a new run, or on with the one in the directory.
+/// Trains the model of `config` on `corpus`. Starts a new run, or continues the run in the directory.
 ///
-/// A run that goes on gives, from its newest good checkpoint on, the rows and weights that it
-/// would have given without the stop, to the bit on backends that are deterministic. It must have
-/// the same model, training, data and backend, but for a larger number of steps.
+/// A run continues from its newest good checkpoint. It gives the same rows and weights as without the
+/// interruption, to the bit on deterministic backends. Model, training, data and backend must be the same;
+/// only the number of steps may be larger.
 ///
 /// # Errors
 ///
-/// When the config cannot be built, the directory holds something else or another run, cannot be
-/// written, or is in use, or when too many steps in a row have no finite loss.
+/// When the config is invalid, when the directory contains something else or another run, is in use or
+/// cannot be written, or when too many steps in a row have a loss or gradient that is not finite.
 pub fn run<B, C>(
     config: RunConfig<C>,
     corpus: &Corpus,
@@ -103,37 +102,52 @@ where
     };
     let mut directory = RunDir::open(&options.directory)?;
     if !directory.is_locked() {
-        let what = "this file system has no locks: train in this directory by one process only";
+        let what = "this file system has no locks; train in this directory with one process only";
         notes.push(what.into());
     }
     let mut resumed = match is_new {
-        true => {
-            let start = Start {
-                init_weights,
-                ..resume::this_start::<B>(options, trainer.device())
-            };
-            let first = directory.checkpoint(0);
-            // Weights from elsewhere may not be there a second time.
-            let save = || match options.init_from {
-                Some(_) => checkpoint::save(&trainer, &Journal::default(), &first),
-                None => Ok(()),
-            };
-            directory.begin(&trainer.config, corpus, &start, save)?;
-            Resumed {
-                rows: Vec::new(),
-                journal: Journal::default(),
-                checkpoint: options.init_from.as_ref().map(|_| first),
-                notes: Vec::new(),
-            }
-        }
+        true => begin(&trainer, corpus, options, &mut directory, init_weights)?,
         false => resume::resume(&mut trainer, corpus, options, &mut directory)?,
     };
     resumed.notes.splice(0..0, notes);
     Run::new(trainer, corpus, options, directory, resumed).finish()
 }
 
-/// Takes the weights of the newest checkpoint of `run`, and maybe its moments. Returns what the user
-/// should know of it, and the BLAKE3 hash of the weights.
+/// Writes the first files of a new run. `init_weights` is the BLAKE3 hash of the weights that it starts
+/// from, if they are those of another run.
+fn begin<B, C>(
+    trainer: &Trainer<B, C>,
+    corpus: &Corpus,
+    options: &RunOptions,
+    directory: &mut RunDir,
+    init_weights: Option<String>,
+) -> Result<Resumed, Error>
+where
+    B: AutodiffBackend,
+    C: ModelConfig,
+    C::Model<B>: AutodiffModule<B, InnerModule = C::Model<B::InnerBackend>>,
+{
+    let start = Start {
+        init_weights,
+        ..resume::this_start::<B>(options, trainer.device())
+    };
+    let first = directory.checkpoint(0);
+    // The other run may not exist any more when this run continues.
+    let save = || match options.init_from {
+        Some(_) => checkpoint::save(trainer, &Journal::default(), &first),
+        None => Ok(()),
+    };
+    directory.begin(&trainer.config, corpus, &start, save)?;
+    Ok(Resumed {
+        rows: Vec::new(),
+        journal: Journal::default(),
+        checkpoint: options.init_from.as_ref().map(|_| first),
+        notes: Vec::new(),
+    })
+}
+
+/// Loads the weights of the newest checkpoint of `run`, and its moments if `by` says so. Returns notes
+/// for the user, and the BLAKE3 hash of the weights.
 fn start_from<B, C>(
     trainer: &mut Trainer<B, C>,
     run: &Path,
@@ -221,8 +235,8 @@ where
         }
         loop {
             let last = self.trainer.progress.step >= steps;
-            // Who stops a run waits for nothing but the checkpoint. What is due at this step is
-            // done when the run goes on.
+            // A stopped run only saves a checkpoint, so that it ends soon. Logs, validations and samples
+            // that are due at this step come when the run continues.
             if self.options.stop.should_stop() && !last {
                 self.save()?;
                 return Ok(self.summary(true));
@@ -237,7 +251,7 @@ where
         }
     }
 
-    /// Makes a step.
+    /// Makes a step, and fails if too many steps in a row were skipped.
     fn advance(&mut self) -> Result<(), Error> {
         let (lr, clock) = (self.trainer.learning_rate(), Instant::now());
         let step = self.trainer.step();
@@ -253,17 +267,27 @@ where
         self.journal.interval.add(&step, lr, seconds, spike);
         if let Some(z) = spike {
             self.dashboard.note(&format!(
-                "step {number}: the loss jumped to {:.4}, {z:.1} standard deviations above those \
-                 before",
+                "step {number}: the loss jumped to {:.4}, {z:.1} standard deviations above the mean \
+                 of the losses before",
                 step.loss
             ));
         }
-        let Some(parameters) = step.skipped else {
-            return Ok(());
-        };
-        let why = describe_not_finite(step.loss, step.grad_norm, &parameters);
-        self.dashboard
-            .note(&format!("step {number} skipped: {why}"));
+        match step.skipped {
+            Some(parameters) => self.report_skipped(step.loss, step.grad_norm, parameters),
+            None => Ok(()),
+        }
+    }
+
+    /// Reports that the last step was skipped. After too many in a row, saves a checkpoint and fails.
+    fn report_skipped(
+        &mut self,
+        loss: f64,
+        grad_norm: f64,
+        parameters: Vec<String>,
+    ) -> Result<(), Error> {
+        let step = self.trainer.progress.step;
+        let why = describe_not_finite(loss, grad_norm, &parameters);
+        self.dashboard.note(&format!("step {step} skipped: {why}"));
         let count = self.trainer.progress.skipped_in_a_row;
         if count < self.trainer.config.train.max_skipped {
             return Ok(());
@@ -274,26 +298,40 @@ where
         };
         Err(Error::NotFinite {
             count,
-            step: number,
-            loss: step.loss,
-            grad_norm: step.grad_norm,
+            step,
+            loss,
+            grad_norm,
             parameters,
             saved,
         })
     }
 
-    /// Does what is due after this many steps.
+    /// Logs, validates, samples and saves, each if it is due after this step.
     fn pause(&mut self, last: bool) -> Result<(), Error> {
-        let train = self.trainer.config.train.clone();
+        let train = &self.trainer.config.train;
         let step = self.trainer.progress.step;
         let due = |every: usize| step.is_multiple_of(every) || last;
         let optional = |every: Option<usize>| every.is_some_and(due);
         let validate = due(train.validate_every);
         let sample = optional(train.sample_every);
         let save = optional(train.checkpoint_every) || last;
-        if !(due(train.log_every) || validate || sample || save) {
-            return Ok(());
+        if due(train.log_every) || validate || sample || save {
+            self.log(validate)?;
         }
+        if sample {
+            self.sample()?;
+        }
+        // The checkpoint is last, so that it contains everything that was logged at its step.
+        if save {
+            self.save_and_prune(last)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the row of the interval, with a validation if `validate` is true, and starts the next
+    /// interval. After a validation, moves on in the curriculum.
+    fn log(&mut self, validate: bool) -> Result<(), Error> {
+        let step = self.trainer.progress.step;
         let mut row = self.measure();
         let found = validate.then(|| self.trainer.validate());
         row.valid_loss = found
@@ -306,30 +344,29 @@ where
                 found.loss
             ));
         }
-        // A checkpoint comes after all that was logged at its step.
         self.journal.interval = Interval::default();
         self.record(row)?;
         if found.is_some_and(|found| self.trainer.advance_curriculum(found.loss)) {
             self.dashboard.note(&format!(
-                "step {step}: on to level {} of the curriculum, {} tokens a step",
+                "step {step}: moved to level {} of the curriculum, {} tokens per step",
                 self.trainer.progress.level,
                 self.trainer.tokens_per_step()
             ));
         }
-        if sample {
-            self.sample()?;
-        }
-        if save {
-            match self.save() {
-                Err(error) if last => return Err(error),
-                saved => self.tolerate(saved)?,
-            }
-            self.prune();
-        }
         Ok(())
     }
 
-    /// The row of the interval.
+    /// Writes a checkpoint and deletes old ones. An error of the last checkpoint is never tolerated.
+    fn save_and_prune(&mut self, last: bool) -> Result<(), Error> {
+        match self.save() {
+            Err(error) if last => return Err(error),
+            saved => self.tolerate(saved)?,
+        }
+        self.prune();
+        Ok(())
+    }
+
+    /// The row of the interval, without progress and validation.
     fn measure(&self) -> Row {
         let interval = &self.journal.interval;
         let tokens = (interval.steps * self.trainer.tokens_per_step()) as f64;
@@ -349,13 +386,13 @@ where
         }
     }
 
-    /// Writes a checkpoint, unless this step has one.
+    /// Writes a checkpoint, unless this step already has one.
     fn save(&mut self) -> Result<(), Error> {
         let path = self.directory.checkpoint(self.trainer.progress.step);
         if self.saved.as_ref() == Some(&path) {
             return Ok(());
         }
-        // No row of a checkpoint is lost with the power.
+        // The rows reach the disk before the checkpoint, so that a power failure cannot lose them.
         (self.journal.metrics, self.journal.samples) = self.directory.sync()?;
         let directory = &self.directory;
         checkpoint::save_if(&self.trainer, &self.journal, &path, || directory.is_here())
@@ -364,8 +401,8 @@ where
         Ok(())
     }
 
-    /// Deletes old checkpoints, but not the one of the lowest validation loss; and none while steps
-    /// are skipped, when the newest may be worth least.
+    /// Deletes old checkpoints, except the one with the lowest validation loss. While steps are skipped,
+    /// deletes none, because the newest may be the worst.
     fn prune(&mut self) {
         let Some(keep) = self.trainer.config.train.keep_checkpoints else {
             return;
@@ -381,25 +418,25 @@ where
             .min_by(|(_, a), (_, b)| a.total_cmp(b));
         let best = best.as_ref().map(|(path, _)| path.as_path());
         for error in checkpoint::prune(&self.options.directory, keep, best) {
-            let note = format!("an old checkpoint stays: {error}");
+            let note = format!("an old checkpoint could not be deleted: {error}");
             self.dashboard.note(&note);
         }
     }
 
-    /// Passes an error of the disk on, or says it and goes on, as configured.
+    /// Returns an I/O error, or prints it and continues, as configured.
     fn tolerate(&mut self, result: Result<(), Error>) -> Result<(), Error> {
-        let goes_on = self.trainer.config.train.on_disk_error == OnDiskError::Continue;
+        let continues = self.trainer.config.train.on_disk_error == OnDiskError::Continue;
         match result {
-            // Waiting does not bring a directory back.
-            Err(error) if goes_on && !matches!(error, Error::Vanished(_)) => {
-                self.dashboard.note(&format!("training goes on: {error}"));
+            // A vanished directory does not come back.
+            Err(error) if continues && !matches!(error, Error::Vanished(_)) => {
+                self.dashboard.note(&format!("training continues: {error}"));
                 Ok(())
             }
             result => result,
         }
     }
 
-    /// Completes a row with the progress, writes it and shows it.
+    /// Adds the progress to a row, writes it and shows it.
     fn record(&mut self, row: Row) -> Result<(), Error> {
         let progress = self.trainer.progress;
         let row = Row {
@@ -415,6 +452,8 @@ where
         self.tolerate(written)
     }
 
+    /// Draws a sample of text, writes it and shows it. The prompt is the first token of the validation
+    /// text.
     fn sample(&mut self) -> Result<(), Error> {
         let Corpus {
             tokenizer, valid, ..
@@ -446,7 +485,7 @@ where
         let last = |field: fn(&Row) -> Option<f64>| {
             self.rows.iter().rev().find_map(field).unwrap_or(f64::NAN)
         };
-        // A loss that is not finite is not in the row; an earlier one is not its loss.
+        // A loss that is not finite is missing in its row. An earlier loss must not replace it.
         let validated = |row: &&Row| row.valid_loss.is_some() || row.valid_accuracy.is_some();
         let validated = self.rows.iter().rev().find(validated);
         Summary {

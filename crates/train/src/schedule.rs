@@ -11,27 +11,27 @@ pub enum Schedule {
     /// `min_learning_rate` at the last step (Loshchilov and Hutter, "SGDR", 2017, without restarts).
     #[default]
     Cosine,
-    /// `Cosine` times a factor that follows the curriculum, by the rule of the published code of
-    /// Kausik, "Scaling efficient LLMs" (2024), as docs/papers/recurrent.md reads it. Each new level
+    /// `Cosine` times a factor that follows the curriculum. The rule is that of the published code of
+    /// Kausik, "Scaling efficient LLMs" (2024); docs/papers/recurrent.md explains it. Each new level
     /// multiplies the factor by 1 − ½ l / l_max, where l is the length of a sequence at that level. At
-    /// the last level each validation sets it to 1 − exp(−loss).
+    /// the last level, each validation sets the factor to 1 − exp(−loss).
     Kausik,
 }
 
-/// Where a run stands in its curriculum after a validation.
+/// The position of a run in its curriculum after a validation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Curriculum {
     /// Whether the run was at the last level before the validation.
     pub(crate) was_last: bool,
     /// Whether the validation moved it to the next level.
     pub(crate) advanced: bool,
-    /// The length of a sequence at the level now, and at the last level.
+    /// The lengths of a sequence at the current and at the last level.
     pub(crate) lengths: (f64, f64),
 }
 
 impl Schedule {
-    /// The factor on the learning rate after a validation with this `loss`; `before` is the factor
-    /// until then, 1 at the start.
+    /// The factor on the learning rate after a validation with loss `loss`. `before` is the factor until
+    /// then, which is 1 at the start.
     pub(crate) fn factor(self, before: f64, loss: f64, curriculum: Curriculum) -> f64 {
         let (now, last) = curriculum.lengths;
         match self {

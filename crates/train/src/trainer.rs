@@ -1,4 +1,4 @@
-//! One optimizer step and its parts.
+//! The trainer: an optimizer step and its parts, and validation.
 
 use burn::module::AutodiffModule;
 use burn::optim::{GradientsAccumulator, GradientsParams};
@@ -13,25 +13,25 @@ use crate::optimizer::{self, Optimizer};
 use crate::schedule::{self, Curriculum};
 use crate::{Error, RunConfig, TrainConfig};
 
-/// How far a run has come.
+/// The progress of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Progress {
-    /// Optimizer steps made, skipped ones too.
+    /// Optimizer steps so far, including skipped ones.
     pub step: usize,
-    /// Training tokens seen.
+    /// Training tokens so far.
     pub tokens: u64,
-    /// Training FLOPs, by the model's cost.
+    /// Training FLOPs so far, according to the model's cost.
     pub flops: f64,
-    /// Seconds of training.
+    /// Seconds of training so far.
     pub seconds: f64,
-    /// Steps that were skipped because their loss or gradients were not finite.
+    /// Number of steps that were skipped because the loss or gradients were not finite.
     pub skipped: usize,
-    /// How many of them were the last ones, with no good step since.
+    /// Number of skipped steps since the last good step.
     pub skipped_in_a_row: usize,
-    /// Level of the curriculum, from 0.
+    /// Level of the curriculum, counted from 0.
     pub level: usize,
-    /// The factor of [`Schedule`](crate::Schedule) on the learning rate.
+    /// The factor on the learning rate by [`Schedule`](crate::Schedule).
     pub lr_scale: f64,
 }
 
@@ -50,24 +50,24 @@ impl Default for Progress {
     }
 }
 
-/// What a validation found.
+/// The result of a validation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Validation {
-    /// Mean cross-entropy of the targets, nats per token.
+    /// Mean cross-entropy of the targets, in nats per token.
     pub loss: f64,
-    /// Share of the targets that were the likeliest.
+    /// Fraction of the targets that the model rated most likely.
     pub accuracy: f64,
 }
 
-/// A model in training. All that it draws at random is a function of the seed and the step.
+/// A model in training. All random numbers are a function of the seed and the step.
 ///
-/// Initial weights and dropout come from Burn's generator, of which each backend has one in a
-/// process: two trainers that step at the same time on one backend are not reproducible.
+/// Initial weights and dropout come from Burn's random generator. Each backend has one generator per
+/// process, so two trainers that step at the same time on the same backend are not reproducible.
 pub struct Trainer<B: AutodiffBackend, C: ModelConfig> {
     /// The run, with every field resolved.
     pub config: RunConfig<C>,
-    /// Always there, but for the moment in which the optimizer has it: a copy would keep the old
-    /// weights alive beside the new ones.
+    /// `None` only while the optimizer updates the model. It takes the model by value, because a copy
+    /// would keep the old weights in memory.
     model: Option<C::Model<B>>,
     /// The optimizer.
     pub optimizer: Optimizer<B>,
@@ -79,15 +79,15 @@ pub struct Trainer<B: AutodiffBackend, C: ModelConfig> {
     flops_per_token: f64,
 }
 
-/// What a step measured.
+/// The measurements of a step.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// Mean cross-entropy of the batch, nats per token.
+    /// Mean cross-entropy of the batch, in nats per token.
     pub loss: f64,
     /// Norm of all gradients before clipping.
     pub grad_norm: f64,
-    /// Of a step that was skipped because one of these is not finite: the parameters whose
-    /// gradient is not.
+    /// `Some` if the step was skipped because the loss or the norm is not finite. Has the names of the
+    /// parameters whose gradient is not finite.
     pub skipped: Option<Vec<String>>,
 }
 
@@ -98,12 +98,11 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C>
 where
     C::Model<B>: AutodiffModule<B, InnerModule = C::Model<B::InnerBackend>>,
 {
-    /// A model with fresh weights.
+    /// Makes a trainer for a model with fresh weights.
     ///
     /// # Errors
     ///
-    /// When the config cannot be built, or the data are too short for it or have ids that are none
-    /// of the tokenizer's.
+    /// When the config is invalid, or the data are too short or have ids outside the vocabulary.
     pub fn new(config: RunConfig<C>, corpus: &Corpus, device: B::Device) -> Result<Self, Error> {
         let vocabulary = vocabulary(corpus);
         config.validate(vocabulary)?;
@@ -133,16 +132,16 @@ where
     pub fn model(&self) -> &C::Model<B> {
         self.model
             .as_ref()
-            .unwrap_or_else(|| unreachable!("a step gives the model back"))
+            .unwrap_or_else(|| unreachable!("the optimizer returns the model"))
     }
 
-    /// Trains `model` from now on, whose parameters must be those of the config.
+    /// Replaces the model. Its parameters must have the names and shapes that the config gives.
     pub fn replace_model(&mut self, model: C::Model<B>) {
         self.model = Some(model);
     }
 
-    /// Makes one step. One whose loss or gradients are not finite leaves weights and moments as
-    /// they are; it still counts, so that the next one has other data.
+    /// Makes one step. If the loss or gradients are not finite, the step is skipped: weights and moments
+    /// stay unchanged. It still counts as a step, so the next one has other data.
     pub fn step(&mut self) -> Step {
         let micro_batches = self.config.train.accumulate;
         let mut accumulator = GradientsAccumulator::new();
@@ -161,7 +160,7 @@ where
         self.update(read(&loss), accumulator.grads())
     }
 
-    /// The data of micro-batch `micro` of the next step.
+    /// Draws micro-batch `micro` of the next step.
     pub fn batch(&self, micro: usize) -> Batch {
         let train = &self.config.train;
         self.training.at_level(self.progress.level).random_batch(
@@ -177,7 +176,7 @@ where
         upload(batch, &self.device)
     }
 
-    /// The loss of a micro-batch.
+    /// Computes the loss of a micro-batch.
     pub fn forward(&self, [inputs, targets]: DeviceBatch<B>, micro: usize) -> Loss<B> {
         if self.config.model.shape().dropout > 0.0 {
             let at = [DROPOUT, self.progress.step as u64, micro as u64];
@@ -186,18 +185,19 @@ where
         Loss::new(self.model().forward(inputs), targets)
     }
 
-    /// The gradients of a micro-batch's share of the objective.
+    /// Computes the gradients of a micro-batch's share of the objective.
     pub fn backward(&self, loss: &Loss<B>) -> GradientsParams {
         let train = &self.config.train;
         let objective = loss.with_z_loss(train.z_loss) / train.accumulate as f64;
         GradientsParams::from_grads(objective.backward(), self.model())
     }
 
-    /// Clips `grads`, updates the weights and counts the step, whose mean cross-entropy is `loss`.
+    /// Clips `grads`, updates the weights and counts the step. `loss` is the mean cross-entropy of the
+    /// step.
     pub fn update(&mut self, loss: f64, grads: GradientsParams) -> Step {
         let train = &self.config.train;
         let norm = optimizer::global_norm::<B, _>(self.model(), &grads, &self.device);
-        // Waiting for the norm in every step is what it takes to never apply a bad gradient.
+        // Waits for the norm in every step, so that a bad gradient is never applied.
         let grad_norm = read(&norm);
         let healthy = loss.is_finite() && grad_norm.is_finite();
         let skipped = (!healthy).then(|| optimizer::not_finite::<B, _>(self.model(), &grads));
@@ -227,7 +227,7 @@ where
         schedule::cosine(&self.config.train, self.progress.step) * self.progress.lr_scale
     }
 
-    /// How the model does on the validation batches, which are the same every time.
+    /// Validates the model. The validation batches are the same every time.
     pub fn validate(&self) -> Validation {
         let model = self.model().valid();
         let TrainConfig {
@@ -253,7 +253,7 @@ where
     }
 
     /// Moves to the next level of the curriculum if the validation loss is below
-    /// `train.curriculum_below`, and tells the schedule. Returns whether it moved.
+    /// `train.curriculum_below`, and updates the factor on the learning rate. Returns whether it moved.
     pub fn advance_curriculum(&mut self, validation_loss: f64) -> bool {
         let last = self.training.last_level();
         if last == 0 {
@@ -274,17 +274,17 @@ where
         advanced
     }
 
-    /// Level of the curriculum, where there is one.
+    /// Level of the curriculum, if there is one.
     pub fn level(&self) -> Option<usize> {
         (self.training.last_level() > 0).then_some(self.progress.level)
     }
 
-    /// Where the model is.
+    /// The device of the model.
     pub fn device(&self) -> &B::Device {
         &self.device
     }
 
-    /// Training tokens of a step.
+    /// Training tokens per step.
     pub fn tokens_per_step(&self) -> usize {
         let TrainConfig {
             batch, accumulate, ..
@@ -292,18 +292,18 @@ where
         batch * accumulate * self.training.at_level(self.progress.level).time()
     }
 
-    /// Training FLOPs of a token.
+    /// Training FLOPs per token.
     pub fn flops_per_token(&self) -> f64 {
         self.flops_per_token
     }
 
-    /// Training FLOPs of a step.
+    /// Training FLOPs per step.
     pub fn step_flops(&self) -> f64 {
         self.flops_per_token * self.tokens_per_step() as f64
     }
 }
 
-/// What a model of `corpus` reads and writes.
+/// The vocabulary of a model that is trained on `corpus`.
 pub fn vocabulary(corpus: &Corpus) -> Vocabulary {
     Vocabulary {
         ids: corpus.tokenizer.vocab_size(),
@@ -311,8 +311,8 @@ pub fn vocabulary(corpus: &Corpus) -> Vocabulary {
     }
 }
 
-/// Lets go of the graphs of passes that were never differentiated, such as that of a run which
-/// panicked for want of memory: autodiff keeps them until the next backward pass has ended.
+/// Drops the graphs of forward passes without a backward pass, such as that of a run that panicked
+/// because memory was full. Autodiff keeps them until the end of the next backward pass.
 fn clear_graphs<B: AutodiffBackend>(device: &B::Device) {
     Tensor::<B, 1>::ones([1], device).require_grad().backward();
 }
@@ -325,7 +325,7 @@ fn upload<B: Backend>(batch: &Batch, device: &B::Device) -> DeviceBatch<B> {
     })
 }
 
-/// Waits for a number on the device.
+/// Waits for a number on the device and returns it.
 pub(crate) fn read<B: Backend>(x: &Tensor<B, 1>) -> f64 {
     x.to_data().iter::<f64>().next().unwrap_or(f64::NAN)
 }
@@ -334,8 +334,8 @@ const INIT: u64 = 0;
 const DROPOUT: u64 = 1;
 pub(crate) const SAMPLE: u64 = 2;
 
-/// An independent seed for every purpose and step: the output function of SplitMix64 (Steele et
-/// al., "Fast splittable pseudorandom number generators", 2014) over the parts in turn.
+/// Derives an independent seed for each purpose and step. Applies the output function of SplitMix64
+/// (Steele et al., "Fast splittable pseudorandom number generators", 2014) to the parts in turn.
 pub(crate) fn derive_seed(seed: u64, parts: &[u64]) -> u64 {
     parts.iter().fold(seed, |state, part| {
         let z = (state ^ part).wrapping_add(0x9e37_79b9_7f4a_7c15);

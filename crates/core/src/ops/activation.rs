@@ -1,7 +1,8 @@
 //! Activations whose gradients are exact on every backend.
 //!
 //! Burn 0.21 differentiates its own `gelu` by a tanh approximation on CubeCL backends and on
-//! NdArray; only Flex and LibTorch are exact. Elsewhere GELU is composed of operations that are.
+//! NdArray; only Flex and LibTorch are exact. On other backends, GELU is composed of operations with
+//! exact gradients.
 
 use burn::tensor::{Tensor, activation, backend::Backend};
 use serde::{Deserialize, Serialize};
@@ -9,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// The activation of a feed-forward network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Activation {
-    /// GELU with the tanh approximation, as in GPT-2.
+    /// GELU with the tanh approximation.
     #[default]
     GeluTanh,
     /// GELU with the error function.
@@ -32,7 +33,7 @@ impl Activation {
 /// GELU, tanh approximation (Hendrycks and Gimpel, "Gaussian error linear units", 2016):
 /// ½ x (1 + tanh u) with u = √(2/π) (x + 0.044715 x³).
 ///
-/// Written as x · σ(2u), which is the same since ½ (1 + tanh u) = σ(2u), and takes fewer passes
+/// It is computed as x · σ(2u), which is equal because ½ (1 + tanh u) = σ(2u), and needs fewer passes
 /// over memory.
 pub fn gelu_tanh<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     let c = 2.0 * (2.0 / std::f64::consts::PI).sqrt();
@@ -49,7 +50,7 @@ pub fn gelu_erf<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     gelu_erf_composed(x)
 }
 
-/// [`gelu_erf`] of operations that every backend differentiates exactly.
+/// [`gelu_erf`], composed of operations that every backend differentiates exactly.
 pub fn gelu_erf_composed<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     let cdf = (x.clone() * std::f64::consts::FRAC_1_SQRT_2).erf() * 0.5 + 0.5;
     x * cdf

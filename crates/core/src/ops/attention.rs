@@ -20,8 +20,8 @@ impl<B: Backend> KvCache<B> {
         keys.map_or(0, |[k, _]| k.dims()[2])
     }
 
-    /// The keys and values `k` and `v` of new positions after those in `cache`, which then holds them
-    /// too. Without a cache, `k` and `v` as they are.
+    /// Appends the keys `k` and values `v` of new positions to `cache`, and returns all keys and values.
+    /// Without a cache, returns `k` and `v`.
     pub fn extend(cache: Option<&mut Self>, k: Tensor<B, 4>, v: Tensor<B, 4>) -> [Tensor<B, 4>; 2] {
         let Some(cache) = cache else {
             return [k, v];
@@ -53,12 +53,12 @@ pub fn merge_heads<B: Backend>(x: Tensor<B, 4>) -> Tensor<B, 3> {
 /// 2017, eq. 1), with dropout on the attention weights. `bias`, such as [`alibi`], broadcasts to
 /// `[batch, heads, new, seen + new]`.
 ///
-/// `q` is `[batch, heads, new, d]`, `k` and `v` are `[batch, heads, seen + new, d]`: query `i`
-/// stands at position `seen + i` and sees keys `0 ..= seen + i`.
+/// `q` is `[batch, heads, new, d]`; `k` and `v` are `[batch, heads, seen + new, d]`. Query `i` is at
+/// position `seen + i` and attends to keys `0 ..= seen + i`.
 ///
-/// Plain matrix products rather than Burn's fused call, which under autodiff falls back to the
-/// same and whose causal mask is aligned differently on different backends when `seen > 0`. The
-/// weights are divided by their sum after the product with v, which has fewer elements.
+/// Burn's fused attention is not used: under autodiff it falls back to the same matrix products, and
+/// for `seen > 0` backends disagree on the alignment of its causal mask. The division by the sum of the
+/// weights comes after the product with v, which has fewer elements.
 pub fn causal_attention<B: Backend>(
     q: Tensor<B, 4>,
     k: Tensor<B, 4>,
@@ -78,8 +78,8 @@ pub fn causal_attention<B: Backend>(
     dropout.forward(weights).matmul(v) / sum
 }
 
-/// ALiBi (Press et al., "Train short, test long", 2022): −slope_h · (distance of query and key),
-/// `[1, heads, new, seen + new]`, with slopes 2^(−8 (h + 1) / heads), h from 0.
+/// The bias of ALiBi (Press et al., "Train short, test long", 2022): −slope_h · (distance of query and
+/// key), `[1, heads, new, seen + new]`, with slopes 2^(−8 (h + 1) / heads), h from 0.
 pub fn alibi<B: Backend>(
     heads: usize,
     new: usize,
@@ -97,7 +97,7 @@ pub fn alibi<B: Backend>(
     (key - query) * slopes
 }
 
-/// Sets the scores `[batch, heads, new, seen + new]` of keys after their query to −∞.
+/// Sets the scores `[batch, heads, new, seen + new]` of keys later than the query to −∞.
 pub fn mask_future<B: Backend>(scores: Tensor<B, 4>) -> Tensor<B, 4> {
     let [_, _, new, all] = scores.dims();
     if new == 1 {

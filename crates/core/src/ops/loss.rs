@@ -12,14 +12,14 @@ pub struct Loss<B: Backend> {
 }
 
 impl<B: Backend> Loss<B> {
-    /// The loss of `logits` `[batch, time, vocab]` against `targets` `[batch, scored]`, which belong to
-    /// the last `scored` positions. A language model scores all positions.
+    /// The loss of `logits` `[batch, time, vocab]` for `targets` `[batch, scored]`, the targets of the
+    /// last `scored` positions. A language model scores all positions.
     pub fn new(logits: Tensor<B, 3>, targets: Tensor<B, 2, Int>) -> Self {
         let (logits, targets) = last_positions(logits, targets);
         Self::classification(logits, targets)
     }
 
-    /// The loss of `logits` `[batch, classes]` against `targets` `[batch]`.
+    /// The loss of `logits` `[batch, classes]` for `targets` `[batch]`.
     pub fn classification(logits: Tensor<B, 2>, targets: Tensor<B, 1, Int>) -> Self {
         let targets = targets.unsqueeze_dim(1);
         let max = logits.clone().detach().max_dim(1);
@@ -40,7 +40,7 @@ impl<B: Backend> Loss<B> {
     }
 }
 
-/// Share of the `targets` `[batch, scored]` that have the largest logit, `[1]`. The targets belong to
+/// Share of the `targets` `[batch, scored]` that have the largest logit, `[1]`. They are the targets of
 /// the last `scored` positions of `logits` `[batch, time, vocab]`.
 pub fn accuracy<B: Backend>(logits: Tensor<B, 3>, targets: Tensor<B, 2, Int>) -> Tensor<B, 1> {
     let (logits, targets) = last_positions(logits, targets);
@@ -80,7 +80,7 @@ mod tests {
         );
         let targets = Tensor::<Flex, 2, Int>::from_ints([[0, 1], [0, 1]], &device);
         let loss = Loss::new(logits.clone(), targets.clone());
-        // −log p of a logit x above the other is log(1 + exp(−x)).
+        // If the target's logit is x above the other, −log p is log(1 + exp(−x)).
         let expected = [1.0f32, 2., -3., 4.]
             .map(|x| (1. + (-x).exp()).ln())
             .iter()

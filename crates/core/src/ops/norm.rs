@@ -12,9 +12,9 @@ use crate::Cost;
 pub enum NormParams {
     /// Scale and shift.
     ScaleAndShift,
-    /// Scale alone.
+    /// Scale only.
     Scale,
-    /// None.
+    /// No parameters.
     None,
 }
 
@@ -31,7 +31,7 @@ impl NormParams {
         (self != Self::None).then(|| config.init(device))
     }
 
-    /// The cost of its vectors of `width` numbers.
+    /// The cost of a norm over `width` features.
     pub fn cost(self, width: usize) -> Cost {
         let vectors = match self {
             Self::ScaleAndShift => 2,
@@ -42,7 +42,7 @@ impl NormParams {
     }
 }
 
-/// Layer normalisation over the last axis by what [`NormParams::layer_norm`] returned: with the
+/// Layer normalisation over the last axis, by the result of [`NormParams::layer_norm`]: with the
 /// parameters of `norm`, or without parameters and with `eps`.
 pub fn normalise<B: Backend, const D: usize>(
     norm: &Option<LayerNorm<B>>,

@@ -29,7 +29,7 @@ enum Fault {
 struct Bigram<B: Backend> {
     table: Param<Tensor<B, 2>>,
     dead: Param<Tensor<B, 1>>,
-    /// Of [`Fault::HidesState`]: no parameter, so it is not exported.
+    /// The state of [`Fault::HidesState`]. It is not a parameter, so it is not exported.
     hidden: Tensor<B, 1>,
     fault: usize,
 }

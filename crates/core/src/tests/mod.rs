@@ -32,7 +32,7 @@ impl<B: Backend> Branch<B> for Double {
     }
 }
 
-/// x_{i+1} = f(x_i) + 10 x_{i-2}, the last dropped where it does not exist.
+/// x_{i+1} = f(x_i) + 10 x_{i-2}, without the last term where x_{i-2} does not exist.
 #[derive(Module, Clone, Debug)]
 struct TwoBack;
 
@@ -93,7 +93,7 @@ fn an_increment_is_what_a_block_adds() {
 #[test]
 fn attention_is_the_equation() {
     let device = Default::default();
-    // Two positions, one head of width 1: weights follow by hand.
+    // Two positions and one head of width 1, so the weights can be computed by hand.
     let row = |a: f32, b: f32| Tensor::<B, 4>::from_data([[[[a], [b]]]], &device);
     let dropout = burn::nn::DropoutConfig::new(0.0).init();
     let y = causal_attention(

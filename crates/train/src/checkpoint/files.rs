@@ -1,0 +1,250 @@
+//! The files of checkpoints: tensors on disk, and the checkpoint directories of a run.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use burn::tensor::{DType, TensorData};
+use safetensors::tensor::TensorView;
+use safetensors::{Dtype, SafeTensors};
+
+use crate::manifest::{self, MANIFEST};
+use crate::{Error, disk};
+
+pub(super) const MODEL: &str = "model.safetensors";
+pub(super) const OPTIMIZER: &str = "optimizer.safetensors";
+pub(super) const STATE: &str = "state.json";
+/// All files of a checkpoint except the manifest, in the order of their names.
+pub(super) const FILES: [&str; 3] = [MODEL, OPTIMIZER, STATE];
+
+/// Writes `tensors` as safetensors, with at most one entry of metadata.
+pub(super) fn write_tensors(
+    path: &Path,
+    tensors: &BTreeMap<String, TensorData>,
+    metadata: Option<(&str, String)>,
+) -> Result<(), Error> {
+    let invalid = |problem: String| Error::Checkpoint {
+        path: path.into(),
+        problem,
+    };
+    let views: Result<Vec<_>, Error> = tensors
+        .iter()
+        .map(|(name, data)| {
+            let dtype = match data.dtype {
+                DType::F64 => Dtype::F64,
+                DType::F32 => Dtype::F32,
+                DType::F16 => Dtype::F16,
+                DType::BF16 => Dtype::BF16,
+                other => {
+                    return Err(invalid(format!(
+                        "`{name}` has type {other:?}, which cannot be saved"
+                    )));
+                }
+            };
+            let view = TensorView::new(dtype, data.shape.to_vec(), data.as_bytes());
+            Ok((name, view.map_err(|e| invalid(e.to_string()))?))
+        })
+        .collect();
+    let metadata = metadata.map(|(key, value)| [(key.to_string(), value)].into());
+    let bytes = safetensors::serialize(views?, metadata).map_err(|e| invalid(e.to_string()))?;
+    disk::write(path, &bytes)
+}
+
+/// Maximum bytes of a safetensors header, unless the header is a small share of its file. A header has
+/// about a hundred bytes per tensor, and takes many times its size when parsed.
+const MOST_HEADER: u64 = 1 << 21;
+const HEADER_SHARE: u64 = 32;
+
+/// The tensors and the metadata of a file.
+type Content = (BTreeMap<String, TensorData>, BTreeMap<String, String>);
+
+/// Reads a safetensors file.
+pub(super) fn read_tensors(path: &Path) -> Result<Content, Error> {
+    let bytes = residual_zoo_data::read_file(path)?;
+    let damaged = |problem: String| Error::Checkpoint {
+        path: path.into(),
+        problem,
+    };
+    let header = bytes.first_chunk().copied().map(u64::from_le_bytes);
+    let most = MOST_HEADER.max(bytes.len() as u64 / HEADER_SHARE);
+    if header.is_some_and(|length| length > most) {
+        let problem = format!("is not a checkpoint: its header has more than {most} bytes");
+        return Err(damaged(problem));
+    }
+    let (_, header) =
+        SafeTensors::read_metadata(&bytes).map_err(|e| damaged(format!("is damaged: {e}")))?;
+    let metadata = header.metadata().iter().flatten();
+    let metadata = metadata
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect();
+    let file = SafeTensors::deserialize(&bytes).map_err(|e| damaged(format!("is damaged: {e}")))?;
+    let tensors = file.iter().map(|(name, view)| {
+        let dtype = match view.dtype() {
+            Dtype::F64 => DType::F64,
+            Dtype::F32 => DType::F32,
+            Dtype::F16 => DType::F16,
+            Dtype::BF16 => DType::BF16,
+            other => {
+                return Err(damaged(format!(
+                    "`{name}` has type {other:?}, which is not a float type"
+                )));
+            }
+        };
+        let shape = view.shape().to_vec();
+        Ok((
+            name.to_string(),
+            TensorData::from_bytes_vec(view.data().to_vec(), shape, dtype),
+        ))
+    });
+    Ok((tensors.collect::<Result<_, Error>>()?, metadata))
+}
+
+/// File name extension of a checkpoint that is being written.
+pub(super) const PARTIAL: &str = "partial";
+
+fn is_partial(path: &Path) -> bool {
+    path.extension()
+        .is_some_and(|extension| extension == PARTIAL)
+}
+
+/// The directory of the checkpoint after `step` steps.
+pub fn directory(run: &Path, step: usize) -> PathBuf {
+    run.join(CHECKPOINTS).join(format!("step-{step:08}"))
+}
+
+/// The folder of the checkpoints in a run directory.
+pub(crate) const CHECKPOINTS: &str = "checkpoints";
+
+/// The newest good checkpoint of a run, found by [`newest`].
+#[derive(Debug)]
+pub struct Newest {
+    /// Its directory.
+    pub path: PathBuf,
+    /// The newer checkpoints that were passed over, newest first, and the reasons.
+    pub passed_over: Vec<(PathBuf, Error)>,
+}
+
+/// Finds the newest checkpoint of a run that matches its manifest.
+///
+/// # Errors
+///
+/// When there is no such checkpoint; I/O errors.
+pub fn newest(run: &Path) -> Result<Newest, Error> {
+    let none = |problem: &str| Error::NoRun {
+        path: run.into(),
+        problem: problem.into(),
+    };
+    match newest_if_any(run)? {
+        Some(newest) => Ok(newest),
+        None if run.join(CHECKPOINTS).is_dir() => Err(none("has no complete checkpoint yet")),
+        None => Err(none("has no checkpoints; is it a run directory?")),
+    }
+}
+
+/// Like [`newest`], but returns `None` if no checkpoint was ever completed.
+///
+/// # Errors
+///
+/// When all checkpoints are damaged; I/O errors.
+pub(crate) fn newest_if_any(run: &Path) -> Result<Option<Newest>, Error> {
+    let mut passed_over = Vec::new();
+    for path in all(run)? {
+        match manifest::verify(&path, &FILES) {
+            Ok(()) => return Ok(Some(Newest { path, passed_over })),
+            Err(error @ Error::Checkpoint { .. }) => passed_over.push((path, error)),
+            // A checkpoint that cannot be read now may be good.
+            Err(error) => return Err(error),
+        }
+    }
+    match passed_over.into_iter().next() {
+        Some((_, first)) => Err(Error::NoRun {
+            path: run.into(),
+            problem: format!(
+                "has no good checkpoint: {first}; restore a good one, or start again in another \
+                 directory"
+            ),
+        }),
+        None => Ok(None),
+    }
+}
+
+/// The BLAKE3 hash of the weights in the checkpoint `directory`, according to its manifest.
+///
+/// # Errors
+///
+/// Those of [`manifest::blake3_of`].
+pub(crate) fn weights_blake3(directory: &Path) -> Result<String, Error> {
+    manifest::blake3_of(directory, MODEL)
+}
+
+/// Renames a damaged checkpoint, so that it is not used again but can still be examined. Returns its
+/// new path.
+///
+/// # Errors
+///
+/// I/O errors.
+pub(crate) fn set_aside(path: &Path) -> Result<PathBuf, Error> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let aside = path.with_file_name(format!("damaged-{name}"));
+    disk::remove_directory(&aside)?;
+    disk::rename(path, &aside)?;
+    Ok(aside)
+}
+
+/// Deletes the remains of interrupted writes of checkpoints. Remains that cannot be deleted only take
+/// space.
+pub(crate) fn clean(run: &Path) {
+    let entries = fs::read_dir(run.join(CHECKPOINTS)).into_iter().flatten();
+    let paths = entries.filter_map(Result::ok).map(|entry| entry.path());
+    for path in paths.filter(|path| is_partial(path)) {
+        disk::remove_directory(&path).ok();
+    }
+}
+
+/// Whether the only checkpoint of a run is the one before the first step.
+pub(crate) fn only_the_first(run: &Path) -> bool {
+    let first = directory(run, 0);
+    let entries = fs::read_dir(run.join(CHECKPOINTS)).map(|entries| {
+        let mut paths = entries.filter_map(Result::ok).map(|entry| entry.path());
+        paths.all(|path| path == first || is_partial(&path))
+    });
+    entries.unwrap_or(false)
+}
+
+/// All checkpoints of a run, good or damaged, newest first. Links do not count, because their targets
+/// belong to another run, where nothing may be deleted.
+fn all(run: &Path) -> Result<Vec<PathBuf>, Error> {
+    let directory = run.join(CHECKPOINTS);
+    let there = fs::symlink_metadata(&directory).is_ok();
+    let entries = match fs::read_dir(&directory) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && !there => return Ok(vec![]),
+        entries => entries.map_err(Error::io("read", &directory))?,
+    };
+    let step = |path: &PathBuf| {
+        let name = path.file_name()?.to_str()?;
+        name.strip_prefix("step-")?.parse::<usize>().ok()
+    };
+    let is_directory = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
+    let entries = entries.filter_map(Result::ok).filter(is_directory);
+    let mut all: Vec<_> = entries.map(|entry| entry.path()).collect();
+    all.retain(|path| step(path).is_some());
+    all.sort_by_key(|path| std::cmp::Reverse(step(path)));
+    Ok(all)
+}
+
+/// Deletes the checkpoints of a run, except the newest `keep` (at least 1) and `best`. Returns the
+/// errors of checkpoints that could not be deleted. These only take space.
+pub fn prune(run: &Path, keep: usize, best: Option<&Path>) -> Vec<Error> {
+    let all = match all(run) {
+        Ok(all) => all,
+        Err(error) => return vec![error],
+    };
+    let old = all.into_iter().skip(keep.max(1));
+    let old = old.filter(|path| Some(path.as_path()) != best);
+    // The manifest goes first, so that a partly deleted checkpoint does not count as one.
+    let delete = |path: PathBuf| {
+        let deleted = disk::remove_file(&path.join(MANIFEST));
+        deleted.and_then(|()| disk::remove_directory(&path)).err()
+    };
+    old.filter_map(delete).collect()
+}
