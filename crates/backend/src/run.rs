@@ -115,7 +115,13 @@ pub(crate) fn wgpu_device(gpu: Option<usize>) -> burn::backend::wgpu::WgpuDevice
 
 /// Runs `task` once a first computation has shown that the device works: backends without a
 /// driver panic there, which is no way to tell a user.
-#[allow(dead_code, reason = "without any backend nothing starts")]
+#[cfg(any(
+    feature = "flex",
+    feature = "tch",
+    feature = "cuda",
+    feature = "vulkan",
+    feature = "wgpu"
+))]
 fn start<B, T>(kind: BackendKind, device: B::Device, task: T) -> Result<T::Output, BackendError>
 where
     B: Backend,

@@ -1,12 +1,11 @@
 //! From a config to training on the backend that a user chose.
 
-use burn::module::AutodiffModule;
 use burn::tensor::backend::AutodiffBackend;
 use residual_zoo_backend::{BackendKind, OnBackend, OnEvery};
 use residual_zoo_core::ModelConfig;
 use residual_zoo_data::Corpus;
 use residual_zoo_train::bench::{StepTime, time_steps};
-use residual_zoo_train::{Error as TrainError, RunConfig, RunOptions, Summary};
+use residual_zoo_train::{Error as TrainError, RunConfig, RunOptions, Summary, TrainsOn};
 
 use crate::Error;
 
@@ -89,12 +88,7 @@ struct Train<'a, C> {
     options: &'a RunOptions,
 }
 
-impl<B, C> OnBackend<B> for Train<'_, C>
-where
-    B: AutodiffBackend,
-    C: ModelConfig,
-    C::Model<B>: AutodiffModule<B, InnerModule = C::Model<B::InnerBackend>>,
-{
+impl<B: AutodiffBackend, C: TrainsOn<B>> OnBackend<B> for Train<'_, C> {
     type Output = Result<Summary, TrainError>;
 
     fn run(self, device: B::Device) -> Self::Output {
@@ -109,12 +103,7 @@ struct Time<'a, C> {
     steps: (usize, usize),
 }
 
-impl<B, C> OnBackend<B> for Time<'_, C>
-where
-    B: AutodiffBackend,
-    C: ModelConfig,
-    C::Model<B>: AutodiffModule<B, InnerModule = C::Model<B::InnerBackend>>,
-{
+impl<B: AutodiffBackend, C: TrainsOn<B>> OnBackend<B> for Time<'_, C> {
     type Output = Result<StepTime, TrainError>;
 
     fn run(self, device: B::Device) -> Self::Output {

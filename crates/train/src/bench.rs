@@ -2,14 +2,12 @@
 
 use std::time::Instant;
 
-use burn::module::AutodiffModule;
 use burn::tensor::backend::AutodiffBackend;
-use residual_zoo_core::ModelConfig;
 use residual_zoo_data::Corpus;
 use serde::Serialize;
 
 use crate::trainer::{read, vocabulary};
-use crate::{Error, RunConfig, Trainer};
+use crate::{Error, RunConfig, Trainer, TrainsOn};
 
 /// Seconds per part of an optimizer step: medians over the measured steps, and the range of the whole
 /// step.
@@ -43,17 +41,12 @@ pub struct StepTime {
 /// # Errors
 ///
 /// Those of [`Trainer::new`].
-pub fn time_steps<B, C>(
+pub fn time_steps<B: AutodiffBackend, C: TrainsOn<B>>(
     config: RunConfig<C>,
     corpus: &Corpus,
     (warmup, steps): (usize, usize),
     device: B::Device,
-) -> Result<StepTime, Error>
-where
-    B: AutodiffBackend,
-    C: ModelConfig,
-    C::Model<B>: AutodiffModule<B, InnerModule = C::Model<B::InnerBackend>>,
-{
+) -> Result<StepTime, Error> {
     let mut config = config;
     config.train.accumulate = 1;
     let mut trainer = Trainer::<B, C>::new(config, corpus, device)?;
@@ -81,12 +74,7 @@ where
     })
 }
 
-fn time_step<B, C>(trainer: &mut Trainer<B, C>) -> [f64; 4]
-where
-    B: AutodiffBackend,
-    C: ModelConfig,
-    C::Model<B>: AutodiffModule<B, InnerModule = C::Model<B::InnerBackend>>,
-{
+fn time_step<B: AutodiffBackend, C: TrainsOn<B>>(trainer: &mut Trainer<B, C>) -> [f64; 4] {
     let device = trainer.device().clone();
     let mut clock = Instant::now();
     let mut lap = || {

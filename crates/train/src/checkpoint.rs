@@ -11,9 +11,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use burn::module::AutodiffModule;
 use burn::tensor::{TensorData, backend::AutodiffBackend};
-use residual_zoo_core::{ModelConfig, Tensors, params};
+use residual_zoo_core::{Tensors, params};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use files::{
@@ -23,7 +22,7 @@ pub use files::{Newest, directory, newest, prune};
 
 use crate::health::{Interval, RecentLosses};
 use crate::optimizer::Moments;
-use crate::{Error, Progress, Trainer, disk, manifest};
+use crate::{Error, Progress, Trainer, TrainsOn, disk, manifest};
 use files::{FILES, MODEL, OPTIMIZER, PARTIAL, STATE, read_tensors, write_tensors};
 
 /// What a run had logged at a checkpoint, and the measurements that it had not logged yet.
@@ -52,27 +51,21 @@ struct State {
 /// # Errors
 ///
 /// When `directory` already exists; I/O errors.
-pub fn save<B, C>(trainer: &Trainer<B, C>, journal: &Journal, directory: &Path) -> Result<(), Error>
-where
-    B: AutodiffBackend,
-    C: ModelConfig,
-    C::Model<B>: AutodiffModule<B, InnerModule = C::Model<B::InnerBackend>>,
-{
+pub fn save<B: AutodiffBackend, C: TrainsOn<B>>(
+    trainer: &Trainer<B, C>,
+    journal: &Journal,
+    directory: &Path,
+) -> Result<(), Error> {
     save_if(trainer, journal, directory, || Ok(()))
 }
 
 /// Like [`save`], but calls `check` when everything is written, just before the directory appears.
-pub(crate) fn save_if<B, C>(
+pub(crate) fn save_if<B: AutodiffBackend, C: TrainsOn<B>>(
     trainer: &Trainer<B, C>,
     journal: &Journal,
     directory: &Path,
     check: impl FnOnce() -> Result<(), Error>,
-) -> Result<(), Error>
-where
-    B: AutodiffBackend,
-    C: ModelConfig,
-    C::Model<B>: AutodiffModule<B, InnerModule = C::Model<B::InnerBackend>>,
-{
+) -> Result<(), Error> {
     // The name contains the process id, because another process may have replaced this run.
     let aside = directory.with_extension(format!("{}.{PARTIAL}", std::process::id()));
     disk::remove_directory(&aside)?;
@@ -91,16 +84,11 @@ where
     written.inspect_err(|_| drop(disk::remove_directory(&aside)))
 }
 
-fn write_files<B, C>(
+fn write_files<B: AutodiffBackend, C: TrainsOn<B>>(
     trainer: &Trainer<B, C>,
     journal: &Journal,
     directory: &Path,
-) -> Result<(), Error>
-where
-    B: AutodiffBackend,
-    C: ModelConfig,
-    C::Model<B>: AutodiffModule<B, InnerModule = C::Model<B::InnerBackend>>,
-{
+) -> Result<(), Error> {
     disk::create_directory(directory)?;
     // One copy at a time, because they are as large as the model, or twice as large.
     let model = params::export::<B, _>(trainer.model());
@@ -137,15 +125,10 @@ fn write_moments(directory: &Path, state: BTreeMap<String, Moments>) -> Result<(
 /// # Errors
 ///
 /// When a file is missing, damaged or of another model.
-pub fn load<B, C>(
+pub fn load<B: AutodiffBackend, C: TrainsOn<B>>(
     trainer: &mut Trainer<B, C>,
     directory: &Path,
-) -> Result<(Journal, Vec<String>), Error>
-where
-    B: AutodiffBackend,
-    C: ModelConfig,
-    C::Model<B>: AutodiffModule<B, InnerModule = C::Model<B::InnerBackend>>,
-{
+) -> Result<(Journal, Vec<String>), Error> {
     let path = directory.join(STATE);
     let text = residual_zoo_data::read_file(&path)?;
     let state: State = serde_json::from_slice(&text).map_err(|e| Error::Checkpoint {
@@ -171,16 +154,11 @@ where
 ///
 /// When a file is missing, damaged or of another model, or when the moments cannot grow with their
 /// weights.
-pub fn load_weights<B, C>(
+pub fn load_weights<B: AutodiffBackend, C: TrainsOn<B>>(
     trainer: &mut Trainer<B, C>,
     smaller: &C,
     directory: &Path,
-) -> Result<Vec<String>, Error>
-where
-    B: AutodiffBackend,
-    C: ModelConfig,
-    C::Model<B>: AutodiffModule<B, InnerModule = C::Model<B::InnerBackend>>,
-{
+) -> Result<Vec<String>, Error> {
     let before = trainer.model().clone();
     let kept = load_parameters(trainer, smaller, directory)?;
     let mut moments = read_moments(directory)?;
@@ -202,16 +180,11 @@ where
 /// # Errors
 ///
 /// When a file is missing, damaged or of another model.
-pub fn load_parameters<B, C>(
+pub fn load_parameters<B: AutodiffBackend, C: TrainsOn<B>>(
     trainer: &mut Trainer<B, C>,
     smaller: &C,
     directory: &Path,
-) -> Result<Vec<String>, Error>
-where
-    B: AutodiffBackend,
-    C: ModelConfig,
-    C::Model<B>: AutodiffModule<B, InnerModule = C::Model<B::InnerBackend>>,
-{
+) -> Result<Vec<String>, Error> {
     let model = trainer.config.model.clone();
     load_grown(trainer, directory, |weights, fresh| {
         Ok(model.grow(smaller, weights, fresh)?)
@@ -220,16 +193,11 @@ where
 
 /// Calls `grow` with the weights of a checkpoint and the fresh weights of `trainer`, and gives its result
 /// to `trainer`. Returns the names that [`load_parameters`] returns.
-fn load_grown<B, C>(
+fn load_grown<B: AutodiffBackend, C: TrainsOn<B>>(
     trainer: &mut Trainer<B, C>,
     directory: &Path,
     grow: impl FnOnce(Tensors, &Tensors) -> Result<Tensors, Error>,
-) -> Result<Vec<String>, Error>
-where
-    B: AutodiffBackend,
-    C: ModelConfig,
-    C::Model<B>: AutodiffModule<B, InnerModule = C::Model<B::InnerBackend>>,
-{
+) -> Result<Vec<String>, Error> {
     let path = directory.join(MODEL);
     let (weights, _) = read_tensors(&path)?;
     let fresh = params::export::<B, _>(trainer.model());
@@ -285,16 +253,11 @@ fn read_moments(directory: &Path) -> Result<BTreeMap<String, Moments>, Error> {
 
 /// Gives `moments`, which were read from `directory`, to `trainer`. If there are none, the trainer keeps
 /// its own.
-fn import_moments<B, C>(
+fn import_moments<B: AutodiffBackend, C: TrainsOn<B>>(
     trainer: &mut Trainer<B, C>,
     directory: &Path,
     moments: BTreeMap<String, Moments>,
-) -> Result<(), Error>
-where
-    B: AutodiffBackend,
-    C: ModelConfig,
-    C::Model<B>: AutodiffModule<B, InnerModule = C::Model<B::InnerBackend>>,
-{
+) -> Result<(), Error> {
     if moments.is_empty() {
         return Ok(());
     }

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use burn::module::AutodiffModule;
 use burn::tensor::backend::AutodiffBackend;
 use residual_zoo_core::ModelConfig;
 use residual_zoo_data::Corpus;
@@ -11,7 +10,7 @@ use serde_json::Value;
 
 use crate::checkpoint::{self, Journal, Newest};
 use crate::run_dir::{self, DataIdentity, Start};
-use crate::{Error, Row, RunConfig, RunDir, RunOptions, Trainer, disk};
+use crate::{Error, Row, RunConfig, RunDir, RunOptions, Trainer, TrainsOn, disk};
 
 /// The state from which a run continues.
 pub(crate) struct Resumed {
@@ -27,17 +26,12 @@ pub(crate) struct Resumed {
 
 /// Continues the run in `directory` from its newest good checkpoint, or from step 0 if there is
 /// none.
-pub(crate) fn resume<B, C>(
+pub(crate) fn resume<B: AutodiffBackend, C: TrainsOn<B>>(
     trainer: &mut Trainer<B, C>,
     corpus: &Corpus,
     options: &RunOptions,
     directory: &mut RunDir,
-) -> Result<Resumed, Error>
-where
-    B: AutodiffBackend,
-    C: ModelConfig,
-    C::Model<B>: AutodiffModule<B, InnerModule = C::Model<B::InnerBackend>>,
-{
+) -> Result<Resumed, Error> {
     let path = &options.directory;
     let history = run_dir::read_history(path)?;
     let (first, last) = (history.first(), history.last());

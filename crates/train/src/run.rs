@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use burn::module::AutodiffModule;
 use burn::tensor::backend::AutodiffBackend;
 pub use burn_train::Interrupter;
 use residual_zoo_core::{Cost, ModelConfig, check};
@@ -19,7 +18,7 @@ use crate::metrics::{Row, memory};
 use crate::resume::{self, Resumed};
 use crate::run_dir::Start;
 use crate::trainer::{SAMPLE, derive_seed, vocabulary};
-use crate::{Error, OnDiskError, RunConfig, RunDir, Trainer, Validation, run_dir};
+use crate::{Error, OnDiskError, RunConfig, RunDir, Trainer, TrainsOn, Validation, run_dir};
 
 /// The options of a run that are not part of its config.
 #[derive(Clone)]
@@ -81,17 +80,12 @@ pub struct Summary {
 ///
 /// When the config is invalid, when the directory contains something else or another run, is in use or
 /// cannot be written, or when too many steps in a row have a loss or gradient that is not finite.
-pub fn run<B, C>(
+pub fn run<B: AutodiffBackend, C: TrainsOn<B>>(
     config: RunConfig<C>,
     corpus: &Corpus,
     options: &RunOptions,
     device: B::Device,
-) -> Result<Summary, Error>
-where
-    B: AutodiffBackend,
-    C: ModelConfig,
-    C::Model<B>: AutodiffModule<B, InnerModule = C::Model<B::InnerBackend>>,
-{
+) -> Result<Summary, Error> {
     check::positive("--peak-tflops", options.peak_tflops.unwrap_or(1.0))?;
     let is_new = run_dir::is_free(&options.directory)?;
     let mut trainer = Trainer::<B, C>::new(config, corpus, device)?;
@@ -115,18 +109,13 @@ where
 
 /// Writes the first files of a new run. `init_weights` is the BLAKE3 hash of the weights that it starts
 /// from, if they are those of another run.
-fn begin<B, C>(
+fn begin<B: AutodiffBackend, C: TrainsOn<B>>(
     trainer: &Trainer<B, C>,
     corpus: &Corpus,
     options: &RunOptions,
     directory: &mut RunDir,
     init_weights: Option<String>,
-) -> Result<Resumed, Error>
-where
-    B: AutodiffBackend,
-    C: ModelConfig,
-    C::Model<B>: AutodiffModule<B, InnerModule = C::Model<B::InnerBackend>>,
-{
+) -> Result<Resumed, Error> {
     let start = Start {
         init_weights,
         ..resume::this_start::<B>(options, trainer.device())
@@ -148,17 +137,12 @@ where
 
 /// Loads the weights of the newest checkpoint of `run`, and its moments if `by` says so. Returns notes
 /// for the user, and the BLAKE3 hash of the weights.
-fn start_from<B, C>(
+fn start_from<B: AutodiffBackend, C: TrainsOn<B>>(
     trainer: &mut Trainer<B, C>,
     run: &Path,
     by: FirstWeights,
     corpus: &Corpus,
-) -> Result<(Vec<String>, String), Error>
-where
-    B: AutodiffBackend,
-    C: ModelConfig,
-    C::Model<B>: AutodiffModule<B, InnerModule = C::Model<B::InnerBackend>>,
-{
+) -> Result<(Vec<String>, String), Error> {
     let checkpoint = checkpoint::newest(run)?;
     let passed_over = checkpoint.passed_over.iter();
     let mut notes: Vec<String> = passed_over
@@ -188,12 +172,7 @@ struct Run<'a, B: AutodiffBackend, C: ModelConfig> {
     saved: Option<PathBuf>,
 }
 
-impl<'a, B, C> Run<'a, B, C>
-where
-    B: AutodiffBackend,
-    C: ModelConfig,
-    C::Model<B>: AutodiffModule<B, InnerModule = C::Model<B::InnerBackend>>,
-{
+impl<'a, B: AutodiffBackend, C: TrainsOn<B>> Run<'a, B, C> {
     fn new(
         trainer: Trainer<B, C>,
         corpus: &'a Corpus,

@@ -1,6 +1,5 @@
 //! The trainer: an optimizer step and its parts, and validation.
 
-use burn::module::AutodiffModule;
 use burn::optim::{GradientsAccumulator, GradientsParams};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Int, Tensor, TensorData};
@@ -94,10 +93,7 @@ pub struct Step {
 /// Inputs `[batch, time]` and targets `[batch, scored]` on the device.
 pub type DeviceBatch<B> = [Tensor<B, 2, Int>; 2];
 
-impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C>
-where
-    C::Model<B>: AutodiffModule<B, InnerModule = C::Model<B::InnerBackend>>,
-{
+impl<B: AutodiffBackend, C: TrainsOn<B>> Trainer<B, C> {
     /// Makes a trainer for a model with fresh weights.
     ///
     /// # Errors
