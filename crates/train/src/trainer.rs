@@ -1,5 +1,6 @@
 //! The trainer: an optimizer step and its parts, and validation.
 
+use burn::module::AutodiffModule;
 use burn::optim::{GradientsAccumulator, GradientsParams};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Int, Tensor, TensorData};
@@ -92,6 +93,20 @@ pub struct Step {
 
 /// Inputs `[batch, time]` and targets `[batch, scored]` on the device.
 pub type DeviceBatch<B> = [Tensor<B, 2, Int>; 2];
+
+/// A model config whose models have a backward pass on `B`. Every config is one whose models derive
+/// Burn's `Module`.
+pub trait TrainsOn<B: AutodiffBackend>:
+    ModelConfig<
+    Model<B>: AutodiffModule<B, InnerModule = <Self as ModelConfig>::Model<B::InnerBackend>>,
+>
+{
+}
+
+impl<B: AutodiffBackend, C: ModelConfig> TrainsOn<B> for C where
+    C::Model<B>: AutodiffModule<B, InnerModule = C::Model<B::InnerBackend>>
+{
+}
 
 impl<B: AutodiffBackend, C: TrainsOn<B>> Trainer<B, C> {
     /// Makes a trainer for a model with fresh weights.
