@@ -5,6 +5,7 @@
 
 mod compositions;
 mod costs;
+mod documentation;
 mod embedding;
 mod experiments;
 mod fixtures;

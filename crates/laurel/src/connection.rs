@@ -7,10 +7,25 @@ use residual_zoo_core::{Connection, Stream};
 
 use crate::{Augmentation, LaurelConfig, LowRankInit, Weights};
 
-/// x_{i+1} = α f(x_i) + β (x_i + correction) (eqs. 2-6).
+/// The LAuReL connection, x_{i+1} = α f(x_i) + g(x_i, …, x_0) (eq. 2).
+///
+/// f includes its pre-norm. g is β (x_i + correction). [`Weights`] are the parameters behind α and β,
+/// [`Augmentation`] is the correction. The variants of the paper:
+///
+/// | variant | source | x_{i+1} | constructor |
+/// |---|---|---|---|
+/// | RW | section 2.1 | α f(x_i) + β x_i | [`LaurelConfig::rw`] |
+/// | LR | eq. 3 | f(x_i) + x_i + x_i A B | [`LaurelConfig::lr`] |
+/// | PA | eq. 4 | f(x_i) + x_i + Σ_j γ_j h(x_{i-j}) | [`LaurelConfig::pa`] |
+/// | RW+LR | eq. 5 | α f(x_i) + β (x_i + x_i A B) | [`LaurelConfig::rw_lr`] |
+/// | RW+PA | section 2.4 | α f(x_i) + β (x_i + Σ_j γ_j h(x_{i-j})) | [`LaurelConfig::rw_pa`] |
+/// | RW+LR+PA | eq. 6 | α f(x_i) + β (x_i + Σ_j γ_j x_{i-j} A_j B_j) | [`LaurelConfig::rw_lr_pa`] |
+///
+/// h is the identity or a low-rank product. The constructors of PA have the identity;
+/// [`Augmentation::PreviousLowRank`] is the product.
 #[derive(Module, Debug)]
 pub struct Laurel<B: Backend> {
-    /// What α and β are made from: nothing, `[1, 1 or D]` or `[2, 1 or D]`.
+    /// The parameters behind α and β, `[1, 1 or D]` or `[2, 1 or D]`; none if both are 1.
     pub(crate) mixing: Option<Param<Tensor<B, 2>>>,
     /// A, `[products, D, r]`.
     pub(crate) a: Option<Param<Tensor<B, 3>>>,
@@ -55,8 +70,8 @@ impl<B: Backend> Laurel<B> {
             });
         let b = augmentation.low_rank();
         let b = b.map(|(products, r)| Initializer::Zeros.init([products, r, width], device));
-        // So that the connection starts as if the streams were not added: where h is the identity
-        // by γ, otherwise by B, which would get no gradient if γ were zero too.
+        // The correction starts at zero: because of γ if h is the identity, otherwise because of B.
+        // If γ and B were both zero, neither would get a gradient.
         let gamma = if matches!(augmentation, Augmentation::PreviousActivations { .. }) {
             0.0
         } else {
@@ -101,7 +116,7 @@ impl<B: Backend> Laurel<B> {
         }
     }
 
-    /// γ_j x_{i-j} for j = 0, 1, …, as far as the streams exist.
+    /// γ_j x_{i-j} for each j whose stream exists.
     fn weighted(&self, stream: &Stream<B>) -> impl Iterator<Item = Tensor<B, 3>> {
         let earlier = stream.earlier(self.augmentation.k() - 1);
         let streams = std::iter::once(&stream.x).chain(earlier);
@@ -112,14 +127,14 @@ impl<B: Backend> Laurel<B> {
         })
     }
 
-    /// What is added to x_i inside of β.
+    /// The correction, which is added to x_i before β.
     fn correction(&self, stream: &Stream<B>) -> Option<Tensor<B, 3>> {
         let sum = |a, b| a + b;
         match self.augmentation {
             Augmentation::Identity => None,
             Augmentation::LowRank { .. } => Some(self.low_rank(stream.x.clone(), 0)),
             Augmentation::PreviousActivations { .. } => self.weighted(stream).reduce(sum),
-            // One A and B for all j: h is linear, so the sum goes through it once.
+            // A and B are the same for all j, and h is linear, so h is applied once, to the sum.
             Augmentation::PreviousLowRank { .. } => {
                 Some(self.low_rank(self.weighted(stream).reduce(sum)?, 0))
             }
@@ -148,7 +163,7 @@ impl<B: Backend> Connection<B> for Laurel<B> {
     }
 }
 
-/// A of footnote 2, `[products, D, r]`.
+/// The A of footnote 2, `[products, D, r]`.
 fn columns<B: Backend>(
     products: usize,
     width: usize,

@@ -1,12 +1,12 @@
-//! Parameters that LAuReL adds, as the paper prints them.
+//! The number of parameters that LAuReL adds, by the formulas of the paper.
 //!
-//! All but [`rw_lr_model`] are of one connection around a stream of `width` features, D. They are
-//! exact: [`LaurelConfig::cost`](crate::LaurelConfig::cost) counts the same. RW together with
-//! another variant adds its own.
+//! Each function except [`rw_lr_model`] counts one connection on a stream of `width` features, D. The
+//! formulas are exact: [`LaurelConfig::cost`](crate::LaurelConfig::cost) counts the same. A variant
+//! with RW has the parameters of [`rw`] as well.
 
 use crate::Weights;
 
-/// RW: α and β, made from two numbers or, by a sigmoid, from one (section 2.1 and Table 4).
+/// RW: two parameters for α and β, or one with a sigmoid (section 2.1 and Table 4).
 pub fn rw(weights: Weights) -> usize {
     match weights {
         Weights::One => 0,
@@ -15,8 +15,7 @@ pub fn rw(weights: Weights) -> usize {
     }
 }
 
-/// RW with an α and a β for each feature, from two vectors: 2D (end of section 2.4). By a sigmoid
-/// it would be D.
+/// RW with an α and a β for each feature: 2D (end of section 2.4). With a sigmoid it would be D.
 pub fn rw_per_dimension(width: usize) -> usize {
     2 * width
 }
@@ -26,12 +25,12 @@ pub fn lr(r: usize, width: usize) -> usize {
     2 * r * width
 }
 
-/// PA over `k` streams with h the identity: k (Table 4).
+/// PA over `k` streams, h the identity: k (Table 4).
 pub fn pa(k: usize) -> usize {
     k
 }
 
-/// PA over `k` streams with one product of rank `r` for h: 2rD + k (section 2.3).
+/// PA over `k` streams, h a product of rank `r`: 2rD + k (section 2.3).
 pub fn pa_low_rank(k: usize, r: usize, width: usize) -> usize {
     lr(r, width) + pa(k)
 }
@@ -41,7 +40,7 @@ pub fn lr_pa(k: usize, r: usize, width: usize) -> usize {
     k * lr(r, width) + pa(k)
 }
 
-/// RW+LR in a model with `n_layer` connections: 2N(rD + 1), which section 3.2.1 gives for r = 4 as
+/// RW+LR in a model with `n_layer` connections: 2N(rD + 1). Section 3.2.1 gives it for r = 4 as
 /// 2N(4D + 1).
 pub fn rw_lr_model(n_layer: usize, r: usize, width: usize) -> usize {
     n_layer * (rw(Weights::Softmax) + lr(r, width))

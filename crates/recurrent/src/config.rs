@@ -6,26 +6,26 @@ use serde::{Deserialize, Serialize};
 
 use crate::Recurrent;
 
-/// α, the weight of the accumulated state, kept in [0, 1].
+/// α, the weight of the accumulated state, clamped to [0, 1].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Alpha {
-    /// Trained, from this value.
+    /// Trained from this initial value.
     Trainable(f64),
     /// Fixed, as in the authors' language model (0) and selective copy (0.5).
     Fixed(f64),
 }
 
-/// What is carried from one step to the next, weighted by α.
+/// The state that α weights and that is carried from one step to the next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Form {
-    /// h_{i-1}, as eq. 9 says. h_0, which it leaves open, is zero.
+    /// h_{i-1}, as in eq. 9. The paper does not define h_0; here it is zero.
     #[default]
     Paper,
-    /// y_{i-1}, as the authors' code has it: the output in place of the hidden state. y_0 is x_1.
+    /// y_{i-1}, the output instead of the hidden state, as in the authors' code. y_0 is x_1.
     Code,
 }
 
-/// The config of the recurrence around a model's layers.
+/// The config of a [`Recurrent`] around the layers of a model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RecurrentConfig {
@@ -47,19 +47,29 @@ impl Default for RecurrentConfig {
     }
 }
 
+/// The recurrences of section 6, with the τ that the paper uses:
+///
+/// | constructor | k | α | τ | parameters reported | counted |
+/// |---|---|---|---|---|---|
+/// | [`image`](Self::image) | 32 | trained from 0.5 | 1 layer, d 32, 4 heads, 1024 positions, 256 ids, 10 classes | 5.3E4 | 53,665 |
+/// | [`copy`](Self::copy) | 32 | trained from 0.5 | 1 layer, d 96, 6 heads, 4128 positions, 16 ids | 0.5M | 508,705, of which 396,288 are positions |
+/// | [`selective_copy`](Self::selective_copy) | 32 | fixed at 0.5 | as for copy | 0.5M | 508,704 |
+/// | [`shakespeare`](Self::shakespeare) | 16 | trained from 0.5 | 1 layer, d 384, 6 heads, 256 positions, 65 ids | 1.9E6 | 1,893,889 |
+///
+/// Counts include the scales of norms, but τ has no biases: 12d² + 2d per layer, d for the final norm,
+/// the token and position tables, and 10d for the head of the image model. A trained α adds 1.
 impl RecurrentConfig {
-    /// Section 6.1, long-range image classification: k = 32. τ is one layer of width 32 with 4
-    /// heads.
+    /// Long-range image classification (section 6.1).
     pub fn image() -> Self {
         Self::default()
     }
 
-    /// Section 6.2, copy: k = 32. τ is one layer of width 96 with 6 heads.
+    /// Copy (section 6.2).
     pub fn copy() -> Self {
         Self::default()
     }
 
-    /// Section 6.2, selective copy, for which the authors' code fixes α: k = 32. τ as in copy.
+    /// Selective copy (section 6.2). The authors' code fixes α.
     pub fn selective_copy() -> Self {
         Self {
             alpha: Alpha::Fixed(0.5),
@@ -67,19 +77,21 @@ impl RecurrentConfig {
         }
     }
 
-    /// Section 6.3, Shakespeare: k = 16. τ is one layer of width 384 with 6 heads.
+    /// Shakespeare (section 6.3).
     pub fn shakespeare() -> Self {
         Self {
             block: 16,
             ..Self::default()
         }
     }
+}
 
+impl RecurrentConfig {
     /// Checks every field.
     ///
     /// # Errors
     ///
-    /// The first field with an impossible value.
+    /// Names the first invalid field.
     pub fn validate(&self) -> Result<(), ConfigError> {
         check::at_least_one("block", self.block)?;
         let (Alpha::Trainable(alpha) | Alpha::Fixed(alpha)) = self.alpha;
@@ -90,12 +102,12 @@ impl RecurrentConfig {
         Ok(())
     }
 
-    /// The recurrence around `layers`. Each is a τ of its own and reads the output of the one before;
-    /// all share one α.
+    /// The recurrence around `layers`. Each layer is a separate τ and reads the output of the one
+    /// before it. All share one α.
     ///
     /// # Panics
     ///
-    /// At the first pass, if [`validate`](Self::validate) refuses the config.
+    /// In the first forward pass, if [`validate`](Self::validate) rejects the config.
     pub fn init<B: Backend, R: ResidualBlock<B>>(
         &self,
         layers: Vec<R>,
@@ -104,14 +116,14 @@ impl RecurrentConfig {
         Recurrent::new(self, layers, device)
     }
 
-    /// The cost over `context` tokens around layers that cost `tau(time)` on sequences of `time`
-    /// tokens. τ sees every token twice, in windows of at most 2k.
+    /// The cost per token on a sequence of `context` tokens, summed over the windows of τ. `tau(time)`
+    /// is the cost of the layers on a window of `time` tokens.
     pub fn cost(&self, tau: impl Fn(usize) -> Cost, context: usize) -> Cost {
         let k = self.block.min(context);
         let blocks = context.div_ceil(k.max(1));
         let last = context - k.saturating_mul(blocks.saturating_sub(1)).min(context);
         let flops = |time: usize| tau(time).forward_flops.saturating_mul(time);
-        // Eq. 8; eq. 9 for whole blocks and for the last; eq. 10.
+        // Eq. 8, eq. 9 for whole blocks, eq. 9 for the last block, eq. 10.
         let windows = match blocks {
             0 | 1 => flops(last).saturating_mul(2),
             _ => flops(k)

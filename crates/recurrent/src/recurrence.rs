@@ -9,17 +9,37 @@ use residual_zoo_core::{ResidualBlock, Stream};
 use crate::streaming::RecurrentCache;
 use crate::{Alpha, Form, RecurrentConfig};
 
-/// The recurrence of eqs. 8-10 around each of its layers, one after the other. A stack of one is
-/// the paper's model.
+/// The recurrence of eqs. 8-10 around each of its layers in turn. One layer is the paper's model.
 ///
-/// Each call of τ starts a stream of its own, so no connection inside reads a stream from before it.
+/// The sequence is cut into blocks x_1, …, x_t of k tokens; the last may be shorter. A layer τ passes
+/// over them, two at a time:
 ///
-/// With a cache, the recurrence reads a sequence in pieces. For the positions of a piece it gives what
-/// a full pass over the sequence up to the end of that piece gives. For α > 0 this is not a prefix of
-/// the full pass over a longer sequence: eq. 10 closes the last block without a carry, and once another
-/// block follows, eq. 9 gives the same positions with one. The cache holds the last two blocks, however
-/// long the sequence is. A block behind this one would still hold the closing values, so no block with
-/// a memory may follow a `Recurrent`.
+/// ```text
+/// h_1            = τ(x_1)                                                   (8)
+/// (y_i, h_{i+1}) = τ(α h_{i-1} + h_i, α h_{i-1} + x_{i+1}),  α ∈ [0, 1]     (9)
+/// y_t            = τ(h_t)                                                   (10)
+/// ```
+///
+/// The comma concatenates two blocks in time, and attention is causal over both. τ sees every token
+/// twice, in windows of at most 2k tokens. Learned positions are added before the recurrence and count
+/// over the whole sequence. Rotary positions and ALiBi act inside τ and count within a window. α is
+/// clamped at each use. [`Form`] chooses what it weights. Each call of τ starts a new stream, so a
+/// connection inside τ reads no stream from outside.
+///
+/// # Prefixes
+///
+/// Eq. 10 closes the last block without a carry. Once another block follows, eq. 9 gives the outputs of
+/// the former last block instead, with a carry. For α > 0, the outputs of a block therefore change when
+/// another block is appended. In [`Form::Paper`] this starts with the second block, because h_0 is zero;
+/// in [`Form::Code`] it starts with the first. At a fixed length, no output depends on a later token. A
+/// prefix has the outputs of the longer sequence if both have the same number of blocks, or if α = 0.
+///
+/// # Reading in pieces
+///
+/// With a [cache](RecurrentCache), `forward` returns what a full pass over everything read so far,
+/// including this piece, gives at the positions of this piece. It does not revise what it returned for
+/// earlier pieces. A block after a recurrence would remember outputs that later change, so no block with
+/// a cache may follow a `Recurrent`: it goes around the whole model.
 #[derive(Module, Debug)]
 pub struct Recurrent<B: Backend, R> {
     pub(crate) layers: Vec<R>,
@@ -61,7 +81,7 @@ impl<B: Backend, R: ResidualBlock<B>> Recurrent<B, R> {
         Tensor::cat(ys, 1)
     }
 
-    /// y_1, …, y_t as printed. α carries h_{i-1}, and h_0 = 0.
+    /// y_1, …, y_t as in the paper: the carry is α h_{i-1}, and h_0 = 0.
     fn paper(
         &self,
         tau: impl Fn(Tensor<B, 3>) -> Tensor<B, 3>,
@@ -82,7 +102,7 @@ impl<B: Backend, R: ResidualBlock<B>> Recurrent<B, R> {
         ys
     }
 
-    /// y_1, …, y_t as the authors' code computes them. α carries y_{i-1}, and y_0 = x_1.
+    /// y_1, …, y_t as in the authors' code: the carry is α y_{i-1}, and y_0 = x_1.
     fn code(
         &self,
         tau: impl Fn(Tensor<B, 3>) -> Tensor<B, 3>,
@@ -104,8 +124,8 @@ impl<B: Backend, R: ResidualBlock<B>> Recurrent<B, R> {
     }
 }
 
-/// (y_i, h_{i+1}) = τ(carry + h_i, carry + x_{i+1}) (eq. 9). The last block may be shorter than the
-/// carry, of which it takes the first tokens.
+/// (y_i, h_{i+1}) = τ(carry + h_i, carry + x_{i+1}) (eq. 9). If the last block is shorter than the
+/// carry, it takes the first rows of the carry.
 fn step<B: Backend>(
     tau: impl Fn(Tensor<B, 3>) -> Tensor<B, 3>,
     carry: Option<Tensor<B, 3>>,

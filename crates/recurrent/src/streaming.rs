@@ -1,4 +1,4 @@
-//! The recurrence over a sequence that comes in pieces, in memory constant in its length.
+//! The recurrence over a sequence that arrives in pieces, in memory that is constant in its length.
 //!
 //! All blocks but the last are settled. The last one, block i + 1, is open:
 //!
@@ -15,16 +15,26 @@
 //!              └──────────── an empty open block ─────────────────────────┘
 //! ```
 //!
-//! c is what α carries: h_{i-1} in the paper's form, y_{i-1} in the code's. The y of the open block are
-//! provisional. They are the inputs of the next layer, so what a layer computes in its open block is
-//! provisional too, except in the first layer. `close` computes it again from settled inputs.
+//! c is the carried state: h_{i-1} in the paper's form, y_{i-1} in the code's. The y of the open block
+//! are provisional. They are the inputs of the next layer, so everything that a layer after the first
+//! computes in its open block is provisional too. `close` computes it again from settled inputs.
 
 use burn::tensor::{Tensor, backend::Backend};
 use residual_zoo_core::{ResidualBlock, Stream};
 
 use crate::{Form, Recurrent};
 
-/// What a [`Recurrent`] remembers of the tokens it has read.
+/// What a [`Recurrent`] keeps of the tokens it has read. Its size does not depend on their number:
+///
+/// - the input of the first layer for the open block, at most k tokens;
+/// - for each layer, the carry α c_{i-1}, the next carry c_i, and h_{i+1} so far, at most k tokens each;
+/// - for each layer, three caches of τ: after the left half of eq. 9 (k tokens), after the part of the
+///   right half read so far (at most 2k), and of eq. 10 over h_{i+1} (at most k).
+///
+/// c is h in [`Form::Paper`] and y in [`Form::Code`]. Block i + 1 is open until the first token after it
+/// arrives, which settles it. Its x then passes through all layers again, because until then the later
+/// layers read the outputs of eq. 10. A token costs two passes through τ when it is read, and two more
+/// when its block is settled.
 #[derive(Clone, Debug)]
 pub struct RecurrentCache<B: Backend, C> {
     /// The input x of the first layer for the tokens of the open block, `[batch, ≤ k, width]`.
@@ -41,7 +51,7 @@ pub(crate) struct LayerCache<B: Backend, C> {
     pub(crate) carry: Option<Tensor<B, 3>>,
     /// c_i, the carry of the next step.
     pub(crate) next_carry: Option<Tensor<B, 3>>,
-    /// τ after `left` and what there is of the right half.
+    /// τ after `left` and the part of the right half read so far.
     pub(crate) right: C,
     /// h_{i+1} so far.
     pub(crate) hidden: Option<Tensor<B, 3>>,
@@ -65,8 +75,7 @@ impl<B: Backend, R: ResidualBlock<B>> Recurrent<B, R> {
         }
     }
 
-    /// y for the tokens x `[batch, new, width]` that follow those in `cache`, as the last of the
-    /// sequence.
+    /// y for the tokens x `[batch, new, width]` that follow those in `cache` and end the sequence.
     pub(crate) fn read(
         &self,
         x: Tensor<B, 3>,
@@ -78,7 +87,7 @@ impl<B: Backend, R: ResidualBlock<B>> Recurrent<B, R> {
         while at < new {
             if length(&cache.open) == self.block {
                 let y = self.close(cache);
-                // What of the closed block belongs to this piece.
+                // The part of the closed block that belongs to this piece.
                 if at > 0 {
                     let ours = at.min(self.block);
                     ys.pop();
@@ -92,7 +101,7 @@ impl<B: Backend, R: ResidualBlock<B>> Recurrent<B, R> {
         Tensor::cat(ys, 1)
     }
 
-    /// Reads x, which stays within the open block, and closes it for the time being.
+    /// Reads x, which stays within the open block. Returns the provisional y of x (eq. 10).
     fn extend(&self, x: Tensor<B, 3>, cache: &mut RecurrentCache<B, R::Cache>) -> Tensor<B, 3> {
         append(&mut cache.open, x.clone());
         let layers = self.layers.iter().zip(&mut cache.layers);
@@ -105,16 +114,14 @@ impl<B: Backend, R: ResidualBlock<B>> Recurrent<B, R> {
         })
     }
 
-    /// Settles the open block, which is whole and is followed by another: eq. 9 for its left half.
-    /// Returns y of the last layer.
+    /// Settles the open block, which is full and is followed by another: computes its y by eq. 9.
+    /// Returns the y of the last layer.
     fn close(&self, cache: &mut RecurrentCache<B, R::Cache>) -> Tensor<B, 3> {
         let RecurrentCache { open, layers } = cache;
-        let x = open
-            .take()
-            .expect("a block is closed only when it is whole");
+        let x = open.take().expect("a block is closed only when it is full");
         let alpha = self.alpha();
         self.layers.iter().zip(layers).fold(x, |x, (tau, layer)| {
-            // The first layer has seen this x; to those behind it, it is new.
+            // Only the first layer has read this x before; the others read a provisional one.
             let right = layer.right_half(x.clone(), 0);
             let h = apply(tau, right, &mut layer.left);
             if layer.next_carry.is_none() && self.form == Form::Code {
@@ -144,7 +151,7 @@ impl<B: Backend, R: ResidualBlock<B>> Recurrent<B, R> {
 }
 
 impl<B: Backend, C> LayerCache<B, C> {
-    /// α c_{i-1} + x_{i+1} for the part of x_{i+1} that begins at token `from` of the block.
+    /// α c_{i-1} + x_{i+1} for the part of x_{i+1} that starts at token `from` of the block.
     fn right_half(&self, x: Tensor<B, 3>, from: usize) -> Tensor<B, 3> {
         let count = x.dims()[1];
         match &self.carry {

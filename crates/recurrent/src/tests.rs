@@ -73,7 +73,7 @@ fn without_a_carry_both_forms_agree() {
         let paper = forward(&recurrent(0.0, Form::Paper, tau.clone()), x.clone());
         let code = forward(&recurrent(0.0, Form::Code, tau.clone()), x.clone());
         assert!(difference(paper, code) < 1e-6);
-        // And with one they do not.
+        // With a carry, they differ once there is a second block.
         let paper = forward(&recurrent(0.5, Form::Paper, tau.clone()), x.clone());
         let code = forward(&recurrent(0.5, Form::Code, tau), x);
         assert_eq!(difference(paper, code) > 1e-3, time > 4, "{time} tokens");
@@ -185,7 +185,7 @@ fn reading_takes_memory_constant_in_the_length() {
         let layers: Vec<_> = cache.layers.iter().map(layer).collect();
         held.push((crate::streaming::length(&cache.open), layers));
     }
-    // Third block: of the first and second there are two carries; of the third, all of it.
+    // In the third block: two carries from the blocks before it, and all of its own tokens.
     assert_eq!(held[2], (4, vec![([4, 8, 4], [4, 4, 4]); 2]));
     assert!(held[2..].iter().all(|h| *h == held[2]), "{held:?}");
 }

@@ -19,11 +19,11 @@ pub struct Attention<B: Backend> {
     pub(crate) r_k: Param<Tensor<B, 2>>,
     /// Keys that retrieve the values, `[R, D_k]`.
     pub(crate) r_v: Param<Tensor<B, 2>>,
-    /// Keys that store what the heads give, `[R, D_k]`.
+    /// Keys that store the outputs of the heads, `[R, D_k]`.
     pub(crate) w_o: Param<Tensor<B, 2>>,
     attention_dropout: Dropout,
     dropout: Dropout,
-    /// 1/√D_v, by the layer counted from 1 with inverse layer scaling (Appendix C.1).
+    /// 1/√D_v, divided by l + 1 with inverse layer scaling (Appendix C.1).
     pub(crate) scale: f64,
     pub(crate) alibi: bool,
 }
@@ -36,7 +36,7 @@ impl<B: Backend> Attention<B> {
         } else {
             1.0
         };
-        // The three retrievals are one of 3R vectors, as Table 2 counts them.
+        // Table 2 counts the three retrievals as one of 3R vectors.
         let retrieval = || xavier([rank, d_k], [d_k, 3 * rank], device);
         Self {
             norm: MatrixNorm::new(config, device),

@@ -20,18 +20,18 @@ pub enum NormKind {
     RmsNorm,
 }
 
-/// How positions enter.
+/// Position encoding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Positions {
-    /// Learned, stored in the matrix under keys of their own (eq. 19), as in the paper.
+    /// Learned, and stored in the matrix under their own keys (eq. 19), as in the paper.
     #[default]
     Learned,
     /// ALiBi on the attention scores, as in the authors' code.
     Alibi,
 }
 
-/// The config of an RMT. Fields that a file leaves out have the values of [`Default`]: the
-/// smallest model of Table 9, in the paper's form.
+/// The config of an RMT. Fields that a file omits have the values of [`Default`]: the smallest model
+/// of Table 9, in the paper's form.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RmtConfig {
@@ -41,29 +41,28 @@ pub struct RmtConfig {
     pub d_k: usize,
     /// Columns of the residual matrix, D_v: the length of a data vector and of an attention head.
     pub d_v: usize,
-    /// Number of data vectors stored or retrieved at a time, R, and of attention heads.
+    /// R, the number of data vectors stored or retrieved at a time, and of attention heads.
     pub rank: usize,
     /// Width of the feed-forward network, D_FF; `None` is 4 · R · D_v.
     pub d_ff: Option<usize>,
-    /// Most positions, N.
+    /// Maximum number of positions, N.
     pub context: usize,
     /// Activation of the feed-forward network.
     pub activation: Activation,
     /// The norm.
     pub norm: NormKind,
-    /// Where positions enter.
+    /// Position encoding.
     pub positions: Positions,
     /// Divide the attention scores of layer l, counted from 0, by l + 1 (Appendix C.1).
     pub inverse_layer_scale: bool,
-    /// Dropout on X^(0), on the attention weights and on what each sublayer adds. The paper has
-    /// none.
+    /// Dropout on X^(0), the attention weights and the output of each sublayer. The paper has none.
     pub dropout: f64,
     /// Added to the variance in norms (Appendix C.1).
     pub norm_eps: f64,
-    /// Standard deviation of the initial tables W_E and W_PE. Everything else has Xavier's.
+    /// Standard deviation of the initial tables W_E and W_PE. All other weights have Xavier's.
     pub init_std: f64,
-    /// Start w_O and w_FF at 1/√(2L) of Xavier's, as Appendix C.1 and the authors' code do and
-    /// Table 2 does not.
+    /// Multiply the initial w_O and w_FF by 1/√(2L), as Appendix C.1 and the authors' code do. Table 2
+    /// does not.
     pub scaled_outputs: bool,
 }
 
@@ -88,13 +87,26 @@ impl Default for RmtConfig {
     }
 }
 
+/// The models of Table 9, with 50,257 token ids and 512 positions:
+///
+/// | constructor | L | D_k | D_v | R | D_FF | D_k · D_v | reported | parameters without norm scales | with | [`code_form`](Self::code_form) |
+/// |---|---|---|---|---|---|---|---|---|---|---|
+/// | [`m46`](Self::m46) | 6 | 32 | 32 | 12 | 1536 | 1024 | 46M | 45,886,848 | 45,900,160 | 45,703,168 |
+/// | [`m134`](Self::m134) | 12 | 32 | 64 | 12 | 3072 | 2048 | 134M | 134,239,872 | 134,291,072 | 133,897,472 |
+/// | [`m206`](Self::m206) | 18 | 48 | 64 | 14 | 3584 | 3072 | 206M | 206,199,392 | 206,313,056 | 205,853,632 |
+/// | [`m305`](Self::m305) | 24 | 64 | 64 | 16 | 4096 | 4096 | 305M | 304,927,744 | 305,128,448 | 304,603,136 |
+///
+/// The paper's sizes omit the scales of norms, (2L + 1) D_k D_v.
+/// [`params_counted`](crate::formulas::RmtShape::params_counted) is the formula without them;
+/// `config.cost(50_257).params.total()` includes them. The form of the authors' code has no position
+/// table. Its column includes norm scales.
 impl RmtConfig {
-    /// Table 9, row 1: 46M parameters.
+    /// Table 9, row 1.
     pub fn m46() -> Self {
         Self::default()
     }
 
-    /// Table 9, row 2: 134M parameters.
+    /// Table 9, row 2.
     pub fn m134() -> Self {
         Self {
             n_layer: 12,
@@ -103,8 +115,7 @@ impl RmtConfig {
         }
     }
 
-    /// Table 9, row 3: 206M parameters. The table prints the transformer's width for D_k
-    /// and 48, which is D_k, for D_v.
+    /// Table 9, row 3. The paper prints the width of the transformer as D_k, and D_k as D_v.
     pub fn m206() -> Self {
         Self {
             n_layer: 18,
@@ -115,7 +126,7 @@ impl RmtConfig {
         }
     }
 
-    /// Table 9, row 4: 305M parameters. The table prints the transformer's width for D_k.
+    /// Table 9, row 4. The paper prints the width of the transformer as D_k.
     pub fn m305() -> Self {
         Self {
             n_layer: 24,
@@ -126,8 +137,8 @@ impl RmtConfig {
         }
     }
 
-    /// The same sizes as the authors' code computes them: RMSNorm, ALiBi, inverse layer scaling,
-    /// and outputs scaled at the start. The code also starts W_U at zero, which this does not.
+    /// The same sizes in the form of the authors' code: RMSNorm, ALiBi, inverse layer scaling and scaled
+    /// initial outputs. The code also starts W_U at zero; this form does not.
     pub fn code_form(self) -> Self {
         Self {
             norm: NormKind::RmsNorm,
@@ -137,13 +148,15 @@ impl RmtConfig {
             ..self
         }
     }
+}
 
+impl RmtConfig {
     /// Width of the feed-forward network.
     pub fn d_ff(&self) -> usize {
         self.d_ff.unwrap_or(self.vectors().saturating_mul(4))
     }
 
-    /// w_O or w_FF at the start, `[R, D_k]`.
+    /// The initial w_O or w_FF, `[R, D_k]`.
     pub(crate) fn output_keys<B: Backend>(&self, device: &B::Device) -> Param<Tensor<B, 2>> {
         let gain = if self.scaled_outputs {
             (2.0 * self.n_layer as f64).powf(-0.5)

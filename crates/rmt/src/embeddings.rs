@@ -8,7 +8,7 @@ use residual_zoo_core::{Embeddings, Vocabulary, normal};
 use crate::memory::{retrieve, store, xavier};
 use crate::{MatrixNorm, Positions, RmtConfig};
 
-/// Rows of data vectors and the keys they are stored under.
+/// A table of data vectors, and the keys under which they are stored.
 #[derive(Module, Debug)]
 pub struct Table<B: Backend> {
     /// Wᵀ, `[rows, D_v · R]`.

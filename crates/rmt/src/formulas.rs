@@ -1,14 +1,13 @@
-//! What the RMT paper says a model costs: Table 7 as printed, and what the items of Appendix A that
-//! it is made of add up to. Table 2's variance ratios.
+//! Costs in the RMT paper: Table 7 as printed, and the sums of the items in Appendix A behind it. Also
+//! the variance ratios of Table 2.
 //!
-//! FLOPs are of the forward pass, per token in a sequence of N tokens: Table 7 divided by N. They
-//! differ from [`Cost`](residual_zoo_core::Cost), which leaves the softmax out and takes a table
-//! look-up to be free, where Appendix A has 3 FLOPs per score and the product with a one-hot
-//! vector. Norms are left out of all parameter counts.
+//! FLOPs are those of the forward pass, per token in a sequence of N tokens: Table 7 divided by N.
+//! Appendix A counts 3 FLOPs per score for the softmax, and a table look-up as a product with a one-hot
+//! vector. [`Cost`](residual_zoo_core::Cost) counts neither. All parameter counts omit norms.
 
 use crate::RmtConfig;
 
-/// The sizes of an RMT that its cost depends on.
+/// The sizes that determine the cost of an RMT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RmtShape {
     /// Number of layers, L.
@@ -41,8 +40,8 @@ impl RmtShape {
         }
     }
 
-    /// Parameters as Table 7 prints them, R(2 D_k (3L + 1) + D_v (2 L D_FF + V + N)). The
-    /// unembedding, R V D_v and its keys R D_k, is missing.
+    /// Parameters as printed in Table 7, R(2 D_k (3L + 1) + D_v (2 L D_FF + V + N)). The
+    /// unembedding, R V D_v, and its keys, R D_k, are missing.
     pub fn params_as_printed(&self) -> usize {
         let &Self { n_layer, d_ff, .. } = self;
         let keys = 2 * self.d_k * (3 * n_layer + 1);
@@ -50,8 +49,8 @@ impl RmtShape {
         self.rank * (keys + vectors)
     }
 
-    /// Parameters as the items of Appendix A.1 add up,
-    /// R(D_k (6L + 3) + D_v (2 L D_FF + 2V + N)). The sizes in Table 9 are these.
+    /// The sum of the parameters in Appendix A.1, R(D_k (6L + 3) + D_v (2 L D_FF + 2V + N)). Table 9
+    /// reports these sizes.
     pub fn params_counted(&self) -> usize {
         let tables = self.rank * self.d_v * (2 * self.vocab_size + self.context);
         self.key_params() + self.core_params() + tables
@@ -63,33 +62,33 @@ impl RmtShape {
         self.rank * self.d_k * (6 * self.n_layer + 3)
     }
 
-    /// Parameters of W_1 and W_2 in all layers, 2 L R D_v D_FF (Appendix A.1). The training
-    /// tokens of Table 9 are 20 times these, but for the last row, which has the transformer's.
+    /// Parameters of W_1 and W_2 in all layers, 2 L R D_v D_FF (Appendix A.1). Table 9 trains on 20
+    /// tokens for each of them, except in the last row, which has the tokens of the transformer.
     pub fn core_params(&self) -> usize {
         2 * self.n_layer * self.rank * self.d_v * self.d_ff
     }
 
-    /// FLOPs as Table 7 prints them,
+    /// FLOPs as printed in Table 7,
     /// 6 R D_k D_v (1 + L) + R(4 V D_v + L(4 N D_v + 3N + 4 D_v D_FF)).
     pub fn flops_as_printed(&self) -> usize {
         self.flops(1 + self.n_layer, 4 * self.vocab_size * self.d_v)
     }
 
-    /// FLOPs as Table 7 prints them but with 4V for 4 V D_v. The totals that the paper reports for
-    /// training the 305M model follow from these.
+    /// FLOPs as printed in Table 7, but with 4V in place of 4 V D_v. The totals that the paper reports
+    /// for training the 305M model follow from these.
     pub fn flops_of_printed_totals(&self) -> usize {
         self.flops(1 + self.n_layer, 4 * self.vocab_size)
     }
 
-    /// FLOPs as the items of Appendix A.2 add up,
-    /// 6 R D_k D_v (1 + 2L) + R(6 V D_v + L(4 N D_v + 3N + 4 D_v D_FF)). Among them is 2 V R D_v
-    /// for the positions, whose table has N rows and not V.
+    /// The sum of the FLOPs in Appendix A.2,
+    /// 6 R D_k D_v (1 + 2L) + R(6 V D_v + L(4 N D_v + 3N + 4 D_v D_FF)). It includes 2 V R D_v for the
+    /// positions, although their table has N rows, not V.
     pub fn flops_of_items(&self) -> usize {
         self.flops(1 + 2 * self.n_layer, 6 * self.vocab_size * self.d_v)
     }
 
-    /// FLOPs as the items of Appendix A.2 add up when the position table has N rows: 4V + 2N for
-    /// 6V in [`flops_of_items`](Self::flops_of_items).
+    /// The sum of the FLOPs in Appendix A.2 for a position table of N rows: 4V + 2N in place of the 6V
+    /// in [`flops_of_items`](Self::flops_of_items).
     pub fn flops_counted(&self) -> usize {
         let rows = 4 * self.vocab_size + 2 * self.context;
         self.flops(1 + 2 * self.n_layer, rows * self.d_v)
@@ -103,7 +102,7 @@ impl RmtShape {
     }
 }
 
-/// The sizes of a transformer that its cost depends on.
+/// The sizes that determine the cost of a transformer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransformerShape {
     /// Number of layers, L.
@@ -123,31 +122,31 @@ pub struct TransformerShape {
 }
 
 impl TransformerShape {
-    /// Parameters as Table 7 prints them, D(L(4 H D_h + 2 D_FF) + V): one token table and no
+    /// Parameters as printed in Table 7, D(L(4 H D_h + 2 D_FF) + V): one token table and no
     /// positions.
     pub fn params_as_printed(&self) -> usize {
         self.layer_params() + self.width * self.vocab_size
     }
 
-    /// Parameters with learned positions and an unembedding that is not the token table,
-    /// D(L(4 H D_h + 2 D_FF) + 2V + N). The sizes in Table 8 are these.
+    /// Parameters with learned positions and an untied unembedding,
+    /// D(L(4 H D_h + 2 D_FF) + 2V + N). Table 8 reports these sizes.
     pub fn params_counted(&self) -> usize {
         self.layer_params() + self.width * (2 * self.vocab_size + self.context)
     }
 
-    /// Parameters of all layers, L D(4 H D_h + 2 D_FF). The training tokens of Table 8 are 20
-    /// times these.
+    /// Parameters of all layers, L D(4 H D_h + 2 D_FF). Table 8 trains on 20 tokens for each of them.
     pub fn layer_params(&self) -> usize {
         self.n_layer * self.width * (4 * self.n_head * self.d_head + 2 * self.d_ff)
     }
 
-    /// FLOPs as Table 7 prints them, 4(V + L D(2 D_h H + D_FF) + L(N D_h H + ¾ N H)). The V lacks
-    /// its factor D, also in the totals that the paper reports.
+    /// FLOPs as printed in Table 7, 4(V + L D(2 D_h H + D_FF) + L(N D_h H + ¾ N H)). The V lacks its
+    /// factor D, in the totals that the paper reports as well.
     pub fn flops_as_printed(&self) -> usize {
         self.flops(self.vocab_size)
     }
 
-    /// FLOPs with V D for the V of Table 7: the products with the token table and the unembedding.
+    /// FLOPs with V D in place of the V of Table 7: the products with the token table and the
+    /// unembedding.
     pub fn flops_counted(&self) -> usize {
         self.flops(self.vocab_size * self.width)
     }
@@ -161,13 +160,13 @@ impl TransformerShape {
     }
 }
 
-/// FLOPs of training on `tokens` tokens with `forward` FLOPs per token: the backward pass is taken
-/// to cost twice the forward pass (Appendix A).
+/// FLOPs of training on `tokens` tokens with `forward` FLOPs per token. The backward pass counts as
+/// twice the forward pass (Appendix A).
 pub fn training_flops(forward: usize, tokens: f64) -> f64 {
     3.0 * forward as f64 * tokens
 }
 
-/// How a linear operation changes the variance of what passes through it. 1 keeps it.
+/// The ratios by which a linear operation changes variances. A ratio of 1 keeps the variance.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct VarianceRatios {
     /// σ²_{x_out} / σ²_{x_in}.
@@ -176,12 +175,12 @@ pub struct VarianceRatios {
     pub backward: f64,
 }
 
-/// Table 2: the expressions of Table 1, fan_in · σ_w² forward and fan_out · σ_w² backward, at a mean
-/// of zero and at Xavier's σ_w² = 2 / (fan_in + fan_out).
+/// Table 2: the expressions of Table 1, fan_in · σ_w² forward and fan_out · σ_w² backward, for means of
+/// zero and Xavier's σ_w² = 2 / (fan_in + fan_out).
 ///
-/// Storage in an RMT has R for `fan_in` and D_k for `fan_out`; retrieval of n vectors has D_k and
-/// n, which is 3R in attention, for Q, K and V, and R before the feed-forward network. The last and
-/// the storage after it are printed as 1 and 1, which only D_k = R would give.
+/// For storage in an RMT, `fan_in` is R and `fan_out` is D_k. For the retrieval of n vectors, they are
+/// D_k and n. n is 3R in attention, for Q, K and V, and R in the feed-forward network. The paper prints
+/// 1 and 1 for retrieval and storage in the feed-forward network, which would need D_k = R.
 pub fn variance_ratios(fan_in: usize, fan_out: usize) -> VarianceRatios {
     let variance = 2.0 / (fan_in + fan_out) as f64;
     VarianceRatios {

@@ -14,9 +14,9 @@
 //! ```
 //!
 //! The width of the stream, D_k · D_v, grows with D_k at almost no cost in parameters or FLOPs.
-//! [`memory`] has the two operations, and how a matrix lies in the stream; [`naive`] has every
-//! branch once more, term by term, for tests to compare with; [`formulas`] has what the paper says a
-//! model costs.
+//! [`memory`] has storage and retrieval, and the layout of a matrix in the stream. [`naive`] has every
+//! branch again, term by term, as a reference for tests. [`formulas`] has the costs that the paper
+//! gives.
 
 #![forbid(unsafe_code)]
 

@@ -1,10 +1,10 @@
 //! Storage and retrieval in an outer-product memory (section 2.2, eqs. 12 and 13).
 //!
-//! A matrix X ∈ R^{D_k × D_v} lies in the stream by columns: coordinate (k, v) at `v · D_k + k`.
-//! R data vectors lie likewise, coordinate v of vector h at `v · R + h`. Contracting over D_k, or
-//! over the R vectors, is then one matrix product over the last axis for all tokens and all v
-//! together, without a transposition, and so are the products with W_1, W_2 and W_U.
-//! `docs/performance.md` compares it with other orders.
+//! The stream holds a matrix X ∈ R^{D_k × D_v} column by column: coordinate (k, v) at `v · D_k + k`.
+//! R data vectors have the same order: coordinate v of vector h at `v · R + h`. Contracting over D_k,
+//! or over the R vectors, is then one matrix product over the last axis for all tokens and all v
+//! together, without a transposition. So are the products with W_1, W_2 and W_U.
+//! `docs/performance.md` compares this order with others.
 
 use burn::module::{Initializer, Param};
 use burn::tensor::{Tensor, backend::Backend};
@@ -31,8 +31,9 @@ fn contract<B: Backend>(x: Tensor<B, 3>, keys: Tensor<B, 2>) -> Tensor<B, 3> {
         .reshape([batch, time, d_v * j])
 }
 
-/// A weight of Xavier's variance 2 / (fan_in + fan_out), which Table 2 assumes. For keys that store,
-/// the fans are R and D_k; for keys that retrieve, D_k and the number of vectors retrieved together.
+/// A weight with Xavier's variance 2 / (fan_in + fan_out), which Table 2 assumes. For keys that store,
+/// the fans are R and D_k. For keys that retrieve, they are D_k and the number of vectors retrieved
+/// together.
 pub fn xavier<B: Backend>(
     shape: [usize; 2],
     [fan_in, fan_out]: [usize; 2],

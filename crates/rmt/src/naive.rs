@@ -1,7 +1,7 @@
-//! Every part of the model term by term, as its equation stands in the paper. Slow: the reference
-//! that tests compare the fast form with, in values and in gradients.
+//! Every part of the model, term by term, as in its equation. It is slow: tests compare the values and
+//! gradients of the fast form with it.
 //!
-//! Matrices are `[batch, time, D_k, D_v]` and data vectors `[batch, time, R, D_v]` here.
+//! Here, matrices are `[batch, time, D_k, D_v]` and data vectors `[batch, time, R, D_v]`.
 
 use burn::tensor::{Bool, Int, Tensor, activation::softmax, backend::Backend};
 

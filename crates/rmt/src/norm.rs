@@ -6,8 +6,8 @@ use burn::tensor::{Tensor, backend::Backend};
 
 use crate::{NormKind, RmtConfig};
 
-/// LN of eqs. 15-17, over both axes of a token's matrix together, with a scale `[D_v · D_k]` and
-/// no shift: the norm of the memory as a whole (eq. 12).
+/// LN of eqs. 15-17, which normalises a token's whole matrix, as eq. 12 does. It has a scale
+/// `[D_v · D_k]` and no shift.
 #[derive(Module, Debug)]
 pub enum MatrixNorm<B: Backend> {
     /// (X − mean) / √(variance + ε) · scale, as in the paper.

@@ -11,7 +11,7 @@ use crate::{Attention, FeedForward, NormKind, Positions, Rmt, RmtConfig, RmtEmbe
 
 type B = Autodiff<Flex>;
 
-/// No two sizes equal: a transposed or wrongly flattened axis does not fit.
+/// All sizes differ, so a transposed or wrongly flattened axis does not fit.
 fn small() -> RmtConfig {
     RmtConfig {
         n_layer: 2,
@@ -56,7 +56,7 @@ fn every_switch_stands_alone() {
     }
 }
 
-/// Large enough that every term shows.
+/// Weights large enough that every term matters.
 struct Redraw;
 
 impl ModuleMapper<B> for Redraw {
@@ -81,7 +81,7 @@ fn outcome<M: Module<B> + burn::module::AutodiffModule<B>>(
     f: impl Fn(&M) -> Tensor<B, 3>,
 ) -> Vec<TensorData> {
     let y = f(module);
-    // Weights that tell every entry from every other.
+    // A different weight for each entry.
     let weights = Tensor::<B, 1, Int>::arange(0..y.shape().num_elements() as i64, &y.device());
     let weights = weights.float().sin().reshape(y.dims());
     let loss = (y.clone() * weights).sum();
@@ -156,8 +156,8 @@ fn values<const D: usize>(x: Tensor<B, D>) -> Vec<f64> {
     x.into_data().iter().collect()
 }
 
-/// Variances of what an operation gives, and of the gradient of what it is given, as Table 1 has
-/// them, against those over many draws of keys.
+/// The variances of the output of an operation and of the gradient of its input: those of Table 1
+/// against those over many draws of keys.
 fn check_variance(
     [r, d_k, d_v]: [usize; 3],
     [fan_in, fan_out]: [usize; 2],

@@ -21,7 +21,7 @@ pub struct Attention<B: Backend> {
     attention_dropout: Dropout,
     dropout: Dropout,
     n_head: usize,
-    /// Coordinates of a head that positions rotate.
+    /// Number of coordinates of a head that positions rotate.
     rotated: usize,
     norm_eps: f64,
 }
@@ -48,7 +48,7 @@ impl<B: Backend> Attention<B> {
         }
     }
 
-    /// Q, K, V (eq. 8), `[batch, heads, time, d]` each, of tokens that follow `seen` others.
+    /// Q, K, V (eq. 8), `[batch, heads, time, d]` each, for tokens that follow `seen` earlier ones.
     fn qkv(&self, x: Tensor<B, 3>, seen: usize) -> [Tensor<B, 4>; 3] {
         let x = normalise(&self.norm, x, self.norm_eps);
         let [q, k, v] = [&self.q, &self.k, &self.v]
@@ -75,7 +75,7 @@ impl<B: Backend> Branch<B> for Attention<B> {
         let [q, k, v] = self.qkv(x, KvCache::seen(&cache));
         let scale = (q.dims()[3] as f64).powf(-0.5);
         let [k, v] = KvCache::extend(cache, k, v);
-        // Token-token attention (eq. 9, by head) and the output (eq. 10).
+        // Token-token attention in each head (eq. 9), then the output (eq. 10).
         let x_att = causal_attention(q, k, v, scale, None, &self.attention_dropout);
         self.dropout.forward(self.o.forward(merge_heads(x_att)))
     }

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Attention, Block, FeedForward};
 
-/// Θ, which turns a row A_i of scores into weights of the values: eq. 5, and the rows of Table 4 that
-/// have a code (its row with an L1 norm has none).
+/// Θ, which turns a row A_i of scores into weights for the values: eq. 5, and other rows of Table 4. The
+/// authors' code has all of them except `GeluL1Norm`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Normalization {
     /// gelu(A_ij · τ / ‖A_i‖₂), eq. 5.
@@ -24,32 +24,32 @@ pub enum Normalization {
     Softmax,
 }
 
-/// τ of the Pattentions.
+/// τ of the Pattention layers.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tau {
-    /// Of queries, keys, values and the output.
+    /// For queries, keys, values and the output.
     pub attn: f64,
-    /// Of the feed-forward network.
+    /// For the feed-forward network.
     pub ffn: f64,
 }
 
-/// How positions enter. The paper does not say.
+/// Position encoding. The paper does not specify it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum Position {
-    /// A learned table, as in GPT-2, which Appendix D compares with.
+    /// A learned table, as in GPT-2, the baseline of Appendix D.
     #[default]
     Learned,
     /// Rotary positions on the first part of each head, as in the authors' configs.
     Rotary {
-        /// The part of each head; theirs is 0.25.
+        /// The fraction of each head that is rotated, 0.25 in the authors' configs.
         fraction: f64,
     },
 }
 
-/// The config of a TokenFormer. Fields that a file leaves out have the values of [`Default`]: the
-/// 150M of Table 8, in the paper's form.
+/// The config of a TokenFormer. Fields that a file omits have the values of [`Default`]: the 150M
+/// model of Table 8, in the paper's form.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TokenFormerConfig {
@@ -59,33 +59,33 @@ pub struct TokenFormerConfig {
     pub n_head: usize,
     /// Width of the stream, d.
     pub width: usize,
-    /// Key-value pairs of each of the Pattentions Q, K, V and O; `None` is the width.
+    /// Key-value pairs of Q, K, V and O each; `None` is the width.
     pub n_attn: Option<usize>,
     /// Key-value pairs of the feed-forward network; `None` is 4 · width.
     pub n_ffn: Option<usize>,
     /// Θ.
     pub normalization: Normalization,
-    /// τ; `None` is √n, and n for the softmax and the L1 norm. A grown model keeps that of the model it grew from.
+    /// τ; [`tau`](Self::tau) gives the default. A grown model keeps the τ of the model it grew from.
     pub tau: Option<Tau>,
-    /// Added to the norm in Θ: 0 in the paper, 1e-5 or 1e-8 in the authors' TPU code.
+    /// ε, added to the norm in Θ: 0 in the paper, 1e-5 or 1e-8 in the authors' TPU code.
     pub pattention_eps: f64,
     /// The gelu of Θ.
     pub activation: Activation,
-    /// Where positions enter.
+    /// Position encoding.
     pub position: Position,
     /// The parameters of all norms, none in the paper (section 3.3, Table 5).
     pub norm_params: NormParams,
-    /// Whether the final norm has a scale and a shift in any case, as in the authors' configs.
+    /// Whether the final norm has a scale and a shift regardless of `norm_params`, as in the authors'
+    /// configs.
     pub affine_final_norm: bool,
-    /// Most positions.
+    /// Maximum number of positions.
     pub context: usize,
-    /// Dropout on x_0, on the token-token attention and on what each sublayer adds. The paper has
-    /// none.
+    /// Dropout on x_0, the token-token attention and the output of each sublayer. The paper has none.
     pub dropout: f64,
     /// Added to the variance in norms.
     pub norm_eps: f64,
-    /// Standard deviation of initial keys, values and tables; values that lead back to the stream
-    /// have 1/√(2L) of it, as in GPT-2. `None` is √(2 / (5 d)) (Nguyen and Salazar, "Transformers
+    /// Standard deviation of initial keys, values and tables. For values that write to the stream it is
+    /// multiplied by 1/√(2L), as in GPT-2. `None` is √(2 / (5 d)) (Nguyen and Salazar, "Transformers
     /// without tears", 2019, section 2.2), 0.023 at d = 768.
     pub init_std: Option<f64>,
 }
@@ -113,7 +113,29 @@ impl Default for TokenFormerConfig {
     }
 }
 
-/// Table 8. The models for vision are here for their sizes: the zoo has no image patches.
+/// The models of Table 8. Pairs are those of Q, K, V and O each, then those of the feed-forward network:
+///
+/// | constructor | L | d | heads | pairs | reported | parameters of the layers | with the token table |
+/// |---|---|---|---|---|---|---|---|
+/// | [`m150`](Self::m150) | 12 | 768 | 12 | 768, 3072 | 150M | 113,246,208 | 151,879,680 |
+/// | [`m450`](Self::m450) | 24 | 1024 | 16 | 1024, 4096 | 450M | 402,653,184 | 454,164,480 |
+/// | [`m900`](Self::m900) | 32 | 1280 | 16 | 1280, 5120 | 900M | 838,860,800 | 903,249,920 |
+/// | [`b1_5`](Self::b1_5) | 40 | 1536 | 16 | 1536, 6144 | 1.5B | 1,509,949,440 | 1,587,216,384 |
+/// | [`m124`](Self::m124) | 12 | 768 | 12 | 576, 2304 | 124M | 84,934,656 | 123,568,128 |
+/// | [`m354`](Self::m354) | 12 | 768 | 12 | 2140, 8560 | 354M | 315,555,840 | 354,189,312 |
+/// | [`m757`](Self::m757) | 12 | 768 | 12 | 4850, 19400 | 757M | 715,161,600 | 753,795,072 |
+/// | [`b1_4`](Self::b1_4) | 12 | 768 | 12 | 8620, 34480 | 1.4B | 1,271,070,720 | 1,309,704,192 |
+/// | [`base_86m`](Self::base_86m) | 12 | 768 | 12 | 576, 2304 | 86M | 84,934,656 | |
+/// | [`base_109m`](Self::base_109m) | 12 | 768 | 12 | 768, 3072 | 109M | 113,246,208 | |
+/// | [`large_307m`](Self::large_307m) | 24 | 1024 | 16 | 768, 3072 | 307M | 301,989,888 | |
+/// | [`large_407m`](Self::large_407m) | 24 | 1024 | 16 | 1024, 4096 | 407M | 402,653,184 | |
+///
+/// The layers have 2 L d (4 n_attn + n_ffn) parameters, and the norms have none. The token table has
+/// 50,304 rows (the tokenizer of GPT-NeoX, padded to a multiple of 128) and is also the unembedding. The
+/// context is 1024. Learned positions add 1024 d, so `m150().cost(50_304).params.total()` is
+/// 152,666,112. Rotary positions add nothing, and `affine_final_norm` adds 2d.
+///
+/// The last four are the paper's vision models, for their sizes only: the zoo has no patch embeddings.
 impl TokenFormerConfig {
     fn sized(n_layer: usize, width: usize, n_attn: usize, n_ffn: usize, n_head: usize) -> Self {
         Self {
@@ -126,70 +148,70 @@ impl TokenFormerConfig {
         }
     }
 
-    /// Language, 150M.
+    /// Language model of 150M.
     pub fn m150() -> Self {
         Self::sized(12, 768, 768, 3072, 12)
     }
 
-    /// Language, 450M.
+    /// Language model of 450M.
     pub fn m450() -> Self {
         Self::sized(24, 1024, 1024, 4096, 16)
     }
 
-    /// Language, 900M.
+    /// Language model of 900M.
     pub fn m900() -> Self {
         Self::sized(32, 1280, 1280, 5120, 16)
     }
 
-    /// Language, 1.5B.
+    /// Language model of 1.5B.
     pub fn b1_5() -> Self {
         Self::sized(40, 1536, 1536, 6144, 16)
     }
 
-    /// Parameter reuse, 124M: where the growth begins.
+    /// Parameter reuse: the model of 124M from which the others grow.
     pub fn m124() -> Self {
         Self::sized(12, 768, 576, 2304, 12)
     }
 
-    /// Parameter reuse, 354M.
+    /// Parameter reuse: the model of 354M.
     pub fn m354() -> Self {
         Self::sized(12, 768, 2140, 8560, 12)
     }
 
-    /// Parameter reuse, 757M.
+    /// Parameter reuse: the model of 757M.
     pub fn m757() -> Self {
         Self::sized(12, 768, 4850, 19_400, 12)
     }
 
-    /// Parameter reuse, 1.4B; counted, it is 1.31B.
+    /// Parameter reuse: the model of 1.4B. Counted, it has 1.31B.
     pub fn b1_4() -> Self {
         Self::sized(12, 768, 8620, 34_480, 12)
     }
 
-    /// Vision, Base, 86M.
+    /// Vision model, Base, 86M.
     pub fn base_86m() -> Self {
         Self::m124()
     }
 
-    /// Vision, Base, 109M.
+    /// Vision model, Base, 109M.
     pub fn base_109m() -> Self {
         Self::m150()
     }
 
-    /// Vision, Large, 307M. The table prints 768 pairs for the feed-forward network, which make
-    /// 189M; 3072 fit.
+    /// Vision model, Large, 307M. The paper prints 768 pairs for the feed-forward network, which give
+    /// 189M. 3072 pairs fit.
     pub fn large_307m() -> Self {
         Self::sized(24, 1024, 768, 3072, 16)
     }
 
-    /// Vision, Large, 407M.
+    /// Vision model, Large, 407M.
     pub fn large_407m() -> Self {
         Self::m450()
     }
 }
 
 impl TokenFormerConfig {
-    /// Key-value pairs of each Pattention of the attention.
+    /// Key-value pairs of Q, K, V and O each.
     pub fn n_attn(&self) -> usize {
         self.n_attn.unwrap_or(self.width)
     }
@@ -199,7 +221,8 @@ impl TokenFormerConfig {
         self.n_ffn.unwrap_or(self.width.saturating_mul(4))
     }
 
-    /// τ, given or by default.
+    /// τ from the config, or its default: √n, as in eq. 5 and the authors' code, or n for
+    /// [`Normalization::Softmax`] and [`Normalization::GeluL1Norm`].
     pub fn tau(&self) -> Tau {
         let default = |n: usize| match self.normalization {
             Normalization::Softmax | Normalization::GeluL1Norm => n as f64,
@@ -215,7 +238,7 @@ impl TokenFormerConfig {
     ///
     /// # Errors
     ///
-    /// When there would be fewer pairs than now.
+    /// If there would be fewer pairs than now.
     pub fn grown(&self, n_attn: usize, n_ffn: usize) -> Result<Self, ConfigError> {
         let sizes = [
             ("n_attn", self.n_attn(), n_attn),
@@ -235,7 +258,7 @@ impl TokenFormerConfig {
         })
     }
 
-    /// Coordinates of a head that rotary positions turn.
+    /// Number of coordinates of a head that rotary positions rotate.
     pub(crate) fn rotated(&self) -> usize {
         match self.position {
             Position::Learned => 0,
@@ -304,8 +327,8 @@ impl Architecture for TokenFormerConfig {
             let possible = fraction > 0.0 && fraction <= 1.0;
             if !possible || rotated == 0 || !rotated.is_multiple_of(2) {
                 let problem = format!(
-                    "is {fraction}, which turns {rotated} of the {d} coordinates of a head; it \
-                     must make an even number, at least 2 and at most {d}"
+                    "is {fraction}, which rotates {rotated} of the {d} coordinates of a head; it \
+                     must rotate an even number, at least 2 and at most {d}"
                 );
                 return Err(ConfigError::new("position.fraction", problem));
             }
@@ -347,8 +370,8 @@ impl Architecture for TokenFormerConfig {
             + self.norm_params.cost(self.width) * 2
     }
 
-    /// Appends key-value pairs (eqs. 12, 13). The new keys are zero. The new values keep their initial
-    /// draw: if they were zero too, the new pairs would get no gradient.
+    /// Appends key-value pairs (eqs. 12, 13). The new keys are zero. The new values stay as drawn: if they
+    /// were zero too, the new pairs would get no gradient.
     fn grow(
         &self,
         _smaller: &Self,

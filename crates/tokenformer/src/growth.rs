@@ -12,20 +12,20 @@ pub enum GrowError {
     /// The larger config is invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The model does not belong to the config.
+    /// The model was not built from the config.
     #[error("the model does not belong to this config: {0}")]
     Model(#[from] ImportError),
 }
 
-/// Appends key-value pairs to every Pattention of `model`, which was built from `config`, up to
-/// `n_attn` and `n_ffn` (eqs. 12, 13). Returns the grown model and its config. The new keys are zero
+/// Appends key-value pairs to every Pattention of `model`, which was built from `config`, until there
+/// are `n_attn` and `n_ffn` (eqs. 12, 13). Returns the grown model and its config. The new keys are zero
 /// and τ stays, so the logits stay the same.
 ///
-/// With the softmax normalization they do not: a score of zero has weight e⁰.
+/// With the softmax normalization they change, because a score of zero has weight e⁰.
 ///
 /// # Errors
 ///
-/// Fewer pairs than now, or a model of another config.
+/// Fewer pairs than now, or a model that was built from another config.
 pub fn grow<B: Backend>(
     model: &TokenFormer<B>,
     config: &TokenFormerConfig,

@@ -13,8 +13,8 @@
 //! ```
 //!
 //! A trained model grows by appending parameter tokens (eqs. 12, 13). With zero keys and the old τ,
-//! which is stored with the layer for that, the larger model computes the same function: [`grow`] for
-//! models, `Architecture::grow` for weights by name.
+//! which each Pattention stores, the larger model computes the same function. [`grow`] grows a model;
+//! `Architecture::grow` grows weights by name.
 
 #![forbid(unsafe_code)]
 

@@ -14,7 +14,7 @@ pub struct Pattention<B: Backend> {
     pub(crate) keys: Param<Tensor<B, 2>>,
     /// V_P, `[n, d_2]`.
     pub(crate) values: Param<Tensor<B, 2>>,
-    /// τ, `[1]`. Not trained, and kept when n grows.
+    /// τ, `[1]`. It is not trained, and it stays when n grows.
     pub(crate) tau: Param<Tensor<B, 1>>,
     normalization: Normalization,
     activation: Activation,
@@ -43,7 +43,7 @@ impl<B: Backend> Pattention<B> {
 
     /// `[batch, time, d_1]` to `[batch, time, d_2]`.
     pub fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
-        // Transposed last: a transposed tensor cannot be given another axis without a copy.
+        // Transposed last, because adding an axis to a transposed tensor copies it.
         let a = x.matmul(self.keys.val().unsqueeze::<3>().transpose());
         self.theta(a).matmul(self.values.val().unsqueeze())
     }
@@ -70,7 +70,7 @@ impl<B: Backend> Pattention<B> {
         }
     }
 
-    /// 1 / (norm + ε), and 0 for a norm of zero: 0/0 becomes 0, also in the gradient.
+    /// 1 / (norm + ε), or 0 if the norm is zero, so that 0/0 becomes 0, in the gradient as well.
     fn inverse(&self, norm: Tensor<B, 3>) -> Tensor<B, 3> {
         let zero = norm.clone().equal_elem(0.0);
         let norm = norm.mask_fill(zero.clone(), 1.0) + self.eps;

@@ -10,20 +10,20 @@ use crate::{Position, TokenFormerConfig};
 /// Why a transformer's weights do not fit.
 #[derive(Debug, thiserror::Error)]
 pub enum PretrainedError {
-    /// The config is none.
+    /// The config is invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// A weight is missing.
     #[error("the transformer has no `{0}`")]
     Missing(String),
-    /// A weight has another shape.
-    #[error("`{name}` has shape {found:?}; equal sizes need {expected:?}")]
+    /// A weight has the wrong shape.
+    #[error("`{name}` has shape {found:?}; a transformer of equal sizes has {expected:?}")]
     Shape {
         /// The weight.
         name: String,
         /// The shape that fits the config.
         expected: Vec<usize>,
-        /// Its shape.
+        /// The shape of the weight.
         found: Vec<usize>,
     },
     /// The number of pairs in the attention does not match a transformer's.
@@ -31,26 +31,26 @@ pub enum PretrainedError {
     Pairs {
         /// `n_attn` of the config.
         found: usize,
-        /// The width, which it would have to be.
+        /// The width, which `n_attn` must equal.
         width: usize,
     },
 }
 
-/// The parameters of a TokenFormer of `config` made from those of a pre-norm transformer, named as
-/// GPT-2's in the zoo (section 3.2, "Architecture Configurations": as many pairs as the hidden
-/// dimension in the attention, as many as hidden units in the feed-forward network).
+/// The parameters of a TokenFormer of `config`, made from those of a pre-norm transformer, whose names
+/// are those of GPT-2 in the zoo (section 3.2, "Architecture Configurations": the attention has as many
+/// pairs as hidden dimensions, the feed-forward network as many as hidden units).
 ///
-/// The feed-forward network becomes K_P = W_1ᵀ, V_P = W_2, so that Θ takes the place of gelu. A
-/// projection W becomes K_P = I, V_P = W. For queries, keys and values ‖X‖₂ = √d = τ after the
-/// norm, so eq. 5 divides by nothing and gelu alone stands between; the output's input is not
-/// normalised, so there Θ also scales it to that norm. The scale of the norm before each sublayer is
-/// multiplied into the rows of the weights that follow it. What has no place is left out: biases,
-/// an unembedding that is not the token table, and the final norm's parameters without
-/// `affine_final_norm`. The model is a start to train from, not the transformer.
+/// The feed-forward network becomes K_P = W_1ᵀ, V_P = W_2, so Θ replaces gelu. A projection W becomes
+/// K_P = I, V_P = W. For queries, keys and values, ‖X‖₂ = √d = τ after the norm, so eq. 5 multiplies by
+/// 1 and only gelu remains. The input of the output projection is not normalised, so there Θ also scales
+/// it to the norm √d. The scale of the norm before each sublayer is multiplied into the rows of the
+/// weights after it. Parameters that have no counterpart are dropped: biases, an untied unembedding,
+/// and, without `affine_final_norm`, the parameters of the final norm. The result does not compute the
+/// function of the transformer. It is a starting point for training.
 ///
 /// # Errors
 ///
-/// A config that is none, a missing weight, or one of other sizes.
+/// An invalid config, a missing weight, or a weight of the wrong shape.
 pub fn from_transformer<B: Backend>(
     config: &TokenFormerConfig,
     transformer: &BTreeMap<String, TensorData>,
@@ -89,7 +89,7 @@ pub fn from_transformer<B: Backend>(
         let data = shaped(name, &shape)?;
         Ok::<_, PretrainedError>(Tensor::<B, 2>::from_data(data, device))
     };
-    // The weight after a norm, its rows multiplied by the norm's scale.
+    // The weight after a norm, with its rows multiplied by the scale of the norm.
     let after_norm = |branch: &str, name: &str, columns: usize| {
         let gamma = shaped(format!("{branch}.norm.gamma"), &[d])?;
         let gamma = Tensor::<B, 1>::from_data(gamma, device).unsqueeze_dim(1);

@@ -3,8 +3,8 @@
 use burn::tensor::{Int, Tensor, TensorData, backend::Backend};
 
 /// Rotates the first `rotated` coordinates of every head of `x` `[batch, heads, time, d]`, whose
-/// first row stands at position `start` (Su et al., "RoFormer", 2021). Coordinate c is paired with
-/// c + rotated/2 and turns by position · 10000^(−2c/rotated), as in the authors' configs.
+/// first row has position `start` (Su et al., "RoFormer", 2021). Coordinates c and c + rotated/2 are a
+/// pair, rotated by the angle position · 10000^(−2c/rotated), as in the authors' configs.
 pub fn rotate<B: Backend>(x: Tensor<B, 4>, rotated: usize, start: usize) -> Tensor<B, 4> {
     let [_, _, time, d] = x.dims();
     let (half, device) = (rotated / 2, x.device());

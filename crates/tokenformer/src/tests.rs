@@ -29,7 +29,7 @@ fn small() -> TokenFormerConfig {
     }
 }
 
-/// What a zero key does not change.
+/// The normalizations that a zero key does not change.
 const THAT_GROW: [Normalization; 3] = [
     Normalization::L2NormGelu,
     Normalization::GeluL2Norm,
@@ -73,7 +73,7 @@ fn every_form_keeps_the_contract() {
     }
 }
 
-/// N(0, 0.3²) on what is trained, as after training: no weight is small.
+/// Draws all trained parameters from N(0, 0.3²), so that no weight is small, as after training.
 struct Train;
 
 impl<B: Backend> ModuleMapper<B> for Train {
