@@ -406,7 +406,7 @@ fn settings_that_do_not_fit_the_data_are_named() {
         config.validate(16).unwrap_err().to_string()
     };
     assert!(problem(&|c| c.train.time = Some(12)).contains("sequences of 20"));
-    assert!(problem(&|c| c.train.sample_every = Some(1)).contains("no text"));
+    assert!(problem(&|c| c.train.sample_every = Some(1)).contains("not text; leave it out"));
     assert!(problem(&|c| c.model.0.context = 19).contains("is 20, more than the context 19"));
 }
 
