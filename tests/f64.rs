@@ -1,6 +1,6 @@
-//! What is exact but for rounding, in f64 on Flex: the reference's cases, to the precision they are
-//! stored with, and the growth of a TokenFormer. A binary of its own, since the default type of
-//! floats is chosen once in a process.
+//! Tests in f64 on Flex, where rounding errors are small: the reference's cases, to the precision of the
+//! files, and the growth of a TokenFormer. They are a separate binary, because the default float type is
+//! chosen once per process.
 
 #![allow(clippy::unwrap_used)]
 
@@ -32,7 +32,7 @@ fn every_case_equals_the_reference_to_the_digits_it_is_stored_with() {
         let outcome =
             run::<Autodiff<Flex>, _>(&case.config, case.vocab, weights, inputs, targets, &device);
         // Half a unit in the last place of f32 is 6e-8 of the value. Burn's RmsNorm computes the
-        // mean square in f32 whatever its input.
+        // mean square in f32 for any input type.
         let (relative, absolute) = match case.name.starts_with("rmt_code") {
             true => (1e-6, 1e-5),
             false => (7e-8, 1e-9),

@@ -1,6 +1,6 @@
-//! Reading a file takes less memory than 4 times its size and 64 MiB, whatever is in it.
+//! Reading any file takes less memory than 4 times its size plus 64 MiB.
 //!
-//! One test in a program of its own, as all memory of the process is counted.
+//! This is one test in a separate binary, because it counts all memory of the process.
 
 #![allow(clippy::unwrap_used)]
 
@@ -25,14 +25,14 @@ static MEMORY: PeakAlloc = PeakAlloc;
 
 const MIB: usize = 1 << 20;
 
-/// Reads `path` as a file of this kind, and drops what comes out.
+/// A function that reads `path` as a file of some kind, and drops the result.
 type Read = fn(&Path) -> Result<(), String>;
 
 fn done<T>(result: Result<T, impl Display>) -> Result<(), String> {
     result.map(drop).map_err(|error| error.to_string())
 }
 
-/// What reads each kind of file, and the name that the file must have.
+/// The reader of each kind of file, and the name that the file must have.
 fn reader(kind: &str) -> (&'static str, Read) {
     match kind {
         "shard" => ("a.bin", |path| done(Shard::open(path))),
@@ -41,7 +41,7 @@ fn reader(kind: &str) -> (&'static str, Read) {
         }),
         "documents" => ("d.jsonl", |path| done(read_documents(path, "text"))),
         "tokenizer" => ("tokenizer.json", |path| {
-            // That of a run, and one of Hugging Face.
+            // As a tokenizer of a run, and as one of Hugging Face.
             let run = done(run_dir::read_tokenizer(path.parent().unwrap()));
             let config = TokenizerConfig::File(path.into());
             run.or(done(Tokenizer::train(&config, &[])))
@@ -66,7 +66,7 @@ fn reader(kind: &str) -> (&'static str, Read) {
     }
 }
 
-/// The failure if reading `file` takes more memory, beyond what was in use, than it may.
+/// Returns a failure if reading `file` takes more additional memory than allowed.
 fn check(kind: &str, what: &str, file: &[u8]) -> Option<String> {
     let dir = tempfile::tempdir().unwrap();
     let (name, read) = reader(kind);
@@ -76,7 +76,7 @@ fn check(kind: &str, what: &str, file: &[u8]) -> Option<String> {
     if kind == "cifar" {
         fs::write(dir.path().join("data_batch_1.bin"), file).unwrap();
     }
-    // As when it is read the first time in a process.
+    // As if it were the first file that the process reads.
     let before = MEMORY.current_usage();
     MEMORY.reset_peak_usage();
     let verdict = read(&path);
@@ -98,11 +98,11 @@ fn check(kind: &str, what: &str, file: &[u8]) -> Option<String> {
     (peak >= 4 * size + 64 * MIB).then_some(line)
 }
 
-/// How much is repeated in a large file.
+/// The size of the repeated part of a large file.
 const LARGE: usize = 20 * MIB;
 
-/// Texts of each kind of file, good ones and such as take the most memory for their size. What is
-/// between « and » is repeated as [`expand`] says.
+/// Texts for each kind of file: good ones, and ones that need the most memory for their size. [`expand`]
+/// repeats the part between « and ».
 #[rustfmt::skip]
 const TEXTS: [(&str, &[(&str, &str)]); 5] = [
     ("documents", &[
@@ -147,7 +147,7 @@ const TEXTS: [(&str, &[(&str, &str)]); 5] = [
     ]),
 ];
 
-/// The same for what a tokenizer of Hugging Face has in `"model":{"type":"…}`.
+/// The same, for `"model":{"type":"…}` in a tokenizer of Hugging Face.
 #[rustfmt::skip]
 const MODELS: [(&str, &str); 8] = [
     ("zeros as vocabulary", r#"BPE","vocab":[«0,»0],"merges":[]"#),
@@ -160,7 +160,7 @@ const MODELS: [(&str, &str); 8] = [
     ("as many pieces as allowed", r#"Unigram","unk_id":0,"vocab":[«200000×["%x",0],»]"#),
 ];
 
-/// The same for the headers of files of tensors.
+/// The same, for the headers of safetensors files.
 #[rustfmt::skip]
 const HEADERS: [(&str, &str); 4] = [
     ("many tensors", r#"{«349525×"t%d":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},»}"#),
@@ -169,9 +169,9 @@ const HEADERS: [(&str, &str); 4] = [
     ("a long name", r#"{"«x»":1}"#),
 ];
 
-/// `text` with what is between « and » repeated until it is [`LARGE`], or as often as the number
-/// before × says; then its index, from 0, is in place of `%d`, and of `%x` in hexadecimal. No comma
-/// is left before a closing bracket.
+/// Repeats the part of `text` between « and » until it is [`LARGE`], or as often as the number before ×
+/// says. In the latter case, replaces `%d` by the index, counted from 0, and `%x` by the index in
+/// hexadecimal. Removes a comma before a closing bracket.
 fn expand(text: &str) -> String {
     let (before, rest) = text.split_once('«').unwrap();
     let (unit, after) = rest.split_once('»').unwrap();
@@ -192,7 +192,7 @@ fn expand(text: &str) -> String {
     [before, units, after].concat()
 }
 
-/// A tokenizer of Hugging Face with this in its model.
+/// A tokenizer of Hugging Face with this text in its model.
 fn of_model(model: &str) -> String {
     format!(r#"{{"version":"1.0","added_tokens":[],"model":{{"type":"{model}}}}}"#)
 }
@@ -230,7 +230,7 @@ fn like_llama() -> String {
     ))
 }
 
-/// Large files that are no such texts.
+/// Large files that are not made by [`expand`].
 fn large() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     let shard = |vocab_size: usize| {
         let dir = tempfile::tempdir().unwrap();
@@ -271,7 +271,7 @@ fn large() -> Vec<(&'static str, &'static str, Vec<u8>)> {
 fn memory_stays_within_four_times_the_file() {
     let mut failures = Vec::new();
     for (kind, _) in TARGETS {
-        // Assignments are no file.
+        // Assignments are not read from a file.
         if kind == "set" {
             continue;
         }

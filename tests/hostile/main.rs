@@ -1,8 +1,8 @@
-//! Files that are damaged, or made to harm: each is refused with one clear line, or taken and then
-//! valid. Nothing panics, waits forever or writes.
+//! Damaged and malicious files. Each is refused with a clear one-line error, or accepted and then valid.
+//! Nothing panics, waits forever or writes.
 //!
-//! What "valid" means for each kind of file is in the functions of `residual-zoo-fuzz`, which
-//! panic where it does not hold.
+//! The functions of `residual-zoo-fuzz` define what "valid" means for each kind of file, and panic if it
+//! does not hold.
 
 #![allow(clippy::unwrap_used)]
 
@@ -34,9 +34,9 @@ fn survives(name: &str) {
             taken += usize::from(target(&bad).is_ok());
         }
     }
-    println!("{name}: {count} corrupted inputs, {taken} of them valid all the same");
+    println!("{name}: {count} corrupted inputs, {taken} of them still valid");
     assert!(count >= LEAST && taken < count);
-    // A checksum covers them.
+    // A checksum covers these files.
     assert!(name != "shard" || taken == 0);
 }
 
@@ -102,7 +102,7 @@ fn every_flip_and_every_cut_of_a_shard_is_noticed() {
     }
 }
 
-/// An edit of a file, at a place that is given as a share of its length.
+/// An edit of a file. Its place is given as a fraction of the file's length.
 #[derive(Clone, Debug)]
 enum Edit {
     Flip(Index, u8),
@@ -112,7 +112,7 @@ enum Edit {
     Copy(Index, Index, usize),
 }
 
-/// What texts of these kinds may stumble over.
+/// Pieces of text that could break the parsers of these kinds.
 const WORDS: [&str; 16] = [
     "\"",
     "{",
@@ -206,7 +206,7 @@ proptest! {
     }
 }
 
-/// Runs `open` on `path` and expects an error of one line, soon.
+/// Runs `open` on `path` and expects a one-line error, soon.
 fn refuses<T: Send + 'static, E: std::fmt::Display>(
     what: &str,
     path: &Path,
@@ -224,7 +224,7 @@ fn refuses<T: Send + 'static, E: std::fmt::Display>(
     assert_eq!(error.lines().count(), 1, "{what}: {error}");
 }
 
-/// Makes a file that is none, in the place of a good one.
+/// Replaces a good file by something that is not a regular file.
 type Make = fn(&Path);
 
 #[cfg(unix)]
@@ -295,7 +295,7 @@ fn a_very_deep_model_may_have_a_long_header() {
         loaded.map(drop).unwrap_err().to_string()
     };
     assert!(problem(4).contains("its header"), "as long as its data");
-    // It is read, and then found to be of another model.
+    // The file is read, but belongs to another model.
     let other = problem(3_000);
     assert!(
         !other.contains("header") && other.contains("missing"),

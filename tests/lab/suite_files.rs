@@ -1,4 +1,4 @@
-//! The files of the experiments: complete, and with the hyper-parameters that the papers printed.
+//! The files of the experiments are complete and have the hyper-parameters of the papers.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -99,7 +99,7 @@ fn run<'a>(planned: &'a [PlannedRun], name: &str) -> &'a residual_zoo::RunConfig
         .unwrap()
 }
 
-/// The fields of a model, past the names of architectures, by their names.
+/// The fields of a model by name, without the names of architectures.
 fn fields(model: &ModelConfig) -> BTreeMap<String, Value> {
     let mut found = BTreeMap::new();
     let mut tree = serde_json::to_value(model).unwrap();
@@ -124,7 +124,7 @@ fn number(model: &ModelConfig, field: &str) -> f64 {
     value.unwrap_or_else(|| panic!("{field} in {fields:?}"))
 }
 
-/// What the papers' tables say, computed from the papers alone.
+/// The figures that follow from the papers' tables, computed without the zoo's code.
 fn paper(path: &str) -> Value {
     let file: Value = serde_json::from_str(include_str!("../fixtures/paper-tables.json")).unwrap();
     file.pointer(path).unwrap().clone()
@@ -134,11 +134,11 @@ fn table(path: &str) -> Vec<Value> {
     paper(path).as_array().unwrap().clone()
 }
 
-/// Token ids of GPT-2.
+/// Number of token ids of GPT-2.
 const GPT2: usize = 50_257;
 const NEOX: usize = 50_304;
 
-/// `142M` and `1.7B` as numbers.
+/// Parses numbers such as `142M` and `1.7B`.
 fn printed(text: &Value) -> f64 {
     let text = text.as_str().unwrap();
     let (digits, unit) = text.split_at(text.len() - 1);
@@ -189,8 +189,8 @@ fn the_scaling_runs_are_those_of_tables_8_and_9() {
         let expected =
             row["exact_no_norms"].as_u64().unwrap() + row["norm_scales"].as_u64().unwrap();
         assert_eq!(config.model.cost(GPT2).params.total() as u64, expected);
-        // Figure 2 has the last one at 20 tokens for each of 24 layers' feed-forward weights, of
-        // 8 D_v² R² numbers (section 4.2), not at the 6B of Table 9.
+        // In Figure 2, the last model has 20 tokens per feed-forward weight of its 24 layers, with 8 D_v² R²
+        // weights each (section 4.2), not the 6B tokens of Table 9.
         let expected = match i {
             3 => 20.0 * 24.0 * 2.0 * (64.0 * 16.0) * (4.0 * 64.0 * 16.0),
             _ => printed(&row["printed_train_tokens"]),
@@ -248,7 +248,7 @@ fn the_streams_are_those_of_section_4_4() {
         assert_eq!(number(&config.model, "d_k"), row["D_k"].as_f64().unwrap());
         assert_eq!((config.train.steps, config.train.batch), (50_000, 64));
         assert_eq!(config.train.learning_rate, 1e-2);
-        // The scales of two norms a layer and the last one.
+        // The scales of two norms per layer, and of the final one.
         let norms = 25 * row["residual_size"].as_u64().unwrap();
         let params = config.model.cost(GPT2).params.total() as u64 - norms;
         assert_eq!(params, row["params"].as_u64().unwrap());
@@ -281,7 +281,7 @@ fn laurels_variants_add_what_table_5_counts() {
     assert!((tokens(run(&planned, "RW")) / 1e10 - 1.0).abs() < 0.01);
 }
 
-/// `large` is `small` with more pairs and its τ.
+/// Checks that `large` is `small` with more pairs and has the τ of `small`.
 fn check_growth(small: &ModelConfig, large: &ModelConfig) {
     match (small.plain(), large.plain()) {
         (Some(Zoo::TokenFormer(small)), Some(Zoo::TokenFormer(large))) if small != large => {
@@ -326,7 +326,7 @@ fn tokenformers_are_those_of_table_8() {
         assert_eq!(config.model.cost(NEOX), preset.cost(NEOX));
         check_growth(&run(&growth, "TokenFormer 124M").model, &config.model);
         let (train, first) = (&config.train, size == "124M");
-        // Appendix D: 300B tokens, then 30B for each.
+        // Appendix D: 300B tokens for the first model, 30B for each later one.
         assert_eq!(train.steps, if first { 600_000 } else { 60_000 });
         assert_eq!(
             (train.batch, config.time(), train.warmup),

@@ -1,5 +1,5 @@
-//! The experiments as their users run them: their scales, what is shared, and what happens when
-//! something is missing, stopped or fails.
+//! The experiments as a user runs them: their scales, shared runs, and runs that are missing, stopped or
+//! fail.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -42,7 +42,7 @@ fn a_suite_is_trained_once_shared_with_others_and_forced_again() {
     ];
     assert_eq!(files, expected);
 
-    // The same again, and another experiment with the same runs.
+    // The same experiment again, then another one with the same runs.
     let again = run_example("laurel_ablation", &["--runs", runs]);
     assert_eq!(text(&again.stdout).matches("trained before").count(), 7);
     let other = run_example("laurel_naive_scaling", &["--runs", runs]);
@@ -63,7 +63,7 @@ fn a_suite_is_trained_once_shared_with_others_and_forced_again() {
     );
     assert!(of("laurel_ablation", "RW")["peak_memory"].as_f64().unwrap() > 1e6);
 
-    // Another seed is trained beside, and not by force.
+    // With two seeds, only the second one is trained. With --force, all runs are trained again.
     let two_seeds = || run_example("laurel_naive_scaling", &["--runs", runs, "--seeds", "2"]);
     assert_eq!(
         text(&two_seeds().stdout).matches("trained before").count(),
@@ -92,7 +92,7 @@ fn several_seeds_make_a_verdict() {
     let claims = results["claims"].as_array().unwrap();
     let fewer = claims
         .iter()
-        .find(|c| c["claim"]["says"] == "The RMT is slower for each step");
+        .find(|c| c["claim"]["says"] == "The RMT is slower per step");
     assert!(
         fewer.unwrap()["because"]
             .as_str()
@@ -164,12 +164,12 @@ fn a_part_of_the_runs_can_be_asked_for() {
         let names = found.map(|o| o["run"].as_str().unwrap().to_owned());
         names.collect::<Vec<_>>()
     };
-    // By its name, though others have it in theirs.
+    // A run selected by its exact name, which is also part of other names.
     let results = part("laurel_ablation", "RW");
     assert_eq!(names(&results), ["RW"]);
     assert_eq!(results["missing"][0], "baseline-2: left out");
     assert_eq!(results["claims"][0]["because"], "baseline-2 is missing");
-    // By a part of it, with what it starts from.
+    // Runs selected by a part of their name, with the runs that they start from.
     let results = part("tokenformer_growth", "to middle");
     assert_eq!(names(&results), ["small", "grown to middle"]);
     let command = results["origin"]["command"].as_str().unwrap();
@@ -272,7 +272,7 @@ fn one_failed_run_leaves_the_others_and_is_named() {
     let runs = directory.path().to_str().unwrap();
     let first = run_example("laurel_naive_scaling", &["--runs", runs]);
     assert!(first.status.success());
-    // A run that cannot go on: its config is gone.
+    // A run that cannot continue, because its config is gone.
     let pool = directory.path().join("pool");
     let is_laurel = |path: &PathBuf| {
         path.file_name()

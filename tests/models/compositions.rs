@@ -1,10 +1,10 @@
-//! Every architecture and every composition keeps the contract, says what it costs, and is what a
-//! RON file says.
+//! Every architecture and every composition passes the contract test, counts its cost, and can be written
+//! in RON and read back.
 //!
-//! The recurrence closes its last block without a carry (eq. 10), so for α > 0 the logits of a
-//! prefix are not those of a longer sequence at the same positions. The contract asks for what can
-//! hold of any model: at a given length no logit depends on later tokens, and reading piece by
-//! piece gives for each piece the logits of a full pass over exactly what has been read.
+//! The recurrence closes its last block without a carry (eq. 10), so for α > 0 the logits of a prefix
+//! differ from those of a longer sequence at the same positions. The contract has properties that hold
+//! for any model: at a given length, no logit depends on later tokens, and an incremental pass gives for
+//! each piece the logits of a full pass over the tokens so far.
 
 use std::collections::BTreeMap;
 
@@ -236,7 +236,7 @@ fn weights(of: &Zoo) -> Named {
     params::export(&of.build::<Flex>(37, &Default::default()).unwrap())
 }
 
-/// The logits of `model` with weights of the model inside of it.
+/// The logits of `model` with the weights of the model inside it.
 fn logits(model: &Zoo, inside: &Named) -> Vec<f64> {
     let device = Default::default();
     let model = model.build::<Flex>(37, &device).unwrap();
@@ -269,7 +269,7 @@ fn a_laurel_with_alpha_and_beta_one_equals_the_plain_model() {
             let laurel = logits(&of.clone().laurel(config.clone()), &weights);
             assert!(laurel == plain, "{} with {config:?}", of.name());
             let per_layer = logits(&of.clone().laurel_per_layer(config), &weights);
-            // f(x) = layer(x) − x rounds.
+            // f(x) = layer(x) − x has rounding errors.
             for (a, b) in per_layer.iter().zip(&plain) {
                 assert!((a - b).abs() < 1e-5, "{a} is not {b}");
             }

@@ -1,6 +1,6 @@
-//! Every figure in `tests/fixtures/paper-tables.json`, the sizes and costs that the papers' tables
-//! lead to, follows from the zoo's configs and formulas. A recurrence costs what its windows do, and
-//! a built model has the parameters that its config counts.
+//! The zoo's configs and formulas reproduce every figure in `tests/fixtures/paper-tables.json`, the sizes
+//! and costs that follow from the papers' tables. The cost of a recurrence is that of its windows, and a
+//! built model has the number of parameters that its config counts.
 
 use burn::backend::{Autodiff, Flex};
 use residual_zoo::ModelConfig as Zoo;
@@ -16,7 +16,7 @@ use crate::paper_tables::{
     GPT2, NEOX, figures, file, is_under, laurel, recurrent, rmt, tokenformer,
 };
 
-/// The tests that parts of the file are reproduced, and the list of these parts.
+/// Tests that parts of the file are reproduced, and lists these parts.
 macro_rules! claims {
     ($($claim:ident: $part:literal = $found:path;)+) => {
         $(
@@ -53,7 +53,7 @@ claims! {
     operations_follow_from_section_5_1: "/recurrent/operations/rows" = recurrent::operations;
 }
 
-/// Why some figures follow from no code, and which: `*` stands for any row or key.
+/// The figures that no code reproduces, with the reasons. `*` stands for any row or key.
 const NOT_REPRODUCED: [(&str, &[&str]); 4] = [
     (
         "printed in a paper, for tests to compare with",

@@ -8,7 +8,8 @@ use residual_zoo::data::Source;
 use residual_zoo::tokenformer::{Position, TokenFormerConfig};
 use residual_zoo::{RunConfig, Zoo};
 
-/// The files of single runs: those of suites are a directory deeper, see `tests/lab/suite_files.rs`.
+/// The files of single runs. Those of experiments are one directory deeper, see
+/// `tests/lab/suite_files.rs`.
 fn ron_files(experiments: &Path) -> Vec<PathBuf> {
     let entries = |directory: &Path| {
         let entries = fs::read_dir(directory).unwrap();

@@ -1,6 +1,5 @@
-//! Every model equals the reference: logits, loss and gradients of the cases in
-//! `tests/fixtures`, or in the directory that `ZOO_FIXTURES` names, on every backend that is
-//! compiled in.
+//! Every model has the logits, loss and gradients of the reference, for the cases in `tests/fixtures` or in
+//! the directory that `ZOO_FIXTURES` names, on every backend that is compiled in.
 
 use std::path::Path;
 
@@ -68,14 +67,14 @@ fn an_unreadable_case_fails() {
     assert!(read_directory(directory.path()).is_err(), "half a file");
 }
 
-/// Prints a line that the test runner does not hold back, as it does with `println!`.
+/// Prints a line that the test runner does not capture, unlike `println!`.
 fn say(line: String) {
     use std::io::Write;
     let mut out = std::io::stdout();
     writeln!(out, "{line}").unwrap();
 }
 
-/// The tolerances of the fixtures' README, as fractions used up: at most 1 is within.
+/// The errors as fractions of the tolerances in the fixtures' README. At most 1 is within the tolerance.
 struct Errors {
     logits: f64,
     loss: f64,

@@ -1,4 +1,4 @@
-//! A trained TokenFormer grows from its checkpoint: weights and the optimizer's moments.
+//! Models grow from the checkpoint of a smaller one: weights and the optimizer's moments.
 
 use std::path::Path;
 
@@ -85,7 +85,7 @@ fn grows(compose: impl Fn(TokenFormerConfig) -> ModelConfig) {
     // Keys and values of five Pattentions, two moments each.
     assert_eq!((old.len(), longer), (new.len(), 20));
 
-    // The schedule starts anew, and what was appended learns.
+    // The schedule starts from the beginning, and the appended pairs learn.
     assert_eq!(grown.progress.step, 0);
     steps(&mut grown, 20);
     assert!(grown.validate().loss < after);
@@ -107,7 +107,7 @@ fn a_checkpoint_grows_inside_a_composition() {
 
 #[test]
 fn a_parameter_that_took_no_part_in_the_loss_starts_anew() {
-    // Two blocks: there is no carry yet, so α never got a gradient.
+    // With two blocks there is no carry yet, so α never got a gradient.
     let of = ModelConfig::of(small()).recurrent(RecurrentConfig {
         block: 12,
         ..RecurrentConfig::default()
@@ -122,7 +122,7 @@ fn a_parameter_that_took_no_part_in_the_loss_starts_anew() {
     assert_eq!(restored.progress.step, 2);
     assert_eq!(restored.validate().loss, trained.validate().loss);
 
-    // α fixed at another value: the checkpoint's is kept, and named.
+    // α is fixed at another value: the checkpoint's value is kept, and its name is returned.
     let fixed = ModelConfig::of(small()).recurrent(RecurrentConfig {
         block: 12,
         alpha: Alpha::Fixed(0.25),
@@ -132,7 +132,7 @@ fn a_parameter_that_took_no_part_in_the_loss_starts_anew() {
     let kept = checkpoint::load_weights(&mut fixed, &of, &directory).unwrap();
     assert_eq!(kept, ["block.alpha"]);
 
-    // Without the moments all start anew.
+    // Without the file, all moments are fresh.
     std::fs::remove_file(directory.join("optimizer.safetensors")).unwrap();
     let mut fresh = trainer(of.clone());
     checkpoint::load_weights(&mut fresh, &of, &directory).unwrap();
@@ -177,7 +177,7 @@ fn a_gpt2_of_twice_the_width_starts_near_the_loss_of_the_narrow_one() {
     let narrow_config = narrow;
     let narrow = ModelConfig::of(narrow_config.clone());
     checkpoint::load_parameters(&mut widened, &narrow, &directory).unwrap();
-    // Copies are drawn apart by a hundredth, which a loss hardly sees.
+    // The noise of 1 % between copies hardly changes the loss.
     let (before, after) = (trained.validate().loss, widened.validate().loss);
     assert!(
         (after - before).abs() < 0.02 * (fresh - before),
@@ -191,7 +191,7 @@ fn a_gpt2_of_twice_the_width_starts_near_the_loss_of_the_narrow_one() {
     let error = checkpoint::load_parameters(&mut tokenformer, &narrow, &directory).unwrap_err();
     assert!(error.to_string().contains("is missing"), "{error}");
 
-    // The moments of a widened matrix do not fit; nothing is taken over.
+    // The moments of a widened matrix do not fit, so nothing is loaded.
     let mut widened = trainer(ModelConfig::of(wide.clone()));
     let before = widened.validate().loss;
     let error = checkpoint::load_weights(&mut widened, &narrow, &directory).unwrap_err();

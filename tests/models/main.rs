@@ -1,5 +1,4 @@
-//! The models: what they compute, what they cost, how they are put together, grown and written in
-//! RON.
+//! The models: results, costs, compositions, growth, and their form in RON.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,5 +1,5 @@
-//! Every backend that is compiled in computes the same as Flex: logits, loss and gradients of the
-//! same weights on the same batch, with fusion where the backend has it.
+//! Every backend that is compiled in gives the same results as Flex: logits, loss and gradients of the
+//! same weights on the same batch, with fusion if the backend has it.
 
 use std::collections::BTreeMap;
 
@@ -103,7 +103,7 @@ fn the_contract_holds_on_every_backend() {
     }
 }
 
-/// Weights large enough that every term shows, biases among them.
+/// Weights, including biases, that are large enough to show every term.
 fn weights(config: &Zoo) -> BTreeMap<String, TensorData> {
     use burn::tensor::backend::Backend;
     let device = Default::default();
@@ -111,7 +111,7 @@ fn weights(config: &Zoo) -> BTreeMap<String, TensorData> {
     let model = config.build::<Flex>(VOCAB, &device).unwrap();
     let mut weights = params::export::<Flex, _>(&model);
     for (name, data) in &mut weights {
-        // α and the τ's have ranges of their own.
+        // α and τ have their own ranges.
         if *data.shape != [1] {
             let mean = if name.ends_with("gamma") { 1.0 } else { 0.0 };
             let noise = Distribution::Normal(mean, 0.1);
@@ -124,7 +124,7 @@ fn weights(config: &Zoo) -> BTreeMap<String, TensorData> {
     weights
 }
 
-/// A backend that finds no driver says so; run by the test below in a process without one.
+/// A backend without a driver reports so. The test below runs this one in a process without a driver.
 #[cfg(feature = "wgpu")]
 #[test]
 #[ignore = "needs an environment without a driver"]

@@ -19,7 +19,7 @@ residual_zoo::zoo! {
     pub enum BiggerZoo {
         /// GPT-2, the baseline.
         Gpt2(residual_zoo::gpt2::Gpt2Config, residual_zoo::gpt2::Block),
-        /// The new line.
+        /// The new architecture.
         Toy(crate::toy::ToyConfig, crate::toy::Block),
     }
 }
@@ -89,7 +89,7 @@ fn it_trains_from_ron_with_the_same_trainer() {
         stop: Interrupter::new(),
     };
     let summary = run::<Autodiff<Flex>, _>(config, &corpus, &options, Default::default()).unwrap();
-    // More than the frequencies of words.
+    // It learns more than the frequencies of words.
     let unigram = corpus.entropy.unwrap().unigram;
     assert!(
         summary.valid_loss < unigram,

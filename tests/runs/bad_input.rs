@@ -1,5 +1,5 @@
-//! What the examples say when they cannot do what was asked: one line that names the thing and the
-//! remedy, exit code 2 for what the user asked and 1 for what the machine refused. Nothing is lost.
+//! The errors of the examples: one line that names the cause and the remedy. The exit code is 2 if the
+//! user's input is at fault, and 1 if the machine is. No data are lost.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use residual_zoo_testing::program::{SMOKE, Scratch, example, fails, ok, run, smo
 #[test]
 fn compare_deletes_nothing_but_a_comparison() {
     let scratch = Scratch::new();
-    // A directory of runs, one of them named like a model.
+    // A directory of runs. One of them has the name of a model.
     ok(&mut smoke(&scratch.path("runs/gpt2")));
     let runs = scratch.path("runs");
     fails(
@@ -20,7 +20,7 @@ fn compare_deletes_nothing_but_a_comparison() {
     );
     assert!(runs.join("gpt2/config.ron").is_file());
 
-    // A comparison whose successor cannot start.
+    // A comparison whose next run cannot start.
     let directory = scratch.path("compare");
     let compare = |assignment: &str| {
         let mut command = example("compare");
@@ -373,7 +373,7 @@ fn a_prompt_the_model_cannot_take_is_named() {
 
 #[test]
 fn a_directory_that_cannot_be_written_is_named() {
-    // Where even root may not write.
+    // A place where even root cannot write.
     fails(
         &mut smoke("/proc/residual-zoo".as_ref()),
         1,
@@ -384,8 +384,8 @@ fn a_directory_that_cannot_be_written_is_named() {
     fails(&mut smoke(&file), 2, &["already exists"]);
 }
 
-/// A file system of 64 KiB in a mount namespace of its own; where that is not allowed, a limit on
-/// the size of files, which fails writes in the same way.
+/// A file system of 64 KiB in a separate mount namespace. If mounts are not allowed, a limit on the size
+/// of files, which makes writes fail in the same way.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_full_disk_is_named() {

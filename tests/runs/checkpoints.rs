@@ -1,4 +1,4 @@
-//! A checkpoint that is not as it was written is passed over, whatever happened to it.
+//! Any change of a checkpoint's files is detected, and the checkpoint is passed over.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -63,7 +63,7 @@ fn two() -> (TempDir, PathBuf, PathBuf) {
     (scratch, run, newer)
 }
 
-/// The newer checkpoint is passed over, and the reason says `part`.
+/// Checks that the newer checkpoint is passed over, and that the reason contains `part`.
 fn assert_passed_over(run: &Path, part: &str, what: &str) {
     let newest = checkpoint::newest(run).unwrap_or_else(|e| panic!("{what}: {e}"));
     assert_eq!(newest.path, checkpoint::directory(run, 9), "{what}");
@@ -77,12 +77,12 @@ fn every_flipped_bit_and_every_cut_is_noticed() {
     for name in FILES {
         let path = newer.join(name);
         let good = fs::read(&path).unwrap();
-        // A wrong manifest may as well be taken for a wrong file.
+        // A wrong manifest can also look like a wrong file.
         let part = match name {
             "manifest.json" => "step-00000012",
             other => other,
         };
-        // Positions over the whole file, every bit in turn.
+        // Positions over the whole file; the bits of a byte take turns.
         let flips = (0..400).map(|i| (i * good.len() / 400, i % 8));
         for (at, bit) in flips {
             let mut bad = good.clone();
@@ -151,7 +151,7 @@ fn what_a_killed_process_leaves_is_ignored() {
             fs::copy(newer.join(name), to.join(name)).unwrap();
         }
     };
-    // Before the rename, and without the manifest.
+    // One checkpoint before its rename, and one without its manifest.
     copy(
         &checkpoint::directory(&run, 15).with_extension("1234.partial"),
         &FILES,

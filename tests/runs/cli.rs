@@ -1,4 +1,4 @@
-//! What the examples do and write, run as a user runs them.
+//! What the examples do and write when a user runs them.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -148,7 +148,7 @@ fn generation_goes_on_beyond_the_context() {
     ok(&mut smoke(&scratch.path("run")));
     let mut command = example("generate");
     let sample = ok(command.arg(scratch.path("run")).args(["--tokens", "100"]));
-    // The context is 32 words; the prompt is one more token.
+    // The context is 32 words; the prompt is one token longer.
     assert_eq!(sample.split_whitespace().count(), 101);
 }
 
@@ -259,7 +259,7 @@ fn bench_writes_its_figures_as_json() {
     assert!(shown.contains("backward ms"), "{shown}");
 }
 
-/// Starts a run without end, waits until it trains, and sends it a signal.
+/// Starts an endless run, waits until it trains, and sends it a signal.
 fn interrupted_by(signal: &str) {
     let scratch = Scratch::new();
     let directory = scratch.path("run");
@@ -288,7 +288,7 @@ fn interrupted_by(signal: &str) {
         "{rest:?}"
     );
 
-    // The step that was under way is saved, and its row is written when the run goes on.
+    // The current step is saved, and its row is written when the run continues.
     let last = run_dir::read_metrics(&directory).unwrap().pop().unwrap();
     let newest = checkpoint::newest(&directory).unwrap().path;
     assert!(newest >= checkpoint::directory(&directory, last.step));
@@ -361,7 +361,7 @@ fn a_tokenformer_grows_from_a_run_and_other_runs_are_refused() {
     );
     assert!(!after.contains("not trained"), "{after}");
 
-    // τ comes from the run whatever the config says, and the user hears of it.
+    // τ comes from the run, whatever the config says, and a note tells the user.
     let other_tau = file(
         "tau.ron",
         &format!("TokenFormer({sizes}, n_attn: 12, n_ffn: 20)"),

@@ -1,5 +1,4 @@
-//! What a run does when the disk does not do as it is told: it says so, and whatever was good
-//! before stays good.
+//! Runs on a failing disk: they report the error, and earlier checkpoints stay good.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -12,12 +11,12 @@ use residual_zoo_testing::runs::{
     self, MODELS, assert_same, config, killed, outcome, resume, start, train, with_fault,
 };
 
-/// A run that is short: every change on disk has its turn.
+/// A short run, because it is repeated with a failure of each change on disk.
 fn short(file: &Path, directory: &Path) -> Command {
     let mut command = train(file, directory);
     command.args(["--set", "train.checkpoint_every=12"]);
     command.args(["--set", "train.keep_checkpoints=1"]);
-    // The first checkpoint is not the best one, so that it is deleted.
+    // The first checkpoint is not the best one, so it is deleted.
     command.args(["--set", "train.validate_every=24"]);
     command
 }
@@ -39,7 +38,7 @@ fn whichever_change_on_disk_fails_or_is_the_last_the_run_goes_on_from_a_good_che
             struck += error.lines().next().unwrap();
             match kind {
                 "kill" => assert!(killed(&output), "{what}"),
-                // Deleting what is old may fail, which loses nothing.
+                // Failing to delete an old checkpoint loses nothing.
                 _ if output.status.success() => {
                     assert!(error.contains("delete"), "{what}");
                     kept += usize::from(
@@ -52,7 +51,7 @@ fn whichever_change_on_disk_fails_or_is_the_last_the_run_goes_on_from_a_good_che
                     assert!(error.contains("free some space"), "{what}");
                 }
             }
-            // A checkpoint that is there is a good one.
+            // Any checkpoint that exists is good.
             let run = directory.join("checkpoints");
             if fs::read_dir(run)
                 .is_ok_and(|all| all.flatten().any(|e| e.path().extension().is_none()))
@@ -109,13 +108,13 @@ fn a_run_that_may_trains_on_until_the_disk_works_again() {
             assert_same(&directory, &expected, &what);
             survived += 1;
         } else {
-            // Only the last checkpoint, which begins with the metrics, has no later one.
+            // Saving starts with the metrics. Only for the last checkpoint there is no later attempt.
             assert!(at >= last_save, "{what}");
         }
     }
     assert!(survived > 20, "{survived}");
 
-    // A disk that stays full: trained to the end, and then told that nothing was saved.
+    // A disk that stays full: the run trains to the end, then reports that nothing was saved.
     let full = scratch.path("full");
     let output = run(&mut with_fault(goes_on(&full), begun + 5, "sticky"));
     assert_eq!(output.status.code(), Some(1));
@@ -173,7 +172,7 @@ fn a_run_in_the_place_of_another_is_not_written_to() {
     );
 }
 
-/// Runs `script` in a mount namespace of its own, or `None` where that is not allowed.
+/// Runs `script` in a separate mount namespace. Returns `None` if that is not allowed.
 fn in_namespace(script: &str) -> Option<std::process::Output> {
     let unshare = |script: &str| {
         let mut command = Command::new("unshare");
@@ -185,7 +184,7 @@ fn in_namespace(script: &str) -> Option<std::process::Output> {
     allowed.then(|| unshare(script).unwrap())
 }
 
-/// A command as a line of a shell script.
+/// Writes a command as a line of a shell script.
 fn line(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     let quoted: Vec<String> = words
@@ -228,7 +227,7 @@ fn a_disk_that_fills_up_during_a_checkpoint_leaves_the_one_before() {
         generate = line(&generate),
     );
     let Some(output) = in_namespace(&script) else {
-        // Without a file system of its own, the sticky fault of the test above stands for it.
+        // The sticky fault of the test above covers this case if mounts are not allowed.
         eprintln!("mounting is not allowed here");
         return;
     };

@@ -1,4 +1,4 @@
-//! Losses that are no numbers, and losses that jump.
+//! Losses that are not finite, and losses that jump.
 
 use residual_zoo::train::{checkpoint, run_dir};
 use residual_zoo_testing::program::{Scratch, fails, ok, run, text};
@@ -12,7 +12,7 @@ fn a_run_without_a_finite_loss_stops_and_names_the_parameters() {
         let scratch = Scratch::new();
         let (file, directory) = (config(&scratch, model), scratch.path("run"));
         let mut command = train(&file, &directory);
-        // The first step takes the weights where the second has no loss.
+        // The first step makes the weights so large that the second step has no finite loss.
         for assignment in [
             "train.warmup=0",
             "train.learning_rate=1e30",
@@ -32,7 +32,7 @@ fn a_run_without_a_finite_loss_stops_and_names_the_parameters() {
         );
         let newest = checkpoint::newest(&directory).unwrap().path;
         assert!(newest >= checkpoint::directory(&directory, 6), "{name}");
-        // Resumed as it is, it soon stops again; what was skipped stays counted.
+        // Resumed unchanged, it soon stops again, and the earlier skipped steps still count.
         fails(&mut resume(&directory), 1, &["6 steps in a row"]);
     }
 }
@@ -75,7 +75,7 @@ fn a_loss_that_jumps_is_reported() {
     let scratch = Scratch::new();
     let (file, directory) = (config(&scratch, MODELS[0].1), scratch.path("run"));
     let mut command = train(&file, &directory);
-    // Half of all losses are above the mean: enough to see that it is measured.
+    // A low limit, because half of all losses are above the mean.
     command.args(["--set", "train.steps=60", "--set", "train.spike_z=0.01"]);
     let shown = ok(&mut command);
     assert!(shown.contains("standard deviations above"), "{shown}");

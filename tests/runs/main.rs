@@ -1,5 +1,4 @@
-//! Runs and the programs that make them: how they stop, go on, and what they do when something is
-//! wrong.
+//! Runs, and the programs that start them: stopping, resuming, and errors.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,7 +1,7 @@
-//! A run that was stopped, however and wherever, ends as the one that was not: the same metrics,
-//! samples, weights and moments to the bit.
+//! A run that was stopped at any point, in any way, and resumed has the same metrics, samples, weights and
+//! moments as an uninterrupted run, to the bit.
 //!
-//! Dropout and gradient accumulation are on. The backend is the first that was compiled in.
+//! Dropout and gradient accumulation are on. The backend is the first one that is compiled in.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -31,10 +31,10 @@ impl Numbers {
 /// How often a run is killed.
 #[derive(Clone, Copy)]
 struct Kills {
-    /// At changes on disk, most of them inside of a checkpoint; each is followed by a resume to the
-    /// end.
+    /// Kills at changes on disk, most of them while a checkpoint is written. After each kill, the run is
+    /// resumed to its end.
     on_disk: usize,
-    /// At any moment, one after the other in the same run.
+    /// Kills at any moment, one after the other in the same run.
     at_any_time: usize,
 }
 
@@ -43,7 +43,7 @@ const MANY: Kills = Kills {
     at_any_time: 10,
 };
 
-/// For runs that take long.
+/// For runs that take a long time.
 const FEW: Kills = Kills {
     on_disk: 4,
     at_any_time: 3,
@@ -149,7 +149,7 @@ fn killed_runs_with_a_curriculum_end_alike() {
     for (step, level) in [(4, 0), (6, 1), (8, 1), (9, 2), (14, 3), (24, 3)] {
         assert!(levels.contains(&(step, Some(level))), "{levels:?}");
     }
-    // 16 tokens a sequence, then 24, 40 and 68; two times two sequences a step.
+    // 16 tokens per sequence, then 24, 40 and 68; two times two sequences per step.
     let tokens = 4 * (4 * 16 + 4 * 24 + 4 * 40 + 12 * 68);
     assert_eq!(rows.last().unwrap().tokens, tokens);
 }
@@ -200,7 +200,7 @@ fn runs_stopped_by_ctrl_c_and_sigterm_end_alike() {
         ok(&mut train(&file, &scratch.path("straight")));
         let expected = outcome(&scratch.path("straight"));
         let directory = scratch.path("stopped");
-        // Twice in the same run, at steps where something else is due each.
+        // Twice in the same run, at steps where different things are due.
         let stopped = (0..20).any(|_| {
             fs::remove_dir_all(&directory).ok();
             interrupt(&mut train(&file, &directory), "-INT", 2 + 2 * (i % 3))
@@ -242,7 +242,7 @@ fn a_longer_budget_goes_on_and_the_change_is_written_down() {
     assert_eq!(history.len(), 2);
     assert_eq!(history[1].step, 24);
     assert!(history[1].changes[0].contains("train.steps"));
-    // The run is the longer one from now on, and a shorter one is another run.
+    // From now on the run has the larger number of steps, and a smaller number is another run.
     let shown = ok(&mut resume(&directory));
     assert!(shown.contains("step-00000030"), "{shown}");
     fails(
@@ -300,7 +300,7 @@ fn another_config_or_other_data_are_refused_unless_allowed() {
     let history = run_dir::read_history(&directory).unwrap();
     assert_eq!(history[1].step, 6);
     assert_eq!(history[1].changes.len(), 3, "{:?}", history[1].changes);
-    // From now on these are the run's own.
+    // From now on these settings are those of the run.
     ok(&mut changed(&[
         "train.learning_rate=2e-2",
         "data.source.tokens=4000",
@@ -325,7 +325,7 @@ fn the_same_data_from_another_place_are_the_same() {
     ok(&mut from(&here, "train.steps=6"));
     fs::remove_file(&here).unwrap();
     ok(&mut from(&there, "train.steps=9"));
-    // From now on the run knows the new place.
+    // From now on the run knows the new path.
     ok(resume(&directory).env("XDG_CACHE_HOME", scratch.path("cache")));
 }
 
@@ -348,7 +348,7 @@ fn one_run_has_one_process() {
     fails(&mut resume(&directory), 1, &["in use by", &owner]);
     child.kill().unwrap();
     child.wait().unwrap();
-    // The lock goes with its process, whatever the file says.
+    // The lock ends with its process, whatever the file says.
     assert!(
         fs::read_to_string(directory.join("lock"))
             .unwrap()
@@ -393,7 +393,7 @@ fn torn_lines_and_damaged_checkpoints_cost_only_time() {
     assert_same(&directory, &expected, "after damage");
     assert!(directory.join("checkpoints/damaged-step-00000024").is_dir());
 
-    // A row that is damaged is named, and nothing is done.
+    // The error names a damaged row, and nothing is changed.
     let metrics = directory.join("metrics.jsonl");
     let rows = fs::read_to_string(&metrics).unwrap();
     fs::write(&metrics, rows.replacen("\"step\":4", "\"step\":x", 1)).unwrap();
@@ -410,7 +410,7 @@ fn what_is_no_run_is_not_touched() {
     let (file, directory) = (config(&scratch, MODELS[0].1), scratch.path("run"));
     fs::create_dir(&directory).unwrap();
     fails(&mut resume(&directory), 2, &["config.ron", "run directory"]);
-    // A run whose config is lost still has its checkpoints.
+    // A run without its config still has its checkpoints.
     ok(&mut train(&file, &directory));
     fs::remove_file(directory.join("config.ron")).unwrap();
     fs::remove_file(directory.join("metrics.jsonl")).unwrap();
@@ -438,7 +438,7 @@ fn a_run_from_other_weights_begins_with_them_again() {
         let directory = scratch.path(&format!("killed-{at}"));
         let output = run(&mut with_fault(from(&directory), at, "kill"));
         assert!(killed(&output), "{at}");
-        // The run has its own copy of the weights as soon as it is one.
+        // The run has its own copy of the weights from the start.
         let mut command = match directory.join("config.ron").exists() {
             true => resume(&directory),
             false => from(&directory),
@@ -457,14 +457,14 @@ fn a_run_from_other_weights_begins_with_them_again() {
         2,
         &["began with", "first", "third", "--run DIR"],
     );
-    // The same weights in another place are the same.
+    // The same weights at another path are accepted.
     let copied = scratch.path("copied");
     fs::rename(scratch.path("third"), scratch.path("other")).unwrap();
     fs::rename(&first, &copied).unwrap();
     ok(train(&file, &second).arg("--init-from").arg(&copied));
     fs::rename(&copied, &first).unwrap();
 
-    // Stopped before its first step, it has these weights all the same.
+    // A run stopped before its first step also has these weights.
     let stopped = scratch.path("stopped");
     let changes = with_fault(from(&scratch.path("traced")), 0, "trace");
     let changes = text(&run(&mut { changes }).stderr);
@@ -476,7 +476,7 @@ fn a_run_from_other_weights_begins_with_them_again() {
     fs::rename(&first, scratch.path("gone")).unwrap();
     ok(&mut resume(&stopped));
     assert_same(&stopped, &expected, "stopped before its first step");
-    // Fresh weights are no substitute.
+    // It does not continue with fresh weights.
     fs::remove_dir_all(stopped.join("checkpoints")).unwrap();
     fails(&mut resume(&stopped), 2, &["lost its checkpoints", "first"]);
 }
@@ -524,12 +524,12 @@ fn a_run_that_lost_its_checkpoints_loses_no_more() {
     let expected = outcome(&directory);
     let checkpoints = directory.join("checkpoints");
     let metrics = fs::read(directory.join("metrics.jsonl")).unwrap();
-    // A disk that is not there.
+    // A disk that is not mounted.
     fs::rename(&checkpoints, scratch.path("elsewhere")).unwrap();
     std::os::unix::fs::symlink("/nonexistent/disk", &checkpoints).unwrap();
     fails(&mut resume(&directory), 2, &["checkpoints"]);
     assert_eq!(fs::read(directory.join("metrics.jsonl")).unwrap(), metrics);
-    // Deleted, it begins again and keeps the old rows.
+    // Without its checkpoints, the run starts over and keeps the old rows.
     fs::remove_file(&checkpoints).unwrap();
     assert!(ok(&mut resume(&directory)).contains("starting over from step 0"));
     assert_same(&directory, &expected, "again");

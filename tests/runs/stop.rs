@@ -1,11 +1,11 @@
-//! On every backend that is compiled in: a run gives the same twice, and the same when it was
-//! stopped in between.
+//! On every backend that is compiled in, a run gives the same results when it is repeated, and when it is
+//! stopped and resumed.
 //!
-//! On Flex and LibTorch to the bit. On the backends with fusion the same run, twice and without any
-//! stop, is at times apart by its last bits; there, this test prints by how much, and asks that a
-//! stop adds nothing that could be seen.
+//! On Flex and LibTorch, the results are equal to the bit. On the backends with fusion, even an
+//! uninterrupted run that is repeated can differ in its last bits. There, this test prints the difference,
+//! and checks that a stop does not increase it visibly.
 //!
-//! `tests/runs/resume.rs` does more of that with real processes, on one backend.
+//! `tests/runs/resume.rs` has more such tests with real processes, on one backend.
 
 use std::path::Path;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use residual_zoo::train::{Interrupter, RunOptions, Summary, run, run_dir};
 use residual_zoo_testing::runs::{self, MODELS, assert_same, differences, outcome};
 use residual_zoo_testing::{my_turn, program::Scratch};
 
-/// A run that is stopped once it has logged this step.
+/// A run that is stopped after it has logged the step `stop_after`.
 struct Task<'a> {
     config: RunConfig,
     directory: &'a Path,

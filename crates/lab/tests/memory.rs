@@ -1,7 +1,7 @@
-//! Memory of training: it is counted, estimated from smaller models, and given back.
+//! The memory of training: counting it, estimating it from smaller models, and freeing it.
 //!
-//! One test in a program of its own, because all memory of the process is counted. On Flex every
-//! tensor is counted.
+//! This is one test in a separate binary, because it counts all memory of the process. On Flex, this
+//! includes all tensors.
 
 #![allow(clippy::unwrap_used)]
 

@@ -26,7 +26,7 @@ fn random() -> Tensor<B, 3> {
     )
 }
 
-/// The streams x_{i}, x_{i-1}, … of a few updates.
+/// A stream with x_i and the streams x_{i-1}, … of a few updates.
 fn stream(reach: usize, updates: usize) -> Stream<B> {
     (0..updates).fold(Stream::new(random(), reach), |stream, _| {
         stream.advance(random())
@@ -37,7 +37,7 @@ fn laurel(config: &LaurelConfig) -> Laurel<B> {
     config.init(WIDTH, &Default::default())
 }
 
-/// N(0, 1) in every parameter.
+/// Draws every parameter from N(0, 1).
 struct Redraw;
 
 impl ModuleMapper<B> for Redraw {
@@ -163,7 +163,7 @@ fn alpha_starts_as_configured_and_beta_is_the_rest() {
 
 #[test]
 fn initial_columns_are_those_of_footnote_2() {
-    // r divides D: orthogonal columns of norm 1/r.
+    // If r divides D, the columns are orthogonal and have norm 1/r.
     let connection = laurel(&LaurelConfig::lr(4));
     let a: Tensor<B, 2> = connection.a.expect("A").val().squeeze_dim(0);
     let squares: Vec<f64> = a
@@ -177,7 +177,7 @@ fn initial_columns_are_those_of_footnote_2() {
         let expected = if at / 4 == at % 4 { 1.0 / 16.0 } else { 0.0 };
         assert!((found - expected).abs() < 1e-7, "{found} is not {expected}");
     }
-    // The definition, entry by entry, where r does not divide D.
+    // If r does not divide D, each entry is checked against the definition.
     let connection = laurel(&LaurelConfig::rw_lr_pa(2, 5));
     let a: Vec<f64> = connection.a.expect("A").val().into_data().iter().collect();
     assert_eq!(a.len(), 2 * WIDTH * 5);

@@ -336,7 +336,8 @@ fn rmt(keys: &mut Keys) -> Result<RmtConfig, String> {
 fn rmt_tensor(config: &RmtConfig, name: &str, data: TensorData) -> (String, TensorData) {
     let &RmtConfig { d_k, d_v, rank, .. } = config;
     let shape = data.shape.to_vec();
-    // In the reference, h is the outer index of vectors and k that of matrices. In the zoo it is v.
+    // In the reference, h is the outer index of flattened vectors and k that of flattened matrices. In the
+    // zoo it is v.
     let data = match name.rsplit('.').next().unwrap() {
         "w1" => swap(data, [1, rank, d_v, shape[1]], &[d_v * rank, shape[1]]),
         "w2" => swap(data, [shape[0], rank, d_v, 1], &[shape[0], d_v * rank]),

@@ -168,8 +168,7 @@ fn clipping_acts_on_the_norm_of_all_gradients_together() {
     let norm_and_change = |grad_clip| {
         let mut config = config();
         config.train.grad_clip = grad_clip;
-        // One step of plain momentum-free descent in disguise: with a huge eps, AdamW moves
-        // each weight in proportion to its gradient.
+        // With a huge eps, a step of AdamW moves each weight in proportion to its gradient.
         config.train.eps = 1e6;
         config.train.learning_rate = 1e6;
         config.train.weight_decay = 0.0;
@@ -261,7 +260,7 @@ fn a_damaged_checkpoint_is_an_error() {
         assert!(error.to_string().contains(file), "{error}");
         std::fs::write(path.join(file), whole).unwrap();
     }
-    // Whole files of another model, and an optimizer that has forgotten a parameter.
+    // Undamaged files: moments of a parameter that the model does not have, then another model.
     let tensors = std::fs::read(path.join("optimizer.safetensors")).unwrap();
     let name = b"\\\"embeddings.tokens.weight\\\"";
     let at = tensors.windows(name.len()).position(|w| w == name).unwrap();
@@ -328,7 +327,7 @@ fn a_step_that_is_not_finite_is_skipped_and_counted() {
     assert_ne!(weights(trainer.model()), weights_before);
 }
 
-/// The moments of every parameter with their step counts.
+/// The moments and step counts of every parameter.
 fn moments(trainer: &Trainer<B, Config>) -> BTreeMap<String, (usize, Vec<f64>)> {
     let numbers = |m: crate::optimizer::Moments| {
         let both = m.first.iter::<f64>().chain(m.second.iter::<f64>());
@@ -376,10 +375,7 @@ fn a_curriculum_lengthens_sequences_and_lowers_the_learning_rate() {
     assert!(trainer.advance_curriculum(0.1));
     assert_eq!((trainer.level(), trainer.batch(0).time), (Some(2), 20));
     assert!((scale(&trainer) - 0.7 * 0.5).abs() < 1e-12);
-    assert!(
-        !trainer.advance_curriculum(0.1),
-        "there is no further level"
-    );
+    assert!(!trainer.advance_curriculum(0.1), "the last level stays");
     assert!((scale(&trainer) - (1.0 - (-0.1f64).exp())).abs() < 1e-12);
     let (tokens, flops) = (trainer.tokens_per_step(), trainer.step_flops());
     trainer.step();
@@ -410,7 +406,7 @@ fn settings_that_do_not_fit_the_data_are_named() {
         config.validate(16).unwrap_err().to_string()
     };
     assert!(problem(&|c| c.train.time = Some(12)).contains("sequences of 20"));
-    assert!(problem(&|c| c.train.sample_every = Some(1)).contains("not text"));
+    assert!(problem(&|c| c.train.sample_every = Some(1)).contains("not text; leave it out"));
     assert!(problem(&|c| c.model.0.context = 19).contains("is 20, more than the context 19"));
 }
 

@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 
 use super::{figure, round};
 
-/// Table 5 is of 24 layers of this width, which one layer's parameters tell.
+/// The width of the 24 layers of Table 5, which follows from the parameters of one layer.
 const LAUREL: (usize, usize) = (24, 768);
 
-/// PA as section 2.3 has it, with a product of rank `r` for h.
+/// PA as in section 2.3, with a product of rank `r` for h.
 fn pa_low_rank(k: usize, r: usize) -> LaurelConfig {
     LaurelConfig {
         augmentation: Augmentation::PreviousLowRank { k, rank: r },
@@ -56,7 +56,7 @@ fn layers_of_width_768_explain_the_baselines_of_laurels_table_5() {
     let at = |name: &str| figure(&format!("/laurel/table5/{name}_millions"));
     let printed = round((at("baseline28") - at("baseline")) / 4.0, 4);
     assert_eq!(printed, at("per_layer"));
-    // Two sizes, each printed to 0.01 million, over 4 layers.
+    // The difference of two sizes, each printed to 0.01 million, over 4 layers.
     assert!((found - printed * 1e6).abs() <= 2500.0, "{found}");
 }
 

@@ -8,17 +8,17 @@ use serde_json::{Value, json};
 
 use super::{figure, percent, round};
 
-/// Table 1, and the number of layers.
+/// The model of Table 1 with `n_layer` layers.
 pub fn image(n_layer: usize) -> Gpt2Config {
     base(n_layer, 1024, 32, 4)
 }
 
-/// Table 3.
+/// The model of Table 3.
 fn copy() -> Gpt2Config {
     base(1, 4128, 96, 6)
 }
 
-/// Table 5, and the number of layers.
+/// The model of Table 5 with `n_layer` layers.
 fn shakespeare(n_layer: usize) -> Gpt2Config {
     base(n_layer, 256, 384, 6)
 }
@@ -84,7 +84,7 @@ fn recurrent_operations(of: &Gpt2Config, recurrence: &RecurrentConfig) -> usize 
     formulas::recurrent_operations(of.n_layer, of.context, of.width, recurrence.block)
 }
 
-/// The copier at the width that Table 4 needs.
+/// The copy model at the width that Table 4 implies.
 fn narrow_copy() -> Gpt2Config {
     Gpt2Config {
         width: 32,
@@ -110,7 +110,7 @@ pub fn operations() -> Value {
     values.into_iter().enumerate().map(row).collect()
 }
 
-/// Section 6.2 puts the operations of the copier at about 1 % of those of a transformer with four
+/// According to section 6.2, the copy model needs about 1 % of the operations of a transformer with four
 /// layers.
 #[test]
 fn the_copiers_share_of_operations_is_one_or_two_percent() {

@@ -118,7 +118,7 @@ pub fn table_7() -> Value {
     let m305 = RmtConfig::m305();
     let rmt = RmtShape::new(&m305, GPT2);
     let transformer = transformer_shape(&transformer(&m305));
-    // Table 3: all tokens, and those that the RMT needs for the transformer's loss.
+    // Table 3: all tokens, and those after which the RMT has the transformer's loss.
     let (all, same_loss) = (6.04e9, 3.55e9);
     let saving = |tokens| {
         let of = transformer.flops_counted() as f64 * all;

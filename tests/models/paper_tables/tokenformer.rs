@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{NEOX, norm_scales};
 
-/// The figures of one row, by the layers alone.
+/// The figures of one row, for the layers only.
 fn row(config: &TokenFormerConfig) -> Value {
     json!({
         "layers": config.n_layer,

@@ -163,7 +163,7 @@ fn identity_depends_on_content_tokenizer_and_split_but_not_on_paths() {
 #[test]
 fn a_damaged_cache_entry_is_rebuilt() {
     let setup = Setup::new(&TEXT.repeat(10));
-    // The tokens are copied, because damage to a mapped file would show in them.
+    // The tokens are copied, because damage to the mapped file would also change them.
     let identity = setup.open().identity;
     let all = |corpus: &Corpus| (ids(tokens(&corpus.train)), ids(tokens(&corpus.valid)));
     let good = all(&setup.open());
@@ -315,7 +315,7 @@ fn copy_tasks_and_images_are_corpora() {
         shown.ends_with("? ? ?") && shown.contains(". . ."),
         "{shown}"
     );
-    // Validation has its own sequences, the same every time.
+    // Validation has its own sequences, which are the same every time.
     let valid = corpus.valid.sequences(7, "validation").unwrap();
     assert_ne!(valid.random_batch(0, 0, 0, 2), batch);
     assert_eq!(valid.fixed_batches(2, 3), valid.fixed_batches(2, 3));

@@ -4,7 +4,7 @@ fn judge(test: Test, observations: &[Observation]) -> (Verdict, String) {
     judge_along(test, observations, &[])
 }
 
-/// With runs that were planned, and their lines.
+/// Judges a claim about observations, given the planned runs and their lines.
 fn judge_along(
     test: Test,
     observations: &[Observation],
@@ -30,7 +30,7 @@ fn lower(run: &str, than: &str) -> Test {
 
 #[test]
 fn runs_are_compared_seed_by_seed() {
-    // The seeds differ by far more than the runs, which always differ by about 0.1.
+    // The seeds differ much more than the runs, whose difference is always about 0.1.
     let mut found = seeds("new", "valid_loss", &[1.0, 2.0, 3.0]);
     found.extend(seeds("old", "valid_loss", &[1.11, 2.1, 3.09]));
     let (verdict, because) = judge(lower("new", "old"), &found);
@@ -105,7 +105,7 @@ fn what_is_exact_needs_no_seeds() {
     assert_eq!(judge(test("old", "new"), &found).0, Verdict::DoesNotHold);
 }
 
-/// A line of runs called `line, X` at each x.
+/// Observations of a line: at each x, a run called `line, X`.
 fn line(values: &[(f64, [f64; 3])]) -> Vec<Observation> {
     let run = |(x, losses): &(f64, [f64; 3])| {
         let mut found = seeds(&format!("line, {x}"), "valid_loss", losses);
@@ -138,7 +138,7 @@ fn a_loss_falls_along_a_line_by_its_slope_for_each_doubling() {
     let expected =
         "-0.0983 ± 0.0072 nats/token for each doubling over 3 seeds; 6 of 6 steps go down";
     assert_eq!(because, expected);
-    // A fourth seed that has but one size so far changes nothing.
+    // A fourth seed with only one size so far changes nothing.
     let mut going_on = found.clone();
     going_on.push(Observation {
         seed: Some(4),
@@ -170,7 +170,7 @@ fn a_line_of_which_a_run_is_missing_is_not_tested() {
 
 #[test]
 fn an_exponent_is_that_of_the_power_law() {
-    // The line bends, for every seed alike: more of them say no more of its slope.
+    // The line bends in the same way for all seeds, so more seeds do not determine its slope better.
     let at = |x: f64, bend: f64| (x, [1.0, 1.01, 0.99].map(|noise| bend * noise * x.powf(0.5)));
     let found = line(&[at(1.0, 1.0), at(10.0, 1.05), at(100.0, 1.0)]);
     let test = |low, high| Test::Exponent {
@@ -196,7 +196,7 @@ fn an_exponent_is_that_of_the_power_law() {
     assert_eq!(judge(test(0.3, 0.7), &twice).1, because);
 }
 
-/// A run whose validation loss falls by `step` for every 100 tokens, from 4.
+/// A run whose validation loss starts at 4 and falls by `step` every 100 tokens.
 fn curve(run: &str, seed: u64, step: f64) -> Observation {
     let row = |i: u64| Row {
         step: i as usize,
@@ -227,7 +227,7 @@ fn a_run_is_sooner_by_where_it_reaches_the_last_loss_of_the_other() {
             [curve("fast", seed, 0.16 + noise), curve("slow", seed, 0.1)]
         })
         .collect();
-    // The slow one ends at 3, which the fast one reaches after 1/0.16 = 6.2 of its ten rows.
+    // The slow run ends at 3, which the fast run reaches after 1/0.16 = 6.2 of its ten rows.
     assert_eq!(found[0].reaches(Axis::Tokens, 3.0).unwrap().round(), 621.0);
     let (verdict, because) = judge(test("fast", "slow"), &found);
     assert_eq!(verdict, Verdict::Holds);

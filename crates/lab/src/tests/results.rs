@@ -163,7 +163,7 @@ fn every_run_is_a_curve_from_where_it_was_trained() {
         observed(2, 1),
         observed(2, 3),
     ];
-    // The third is missing, and not drawn.
+    // The third run is missing, so it is not drawn.
     let chart = spec.chart(&[run(1), run(2), run(3)], &observations);
     let points: Vec<_> = chart.series.iter().map(|s| s.points.as_slice()).collect();
     assert_eq!(

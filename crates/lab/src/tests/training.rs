@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::*;
 use crate::training::train_runs;
 
-/// GPT-2, whose models cannot be built while a file exists.
+/// A GPT-2 that cannot be built while a file exists.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Fragile {
     gpt2: Gpt2Config,
@@ -54,7 +54,7 @@ impl ModelConfig for Fragile {
     }
 }
 
-/// Three runs of two steps, the third from the weights of the first.
+/// Three runs of two steps each. The third starts from the weights of the first.
 fn small() -> (Vec<PlannedRun<Fragile>>, Corpus) {
     let text = r#"(
       title: "Three runs",
@@ -88,7 +88,7 @@ fn options(pool: &Path) -> ExperimentOptions {
 
 /// Runs `planned` for one seed.
 fn run(pool: &Path, planned: &[PlannedRun<Fragile>], corpus: &Corpus, seed: u64) -> Outcome {
-    // Burn has one random generator in a process, so tests that seed it take turns.
+    // Burn has one random generator per process, so tests that seed it take turns.
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let corpora = vec![corpus; planned.len()];
@@ -107,7 +107,7 @@ fn directories(pool: &Path, seed: u64) -> Vec<PathBuf> {
     pool.runs(&planned, &[seed], &[&corpus; 3])
 }
 
-/// The three runs, of which one breaks while `file` exists.
+/// The three runs. One of them breaks while `file` exists.
 fn fragile(which: usize, file: &Path) -> (Vec<PlannedRun<Fragile>>, Corpus) {
     let (mut planned, corpus) = small();
     std::fs::write(file, "").unwrap();
@@ -137,7 +137,7 @@ fn a_run_that_panics_leaves_the_others_and_says_why() {
     );
     assert!(missing.contains("out of memory"), "{missing}");
 
-    // The next time it is trained alone.
+    // The second time, only the broken run is trained.
     let metrics = |which: usize| {
         let run = &options(&pool)
             .open_pool()
@@ -195,7 +195,7 @@ fn a_pool_forgets_with_a_run_what_began_with_it_and_a_run_alone_is_deleted_alone
     run_small(&pool);
     let moved = directory.path().join("moved");
     std::fs::rename(&pool, &moved).unwrap();
-    // A fourth run, which began with the third as that did with the first.
+    // A fourth run, which starts from the third.
     let all = runs(&moved);
     let name = |run: &Path| run.file_name().unwrap().to_str().unwrap().to_owned();
     let history = std::fs::read_to_string(all[2].join("history.jsonl")).unwrap();
@@ -217,7 +217,7 @@ fn weights_other_than_those_it_began_with_are_refused() {
         directory.path().join("there"),
     );
     run_small(&here);
-    // The weights of another seed in the place of the first run's.
+    // Replace the weights of the first run by those of another seed.
     let (planned, corpus) = small();
     let other = run(&there, &planned, &corpus, 2);
     assert_eq!(other.missing, [""; 0]);
@@ -242,7 +242,7 @@ fn weights_other_than_those_it_began_with_are_refused() {
 fn a_loss_that_is_not_finite_in_the_end_is_no_loss() {
     let pool = tempfile::tempdir().unwrap();
     let (mut planned, corpus) = small();
-    // The last update ruins it.
+    // The last update makes the loss infinite or NaN.
     let train = &mut planned[1].config.as_mut().unwrap().train;
     train.learning_rate = 1e30;
     train.min_learning_rate = 1e30;
