@@ -6,11 +6,10 @@ use ::csv::Writer;
 ///
 /// A short row is padded and a long one is cut to the columns of `head`.
 pub fn csv(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
-    let head: Vec<String> = head.iter().map(|&name| name.to_owned()).collect();
-    let width = head.len();
+    let titles = head.iter().map(|&name| name.to_owned()).collect();
     let mut writer = Writer::from_writer(Vec::new());
-    for mut row in std::iter::once(head).chain(rows) {
-        row.resize(width, String::new());
+    for mut row in std::iter::once::<Vec<String>>(titles).chain(rows) {
+        row.resize(head.len(), String::new());
         let written = writer.write_record(&row);
         written.unwrap_or_else(|e| unreachable!("rows of one length in memory: {e}"));
     }

@@ -20,10 +20,9 @@ impl Frame {
     /// A drawing with room for tick labels at the left and, at the right, for labels of at most
     /// `label` characters.
     pub(crate) fn new(x: Domain, y: Domain, narrow: bool, label: Option<usize>) -> Self {
-        let (width, height, font) = if narrow {
-            (360.0, 300.0, 12.0)
-        } else {
-            (840.0, 430.0, 13.0)
+        let (width, height, font) = match narrow {
+            true => (360.0, 300.0, 12.0),
+            false => (840.0, 430.0, 13.0),
         };
         let mut frame = Self {
             narrow,

@@ -5,9 +5,8 @@ use maud::{Markup, html};
 use crate::chart::Series;
 use crate::frame::Frame;
 use crate::number::label;
-use crate::series::Trace;
-use crate::shapes::{Length, circle, color, path};
-use crate::view::View;
+use crate::series::{Trace, View};
+use crate::shapes::{circle, color, length, path};
 
 /// The longest name beside a line; the legend has it in full.
 const NAME: usize = 24;
@@ -69,7 +68,7 @@ pub(crate) fn beside(frame: &Frame, labels: &[Label]) -> Markup {
                     (path("", &format!("M{x:.1},{y:.1}L{dot:.1},{row:.1}")))
                 }
                 (circle("", dot, row))
-                text x=(Length(left)) y=(Length(row + frame.font * 0.35)) {
+                text x=(length(left)) y=(length(row + frame.font * 0.35)) {
                     (label.name) tspan class="value" { (label.value) }
                 }
             } "\n"
@@ -100,8 +99,8 @@ pub(crate) fn spread(wanted: &[f64], gap: f64, top: f64, bottom: f64) -> Option<
 }
 
 fn shorten(name: &str) -> String {
-    if name.chars().count() <= NAME {
-        return name.to_owned();
+    match name.chars().count() <= NAME {
+        true => name.to_owned(),
+        false => name.chars().take(NAME - 1).chain(['…']).collect(),
     }
-    name.chars().take(NAME - 1).chain(['…']).collect()
 }

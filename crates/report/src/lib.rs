@@ -20,7 +20,7 @@
 //! ```
 //!
 //! A module uses only modules before it in this order: `number`, `csv`, `table`, `chart`, `domain`,
-//! `series`, `view`, `frame`, `shapes`, `labels`, `plot`, `figure`, `page`.
+//! `series`, `frame`, `shapes`, `labels`, `plot`, `figure`, `page`.
 
 #![forbid(unsafe_code)]
 
@@ -36,7 +36,6 @@ mod plot;
 mod series;
 mod shapes;
 mod table;
-mod view;
 
 #[cfg(test)]
 mod tests;

@@ -6,9 +6,8 @@ use crate::chart::{Axis, Style};
 use crate::frame::Frame;
 use crate::labels::{Label, beside, labels};
 use crate::number::{label, si};
-use crate::series::{POINTS, Span, Trace, thin};
-use crate::shapes::{Length, circle, color, diamond, path, stroke, text};
-use crate::view::View;
+use crate::series::{POINTS, Span, Trace, View, thin};
+use crate::shapes::{circle, color, diamond, length, path, stroke, text};
 
 /// Up to this many points are measurements worth a dot each; more are a curve.
 const DOTS: usize = 24;
@@ -17,24 +16,18 @@ const DOTS: usize = 24;
 pub(crate) struct Plot<'a> {
     view: &'a View<'a>,
     labels: Vec<Label>,
-    frame: Frame,
+    pub(crate) frame: Frame,
 }
 
 impl<'a> Plot<'a> {
     pub(crate) fn new(view: &'a View<'a>, narrow: bool) -> Self {
         let labels = labels(view, narrow);
         let longest = labels.iter().map(Label::length).max();
-        let frame = Frame::new(view.x, view.y, narrow, longest);
         Self {
             view,
             labels,
-            frame,
+            frame: Frame::new(view.x, view.y, narrow, longest),
         }
-    }
-
-    /// Width and height.
-    pub(crate) fn size(&self) -> (f64, f64) {
-        (self.frame.width, self.frame.height)
     }
 
     /// The `svg` element of the chart numbered `index`.
@@ -42,9 +35,9 @@ impl<'a> Plot<'a> {
         let frame = &self.frame;
         let class = if frame.narrow { "narrow" } else { "wide" };
         let id = format!("{class}{index}");
-        let (left, top) = (Length(frame.left), Length(frame.top));
-        let width = Length(frame.right - frame.left);
-        let height = Length(frame.bottom - frame.top);
+        let (left, top) = (length(frame.left), length(frame.top));
+        let width = length(frame.right - frame.left);
+        let height = length(frame.bottom - frame.top);
         html! {
             svg class={ "plot " (class) } xmlns="http://www.w3.org/2000/svg"
                 viewBox={ "0 0 " (frame.width) " " (frame.height) }
@@ -86,20 +79,18 @@ impl<'a> Plot<'a> {
         let (top, bottom) = (frame.top, frame.bottom);
         let (middle, center) = ((left + right) / 2.0, (top + bottom) / 2.0);
         let (x, y) = (frame.x_ticks(), frame.y_ticks());
-        let (mut grid, mut axis) = (String::new(), format!("M{left:.1},{bottom:.1}H{right:.1}"));
-        for column in x.major.iter().map(|&tick| frame.column(tick)) {
-            grid += &format!("M{column:.1},{bottom:.1}V{top:.1}");
-            axis += &format!("M{column:.1},{bottom:.1}v5");
-        }
-        for row in y.major.iter().map(|&tick| frame.row(tick)) {
-            grid += &format!("M{left:.1},{row:.1}H{right:.1}");
-        }
-        for &tick in &x.minor {
-            axis += &format!("M{:.1},{bottom:.1}v3", frame.column(tick));
-        }
-        for &tick in &y.minor {
-            axis += &format!("M{left:.1},{:.1}h-3", frame.row(tick));
-        }
+        let columns = |ticks: &[f64], to: &str| -> String {
+            let column = |&tick: &f64| format!("M{:.1},{bottom:.1}{to}", frame.column(tick));
+            ticks.iter().map(column).collect()
+        };
+        let rows = |ticks: &[f64], to: &str| -> String {
+            let row = |&tick: &f64| format!("M{left:.1},{:.1}{to}", frame.row(tick));
+            ticks.iter().map(row).collect()
+        };
+        let (up, across) = (format!("V{top:.1}"), format!("H{right:.1}"));
+        let grid = columns(&x.major, &up) + &rows(&y.major, &across);
+        let axis = format!("M{left:.1},{bottom:.1}{across}") + &columns(&x.major, "v5");
+        let axis = axis + &columns(&x.minor, "v3") + &rows(&y.minor, "h-3");
         let empty = |t: &Trace| t.points.is_empty() && t.band.is_empty();
         html! {
             (path("grid", &grid))

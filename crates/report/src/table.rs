@@ -21,17 +21,16 @@ impl Table {
         let titles = self.columns.iter().map(|column| column.title.as_str());
         let mut lines: Vec<Vec<&str>> = vec![titles.collect()];
         lines.extend(self.rows.iter().map(|row| self.cells(row).collect()));
-        let width = |i: usize| {
-            let cells = lines.iter().map(|line| line[i].chars().count());
-            cells.max().unwrap_or(0)
-        };
-        let widths: Vec<usize> = (0..self.columns.len()).map(width).collect();
-        let format = |line: &Vec<&str>| {
-            let cells = line.iter().zip(&widths).zip(&self.columns);
-            let cells = cells.map(|((cell, &width), column)| match column.numeric {
+        let pad = |i: usize, cell: &str| {
+            let width = lines.iter().map(|line| line[i].chars().count()).max();
+            let width = width.unwrap_or(0);
+            match self.columns[i].numeric {
                 true => format!("{cell:>width$}"),
                 false => format!("{cell:<width$}"),
-            });
+            }
+        };
+        let format = |line: &Vec<&str>| {
+            let cells = line.iter().enumerate().map(|(i, cell)| pad(i, cell));
             cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
         };
         lines.iter().map(format).collect::<Vec<_>>().join("\n")
@@ -80,20 +79,18 @@ pub struct Column {
 impl Column {
     /// A column of words.
     pub fn text(title: impl Into<String>) -> Self {
-        let title = title.into();
         Self {
-            title,
+            title: title.into(),
             ..Self::default()
         }
     }
 
     /// A column of numbers with its unit or hint.
     pub fn number(title: impl Into<String>, hint: impl Into<String>) -> Self {
-        let (title, hint, numeric) = (title.into(), hint.into(), true);
         Self {
-            title,
-            hint,
-            numeric,
+            hint: hint.into(),
+            numeric: true,
+            ..Self::text(title)
         }
     }
 }
