@@ -44,7 +44,7 @@ pub(crate) fn open_corpora<C: ModelConfig>(
     }
     for ((name, config), corpus) in runs.iter().zip(&corpora) {
         let valid = config.validate(corpus.tokenizer.vocab_size());
-        valid.map_err(|error| error.within(*name))?;
+        valid.map_err(|error| error.within(name))?;
     }
     Ok(corpora)
 }

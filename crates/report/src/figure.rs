@@ -23,7 +23,7 @@ impl Chart {
     pub fn to_svg(&self) -> String {
         let view = View::of(self);
         let plot = Plot::new(&view, false);
-        let (width, height) = (plot.frame.width, plot.frame.height);
+        let (width, height) = (plot.width, plot.height);
         let (mut entries, mut left, mut line) = (Vec::new(), 0.0, 1.0);
         for (class, sample, name) in legend(self, -4.0) {
             let room = 44.0 + 7.0 * name.chars().count() as f64;

@@ -30,6 +30,14 @@ pub fn sig(value: f64, digits: usize) -> String {
     format!("{:.*}", decimals(round(value, digits), digits), value + 0.0)
 }
 
+/// `name` with its unit in brackets, if it has one.
+pub(crate) fn with_unit(name: &str, unit: &str) -> String {
+    match unit {
+        "" => name.to_owned(),
+        unit => format!("{name} ({unit})"),
+    }
+}
+
 /// Labels of evenly spaced ticks, with just enough digits to tell them apart.
 pub(crate) fn tick_labels(ticks: &[f64]) -> Vec<String> {
     let largest = ticks.iter().fold(0f64, |a, t| a.max(t.abs()));

@@ -1,4 +1,8 @@
-//! Tables, and what they look like as text and as Markdown.
+//! Tables, and what they look like as text, Markdown and CSV.
+
+use ::csv::Writer;
+
+use crate::number::with_unit;
 
 /// A table whose first column names the rows.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -39,10 +43,7 @@ impl Table {
     /// The table as Markdown, under its heading and note.
     pub fn to_markdown(&self) -> String {
         let cell = |text: &str| text.replace('|', "\\|").replace('\n', " ");
-        let title = |column: &Column| match column.hint.as_str() {
-            "" => cell(&column.title),
-            hint => format!("{} ({})", cell(&column.title), cell(hint)),
-        };
+        let title = |column: &Column| cell(&with_unit(&column.title, &column.hint));
         let line = |cells: Vec<String>| format!("| {} |", cells.join(" | "));
         let rule = |column: &Column| if column.numeric { "---:" } else { "---" }.to_owned();
         let mut lines = vec![
@@ -93,4 +94,20 @@ impl Column {
             ..Self::text(title)
         }
     }
+}
+
+/// `head` and `rows` as CSV, a line each; fields are quoted where they have to be.
+///
+/// A short row is padded and a long one is cut to the columns of `head`.
+pub fn csv(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let titles = head.iter().map(|&name| name.to_owned()).collect();
+    let mut writer = Writer::from_writer(Vec::new());
+    for mut row in std::iter::once::<Vec<String>>(titles).chain(rows) {
+        row.resize(head.len(), String::new());
+        let written = writer.write_record(&row);
+        written.unwrap_or_else(|e| unreachable!("rows of one length in memory: {e}"));
+    }
+    let bytes = writer.into_inner();
+    let bytes = bytes.unwrap_or_else(|e| unreachable!("writing to memory: {e}"));
+    String::from_utf8(bytes).unwrap_or_else(|e| unreachable!("strings are UTF-8: {e}"))
 }
