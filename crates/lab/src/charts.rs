@@ -8,7 +8,7 @@ use residual_zoo_report::{Axis as ChartAxis, Chart, Reference, Scale, Series, St
 use crate::observe::points_by_run;
 use crate::quantity::on_curve;
 use crate::stats::estimates;
-use crate::{Axis, ChartSpec, Line, Observation, Observed, describe};
+use crate::{Axis, ChartSpec, Line, Observation, Observed};
 
 /// A planned run, without what it trains.
 #[derive(Clone, Debug)]
@@ -35,19 +35,19 @@ impl ChartSpec {
                 _ => series.extend(self.points(&found, (name, group), &mut note)),
             }
             if self.printed {
-                let points = self.printed_points(runs);
+                let name = format!("{name}, printed");
+                let of = |run: &&RunRow, quantity| run.published.get(quantity).copied();
+                let point = |run: &&RunRow| of(run, &self.x).zip(of(run, &self.y));
+                let points: Vec<_> = runs.iter().filter_map(point).collect();
                 if !points.is_empty() {
-                    series.push(Series::markers(format!("{name}, printed"), group, points));
-                } else if let Some(y) = runs.iter().find_map(|run| run.published.get(&self.y)) {
-                    let y = y * scale(&self.y);
-                    references.push(Reference::new(format!("{name}, printed"), y));
+                    series.push(Series::markers(name, group, self.scaled(&points)));
+                } else if let Some(y) = runs.iter().find_map(|run| of(run, &self.y)) {
+                    references.push(Reference::new(name, y * Observed::of(&self.y).scale()));
                 }
             }
         }
         for (i, (name, points)) in self.published.iter().enumerate() {
-            let (x, y) = (scale(&self.x), scale(&self.y));
-            let points = points.iter().map(|p| (p.0 * x, p.1 * y)).collect();
-            series.push(Series::markers(name, traces.len() + i, points));
+            series.push(Series::markers(name, traces.len() + i, self.scaled(points)));
         }
         // A run that is missing has no place in the legend.
         series.retain(|series| !series.points.is_empty());
@@ -56,7 +56,7 @@ impl ChartSpec {
         }
         let axis = |quantity: &str, log: bool| ChartAxis {
             label: quantity.replace('_', " "),
-            unit: unit(quantity).into(),
+            unit: Observed::of(quantity).unit.into(),
             scale: match log {
                 true => Scale::Log,
                 false => Scale::Linear,
@@ -92,13 +92,12 @@ impl ChartSpec {
         let rows = found.iter().flat_map(|found| &found.rows);
         for row in rows.filter(|row| row.tokens > 0) {
             if let Ok(Some(y)) = on_curve(&self.y, row) {
-                let point = (axis.of(row), y * scale(&self.y));
-                at.entry(row.step).or_default().push(point);
+                at.entry(row.step).or_default().push((axis.of(row), y));
             }
         }
         let most = at.values().map(Vec::len).max().unwrap_or(0);
         at.retain(|_, found| found.len() == most);
-        spans(Series::line(name, group, Vec::new()), at.values())
+        self.spans(name, group, at.values())
     }
 
     /// Mean and range over the seeds of the runs of a line, and the power law through them.
@@ -108,15 +107,8 @@ impl ChartSpec {
         (name, group): (&str, usize),
         note: &mut String,
     ) -> Vec<Series> {
-        let (x, y) = (scale(&self.x), scale(&self.y));
-        let mut runs = points_by_run(found.iter().copied(), (&self.x, &self.y));
-        if runs.is_empty() {
-            return Vec::new();
-        }
-        for point in runs.iter_mut().flatten() {
-            *point = (point.0 * x, point.1 * y);
-        }
-        let series = spans(Series::line(name, group, Vec::new()), runs.iter());
+        let runs = points_by_run(found.iter().copied(), (&self.x, &self.y));
+        let series = self.spans(name, group, runs.iter());
         let Some(fit) = Line::power_law(&series.points).filter(|_| self.fit) else {
             return vec![series];
         };
@@ -141,41 +133,32 @@ impl ChartSpec {
         vec![measured, fitted]
     }
 
-    /// The points for which the paper printed both numbers.
-    fn printed_points(&self, runs: &[&RunRow]) -> Vec<(f64, f64)> {
-        let point = |run: &&RunRow| {
-            let (x, y) = (run.published.get(&self.x)?, run.published.get(&self.y)?);
-            Some((x * scale(&self.x), y * scale(&self.y)))
-        };
-        runs.iter().filter_map(point).collect()
-    }
-}
-
-fn scale(quantity: &str) -> f64 {
-    describe(quantity).map_or(1.0, Observed::scale)
-}
-
-fn unit(quantity: &str) -> &'static str {
-    match Axis::parse(quantity) {
-        Some(Axis::Flops) => "FLOP",
-        Some(Axis::Seconds) => "s",
-        Some(Axis::Tokens) => "",
-        None => describe(quantity).map_or("", |shown| shown.unit),
-    }
-}
-
-/// `series` through the means of groups of points, with the range of each group as the band.
-fn spans<'a>(mut series: Series, groups: impl Iterator<Item = &'a Vec<(f64, f64)>>) -> Series {
-    let mut several = false;
-    for group in groups {
-        if let Some([x, y]) = estimates(group) {
+    /// A series through the means of groups of points, with the range of each group as the band.
+    fn spans<'a>(
+        &self,
+        name: &str,
+        group: usize,
+        points: impl Iterator<Item = &'a Vec<(f64, f64)>>,
+    ) -> Series {
+        let mut series = Series::line(name, group, Vec::new());
+        let mut several = false;
+        for [x, y] in points.filter_map(|points| estimates(&self.scaled(points))) {
             series.points.push((x.mean, y.mean));
             series.band.push((x.mean, y.lowest, y.highest));
             several |= y.count > 1;
         }
+        if !several {
+            series.band.clear();
+        }
+        series
     }
-    if !several {
-        series.band.clear();
+
+    /// Points in the units of the axes.
+    fn scaled(&self, points: &[(f64, f64)]) -> Vec<(f64, f64)> {
+        let (x, y) = (Observed::of(&self.x).scale(), Observed::of(&self.y).scale());
+        points
+            .iter()
+            .map(|point| (point.0 * x, point.1 * y))
+            .collect()
     }
-    series
 }

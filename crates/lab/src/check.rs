@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use residual_zoo_core::{ConfigError, ModelConfig, check};
 
 use crate::quantity::is_curve;
-use crate::{After, Axis, ChartSpec, Error, Experiment, PlannedRun, describe};
+use crate::{After, Axis, ChartSpec, Claim, Error, Experiment, Measure, PlannedRun, describe};
 
 impl<C: ModelConfig> Experiment<C> {
     /// Checks that names are unique, and that what columns, charts and claims refer to exists.
@@ -17,34 +17,36 @@ impl<C: ModelConfig> Experiment<C> {
         let planned = self.plan(&[])?;
         let names = Names::of(self, &planned);
         self.check_seeds()?;
-        self.check_measure()?;
+        if self.measure.is_some() && self.count.is_none() {
+            let problem = "is given without `count`; a run that trains is measured anyway";
+            error("measure", problem)?;
+        }
         self.check_runs(&planned)?;
-        self.check_columns(&names)?;
-        self.check_charts(&names, &planned)?;
-        Ok(self.check_claims(&names)?)
+        if let Some(column) = self.columns.iter().find(|column| !names.measures(column)) {
+            error("columns", format!("nothing called `{column}` is measured"))?;
+        }
+        for chart in &self.charts {
+            names.check_chart(chart, &planned)?;
+        }
+        for claim in &self.claims {
+            names.check_claim(claim)?;
+        }
+        Ok(())
     }
 
     fn check_seeds(&self) -> Result<(), ConfigError> {
         check::at_least_one("seeds", self.seeds.len())?;
-        let different: BTreeSet<u64> = self.seeds.iter().copied().collect();
-        if different.len() < self.seeds.len() {
-            return error("seeds", "has one of them twice".into());
+        let different: BTreeSet<&u64> = self.seeds.iter().collect();
+        match different.len() < self.seeds.len() {
+            true => error("seeds", "has one of them twice"),
+            false => Ok(()),
         }
-        Ok(())
-    }
-
-    fn check_measure(&self) -> Result<(), ConfigError> {
-        if self.measure.is_some() && self.count.is_none() {
-            let problem = "is given without `count`; a run that trains is measured anyway";
-            return error("measure", problem.into());
-        }
-        Ok(())
     }
 
     fn check_runs(&self, planned: &[PlannedRun<C>]) -> Result<(), ConfigError> {
         check::at_least_one("runs", planned.len())?;
         if self.new_data.is_none() && self.runs.iter().any(|spec| spec.on_new_data) {
-            return error("new_data", "is missing, and there are runs on it".into());
+            return error("new_data", "is missing, and there are runs on it");
         }
         for (i, run) in planned.iter().enumerate() {
             let mut own = run.seeds.iter().flatten();
@@ -67,45 +69,6 @@ impl<C: ModelConfig> Experiment<C> {
         }
         Ok(())
     }
-
-    fn check_columns(&self, names: &Names) -> Result<(), ConfigError> {
-        let unknown = self.columns.iter().find(|column| !names.measures(column));
-        match unknown {
-            Some(column) => error("columns", format!("nothing called `{column}` is measured")),
-            None => Ok(()),
-        }
-    }
-
-    fn check_charts(&self, names: &Names, planned: &[PlannedRun<C>]) -> Result<(), ConfigError> {
-        for chart in &self.charts {
-            names.check_chart(chart)?;
-            let is_printed = |run: &PlannedRun<C>| {
-                let is_drawn = chart.lines.is_empty() || chart.lines.contains(&run.line);
-                is_drawn && run.published.contains_key(&chart.y)
-            };
-            if chart.printed && !planned.iter().any(is_printed) {
-                let problem = format!("`{}`: no run says what was printed", chart.title);
-                return error("charts", problem);
-            }
-        }
-        Ok(())
-    }
-
-    fn check_claims(&self, names: &Names) -> Result<(), ConfigError> {
-        for claim in &self.claims {
-            let (runs, quantities) = claim.test.names();
-            let unknown = |name: &&&str| !names.runs.contains(**name) && !names.is_line(name);
-            if let Some(name) = runs.iter().find(unknown) {
-                let problem = format!("`{}` refers to `{name}`, which is no run", claim.says);
-                return error("claims", problem);
-            }
-            if let Some(name) = quantities.iter().find(|name| !names.measures(name)) {
-                let problem = format!("`{}` refers to `{name}`, unknown", claim.says);
-                return error("claims", problem);
-            }
-        }
-        Ok(())
-    }
 }
 
 /// What the parts of an experiment may refer to.
@@ -118,19 +81,14 @@ struct Names<'a> {
 
 impl<'a> Names<'a> {
     fn of<C>(experiment: &Experiment<C>, planned: &'a [PlannedRun<C>]) -> Self {
-        let runs = || planned.iter();
         // What was printed need not be measured.
-        let given = runs().flat_map(|run| run.values.keys().chain(run.published.keys()));
-        let measured = experiment
-            .measure
-            .map_or(&[][..], |measure| measure.names());
+        let given = |run: &'a PlannedRun<C>| run.values.keys().chain(run.published.keys());
+        let given = planned.iter().flat_map(given).map(String::as_str);
+        let measured = experiment.measure.map_or(&[][..], Measure::names);
         Self {
-            runs: runs().map(|run| run.name.as_str()).collect(),
-            lines: runs().map(|run| run.line.as_str()).collect(),
-            own: given
-                .map(String::as_str)
-                .chain(measured.iter().copied())
-                .collect(),
+            runs: planned.iter().map(|run| run.name.as_str()).collect(),
+            lines: planned.iter().map(|run| run.line.as_str()).collect(),
+            own: given.chain(measured.iter().copied()).collect(),
         }
     }
 
@@ -138,13 +96,14 @@ impl<'a> Names<'a> {
         self.own.contains(quantity) || describe(quantity).is_some()
     }
 
-    fn is_line(&self, name: &str) -> bool {
-        self.lines.contains(name)
-    }
-
-    /// Checks the lines and axes of a chart.
-    fn check_chart(&self, chart: &ChartSpec) -> Result<(), ConfigError> {
-        if let Some(line) = chart.lines.iter().find(|line| !self.is_line(line)) {
+    /// Checks the lines and axes of a chart, and that there is something printed where that is drawn.
+    fn check_chart<C>(
+        &self,
+        chart: &ChartSpec,
+        planned: &[PlannedRun<C>],
+    ) -> Result<(), ConfigError> {
+        let is_unknown = |line: &&String| !self.lines.contains(line.as_str());
+        if let Some(line) = chart.lines.iter().find(is_unknown) {
             let problem = format!("`{}` draws `{line}`, which is no run", chart.title);
             return error("charts", problem);
         }
@@ -152,16 +111,34 @@ impl<'a> Names<'a> {
             true => (Axis::parse(&chart.x).is_some(), is_curve(&chart.y)),
             false => (self.measures(&chart.x), self.measures(&chart.y)),
         };
-        for (quantity, is_known) in [(&chart.x, x), (&chart.y, y)] {
-            if !is_known {
-                let problem = format!("`{}` draws `{quantity}`, unknown there", chart.title);
-                return error("charts", problem);
-            }
+        if let Some((quantity, _)) = [(&chart.x, x), (&chart.y, y)].iter().find(|axis| !axis.1) {
+            let problem = format!("`{}` draws `{quantity}`, unknown there", chart.title);
+            return error("charts", problem);
+        }
+        let is_drawn = |line| chart.lines.is_empty() || chart.lines.contains(line);
+        let mut drawn = planned.iter().filter(|run| is_drawn(&run.line));
+        if chart.printed && !drawn.any(|run| run.published.contains_key(&chart.y)) {
+            let problem = format!("`{}`: no run says what was printed", chart.title);
+            return error("charts", problem);
+        }
+        Ok(())
+    }
+
+    fn check_claim(&self, claim: &Claim) -> Result<(), ConfigError> {
+        let (runs, quantities) = claim.test.names();
+        let is_run = |name: &str| self.runs.contains(name) || self.lines.contains(name);
+        if let Some(name) = runs.iter().find(|name| !is_run(name)) {
+            let problem = format!("`{}` refers to `{name}`, which is no run", claim.says);
+            return error("claims", problem);
+        }
+        if let Some(name) = quantities.iter().find(|name| !self.measures(name)) {
+            let problem = format!("`{}` refers to `{name}`, unknown", claim.says);
+            return error("claims", problem);
         }
         Ok(())
     }
 }
 
-fn error(field: &str, problem: String) -> Result<(), ConfigError> {
+fn error(field: &str, problem: impl Into<String>) -> Result<(), ConfigError> {
     Err(ConfigError::new(field, problem))
 }

@@ -22,177 +22,176 @@ pub struct Claim {
 /// How a claim is tested. Runs are compared seed by seed. A difference is significant when the 95 %
 /// confidence interval of its mean over the seeds (Student's t) excludes zero.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub enum Test {
     /// `run` has less of `quantity` than `than`.
-    Lower {
-        /// The quantity.
-        quantity: String,
-        /// The run that should have less.
-        run: String,
-        /// The run that it is compared with.
-        than: String,
-    },
+    Lower(Compared),
     /// `run` has more of `quantity` than `than`.
-    Higher {
-        /// The quantity.
-        quantity: String,
-        /// The run that should have more.
-        run: String,
-        /// The run that it is compared with.
-        than: String,
-    },
+    Higher(Compared),
     /// `run` and `than` differ in `quantity` by at most `within`.
-    Close {
-        /// The quantity.
-        quantity: String,
-        /// One run.
-        run: String,
-        /// The run that it is compared with.
-        than: String,
-        /// The quantity of the other run; `None` for the same.
-        #[serde(default)]
-        than_quantity: Option<String>,
-        /// The largest difference that is still close.
-        within: f64,
-    },
+    Close(Close),
     /// `quantity` falls along the line of runs as `along` grows: the slope over its logarithm is
     /// negative.
-    Falls {
-        /// The quantity.
-        quantity: String,
-        /// What grows.
-        along: String,
-        /// The line.
-        line: String,
-    },
+    Falls(Falls),
     /// `run` reaches the last validation loss of `than` with less of `axis`.
-    Sooner {
-        /// Tokens, FLOPs or seconds.
-        axis: Axis,
-        /// The run that should need less.
-        run: String,
-        /// The run that it is compared with.
-        than: String,
-    },
+    Sooner(Sooner),
     /// Every seed of `run` has at least `value`.
-    AtLeast {
-        /// The quantity.
-        quantity: String,
-        /// The run.
-        run: String,
-        /// The value.
-        value: f64,
-    },
+    AtLeast(Bound),
     /// Every seed of `run` has at most `value`.
-    AtMost {
-        /// The quantity.
-        quantity: String,
-        /// The run.
-        run: String,
-        /// The value.
-        value: f64,
-    },
+    AtMost(Bound),
     /// Every seed of `run` is between `low` and `high`.
-    Between {
-        /// The quantity.
-        quantity: String,
-        /// The run.
-        run: String,
-        /// The lower bound.
-        low: f64,
-        /// The upper bound.
-        high: f64,
-    },
+    Between(Between),
     /// The mean over the seeds of `run` is `value` times that of `than`, up to `within`.
-    Ratio {
-        /// The quantity.
-        quantity: String,
-        /// The run.
-        run: String,
-        /// The run that it is compared with.
-        than: String,
-        /// The ratio.
-        value: f64,
-        /// The largest difference.
-        within: f64,
-    },
+    Ratio(Ratio),
     /// The mean over the seeds of `run` is `value`, up to `within`.
-    Is {
-        /// The quantity.
-        quantity: String,
-        /// The run.
-        run: String,
-        /// The value.
-        value: f64,
-        /// The largest difference.
-        within: f64,
-    },
+    Is(Is),
     /// `quantity` along a line of runs is a power of `along`, and the 95 % confidence interval of
     /// the exponent lies between `low` and `high`.
-    Exponent {
-        /// The quantity.
-        quantity: String,
-        /// What it is a power of.
-        along: String,
-        /// The line.
-        line: String,
-        /// The least exponent.
-        low: f64,
-        /// The largest exponent.
-        high: f64,
-    },
+    Exponent(Exponent),
     /// The claim cannot be tested at this scale, for this reason.
     NotTested(String),
+}
+
+/// The fields of [`Test::Lower`] and [`Test::Higher`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Compared {
+    /// The quantity.
+    pub quantity: String,
+    /// The run.
+    pub run: String,
+    /// The run that it is compared with.
+    pub than: String,
+}
+
+/// The fields of [`Test::Close`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Close {
+    /// The quantity.
+    pub quantity: String,
+    /// The run.
+    pub run: String,
+    /// The run that it is compared with.
+    pub than: String,
+    /// The quantity of the other run; `None` for the same.
+    #[serde(default)]
+    pub than_quantity: Option<String>,
+    /// The largest difference that is allowed.
+    pub within: f64,
+}
+
+/// The fields of [`Test::Falls`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Falls {
+    /// The quantity.
+    pub quantity: String,
+    /// What grows.
+    pub along: String,
+    /// The line.
+    pub line: String,
+}
+
+/// The fields of [`Test::Sooner`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sooner {
+    /// Tokens, FLOPs or seconds.
+    pub axis: Axis,
+    /// The run.
+    pub run: String,
+    /// The run that it is compared with.
+    pub than: String,
+}
+
+/// The fields of [`Test::AtLeast`] and [`Test::AtMost`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Bound {
+    /// The quantity.
+    pub quantity: String,
+    /// The run.
+    pub run: String,
+    /// The value.
+    pub value: f64,
+}
+
+/// The fields of [`Test::Between`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Between {
+    /// The quantity.
+    pub quantity: String,
+    /// The run.
+    pub run: String,
+    /// The lower bound.
+    pub low: f64,
+    /// The upper bound.
+    pub high: f64,
+}
+
+/// The fields of [`Test::Ratio`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ratio {
+    /// The quantity.
+    pub quantity: String,
+    /// The run.
+    pub run: String,
+    /// The run that it is compared with.
+    pub than: String,
+    /// The value.
+    pub value: f64,
+    /// The largest difference that is allowed.
+    pub within: f64,
+}
+
+/// The fields of [`Test::Is`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Is {
+    /// The quantity.
+    pub quantity: String,
+    /// The run.
+    pub run: String,
+    /// The value.
+    pub value: f64,
+    /// The largest difference that is allowed.
+    pub within: f64,
+}
+
+/// The fields of [`Test::Exponent`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Exponent {
+    /// The quantity.
+    pub quantity: String,
+    /// What grows.
+    pub along: String,
+    /// The line.
+    pub line: String,
+    /// The lower bound.
+    pub low: f64,
+    /// The upper bound.
+    pub high: f64,
 }
 
 impl Test {
     /// The runs and quantities that it refers to.
     pub(crate) fn names(&self) -> (Vec<&str>, Vec<&str>) {
         match self {
-            Self::Lower {
-                quantity,
-                run,
-                than,
+            Self::Lower(it) | Self::Higher(it) => (vec![&it.run, &it.than], vec![&it.quantity]),
+            Self::Close(it) => {
+                let other = it.than_quantity.as_deref().unwrap_or(&it.quantity);
+                (vec![&it.run, &it.than], vec![&it.quantity, other])
             }
-            | Self::Higher {
-                quantity,
-                run,
-                than,
-            }
-            | Self::Ratio {
-                quantity,
-                run,
-                than,
-                ..
-            } => (vec![run, than], vec![quantity]),
-            Self::Close {
-                quantity,
-                run,
-                than,
-                than_quantity,
-                ..
-            } => {
-                let quantities = [Some(quantity), than_quantity.as_ref()];
-                let quantities = quantities.into_iter().flatten().map(String::as_str);
-                (vec![run, than], quantities.collect())
-            }
-            Self::Falls {
-                quantity,
-                along,
-                line,
-            }
-            | Self::Exponent {
-                quantity,
-                along,
-                line,
-                ..
-            } => (vec![line], vec![quantity, along]),
-            Self::Sooner { run, than, .. } => (vec![run, than], vec![]),
-            Self::AtLeast { quantity, run, .. }
-            | Self::AtMost { quantity, run, .. }
-            | Self::Between { quantity, run, .. }
-            | Self::Is { quantity, run, .. } => (vec![run], vec![quantity]),
+            Self::Falls(it) => (vec![&it.line], vec![&it.quantity, &it.along]),
+            Self::Sooner(it) => (vec![&it.run, &it.than], vec![]),
+            Self::AtLeast(it) | Self::AtMost(it) => (vec![&it.run], vec![&it.quantity]),
+            Self::Between(it) => (vec![&it.run], vec![&it.quantity]),
+            Self::Ratio(it) => (vec![&it.run, &it.than], vec![&it.quantity]),
+            Self::Is(it) => (vec![&it.run], vec![&it.quantity]),
+            Self::Exponent(it) => (vec![&it.line], vec![&it.quantity, &it.along]),
             Self::NotTested(_) => (vec![], vec![]),
         }
     }
@@ -200,7 +199,7 @@ impl Test {
     /// The line of runs that it tests, if it tests one.
     pub(crate) fn line(&self) -> Option<&str> {
         match self {
-            Self::Falls { line, .. } | Self::Exponent { line, .. } => Some(line),
+            Self::Falls(Falls { line, .. }) | Self::Exponent(Exponent { line, .. }) => Some(line),
             _ => None,
         }
     }
@@ -221,6 +220,13 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    pub(crate) fn of(holds: bool) -> Self {
+        match holds {
+            true => Self::Holds,
+            false => Self::DoesNotHold,
+        }
+    }
+
     /// Its name in reports.
     pub fn name(self) -> &'static str {
         match self {

@@ -7,14 +7,16 @@ use std::path::{Path, PathBuf};
 use residual_zoo_backend::BackendKind;
 use residual_zoo_core::ConfigError;
 use residual_zoo_data::{Entropy, Source};
-use residual_zoo_report::{Axis, Chart, Column, Reference, Report, Section, Series, Table, si};
+use residual_zoo_report::{
+    Axis as ChartAxis, Chart, Column, Reference, Report, Section, Series, Table, si,
+};
 use residual_zoo_train::dashboard::{Display, print};
 use residual_zoo_train::{
     Error as TrainError, Interrupter, Row, RunConfig, RunOptions, Summary, resume, run_dir,
 };
 
 use crate::corpora::open_corpus;
-use crate::{Error, Trainable};
+use crate::{Axis, Error, Trainable};
 
 /// How models are compared.
 pub struct CompareOptions {
@@ -78,8 +80,7 @@ pub fn compare<C: Trainable>(
         match C::train(options.backend, options.gpu, config, &corpus, &run_options) {
             Ok(summary) => {
                 let stopped = summary.stopped;
-                let name = name.clone();
-                comparison.entries.push(Entry { name, summary });
+                comparison.entries.push((name.clone(), summary));
                 if stopped {
                     break;
                 }
@@ -142,10 +143,8 @@ fn prepare<C: Trainable>(
 ) -> Result<(), Error> {
     let directory = &options.directory;
     if let Ok(entries) = fs::read_dir(directory) {
-        let names: Vec<_> = entries
-            .filter_map(Result::ok)
-            .map(|e| e.file_name())
-            .collect();
+        let names = entries.filter_map(Result::ok).map(|e| e.file_name());
+        let names: Vec<OsString> = names.collect();
         let is_ours = |name: &OsString| {
             let models = models.iter().map(|(model, _)| model.as_str());
             models.chain([REPORT, MARK]).any(|known| name == known)
@@ -186,18 +185,10 @@ fn check_same<C: Trainable>(run: &Path, config: &RunConfig<C>) -> Result<(), Err
     Err(ConfigError::new(run.display().to_string(), problem).into())
 }
 
-/// A finished run and its name.
-pub struct Entry {
-    /// Name of the model.
-    pub name: String,
-    /// Its summary.
-    pub summary: Summary,
-}
-
 /// Runs of several models on the same data.
 pub struct Comparison {
-    /// The runs.
-    pub entries: Vec<Entry>,
+    /// The finished runs by the names of their models.
+    pub entries: Vec<(String, Summary)>,
     /// A description of the data, for the lead of the report.
     pub data: String,
     /// The lowest possible losses on the data, where they are known.
@@ -223,7 +214,7 @@ impl Comparison {
         columns.push(Column::number("tokens/s", ""));
         let rows = self.entries.iter().map(|entry| self.row(entry)).collect();
         let best = |(_, a): &(usize, f64), (_, b): &(usize, f64)| a.total_cmp(b);
-        let losses = self.entries.iter().map(|entry| entry.summary.valid_loss);
+        let losses = self.entries.iter().map(|(_, summary)| summary.valid_loss);
         let highlight = losses.enumerate().min_by(best).map(|(i, _)| i);
         Table {
             heading: "Results".into(),
@@ -234,7 +225,7 @@ impl Comparison {
         }
     }
 
-    fn row(&self, Entry { name, summary }: &Entry) -> Vec<String> {
+    fn row(&self, (name, summary): &(String, Summary)) -> Vec<String> {
         let mut cells = vec![
             name.clone(),
             si(summary.cost.params.total() as f64),
@@ -261,25 +252,30 @@ impl Comparison {
                 e.rate, e.bigram
             )
         });
-        let references: Vec<Reference> = self
-            .entropy
-            .into_iter()
-            .flat_map(|e| [("entropy rate", e.rate), ("best bigram model", e.bigram)])
-            .map(|(name, y)| Reference {
-                name: name.into(),
-                y,
-            })
+        let known = |e: Entropy| [("entropy rate", e.rate), ("best bigram model", e.bigram)];
+        let references = self.entropy.into_iter().flat_map(known);
+        let references: Vec<_> = references
+            .map(|(name, y)| Reference::new(name, y))
             .collect();
-        let chart = |over: &str, x: Axis, at: fn(&Row) -> f64| {
-            Section::Chart(Chart {
-                heading: format!("Validation loss over {over}"),
-                note: String::new(),
-                x,
-                y: Axis::linear("validation loss", "nats/token"),
-                series: self.series(at),
-                references: references.clone(),
-            })
+        let chart = |(over, x, unit, axis): (&str, &str, &str, Axis)| Chart {
+            heading: format!("Validation loss over {over}"),
+            note: String::new(),
+            x: ChartAxis::linear(x, unit),
+            y: ChartAxis::linear("validation loss", "nats/token"),
+            series: self.series(axis),
+            references: references.clone(),
         };
+        let charts = [
+            ("tokens", "training tokens", "", Axis::Tokens),
+            ("FLOPs", "training FLOPs", "", Axis::Flops),
+            ("time", "training time", "s", Axis::Seconds),
+        ];
+        let mut sections = vec![Section::Table(self.table())];
+        sections.extend(charts.map(|spec| Section::Chart(chart(spec))));
+        sections.push(Section::Code {
+            heading: "Command".into(),
+            body: self.command.clone(),
+        });
         Report {
             title: "Comparison of architectures".into(),
             lead: format!(
@@ -287,33 +283,16 @@ impl Comparison {
                 self.data,
                 entropy.unwrap_or_default()
             ),
-            sections: vec![
-                Section::Table(self.table()),
-                chart("tokens", Axis::linear("training tokens", ""), |row| {
-                    row.tokens as f64
-                }),
-                chart("FLOPs", Axis::linear("training FLOPs", ""), |row| row.flops),
-                chart("time", Axis::linear("training time", "s"), |row| {
-                    row.seconds
-                }),
-                Section::Code {
-                    heading: "Command".into(),
-                    body: self.command.clone(),
-                },
-            ],
+            sections,
         }
     }
 
-    fn series(&self, at: fn(&Row) -> f64) -> Vec<Series> {
-        let curve = |rows: &[Row]| {
-            rows.iter()
-                .filter_map(|row| Some((at(row), row.valid_loss?)))
-                .collect()
+    fn series(&self, axis: Axis) -> Vec<Series> {
+        let point = |row: &Row| Some((axis.of(row), row.valid_loss?));
+        let line = |(i, (name, summary)): (usize, &(String, Summary))| {
+            Series::line(name, i, summary.rows.iter().filter_map(point).collect())
         };
-        let entries = self.entries.iter().enumerate();
-        entries
-            .map(|(i, e)| Series::line(&e.name, i, curve(&e.summary.rows)))
-            .collect()
+        self.entries.iter().enumerate().map(line).collect()
     }
 
     /// Writes the report to `path`.

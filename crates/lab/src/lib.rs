@@ -32,7 +32,7 @@
 
 mod charts;
 mod check;
-mod claims;
+pub mod claims;
 pub mod cli;
 mod compare;
 mod corpora;
@@ -56,7 +56,7 @@ mod training;
 pub mod trial;
 
 pub use claims::{Claim, Judgement, Test, Verdict};
-pub use compare::{CompareOptions, Comparison, Entry, REPORT, compare};
+pub use compare::{CompareOptions, Comparison, REPORT, compare};
 pub use error::Error;
 pub use experiment::{After, ChartSpec, Experiment, Measure, RunSpec, Vary};
 pub use generate::generate;

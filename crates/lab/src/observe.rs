@@ -132,7 +132,7 @@ pub(crate) fn of_summary(
     add("perplexity", Some(summary.valid_loss.exp()));
     add("valid_accuracy", Some(summary.valid_accuracy));
     add("highest_valid_accuracy", accuracies.reduce(f64::max));
-    for axis in [Axis::Tokens, Axis::Flops, Axis::Seconds] {
+    for axis in Axis::ALL {
         add(axis.name(), rows.last().map(|row| axis.of(row)));
     }
     let level = rows.last().and_then(|row| row.level);

@@ -58,41 +58,27 @@ pub fn hash<C: ModelConfig>(
 pub fn machine() -> String {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let name = info
-        .lines()
-        .find_map(|line| line.strip_prefix("model name"));
-    let name = name
-        .and_then(|rest| rest.split_once(':'))
-        .map(|(_, name)| name.trim());
-    let name = name.unwrap_or(std::env::consts::ARCH);
+    let name = info.lines().find(|line| line.starts_with("model name"));
+    let name = name.and_then(|line| line.split_once(':'));
+    let name = name.map_or(std::env::consts::ARCH, |(_, name)| name.trim());
     format!("{cores} cores of {name}")
 }
 
 /// The commit of the source in `root`, and whether it was changed since.
 pub fn commit(root: &Path) -> Option<String> {
-    let git = |args: &[&str]| {
-        let output = Command::new("git")
-            .arg("-C")
-            .arg(root)
-            .args(args)
-            .output()
-            .ok()?;
+    let git = |args: &str| {
+        let mut command = Command::new("git");
+        command.arg("-C").arg(root).args(args.split(' '));
+        let output = command.output().ok()?;
         let text = String::from_utf8(output.stdout).ok()?;
         output.status.success().then(|| text.trim().to_owned())
     };
-    let commit = git(&["rev-parse", "--short=12", "HEAD"])?;
-    let changed = git(&[
-        "status",
-        "--porcelain",
-        "--",
-        "src",
-        "crates",
-        "examples",
-        "experiments",
-    ])?;
-    Some(if changed.is_empty() {
-        commit
+    let commit = git("rev-parse --short=12 HEAD")?;
+    let changed = git("status --porcelain -- src crates examples experiments")?;
+    let note = if changed.is_empty() {
+        ""
     } else {
-        commit + ", changed since"
-    })
+        ", changed since"
+    };
+    Some(commit + note)
 }

@@ -35,26 +35,27 @@ impl<C> PlannedRun<C> {
             .is_none_or(|seeds| seeds.contains(&seed))
     }
 
-    /// A number that the file of the experiment gives it.
+    /// A size that the file of the experiment gives it.
     ///
     /// # Errors
     ///
     /// [`Error::NoValue`] when it does not.
-    pub fn value(&self, name: &str) -> Result<f64, Error> {
+    pub fn size(&self, name: &str) -> Result<usize, Error> {
         let missing = || Error::NoValue {
             run: self.name.clone(),
             name: name.to_owned(),
         };
-        self.values.get(name).copied().ok_or_else(missing)
+        let value = self.values.get(name).ok_or_else(missing)?;
+        Ok(*value as usize)
     }
+}
 
-    /// As [`value`](Self::value), for a size.
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub fn size(&self, name: &str) -> Result<usize, Error> {
-        Ok(self.value(name)? as usize)
+impl<C: ModelConfig> PlannedRun<C> {
+    /// With fields of its config set.
+    fn set(mut self, set: &[String]) -> Result<Self, Error> {
+        let config = self.config.map(|config| config.set(set));
+        self.config = config.transpose()?;
+        Ok(self)
     }
 }
 
@@ -67,60 +68,54 @@ impl<C: ModelConfig> Experiment<C> {
     pub fn plan(&self, set: &[String]) -> Result<Vec<PlannedRun<C>>, Error> {
         let mut planned = Vec::new();
         for spec in &self.runs {
-            let config = self.config_of(spec)?;
-            let variants = match &spec.vary {
-                None => vec![(spec.name.clone(), config, spec.values.clone())],
-                Some(vary) => vary.variants(spec, config.as_ref())?,
-            };
-            for (name, config, values) in variants {
-                planned.push(PlannedRun {
-                    name,
-                    line: spec.line.clone().unwrap_or_else(|| spec.name.clone()),
-                    config: config.map(|config| config.set(set)).transpose()?,
-                    after: spec.after.clone(),
-                    seeds: spec.seeds.clone(),
-                    values,
-                    published: spec.published.clone(),
-                });
+            let run = self.run_of(spec).set(&spec.set)?;
+            match &spec.vary {
+                None => planned.push(run.set(set)?),
+                Some(vary) => {
+                    for value in &vary.over {
+                        planned.push(vary.variant(&run, *value)?.set(set)?);
+                    }
+                }
             }
         }
         Ok(planned)
     }
 
-    /// The config of a run before anything varies.
-    fn config_of(&self, spec: &RunSpec<C>) -> Result<Option<RunConfig<C>>, Error> {
+    /// A run before anything is set or varies.
+    fn run_of(&self, spec: &RunSpec<C>) -> PlannedRun<C> {
         let new_data = self.new_data.as_ref().filter(|_| spec.on_new_data);
         let config = spec.model.clone().map(|model| RunConfig {
             model,
             data: new_data.unwrap_or(&self.data).clone(),
             train: self.train.clone(),
         });
-        Ok(config.map(|config| config.set(&spec.set)).transpose()?)
+        PlannedRun {
+            name: spec.name.clone(),
+            line: spec.line.clone().unwrap_or_else(|| spec.name.clone()),
+            config,
+            after: spec.after.clone(),
+            seeds: spec.seeds.clone(),
+            values: spec.values.clone(),
+            published: spec.published.clone(),
+        }
     }
 }
 
-/// Name, config and values of a run.
-type Variant<C> = (String, Option<RunConfig<C>>, BTreeMap<String, f64>);
-
 impl Vary {
-    /// The runs that `spec` stands for, one for each value.
-    fn variants<C: ModelConfig>(
+    /// `run` with a value of the field.
+    fn variant<C: ModelConfig>(
         &self,
-        spec: &RunSpec<C>,
-        config: Option<&RunConfig<C>>,
-    ) -> Result<Vec<Variant<C>>, Error> {
-        let variant = |value: &f64| {
-            let fields = self.field.split(',').map(str::trim);
-            let fields = fields.filter(|field| !field.is_empty());
-            let set: Vec<String> = fields.map(|field| format!("{field}={value}")).collect();
-            let config = config.cloned().map(|config| config.set(&set)).transpose()?;
-            let named = value * self.times;
-            let mut values = spec.values.clone();
-            values.insert(self.name.clone(), named);
-            let name = format!("{}, {} {named}", spec.name, self.name);
-            Ok((name, config, values))
-        };
-        self.over.iter().map(variant).collect()
+        run: &PlannedRun<C>,
+        value: f64,
+    ) -> Result<PlannedRun<C>, Error> {
+        let fields = self.field.split(',').map(str::trim);
+        let fields = fields.filter(|field| !field.is_empty());
+        let set: Vec<String> = fields.map(|field| format!("{field}={value}")).collect();
+        let mut run = run.clone().set(&set)?;
+        let named = value * self.times;
+        run.name += &format!(", {} {named}", self.name);
+        run.values.insert(self.name.clone(), named);
+        Ok(run)
     }
 }
 

@@ -17,6 +17,13 @@ pub struct Pool {
     backend: String,
 }
 
+/// Where a run is kept.
+pub(crate) struct Place {
+    pub(crate) directory: PathBuf,
+    /// The directory of the run whose weights it starts from, and how.
+    pub(crate) before: Option<(PathBuf, FirstWeights)>,
+}
+
 impl Pool {
     /// The pool in `directory`, of runs on `backend`.
     pub fn new(directory: &Path, backend: &str) -> Self {
@@ -36,9 +43,9 @@ impl Pool {
     ) -> Vec<PathBuf> {
         let mut directories = Vec::new();
         for seed in seeds {
-            let runs = planned.iter().zip(self.runs_of(planned, *seed, corpora));
+            let runs = planned.iter().zip(self.places(planned, *seed, corpora));
             let due = runs.filter(|(run, _)| run.is_for(*seed));
-            directories.extend(due.filter_map(|(_, directory)| directory));
+            directories.extend(due.filter_map(|(_, place)| Some(place?.directory)));
         }
         directories
     }
@@ -73,56 +80,55 @@ impl Pool {
         }
     }
 
-    /// The directory of every run for `seed`; `None` without a model.
-    pub(crate) fn runs_of<C: ModelConfig>(
+    /// The place of every run for `seed`; `None` without a model.
+    pub(crate) fn places<C: ModelConfig>(
         &self,
         planned: &[PlannedRun<C>],
         seed: u64,
         corpora: &[&Corpus],
-    ) -> Vec<Option<PathBuf>> {
-        let mut directories: Vec<Option<PathBuf>> = Vec::new();
+    ) -> Vec<Option<Place>> {
+        let mut places: Vec<Option<Place>> = Vec::new();
         for (run, corpus) in planned.iter().zip(corpora) {
             let before = run.after.as_ref().and_then(|after| {
                 let at = planned.iter().position(|other| other.name == after.run)?;
-                Some((directories.get(at)?.as_deref()?, after.by))
+                Some((places.get(at)?.as_ref()?.directory.clone(), after.by))
             });
-            let directory = run.config.clone().map(|mut config| {
+            places.push(run.config.clone().map(|mut config| {
                 config.train.seed = seed;
-                self.run(&config, corpus, before)
-            });
-            directories.push(directory);
+                self.place(config, corpus, before)
+            }));
         }
-        directories
+        places
     }
 
-    /// The directory of a run. Its name has a hash of everything that decides what comes of the
-    /// run, except the version of this program. `before` is the directory whose weights it starts
-    /// from.
-    fn run<C: ModelConfig>(
+    /// The place of a run. The name of its directory has a hash of everything that decides what
+    /// comes of the run, except the version of this program.
+    fn place<C: ModelConfig>(
         &self,
-        config: &RunConfig<C>,
+        mut config: RunConfig<C>,
         corpus: &Corpus,
-        before: Option<(&Path, FirstWeights)>,
-    ) -> PathBuf {
-        let mut config = config.clone();
+        before: Option<(PathBuf, FirstWeights)>,
+    ) -> Place {
         config.data = DataConfig::default();
-        let before = before.map(|(path, by)| format!("{:?} {by:?}", path.file_name()));
+        let start = before
+            .as_ref()
+            .map(|(path, by)| format!("{:?} {by:?}", path.file_name()));
         let hash = hash_of_parts(
             "residual-zoo-train pool v1",
             &[
                 config.to_ron().as_bytes(),
                 corpus.identity.as_bytes(),
                 self.backend.as_bytes(),
-                before.unwrap_or_default().as_bytes(),
+                start.unwrap_or_default().as_bytes(),
             ],
         );
-        let name: String = config.model.name().chars().map(plain).collect();
-        self.directory
-            .join(format!("{name}-{}", &hash.to_hex()[..12]))
+        // Characters that every file system takes.
+        let name = config.model.name();
+        let name = name.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
+        let name = format!("{name}-{}", &hash.to_hex()[..12]);
+        Place {
+            directory: self.directory.join(name),
+            before,
+        }
     }
-}
-
-/// A character that every file system takes.
-fn plain(c: char) -> char {
-    if c.is_ascii_alphanumeric() { c } else { '-' }
 }

@@ -20,14 +20,11 @@ pub enum Axis {
 }
 
 impl Axis {
+    pub(crate) const ALL: [Self; 3] = [Self::Tokens, Self::Flops, Self::Seconds];
+
     /// By its name: `tokens`, `flops` or `seconds`.
     pub fn parse(name: &str) -> Option<Self> {
-        match name {
-            "tokens" => Some(Self::Tokens),
-            "flops" => Some(Self::Flops),
-            "seconds" => Some(Self::Seconds),
-            _ => None,
-        }
+        Self::ALL.into_iter().find(|axis| axis.name() == name)
     }
 
     /// Its name.
@@ -85,15 +82,13 @@ enum Format {
 
 pub(crate) const LEARNED: &str = "learned ";
 
-/// How a quantity is shown; `None` if runs do not have it.
+/// How a quantity is shown that runs have; `None` if they do not have it.
 ///
 /// `learned NAME` is the mean of the parameters with one element whose name ends in NAME.
 pub fn describe(quantity: &str) -> Option<Observed> {
     let (unit, format) = match quantity {
-        "parameters" | "non_embedding" => ("", Format::Count),
-        "training_flops_per_token" | "forward_flops_per_token" => ("FLOP", Format::Count),
-        "flops" => ("FLOP", Format::Count),
-        "tokens" => ("", Format::Count),
+        "parameters" | "non_embedding" | "tokens" => ("", Format::Count),
+        "training_flops_per_token" | "forward_flops_per_token" | "flops" => ("FLOP", Format::Count),
         "seconds" => ("s", Format::Seconds),
         "train_loss" | "valid_loss" | "first_valid_loss" | "lowest_valid_loss" => {
             ("nats/token", Format::Loss)
@@ -114,23 +109,43 @@ pub fn is_cost(quantity: &str) -> bool {
 }
 
 impl Observed {
-    /// A quantity that an experiment measures itself.
-    pub const OWN: Self = Self {
-        unit: "",
-        format: Format::Plain,
-    };
+    /// How a quantity is shown; one that an experiment measures itself is a plain number.
+    pub fn of(quantity: &str) -> Self {
+        describe(quantity).unwrap_or(Self {
+            unit: "",
+            format: Format::Plain,
+        })
+    }
 
     /// `value` with a sensible number of digits, without its unit.
     pub fn show(self, value: f64) -> String {
         match self.format {
-            Format::Count => si(value),
-            Format::Loss => format!("{value:.4}"),
-            Format::Percent => format!("{:.1}", 100.0 * value),
-            Format::Bytes => format!("{:.1}", value / f64::from(1 << 20)),
             // Sizes are whole numbers.
             Format::Plain if value.fract() == 0.0 && value.abs() < 1e5 => format!("{value}"),
             Format::Plain if value.abs() >= 1e5 => si(value),
-            Format::Seconds | Format::Plain => sig(value, 4),
+            _ => self.digits(value, 4),
+        }
+    }
+
+    /// A difference or a spread of values.
+    pub fn show_difference(self, value: f64) -> String {
+        self.digits(value, 2)
+    }
+
+    fn digits(self, value: f64, significant: usize) -> String {
+        match self.format {
+            Format::Count => si(value),
+            Format::Loss => format!("{value:.4}"),
+            Format::Percent | Format::Bytes => format!("{:.1}", value * self.scale()),
+            Format::Seconds | Format::Plain => sig(value, significant),
+        }
+    }
+
+    /// `text` with the unit.
+    pub fn with_unit(self, text: String) -> String {
+        match self.unit {
+            "" => text,
+            unit => format!("{text} {unit}"),
         }
     }
 
@@ -140,17 +155,6 @@ impl Observed {
             Format::Percent => 100.0,
             Format::Bytes => 1.0 / f64::from(1 << 20),
             _ => 1.0,
-        }
-    }
-
-    /// A difference or a spread of values.
-    pub fn show_difference(self, value: f64) -> String {
-        match self.format {
-            Format::Loss => format!("{value:.4}"),
-            Format::Percent => format!("{:.1}", 100.0 * value),
-            Format::Bytes => format!("{:.1}", value / f64::from(1 << 20)),
-            Format::Count => si(value),
-            Format::Seconds | Format::Plain => sig(value, 2),
         }
     }
 }

@@ -12,9 +12,7 @@ use serde::Serialize;
 
 use crate::charts::RunRow;
 use crate::stats::Estimate;
-use crate::{
-    ChartSpec, Experiment, Judgement, Observation, Observed, Origin, Outcome, PlannedRun, describe,
-};
+use crate::{ChartSpec, Experiment, Judgement, Observation, Observed, Origin, Outcome, PlannedRun};
 
 /// The results of an experiment.
 #[derive(Clone, Debug, Serialize)]
@@ -95,14 +93,13 @@ impl Results {
                 claim.published.clone(),
             ]
         };
+        let columns = ["claim", "verdict", "measured", "printed"];
         Table {
             heading: "Claims".into(),
             note: "A difference between runs counts when the 95 % confidence interval of its mean \
                    over the seeds leaves zero out; ± is half of that interval."
                 .into(),
-            columns: ["claim", "verdict", "measured", "printed"]
-                .map(Column::text)
-                .into(),
+            columns: columns.map(Column::text).into(),
             rows: self.claims.iter().map(row).collect(),
             highlight: None,
         }
@@ -113,58 +110,53 @@ impl Results {
         let is_printed = |column: &str| self.rows.iter().any(|r| r.published.contains_key(column));
         let mut columns = vec![Column::text("run")];
         for column in &self.columns {
-            let shown = describe(column).unwrap_or(Observed::OWN);
+            let unit = Observed::of(column).unit;
             let title = column.replace('_', " ");
-            columns.push(Column::number(title.clone(), shown.unit));
+            columns.push(Column::number(title.clone(), unit));
             if is_printed(column) {
-                columns.push(Column::number(format!("{title}, printed"), shown.unit));
+                columns.push(Column::number(format!("{title}, printed"), unit));
             }
         }
         let row = |planned: &RunRow| {
             let mut cells = vec![planned.name.clone()];
             for column in &self.columns {
-                let shown = describe(column).unwrap_or(Observed::OWN);
-                cells.push(
-                    self.estimate(&planned.name, column)
-                        .map_or("–".into(), |found| {
-                            let mean = shown.show(found.mean);
-                            match found.is_spread() {
-                                true => {
-                                    format!("{mean} ± {}", shown.show_difference(found.deviation))
-                                }
-                                false => mean,
-                            }
-                        }),
-                );
+                cells.push(self.mean(&planned.name, column));
                 if is_printed(column) {
                     let printed = planned.published.get(column);
-                    cells.push(printed.map_or(String::new(), |value| shown.show(*value)));
+                    let show = |value: &f64| Observed::of(column).show(*value);
+                    cells.push(printed.map_or_else(String::new, show));
                 }
             }
             cells
         };
+        let over = match seeds(&self.observations) {
+            (_, 0) => String::new(),
+            (_, 1) => "One seed.".into(),
+            (n, most) if n == most => format!("Means over {n} seeds ± their standard deviation."),
+            (n, most) => format!("Means over {n} to {most} seeds ± their standard deviation."),
+        };
         Table {
             heading: "Runs".into(),
-            note: match seeds(&self.observations) {
-                (_, 0) => String::new(),
-                (_, 1) => "One seed.".into(),
-                (n, most) if n == most => {
-                    format!("Means over {n} seeds ± their standard deviation.")
-                }
-                (n, most) => {
-                    format!("Means over {n} to {most} seeds ± their standard deviation.")
-                }
-            },
+            note: over,
             columns,
             rows: self.rows.iter().map(row).collect(),
             highlight: None,
         }
     }
 
-    fn estimate(&self, run: &str, quantity: &str) -> Option<Estimate> {
+    /// The mean of a run over its seeds, and the deviation where there is one.
+    fn mean(&self, run: &str, quantity: &str) -> String {
         let of_run = self.observations.iter().filter(|found| found.run == run);
         let values: Vec<f64> = of_run.filter_map(|found| found.get(quantity)).collect();
-        Estimate::of(&values)
+        let Some(found) = Estimate::of(&values) else {
+            return "–".into();
+        };
+        let of = Observed::of(quantity);
+        let mean = of.show(found.mean);
+        match found.is_spread() {
+            true => format!("{mean} ± {}", of.show_difference(found.deviation)),
+            false => mean,
+        }
     }
 
     /// The charts.
@@ -176,10 +168,10 @@ impl Results {
     /// The whole report.
     pub fn report(&self) -> Report {
         let mut sections = Vec::new();
-        if !self.missing.is_empty() {
+        if let Some(body) = self.incomplete() {
             sections.push(Section::Text {
                 heading: "Not complete".into(),
-                body: format!("Missing are {}.", self.missing.join("; ")),
+                body,
             });
         }
         if !self.claims.is_empty() {
@@ -198,60 +190,58 @@ impl Results {
         }
     }
 
+    fn incomplete(&self) -> Option<String> {
+        let missing = || format!("Missing are {}.", self.missing.join("; "));
+        (!self.missing.is_empty()).then(missing)
+    }
+
     fn provenance(&self) -> String {
         let origin = &self.origin;
-        let mut lines = Vec::new();
-        if !origin.command.is_empty() {
-            lines.extend([origin.command.clone(), String::new()]);
-        }
-        lines.extend([
-            format!("experiment {}, scale {}", origin.name, origin.scale),
-            format!("configuration {}", origin.hash),
-            format!("backend {} on {}", origin.backend, origin.machine),
-        ]);
-        lines.extend(
-            origin
-                .commit
-                .iter()
-                .map(|commit| format!("commit {commit}")),
-        );
-        if self.training_seconds > 0.0 {
-            let time = Duration::from_secs_f64(self.training_seconds);
-            lines.push(format!("{} of training", duration(time)));
-        }
-        lines.join("\n")
+        let command = match origin.command.as_str() {
+            "" => None,
+            command => Some(format!("{command}\n")),
+        };
+        let commit = origin
+            .commit
+            .as_ref()
+            .map(|commit| format!("commit {commit}"));
+        let time = Duration::from_secs_f64(self.training_seconds);
+        let time = (!time.is_zero()).then(|| format!("{} of training", duration(time)));
+        let lines = [
+            command,
+            Some(format!(
+                "experiment {}, scale {}",
+                origin.name, origin.scale
+            )),
+            Some(format!("configuration {}", origin.hash)),
+            Some(format!("backend {} on {}", origin.backend, origin.machine)),
+            commit,
+            time,
+        ];
+        lines.into_iter().flatten().collect::<Vec<_>>().join("\n")
     }
 
     /// Every observation with all of its quantities, one line each.
     pub fn to_csv(&self) -> String {
-        let quantities: BTreeSet<&str> = self
-            .observations
-            .iter()
-            .flat_map(|found| found.quantities.keys().map(String::as_str))
-            .collect();
-        let head = ["run", "seed"]
-            .into_iter()
-            .chain(quantities.iter().copied());
+        let all = self.observations.iter();
+        let quantities: BTreeSet<&String> = all.flat_map(|found| found.quantities.keys()).collect();
+        let mut head = vec!["run", "seed"];
+        head.extend(quantities.iter().map(|name| name.as_str()));
         let row = |found: &Observation| {
             let seed = found.seed.map_or(String::new(), |seed| seed.to_string());
-            let value = |name: &&str| found.get(name).map_or(String::new(), |x| x.to_string());
+            let value = |name: &&String| found.get(name).map_or(String::new(), |x| x.to_string());
             let mut cells = vec![found.run.clone(), seed];
             cells.extend(quantities.iter().map(value));
             cells
         };
-        let rows = self.observations.iter().map(row);
-        csv(&head.collect::<Vec<_>>(), rows)
+        csv(&head, self.observations.iter().map(row))
     }
 
     /// The tables, with links to the charts as pictures whose names begin with `prefix`.
     pub fn to_markdown(&self, prefix: &str) -> String {
         let mut parts = vec![format!("# {}", self.title), self.about.clone()];
-        if !self.missing.is_empty() {
-            parts.push(format!(
-                "**Not complete.** Missing are {}.",
-                self.missing.join("; ")
-            ));
-        }
+        let incomplete = self.incomplete();
+        parts.extend(incomplete.map(|missing| format!("**Not complete.** {missing}")));
         if !self.claims.is_empty() {
             parts.push(self.verdicts().to_markdown());
         }
@@ -263,10 +253,8 @@ impl Results {
                 parts.push(chart.note.clone());
             }
         }
-        parts.push(format!(
-            "## How to repeat it\n\n```text\n{}\n```",
-            self.provenance()
-        ));
+        let origin = self.provenance();
+        parts.push(format!("## How to repeat it\n\n```text\n{origin}\n```"));
         parts.join("\n\n") + "\n"
     }
 
@@ -296,11 +284,8 @@ impl Results {
         let prefix = format!("{name}-");
         write(directory, &format!("{name}.md"), &self.to_markdown(&prefix))?;
         for (i, chart) in self.charts().iter().enumerate() {
-            write(
-                directory,
-                &format!("{prefix}{}.svg", i + 1),
-                &chart.to_svg(),
-            )?;
+            let name = format!("{prefix}{}.svg", i + 1);
+            write(directory, &name, &chart.to_svg())?;
         }
         Ok(())
     }

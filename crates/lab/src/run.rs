@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
+use residual_zoo_data::Corpus;
 use residual_zoo_train::dashboard::print;
 
-use crate::corpora::Corpora;
+use crate::corpora::open_corpora;
 use crate::measure::Setting;
 use crate::training::train_runs;
 use crate::{
@@ -55,15 +56,14 @@ impl<C: Trainable> Experiment<C> {
         options: &ExperimentOptions,
     ) -> Result<Outcome, Error> {
         if let Some(vocab_size) = self.count {
-            let observations = self.measure(planned, vocab_size, options)?;
             return Ok(Outcome {
-                observations,
+                observations: self.measure(planned, vocab_size, options)?,
                 ..Outcome::default()
             });
         }
         options.backend.check_compiled()?;
-        let corpora = Corpora::open(planned)?;
-        let corpora = corpora.in_order();
+        let corpora = open_corpora(planned)?;
+        let corpora: Vec<&Corpus> = corpora.iter().map(|corpus| &**corpus).collect();
         if options.force {
             let pool = options.open_pool();
             pool.forget(&pool.runs(planned, &self.seeds, &corpora))?;
@@ -80,16 +80,9 @@ impl<C: Trainable> Experiment<C> {
         vocab_size: usize,
         options: &ExperimentOptions,
     ) -> Result<Vec<Observation>, Error> {
-        let counted = planned
-            .iter()
-            .map(|run| Observation::counted(run, vocab_size));
-        let Some(measure) = self.measure else {
-            return Ok(counted.collect());
-        };
-        let counted: Vec<Observation> = counted.collect();
-        let seeds: Vec<Option<u64>> = match measure.is_random() {
-            true => self.seeds.iter().copied().map(Some).collect(),
-            false => vec![None],
+        let seeds: Vec<Option<u64>> = match self.measure {
+            Some(measure) if measure.is_random() => self.seeds.iter().copied().map(Some).collect(),
+            _ => vec![None],
         };
         let mut observations = Vec::new();
         for seed in seeds {
@@ -100,10 +93,12 @@ impl<C: Trainable> Experiment<C> {
                 backend: options.backend,
                 gpu: options.gpu,
             };
-            for (run, counted) in planned.iter().zip(&counted) {
-                let mut observation = counted.clone();
+            for run in planned {
+                let mut observation = Observation::counted(run, vocab_size);
                 observation.seed = seed;
-                observation.quantities.extend(measure.of(run, &setting)?);
+                if let Some(measure) = self.measure {
+                    observation.quantities.extend(measure.of(run, &setting)?);
+                }
                 observations.push(observation);
             }
         }

@@ -1,6 +1,7 @@
 //! Means over seeds with their uncertainty, and straight-line fits.
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
+use statrs::statistics::Statistics;
 
 /// The two-sided 95 % point of Student's t distribution; infinite for 0 degrees of freedom.
 fn t(degrees: usize) -> f64 {
@@ -32,25 +33,27 @@ impl Estimate {
         if count == 0 || values.iter().any(|value| !value.is_finite()) {
             return None;
         }
-        let mean = values.iter().sum::<f64>() / count as f64;
-        let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-        let deviation = match count {
-            1 => 0.0,
-            _ => (squares / (count - 1) as f64).sqrt(),
+        let (deviation, half_width) = match count {
+            1 => (0.0, f64::INFINITY),
+            _ => {
+                let deviation = values.std_dev();
+                let error = deviation / (count as f64).sqrt();
+                (deviation, t(count - 1) * error)
+            }
         };
-        let half_width = match count {
-            1 => f64::INFINITY,
-            _ => t(count - 1) * deviation / (count as f64).sqrt(),
-        };
-        let fold = |start, of: fn(f64, f64) -> f64| values.iter().copied().fold(start, of);
         Some(Self {
-            mean,
+            mean: values.mean(),
             half_width,
             deviation,
-            lowest: fold(f64::INFINITY, f64::min),
-            highest: fold(f64::NEG_INFINITY, f64::max),
+            lowest: values.min(),
+            highest: values.max(),
             count,
         })
+    }
+
+    /// Whether the values differ by more than rounding.
+    pub fn is_spread(&self) -> bool {
+        self.deviation > self.mean.abs() * 1e-12
     }
 }
 
@@ -58,13 +61,6 @@ impl Estimate {
 pub(crate) fn estimates(points: &[(f64, f64)]) -> Option<[Estimate; 2]> {
     let of = |at: fn(&(f64, f64)) -> f64| Estimate::of(&points.iter().map(at).collect::<Vec<_>>());
     Some([of(|point| point.0)?, of(|point| point.1)?])
-}
-
-impl Estimate {
-    /// Whether the values differ by more than rounding.
-    pub fn is_spread(&self) -> bool {
-        self.deviation > self.mean.abs() * 1e-12
-    }
 }
 
 /// A straight line through points, by least squares.
@@ -83,27 +79,21 @@ pub struct Line {
 impl Line {
     /// Through `points`; `None` unless they have two different x, all of them finite.
     pub fn through(points: &[(f64, f64)]) -> Option<Self> {
-        let n = points.len() as f64;
-        let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / n;
-        let (x, y) = (mean(|p| p.0), mean(|p| p.1));
-        let sum = |of: &dyn Fn(f64, f64) -> f64| -> f64 {
-            points.iter().map(|p| of(p.0 - x, p.1 - y)).sum()
-        };
-        let (xx, xy, yy) = (sum(&|x, _| x * x), sum(&|x, y| x * y), sum(&|_, y| y * y));
+        let (xs, ys): (Vec<f64>, Vec<f64>) = points.iter().copied().unzip();
+        let (xx, xy, yy) = ((&xs).variance(), (&xs).covariance(&ys), (&ys).variance());
         // Not `<=`: NaN must not pass.
         if !(xx > 0.0 && xy.is_finite() && yy.is_finite()) {
             return None;
         }
         let slope = xy / xx;
         let residual = (yy - slope * xy).max(0.0);
-        let degrees = points.len() - 2;
-        let slope_half_width = match degrees {
+        let slope_half_width = match points.len() - 2 {
             0 => f64::INFINITY,
-            _ => t(degrees) * (residual / degrees as f64 / xx).sqrt(),
+            degrees => t(degrees) * (residual / degrees as f64 / xx).sqrt(),
         };
         Some(Self {
             slope,
-            intercept: y - slope * x,
+            intercept: ys.mean() - slope * xs.mean(),
             slope_half_width,
             r_squared: if yy > 0.0 { 1.0 - residual / yy } else { 1.0 },
         })

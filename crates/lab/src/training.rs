@@ -8,13 +8,12 @@ use std::time::Duration;
 use residual_zoo_backend::{BackendKind, PeakMemory, panic_message};
 use residual_zoo_data::{Corpus, one_line};
 use residual_zoo_train::dashboard::{Display, duration, print, restore_terminal};
-use residual_zoo_train::{
-    Error as TrainError, FirstWeights, Interrupter, RunOptions, Summary, checkpoint,
-};
+use residual_zoo_train::{Error as TrainError, Interrupter, RunOptions, Summary, checkpoint};
 use serde::{Deserialize, Serialize};
 
 use crate::observe::{learned, of_summary};
-use crate::{Error, Observation, Outcome, PlannedRun, Pool, Trainable};
+use crate::pool::Place;
+use crate::{After, Error, Observation, Outcome, PlannedRun, Pool, Trainable};
 
 /// How an experiment is run.
 #[derive(Clone)]
@@ -76,17 +75,16 @@ pub(crate) fn train_runs<C: Trainable>(
     let due = |seed: &u64| planned.iter().filter(|run| run.is_for(*seed)).count();
     let (mut number, count) = (0, seeds.iter().map(due).sum::<usize>());
     for seed in seeds {
-        let directories = pool.runs_of(planned, *seed, corpora);
-        let runs = planned.iter().zip(corpora).zip(&directories);
-        for ((run, corpus), directory) in runs.filter(|((run, _), _)| run.is_for(*seed)) {
+        let places = pool.places(planned, *seed, corpora);
+        let runs = planned.iter().zip(corpora).zip(places);
+        for ((run, corpus), place) in runs.filter(|((run, _), _)| run.is_for(*seed)) {
             number += 1;
             let name = format!("{}, seed {seed}", run.name);
             let turn = Turn {
                 run,
                 seed: *seed,
                 corpus,
-                directory: directory.as_deref(),
-                before: before(run, planned, &directories),
+                place,
                 label: format!("[{number}/{count}] {name}"),
             };
             if let Err(why) = turn.take(options, &mut outcome) {
@@ -97,26 +95,13 @@ pub(crate) fn train_runs<C: Trainable>(
     outcome
 }
 
-/// The directory of the run whose weights `run` starts from, and how.
-fn before<'a, C>(
-    run: &PlannedRun<C>,
-    planned: &[PlannedRun<C>],
-    directories: &'a [Option<PathBuf>],
-) -> Option<(&'a Path, FirstWeights)> {
-    let after = run.after.as_ref()?;
-    let at = planned.iter().position(|other| other.name == after.run)?;
-    Some((directories.get(at)?.as_deref()?, after.by))
-}
-
 /// One run for one seed.
 struct Turn<'a, C> {
     run: &'a PlannedRun<C>,
     seed: u64,
     corpus: &'a Corpus,
-    /// Its directory in the pool; `None` without a model.
-    directory: Option<&'a Path>,
-    /// The directory whose weights it starts from.
-    before: Option<(&'a Path, FirstWeights)>,
+    /// Its place in the pool; `None` without a model.
+    place: Option<Place>,
     /// Its number and name, for the user.
     label: String,
 }
@@ -129,20 +114,20 @@ impl<C: Trainable> Turn<'_, C> {
             return Err("not trained yet".into());
         }
         let parent = self.parent(outcome)?;
-        let directory = self.directory.ok_or("has no model")?;
-        let known = directory.join(MEASURED).exists();
+        let place = self.place.as_ref().ok_or("has no model")?;
+        let known = place.directory.join(MEASURED).exists();
         if !known {
             print(&format!("{} …", self.label));
         }
         let memory = PeakMemory::start(options.backend, options.gpu);
-        let summary = self.train(directory, options).inspect_err(|why| {
+        let summary = self.train(place, options).inspect_err(|why| {
             print(&format!("{} failed: {why}", self.label));
         })?;
         if summary.stopped {
             outcome.stopped = true;
             return Err("stopped; the same command goes on with it".into());
         }
-        let observed = self.observe(&summary, directory, memory, parent.as_ref());
+        let observed = self.observe(&summary, &place.directory, memory, parent);
         let observed = observed.map_err(|error| one_line(&error).to_string())?;
         let seconds = summary.rows.last().map_or(0.0, |row| row.seconds);
         print(&format!(
@@ -158,27 +143,27 @@ impl<C: Trainable> Turn<'_, C> {
     }
 
     /// What was observed of the run whose weights this one starts from, if there is one.
-    fn parent(&self, outcome: &Outcome) -> Result<Option<Observation>, String> {
-        let Some(after) = &self.run.after else {
+    fn parent<'a>(&self, outcome: &'a Outcome) -> Result<Option<&'a Observation>, String> {
+        let Some(After { run, .. }) = &self.run.after else {
             return Ok(None);
         };
-        let is_parent =
-            |found: &&Observation| found.run == after.run && found.seed == Some(self.seed);
-        match outcome.observations.iter().find(is_parent) {
-            Some(parent) => Ok(Some(parent.clone())),
-            None => Err(format!("{} is missing", after.run)),
-        }
+        let is_parent = |found: &&Observation| found.run == *run && found.seed == Some(self.seed);
+        let parent = outcome.observations.iter().find(is_parent);
+        parent.map(Some).ok_or_else(|| format!("{run} is missing"))
     }
 
-    fn train(&self, directory: &Path, options: &ExperimentOptions) -> Result<Summary, String> {
+    fn train(&self, place: &Place, options: &ExperimentOptions) -> Result<Summary, String> {
         let mut config = self.run.config.clone().ok_or("has no model")?;
         config.train.seed = self.seed;
         let run_options = RunOptions {
-            directory: directory.into(),
+            directory: place.directory.clone(),
             display: options.display,
             peak_tflops: options.peak_tflops,
-            init_from: self.before.map(|(path, _)| path.into()),
-            first_weights: self.before.map_or(FirstWeights::Grow, |(_, by)| by),
+            init_from: place.before.as_ref().map(|(path, _)| path.clone()),
+            first_weights: place
+                .before
+                .as_ref()
+                .map_or_else(Default::default, |(_, by)| *by),
             allow_config_change: false,
             stop: options.stop.clone(),
         };
@@ -201,11 +186,10 @@ impl<C: Trainable> Turn<'_, C> {
         memory: PeakMemory,
         parent: Option<&Observation>,
     ) -> Result<Observation, TrainError> {
-        let measured = measured(directory, memory)?;
+        let peak = peak_memory(directory, memory)?;
         let scalars = checkpoint::read_scalars(&summary.checkpoint)?;
         let (mut quantities, rows) = of_summary(summary, parent);
-        let peak = measured.peak_memory.map(|bytes| bytes as f64);
-        quantities.extend(peak.map(|bytes| ("peak_memory".into(), bytes)));
+        quantities.extend(peak.map(|bytes| ("peak_memory".into(), bytes as f64)));
         quantities.extend(learned(&scalars));
         quantities.extend(self.run.values.clone());
         Ok(Observation {
@@ -228,17 +212,15 @@ struct Measured {
 
 const MEASURED: &str = "measured.json";
 
-/// The measurements of a run: those that were kept, else the current ones, which it keeps.
-fn measured(directory: &Path, memory: PeakMemory) -> Result<Measured, TrainError> {
+/// The most bytes in use while a run trained: what was kept, else the current peak, which it keeps.
+fn peak_memory(directory: &Path, memory: PeakMemory) -> Result<Option<u64>, TrainError> {
     let path = directory.join(MEASURED);
     let before = fs::read_to_string(&path).ok();
-    if let Some(measured) = before.and_then(|text| serde_json::from_str(&text).ok()) {
-        return Ok(measured);
+    if let Some(measured) = before.and_then(|text| serde_json::from_str::<Measured>(&text).ok()) {
+        return Ok(measured.peak_memory);
     }
-    let measured = Measured {
-        peak_memory: memory.bytes(),
-    };
-    let text = serde_json::to_string(&measured).unwrap_or_default();
+    let peak_memory = memory.bytes();
+    let text = serde_json::to_string(&Measured { peak_memory }).unwrap_or_default();
     fs::write(&path, text).map_err(TrainError::io("write", &path))?;
-    Ok(measured)
+    Ok(peak_memory)
 }

@@ -85,16 +85,10 @@ impl<C: Trainable> Trial<C> {
     /// accumulated, the sum of their gradients is held as well: 4 bytes for each parameter.
     pub fn whole(&self, peaks: &Peaks) -> u64 {
         let train = &self.config.train;
+        let cost = self.config.model.cost(vocabulary(&self.corpus));
         let sums = match train.accumulate {
             1 => 0,
-            _ => {
-                4 * self
-                    .config
-                    .model
-                    .cost(vocabulary(&self.corpus))
-                    .params
-                    .total() as u64
-            }
+            _ => 4 * cost.params.total() as u64,
         };
         peaks.at(self.n_layer, train.batch) + sums
     }
@@ -165,18 +159,17 @@ fn with_depth<C: Trainable>(model: &C, n_layer: usize) -> Result<(C, usize), Err
 fn set_depth(tree: &mut Value, n_layer: usize) -> Option<usize> {
     match tree {
         Value::Object(fields) => {
-            let set = |(name, value): (&String, &mut Value)| match name.as_str() {
-                "n_layer" => {
-                    let before = std::mem::replace(value, n_layer.into());
-                    before.as_u64().map(|before| before as usize)
-                }
-                _ => set_depth(value, n_layer),
-            };
-            fields.iter_mut().map(set).fold(None, Ord::max)
+            let mut before = None;
+            if let Some(value) = fields.get_mut("n_layer") {
+                let value = std::mem::replace(value, n_layer.into());
+                before = value.as_u64().map(|value| value as usize);
+            }
+            let inner = fields.values_mut().map(|field| set_depth(field, n_layer));
+            inner.fold(before, Ord::max)
         }
         Value::Array(entries) => {
-            let set = |entry: &mut Value| set_depth(entry, n_layer);
-            entries.iter_mut().map(set).fold(None, Ord::max)
+            let inner = entries.iter_mut().map(|entry| set_depth(entry, n_layer));
+            inner.fold(None, Ord::max)
         }
         _ => None,
     }

@@ -42,9 +42,8 @@ impl Axis {
 
     /// A logarithmic axis.
     pub fn log(label: impl Into<String>, unit: impl Into<String>) -> Self {
-        let scale = Scale::Log;
         Self {
-            scale,
+            scale: Scale::Log,
             ..Self::linear(label, unit)
         }
     }
@@ -78,9 +77,8 @@ pub struct Series {
 impl Series {
     /// A solid line.
     pub fn line(name: impl Into<String>, group: usize, points: Vec<(f64, f64)>) -> Self {
-        let name = name.into();
         Self {
-            name,
+            name: name.into(),
             group,
             points,
             ..Self::default()
@@ -89,9 +87,8 @@ impl Series {
 
     /// Hollow diamonds without a line, such as published results.
     pub fn markers(name: impl Into<String>, group: usize, points: Vec<(f64, f64)>) -> Self {
-        let style = Style::Markers;
         Self {
-            style,
+            style: Style::Markers,
             ..Self::line(name, group, points)
         }
     }

@@ -81,11 +81,10 @@ impl Domain {
         }
         let (lo, hi) = (self.scale.value(self.lo), self.scale.value(self.hi));
         let major = even(lo, hi, target);
-        let (labels, minor) = (tick_labels(&major), Vec::new());
         Ticks {
+            labels: tick_labels(&major),
             major,
-            labels,
-            minor,
+            minor: Vec::new(),
         }
     }
 
@@ -108,10 +107,9 @@ impl Domain {
             _ => multiples(&[1]),
         };
         minor.retain(|t| !major.contains(t));
-        let labels = decade_labels(&major);
         Ticks {
+            labels: decade_labels(&major),
             major,
-            labels,
             minor,
         }
     }
@@ -136,10 +134,8 @@ fn even(lo: f64, hi: f64, target: usize) -> Vec<f64> {
 
 /// `digits` times a power of ten, by a division where that is the exactly rounded way.
 fn tenfold(digits: f64, exponent: i32) -> f64 {
-    let power = 10f64.powi(exponent.abs());
-    if exponent < 0 {
-        digits / power
-    } else {
-        digits * power
+    match 10f64.powi(exponent.abs()) {
+        power if exponent < 0 => digits / power,
+        power => digits * power,
     }
 }

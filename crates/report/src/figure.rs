@@ -7,9 +7,8 @@ use crate::chart::{Axis, Chart, Scale, Style};
 use crate::domain::Domain;
 use crate::number::{label, round, sig};
 use crate::plot::Plot;
-use crate::series::{POINTS, Span, Trace, thin};
+use crate::series::{POINTS, Span, Trace, View, thin};
 use crate::shapes::{color, diamond, path, stroke};
-use crate::view::View;
 
 /// The style sheet of pages and of the charts in them.
 pub(crate) const STYLE: &str = include_str!("style.css");
@@ -24,14 +23,17 @@ impl Chart {
     pub fn to_svg(&self) -> String {
         let view = View::of(self);
         let plot = Plot::new(&view, false);
-        let (width, height) = plot.size();
+        let (width, height) = (plot.width, plot.height);
         let (mut entries, mut left, mut line) = (Vec::new(), 0.0, 1.0);
-        for entry in legend(self) {
-            let room = 44.0 + 7.0 * entry.name.chars().count() as f64;
+        for (class, sample, name) in legend(self, -4.0) {
+            let room = 44.0 + 7.0 * name.chars().count() as f64;
             if left > 0.0 && left + room > width {
                 (left, line) = (0.0, line + 1.0);
             }
-            entries.push((left, height + 20.0 * line, entry));
+            let place = format!("translate({left:.0},{:.0})", height + 20.0 * line);
+            entries.push(html! {
+                g class=(class) transform=(place) { (sample) text x="32" { (name) } } "\n"
+            });
             left += room;
         }
         let full = height + 20.0 * line + 10.0;
@@ -41,48 +43,27 @@ impl Chart {
                 style { "\n" (PreEscaped(STYLE)) (PreEscaped(ALONE)) } "\n"
                 rect x="-8" y="-8" width="100%" height="100%" fill="var(--page)" {} "\n"
                 svg width=(width) height=(height) { (plot.draw(0)) } "\n"
-                @for (left, top, entry) in entries {
-                    g class=(entry.class)
-                        transform=(format_args!("translate({left:.0},{top:.0})")) {
-                        (entry.mark(-4.0)) text x="32" { (entry.name) }
-                    } "\n"
-                }
+                @for entry in entries { (entry) }
             } "\n"
         };
         svg.into_string()
     }
 }
 
-/// An entry of a legend.
-struct Entry {
-    /// The class with its color.
-    class: String,
-    style: Style,
-    name: String,
-}
-
-impl Entry {
-    /// A sample of the line or marker, 26 wide and centered at `y`.
-    fn mark(&self, y: f64) -> Markup {
-        match self.style {
-            Style::Markers => diamond(13.0, y, ""),
-            style => path(stroke(style), &format!("M1,{y}H25")),
-        }
-    }
-}
-
-fn legend(chart: &Chart) -> impl Iterator<Item = Entry> {
-    let series = chart.series.iter().map(|series| Entry {
-        class: color(series.group),
-        style: series.style,
-        name: series.name.clone(),
+/// The class, the sample and the name of each entry of a legend. Samples of lines and markers are 26
+/// wide and centered at `y`.
+fn legend(chart: &Chart, y: f64) -> Vec<(String, Markup, String)> {
+    let sample = |style| match style {
+        Style::Markers => diamond(13.0, y, ""),
+        style => path(stroke(style), &format!("M1,{y}H25")),
+    };
+    let series = chart.series.iter();
+    let series = series.map(|s| (color(s.group), sample(s.style), s.name.clone()));
+    let references = chart.references.iter().map(|reference| {
+        let name = format!("{} ({})", reference.name, label(reference.y));
+        ("ref".to_owned(), sample(Style::Solid), name)
     });
-    let references = chart.references.iter().map(|reference| Entry {
-        class: "ref".to_owned(),
-        style: Style::Solid,
-        name: format!("{} ({})", reference.name, label(reference.y)),
-    });
-    series.chain(references)
+    series.chain(references).collect()
 }
 
 /// The chart without its heading; `index` makes its element ids unique on the page.
@@ -91,10 +72,10 @@ pub(crate) fn render(chart: &Chart, index: usize) -> Markup {
     let (wide, narrow) = (Plot::new(&view, false), Plot::new(&view, true));
     html! {
         ul class="legend" {
-            @for entry in legend(chart) {
-                li class=(entry.class) {
-                    svg class="key" viewBox="0 0 26 12" aria-hidden="true" { (entry.mark(6.0)) }
-                    (entry.name)
+            @for (class, sample, name) in legend(chart, 6.0) {
+                li class=(class) {
+                    svg class="key" viewBox="0 0 26 12" aria-hidden="true" { (sample) }
+                    (name)
                 }
             }
         } "\n"
@@ -113,20 +94,15 @@ pub(crate) fn render(chart: &Chart, index: usize) -> Markup {
 }
 
 /// The values for the hover script.
-fn values(
-    View {
-        chart,
-        traces,
-        x,
-        y,
-        ..
-    }: &View,
-) -> Value {
+fn values(view: &View) -> Value {
     let column = |spans: &[Span], of: fn(&Span) -> f64| -> Vec<f64> {
         spans.iter().map(|s| round(of(s), 6)).collect()
     };
     let series = |t: &Trace| {
-        let (points, band) = (thin(&t.points, x, POINTS), thin(&t.band, x, POINTS));
+        let (points, band) = (
+            thin(&t.points, &view.x, POINTS),
+            thin(&t.band, &view.x, POINTS),
+        );
         json!({
             "name": t.series.name, "color": color(t.series.group), "line": t.is_line(),
             "x": column(&points, |s| s.0), "y": column(&points, |s| s.1),
@@ -140,6 +116,7 @@ fn values(
             "lo": domain.lo, "hi": domain.hi,
         })
     };
-    let series: Vec<Value> = traces.iter().map(series).collect();
-    json!({ "x": axis(&chart.x, x), "y": axis(&chart.y, y), "series": series })
+    let (x, y) = (axis(&view.chart.x, &view.x), axis(&view.chart.y, &view.y));
+    let series: Vec<Value> = view.traces.iter().map(series).collect();
+    json!({ "x": x, "y": y, "series": series })
 }

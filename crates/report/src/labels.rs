@@ -1,25 +1,21 @@
 //! Names and values beside the right ends of lines.
 
-use maud::{Markup, html};
-
 use crate::chart::Series;
-use crate::frame::Frame;
 use crate::number::label;
-use crate::series::Trace;
-use crate::shapes::{Length, circle, color, path};
-use crate::view::View;
+use crate::series::{Trace, View};
+use crate::shapes::color;
 
 /// The longest name beside a line; the legend has it in full.
 const NAME: usize = 24;
 
 /// The label of a line or a reference.
 pub(crate) struct Label {
-    class: String,
-    name: String,
-    value: String,
+    pub(crate) class: String,
+    pub(crate) name: String,
+    pub(crate) value: String,
     /// The x of the last point; none for a reference, which ends where the plot area does.
-    x: Option<f64>,
-    y: f64,
+    pub(crate) x: Option<f64>,
+    pub(crate) y: f64,
 }
 
 impl Label {
@@ -52,31 +48,6 @@ pub(crate) fn labels(view: &View, narrow: bool) -> Vec<Label> {
     lines.filter_map(line).chain(references).collect()
 }
 
-/// The labels in the right margin, or nothing where they do not fit.
-pub(crate) fn beside(frame: &Frame, labels: &[Label]) -> Markup {
-    let places = labels.iter().map(|label| (frame.row(label.y), label));
-    let mut places: Vec<(f64, &Label)> = places.collect();
-    places.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let wanted: Vec<f64> = places.iter().map(|p| p.0).collect();
-    let rows = spread(&wanted, frame.font * 1.25, frame.top, frame.bottom);
-    let (dot, left) = (frame.right + 14.0, frame.right + 21.0);
-    html! {
-        @for ((y, label), row) in places.iter().zip(rows.unwrap_or_default()) {
-            @let x = label.x.map_or(frame.right, |x| frame.column(x));
-            g class={ "label " (label.class) } {
-                // Far from the margin a leader would cross other lines; the color suffices.
-                @if x > frame.right - 40.0 {
-                    (path("", &format!("M{x:.1},{y:.1}L{dot:.1},{row:.1}")))
-                }
-                (circle("", dot, row))
-                text x=(Length(left)) y=(Length(row + frame.font * 0.35)) {
-                    (label.name) tspan class="value" { (label.value) }
-                }
-            } "\n"
-        }
-    }
-}
-
 /// The places closest to the sorted `wanted` that are `gap` apart, if there is room.
 pub(crate) fn spread(wanted: &[f64], gap: f64, top: f64, bottom: f64) -> Option<Vec<f64>> {
     let room = bottom - top - gap * wanted.len().saturating_sub(1) as f64;
@@ -100,8 +71,8 @@ pub(crate) fn spread(wanted: &[f64], gap: f64, top: f64, bottom: f64) -> Option<
 }
 
 fn shorten(name: &str) -> String {
-    if name.chars().count() <= NAME {
-        return name.to_owned();
+    match name.chars().count() <= NAME {
+        true => name.to_owned(),
+        false => name.chars().take(NAME - 1).chain(['…']).collect(),
     }
-    name.chars().take(NAME - 1).chain(['…']).collect()
 }

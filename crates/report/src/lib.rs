@@ -19,16 +19,15 @@
 //! assert!(report.to_html().contains("Validation loss"));
 //! ```
 //!
-//! A module uses only modules before it in this order: `number`, `csv`, `table`, `chart`, `domain`,
-//! `series`, `view`, `frame`, `shapes`, `labels`, `plot`, `figure`, `page`.
+//! A module uses only modules before it in this order: `number`, `table`, `chart`, `domain`,
+//! `series`, `shapes`, `labels`, `plot`, `draw`, `figure`, `page`.
 
 #![forbid(unsafe_code)]
 
 mod chart;
-mod csv;
 mod domain;
+mod draw;
 mod figure;
-mod frame;
 mod labels;
 mod number;
 mod page;
@@ -36,13 +35,11 @@ mod plot;
 mod series;
 mod shapes;
 mod table;
-mod view;
 
 #[cfg(test)]
 mod tests;
 
-pub use self::csv::csv;
 pub use chart::{Axis, Chart, Reference, Scale, Series, Style};
 pub use number::{si, sig};
 pub use page::{Report, Section};
-pub use table::{Column, Table};
+pub use table::{Column, Table, csv};

@@ -30,6 +30,14 @@ pub fn sig(value: f64, digits: usize) -> String {
     format!("{:.*}", decimals(round(value, digits), digits), value + 0.0)
 }
 
+/// `name` with its unit in brackets, if it has one.
+pub(crate) fn with_unit(name: &str, unit: &str) -> String {
+    match unit {
+        "" => name.to_owned(),
+        unit => format!("{name} ({unit})"),
+    }
+}
+
 /// Labels of evenly spaced ticks, with just enough digits to tell them apart.
 pub(crate) fn tick_labels(ticks: &[f64]) -> Vec<String> {
     let largest = ticks.iter().fold(0f64, |a, t| a.max(t.abs()));
@@ -57,15 +65,11 @@ pub(crate) fn tick_labels(ticks: &[f64]) -> Vec<String> {
 
 /// Labels of ticks that span decades: powers of ten once any of them needs one.
 pub(crate) fn decade_labels(ticks: &[f64]) -> Vec<String> {
-    let powers = ticks.iter().any(|&t| !plain(t));
-    let label = |&tick| {
-        if powers {
-            power_of_ten(tick, 3)
-        } else {
-            si(tick)
-        }
+    let label = match ticks.iter().all(|&tick| plain(tick)) {
+        true => si,
+        false => |tick| power_of_ten(tick, 3),
     };
-    ticks.iter().map(label).collect()
+    ticks.iter().copied().map(label).collect()
 }
 
 fn plain(value: f64) -> bool {
@@ -92,18 +96,16 @@ fn superscript(c: char) -> char {
 }
 
 fn trim(text: String) -> String {
-    if text.contains('.') {
-        text.trim_end_matches('0').trim_end_matches('.').to_owned()
-    } else {
-        text
+    match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text,
     }
 }
 
 fn exponent(value: f64) -> i32 {
-    if value == 0.0 {
-        0
-    } else {
-        value.abs().log10().floor() as i32
+    match value.abs() {
+        0.0 => 0,
+        size => size.log10().floor() as i32,
     }
 }
 

@@ -1,183 +1,73 @@
-//! The drawing of a chart as SVG.
+//! A drawing of a chart and the place of its plot area.
 
-use maud::{Markup, html};
+use crate::domain::Ticks;
+use crate::labels::{Label, labels};
+use crate::series::View;
 
-use crate::chart::{Axis, Style};
-use crate::frame::Frame;
-use crate::labels::{Label, beside, labels};
-use crate::number::{label, si};
-use crate::series::{POINTS, Span, Trace, thin};
-use crate::shapes::{Length, circle, color, diamond, path, stroke, text};
-use crate::view::View;
-
-/// Up to this many points are measurements worth a dot each; more are a curve.
-const DOTS: usize = 24;
-
-/// A drawing of what a chart shows.
+/// A drawing and the place of its plot area, in units that are about pixels.
 pub(crate) struct Plot<'a> {
-    view: &'a View<'a>,
-    labels: Vec<Label>,
-    frame: Frame,
+    pub(crate) view: &'a View<'a>,
+    pub(crate) labels: Vec<Label>,
+    pub(crate) narrow: bool,
+    pub(crate) font: f64,
+    pub(crate) width: f64,
+    pub(crate) height: f64,
+    pub(crate) left: f64,
+    pub(crate) right: f64,
+    pub(crate) top: f64,
+    pub(crate) bottom: f64,
 }
 
 impl<'a> Plot<'a> {
+    /// A drawing with room for tick labels at the left and for the labels of lines at the right.
     pub(crate) fn new(view: &'a View<'a>, narrow: bool) -> Self {
-        let labels = labels(view, narrow);
-        let longest = labels.iter().map(Label::length).max();
-        let frame = Frame::new(view.x, view.y, narrow, longest);
-        Self {
-            view,
-            labels,
-            frame,
-        }
-    }
-
-    /// Width and height.
-    pub(crate) fn size(&self) -> (f64, f64) {
-        (self.frame.width, self.frame.height)
-    }
-
-    /// The `svg` element of the chart numbered `index`.
-    pub(crate) fn draw(&self, index: usize) -> Markup {
-        let frame = &self.frame;
-        let class = if frame.narrow { "narrow" } else { "wide" };
-        let id = format!("{class}{index}");
-        let (left, top) = (Length(frame.left), Length(frame.top));
-        let width = Length(frame.right - frame.left);
-        let height = Length(frame.bottom - frame.top);
-        html! {
-            svg class={ "plot " (class) } xmlns="http://www.w3.org/2000/svg"
-                viewBox={ "0 0 " (frame.width) " " (frame.height) }
-                role="img" aria-labelledby={ (id) "-title " (id) "-desc" }
-                data-plot={ (left) " " (top) " " (width) " " (height) } {
-                title id={ (id) "-title" } { (self.view.chart.heading) } "\n"
-                desc id={ (id) "-desc" } { (self.summary()) } "\n"
-                clipPath id={ (id) "-clip" } {
-                    rect x=(left) y=(top) width=(width) height=(height) {}
-                } "\n"
-                (self.axes())
-                g clip-path={ "url(#" (id) "-clip)" } { "\n" (self.bands()) (self.lines()) } "\n"
-                (self.dots())
-                (beside(frame, &self.labels))
-                g class="hover" {}
-            } "\n"
-        }
-    }
-
-    /// The chart in words, for those who cannot see it.
-    fn summary(&self) -> String {
-        let chart = self.view.chart;
-        let mut out = format!("{} against {}.", title(&chart.y), title(&chart.x));
-        for Trace { series, points, .. } in &self.view.traces {
-            if let (Some(first), Some(last)) = (points.first(), points.last()) {
-                let [from, to] = [first, last].map(|s| format!("{} at {}", label(s.1), si(s.0)));
-                out += &format!(" {}: {from} to {to}.", series.name);
-            }
-        }
-        for (name, y) in self.view.references() {
-            out += &format!(" {name}: {}.", label(y));
-        }
-        out
-    }
-
-    fn axes(&self) -> Markup {
-        let (frame, chart) = (&self.frame, self.view.chart);
-        let (left, right, font) = (frame.left, frame.right, frame.font);
-        let (top, bottom) = (frame.top, frame.bottom);
-        let (middle, center) = ((left + right) / 2.0, (top + bottom) / 2.0);
-        let (x, y) = (frame.x_ticks(), frame.y_ticks());
-        let (mut grid, mut axis) = (String::new(), format!("M{left:.1},{bottom:.1}H{right:.1}"));
-        for column in x.major.iter().map(|&tick| frame.column(tick)) {
-            grid += &format!("M{column:.1},{bottom:.1}V{top:.1}");
-            axis += &format!("M{column:.1},{bottom:.1}v5");
-        }
-        for row in y.major.iter().map(|&tick| frame.row(tick)) {
-            grid += &format!("M{left:.1},{row:.1}H{right:.1}");
-        }
-        for &tick in &x.minor {
-            axis += &format!("M{:.1},{bottom:.1}v3", frame.column(tick));
-        }
-        for &tick in &y.minor {
-            axis += &format!("M{left:.1},{:.1}h-3", frame.row(tick));
-        }
-        let empty = |t: &Trace| t.points.is_empty() && t.band.is_empty();
-        html! {
-            (path("grid", &grid))
-            (path("axis", &axis))
-            (text("title", 2.0, font, &title(&chart.y)))
-            (text("title mid", middle, frame.height - 5.0, &title(&chart.x)))
-            @for (&tick, label) in x.major.iter().zip(&x.labels) {
-                (text("mid", frame.column(tick), bottom + font * 1.5, label))
-            }
-            @for (&tick, label) in y.major.iter().zip(&y.labels) {
-                (text("end", left - 7.0, frame.row(tick) + font * 0.35, label))
-            }
-            @if self.view.traces.iter().all(empty) {
-                (text("mid", middle, center, "no data"))
-            }
-        }
-    }
-
-    fn bands(&self) -> Markup {
-        let outline = |trace: &Trace| {
-            let mut outline = thin(&trace.band, &self.view.x, POINTS);
-            let upper: Vec<Span> = outline.iter().rev().map(|s| (s.0, s.2, s.2)).collect();
-            outline.extend(upper);
-            self.through(&outline)
+        let (width, height, font) = match narrow {
+            true => (360.0, 300.0, 12.0),
+            false => (840.0, 430.0, 13.0),
         };
-        html! {
-            @for trace in self.view.traces.iter().filter(|t| !t.band.is_empty()) {
-                (path(&format!("band {}", color(trace.series.group)), &outline(trace)))
-            }
-        }
+        let mut plot = Self {
+            view,
+            labels: labels(view, narrow),
+            narrow,
+            font,
+            width,
+            height,
+            left: 0.0,
+            right: width,
+            top: font * 2.2,
+            bottom: height - font * 3.5,
+        };
+        let ticks = plot.y_ticks().labels;
+        let tick = ticks.iter().map(|t| t.chars().count()).max().unwrap_or(0);
+        let label = plot.labels.iter().map(Label::length).max();
+        plot.left = tick as f64 * font * 0.6 + 10.0;
+        plot.right -= label.map_or(16.0, |l| l as f64 * font * 0.6 + 24.0);
+        plot
     }
 
-    fn lines(&self) -> Markup {
-        let (left, right) = (self.frame.left, self.frame.right);
-        let across = |y| format!("M{left:.1},{:.1}H{right:.1}", self.frame.row(y));
-        let traces = self.view.traces.iter();
-        html! {
-            @for (_, y) in self.view.references() {
-                (path("line ref", &across(y)))
-            }
-            @for trace in traces.filter(|t| t.is_line() && t.points.len() > 1) {
-                @let (stroke, color) = (stroke(trace.series.style), color(trace.series.group));
-                @let points = thin(&trace.points, &self.view.x, POINTS);
-                (path(&format!("{stroke} {color}"), &self.through(&points)))
-            }
-        }
+    pub(crate) fn x_ticks(&self) -> Ticks {
+        let room = (self.right - self.left) / (self.font * 5.5);
+        self.view.x.ticks(room as usize)
     }
 
-    fn through(&self, spans: &[Span]) -> String {
-        let frame = &self.frame;
-        let point = |s: &Span| format!("{:.1},{:.1}", frame.column(s.0), frame.row(s.1));
-        format!("M{}", spans.iter().map(point).collect::<Vec<_>>().join("L"))
+    pub(crate) fn y_ticks(&self) -> Ticks {
+        let room = (self.bottom - self.top) / (self.font * 4.2);
+        self.view.y.ticks(room as usize)
     }
 
-    /// The markers, and the points of lines that have few.
-    fn dots(&self) -> Markup {
-        let frame = &self.frame;
-        let few = |t: &&Trace| t.series.style == Style::Markers || t.points.len() <= DOTS;
-        html! {
-            @for Trace { series, points, .. } in self.view.traces.iter().filter(few) {
-                g class=(color(series.group)) {
-                    @for &(x, y, _) in points.iter().filter(|s| frame.reaches(s.1)) {
-                        @if series.style == Style::Markers {
-                            @let title = format!("{}: {}", series.name, label(y));
-                            (diamond(frame.column(x), frame.row(y), &title))
-                        } @else {
-                            (circle("dot", frame.column(x), frame.row(y)))
-                        }
-                    }
-                } "\n"
-            }
-        }
+    /// The place of the value `x` along the horizontal axis.
+    pub(crate) fn column(&self, x: f64) -> f64 {
+        self.left + (self.right - self.left) * self.view.x.unit(x)
     }
-}
 
-fn title(Axis { label, unit, .. }: &Axis) -> String {
-    match unit.as_str() {
-        "" => label.clone(),
-        unit => format!("{label} ({unit})"),
+    /// The place of the value `y` along the vertical axis.
+    pub(crate) fn row(&self, y: f64) -> f64 {
+        // Far outside the clip path the exact place is moot, and long numbers upset renderers.
+        self.bottom - (self.bottom - self.top) * self.view.y.unit(y).clamp(-5.0, 5.0)
+    }
+
+    /// Whether the value `y` is not above the plot area.
+    pub(crate) fn reaches(&self, y: f64) -> bool {
+        self.view.y.unit(y) <= 1.0
     }
 }

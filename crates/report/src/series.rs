@@ -1,4 +1,6 @@
-//! What a chart can show of its series, and the axis ranges that suit it.
+//! What a chart shows of its series, and over which ranges.
+
+use std::collections::BTreeSet;
 
 use crate::chart::{Axis, Chart, Scale, Series, Style};
 use crate::domain::Domain;
@@ -19,7 +21,7 @@ pub(crate) struct Trace<'a> {
 }
 
 impl<'a> Trace<'a> {
-    pub(crate) fn new(series: &'a Series, x: &Axis, y: &Axis) -> Self {
+    fn new(series: &'a Series, x: &Axis, y: &Axis) -> Self {
         let shown = |mut spans: Vec<Span>| {
             spans.retain(|s| x.scale.shows(s.0) && y.scale.shows(s.1) && y.scale.shows(s.2));
             spans.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -29,11 +31,10 @@ impl<'a> Trace<'a> {
         let ordered = |&(x, a, b): &Span| if a <= b { (x, a, b) } else { (x, b, a) };
         let points = series.points.iter().map(|&(x, y)| (x, y, y)).collect();
         let band = series.band.iter().map(ordered).collect();
-        let (points, band) = (shown(points), shown(band));
         Self {
             series,
-            points,
-            band,
+            points: shown(points),
+            band: shown(band),
         }
     }
 
@@ -42,14 +43,14 @@ impl<'a> Trace<'a> {
     }
 
     /// Whether the points zigzag so densely that a line through them would be a solid stripe.
-    pub(crate) fn is_noise(&self) -> bool {
+    fn is_noise(&self) -> bool {
         let turns = |w: &&[Span]| (w[1].1 - w[0].1) * (w[2].1 - w[1].1) < 0.0;
         let turns = self.points.windows(3).filter(turns).count();
         self.is_line() && self.points.len() > AVERAGES && turns * 4 > self.points.len()
     }
 
     /// Replaces the points by averages, with a band of their range unless there is a band.
-    pub(crate) fn average(&mut self, x: &Domain) {
+    fn average(&mut self, x: &Domain) {
         let (mut averages, mut ranges) = (Vec::new(), Vec::new());
         for part in parts(&self.points, x, AVERAGES) {
             let count = part.len() as f64;
@@ -82,31 +83,27 @@ pub(crate) fn thin(spans: &[Span], x: &Domain, limit: usize) -> Vec<Span> {
     }
     let mut kept = vec![*first];
     for part in parts(inner, x, limit.saturating_sub(2).div_ceil(2).max(1)) {
-        let low = (0..part.len())
-            .min_by(|&a, &b| part[a].1.total_cmp(&part[b].1))
-            .unwrap_or(0);
-        let high = (0..part.len())
-            .max_by(|&a, &b| part[a].2.total_cmp(&part[b].2))
-            .unwrap_or(0);
-        kept.push(part[low.min(high)]);
-        if low != high {
-            kept.push(part[low.max(high)]);
-        }
+        let places = 0..part.len();
+        let low = places
+            .clone()
+            .min_by(|&a, &b| part[a].1.total_cmp(&part[b].1));
+        let high = places.max_by(|&a, &b| part[a].2.total_cmp(&part[b].2));
+        let ends = BTreeSet::from_iter(low.into_iter().chain(high));
+        kept.extend(ends.into_iter().map(|place| part[place]));
     }
     kept.push(*last);
     kept
 }
 
 /// The range of all x.
-pub(crate) fn x_domain(traces: &[Trace], scale: Scale) -> Domain {
+fn x_domain(traces: &[Trace], scale: Scale) -> Domain {
     let spans = traces.iter().flat_map(|t| t.points.iter().chain(&t.band));
     let (lo, hi) = range(spans.map(|s| scale.position(s.0)));
     let from_zero = scale == Scale::Linear && lo > 0.0 && lo < 0.05 * hi;
     let domain = Domain::new(scale, if from_zero { 0.0 } else { lo }, hi);
-    if traces.iter().all(Trace::is_line) {
-        domain
-    } else {
-        domain.padded(0.02)
+    match traces.iter().all(Trace::is_line) {
+        true => domain,
+        false => domain.padded(0.02),
     }
 }
 
@@ -114,7 +111,7 @@ pub(crate) fn x_domain(traces: &[Trace], scale: Scale) -> Domain {
 ///
 /// What counts is the share of the drawn width a value takes, not its share of the points: on a
 /// logarithmic x axis most points crowd at the right.
-pub(crate) fn y_domain(chart: &Chart, traces: &[Trace], x: &Domain) -> (Domain, bool) {
+fn y_domain(chart: &Chart, traces: &[Trace], x: &Domain) -> (Domain, bool) {
     let scale = chart.y.scale;
     let (mut all, mut drawn, mut fixed) = (Vec::new(), Vec::new(), Vec::new());
     for trace in traces {
@@ -129,22 +126,16 @@ pub(crate) fn y_domain(chart: &Chart, traces: &[Trace], x: &Domain) -> (Domain, 
             fixed.extend(trace.points.iter().map(|s| s.1));
         }
     }
-    fixed.extend(
-        chart
-            .references
-            .iter()
-            .map(|r| r.y)
-            .filter(|&y| scale.shows(y)),
-    );
+    let references = chart.references.iter().map(|reference| reference.y);
+    fixed.extend(references.filter(|&y| scale.shows(y)));
 
     let (lo, max) = range(all.into_iter());
     drawn.sort_by(f64::total_cmp);
     let most = drawn.get(drawn.len() * 95 / 100).copied().unwrap_or(max);
     let dwarfs = most > lo && max - most > 0.5 * (most - lo);
-    let top = if dwarfs {
-        most + 0.15 * (most - lo)
-    } else {
-        max
+    let top = match dwarfs {
+        true => most + 0.15 * (most - lo),
+        false => max,
     };
     let (least, greatest) = range(fixed.into_iter().map(|y| scale.position(y)));
     let domain = Domain::new(scale, lo.min(least), top.max(greatest)).padded(0.04);
@@ -156,10 +147,9 @@ fn sample(spans: &[Span], x: &Domain, scale: Scale, drawn: &mut Vec<f64>) {
     for pair in spans.windows(2) {
         let [from, to] = [0, 1].map(|i| x.unit(pair[i].0) * 200.0);
         let [low, high] = [0, 1].map(|i| scale.position(pair[i].2));
-        let slope = if to > from {
-            (high - low) / (to - from)
-        } else {
-            0.0
+        let slope = match to > from {
+            true => (high - low) / (to - from),
+            false => 0.0,
         };
         let places = from.ceil() as i64..=to.floor() as i64;
         drawn.extend(places.map(|place| low + (place as f64 - from) * slope));
@@ -170,4 +160,48 @@ fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
     values.fold((f64::INFINITY, f64::NEG_INFINITY), |(lo, hi), v| {
         (lo.min(v), hi.max(v))
     })
+}
+
+/// What a chart shows, and over which ranges.
+pub(crate) struct View<'a> {
+    pub(crate) chart: &'a Chart,
+    pub(crate) traces: Vec<Trace<'a>>,
+    pub(crate) x: Domain,
+    pub(crate) y: Domain,
+    /// Whether something is above the y range.
+    pub(crate) cut: bool,
+    /// What was done to noise.
+    pub(crate) note: &'static str,
+}
+
+impl<'a> View<'a> {
+    pub(crate) fn of(chart: &'a Chart) -> Self {
+        let trace = |s| Trace::new(s, &chart.x, &chart.y);
+        let mut traces: Vec<Trace> = chart.series.iter().map(trace).collect();
+        let x = x_domain(&traces, chart.x.scale);
+        let mut note = "";
+        for trace in traces.iter_mut().filter(|t| t.is_noise()) {
+            if trace.band.is_empty() {
+                note = "Noisy lines are averages of nearby points, in a band of their range. ";
+            } else if note.is_empty() {
+                note = "Noisy lines are averages of nearby points. ";
+            }
+            trace.average(&x);
+        }
+        let (y, cut) = y_domain(chart, &traces, &x);
+        Self {
+            chart,
+            traces,
+            x,
+            y,
+            cut,
+            note,
+        }
+    }
+
+    /// The names and values of the references that have a place on the y axis.
+    pub(crate) fn references(&self) -> impl Iterator<Item = (&'a str, f64)> {
+        let pairs = self.chart.references.iter().map(|r| (r.name.as_str(), r.y));
+        pairs.filter(|&(_, y)| self.y.scale.shows(y))
+    }
 }

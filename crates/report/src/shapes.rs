@@ -1,22 +1,16 @@
 //! The SVG elements that drawings are made of, a line of text each.
 
-use std::fmt;
-
 use maud::{Markup, html};
 
 use crate::chart::Style;
 
 /// A coordinate or a length, written with one decimal.
-pub(crate) struct Length(pub(crate) f64);
-
-impl fmt::Display for Length {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        write!(f, "{:.1}", self.0)
-    }
+pub(crate) fn length(value: f64) -> String {
+    format!("{value:.1}")
 }
 
 pub(crate) fn text(class: &str, x: f64, y: f64, text: &str) -> Markup {
-    html! { text class=(class) x=(Length(x)) y=(Length(y)) { (text) } "\n" }
+    html! { text class=(class) x=(length(x)) y=(length(y)) { (text) } "\n" }
 }
 
 pub(crate) fn path(class: &str, d: &str) -> Markup {
@@ -24,7 +18,7 @@ pub(crate) fn path(class: &str, d: &str) -> Markup {
 }
 
 pub(crate) fn circle(class: &str, x: f64, y: f64) -> Markup {
-    html! { circle class=(class) cx=(Length(x)) cy=(Length(y)) r="3" {} "\n" }
+    html! { circle class=(class) cx=(length(x)) cy=(length(y)) r="3" {} "\n" }
 }
 
 /// A hollow diamond that shows `title` under the pointer where there is no script.
@@ -39,10 +33,9 @@ pub(crate) fn diamond(x: f64, y: f64, title: &str) -> Markup {
 
 /// The classes of a line.
 pub(crate) fn stroke(style: Style) -> &'static str {
-    if style == Style::Dashed {
-        "line dashed"
-    } else {
-        "line"
+    match style {
+        Style::Dashed => "line dashed",
+        _ => "line",
     }
 }
 

@@ -1,4 +1,8 @@
-//! Tables, and what they look like as text and as Markdown.
+//! Tables, and what they look like as text, Markdown and CSV.
+
+use ::csv::Writer;
+
+use crate::number::with_unit;
 
 /// A table whose first column names the rows.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -21,17 +25,16 @@ impl Table {
         let titles = self.columns.iter().map(|column| column.title.as_str());
         let mut lines: Vec<Vec<&str>> = vec![titles.collect()];
         lines.extend(self.rows.iter().map(|row| self.cells(row).collect()));
-        let width = |i: usize| {
-            let cells = lines.iter().map(|line| line[i].chars().count());
-            cells.max().unwrap_or(0)
-        };
-        let widths: Vec<usize> = (0..self.columns.len()).map(width).collect();
-        let format = |line: &Vec<&str>| {
-            let cells = line.iter().zip(&widths).zip(&self.columns);
-            let cells = cells.map(|((cell, &width), column)| match column.numeric {
+        let pad = |i: usize, cell: &str| {
+            let width = lines.iter().map(|line| line[i].chars().count()).max();
+            let width = width.unwrap_or(0);
+            match self.columns[i].numeric {
                 true => format!("{cell:>width$}"),
                 false => format!("{cell:<width$}"),
-            });
+            }
+        };
+        let format = |line: &Vec<&str>| {
+            let cells = line.iter().enumerate().map(|(i, cell)| pad(i, cell));
             cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
         };
         lines.iter().map(format).collect::<Vec<_>>().join("\n")
@@ -40,10 +43,7 @@ impl Table {
     /// The table as Markdown, under its heading and note.
     pub fn to_markdown(&self) -> String {
         let cell = |text: &str| text.replace('|', "\\|").replace('\n', " ");
-        let title = |column: &Column| match column.hint.as_str() {
-            "" => cell(&column.title),
-            hint => format!("{} ({})", cell(&column.title), cell(hint)),
-        };
+        let title = |column: &Column| cell(&with_unit(&column.title, &column.hint));
         let line = |cells: Vec<String>| format!("| {} |", cells.join(" | "));
         let rule = |column: &Column| if column.numeric { "---:" } else { "---" }.to_owned();
         let mut lines = vec![
@@ -80,20 +80,34 @@ pub struct Column {
 impl Column {
     /// A column of words.
     pub fn text(title: impl Into<String>) -> Self {
-        let title = title.into();
         Self {
-            title,
+            title: title.into(),
             ..Self::default()
         }
     }
 
     /// A column of numbers with its unit or hint.
     pub fn number(title: impl Into<String>, hint: impl Into<String>) -> Self {
-        let (title, hint, numeric) = (title.into(), hint.into(), true);
         Self {
-            title,
-            hint,
-            numeric,
+            hint: hint.into(),
+            numeric: true,
+            ..Self::text(title)
         }
     }
+}
+
+/// `head` and `rows` as CSV, a line each; fields are quoted where they have to be.
+///
+/// A short row is padded and a long one is cut to the columns of `head`.
+pub fn csv(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let titles = head.iter().map(|&name| name.to_owned()).collect();
+    let mut writer = Writer::from_writer(Vec::new());
+    for mut row in std::iter::once::<Vec<String>>(titles).chain(rows) {
+        row.resize(head.len(), String::new());
+        let written = writer.write_record(&row);
+        written.unwrap_or_else(|e| unreachable!("rows of one length in memory: {e}"));
+    }
+    let bytes = writer.into_inner();
+    let bytes = bytes.unwrap_or_else(|e| unreachable!("writing to memory: {e}"));
+    String::from_utf8(bytes).unwrap_or_else(|e| unreachable!("strings are UTF-8: {e}"))
 }

@@ -13,8 +13,7 @@ use residual_zoo_train::dashboard::Display;
 use super::trial::try_models;
 use super::{BackendArgs, DataArgs, DisplayArgs, report, stop_on_signal};
 use crate::{
-    Error, Experiment, ExperimentOptions, Origin, PlannedRun, Results, Trainable, Verdict, only,
-    origin,
+    Error, Experiment, ExperimentOptions, Origin, Results, Trainable, Verdict, only, origin,
 };
 
 /// An experiment of a paper at its three scales.
@@ -95,123 +94,90 @@ struct Options {
 
 /// Runs an experiment as the options on the command line say.
 pub fn experiment_main<C: Trainable>(scales: Scales) -> ExitCode {
-    let program = Program {
-        scales,
-        options: Options::parse(),
-    };
-    report(program.run::<C>().map_err(Into::into))
+    report(Options::parse().run::<C>(scales).map_err(Into::into))
 }
 
-/// An experiment and how the user wants it.
-struct Program<'a> {
-    scales: Scales<'a>,
-    options: Options,
-}
-
-impl Program<'_> {
-    fn run<C: Trainable>(&self) -> Result<(), Error> {
-        let options = &self.options;
-        let experiment = self.open::<C>()?;
-        let all = experiment.plan(&options.set)?;
-        let planned = only(&options.only, &all)?;
+impl Options {
+    fn run<C: Trainable>(&self, scales: Scales) -> Result<(), Error> {
+        let file = scales.files[self.scale as usize];
+        let experiment = self.open::<C>(scales.name, file)?;
+        let all = experiment.plan(&self.set)?;
+        let planned = only(&self.only, &all)?;
         let has_configs = planned.iter().any(|run| run.config.is_some());
-        if let (Some(set), false) = (options.set.first(), has_configs) {
+        if let (Some(set), false) = (self.set.first(), has_configs) {
             let problem = format!("is {set}, but no run has a configuration; leave it out");
             return Err(ConfigError::new("--set", problem).into());
         }
-        let kind = options.backend.kind()?;
+        let (kind, gpu) = (self.backend.kind()?, self.backend.gpu);
         kind.check_compiled()?;
-        if options.only_try && experiment.count.is_some() {
+        if self.only_try && experiment.count.is_some() {
             println!("nothing is trained here: there is nothing to try");
             return Ok(());
         }
-        if options.only_try {
-            return try_models(&planned, kind, options.backend.gpu);
+        if self.only_try {
+            return try_models(&planned, kind, gpu);
         }
         let run_options = ExperimentOptions {
-            gpu: options.backend.gpu,
-            force: options.force,
-            display: match options.watch {
-                true => options.display.display(),
+            gpu,
+            force: self.force,
+            display: match self.watch {
+                true => self.display.display(),
                 false => Display::Quiet,
             },
-            peak_tflops: options.display.peak_tflops,
+            peak_tflops: self.display.peak_tflops,
             stop: match experiment.count {
                 None => stop_on_signal()?,
                 Some(_) => Interrupter::new(),
             },
-            ..ExperimentOptions::new(&options.runs.join("pool"), kind)
+            ..ExperimentOptions::new(&self.runs.join("pool"), kind)
         };
-        let origin = self.origin(&experiment, &planned, kind);
+        let origin = Origin {
+            name: scales.name.into(),
+            scale: self.scale.name(),
+            command: self.command(scales.name, kind),
+            hash: origin::hash(file, &experiment, &planned, kind),
+            machine: origin::machine(),
+            backend: kind.to_string(),
+            commit: origin::commit(Path::new(scales.root)),
+        };
         let mut outcome = experiment.run(&planned, &run_options)?;
-        let (failed, stopped) = (outcome.missing.clone(), outcome.stopped);
-        let count = failed.len() + outcome.observations.len();
+        let (missing, stopped) = (outcome.missing.clone(), outcome.stopped);
+        let count = missing.len() + outcome.observations.len();
         outcome.leave_out(&all, &planned);
-        let results = Results::new(&experiment, &all, outcome, origin);
-        self.write(&results)?;
-        match (stopped, failed.is_empty()) {
-            (true, _) => {
-                let without = if options.force {
-                    " without --force"
-                } else {
-                    ""
-                };
-                println!("stopped: the same command{without} goes on");
-                Ok(())
-            }
-            (false, true) => Ok(()),
-            (false, false) => Err(Error::Missing {
-                missing: failed,
-                count,
-            }),
+        self.write(
+            scales.name,
+            &Results::new(&experiment, &all, outcome, origin),
+        )?;
+        if stopped {
+            let without = if self.force { " without --force" } else { "" };
+            println!("stopped: the same command{without} goes on");
+            return Ok(());
+        }
+        match missing.is_empty() {
+            true => Ok(()),
+            false => Err(Error::Missing { missing, count }),
         }
     }
 
-    /// The RON text of the scale.
-    fn file(&self) -> &str {
-        self.scales.files[self.options.scale as usize]
-    }
-
-    /// The experiment with the options put in.
-    fn open<C: Trainable>(&self) -> Result<Experiment<C>, Error> {
-        let options = &self.options;
-        let scale = options.scale.name();
-        let path = format!("experiments/…/{}/{scale}.ron", self.scales.name);
-        let mut experiment = Experiment::<C>::parse(self.file(), Path::new(&path))?;
+    /// The experiment called `name` in the RON text `file`, with the options put in.
+    fn open<C: Trainable>(&self, name: &str, file: &str) -> Result<Experiment<C>, Error> {
+        let path = format!("experiments/…/{name}/{}.ron", self.scale.name());
+        let mut experiment = Experiment::<C>::parse(file, Path::new(&path))?;
         experiment.check()?;
-        if let Some(seeds) = options.seeds {
+        if let Some(seeds) = self.seeds {
             experiment.set_seeds(seeds)?;
         }
-        options.apply(&mut experiment)?;
+        self.apply(&mut experiment)?;
         Ok(experiment)
     }
 
-    fn origin<C: Trainable>(
-        &self,
-        experiment: &Experiment<C>,
-        planned: &[PlannedRun<C>],
-        kind: BackendKind,
-    ) -> Origin {
-        let scale = self.options.scale.name();
-        Origin {
-            name: self.scales.name.into(),
-            command: self.options.command(self.scales.name, &scale, kind),
-            scale,
-            hash: origin::hash(self.file(), experiment, planned, kind),
-            machine: origin::machine(),
-            backend: kind.to_string(),
-            commit: origin::commit(Path::new(self.scales.root)),
-        }
-    }
-
     /// Writes the report and prints the table and the verdicts.
-    fn write(&self, results: &Results) -> Result<(), Error> {
-        let (name, options) = (self.scales.name, &self.options);
-        let part = if options.only.is_empty() { "" } else { "-only" };
-        let directory = format!("{name}-{}{part}", options.scale.name());
-        let directory = options.runs.join(directory);
+    fn write(&self, name: &str, results: &Results) -> Result<(), Error> {
+        let part = if self.only.is_empty() { "" } else { "-only" };
+        let directory = format!("{name}-{}{part}", self.scale.name());
+        let directory = self.runs.join(directory);
         results.write(&directory)?;
-        if let Some(publish) = &options.publish {
+        if let Some(publish) = &self.publish {
             results.write_markdown(publish, name)?;
         }
         println!("\n{}", results.table().to_text());
@@ -225,33 +191,28 @@ impl Program<'_> {
         println!("\nreport: {}", directory.join("report.html").display());
         Ok(())
     }
-}
 
-impl Options {
     /// Puts `--data`, `--new-data` and `--tokenizer` into an experiment.
     fn apply<C>(&self, experiment: &mut Experiment<C>) -> Result<(), ConfigError> {
         self.check_data(experiment)?;
         self.data.apply(&mut experiment.data)?;
-        match (&self.new_data, &mut experiment.new_data) {
-            (Some(path), None) => {
+        let Some(data) = &mut experiment.new_data else {
+            return self.new_data.as_ref().map_or(Ok(()), |path| {
                 let path = path.display();
                 let problem = format!("is {path}, but no run is on new data; leave it out");
                 Err(ConfigError::new("--new-data", problem))
-            }
-            (path, Some(data)) => {
-                // What was learned of one tokenizer's ids is of no use to another's.
-                let tokenizer = DataArgs {
-                    data: None,
-                    tokenizer: self.data.tokenizer.clone(),
-                };
-                tokenizer.apply(data)?;
-                if let Some(path) = path {
-                    data.source = Source::Path(path.clone());
-                }
-                Ok(())
-            }
-            (None, None) => Ok(()),
+            });
+        };
+        // What was learned of one tokenizer's ids is of no use to another's.
+        let tokenizer = DataArgs {
+            data: None,
+            tokenizer: self.data.tokenizer.clone(),
+        };
+        tokenizer.apply(data)?;
+        if let Some(path) = &self.new_data {
+            data.source = Source::Path(path.clone());
         }
+        Ok(())
     }
 
     /// Checks that an experiment reads data where some are given.
@@ -272,45 +233,37 @@ impl Options {
     }
 
     /// The command that repeats the results of the experiment `name`.
-    fn command(&self, name: &str, scale: &str, kind: BackendKind) -> String {
+    fn command(&self, name: &str, kind: BackendKind) -> String {
         // Flex is there without a feature, and then comes first.
-        let is_default = kind == BackendKind::Flex;
-        let features = match is_default {
-            true => String::new(),
-            false => format!(" --features {}", kind.feature()),
-        };
-        let mut command =
-            format!("cargo run --release{features} --example {name} -- --scale {scale}");
-        let mut add = |option: &str, value: String| {
+        let other = (kind != BackendKind::Flex).then_some(kind);
+        let features = other.map_or(String::new(), |kind| {
+            format!(" --features {}", kind.feature())
+        });
+        let new_data = self
+            .new_data
+            .as_ref()
+            .map(|path| path.display().to_string());
+        let mut options: Vec<(&str, String)> = vec![("--scale", self.scale.name())];
+        options.extend(self.only.iter().map(|text| ("--only", text.clone())));
+        options.extend(self.set.iter().map(|set| ("--set", set.clone())));
+        let single = [
+            ("--seeds", self.seeds.map(|seeds| seeds.to_string())),
+            ("--data", self.data.data.clone()),
+            ("--new-data", new_data),
+            ("--tokenizer", self.data.tokenizer.clone()),
+            ("--backend", other.map(|kind| kind.to_string())),
+            ("--gpu", self.backend.gpu.map(|gpu| gpu.to_string())),
+        ];
+        options.extend(
+            single
+                .into_iter()
+                .filter_map(|(name, value)| Some((name, value?))),
+        );
+        let mut command = format!("cargo run --release{features} --example {name} --");
+        for (option, value) in options {
             let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-:=".contains(c);
-            command += &match value.chars().all(is_plain) {
-                true => format!(" {option} {value}"),
-                false => format!(" {option} '{value}'"),
-            };
-        };
-        for text in &self.only {
-            add("--only", text.clone());
-        }
-        for set in &self.set {
-            add("--set", set.clone());
-        }
-        if let Some(seeds) = self.seeds {
-            add("--seeds", seeds.to_string());
-        }
-        if let Some(data) = &self.data.data {
-            add("--data", data.clone());
-        }
-        if let Some(path) = &self.new_data {
-            add("--new-data", path.display().to_string());
-        }
-        if let Some(tokenizer) = &self.data.tokenizer {
-            add("--tokenizer", tokenizer.clone());
-        }
-        if !is_default {
-            add("--backend", kind.to_string());
-        }
-        if let Some(gpu) = self.backend.gpu {
-            add("--gpu", gpu.to_string());
+            let quote = if value.chars().all(is_plain) { "" } else { "'" };
+            command += &format!(" {option} {quote}{value}{quote}");
         }
         command
     }

@@ -3,7 +3,6 @@
 mod experiment;
 mod trial;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -61,34 +60,27 @@ impl DataArgs {
     ///
     /// A tokenizer whose size is no number.
     pub fn apply(&self, config: &mut DataConfig) -> Result<(), ConfigError> {
-        match self.data.as_deref() {
-            None => {}
-            Some("tinyshakespeare") => config.source = Source::TinyShakespeare,
-            Some("synthetic") => config.source = Source::Synthetic(SyntheticConfig::default()),
-            Some(path) => {
-                let path = PathBuf::from(path);
-                config.source = match config.source {
-                    Source::Cifar10(_) => Source::Cifar10(path),
-                    _ => Source::Path(path),
-                }
-            }
+        if let Some(name) = &self.data {
+            config.source = match (name.as_str(), &config.source) {
+                ("tinyshakespeare", _) => Source::TinyShakespeare,
+                ("synthetic", _) => Source::Synthetic(SyntheticConfig::default()),
+                (path, Source::Cifar10(_)) => Source::Cifar10(path.into()),
+                (path, _) => Source::Path(path.into()),
+            };
         }
-        match self.tokenizer.as_deref() {
-            None => {}
-            Some("bytes") => config.tokenizer = TokenizerConfig::Bytes,
-            Some("chars") => config.tokenizer = TokenizerConfig::Chars,
-            Some(name) => {
-                config.tokenizer = match name.strip_prefix("bpe:") {
-                    Some(size) => {
-                        let vocab_size = size.parse().map_err(|_| {
-                            let problem = format!("`{size}` is no size; try bpe:1024");
-                            ConfigError::new("--tokenizer", problem)
-                        })?;
-                        TokenizerConfig::Bpe { vocab_size }
-                    }
-                    None => TokenizerConfig::File(PathBuf::from(name)),
+        if let Some(name) = &self.tokenizer {
+            config.tokenizer = match (name.as_str(), name.strip_prefix("bpe:")) {
+                ("bytes", _) => TokenizerConfig::Bytes,
+                ("chars", _) => TokenizerConfig::Chars,
+                (_, None) => TokenizerConfig::File(name.into()),
+                (_, Some(size)) => {
+                    let vocab_size = size.parse().map_err(|_| {
+                        let problem = format!("`{size}` is no size; try bpe:1024");
+                        ConfigError::new("--tokenizer", problem)
+                    })?;
+                    TokenizerConfig::Bpe { vocab_size }
                 }
-            }
+            };
         }
         Ok(())
     }
@@ -123,19 +115,14 @@ pub fn report(result: anyhow::Result<()>) -> ExitCode {
 }
 
 fn is_bad_input(error: &anyhow::Error) -> bool {
-    if let Some(error) = error.downcast_ref::<Error>() {
-        return error.is_bad_input();
-    }
-    if let Some(error) = error.downcast_ref::<TrainError>() {
-        return error.is_bad_input();
-    }
-    if let Some(error) = error.downcast_ref::<DataError>() {
-        return error.is_bad_input();
-    }
-    if let Some(error) = error.downcast_ref::<BackendError>() {
-        return error.is_bad_input();
-    }
-    error.is::<ConfigError>()
+    let known = [
+        error.downcast_ref().map(Error::is_bad_input),
+        error.downcast_ref().map(TrainError::is_bad_input),
+        error.downcast_ref().map(DataError::is_bad_input),
+        error.downcast_ref().map(BackendError::is_bad_input),
+        error.downcast_ref().map(|_: &ConfigError| true),
+    ];
+    known.contains(&Some(true))
 }
 
 /// A switch that Ctrl-C or SIGTERM sets; a second signal ends the program at once.

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 
 use residual_zoo_backend::{BackendKind, allocated};
-use residual_zoo_train::RunConfig;
+use residual_zoo_train::{Error as TrainError, RunConfig};
 
 use crate::trial::Trial;
 use crate::{Error, PlannedRun, Trainable};
@@ -65,23 +65,19 @@ fn try_model<C: Trainable>(
     };
     let estimate = trial.estimate(&peaks);
     let mebibytes = |bytes: u64| format!("{:.0}", bytes as f64 / MEBIBYTE);
-    show(&format!(
-        " {:>10} {:>10}",
-        mebibytes(trial.whole(&peaks)),
-        mebibytes(estimate)
-    ))?;
+    let (whole, one) = (mebibytes(trial.whole(&peaks)), mebibytes(estimate));
+    show(&format!(" {whole:>10} {one:>10}"))?;
     let available = available_memory().filter(|_| kind == BackendKind::Flex);
     if available.is_some_and(|available| estimate > available) {
         println!(" {:>10}", "–");
         return Ok(false);
     }
-    let taken = trial.take(kind, gpu)?;
-    let off = |taken: u64| 100.0 * (estimate as f64 / taken as f64 - 1.0);
-    println!(
-        " {:>10} {:>7}",
-        taken.map_or("–".into(), mebibytes),
-        taken.map_or("–".into(), |taken| format!("{:+.1}", off(taken)))
-    );
+    let (mut tried, mut off) = ("–".to_owned(), "–".to_owned());
+    if let Some(taken) = trial.take(kind, gpu)? {
+        tried = mebibytes(taken);
+        off = format!("{:+.1}", 100.0 * (estimate as f64 / taken as f64 - 1.0));
+    }
+    println!(" {tried:>10} {off:>7}");
     Ok(true)
 }
 
@@ -89,10 +85,7 @@ fn try_model<C: Trainable>(
 fn show(text: &str) -> Result<(), Error> {
     print!("{text}");
     let flushed = std::io::stdout().flush();
-    Ok(flushed.map_err(residual_zoo_train::Error::io(
-        "write",
-        "standard output".as_ref(),
-    ))?)
+    Ok(flushed.map_err(TrainError::io("write", "standard output".as_ref()))?)
 }
 
 /// Memory that this program can still get, where the system tells: what is free, swap included,

@@ -2,10 +2,37 @@
 
 use residual_zoo_report::sig;
 
-use super::evidence::{Found, ONE_SEED, is_counted, is_exact, pairs, shown, sign, with_unit};
+use super::{Found, ONE_SEED, estimate, is_exact, of_run, sign, value};
+use crate::claims::{Close, Compared, Sooner};
 use crate::quantity::is_cost;
 use crate::stats::Estimate;
-use crate::{Axis, Observation, Verdict};
+use crate::{Observation, Observed, Verdict};
+
+/// The observations of both runs, for each seed that has both.
+fn pairs<'a>(
+    observations: &'a [Observation],
+    run: &str,
+    than: &str,
+) -> Result<Vec<(&'a Observation, &'a Observation)>, String> {
+    let others = of_run(observations, than)?;
+    let partner = |one: &'a Observation| {
+        let same = others.iter().find(|other| other.seed == one.seed);
+        same.map(|other| (one, *other))
+    };
+    let runs = of_run(observations, run)?.into_iter();
+    let pairs: Vec<_> = runs.filter_map(partner).collect();
+    match pairs.is_empty() {
+        true => Err(format!("{run} and {than} have no seed in common")),
+        false => Ok(pairs),
+    }
+}
+
+/// Tokens and FLOPs follow from the config, unless the length of a sample depends on what was
+/// learned.
+fn is_counted(observations: &[&Observation], quantity: &str) -> bool {
+    let mut levels = observations.iter().filter_map(|found| found.get("level"));
+    matches!(quantity, "tokens" | "flops") && levels.next().is_none()
+}
 
 struct Difference {
     found: Estimate,
@@ -22,12 +49,7 @@ impl Difference {
         (run, than): (&str, &str),
     ) -> Result<Self, String> {
         let pairs = pairs(observations, run, than)?;
-        let of = shown(quantity);
-        let value = |found: &Observation, quantity: &str| {
-            let name = quantity.replace('_', " ");
-            let missing = || format!("{name} of {} was not measured", found.run);
-            found.get(quantity).ok_or_else(missing)
-        };
+        let of = Observed::of(quantity);
         let mut differences = Vec::new();
         let (mut first, mut second) = (0.0, 0.0);
         for (a, b) in &pairs {
@@ -36,8 +58,8 @@ impl Difference {
             first += a / pairs.len() as f64;
             second += b / pairs.len() as f64;
         }
-        let found = Estimate::of(&differences).ok_or("a value is not finite")?;
-        let (first, second) = (of.show(first), with_unit(quantity, of.show(second)));
+        let found = estimate(&differences)?;
+        let (first, second) = (of.show(first), of.with_unit(of.show(second)));
         let exact: Vec<_> = pairs.iter().map(|(a, _)| *a).collect();
         let is_exact = is_exact(&exact) || is_cost(quantity) || is_counted(&exact, quantity);
         let mut because = format!("{run} {first}, {than} {second}");
@@ -60,92 +82,75 @@ impl Difference {
 }
 
 /// Whether one run has more (`direction` 1) or less (−1) of a quantity than the other.
-pub(super) fn compare(
-    observations: &[Observation],
-    quantity: &str,
-    runs: (&str, &str),
-    direction: f64,
-) -> Found {
-    let Difference {
-        found,
-        is_exact,
-        because,
-    } = Difference::of(observations, (quantity, quantity), runs)?;
-    let mean = direction * found.mean;
-    let verdict = match found.count {
-        _ if is_exact && mean > 0.0 => Verdict::Holds,
-        _ if is_exact => Verdict::DoesNotHold,
-        1 => Verdict::NotTested,
-        _ => sign(Estimate { mean, ..found }),
+pub(super) fn compare(observations: &[Observation], test: &Compared, direction: f64) -> Found {
+    let quantities = (&*test.quantity, &*test.quantity);
+    let difference = Difference::of(observations, quantities, (&test.run, &test.than))?;
+    let found = Estimate {
+        mean: direction * difference.found.mean,
+        ..difference.found
     };
-    Ok((verdict, because))
+    Ok((sign(found, difference.is_exact), difference.because))
 }
 
 /// Whether two runs differ by at most `within`.
-pub(super) fn close(
-    observations: &[Observation],
-    quantities: (&str, &str),
-    runs: (&str, &str),
-    within: f64,
-) -> Found {
-    let Difference {
-        found,
-        is_exact,
-        because,
-    } = Difference::of(observations, quantities, runs)?;
-    let half_width = if is_exact { 0.0 } else { found.half_width };
-    let (least, most) = (found.mean.abs() - half_width, found.mean.abs() + half_width);
-    let verdict = match found.count {
-        _ if most <= within => Verdict::Holds,
-        _ if least > within => Verdict::DoesNotHold,
+pub(super) fn close(observations: &[Observation], test: &Close) -> Found {
+    let (quantity, within) = (&test.quantity, test.within);
+    let quantities = (
+        &**quantity,
+        test.than_quantity.as_ref().unwrap_or(quantity).as_str(),
+    );
+    let difference = Difference::of(observations, quantities, (&test.run, &test.than))?;
+    let (mean, is_exact) = (difference.found.mean.abs(), difference.is_exact);
+    let half_width = if is_exact {
+        0.0
+    } else {
+        difference.found.half_width
+    };
+    let verdict = match difference.found.count {
+        _ if mean + half_width <= within => Verdict::Holds,
+        _ if mean - half_width > within => Verdict::DoesNotHold,
         1 if !is_exact => Verdict::NotTested,
         _ => Verdict::Undecided,
     };
-    let of = shown(quantities.0);
-    let because = format!(
-        "{because}; up to {} counts as none",
-        of.show_difference(within)
-    );
+    let none = Observed::of(quantity).show_difference(within);
+    let because = format!("{}; up to {none} counts as none", difference.because);
     Ok((verdict, because))
 }
 
 /// Whether a run reaches the last validation loss of the other with less of `axis`.
-pub(super) fn sooner(observations: &[Observation], axis: Axis, run: &str, than: &str) -> Found {
+pub(super) fn sooner(observations: &[Observation], test: &Sooner) -> Found {
+    let Sooner { axis, run, than } = test;
     let pairs = pairs(observations, run, than)?;
-    let (mut shares, mut never) = (Vec::new(), 0);
+    // The share of the other run's tokens, FLOPs or seconds that it saves.
+    let (mut gains, mut never) = (Vec::new(), 0);
     for (a, b) in &pairs {
         let last = b.rows.last().zip(b.get("valid_loss"));
         let (end, loss) = last.ok_or(format!("{than} has no validation loss at its end"))?;
-        match a.reaches(axis, loss) {
-            Some(x) => shares.push(x / axis.of(end)),
+        match a.reaches(*axis, loss) {
+            Some(x) => gains.push(1.0 - x / axis.of(end)),
             None => never += 1,
         }
     }
-    let of = axis.name();
+    let count = pairs.len();
     if never > 0 {
-        let because = format!(
-            "{run} does not reach the last loss of {than} in {never} of {} seeds",
-            pairs.len()
-        );
-        let verdict = match (shares.is_empty(), pairs.len()) {
+        let verdict = match (gains.is_empty(), count) {
             (_, 1) => Verdict::NotTested,
             (true, _) => Verdict::DoesNotHold,
             (false, _) => Verdict::Undecided,
         };
+        let because =
+            format!("{run} does not reach the last loss of {than} in {never} of {count} seeds");
         return Ok((verdict, because));
     }
-    let gains: Vec<f64> = shares.iter().map(|share| 1.0 - share).collect();
-    let found = Estimate::of(&gains).ok_or("a value is not finite")?;
+    let found = estimate(&gains)?;
     let percent = |x: f64| sig(100.0 * x, 3);
-    let share = percent(1.0 - found.mean);
-    if found.count == 1 {
-        let because = format!("after {share} % of the {of}; {ONE_SEED}");
-        return Ok((Verdict::NotTested, because));
-    }
-    let because = format!(
-        "after {share} ± {} % of the {of}, over {} seeds",
-        percent(found.half_width),
-        found.count
-    );
-    Ok((sign(found), because))
+    let (share, of) = (percent(1.0 - found.mean), axis.name());
+    let because = match count {
+        1 => format!("after {share} % of the {of}; {ONE_SEED}"),
+        _ => {
+            let half_width = percent(found.half_width);
+            format!("after {share} ± {half_width} % of the {of}, over {count} seeds")
+        }
+    };
+    Ok((sign(found, false), because))
 }

@@ -1,13 +1,12 @@
 //! How each test of a claim comes to its verdict.
 
 mod difference;
-mod evidence;
 mod line;
 mod value;
 
+use crate::stats::Estimate;
 use crate::{Claim, Judgement, Observation, Test, Verdict};
 use difference::{close, compare, sooner};
-use evidence::Found;
 use line::{exponent, falls};
 use value::{bound, is, ratio};
 
@@ -24,10 +23,7 @@ impl Claim {
             Some((run, _)) => Err(format!("{run} is missing")),
             None => self.test.judge(observations),
         };
-        let (verdict, because) = match found {
-            Ok(found) => found,
-            Err(missing) => (Verdict::NotTested, missing),
-        };
+        let (verdict, because) = found.unwrap_or_else(|missing| (Verdict::NotTested, missing));
         Judgement {
             claim: self.clone(),
             verdict,
@@ -37,72 +33,66 @@ impl Claim {
 }
 
 impl Test {
-    fn judge(&self, observations: &[Observation]) -> Found {
+    fn judge(&self, all: &[Observation]) -> Found {
         match self {
-            Self::Lower {
-                quantity,
-                run,
-                than,
-            } => compare(observations, quantity, (run, than), -1.0),
-            Self::Higher {
-                quantity,
-                run,
-                than,
-            } => compare(observations, quantity, (run, than), 1.0),
-            Self::Close {
-                quantity,
-                run,
-                than,
-                than_quantity,
-                within,
-            } => {
-                let than_quantity = than_quantity.as_ref().unwrap_or(quantity);
-                let quantities = (quantity.as_str(), than_quantity.as_str());
-                close(observations, quantities, (run, than), *within)
-            }
-            Self::Falls {
-                quantity,
-                along,
-                line,
-            } => falls(observations, quantity, along, line),
-            Self::Sooner { axis, run, than } => sooner(observations, *axis, run, than),
-            Self::AtLeast {
-                quantity,
-                run,
-                value,
-            } => bound(observations, quantity, run, (*value, f64::INFINITY)),
-            Self::AtMost {
-                quantity,
-                run,
-                value,
-            } => bound(observations, quantity, run, (f64::NEG_INFINITY, *value)),
-            Self::Between {
-                quantity,
-                run,
-                low,
-                high,
-            } => bound(observations, quantity, run, (*low, *high)),
-            Self::Ratio {
-                quantity,
-                run,
-                than,
-                value,
-                within,
-            } => ratio(observations, quantity, (run, than), (*value, *within)),
-            Self::Is {
-                quantity,
-                run,
-                value,
-                within,
-            } => is(observations, quantity, run, *value, *within),
-            Self::Exponent {
-                quantity,
-                along,
-                line,
-                low,
-                high,
-            } => exponent(observations, (quantity, along, line), *low, *high),
+            Self::Lower(test) => compare(all, test, -1.0),
+            Self::Higher(test) => compare(all, test, 1.0),
+            Self::Close(test) => close(all, test),
+            Self::Falls(test) => falls(all, test),
+            Self::Sooner(test) => sooner(all, test),
+            Self::AtLeast(it) => bound(all, &it.quantity, &it.run, it.value..=f64::INFINITY),
+            Self::AtMost(it) => bound(all, &it.quantity, &it.run, f64::NEG_INFINITY..=it.value),
+            Self::Between(it) => bound(all, &it.quantity, &it.run, it.low..=it.high),
+            Self::Ratio(test) => ratio(all, test),
+            Self::Is(test) => is(all, test),
+            Self::Exponent(test) => exponent(all, test),
             Self::NotTested(why) => Err(why.clone()),
         }
+    }
+}
+
+/// A verdict and its numbers, or what is missing for one.
+type Found = Result<(Verdict, String), String>;
+
+const ONE_SEED: &str = "one seed tells no difference from chance";
+
+/// The observations of a run, or that it is missing.
+fn of_run<'a>(observations: &'a [Observation], run: &str) -> Result<Vec<&'a Observation>, String> {
+    let of_run = observations.iter().filter(|found| found.run == run);
+    let found: Vec<_> = of_run.collect();
+    match found.is_empty() {
+        true => Err(format!("{run} is missing")),
+        false => Ok(found),
+    }
+}
+
+fn value(found: &Observation, quantity: &str) -> Result<f64, String> {
+    let name = quantity.replace('_', " ");
+    let missing = || format!("{name} of {} was not measured", found.run);
+    found.get(quantity).ok_or_else(missing)
+}
+
+fn values(observations: &[Observation], quantity: &str, run: &str) -> Result<Vec<f64>, String> {
+    let found = of_run(observations, run)?.into_iter();
+    found.map(|found| value(found, quantity)).collect()
+}
+
+fn estimate(values: &[f64]) -> Result<Estimate, String> {
+    Estimate::of(values).ok_or_else(|| "a value is not finite".to_owned())
+}
+
+/// Whether nothing about the observations is random: what is drawn at random has a seed.
+fn is_exact(observations: &[&Observation]) -> bool {
+    observations.iter().all(|found| found.seed.is_none())
+}
+
+/// The verdict on a quantity that should be positive.
+fn sign(found: Estimate, is_exact: bool) -> Verdict {
+    match found.count {
+        _ if is_exact => Verdict::of(found.mean > 0.0),
+        1 => Verdict::NotTested,
+        _ if found.mean - found.half_width > 0.0 => Verdict::Holds,
+        _ if found.mean + found.half_width < 0.0 => Verdict::DoesNotHold,
+        _ => Verdict::Undecided,
     }
 }

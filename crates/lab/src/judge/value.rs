@@ -1,90 +1,67 @@
 //! Tests of the values of a run.
 
+use std::ops::RangeInclusive;
+
 use residual_zoo_report::sig;
 
-use super::evidence::{Found, shown, values, with_unit};
-use crate::stats::Estimate;
-use crate::{Observation, Verdict};
+use super::{Found, estimate, values};
+use crate::claims::{Is, Ratio};
+use crate::{Observation, Observed, Verdict};
 
-/// Whether every seed is between `low` and `high`, one of which may be infinite.
+/// Whether every seed is in the range `asked`, one end of which may be infinite.
 pub(super) fn bound(
     observations: &[Observation],
     quantity: &str,
     run: &str,
-    (low, high): (f64, f64),
+    asked: RangeInclusive<f64>,
 ) -> Found {
     let values = values(observations, quantity, run)?;
-    let is_within = |value: &&f64| (low..=high).contains(*value);
-    let good = values.iter().filter(is_within).count();
-    let show = |x: f64| shown(quantity).show(x);
-    let list: Vec<String> = values.iter().map(|value| show(*value)).collect();
-    let asked = match (low.is_finite(), high.is_finite()) {
-        (_, false) => format!("at least {}", show(low)),
-        (false, _) => format!("at most {}", show(high)),
-        (true, true) => format!("{} to {}", show(low), show(high)),
+    let good = values.iter().filter(|value| asked.contains(value)).count();
+    let of = Observed::of(quantity);
+    let (low, high) = (of.show(*asked.start()), of.show(*asked.end()));
+    let asked = match (asked.start().is_finite(), asked.end().is_finite()) {
+        (_, false) => format!("at least {low}"),
+        (false, _) => format!("at most {high}"),
+        (true, true) => format!("{low} to {high}"),
     };
-    let because = format!(
-        "{}; asked for {asked}",
-        with_unit(quantity, list.join(", "))
-    );
+    let list: Vec<String> = values.iter().map(|value| of.show(*value)).collect();
+    let list = of.with_unit(list.join(", "));
     let verdict = match good {
         _ if good == values.len() => Verdict::Holds,
         0 => Verdict::DoesNotHold,
         _ => Verdict::Undecided,
     };
-    Ok((verdict, because))
+    Ok((verdict, format!("{list}; asked for {asked}")))
 }
 
 /// Whether the mean of a run is `value` times that of the other, up to `within`.
-pub(super) fn ratio(
-    observations: &[Observation],
-    quantity: &str,
-    (run, than): (&str, &str),
-    (value, within): (f64, f64),
-) -> Found {
-    let mean = |run: &str| {
-        let found = Estimate::of(&values(observations, quantity, run)?);
-        Ok::<f64, String>(found.ok_or("a value is not finite")?.mean)
-    };
-    let (a, b) = (mean(run)?, mean(than)?);
-    let show = |x: f64| shown(quantity).show(x);
+pub(super) fn ratio(observations: &[Observation], test: &Ratio) -> Found {
+    let mean =
+        |run: &str| Ok::<_, String>(estimate(&values(observations, &test.quantity, run)?)?.mean);
+    let (a, b) = (mean(&test.run)?, mean(&test.than)?);
+    let of = Observed::of(&test.quantity);
     let because = format!(
-        "{run} {}, {than} {}: {} times, printed {}",
-        show(a),
-        with_unit(quantity, show(b)),
+        "{} {}, {} {}: {} times, printed {}",
+        test.run,
+        of.show(a),
+        test.than,
+        of.with_unit(of.show(b)),
         sig(a / b, 3),
-        sig(value, 3)
+        sig(test.value, 3)
     );
-    let verdict = match (a / b - value).abs() <= within {
-        true => Verdict::Holds,
-        false => Verdict::DoesNotHold,
-    };
-    Ok((verdict, because))
+    let holds = (a / b - test.value).abs() <= test.within;
+    Ok((Verdict::of(holds), because))
 }
 
 /// Whether the mean over the seeds is `value`, up to `within`.
-pub(super) fn is(
-    observations: &[Observation],
-    quantity: &str,
-    run: &str,
-    value: f64,
-    within: f64,
-) -> Found {
-    let values = values(observations, quantity, run)?;
-    let found = Estimate::of(&values).ok_or("a value is not finite")?;
-    let of = shown(quantity);
-    let spread = match found.is_spread() {
-        false => String::new(),
-        true => format!(" ± {}", of.show_difference(found.half_width)),
-    };
-    let because = format!(
-        "{}, printed {}",
-        with_unit(quantity, of.show(found.mean) + &spread),
-        of.show(value)
-    );
-    let verdict = match (found.mean - value).abs() <= within {
-        true => Verdict::Holds,
-        false => Verdict::DoesNotHold,
-    };
-    Ok((verdict, because))
+pub(super) fn is(observations: &[Observation], test: &Is) -> Found {
+    let found = estimate(&values(observations, &test.quantity, &test.run)?)?;
+    let of = Observed::of(&test.quantity);
+    let mut mean = of.show(found.mean);
+    if found.is_spread() {
+        mean += &format!(" ± {}", of.show_difference(found.half_width));
+    }
+    let because = format!("{}, printed {}", of.with_unit(mean), of.show(test.value));
+    let holds = (found.mean - test.value).abs() <= test.within;
+    Ok((Verdict::of(holds), because))
 }

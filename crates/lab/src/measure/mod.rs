@@ -1,10 +1,8 @@
 //! What single experiments measure without training.
 
-mod recurrent_cost;
-mod rmt_resources;
+mod formulas;
 mod rmt_variance;
 mod scaling_law;
-mod tokenformer_cost;
 
 use std::collections::BTreeMap;
 
@@ -35,10 +33,10 @@ impl Measure {
     /// The names of the quantities.
     pub fn names(self) -> &'static [&'static str] {
         match self {
-            Self::RmtResources => rmt_resources::NAMES,
+            Self::RmtResources => formulas::RMT,
             Self::RmtVariance => rmt_variance::NAMES,
-            Self::TokenFormerCost => tokenformer_cost::NAMES,
-            Self::RecurrentCost => recurrent_cost::NAMES,
+            Self::TokenFormerCost => formulas::TOKENFORMER,
+            Self::RecurrentCost => formulas::RECURRENT,
             Self::ScalingLaw => scaling_law::NAMES,
         }
     }
@@ -64,16 +62,17 @@ impl Measure {
         setting: &Setting,
     ) -> Result<Quantities, Error> {
         match self {
-            Self::RmtResources => rmt_resources::measure(run, setting),
+            Self::RmtResources => formulas::rmt(run, setting),
             Self::RmtVariance => rmt_variance::measure(run, setting),
-            Self::TokenFormerCost => tokenformer_cost::measure(run),
-            Self::RecurrentCost => recurrent_cost::measure(run, setting),
+            Self::TokenFormerCost => formulas::tokenformer(run),
+            Self::RecurrentCost => formulas::recurrent(run, setting),
             Self::ScalingLaw => scaling_law::measure(run, setting),
         }
     }
 }
 
-/// Quantities by their names.
-fn quantities<const N: usize>(named: [(&str, f64); N]) -> Quantities {
-    named.map(|(name, value)| (name.to_owned(), value)).into()
+/// Quantities of these names, in the order of the names.
+fn quantities<const N: usize>(names: &[&str], values: [f64; N]) -> Quantities {
+    let names = names.iter().map(|&name| name.to_owned());
+    names.zip(values).collect()
 }

@@ -19,33 +19,30 @@ pub(super) const NAMES: &[&str] = &[
 
 pub(super) fn measure<C>(run: &PlannedRun<C>, setting: &Setting) -> Result<Quantities, Error> {
     let (fan_in, fan_out) = (run.size("fan in")?, run.size("fan out")?);
-    let operation = match run.values.get("d_v") {
-        Some(&d_v) if run.values.contains_key("stores") => Operation::Store { d_v: d_v as usize },
-        Some(&d_v) => Operation::Retrieve { d_v: d_v as usize },
-        None => Operation::Linear,
+    let (operation, vectors) = match run.values.get("d_v") {
+        Some(&d_v) if run.values.contains_key("stores") => (Operation::Store, d_v as usize),
+        Some(&d_v) => (Operation::Retrieve, d_v as usize),
+        None => (Operation::Linear, 1),
     };
     let task = Ratios {
         operation,
+        vectors,
         fans: [fan_in, fan_out],
         seed: setting.seed,
     };
     let (forward, backward): (f64, f64) = setting.backend.run(setting.gpu, task)?;
     let closed = variance_ratios(fan_in, fan_out);
-    Ok(quantities([
-        ("forward", forward),
-        ("backward", backward),
-        ("forward by Table 1", closed.forward),
-        ("backward by Table 1", closed.backward),
-    ]))
+    let values = [forward, backward, closed.forward, closed.backward];
+    Ok(quantities(NAMES, values))
 }
 
 /// A row of Table 1.
 #[derive(Clone, Copy)]
 enum Operation {
-    /// X_out = Σ_h w^(h) ⊗ x_in, of R data vectors of `d_v` numbers.
-    Store { d_v: usize },
-    /// x_out = w ·₁ X_in, of a matrix with `d_v` columns.
-    Retrieve { d_v: usize },
+    /// X_out = Σ_h w^(h) ⊗ x_in, of R data vectors of D_v numbers.
+    Store,
+    /// x_out = w ·₁ X_in, of a matrix with D_v columns.
+    Retrieve,
     /// x_out = W x_in.
     Linear,
 }
@@ -54,6 +51,8 @@ enum Operation {
 /// variance, where x_in and g_out have N(0, 1): means over `DRAWS` of the weights.
 struct Ratios {
     operation: Operation,
+    /// D_v, or 1 of a linear map.
+    vectors: usize,
     fans: [usize; 2],
     seed: u64,
 }
@@ -73,26 +72,14 @@ impl<B: AutodiffBackend> OnBackend<B> for Ratios {
         };
         let (mut forward, mut backward) = (0.0, 0.0);
         for _ in 0..DRAWS {
-            let vectors = match self.operation {
-                Operation::Store { d_v } | Operation::Retrieve { d_v } => d_v,
-                Operation::Linear => 1,
-            };
-            let x = normal(fan_in * vectors).require_grad();
+            let x = normal(fan_in * self.vectors).require_grad();
+            let w = |shape| xavier::<B>(shape, self.fans, &device).val();
             let y = match self.operation {
-                Operation::Store { .. } => {
-                    let w = xavier::<B>([fan_in, fan_out], self.fans, &device);
-                    store(w.val(), x.clone())
-                }
-                Operation::Retrieve { .. } => {
-                    let w = xavier::<B>([fan_out, fan_in], self.fans, &device);
-                    retrieve(w.val(), x.clone())
-                }
-                Operation::Linear => {
-                    let w = xavier::<B>([fan_in, fan_out], self.fans, &device);
-                    x.clone().matmul(w.val().unsqueeze())
-                }
+                Operation::Store => store(w([fan_in, fan_out]), x.clone()),
+                Operation::Retrieve => retrieve(w([fan_out, fan_in]), x.clone()),
+                Operation::Linear => x.clone().matmul(w([fan_in, fan_out]).unsqueeze()),
             };
-            let g_out = normal(fan_out * vectors);
+            let g_out = normal(fan_out * self.vectors);
             let grads = (y.clone() * g_out.clone()).sum().backward();
             forward += mean_square(y.inner()) / mean_square(x.clone().inner());
             // A gradient that is not there is zero.

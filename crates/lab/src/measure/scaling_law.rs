@@ -17,15 +17,12 @@ pub(super) const NAMES: &[&str] = &["least exponent", "largest exponent", "uniqu
 pub(super) fn measure<C>(run: &PlannedRun<C>, setting: &Setting) -> Result<Quantities, Error> {
     // Between Ω[D^(1-2β)] and O[D^(1-β)].
     if let Some(&beta) = run.values.get("β") {
-        return Ok(quantities([
-            ("least exponent", 1.0 - 2.0 * beta),
-            ("largest exponent", 1.0 - beta),
-        ]));
+        return Ok(quantities(NAMES, [1.0 - 2.0 * beta, 1.0 - beta]));
     }
     let (tokens, longest) = (run.size("corpus length")?, run.size("longest")?);
     let corpus = corpus(setting, tokens)?;
     let unique = unique_sequences(&corpus, longest);
-    Ok(quantities([("unique sequences", unique as f64)]))
+    Ok(quantities(&NAMES[2..], [unique as f64]))
 }
 
 /// `tokens` tokens of the data: for every seed another piece of a text, or another draw of the

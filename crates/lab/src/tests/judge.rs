@@ -1,4 +1,5 @@
 use super::*;
+use crate::claims::*;
 
 fn judge(test: Test, observations: &[Observation]) -> (Verdict, String) {
     judge_along(test, observations, &[])
@@ -21,11 +22,11 @@ fn judge_along(
 }
 
 fn lower(run: &str, than: &str) -> Test {
-    Test::Lower {
+    Test::Lower(Compared {
         quantity: "valid_loss".into(),
         run: run.into(),
         than: than.into(),
-    }
+    })
 }
 
 #[test]
@@ -66,21 +67,23 @@ fn one_seed_and_missing_runs_test_nothing() {
 fn what_the_model_alone_decides_is_exact_with_any_seeds() {
     let mut found = seeds("new", "parameters", &[1e6]);
     found.extend(seeds("old", "parameters", &[2e6]));
-    let test = Test::Lower {
+    let test = Test::Lower(Compared {
         quantity: "parameters".into(),
         run: "new".into(),
         than: "old".into(),
-    };
+    });
     let expected = (Verdict::Holds, "new 1M, old 2M".into());
     assert_eq!(judge(test, &found), expected);
 }
 
 #[test]
 fn tokens_are_exact_but_where_the_length_of_samples_is_learned() {
-    let test = || Test::Lower {
-        quantity: "tokens".into(),
-        run: "new".into(),
-        than: "old".into(),
+    let test = || {
+        Test::Lower(Compared {
+            quantity: "tokens".into(),
+            run: "new".into(),
+            than: "old".into(),
+        })
     };
     let mut found = seeds("new", "tokens", &[1e6]);
     found.extend(seeds("old", "tokens", &[2e6]));
@@ -96,10 +99,12 @@ fn what_is_exact_needs_no_seeds() {
     for observation in &mut found {
         observation.seed = None;
     }
-    let test = |run: &str, than: &str| Test::Lower {
-        quantity: "parameters".into(),
-        run: run.into(),
-        than: than.into(),
+    let test = |run: &str, than: &str| {
+        Test::Lower(Compared {
+            quantity: "parameters".into(),
+            run: run.into(),
+            than: than.into(),
+        })
     };
     assert_eq!(judge(test("new", "old"), &found).0, Verdict::Holds);
     assert_eq!(judge(test("old", "new"), &found).0, Verdict::DoesNotHold);
@@ -119,11 +124,11 @@ fn line(values: &[(f64, [f64; 3])]) -> Vec<Observation> {
 }
 
 fn falls() -> Test {
-    Test::Falls {
+    Test::Falls(Falls {
         quantity: "valid_loss".into(),
         along: "size".into(),
         line: "line".into(),
-    }
+    })
 }
 
 #[test]
@@ -173,12 +178,14 @@ fn an_exponent_is_that_of_the_power_law() {
     // The line bends in the same way for all seeds, so more seeds do not determine its slope better.
     let at = |x: f64, bend: f64| (x, [1.0, 1.01, 0.99].map(|noise| bend * noise * x.powf(0.5)));
     let found = line(&[at(1.0, 1.0), at(10.0, 1.05), at(100.0, 1.0)]);
-    let test = |low, high| Test::Exponent {
-        quantity: "valid_loss".into(),
-        along: "size".into(),
-        line: "line".into(),
-        low,
-        high,
+    let test = |low, high| {
+        Test::Exponent(Exponent {
+            quantity: "valid_loss".into(),
+            along: "size".into(),
+            line: "line".into(),
+            low,
+            high,
+        })
     };
     let (verdict, because) = judge(test(0.3, 0.7), &found);
     assert_eq!(verdict, Verdict::Holds);
@@ -215,10 +222,12 @@ fn curve(run: &str, seed: u64, step: f64) -> Observation {
 
 #[test]
 fn a_run_is_sooner_by_where_it_reaches_the_last_loss_of_the_other() {
-    let test = |run: &str, than: &str| Test::Sooner {
-        axis: Axis::Tokens,
-        run: run.into(),
-        than: than.into(),
+    let test = |run: &str, than: &str| {
+        Test::Sooner(Sooner {
+            axis: Axis::Tokens,
+            run: run.into(),
+            than: than.into(),
+        })
     };
     let found: Vec<_> = [1, 2, 3]
         .into_iter()
@@ -240,21 +249,25 @@ fn a_run_is_sooner_by_where_it_reaches_the_last_loss_of_the_other() {
 #[test]
 fn bounds_ask_every_seed() {
     let found = seeds("copy", "valid_accuracy", &[0.995, 0.97]);
-    let test = |value| Test::AtLeast {
-        quantity: "valid_accuracy".into(),
-        run: "copy".into(),
-        value,
+    let test = |value| {
+        Test::AtLeast(Bound {
+            quantity: "valid_accuracy".into(),
+            run: "copy".into(),
+            value,
+        })
     };
     assert_eq!(judge(test(0.96), &found).0, Verdict::Holds);
     assert_eq!(judge(test(0.99), &found).0, Verdict::Undecided);
     let (verdict, because) = judge(test(0.999), &found);
     assert_eq!(verdict, Verdict::DoesNotHold);
     assert_eq!(because, "99.5, 97.0 %; asked for at least 99.9");
-    let between = |low, high| Test::Between {
-        quantity: "valid_accuracy".into(),
-        run: "copy".into(),
-        low,
-        high,
+    let between = |low, high| {
+        Test::Between(Between {
+            quantity: "valid_accuracy".into(),
+            run: "copy".into(),
+            low,
+            high,
+        })
     };
     assert_eq!(judge(between(0.9, 1.0), &found).0, Verdict::Holds);
     assert_eq!(judge(between(0.98, 1.0), &found).0, Verdict::Undecided);
@@ -264,23 +277,25 @@ fn bounds_ask_every_seed() {
 fn runs_are_close_when_the_interval_is_within() {
     let mut found = seeds("a", "valid_loss", &[1.0, 1.01, 0.99]);
     found.extend(seeds("b", "valid_loss", &[1.0, 1.005, 0.995]));
-    let test = |within| Test::Close {
-        quantity: "valid_loss".into(),
-        run: "a".into(),
-        than: "b".into(),
-        than_quantity: None,
-        within,
+    let test = |within| {
+        Test::Close(Close {
+            quantity: "valid_loss".into(),
+            run: "a".into(),
+            than: "b".into(),
+            than_quantity: None,
+            within,
+        })
     };
     assert_eq!(judge(test(0.05), &found).0, Verdict::Holds);
     assert_eq!(judge(test(0.01), &found).0, Verdict::Undecided);
     found.extend(seeds("c", "valid_loss", &[2.0, 2.01, 1.99]));
-    let far = Test::Close {
+    let far = Test::Close(Close {
         quantity: "valid_loss".into(),
         run: "a".into(),
         than: "c".into(),
         than_quantity: None,
         within: 0.05,
-    };
+    });
     assert_eq!(judge(far, &found).0, Verdict::DoesNotHold);
 }
 
@@ -288,20 +303,24 @@ fn runs_are_close_when_the_interval_is_within() {
 fn values_and_ratios_are_set_beside_what_was_printed() {
     let mut found = seeds("a", "parameters", &[300.0]);
     found.extend(seeds("b", "parameters", &[400.0]));
-    let ratio = |value| Test::Ratio {
-        quantity: "parameters".into(),
-        run: "a".into(),
-        than: "b".into(),
-        value,
-        within: 0.01,
+    let ratio = |value| {
+        Test::Ratio(Ratio {
+            quantity: "parameters".into(),
+            run: "a".into(),
+            than: "b".into(),
+            value,
+            within: 0.01,
+        })
     };
     assert_eq!(judge(ratio(0.75), &found).0, Verdict::Holds);
     assert_eq!(judge(ratio(0.5), &found).0, Verdict::DoesNotHold);
-    let is = |value| Test::Is {
-        quantity: "parameters".into(),
-        run: "a".into(),
-        value,
-        within: 1.0,
+    let is = |value| {
+        Test::Is(Is {
+            quantity: "parameters".into(),
+            run: "a".into(),
+            value,
+            within: 1.0,
+        })
     };
     assert_eq!(judge(is(300.0), &found).0, Verdict::Holds);
     assert_eq!(judge(is(305.0), &found).0, Verdict::DoesNotHold);
