@@ -39,6 +39,7 @@ pub struct Composition<A: List> {
 
 /// A connection and its placement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename = "connection")]
 pub enum PlacedConnection {
     /// Around each sublayer, as LAuReL is defined.
     PerSublayer(ConnectionConfig),
@@ -49,6 +50,7 @@ pub enum PlacedConnection {
 
 /// The config of a connection. There is one variant for each connection that a file can name.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename = "connection")]
 pub enum ConnectionConfig {
     /// LAuReL.
     Laurel(LaurelConfig),

@@ -59,6 +59,7 @@ macro_rules! zoo {
 
         /// The form of a model config in a file.
         #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+        #[serde(rename = "model")]
         pub enum Written {
             $($(#[$doc])* $name($config),)+
             /// Any model except one architecture with plain connections.

@@ -21,6 +21,8 @@ pub struct Trial<C> {
     config: RunConfig<C>,
     corpus: Corpus,
     n_layer: usize,
+    /// The least depth of the model, which counts as one layer of [`Peaks`].
+    unit: usize,
 }
 
 impl<C: Trainable> Trial<C> {
@@ -29,7 +31,7 @@ impl<C: Trainable> Trial<C> {
     ///
     /// # Errors
     ///
-    /// A model without a depth, or data that make no sequence.
+    /// A config that cannot be trained, a model without a depth, or data that make no sequence.
     pub fn new(config: &RunConfig<C>) -> Result<Self, Error> {
         let mut config = config.clone();
         let time = config.time();
@@ -45,11 +47,19 @@ impl<C: Trainable> Trial<C> {
                 corpus
             }
         };
+        config.validate(vocabulary(&corpus))?;
         let (_, n_layer) = with_depth(&config.model, 1)?;
+        // Layers of several architectures in turn need each of them once.
+        let is_valid = |depth: &usize| {
+            let model = with_depth(&config.model, *depth);
+            model.is_ok_and(|(model, _)| model.validate().is_ok())
+        };
+        let unit = (1..n_layer).find(is_valid).unwrap_or(n_layer);
         Ok(Self {
             config,
             corpus,
             n_layer,
+            unit,
         })
     }
 
@@ -62,15 +72,15 @@ impl<C: Trainable> Trial<C> {
     pub fn peaks(&self, kind: BackendKind, gpu: Option<usize>) -> Result<Option<Peaks>, Error> {
         let mut peaks = [[0; 2]; 2];
         // The largest first: what threads then keep for later is part of all four peaks.
-        for layers in (1..=self.n_layer.min(2)).rev() {
+        for layers in (1..=self.layers().min(2)).rev() {
             for sequences in [2, 1] {
-                let Some(peak) = self.peak((layers, sequences), kind, gpu)? else {
+                let Some(peak) = self.peak((layers * self.unit, sequences), kind, gpu)? else {
                     return Ok(None);
                 };
                 peaks[layers - 1][sequences - 1] = peak;
             }
         }
-        if self.n_layer == 1 {
+        if self.layers() == 1 {
             peaks[1] = peaks[0];
         }
         Ok(Some(Peaks(peaks)))
@@ -78,7 +88,12 @@ impl<C: Trainable> Trial<C> {
 
     /// Bytes that the model takes on one sequence, by `peaks`.
     pub fn estimate(&self, peaks: &Peaks) -> u64 {
-        peaks.at(self.n_layer, 1)
+        peaks.at(self.layers(), 1)
+    }
+
+    /// The depth in units.
+    fn layers(&self) -> usize {
+        self.n_layer.div_ceil(self.unit)
     }
 
     /// Bytes that the model takes as its run trains it, by `peaks`. Where micro-batches are
@@ -90,7 +105,7 @@ impl<C: Trainable> Trial<C> {
             1 => 0,
             _ => 4 * cost.params.total() as u64,
         };
-        peaks.at(self.n_layer, train.batch) + sums
+        peaks.at(self.layers(), train.batch) + sums
     }
 
     /// Makes two steps with the model on one sequence. Returns the peak; `None` where memory is not

@@ -12,7 +12,7 @@ use std::fs;
 use std::path::Path;
 
 use burn::tensor::{TensorData, backend::AutodiffBackend};
-use residual_zoo_core::{Tensors, params};
+use residual_zoo_core::{ConfigError, Tensors, params};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use files::{
@@ -166,6 +166,15 @@ pub fn load_weights<B: AutodiffBackend, C: TrainsOn<B>>(
         if let Some(Moments { first, second, .. }) = moments.get_mut(&info.name) {
             params::pad_rows(first, &info.shape, None);
             params::pad_rows(second, &info.shape, None);
+            if *first.shape != *info.shape {
+                trainer.replace_model(before);
+                let problem = format!(
+                    "keeps the optimizer's moments, but those of `{}` do not grow with its weights; \
+                     use grow-fresh",
+                    info.name
+                );
+                return Err(ConfigError::new("--init-by", problem).into());
+            }
         }
     }
     import_moments(trainer, directory, moments).inspect_err(|_| trainer.replace_model(before))?;
