@@ -6,8 +6,7 @@ use std::collections::BTreeMap;
 use residual_zoo_report::{Axis as ChartAxis, Chart, Reference, Scale, Series, Style, sig};
 
 use crate::observe::points_by_run;
-use crate::quantity::on_curve;
-use crate::quantity::title;
+use crate::quantity::{on_curve, title};
 use crate::stats::estimates;
 use crate::{Axis, ChartSpec, Line, Observation, Observed};
 
