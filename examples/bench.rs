@@ -13,14 +13,17 @@ use residual_zoo::train::Error;
 use residual_zoo::train::bench::StepTime;
 use serde::Serialize;
 
-/// The model of docs/performance.md: 10.8M parameters, batch 8 of 256 tokens.
+/// The model of docs/performance.md: 10.7M parameters, batch 8 of 256 tokens.
 const DEFAULT: &str = include_str!("../experiments/gpt2/bench.ron");
 
 /// Time the forward pass, backward pass, optimizer and data of a training step, for every model
 /// and every backend that is compiled in: medians after a warmup.
 #[derive(Parser, Debug)]
+#[command(mut_arg("backend", |arg| arg.help(
+    "Backend to time: flex, tch, cuda, vulkan or wgpu [default: all that are compiled in]"
+)))]
 struct Options {
-    /// RON files of the models to time [default: GPT-2 with 10.8M parameters, batch 8 × 256]
+    /// RON files of the models to time [default: GPT-2 with 10.7M parameters, batch 8 × 256]
     configs: Vec<PathBuf>,
     /// Set a field of every model's run: train.batch=4, …
     #[arg(long, value_name = "PATH=VALUE")]

@@ -30,8 +30,8 @@ const MODELS: [(&str, &str); 6] = [
 /// Train every architecture on the same data and budget; print a table, write a report.
 ///
 /// Without options: a synthetic language whose entropy is known exactly, no file and no network
-/// needed, less than five minutes on two CPU cores. Ctrl-C stops and saves; the same command again
-/// goes on, and does not train again what is trained already.
+/// needed, less than five minutes on two CPU cores. Ctrl-C stops and saves. The same command
+/// continues, and does not train again what is already trained.
 #[derive(Parser, Debug)]
 struct Options {
     /// Set a field of every model's run, under train or data: train.steps=200, …
@@ -62,15 +62,16 @@ fn compare(options: Options) -> anyhow::Result<()> {
         Ok(((*name).to_owned(), config))
     });
     let models = models.collect::<anyhow::Result<Vec<_>>>()?;
+    let kind = options.backend.kind()?;
     let compare_options = CompareOptions {
         directory: options.run,
         force: options.force,
-        backend: options.backend.kind()?,
+        backend: kind,
         gpu: options.backend.gpu,
         display: options.display.display(),
         peak_tflops: options.display.peak_tflops,
         stop: cli::stop_on_signal()?,
-        command: std::env::args().collect::<Vec<_>>().join(" "),
+        command: cli::command("compare", kind, std::env::args().skip(1)),
     };
     let (comparison, failure) = residual_zoo::experiment::compare(&models, &compare_options)?;
     println!("\n{}", comparison.table().to_text());

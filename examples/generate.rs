@@ -7,7 +7,7 @@ use clap::Parser;
 use residual_zoo::lab::cli::{self, BackendArgs};
 use residual_zoo::train::generate::Sampling;
 
-/// Generate text from a run's newest checkpoint, as it is drawn.
+/// Generate text from a run's newest checkpoint, and print it as it is generated.
 #[derive(Parser, Debug)]
 struct Options {
     /// The run directory, such as runs/gpt2-shakespeare-cpu
@@ -18,13 +18,13 @@ struct Options {
     /// Tokens to generate
     #[arg(long, default_value_t = 200)]
     tokens: usize,
-    /// Divides the logits; 0 always takes the likeliest token
-    #[arg(long, default_value_t = 0.8)]
+    /// Divides the logits; 0 always takes the most likely token
+    #[arg(long, default_value_t = 0.8, allow_negative_numbers = true)]
     temperature: f64,
-    /// Draw only from the K likeliest tokens
+    /// Draw only from the K most likely tokens
     #[arg(long, value_name = "K")]
     top_k: Option<usize>,
-    /// Draw only from the fewest likeliest tokens that have probability P together
+    /// Draw only from the smallest set of most likely tokens whose probabilities add up to P
     #[arg(long, value_name = "P")]
     top_p: Option<f64>,
     /// Seed of the draws

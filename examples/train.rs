@@ -17,35 +17,38 @@ use residual_zoo::train::{FirstWeights, RunOptions, run_dir};
 /// Train a model of the zoo.
 ///
 /// The model, the data and the schedule come from a RON file; every field can be set on the
-/// command line. Ctrl-C stops after the current step and saves; the same command again, or
-/// --resume with the run's directory, goes on from the last checkpoint as if it had never stopped.
+/// command line. Ctrl-C stops after the current step and saves. The same command, or --resume with
+/// the run's directory, continues from the last checkpoint.
 ///
 /// Examples:
-///   train experiments/gpt2/smoke.ron
-///   train experiments/gpt2/shakespeare-cpu.ron --data my-text.txt --set train.steps=500
-///   train --resume runs/gpt2-smoke --set train.steps=2000
+///   cargo run --release --example train -- experiments/gpt2/smoke.ron
+///   cargo run --release --example train -- experiments/gpt2/shakespeare-cpu.ron \
+///     --data my-text.txt --run runs/my-text --set train.steps=500
+///   cargo run --release --example train -- --resume runs/gpt2-smoke --set train.steps=2000
 #[derive(Parser, Debug)]
-#[command(verbatim_doc_comment)]
+#[command(
+    verbatim_doc_comment,
+    override_usage = "train [OPTIONS] <CONFIG>\n       train [OPTIONS] --resume <RUN>"
+)]
 struct Options {
     /// The RON file
     #[arg(required_unless_present = "resume", conflicts_with = "resume")]
     config: Option<PathBuf>,
-    /// Go on with the run in this directory, with the config that is there
+    /// Resume the run in this directory with its own config
     #[arg(long, value_name = "RUN", conflicts_with_all = ["run", "init_from"])]
     resume: Option<PathBuf>,
-    /// Go on also where config, data or backend are not what the run began with; the change is
-    /// noted in the run's history.jsonl
+    /// Continue even if config, data or backend have changed (noted in history.jsonl)
     #[arg(long)]
     allow_config_change: bool,
     /// Set a field: train.steps=100, model.n_layer=2, …
     #[arg(long, value_name = "PATH=VALUE")]
     set: Vec<String>,
-    /// The run directory, where a run begins or goes on [default: runs/ and the name of the RON
-    /// file]
+    /// The run directory; a run that is there already continues [default: runs/ and the name of
+    /// the RON file]
     #[arg(long, value_name = "DIR")]
     run: Option<PathBuf>,
     /// Start from the weights of another run's newest checkpoint, which may be of a smaller
-    /// TokenFormer
+    /// TokenFormer or, with --init-by grow-fresh, of a narrower GPT-2
     #[arg(long, value_name = "RUN")]
     init_from: Option<PathBuf>,
     /// How the weights of --init-from become the first ones
@@ -61,9 +64,9 @@ struct Options {
 
 #[derive(ValueEnum, Clone, Copy, Debug)]
 enum InitBy {
-    /// As they are, with the moments; what a larger TokenFormer has more begins at zero
+    /// Keep the weights and the optimizer's moments; a larger TokenFormer appends new weights
     Grow,
-    /// The same with fresh moments
+    /// Keep the weights, start with fresh moments; a wider GPT-2 is widened by Net2Net
     GrowFresh,
 }
 
@@ -137,7 +140,7 @@ fn train(options: Options) -> anyhow::Result<()> {
     let directory = run_options.directory.display();
     if summary.stopped {
         print(&format!(
-            "go on: the same command again, or `--resume '{directory}'`"
+            "to continue: repeat the command, or use `--resume '{directory}'`"
         ));
     }
     if display != Display::Quiet && corpus.valid.text().is_some() {
@@ -159,17 +162,15 @@ fn default_directory(config: &std::path::Path) -> PathBuf {
 fn describe(config: &RunConfig, corpus: &Corpus, kind: BackendKind) -> String {
     let vocab_size = corpus.tokenizer.vocab_size();
     let cost = config.model.cost(residual_zoo::train::vocabulary(corpus));
-    let count = |examples: &Examples| {
-        let tokens = examples.tokens();
-        tokens.map_or("any number of".into(), |tokens| si(tokens as f64))
+    let count = |examples: &Examples| Some(si(examples.tokens()? as f64));
+    let data = match (count(&corpus.train), count(&corpus.valid)) {
+        (Some(train), Some(valid)) => format!("{train} training and {valid} validation tokens"),
+        _ => "generated data".into(),
     };
     format!(
-        "{} on {kind}: {} parameters, {} of them outside of embeddings; {vocab_size} token ids; \
-         {} training and {} validation tokens",
+        "{} on {kind}: {} parameters, {} of them non-embedding; {vocab_size} token ids; {data}",
         config.model.name(),
         si(cost.params.total() as f64),
         si(cost.params.other as f64),
-        count(&corpus.train),
-        count(&corpus.valid),
     )
 }

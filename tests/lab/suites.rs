@@ -26,7 +26,7 @@ fn a_suite_is_trained_once_shared_with_others_and_forced_again() {
     let runs = directory.path().to_str().unwrap();
     let first = run_example("laurel_ablation", &["--runs", runs]);
     assert!(first.status.success(), "{}", text(&first.stderr));
-    assert!(!text(&first.stdout).contains("trained before"));
+    assert!(!text(&first.stdout).contains("already trained"));
     let files = fs::read_dir(directory.path().join("laurel_ablation-smoke")).unwrap();
     let mut files: Vec<String> = files
         .map(|f| f.unwrap().file_name().into_string().unwrap())
@@ -44,10 +44,10 @@ fn a_suite_is_trained_once_shared_with_others_and_forced_again() {
 
     // The same experiment again, then another one with the same runs.
     let again = run_example("laurel_ablation", &["--runs", runs]);
-    assert_eq!(text(&again.stdout).matches("trained before").count(), 7);
+    assert_eq!(text(&again.stdout).matches("already trained").count(), 7);
     let other = run_example("laurel_naive_scaling", &["--runs", runs]);
     assert!(other.status.success());
-    assert_eq!(text(&other.stdout).matches("trained before").count(), 3);
+    assert_eq!(text(&other.stdout).matches("already trained").count(), 3);
     let of = |name: &str, run: &str| {
         let results = results(directory.path(), name);
         let found = results["observations"].as_array().unwrap().clone();
@@ -66,14 +66,14 @@ fn a_suite_is_trained_once_shared_with_others_and_forced_again() {
     // With two seeds, only the second one is trained. With --force, all runs are trained again.
     let two_seeds = || run_example("laurel_naive_scaling", &["--runs", runs, "--seeds", "2"]);
     assert_eq!(
-        text(&two_seeds().stdout).matches("trained before").count(),
+        text(&two_seeds().stdout).matches("already trained").count(),
         3
     );
     let forced = run_example("laurel_naive_scaling", &["--runs", runs, "--force"]);
     assert!(forced.status.success());
-    assert!(!text(&forced.stdout).contains("trained before"));
+    assert!(!text(&forced.stdout).contains("already trained"));
     assert_eq!(
-        text(&two_seeds().stdout).matches("trained before").count(),
+        text(&two_seeds().stdout).matches("already trained").count(),
         6
     );
 }
@@ -92,7 +92,7 @@ fn several_seeds_make_a_verdict() {
     let claims = results["claims"].as_array().unwrap();
     let fewer = claims
         .iter()
-        .find(|c| c["claim"]["says"] == "The RMT is slower per step");
+        .find(|c| c["claim"]["says"] == "An RMT step takes longer");
     assert!(
         fewer.unwrap()["because"]
             .as_str()
@@ -179,7 +179,7 @@ fn a_part_of_the_runs_can_be_asked_for() {
     assert_eq!(none.status.code(), Some(2));
     let message = text(&none.stderr);
     assert!(
-        message.contains("`Grown`, which is in no name of a run: small"),
+        message.contains("`--only Grown`: matches no run; the runs are small"),
         "{message}"
     );
 }
@@ -194,7 +194,7 @@ fn what_began_with_a_run_is_trained_again_with_it() {
             &[&["--runs", runs], arguments].concat(),
         );
         assert!(done.status.success(), "{}", text(&done.stderr));
-        text(&done.stdout).matches("trained before").count()
+        text(&done.stdout).matches("already trained").count()
     };
     assert_eq!(growth(&[]), 0);
     assert_eq!(growth(&[]), 7);
@@ -237,7 +237,7 @@ fn missing_data_are_named_before_anything_is_trained() {
         (
             "rmt_resources",
             &["--set", "train.steps=3"],
-            "no run has a configuration",
+            "this experiment trains nothing; leave it out",
         ),
         (
             "rmt_vs_transformer",
@@ -349,7 +349,10 @@ fn a_suite_that_is_stopped_goes_on_and_ends_as_if_it_had_not_been() {
     let stopped = child.wait_with_output().unwrap();
     assert!(stopped.status.success(), "{}", text(&stopped.stderr));
     let said = text(&stopped.stdout);
-    assert!(said.contains("stopped: the same command goes on"), "{said}");
+    assert!(
+        said.contains("stopped; to continue: repeat the command"),
+        "{said}"
+    );
     let partial = results(directory.path(), "rmt_stream_size");
     assert!(!partial["missing"].as_array().unwrap().is_empty());
 

@@ -261,6 +261,12 @@ fn bad_data_is_named() {
         2,
         &["many", "bpe:1024"],
     );
+    let mut unknown = data(&scratch.file("ok.txt", "some text"));
+    fails(
+        unknown.args(["--tokenizer", "gpt2"]),
+        2,
+        &["`gpt2` does not exist; the tokenizers are bytes, chars, bpe:SIZE"],
+    );
     assert!(!run.exists(), "nothing is written before the data are good");
 }
 
@@ -362,6 +368,11 @@ fn a_prompt_the_model_cannot_take_is_named() {
         &mut generate(&["--temperature", "nan"]),
         2,
         &["temperature"],
+    );
+    fails(
+        &mut generate(&["--temperature", "-1"]),
+        2,
+        &["`temperature`: is -1; it must be at least 0"],
     );
     fails(&mut generate(&["--top-p", "0"]), 2, &["top-p"]);
     fails(

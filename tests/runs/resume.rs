@@ -284,7 +284,11 @@ fn another_config_or_other_data_are_refused_unless_allowed() {
     );
     let poem = scratch.file("poem.txt", "tell me what it is. ".repeat(100));
     let mut other = changed(&[]);
-    fails(other.arg("--data").arg(&poem), 2, &["another tokenizer"]);
+    fails(
+        other.arg("--data").arg(&poem),
+        2,
+        &["another tokenizer", "or start another run with `--run DIR`"],
+    );
     let file_of_another_model = config(&scratch, MODELS[1].1);
     fails(
         &mut train(&file_of_another_model, &directory),

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use residual_zoo_report::{Axis as ChartAxis, Chart, Reference, Scale, Series, Style, sig};
 
 use crate::observe::points_by_run;
-use crate::quantity::on_curve;
+use crate::quantity::{on_curve, title};
 use crate::stats::estimates;
 use crate::{Axis, ChartSpec, Line, Observation, Observed};
 
@@ -35,7 +35,7 @@ impl ChartSpec {
                 _ => series.extend(self.points(&found, (name, group), &mut note)),
             }
             if self.printed {
-                let name = format!("{name}, printed");
+                let name = format!("{name}, reported");
                 let of = |run: &&RunRow, quantity| run.published.get(quantity).copied();
                 let point = |run: &&RunRow| of(run, &self.x).zip(of(run, &self.y));
                 let points: Vec<_> = runs.iter().filter_map(point).collect();
@@ -55,7 +55,7 @@ impl ChartSpec {
             note += " Means over the seeds; bands are their range.";
         }
         let axis = |quantity: &str, log: bool| ChartAxis {
-            label: quantity.replace('_', " "),
+            label: title(quantity),
             unit: Observed::of(quantity).unit.into(),
             scale: match log {
                 true => Scale::Log,
@@ -114,8 +114,8 @@ impl ChartSpec {
         };
         *note += &format!(
             " {name}: {} ∝ {}^({} ± {}), R² {:.3}.",
-            self.y.replace('_', " "),
-            self.x.replace('_', " "),
+            title(&self.y),
+            title(&self.x),
             sig(fit.slope, 3),
             sig(fit.slope_half_width, 2),
             fit.r_squared

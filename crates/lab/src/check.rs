@@ -118,7 +118,10 @@ impl<'a> Names<'a> {
         let is_drawn = |line| chart.lines.is_empty() || chart.lines.contains(line);
         let mut drawn = planned.iter().filter(|run| is_drawn(&run.line));
         if chart.printed && !drawn.any(|run| run.published.contains_key(&chart.y)) {
-            let problem = format!("`{}`: no run says what was printed", chart.title);
+            let problem = format!(
+                "`{}`: no run has a published value of `{}`",
+                chart.title, chart.y
+            );
             return error("charts", problem);
         }
         Ok(())

@@ -203,7 +203,7 @@ impl Comparison {
         let mut columns = vec![
             Column::text("model"),
             Column::number("parameters", ""),
-            Column::number("not embedding", ""),
+            Column::number("non-embedding", ""),
             Column::number("FLOPs/token", "training"),
             Column::number("train loss", "nats/token"),
             Column::number("valid loss", "nats/token"),

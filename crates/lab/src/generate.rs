@@ -12,7 +12,7 @@ use residual_zoo_train::{Error as TrainError, RunConfig, checkpoint, run_dir};
 
 use crate::Error;
 
-/// Writes the prompt and `tokens` more tokens, as they are drawn, from the newest checkpoint of the
+/// Writes the prompt and `tokens` more tokens, as they are generated, from the newest checkpoint of the
 /// run in `directory`. Without a prompt, the first token id of the vocabulary begins the text.
 ///
 /// # Errors
@@ -29,7 +29,7 @@ pub fn generate<C: ModelConfig>(
 ) -> Result<(), Error> {
     let config: RunConfig<C> = run_dir::read_config(directory)?;
     if config.data.time().is_some() {
-        let problem = "was trained on sequences that are no text".to_owned();
+        let problem = "was not trained on text, so it cannot generate any".to_owned();
         let path = directory.into();
         return Err(TrainError::NoRun { path, problem }.into());
     }

@@ -138,8 +138,8 @@ pub fn only<C: Clone>(
         if !planned.iter().any(|run| is_meant(run, text)) {
             let names: Vec<&str> = planned.iter().map(|run| run.name.as_str()).collect();
             let names = names.join(", ");
-            let problem = format!("is `{text}`, which is in no name of a run: {names}");
-            return Err(ConfigError::new("--only", problem));
+            let problem = format!("matches no run; the runs are {names}");
+            return Err(ConfigError::new(format!("--only {text}"), problem));
         }
     }
     let is_asked =

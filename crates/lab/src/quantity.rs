@@ -103,6 +103,14 @@ pub fn describe(quantity: &str) -> Option<Observed> {
     Some(Observed { unit, format })
 }
 
+/// A quantity as tables and charts call it.
+pub(crate) fn title(quantity: &str) -> String {
+    match quantity {
+        "non_embedding" => "non-embedding".into(),
+        _ => quantity.replace('_', " "),
+    }
+}
+
 /// Whether a quantity depends on the model alone and not on the seed.
 pub fn is_cost(quantity: &str) -> bool {
     cost_quantities(Cost::default()).contains_key(quantity)

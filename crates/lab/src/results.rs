@@ -11,6 +11,7 @@ use residual_zoo_train::{Error as TrainError, dashboard::duration};
 use serde::Serialize;
 
 use crate::charts::RunRow;
+use crate::quantity::title;
 use crate::stats::Estimate;
 use crate::{ChartSpec, Experiment, Judgement, Observation, Observed, Origin, Outcome, PlannedRun};
 
@@ -93,11 +94,11 @@ impl Results {
                 claim.published.clone(),
             ]
         };
-        let columns = ["claim", "verdict", "measured", "printed"];
+        let columns = ["claim", "verdict", "measured", "reported"];
         Table {
             heading: "Claims".into(),
-            note: "A difference between runs counts when the 95 % confidence interval of its mean \
-                   over the seeds leaves zero out; ± is half of that interval."
+            note: "A claim is decided if the 95 % confidence interval of the mean difference \
+                   excludes zero. ± is half the width of the interval."
                 .into(),
             columns: columns.map(Column::text).into(),
             rows: self.claims.iter().map(row).collect(),
@@ -105,16 +106,16 @@ impl Results {
         }
     }
 
-    /// A row for each run: means over the seeds, and what the paper printed.
+    /// A row for each run: means over the seeds, and what the paper reports.
     pub fn table(&self) -> Table {
         let is_printed = |column: &str| self.rows.iter().any(|r| r.published.contains_key(column));
         let mut columns = vec![Column::text("run")];
         for column in &self.columns {
             let unit = Observed::of(column).unit;
-            let title = column.replace('_', " ");
+            let title = title(column);
             columns.push(Column::number(title.clone(), unit));
             if is_printed(column) {
-                columns.push(Column::number(format!("{title}, printed"), unit));
+                columns.push(Column::number(format!("{title}, reported"), unit));
             }
         }
         let row = |planned: &RunRow| {

@@ -60,7 +60,7 @@ impl ExperimentOptions {
 }
 
 /// Trains every run for every seed, all runs of a seed before the next seed, and observes them.
-/// A run that is already in the pool is not trained again; one that was stopped goes on.
+/// A run that is already in the pool is not trained again; one that was stopped continues.
 ///
 /// `corpora` are the data of the runs, in their order. A run that fails is noted as missing; the
 /// others are still trained.
@@ -125,17 +125,20 @@ impl<C: Trainable> Turn<'_, C> {
         })?;
         if summary.stopped {
             outcome.stopped = true;
-            return Err("stopped; the same command goes on with it".into());
+            return Err("stopped; to continue: repeat the command".into());
         }
         let observed = self.observe(&summary, &place.directory, memory, parent);
         let observed = observed.map_err(|error| one_line(&error).to_string())?;
         let seconds = summary.rows.last().map_or(0.0, |row| row.seconds);
+        let time = duration(Duration::from_secs_f64(seconds));
         print(&format!(
-            "{}: validation loss {:.4}, {} in {}",
+            "{}: validation loss {:.4}, {}",
             self.label,
             summary.valid_loss,
-            if known { "trained before" } else { "trained" },
-            duration(Duration::from_secs_f64(seconds))
+            match known {
+                true => format!("already trained ({time})"),
+                false => format!("trained in {time}"),
+            }
         ));
         outcome.seconds += seconds;
         outcome.observations.push(observed);

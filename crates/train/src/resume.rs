@@ -282,7 +282,8 @@ fn other_data(path: &Path, corpus: &Corpus, now: &DataIdentity) -> Result<Option
     if before == *now {
         return Ok(None);
     }
-    run_dir::check_tokenizer(path, corpus)?;
+    let otherwise = ", or start another run with `--run DIR`";
+    run_dir::check_tokenizer(path, corpus, otherwise)?;
     let count = |tokens: Option<usize>| tokens.map_or("endless".into(), |n| n.to_string());
     let shown = |data: &DataIdentity| {
         let (train, valid) = (count(data.train_tokens), count(data.valid_tokens));

@@ -149,7 +149,7 @@ fn start_from<B: AutodiffBackend, C: TrainsOn<B>>(
     let mut notes: Vec<String> = passed_over
         .map(|(_, error)| format!("passed over: {error}"))
         .collect();
-    run_dir::check_tokenizer(run, corpus)?;
+    run_dir::check_tokenizer(run, corpus, "")?;
     let smaller = run_dir::read_config::<C>(run)?.model;
     let kept = match by {
         FirstWeights::Grow => checkpoint::load_weights(trainer, &smaller, &checkpoint.path)?,

@@ -11,7 +11,7 @@ use residual_zoo_train::Interrupter;
 use residual_zoo_train::dashboard::Display;
 
 use super::trial::try_models;
-use super::{BackendArgs, DataArgs, DisplayArgs, report, stop_on_signal};
+use super::{BackendArgs, DataArgs, DisplayArgs, command, report, stop_on_signal};
 use crate::{
     Error, Experiment, ExperimentOptions, Origin, Results, Trainable, Verdict, only, origin,
 };
@@ -44,11 +44,11 @@ impl Scale {
     }
 }
 
-/// Repeat an experiment of a paper and set what is measured beside what was printed.
+/// Repeat an experiment of a paper and compare the measured figures with the reported ones.
 ///
 /// Writes report.html, results.json, results.csv and results.md. Runs are shared with other
-/// experiments and not repeated; Ctrl-C stops and saves, and the same command (without --force)
-/// goes on.
+/// experiments and not repeated. Ctrl-C stops and saves; the same command (without --force)
+/// continues.
 #[derive(Parser, Debug)]
 struct Options {
     /// How much is trained
@@ -60,8 +60,8 @@ struct Options {
     /// Set a field of every run: train.steps=100, …
     #[arg(long, value_name = "PATH=VALUE")]
     set: Vec<String>,
-    /// Only the run of this name, or those that have this in their names, and those whose weights
-    /// they start from; the report goes to NAME-SCALE-only. Can be given several times
+    /// Train the run called TEXT, or all runs whose names contain TEXT, and the runs whose weights
+    /// they start from. The report goes to NAME-SCALE-only. Can be given several times
     #[arg(long, value_name = "TEXT", conflicts_with = "publish")]
     only: Vec<String>,
     /// Where runs and reports go
@@ -82,8 +82,8 @@ struct Options {
     watch: bool,
     #[command(flatten)]
     data: DataArgs,
-    /// What to go on with where an experiment goes on with new data: a text file, a directory of
-    /// text or JSON lines
+    /// The second text, for experiments that continue training on new data: a text file, a
+    /// directory of text files or a JSON Lines file
     #[arg(long, value_name = "PATH")]
     new_data: Option<PathBuf>,
     #[command(flatten)]
@@ -105,8 +105,8 @@ impl Options {
         let planned = only(&self.only, &all)?;
         let has_configs = planned.iter().any(|run| run.config.is_some());
         if let (Some(set), false) = (self.set.first(), has_configs) {
-            let problem = format!("is {set}, but no run has a configuration; leave it out");
-            return Err(ConfigError::new("--set", problem).into());
+            let problem = "has no effect, because this experiment trains nothing; leave it out";
+            return Err(ConfigError::new(format!("--set {set}"), problem).into());
         }
         let (kind, gpu) = (self.backend.kind()?, self.backend.gpu);
         kind.check_compiled()?;
@@ -150,7 +150,7 @@ impl Options {
         )?;
         if stopped {
             let without = if self.force { " without --force" } else { "" };
-            println!("stopped: the same command{without} goes on");
+            println!("stopped; to continue: repeat the command{without}");
             return Ok(());
         }
         match missing.is_empty() {
@@ -185,7 +185,7 @@ impl Options {
             println!("\n{} ({})", found.claim.says, found.claim.source);
             println!("  {}: {}", found.verdict.name(), found.because);
             if !found.claim.published.is_empty() && found.verdict != Verdict::NotTested {
-                println!("  printed: {}", found.claim.published);
+                println!("  reported: {}", found.claim.published);
             }
         }
         println!("\nreport: {}", directory.join("report.html").display());
@@ -234,11 +234,8 @@ impl Options {
 
     /// The command that repeats the results of the experiment `name`.
     fn command(&self, name: &str, kind: BackendKind) -> String {
-        // Flex is there without a feature, and then comes first.
+        // Flex comes first where no backend is named.
         let other = (kind != BackendKind::Flex).then_some(kind);
-        let features = other.map_or(String::new(), |kind| {
-            format!(" --features {}", kind.feature())
-        });
         let new_data = self
             .new_data
             .as_ref()
@@ -259,12 +256,8 @@ impl Options {
                 .into_iter()
                 .filter_map(|(name, value)| Some((name, value?))),
         );
-        let mut command = format!("cargo run --release{features} --example {name} --");
-        for (option, value) in options {
-            let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-:=".contains(c);
-            let quote = if value.chars().all(is_plain) { "" } else { "'" };
-            command += &format!(" {option} {quote}{value}{quote}");
-        }
-        command
+        let arguments = options.into_iter();
+        let arguments = arguments.flat_map(|(option, value)| [option.to_owned(), value]);
+        command(name, kind, arguments)
     }
 }

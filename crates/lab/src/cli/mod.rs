@@ -3,6 +3,7 @@
 mod experiment;
 mod trial;
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -58,7 +59,7 @@ impl DataArgs {
     ///
     /// # Errors
     ///
-    /// A tokenizer whose size is no number.
+    /// A tokenizer whose size is not a number, or whose file does not exist.
     pub fn apply(&self, config: &mut DataConfig) -> Result<(), ConfigError> {
         if let Some(name) = &self.data {
             config.source = match (name.as_str(), &config.source) {
@@ -72,10 +73,17 @@ impl DataArgs {
             config.tokenizer = match (name.as_str(), name.strip_prefix("bpe:")) {
                 ("bytes", _) => TokenizerConfig::Bytes,
                 ("chars", _) => TokenizerConfig::Chars,
-                (_, None) => TokenizerConfig::File(name.into()),
+                (path, None) if !Path::new(path).exists() => {
+                    let problem = format!(
+                        "`{path}` does not exist; the tokenizers are bytes, chars, bpe:SIZE, or \
+                         the path of a tokenizer.json"
+                    );
+                    return Err(ConfigError::new("--tokenizer", problem));
+                }
+                (path, None) => TokenizerConfig::File(path.into()),
                 (_, Some(size)) => {
                     let vocab_size = size.parse().map_err(|_| {
-                        let problem = format!("`{size}` is no size; try bpe:1024");
+                        let problem = format!("`{size}` is not a size; try bpe:1024");
                         ConfigError::new("--tokenizer", problem)
                     })?;
                     TokenizerConfig::Bpe { vocab_size }
@@ -89,7 +97,7 @@ impl DataArgs {
 /// What to show.
 #[derive(Args, Debug, Clone)]
 pub struct DisplayArgs {
-    /// Print lines instead of the terminal dashboard, as happens without a terminal
+    /// Print lines instead of the terminal dashboard (automatic without a terminal)
     #[arg(long)]
     pub no_tui: bool,
     /// Peak of the device in TFLOP/s, to show which share of it is in use (MFU)
@@ -102,6 +110,27 @@ impl DisplayArgs {
     pub fn display(&self) -> Display {
         Display::detect(self.no_tui)
     }
+}
+
+/// The command that runs the example `name` on the backend `kind` with these arguments.
+pub fn command(name: &str, kind: BackendKind, arguments: impl Iterator<Item = String>) -> String {
+    // Flex needs no feature, because it is a default one.
+    let features = match kind {
+        BackendKind::Flex => String::new(),
+        kind => format!(" --features {}", kind.feature()),
+    };
+    let mut command = format!("cargo run --release{features} --example {name}");
+    for (i, argument) in arguments.enumerate() {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-:=".contains(c);
+        let quote = if argument.chars().all(is_plain) {
+            ""
+        } else {
+            "'"
+        };
+        let separator = if i == 0 { " --" } else { "" };
+        command += &format!("{separator} {quote}{argument}{quote}");
+    }
+    command
 }
 
 /// The exit code of a program: an error is one line on standard error, and the code 2 when the user

@@ -64,7 +64,8 @@ impl Difference {
         let is_exact = is_exact(&exact) || is_cost(quantity) || is_counted(&exact, quantity);
         let mut because = format!("{run} {first}, {than} {second}");
         if !is_exact {
-            let difference = of.show_difference(found.mean);
+            let sign = if found.mean > 0.0 { "+" } else { "" };
+            let difference = format!("difference {sign}{}", of.show_difference(found.mean));
             because += &match found.count {
                 1 => format!(": {difference}; {ONE_SEED}"),
                 count => {
@@ -112,12 +113,12 @@ pub(super) fn close(observations: &[Observation], test: &Close) -> Found {
         1 if !is_exact => Verdict::NotTested,
         _ => Verdict::Undecided,
     };
-    let none = Observed::of(quantity).show_difference(within);
-    let because = format!("{}; up to {none} counts as none", difference.because);
+    let tolerance = Observed::of(quantity).show_difference(within);
+    let because = format!("{}; tolerance {tolerance}", difference.because);
     Ok((verdict, because))
 }
 
-/// Whether a run reaches the last validation loss of the other with less of `axis`.
+/// Whether a run reaches the final validation loss of the other with less of `axis`.
 pub(super) fn sooner(observations: &[Observation], test: &Sooner) -> Found {
     let Sooner { axis, run, than } = test;
     let pairs = pairs(observations, run, than)?;
@@ -139,7 +140,7 @@ pub(super) fn sooner(observations: &[Observation], test: &Sooner) -> Found {
             (false, _) => Verdict::Undecided,
         };
         let because =
-            format!("{run} does not reach the last loss of {than} in {never} of {count} seeds");
+            format!("{run} does not reach the final loss of {than} in {never} of {count} seeds");
         return Ok((verdict, because));
     }
     let found = estimate(&gains)?;

@@ -25,7 +25,7 @@ pub(super) fn falls(observations: &[Observation], test: &Falls) -> Found {
     // A seed that lacks some of the sizes has another slope.
     let sizes = seeds.values().map(Vec::len).max().unwrap_or(0);
     seeds.retain(|_, points| points.len() == sizes);
-    // How much the quantity falls for each doubling, and how many steps between runs go down.
+    // How much the quantity falls for each doubling, and how many steps between runs lower it.
     let (mut slopes, mut steps, mut down) = (Vec::new(), 0, 0);
     for points in seeds.values_mut() {
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -42,7 +42,7 @@ pub(super) fn falls(observations: &[Observation], test: &Falls) -> Found {
     let of = Observed::of(&test.quantity);
     let slope = of.show_difference(-found.mean);
     let each = |slope: String| of.with_unit(slope) + " for each doubling";
-    let steps = format!("{down} of {steps} steps go down");
+    let steps = format!("{down} of {steps} steps lower the value");
     let because = match found.count {
         _ if is_exact => format!("{}; {steps}", each(slope)),
         1 => format!("{}; {steps}; {ONE_SEED}", each(slope)),

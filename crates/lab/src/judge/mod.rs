@@ -4,6 +4,7 @@ mod difference;
 mod line;
 mod value;
 
+use crate::quantity::title;
 use crate::stats::Estimate;
 use crate::{Claim, Judgement, Observation, Test, Verdict};
 use difference::{close, compare, sooner};
@@ -54,7 +55,7 @@ impl Test {
 /// A verdict and its numbers, or what is missing for one.
 type Found = Result<(Verdict, String), String>;
 
-const ONE_SEED: &str = "one seed tells no difference from chance";
+const ONE_SEED: &str = "one seed cannot tell a difference from chance";
 
 /// The observations of a run, or that it is missing.
 fn of_run<'a>(observations: &'a [Observation], run: &str) -> Result<Vec<&'a Observation>, String> {
@@ -67,7 +68,7 @@ fn of_run<'a>(observations: &'a [Observation], run: &str) -> Result<Vec<&'a Obse
 }
 
 fn value(found: &Observation, quantity: &str) -> Result<f64, String> {
-    let name = quantity.replace('_', " ");
+    let name = title(quantity);
     let missing = || format!("{name} of {} was not measured", found.run);
     found.get(quantity).ok_or_else(missing)
 }

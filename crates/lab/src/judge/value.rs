@@ -41,7 +41,7 @@ pub(super) fn ratio(observations: &[Observation], test: &Ratio) -> Found {
     let (a, b) = (mean(&test.run)?, mean(&test.than)?);
     let of = Observed::of(&test.quantity);
     let because = format!(
-        "{} {}, {} {}: {} times, printed {}",
+        "{} {}, {} {}: {} times, reported {}",
         test.run,
         of.show(a),
         test.than,
@@ -61,7 +61,7 @@ pub(super) fn is(observations: &[Observation], test: &Is) -> Found {
     if found.is_spread() {
         mean += &format!(" ± {}", of.show_difference(found.half_width));
     }
-    let because = format!("{}, printed {}", of.with_unit(mean), of.show(test.value));
+    let because = format!("{}, reported {}", of.with_unit(mean), of.show(test.value));
     let holds = (found.mean - test.value).abs() <= test.within;
     Ok((Verdict::of(holds), because))
 }

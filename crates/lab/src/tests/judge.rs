@@ -38,7 +38,7 @@ fn runs_are_compared_seed_by_seed() {
     assert_eq!(verdict, Verdict::Holds, "{because}");
     assert_eq!(judge(lower("old", "new"), &found).0, Verdict::DoesNotHold);
     // Mean -0.1, s = 0.01: 4.303 · 0.01 / √3 = 0.0248.
-    let expected = "new 2.0000, old 2.1000 nats/token: -0.1000 ± 0.0248 over 3 seeds";
+    let expected = "new 2.0000, old 2.1000 nats/token: difference -0.1000 ± 0.0248 over 3 seeds";
     assert_eq!(because, expected);
 }
 
@@ -60,7 +60,11 @@ fn one_seed_and_missing_runs_test_nothing() {
     found.extend(seeds("old", "valid_loss", &[2.0]));
     let (verdict, because) = judge(lower("new", "old"), &found);
     assert_eq!(verdict, Verdict::NotTested);
-    assert!(because.contains("one seed"), "{because}");
+    let expected = "new 1.0000, old 2.0000 nats/token: difference -1.0000; one seed cannot tell a \
+                    difference from chance";
+    assert_eq!(because, expected);
+    let (_, because) = judge(lower("old", "new"), &found);
+    assert!(because.contains(": difference +1.0000; "), "{because}");
 }
 
 #[test]
@@ -141,7 +145,7 @@ fn a_loss_falls_along_a_line_by_its_slope_for_each_doubling() {
     let (verdict, because) = judge(falls(), &found);
     assert_eq!(verdict, Verdict::Holds, "{because}");
     let expected =
-        "-0.0983 ± 0.0072 nats/token for each doubling over 3 seeds; 6 of 6 steps go down";
+        "-0.0983 ± 0.0072 nats/token for each doubling over 3 seeds; 6 of 6 steps lower the value";
     assert_eq!(because, expected);
     // A fourth seed with only one size so far changes nothing.
     let mut going_on = found.clone();
@@ -243,7 +247,10 @@ fn a_run_is_sooner_by_where_it_reaches_the_last_loss_of_the_other() {
     assert!(because.starts_with("after 61.7 ± "), "{because}");
     let (verdict, because) = judge(test("slow", "fast"), &found);
     assert_eq!(verdict, Verdict::DoesNotHold);
-    assert!(because.contains("does not reach"), "{because}");
+    assert!(
+        because.contains("does not reach the final loss of fast"),
+        "{because}"
+    );
 }
 
 #[test]
@@ -286,7 +293,9 @@ fn runs_are_close_when_the_interval_is_within() {
             within,
         })
     };
-    assert_eq!(judge(test(0.05), &found).0, Verdict::Holds);
+    let (verdict, because) = judge(test(0.05), &found);
+    assert_eq!(verdict, Verdict::Holds);
+    assert!(because.ends_with("; tolerance 0.0500"), "{because}");
     assert_eq!(judge(test(0.01), &found).0, Verdict::Undecided);
     found.extend(seeds("c", "valid_loss", &[2.0, 2.01, 1.99]));
     let far = Test::Close(Close {

@@ -43,7 +43,7 @@ fn results_have_means_spreads_and_what_was_printed() {
         "run",
         "parameters",
         "valid loss",
-        "valid loss, printed",
+        "valid loss, reported",
         "stream",
     ];
     assert_eq!(titles, expected);
@@ -126,8 +126,8 @@ fn what_was_printed_is_drawn_as_a_point_or_across() {
         .iter()
         .map(|s| (s.name.as_str(), s.points.as_slice()))
         .collect();
-    assert_eq!(names, [("both, printed", [(1e9, 47.0)].as_slice())]);
-    assert_eq!(chart.references, [Reference::new("across, printed", 39.0)]);
+    assert_eq!(names, [("both, reported", [(1e9, 47.0)].as_slice())]);
+    assert_eq!(chart.references, [Reference::new("across, reported", 39.0)]);
 
     spec.printed = false;
     let chart = spec.chart(&rows, &[]);

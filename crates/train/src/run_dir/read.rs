@@ -41,19 +41,21 @@ pub fn read_tokenizer(path: &Path) -> Result<Tokenizer, Error> {
     Tokenizer::from_json(&text).map_err(damaged)
 }
 
-/// Checks that the run in `path` has the tokenizer of `corpus`.
+/// Checks that the run in `path` has the tokenizer of `corpus`. `otherwise` ends the error, with
+/// another remedy if there is one.
 ///
 /// # Errors
 ///
 /// If the tokenizers differ, or that of the run cannot be read.
-pub fn check_tokenizer(path: &Path, corpus: &Corpus) -> Result<(), Error> {
+pub fn check_tokenizer(path: &Path, corpus: &Corpus, otherwise: &str) -> Result<(), Error> {
     match read_tokenizer(path)?.fingerprint() == corpus.tokenizer.fingerprint() {
         true => Ok(()),
         false => Err(Error::NoRun {
             path: path.into(),
-            problem: "was trained with another tokenizer, so its token ids have other meanings; \
-                      use the same data, or pass its tokenizer.json with `--tokenizer`"
-                .into(),
+            problem: format!(
+                "was trained with another tokenizer, so its token ids have other meanings; use the \
+                 same data, or pass its tokenizer.json with `--tokenizer`{otherwise}"
+            ),
         }),
     }
 }
