@@ -162,14 +162,10 @@ pub(crate) fn learned(scalars: &BTreeMap<String, f64>) -> BTreeMap<String, f64> 
     let mut groups: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     for (name, value) in scalars {
         let end = name.rsplit('.').next().unwrap_or(name);
-        groups
-            .entry(format!("{LEARNED}{end}"))
-            .or_default()
-            .push(*value);
+        let group = groups.entry(format!("{LEARNED}{end}")).or_default();
+        group.push(*value);
     }
-    let mean = |values: Vec<f64>| values.iter().sum::<f64>() / values.len() as f64;
-    groups
-        .into_iter()
-        .map(|(name, values)| (name, mean(values)))
-        .collect()
+    let mean = |values: &Vec<f64>| values.iter().sum::<f64>() / values.len() as f64;
+    let groups = groups.into_iter();
+    groups.map(|(name, values)| (name, mean(&values))).collect()
 }

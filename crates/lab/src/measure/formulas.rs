@@ -80,11 +80,8 @@ pub(super) const TOKENFORMER: &[&str] = &[
 /// FLOPs of TokenFormer and transformer against the length of the text, exact: those of the forward
 /// pass on `text length` tokens, without embedding and unembedding (Wang et al., Table 3, Figure 5).
 pub(super) fn tokenformer<C>(run: &PlannedRun<C>) -> Result<Quantities, Error> {
-    let (n_layer, width, time) = (
-        run.size("layers")?,
-        run.size("width")?,
-        run.size("text length")?,
-    );
+    let (n_layer, width) = (run.size("layers")?, run.size("width")?);
+    let time = run.size("text length")?;
     let [params, printed, counted] = match run.values.contains_key("n_attn") {
         true => {
             let shape = Shape {
