@@ -124,7 +124,7 @@ impl Vary {
 ///
 /// # Errors
 ///
-/// A text that is in no name.
+/// A text that matches no run.
 pub fn only<C: Clone>(
     asked: &[String],
     planned: &[PlannedRun<C>],
