@@ -1,4 +1,4 @@
-//! The models: results, costs, compositions, growth, and their form in RON.
+//! The models: costs, compositions, growth, and their form in RON.
 
 #![allow(clippy::unwrap_used)]
 
@@ -7,9 +7,7 @@ mod costs;
 mod documentation;
 mod embedding;
 mod experiments;
-mod fixtures;
 mod growth;
 mod paper_tables;
-mod parity;
 mod toy;
 mod toy_architecture;

@@ -11,4 +11,3 @@ mod disk;
 mod health;
 #[cfg(unix)]
 mod resume;
-mod stop;

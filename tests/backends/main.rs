@@ -1,0 +1,8 @@
+//! What must hold on every backend that is compiled in: the reference cases, agreement with Flex, and
+//! stopped runs.
+
+#![allow(clippy::unwrap_used)]
+
+mod fixtures;
+mod parity;
+mod stop;
