@@ -8,11 +8,13 @@ use burn::tensor::backend::AutodiffBackend;
 use residual_zoo::ModelConfig as Zoo;
 use residual_zoo::backend::{BackendKind, OnBackend};
 use residual_zoo::core::ModelConfig;
+use residual_zoo_testing::my_turn;
 use residual_zoo_testing::pass::{Values, run};
 use residual_zoo_testing::reference::{self, Case, Keys, cases, read_directory};
 
 #[test]
 fn every_case_equals_the_reference() {
+    let _turn = my_turn();
     let mut failures = Vec::new();
     for case in &cases() {
         for kind in BackendKind::compiled() {
@@ -30,6 +32,7 @@ fn every_case_equals_the_reference() {
 
 #[test]
 fn the_repository_has_cases_of_every_architecture() {
+    let _turn = my_turn();
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
     let cases = read_directory(&directory).unwrap();
     let count = |arch: &str| cases.iter().filter(|case| case.arch == arch).count();
@@ -39,6 +42,7 @@ fn the_repository_has_cases_of_every_architecture() {
 
 #[test]
 fn an_unknown_switch_fails() {
+    let _turn = my_turn();
     let config = |arch: &str| {
         let text = r#"{"arch": "ARCH", "case": "x", "activation": "tanh", "bias": true,
             "batch": 2, "seq": 9, "d_ff": 22, "d_model": 16, "ln_eps": 1e-5, "max_len": 15,
@@ -58,6 +62,7 @@ fn an_unknown_switch_fails() {
 
 #[test]
 fn an_unreadable_case_fails() {
+    let _turn = my_turn();
     let directory = tempfile::tempdir().unwrap();
     assert!(read_directory(directory.path()).is_err(), "no case at all");
     let good = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/gpt2_tanh.safetensors");

@@ -9,6 +9,7 @@ use residual_zoo::ModelConfig as Zoo;
 use residual_zoo::backend::{BackendKind, OnBackend};
 use residual_zoo::core::{Activation, ModelConfig, contract, params};
 use residual_zoo::gpt2::Gpt2Config;
+use residual_zoo_testing::my_turn;
 use residual_zoo_testing::pass::{Outcome, run};
 use residual_zoo_testing::zoo::architectures;
 
@@ -38,6 +39,7 @@ impl<B: AutodiffBackend> OnBackend<B> for Task {
 
 #[test]
 fn every_backend_equals_flex() {
+    let _turn = my_turn();
     let others = BackendKind::compiled();
     let others: Vec<_> = others
         .into_iter()
@@ -87,6 +89,7 @@ fn every_backend_equals_flex() {
 
 #[test]
 fn the_contract_holds_on_every_backend() {
+    let _turn = my_turn();
     struct Contract(Zoo);
     impl<B: AutodiffBackend> OnBackend<B> for Contract {
         type Output = ();
@@ -129,6 +132,7 @@ fn weights(config: &Zoo) -> BTreeMap<String, TensorData> {
 #[test]
 #[ignore = "needs an environment without a driver"]
 fn without_a_driver() {
+    let _turn = my_turn();
     struct Nothing;
     impl<B: AutodiffBackend> OnBackend<B> for Nothing {
         type Output = ();
@@ -143,6 +147,7 @@ fn without_a_driver() {
 #[cfg(all(feature = "wgpu", target_os = "linux"))]
 #[test]
 fn a_backend_without_a_driver_says_so() {
+    let _turn = my_turn();
     let mut command = std::process::Command::new(std::env::current_exe().unwrap());
     command.args([
         "--exact",
