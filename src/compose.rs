@@ -119,6 +119,12 @@ impl<A: List> From<Composed<A>> for Composition<A> {
     }
 }
 
+impl From<LaurelConfig> for ConnectionConfig {
+    fn from(config: LaurelConfig) -> Self {
+        Self::Laurel(config)
+    }
+}
+
 impl ConnectionConfig {
     /// Builds the connection for a stream of `width` features.
     fn init<B: Backend>(&self, width: usize, device: &B::Device) -> AnyConnection<B> {
@@ -145,7 +151,8 @@ impl ConnectionConfig {
         }
     }
 
-    /// The number of streams that the connection reads, including x_i, and the field that sets it.
+    /// The number of streams that the connection reads, including x_i, and the field that sets it. A
+    /// connection that reads only x_i returns 1; its field is never shown.
     fn streams(&self) -> (usize, &'static str) {
         match self {
             Self::Laurel(laurel) => (laurel.augmentation.k(), "augmentation.k"),
@@ -184,22 +191,18 @@ impl<A: List> Composition<A> {
         }
     }
 
-    /// This model with LAuReL around every sublayer.
-    pub fn laurel(self, config: LaurelConfig) -> Self {
-        let connection = PlacedConnection::PerSublayer(ConnectionConfig::Laurel(config));
-        self.with_connection(connection)
-    }
-
-    /// This model with LAuReL around every layer.
-    pub fn laurel_per_layer(self, config: LaurelConfig) -> Self {
-        let connection = PlacedConnection::PerLayer(ConnectionConfig::Laurel(config));
-        self.with_connection(connection)
-    }
-
-    /// This model with another connection.
-    pub fn with_connection(self, connection: PlacedConnection) -> Self {
+    /// This model with `connection` around every sublayer.
+    pub fn per_sublayer(self, connection: impl Into<ConnectionConfig>) -> Self {
         Self {
-            connection: Some(connection),
+            connection: Some(PlacedConnection::PerSublayer(connection.into())),
+            ..self
+        }
+    }
+
+    /// This model with `connection` around every layer.
+    pub fn per_layer(self, connection: impl Into<ConnectionConfig>) -> Self {
+        Self {
+            connection: Some(PlacedConnection::PerLayer(connection.into())),
             ..self
         }
     }

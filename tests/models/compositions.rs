@@ -96,7 +96,7 @@ fn ron_says_what_is_composed() {
         form: Form::Code,
     };
     let expected = Zoo::in_turn([rmt.into(), gpt2.into()])
-        .laurel_per_layer(laurel)
+        .per_layer(laurel)
         .recurrent(recurrence);
     assert_eq!(found.unwrap(), expected);
 }
@@ -124,7 +124,7 @@ fn a_field_inside_a_composition_can_be_set() {
             width,
             ..TokenFormerConfig::default()
         };
-        Zoo::of(wider).laurel(LaurelConfig::lr(rank))
+        Zoo::of(wider).per_sublayer(LaurelConfig::lr(rank))
     };
     assert_eq!(set("model.layers.0.width=96").unwrap().model, wider(96, 4));
     let set_rank = set("model.connection.augmentation.rank=9").unwrap();
@@ -175,8 +175,8 @@ fn refusal(model: &Zoo) -> ConfigError {
 #[test]
 fn what_does_not_compose_is_refused_with_the_reason() {
     for far in [
-        gpt2().laurel(LaurelConfig::pa(3)),
-        rmt().laurel_per_layer(LaurelConfig::rw_pa(2)),
+        gpt2().per_sublayer(LaurelConfig::pa(3)),
+        rmt().per_layer(LaurelConfig::rw_pa(2)),
     ] {
         assert!(far.validate().is_ok());
         let error = refusal(&far.recurrent(recurrence(8, Form::Paper)));
@@ -202,7 +202,7 @@ fn what_does_not_compose_is_refused_with_the_reason() {
     );
 
     let inside = rmt()
-        .laurel(LaurelConfig::lr(0))
+        .per_sublayer(LaurelConfig::lr(0))
         .recurrent(recurrence(8, Form::Paper));
     assert_eq!(refusal(&inside).field, "connection.augmentation.rank");
     let inside = rmt().recurrent(recurrence(0, Form::Paper));
@@ -222,7 +222,7 @@ fn names_say_what_is_inside() {
     let name = |model: Zoo| model.name();
     assert_eq!(name(gpt2()), "GPT-2");
     assert_eq!(
-        name(rmt().laurel(LaurelConfig::rw_lr(2))),
+        name(rmt().per_sublayer(LaurelConfig::rw_lr(2))),
         "LAuReL-RW+LR (RMT)"
     );
     let both = in_turn([gpt2(), tokenformer()]);
@@ -266,9 +266,9 @@ fn a_laurel_with_alpha_and_beta_one_equals_the_plain_model() {
             LaurelConfig::pa(3),
             LaurelConfig::default(),
         ] {
-            let laurel = logits(&of.clone().laurel(config.clone()), &weights);
+            let laurel = logits(&of.clone().per_sublayer(config.clone()), &weights);
             assert!(laurel == plain, "{} with {config:?}", of.name());
-            let per_layer = logits(&of.clone().laurel_per_layer(config), &weights);
+            let per_layer = logits(&of.clone().per_layer(config), &weights);
             // f(x) = layer(x) − x has rounding errors.
             for (a, b) in per_layer.iter().zip(&plain) {
                 assert!((a - b).abs() < 1e-5, "{a} is not {b}");

@@ -148,7 +148,7 @@ fn presets_count_the_parameters_of_the_models_they_build() {
         (Zoo::of(RmtConfig::m46()), GPT2, GPT2),
         (Zoo::of(TokenFormerConfig::m124()), NEOX, NEOX),
         (
-            Zoo::of(recurrent::image(4)).laurel(LaurelConfig::rw_lr_pa(3, 4)),
+            Zoo::of(recurrent::image(4)).per_sublayer(LaurelConfig::rw_lr_pa(3, 4)),
             256,
             10,
         ),

@@ -19,7 +19,7 @@ fn gpt2() -> Composition<Zoo> {
 }
 
 fn laurel() -> Composition<Zoo> {
-    gpt2().laurel(LaurelConfig::rw_lr(4))
+    gpt2().per_sublayer(LaurelConfig::rw_lr(4))
 }
 
 fn recurrent() -> Composition<Zoo> {

@@ -102,7 +102,7 @@ fn a_checkpoint_and_its_moments_grow() {
 
 #[test]
 fn a_checkpoint_grows_inside_a_composition() {
-    grows(|config| ModelConfig::of(config).laurel_per_layer(LaurelConfig::rw_lr(4)));
+    grows(|config| ModelConfig::of(config).per_layer(LaurelConfig::rw_lr(4)));
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn a_gpt2_of_twice_the_width_starts_near_the_loss_of_the_narrow_one() {
     assert_eq!(widened.validate().loss, before);
 
     // Only a plain model is widened.
-    let laurel = |config| ModelConfig::of(config).laurel(LaurelConfig::rw());
+    let laurel = |config| ModelConfig::of(config).per_sublayer(LaurelConfig::rw());
     let mut composed = trainer(laurel(wide));
     let narrow = laurel(narrow_config);
     let error = checkpoint::load_parameters(&mut composed, &narrow, &directory).unwrap_err();

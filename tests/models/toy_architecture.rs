@@ -45,7 +45,7 @@ fn it_keeps_the_contract() {
 
 #[test]
 fn it_composes() {
-    let laurel = composed().laurel(LaurelConfig::rw_lr(4));
+    let laurel = composed().per_sublayer(LaurelConfig::rw_lr(4));
     let recurrent = composed().recurrent(RecurrentConfig {
         block: 8,
         ..RecurrentConfig::default()

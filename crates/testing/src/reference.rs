@@ -263,14 +263,14 @@ fn laurel(keys: &mut Keys) -> Result<(Zoo, Translate), String> {
             };
             let place = |i: usize| format!("block.layers.{i}");
             let translate = laurel_tensor(rename(gpt2_name, inside), place);
-            (of.laurel_per_layer(connection), Box::new(translate))
+            (of.per_layer(connection), Box::new(translate))
         } else {
             let place = |i: usize| {
                 let sublayer = ["attention", "feed_forward"][i % 2];
                 format!("block.layers.{}.{sublayer}", i / 2)
             };
             let translate = laurel_tensor(rename(gpt2_name, |name| name), place);
-            (of.laurel(connection), Box::new(translate))
+            (of.per_sublayer(connection), Box::new(translate))
         },
     )
 }

@@ -86,7 +86,7 @@ pub fn architectures() -> Vec<(&'static str, Zoo)> {
     vec![
         ("GPT-2", gpt2()),
         ("RMT", rmt()),
-        ("LAuReL", gpt2().laurel(LaurelConfig::rw_lr_pa(3, 4))),
+        ("LAuReL", gpt2().per_sublayer(LaurelConfig::rw_lr_pa(3, 4))),
         ("TokenFormer", tokenformer()),
         ("recurrent", gpt2().recurrent(recurrence(8, Form::Paper))),
     ]
@@ -108,19 +108,19 @@ pub fn compositions() -> Vec<(&'static str, Zoo)> {
     vec![
         (
             "LAuReL around TokenFormer sublayers",
-            tokenformer().laurel(LaurelConfig::rw_lr(4)),
+            tokenformer().per_sublayer(LaurelConfig::rw_lr(4)),
         ),
         (
             "LAuReL around RMT sublayers",
-            rmt().laurel(LaurelConfig::rw_pa(3)),
+            rmt().per_sublayer(LaurelConfig::rw_pa(3)),
         ),
         (
             "LAuReL around RMT layers",
-            rmt().laurel_per_layer(LaurelConfig::rw_lr_pa(2, 3)),
+            rmt().per_layer(LaurelConfig::rw_lr_pa(2, 3)),
         ),
         (
             "per-dimension LAuReL around rotary TokenFormer layers",
-            rotary().laurel_per_layer(per_dimension),
+            rotary().per_layer(per_dimension),
         ),
         ("recurrent RMT", rmt().recurrent(recurrence(8, Form::Paper))),
         (
@@ -138,7 +138,7 @@ pub fn compositions() -> Vec<(&'static str, Zoo)> {
         (
             "recurrent LAuReL around GPT-2",
             gpt2()
-                .laurel(LaurelConfig::rw_lr_pa(2, 4))
+                .per_sublayer(LaurelConfig::rw_lr_pa(2, 4))
                 .recurrent(recurrence(9, Form::Paper)),
         ),
         (
@@ -147,12 +147,12 @@ pub fn compositions() -> Vec<(&'static str, Zoo)> {
         ),
         (
             "LAuReL around RMT and GPT-2 in turn",
-            in_turn([rmt(), gpt2()]).laurel(LaurelConfig::rw_pa(2)),
+            in_turn([rmt(), gpt2()]).per_sublayer(LaurelConfig::rw_pa(2)),
         ),
         (
             "recurrent, LAuReL around TokenFormer and RMT layers in turn",
             in_turn([tokenformer(), rmt()])
-                .laurel_per_layer(LaurelConfig::lr(3))
+                .per_layer(LaurelConfig::lr(3))
                 .recurrent(recurrence(8, Form::Paper)),
         ),
     ]
