@@ -146,7 +146,8 @@ pub fn load<B: AutodiffBackend, C: TrainsOn<B>>(
 /// Loads the weights and the optimizer's moments of a checkpoint, but not its progress, so the schedule
 /// starts from the beginning.
 ///
-/// The checkpoint may belong to a `smaller` model that this one grows from ([`ModelConfig::grow`]).
+/// The checkpoint may belong to a `smaller` model that this one grows from
+/// ([`ModelConfig::grow`](residual_zoo_core::ModelConfig::grow)).
 /// New rows have moments of zero. If the checkpoint has no file of moments, all moments are fresh.
 /// Returns the names that [`load_parameters`] returns.
 ///
