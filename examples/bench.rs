@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use residual_zoo::RunConfig;
 use residual_zoo::backend::BackendKind;
-use residual_zoo::experiment::time_steps;
+use residual_zoo::experiment::time;
 use residual_zoo::lab::cli::{self, BackendArgs};
 use residual_zoo::report::{Column, Table, si};
 use residual_zoo::train::Error;
@@ -74,7 +74,7 @@ fn bench(options: Options) -> anyhow::Result<()> {
         let corpus = cli::open_corpus(&config.data)?;
         for kind in &kinds {
             let gpu = options.backend.gpu;
-            let time = match time_steps(*kind, gpu, config.clone(), &corpus, counts) {
+            let time = match time(*kind, gpu, config.clone(), &corpus, counts) {
                 Ok(time) => time,
                 // Other backends may well work.
                 Err(error) => {

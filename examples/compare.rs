@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use residual_zoo::RunConfig;
 use residual_zoo::lab::cli::{self, BackendArgs, DataArgs, DisplayArgs};
-use residual_zoo::lab::{CompareOptions, REPORT};
+use residual_zoo::lab::{self, REPORT};
 
 /// The models to compare, small enough for a CPU.
 const MODELS: [(&str, &str); 6] = [
@@ -63,17 +63,17 @@ fn compare(options: Options) -> anyhow::Result<()> {
     });
     let models = models.collect::<anyhow::Result<Vec<_>>>()?;
     let kind = options.backend.kind()?;
-    let compare_options = CompareOptions {
-        directory: options.run,
+    let command = cli::command("compare", kind, std::env::args().skip(1));
+    let compare_options = lab::Options {
         force: options.force,
-        backend: kind,
         gpu: options.backend.gpu,
         display: options.display.display(),
         peak_tflops: options.display.peak_tflops,
         stop: cli::stop_on_signal()?,
-        command: cli::command("compare", kind, std::env::args().skip(1)),
+        ..lab::Options::new(&options.run, kind)
     };
-    let (comparison, failure) = residual_zoo::experiment::compare(&models, &compare_options)?;
+    let (comparison, failure) =
+        residual_zoo::experiment::compare(&models, command, &compare_options)?;
     println!("\n{}", comparison.table().to_text());
     if let Some(entropy) = comparison.entropy {
         println!(
@@ -81,9 +81,6 @@ fn compare(options: Options) -> anyhow::Result<()> {
             entropy.rate, entropy.bigram
         );
     }
-    println!(
-        "report: {}",
-        compare_options.directory.join(REPORT).display()
-    );
+    println!("report: {}", options.run.join(REPORT).display());
     failure.map_or(Ok(()), |error| Err(error.into()))
 }

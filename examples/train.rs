@@ -104,8 +104,7 @@ fn train(options: Options) -> anyhow::Result<()> {
         directory,
         display: options.display.display(),
         peak_tflops: options.display.peak_tflops,
-        init_from: options.init_from,
-        first_weights: options.init_by.into(),
+        init_from: options.init_from.map(|run| (run, options.init_by.into())),
         allow_config_change: options.allow_config_change,
         stop: cli::stop_on_signal()?,
     };

@@ -4,12 +4,12 @@
 use burn::tensor::backend::Backend;
 use residual_zoo_core::{
     Architecture, ConfigError, Cost, Decoder, Increment, ModelConfig, Plain, Shape, Stack, Tensors,
-    Update, Vocabulary, materialise,
+    Update, Vocabulary,
 };
 use residual_zoo_laurel::LaurelConfig;
 use residual_zoo_recurrent::RecurrentConfig;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::body::{AnyConnection, Body, Layer};
 
@@ -25,7 +25,8 @@ use crate::body::{AnyConnection, Body, Layer};
 ///   recurrence: (block: 16),
 /// )
 /// ```
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(into = "A::Written", bound = "A: List")]
 pub struct Composition<A: List> {
     /// Layer i is made by entry i mod n. All entries have the same width, depth and context. The first
     /// entry makes the embeddings, including learned positions. If the first entry has none, such as a
@@ -59,63 +60,12 @@ pub enum ConnectionConfig {
 /// A list of architectures, as [`zoo!`](crate::zoo) declares it.
 pub trait List: Architecture {
     /// The form of a composition in a file: a variant for each architecture, and `Composed`.
-    type Written: Clone
-        + Serialize
-        + DeserializeOwned
-        + From<Composition<Self>>
-        + Into<Composition<Self>>;
-}
-
-/// The content of `Composed(…)` in a file.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, bound = "A: List")]
-pub struct Composed<A: List> {
-    layers: Vec<A>,
-    #[serde(default)]
-    connection: Option<PlacedConnection>,
-    #[serde(default)]
-    recurrence: Option<RecurrentConfig>,
-}
-
-impl<A: List> Serialize for Composition<A> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        A::Written::from(self.clone()).serialize(serializer)
-    }
+    type Written: Serialize + DeserializeOwned + From<Composition<Self>> + Into<Composition<Self>>;
 }
 
 impl<'de, A: List> Deserialize<'de> for Composition<A> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         A::Written::deserialize(deserializer).map(Into::into)
-    }
-}
-
-impl<A: List> From<Composition<A>> for Composed<A> {
-    fn from(composition: Composition<A>) -> Self {
-        let Composition {
-            layers,
-            connection,
-            recurrence,
-        } = composition;
-        Self {
-            layers,
-            connection,
-            recurrence,
-        }
-    }
-}
-
-impl<A: List> From<Composed<A>> for Composition<A> {
-    fn from(written: Composed<A>) -> Self {
-        let Composed {
-            layers,
-            connection,
-            recurrence,
-        } = written;
-        Self {
-            layers,
-            connection,
-            recurrence,
-        }
     }
 }
 
@@ -370,25 +320,15 @@ impl<A: List> ModelConfig for Composition<A> {
         }
     }
 
-    fn build<B: Backend>(
-        &self,
-        vocabulary: impl Into<Vocabulary>,
-        device: &B::Device,
-    ) -> Result<Self::Model<B>, ConfigError> {
-        let vocabulary = vocabulary.into();
-        vocabulary.validate()?;
-        self.validate()?;
-        let first = self.entry(0);
-        let embeddings = first.embeddings(vocabulary, device);
-        let layers = (0..first.shape().n_layer).map(|layer| self.layer(layer, device));
+    fn assemble<B: Backend>(&self, vocabulary: Vocabulary, device: &B::Device) -> Self::Model<B> {
+        let embeddings = self.entry(0).embeddings(vocabulary, device);
+        let layers = (0..self.shape().n_layer).map(|layer| self.layer(layer, device));
         let layers = layers.collect();
         let body = match &self.recurrence {
             Some(recurrence) => Body::Recurrent(recurrence.init(layers, device)),
             None => Body::Stack(Stack::new(layers)),
         };
-        let model = Decoder::new(embeddings, body);
-        materialise(&model);
-        Ok(model)
+        Decoder::new(embeddings, body)
     }
 
     fn cost(&self, vocabulary: impl Into<Vocabulary>) -> Cost {

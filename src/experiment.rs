@@ -7,9 +7,7 @@ use std::process::ExitCode;
 use residual_zoo_backend::BackendKind;
 use residual_zoo_data::Corpus;
 use residual_zoo_lab::cli::{self, Scales};
-use residual_zoo_lab::{
-    CompareOptions, Comparison, Error, ExperimentOptions, Results, Trainable as _,
-};
+use residual_zoo_lab::{Comparison, Error, Options, Results};
 use residual_zoo_train::bench::StepTime;
 use residual_zoo_train::generate::Sampling;
 use residual_zoo_train::{RunOptions, Summary};
@@ -33,7 +31,7 @@ pub fn train(
     corpus: &Corpus,
     options: &RunOptions,
 ) -> Result<Summary, Error> {
-    ModelConfig::train(kind, gpu, config, corpus, options)
+    residual_zoo_lab::train(kind, gpu, config, corpus, options)
 }
 
 /// Times optimizer steps on the backend `kind`, see [`residual_zoo_train::bench::time_steps`]. `steps`
@@ -42,14 +40,14 @@ pub fn train(
 /// # Errors
 ///
 /// Those of [`residual_zoo_train::bench::time_steps`], and when the backend cannot be used.
-pub fn time_steps(
+pub fn time(
     kind: BackendKind,
     gpu: Option<usize>,
     config: RunConfig,
     corpus: &Corpus,
     steps: (usize, usize),
 ) -> Result<StepTime, Error> {
-    ModelConfig::time_steps(kind, gpu, config, corpus, steps)
+    residual_zoo_lab::time(kind, gpu, config, corpus, steps)
 }
 
 /// Prints text from the model of a run, see [`residual_zoo_lab::generate`].
@@ -75,9 +73,10 @@ pub fn generate(
 /// Those of [`residual_zoo_lab::compare`].
 pub fn compare(
     models: &[(String, RunConfig)],
-    options: &CompareOptions,
+    command: String,
+    options: &Options,
 ) -> Result<(Comparison, Option<Error>), Error> {
-    residual_zoo_lab::compare(models, options)
+    residual_zoo_lab::compare(models, command, options)
 }
 
 /// Runs the experiment in a RON text, see [`residual_zoo_lab::run_experiment`].
@@ -89,7 +88,7 @@ pub fn run_experiment(
     text: &str,
     path: &Path,
     seeds: Option<u64>,
-    options: &ExperimentOptions,
+    options: &Options,
 ) -> Result<Results, Error> {
     residual_zoo_lab::run_experiment::<ModelConfig>(text, path, seeds, options)
 }

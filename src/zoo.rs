@@ -59,18 +59,27 @@ macro_rules! zoo {
 
         /// The form of a model config in a file.
         #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
-        #[serde(rename = "model")]
+        #[serde(rename = "model", deny_unknown_fields)]
+        #[allow(missing_docs)] // The fields are those of a composition.
         pub enum Written {
             $($(#[$doc])* $name($config),)+
             /// Any model except one architecture with plain connections.
-            Composed($crate::compose::Composed<$zoo>),
+            Composed {
+                layers: Vec<$zoo>,
+                #[serde(default)]
+                connection: Option<$crate::PlacedConnection>,
+                #[serde(default)]
+                recurrence: Option<$crate::recurrent::RecurrentConfig>,
+            },
         }
 
         impl From<Written> for $crate::Composition<$zoo> {
             fn from(written: Written) -> Self {
                 match written {
                     $(Written::$name(config) => Self::of(config),)+
-                    Written::Composed(composed) => composed.into(),
+                    Written::Composed { layers, connection, recurrence } => {
+                        Self { layers, connection, recurrence }
+                    }
                 }
             }
         }
@@ -79,7 +88,10 @@ macro_rules! zoo {
             fn from(composition: $crate::Composition<$zoo>) -> Self {
                 match composition.plain() {
                     $(Some($zoo::$name(config)) => Self::$name(config.clone()),)+
-                    None => Self::Composed(composition.into()),
+                    None => {
+                        let $crate::Composition { layers, connection, recurrence } = composition;
+                        Self::Composed { layers, connection, recurrence }
+                    }
                 }
             }
         }

@@ -141,7 +141,7 @@ pub fn checkpoint(data: &[u8]) -> Verdict {
 
         let alone = Scratch::new();
         alone.file("model.safetensors", data);
-        let model = trainer.model().valid();
+        let model = trainer.inner_model();
         let model = checkpoints::load_model::<Flex, _>(model, alone.path()).map_err(refused);
         if let Ok(model) = &model {
             assert_eq!(shapes(&Model::<B>::from_inner(model.clone())), before);

@@ -3,11 +3,9 @@
 
 use std::path::Path;
 
-use burn::module::AutodiffModule;
 use burn::tensor::backend::AutodiffBackend;
 use residual_zoo::ModelConfig as Zoo;
 use residual_zoo::backend::{BackendKind, OnBackend};
-use residual_zoo::core::ModelConfig;
 use residual_zoo_testing::my_turn;
 use residual_zoo_testing::pass::{Values, run};
 use residual_zoo_testing::reference::{self, Case, Keys, cases, read_directory};
@@ -111,13 +109,10 @@ impl std::fmt::Display for Errors {
 
 struct Compare<'a>(&'a Case);
 
-impl<B: AutodiffBackend> OnBackend<B> for Compare<'_> {
+impl OnBackend for Compare<'_> {
     type Output = Errors;
 
-    fn run(self, device: B::Device) -> Errors
-    where
-        <Zoo as ModelConfig>::Model<B>: AutodiffModule<B>,
-    {
+    fn run<B: AutodiffBackend>(self, device: B::Device) -> Errors {
         let Self(case) = self;
         let (inputs, targets) = (case.inputs.clone(), case.targets.clone());
         let weights = case.weights.clone();

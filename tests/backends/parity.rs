@@ -23,10 +23,10 @@ struct Task {
     targets: TensorData,
 }
 
-impl<B: AutodiffBackend> OnBackend<B> for Task {
+impl OnBackend for Task {
     type Output = Outcome;
 
-    fn run(self, device: B::Device) -> Outcome {
+    fn run<B: AutodiffBackend>(self, device: B::Device) -> Outcome {
         let Self {
             config,
             weights,
@@ -91,9 +91,9 @@ fn every_backend_equals_flex() {
 fn the_contract_holds_on_every_backend() {
     let _turn = my_turn();
     struct Contract(Zoo);
-    impl<B: AutodiffBackend> OnBackend<B> for Contract {
+    impl OnBackend for Contract {
         type Output = ();
-        fn run(self, device: B::Device) {
+        fn run<B: AutodiffBackend>(self, device: B::Device) {
             contract::check::<B, _>(&self.0, &device);
         }
     }
@@ -134,9 +134,9 @@ fn weights(config: &Zoo) -> BTreeMap<String, TensorData> {
 fn without_a_driver() {
     let _turn = my_turn();
     struct Nothing;
-    impl<B: AutodiffBackend> OnBackend<B> for Nothing {
+    impl OnBackend for Nothing {
         type Output = ();
-        fn run(self, _: B::Device) {}
+        fn run<B: AutodiffBackend>(self, _: B::Device) {}
     }
     println!(
         "said: {}",

@@ -26,10 +26,10 @@ struct Task<'a> {
     stop_after: Option<usize>,
 }
 
-impl<B: AutodiffBackend> OnBackend<B> for Task<'_> {
+impl OnBackend for Task<'_> {
     type Output = Summary;
 
-    fn run(self, device: B::Device) -> Summary {
+    fn run<B: AutodiffBackend>(self, device: B::Device) -> Summary {
         let corpus = Corpus::open(&self.config.data).unwrap();
         let stop = Interrupter::new();
         let options = RunOptions {
@@ -37,7 +37,6 @@ impl<B: AutodiffBackend> OnBackend<B> for Task<'_> {
             display: Display::Quiet,
             peak_tflops: None,
             init_from: None,
-            first_weights: Default::default(),
             allow_config_change: false,
             stop: stop.clone(),
         };

@@ -6,7 +6,7 @@ use residual_zoo::Composition;
 use residual_zoo::backend::BackendKind;
 use residual_zoo::core::{Architecture, EmbeddingsOf, ModelConfig, PlainModel, contract};
 use residual_zoo::data::{Corpus, DataConfig, Source, SyntheticConfig};
-use residual_zoo::lab::{ExperimentOptions, Verdict, run_experiment};
+use residual_zoo::lab::{Options, Verdict, run_experiment};
 use residual_zoo::laurel::LaurelConfig;
 use residual_zoo::recurrent::RecurrentConfig;
 use residual_zoo::train::{Interrupter, RunConfig, RunOptions, dashboard::Display, run};
@@ -84,7 +84,6 @@ fn it_trains_from_ron_with_the_same_trainer() {
         display: Display::Quiet,
         peak_tflops: None,
         init_from: None,
-        first_weights: Default::default(),
         allow_config_change: false,
         stop: Interrupter::new(),
     };
@@ -129,7 +128,7 @@ fn a_zoo_of_ones_own_runs_experiments() {
         (says: "It has more parameters", source: "here", test: Higher(quantity: "parameters", run: "toy, width 16", than: "toy, width 8")),
       ],
     )"#;
-    let options = ExperimentOptions::new(directory.path(), BackendKind::Flex);
+    let options = Options::new(directory.path(), BackendKind::Flex);
     let run = || {
         let path = "toy.ron".as_ref();
         run_experiment::<Composition<BiggerZoo>>(text, path, Some(2), &options).unwrap()

@@ -24,10 +24,10 @@ fn compare_deletes_nothing_but_a_comparison() {
     let directory = scratch.path("compare");
     let compare = |assignment: &str| {
         let mut command = example("compare");
-        command
-            .arg("--run")
-            .arg(&directory)
-            .args(["--set", "train.steps=2", "--set", assignment]);
+        command.arg("--run").arg(&directory);
+        for assignment in ["train.steps=2", "train.validate_batches=1", assignment] {
+            command.args(["--set", assignment]);
+        }
         command
     };
     ok(&mut compare("data.source.tokens=20000"));
@@ -42,7 +42,9 @@ fn compare_reports_what_finished_when_a_model_fails() {
     let compare = |steps: &str| {
         let mut command = example("compare");
         command.arg("--run").arg(&directory);
-        for assignment in [steps, "train.warmup=0", "data.source.tokens=20000"] {
+        let small = ["train.batch=1", "train.validate_batches=1"];
+        let others = [steps, "train.warmup=0", "data.source.tokens=20000"];
+        for assignment in small.into_iter().chain(others) {
             command.args(["--set", assignment]);
         }
         command
@@ -71,6 +73,8 @@ fn compare_without_any_result_keeps_the_report_of_before() {
     command.arg("--run").arg(&directory);
     for assignment in [
         "train.steps=50",
+        "train.batch=1",
+        "train.validate_batches=1",
         "train.warmup=0",
         "train.learning_rate=1e30",
     ] {

@@ -36,7 +36,6 @@ fn trained(directory: &Path, settings: &[&str]) -> Vec<usize> {
         display: Display::Quiet,
         peak_tflops: None,
         init_from: None,
-        first_weights: Default::default(),
         allow_config_change: false,
         stop: Interrupter::new(),
     };

@@ -162,6 +162,8 @@ fn compare_prints_a_table_and_writes_a_report() {
         for assignment in [
             "train.steps=4",
             "train.warmup=1",
+            "train.batch=1",
+            "train.validate_batches=1",
             "data.source.tokens=20000",
         ] {
             command.args(["--set", assignment]);

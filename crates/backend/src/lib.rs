@@ -9,10 +9,10 @@
 //!
 //! struct Sum(Vec<f32>);
 //!
-//! impl<B: AutodiffBackend> OnBackend<B> for Sum {
+//! impl OnBackend for Sum {
 //!     type Output = f64;
 //!
-//!     fn run(self, device: B::Device) -> f64 {
+//!     fn run<B: AutodiffBackend>(self, device: B::Device) -> f64 {
 //!         let sum = Tensor::<B, 1>::from_floats(&self.0[..], &device).sum();
 //!         sum.into_data().iter().next().unwrap_or(0.0)
 //!     }
@@ -33,4 +33,4 @@ pub use error::{BackendError, panic_message};
 pub use kind::BackendKind;
 pub use memory::{PeakMemory, allocated};
 pub use peak_alloc::PeakAlloc;
-pub use run::{OnBackend, OnEvery};
+pub use run::OnBackend;

@@ -48,10 +48,10 @@ fn reserved<R: burn::cubecl::Runtime>(device: &R::Device) -> Option<u64> {
 
 struct Shrink;
 
-impl<B: AutodiffBackend> OnBackend<B> for Shrink {
+impl OnBackend for Shrink {
     type Output = ();
 
-    fn run(self, device: B::Device) {
+    fn run<B: AutodiffBackend>(self, device: B::Device) {
         B::memory_cleanup(&device);
     }
 }

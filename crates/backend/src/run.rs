@@ -9,65 +9,13 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 
 use crate::{BackendError, BackendKind, panic_message};
 
-/// Work that runs on backend `B`.
-///
-/// It is a trait for each backend rather than one for all, because Rust cannot say "a model that
-/// has a backward pass on every backend": such a bound stands on the implementation, and is
-/// checked for the backends that are compiled in.
-pub trait OnBackend<B: AutodiffBackend> {
-    /// What it gives.
+/// Work that runs on any backend.
+pub trait OnBackend {
+    /// The result.
     type Output;
 
     /// Does the work on `device`.
-    fn run(self, device: B::Device) -> Self::Output;
-}
-
-/// Work that runs on every backend that is compiled in and gives `O`.
-///
-/// Every type that implements [`OnBackend`] for these backends is one.
-pub trait OnEvery<O>:
-    each::OnFlex<O> + each::OnLibTorch<O> + each::OnCuda<O> + each::OnVulkan<O> + each::OnWgpu<O>
-{
-}
-
-impl<O, T> OnEvery<O> for T where
-    T: each::OnFlex<O>
-        + each::OnLibTorch<O>
-        + each::OnCuda<O>
-        + each::OnVulkan<O>
-        + each::OnWgpu<O>
-{
-}
-
-/// [`OnBackend`] for a single backend, or for nothing where that is not compiled in.
-mod each {
-    macro_rules! on {
-        ($on:ident, $feature:literal, $backend:ident) => {
-            #[cfg(feature = $feature)]
-            pub trait $on<O>:
-                super::OnBackend<super::Autodiff<burn::backend::$backend>, Output = O>
-            {
-            }
-
-            #[cfg(feature = $feature)]
-            impl<O, T> $on<O> for T where
-                T: super::OnBackend<super::Autodiff<burn::backend::$backend>, Output = O>
-            {
-            }
-
-            #[cfg(not(feature = $feature))]
-            pub trait $on<O> {}
-
-            #[cfg(not(feature = $feature))]
-            impl<O, T> $on<O> for T {}
-        };
-    }
-
-    on!(OnFlex, "flex", Flex);
-    on!(OnLibTorch, "tch", LibTorch);
-    on!(OnCuda, "cuda", Cuda);
-    on!(OnVulkan, "vulkan", Vulkan);
-    on!(OnWgpu, "wgpu", Wgpu);
+    fn run<B: AutodiffBackend>(self, device: B::Device) -> Self::Output;
 }
 
 impl BackendKind {
@@ -77,7 +25,7 @@ impl BackendKind {
     /// # Errors
     ///
     /// When the backend was not compiled in, or finds no device or driver.
-    pub fn run<O, T: OnEvery<O>>(self, gpu: Option<usize>, task: T) -> Result<O, BackendError> {
+    pub fn run<T: OnBackend>(self, gpu: Option<usize>, task: T) -> Result<T::Output, BackendError> {
         match self {
             #[cfg(feature = "flex")]
             Self::Flex if gpu.is_some() => Err(BackendError::NoGpu(self)),
@@ -125,7 +73,7 @@ pub(crate) fn wgpu_device(gpu: Option<usize>) -> burn::backend::wgpu::WgpuDevice
 fn start<B, T>(kind: BackendKind, device: B::Device, task: T) -> Result<T::Output, BackendError>
 where
     B: Backend,
-    T: OnBackend<Autodiff<B>>,
+    T: OnBackend,
 {
     // The first panic tells the cause; it may be another thread's, and others follow from it.
     let first = Arc::new(Mutex::new(None));
@@ -140,7 +88,7 @@ where
     }));
     panic::set_hook(hook);
     if probe.is_ok() {
-        return Ok(task.run(device));
+        return Ok(task.run::<Autodiff<B>>(device));
     }
     let first = first.lock().unwrap_or_else(PoisonError::into_inner).take();
     let reason = first.unwrap_or_else(|| "it gave no reason".into());

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
-use burn::module::Module;
 use burn::tensor::{TensorData, backend::Backend};
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -147,14 +146,7 @@ pub trait Architecture:
         vocabulary: impl Into<Vocabulary>,
         device: &B::Device,
     ) -> Result<DecoderOf<B, Self>, ConfigError> {
-        let vocabulary = vocabulary.into();
-        vocabulary.validate()?;
-        self.validate()?;
-        let embeddings = self.embeddings(vocabulary, device);
-        let layers = (0..self.shape().n_layer).map(|i| self.block(i, Plain::default, device));
-        let model = Decoder::new(embeddings, Stack::new(layers.collect()));
-        materialise(&model);
-        Ok(model)
+        PlainModel(self.clone()).build(vocabulary, device)
     }
 
     /// The cost of the model with plain connections.
@@ -193,12 +185,10 @@ impl<A: Architecture> ModelConfig for PlainModel<A> {
         self.0.shape()
     }
 
-    fn build<B: Backend>(
-        &self,
-        vocabulary: impl Into<Vocabulary>,
-        device: &B::Device,
-    ) -> Result<Self::Model<B>, ConfigError> {
-        self.0.build(vocabulary, device)
+    fn assemble<B: Backend>(&self, vocabulary: Vocabulary, device: &B::Device) -> Self::Model<B> {
+        let layers = (0..self.shape().n_layer).map(|i| self.0.block(i, Plain::default, device));
+        let layers = layers.collect();
+        Decoder::new(self.0.embeddings(vocabulary, device), Stack::new(layers))
     }
 
     fn cost(&self, vocabulary: impl Into<Vocabulary>) -> Cost {
@@ -213,10 +203,4 @@ impl<A: Architecture> ModelConfig for PlainModel<A> {
     ) -> Result<Tensors, ConfigError> {
         self.0.grow(&smaller.0, weights, fresh)
     }
-}
-
-/// Draws every parameter now. Burn 0.21 draws a parameter at its first use. If a module is cloned
-/// before that, each clone draws its own values.
-pub fn materialise<B: Backend, M: Module<B>>(model: &M) {
-    model.num_params();
 }

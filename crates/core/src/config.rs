@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 
+use burn::module::Module;
 use burn::tensor::backend::Backend;
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -56,17 +57,9 @@ pub trait ModelConfig:
     /// numbers.
     fn shape(&self) -> Shape;
 
-    /// Builds a model with fresh weights. The weights are drawn from the backend's random generator, so
-    /// call `B::seed` first for reproducible weights.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`validate`](Self::validate).
-    fn build<B: Backend>(
-        &self,
-        vocabulary: impl Into<Vocabulary>,
-        device: &B::Device,
-    ) -> Result<Self::Model<B>, ConfigError>;
+    /// Puts the modules of a valid config together. No weight is drawn yet; use [`build`](Self::build)
+    /// for a model with weights.
+    fn assemble<B: Backend>(&self, vocabulary: Vocabulary, device: &B::Device) -> Self::Model<B>;
 
     /// Exact counts of the trained parameters and the FLOPs of the model that [`build`](Self::build)
     /// makes. FLOPs are per token at full context. They include the logits of every token, although a
@@ -86,4 +79,29 @@ pub trait ModelConfig:
         weights: Tensors,
         fresh: &Tensors,
     ) -> Result<Tensors, ConfigError>;
+
+    /// Builds a model with fresh weights. The weights are drawn from the backend's random generator, so
+    /// call `B::seed` first for reproducible weights.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`validate`](Self::validate).
+    fn build<B: Backend>(
+        &self,
+        vocabulary: impl Into<Vocabulary>,
+        device: &B::Device,
+    ) -> Result<Self::Model<B>, ConfigError> {
+        let vocabulary = vocabulary.into();
+        vocabulary.validate()?;
+        self.validate()?;
+        let model = self.assemble(vocabulary, device);
+        materialise(&model);
+        Ok(model)
+    }
+}
+
+/// Draws every parameter now. Burn 0.21 draws a parameter at its first use. If a module is cloned
+/// before that, each clone draws its own values.
+pub fn materialise<B: Backend, M: Module<B>>(model: &M) {
+    model.num_params();
 }

@@ -13,12 +13,13 @@
 //! | a config | [`Architecture`] builds the parts of a model, [`ModelConfig`] a whole model |
 //! | the check of token ids | [`token_ids`] |
 //!
-//! [`ops`] has the operations that architectures share. [`params`] lists, exports and imports the
+//! [`autodiff`] has the gradients of a model. [`ops`] has the operations that architectures share. [`params`] lists, exports and imports the
 //! parameters of a model by name. [`Cost`] counts parameters and FLOPs.
 
 #![forbid(unsafe_code)]
 
 mod architecture;
+pub mod autodiff;
 pub mod check;
 mod config;
 #[cfg(any(test, feature = "contract"))]
@@ -33,9 +34,9 @@ pub mod params;
 mod stream;
 
 pub use architecture::{
-    Architecture, DecoderOf, EmbeddingsOf, PlainModel, Shape, Tensors, Vocabulary, materialise,
+    Architecture, DecoderOf, EmbeddingsOf, PlainModel, Shape, Tensors, Vocabulary,
 };
-pub use config::{ConfigError, ModelConfig};
+pub use config::{ConfigError, ModelConfig, materialise};
 pub use cost::{Cost, Params};
 pub use embeddings::{TokenEmbeddings, TokenEmbeddingsOptions};
 pub use ids::{IdsError, token_ids};

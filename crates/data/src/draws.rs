@@ -1,4 +1,4 @@
-//! Random numbers that are a function of where they are used.
+//! Random numbers that are a function of the seed and of where they are used.
 
 /// Random numbers for one purpose at one place in a run, the same on every machine.
 pub(crate) struct Draws(blake3::OutputReader);
@@ -21,4 +21,16 @@ impl Draws {
         let scaled = u128::from(u64::from_le_bytes(number)) * end as u128;
         (scaled >> 64) as usize
     }
+}
+
+/// Derives an independent seed for each purpose and step, for generators that take a single number, such
+/// as a backend's. Applies the output function of SplitMix64 (Steele et al., "Fast splittable pseudorandom
+/// number generators", 2014) to the parts in turn.
+pub fn derive_seed(seed: u64, parts: &[u64]) -> u64 {
+    parts.iter().fold(seed, |state, part| {
+        let z = (state ^ part).wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    })
 }

@@ -41,6 +41,7 @@ pub use cifar::{Cifar10, Images};
 pub use copying::CopyConfig;
 pub use corpus::{Corpus, DataConfig, Source};
 pub use download::{fetch, fetch_cached, tiny_shakespeare};
+pub use draws::derive_seed;
 pub use error::{DataError, one_line};
 pub use examples::{Examples, Sequences};
 pub use files::{read_file, read_utf8};

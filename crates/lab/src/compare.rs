@@ -2,43 +2,21 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use residual_zoo_backend::BackendKind;
-use residual_zoo_core::ConfigError;
+use residual_zoo_core::{ConfigError, ModelConfig};
 use residual_zoo_data::{Entropy, Source};
 use residual_zoo_report::{
     Axis as ChartAxis, Chart, Column, Reference, Report, Section, Series, Table, si,
 };
 use residual_zoo_train::dashboard::{Display, print};
-use residual_zoo_train::{
-    Error as TrainError, Interrupter, Row, RunConfig, RunOptions, Summary, resume, run_dir,
-};
+use residual_zoo_train::{Error as TrainError, Row, RunConfig, Summary, resume, run_dir};
 
 use crate::corpora::open_corpus;
-use crate::{Axis, Error, Trainable};
+use crate::{Axis, Error, Options, train};
 
-/// How models are compared.
-pub struct CompareOptions {
-    /// Where the runs and the report go.
-    pub directory: PathBuf,
-    /// Whether an earlier comparison there is deleted.
-    pub force: bool,
-    /// The backend that trains.
-    pub backend: BackendKind,
-    /// The index of the GPU; `None` for the backend's choice.
-    pub gpu: Option<usize>,
-    /// What is shown of every run.
-    pub display: Display,
-    /// Peak of the device in TFLOP/s, to show the share in use.
-    pub peak_tflops: Option<f64>,
-    /// Set it to stop after the current step, with a checkpoint.
-    pub stop: Interrupter,
-    /// The command that repeats it, for the report.
-    pub command: String,
-}
-
-/// Trains models, by name, and writes `report.html`. What is trained already is not trained again.
+/// Trains models, by name, and writes `report.html`. What is trained already is not trained again. The
+/// report shows `command`, which repeats it.
 ///
 /// Also returns the first error of a run; the other models are still compared.
 ///
@@ -46,9 +24,10 @@ pub struct CompareOptions {
 ///
 /// Models that differ in data or budget or cannot be trained; a directory that holds something else
 /// or other runs; a file that cannot be written; the error of a run when no run succeeded.
-pub fn compare<C: Trainable>(
+pub fn compare<C: ModelConfig>(
     models: &[(String, RunConfig<C>)],
-    options: &CompareOptions,
+    command: String,
+    options: &Options,
 ) -> Result<(Comparison, Option<Error>), Error> {
     let data = check_budget(models)?;
     let corpus = open_corpus(&data.data)?;
@@ -60,24 +39,16 @@ pub fn compare<C: Trainable>(
         entries: Vec::new(),
         data: describe(&data.data.source),
         entropy: corpus.entropy,
-        command: options.command.clone(),
+        command,
     };
     let mut failure = None;
     for (name, config) in models {
         if options.display == Display::Log {
             print(&format!("\n{name}"));
         }
-        let run_options = RunOptions {
-            directory: options.directory.join(name),
-            display: options.display,
-            peak_tflops: options.peak_tflops,
-            init_from: None,
-            first_weights: Default::default(),
-            allow_config_change: false,
-            stop: options.stop.clone(),
-        };
-        let config = config.clone();
-        match C::train(options.backend, options.gpu, config, &corpus, &run_options) {
+        let run_options = options.of_run(options.directory.join(name), None);
+        let (kind, gpu) = (options.backend, options.gpu);
+        match train(kind, gpu, config.clone(), &corpus, &run_options) {
             Ok(summary) => {
                 let stopped = summary.stopped;
                 comparison.entries.push((name.clone(), summary));
@@ -103,7 +74,7 @@ pub fn compare<C: Trainable>(
 }
 
 /// Checks that all models have the data and budget of the first, which it returns.
-fn check_budget<C: Trainable>(
+fn check_budget<C: ModelConfig>(
     models: &[(String, RunConfig<C>)],
 ) -> Result<&RunConfig<C>, ConfigError> {
     let Some((_, first)) = models.first() else {
@@ -137,9 +108,9 @@ const MARK: &str = "comparison.txt";
 
 /// Makes the directory of a comparison. With `force` it replaces an earlier comparison. A directory
 /// that holds anything else, or a comparison of other runs, is an error.
-fn prepare<C: Trainable>(
+fn prepare<C: ModelConfig>(
     models: &[(String, RunConfig<C>)],
-    options: &CompareOptions,
+    options: &Options,
 ) -> Result<(), Error> {
     let directory = &options.directory;
     if let Ok(entries) = fs::read_dir(directory) {
@@ -169,7 +140,7 @@ fn prepare<C: Trainable>(
 }
 
 /// Checks that an earlier run in this directory had this config.
-fn check_same<C: Trainable>(run: &Path, config: &RunConfig<C>) -> Result<(), Error> {
+fn check_same<C: ModelConfig>(run: &Path, config: &RunConfig<C>) -> Result<(), Error> {
     if !run.join("config.ron").exists() {
         return Ok(());
     }

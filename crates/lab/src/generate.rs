@@ -54,10 +54,10 @@ struct Generate<'a, C> {
     sampling: Sampling,
 }
 
-impl<B: AutodiffBackend, C: ModelConfig> OnBackend<B> for Generate<'_, C> {
+impl<C: ModelConfig> OnBackend for Generate<'_, C> {
     type Output = Result<(), TrainError>;
 
-    fn run(self, device: B::Device) -> Self::Output {
+    fn run<B: AutodiffBackend>(self, device: B::Device) -> Self::Output {
         let checkpoint = checkpoint::newest(self.directory)?;
         for (_, error) in &checkpoint.passed_over {
             eprintln!("passed over: {error}");

@@ -11,11 +11,11 @@
 //! use residual_zoo_backend::BackendKind;
 //! use residual_zoo_core::PlainModel;
 //! use residual_zoo_gpt2::Gpt2Config;
-//! use residual_zoo_lab::{ExperimentOptions, run_experiment};
+//! use residual_zoo_lab::{Options, run_experiment};
 //!
 //! let path = Path::new("experiment.ron");
 //! let text = residual_zoo_data::read_utf8(path)?;
-//! let options = ExperimentOptions::new(Path::new("runs/pool"), BackendKind::first()?);
+//! let options = Options::new(Path::new("runs/pool"), BackendKind::first()?);
 //! let results = run_experiment::<PlainModel<Gpt2Config>>(&text, path, None, &options)?;
 //! println!("{}", results.table().to_text());
 //! # Ok::<(), residual_zoo_lab::Error>(())
@@ -24,8 +24,8 @@
 //! Everything is generic over the config of a model, so other projects can run experiments on their
 //! own zoo. Programs take their options from [`cli`].
 //!
-//! A module uses only modules before it in this order: `error`, `trainable`, `quantity`, `stats`,
-//! `claims`, `experiment`, `plan`, `observe`, `corpora`, `measure`, `check`, `judge`, `charts`,
+//! A module uses only modules before it in this order: `error`, `single`, `options`, `quantity`,
+//! `stats`, `claims`, `experiment`, `plan`, `observe`, `corpora`, `measure`, `check`, `judge`, `charts`,
 //! `origin`, `results`, `pool`, `training`, `run`, `compare`, `generate`, `trial`, `cli`.
 
 #![forbid(unsafe_code)]
@@ -42,31 +42,32 @@ mod generate;
 mod judge;
 pub mod measure;
 mod observe;
+mod options;
 pub mod origin;
 mod plan;
 mod pool;
 mod quantity;
 mod results;
 mod run;
+mod single;
 mod stats;
 #[cfg(test)]
 mod tests;
-mod trainable;
 mod training;
 pub mod trial;
 
 pub use claims::{Claim, Judgement, Test, Verdict};
-pub use compare::{CompareOptions, Comparison, REPORT, compare};
+pub use compare::{Comparison, REPORT, compare};
 pub use error::Error;
 pub use experiment::{After, ChartSpec, Experiment, Measure, RunSpec, Vary};
 pub use generate::generate;
 pub use observe::{Observation, Outcome};
+pub use options::Options;
 pub use origin::Origin;
 pub use plan::{PlannedRun, only};
 pub use pool::Pool;
 pub use quantity::{Axis, Observed, describe, is_cost};
 pub use results::Results;
 pub use run::run_experiment;
+pub use single::{time, train};
 pub use stats::{Estimate, Line};
-pub use trainable::Trainable;
-pub use training::ExperimentOptions;

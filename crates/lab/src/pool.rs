@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+use residual_zoo_backend::BackendKind;
 use residual_zoo_core::ModelConfig;
 use residual_zoo_data::{Corpus, DataConfig, hash_of_parts};
 use residual_zoo_train::{Error as TrainError, FirstWeights, RunConfig, run_dir};
 
-use crate::PlannedRun;
+use crate::{Options, PlannedRun};
 
 /// The runs of all experiments: runs of equal config, data and backend are one directory.
 #[derive(Clone, Debug)]
@@ -25,11 +26,16 @@ pub(crate) struct Place {
 }
 
 impl Pool {
-    /// The pool in `directory`, of runs on `backend`.
-    pub fn new(directory: &Path, backend: &str) -> Self {
+    /// The pool of runs on the backend of these options.
+    pub fn open(options: &Options) -> Self {
+        // LibTorch's CPU and GPUs give different results.
+        let backend = match (options.backend, options.gpu) {
+            (BackendKind::LibTorch, Some(_)) => format!("{}-gpu", options.backend),
+            _ => options.backend.to_string(),
+        };
         Self {
-            directory: directory.into(),
-            backend: backend.into(),
+            directory: options.directory.clone(),
+            backend,
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use residual_zoo_core::ModelConfig;
 use residual_zoo_data::Corpus;
 use residual_zoo_train::dashboard::print;
 
@@ -9,8 +10,7 @@ use crate::corpora::open_corpora;
 use crate::measure::Setting;
 use crate::training::train_runs;
 use crate::{
-    Error, Experiment, ExperimentOptions, Observation, Origin, Outcome, PlannedRun, Results,
-    Trainable, origin,
+    Error, Experiment, Observation, Options, Origin, Outcome, PlannedRun, Pool, Results, origin,
 };
 
 /// Runs the experiment that the RON text describes; `path` is what errors call it. With a number
@@ -21,11 +21,11 @@ use crate::{
 /// A text that does not parse or refers to something missing, data that cannot be opened, a run
 /// that cannot be trained on them, a backend that was not compiled in. A run that fails later is
 /// among the missing ones of the results.
-pub fn run_experiment<C: Trainable>(
+pub fn run_experiment<C: ModelConfig>(
     text: &str,
     path: &Path,
     seeds: Option<u64>,
-    options: &ExperimentOptions,
+    options: &Options,
 ) -> Result<Results, Error> {
     let mut experiment = Experiment::<C>::parse(text, path)?;
     experiment.check()?;
@@ -44,17 +44,13 @@ pub fn run_experiment<C: Trainable>(
     Ok(Results::new(&experiment, &planned, outcome, origin))
 }
 
-impl<C: Trainable> Experiment<C> {
+impl<C: ModelConfig> Experiment<C> {
     /// Trains `planned`, or where nothing is trained counts and measures, for every seed.
     ///
     /// # Errors
     ///
     /// As [`run_experiment`].
-    pub fn run(
-        &self,
-        planned: &[PlannedRun<C>],
-        options: &ExperimentOptions,
-    ) -> Result<Outcome, Error> {
+    pub fn run(&self, planned: &[PlannedRun<C>], options: &Options) -> Result<Outcome, Error> {
         if let Some(vocab_size) = self.count {
             return Ok(Outcome {
                 observations: self.measure(planned, vocab_size, options)?,
@@ -65,7 +61,7 @@ impl<C: Trainable> Experiment<C> {
         let corpora = open_corpora(planned)?;
         let corpora: Vec<&Corpus> = corpora.iter().map(|corpus| &**corpus).collect();
         if options.force {
-            let pool = options.open_pool();
+            let pool = Pool::open(options);
             pool.forget(&pool.runs(planned, &self.seeds, &corpora))?;
         }
         print(&format!("{}\n", self.title));
@@ -78,7 +74,7 @@ impl<C: Trainable> Experiment<C> {
         &self,
         planned: &[PlannedRun<C>],
         vocab_size: usize,
-        options: &ExperimentOptions,
+        options: &Options,
     ) -> Result<Vec<Observation>, Error> {
         let seeds: Vec<Option<u64>> = match self.measure {
             Some(measure) if measure.is_random() => self.seeds.iter().copied().map(Some).collect(),

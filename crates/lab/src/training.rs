@@ -2,75 +2,32 @@
 
 use std::fs;
 use std::panic::{self, AssertUnwindSafe};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
-use residual_zoo_backend::{BackendKind, PeakMemory, panic_message};
+use residual_zoo_backend::{PeakMemory, panic_message};
+use residual_zoo_core::ModelConfig;
 use residual_zoo_data::{Corpus, one_line};
-use residual_zoo_train::dashboard::{Display, duration, print, restore_terminal};
-use residual_zoo_train::{Error as TrainError, Interrupter, RunOptions, Summary, checkpoint};
+use residual_zoo_train::dashboard::{duration, print, restore_terminal};
+use residual_zoo_train::{Error as TrainError, Summary, checkpoint};
 use serde::{Deserialize, Serialize};
 
 use crate::observe::{learned, of_summary};
 use crate::pool::Place;
-use crate::{After, Error, Observation, Outcome, PlannedRun, Pool, Trainable};
-
-/// How an experiment is run.
-#[derive(Clone)]
-pub struct ExperimentOptions {
-    /// The directory of the [`Pool`].
-    pub pool: PathBuf,
-    /// The backend that trains.
-    pub backend: BackendKind,
-    /// The index of the GPU; `None` for the backend's choice.
-    pub gpu: Option<usize>,
-    /// Whether runs are trained again that are in the pool.
-    pub force: bool,
-    /// What is shown of every run.
-    pub display: Display,
-    /// Peak of the device in TFLOP/s, to show the share in use.
-    pub peak_tflops: Option<f64>,
-    /// Set it to stop after the current step, with a checkpoint.
-    pub stop: Interrupter,
-}
-
-impl ExperimentOptions {
-    /// Trains on `backend`, keeps runs in the directory `pool`, and shows nothing of a run.
-    pub fn new(pool: &Path, backend: BackendKind) -> Self {
-        Self {
-            pool: pool.into(),
-            backend,
-            gpu: None,
-            force: false,
-            display: Display::Quiet,
-            peak_tflops: None,
-            stop: Interrupter::new(),
-        }
-    }
-
-    /// The pool of these options.
-    pub fn open_pool(&self) -> Pool {
-        // LibTorch's CPU and GPUs give different results.
-        let backend = match (self.backend, self.gpu) {
-            (BackendKind::LibTorch, Some(_)) => format!("{}-gpu", self.backend),
-            _ => self.backend.to_string(),
-        };
-        Pool::new(&self.pool, &backend)
-    }
-}
+use crate::{After, Error, Observation, Options, Outcome, PlannedRun, Pool, train};
 
 /// Trains every run for every seed, all runs of a seed before the next seed, and observes them.
 /// A run that is already in the pool is not trained again; one that was stopped continues.
 ///
 /// `corpora` are the data of the runs, in their order. A run that fails is noted as missing; the
 /// others are still trained.
-pub(crate) fn train_runs<C: Trainable>(
+pub(crate) fn train_runs<C: ModelConfig>(
     planned: &[PlannedRun<C>],
     seeds: &[u64],
     corpora: &[&Corpus],
-    options: &ExperimentOptions,
+    options: &Options,
 ) -> Outcome {
-    let pool = options.open_pool();
+    let pool = Pool::open(options);
     let mut outcome = Outcome::default();
     let due = |seed: &u64| planned.iter().filter(|run| run.is_for(*seed)).count();
     let (mut number, count) = (0, seeds.iter().map(due).sum::<usize>());
@@ -106,10 +63,10 @@ struct Turn<'a, C> {
     label: String,
 }
 
-impl<C: Trainable> Turn<'_, C> {
+impl<C: ModelConfig> Turn<'_, C> {
     /// Trains the run unless it is trained, and adds what was observed to `outcome`; otherwise
     /// tells why not.
-    fn take(&self, options: &ExperimentOptions, outcome: &mut Outcome) -> Result<(), String> {
+    fn take(&self, options: &Options, outcome: &mut Outcome) -> Result<(), String> {
         if outcome.stopped {
             return Err("not trained yet".into());
         }
@@ -155,23 +112,12 @@ impl<C: Trainable> Turn<'_, C> {
         parent.map(Some).ok_or_else(|| format!("{run} is missing"))
     }
 
-    fn train(&self, place: &Place, options: &ExperimentOptions) -> Result<Summary, String> {
+    fn train(&self, place: &Place, options: &Options) -> Result<Summary, String> {
         let mut config = self.run.config.clone().ok_or("has no model")?;
         config.train.seed = self.seed;
-        let run_options = RunOptions {
-            directory: place.directory.clone(),
-            display: options.display,
-            peak_tflops: options.peak_tflops,
-            init_from: place.before.as_ref().map(|(path, _)| path.clone()),
-            first_weights: place
-                .before
-                .as_ref()
-                .map_or_else(Default::default, |(_, by)| *by),
-            allow_config_change: false,
-            stop: options.stop.clone(),
-        };
+        let run_options = options.of_run(place.directory.clone(), place.before.clone());
         let (kind, gpu) = (options.backend, options.gpu);
-        let train = || C::train(kind, gpu, config, self.corpus, &run_options);
+        let train = || train(kind, gpu, config, self.corpus, &run_options);
         // Backends panic where memory is short; the other runs may fit.
         match panic::catch_unwind(AssertUnwindSafe(train)) {
             Ok(trained) => trained.map_err(|error: Error| one_line(&error).to_string()),

@@ -6,7 +6,7 @@
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use residual_zoo_backend::{BackendKind, PeakMemory};
-use residual_zoo_core::ConfigError;
+use residual_zoo_core::{ConfigError, ModelConfig};
 use residual_zoo_data::{
     Corpus, DataConfig, Examples, Source, SyntheticConfig, Tokenizer, TokenizerConfig, Tokens,
 };
@@ -14,7 +14,7 @@ use residual_zoo_train::{RunConfig, vocabulary};
 use serde_json::Value;
 
 use crate::corpora::open_corpus;
-use crate::{Error, Trainable};
+use crate::{Error, time};
 
 /// A model to be tried, at its full shape and with the vocabulary of the paper.
 pub struct Trial<C> {
@@ -25,7 +25,7 @@ pub struct Trial<C> {
     unit: usize,
 }
 
-impl<C: Trainable> Trial<C> {
+impl<C: ModelConfig> Trial<C> {
     /// The model of a run, on sequences of the full length: those of the copy task, or random
     /// tokens in place of texts and images, which need not be there.
     ///
@@ -68,7 +68,7 @@ impl<C: Trainable> Trial<C> {
     ///
     /// # Errors
     ///
-    /// As [`Trainable::time_steps`].
+    /// As [`time`](crate::time).
     pub fn peaks(&self, kind: BackendKind, gpu: Option<usize>) -> Result<Option<Peaks>, Error> {
         let mut peaks = [[0; 2]; 2];
         // The largest first: what threads then keep for later is part of all four peaks.
@@ -113,7 +113,7 @@ impl<C: Trainable> Trial<C> {
     ///
     /// # Errors
     ///
-    /// As [`Trainable::time_steps`].
+    /// As [`time`](crate::time).
     pub fn take(&self, kind: BackendKind, gpu: Option<usize>) -> Result<Option<u64>, Error> {
         self.peak((self.n_layer, 1), kind, gpu)
     }
@@ -128,7 +128,7 @@ impl<C: Trainable> Trial<C> {
         (config.model, _) = with_depth(&config.model, layers)?;
         config.train.batch = sequences;
         let memory = PeakMemory::start(kind, gpu);
-        C::time_steps(kind, gpu, config, &self.corpus, (0, 2))?;
+        time(kind, gpu, config, &self.corpus, (0, 2))?;
         Ok(memory.bytes())
     }
 }
@@ -160,7 +160,7 @@ impl Peaks {
 ///
 /// The depth is every field called `n_layer` in the JSON form of the config, at any level: a
 /// composition has one for each of its architectures.
-fn with_depth<C: Trainable>(model: &C, n_layer: usize) -> Result<(C, usize), Error> {
+fn with_depth<C: ModelConfig>(model: &C, n_layer: usize) -> Result<(C, usize), Error> {
     let invalid = |error: serde_json::Error| ConfigError::new("model", error.to_string());
     let mut tree = serde_json::to_value(model).map_err(invalid)?;
     let before = set_depth(&mut tree, n_layer).ok_or_else(|| {

@@ -4,7 +4,7 @@ use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::{Int, Tensor, TensorData, backend::AutodiffBackend};
 use residual_zoo::core::ops::loss::Loss;
-use residual_zoo::core::{LanguageModel, ModelConfig, params};
+use residual_zoo::core::{LanguageModel, ModelConfig, autodiff, params};
 use std::collections::BTreeMap;
 
 /// The values and the shape of a tensor.
@@ -66,10 +66,7 @@ pub fn run<B: AutodiffBackend, C: ModelConfig>(
     inputs: TensorData,
     targets: TensorData,
     device: &B::Device,
-) -> Outcome
-where
-    C::Model<B>: burn::module::AutodiffModule<B>,
-{
+) -> Outcome {
     let model = config.build::<B>(vocab_size, device).unwrap();
     let mut fresh = params::export::<B, _>(&model);
     for frozen in params::list::<B, _>(&model)
@@ -85,7 +82,8 @@ where
     let loss = Loss::new(logits.clone(), targets).cross_entropy;
     let logits = Values::from(logits.into_data());
     let loss_value = Values::from(loss.clone().into_data()).data[0];
-    let grads = GradientsParams::from_grads(loss.backward(), &model);
+    let mut grads = GradientsParams::new();
+    autodiff::add_gradients(loss.backward(), &model, &mut grads);
     let mut collect = Collect {
         grads: &grads,
         found: Vec::new(),

@@ -2,12 +2,14 @@
 
 use std::time::Instant;
 
+use burn::optim::GradientsParams;
 use burn::tensor::backend::AutodiffBackend;
+use residual_zoo_core::ModelConfig;
 use residual_zoo_data::Corpus;
 use serde::Serialize;
 
 use crate::trainer::{read, vocabulary};
-use crate::{Error, RunConfig, Trainer, TrainsOn};
+use crate::{Error, RunConfig, Trainer};
 
 /// Seconds per part of an optimizer step: medians over the measured steps, and the range of the whole
 /// step.
@@ -41,7 +43,7 @@ pub struct StepTime {
 /// # Errors
 ///
 /// Those of [`Trainer::new`].
-pub fn time_steps<B: AutodiffBackend, C: TrainsOn<B>>(
+pub fn time_steps<B: AutodiffBackend, C: ModelConfig>(
     config: RunConfig<C>,
     corpus: &Corpus,
     (warmup, steps): (usize, usize),
@@ -74,7 +76,7 @@ pub fn time_steps<B: AutodiffBackend, C: TrainsOn<B>>(
     })
 }
 
-fn time_step<B: AutodiffBackend, C: TrainsOn<B>>(trainer: &mut Trainer<B, C>) -> [f64; 4] {
+fn time_step<B: AutodiffBackend, C: ModelConfig>(trainer: &mut Trainer<B, C>) -> [f64; 4] {
     let device = trainer.device().clone();
     let mut clock = Instant::now();
     let mut lap = || {
@@ -88,7 +90,8 @@ fn time_step<B: AutodiffBackend, C: TrainsOn<B>>(trainer: &mut Trainer<B, C>) ->
     let data = lap();
     let loss = trainer.forward(batch, 0);
     let forward = lap();
-    let grads = trainer.backward(&loss);
+    let mut grads = GradientsParams::new();
+    trainer.backward(&loss, &mut grads);
     let backward = lap();
     trainer.update(read(&loss.cross_entropy.inner()), grads);
     [data, forward, backward, lap()]

@@ -12,7 +12,7 @@ use std::fs;
 use std::path::Path;
 
 use burn::tensor::{TensorData, backend::AutodiffBackend};
-use residual_zoo_core::{ConfigError, Tensors, params};
+use residual_zoo_core::{ConfigError, ModelConfig, Tensors, params};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use files::{
@@ -22,7 +22,7 @@ pub use files::{Newest, directory, newest, prune};
 
 use crate::health::{Interval, RecentLosses};
 use crate::optimizer::Moments;
-use crate::{Error, Progress, Trainer, TrainsOn, disk, manifest};
+use crate::{Error, Progress, Trainer, disk, manifest};
 use files::{FILES, MODEL, OPTIMIZER, PARTIAL, STATE, read_tensors, write_tensors};
 
 /// What a run had logged at a checkpoint, and the measurements that it had not logged yet.
@@ -51,7 +51,7 @@ struct State {
 /// # Errors
 ///
 /// When `directory` already exists; I/O errors.
-pub fn save<B: AutodiffBackend, C: TrainsOn<B>>(
+pub fn save<B: AutodiffBackend, C: ModelConfig>(
     trainer: &Trainer<B, C>,
     journal: &Journal,
     directory: &Path,
@@ -60,7 +60,7 @@ pub fn save<B: AutodiffBackend, C: TrainsOn<B>>(
 }
 
 /// Like [`save`], but calls `check` when everything is written, just before the directory appears.
-pub(crate) fn save_if<B: AutodiffBackend, C: TrainsOn<B>>(
+pub(crate) fn save_if<B: AutodiffBackend, C: ModelConfig>(
     trainer: &Trainer<B, C>,
     journal: &Journal,
     directory: &Path,
@@ -84,7 +84,7 @@ pub(crate) fn save_if<B: AutodiffBackend, C: TrainsOn<B>>(
     written.inspect_err(|_| drop(disk::remove_directory(&aside)))
 }
 
-fn write_files<B: AutodiffBackend, C: TrainsOn<B>>(
+fn write_files<B: AutodiffBackend, C: ModelConfig>(
     trainer: &Trainer<B, C>,
     journal: &Journal,
     directory: &Path,
@@ -125,7 +125,7 @@ fn write_moments(directory: &Path, state: BTreeMap<String, Moments>) -> Result<(
 /// # Errors
 ///
 /// When a file is missing, damaged or of another model.
-pub fn load<B: AutodiffBackend, C: TrainsOn<B>>(
+pub fn load<B: AutodiffBackend, C: ModelConfig>(
     trainer: &mut Trainer<B, C>,
     directory: &Path,
 ) -> Result<(Journal, Vec<String>), Error> {
@@ -155,7 +155,7 @@ pub fn load<B: AutodiffBackend, C: TrainsOn<B>>(
 ///
 /// When a file is missing, damaged or of another model, or when the moments cannot grow with their
 /// weights.
-pub fn load_weights<B: AutodiffBackend, C: TrainsOn<B>>(
+pub fn load_weights<B: AutodiffBackend, C: ModelConfig>(
     trainer: &mut Trainer<B, C>,
     smaller: &C,
     directory: &Path,
@@ -190,7 +190,7 @@ pub fn load_weights<B: AutodiffBackend, C: TrainsOn<B>>(
 /// # Errors
 ///
 /// When a file is missing, damaged or of another model.
-pub fn load_parameters<B: AutodiffBackend, C: TrainsOn<B>>(
+pub fn load_parameters<B: AutodiffBackend, C: ModelConfig>(
     trainer: &mut Trainer<B, C>,
     smaller: &C,
     directory: &Path,
@@ -203,7 +203,7 @@ pub fn load_parameters<B: AutodiffBackend, C: TrainsOn<B>>(
 
 /// Calls `grow` with the weights of a checkpoint and the fresh weights of `trainer`, and gives its result
 /// to `trainer`. Returns the names that [`load_parameters`] returns.
-fn load_grown<B: AutodiffBackend, C: TrainsOn<B>>(
+fn load_grown<B: AutodiffBackend, C: ModelConfig>(
     trainer: &mut Trainer<B, C>,
     directory: &Path,
     grow: impl FnOnce(Tensors, &Tensors) -> Result<Tensors, Error>,
@@ -263,7 +263,7 @@ fn read_moments(directory: &Path) -> Result<BTreeMap<String, Moments>, Error> {
 
 /// Gives `moments`, which were read from `directory`, to `trainer`. If there are none, the trainer keeps
 /// its own.
-fn import_moments<B: AutodiffBackend, C: TrainsOn<B>>(
+fn import_moments<B: AutodiffBackend, C: ModelConfig>(
     trainer: &mut Trainer<B, C>,
     directory: &Path,
     moments: BTreeMap<String, Moments>,

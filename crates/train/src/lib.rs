@@ -31,7 +31,7 @@ pub use metrics::Row;
 pub use run::{FirstWeights, Interrupter, RunOptions, Summary, run};
 pub use run_dir::RunDir;
 pub use schedule::Schedule;
-pub use trainer::{Progress, Trainer, TrainsOn, Validation, vocabulary};
+pub use trainer::{Progress, Trainer, Validation, vocabulary};
 
 #[cfg(test)]
 mod tests;

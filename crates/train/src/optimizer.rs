@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use burn::module::{AutodiffModule, ModuleMapper, ModuleVisitor, Param, ParamId};
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::optim::{
     AdamW, AdamWConfig, AdamWState, AdaptiveMomentumState, GradientsParams, SimpleOptimizer,
 };
@@ -53,7 +53,7 @@ impl<B: AutodiffBackend> Optimizer<B> {
 
     /// Makes one step with the gradients `grads` times `scale` at learning rate `lr`, and returns the
     /// updated model. `scale` has shape `[1]` and is on the device.
-    pub fn step<M: AutodiffModule<B>>(
+    pub fn step<M: Module<B>>(
         &mut self,
         model: M,
         grads: GradientsParams,
@@ -75,7 +75,7 @@ impl<B: AutodiffBackend> Optimizer<B> {
     }
 
     /// Copies the state to the host, by parameter name.
-    pub fn export<M: AutodiffModule<B>>(&self, model: &M) -> BTreeMap<String, Moments> {
+    pub fn export<M: Module<B>>(&self, model: &M) -> BTreeMap<String, Moments> {
         let state = params::list::<B, M>(model).into_iter().filter_map(|p| {
             let momentum = &self.moments.get(&p.id)?.momentum;
             let data = |moment: &Tensor<B::InnerBackend, 1>| {
@@ -105,7 +105,7 @@ impl<B: AutodiffBackend> Optimizer<B> {
     ///
     /// When a state has another shape than its parameter, or belongs to no parameter of `model`. The
     /// optimizer is then unchanged.
-    pub fn import<M: AutodiffModule<B>>(
+    pub fn import<M: Module<B>>(
         &mut self,
         model: &M,
         mut state: BTreeMap<String, Moments>,
@@ -194,7 +194,7 @@ impl<B: AutodiffBackend> ModuleMapper<B> for Step<'_, B> {
 }
 
 /// The global norm of all gradients, `[1]`, on the device.
-pub fn global_norm<B: AutodiffBackend, M: AutodiffModule<B>>(
+pub fn global_norm<B: AutodiffBackend, M: Module<B>>(
     model: &M,
     grads: &GradientsParams,
     device: &B::Device,
@@ -221,7 +221,7 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for Squares<'_, B> {
 }
 
 /// The names of the parameters whose gradient is not finite, in the order of the model's fields.
-pub fn not_finite<B: AutodiffBackend, M: AutodiffModule<B>>(
+pub fn not_finite<B: AutodiffBackend, M: Module<B>>(
     model: &M,
     grads: &GradientsParams,
 ) -> Vec<String> {

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::checkpoint::{self, Journal, Newest};
 use crate::run_dir::{self, DataIdentity, Start};
-use crate::{Error, Row, RunConfig, RunDir, RunOptions, Trainer, TrainsOn, disk};
+use crate::{Error, Row, RunConfig, RunDir, RunOptions, Trainer, disk};
 
 /// The state from which a run continues.
 pub(crate) struct Resumed {
@@ -26,7 +26,7 @@ pub(crate) struct Resumed {
 
 /// Continues the run in `directory` from its newest good checkpoint, or from step 0 if there is
 /// none.
-pub(crate) fn resume<B: AutodiffBackend, C: TrainsOn<B>>(
+pub(crate) fn resume<B: AutodiffBackend, C: ModelConfig>(
     trainer: &mut Trainer<B, C>,
     corpus: &Corpus,
     options: &RunOptions,
@@ -169,7 +169,7 @@ fn progress_note(newest: &Newest, step: usize, steps: usize) -> String {
 /// Refuses first weights other than those that the run began with. Weights are the same if they
 /// come from the same directory, or if they are equal, as after the directory was moved.
 fn check_first_weights(first: Option<&Start>, options: &RunOptions) -> Result<(), Error> {
-    let Some(asked) = options.init_from.as_ref().map(|run| absolute(run)) else {
+    let Some(asked) = options.init_from.as_ref().map(|(run, _)| absolute(run)) else {
         return Ok(());
     };
     let before = first.and_then(|first| first.init_from.as_ref());
@@ -217,7 +217,7 @@ pub(crate) fn this_start<B: AutodiffBackend>(options: &RunOptions, device: &B::D
         version: env!("CARGO_PKG_VERSION").into(),
         backend: B::name(device),
         threads: threads.map_or(0, |threads| threads.get()),
-        init_from: options.init_from.as_ref().map(|run| absolute(run)),
+        init_from: options.init_from.as_ref().map(|(run, _)| absolute(run)),
         init_weights: None,
         changes: Vec::new(),
     }

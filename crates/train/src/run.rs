@@ -3,11 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use burn::module::AutodiffModule;
 use burn::tensor::backend::AutodiffBackend;
 pub use burn_train::Interrupter;
 use residual_zoo_core::{Cost, ModelConfig, check};
-use residual_zoo_data::Corpus;
+use residual_zoo_data::{Corpus, derive_seed};
 use serde::{Deserialize, Serialize};
 
 use crate::checkpoint::{self, Journal};
@@ -18,8 +17,8 @@ use crate::health::Interval;
 use crate::metrics::{Row, memory};
 use crate::resume::{self, Resumed};
 use crate::run_dir::Start;
-use crate::trainer::{SAMPLE, derive_seed, vocabulary};
-use crate::{Error, OnDiskError, RunConfig, RunDir, Trainer, TrainsOn, Validation, run_dir};
+use crate::trainer::{SAMPLE, vocabulary};
+use crate::{Error, OnDiskError, RunConfig, RunDir, Trainer, Validation, run_dir};
 
 /// The options of a run that are not part of its config.
 #[derive(Clone)]
@@ -31,9 +30,7 @@ pub struct RunOptions {
     /// Peak of the device in TFLOP/s, to show the fraction in use.
     pub peak_tflops: Option<f64>,
     /// A run directory. If given, a new run starts from the newest checkpoint in it.
-    pub init_from: Option<PathBuf>,
-    /// How the model starts from that checkpoint.
-    pub first_weights: FirstWeights,
+    pub init_from: Option<(PathBuf, FirstWeights)>,
     /// Whether an existing run may continue with another config, other data or another backend.
     pub allow_config_change: bool,
     /// Stops the run after the current step, with a checkpoint.
@@ -81,7 +78,7 @@ pub struct Summary {
 ///
 /// When the config is invalid, when the directory contains something else or another run, is in use or
 /// cannot be written, or when too many steps in a row have a loss or gradient that is not finite.
-pub fn run<B: AutodiffBackend, C: TrainsOn<B>>(
+pub fn run<B: AutodiffBackend, C: ModelConfig>(
     config: RunConfig<C>,
     corpus: &Corpus,
     options: &RunOptions,
@@ -91,7 +88,7 @@ pub fn run<B: AutodiffBackend, C: TrainsOn<B>>(
     let is_new = run_dir::is_free(&options.directory)?;
     let mut trainer = Trainer::<B, C>::new(config, corpus, device)?;
     let (mut notes, init_weights) = match &options.init_from {
-        Some(run) if is_new => start_from(&mut trainer, run, options.first_weights, corpus)
+        Some((run, by)) if is_new => start_from(&mut trainer, run, *by, corpus)
             .map(|(notes, weights)| (notes, Some(weights)))?,
         _ => (Vec::new(), None),
     };
@@ -110,7 +107,7 @@ pub fn run<B: AutodiffBackend, C: TrainsOn<B>>(
 
 /// Writes the first files of a new run. `init_weights` is the BLAKE3 hash of the weights that it starts
 /// from, if they are those of another run.
-fn begin<B: AutodiffBackend, C: TrainsOn<B>>(
+fn begin<B: AutodiffBackend, C: ModelConfig>(
     trainer: &Trainer<B, C>,
     corpus: &Corpus,
     options: &RunOptions,
@@ -138,7 +135,7 @@ fn begin<B: AutodiffBackend, C: TrainsOn<B>>(
 
 /// Loads the weights of the newest checkpoint of `run`, and its moments if `by` says so. Returns notes
 /// for the user, and the BLAKE3 hash of the weights.
-fn start_from<B: AutodiffBackend, C: TrainsOn<B>>(
+fn start_from<B: AutodiffBackend, C: ModelConfig>(
     trainer: &mut Trainer<B, C>,
     run: &Path,
     by: FirstWeights,
@@ -173,7 +170,7 @@ struct Run<'a, B: AutodiffBackend, C: ModelConfig> {
     saved: Option<PathBuf>,
 }
 
-impl<'a, B: AutodiffBackend, C: TrainsOn<B>> Run<'a, B, C> {
+impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
     fn new(
         trainer: Trainer<B, C>,
         corpus: &'a Corpus,
@@ -450,7 +447,7 @@ impl<'a, B: AutodiffBackend, C: TrainsOn<B>> Run<'a, B, C> {
         };
         let mut prompt = Vec::new();
         valid.read(0, 1, &mut prompt);
-        let model = self.trainer.model().valid();
+        let model = self.trainer.inner_model();
         let sizes = (tokenizer.vocab_size(), config.model.shape().context);
         let generator = Generator::new(&model, sizes, &prompt, sampling, self.trainer.device())?;
         let mut tokens = prompt.clone();

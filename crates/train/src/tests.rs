@@ -3,16 +3,18 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use burn::backend::{Autodiff, Flex};
 use burn::module::Module;
+use burn::optim::GradientsParams;
 use burn::tensor::{Tensor, TensorData};
+use residual_zoo_core::ops::loss::Loss;
 use residual_zoo_core::params::{self, Role};
 use residual_zoo_core::{DecoderOf, LanguageModel, PlainModel};
-use residual_zoo_data::{CopyConfig, Corpus, DataConfig, Source, SyntheticConfig};
+use residual_zoo_data::{CopyConfig, Corpus, DataConfig, Source, SyntheticConfig, derive_seed};
 use residual_zoo_gpt2::Gpt2Config;
 
 use crate::checkpoint::Journal;
 use crate::generate::{Generator, Sampling};
 use crate::schedule::cosine;
-use crate::trainer::{derive_seed, read};
+use crate::trainer::read;
 use crate::{RunConfig, Schedule, TrainConfig, Trainer, checkpoint};
 
 type B = Autodiff<Flex>;
@@ -125,7 +127,7 @@ fn a_step_is_adamw_with_decay_of_weights_alone() {
         let lr = trainer.learning_rate();
         let batch = trainer.upload(&trainer.batch(0));
         let loss = trainer.forward(batch, 0);
-        let grads = trainer.backward(&loss);
+        let grads = gradients_of(&trainer, &loss);
         let mut gradients = Gradients {
             grads: &grads,
             found: Vec::new(),
@@ -213,7 +215,7 @@ fn accumulated_gradients_are_those_of_one_large_batch() {
     large.targets.extend(&b.targets);
     large.batch *= 2;
     let loss = one.forward(one.upload(&large), 0);
-    let grads = one.backward(&loss);
+    let grads = gradients_of(&one, &loss);
     let large = one.update(read(&loss.cross_entropy.inner()), grads);
 
     assert!((step.loss - large.loss).abs() < 1e-5);
@@ -280,6 +282,12 @@ fn a_damaged_checkpoint_is_an_error() {
     assert!(error.to_string().contains("has shape"), "{error}");
 }
 
+fn gradients_of(trainer: &Trainer<B, Config>, loss: &Loss<B>) -> GradientsParams {
+    let mut grads = GradientsParams::new();
+    trainer.backward(loss, &mut grads);
+    grads
+}
+
 #[test]
 fn a_step_that_is_not_finite_is_skipped_and_counted() {
     let _turn = my_turn();
@@ -288,7 +296,7 @@ fn a_step_that_is_not_finite_is_skipped_and_counted() {
         let loss = trainer.forward(trainer.upload(&trainer.batch(0)), 0);
         (
             read(&loss.cross_entropy.clone().inner()),
-            trainer.backward(&loss),
+            gradients_of(trainer, &loss),
         )
     };
     trainer.step();

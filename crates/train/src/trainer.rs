@@ -1,12 +1,11 @@
 //! The trainer: an optimizer step and its parts, and validation.
 
-use burn::module::AutodiffModule;
-use burn::optim::{GradientsAccumulator, GradientsParams};
+use burn::optim::GradientsParams;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Int, Tensor, TensorData};
 use residual_zoo_core::ops::loss::{self, Loss};
-use residual_zoo_core::{LanguageModel, ModelConfig, Vocabulary};
-use residual_zoo_data::{Batch, Corpus, Sequences};
+use residual_zoo_core::{LanguageModel, ModelConfig, Vocabulary, autodiff};
+use residual_zoo_data::{Batch, Corpus, Sequences, derive_seed};
 use serde::{Deserialize, Serialize};
 
 use crate::optimizer::{self, Optimizer};
@@ -74,6 +73,7 @@ pub struct Trainer<B: AutodiffBackend, C: ModelConfig> {
     /// Steps, tokens and FLOPs so far.
     pub progress: Progress,
     device: B::Device,
+    vocabulary: Vocabulary,
     training: Sequences,
     validation: Sequences,
     flops_per_token: f64,
@@ -94,21 +94,7 @@ pub struct Step {
 /// Inputs `[batch, time]` and targets `[batch, scored]` on the device.
 pub type DeviceBatch<B> = [Tensor<B, 2, Int>; 2];
 
-/// A model config whose models have a backward pass on `B`. Every config is one whose models derive
-/// Burn's `Module`.
-pub trait TrainsOn<B: AutodiffBackend>:
-    ModelConfig<
-    Model<B>: AutodiffModule<B, InnerModule = <Self as ModelConfig>::Model<B::InnerBackend>>,
->
-{
-}
-
-impl<B: AutodiffBackend, C: ModelConfig> TrainsOn<B> for C where
-    C::Model<B>: AutodiffModule<B, InnerModule = C::Model<B::InnerBackend>>
-{
-}
-
-impl<B: AutodiffBackend, C: TrainsOn<B>> Trainer<B, C> {
+impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
     /// Makes a trainer for a model with fresh weights.
     ///
     /// # Errors
@@ -131,6 +117,7 @@ impl<B: AutodiffBackend, C: TrainsOn<B>> Trainer<B, C> {
             model: Some(model),
             optimizer: Optimizer::new(&config.train),
             progress: Progress::default(),
+            vocabulary,
             training,
             validation,
             flops_per_token: cost.training_flops() as f64,
@@ -146,6 +133,12 @@ impl<B: AutodiffBackend, C: TrainsOn<B>> Trainer<B, C> {
             .unwrap_or_else(|| unreachable!("the optimizer returns the model"))
     }
 
+    /// The model without autodiff. It shares the weights.
+    pub fn inner_model(&self) -> C::Model<B::InnerBackend> {
+        let model = self.config.model.assemble(self.vocabulary, &self.device);
+        autodiff::without_autodiff::<B, _, _>(self.model(), model)
+    }
+
     /// Replaces the model. Its parameters must have the names and shapes that the config gives.
     pub fn replace_model(&mut self, model: C::Model<B>) {
         self.model = Some(model);
@@ -155,7 +148,7 @@ impl<B: AutodiffBackend, C: TrainsOn<B>> Trainer<B, C> {
     /// stay unchanged. It still counts as a step, so the next one has other data.
     pub fn step(&mut self) -> Step {
         let micro_batches = self.config.train.accumulate;
-        let mut accumulator = GradientsAccumulator::new();
+        let mut grads = GradientsParams::new();
         let mut total: Option<Tensor<B::InnerBackend, 1>> = None;
         for micro in 0..micro_batches {
             let batch = self.upload(&self.batch(micro));
@@ -165,10 +158,10 @@ impl<B: AutodiffBackend, C: TrainsOn<B>> Trainer<B, C> {
                 Some(total) => total + part,
                 None => part,
             });
-            accumulator.accumulate(self.model(), self.backward(&loss));
+            self.backward(&loss, &mut grads);
         }
         let loss = total.unwrap_or_else(|| unreachable!("`accumulate` is at least 1"));
-        self.update(read(&loss), accumulator.grads())
+        self.update(read(&loss), grads)
     }
 
     /// Draws micro-batch `micro` of the next step.
@@ -196,11 +189,11 @@ impl<B: AutodiffBackend, C: TrainsOn<B>> Trainer<B, C> {
         Loss::new(self.model().forward(inputs), targets)
     }
 
-    /// Computes the gradients of a micro-batch's share of the objective.
-    pub fn backward(&self, loss: &Loss<B>) -> GradientsParams {
+    /// Adds the gradients of a micro-batch's share of the objective to `grads`.
+    pub fn backward(&self, loss: &Loss<B>, grads: &mut GradientsParams) {
         let train = &self.config.train;
         let objective = loss.with_z_loss(train.z_loss) / train.accumulate as f64;
-        GradientsParams::from_grads(objective.backward(), self.model())
+        autodiff::add_gradients(objective.backward(), self.model(), grads);
     }
 
     /// Clips `grads`, updates the weights and counts the step. `loss` is the mean cross-entropy of the
@@ -240,7 +233,7 @@ impl<B: AutodiffBackend, C: TrainsOn<B>> Trainer<B, C> {
 
     /// Validates the model. The validation batches are the same every time.
     pub fn validate(&self) -> Validation {
-        let model = self.model().valid();
+        let model = self.inner_model();
         let TrainConfig {
             validate_batches,
             batch,
@@ -344,14 +337,3 @@ pub(crate) fn read<B: Backend>(x: &Tensor<B, 1>) -> f64 {
 const INIT: u64 = 0;
 const DROPOUT: u64 = 1;
 pub(crate) const SAMPLE: u64 = 2;
-
-/// Derives an independent seed for each purpose and step. Applies the output function of SplitMix64
-/// (Steele et al., "Fast splittable pseudorandom number generators", 2014) to the parts in turn.
-pub(crate) fn derive_seed(seed: u64, parts: &[u64]) -> u64 {
-    parts.iter().fold(seed, |state, part| {
-        let z = (state ^ part).wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    })
-}

@@ -6,8 +6,7 @@ use burn::tensor::{Distribution, Int, Tensor, backend::Backend};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ConfigError, Cost, LanguageModel, ModelConfig, Shape, Tensors, Vocabulary, contract,
-    materialise, normal,
+    ConfigError, Cost, LanguageModel, ModelConfig, Shape, Tensors, Vocabulary, contract, normal,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -100,23 +99,17 @@ impl ModelConfig for Fault {
         }
     }
 
-    fn build<B: Backend>(
-        &self,
-        vocabulary: impl Into<Vocabulary>,
-        d: &B::Device,
-    ) -> Result<Bigram<B>, ConfigError> {
-        let vocab = vocabulary.into().ids;
+    fn assemble<B: Backend>(&self, vocabulary: Vocabulary, d: &B::Device) -> Bigram<B> {
+        let vocab = vocabulary.ids;
         let (table, dead) = (normal([vocab, vocab], 1.0, d), normal([vocab], 1.0, d));
         let hidden = Tensor::random([vocab], Distribution::Normal(0.0, 1.0), d);
         let fault = *self as usize;
-        let model = Bigram {
+        Bigram {
             table,
             dead,
             hidden,
             fault,
-        };
-        materialise(&model);
-        Ok(model)
+        }
     }
 
     fn cost(&self, vocabulary: impl Into<Vocabulary>) -> Cost {

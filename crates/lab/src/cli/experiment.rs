@@ -5,16 +5,14 @@ use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
 use residual_zoo_backend::BackendKind;
-use residual_zoo_core::ConfigError;
+use residual_zoo_core::{ConfigError, ModelConfig};
 use residual_zoo_data::Source;
 use residual_zoo_train::Interrupter;
 use residual_zoo_train::dashboard::Display;
 
 use super::trial::try_models;
 use super::{BackendArgs, DataArgs, DisplayArgs, command, report, stop_on_signal};
-use crate::{
-    Error, Experiment, ExperimentOptions, Origin, Results, Trainable, Verdict, only, origin,
-};
+use crate::{Error, Experiment, Origin, Results, Verdict, only, origin};
 
 /// An experiment of a paper at its three scales.
 #[derive(Clone, Copy, Debug)]
@@ -93,12 +91,12 @@ struct Options {
 }
 
 /// Runs an experiment as the options on the command line say.
-pub fn experiment_main<C: Trainable>(scales: Scales) -> ExitCode {
+pub fn experiment_main<C: ModelConfig>(scales: Scales) -> ExitCode {
     report(Options::parse().run::<C>(scales).map_err(Into::into))
 }
 
 impl Options {
-    fn run<C: Trainable>(&self, scales: Scales) -> Result<(), Error> {
+    fn run<C: ModelConfig>(&self, scales: Scales) -> Result<(), Error> {
         let file = scales.files[self.scale as usize];
         let experiment = self.open::<C>(scales.name, file)?;
         let all = experiment.plan(&self.set)?;
@@ -117,7 +115,7 @@ impl Options {
         if self.only_try {
             return try_models(&planned, kind, gpu);
         }
-        let run_options = ExperimentOptions {
+        let options = crate::Options {
             gpu,
             force: self.force,
             display: match self.watch {
@@ -129,7 +127,7 @@ impl Options {
                 None => stop_on_signal()?,
                 Some(_) => Interrupter::new(),
             },
-            ..ExperimentOptions::new(&self.runs.join("pool"), kind)
+            ..crate::Options::new(&self.runs.join("pool"), kind)
         };
         let origin = Origin {
             name: scales.name.into(),
@@ -140,7 +138,7 @@ impl Options {
             backend: kind.to_string(),
             commit: origin::commit(Path::new(scales.root)),
         };
-        let mut outcome = experiment.run(&planned, &run_options)?;
+        let mut outcome = experiment.run(&planned, &options)?;
         let (missing, stopped) = (outcome.missing.clone(), outcome.stopped);
         let count = missing.len() + outcome.observations.len();
         outcome.leave_out(&all, &planned);
@@ -160,7 +158,7 @@ impl Options {
     }
 
     /// The experiment called `name` in the RON text `file`, with the options put in.
-    fn open<C: Trainable>(&self, name: &str, file: &str) -> Result<Experiment<C>, Error> {
+    fn open<C: ModelConfig>(&self, name: &str, file: &str) -> Result<Experiment<C>, Error> {
         let path = format!("experiments/…/{name}/{}.ron", self.scale.name());
         let mut experiment = Experiment::<C>::parse(file, Path::new(&path))?;
         experiment.check()?;

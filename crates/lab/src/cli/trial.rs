@@ -3,16 +3,17 @@
 use std::io::Write as _;
 
 use residual_zoo_backend::{BackendKind, allocated};
+use residual_zoo_core::ModelConfig;
 use residual_zoo_train::{Error as TrainError, RunConfig};
 
 use crate::trial::Trial;
-use crate::{Error, PlannedRun, Trainable};
+use crate::{Error, PlannedRun};
 
 const MEBIBYTE: f64 = (1 << 20) as f64;
 
 /// Makes two steps with every model, on one sequence at a time, and sets the peak of memory beside
 /// the estimate. A model that is estimated not to fit is left out.
-pub(super) fn try_models<C: Trainable>(
+pub(super) fn try_models<C: ModelConfig>(
     planned: &[PlannedRun<C>],
     kind: BackendKind,
     gpu: Option<usize>,
@@ -52,7 +53,7 @@ pub(super) fn try_models<C: Trainable>(
 }
 
 /// Fills the line of a model. Returns whether it was tried.
-fn try_model<C: Trainable>(
+fn try_model<C: ModelConfig>(
     config: &RunConfig<C>,
     kind: BackendKind,
     gpu: Option<usize>,

@@ -60,10 +60,10 @@ struct Ratios {
 const DRAWS: usize = 24;
 const TOKENS: usize = 32;
 
-impl<B: AutodiffBackend> OnBackend<B> for Ratios {
+impl OnBackend for Ratios {
     type Output = (f64, f64);
 
-    fn run(self, device: B::Device) -> (f64, f64) {
+    fn run<B: AutodiffBackend>(self, device: B::Device) -> (f64, f64) {
         B::seed(&device, self.seed);
         let [fan_in, fan_out] = self.fans;
         let normal = |size: usize| {

@@ -121,7 +121,7 @@ fn what_is_measured_may_be_drawn_and_claimed() {
     let other = parse(&text.replace("RecurrentCost", "RmtVariance"));
     let error = other.check().unwrap_err().to_string();
     assert!(error.contains("`operations`"), "{error}");
-    let options = ExperimentOptions::new(Path::new("nowhere"), BackendKind::Flex);
+    let options = Options::new(Path::new("nowhere"), BackendKind::Flex);
     let planned = experiment.plan(&[]).unwrap();
     let outcome = experiment.run(&planned, &options).unwrap();
     // r(l² d + l d²) with r = 2, l = 8, d = 4.

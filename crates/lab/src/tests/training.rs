@@ -3,7 +3,7 @@ use std::sync::{Mutex, PoisonError};
 
 use burn::tensor::backend::Backend;
 use residual_zoo_core::{
-    Architecture, ConfigError, Cost, DecoderOf, ModelConfig, Shape, Tensors, Vocabulary,
+    Architecture, ConfigError, Cost, DecoderOf, ModelConfig, PlainModel, Shape, Tensors, Vocabulary,
 };
 use residual_zoo_data::{Corpus, DataConfig, Source, SyntheticConfig};
 use residual_zoo_train::run_dir;
@@ -35,14 +35,10 @@ impl ModelConfig for Fragile {
         self.gpt2.shape()
     }
 
-    fn build<B: Backend>(
-        &self,
-        vocabulary: impl Into<Vocabulary>,
-        device: &B::Device,
-    ) -> Result<Self::Model<B>, ConfigError> {
+    fn assemble<B: Backend>(&self, vocabulary: Vocabulary, device: &B::Device) -> Self::Model<B> {
         let breaks = self.breaks_while.as_ref().is_some_and(|file| file.exists());
         assert!(!breaks, "out of memory");
-        self.gpt2.build(vocabulary, device)
+        PlainModel(self.gpt2.clone()).assemble(vocabulary, device)
     }
 
     fn cost(&self, vocabulary: impl Into<Vocabulary>) -> Cost {
@@ -82,8 +78,8 @@ fn small() -> (Vec<PlannedRun<Fragile>>, Corpus) {
     (planned, Corpus::open(&data).unwrap())
 }
 
-fn options(pool: &Path) -> ExperimentOptions {
-    ExperimentOptions::new(pool, BackendKind::Flex)
+fn options(pool: &Path) -> Options {
+    Options::new(pool, BackendKind::Flex)
 }
 
 /// Runs `planned` for one seed.
@@ -103,7 +99,7 @@ fn run_small(pool: &Path) -> Outcome {
 /// The directories of the three runs.
 fn directories(pool: &Path, seed: u64) -> Vec<PathBuf> {
     let (planned, corpus) = small();
-    let pool = options(pool).open_pool();
+    let pool = Pool::open(&options(pool));
     pool.runs(&planned, &[seed], &[&corpus; 3])
 }
 
@@ -139,9 +135,7 @@ fn a_run_that_panics_leaves_the_others_and_says_why() {
 
     // The second time, only the broken run is trained.
     let metrics = |which: usize| {
-        let run = &options(&pool)
-            .open_pool()
-            .runs(&planned, &[1], &[&corpus; 3])[which];
+        let run = &Pool::open(&options(&pool)).runs(&planned, &[1], &[&corpus; 3])[which];
         std::fs::read_to_string(run.join("metrics.jsonl")).ok()
     };
     let before = [metrics(0), metrics(1), metrics(2)];
@@ -204,7 +198,7 @@ fn a_pool_forgets_with_a_run_what_began_with_it_and_a_run_alone_is_deleted_alone
     std::fs::create_dir(&fourth).unwrap();
     let history = history.replace(&name(&all[0]), &name(&all[2]));
     std::fs::write(fourth.join("history.jsonl"), history).unwrap();
-    Pool::new(&moved, "flex").forget(&all[..1]).unwrap();
+    Pool::open(&options(&moved)).forget(&all[..1]).unwrap();
     assert_eq!(there(&moved), [false, true, false]);
     assert!(!fourth.exists());
 }

@@ -1,0 +1,68 @@
+//! Gradients of a model, and the model without autodiff.
+//!
+//! Burn does both by `AutodiffModule`. A type that is generic over the backend and the model cannot say
+//! that every such model is one, so these functions walk the parameters instead.
+
+use std::collections::VecDeque;
+
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
+use burn::optim::GradientsParams;
+use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn::tensor::{Tensor, TensorPrimitive};
+
+/// Adds the gradients of the parameters of `model` to `sum`.
+pub fn add_gradients<B: AutodiffBackend, M: Module<B>>(
+    gradients: B::Gradients,
+    model: &M,
+    sum: &mut GradientsParams,
+) {
+    model.visit(&mut AddGradients::<B> { gradients, sum });
+}
+
+struct AddGradients<'a, B: AutodiffBackend> {
+    gradients: B::Gradients,
+    sum: &'a mut GradientsParams,
+}
+
+impl<B: AutodiffBackend> ModuleVisitor<B> for AddGradients<'_, B> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        if let Some(new) = param.val().grad_remove(&mut self.gradients) {
+            let sum = match self.sum.remove::<B::InnerBackend, D>(param.id) {
+                Some(sum) => sum + new,
+                None => new,
+            };
+            self.sum.register(param.id, sum);
+        }
+    }
+}
+
+/// Gives `to` the parameters of `from`. Both are the same model; `to` is without autodiff. The values
+/// are shared, not copied.
+pub fn without_autodiff<B, M, N>(from: &M, to: N) -> N
+where
+    B: AutodiffBackend,
+    M: Module<B>,
+    N: Module<B::InnerBackend>,
+{
+    let mut parameters = Parameters::<B::InnerBackend>(VecDeque::new());
+    from.visit(&mut parameters);
+    to.map(&mut parameters)
+}
+
+/// Parameters in the order of a model's fields.
+struct Parameters<B: Backend>(VecDeque<TensorPrimitive<B>>);
+
+impl<B: AutodiffBackend> ModuleVisitor<B> for Parameters<B::InnerBackend> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        self.0.push_back(param.val().inner().into_primitive());
+    }
+}
+
+impl<B: Backend> ModuleMapper<B> for Parameters<B> {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+        match self.0.pop_front() {
+            Some(value) => Param::initialized(param.id, Tensor::from_primitive(value)),
+            None => unreachable!("both models have the same parameters"),
+        }
+    }
+}

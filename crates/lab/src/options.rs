@@ -1,0 +1,58 @@
+//! How the runs of an experiment or a comparison are trained.
+
+use std::path::{Path, PathBuf};
+
+use residual_zoo_backend::BackendKind;
+use residual_zoo_train::dashboard::Display;
+use residual_zoo_train::{FirstWeights, Interrupter, RunOptions};
+
+/// How the runs of an experiment or a comparison are trained.
+#[derive(Clone)]
+pub struct Options {
+    /// The directory of the runs: the [`Pool`](crate::Pool) of an experiment, or the directory of a
+    /// comparison and its report.
+    pub directory: PathBuf,
+    /// The backend that trains.
+    pub backend: BackendKind,
+    /// The index of the GPU; `None` for the backend's choice.
+    pub gpu: Option<usize>,
+    /// Whether earlier runs there are deleted and trained again.
+    pub force: bool,
+    /// What is shown of every run.
+    pub display: Display,
+    /// Peak of the device in TFLOP/s, to show the share in use.
+    pub peak_tflops: Option<f64>,
+    /// Set it to stop after the current step, with a checkpoint.
+    pub stop: Interrupter,
+}
+
+impl Options {
+    /// Trains on `backend`, keeps runs in `directory`, and shows nothing of a run.
+    pub fn new(directory: &Path, backend: BackendKind) -> Self {
+        Self {
+            directory: directory.into(),
+            backend,
+            gpu: None,
+            force: false,
+            display: Display::Quiet,
+            peak_tflops: None,
+            stop: Interrupter::new(),
+        }
+    }
+
+    /// The options of a single run in `directory`.
+    pub(crate) fn of_run(
+        &self,
+        directory: PathBuf,
+        init_from: Option<(PathBuf, FirstWeights)>,
+    ) -> RunOptions {
+        RunOptions {
+            directory,
+            display: self.display,
+            peak_tflops: self.peak_tflops,
+            init_from,
+            allow_config_change: false,
+            stop: self.stop.clone(),
+        }
+    }
+}

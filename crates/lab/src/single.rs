@@ -1,0 +1,62 @@
+//! Single runs on the backend that a user chose.
+
+use burn::tensor::backend::AutodiffBackend;
+use residual_zoo_backend::{BackendKind, OnBackend};
+use residual_zoo_core::ModelConfig;
+use residual_zoo_data::Corpus;
+use residual_zoo_train::bench::{StepTime, time_steps};
+use residual_zoo_train::{Error as TrainError, RunConfig, RunOptions, Summary, run};
+
+use crate::Error;
+
+/// Trains on backend `kind` as [`residual_zoo_train::run`] does.
+///
+/// # Errors
+///
+/// Those of [`residual_zoo_train::run`], and when the backend cannot be used.
+pub fn train<C: ModelConfig>(
+    kind: BackendKind,
+    gpu: Option<usize>,
+    config: RunConfig<C>,
+    corpus: &Corpus,
+    options: &RunOptions,
+) -> Result<Summary, Error> {
+    Ok(kind.run(gpu, Train(config, corpus, options))??)
+}
+
+struct Train<'a, C>(RunConfig<C>, &'a Corpus, &'a RunOptions);
+
+impl<C: ModelConfig> OnBackend for Train<'_, C> {
+    type Output = Result<Summary, TrainError>;
+
+    fn run<B: AutodiffBackend>(self, device: B::Device) -> Self::Output {
+        let Self(config, corpus, options) = self;
+        run::<B, C>(config, corpus, options, device)
+    }
+}
+
+/// Times `(warmup, steps)` steps on backend `kind` as [`residual_zoo_train::bench::time_steps`] does.
+///
+/// # Errors
+///
+/// Those of [`residual_zoo_train::bench::time_steps`], and when the backend cannot be used.
+pub fn time<C: ModelConfig>(
+    kind: BackendKind,
+    gpu: Option<usize>,
+    config: RunConfig<C>,
+    corpus: &Corpus,
+    steps: (usize, usize),
+) -> Result<StepTime, Error> {
+    Ok(kind.run(gpu, Time(config, corpus, steps))??)
+}
+
+struct Time<'a, C>(RunConfig<C>, &'a Corpus, (usize, usize));
+
+impl<C: ModelConfig> OnBackend for Time<'_, C> {
+    type Output = Result<StepTime, TrainError>;
+
+    fn run<B: AutodiffBackend>(self, device: B::Device) -> Self::Output {
+        let Self(config, corpus, steps) = self;
+        time_steps::<B, C>(config, corpus, steps, device)
+    }
+}
