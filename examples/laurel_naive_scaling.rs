@@ -1,3 +1,3 @@
 //! LAuReL against one more layer (Menghani et al., Tables 6 and 7).
 
-residual_zoo::experiment!("laurel", "laurel_naive_scaling");
+residual_zoo::experiment!("laurel_naive_scaling");

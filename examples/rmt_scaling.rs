@@ -1,4 +1,4 @@
 //! How the loss of RMT and transformer falls with compute and parameters (Mak & Flanigan, Figure 2,
 //! Tables 8 and 9).
 
-residual_zoo::experiment!("rmt", "rmt_scaling");
+residual_zoo::experiment!("rmt_scaling");

@@ -1,4 +1,4 @@
 //! Growth of a TokenFormer against Net2Net widening of a transformer, on new data (Wang et al.,
 //! Figures 6 and 7).
 
-residual_zoo::experiment!("tokenformer", "tokenformer_net2net");
+residual_zoo::experiment!("tokenformer_net2net");

@@ -61,6 +61,9 @@ pub enum ConnectionConfig {
 pub trait List: Architecture {
     /// The form of a composition in a file: a variant for each architecture, and `Composed`.
     type Written: Serialize + DeserializeOwned + From<Composition<Self>> + Into<Composition<Self>>;
+
+    /// The architectures, and what each is, as their documentation says.
+    const NAMES: &'static [(&'static str, &'static str)];
 }
 
 impl<'de, A: List> Deserialize<'de> for Composition<A> {
@@ -76,6 +79,12 @@ impl From<LaurelConfig> for ConnectionConfig {
 }
 
 impl ConnectionConfig {
+    /// The connections, and what each is.
+    pub const NAMES: &'static [(&'static str, &'static str)] = &[(
+        "Laurel",
+        "LAuReL: learned weights, and a low-rank or earlier augmentation of the stream.",
+    )];
+
     /// Builds the connection for a stream of `width` features.
     fn init<B: Backend>(&self, width: usize, device: &B::Device) -> AnyConnection<B> {
         match self {

@@ -4,15 +4,18 @@
 use std::path::Path;
 use std::process::ExitCode;
 
+use clap::Parser;
 use residual_zoo_backend::BackendKind;
+use residual_zoo_core::ConfigError;
 use residual_zoo_data::Corpus;
-use residual_zoo_lab::cli::{self, Scales};
-use residual_zoo_lab::{Comparison, Error, Options, Results};
+use residual_zoo_lab::cli::{self, CompareArgs, ExperimentArgs, Source};
+use residual_zoo_lab::trial::Trial;
+use residual_zoo_lab::{Error, Options, Results};
 use residual_zoo_train::bench::StepTime;
 use residual_zoo_train::generate::Sampling;
 use residual_zoo_train::{RunOptions, Summary};
 
-use crate::{ModelConfig, RunConfig};
+use crate::{ModelConfig, RunConfig, builtin};
 
 /// An experiment on models of the zoo.
 pub type Experiment = residual_zoo_lab::Experiment<ModelConfig>;
@@ -50,6 +53,22 @@ pub fn time(
     residual_zoo_lab::time(kind, gpu, config, corpus, steps)
 }
 
+/// Bytes that training the model of `config` takes, extrapolated from steps of smaller copies on the
+/// backend `kind`; `None` where memory is not counted.
+///
+/// # Errors
+///
+/// Those of [`Trial`].
+pub fn estimate_memory(
+    kind: BackendKind,
+    gpu: Option<usize>,
+    config: &RunConfig,
+) -> Result<Option<u64>, Error> {
+    let trial = Trial::new(config)?;
+    let peaks = trial.peaks(kind, gpu)?;
+    Ok(peaks.map(|peaks| trial.whole(&peaks)))
+}
+
 /// Prints text from the model of a run, see [`residual_zoo_lab::generate`].
 ///
 /// # Errors
@@ -66,17 +85,61 @@ pub fn generate(
     residual_zoo_lab::generate::<ModelConfig>(directory, prompt, tokens, sampling, kind, gpu)
 }
 
-/// Trains and compares several models, see [`residual_zoo_lab::compare`].
+/// The models of `experiments/compare`, by name.
 ///
 /// # Errors
 ///
-/// Those of [`residual_zoo_lab::compare`].
-pub fn compare(
-    models: &[(String, RunConfig)],
+/// When a file does not parse.
+pub fn compared() -> Result<Vec<(String, RunConfig)>, Error> {
+    let names = [
+        "gpt2",
+        "rmt",
+        "laurel",
+        "tokenformer",
+        "recurrent",
+        "laurel-rmt",
+    ];
+    let parse = |name: &str| {
+        let path = Path::new("compare").join(name);
+        let text = builtin::run_file(&path).unwrap_or_default();
+        Ok((name.to_owned(), RunConfig::parse(text, &path)?))
+    };
+    names.into_iter().map(parse).collect()
+}
+
+/// Trains and compares several models, by name, as the options of the program say. `command` repeats
+/// it.
+///
+/// # Errors
+///
+/// Those of [`CompareArgs::run`].
+pub fn compare_with(
+    options: &CompareArgs,
+    models: Vec<(String, RunConfig)>,
     command: String,
-    options: &Options,
-) -> Result<(Comparison, Option<Error>), Error> {
-    residual_zoo_lab::compare(models, command, options)
+) -> Result<(), Error> {
+    options.run(models, command)
+}
+
+/// The `main` function of the example `compare`.
+pub fn compare_main() -> ExitCode {
+    /// Train every architecture on the same data and budget; print a table, write a report.
+    ///
+    /// A synthetic language whose entropy is known exactly, no file and no network needed, less than
+    /// five minutes on two CPU cores. Ctrl-C stops and saves. The same command continues, and does not
+    /// train again what is already trained.
+    #[derive(Parser)]
+    struct Program {
+        #[command(flatten)]
+        options: CompareArgs,
+    }
+    let Program { options } = Program::parse();
+    let command = cli::command(
+        "cargo run --release --example compare --",
+        std::env::args().skip(1),
+    );
+    let done = compared().and_then(|models| compare_with(&options, models, command));
+    cli::report(done.map_err(Into::into))
 }
 
 /// Runs the experiment in a RON text, see [`residual_zoo_lab::run_experiment`].
@@ -93,34 +156,50 @@ pub fn run_experiment(
     residual_zoo_lab::run_experiment::<ModelConfig>(text, path, seeds, options)
 }
 
-/// The `main` function of an experiment's program, see [`experiment!`](macro@crate::experiment).
-pub fn experiment_main(scales: Scales) -> ExitCode {
-    cli::experiment_main::<ModelConfig>(scales)
+/// Runs the experiment called `name`, or the one in the RON file of that path, as the options of the
+/// program say.
+///
+/// # Errors
+///
+/// A name that no experiment has, and the errors of [`ExperimentArgs::run`].
+pub fn run_named(name: &str, options: &ExperimentArgs) -> Result<(), Error> {
+    let path = Path::new(name);
+    let source = match builtin::experiments().find(|source| source.name == name) {
+        Some(source) => source,
+        None if path.extension().is_some() || path.exists() => Source::read(path)?,
+        None => {
+            let names = builtin::experiments().map(|source| source.name);
+            let names = names.collect::<Vec<_>>().join(", ");
+            let problem = format!("is no file, and no experiment of the zoo; these are {names}");
+            return Err(ConfigError::new(name, problem).into());
+        }
+    };
+    let program = cli::command("residual-zoo experiment", std::iter::once(name.to_owned()));
+    options.run::<ModelConfig>(&source, &program, ROOT.as_ref())
 }
 
-/// Defines the program of the experiment in `experiments/$paper/$name`, which has a RON file for each of
-/// the scales smoke, cpu and paper. Expands to `main` and the allocator that counts memory.
+/// The `main` function of the program of the experiment `name`, see
+/// [`experiment!`](macro@crate::experiment).
+pub fn experiment_main(name: &str) -> ExitCode {
+    match builtin::experiments().find(|source| source.name == name) {
+        Some(source) => cli::experiment_main::<ModelConfig>(&source, ROOT.as_ref()),
+        None => unreachable!("there is no experiment {name}"),
+    }
+}
+
+/// Where the source is, to name the commit.
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+
+/// Defines the program of the experiment in `experiments/…/$name`. Expands to `main` and the allocator
+/// that counts memory.
 #[macro_export]
 macro_rules! experiment {
-    ($paper:literal, $name:literal) => {
+    ($name:literal) => {
         #[global_allocator]
         static MEMORY: $crate::backend::PeakAlloc = $crate::backend::PeakAlloc;
 
         fn main() -> std::process::ExitCode {
-            $crate::experiment::experiment_main($crate::lab::cli::Scales {
-                name: $name,
-                root: env!("CARGO_MANIFEST_DIR"),
-                files: [
-                    $crate::experiment!(@file $paper, $name, "smoke"),
-                    $crate::experiment!(@file $paper, $name, "cpu"),
-                    $crate::experiment!(@file $paper, $name, "paper"),
-                ],
-            })
+            $crate::experiment::experiment_main($name)
         }
-    };
-    (@file $paper:literal, $name:literal, $scale:literal) => {
-        include_str!(concat!(
-            env!("CARGO_MANIFEST_DIR"), "/experiments/", $paper, "/", $name, "/", $scale, ".ron"
-        ))
     };
 }

@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 pub mod body;
+pub mod builtin;
 pub mod compose;
 pub mod experiment;
 mod zoo;

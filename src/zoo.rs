@@ -19,13 +19,13 @@ macro_rules! zoo {
     (
         $(#[$attribute:meta])*
         pub enum $zoo:ident {
-            $($(#[$doc:meta])* $name:ident($config:ty, $($block:ident)::+),)+
+            $($(#[doc = $doc:literal])* $name:ident($config:ty, $($block:ident)::+),)+
         }
     ) => {
         $(#[$attribute])*
         #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
         pub enum $zoo {
-            $($(#[$doc])* $name($config),)+
+            $($(#[doc = $doc])* $name($config),)+
         }
 
         $(
@@ -39,20 +39,20 @@ macro_rules! zoo {
         /// A layer of one of the architectures, with connections of type `C`.
         #[derive(burn::module::Module, Debug)]
         pub enum Block<B: Backend, C> {
-            $($(#[$doc])* $name($($block)::+<B, C>),)+
+            $($(#[doc = $doc])* $name($($block)::+<B, C>),)+
         }
 
         /// The embeddings of one of the architectures.
         #[derive(burn::module::Module, Debug)]
         pub enum Embeddings<B: Backend> {
-            $($(#[$doc])* $name(EmbeddingsOf<B, $config>),)+
+            $($(#[doc = $doc])* $name(EmbeddingsOf<B, $config>),)+
         }
 
         /// The cache of a [`Block`].
         #[derive(Clone)]
         pub enum BlockCache<B: Backend, C: $crate::core::Connection<B>> {
             $(
-                $(#[$doc])*
+                $(#[doc = $doc])*
                 $name(<$($block)::+<B, C> as $crate::core::ResidualBlock<B>>::Cache),
             )+
         }
@@ -62,7 +62,7 @@ macro_rules! zoo {
         #[serde(rename = "model", deny_unknown_fields)]
         #[allow(missing_docs)] // The fields are those of a composition.
         pub enum Written {
-            $($(#[$doc])* $name($config),)+
+            $($(#[doc = $doc])* $name($config),)+
             /// Any model except one architecture with plain connections.
             Composed {
                 layers: Vec<$zoo>,
@@ -98,6 +98,9 @@ macro_rules! zoo {
 
         impl $crate::compose::List for $zoo {
             type Written = Written;
+
+            const NAMES: &'static [(&'static str, &'static str)] =
+                &[$((stringify!($name), concat!($($doc),*))),+];
         }
 
         impl<B: Backend, C: $crate::core::Connection<B>> $crate::core::ResidualBlock<B>

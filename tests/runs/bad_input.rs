@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use residual_zoo_testing::program::{SMOKE, Scratch, example, fails, ok, run, smoke, text};
+use residual_zoo_testing::program::{SMOKE, Scratch, fails, ok, run, smoke, text, zoo};
 
 #[test]
 fn compare_deletes_nothing_but_a_comparison() {
@@ -14,7 +14,7 @@ fn compare_deletes_nothing_but_a_comparison() {
     ok(&mut smoke(&scratch.path("runs/gpt2")));
     let runs = scratch.path("runs");
     fails(
-        example("compare").arg("--run").arg(&runs),
+        zoo("compare").arg("--run").arg(&runs),
         2,
         &["already exists"],
     );
@@ -23,7 +23,7 @@ fn compare_deletes_nothing_but_a_comparison() {
     // A comparison whose next run cannot start.
     let directory = scratch.path("compare");
     let compare = |assignment: &str| {
-        let mut command = example("compare");
+        let mut command = zoo("compare");
         command.arg("--run").arg(&directory);
         for assignment in ["train.steps=2", "train.validate_batches=1", assignment] {
             command.args(["--set", assignment]);
@@ -40,7 +40,7 @@ fn compare_reports_what_finished_when_a_model_fails() {
     let scratch = Scratch::new();
     let directory = scratch.path("compare");
     let compare = |steps: &str| {
-        let mut command = example("compare");
+        let mut command = zoo("compare");
         command.arg("--run").arg(&directory);
         let small = ["train.batch=1", "train.validate_batches=1"];
         let others = [steps, "train.warmup=0", "data.source.tokens=20000"];
@@ -69,7 +69,7 @@ fn compare_reports_what_finished_when_a_model_fails() {
 fn compare_without_any_result_keeps_the_report_of_before() {
     let scratch = Scratch::new();
     let directory = scratch.path("compare");
-    let mut command = example("compare");
+    let mut command = zoo("compare");
     command.arg("--run").arg(&directory);
     for assignment in [
         "train.steps=50",
@@ -113,7 +113,7 @@ fn sizes_beyond_any_machine_are_named_in_every_architecture() {
         "Composed(layers: [])".into(),
     ] {
         fs::write(&path, format!("(model: {model})")).unwrap();
-        let mut command = example("train");
+        let mut command = zoo("train");
         command.arg(&path).arg("--run").arg(scratch.path("run"));
         fails(&mut command, 2, &["model"]);
         assert!(!scratch.path("run").exists(), "{model}");
@@ -149,12 +149,12 @@ fn sizes_beyond_any_machine_are_named_at_once() {
 fn what_is_no_config_is_named() {
     let scratch = Scratch::new();
     fails(
-        example("train").arg("experiments"),
+        zoo("train").arg("experiments"),
         2,
         &["experiments", "give a file"],
     );
     let binary = scratch.file("binary.ron", b"(\xff)");
-    fails(example("train").arg(binary), 2, &["binary.ron", "UTF-8"]);
+    fails(zoo("train").arg(binary), 2, &["binary.ron", "UTF-8"]);
     let mut gpu = smoke(&scratch.path("run"));
     fails(
         gpu.args(["--backend", "flex", "--gpu", "3"]),
@@ -163,7 +163,7 @@ fn what_is_no_config_is_named() {
     );
     let mut peak = smoke(&scratch.path("run"));
     fails(peak.args(["--peak-tflops", "0"]), 2, &["peak-tflops"]);
-    let mut bench = example("bench");
+    let mut bench = zoo("bench");
     bench.args([
         SMOKE,
         "--warmup",
@@ -278,7 +278,7 @@ fn bad_data_is_named() {
 fn bad_configs_are_named_with_line_and_field() {
     let scratch = Scratch::new();
     let config = |text: &str| {
-        let mut command = example("train");
+        let mut command = zoo("train");
         command
             .arg(scratch.file("c.ron", text))
             .arg("--run")
@@ -316,11 +316,7 @@ fn bad_configs_are_named_with_line_and_field() {
         2,
         &["train.time", "8"],
     );
-    fails(
-        example("train").arg(scratch.path("none.ron")),
-        2,
-        &["none.ron"],
-    );
+    fails(zoo("train").arg(scratch.path("none.ron")), 2, &["none.ron"]);
 
     let set = |assignment: &str| {
         let mut command = smoke(&scratch.path("run"));
@@ -362,7 +358,7 @@ fn a_prompt_the_model_cannot_take_is_named() {
     let scratch = Scratch::new();
     ok(&mut smoke(&scratch.path("run")));
     let generate = |options: &[&str]| {
-        let mut command = example("generate");
+        let mut command = zoo("generate");
         command.arg(scratch.path("run")).args(options);
         command
     };
@@ -380,7 +376,7 @@ fn a_prompt_the_model_cannot_take_is_named() {
     );
     fails(&mut generate(&["--top-p", "0"]), 2, &["top-p"]);
     fails(
-        example("generate").arg(scratch.path("none")),
+        zoo("generate").arg(scratch.path("none")),
         2,
         &["none", "config.ron"],
     );

@@ -1,4 +1,4 @@
-//! What the examples do and write when a user runs them.
+//! What the program does and writes when a user runs it.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -7,13 +7,13 @@ use std::process::{Command, Stdio};
 
 use residual_zoo::RunConfig;
 use residual_zoo::train::{checkpoint, run_dir};
-use residual_zoo_testing::program::{SMOKE, Scratch, example, fails, ok, smoke};
+use residual_zoo_testing::program::{SMOKE, Scratch, example, fails, ok, smoke, zoo};
 
 #[test]
 fn a_run_writes_its_config_metrics_samples_and_checkpoints() {
     let scratch = Scratch::new();
     let directory = scratch.path("run");
-    let mut command = example("train");
+    let mut command = zoo("train");
     command.arg(SMOKE).arg("--run").arg(&directory);
     for assignment in [
         "train.steps=30",
@@ -129,7 +129,7 @@ fn a_text_of_ones_own_trains_and_generates() {
         let shown = ok(command.env("XDG_CACHE_HOME", scratch.path("cache")));
         assert!(shown.contains("bits/byte"), "{shown}");
         let generate = |seed: &str| {
-            let mut command = example("generate");
+            let mut command = zoo("generate");
             command
                 .arg(&directory)
                 .args(["--prompt", "the ", "--tokens", "40", "--seed", seed]);
@@ -146,7 +146,7 @@ fn a_text_of_ones_own_trains_and_generates() {
 fn generation_goes_on_beyond_the_context() {
     let scratch = Scratch::new();
     ok(&mut smoke(&scratch.path("run")));
-    let mut command = example("generate");
+    let mut command = zoo("generate");
     let sample = ok(command.arg(scratch.path("run")).args(["--tokens", "100"]));
     // The context is 32 words; the prompt is one token longer.
     assert_eq!(sample.split_whitespace().count(), 101);
@@ -157,7 +157,7 @@ fn compare_prints_a_table_and_writes_a_report() {
     let scratch = Scratch::new();
     let directory = scratch.path("compare");
     let compare = |options: &[&str]| {
-        let mut command = example("compare");
+        let mut command = zoo("compare");
         command.arg("--run").arg(&directory).args(options);
         for assignment in [
             "train.steps=4",
@@ -213,7 +213,7 @@ fn compare_prints_a_table_and_writes_a_report() {
     compare(&["--force"]);
     assert_ne!(last_of("rmt").seconds, first.seconds);
     let report = fs::read(directory.join("report.html")).unwrap();
-    let mut other = example("compare");
+    let mut other = zoo("compare");
     other
         .arg("--run")
         .arg(&directory)
@@ -226,7 +226,7 @@ fn compare_prints_a_table_and_writes_a_report() {
     assert_eq!(fs::read(directory.join("report.html")).unwrap(), report);
     fs::write(directory.join("notes.txt"), "mine").unwrap();
     fails(
-        example("compare").arg("--run").arg(&directory),
+        zoo("compare").arg("--run").arg(&directory),
         2,
         &["already exists", "--run"],
     );
@@ -240,7 +240,7 @@ fn compare_prints_a_table_and_writes_a_report() {
 fn bench_writes_its_figures_as_json() {
     let scratch = Scratch::new();
     let json = scratch.path("bench.json");
-    let mut command = example("bench");
+    let mut command = zoo("bench");
     command
         .arg(SMOKE)
         .args(["--warmup", "1", "--steps", "3", "--json"])
@@ -307,11 +307,30 @@ fn sigterm_stops_after_the_step_and_saves() {
 }
 
 #[test]
-fn every_example_has_help() {
-    for name in ["train", "generate", "compare", "bench"] {
-        let help = ok(example(name).arg("--help"));
+fn every_command_has_help() {
+    for mut command in [
+        zoo("train"),
+        zoo("generate"),
+        zoo("bench"),
+        example("compare"),
+    ] {
+        let help = ok(command.arg("--help"));
         assert!(
             help.contains("Usage:") && help.contains("--backend"),
+            "{help}"
+        );
+    }
+    for command in [
+        "list",
+        "describe",
+        "plot",
+        "tokenize",
+        "experiment",
+        "completions",
+    ] {
+        let help = ok(zoo(command).arg("--help"));
+        assert!(
+            help.contains(&format!("Usage: residual-zoo {command}")),
             "{help}"
         );
     }
@@ -330,7 +349,7 @@ fn a_tokenformer_grows_from_a_run_and_other_runs_are_refused() {
         path
     };
     let train = |config: &Path, run: &str| {
-        let mut command = example("train");
+        let mut command = zoo("train");
         command
             .arg(config)
             .arg("--run")

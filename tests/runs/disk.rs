@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use residual_zoo::train::{checkpoint, run_dir};
-use residual_zoo_testing::program::{Scratch, example, ok, run, text};
+use residual_zoo_testing::program::{Scratch, ok, run, text, zoo};
 use residual_zoo_testing::runs::{
     self, MODELS, assert_same, config, killed, outcome, resume, start, train, with_fault,
 };
@@ -207,7 +207,7 @@ fn a_disk_that_fills_up_during_a_checkpoint_leaves_the_one_before() {
     // checkpoint takes.
     let mut begin = train(&file, &directory);
     begin.args(["--set", "train.steps=6"]);
-    let mut generate = example("generate");
+    let mut generate = zoo("generate");
     generate.arg(&directory).args(["--tokens", "5"]);
     let mut full = train(&file, &directory);
     full.arg("--allow-config-change");
@@ -256,7 +256,7 @@ fn a_read_only_run_directory_is_named() {
     ok(train(&file, &directory).args(["--set", "train.steps=6"]));
     let before = fs::read(directory.join("metrics.jsonl")).unwrap();
     let resumed = resume(&directory);
-    let mut other = example("generate");
+    let mut other = zoo("generate");
     other.arg(&directory).args(["--tokens", "5"]);
     let script = format!(
         "mount --bind '{run}' '{run}' && mount -o remount,ro,bind '{run}' || exit 90

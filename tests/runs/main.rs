@@ -9,5 +9,6 @@ mod cli;
 mod disk;
 #[cfg(unix)]
 mod health;
+mod program;
 #[cfg(unix)]
 mod resume;

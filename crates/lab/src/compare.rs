@@ -77,18 +77,35 @@ pub fn compare<C: ModelConfig>(
 fn check_budget<C: ModelConfig>(
     models: &[(String, RunConfig<C>)],
 ) -> Result<&RunConfig<C>, ConfigError> {
-    let Some((_, first)) = models.first() else {
+    let Some((first_name, first)) = models.first() else {
         return Err(ConfigError::new("models", "are none; give at least one"));
     };
-    let is_same = |config: &RunConfig<C>| {
-        config.data == first.data
-            && config.train.steps == first.train.steps
-            && config.tokens_per_step() == first.tokens_per_step()
-    };
-    match models.iter().find(|(_, config)| !is_same(config)) {
-        Some((name, _)) => Err(ConfigError::new(name, "has other data or another budget")),
-        None => Ok(first),
+    for (i, (name, _)) in models.iter().enumerate() {
+        if models[..i].iter().any(|(other, _)| other == name) {
+            let problem = "is the name of two models; give each file another name";
+            return Err(ConfigError::new(name, problem));
+        }
     }
+    for (name, config) in models {
+        if config.data != first.data {
+            let problem = format!("has other data than `{first_name}`");
+            return Err(ConfigError::new(format!("{name}.data"), problem));
+        }
+        let budget = [
+            ("train.steps", config.train.steps, first.train.steps),
+            (
+                "tokens per step",
+                config.tokens_per_step(),
+                first.tokens_per_step(),
+            ),
+        ];
+        if let Some((what, ours, theirs)) = budget.into_iter().find(|(_, a, b)| a != b) {
+            let problem =
+                format!("is {ours}, but {theirs} in `{first_name}`; models need one budget");
+            return Err(ConfigError::new(format!("{name}.{what}"), problem));
+        }
+    }
+    Ok(first)
 }
 
 fn describe(source: &Source) -> String {

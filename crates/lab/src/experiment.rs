@@ -195,7 +195,14 @@ impl<C: ModelConfig> Experiment<C> {
             let problem = "is 0; at least one seed is needed";
             return Err(ConfigError::new("--seeds", problem));
         }
+        if count > MOST_SEEDS {
+            let problem = format!("is {count}; it must be at most {MOST_SEEDS}");
+            return Err(ConfigError::new("--seeds", problem));
+        }
         self.seeds = (1..=count).collect();
         Ok(())
     }
 }
+
+/// The most seeds of an experiment.
+const MOST_SEEDS: u64 = 10_000;

@@ -1,6 +1,6 @@
 //! Text from a trained model.
 
-use std::io::Write;
+use std::io::{ErrorKind, Write as _};
 use std::path::Path;
 
 use burn::tensor::backend::{AutodiffBackend, Backend};
@@ -78,14 +78,19 @@ impl<C: ModelConfig> OnBackend for Generate<'_, C> {
         let generator = Generator::new(&model, sizes, &prompt, self.sampling, &device)?;
         let mut decoder = StreamDecoder::new(tokenizer);
         let mut out = std::io::stdout().lock();
-        for id in prompt.iter().copied().chain(generator.take(self.tokens)) {
-            let text = decoder.push(id)?;
+        let mut write = |text: &str| match write!(out, "{text}").and_then(|()| out.flush()) {
             // Whoever reads may stop reading, which ends the text and is no failure.
-            if write!(out, "{text}").and_then(|()| out.flush()).is_err() {
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+            written => written
+                .map(|()| true)
+                .map_err(TrainError::io("write", "standard output".as_ref())),
+        };
+        for id in prompt.iter().copied().chain(generator.take(self.tokens)) {
+            if !write(&decoder.push(id)?)? {
                 return Ok(());
             }
         }
-        writeln!(out, "{}", decoder.finish()?).ok();
+        write(&(decoder.finish()? + "\n"))?;
         Ok(())
     }
 }

@@ -26,7 +26,7 @@
 //!
 //! A module uses only modules before it in this order: `error`, `single`, `options`, `quantity`,
 //! `stats`, `claims`, `experiment`, `plan`, `observe`, `corpora`, `measure`, `check`, `judge`, `charts`,
-//! `origin`, `results`, `pool`, `training`, `run`, `compare`, `generate`, `trial`, `cli`.
+//! `curves`, `origin`, `results`, `pool`, `training`, `run`, `compare`, `generate`, `trial`, `cli`.
 
 #![forbid(unsafe_code)]
 
@@ -36,6 +36,7 @@ pub mod claims;
 pub mod cli;
 mod compare;
 mod corpora;
+mod curves;
 mod error;
 mod experiment;
 mod generate;
@@ -58,6 +59,7 @@ pub mod trial;
 
 pub use claims::{Claim, Judgement, Test, Verdict};
 pub use compare::{Comparison, REPORT, compare};
+pub use curves::{CURVES, curves};
 pub use error::Error;
 pub use experiment::{After, ChartSpec, Experiment, Measure, RunSpec, Vary};
 pub use generate::generate;

@@ -1,4 +1,4 @@
-//! Runs the examples as a user does.
+//! Runs the program and the examples as a user does.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,14 +6,24 @@ use std::process::{Command, Output, Stdio};
 
 use crate::root;
 
+/// A command of the program `residual-zoo`, which `cargo test` builds.
+pub fn zoo(command: &str) -> Command {
+    let mut program = built("residual-zoo");
+    program.arg(command);
+    program
+}
+
 /// A command for a program of `examples/`, which `cargo test` builds.
 pub fn example(name: &str) -> Command {
+    built(&format!("examples/{name}"))
+}
+
+fn built(program: &str) -> Command {
     let test = std::env::current_exe().unwrap();
-    let profile = test.parent().unwrap().parent().unwrap();
-    let program = profile.join("examples").join(name);
+    let program = test.parent().unwrap().parent().unwrap().join(program);
     assert!(
         program.exists(),
-        "build it first: cargo build --release --examples"
+        "build it first: cargo build --release --bins --examples"
     );
     let mut command = Command::new(program);
     command.current_dir(root());
@@ -58,7 +68,7 @@ pub const SMOKE: &str = "experiments/gpt2/smoke.ron";
 
 /// A command that trains the smoke model for a few steps in `directory`.
 pub fn smoke(directory: &Path) -> Command {
-    let mut command = example("train");
+    let mut command = zoo("train");
     command.arg(SMOKE).arg("--run").arg(directory);
     command.args(["--set", "train.steps=4", "--set", "train.sample_every=None"]);
     command

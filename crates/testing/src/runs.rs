@@ -6,7 +6,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use residual_zoo::train::{Row, checkpoint, run_dir};
 
-use crate::program::{Scratch, example, text};
+use crate::program::{Scratch, text, zoo};
 
 /// A tiny model of each architecture and of a composition, with dropout.
 pub const MODELS: [(&str, &str); 6] = [
@@ -65,14 +65,14 @@ pub fn config_on(scratch: &Scratch, model: &str, source: &str, settings: &str) -
 
 /// A command that trains the config file `config` in the directory `run`.
 pub fn train(config: &Path, run: &Path) -> Command {
-    let mut command = example("train");
+    let mut command = zoo("train");
     command.arg(config).arg("--run").arg(run).arg("--no-tui");
     command
 }
 
 /// A command that resumes a run.
 pub fn resume(run: &Path) -> Command {
-    let mut command = example("train");
+    let mut command = zoo("train");
     command.arg("--resume").arg(run).arg("--no-tui");
     command
 }

@@ -3,26 +3,66 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Parser, ValueEnum};
+use clap::{Args, Parser, ValueEnum};
 use residual_zoo_backend::BackendKind;
 use residual_zoo_core::{ConfigError, ModelConfig};
-use residual_zoo_data::Source;
+use residual_zoo_data::Source as Data;
+use residual_zoo_report::{Column, Table, si};
 use residual_zoo_train::Interrupter;
 use residual_zoo_train::dashboard::Display;
 
 use super::trial::try_models;
-use super::{BackendArgs, DataArgs, DisplayArgs, command, report, stop_on_signal};
-use crate::{Error, Experiment, Origin, Results, Verdict, only, origin};
+use super::{BackendArgs, DataArgs, DisplayArgs, command, example, print, report, stop_on_signal};
+use crate::{Error, Experiment, Origin, PlannedRun, Results, Verdict, only, origin};
 
-/// An experiment of a paper at its three scales.
-#[derive(Clone, Copy, Debug)]
-pub struct Scales<'a> {
-    /// Its name, that of the program.
-    pub name: &'a str,
-    /// Where its source is, to name the commit.
-    pub root: &'a str,
-    /// The RON files of the scales smoke, cpu and paper.
-    pub files: [&'a str; 3],
+/// An experiment and where its text comes from.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// Its name, which the directory of its report begins with.
+    pub name: String,
+    /// Its text.
+    pub files: Files,
+}
+
+/// The RON files of an experiment.
+#[derive(Clone, Debug)]
+pub enum Files {
+    /// Those of the scales smoke, cpu and paper.
+    Scales([&'static str; 3]),
+    /// A single file and its path.
+    Single(String, PathBuf),
+}
+
+impl Source {
+    /// The experiment in the file `path`.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be read.
+    pub fn read(path: &Path) -> Result<Self, Error> {
+        let name = path.file_stem().unwrap_or_default();
+        Ok(Self {
+            name: name.to_string_lossy().into_owned(),
+            files: Files::Single(residual_zoo_data::read_utf8(path)?, path.into()),
+        })
+    }
+
+    /// The text and its path, at `scale` where there are scales.
+    fn at(&self, scale: Option<Scale>) -> Result<(&str, PathBuf), ConfigError> {
+        match (&self.files, scale) {
+            (Files::Scales(texts), scale) => {
+                let scale = scale.unwrap_or(Scale::Smoke);
+                let path = format!("experiments/…/{}/{}.ron", self.name, scale.name());
+                Ok((texts[scale as usize], path.into()))
+            }
+            (Files::Single(text, path), None) => Ok((text, path.clone())),
+            (Files::Single(..), Some(scale)) => {
+                let problem = "is given, but a single file has no scales; leave it out";
+                let field = format!("--scale {}", scale.name());
+                Err(ConfigError::new(field, problem))
+            }
+        }
+    }
 }
 
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,10 +88,17 @@ impl Scale {
 /// experiments and not repeated. Ctrl-C stops and saves; the same command (without --force)
 /// continues.
 #[derive(Parser, Debug)]
-struct Options {
-    /// How much is trained
-    #[arg(long, value_enum, default_value_t = Scale::Smoke)]
-    scale: Scale,
+struct Program {
+    #[command(flatten)]
+    options: ExperimentArgs,
+}
+
+/// What of an experiment is trained, where and how.
+#[derive(Args, Debug)]
+pub struct ExperimentArgs {
+    /// How much of an experiment of the zoo is trained [default: smoke]
+    #[arg(long, value_enum)]
+    scale: Option<Scale>,
     /// The number of seeds, except for runs that have their own [default: what the scale says]
     #[arg(long, value_name = "N")]
     seeds: Option<u64>,
@@ -68,6 +115,9 @@ struct Options {
     /// Train everything again
     #[arg(long)]
     force: bool,
+    /// Only check the experiment and list its runs
+    #[arg(long, conflicts_with_all = ["force", "publish", "only_try"])]
+    check: bool,
     /// Train nothing to its end: make two steps with every model at its full shape, on one sequence
     /// at a time, and set the memory that it takes beside an estimate
     #[arg(long = "try", conflicts_with_all = ["force", "publish"])]
@@ -90,15 +140,33 @@ struct Options {
     display: DisplayArgs,
 }
 
-/// Runs an experiment as the options on the command line say.
-pub fn experiment_main<C: ModelConfig>(scales: Scales) -> ExitCode {
-    report(Options::parse().run::<C>(scales).map_err(Into::into))
+/// Runs an experiment as the options on the command line say. `root` is where the source of the program
+/// is, to name the commit.
+pub fn experiment_main<C: ModelConfig>(source: &Source, root: &Path) -> ExitCode {
+    let Program { options } = Program::parse();
+    let kind = options.backend.kind();
+    let done = kind.map_err(Into::into).and_then(|kind| {
+        let program = example(&source.name, kind);
+        options.run::<C>(source, &program, root)
+    });
+    report(done.map_err(Into::into))
 }
 
-impl Options {
-    fn run<C: ModelConfig>(&self, scales: Scales) -> Result<(), Error> {
-        let file = scales.files[self.scale as usize];
-        let experiment = self.open::<C>(scales.name, file)?;
+impl ExperimentArgs {
+    /// Runs `source` as these options say. `program` is the beginning of the command that repeats it, and
+    /// `root` is where the source of the program is, to name the commit.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`run_experiment`](crate::run_experiment), and options that do not fit the experiment.
+    pub fn run<C: ModelConfig>(
+        &self,
+        source: &Source,
+        program: &str,
+        root: &Path,
+    ) -> Result<(), Error> {
+        let (text, path) = source.at(self.scale)?;
+        let experiment = self.open::<C>(text, &path)?;
         let all = experiment.plan(&self.set)?;
         let planned = only(&self.only, &all)?;
         let has_configs = planned.iter().any(|run| run.config.is_some());
@@ -108,47 +176,51 @@ impl Options {
         }
         let (kind, gpu) = (self.backend.kind()?, self.backend.gpu);
         kind.check_compiled()?;
+        if self.check {
+            check_configs(&planned)?;
+            return list_runs(&experiment, &planned);
+        }
         if self.only_try && experiment.count.is_some() {
-            println!("nothing is trained here: there is nothing to try");
+            print("nothing is trained here: there is nothing to try")?;
             return Ok(());
         }
         if self.only_try {
             return try_models(&planned, kind, gpu);
         }
+        let display = match self.watch {
+            true => self.display.display(),
+            false => Display::Quiet,
+        };
         let options = crate::Options {
             gpu,
             force: self.force,
-            display: match self.watch {
-                true => self.display.display(),
-                false => Display::Quiet,
-            },
+            display,
             peak_tflops: self.display.peak_tflops,
             stop: match experiment.count {
-                None => stop_on_signal()?,
+                None => stop_on_signal(display)?,
                 Some(_) => Interrupter::new(),
             },
             ..crate::Options::new(&self.runs.join("pool"), kind)
         };
         let origin = Origin {
-            name: scales.name.into(),
-            scale: self.scale.name(),
-            command: self.command(scales.name, kind),
-            hash: origin::hash(file, &experiment, &planned, kind),
+            name: source.name.clone(),
+            scale: self.scale_of(source),
+            command: self.command(source, program, kind),
+            hash: origin::hash(text, &experiment, &planned, kind),
             machine: origin::machine(),
             backend: kind.to_string(),
-            commit: origin::commit(Path::new(scales.root)),
+            commit: origin::commit(root),
         };
         let mut outcome = experiment.run(&planned, &options)?;
         let (missing, stopped) = (outcome.missing.clone(), outcome.stopped);
         let count = missing.len() + outcome.observations.len();
         outcome.leave_out(&all, &planned);
-        self.write(
-            scales.name,
-            &Results::new(&experiment, &all, outcome, origin),
-        )?;
+        self.write(source, &Results::new(&experiment, &all, outcome, origin))?;
         if stopped {
             let without = if self.force { " without --force" } else { "" };
-            println!("stopped; to continue: repeat the command{without}");
+            print(&format!(
+                "stopped; to continue: repeat the command{without}"
+            ))?;
             return Ok(());
         }
         match missing.is_empty() {
@@ -157,10 +229,17 @@ impl Options {
         }
     }
 
-    /// The experiment called `name` in the RON text `file`, with the options put in.
-    fn open<C: ModelConfig>(&self, name: &str, file: &str) -> Result<Experiment<C>, Error> {
-        let path = format!("experiments/…/{name}/{}.ron", self.scale.name());
-        let mut experiment = Experiment::<C>::parse(file, Path::new(&path))?;
+    /// The name of the scale; empty where there are none.
+    fn scale_of(&self, source: &Source) -> String {
+        match source.files {
+            Files::Scales(_) => self.scale.unwrap_or(Scale::Smoke).name(),
+            Files::Single(..) => String::new(),
+        }
+    }
+
+    /// The experiment in a RON text, with the options put in.
+    fn open<C: ModelConfig>(&self, text: &str, path: &Path) -> Result<Experiment<C>, Error> {
+        let mut experiment = Experiment::<C>::parse(text, path)?;
         experiment.check()?;
         if let Some(seeds) = self.seeds {
             experiment.set_seeds(seeds)?;
@@ -170,23 +249,27 @@ impl Options {
     }
 
     /// Writes the report and prints the table and the verdicts.
-    fn write(&self, name: &str, results: &Results) -> Result<(), Error> {
-        let part = if self.only.is_empty() { "" } else { "-only" };
-        let directory = format!("{name}-{}{part}", self.scale.name());
-        let directory = self.runs.join(directory);
+    fn write(&self, source: &Source, results: &Results) -> Result<(), Error> {
+        let part = if self.only.is_empty() { "" } else { "only" };
+        let parts = [source.name.clone(), self.scale_of(source), part.to_owned()];
+        let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+        let directory = self.runs.join(parts.join("-"));
         results.write(&directory)?;
         if let Some(publish) = &self.publish {
-            results.write_markdown(publish, name)?;
+            results.write_markdown(publish, &source.name)?;
         }
-        println!("\n{}", results.table().to_text());
+        print(&format!("\n{}", results.table().to_text()))?;
         for found in results.claims() {
-            println!("\n{} ({})", found.claim.says, found.claim.source);
-            println!("  {}: {}", found.verdict.name(), found.because);
+            print(&format!("\n{} ({})", found.claim.says, found.claim.source))?;
+            print(&format!("  {}: {}", found.verdict.name(), found.because))?;
             if !found.claim.published.is_empty() && found.verdict != Verdict::NotTested {
-                println!("  reported: {}", found.claim.published);
+                print(&format!("  reported: {}", found.claim.published))?;
             }
         }
-        println!("\nreport: {}", directory.join("report.html").display());
+        print(&format!(
+            "\nreport: {}",
+            directory.join("report.html").display()
+        ))?;
         Ok(())
     }
 
@@ -208,7 +291,7 @@ impl Options {
         };
         tokenizer.apply(data)?;
         if let Some(path) = &self.new_data {
-            data.source = Source::Path(path.clone());
+            data.source = Data::Path(path.clone());
         }
         Ok(())
     }
@@ -223,22 +306,24 @@ impl Options {
             let problem = format!("is {path}, but nothing here reads data; leave it out");
             return Err(ConfigError::new("--data", problem));
         }
-        if matches!(experiment.data.source, Source::Copying(_)) {
+        if matches!(experiment.data.source, Data::Copying(_)) {
             let problem = "is given, but this experiment draws its data itself; leave it out";
             return Err(ConfigError::new("--data", problem));
         }
         Ok(())
     }
 
-    /// The command that repeats the results of the experiment `name`.
-    fn command(&self, name: &str, kind: BackendKind) -> String {
+    /// The command that repeats the results; it begins with `program`.
+    fn command(&self, source: &Source, program: &str, kind: BackendKind) -> String {
         // Flex comes first where no backend is named.
         let other = (kind != BackendKind::Flex).then_some(kind);
         let new_data = self
             .new_data
             .as_ref()
             .map(|path| path.display().to_string());
-        let mut options: Vec<(&str, String)> = vec![("--scale", self.scale.name())];
+        let mut options: Vec<(&str, String)> = Vec::new();
+        let scale = self.scale_of(source);
+        options.extend((!scale.is_empty()).then_some(("--scale", scale)));
         options.extend(self.only.iter().map(|text| ("--only", text.clone())));
         options.extend(self.set.iter().map(|set| ("--set", set.clone())));
         let single = [
@@ -256,6 +341,46 @@ impl Options {
         );
         let arguments = options.into_iter();
         let arguments = arguments.flat_map(|(option, value)| [option.to_owned(), value]);
-        command(name, kind, arguments)
+        command(program, arguments)
     }
+}
+
+/// Checks what does not depend on the data.
+fn check_configs<C: ModelConfig>(planned: &[PlannedRun<C>]) -> Result<(), ConfigError> {
+    for run in planned {
+        if let Some(config) = &run.config {
+            config
+                .validate(1)
+                .map_err(|error| error.within(&run.name))?;
+        }
+    }
+    Ok(())
+}
+
+/// Prints the runs of an experiment that was found to be valid.
+fn list_runs<C: ModelConfig>(
+    experiment: &Experiment<C>,
+    planned: &[PlannedRun<C>],
+) -> Result<(), Error> {
+    let row = |run: &PlannedRun<C>| {
+        let (steps, tokens) = run.config.as_ref().map_or(Default::default(), |config| {
+            let steps = config.train.steps;
+            let tokens = (steps * config.tokens_per_step()) as f64;
+            (steps.to_string(), si(tokens))
+        });
+        let seeds = run.seeds.as_ref().unwrap_or(&experiment.seeds).len();
+        vec![run.name.clone(), steps, tokens, seeds.to_string()]
+    };
+    let numbers = ["steps", "tokens", "seeds"].map(|title| Column::number(title, ""));
+    let table = Table {
+        columns: [Column::text("run")].into_iter().chain(numbers).collect(),
+        rows: planned.iter().map(row).collect(),
+        ..Table::default()
+    };
+    print(&format!("{}\n\n{}", experiment.title, table.to_text()))?;
+    print(&format!(
+        "\nclaims: {}; everything that they and the charts refer to exists; the data were not opened",
+        experiment.claims.len()
+    ))?;
+    Ok(())
 }

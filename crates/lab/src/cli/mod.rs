@@ -1,27 +1,31 @@
 //! The options that programs share, errors as exit codes, and signals.
 
+mod compare;
 mod experiment;
 mod trial;
 
+use std::io::{ErrorKind, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Args;
 use residual_zoo_backend::{BackendError, BackendKind};
 use residual_zoo_core::ConfigError;
-use residual_zoo_data::{DataConfig, DataError, Source, SyntheticConfig, TokenizerConfig};
+use residual_zoo_data::Source as Data;
+use residual_zoo_data::{DataConfig, DataError, SyntheticConfig, TokenizerConfig};
 use residual_zoo_train::dashboard::{Display, restore_terminal};
 use residual_zoo_train::{Error as TrainError, Interrupter};
 
 use crate::Error;
 pub use crate::corpora::open_corpus;
-pub use experiment::{Scales, experiment_main};
+pub use compare::CompareArgs;
+pub use experiment::{ExperimentArgs, Files, Source, experiment_main};
 
 /// The backend to compute on.
 #[derive(Args, Debug, Clone)]
 pub struct BackendArgs {
-    /// Backend, of those compiled in by `--features`: flex, tch, cuda, vulkan, wgpu [default:
-    /// the first of these]
+    /// Backend: flex, tch, cuda, vulkan or wgpu, if it was compiled in by `--features` [default: the first
+    /// one that was]
     #[arg(long, value_name = "NAME")]
     pub backend: Option<BackendKind>,
     /// Index of the GPU [default: the backend's choice; for tch the CPU]
@@ -34,9 +38,11 @@ impl BackendArgs {
     ///
     /// # Errors
     ///
-    /// [`BackendError::None`] when there is none.
+    /// When it was not compiled in.
     pub fn kind(&self) -> Result<BackendKind, BackendError> {
-        self.backend.map_or_else(BackendKind::first, Ok)
+        let kind = self.backend.map_or_else(BackendKind::first, Ok)?;
+        kind.check_compiled()?;
+        Ok(kind)
     }
 }
 
@@ -63,10 +69,10 @@ impl DataArgs {
     pub fn apply(&self, config: &mut DataConfig) -> Result<(), ConfigError> {
         if let Some(name) = &self.data {
             config.source = match (name.as_str(), &config.source) {
-                ("tinyshakespeare", _) => Source::TinyShakespeare,
-                ("synthetic", _) => Source::Synthetic(SyntheticConfig::default()),
-                (path, Source::Cifar10(_)) => Source::Cifar10(path.into()),
-                (path, _) => Source::Path(path.into()),
+                ("tinyshakespeare", _) => Data::TinyShakespeare,
+                ("synthetic", _) => Data::Synthetic(SyntheticConfig::default()),
+                (path, Data::Cifar10(_)) => Data::Cifar10(path.into()),
+                (path, _) => Data::Path(path.into()),
             };
         }
         if let Some(name) = &self.tokenizer {
@@ -112,25 +118,43 @@ impl DisplayArgs {
     }
 }
 
-/// The command that runs the example `name` on the backend `kind` with these arguments.
-pub fn command(name: &str, kind: BackendKind, arguments: impl Iterator<Item = String>) -> String {
+/// The beginning of the command that runs the example `name` on the backend `kind`.
+pub fn example(name: &str, kind: BackendKind) -> String {
     // Flex needs no feature, because it is a default one.
     let features = match kind {
         BackendKind::Flex => String::new(),
         kind => format!(" --features {}", kind.feature()),
     };
-    let mut command = format!("cargo run --release{features} --example {name}");
-    for (i, argument) in arguments.enumerate() {
-        let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-:=".contains(c);
-        let quote = if argument.chars().all(is_plain) {
-            ""
-        } else {
-            "'"
-        };
-        let separator = if i == 0 { " --" } else { "" };
-        command += &format!("{separator} {quote}{argument}{quote}");
+    format!("cargo run --release{features} --example {name} --")
+}
+
+/// The command that runs `program` with these arguments, as it is written in a shell.
+pub fn command(program: &str, arguments: impl Iterator<Item = String>) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-:=".contains(c);
+    let quoted = |argument: String| match !argument.is_empty() && argument.chars().all(is_plain) {
+        true => argument,
+        false => format!("'{}'", argument.replace('\'', "'\\''")),
+    };
+    let parts = std::iter::once(program.to_owned()).chain(arguments.map(quoted));
+    parts.collect::<Vec<_>>().join(" ")
+}
+
+/// Prints a line to standard output. A reader that stops reading, such as `head`, is no error.
+///
+/// # Errors
+///
+/// When the line cannot be written.
+pub fn print(text: &str) -> Result<(), Error> {
+    write(&format!("{text}\n"))
+}
+
+/// Like [`print`], without the end of the line.
+pub(crate) fn write(text: &str) -> Result<(), Error> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        written => Ok(written.map_err(TrainError::io("write", "standard output".as_ref()))?),
     }
-    command
 }
 
 /// The exit code of a program: an error is one line on standard error, and the code 2 when the user
@@ -139,7 +163,7 @@ pub fn report(result: anyhow::Result<()>) -> ExitCode {
     let Err(error) = result else {
         return ExitCode::SUCCESS;
     };
-    eprintln!("error: {error}");
+    writeln!(std::io::stderr(), "error: {error}").ok();
     ExitCode::from(if is_bad_input(&error) { 2 } else { 1 })
 }
 
@@ -154,12 +178,13 @@ fn is_bad_input(error: &anyhow::Error) -> bool {
     known.contains(&Some(true))
 }
 
-/// A switch that Ctrl-C or SIGTERM sets; a second signal ends the program at once.
+/// A switch that Ctrl-C or SIGTERM sets; a second signal ends the program at once. Where runs are shown
+/// as lines, the first signal is answered by one.
 ///
 /// # Errors
 ///
 /// When signals cannot be caught, or are already.
-pub fn stop_on_signal() -> Result<Interrupter, Error> {
+pub fn stop_on_signal(display: Display) -> Result<Interrupter, Error> {
     let stop = Interrupter::new();
     let switch = stop.clone();
     ctrlc::set_handler(move || {
@@ -168,6 +193,10 @@ pub fn stop_on_signal() -> Result<Interrupter, Error> {
             std::process::exit(130);
         }
         switch.stop(None);
+        if display != Display::Terminal {
+            let text = "stopping after this step; Ctrl-C again ends the program at once";
+            writeln!(std::io::stderr(), "{text}").ok();
+        }
     })?;
     Ok(stop)
 }

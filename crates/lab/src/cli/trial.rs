@@ -1,11 +1,10 @@
 //! `--try`: the memory of every model of an experiment, estimated and taken.
 
-use std::io::Write as _;
-
 use residual_zoo_backend::{BackendKind, allocated};
 use residual_zoo_core::ModelConfig;
-use residual_zoo_train::{Error as TrainError, RunConfig};
+use residual_zoo_train::RunConfig;
 
+use super::{print, write};
 use crate::trial::Trial;
 use crate::{Error, PlannedRun};
 
@@ -18,15 +17,15 @@ pub(super) fn try_models<C: ModelConfig>(
     kind: BackendKind,
     gpu: Option<usize>,
 ) -> Result<(), Error> {
-    println!(
+    print(
         "memory in MiB: the whole as the paper trains; estimate and tried on one sequence at a \
          time.\nWhole and estimate are extrapolated from one and two layers and sequences; off is \
-         the\nestimate against what was taken, in percent."
-    );
-    println!(
+         the\nestimate against what was taken, in percent.",
+    )?;
+    print(&format!(
         "{:<44} {:>10} {:>10} {:>10} {:>7}",
         "model", "whole", "estimate", "tried", "off"
-    );
+    ))?;
     let mut tried: Vec<&RunConfig<C>> = Vec::new();
     let mut beyond = Vec::new();
     for run in planned {
@@ -36,18 +35,21 @@ pub(super) fn try_models<C: ModelConfig>(
         }
         tried.push(config);
         // Before the steps, which can take minutes.
-        show(&format!("{:<44}", run.name))?;
+        write(&format!("{:<44}", run.name))?;
         match try_model(config, kind, gpu) {
             Ok(true) => {}
             Ok(false) => beyond.push(run.name.as_str()),
             Err(error) => {
-                println!(" {:>10}", "failed");
+                print(&format!(" {:>10}", "failed"))?;
                 return Err(error);
             }
         }
     }
     if !beyond.is_empty() {
-        println!("not tried, for lack of memory: {}", beyond.join(", "));
+        print(&format!(
+            "not tried, for lack of memory: {}",
+            beyond.join(", ")
+        ))?;
     }
     Ok(())
 }
@@ -61,16 +63,18 @@ fn try_model<C: ModelConfig>(
     let trial = Trial::new(config)?;
     let Some(peaks) = trial.peaks(kind, gpu)? else {
         trial.take(kind, gpu)?;
-        println!(" two steps were made; backend `{kind}` does not tell its memory here");
+        print(&format!(
+            " two steps were made; backend `{kind}` does not tell its memory here"
+        ))?;
         return Ok(true);
     };
     let estimate = trial.estimate(&peaks);
     let mebibytes = |bytes: u64| format!("{:.0}", bytes as f64 / MEBIBYTE);
     let (whole, one) = (mebibytes(trial.whole(&peaks)), mebibytes(estimate));
-    show(&format!(" {whole:>10} {one:>10}"))?;
+    write(&format!(" {whole:>10} {one:>10}"))?;
     let available = available_memory().filter(|_| kind == BackendKind::Flex);
     if available.is_some_and(|available| estimate > available) {
-        println!(" {:>10}", "–");
+        print(&format!(" {:>10}", "–"))?;
         return Ok(false);
     }
     let (mut tried, mut off) = ("–".to_owned(), "–".to_owned());
@@ -78,15 +82,8 @@ fn try_model<C: ModelConfig>(
         tried = mebibytes(taken);
         off = format!("{:+.1}", 100.0 * (estimate as f64 / taken as f64 - 1.0));
     }
-    println!(" {tried:>10} {off:>7}");
+    print(&format!(" {tried:>10} {off:>7}"))?;
     Ok(true)
-}
-
-/// Prints a part of a line now.
-fn show(text: &str) -> Result<(), Error> {
-    print!("{text}");
-    let flushed = std::io::stdout().flush();
-    Ok(flushed.map_err(TrainError::io("write", "standard output".as_ref()))?)
 }
 
 /// Memory that this program can still get, where the system tells: what is free, swap included,

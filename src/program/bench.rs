@@ -1,10 +1,8 @@
-//! Times the parts of a training step.
+//! `residual-zoo bench`
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 
-use clap::Parser;
-use residual_zoo::RunConfig;
+use clap::Args;
 use residual_zoo::backend::BackendKind;
 use residual_zoo::experiment::time;
 use residual_zoo::lab::cli::{self, BackendArgs};
@@ -13,27 +11,31 @@ use residual_zoo::train::Error;
 use residual_zoo::train::bench::StepTime;
 use serde::Serialize;
 
-/// The model of docs/performance.md: 10.7M parameters, batch 8 of 256 tokens.
-const DEFAULT: &str = include_str!("../experiments/gpt2/bench.ron");
+use super::read_config;
 
-/// Time the forward pass, backward pass, optimizer and data of a training step, for every model
-/// and every backend that is compiled in: medians after a warmup.
-#[derive(Parser, Debug)]
+/// The model of docs/performance.md: 10.7M parameters, batch 8 of 256 tokens.
+const DEFAULT: &str = "gpt2/bench";
+
+/// Time the parts of a training step
+///
+/// Medians of the data, the forward pass, the backward pass and the optimizer after a warmup, for every
+/// model and every backend that is compiled in.
+#[derive(Args, Debug)]
 #[command(mut_arg("backend", |arg| arg.help(
     "Backend to time: flex, tch, cuda, vulkan or wgpu [default: all that are compiled in]"
 )))]
-struct Options {
-    /// RON files of the models to time [default: GPT-2 with 10.7M parameters, batch 8 × 256]
+pub struct Options {
+    /// Run files of the models to time [default: GPT-2 with 10.7M parameters, batch 8 × 256]
     configs: Vec<PathBuf>,
     /// Set a field of every model's run: train.batch=4, …
     #[arg(long, value_name = "PATH=VALUE")]
     set: Vec<String>,
     /// Steps that are not counted
-    #[arg(long, default_value_t = 2)]
-    warmup: usize,
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(..=100_000))]
+    warmup: u32,
     /// Steps that are timed
-    #[arg(long, default_value_t = 8)]
-    steps: usize,
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    steps: u32,
     /// Also write the figures as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -49,24 +51,20 @@ struct Line {
     time: StepTime,
 }
 
-fn main() -> ExitCode {
-    cli::report(bench(Options::parse()))
-}
-
-fn bench(options: Options) -> anyhow::Result<()> {
-    let mut models: Vec<(String, RunConfig)> = Vec::new();
-    for path in &options.configs {
-        models.push((path.display().to_string(), RunConfig::read(path)?));
-    }
-    if models.is_empty() {
-        let config = RunConfig::parse(DEFAULT, "experiments/gpt2/bench.ron".as_ref())?;
-        models.push(("experiments/gpt2/bench.ron".into(), config));
-    }
+pub fn bench(options: Options) -> anyhow::Result<()> {
+    let configs = match options.configs.is_empty() {
+        true => vec![DEFAULT.into()],
+        false => options.configs,
+    };
+    let named = configs
+        .iter()
+        .map(|path| Ok((path.display().to_string(), read_config(path)?)));
+    let models = named.collect::<anyhow::Result<Vec<_>>>()?;
     let kinds = match options.backend.backend {
         Some(kind) => vec![kind],
         None => BackendKind::compiled(),
     };
-    let counts = (options.warmup, options.steps.max(1));
+    let counts = (options.warmup as usize, options.steps as usize);
     let mut lines = Vec::new();
     let mut failure = None;
     for (model, config) in models {
@@ -91,7 +89,7 @@ fn bench(options: Options) -> anyhow::Result<()> {
             });
         }
     }
-    println!("\n{}", table(&lines).to_text());
+    cli::print(&format!("\n{}", table(&lines).to_text()))?;
     if let Some(path) = &options.json {
         let json = serde_json::to_string_pretty(&lines)?;
         std::fs::write(path, json).map_err(Error::io("write", path))?;

@@ -1,15 +1,14 @@
-//! Draws text from a trained model.
+//! `residual-zoo generate`
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 
-use clap::Parser;
-use residual_zoo::lab::cli::{self, BackendArgs};
+use clap::Args;
+use residual_zoo::lab::cli::BackendArgs;
 use residual_zoo::train::generate::Sampling;
 
-/// Generate text from a run's newest checkpoint, and print it as it is generated.
-#[derive(Parser, Debug)]
-struct Options {
+/// Print text from a run's newest checkpoint, as it is generated
+#[derive(Args, Debug)]
+pub struct Options {
     /// The run directory, such as runs/gpt2-shakespeare-cpu
     run: PathBuf,
     /// Text to continue [default: the first token id of the vocabulary]
@@ -34,11 +33,7 @@ struct Options {
     backend: BackendArgs,
 }
 
-fn main() -> ExitCode {
-    cli::report(generate(Options::parse()))
-}
-
-fn generate(options: Options) -> anyhow::Result<()> {
+pub fn generate(options: Options) -> anyhow::Result<()> {
     let sampling = Sampling {
         temperature: options.temperature,
         top_k: options.top_k,

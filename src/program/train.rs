@@ -1,10 +1,10 @@
-//! Trains the model that a RON file of `experiments/` describes.
+//! `residual-zoo train`
 
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::bail;
-use clap::{Parser, ValueEnum};
+use clap::{Args, ValueEnum};
 use residual_zoo::RunConfig;
 use residual_zoo::backend::BackendKind;
 use residual_zoo::core::ModelConfig as _;
@@ -12,26 +12,28 @@ use residual_zoo::data::{Corpus, Examples};
 use residual_zoo::lab::cli::{self, BackendArgs, DataArgs, DisplayArgs};
 use residual_zoo::report::si;
 use residual_zoo::train::dashboard::{Display, describe_loss, duration, print};
-use residual_zoo::train::{FirstWeights, RunOptions, run_dir};
+use residual_zoo::train::{FirstWeights, RunOptions, Summary, run_dir};
 
-/// Train a model of the zoo.
+use super::{default_directory, read_config};
+
+/// Train a model
 ///
 /// The model, the data and the schedule come from a RON file; every field can be set on the
 /// command line. Ctrl-C stops after the current step and saves. The same command, or --resume with
 /// the run's directory, continues from the last checkpoint.
 ///
 /// Examples:
-///   cargo run --release --example train -- experiments/gpt2/smoke.ron
-///   cargo run --release --example train -- experiments/gpt2/shakespeare-cpu.ron \
+///   residual-zoo train gpt2/smoke
+///   residual-zoo train gpt2/shakespeare-cpu \
 ///     --data my-text.txt --run runs/my-text --set train.steps=500
-///   cargo run --release --example train -- --resume runs/gpt2-smoke --set train.steps=2000
-#[derive(Parser, Debug)]
+///   residual-zoo train --resume runs/gpt2-smoke --set train.steps=2000
+#[derive(Args, Debug)]
 #[command(
     verbatim_doc_comment,
-    override_usage = "train [OPTIONS] <CONFIG>\n       train [OPTIONS] --resume <RUN>"
+    override_usage = "residual-zoo train [OPTIONS] <CONFIG>\n       residual-zoo train [OPTIONS] --resume <RUN>"
 )]
-struct Options {
-    /// The RON file
+pub struct Options {
+    /// The RON file, or the name of one in `residual-zoo list`
     #[arg(required_unless_present = "resume", conflicts_with = "resume")]
     config: Option<PathBuf>,
     /// Resume the run in this directory with its own config
@@ -79,18 +81,14 @@ impl From<InitBy> for FirstWeights {
     }
 }
 
-fn main() -> ExitCode {
-    cli::report(train(Options::parse()))
-}
-
-fn train(options: Options) -> anyhow::Result<()> {
+pub fn train(options: Options) -> anyhow::Result<()> {
     let (config, directory) = match (&options.config, &options.resume) {
         (Some(file), None) => {
             let directory = options
                 .run
                 .clone()
                 .unwrap_or_else(|| default_directory(file));
-            (RunConfig::read(file)?, directory)
+            (read_config(file)?, directory)
         }
         (_, Some(run)) => (run_dir::read_config(run)?, run.clone()),
         (None, None) => bail!("give a RON file, or `--resume RUN`"),
@@ -100,41 +98,22 @@ fn train(options: Options) -> anyhow::Result<()> {
     let kind = options.backend.kind()?;
     let corpus = cli::open_corpus(&config.data)?;
     config.validate(corpus.tokenizer.vocab_size())?;
+    let display = options.display.display();
     let run_options = RunOptions {
         directory,
-        display: options.display.display(),
+        display,
         peak_tflops: options.display.peak_tflops,
         init_from: options.init_from.map(|run| (run, options.init_by.into())),
         allow_config_change: options.allow_config_change,
-        stop: cli::stop_on_signal()?,
+        stop: cli::stop_on_signal(display)?,
     };
-    let display = run_options.display;
     if display == Display::Log {
         print(&describe(&config, &corpus, kind));
     }
     let gpu = options.backend.gpu;
     let summary = residual_zoo::experiment::train(kind, gpu, config, &corpus, &run_options)?;
 
-    let seconds = summary.rows.last().map_or(0.0, |row| row.seconds);
-    let end = if summary.stopped {
-        "stopped"
-    } else {
-        "trained"
-    };
-    print(&format!(
-        "{end} in {}: validation loss {}{}",
-        duration(std::time::Duration::from_secs_f64(seconds)),
-        describe_loss(
-            summary.valid_loss,
-            Some(summary.valid_accuracy),
-            corpus.bytes_per_token
-        ),
-        corpus.entropy.map_or(String::new(), |entropy| format!(
-            ", {:.1} % above the entropy rate {:.4}",
-            100.0 * (summary.valid_loss / entropy.rate - 1.0),
-            entropy.rate
-        )),
-    ));
+    print(&describe_end(&summary, &corpus));
     print(&format!("checkpoint: {}", summary.checkpoint.display()));
     let directory = run_options.directory.display();
     if summary.stopped {
@@ -143,19 +122,36 @@ fn train(options: Options) -> anyhow::Result<()> {
         ));
     }
     if display != Display::Quiet && corpus.valid.text().is_some() {
-        print(&format!(
-            "sample it: cargo run --release --example generate -- '{directory}'"
-        ));
+        print(&format!("sample it: residual-zoo generate '{directory}'"));
     }
     Ok(())
 }
 
-/// `experiments/gpt2/smoke.ron` to `runs/gpt2-smoke`.
-fn default_directory(config: &std::path::Path) -> PathBuf {
-    let stem = |path: Option<&std::ffi::OsStr>| path.map(|p| p.to_string_lossy().into_owned());
-    let family = config.parent().and_then(|parent| stem(parent.file_name()));
-    let name = [family, stem(config.file_stem())].into_iter().flatten();
-    PathBuf::from("runs").join(name.collect::<Vec<_>>().join("-"))
+/// How the run ended, and its last validation.
+fn describe_end(summary: &Summary, corpus: &Corpus) -> String {
+    let end = if summary.stopped {
+        "stopped"
+    } else {
+        "trained"
+    };
+    let seconds = summary.rows.last().map_or(0.0, |row| row.seconds);
+    let end = format!("{end} in {}", duration(Duration::from_secs_f64(seconds)));
+    let validated = summary
+        .rows
+        .iter()
+        .rev()
+        .find(|row| row.valid_accuracy.is_some());
+    let Some(row) = validated else {
+        return format!("{end}: not validated yet");
+    };
+    let loss = row.valid_loss.unwrap_or(f64::NAN);
+    let shown = describe_loss(loss, row.valid_accuracy, corpus.bytes_per_token);
+    let above = corpus.entropy.map(|entropy| {
+        let above = 100.0 * (loss / entropy.rate - 1.0);
+        format!(", {above:.1} % above the entropy rate {:.4}", entropy.rate)
+    });
+    let above = above.unwrap_or_default();
+    format!("{end}: validation loss at step {} {shown}{above}", row.step)
 }
 
 fn describe(config: &RunConfig, corpus: &Corpus, kind: BackendKind) -> String {

@@ -1,0 +1,73 @@
+//! The options of a comparison, and what it prints.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use residual_zoo_core::ModelConfig;
+use residual_zoo_train::RunConfig;
+
+use super::{BackendArgs, DataArgs, DisplayArgs, print, stop_on_signal};
+use crate::{Comparison, Error, Options, REPORT, compare};
+
+/// How models are compared.
+#[derive(Args, Debug)]
+pub struct CompareArgs {
+    /// Set a field that every model's run has: train.steps=200, …
+    #[arg(long, value_name = "PATH=VALUE")]
+    set: Vec<String>,
+    /// Where the runs and report.html go
+    #[arg(long, value_name = "DIR", default_value = "runs/compare")]
+    run: PathBuf,
+    /// Delete an earlier comparison there and begin again
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    data: DataArgs,
+    #[command(flatten)]
+    backend: BackendArgs,
+    #[command(flatten)]
+    display: DisplayArgs,
+}
+
+impl CompareArgs {
+    /// Trains `models`, by name, prints a table and writes a report. `command` repeats it.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`compare`], and options that do not fit the models.
+    pub fn run<C: ModelConfig>(
+        &self,
+        models: Vec<(String, RunConfig<C>)>,
+        command: String,
+    ) -> Result<(), Error> {
+        let models = models.into_iter().map(|(name, config)| {
+            let mut config = config.set(&self.set)?;
+            self.data.apply(&mut config.data)?;
+            Ok((name, config))
+        });
+        let models = models.collect::<Result<Vec<_>, Error>>()?;
+        let display = self.display.display();
+        let options = Options {
+            force: self.force,
+            gpu: self.backend.gpu,
+            display,
+            peak_tflops: self.display.peak_tflops,
+            stop: stop_on_signal(display)?,
+            ..Options::new(&self.run, self.backend.kind()?)
+        };
+        let (comparison, failure) = compare(&models, command, &options)?;
+        self.show(&comparison)?;
+        failure.map_or(Ok(()), Err)
+    }
+
+    fn show(&self, comparison: &Comparison) -> Result<(), Error> {
+        print(&format!("\n{}", comparison.table().to_text()))?;
+        if let Some(entropy) = comparison.entropy {
+            print(&format!(
+                "\nentropy rate {:.4} nats/token; a bigram model cannot be below {:.4}",
+                entropy.rate, entropy.bigram
+            ))?;
+        }
+        print(&format!("report: {}", self.run.join(REPORT).display()))
+    }
+}

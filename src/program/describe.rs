@@ -1,0 +1,80 @@
+//! `residual-zoo describe`
+
+use std::path::PathBuf;
+
+use clap::Args;
+use residual_zoo::core::ModelConfig as _;
+use residual_zoo::data::Examples;
+use residual_zoo::experiment;
+use residual_zoo::lab::cli::{self, BackendArgs, DataArgs};
+use residual_zoo::report::si;
+use residual_zoo::train::{run_dir, vocabulary};
+
+use super::read_config;
+
+/// Print a run's config with every default, its parameters, FLOPs and memory
+#[derive(Args)]
+pub struct Options {
+    /// A run file, or the directory of a run
+    #[arg(value_name = "CONFIG|RUN")]
+    path: PathBuf,
+    /// Set a field: train.batch=4, …
+    #[arg(long, value_name = "PATH=VALUE")]
+    set: Vec<String>,
+    /// Also estimate the memory of training, from steps of smaller copies of the model
+    #[arg(long)]
+    memory: bool,
+    #[command(flatten)]
+    data: DataArgs,
+    #[command(flatten)]
+    backend: BackendArgs,
+}
+
+pub fn describe(options: Options) -> anyhow::Result<()> {
+    let config = match options.path.is_dir() {
+        true => run_dir::read_config(&options.path)?,
+        false => read_config(&options.path)?,
+    };
+    let mut config = config.set(&options.set)?;
+    options.data.apply(&mut config.data)?;
+    let corpus = cli::open_corpus(&config.data)?;
+    config.validate(corpus.tokenizer.vocab_size())?;
+    let cost = config.model.cost(vocabulary(&corpus));
+    cli::print(&format!("{}\n", config.to_ron()))?;
+    let tokens = |examples: &Examples| {
+        let tokens = examples.tokens().map(|tokens| si(tokens as f64));
+        tokens.unwrap_or_else(|| "any number".into())
+    };
+    let per_step = config.tokens_per_step() as f64;
+    let all = per_step * config.train.steps as f64;
+    let training = cost.training_flops() as f64;
+    let lines = [
+        ("model", config.model.name()),
+        ("parameters", si(cost.params.total() as f64)),
+        ("non-embedding", si(cost.params.other as f64)),
+        ("vocabulary", corpus.tokenizer.vocab_size().to_string()),
+        ("training tokens in the data", tokens(&corpus.train)),
+        ("validation tokens in the data", tokens(&corpus.valid)),
+        ("tokens per step", si(per_step)),
+        ("tokens of the run", si(all)),
+        ("FLOPs per token, forward", si(cost.forward_flops as f64)),
+        ("FLOPs per token, training", si(training)),
+        ("FLOPs of the run", si(training * all)),
+        (
+            "checkpoint",
+            format!("{}B", si(12.0 * cost.params.total() as f64)),
+        ),
+    ];
+    for (name, value) in lines {
+        cli::print(&format!("{name:<30}{value}"))?;
+    }
+    if options.memory {
+        let kind = options.backend.kind()?;
+        let memory = experiment::estimate_memory(kind, options.backend.gpu, &config)?;
+        let memory = memory.map_or("not counted on this backend".into(), |bytes| {
+            format!("about {}B", si(bytes as f64))
+        });
+        cli::print(&format!("{:<30}{memory}", "memory of training"))?;
+    }
+    Ok(())
+}

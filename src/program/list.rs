@@ -1,0 +1,53 @@
+//! `residual-zoo list`
+
+use residual_zoo::compose::List;
+use residual_zoo::experiment::Experiment;
+use residual_zoo::lab::Error;
+use residual_zoo::lab::cli::{self, Files};
+use residual_zoo::{ConnectionConfig, Zoo, builtin};
+
+/// Prints everything that has a name, a line each.
+pub fn list() -> anyhow::Result<()> {
+    let named = |list: &[(&str, &str)]| {
+        let rows = list
+            .iter()
+            .map(|(name, about)| [name, about.trim()].map(str::to_owned));
+        rows.collect::<Vec<_>>()
+    };
+    let run_files = builtin::run_files().map(|(name, text)| [name, first_comment(text)]);
+    let mut experiments = Vec::new();
+    for source in builtin::experiments() {
+        if let Files::Scales([text, ..]) = source.files {
+            let experiment = Experiment::parse(text, source.name.as_ref())?;
+            experiments.push([source.name, experiment.title]);
+        }
+    }
+    section("Architectures", named(Zoo::NAMES))?;
+    section("Connections", named(ConnectionConfig::NAMES))?;
+    section(
+        "Run files, for train, compare, bench and describe",
+        run_files.collect(),
+    )?;
+    section("Experiments", experiments)?;
+    Ok(())
+}
+
+/// The first sentence of the comment that `text` begins with.
+fn first_comment(text: &str) -> String {
+    let lines = text.lines().map_while(|line| line.strip_prefix("//"));
+    let comment = lines.map(str::trim).collect::<Vec<_>>().join(" ");
+    match comment.split_once(". ") {
+        Some((first, _)) => format!("{first}."),
+        None => comment,
+    }
+}
+
+/// Prints a heading, and a line for each name.
+fn section(heading: &str, rows: Vec<[String; 2]>) -> Result<(), Error> {
+    let width = rows.iter().map(|[name, _]| name.len()).max().unwrap_or(0);
+    cli::print(heading)?;
+    for [name, about] in rows {
+        cli::print(&format!("  {name:<width$}  {about}"))?;
+    }
+    cli::print("")
+}

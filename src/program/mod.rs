@@ -1,0 +1,127 @@
+//! The commands of the program, a file each.
+
+mod bench;
+mod compare;
+mod describe;
+mod generate;
+mod list;
+mod plot;
+mod tokenize;
+mod train;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
+use residual_zoo::RunConfig;
+use residual_zoo::backend::BackendKind;
+use residual_zoo::core::ConfigError;
+use residual_zoo::lab::cli::{self, ExperimentArgs};
+use residual_zoo::{builtin, experiment};
+
+/// Reproduce, compare and compose language-model architectures that change the residual stream.
+///
+/// CONFIG is a RON file of a run, or the name of one that is part of the program, such as
+/// gpt2/smoke. RUN is the directory of a run. `residual-zoo list` shows all names.
+#[derive(Parser)]
+#[command(name = "residual-zoo", version = version(), arg_required_else_help = true)]
+struct Program {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Train(train::Options),
+    Generate(generate::Options),
+    Compare(compare::Options),
+    Experiment(ExperimentOptions),
+    Describe(describe::Options),
+    /// List the architectures, connections, run files and experiments that have a name
+    List,
+    Plot(plot::Options),
+    Bench(bench::Options),
+    Tokenize(tokenize::Options),
+    /// Print a shell's completions, to be saved where the shell looks for them
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+}
+
+/// Run an experiment: train its models, judge its claims, and write a report.
+#[derive(clap::Args)]
+struct ExperimentOptions {
+    /// The name of an experiment of the zoo, or a RON file
+    #[arg(value_name = "NAME|FILE")]
+    experiment: String,
+    #[command(flatten)]
+    options: ExperimentArgs,
+}
+
+/// Runs the command that the arguments of the program name.
+pub fn main() -> ExitCode {
+    let done = match Program::parse().command {
+        Command::Train(options) => train::train(options),
+        Command::Generate(options) => generate::generate(options),
+        Command::Compare(options) => compare::compare(options),
+        Command::Experiment(ExperimentOptions {
+            experiment,
+            options,
+        }) => experiment::run_named(&experiment, &options).map_err(Into::into),
+        Command::Describe(options) => describe::describe(options),
+        Command::List => list::list(),
+        Command::Plot(options) => plot::plot(options),
+        Command::Bench(options) => bench::bench(options),
+        Command::Tokenize(options) => tokenize::tokenize(options),
+        Command::Completions { shell } => {
+            let mut command = Program::command();
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut command, "residual-zoo", &mut script);
+            cli::print(String::from_utf8_lossy(&script).trim_end()).map_err(Into::into)
+        }
+    };
+    cli::report(done)
+}
+
+/// The version, the commit and the backends of this program.
+fn version() -> String {
+    let backends = BackendKind::compiled();
+    let backends: Vec<&str> = backends.iter().map(|kind| kind.feature()).collect();
+    format!(
+        "{} (commit {}; backends: {})",
+        env!("CARGO_PKG_VERSION"),
+        env!("ZOO_COMMIT"),
+        backends.join(", ")
+    )
+}
+
+/// Reads the run file CONFIG, or the one of that name that is part of the program.
+fn read_config(config: &Path) -> anyhow::Result<RunConfig> {
+    if config.exists() || config.extension().is_some_and(|ending| ending == "ron") {
+        return Ok(RunConfig::read(config)?);
+    }
+    let Some(text) = builtin::run_file(config) else {
+        let name = config.display().to_string();
+        let problem = match builtin::experiments().any(|source| source.name == name) {
+            true => format!("is an experiment; run it by `residual-zoo experiment {name}`"),
+            false => "is no file and no run file of the zoo; see `residual-zoo list`".into(),
+        };
+        return Err(ConfigError::new(name, problem).into());
+    };
+    Ok(RunConfig::parse(text, config)?)
+}
+
+/// A name for the run file CONFIG: `gpt2-smoke` for `experiments/gpt2/smoke.ron`.
+fn name_of(config: &Path) -> String {
+    let stem = |path: Option<&std::ffi::OsStr>| path.map(|p| p.to_string_lossy().into_owned());
+    let family = config.parent().and_then(|parent| stem(parent.file_name()));
+    let name = [family, stem(config.file_stem())].into_iter().flatten();
+    name.collect::<Vec<_>>().join("-")
+}
+
+/// The directory of the runs of CONFIG: `runs/gpt2-smoke`.
+fn default_directory(config: &Path) -> PathBuf {
+    PathBuf::from("runs").join(name_of(config))
+}

@@ -1,0 +1,234 @@
+//! The commands of the program, from a directory outside the clone.
+
+use std::fs;
+use std::process::Command;
+
+use residual_zoo::RunConfig;
+use residual_zoo::core::ModelConfig;
+use residual_zoo_testing::program::{Scratch, fails, ok, smoke, zoo};
+
+/// A command of the program in the directory of `scratch`.
+fn outside(scratch: &Scratch, command: &str) -> Command {
+    let mut program = zoo(command);
+    program.current_dir(scratch.path(""));
+    program
+}
+
+#[test]
+fn list_names_everything_in_lines_of_a_terminal() {
+    let shown = ok(&mut zoo("list"));
+    for name in [
+        "Gpt2",
+        "Rmt",
+        "TokenFormer",
+        "Laurel",
+        "gpt2/smoke",
+        "compositions/alternate",
+        "rmt_vs_transformer",
+        "recurrent_copy",
+    ] {
+        let named = |line: &str| line.split_whitespace().next() == Some(name);
+        assert_eq!(
+            shown.lines().filter(|line| named(line)).count(),
+            1,
+            "{name} in {shown}"
+        );
+    }
+    for source in residual_zoo::builtin::experiments() {
+        assert!(shown.contains(&source.name));
+    }
+    let run_files = residual_zoo::builtin::run_files().collect::<Vec<_>>();
+    assert!(run_files.len() > 20);
+    for (name, text) in run_files {
+        assert!(shown.contains(&name));
+        RunConfig::parse(text, name.as_ref()).unwrap();
+    }
+}
+
+#[test]
+fn describe_prints_a_config_that_is_the_same_run() {
+    let scratch = Scratch::new();
+    let shown = ok(outside(&scratch, "describe").args(["gpt2/smoke", "--set", "train.batch=3"]));
+    let (text, rest) = shown.split_once("\n\nmodel").unwrap();
+    let described = RunConfig::parse(text, "described".as_ref()).unwrap();
+    let preset = residual_zoo::builtin::run_file("gpt2/smoke".as_ref()).unwrap();
+    let config = RunConfig::parse(preset, "smoke".as_ref()).unwrap();
+    let config = config.set(&["train.batch=3".into()]).unwrap();
+    assert_eq!(described, config);
+    let line = |name: &str| rest.lines().find(|line| line.starts_with(name)).unwrap();
+    assert!(line("vocabulary").ends_with(" 56"), "{rest}");
+    let parameters = config.model.cost(56).params.total() as f64;
+    let parameters = residual_zoo::report::si(parameters);
+    assert!(line("parameters").ends_with(&parameters), "{rest}");
+
+    ok(&mut smoke(&scratch.path("run")));
+    let of_run = ok(outside(&scratch, "describe").arg("run"));
+    assert!(of_run.contains("steps: 4,"), "{of_run}");
+    fails(
+        outside(&scratch, "describe").arg("gpt2/none"),
+        2,
+        &["gpt2/none", "no run file of the zoo", "residual-zoo list"],
+    );
+}
+
+#[test]
+fn plot_draws_runs_as_svg_html_and_csv() {
+    let scratch = Scratch::new();
+    for run in ["a", "b"] {
+        ok(smoke(&scratch.path(run)).args(["--set", "train.log_every=1"]));
+    }
+    let plot = |out: &str, options: &[&str]| {
+        let mut command = outside(&scratch, "plot");
+        command.args(["a", "b", "--out", out]).args(options);
+        ok(&mut command);
+        fs::read_to_string(scratch.path(out)).unwrap()
+    };
+    assert!(plot("plot.svg", &[]).starts_with("<svg"));
+    let html = plot("plot.html", &["--x", "seconds"]);
+    assert!(html.starts_with("<!DOCTYPE html>") && html.contains("valid loss over seconds"));
+    let csv = plot("plot.csv", &["--y", "train_loss", "--x", "steps"]);
+    let lines: Vec<&str> = csv.lines().collect();
+    assert_eq!(lines[0], "run,steps,train_loss");
+    assert_eq!(lines.len(), 1 + 2 * 4, "{csv}");
+    assert!(
+        lines[1].starts_with("a,1,") && lines[8].starts_with("b,4,"),
+        "{csv}"
+    );
+
+    fails(
+        outside(&scratch, "plot").args(["a", "--out", "plot.png"]),
+        2,
+        &["plot.png", ".svg, .html or .csv"],
+    );
+    fails(
+        outside(&scratch, "plot").args(["a", "none"]),
+        2,
+        &["none", "run directory"],
+    );
+}
+
+#[test]
+fn models_of_ones_own_files_are_compared() {
+    let scratch = Scratch::new();
+    for (name, model) in [
+        (
+            "narrow",
+            "Gpt2(n_layer: 1, n_head: 1, width: 8, context: 16)",
+        ),
+        (
+            "wide",
+            "Gpt2(n_layer: 1, n_head: 2, width: 16, context: 16)",
+        ),
+    ] {
+        let train = "steps: 4, warmup: 1, batch: 2, validate_batches: 1";
+        let text =
+            format!("(model: {model}, data: (source: Synthetic(tokens: 3000)), train: ({train}))");
+        scratch.file(&format!("{name}.ron"), text);
+    }
+    let shown = ok(outside(&scratch, "compare").args(["narrow.ron", "wide.ron"]));
+    for name in ["narrow", "wide"] {
+        assert!(shown.contains(name), "{shown}");
+        assert!(scratch.path("runs/compare").join(name).is_dir());
+    }
+    assert!(!shown.contains("rmt"), "{shown}");
+    let report = fs::read_to_string(scratch.path("runs/compare/report.html")).unwrap();
+    assert!(report.contains("residual-zoo compare narrow.ron wide.ron"));
+    fails(
+        outside(&scratch, "compare").args(["narrow.ron", "narrow.ron"]),
+        2,
+        &["narrow", "two models"],
+    );
+}
+
+#[test]
+fn an_experiment_of_ones_own_runs_on_ones_own_text() {
+    let scratch = Scratch::new();
+    scratch.file(
+        "my.ron",
+        r#"(
+          title: "Is wider better?",
+          about: "Two widths.",
+          train: (steps: 6, warmup: 1, batch: 2, validate_batches: 1, validate_every: 3),
+          seeds: [1, 2],
+          runs: [
+            (name: "narrow", model: Gpt2(n_layer: 1, n_head: 1, width: 8, context: 16)),
+            (name: "wide", model: Gpt2(n_layer: 1, n_head: 1, width: 16, context: 16)),
+          ],
+          columns: ["parameters", "valid_loss"],
+          charts: [(title: "Curves", x: "tokens", y: "valid_loss", curves: true)],
+          claims: [(says: "The wide one is better", source: "here", test: Lower(quantity: "valid_loss", run: "wide", than: "narrow"))],
+        )"#,
+    );
+    scratch.file(
+        "my.txt",
+        "to be or not to be, that is the question. ".repeat(100),
+    );
+    let experiment = |options: &[&str]| {
+        let mut command = outside(&scratch, "experiment");
+        command.arg("my.ron").args(options);
+        command.env("XDG_CACHE_HOME", scratch.path("cache"));
+        command
+    };
+    let checked = ok(&mut experiment(&["--check"]));
+    assert!(
+        checked.contains("narrow") && checked.contains("claims: 1;"),
+        "{checked}"
+    );
+    assert!(!scratch.path("runs").exists());
+    let shown = ok(&mut experiment(&["--data", "my.txt"]));
+    assert!(shown.contains("The wide one is better (here)"), "{shown}");
+    let directory = scratch.path("runs/experiments/my");
+    let report = fs::read_to_string(directory.join("report.html")).unwrap();
+    assert!(
+        report.contains("residual-zoo experiment my.ron --data my.txt"),
+        "{report}"
+    );
+    fails(
+        &mut experiment(&["--scale", "cpu"]),
+        2,
+        &["--scale cpu", "a single file has no scales"],
+    );
+    fails(
+        outside(&scratch, "experiment").arg("rmt_vs_nothing"),
+        2,
+        &["rmt_vs_nothing", "rmt_vs_transformer"],
+    );
+}
+
+#[test]
+fn tokenize_counts_and_fills_the_cache() {
+    let scratch = Scratch::new();
+    scratch.file(
+        "my.txt",
+        "to be or not to be, that is the question. ".repeat(100),
+    );
+    let mut command = outside(&scratch, "tokenize");
+    command.args(["--data", "my.txt", "--tokenizer", "bpe:300"]);
+    command.env("XDG_CACHE_HOME", scratch.path("cache"));
+    let shown = ok(&mut command);
+    assert!(
+        shown.contains("training") && shown.contains("bytes per token"),
+        "{shown}"
+    );
+    assert!(scratch.path("cache/residual-zoo").is_dir());
+}
+
+#[test]
+fn completions_load_in_bash() {
+    let scratch = Scratch::new();
+    let script = scratch.file("completions", ok(zoo("completions").arg("bash")));
+    let loaded = Command::new("bash")
+        .arg("-c")
+        .arg(format!(
+            "source '{}' && complete -p residual-zoo",
+            script.display()
+        ))
+        .output()
+        .unwrap();
+    assert!(loaded.status.success(), "{loaded:?}");
+    let version = ok(&mut zoo("--version"));
+    assert!(
+        version.contains("commit") && version.contains("flex"),
+        "{version}"
+    );
+}
