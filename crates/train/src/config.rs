@@ -4,9 +4,10 @@ use std::path::Path;
 
 use residual_zoo_core::{ConfigError, ModelConfig, Vocabulary, check};
 use residual_zoo_data::DataConfig;
+use ron::error::SpannedError;
 use ron::extensions::Extensions;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use serde_json::Value;
+use serde_path_to_error::Track;
 
 use crate::{Error, Schedule};
 
@@ -70,7 +71,8 @@ pub struct TrainConfig {
     pub validate_batches: usize,
     /// The validation loss, in nats, below which a curriculum moves to its next level.
     pub curriculum_below: f64,
-    /// Steps between two checkpoints. `None` saves only at the end.
+    /// Steps between two checkpoints. `None` saves at every validation, except where checkpoints would
+    /// take more than 3 % of the time. The last step is always saved.
     pub checkpoint_every: Option<usize>,
     /// Number of newest checkpoints to keep, in addition to the one with the lowest validation loss.
     /// `None` keeps all.
@@ -152,6 +154,13 @@ impl TrainConfig {
         check::at_least_one("steps", self.steps)?;
         check::at_least_one("batch", self.batch)?;
         check::at_least_one("accumulate", self.accumulate)?;
+        if self.accumulate > MOST_MICRO_BATCHES {
+            let problem = format!(
+                "is {}; it must be at most {MOST_MICRO_BATCHES}",
+                self.accumulate
+            );
+            return Err(ConfigError::new("accumulate", problem));
+        }
         check::at_least_one("time", self.time.unwrap_or(1))?;
         check::positive("learning_rate", self.learning_rate)?;
         if !(0.0..=self.learning_rate).contains(&self.min_learning_rate) {
@@ -222,33 +231,6 @@ impl<M: ModelConfig> RunConfig<M> {
             .extensions(extensions());
         let text = options().to_string_pretty(self, pretty);
         text.unwrap_or_else(|error| unreachable!("a config is plain data: {error}"))
-    }
-
-    /// Sets single fields. Each assignment is `path=value`, such as `train.steps=100`. The path consists
-    /// of field names and can leave out the names of architectures. The value is a number, `true`,
-    /// `false`, `None`, a word, or JSON.
-    ///
-    /// # Errors
-    ///
-    /// When a field is unknown, or a value has the wrong type.
-    pub fn set(self, assignments: &[String]) -> Result<Self, Error> {
-        assignments.iter().try_fold(self, |config, assignment| {
-            config
-                .set_one(assignment)
-                .map_err(|problem| Error::Override {
-                    assignment: assignment.clone(),
-                    problem,
-                })
-        })
-    }
-
-    fn set_one(self, assignment: &str) -> Result<Self, String> {
-        let (path, value) = assignment
-            .split_once('=')
-            .ok_or("must be PATH=VALUE, such as train.steps=100")?;
-        let mut tree = serde_json::to_value(&self).map_err(|error| error.to_string())?;
-        *find(&mut tree, path)? = parse(value);
-        serde_json::from_value(tree).map_err(|error| error.to_string())
     }
 
     /// Checks every field, also against the other fields and the vocabulary.
@@ -328,17 +310,34 @@ impl<M: ModelConfig> RunConfig<M> {
 ///
 /// # Errors
 ///
-/// When the text does not parse. The error has the line and column.
+/// When the text does not parse. The error has the line, the column and the path of the field.
 pub fn parse_ron<T: DeserializeOwned>(text: &str, path: &Path) -> Result<T, Error> {
-    let parsed = options().from_str(text);
-    parsed.map_err(|error| Error::Parse {
+    let failed = |field: String, error: SpannedError| Error::Parse {
         path: path.into(),
         line: error.span.start.line,
         column: error.span.start.col,
-        problem: error.code.to_string(),
-    })
+        // The last part of a path is `?` before its name is read.
+        problem: match field.trim_end_matches(['?', '.']) {
+            "" => error.code.to_string(),
+            field => format!("`{field}`: {}", error.code),
+        },
+    };
+    let ron = ron::Deserializer::from_str_with_options(text, &options());
+    let mut ron = ron.map_err(|error| failed(String::new(), error))?;
+    let mut fields = Track::new();
+    let parsed = T::deserialize(serde_path_to_error::Deserializer::new(
+        &mut ron,
+        &mut fields,
+    ));
+    let parsed =
+        parsed.map_err(|error| failed(fields.path().to_string(), ron.span_error(error)))?;
+    let ended = ron.end();
+    ended.map_err(|error| failed(String::new(), ron.span_error(error)))?;
+    Ok(parsed)
 }
 
+/// Maximum micro-batches of a step. A run can be stopped only between two steps.
+const MOST_MICRO_BATCHES: usize = 1 << 16;
 /// Maximum bytes of a config. Parsed, it takes up to a hundred times its size in memory.
 const MOST_BYTES: usize = 1 << 18;
 /// Maximum parameters of a model. It is far above what can be trained, and catches typing errors before
@@ -353,46 +352,4 @@ fn extensions() -> Extensions {
 
 fn options() -> ron::Options {
     ron::Options::default().with_default_extension(extensions())
-}
-
-/// Finds the field at `path`. The path can leave out the names of enum variants.
-fn find<'a>(tree: &'a mut Value, path: &str) -> Result<&'a mut Value, String> {
-    path.split('.').try_fold(tree, |at, field| {
-        let at = enter_variant(at, field);
-        if let Value::Array(entries) = at {
-            let count = entries.len();
-            let entry = field.parse().ok().and_then(|i: usize| entries.get_mut(i));
-            return entry.ok_or_else(|| {
-                format!("the list has no entry `{field}`; its {count} entries are counted from 0")
-            });
-        }
-        let known: Vec<String> = match &at {
-            Value::Object(fields) => fields.keys().cloned().collect(),
-            _ => Vec::new(),
-        };
-        at.get_mut(field).ok_or_else(|| match known.is_empty() {
-            true => format!("`{field}` does not exist; the value before it has no fields"),
-            false => format!(
-                "unknown field `{field}`; the fields are {}",
-                known.join(", ")
-            ),
-        })
-    })
-}
-
-/// Enters the enum variants at `at`, until the value has a field called `field`.
-fn enter_variant<'a>(at: &'a mut Value, field: &str) -> &'a mut Value {
-    let variant = at.as_object().filter(|fields| fields.len() == 1);
-    let variant = variant.and_then(|fields| fields.keys().next()).cloned();
-    match variant.filter(|name| name != field && name.starts_with(char::is_uppercase)) {
-        Some(name) => enter_variant(&mut at[name], field),
-        None => at,
-    }
-}
-
-fn parse(value: &str) -> Value {
-    match value {
-        "None" => Value::Null,
-        _ => serde_json::from_str(value).unwrap_or_else(|_| Value::String(value.into())),
-    }
 }

@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod assign;
 pub mod bench;
 pub mod checkpoint;
 mod config;

@@ -53,9 +53,9 @@ pub fn cosine(config: &TrainConfig, step: usize) -> f64 {
         ..
     } = config;
     if step < warmup {
-        return peak * (step + 1) as f64 / (warmup + 1) as f64;
+        return peak * (step + 1) as f64 / (warmup as f64 + 1.0);
     }
-    let last = steps.saturating_sub(1).max(warmup + 1);
+    let last = steps.saturating_sub(1).max(warmup.saturating_add(1));
     let progress = (step - warmup) as f64 / (last - warmup) as f64;
     let cosine = 0.5 * (1.0 + (std::f64::consts::PI * progress.min(1.0)).cos());
     floor + (peak - floor) * cosine

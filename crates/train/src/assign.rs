@@ -1,0 +1,305 @@
+//! `--set PATH=VALUE`: fields of a config by their path, and RON values for them.
+
+use residual_zoo_core::ModelConfig;
+use serde_json::{Map, Value};
+
+use crate::{Error, RunConfig};
+
+impl<M: ModelConfig> RunConfig<M> {
+    /// Sets single fields. Each assignment is `path=value`, such as `train.steps=100`. The path consists
+    /// of field names and can leave out the names of architectures. The value is written as in a RON
+    /// file, such as `3e-4`, `None`, `Kausik` or `PerLayer(Laurel(weights: Softmax))`. Text that is no
+    /// RON value, such as a path, needs no quotes.
+    ///
+    /// # Errors
+    ///
+    /// When a field is unknown, or a value has the wrong type.
+    pub fn set(self, assignments: &[String]) -> Result<Self, Error> {
+        assignments.iter().try_fold(self, |config, assignment| {
+            config
+                .set_one(assignment)
+                .map_err(|problem| Error::Override {
+                    assignment: assignment.clone(),
+                    problem,
+                })
+        })
+    }
+
+    fn set_one(self, assignment: &str) -> Result<Self, String> {
+        let (path, value) = assignment
+            .split_once('=')
+            .ok_or("must be PATH=VALUE, such as train.steps=100")?;
+        let mut tree = serde_json::to_value(&self).map_err(|error| error.to_string())?;
+        let field = find(&mut tree, path)?;
+        let value = match (&*field, parse(value)) {
+            // Text, such as a path, may look like anything.
+            (
+                Value::String(_),
+                Ok(Value::Number(_) | Value::Bool(_) | Value::Array(_)) | Err(_),
+            ) => Value::String(value.into()),
+            (_, value) => value?,
+        };
+        let before = std::mem::replace(field, value);
+        serde_path_to_error::deserialize(tree).map_err(|error| match before {
+            Value::Number(_) | Value::Bool(_) => format!("{}; it was {before}", error.inner()),
+            _ => error.to_string(),
+        })
+    }
+}
+
+/// Finds the field at `path`. The path can leave out the names of enum variants.
+fn find<'a>(tree: &'a mut Value, path: &str) -> Result<&'a mut Value, String> {
+    path.split('.').try_fold(tree, |at, field| {
+        let at = enter_variant(at, field);
+        if let Value::Array(entries) = at {
+            let count = entries.len();
+            let entry = field.parse().ok().and_then(|i: usize| entries.get_mut(i));
+            return entry.ok_or_else(|| {
+                format!("the list has no entry `{field}`; its {count} entries are counted from 0")
+            });
+        }
+        let known: Vec<String> = match &at {
+            Value::Object(fields) => fields.keys().cloned().collect(),
+            _ => Vec::new(),
+        };
+        at.get_mut(field).ok_or_else(|| match known.is_empty() {
+            true => format!("`{field}` does not exist; the value before it has no fields"),
+            false => format!(
+                "unknown field `{field}`; the fields are {}",
+                known.join(", ")
+            ),
+        })
+    })
+}
+
+/// Enters the enum variants at `at`, until the value has a field called `field`.
+fn enter_variant<'a>(at: &'a mut Value, field: &str) -> &'a mut Value {
+    let variant = at.as_object().filter(|fields| fields.len() == 1);
+    let variant = variant.and_then(|fields| fields.keys().next()).cloned();
+    match variant.filter(|name| name != field && name.starts_with(char::is_uppercase)) {
+        Some(name) => enter_variant(&mut at[name], field),
+        None => at,
+    }
+}
+
+/// Parses the value of an assignment: JSON, a RON value, or any other text as it is.
+fn parse(text: &str) -> Result<Value, String> {
+    if let (true, Ok(json)) = (text != "None", serde_json::from_str(text)) {
+        return Ok(json);
+    }
+    let mut ron = Ron { text, depth: 0 };
+    let value = ron.value().and_then(|value| match ron.text.trim() {
+        "" => Ok(value),
+        rest => Err(format!("`{rest}` is left over")),
+    });
+    match value {
+        // A path or a word that is no value of RON.
+        Err(_) if !text.contains(['(', '[', '"']) => Ok(Value::String(text.into())),
+        value => value,
+    }
+}
+
+/// The deepest nesting of a value.
+const DEEPEST: usize = 32;
+
+/// The rest of a RON text. Values become the JSON form of a config: `Name(a: 1)` is
+/// `{"Name": {"a": 1}}`. The `ron` crate has no such form, because its values lose the names of
+/// variants.
+struct Ron<'a> {
+    text: &'a str,
+    depth: usize,
+}
+
+impl Ron<'_> {
+    fn value(&mut self) -> Result<Value, String> {
+        self.depth += 1;
+        if self.depth > DEEPEST {
+            return Err(format!("is nested more than {DEEPEST} deep"));
+        }
+        self.text = self.text.trim_start();
+        let value = match self.text.chars().next() {
+            Some('[') => self.list('[', ']').map(Value::Array),
+            Some('(') => self.fields(),
+            Some('"') => self.string(),
+            Some(c) if c.is_alphabetic() || c == '_' => self.named(),
+            Some(_) => self.number(),
+            None => Err("a value is missing".into()),
+        };
+        self.depth -= 1;
+        value
+    }
+
+    /// `true`, `None`, `Some(x)`, `Name` or `Name(…)`.
+    fn named(&mut self) -> Result<Value, String> {
+        let name = self.word();
+        let content = match self.text.trim_start().starts_with('(') {
+            true => Some(self.fields()?),
+            false => None,
+        };
+        Ok(match (name.as_str(), content) {
+            ("true", None) => Value::Bool(true),
+            ("false", None) => Value::Bool(false),
+            ("None", None) => Value::Null,
+            ("Some", Some(content)) => content,
+            (_, Some(content)) => Value::Object(Map::from_iter([(name, content)])),
+            (_, None) => Value::String(name),
+        })
+    }
+
+    /// `(a: 1, b: 2)` with names, or `(x)`, or `(x, y)`.
+    fn fields(&mut self) -> Result<Value, String> {
+        let inside = self.text.trim_start().strip_prefix('(');
+        let inside = inside.unwrap_or_default().trim_start();
+        let name: String = inside.chars().take_while(|c| is_word(*c)).collect();
+        let is_named = inside[name.len()..].trim_start().starts_with(':');
+        if !is_named && !inside.starts_with(')') {
+            let mut values = self.list('(', ')')?;
+            return Ok(match values.len() {
+                1 => values.remove(0),
+                _ => Value::Array(values),
+            });
+        }
+        let mut fields = Map::new();
+        self.expect('(')?;
+        while !self.ends(')') {
+            self.text = self.text.trim_start();
+            let name = self.word();
+            self.expect(':')?;
+            let value = self.value()?;
+            if fields.insert(name.clone(), value).is_some() {
+                return Err(format!("`{name}` is given twice"));
+            }
+            self.comma(')')?;
+        }
+        Ok(Value::Object(fields))
+    }
+
+    fn list(&mut self, open: char, close: char) -> Result<Vec<Value>, String> {
+        let mut values = Vec::new();
+        self.expect(open)?;
+        while !self.ends(close) {
+            values.push(self.value()?);
+            self.comma(close)?;
+        }
+        Ok(values)
+    }
+
+    /// A string, which RON writes as JSON does.
+    fn string(&mut self) -> Result<Value, String> {
+        let mut values = serde_json::Deserializer::from_str(self.text).into_iter::<String>();
+        let value = values.next().and_then(Result::ok);
+        let value = value.ok_or("a string does not end, or has an invalid escape")?;
+        self.text = &self.text[values.byte_offset()..];
+        Ok(Value::String(value))
+    }
+
+    fn number(&mut self) -> Result<Value, String> {
+        let end = self.text.find([',', ')', ']', ' ', '\n']);
+        let (number, rest) = self.text.split_at(end.unwrap_or(self.text.len()));
+        self.text = rest;
+        let plain = number.replace('_', "");
+        let plain = plain.strip_prefix('+').unwrap_or(&plain);
+        let value = serde_json::from_str(plain);
+        let value = value.or_else(|_| match plain.parse::<f64>() {
+            Ok(number) if number.is_finite() => Ok(Value::from(number)),
+            _ => Err(()),
+        });
+        value.map_err(|_| match number {
+            "" => format!("a value is missing before `{rest}`"),
+            _ => format!("`{number}` is no value"),
+        })
+    }
+
+    fn word(&mut self) -> String {
+        let word: String = self.text.chars().take_while(|c| is_word(*c)).collect();
+        self.text = &self.text[word.len()..];
+        word
+    }
+
+    fn expect(&mut self, what: char) -> Result<(), String> {
+        self.text = self.text.trim_start();
+        let rest = self.text.strip_prefix(what);
+        self.text = rest.ok_or_else(|| match self.text {
+            "" => "a bracket is not closed".to_owned(),
+            text => format!("`{what}` is missing before `{text}`; text may need quotes"),
+        })?;
+        Ok(())
+    }
+
+    /// Skips `close` if it is next.
+    fn ends(&mut self, close: char) -> bool {
+        self.text = self.text.trim_start();
+        let rest = self.text.strip_prefix(close);
+        self.text = rest.unwrap_or(self.text);
+        rest.is_some()
+    }
+
+    /// Skips a comma, which may be left out before `close`.
+    fn comma(&mut self, close: char) -> Result<(), String> {
+        match self.text.trim_start().starts_with(close) {
+            true => Ok(()),
+            false => self.expect(','),
+        }
+    }
+}
+
+fn is_word(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn values_of_ron_become_the_json_of_configs() {
+        for (text, expected) in [
+            ("100", json!(100)),
+            ("3e-4", json!(3e-4)),
+            ("1_000", json!(1000)),
+            ("+.5", json!(0.5)),
+            ("true", json!(true)),
+            ("None", Value::Null),
+            ("Some(3)", json!(3)),
+            ("Kausik", json!("Kausik")),
+            ("my-text.txt", json!("my-text.txt")),
+            ("/tmp/a b.txt", json!("/tmp/a b.txt")),
+            ("\"(x)\"", json!("(x)")),
+            ("[1, 2,]", json!([1, 2])),
+            ("(block: 16)", json!({"block": 16})),
+            ("Synthetic()", json!({"Synthetic": {}})),
+            ("{\"Lr\": {\"r\": 8}}", json!({"Lr": {"r": 8}})),
+            ("Path(\"a.txt\")", json!({"Path": "a.txt"})),
+            (
+                "PerLayer( Laurel(weights: Softmax, augmentation: LowRank(rank: 4)) )",
+                json!({"PerLayer": {"Laurel": {
+                    "weights": "Softmax", "augmentation": {"LowRank": {"rank": 4}},
+                }}}),
+            ),
+        ] {
+            assert_eq!(parse(text).unwrap(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_value_is_said() {
+        for (text, problem) in [
+            ("Lr(r: 8", "a bracket is not closed"),
+            (
+                "Path(a.txt)",
+                "`,` is missing before `.txt)`; text may need quotes",
+            ),
+            ("(a: 1, a: 2)", "`a` is given twice"),
+            ("[1] 2", "`2` is left over"),
+            ("[1e999]", "`1e999` is no value"),
+            ("(a: )", "a value is missing before `)`"),
+            ("[\"a]", "a string does not end, or has an invalid escape"),
+        ] {
+            assert_eq!(parse(text).unwrap_err(), problem, "{text}");
+        }
+        let deep = "[".repeat(100_000);
+        assert!(parse(&deep).unwrap_err().contains("nested"));
+    }
+}
