@@ -215,6 +215,48 @@ fn runs_stopped_by_ctrl_c_and_sigterm_end_alike() {
 }
 
 #[test]
+fn a_run_stopped_in_a_sample_ends_alike() {
+    let scratch = Scratch::new();
+    let (name, model) = MODELS[0];
+    let file = config(&scratch, model);
+    let long = |mut command: Command| {
+        command.args(["--set", "train.sample_every=20"]);
+        command.args(["--set", "train.sample_tokens=12000"]);
+        command
+    };
+    ok(&mut long(train(&file, &scratch.path("straight"))));
+    let expected = outcome(&scratch.path("straight"));
+    let directory = scratch.path("stopped");
+    let mut child = start(&mut long(train(&file, &directory)));
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().contains("step 18/")));
+    // Two steps take milliseconds, the sample after them takes a second.
+    std::thread::sleep(Duration::from_millis(200));
+    let pid = child.id().to_string();
+    assert!(
+        Command::new("kill")
+            .args(["-INT", &pid])
+            .status()
+            .unwrap()
+            .success()
+    );
+    let rest: Vec<String> = lines.map(Result::unwrap).collect();
+    assert!(child.wait().unwrap().success());
+    let rest = rest.join("\n");
+    assert!(
+        rest.contains("stopped in") && rest.contains("at step 16"),
+        "{rest}"
+    );
+    assert!(!rest.contains("step 20/"), "{rest}");
+    assert!(
+        !directory.join("samples.txt").exists()
+            || fs::read(directory.join("samples.txt")).unwrap().is_empty()
+    );
+    ok(&mut resume(&directory));
+    assert_same(&directory, &expected, name);
+}
+
+#[test]
 fn a_finished_run_stays_as_it_is() {
     let scratch = Scratch::new();
     let (file, directory) = (config(&scratch, MODELS[0].1), scratch.path("run"));
@@ -488,13 +530,41 @@ fn a_run_from_other_weights_begins_with_them_again() {
 }
 
 #[test]
+fn a_killed_run_continues_from_a_validation_by_default() {
+    let scratch = Scratch::new();
+    let (file, directory) = (config(&scratch, MODELS[0].1), scratch.path("run"));
+    let mut long = train(&file, &directory);
+    long.args(["--set", "train.checkpoint_every=None"]);
+    long.args(["--set", "train.steps=100000000"]);
+    let mut child = start(&mut long);
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    // The first validation after step 0 is at step 4.
+    assert!(lines.any(|line| line.unwrap().contains("step         8/")));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let newest = checkpoint::newest(&directory).unwrap().path;
+    assert!(newest >= checkpoint::directory(&directory, 4));
+    let name = newest.file_name().unwrap().to_str().unwrap();
+    let step: usize = name.trim_start_matches("step-").parse().unwrap();
+    assert_eq!(step % 4, 0, "{name}");
+    let steps = format!("train.steps={}", step + 6);
+    let shown = ok(resume(&directory).args(["--allow-config-change", "--set", &steps]));
+    assert!(
+        shown.contains(&format!("resuming from {}", newest.display())),
+        "{shown}"
+    );
+    let rows = run_dir::read_metrics(&directory).unwrap();
+    assert_eq!(rows.last().unwrap().step, step + 6);
+}
+
+#[test]
 fn a_first_kill_before_any_checkpoint_starts_again() {
     let scratch = Scratch::new();
     let (file, directory) = (config(&scratch, MODELS[0].1), scratch.path("run"));
     let mut long = train(&file, &directory);
     long.args([
         "--set",
-        "train.checkpoint_every=None",
+        "train.checkpoint_every=100000000",
         "--set",
         "train.steps=100000000",
     ]);

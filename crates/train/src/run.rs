@@ -1,7 +1,7 @@
 //! Trains a model from the first to the last step, with logs, validations, samples and checkpoints.
 
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use burn::tensor::backend::AutodiffBackend;
 pub use burn_train::Interrupter;
@@ -33,7 +33,8 @@ pub struct RunOptions {
     pub init_from: Option<(PathBuf, FirstWeights)>,
     /// Whether an existing run may continue with another config, other data or another backend.
     pub allow_config_change: bool,
-    /// Stops the run after the current step, with a checkpoint.
+    /// Stops the run after the current step, or in a validation or sample before the last step, with a
+    /// checkpoint.
     pub stop: Interrupter,
 }
 
@@ -168,6 +169,22 @@ struct Run<'a, B: AutodiffBackend, C: ModelConfig> {
     journal: Journal,
     /// The last checkpoint.
     saved: Option<PathBuf>,
+    saves: Saves,
+}
+
+/// What checkpoints cost in this process.
+struct Saves {
+    /// Time that the last one took.
+    cost: Duration,
+    /// Its end, or the start of the process.
+    last: Instant,
+}
+
+impl Saves {
+    /// Whether another checkpoint would take at most 3 % of the time since the last one.
+    fn are_cheap(&self) -> bool {
+        self.cost.mul_f64(1.0 / 0.03) <= self.last.elapsed()
+    }
 }
 
 impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
@@ -197,13 +214,19 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
             rows: resumed.rows,
             journal: resumed.journal,
             saved: resumed.checkpoint,
+            saves: Saves {
+                cost: Duration::ZERO,
+                last: Instant::now(),
+            },
         }
     }
 
     fn finish(mut self) -> Result<Summary, Error> {
         let steps = self.trainer.config.train.steps;
-        if self.rows.is_empty() && self.trainer.progress.step == 0 {
-            let Validation { loss, accuracy } = self.trainer.validate();
+        if self.rows.is_empty()
+            && self.trainer.progress.step == 0
+            && let Some(Validation { loss, accuracy }) = self.validate(false)
+        {
             self.record(Row {
                 valid_loss: Some(loss).filter(|loss| loss.is_finite()),
                 valid_accuracy: Some(accuracy),
@@ -212,14 +235,13 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
         }
         loop {
             let last = self.trainer.progress.step >= steps;
+            let stops = self.options.stop.should_stop() && !last;
+            let is_due = self.journal.interval.steps > 0;
             // A stopped run only saves a checkpoint, so that it ends soon. Logs, validations and samples
             // that are due at this step come when the run continues.
-            if self.options.stop.should_stop() && !last {
+            if stops || is_due && !self.pause(last)? {
                 self.save()?;
                 return Ok(self.summary(true));
-            }
-            if self.journal.interval.steps > 0 {
-                self.pause(last)?;
             }
             if last {
                 return Ok(self.summary(false));
@@ -283,34 +305,56 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
         })
     }
 
-    /// Logs, validates, samples and saves, each if it is due after this step.
-    fn pause(&mut self, last: bool) -> Result<(), Error> {
+    /// Logs, validates, samples and saves, each if it is due after this step. Returns whether it came to
+    /// the end; if the run was stopped before, nothing is written.
+    fn pause(&mut self, last: bool) -> Result<bool, Error> {
         let train = &self.trainer.config.train;
         let step = self.trainer.progress.step;
         let due = |every: usize| step.is_multiple_of(every) || last;
-        let optional = |every: Option<usize>| every.is_some_and(due);
         let validate = due(train.validate_every);
-        let sample = optional(train.sample_every);
-        let save = optional(train.checkpoint_every) || last;
-        if due(train.log_every) || validate || sample || save {
-            self.log(validate)?;
+        let sample = train.sample_every.is_some_and(due) && self.corpus.valid.text().is_some();
+        let save = match train.checkpoint_every {
+            Some(every) => due(every),
+            None => last || validate && self.saves.are_cheap(),
+        };
+        let log = due(train.log_every) || validate || sample || save;
+        // What takes long comes before anything is written, so that the run can be stopped in it.
+        let found = if validate { self.validate(last) } else { None };
+        let text = if sample { self.sample(last)? } else { None };
+        if validate && found.is_none() || sample && text.is_none() {
+            return Ok(false);
         }
-        if sample {
-            self.sample()?;
+        if log {
+            self.log(found)?;
+        }
+        if let Some(text) = text {
+            self.dashboard.sample(step, &text);
+            let written = self.directory.sample(step, &text);
+            self.tolerate(written)?;
         }
         // The checkpoint is last, so that it contains everything that was logged at its step.
         if save {
             self.save_and_prune(last)?;
         }
-        Ok(())
+        Ok(true)
     }
 
-    /// Writes the row of the interval, with a validation if `validate` is true, and starts the next
+    /// Validates the model. `None` if the run was stopped in the meantime.
+    fn validate(&self, last: bool) -> Option<Validation> {
+        self.trainer.validate_while(|| self.goes_on(last))
+    }
+
+    /// Whether nothing has stopped the run. After the last step it ends anyway, with a checkpoint that
+    /// contains everything.
+    fn goes_on(&self, last: bool) -> bool {
+        last || !self.options.stop.should_stop()
+    }
+
+    /// Writes the row of the interval, with a validation if there was one, and starts the next
     /// interval. After a validation, moves on in the curriculum.
-    fn log(&mut self, validate: bool) -> Result<(), Error> {
+    fn log(&mut self, found: Option<Validation>) -> Result<(), Error> {
         let step = self.trainer.progress.step;
         let mut row = self.measure();
-        let found = validate.then(|| self.trainer.validate());
         row.valid_loss = found
             .map(|found| found.loss)
             .filter(|loss| loss.is_finite());
@@ -371,10 +415,14 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
         }
         // The rows reach the disk before the checkpoint, so that a power failure cannot lose them.
         (self.journal.metrics, self.journal.samples) = self.directory.sync()?;
-        let directory = &self.directory;
+        let (directory, clock) = (&self.directory, Instant::now());
         checkpoint::save_if(&self.trainer, &self.journal, &path, || directory.is_here())
             .map_err(|error| directory.explain(error))?;
         self.saved = Some(path);
+        self.saves = Saves {
+            cost: clock.elapsed(),
+            last: Instant::now(),
+        };
         Ok(())
     }
 
@@ -429,14 +477,14 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
         self.tolerate(written)
     }
 
-    /// Draws a sample of text, writes it and shows it. The prompt is the first token of the validation
-    /// text.
-    fn sample(&mut self) -> Result<(), Error> {
+    /// Draws a sample of text. The prompt is the first token of the validation text. `None` if the data
+    /// are not text, or the run was stopped in the meantime.
+    fn sample(&self, last: bool) -> Result<Option<String>, Error> {
         let Corpus {
             tokenizer, valid, ..
         } = self.corpus;
         let Some(valid) = valid.text() else {
-            return Ok(());
+            return Ok(None);
         };
         let step = self.trainer.progress.step;
         let config = &self.trainer.config;
@@ -451,11 +499,12 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
         let sizes = (tokenizer.vocab_size(), config.model.shape().context);
         let generator = Generator::new(&model, sizes, &prompt, sampling, self.trainer.device())?;
         let mut tokens = prompt.clone();
-        tokens.extend(generator.take(config.train.sample_tokens));
-        let text = tokenizer.decode(&tokens)?;
-        self.dashboard.sample(step, &text);
-        let written = self.directory.sample(step, &text);
-        self.tolerate(written)
+        let drawn = generator.take(config.train.sample_tokens);
+        tokens.extend(drawn.take_while(|_| self.goes_on(last)));
+        match self.goes_on(last) {
+            true => Ok(Some(tokenizer.decode(&tokens)?)),
+            false => Ok(None),
+        }
     }
 
     fn summary(self, stopped: bool) -> Summary {

@@ -233,6 +233,12 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
 
     /// Validates the model. The validation batches are the same every time.
     pub fn validate(&self) -> Validation {
+        let found = self.validate_while(|| true);
+        found.unwrap_or_else(|| unreachable!("nothing stops it"))
+    }
+
+    /// Like [`validate`](Self::validate), but gives up between two batches once `goes_on` is false.
+    pub fn validate_while(&self, goes_on: impl Fn() -> bool) -> Option<Validation> {
         let model = self.inner_model();
         let TrainConfig {
             validate_batches,
@@ -242,6 +248,9 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
         let sequences = self.validation.at_level(self.progress.level);
         let (mut loss, mut accuracy, mut count) = (0.0, 0.0, 0.0);
         for batch in sequences.fixed_batches(validate_batches, batch) {
+            if !goes_on() {
+                return None;
+            }
             let [inputs, targets] = upload(&batch, &self.device);
             let logits = model.forward(inputs);
             let share = loss::accuracy(logits.clone(), targets.clone());
@@ -250,10 +259,10 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
             accuracy += weight * read(&share);
             count += weight;
         }
-        Validation {
+        Some(Validation {
             loss: loss / count,
             accuracy: accuracy / count,
-        }
+        })
     }
 
     /// Moves to the next level of the curriculum if the validation loss is below
