@@ -37,7 +37,11 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for AddGradients<'_, B> {
 }
 
 /// Gives `to` the parameters of `from`. Both are the same model; `to` is without autodiff. The values
-/// are shared, not copied.
+/// are shared, not copied, and get no gradient.
+///
+/// # Panics
+///
+/// When the models have other parameters.
 pub fn without_autodiff<B, M, N>(from: &M, to: N) -> N
 where
     B: AutodiffBackend,
@@ -46,7 +50,12 @@ where
 {
     let mut parameters = Parameters::<B::InnerBackend>(VecDeque::new());
     from.visit(&mut parameters);
-    to.map(&mut parameters)
+    let model = to.map(&mut parameters);
+    assert!(
+        parameters.0.is_empty(),
+        "a model has other parameters without autodiff"
+    );
+    model
 }
 
 /// Parameters in the order of a model's fields.
@@ -60,9 +69,11 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for Parameters<B::InnerBackend> {
 
 impl<B: Backend> ModuleMapper<B> for Parameters<B> {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
-        match self.0.pop_front() {
-            Some(value) => Param::initialized(param.id, Tensor::from_primitive(value)),
-            None => unreachable!("both models have the same parameters"),
+        let value = self.0.pop_front().map(Tensor::from_primitive);
+        let value = value.filter(|value: &Tensor<B, D>| value.shape() == param.lazy_shape());
+        match value {
+            Some(value) => Param::initialized(param.id, value),
+            None => panic!("a model has other parameters without autodiff"),
         }
     }
 }

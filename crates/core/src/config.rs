@@ -58,7 +58,9 @@ pub trait ModelConfig:
     fn shape(&self) -> Shape;
 
     /// Puts the modules of a valid config together. No weight is drawn yet; use [`build`](Self::build)
-    /// for a model with weights.
+    /// for a model with weights. It must give the same model every time, and everything that differs
+    /// between two models of a config must be a float parameter: a validation assembles a model and
+    /// gives it the parameters of the trained one.
     fn assemble<B: Backend>(&self, vocabulary: Vocabulary, device: &B::Device) -> Self::Model<B>;
 
     /// Exact counts of the trained parameters and the FLOPs of the model that [`build`](Self::build)

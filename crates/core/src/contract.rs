@@ -40,6 +40,7 @@ pub const VOCAB: usize = 37;
 /// 6. An incremental pass gives the same logits as a full pass over the tokens so far.
 /// 7. The number of trainable parameters is the one that the config counts.
 /// 8. The class logits are the logits of the last position.
+/// 9. The model without autodiff gives the same logits.
 ///
 /// # Panics
 ///
@@ -66,6 +67,7 @@ where
     survives_export::<B, C>(config, &model, device);
     decodes_as_it_reads(&model, device);
     classifies_by_the_last_position(&model, device);
+    validates_as_it_trains::<B, C>(config, &model, device);
 }
 
 fn counts_parameters<B: AutodiffBackend, C: ModelConfig>(config: &C, model: &C::Model<B>) {
@@ -144,6 +146,22 @@ where
             info.name
         );
     }
+}
+
+fn validates_as_it_trains<B, C>(config: &C, model: &C::Model<B>, device: &B::Device)
+where
+    B: AutodiffBackend,
+    C: ModelConfig,
+{
+    let inner = config.assemble::<B::InnerBackend>(VOCAB.into(), device);
+    let inner = autodiff::without_autodiff::<B, _, _>(model, inner);
+    let ids = ids::<B>(BATCH, TIME, device);
+    let logits = inner.forward(ids.clone().inner());
+    assert_close(
+        Tensor::from_inner(logits),
+        model.forward(ids),
+        "the model without autodiff",
+    );
 }
 
 fn survives_export<B, C>(config: &C, model: &C::Model<B>, device: &B::Device)

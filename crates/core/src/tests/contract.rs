@@ -1,5 +1,7 @@
 //! The contract test finds each fault it promises to find.
 
+use std::sync::{Mutex, PoisonError};
+
 use burn::backend::{Autodiff, Flex};
 use burn::module::{Module, Param};
 use burn::tensor::{Distribution, Int, Tensor, backend::Backend};
@@ -123,7 +125,11 @@ impl ModelConfig for Fault {
     }
 }
 
+/// The backend has one random generator for all threads.
+static TURN: Mutex<()> = Mutex::new(());
+
 fn check(fault: Fault) {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     contract::check::<Autodiff<Flex>, _>(&fault, &Default::default());
 }
 
