@@ -21,9 +21,12 @@ const ELSEWHERE: &[&str] = &[
     "B",
     "Backend",
     "Box",
+    "Clone",
     "Debug",
     "Default",
+    "Deserialize",
     "Flex",
+    "Initializer",
     "Int",
     "LayerNorm",
     "Linear",
@@ -31,8 +34,11 @@ const ELSEWHERE: &[&str] = &[
     "None",
     "Ok",
     "Option",
+    "Param",
+    "PartialEq",
     "Result",
     "Self",
+    "Serialize",
     "Some",
     "Tensor",
     "Vec",
@@ -49,7 +55,7 @@ const ELSEWHERE: &[&str] = &[
 ];
 
 /// The files below `directory` with this extension.
-fn files(directory: &Path, extension: &str) -> Vec<PathBuf> {
+pub fn files(directory: &Path, extension: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();

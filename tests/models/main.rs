@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod compositions;
+mod config_page;
 mod costs;
 mod documentation;
 mod embedding;
@@ -11,3 +12,4 @@ mod growth;
 mod paper_tables;
 mod toy;
 mod toy_architecture;
+mod toy_connection;

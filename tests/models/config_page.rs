@@ -1,0 +1,311 @@
+//! docs/config.md is what the doc comments of the configs say. To write it again:
+//!
+//! ```sh
+//! WRITE_DOCS=1 cargo test --release --workspace --test models config_page
+//! ```
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+
+use residual_zoo::data::{CopyConfig, DataConfig, SyntheticConfig};
+use residual_zoo::gpt2::Gpt2Config;
+use residual_zoo::laurel::LaurelConfig;
+use residual_zoo::recurrent::RecurrentConfig;
+use residual_zoo::rmt::RmtConfig;
+use residual_zoo::tokenformer::TokenFormerConfig;
+use residual_zoo::train::TrainConfig;
+use residual_zoo::{Composition, Zoo};
+use residual_zoo_testing::root;
+use serde::Serialize;
+use serde_json::Value;
+use syn::{Attribute, Fields, GenericArgument, Item, PathArguments, Type};
+
+use crate::documentation::files;
+
+const PAGE: &str = "docs/config.md";
+
+const HEAD: &str = "# The fields of RON files
+
+Every run file has these fields; `residual-zoo describe FILE` prints a file with all of them. Fields that a
+file leaves out have their default. This page is made from the documentation of the source.
+
+";
+
+/// The sections of the page, in order. Other types follow where a field first has them.
+const FIRST: [&str; 9] = [
+    "RunConfig",
+    "Written",
+    "Gpt2Config",
+    "RmtConfig",
+    "TokenFormerConfig",
+    "PlacedConnection",
+    "LaurelConfig",
+    "RecurrentConfig",
+    "TrainConfig",
+];
+
+fn defaults() -> BTreeMap<&'static str, Value> {
+    fn value(of: impl Serialize) -> Value {
+        serde_json::to_value(of).unwrap()
+    }
+    BTreeMap::from([
+        ("TrainConfig", value(TrainConfig::default())),
+        ("DataConfig", value(DataConfig::default())),
+        ("SyntheticConfig", value(SyntheticConfig::default())),
+        ("CopyConfig", value(CopyConfig::default())),
+        ("Gpt2Config", value(Gpt2Config::default())),
+        ("RmtConfig", value(RmtConfig::default())),
+        ("TokenFormerConfig", value(TokenFormerConfig::default())),
+        ("LaurelConfig", value(LaurelConfig::default())),
+        ("RecurrentConfig", value(RecurrentConfig::default())),
+    ])
+}
+
+/// The types of the source by name.
+fn types() -> BTreeMap<String, Item> {
+    let mut sources = files(&root().join("src"), "rs");
+    for entry in fs::read_dir(root().join("crates")).unwrap() {
+        sources.extend(files(&entry.unwrap().path().join("src"), "rs"));
+    }
+    let mut types = BTreeMap::new();
+    for source in sources {
+        let code = syn::parse_file(&fs::read_to_string(source).unwrap()).unwrap();
+        for item in code.items {
+            let (name, attributes) = match &item {
+                Item::Struct(item) => (&item.ident, &item.attrs),
+                Item::Enum(item) => (&item.ident, &item.attrs),
+                _ => continue,
+            };
+            let name = name.to_string();
+            if derives(attributes) {
+                types.insert(name, item);
+            }
+        }
+    }
+    types
+}
+
+/// Whether a type can be read from a file.
+fn derives(attributes: &[Attribute]) -> bool {
+    let mut derives = attributes.iter().filter(|a| a.path().is_ident("derive"));
+    derives.any(|derive| match &derive.meta {
+        syn::Meta::List(list) => list.tokens.to_string().contains("Deserialize"),
+        _ => false,
+    })
+}
+
+/// The doc comment as one line, without links.
+fn doc(attributes: &[Attribute]) -> String {
+    let lines = attributes
+        .iter()
+        .filter_map(|attribute| match &attribute.meta {
+            syn::Meta::NameValue(pair) if attribute.path().is_ident("doc") => match &pair.value {
+                syn::Expr::Lit(syn::ExprLit {
+                    lit: syn::Lit::Str(text),
+                    ..
+                }) => Some(text.value()),
+                _ => None,
+            },
+            _ => None,
+        });
+    let lines: Vec<String> = lines.map(|line| line.trim().to_owned()).collect();
+    let text = lines.join(" ").replace("[`", "`").replace("`]", "`");
+    let text = text
+        .split(" (see `")
+        .next()
+        .unwrap()
+        .trim()
+        .replace('|', "\\|");
+    match text.ends_with('.') || text.is_empty() {
+        true => text,
+        false => text + ".",
+    }
+}
+
+struct Page {
+    types: BTreeMap<String, Item>,
+    defaults: BTreeMap<&'static str, Value>,
+    /// The sections that are still to be written.
+    due: Vec<String>,
+    written: Vec<String>,
+    text: String,
+}
+
+impl Page {
+    fn write() -> String {
+        let mut page = Self {
+            types: types(),
+            defaults: defaults(),
+            due: FIRST.map(str::to_owned).into(),
+            written: Vec::new(),
+            text: HEAD.into(),
+        };
+        while !page.due.is_empty() {
+            let name = page.due.remove(0);
+            if !page.written.contains(&name) {
+                page.written.push(name.clone());
+                page.section(&name);
+            }
+        }
+        page.text.trim_end().to_owned() + "\n"
+    }
+
+    fn section(&mut self, name: &str) {
+        if name == "Written" {
+            return self.models();
+        }
+        match self.types.get(name).cloned() {
+            Some(Item::Struct(item)) => {
+                let about = doc(&item.attrs);
+                write!(self.text, "## {name}\n\n{about}\n\n").unwrap();
+                self.fields(name, &item.fields);
+            }
+            Some(Item::Enum(item)) => {
+                let about = doc(&item.attrs);
+                write!(self.text, "## {name}\n\n{about}\n\n").unwrap();
+                self.text += "| value | meaning |\n|---|---|\n";
+                for variant in &item.variants {
+                    let (name, about) = (variant.ident.to_string(), doc(&variant.attrs));
+                    let content = self.content(&variant.fields);
+                    let initial = variant.attrs.iter().any(|a| a.path().is_ident("default"));
+                    let initial = if initial { " (default)" } else { "" };
+                    writeln!(self.text, "| `{name}`{content}{initial} | {about} |").unwrap();
+                }
+                self.text += "\n";
+            }
+            _ => panic!("{name} is no type that a file can hold"),
+        }
+    }
+
+    /// The models, whose type a macro writes.
+    fn models(&mut self) {
+        self.text += "## Models\n\nOne of these. A model of one architecture is written by the name of the \
+                      architecture.\n\n| value | meaning |\n|---|---|\n";
+        for (name, about) in <Zoo as residual_zoo::compose::List>::NAMES {
+            let config = self.link(&format!("{name}Config"));
+            writeln!(self.text, "| `{name}`({config}) | {} |", about.trim()).unwrap();
+        }
+        let composed = serde_json::to_value(Composition::<Zoo>::in_turn([])).unwrap();
+        assert!(composed["Composed"].is_object());
+        let (connection, recurrence) =
+            (self.link("PlacedConnection"), self.link("RecurrentConfig"));
+        writeln!(
+            self.text,
+            "| `Composed`(`layers`: a list of architectures, `connection`: {connection} or `None`, \
+             `recurrence`: {recurrence} or `None`) | Layers of one or several architectures in turn, with a \
+             connection, inside a recurrence. |\n"
+        )
+        .unwrap();
+    }
+
+    fn fields(&mut self, name: &str, fields: &Fields) {
+        self.text += "| field | type | default | meaning |\n|---|---|---|---|\n";
+        for field in fields {
+            let field_name = field.ident.as_ref().unwrap().to_string();
+            let ty = self.type_of(&field.ty);
+            let default = match self.defaults.get(name) {
+                Some(defaults) => format!("`{}`", ron(&defaults[&field_name])),
+                None if field.attrs.iter().any(|a| a.path().is_ident("serde")) => {
+                    "all defaults".into()
+                }
+                None => "required".into(),
+            };
+            let about = doc(&field.attrs);
+            writeln!(self.text, "| `{field_name}` | {ty} | {default} | {about} |").unwrap();
+        }
+        self.text += "\n";
+    }
+
+    /// What a variant holds.
+    fn content(&mut self, fields: &Fields) -> String {
+        let mut parts = Vec::new();
+        for field in fields {
+            let ty = self.type_of(&field.ty);
+            parts.push(match &field.ident {
+                Some(name) => format!("`{name}`: {ty}"),
+                None => ty,
+            });
+        }
+        match parts.is_empty() {
+            true => String::new(),
+            false => format!("({})", parts.join(", ")),
+        }
+    }
+
+    /// A type in words. The section of a type that is named is due.
+    fn type_of(&mut self, ty: &Type) -> String {
+        let Type::Path(path) = ty else {
+            panic!("a field that is no path");
+        };
+        let last = path.path.segments.last().unwrap();
+        let mut inner = || match &last.arguments {
+            PathArguments::AngleBracketed(arguments) => match arguments.args.first().unwrap() {
+                GenericArgument::Type(inner) => self.type_of(inner),
+                _ => panic!("a generic argument that is no type"),
+            },
+            _ => panic!("a type without an argument"),
+        };
+        match last.ident.to_string().as_str() {
+            "usize" | "u64" | "u32" => "integer".into(),
+            "f64" | "f32" => "number".into(),
+            "bool" => "`true` or `false`".into(),
+            "String" => "string".into(),
+            "PathBuf" => "path".into(),
+            "Option" => format!("{} or `None`", inner()),
+            "Vec" => format!("list of {}", inner()),
+            "M" => "a [model](#models)".into(),
+            name => self.link(name),
+        }
+    }
+
+    fn link(&mut self, name: &str) -> String {
+        self.due.push(name.into());
+        format!("[{name}](#{})", name.to_lowercase())
+    }
+}
+
+/// A value as RON writes it.
+fn ron(value: &Value) -> String {
+    match value {
+        Value::Null => "None".into(),
+        Value::String(text) if text.starts_with(char::is_uppercase) => text.clone(),
+        Value::Object(fields) => {
+            let variant = fields.iter().next();
+            let variant = variant.filter(|(name, _)| name.starts_with(char::is_uppercase));
+            let named = |(name, value): (&String, &Value)| format!("{name}: {}", ron(value));
+            match variant {
+                Some((name, content @ Value::Object(_))) => format!("{name}{}", ron(content)),
+                Some((name, content)) => format!("{name}({})", ron(content)),
+                None => format!(
+                    "({})",
+                    fields.iter().map(named).collect::<Vec<_>>().join(", ")
+                ),
+            }
+        }
+        other => other.to_string(),
+    }
+}
+
+#[test]
+fn the_page_of_fields_is_what_the_source_says() {
+    let page = Page::write();
+    let path = root().join(PAGE);
+    if std::env::var_os("WRITE_DOCS").is_some() {
+        fs::write(&path, &page).unwrap();
+    }
+    let found = fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        found == page,
+        "{PAGE} is out of date: WRITE_DOCS=1 cargo test --release --workspace --test models config_page"
+    );
+    for field in [
+        "learning_rate",
+        "valid_fraction",
+        "n_attn",
+        "inverse_layer_scale",
+        "alpha",
+    ] {
+        assert!(page.contains(&format!("| `{field}` |")), "{field}");
+    }
+}
