@@ -37,10 +37,11 @@ pub fn describe(options: Options) -> anyhow::Result<()> {
     };
     let mut config = config.set(&options.set)?;
     options.data.apply(&mut config.data)?;
+    // The config comes first, because the data may have to be downloaded for the rest.
+    cli::print(&format!("{}\n", config.to_ron()))?;
     let corpus = cli::open_corpus(&config.data)?;
     config.validate(corpus.tokenizer.vocab_size())?;
     let cost = config.model.cost(vocabulary(&corpus));
-    cli::print(&format!("{}\n", config.to_ron()))?;
     let tokens = |examples: &Examples| {
         let tokens = examples.tokens().map(|tokens| si(tokens as f64));
         tokens.unwrap_or_else(|| "any number".into())
@@ -50,6 +51,7 @@ pub fn describe(options: Options) -> anyhow::Result<()> {
     let training = cost.training_flops() as f64;
     let lines = [
         ("model", config.model.name()),
+        ("data", config.data.source.to_string()),
         ("parameters", si(cost.params.total() as f64)),
         ("non-embedding", si(cost.params.other as f64)),
         ("vocabulary", corpus.tokenizer.vocab_size().to_string()),

@@ -109,6 +109,10 @@ pub fn train(options: Options) -> anyhow::Result<()> {
     };
     if display == Display::Log {
         print(&describe(&config, &corpus, kind));
+        print(&format!(
+            "run directory: {}",
+            run_options.directory.display()
+        ));
     }
     let gpu = options.backend.gpu;
     let summary = residual_zoo::experiment::train(kind, gpu, config, &corpus, &run_options)?;
@@ -154,18 +158,38 @@ fn describe_end(summary: &Summary, corpus: &Corpus) -> String {
     format!("{end}: validation loss at step {} {shown}{above}", row.step)
 }
 
+/// The first lines of a run.
 fn describe(config: &RunConfig, corpus: &Corpus, kind: BackendKind) -> String {
-    let vocab_size = corpus.tokenizer.vocab_size();
     let cost = config.model.cost(residual_zoo::train::vocabulary(corpus));
     let count = |examples: &Examples| Some(si(examples.tokens()? as f64));
-    let data = match (count(&corpus.train), count(&corpus.valid)) {
+    let tokens = match (count(&corpus.train), count(&corpus.valid)) {
         (Some(train), Some(valid)) => format!("{train} training and {valid} validation tokens"),
-        _ => "generated data".into(),
+        _ => "newly drawn for every batch".into(),
     };
-    format!(
-        "{} on {kind}: {} parameters, {} of them non-embedding; {vocab_size} token ids; {data}",
-        config.model.name(),
-        si(cost.params.total() as f64),
-        si(cost.params.other as f64),
-    )
+    let train = &config.train;
+    let mut lines = vec![
+        format!(
+            "{} on {kind}: {} parameters, {} of them non-embedding",
+            config.model.name(),
+            si(cost.params.total() as f64),
+            si(cost.params.other as f64),
+        ),
+        format!(
+            "{}: {tokens}, {} token ids",
+            config.data.source,
+            corpus.tokenizer.vocab_size()
+        ),
+        format!(
+            "{} steps of {} tokens",
+            train.steps,
+            si(config.tokens_per_step() as f64)
+        ),
+    ];
+    if train.warmup >= train.steps {
+        lines.push(format!(
+            "note: the warm-up takes {} steps, so the learning rate stays below its peak; set train.warmup",
+            train.warmup
+        ));
+    }
+    lines.join("\n")
 }

@@ -1,8 +1,8 @@
 //! Opens training and validation data from a config.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::{fmt, fs};
 
 use serde::{Deserialize, Serialize};
 
@@ -123,6 +123,18 @@ pub enum Source {
     Cifar10(PathBuf),
     /// A text file, a `.jsonl` file or a directory of those (see [`crate::read_documents`]).
     Path(PathBuf),
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Synthetic(_) => f.write_str("a synthetic language"),
+            Self::TinyShakespeare => f.write_str("tiny shakespeare"),
+            Self::Copying(_) => f.write_str("the copy task"),
+            Self::Cifar10(_) => f.write_str("CIFAR-10"),
+            Self::Path(path) => path.display().fmt(f),
+        }
+    }
 }
 
 impl Default for Source {

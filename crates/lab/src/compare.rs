@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use residual_zoo_core::{ConfigError, ModelConfig};
-use residual_zoo_data::{Entropy, Source};
+use residual_zoo_data::Entropy;
 use residual_zoo_report::{
     Axis as ChartAxis, Chart, Column, Reference, Report, Section, Series, Table, si,
 };
@@ -37,7 +37,7 @@ pub fn compare<C: ModelConfig>(
     prepare(models, options)?;
     let mut comparison = Comparison {
         entries: Vec::new(),
-        data: describe(&data.data.source),
+        data: data.data.source.to_string(),
         entropy: corpus.entropy,
         command,
     };
@@ -106,16 +106,6 @@ fn check_budget<C: ModelConfig>(
         }
     }
     Ok(first)
-}
-
-fn describe(source: &Source) -> String {
-    match source {
-        Source::Synthetic(_) => "a synthetic language".into(),
-        Source::TinyShakespeare => "tiny shakespeare".into(),
-        Source::Copying(_) => "the copy task".into(),
-        Source::Cifar10(_) => "CIFAR-10".into(),
-        Source::Path(path) => path.display().to_string(),
-    }
 }
 
 /// The name of the report in the directory of a comparison.
