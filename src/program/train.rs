@@ -11,8 +11,9 @@ use residual_zoo::core::ModelConfig as _;
 use residual_zoo::data::{Corpus, Examples};
 use residual_zoo::lab::cli::{self, BackendArgs, DataArgs, DisplayArgs};
 use residual_zoo::report::si;
+use residual_zoo::runs::run_dir;
 use residual_zoo::train::dashboard::{Display, describe_loss, duration, print};
-use residual_zoo::train::{FirstWeights, RunOptions, Summary, run_dir};
+use residual_zoo::train::{FirstWeights, RunOptions, Summary};
 
 use super::{default_directory, read_config};
 
@@ -160,7 +161,7 @@ fn describe_end(summary: &Summary, corpus: &Corpus) -> String {
 
 /// The first lines of a run.
 fn describe(config: &RunConfig, corpus: &Corpus, kind: BackendKind) -> String {
-    let cost = config.model.cost(residual_zoo::train::vocabulary(corpus));
+    let cost = config.model.cost(residual_zoo::runs::vocabulary(corpus));
     let count = |examples: &Examples| Some(si(examples.tokens()? as f64));
     let tokens = match (count(&corpus.train), count(&corpus.valid)) {
         (Some(train), Some(valid)) => format!("{train} training and {valid} validation tokens"),

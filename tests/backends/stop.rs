@@ -14,8 +14,9 @@ use burn::tensor::backend::AutodiffBackend;
 use residual_zoo::RunConfig;
 use residual_zoo::backend::{BackendKind, OnBackend};
 use residual_zoo::data::Corpus;
+use residual_zoo::runs::run_dir;
 use residual_zoo::train::dashboard::Display;
-use residual_zoo::train::{Interrupter, RunOptions, Summary, run, run_dir};
+use residual_zoo::train::{Interrupter, RunOptions, Summary, run};
 use residual_zoo_testing::runs::{self, MODELS, assert_same, differences, outcome};
 use residual_zoo_testing::{my_turn, program::Scratch};
 

@@ -9,8 +9,9 @@ use residual_zoo_data::Entropy;
 use residual_zoo_report::{
     Axis as ChartAxis, Chart, Column, Reference, Report, Section, Series, Table, si,
 };
+use residual_zoo_runs::{Error as RunError, Row, RunConfig, run_dir};
 use residual_zoo_train::dashboard::{Display, print};
-use residual_zoo_train::{Error as TrainError, Row, RunConfig, Summary, resume, run_dir};
+use residual_zoo_train::{Summary, resume};
 
 use crate::corpora::open_corpus;
 use crate::{Axis, Error, Options, train};
@@ -129,17 +130,17 @@ fn prepare<C: ModelConfig>(
         };
         let is_comparison = names.iter().any(|name| name == MARK) && names.iter().all(is_ours);
         if !names.is_empty() && !is_comparison {
-            return Err(TrainError::RunExists(directory.clone()).into());
+            return Err(RunError::RunExists(directory.clone()).into());
         }
         if options.force {
             let runs = models.iter().map(|(model, _)| directory.join(model));
             run_dir::delete(&runs.collect())?;
         }
     }
-    fs::create_dir_all(directory).map_err(TrainError::io("create", directory))?;
+    fs::create_dir_all(directory).map_err(RunError::io("create", directory))?;
     let mark = directory.join(MARK);
     fs::write(&mark, "A comparison; `--force` replaces it.\n")
-        .map_err(TrainError::io("write", &mark))?;
+        .map_err(RunError::io("write", &mark))?;
     for (name, config) in models {
         check_same(&directory.join(name), config)?;
     }
@@ -278,7 +279,7 @@ impl Comparison {
     /// # Errors
     ///
     /// When the file cannot be written.
-    pub fn write(&self, path: &Path) -> Result<(), TrainError> {
-        fs::write(path, self.report().to_html()).map_err(TrainError::io("write", path))
+    pub fn write(&self, path: &Path) -> Result<(), RunError> {
+        fs::write(path, self.report().to_html()).map_err(RunError::io("write", path))
     }
 }

@@ -4,8 +4,9 @@ use burn::tensor::backend::AutodiffBackend;
 use residual_zoo_backend::{BackendKind, OnBackend};
 use residual_zoo_core::ModelConfig;
 use residual_zoo_data::Corpus;
+use residual_zoo_runs::{Error as RunError, RunConfig};
 use residual_zoo_train::bench::{StepTime, time_steps};
-use residual_zoo_train::{Error as TrainError, RunConfig, RunOptions, Summary, run};
+use residual_zoo_train::{RunOptions, Summary, run};
 
 use crate::Error;
 
@@ -27,7 +28,7 @@ pub fn train<C: ModelConfig>(
 struct Train<'a, C>(RunConfig<C>, &'a Corpus, &'a RunOptions);
 
 impl<C: ModelConfig> OnBackend for Train<'_, C> {
-    type Output = Result<Summary, TrainError>;
+    type Output = Result<Summary, RunError>;
 
     fn run<B: AutodiffBackend>(self, device: B::Device) -> Self::Output {
         let Self(config, corpus, options) = self;
@@ -53,7 +54,7 @@ pub fn time<C: ModelConfig>(
 struct Time<'a, C>(RunConfig<C>, &'a Corpus, (usize, usize));
 
 impl<C: ModelConfig> OnBackend for Time<'_, C> {
-    type Output = Result<StepTime, TrainError>;
+    type Output = Result<StepTime, RunError>;
 
     fn run<B: AutodiffBackend>(self, device: B::Device) -> Self::Output {
         let Self(config, corpus, steps) = self;

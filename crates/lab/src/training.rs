@@ -8,8 +8,9 @@ use std::time::Duration;
 use residual_zoo_backend::{PeakMemory, panic_message};
 use residual_zoo_core::ModelConfig;
 use residual_zoo_data::{Corpus, one_line};
+use residual_zoo_runs::{Error as RunError, checkpoint};
+use residual_zoo_train::Summary;
 use residual_zoo_train::dashboard::{duration, print, restore_terminal};
-use residual_zoo_train::{Error as TrainError, Summary, checkpoint};
 use serde::{Deserialize, Serialize};
 
 use crate::observe::{learned, of_summary};
@@ -134,7 +135,7 @@ impl<C: ModelConfig> Turn<'_, C> {
         directory: &Path,
         memory: PeakMemory,
         parent: Option<&Observation>,
-    ) -> Result<Observation, TrainError> {
+    ) -> Result<Observation, RunError> {
         let peak = peak_memory(directory, memory)?;
         let scalars = checkpoint::read_scalars(&summary.checkpoint)?;
         let (mut quantities, rows) = of_summary(summary, parent);
@@ -162,7 +163,7 @@ struct Measured {
 const MEASURED: &str = "measured.json";
 
 /// The most bytes in use while a run trained: what was kept, else the current peak, which it keeps.
-fn peak_memory(directory: &Path, memory: PeakMemory) -> Result<Option<u64>, TrainError> {
+fn peak_memory(directory: &Path, memory: PeakMemory) -> Result<Option<u64>, RunError> {
     let path = directory.join(MEASURED);
     let before = fs::read_to_string(&path).ok();
     if let Some(measured) = before.and_then(|text| serde_json::from_str::<Measured>(&text).ok()) {
@@ -170,6 +171,6 @@ fn peak_memory(directory: &Path, memory: PeakMemory) -> Result<Option<u64>, Trai
     }
     let peak_memory = memory.bytes();
     let text = serde_json::to_string(&Measured { peak_memory }).unwrap_or_default();
-    fs::write(&path, text).map_err(TrainError::io("write", &path))?;
+    fs::write(&path, text).map_err(RunError::io("write", &path))?;
     Ok(peak_memory)
 }

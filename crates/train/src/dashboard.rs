@@ -17,8 +17,8 @@ use burn_train::renderer::{
     MetricsRendererTraining, ProgressType, TrainingProgress,
 };
 
-use crate::Row;
 use residual_zoo_report::si;
+use residual_zoo_runs::Row;
 
 /// How a run is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,18 +7,20 @@ use burn::tensor::backend::AutodiffBackend;
 pub use burn_train::Interrupter;
 use residual_zoo_core::{Cost, ModelConfig, check};
 use residual_zoo_data::{Corpus, derive_seed};
+use residual_zoo_runs::checkpoint::{Newest, newest, prune, weights_blake3};
+use residual_zoo_runs::generate::{Generator, Sampling};
+use residual_zoo_runs::run_dir::{self, Start};
+use residual_zoo_runs::{
+    Error, OnDiskError, Row, RunConfig, RunDir, describe_not_finite, vocabulary,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::checkpoint::{self, Journal};
 use crate::dashboard::{Dashboard, Display};
-use crate::error::describe_not_finite;
-use crate::generate::{Generator, Sampling};
 use crate::health::Interval;
-use crate::metrics::{Row, memory};
 use crate::resume::{self, Resumed};
-use crate::run_dir::Start;
-use crate::trainer::{SAMPLE, vocabulary};
-use crate::{Error, OnDiskError, RunConfig, RunDir, Trainer, Validation, run_dir};
+use crate::trainer::SAMPLE;
+use crate::{Trainer, Validation};
 
 /// The options of a run that are not part of its config.
 #[derive(Clone)]
@@ -142,21 +144,19 @@ fn start_from<B: AutodiffBackend, C: ModelConfig>(
     by: FirstWeights,
     corpus: &Corpus,
 ) -> Result<(Vec<String>, String), Error> {
-    let checkpoint = checkpoint::newest(run)?;
-    let passed_over = checkpoint.passed_over.iter();
+    let Newest { path, passed_over } = newest(run)?;
+    let passed_over = passed_over.iter();
     let mut notes: Vec<String> = passed_over
         .map(|(_, error)| format!("passed over: {error}"))
         .collect();
     run_dir::check_tokenizer(run, corpus, "")?;
     let smaller = run_dir::read_config::<C>(run)?.model;
     let kept = match by {
-        FirstWeights::Grow => checkpoint::load_weights(trainer, &smaller, &checkpoint.path)?,
-        FirstWeights::GrowFresh => {
-            checkpoint::load_parameters(trainer, &smaller, &checkpoint.path)?
-        }
+        FirstWeights::Grow => checkpoint::load_weights(trainer, &smaller, &path)?,
+        FirstWeights::GrowFresh => checkpoint::load_parameters(trainer, &smaller, &path)?,
     };
     notes.extend(resume::kept_note(&kept, run));
-    Ok((notes, checkpoint::weights_blake3(&checkpoint.path)?))
+    Ok((notes, weights_blake3(&path)?))
 }
 
 struct Run<'a, B: AutodiffBackend, C: ModelConfig> {
@@ -442,7 +442,7 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
             .filter(|(path, _)| path.exists())
             .min_by(|(_, a), (_, b)| a.total_cmp(b));
         let best = best.as_ref().map(|(path, _)| path.as_path());
-        for error in checkpoint::prune(&self.options.directory, keep, best) {
+        for error in prune(&self.options.directory, keep, best) {
             let note = format!("an old checkpoint could not be deleted: {error}");
             self.dashboard.note(&note);
         }
@@ -525,4 +525,9 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
             checkpoint: self.saved.unwrap_or_default(),
         }
     }
+}
+
+/// Resident memory of this process in bytes, if the system reports it.
+fn memory() -> Option<u64> {
+    memory_stats::memory_stats().map(|stats| stats.physical_mem as u64)
 }

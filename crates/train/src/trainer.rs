@@ -6,11 +6,11 @@ use burn::tensor::{Int, Tensor, TensorData};
 use residual_zoo_core::ops::loss::{self, Loss};
 use residual_zoo_core::{LanguageModel, ModelConfig, Vocabulary, autodiff};
 use residual_zoo_data::{Batch, Corpus, Sequences, derive_seed};
+use residual_zoo_runs::{Error, RunConfig, TrainConfig, vocabulary};
 use serde::{Deserialize, Serialize};
 
 use crate::optimizer::{self, Optimizer};
 use crate::schedule::{self, Curriculum};
-use crate::{Error, RunConfig, TrainConfig};
 
 /// The progress of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -282,8 +282,12 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
             lengths: (length(self.progress.level), length(last)),
         };
         let schedule = self.config.train.schedule;
-        self.progress.lr_scale =
-            schedule.factor(self.progress.lr_scale, validation_loss, curriculum);
+        self.progress.lr_scale = schedule::factor(
+            schedule,
+            self.progress.lr_scale,
+            validation_loss,
+            curriculum,
+        );
         advanced
     }
 
@@ -313,14 +317,6 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
     /// Training FLOPs per step.
     pub fn step_flops(&self) -> f64 {
         self.flops_per_token * self.tokens_per_step() as f64
-    }
-}
-
-/// The vocabulary of a model that is trained on `corpus`.
-pub fn vocabulary(corpus: &Corpus) -> Vocabulary {
-    Vocabulary {
-        ids: corpus.tokenizer.vocab_size(),
-        outputs: corpus.outputs,
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use residual_zoo_core::ModelConfig;
-use residual_zoo_train::RunConfig;
+use residual_zoo_runs::RunConfig;
 
 use super::{BackendArgs, DataArgs, DisplayArgs, print, stop_on_signal};
 use crate::{Comparison, Error, Options, REPORT, compare};

@@ -13,8 +13,9 @@ use residual_zoo_backend::{BackendError, BackendKind};
 use residual_zoo_core::ConfigError;
 use residual_zoo_data::Source as Data;
 use residual_zoo_data::{DataConfig, DataError, SyntheticConfig, TokenizerConfig};
+use residual_zoo_runs::Error as RunError;
+use residual_zoo_train::Interrupter;
 use residual_zoo_train::dashboard::{Display, restore_terminal};
-use residual_zoo_train::{Error as TrainError, Interrupter};
 
 use crate::Error;
 pub use crate::corpora::open_corpus;
@@ -153,7 +154,7 @@ pub(crate) fn write(text: &str) -> Result<(), Error> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        written => Ok(written.map_err(TrainError::io("write", "standard output".as_ref()))?),
+        written => Ok(written.map_err(RunError::io("write", "standard output".as_ref()))?),
     }
 }
 
@@ -170,7 +171,7 @@ pub fn report(result: anyhow::Result<()>) -> ExitCode {
 fn is_bad_input(error: &anyhow::Error) -> bool {
     let known = [
         error.downcast_ref().map(Error::is_bad_input),
-        error.downcast_ref().map(TrainError::is_bad_input),
+        error.downcast_ref().map(RunError::is_bad_input),
         error.downcast_ref().map(DataError::is_bad_input),
         error.downcast_ref().map(BackendError::is_bad_input),
         error.downcast_ref().map(|_: &ConfigError| true),
