@@ -11,10 +11,10 @@ use residual_zoo::core::ModelConfig as _;
 use residual_zoo::data::{Corpus, Examples};
 use residual_zoo::lab::cli::{self, BackendArgs, DataArgs, DisplayArgs};
 use residual_zoo::report::si;
-use residual_zoo::train::dashboard::{Display, describe_loss, duration, print};
+use residual_zoo::train::dashboard::{Display, Title, describe_loss, duration, print};
 use residual_zoo::train::{FirstWeights, RunOptions, Summary, run_dir};
 
-use super::{default_directory, read_config};
+use super::{default_directory, name_of, read_config};
 
 /// Train a model
 ///
@@ -102,10 +102,14 @@ pub fn train(options: Options) -> anyhow::Result<()> {
     let run_options = RunOptions {
         directory,
         display,
+        title: Title {
+            run: options.config.as_deref().map(name_of),
+            ..Title::default()
+        },
         peak_tflops: options.display.peak_tflops,
         init_from: options.init_from.map(|run| (run, options.init_by.into())),
         allow_config_change: options.allow_config_change,
-        stop: cli::stop_on_signal(display)?,
+        stop: cli::stop_on_signal()?,
     };
     if display == Display::Log {
         print(&describe(&config, &corpus, kind));

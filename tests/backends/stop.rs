@@ -14,7 +14,7 @@ use burn::tensor::backend::AutodiffBackend;
 use residual_zoo::RunConfig;
 use residual_zoo::backend::{BackendKind, OnBackend};
 use residual_zoo::data::Corpus;
-use residual_zoo::train::dashboard::Display;
+use residual_zoo::train::dashboard::{Display, Title};
 use residual_zoo::train::{Interrupter, RunOptions, Summary, run, run_dir};
 use residual_zoo_testing::runs::{self, MODELS, assert_same, differences, outcome};
 use residual_zoo_testing::{my_turn, program::Scratch};
@@ -35,6 +35,7 @@ impl OnBackend for Task<'_> {
         let options = RunOptions {
             directory: self.directory.into(),
             display: Display::Quiet,
+            title: Title::default(),
             peak_tflops: None,
             init_from: None,
             allow_config_change: false,

@@ -9,7 +9,11 @@ use residual_zoo::data::{Corpus, DataConfig, Source, SyntheticConfig};
 use residual_zoo::lab::{Options, Verdict, run_experiment};
 use residual_zoo::laurel::LaurelConfig;
 use residual_zoo::recurrent::RecurrentConfig;
-use residual_zoo::train::{Interrupter, RunConfig, RunOptions, dashboard::Display, run};
+use residual_zoo::train::{
+    Interrupter, RunConfig, RunOptions,
+    dashboard::{Display, Title},
+    run,
+};
 use toy::ToyConfig;
 
 use crate::toy;
@@ -82,6 +86,7 @@ fn it_trains_from_ron_with_the_same_trainer() {
     let options = RunOptions {
         directory: directory.path().join("toy"),
         display: Display::Quiet,
+        title: Title::default(),
         peak_tflops: None,
         init_from: None,
         allow_config_change: false,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use burn::backend::{Autodiff, Flex};
 use residual_zoo::RunConfig;
 use residual_zoo::data::{Corpus, Source, SyntheticConfig};
-use residual_zoo::train::dashboard::Display;
+use residual_zoo::train::dashboard::{Display, Title};
 use residual_zoo::train::{Interrupter, RunOptions, checkpoint, run};
 use residual_zoo_testing::my_turn;
 use tempfile::TempDir;
@@ -34,6 +34,7 @@ fn trained(directory: &Path, settings: &[&str]) -> Vec<usize> {
     let options = RunOptions {
         directory: directory.into(),
         display: Display::Quiet,
+        title: Title::default(),
         peak_tflops: None,
         init_from: None,
         allow_config_change: false,

@@ -5,7 +5,7 @@ use residual_zoo_backend::{BackendKind, OnBackend};
 use residual_zoo_core::ModelConfig;
 use residual_zoo_data::Corpus;
 use residual_zoo_train::bench::{StepTime, time_steps};
-use residual_zoo_train::{Error as TrainError, RunConfig, RunOptions, Summary, run};
+use residual_zoo_train::{Error as TrainError, RunConfig, RunOptions, Summary, run, vocabulary};
 
 use crate::Error;
 
@@ -22,6 +22,12 @@ pub fn train<C: ModelConfig>(
     options: &RunOptions,
 ) -> Result<Summary, Error> {
     Ok(kind.run(gpu, Train(config, corpus, options))??)
+}
+
+/// The training FLOPs of a whole run on `corpus`.
+pub(crate) fn work<C: ModelConfig>(config: &RunConfig<C>, corpus: &Corpus) -> f64 {
+    let per_token = config.model.cost(vocabulary(corpus)).training_flops() as f64;
+    per_token * config.tokens_per_step() as f64 * config.train.steps as f64
 }
 
 struct Train<'a, C>(RunConfig<C>, &'a Corpus, &'a RunOptions);
