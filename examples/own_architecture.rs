@@ -18,7 +18,7 @@ use residual_zoo::core::{
 };
 use residual_zoo::data::Corpus;
 use residual_zoo::runs::RunConfig;
-use residual_zoo::train::{Interrupter, RunOptions, dashboard::Display, run};
+use residual_zoo::train::{RunOptions, dashboard::Display, run};
 use serde::{Deserialize, Serialize};
 
 /// The config, as the `Toy(…)` of a RON file gives it.
@@ -142,12 +142,8 @@ fn train(directory: &Path) -> Result<(f64, f64), Box<dyn std::error::Error>> {
     let config = RunConfig::<ModelConfig>::parse(RUN, Path::new("own_architecture.ron"))?;
     let corpus = Corpus::open(&config.data)?;
     let options = RunOptions {
-        directory: directory.into(),
         display: Display::Log,
-        peak_tflops: None,
-        init_from: None,
-        allow_config_change: false,
-        stop: Interrupter::new(),
+        ..RunOptions::new(directory)
     };
     let summary = run::<Autodiff<Flex>, _>(config, &corpus, &options, Default::default())?;
     let entropy = corpus.entropy.ok_or("not the synthetic language")?;

@@ -7,8 +7,7 @@ use burn::backend::{Autodiff, Flex};
 use residual_zoo::RunConfig;
 use residual_zoo::data::{Corpus, Source, SyntheticConfig};
 use residual_zoo::runs::checkpoint;
-use residual_zoo::train::dashboard::Display;
-use residual_zoo::train::{Interrupter, RunOptions, run};
+use residual_zoo::train::{RunOptions, run};
 use residual_zoo_testing::my_turn;
 use tempfile::TempDir;
 
@@ -32,14 +31,7 @@ fn trained(directory: &Path, settings: &[&str]) -> Vec<usize> {
         seed: 5,
     });
     let corpus = Corpus::open(&config.data).unwrap();
-    let options = RunOptions {
-        directory: directory.into(),
-        display: Display::Quiet,
-        peak_tflops: None,
-        init_from: None,
-        allow_config_change: false,
-        stop: Interrupter::new(),
-    };
+    let options = RunOptions::new(directory);
     let _turn = my_turn();
     run::<Autodiff<Flex>, _>(config, &corpus, &options, Default::default()).unwrap();
     steps(directory)

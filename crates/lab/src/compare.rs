@@ -5,15 +5,16 @@ use std::fs;
 use std::path::Path;
 
 use residual_zoo_core::{ConfigError, ModelConfig};
-use residual_zoo_data::Entropy;
+use residual_zoo_data::{Corpus, Entropy};
 use residual_zoo_report::{
     Axis as ChartAxis, Chart, Column, Reference, Report, Section, Series, Table, si,
 };
-use residual_zoo_runs::{Error as RunError, Row, RunConfig, run_dir};
-use residual_zoo_train::dashboard::{Display, print};
+use residual_zoo_runs::{Error as RunError, Row, RunConfig, checkpoint, run_dir};
+use residual_zoo_train::dashboard::{Display, Screen, Title, print, warn};
 use residual_zoo_train::{Summary, resume};
 
 use crate::corpora::open_corpus;
+use crate::single::work;
 use crate::{Axis, Error, Options, train};
 
 /// Trains models, by name, and writes `report.html`. What is trained already is not trained again. The
@@ -43,11 +44,18 @@ pub fn compare<C: ModelConfig>(
         command,
     };
     let mut failure = None;
-    for (name, config) in models {
+    let _screen = Screen::keep();
+    for (i, (name, config)) in models.iter().enumerate() {
         if options.display == Display::Log {
             print(&format!("\n{name}"));
         }
-        let run_options = options.of_run(options.directory.join(name), None);
+        let title = Title {
+            run: Some(name.clone()),
+            number: Some((i + 1, models.len())),
+            to_come: work_left(&models[i + 1..], &corpus, options) / work(config, &corpus),
+            ..Title::default()
+        };
+        let run_options = options.of_run(options.directory.join(name), title, None);
         let (kind, gpu) = (options.backend, options.gpu);
         match train(kind, gpu, config.clone(), &corpus, &run_options) {
             Ok(summary) => {
@@ -58,9 +66,9 @@ pub fn compare<C: ModelConfig>(
                 }
             }
             Err(Error::Backend(error)) => return Err(error.into()),
-            Err(error) if failure.is_some() => eprintln!("{name} failed: {error}"),
+            Err(error) if failure.is_some() => warn(&format!("{name} failed: {error}")),
             Err(error) => {
-                eprintln!("{name} failed; the error comes at the end");
+                warn(&format!("{name} failed; the error comes at the end"));
                 failure = Some(error);
             }
         }
@@ -72,6 +80,20 @@ pub fn compare<C: ModelConfig>(
             Ok((comparison, failure))
         }
     }
+}
+
+/// The training FLOPs of those models that are not trained yet.
+fn work_left<C: ModelConfig>(
+    models: &[(String, RunConfig<C>)],
+    corpus: &Corpus,
+    options: &Options,
+) -> f64 {
+    let is_left = |(name, config): &&(String, RunConfig<C>)| {
+        let run = options.directory.join(name);
+        !checkpoint::directory(&run, config.train.steps).exists()
+    };
+    let left = models.iter().filter(is_left);
+    left.map(|(_, config)| work(config, corpus)).sum()
 }
 
 /// Checks that all models have the data and budget of the first, which it returns.

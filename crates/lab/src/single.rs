@@ -4,7 +4,7 @@ use burn::tensor::backend::AutodiffBackend;
 use residual_zoo_backend::{BackendKind, OnBackend};
 use residual_zoo_core::ModelConfig;
 use residual_zoo_data::Corpus;
-use residual_zoo_runs::{Error as RunError, RunConfig};
+use residual_zoo_runs::{Error as RunError, RunConfig, vocabulary};
 use residual_zoo_train::bench::{StepTime, time_steps};
 use residual_zoo_train::{RunOptions, Summary, run};
 
@@ -23,6 +23,12 @@ pub fn train<C: ModelConfig>(
     options: &RunOptions,
 ) -> Result<Summary, Error> {
     Ok(kind.run(gpu, Train(config, corpus, options))??)
+}
+
+/// The training FLOPs of a whole run on `corpus`.
+pub(crate) fn work<C: ModelConfig>(config: &RunConfig<C>, corpus: &Corpus) -> f64 {
+    let per_token = config.model.cost(vocabulary(corpus)).training_flops() as f64;
+    per_token * config.tokens_per_step() as f64 * config.train.steps as f64
 }
 
 struct Train<'a, C>(RunConfig<C>, &'a Corpus, &'a RunOptions);

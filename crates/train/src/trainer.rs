@@ -233,12 +233,16 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
 
     /// Validates the model. The validation batches are the same every time.
     pub fn validate(&self) -> Validation {
-        let found = self.validate_while(|| true);
+        let found = self.validate_while(|_, _| true);
         found.unwrap_or_else(|| unreachable!("nothing stops it"))
     }
 
-    /// Like [`validate`](Self::validate), but gives up between two batches once `goes_on` is false.
-    pub fn validate_while(&self, goes_on: impl Fn() -> bool) -> Option<Validation> {
+    /// Like [`validate`](Self::validate), but gives up before a batch if `goes_on` is false. It gets the
+    /// number of batches so far, and the number of all.
+    pub fn validate_while(
+        &self,
+        mut goes_on: impl FnMut(usize, usize) -> bool,
+    ) -> Option<Validation> {
         let model = self.inner_model();
         let TrainConfig {
             validate_batches,
@@ -247,8 +251,10 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
         } = self.config.train;
         let sequences = self.validation.at_level(self.progress.level);
         let (mut loss, mut accuracy, mut count) = (0.0, 0.0, 0.0);
-        for batch in sequences.fixed_batches(validate_batches, batch) {
-            if !goes_on() {
+        let batches = sequences.fixed_batches(validate_batches, batch);
+        let all = batches.len();
+        for (done, batch) in batches.into_iter().enumerate() {
+            if !goes_on(done, all) {
                 return None;
             }
             let [inputs, targets] = upload(&batch, &self.device);
