@@ -131,7 +131,6 @@ impl Observed {
         match self.format {
             // Sizes are whole numbers.
             Format::Plain if value.fract() == 0.0 && value.abs() < 1e5 => format!("{value}"),
-            Format::Plain if value.abs() >= 1e5 => si(value),
             _ => self.digits(value, 4),
         }
     }
@@ -147,6 +146,7 @@ impl Observed {
             Format::Loss => format!("{value:.4}"),
             Format::Percent | Format::Bytes => format!("{:.1}", value * self.scale()),
             Format::Milliseconds => sig(value * self.scale(), significant.min(3)),
+            Format::Plain if value.abs() >= 1e5 => si(value),
             Format::Seconds | Format::Plain => sig(value, significant),
         }
     }

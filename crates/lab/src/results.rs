@@ -259,6 +259,10 @@ impl Results {
             "" => None,
             command => Some(format!("{command}\n")),
         };
+        let experiment = match origin.scale.as_str() {
+            "" => format!("experiment {}", origin.name),
+            scale => format!("experiment {}, scale {scale}", origin.name),
+        };
         let commit = origin
             .commit
             .as_ref()
@@ -267,10 +271,7 @@ impl Results {
         let time = (!time.is_zero()).then(|| format!("{} of training", duration(time)));
         let lines = [
             command,
-            Some(format!(
-                "experiment {}, scale {}",
-                origin.name, origin.scale
-            )),
+            Some(experiment),
             Some(format!("configuration {}", origin.hash)),
             Some(format!("backend {} on {}", origin.backend, origin.machine)),
             commit,
