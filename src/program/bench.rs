@@ -6,7 +6,7 @@ use clap::Args;
 use residual_zoo::backend::BackendKind;
 use residual_zoo::experiment::time;
 use residual_zoo::lab::cli::{self, BackendArgs};
-use residual_zoo::report::{Column, Table, si};
+use residual_zoo::report::{Cell, Column, Table, si};
 use residual_zoo::runs::Error;
 use residual_zoo::train::bench::StepTime;
 use serde::Serialize;
@@ -81,7 +81,7 @@ pub fn bench(options: Options) -> anyhow::Result<()> {
                     continue;
                 }
             };
-            eprintln!("{model} on {kind}: {:.3} s a step", time.step);
+            eprintln!("{model} on {kind}: {:.1} ms a step", 1e3 * time.step);
             lines.push(Line {
                 model: model.clone(),
                 backend: kind.to_string(),
@@ -121,21 +121,13 @@ fn table(lines: &[Line]) -> Table {
         ));
         row.push(si(time.tokens_per_second));
         row.push(si(time.flops_per_second));
-        row
+        row.into_iter().map(Cell::from).collect()
     });
     let mut columns = vec![Column::text("model"), Column::text("backend")];
-    let numbers = [
-        "parameters",
-        "data ms",
-        "forward ms",
-        "backward ms",
-        "optimizer ms",
-        "step ms",
-        "range ms",
-        "tokens/s",
-        "FLOP/s",
-    ];
-    columns.extend(numbers.map(|title| Column::number(title, "")));
+    columns.push(Column::number("parameters", ""));
+    let parts = ["data", "forward", "backward", "optimizer", "step", "range"];
+    columns.extend(parts.map(|title| Column::number(title, "ms")));
+    columns.extend(["tokens/s", "FLOP/s"].map(|title| Column::number(title, "")));
     Table {
         columns,
         rows: rows.collect(),

@@ -7,7 +7,7 @@ use residual_zoo::core::ModelConfig as _;
 use residual_zoo::data::Examples;
 use residual_zoo::experiment;
 use residual_zoo::lab::cli::{self, BackendArgs, DataArgs};
-use residual_zoo::report::si;
+use residual_zoo::report::{bytes, si};
 use residual_zoo::runs::{run_dir, vocabulary};
 
 use super::read_config;
@@ -62,10 +62,7 @@ pub fn describe(options: Options) -> anyhow::Result<()> {
         ("FLOPs per token, forward", si(cost.forward_flops as f64)),
         ("FLOPs per token, training", si(training)),
         ("FLOPs of the run", si(training * all)),
-        (
-            "checkpoint",
-            format!("{}B", si(12.0 * cost.params.total() as f64)),
-        ),
+        ("checkpoint", bytes(12.0 * cost.params.total() as f64)),
     ];
     for (name, value) in lines {
         cli::print(&format!("{name:<30}{value}"))?;
@@ -73,8 +70,8 @@ pub fn describe(options: Options) -> anyhow::Result<()> {
     if options.memory {
         let kind = options.backend.kind()?;
         let memory = experiment::estimate_memory(kind, options.backend.gpu, &config)?;
-        let memory = memory.map_or("not counted on this backend".into(), |bytes| {
-            format!("about {}B", si(bytes as f64))
+        let memory = memory.map_or("not counted on this backend".into(), |taken| {
+            format!("about {}", bytes(taken as f64))
         });
         cli::print(&format!("{:<30}{memory}", "memory of training"))?;
     }

@@ -73,6 +73,24 @@ fn claims_are_tested_with_three_seeds_at_cpu_scale() {
 }
 
 #[test]
+fn short_runs_judge_nothing_and_no_text_names_the_data() {
+    for (paper, name) in experiments() {
+        for scale in ["smoke", "cpu", "paper"] {
+            let experiment = experiment(&paper, &name, scale);
+            let is_exact = experiment.count.is_some();
+            assert_eq!(
+                experiment.judge,
+                scale != "smoke" || is_exact,
+                "{name} {scale}"
+            );
+            // `--data` may replace the data of the file; the report states those that were used.
+            let text = experiment.about.to_lowercase();
+            assert!(!text.contains("tiny shakespeare"), "{name} {scale}");
+        }
+    }
+}
+
+#[test]
 fn the_documentation_lists_every_experiment() {
     let text = fs::read_to_string(root().join("docs/results/README.md")).unwrap();
     for (_, name) in experiments() {

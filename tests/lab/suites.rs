@@ -79,7 +79,7 @@ fn a_suite_is_trained_once_shared_with_others_and_forced_again() {
 }
 
 #[test]
-fn several_seeds_make_a_verdict() {
+fn several_seeds_make_an_interval() {
     let directory = tempfile::tempdir().unwrap();
     let runs = directory.path().to_str().unwrap();
     let done = run_example(
@@ -98,6 +98,23 @@ fn several_seeds_make_a_verdict() {
             .as_str()
             .unwrap()
             .ends_with(" over 2 seeds")
+    );
+    // Two seeds would judge, but the runs are too short. The output is no terminal: no color.
+    let said = text(&done.stdout);
+    assert_eq!(
+        said.matches("  – not tested at this scale: ").count(),
+        6,
+        "{said}"
+    );
+    assert!(
+        !said.contains('\u{1b}') && said.contains("nats/token"),
+        "{said}"
+    );
+    assert_eq!(results["data"][0]["source"], "a synthetic language");
+    let index = fs::read_to_string(directory.path().join("index.html")).unwrap();
+    assert!(
+        index.contains(r#"href="rmt_vs_transformer-smoke/report.html""#),
+        "{index}"
     );
     let command = results["origin"]["command"].as_str().unwrap();
     assert!(

@@ -1,5 +1,5 @@
 //! The charts of an experiment: curves or points with their range over the seeds, fits, and what the
-//! paper printed.
+//! paper reports.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,6 @@
 //! Claims of the papers, how each is tested, and the verdicts.
 
+use residual_zoo_report::Tone;
 use serde::{Deserialize, Serialize};
 
 use crate::Axis;
@@ -12,7 +13,7 @@ pub struct Claim {
     pub says: String,
     /// Its place in the paper: a table, a figure, a section.
     pub source: String,
-    /// The numbers that the paper prints for it.
+    /// The numbers that the paper reports for it.
     #[serde(default)]
     pub published: String,
     /// How it is tested.
@@ -206,7 +207,7 @@ impl Test {
 }
 
 /// The result of testing a claim.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// It holds.
@@ -220,6 +221,14 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    /// All of them.
+    pub const ALL: [Self; 4] = [
+        Self::Holds,
+        Self::DoesNotHold,
+        Self::Undecided,
+        Self::NotTested,
+    ];
+
     pub(crate) fn of(holds: bool) -> Self {
         match holds {
             true => Self::Holds,
@@ -236,6 +245,27 @@ impl Verdict {
             Self::NotTested => "not tested at this scale",
         }
     }
+
+    /// Its name with a sign before it.
+    pub fn signed(self) -> String {
+        let sign = match self {
+            Self::Holds => "✓",
+            Self::DoesNotHold => "✗",
+            Self::Undecided => "?",
+            Self::NotTested => "–",
+        };
+        format!("{sign} {}", self.name())
+    }
+
+    /// The color of its name on a page.
+    pub fn tone(self) -> Tone {
+        match self {
+            Self::Holds => Tone::Good,
+            Self::DoesNotHold => Tone::Bad,
+            Self::Undecided => Tone::Open,
+            Self::NotTested => Tone::Muted,
+        }
+    }
 }
 
 /// A claim with its verdict.
@@ -247,4 +277,7 @@ pub struct Judgement {
     pub verdict: Verdict,
     /// The numbers behind it.
     pub because: String,
+    /// What the value of the claim's run is held against, in short: the difference from the other run
+    /// with its confidence interval, a bound, a tolerance. `None` where no single value is tested.
+    pub margin: Option<String>,
 }

@@ -7,15 +7,16 @@ use std::path::Path;
 use residual_zoo_core::{ConfigError, ModelConfig};
 use residual_zoo_data::{Corpus, Entropy};
 use residual_zoo_report::{
-    Axis as ChartAxis, Chart, Column, Reference, Report, Section, Series, Table, si,
+    Axis as ChartAxis, Cell, Chart, Column, Reference, Report, Section, Series, Table, si,
 };
 use residual_zoo_runs::{Error as RunError, Row, RunConfig, checkpoint, run_dir};
 use residual_zoo_train::dashboard::{Display, Screen, Title, print, warn};
 use residual_zoo_train::{Summary, resume};
 
 use crate::corpora::open_corpus;
+use crate::facts::data_table;
 use crate::single::work;
-use crate::{Axis, Error, Options, train};
+use crate::{Axis, DataFacts, Error, Options, REPORT, train};
 
 /// Trains models, by name, and writes `report.html`. What is trained already is not trained again. The
 /// report shows `command`, which repeats it.
@@ -39,7 +40,7 @@ pub fn compare<C: ModelConfig>(
     prepare(models, options)?;
     let mut comparison = Comparison {
         entries: Vec::new(),
-        data: data.data.source.to_string(),
+        data: DataFacts::of_run(data, &corpus),
         entropy: corpus.entropy,
         command,
     };
@@ -131,8 +132,6 @@ fn check_budget<C: ModelConfig>(
     Ok(first)
 }
 
-/// The name of the report in the directory of a comparison.
-pub const REPORT: &str = "report.html";
 /// The file that marks the directory of a comparison. It is written first.
 const MARK: &str = "comparison.txt";
 
@@ -190,8 +189,8 @@ fn check_same<C: ModelConfig>(run: &Path, config: &RunConfig<C>) -> Result<(), E
 pub struct Comparison {
     /// The finished runs by the names of their models.
     pub entries: Vec<(String, Summary)>,
-    /// A description of the data, for the lead of the report.
-    pub data: String,
+    /// The data of all models.
+    pub data: DataFacts,
     /// The lowest possible losses on the data, where they are known.
     pub entropy: Option<Entropy>,
     /// The command that repeats it.
@@ -226,7 +225,7 @@ impl Comparison {
         }
     }
 
-    fn row(&self, (name, summary): &(String, Summary)) -> Vec<String> {
+    fn row(&self, (name, summary): &(String, Summary)) -> Vec<Cell> {
         let mut cells = vec![
             name.clone(),
             si(summary.cost.params.total() as f64),
@@ -240,7 +239,7 @@ impl Comparison {
             cells.push(format!("{:+.1} %", 100.0 * above));
         }
         cells.push(si(summary.tokens_per_second));
-        cells
+        cells.into_iter().map(Cell::from).collect()
     }
 
     /// The report: the table and the curves of the validation loss over tokens, FLOPs and
@@ -273,6 +272,7 @@ impl Comparison {
         ];
         let mut sections = vec![Section::Table(self.table())];
         sections.extend(charts.map(|spec| Section::Chart(chart(spec))));
+        sections.push(Section::Table(data_table(std::slice::from_ref(&self.data))));
         sections.push(Section::Code {
             heading: "Command".into(),
             body: self.command.clone(),
@@ -281,7 +281,7 @@ impl Comparison {
             title: "Comparison of architectures".into(),
             lead: format!(
                 "Every model was trained on the same tokens of {} with the same budget.{}",
-                self.data,
+                self.data.source,
                 entropy.unwrap_or_default()
             ),
             sections,

@@ -49,6 +49,15 @@ pub struct Experiment<C> {
     /// What the paper claims.
     #[serde(default)]
     pub claims: Vec<Claim>,
+    /// Whether the claims are judged. Runs that are too short to tell, such as those of the smoke
+    /// scale, only check that everything works: their numbers are shown without a verdict. What is
+    /// counted or measured without training is exact at every scale.
+    #[serde(default = "yes")]
+    pub judge: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 fn one_seed() -> Vec<u64> {
@@ -101,7 +110,7 @@ pub struct RunSpec<C> {
     /// Numbers that charts and claims may use, such as a size.
     #[serde(default)]
     pub values: BTreeMap<String, f64>,
-    /// What the paper printed for it, by quantity.
+    /// What the paper reports for it, by quantity.
     #[serde(default)]
     pub published: BTreeMap<String, f64>,
 }
@@ -167,11 +176,11 @@ pub struct ChartSpec {
     /// Which lines are drawn; empty for all.
     #[serde(default)]
     pub lines: Vec<String>,
-    /// Whether what the paper printed for the runs is drawn, where it is of the same task and in
-    /// the same units: a point where it printed x and y, a horizontal line where it printed y alone.
+    /// Whether what the paper reports for the runs is drawn, where it is of the same task and in
+    /// the same units: a point where it reports x and y, a horizontal line where it reports y alone.
     #[serde(default)]
     pub printed: bool,
-    /// Points that the paper printed: a name and their coordinates.
+    /// Points that the paper reports: a name and their coordinates.
     #[serde(default)]
     pub published: Vec<(String, Vec<(f64, f64)>)>,
 }

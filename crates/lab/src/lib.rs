@@ -25,8 +25,9 @@
 //! own zoo. Programs take their options from [`cli`].
 //!
 //! A module uses only modules before it in this order: `error`, `single`, `options`, `quantity`,
-//! `stats`, `claims`, `experiment`, `plan`, `observe`, `corpora`, `measure`, `check`, `judge`, `charts`,
-//! `curves`, `origin`, `results`, `pool`, `training`, `run`, `compare`, `generate`, `trial`, `cli`.
+//! `stats`, `claims`, `experiment`, `plan`, `facts`, `observe`, `corpora`, `measure`, `check`, `judge`,
+//! `charts`, `curves`, `origin`, `results`, `pool`, `training`, `run`, `compare`, `index`, `generate`, `trial`,
+//! `cli`.
 
 #![forbid(unsafe_code)]
 
@@ -39,7 +40,9 @@ mod corpora;
 mod curves;
 mod error;
 mod experiment;
+mod facts;
 mod generate;
+mod index;
 mod judge;
 pub mod measure;
 mod observe;
@@ -58,18 +61,20 @@ mod training;
 pub mod trial;
 
 pub use claims::{Claim, Judgement, Test, Verdict};
-pub use compare::{Comparison, REPORT, compare};
+pub use compare::{Comparison, compare};
 pub use curves::{CURVES, curves};
 pub use error::Error;
 pub use experiment::{After, ChartSpec, Experiment, Measure, RunSpec, Vary};
+pub use facts::DataFacts;
 pub use generate::generate;
+pub use index::{INDEX, write_index};
 pub use observe::{Observation, Outcome};
 pub use options::Options;
 pub use origin::Origin;
 pub use plan::{PlannedRun, only};
 pub use pool::Pool;
 pub use quantity::{Axis, Observed, describe, is_cost};
-pub use results::Results;
+pub use results::{REPORT, Results};
 pub use run::run_experiment;
 pub use single::{time, train};
 pub use stats::{Estimate, Line};

@@ -8,7 +8,7 @@ use residual_zoo_train::Summary;
 use serde::Serialize;
 
 use crate::quantity::{LEARNED, cost_quantities, on_curve};
-use crate::{Axis, PlannedRun};
+use crate::{Axis, DataFacts, PlannedRun};
 
 /// What was measured of one run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -37,6 +37,8 @@ pub struct Outcome {
     pub stopped: bool,
     /// Seconds of training of all runs, including those that were trained before.
     pub seconds: f64,
+    /// The data of the runs.
+    pub data: Vec<DataFacts>,
 }
 
 impl Outcome {

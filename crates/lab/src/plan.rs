@@ -23,7 +23,7 @@ pub struct PlannedRun<C> {
     pub seeds: Option<Vec<u64>>,
     /// Numbers that charts and claims may use.
     pub values: BTreeMap<String, f64>,
-    /// What the paper printed for it, by quantity.
+    /// What the paper reports for it, by quantity.
     pub published: BTreeMap<String, f64>,
 }
 

@@ -76,6 +76,7 @@ enum Format {
     Loss,
     Percent,
     Seconds,
+    Milliseconds,
     Bytes,
     Plain,
 }
@@ -95,7 +96,7 @@ pub fn describe(quantity: &str) -> Option<Observed> {
         }
         "perplexity" | "level" => ("", Format::Plain),
         "valid_accuracy" | "highest_valid_accuracy" => ("%", Format::Percent),
-        "step_time" | "step_time_spread" => ("s", Format::Seconds),
+        "step_time" | "step_time_spread" => ("ms", Format::Milliseconds),
         "peak_memory" => ("MiB", Format::Bytes),
         _ if quantity.starts_with(LEARNED) => ("", Format::Plain),
         _ => return None,
@@ -130,7 +131,6 @@ impl Observed {
         match self.format {
             // Sizes are whole numbers.
             Format::Plain if value.fract() == 0.0 && value.abs() < 1e5 => format!("{value}"),
-            Format::Plain if value.abs() >= 1e5 => si(value),
             _ => self.digits(value, 4),
         }
     }
@@ -145,6 +145,8 @@ impl Observed {
             Format::Count => si(value),
             Format::Loss => format!("{value:.4}"),
             Format::Percent | Format::Bytes => format!("{:.1}", value * self.scale()),
+            Format::Milliseconds => sig(value * self.scale(), significant.min(3)),
+            Format::Plain if value.abs() >= 1e5 => si(value),
             Format::Seconds | Format::Plain => sig(value, significant),
         }
     }
@@ -157,10 +159,11 @@ impl Observed {
         }
     }
 
-    /// The factor from the value to what axes show.
+    /// The factor from the value, in seconds, bytes or shares, to what tables and axes show.
     pub fn scale(self) -> f64 {
         match self.format {
             Format::Percent => 100.0,
+            Format::Milliseconds => 1e3,
             Format::Bytes => 1.0 / f64::from(1 << 20),
             _ => 1.0,
         }

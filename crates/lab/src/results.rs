@@ -6,26 +6,38 @@ use std::path::Path;
 use std::time::Duration;
 
 use residual_zoo_core::ModelConfig;
-use residual_zoo_report::{Chart, Column, Report, Section, Table, csv};
+use residual_zoo_report::{Cell, Chart, Column, Report, Section, Table, csv};
 use residual_zoo_runs::Error as RunError;
 use residual_zoo_train::dashboard::duration;
 use serde::Serialize;
 
 use crate::charts::RunRow;
+use crate::facts::data_table;
 use crate::quantity::title;
 use crate::stats::Estimate;
-use crate::{ChartSpec, Experiment, Judgement, Observation, Observed, Origin, Outcome, PlannedRun};
+use crate::{
+    ChartSpec, Claim, DataFacts, Experiment, Judgement, Observation, Observed, Origin, Outcome,
+    PlannedRun, Verdict, origin,
+};
+
+/// The name of the report in the directory of an experiment or a comparison.
+pub const REPORT: &str = "report.html";
 
 /// The results of an experiment.
 #[derive(Clone, Debug, Serialize)]
 pub struct Results {
     title: String,
     about: String,
+    /// When they were put together.
+    date: String,
     origin: Origin,
+    data: Vec<DataFacts>,
     /// Seconds of training of all runs together.
     training_seconds: f64,
     /// Why the results are not complete, a line for each run that is missing.
     missing: Vec<String>,
+    /// Whether the runs are long enough to judge claims.
+    judge: bool,
     claims: Vec<Judgement>,
     observations: Vec<Observation>,
     #[serde(skip)]
@@ -45,9 +57,15 @@ impl Results {
         outcome: Outcome,
         origin: Origin,
     ) -> Self {
-        let claims = experiment.claims.iter();
         let lines = planned.iter();
         let lines: Vec<_> = lines.map(|run| (&*run.name, &*run.line)).collect();
+        let judge = |claim: &Claim| {
+            let mut found = claim.judge(&outcome.observations, &lines);
+            if !experiment.judge {
+                found.verdict = Verdict::NotTested;
+            }
+            found
+        };
         let row = |run: &PlannedRun<C>| RunRow {
             name: run.name.clone(),
             line: run.line.clone(),
@@ -56,12 +74,13 @@ impl Results {
         Self {
             title: experiment.title.clone(),
             about: experiment.about.clone(),
+            date: origin::now(),
             origin,
+            data: outcome.data,
             training_seconds: outcome.seconds,
             missing: outcome.missing,
-            claims: claims
-                .map(|claim| claim.judge(&outcome.observations, &lines))
-                .collect(),
+            judge: experiment.judge,
+            claims: experiment.claims.iter().map(judge).collect(),
             observations: outcome.observations,
             rows: planned.iter().map(row).collect(),
             columns: experiment.columns.clone(),
@@ -88,69 +107,104 @@ impl Results {
     pub fn verdicts(&self) -> Table {
         let row = |found: &Judgement| {
             let claim = &found.claim;
+            let verdict = Cell {
+                tone: found.verdict.tone(),
+                ..Cell::from(found.verdict.signed())
+            };
             vec![
-                format!("{} ({})", claim.says, claim.source),
-                found.verdict.name().into(),
-                found.because.clone(),
-                claim.published.clone(),
+                format!("{} ({})", claim.says, claim.source).into(),
+                verdict,
+                found.because.as_str().into(),
+                claim.published.as_str().into(),
             ]
+        };
+        let note = match self.judge {
+            true => {
+                "A claim is decided if the 95 % confidence interval of the mean difference excludes \
+                 zero. ± is half the width of the interval."
+            }
+            false => {
+                "The runs are too short to judge a claim. They only check that everything works."
+            }
         };
         let columns = ["claim", "verdict", "measured", "reported"];
         Table {
             heading: "Claims".into(),
-            note: "A claim is decided if the 95 % confidence interval of the mean difference \
-                   excludes zero. ± is half the width of the interval."
-                .into(),
+            note: note.into(),
             columns: columns.map(Column::text).into(),
             rows: self.claims.iter().map(row).collect(),
             highlight: None,
         }
     }
 
-    /// A row for each run: means over the seeds, and what the paper reports.
+    /// A row for each run: means over the seeds, and what the paper reports. The small print is what
+    /// a claim holds the value against.
     pub fn table(&self) -> Table {
-        let is_printed = |column: &str| self.rows.iter().any(|r| r.published.contains_key(column));
+        let is_reported = |column: &str| self.rows.iter().any(|r| r.published.contains_key(column));
         let mut columns = vec![Column::text("run")];
         for column in &self.columns {
             let unit = Observed::of(column).unit;
             let title = title(column);
             columns.push(Column::number(title.clone(), unit));
-            if is_printed(column) {
+            if is_reported(column) {
                 columns.push(Column::number(format!("{title}, reported"), unit));
             }
         }
         let row = |planned: &RunRow| {
-            let mut cells = vec![planned.name.clone()];
+            let mut cells = vec![planned.name.as_str().into()];
             for column in &self.columns {
-                cells.push(self.mean(&planned.name, column));
-                if is_printed(column) {
-                    let printed = planned.published.get(column);
+                cells.push(Cell {
+                    notes: self.margins(&planned.name, column),
+                    ..Cell::from(self.mean(&planned.name, column))
+                });
+                if is_reported(column) {
+                    let reported = planned.published.get(column);
                     let show = |value: &f64| Observed::of(column).show(*value);
-                    cells.push(printed.map_or_else(String::new, show));
+                    cells.push(reported.map_or_else(String::new, show).into());
                 }
             }
             cells
         };
-        let over = match seeds(&self.observations) {
+        let rows: Vec<Vec<Cell>> = self.rows.iter().map(row).collect();
+        let mut note = match seeds(&self.observations) {
             (_, 0) => String::new(),
             (_, 1) => "One seed.".into(),
             (n, most) if n == most => format!("Means over {n} seeds ± their standard deviation."),
             (n, most) => format!("Means over {n} to {most} seeds ± their standard deviation."),
         };
+        if rows.iter().flatten().any(|cell| !cell.notes.is_empty()) {
+            note += " Under a value is what a claim tests: the difference from another run ± half the \
+                     width of its 95 % confidence interval, a bound, or a tolerance.";
+        }
         Table {
             heading: "Runs".into(),
-            note: over,
+            note: note.trim_start().into(),
             columns,
-            rows: self.rows.iter().map(row).collect(),
+            rows,
             highlight: None,
         }
     }
 
-    /// The mean of a run over its seeds, and the deviation where there is one.
-    fn mean(&self, run: &str, quantity: &str) -> String {
+    /// What claims hold a quantity of a run against.
+    fn margins(&self, run: &str, quantity: &str) -> Vec<String> {
+        let is_tested = |found: &&Judgement| {
+            let (runs, quantities) = found.claim.test.names();
+            runs.first() == Some(&run) && quantities.first() == Some(&quantity)
+        };
+        let found = self.claims.iter().filter(is_tested);
+        found.filter_map(|found| found.margin.clone()).collect()
+    }
+
+    /// A quantity of a run over its seeds.
+    fn estimate(&self, run: &str, quantity: &str) -> Option<Estimate> {
         let of_run = self.observations.iter().filter(|found| found.run == run);
         let values: Vec<f64> = of_run.filter_map(|found| found.get(quantity)).collect();
-        let Some(found) = Estimate::of(&values) else {
+        Estimate::of(&values)
+    }
+
+    /// The mean of a run over its seeds, and the deviation where there is one.
+    fn mean(&self, run: &str, quantity: &str) -> String {
+        let Some(found) = self.estimate(run, quantity) else {
             return "–".into();
         };
         let of = Observed::of(quantity);
@@ -181,6 +235,9 @@ impl Results {
         }
         sections.extend(self.charts().into_iter().map(Section::Chart));
         sections.push(Section::Table(self.table()));
+        if !self.data.is_empty() {
+            sections.push(Section::Table(data_table(&self.data)));
+        }
         sections.push(Section::Code {
             heading: "How to repeat it".into(),
             body: self.provenance(),
@@ -203,6 +260,10 @@ impl Results {
             "" => None,
             command => Some(format!("{command}\n")),
         };
+        let experiment = match origin.scale.as_str() {
+            "" => format!("experiment {}", origin.name),
+            scale => format!("experiment {}, scale {scale}", origin.name),
+        };
         let commit = origin
             .commit
             .as_ref()
@@ -211,32 +272,52 @@ impl Results {
         let time = (!time.is_zero()).then(|| format!("{} of training", duration(time)));
         let lines = [
             command,
-            Some(format!(
-                "experiment {}, scale {}",
-                origin.name, origin.scale
-            )),
+            Some(experiment),
             Some(format!("configuration {}", origin.hash)),
             Some(format!("backend {} on {}", origin.backend, origin.machine)),
             commit,
+            Some(format!("written {}", self.date)),
             time,
         ];
         lines.into_iter().flatten().collect::<Vec<_>>().join("\n")
     }
 
-    /// Every observation with all of its quantities, one line each.
+    /// Every observation with all of its quantities, in seconds, bytes and shares, one line each. Then
+    /// for every run with seeds a line whose seed is `mean`, and with two or more seeds one whose seed
+    /// is `deviation`: the standard deviation, with n − 1.
     pub fn to_csv(&self) -> String {
         let all = self.observations.iter();
-        let quantities: BTreeSet<&String> = all.flat_map(|found| found.quantities.keys()).collect();
+        let quantities: BTreeSet<&str> = all
+            .flat_map(|found| found.quantities.keys().map(String::as_str))
+            .collect();
         let mut head = vec!["run", "seed"];
-        head.extend(quantities.iter().map(|name| name.as_str()));
-        let row = |found: &Observation| {
-            let seed = found.seed.map_or(String::new(), |seed| seed.to_string());
-            let value = |name: &&String| found.get(name).map_or(String::new(), |x| x.to_string());
-            let mut cells = vec![found.run.clone(), seed];
+        head.extend(&quantities);
+        let line = |run: &str, seed: String, value: &dyn Fn(&str) -> Option<f64>| {
+            let value = |name: &&str| value(name).map_or(String::new(), |x| x.to_string());
+            let mut cells = vec![run.to_owned(), seed];
             cells.extend(quantities.iter().map(value));
             cells
         };
-        csv(&head, self.observations.iter().map(row))
+        let all = self.observations.iter();
+        let lines = all.map(|found| {
+            let seed = found.seed.map_or(String::new(), |seed| seed.to_string());
+            line(&found.run, seed, &|name| found.get(name))
+        });
+        let mut lines: Vec<Vec<String>> = lines.collect();
+        for RunRow { name: run, .. } in &self.rows {
+            let of_run = self.observations.iter().filter(|found| found.run == *run);
+            let seeds = of_run.filter(|found| found.seed.is_some()).count();
+            let estimate = |quantity: &str| self.estimate(run, quantity);
+            if seeds > 0 {
+                let mean = |quantity: &str| Some(estimate(quantity)?.mean);
+                lines.push(line(run, "mean".into(), &mean));
+            }
+            if seeds > 1 {
+                let deviation = |quantity: &str| Some(estimate(quantity)?.deviation);
+                lines.push(line(run, "deviation".into(), &deviation));
+            }
+        }
+        csv(&head, lines)
     }
 
     /// The tables, with links to the charts as pictures whose names begin with `prefix`.
@@ -255,6 +336,9 @@ impl Results {
                 parts.push(chart.note.clone());
             }
         }
+        if !self.data.is_empty() {
+            parts.push(data_table(&self.data).to_markdown());
+        }
         let origin = self.provenance();
         parts.push(format!("## How to repeat it\n\n```text\n{origin}\n```"));
         parts.join("\n\n") + "\n"
@@ -270,7 +354,7 @@ impl Results {
         fs::create_dir_all(directory).map_err(RunError::io("create", directory))?;
         let json = serde_json::to_string_pretty(self);
         let json = json.unwrap_or_else(|e| unreachable!("results are plain data: {e}"));
-        write(directory, "report.html", &self.report().to_html())?;
+        write(directory, REPORT, &self.report().to_html())?;
         write(directory, "results.json", &json)?;
         write(directory, "results.csv", &self.to_csv())?;
         self.write_markdown(directory, "results")

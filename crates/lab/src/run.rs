@@ -10,7 +10,8 @@ use crate::corpora::open_corpora;
 use crate::measure::Setting;
 use crate::training::train_runs;
 use crate::{
-    Error, Experiment, Observation, Options, Origin, Outcome, PlannedRun, Pool, Results, origin,
+    DataFacts, Error, Experiment, Observation, Options, Origin, Outcome, PlannedRun, Pool, Results,
+    origin,
 };
 
 /// Runs the experiment that the RON text describes; `path` is what errors call it. With a number
@@ -52,8 +53,11 @@ impl<C: ModelConfig> Experiment<C> {
     /// As [`run_experiment`].
     pub fn run(&self, planned: &[PlannedRun<C>], options: &Options) -> Result<Outcome, Error> {
         if let Some(vocab_size) = self.count {
+            let reads_data = self.measure.is_some_and(|measure| measure.reads_data());
+            let data = reads_data.then(|| DataFacts::of_config(&self.data));
             return Ok(Outcome {
                 observations: self.measure(planned, vocab_size, options)?,
+                data: data.into_iter().collect(),
                 ..Outcome::default()
             });
         }
@@ -65,7 +69,11 @@ impl<C: ModelConfig> Experiment<C> {
             pool.forget(&pool.runs(planned, &self.seeds, &corpora))?;
         }
         print(&format!("{}\n", self.title));
-        Ok(train_runs(planned, &self.seeds, &corpora, options))
+        let outcome = train_runs(planned, &self.seeds, &corpora, options);
+        Ok(Outcome {
+            data: DataFacts::of_runs(planned, &corpora),
+            ..outcome
+        })
     }
 
     /// Counts the cost of runs and takes the experiment's measurement, for every seed where it is

@@ -40,6 +40,6 @@ mod table;
 mod tests;
 
 pub use chart::{Axis, Chart, Reference, Scale, Series, Style};
-pub use number::{si, sig};
+pub use number::{bytes, si, sig};
 pub use page::{Report, Section};
-pub use table::{Column, Table, csv};
+pub use table::{Cell, Column, Table, Tone, csv};

@@ -13,6 +13,15 @@ pub fn si(value: f64) -> String {
     trim(format!("{mantissa:.*}", decimals(mantissa, 3))) + PREFIXES[prefix]
 }
 
+/// A number of bytes with its unit: `73.9 MiB`, from 1024 MiB on `1.50 GiB`.
+pub fn bytes(value: f64) -> String {
+    let mebibytes = value / f64::from(1 << 20);
+    match mebibytes < 1024.0 {
+        true => format!("{mebibytes:.1} MiB"),
+        false => format!("{:.2} GiB", mebibytes / 1024.0),
+    }
+}
+
 /// `value` beside a line or in a legend: four digits, with an SI prefix where it is large.
 pub(crate) fn label(value: f64) -> String {
     match value.abs() >= 1e5 {

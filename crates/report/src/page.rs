@@ -4,7 +4,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::chart::Chart;
 use crate::figure::{STYLE, render};
-use crate::table::{Column, Table};
+use crate::table::{Cell, Column, Table, Tone};
 
 const HOVER: &str = include_str!("hover.js");
 
@@ -93,31 +93,27 @@ fn under(heading: &str, note: &str, body: Markup) -> Markup {
     }
 }
 
+/// The table; narrow pages show each row as a card, so roles are explicit: a card keeps being a row.
 fn table(table: &Table) -> Markup {
-    let class = |column: &Column| column.numeric.then_some("num");
     html! {
         div class="scroll" tabindex="0" role="region" aria-label=(table.heading) {
-            table {
-                thead {
-                    tr {
+            table role="table" {
+                caption { (table.heading) }
+                thead role="rowgroup" {
+                    tr role="row" {
                         @for column in &table.columns {
-                            th scope="col" class=[class(column)] {
+                            th scope="col" role="columnheader" class=[class(column, Tone::Plain)] {
                                 (column.title)
-                                @if !column.hint.is_empty() { small { (column.hint) } }
+                                @if !column.hint.is_empty() { " " small { (column.hint) } }
                             }
                         }
                     }
                 } "\n"
-                tbody { "\n"
+                tbody role="rowgroup" { "\n"
                     @for (i, row) in table.rows.iter().enumerate() {
-                        tr class=[(table.highlight == Some(i)).then_some("best")] {
-                            @let cells = table.cells(row).zip(&table.columns);
-                            @for (j, (cell, column)) in cells.enumerate() {
-                                @if j == 0 {
-                                    th scope="row" class=[class(column)] { (cell) }
-                                } @else {
-                                    td class=[class(column)] { (cell) }
-                                }
+                        tr role="row" class=[(table.highlight == Some(i)).then_some("best")] {
+                            @for (j, pair) in table.cells(row).zip(&table.columns).enumerate() {
+                                (cell(j == 0, pair))
                             }
                         } "\n"
                     }
@@ -125,6 +121,34 @@ fn table(table: &Table) -> Markup {
             }
         } "\n"
     }
+}
+
+fn cell(is_first: bool, (cell, column): (&Cell, &Column)) -> Markup {
+    let class = class(column, cell.tone);
+    let content = html! {
+        @if cell.link.is_empty() { (cell.text) } @else { a href=(cell.link) { (cell.text) } }
+        @for note in &cell.notes { " " small { (note) } }
+    };
+    html! {
+        @if is_first {
+            th scope="row" role="rowheader" class=[class] { (content) }
+        } @else {
+            td role="cell" class=[class] data-label=(column.full_title()) { (content) }
+        }
+    }
+}
+
+fn class(column: &Column, tone: Tone) -> Option<String> {
+    let tone = match tone {
+        Tone::Plain => None,
+        Tone::Good => Some("good"),
+        Tone::Bad => Some("bad"),
+        Tone::Open => Some("open"),
+        Tone::Muted => Some("muted"),
+    };
+    let classes = column.numeric.then_some("num").into_iter().chain(tone);
+    let classes: Vec<&str> = classes.collect();
+    (!classes.is_empty()).then(|| classes.join(" "))
 }
 
 fn paragraphs(class: &str, text: &str) -> Markup {

@@ -14,17 +14,75 @@ pub struct Table {
     /// The columns, left to right.
     pub columns: Vec<Column>,
     /// The cells; a short row is padded and a long one is cut to the columns.
-    pub rows: Vec<Vec<String>>,
+    pub rows: Vec<Vec<Cell>>,
     /// The row to emphasize.
     pub highlight: Option<usize>,
 }
 
+/// A cell of a table.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Cell {
+    /// What it says.
+    pub text: String,
+    /// Small print under it; plain text leaves it out.
+    pub notes: Vec<String>,
+    /// The address that a page links the text to; empty for none.
+    pub link: String,
+    /// The color of the text on a page. The text must say the same without it.
+    pub tone: Tone,
+}
+
+/// What a color on a page means.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Tone {
+    /// Nothing: the color of other text.
+    #[default]
+    Plain,
+    /// Good.
+    Good,
+    /// Bad.
+    Bad,
+    /// Not decided.
+    Open,
+    /// Of no weight.
+    Muted,
+}
+
+impl From<String> for Cell {
+    fn from(text: String) -> Self {
+        Self {
+            text,
+            ..Self::default()
+        }
+    }
+}
+
+impl From<&str> for Cell {
+    fn from(text: &str) -> Self {
+        text.to_owned().into()
+    }
+}
+
+/// Fills short rows.
+static EMPTY: Cell = Cell {
+    text: String::new(),
+    notes: Vec::new(),
+    link: String::new(),
+    tone: Tone::Plain,
+};
+
 impl Table {
-    /// The table as text with aligned columns, without its heading and note.
+    /// The table as text with aligned columns and the units in a line of their own, without its
+    /// heading and note.
     pub fn to_text(&self) -> String {
         let titles = self.columns.iter().map(|column| column.title.as_str());
-        let mut lines: Vec<Vec<&str>> = vec![titles.collect()];
-        lines.extend(self.rows.iter().map(|row| self.cells(row).collect()));
+        let hints = self.columns.iter().map(|column| column.hint.as_str());
+        let mut lines: Vec<Vec<&str>> = vec![titles.collect(), hints.collect()];
+        if lines[1].iter().all(|hint| hint.is_empty()) {
+            lines.pop();
+        }
+        let rows = self.rows.iter();
+        lines.extend(rows.map(|row| self.cells(row).map(|cell| &*cell.text).collect()));
         let pad = |i: usize, cell: &str| {
             let width = lines.iter().map(|line| line[i].chars().count()).max();
             let width = width.unwrap_or(0);
@@ -42,8 +100,18 @@ impl Table {
 
     /// The table as Markdown, under its heading and note.
     pub fn to_markdown(&self) -> String {
-        let cell = |text: &str| text.replace('|', "\\|").replace('\n', " ");
-        let title = |column: &Column| cell(&with_unit(&column.title, &column.hint));
+        let plain = |text: &str| text.replace('|', "\\|").replace('\n', " ");
+        let title = |column: &Column| plain(&column.full_title());
+        let cell = |cell: &Cell| {
+            let text = match cell.link.as_str() {
+                "" => plain(&cell.text),
+                link => format!("[{}]({link})", plain(&cell.text)),
+            };
+            match cell.notes.is_empty() {
+                true => text,
+                false => format!("{text} ({})", plain(&cell.notes.join("; "))),
+            }
+        };
         let line = |cells: Vec<String>| format!("| {} |", cells.join(" | "));
         let rule = |column: &Column| if column.numeric { "---:" } else { "---" }.to_owned();
         let mut lines = vec![
@@ -60,8 +128,8 @@ impl Table {
     }
 
     /// The cells of `row`, as many as there are columns.
-    pub(crate) fn cells<'a>(&self, row: &'a [String]) -> impl Iterator<Item = &'a str> {
-        let cells = row.iter().map(String::as_str).chain(std::iter::repeat(""));
+    pub(crate) fn cells<'a>(&self, row: &'a [Cell]) -> impl Iterator<Item = &'a Cell> {
+        let cells = row.iter().chain(std::iter::repeat(&EMPTY));
         cells.take(self.columns.len())
     }
 }
@@ -93,6 +161,11 @@ impl Column {
             numeric: true,
             ..Self::text(title)
         }
+    }
+
+    /// The title with its unit or hint.
+    pub(crate) fn full_title(&self) -> String {
+        with_unit(&self.title, &self.hint)
     }
 }
 

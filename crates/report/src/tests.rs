@@ -70,11 +70,17 @@ fn every_string_is_escaped() {
         ],
         references: vec![Reference::new(evil(), 1.0)],
     };
+    let marked = Cell {
+        text: evil(),
+        notes: vec![evil()],
+        link: evil(),
+        tone: Tone::Bad,
+    };
     let table = Table {
         heading: evil(),
         note: evil(),
-        columns: vec![Column::number(evil(), evil())],
-        rows: vec![vec![evil()]],
+        columns: vec![Column::number(evil(), evil()), Column::text(evil())],
+        rows: vec![vec![evil().into(), marked]],
         highlight: Some(0),
     };
     let (heading, body) = (evil(), evil());
@@ -139,6 +145,12 @@ fn numbers_are_short() {
     assert_eq!(cases, ["10⁻⁵", "∞"]);
     let cases = [3.21987, 47.3, 12_345.6, 3_243_524_096.0].map(label);
     assert_eq!(cases, ["3.220", "47.30", "12346", "3.24G"]);
+}
+
+#[test]
+fn bytes_are_in_binary_units() {
+    let cases = [0.0, 77.5e6, 1023.94 * 1048576.0, 1.5 * 1073741824.0].map(bytes);
+    assert_eq!(cases, ["0.0 MiB", "73.9 MiB", "1023.9 MiB", "1.50 GiB"]);
 }
 
 #[test]
@@ -231,7 +243,7 @@ fn edge_cases_give_closed_local_deterministic_pages() {
 }
 
 fn small_table() -> Table {
-    let row = |cells: [&str; 3]| cells.map(str::to_owned).to_vec();
+    let row = |cells: [&str; 3]| cells.map(Cell::from).to_vec();
     Table {
         heading: "Results".into(),
         note: "In short.".into(),
@@ -251,7 +263,12 @@ fn text_has_aligned_columns() {
     let lines: Vec<&str> = text.split('\n').collect();
     assert_eq!(
         lines,
-        ["model    loss  sees", "gpt2      3.1  a|b", "größer  12.25"]
+        [
+            "model         loss  sees",
+            "        nats/token",
+            "gpt2           3.1  a|b",
+            "größer       12.25"
+        ]
     );
     assert_eq!(Table::default().to_text(), "");
 }
@@ -272,13 +289,40 @@ fn markdown_has_the_heading_the_note_and_the_units() {
 }
 
 #[test]
+fn a_cell_has_its_color_its_link_and_its_small_print() {
+    let cell = Cell {
+        text: "✓ holds".into(),
+        notes: vec!["± 0.1".into(), "3 seeds".into()],
+        link: "a/report.html".into(),
+        tone: Tone::Good,
+    };
+    let table = Table {
+        heading: "Claims".into(),
+        columns: vec![Column::text("claim"), Column::number("verdict", "")],
+        rows: vec![vec!["A".into(), cell]],
+        ..Table::default()
+    };
+    assert!(table.to_text().ends_with("\nA      ✓ holds"));
+    let markdown = table.to_markdown();
+    assert!(markdown.ends_with("| A | [✓ holds](a/report.html) (± 0.1; 3 seeds) |"));
+    let sections = vec![Section::Table(table)];
+    let report = Report {
+        sections,
+        ..Report::default()
+    };
+    let cell = r#"<td role="cell" class="num good" data-label="verdict"><a href="a/report.html">✓ holds</a> <small>± 0.1</small> <small>3 seeds</small></td>"#;
+    let html = report.to_html();
+    assert!(html.contains(cell), "{html}");
+    assert!(html.contains("<caption>Claims</caption>"));
+}
+
+#[test]
 fn rows_have_as_many_cells_as_columns() {
     let mut even = small_table();
-    even.rows = vec![["a", "", ""].map(str::to_owned).to_vec()];
+    even.rows = vec![["a", "", ""].map(Cell::from).to_vec()];
     for ragged in [&["a"][..], &["a", "", "", "too many"]] {
-        let row = ragged.iter().map(|&cell| cell.to_owned()).collect();
         let mut table = even.clone();
-        table.rows = vec![row];
+        table.rows = vec![ragged.iter().map(|&cell| cell.into()).collect()];
         assert_eq!(table.to_text(), even.to_text());
         assert_eq!(table.to_markdown(), even.to_markdown());
         let page = |table: &Table| {
@@ -290,10 +334,8 @@ fn rows_have_as_many_cells_as_columns() {
             report.to_html()
         };
         assert_eq!(page(&table), page(&even));
-        assert_eq!(
-            csv(&["x", "y", "z"], table.rows.clone()),
-            csv(&["x", "y", "z"], even.rows.clone())
-        );
+        let row = ragged.iter().map(|&cell| cell.to_owned()).collect();
+        assert_eq!(csv(&["x", "y", "z"], [row]), "x,y,z\na,,\n");
     }
 }
 

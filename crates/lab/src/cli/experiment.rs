@@ -12,8 +12,13 @@ use residual_zoo_train::Interrupter;
 use residual_zoo_train::dashboard::Display;
 
 use super::trial::try_models;
-use super::{BackendArgs, DataArgs, DisplayArgs, command, example, print, report, stop_on_signal};
-use crate::{Error, Experiment, Origin, PlannedRun, Results, Verdict, only, origin};
+use super::{
+    BackendArgs, DataArgs, DisplayArgs, command, example, print, report, stop_on_signal, verdict,
+};
+use crate::{
+    Error, Experiment, INDEX, Origin, PlannedRun, REPORT, Results, Verdict, only, origin,
+    write_index,
+};
 
 /// An experiment and where its text comes from.
 #[derive(Clone, Debug)]
@@ -256,22 +261,20 @@ impl ExperimentArgs {
         let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
         let directory = self.runs.join(parts.join("-"));
         results.write(&directory)?;
+        write_index(&self.runs)?;
         if let Some(publish) = &self.publish {
             results.write_markdown(publish, &source.name)?;
         }
         print(&format!("\n{}", results.table().to_text()))?;
         for found in results.claims() {
             print(&format!("\n{} ({})", found.claim.says, found.claim.source))?;
-            print(&format!("  {}: {}", found.verdict.name(), found.because))?;
+            print(&format!("  {}: {}", verdict(found.verdict), found.because))?;
             if !found.claim.published.is_empty() && found.verdict != Verdict::NotTested {
                 print(&format!("  reported: {}", found.claim.published))?;
             }
         }
-        print(&format!(
-            "\nreport: {}",
-            directory.join("report.html").display()
-        ))?;
-        Ok(())
+        print(&format!("\nreport: {}", directory.join(REPORT).display()))?;
+        print(&format!("all reports: {}", self.runs.join(INDEX).display()))
     }
 
     /// Puts `--data`, `--new-data` and `--tokenizer` into an experiment.
@@ -370,7 +373,9 @@ fn list_runs<C: ModelConfig>(
             (steps.to_string(), si(tokens))
         });
         let seeds = run.seeds.as_ref().unwrap_or(&experiment.seeds).len();
-        vec![run.name.clone(), steps, tokens, seeds.to_string()]
+        [run.name.clone(), steps, tokens, seeds.to_string()]
+            .map(Into::into)
+            .into()
     };
     let numbers = ["steps", "tokens", "seeds"].map(|title| Column::number(title, ""));
     let table = Table {

@@ -4,7 +4,7 @@ mod compare;
 mod experiment;
 mod trial;
 
-use std::io::{ErrorKind, Write as _};
+use std::io::{ErrorKind, IsTerminal as _, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -13,12 +13,13 @@ use residual_zoo_backend::{BackendError, BackendKind};
 use residual_zoo_core::ConfigError;
 use residual_zoo_data::Source as Data;
 use residual_zoo_data::{DataConfig, DataError, SyntheticConfig, TokenizerConfig};
+use residual_zoo_report::Tone;
 use residual_zoo_runs::Error as RunError;
 use residual_zoo_train::Interrupter;
 use residual_zoo_train::dashboard::{Display, is_gone, is_open, restore_terminal};
 
-use crate::Error;
 pub use crate::corpora::open_corpus;
+use crate::{Error, Verdict};
 pub use compare::CompareArgs;
 pub use experiment::{ExperimentArgs, Files, Source, experiment_main};
 
@@ -149,6 +150,25 @@ pub fn print(text: &str) -> Result<(), Error> {
     write(&format!("{text}\n"))
 }
 
+/// The name of a verdict, in color where standard output is a terminal and `NO_COLOR` is not set.
+pub(crate) fn verdict(verdict: Verdict) -> String {
+    let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    painted(verdict, std::io::stdout().is_terminal() && !no_color)
+}
+
+fn painted(verdict: Verdict, in_color: bool) -> String {
+    let color = match verdict.tone() {
+        Tone::Good => "32",
+        Tone::Bad => "31",
+        Tone::Open => "33",
+        Tone::Plain | Tone::Muted => "2",
+    };
+    match in_color {
+        true => format!("\x1b[{color}m{}\x1b[0m", verdict.signed()),
+        false => verdict.signed(),
+    }
+}
+
 /// Like [`print`], without the end of the line.
 pub(crate) fn write(text: &str) -> Result<(), Error> {
     let mut out = std::io::stdout().lock();
@@ -201,4 +221,19 @@ pub fn stop_on_signal() -> Result<Interrupter, Error> {
         }
     })?;
     Ok(stop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_verdict_has_a_sign_with_and_without_color() {
+        assert_eq!(painted(Verdict::Holds, false), "✓ holds");
+        assert_eq!(painted(Verdict::DoesNotHold, false), "✗ does not hold");
+        assert_eq!(
+            painted(Verdict::Undecided, true),
+            "\x1b[33m? undecided\x1b[0m"
+        );
+    }
 }

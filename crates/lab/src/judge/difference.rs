@@ -2,7 +2,7 @@
 
 use residual_zoo_report::sig;
 
-use super::{Found, ONE_SEED, estimate, is_exact, of_run, sign, value};
+use super::{Finding, Found, ONE_SEED, estimate, is_exact, of_run, sign, value};
 use crate::claims::{Close, Compared, Sooner};
 use crate::quantity::is_cost;
 use crate::stats::Estimate;
@@ -40,6 +40,8 @@ struct Difference {
     is_exact: bool,
     /// Both runs and their difference.
     because: String,
+    /// The difference and its interval; `None` where it is exact or there is one seed.
+    margin: Option<String>,
 }
 
 impl Difference {
@@ -62,15 +64,18 @@ impl Difference {
         let (first, second) = (of.show(first), of.with_unit(of.show(second)));
         let exact: Vec<_> = pairs.iter().map(|(a, _)| *a).collect();
         let is_exact = is_exact(&exact) || is_cost(quantity) || is_counted(&exact, quantity);
-        let mut because = format!("{run} {first}, {than} {second}");
+        let mut because = format!("{run}: {first}; {than}: {second}");
+        let mut margin = None;
         if !is_exact {
             let sign = if found.mean > 0.0 { "+" } else { "" };
-            let difference = format!("difference {sign}{}", of.show_difference(found.mean));
+            let difference = format!("{sign}{}", of.show_difference(found.mean));
             because += &match found.count {
-                1 => format!(": {difference}; {ONE_SEED}"),
+                1 => format!("; difference {difference}; {ONE_SEED}"),
                 count => {
                     let half_width = of.show_difference(found.half_width);
-                    format!(": {difference} ± {half_width} over {count} seeds")
+                    let interval = format!("{difference} ± {half_width}");
+                    margin = Some(format!("{interval} against {than}"));
+                    format!("; difference {interval} over {count} seeds")
                 }
             };
         }
@@ -78,6 +83,7 @@ impl Difference {
             found,
             is_exact,
             because,
+            margin,
         })
     }
 }
@@ -90,7 +96,11 @@ pub(super) fn compare(observations: &[Observation], test: &Compared, direction: 
         mean: direction * difference.found.mean,
         ..difference.found
     };
-    Ok((sign(found, difference.is_exact), difference.because))
+    Ok(Finding {
+        verdict: sign(found, difference.is_exact),
+        because: difference.because,
+        margin: difference.margin,
+    })
 }
 
 /// Whether two runs differ by at most `within`.
@@ -114,8 +124,14 @@ pub(super) fn close(observations: &[Observation], test: &Close) -> Found {
         _ => Verdict::Undecided,
     };
     let tolerance = Observed::of(quantity).show_difference(within);
-    let because = format!("{}; tolerance {tolerance}", difference.because);
-    Ok((verdict, because))
+    let tolerance = format!("tolerance {tolerance}");
+    let than = || format!("against {}", test.than);
+    let margin = difference.margin.unwrap_or_else(than);
+    Ok(Finding {
+        verdict,
+        because: format!("{}; {tolerance}", difference.because),
+        margin: Some(format!("{margin}, {tolerance}")),
+    })
 }
 
 /// Whether a run reaches the final validation loss of the other with less of `axis`.
@@ -141,7 +157,7 @@ pub(super) fn sooner(observations: &[Observation], test: &Sooner) -> Found {
         };
         let because =
             format!("{run} does not reach the final loss of {than} in {never} of {count} seeds");
-        return Ok((verdict, because));
+        return Ok(Finding::new(verdict, because));
     }
     let found = estimate(&gains)?;
     let percent = |x: f64| sig(100.0 * x, 3);
@@ -153,5 +169,5 @@ pub(super) fn sooner(observations: &[Observation], test: &Sooner) -> Found {
             format!("after {share} ± {half_width} % of the {of}, over {count} seeds")
         }
     };
-    Ok((sign(found, false), because))
+    Ok(Finding::new(sign(found, false), because))
 }

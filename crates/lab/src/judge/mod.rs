@@ -24,11 +24,17 @@ impl Claim {
             Some((run, _)) => Err(format!("{run} is missing")),
             None => self.test.judge(observations),
         };
-        let (verdict, because) = found.unwrap_or_else(|missing| (Verdict::NotTested, missing));
+        let untested = |missing| Finding::new(Verdict::NotTested, missing);
+        let Finding {
+            verdict,
+            because,
+            margin,
+        } = found.unwrap_or_else(untested);
         Judgement {
             claim: self.clone(),
             verdict,
             because,
+            margin,
         }
     }
 }
@@ -52,8 +58,25 @@ impl Test {
     }
 }
 
-/// A verdict and its numbers, or what is missing for one.
-type Found = Result<(Verdict, String), String>;
+/// A verdict and its numbers, see [`Judgement`].
+struct Finding {
+    verdict: Verdict,
+    because: String,
+    margin: Option<String>,
+}
+
+impl Finding {
+    fn new(verdict: Verdict, because: String) -> Self {
+        Self {
+            verdict,
+            because,
+            margin: None,
+        }
+    }
+}
+
+/// What was found, or what is missing for a verdict.
+type Found = Result<Finding, String>;
 
 const ONE_SEED: &str = "one seed cannot tell a difference from chance";
 

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use residual_zoo_report::sig;
 
-use super::{Found, estimate, values};
+use super::{Finding, Found, estimate, values};
 use crate::claims::{Is, Ratio};
 use crate::{Observation, Observed, Verdict};
 
@@ -31,7 +31,12 @@ pub(super) fn bound(
         0 => Verdict::DoesNotHold,
         _ => Verdict::Undecided,
     };
-    Ok((verdict, format!("{list}; asked for {asked}")))
+    let asked = format!("asked for {asked}");
+    Ok(Finding {
+        verdict,
+        because: format!("{list}; {asked}"),
+        margin: Some(asked),
+    })
 }
 
 /// Whether the mean of a run is `value` times that of the other, up to `within`.
@@ -41,16 +46,17 @@ pub(super) fn ratio(observations: &[Observation], test: &Ratio) -> Found {
     let (a, b) = (mean(&test.run)?, mean(&test.than)?);
     let of = Observed::of(&test.quantity);
     let because = format!(
-        "{} {}, {} {}: {} times, reported {}",
+        "{}: {}; {}: {}; {} times, reported {}, tolerance {}",
         test.run,
         of.show(a),
         test.than,
         of.with_unit(of.show(b)),
         sig(a / b, 3),
-        sig(test.value, 3)
+        sig(test.value, 3),
+        sig(test.within, 2)
     );
     let holds = (a / b - test.value).abs() <= test.within;
-    Ok((Verdict::of(holds), because))
+    Ok(Finding::new(Verdict::of(holds), because))
 }
 
 /// Whether the mean over the seeds is `value`, up to `within`.
@@ -61,7 +67,12 @@ pub(super) fn is(observations: &[Observation], test: &Is) -> Found {
     if found.is_spread() {
         mean += &format!(" ± {}", of.show_difference(found.half_width));
     }
-    let because = format!("{}, reported {}", of.with_unit(mean), of.show(test.value));
+    let (mean, reported) = (of.with_unit(mean), of.show(test.value));
+    let tolerance = format!("tolerance {}", of.show_difference(test.within));
     let holds = (found.mean - test.value).abs() <= test.within;
-    Ok((Verdict::of(holds), because))
+    Ok(Finding {
+        verdict: Verdict::of(holds),
+        because: format!("{mean}, reported {reported}, {tolerance}"),
+        margin: Some(tolerance),
+    })
 }

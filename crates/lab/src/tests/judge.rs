@@ -11,14 +11,22 @@ fn judge_along(
     observations: &[Observation],
     lines: &[(&str, &str)],
 ) -> (Verdict, String) {
-    let claim = Claim {
+    let found = claim(test).judge(observations, lines);
+    (found.verdict, found.because)
+}
+
+/// What a claim holds the value of its run against.
+fn margin(test: Test, observations: &[Observation]) -> Option<String> {
+    claim(test).judge(observations, &[]).margin
+}
+
+fn claim(test: Test) -> Claim {
+    Claim {
         says: "so".into(),
         source: "Table 1".into(),
         published: String::new(),
         test,
-    };
-    let found = claim.judge(observations, lines);
-    (found.verdict, found.because)
+    }
 }
 
 fn lower(run: &str, than: &str) -> Test {
@@ -38,8 +46,24 @@ fn runs_are_compared_seed_by_seed() {
     assert_eq!(verdict, Verdict::Holds, "{because}");
     assert_eq!(judge(lower("old", "new"), &found).0, Verdict::DoesNotHold);
     // Mean -0.1, s = 0.01: 4.303 · 0.01 / √3 = 0.0248.
-    let expected = "new 2.0000, old 2.1000 nats/token: difference -0.1000 ± 0.0248 over 3 seeds";
+    let expected = "new: 2.0000; old: 2.1000 nats/token; difference -0.1000 ± 0.0248 over 3 seeds";
     assert_eq!(because, expected);
+    let expected = "-0.1000 ± 0.0248 against old";
+    assert_eq!(margin(lower("new", "old"), &found).unwrap(), expected);
+}
+
+#[test]
+fn names_that_end_in_digits_are_set_apart_from_values_and_times_are_milliseconds() {
+    let mut found = seeds("1 layer, rank 4", "step_time", &[0.0612, 0.0614]);
+    found.extend(seeds("Table 4", "step_time", &[0.0508, 0.0512]));
+    let test = Test::Higher(Compared {
+        quantity: "step_time".into(),
+        run: "1 layer, rank 4".into(),
+        than: "Table 4".into(),
+    });
+    let (verdict, because) = judge(test, &found);
+    let expected = "1 layer, rank 4: 61.3; Table 4: 51.0 ms; difference +10 ± 1.3 over 2 seeds";
+    assert_eq!((verdict, because.as_str()), (Verdict::Holds, expected));
 }
 
 #[test]
@@ -60,11 +84,11 @@ fn one_seed_and_missing_runs_test_nothing() {
     found.extend(seeds("old", "valid_loss", &[2.0]));
     let (verdict, because) = judge(lower("new", "old"), &found);
     assert_eq!(verdict, Verdict::NotTested);
-    let expected = "new 1.0000, old 2.0000 nats/token: difference -1.0000; one seed cannot tell a \
+    let expected = "new: 1.0000; old: 2.0000 nats/token; difference -1.0000; one seed cannot tell a \
                     difference from chance";
     assert_eq!(because, expected);
     let (_, because) = judge(lower("old", "new"), &found);
-    assert!(because.contains(": difference +1.0000; "), "{because}");
+    assert!(because.contains("; difference +1.0000; "), "{because}");
 }
 
 #[test]
@@ -76,7 +100,7 @@ fn what_the_model_alone_decides_is_exact_with_any_seeds() {
         run: "new".into(),
         than: "old".into(),
     });
-    let expected = (Verdict::Holds, "new 1M, old 2M".into());
+    let expected = (Verdict::Holds, "new: 1M; old: 2M".into());
     assert_eq!(judge(test, &found), expected);
 }
 
@@ -296,6 +320,8 @@ fn runs_are_close_when_the_interval_is_within() {
     let (verdict, because) = judge(test(0.05), &found);
     assert_eq!(verdict, Verdict::Holds);
     assert!(because.ends_with("; tolerance 0.0500"), "{because}");
+    let beside = margin(test(0.05), &found).unwrap();
+    assert!(beside.ends_with(" against b, tolerance 0.0500"), "{beside}");
     assert_eq!(judge(test(0.01), &found).0, Verdict::Undecided);
     found.extend(seeds("c", "valid_loss", &[2.0, 2.01, 1.99]));
     let far = Test::Close(Close {
@@ -321,7 +347,11 @@ fn values_and_ratios_are_set_beside_what_was_printed() {
             within: 0.01,
         })
     };
-    assert_eq!(judge(ratio(0.75), &found).0, Verdict::Holds);
+    let expected = "a: 300; b: 400; 0.750 times, reported 0.750, tolerance 0.010";
+    assert_eq!(
+        judge(ratio(0.75), &found),
+        (Verdict::Holds, expected.into())
+    );
     assert_eq!(judge(ratio(0.5), &found).0, Verdict::DoesNotHold);
     let is = |value| {
         Test::Is(Is {
@@ -331,7 +361,9 @@ fn values_and_ratios_are_set_beside_what_was_printed() {
             within: 1.0,
         })
     };
-    assert_eq!(judge(is(300.0), &found).0, Verdict::Holds);
+    let expected = "300, reported 300, tolerance 1";
+    assert_eq!(judge(is(300.0), &found), (Verdict::Holds, expected.into()));
+    assert_eq!(margin(is(300.0), &found).unwrap(), "tolerance 1");
     assert_eq!(judge(is(305.0), &found).0, Verdict::DoesNotHold);
     let (verdict, because) = judge(Test::NotTested("needs images".into()), &found);
     assert_eq!(

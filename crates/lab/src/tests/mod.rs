@@ -1,3 +1,4 @@
+mod index;
 mod judge;
 mod observe;
 mod results;

@@ -1,12 +1,17 @@
 use std::collections::BTreeMap;
 
-use residual_zoo_report::Reference;
+use residual_zoo_data::{Corpus, Source, SyntheticConfig};
+use residual_zoo_report::{Reference, Tone};
 
 use super::*;
 use crate::charts::RunRow;
+use crate::facts::data_table;
 
-fn results(missing: &[&str]) -> Results {
-    let experiment = experiment();
+pub(super) fn results(missing: &[&str]) -> Results {
+    results_of(&experiment(), missing)
+}
+
+fn results_of(experiment: &Gpt2Experiment, missing: &[&str]) -> Results {
     let planned = experiment.plan(&[]).unwrap();
     let mut observations = seeds("base", "valid_loss", &[3.0, 3.2]);
     for (name, x) in [("wide, stream 96", 96.0), ("wide, stream 192", 192.0)] {
@@ -22,6 +27,14 @@ fn results(missing: &[&str]) -> Results {
         missing: missing.iter().map(|text| (*text).into()).collect(),
         stopped: false,
         seconds: 61.0,
+        data: vec![DataFacts {
+            source: "my.txt".into(),
+            token: "a byte".into(),
+            train_tokens: Some(90_000),
+            valid_tokens: Some(10_000),
+            passes: Some((0.25, 1.5)),
+            runs: vec!["base".into()],
+        }],
     };
     let origin = Origin {
         name: "question".into(),
@@ -32,7 +45,7 @@ fn results(missing: &[&str]) -> Results {
         backend: "flex".into(),
         commit: Some("def".into()),
     };
-    Results::new(&experiment, &planned, outcome, origin)
+    Results::new(experiment, &planned, outcome, origin)
 }
 
 #[test]
@@ -47,13 +60,101 @@ fn results_have_means_spreads_and_what_was_printed() {
         "stream",
     ];
     assert_eq!(titles, expected);
-    assert_eq!(
-        table.rows[0],
-        ["base", "–", "3.1000 ± 0.1414", "3.0000", "–"]
+    let texts =
+        |row: usize| -> Vec<&str> { table.rows[row].iter().map(|cell| &*cell.text).collect() };
+    assert_eq!(texts(0), ["base", "–", "3.1000 ± 0.1414", "3.0000", "–"]);
+    assert_eq!(texts(2)[0], "wide, stream 192");
+    assert_eq!(texts(2)[4], "192");
+    assert_eq!(texts(3), ["later", "–", "–", "", "–"]);
+}
+
+#[test]
+fn the_margin_of_a_claim_stands_under_the_value_that_it_tests() {
+    let results = results(&[]);
+    let table = results.table();
+    // The differences are 300/192 - 3 and 301/192 - 3.2: mean -1.5349, and 12.706 · 0.1377 / √2 = 1.2375.
+    let margin = "-1.5349 ± 1.2375 against base";
+    assert_eq!(table.rows[2][2].notes, [margin]);
+    let others = [&table.rows[0][2], &table.rows[1][2], &table.rows[2][1]];
+    assert!(others.iter().all(|cell| cell.notes.is_empty()));
+    assert!(table.note.contains("Under a value is what a claim tests"));
+    assert!(!table.to_text().contains("against"));
+    let html = results.report().to_html();
+    assert!(html.contains(&format!("<small>{margin}</small>")));
+}
+
+#[test]
+fn a_verdict_has_a_sign_and_a_color() {
+    let verdicts = results(&[]).verdicts();
+    let cell = &verdicts.rows[0][1];
+    assert_eq!((cell.text.as_str(), cell.tone), ("✓ holds", Tone::Good));
+}
+
+#[test]
+fn runs_that_are_too_short_judge_nothing_but_show_their_numbers() {
+    let experiment = parse(&EXPERIMENT.replace("seeds: [1, 2],", "seeds: [1, 2], judge: false,"));
+    let results = results_of(&experiment, &[]);
+    let found = &results.claims()[0];
+    assert_eq!(found.verdict, Verdict::NotTested);
+    assert!(
+        found
+            .because
+            .starts_with("wide, stream 192: 1.5651; base: 3.1000 nats/token; ")
     );
-    assert_eq!(table.rows[2][0], "wide, stream 192");
-    assert_eq!(table.rows[2][4], "192");
-    assert_eq!(table.rows[3], ["later", "–", "–", "", "–"]);
+    assert!(
+        results
+            .verdicts()
+            .note
+            .starts_with("The runs are too short")
+    );
+    assert_eq!(
+        results.verdicts().rows[0][1].text,
+        "– not tested at this scale"
+    );
+}
+
+#[test]
+fn a_report_states_its_data_and_its_date() {
+    let markdown = results(&[]).to_markdown("");
+    let row = "| my.txt | a byte | 90k | 10k | 0.25 to 1.5 |";
+    assert!(markdown.contains(row), "{markdown}");
+    assert!(markdown.contains("\nwritten 20"), "{markdown}");
+}
+
+#[test]
+fn the_data_of_all_runs_are_known_from_their_configs() {
+    let mut experiment =
+        parse(&EXPERIMENT.replace("train: (steps: 10)", "train: (steps: 10, batch: 4)"));
+    experiment.data.source = Source::Synthetic(SyntheticConfig {
+        tokens: 8_000,
+        seed: 1,
+    });
+    experiment.data.valid_fraction = 0.25;
+    let mut planned = experiment.plan(&["train.time=30".into()]).unwrap();
+    let other = planned[1].config.as_mut().unwrap();
+    other.data.source = Source::Synthetic(SyntheticConfig {
+        tokens: 4_000,
+        seed: 2,
+    });
+    let corpora: Vec<_> = planned
+        .iter()
+        .map(|run| Corpus::open(&run.config.as_ref().unwrap().data).unwrap())
+        .collect();
+    let corpora: Vec<&Corpus> = corpora.iter().collect();
+    let facts = DataFacts::of_runs(&planned, &corpora);
+    assert_eq!(facts.len(), 2);
+    assert_eq!(facts[0].runs, ["base", "wide, stream 192", "later"]);
+    assert_eq!(
+        (facts[0].train_tokens, facts[0].valid_tokens),
+        (Some(6_000), Some(2_000))
+    );
+    assert_eq!(facts[0].token, "a word");
+    // 10 steps of 2 or 4 sequences of 30 tokens; `later` counts `base` as well.
+    assert_eq!(facts[0].passes, Some((600.0 / 6000.0, 2400.0 / 6000.0)));
+    assert_eq!(facts[1].passes, Some((600.0 / 3000.0, 600.0 / 3000.0)));
+    let text = data_table(&facts).to_markdown();
+    let row = "| a synthetic language | a word | 6k | 2k | 0.10 to 0.40 | base; wide, stream 192; later |";
+    assert!(text.contains(row), "{text}");
 }
 
 #[test]
@@ -63,7 +164,7 @@ fn markdown_and_csv_and_json_carry_the_same() {
     for expected in [
         "# A question",
         "Missing are later, seed 1: the disk is full.",
-        "| It is better (Table 1) | holds |",
+        "| It is better (Table 1) | ✓ holds |",
         "| base | – | 3.1000 ± 0.1414 | 3.0000 | – |",
         "![Loss](question-1.svg)",
         "run it\n",
@@ -77,6 +178,15 @@ fn markdown_and_csv_and_json_carry_the_same() {
     assert_eq!(lines[0], "run,seed,stream,valid_loss");
     assert_eq!(lines[1], "base,1,,3");
     assert_eq!(lines[3], "\"wide, stream 96\",1,96,3.125");
+    // Then the means and standard deviations.
+    assert_eq!(lines.len(), 1 + 6 + 6);
+    assert_eq!(lines[7], "base,mean,,3.1");
+    assert!(
+        lines[8].starts_with("base,deviation,,0.1414"),
+        "{}",
+        lines[8]
+    );
+    assert!(lines[9].starts_with("\"wide, stream 96\",mean,96,3.130"));
     let json = serde_json::to_value(&results).unwrap();
     assert_eq!(json["claims"][0]["verdict"], "holds");
     assert_eq!(json["observations"].as_array().unwrap().len(), 6);
@@ -176,4 +286,24 @@ fn every_run_is_a_curve_from_where_it_was_trained() {
         [(10.0, 20.0, 22.0), (20.0, 19.0, 21.0)]
     );
     assert_ne!(chart.series[0].group, chart.series[1].group);
+}
+
+#[test]
+fn times_are_drawn_in_milliseconds() {
+    let spec: ChartSpec = ron::from_str(r#"(title: "", x: "step_time", y: "valid_loss")"#).unwrap();
+    let mut found = seeds("run", "valid_loss", &[2.0]);
+    found[0].quantities.insert("step_time".into(), 0.0615);
+    let run = RunRow {
+        name: "run".into(),
+        line: "run".into(),
+        published: BTreeMap::new(),
+    };
+    let chart = spec.chart(&[run], &found);
+    assert_eq!(chart.series[0].points, [(61.5, 2.0)]);
+    assert_eq!(chart.x.unit, "ms");
+    let of = Observed::of("step_time");
+    assert_eq!(
+        [0.0615, 7.17, 4.56e-4].map(|time| of.show(time)),
+        ["61.5", "7170", "0.456"]
+    );
 }

@@ -1,0 +1,154 @@
+//! What a report states about the data of its runs.
+
+use residual_zoo_core::ModelConfig;
+use residual_zoo_data::{Corpus, DataConfig, Source, TokenizerConfig};
+use residual_zoo_report::{Column, Table, si, sig};
+use residual_zoo_runs::RunConfig;
+use serde::Serialize;
+
+use crate::PlannedRun;
+
+/// Data that runs are trained on or that are measured, and how often the runs see them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct DataFacts {
+    /// The path or the name of the source.
+    pub source: String,
+    /// What one token is.
+    pub token: String,
+    /// Number of training tokens; `None` where they are generated without end or were not counted.
+    pub train_tokens: Option<usize>,
+    /// Number of validation tokens; `None` likewise.
+    pub valid_tokens: Option<usize>,
+    /// The fewest and the most passes that a run makes over the training tokens. Those of the run
+    /// whose weights it starts from count, if it has the same data.
+    pub passes: Option<(f64, f64)>,
+    /// The runs that have these data.
+    pub runs: Vec<String>,
+}
+
+impl DataFacts {
+    /// What follows from the config of the data alone.
+    pub(crate) fn of_config(data: &DataConfig) -> Self {
+        Self {
+            source: data.source.to_string(),
+            token: token(data),
+            ..Self::default()
+        }
+    }
+
+    /// The data of a run that starts from new weights.
+    pub(crate) fn of_run<C: ModelConfig>(config: &RunConfig<C>, corpus: &Corpus) -> Self {
+        let mut facts = Self::of_config(&config.data);
+        facts.train_tokens = corpus.train.tokens();
+        facts.valid_tokens = corpus.valid.tokens();
+        facts.see(trained(config));
+        facts
+    }
+
+    /// The data of every run, each once. `corpora` are those of the runs, in their order.
+    pub(crate) fn of_runs<C: ModelConfig>(
+        planned: &[PlannedRun<C>],
+        corpora: &[&Corpus],
+    ) -> Vec<Self> {
+        let mut known: Vec<(&DataConfig, Self)> = Vec::new();
+        let configs = planned
+            .iter()
+            .filter_map(|run| Some((run, run.config.as_ref()?)));
+        for ((run, config), corpus) in configs.zip(corpora) {
+            let at = known.iter().position(|(data, _)| **data == config.data);
+            let at = at.unwrap_or_else(|| {
+                let mut facts = Self::of_run(config, corpus);
+                facts.passes = None;
+                known.push((&config.data, facts));
+                known.len() - 1
+            });
+            let facts = &mut known[at].1;
+            facts.runs.push(run.name.clone());
+            facts.see(trained_in_all(run, planned));
+        }
+        known.into_iter().map(|(_, facts)| facts).collect()
+    }
+
+    /// Notes a run that is trained on `tokens` tokens.
+    fn see(&mut self, tokens: f64) {
+        let Some(count) = self.train_tokens.filter(|count| *count > 0) else {
+            return;
+        };
+        let passes = tokens / count as f64;
+        let (fewest, most) = self.passes.unwrap_or((passes, passes));
+        self.passes = Some((fewest.min(passes), most.max(passes)));
+    }
+}
+
+/// What one token of the data is.
+fn token(data: &DataConfig) -> String {
+    match (&data.source, &data.tokenizer) {
+        (Source::Synthetic(_), _) => "a word".into(),
+        (Source::Copying(_), _) => "a symbol".into(),
+        (Source::Cifar10(_), _) => "a grey pixel".into(),
+        (_, TokenizerConfig::Bytes) => "a byte".into(),
+        (_, TokenizerConfig::Chars) => "a character".into(),
+        (_, TokenizerConfig::Bpe { vocab_size }) => {
+            format!("one of a BPE with {vocab_size} tokens, trained on the text")
+        }
+        (_, TokenizerConfig::File(path)) => format!("one of {}", path.display()),
+    }
+}
+
+/// The tokens that a run is trained on.
+fn trained<C: ModelConfig>(config: &RunConfig<C>) -> f64 {
+    config.train.steps as f64 * config.tokens_per_step() as f64
+}
+
+/// The tokens that a run and the runs whose weights it starts from are trained on, as long as they
+/// have the same data.
+fn trained_in_all<C: ModelConfig>(run: &PlannedRun<C>, planned: &[PlannedRun<C>]) -> f64 {
+    let Some(config) = &run.config else {
+        return 0.0;
+    };
+    // A run stands behind the one that it starts from.
+    let after = run.after.as_ref();
+    let parent = after.and_then(|after| planned.iter().find(|other| other.name == after.run));
+    let has_same_data = |parent: &&PlannedRun<C>| {
+        let other = parent.config.as_ref();
+        other.is_some_and(|other| other.data == config.data)
+    };
+    let parent = parent.filter(has_same_data);
+    trained(config) + parent.map_or(0.0, |parent| trained_in_all(parent, planned))
+}
+
+/// A row for each of the data; the runs that have them are named where there are several.
+pub(crate) fn data_table(all: &[DataFacts]) -> Table {
+    let mut columns = vec![
+        Column::text("source"),
+        Column::text("a token is"),
+        Column::number("training tokens", ""),
+        Column::number("validation tokens", ""),
+        Column::number("passes", "over the training tokens"),
+    ];
+    if all.len() > 1 {
+        columns.push(Column::text("runs"));
+    }
+    let count = |tokens: Option<usize>| tokens.map_or("–".into(), |tokens| si(tokens as f64));
+    let passes = |(fewest, most): (f64, f64)| match (sig(fewest, 2), sig(most, 2)) {
+        (fewest, most) if fewest == most => most,
+        (fewest, most) => format!("{fewest} to {most}"),
+    };
+    let row = |facts: &DataFacts| {
+        let cells = [
+            facts.source.clone(),
+            facts.token.clone(),
+            count(facts.train_tokens),
+            count(facts.valid_tokens),
+            facts.passes.map_or("–".into(), passes),
+            facts.runs.join("; "),
+        ];
+        cells.map(Into::into).into()
+    };
+    Table {
+        heading: "Data".into(),
+        columns,
+        rows: all.iter().map(row).collect(),
+        ..Table::default()
+    }
+}

@@ -1,0 +1,119 @@
+//! The page that links the reports of a directory.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::Path;
+
+use residual_zoo_report::{Cell, Column, Report, Section, Table};
+use residual_zoo_runs::Error as RunError;
+use serde::Deserialize;
+
+use crate::{REPORT, Verdict};
+
+/// The name of the page in the directory of the reports.
+pub const INDEX: &str = "index.html";
+
+/// What the page tells of an experiment: some fields of its `results.json`.
+#[derive(Deserialize)]
+struct Known {
+    title: String,
+    date: String,
+    origin: Origin,
+    missing: Vec<String>,
+    claims: Vec<Claim>,
+}
+
+#[derive(Deserialize)]
+struct Origin {
+    scale: String,
+}
+
+#[derive(Deserialize)]
+struct Claim {
+    verdict: Verdict,
+}
+
+/// Writes `index.html` into `directory`. It links the report of every directory in it, the newest
+/// first. What is no report is left out, and a report without readable results has only its name.
+///
+/// # Errors
+///
+/// When the directory cannot be read or the page cannot be written.
+pub fn write_index(directory: &Path) -> Result<(), RunError> {
+    let failed = |error| RunError::io("read", directory)(error);
+    let mut rows = Vec::new();
+    for entry in fs::read_dir(directory).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        if entry.path().join(REPORT).is_file() {
+            rows.push(row(&entry.path(), &entry.file_name()));
+        }
+    }
+    rows.sort_by(|a, b| (&b.0, &a.1[0].link).cmp(&(&a.0, &b.1[0].link)));
+    let verdicts = Verdict::ALL.map(|verdict| Column::number(verdict.signed(), ""));
+    let columns = ["experiment", "scale", "date"].map(Column::text);
+    let table = Table {
+        heading: "Reports".into(),
+        note: "The number of claims with each verdict, the newest report first.".into(),
+        columns: columns.into_iter().chain(verdicts).collect(),
+        rows: rows.into_iter().map(|(_, row)| row).collect(),
+        ..Table::default()
+    };
+    let report = Report {
+        title: "Experiments".into(),
+        sections: vec![Section::Table(table)],
+        ..Report::default()
+    };
+    // Experiments that run side by side never leave half a page.
+    let part = directory.join(format!(".{INDEX}.{}", std::process::id()));
+    let path = directory.join(INDEX);
+    fs::write(&part, report.to_html()).map_err(RunError::io("write", &part))?;
+    fs::rename(&part, &path).map_err(RunError::io("write", &path))
+}
+
+/// The date and the row of the report in `directory`, which is called `name`.
+fn row(directory: &Path, name: &OsStr) -> (String, Vec<Cell>) {
+    let mut first = Cell {
+        link: format!("{}/{REPORT}", escaped(name)),
+        ..Cell::from(name.to_string_lossy().into_owned())
+    };
+    let Ok(text) = fs::read_to_string(directory.join("results.json")) else {
+        return (String::new(), vec![first]);
+    };
+    let Ok(known) = serde_json::from_str::<Known>(&text) else {
+        first.notes.push("its results cannot be read".into());
+        return (String::new(), vec![first]);
+    };
+    first
+        .notes
+        .push(std::mem::replace(&mut first.text, known.title));
+    if !known.missing.is_empty() {
+        first.notes.push("not complete".into());
+    }
+    let count = |verdict: Verdict| {
+        let found = known.claims.iter().filter(|claim| claim.verdict == verdict);
+        match found.count() {
+            0 => Cell::from("0"),
+            count => Cell {
+                tone: verdict.tone(),
+                ..Cell::from(count.to_string())
+            },
+        }
+    };
+    let scale = match known.origin.scale.as_str() {
+        "" => "–",
+        scale => scale,
+    };
+    let mut cells = vec![first, scale.into(), known.date.as_str().into()];
+    cells.extend(Verdict::ALL.map(count));
+    (known.date, cells)
+}
+
+/// A file name as a part of an address.
+fn escaped(name: &OsStr) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    let escape = |byte: &u8| match is_plain(*byte) {
+        true => char::from(*byte).to_string(),
+        false => format!("%{byte:02X}"),
+    };
+    name.as_encoded_bytes().iter().map(escape).collect()
+}
