@@ -8,7 +8,7 @@ use clap::Parser;
 use residual_zoo_backend::BackendKind;
 use residual_zoo_core::ConfigError;
 use residual_zoo_data::Corpus;
-use residual_zoo_lab::cli::{self, CompareArgs, ExperimentArgs, Source};
+use residual_zoo_lab::cli::{self, CompareArgs, ExperimentArgs, Source, SweepArgs};
 use residual_zoo_lab::trial::Trial;
 use residual_zoo_lab::{Error, Options, Results};
 use residual_zoo_runs::generate::Sampling;
@@ -140,6 +140,15 @@ pub fn compare_main() -> ExitCode {
     );
     let done = compared().and_then(|models| compare_with(&options, models, command));
     cli::report(done.map_err(Into::into))
+}
+
+/// Sweeps the runs of `experiment`, which is called `name`, as the options of the program say.
+///
+/// # Errors
+///
+/// Those of [`SweepArgs::run`].
+pub fn sweep_with(options: &SweepArgs, experiment: Experiment, name: &str) -> Result<(), Error> {
+    options.run(experiment, name, ROOT.as_ref())
 }
 
 /// Runs the experiment in a RON text, see [`residual_zoo_lab::run_experiment`].

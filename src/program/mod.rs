@@ -6,6 +6,7 @@ mod describe;
 mod generate;
 mod list;
 mod plot;
+mod sweep;
 mod tokenize;
 mod train;
 
@@ -37,6 +38,7 @@ enum Command {
     Generate(generate::Options),
     Compare(compare::Options),
     Experiment(ExperimentOptions),
+    Sweep(sweep::Options),
     Describe(describe::Options),
     /// List the architectures, connections, run files and experiments that have a name
     List,
@@ -70,6 +72,7 @@ pub fn main() -> ExitCode {
             experiment,
             options,
         }) => experiment::run_named(&experiment, &options).map_err(Into::into),
+        Command::Sweep(options) => sweep::sweep(options),
         Command::Describe(options) => describe::describe(options),
         Command::List => list::list(),
         Command::Plot(options) => plot::plot(options),

@@ -9,15 +9,20 @@ use std::fmt::Write as _;
 use std::fs;
 
 use residual_zoo::data::{CopyConfig, DataConfig, SyntheticConfig};
+use residual_zoo::experiment::Experiment;
 use residual_zoo::gpt2::Gpt2Config;
+use residual_zoo::lab::claims::Close;
+use residual_zoo::lab::sweep::Halving;
+use residual_zoo::lab::{After, ChartSpec, Claim, RunSpec, Sweep, Vary};
 use residual_zoo::laurel::LaurelConfig;
 use residual_zoo::recurrent::RecurrentConfig;
 use residual_zoo::rmt::RmtConfig;
-use residual_zoo::runs::TrainConfig;
+use residual_zoo::runs::{TrainConfig, parse_ron};
 use residual_zoo::tokenformer::TokenFormerConfig;
 use residual_zoo::{Composition, Zoo};
 use residual_zoo_testing::root;
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use syn::{Attribute, Fields, GenericArgument, Item, PathArguments, Type};
 
@@ -27,13 +32,14 @@ const PAGE: &str = "docs/config.md";
 
 const HEAD: &str = "# The fields of RON files
 
-Every run file has these fields; `residual-zoo describe FILE` prints a file with all of them. Fields that a
-file leaves out have their default. This page is made from the documentation of the source.
+A run file has the fields of [RunConfig](#runconfig); `residual-zoo describe FILE` prints a file with all of
+them. The file of an experiment has those of [Experiment](#experiment). Fields that a file leaves out have
+their default. This page is made from the documentation of the source.
 
 ";
 
 /// The sections of the page, in order. Other types follow where a field first has them.
-const FIRST: [&str; 9] = [
+const FIRST: [&str; 10] = [
     "RunConfig",
     "Written",
     "Gpt2Config",
@@ -43,6 +49,7 @@ const FIRST: [&str; 9] = [
     "LaurelConfig",
     "RecurrentConfig",
     "TrainConfig",
+    "Experiment",
 ];
 
 fn defaults() -> BTreeMap<&'static str, Value> {
@@ -59,7 +66,36 @@ fn defaults() -> BTreeMap<&'static str, Value> {
         ("TokenFormerConfig", value(TokenFormerConfig::default())),
         ("LaurelConfig", value(LaurelConfig::default())),
         ("RecurrentConfig", value(RecurrentConfig::default())),
+        ("Halving", value(Halving::default())),
+        (
+            "Experiment",
+            parsed::<Experiment>("(title: \"\", about: \"\", runs: [], columns: [])"),
+        ),
+        (
+            "RunSpec",
+            parsed::<RunSpec<residual_zoo::ModelConfig>>("(name: \"\")"),
+        ),
+        ("After", parsed::<After>("(run: \"\")")),
+        ("Vary", parsed::<Vary>("(name: \"\", over: [])")),
+        ("Sweep", parsed::<Sweep>("(over: [])")),
+        (
+            "ChartSpec",
+            parsed::<ChartSpec>("(title: \"\", x: \"\", y: \"\")"),
+        ),
+        (
+            "Claim",
+            parsed::<Claim>("(says: \"\", source: \"\", test: NotTested(\"\"))"),
+        ),
+        (
+            "Close",
+            parsed::<Close>("(quantity: \"\", run: \"\", than: \"\", within: 0)"),
+        ),
     ])
+}
+
+/// What a file with only the required fields stands for.
+fn parsed<T: Serialize + DeserializeOwned>(text: &str) -> Value {
+    serde_json::to_value(parse_ron::<T>(text, "required.ron".as_ref()).unwrap()).unwrap()
 }
 
 /// The types of the source by name.
@@ -159,7 +195,8 @@ impl Page {
             Some(Item::Struct(item)) => {
                 let about = doc(&item.attrs);
                 write!(self.text, "## {name}\n\n{about}\n\n").unwrap();
-                self.fields(name, &item.fields);
+                let all = has_serde(&item.attrs, "default");
+                self.fields(name, &item.fields, all);
             }
             Some(Item::Enum(item)) => {
                 let about = doc(&item.attrs);
@@ -168,6 +205,11 @@ impl Page {
                 for variant in &item.variants {
                     let (name, about) = (variant.ident.to_string(), doc(&variant.attrs));
                     let content = self.content(&variant.fields);
+                    if has_serde(&item.attrs, "untagged") {
+                        let content = content.trim_matches(['(', ')']);
+                        writeln!(self.text, "| {content} | {about} |").unwrap();
+                        continue;
+                    }
                     let initial = variant.attrs.iter().any(|a| a.path().is_ident("default"));
                     let initial = if initial { " (default)" } else { "" };
                     writeln!(self.text, "| `{name}`{content}{initial} | {about} |").unwrap();
@@ -199,17 +241,18 @@ impl Page {
         .unwrap();
     }
 
-    fn fields(&mut self, name: &str, fields: &Fields) {
+    /// The fields of a struct. `all` of them have a default, or those that say so.
+    fn fields(&mut self, name: &str, fields: &Fields, all: bool) {
         self.text += "| field | type | default | meaning |\n|---|---|---|---|\n";
         for field in fields {
             let field_name = field.ident.as_ref().unwrap().to_string();
             let ty = self.type_of(&field.ty);
+            let is_optional = all || has_serde(&field.attrs, "default");
             let default = match self.defaults.get(name) {
+                _ if !is_optional => "required".into(),
+                Some(defaults) if defaults[&field_name].is_object() => "all defaults".into(),
                 Some(defaults) => format!("`{}`", ron(&defaults[&field_name])),
-                None if field.attrs.iter().any(|a| a.path().is_ident("serde")) => {
-                    "all defaults".into()
-                }
-                None => "required".into(),
+                None => "all defaults".into(),
             };
             let about = doc(&field.attrs);
             writeln!(self.text, "| `{field_name}` | {ty} | {default} | {about} |").unwrap();
@@ -235,6 +278,10 @@ impl Page {
 
     /// A type in words. The section of a type that is named is due.
     fn type_of(&mut self, ty: &Type) -> String {
+        if let Type::Tuple(tuple) = ty {
+            let parts: Vec<String> = tuple.elems.iter().map(|ty| self.type_of(ty)).collect();
+            return format!("({})", parts.join(", "));
+        }
         let Type::Path(path) = ty else {
             panic!("a field that is no path");
         };
@@ -254,7 +301,8 @@ impl Page {
             "PathBuf" => "path".into(),
             "Option" => format!("{} or `None`", inner()),
             "Vec" => format!("list of {}", inner()),
-            "M" => "a [model](#models)".into(),
+            "BTreeMap" => "numbers by name".into(),
+            "M" | "C" => "a [model](#models)".into(),
             name => self.link(name),
         }
     }
@@ -263,6 +311,18 @@ impl Page {
         self.due.push(name.into());
         format!("[{name}](#{})", name.to_lowercase())
     }
+}
+
+/// Whether the serde attributes name `word`.
+fn has_serde(attributes: &[Attribute], word: &str) -> bool {
+    let mut serde = attributes.iter().filter(|a| a.path().is_ident("serde"));
+    serde.any(|attribute| match &attribute.meta {
+        syn::Meta::List(list) => {
+            let mut tokens = list.tokens.clone().into_iter();
+            tokens.any(|token| token.to_string() == word)
+        }
+        _ => false,
+    })
 }
 
 /// A value as RON writes it.

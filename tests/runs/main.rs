@@ -13,3 +13,4 @@ mod health;
 mod program;
 #[cfg(unix)]
 mod resume;
+mod sweep;

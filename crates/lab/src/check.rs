@@ -17,6 +17,7 @@ impl<C: ModelConfig> Experiment<C> {
         let planned = self.plan(&[])?;
         let names = Names::of(self, &planned);
         self.check_seeds()?;
+        self.check_sweep(&planned)?;
         if self.measure.is_some() && self.count.is_none() {
             let problem = "is given without `count`; a run that trains is measured anyway";
             error("measure", problem)?;
@@ -40,6 +41,31 @@ impl<C: ModelConfig> Experiment<C> {
         match different.len() < self.seeds.len() {
             true => error("seeds", "has one of them twice"),
             false => Ok(()),
+        }
+    }
+
+    fn check_sweep(&self, planned: &[PlannedRun<C>]) -> Result<(), ConfigError> {
+        let Some(sweep) = &self.sweep else {
+            return Ok(());
+        };
+        sweep.check()?;
+        if self.count.is_some() {
+            return error("sweep", "is given, but nothing is trained; leave it out");
+        }
+        if let Some(run) = planned.iter().find(|run| run.after.is_some()) {
+            let problem = format!("`{}` starts from the weights of another run", run.name);
+            return error("sweep", problem + ", which a sweep cannot vary");
+        }
+        let is_shared = |seed: &&u64| sweep.tuned && self.seeds.contains(seed);
+        match sweep.seeds.iter().find(is_shared) {
+            None => Ok(()),
+            Some(seed) => {
+                let problem = format!("has {seed}, which is a seed of the experiment too");
+                error(
+                    "sweep.seeds",
+                    problem + "; claims need seeds that chose nothing",
+                )
+            }
         }
     }
 

@@ -10,7 +10,7 @@ use residual_zoo_runs::Error as RunError;
 pub enum Error {
     /// A config, the data or a run directory.
     #[error(transparent)]
-    Train(#[from] RunError),
+    Run(#[from] RunError),
     /// The backend.
     #[error(transparent)]
     Backend(#[from] BackendError),
@@ -40,7 +40,7 @@ impl Error {
     /// to do what can.
     pub fn is_bad_input(&self) -> bool {
         match self {
-            Self::Train(error) => error.is_bad_input(),
+            Self::Run(error) => error.is_bad_input(),
             Self::Backend(error) => error.is_bad_input(),
             Self::NoValue { .. } => true,
             Self::Missing { .. } | Self::Signals(_) => false,
@@ -50,12 +50,12 @@ impl Error {
 
 impl From<ConfigError> for Error {
     fn from(error: ConfigError) -> Self {
-        Self::Train(error.into())
+        Self::Run(error.into())
     }
 }
 
 impl From<DataError> for Error {
     fn from(error: DataError) -> Self {
-        Self::Train(error.into())
+        Self::Run(error.into())
     }
 }

@@ -6,12 +6,12 @@ use std::path::Path;
 
 use residual_zoo_core::{ConfigError, ModelConfig};
 use residual_zoo_data::DataConfig;
-use residual_zoo_runs::{TrainConfig, parse_ron};
+use residual_zoo_runs::{RunConfig, TrainConfig, parse_ron};
 use residual_zoo_train::FirstWeights;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::{Claim, Error};
+use crate::{Claim, Error, Sweep};
 
 /// An experiment: the content of a file `experiments/<paper>/<name>/<scale>.ron`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -33,6 +33,9 @@ pub struct Experiment<C> {
     /// Every run is repeated for each seed.
     #[serde(default = "one_seed")]
     pub seeds: Vec<u64>,
+    /// Which fields of the runs are tried at several values, and whether the runs take their best.
+    #[serde(default)]
+    pub sweep: Option<Sweep>,
     /// What is measured besides parameters and FLOPs, where nothing is trained.
     #[serde(default)]
     pub measure: Option<Measure>,
@@ -193,6 +196,38 @@ impl<C: ModelConfig> Experiment<C> {
     /// The line and column of what does not parse.
     pub fn parse(text: &str, path: &Path) -> Result<Self, Error> {
         Ok(parse_ron(text, path)?)
+    }
+
+    /// An experiment whose only run is `config`, called `name`.
+    pub fn of_run(name: &str, config: RunConfig<C>) -> Self {
+        let run = RunSpec {
+            name: name.to_owned(),
+            line: None,
+            model: Some(config.model),
+            set: Vec::new(),
+            on_new_data: false,
+            after: None,
+            vary: None,
+            seeds: None,
+            values: BTreeMap::new(),
+            published: BTreeMap::new(),
+        };
+        Self {
+            title: name.to_owned(),
+            about: String::new(),
+            data: config.data,
+            new_data: None,
+            train: config.train,
+            seeds: one_seed(),
+            sweep: None,
+            measure: None,
+            count: None,
+            runs: vec![run],
+            columns: Vec::new(),
+            charts: Vec::new(),
+            claims: Vec::new(),
+            judge: true,
+        }
     }
 
     /// Repeats every run for the seeds 1 to `count`.

@@ -25,9 +25,9 @@
 //! own zoo. Programs take their options from [`cli`].
 //!
 //! A module uses only modules before it in this order: `error`, `single`, `options`, `quantity`,
-//! `stats`, `claims`, `experiment`, `plan`, `facts`, `observe`, `corpora`, `measure`, `check`, `judge`,
-//! `charts`, `curves`, `origin`, `results`, `pool`, `training`, `run`, `compare`, `index`, `generate`, `trial`,
-//! `cli`.
+//! `stats`, `claims`, `sweep`, `experiment`, `plan`, `facts`, `observe`, `corpora`, `measure`, `check`,
+//! `judge`, `charts`, `curves`, `origin`, `pool`, `training`, `tune`, `tuning_report`, `results`, `run`,
+//! `compare`, `index`, `generate`, `trial`, `cli`.
 
 #![forbid(unsafe_code)]
 
@@ -55,10 +55,13 @@ mod results;
 mod run;
 mod single;
 mod stats;
+pub mod sweep;
 #[cfg(test)]
 mod tests;
 mod training;
 pub mod trial;
+mod tune;
+mod tuning_report;
 
 pub use claims::{Claim, Judgement, Test, Verdict};
 pub use compare::{Comparison, compare};
@@ -68,7 +71,7 @@ pub use experiment::{After, ChartSpec, Experiment, Measure, RunSpec, Vary};
 pub use facts::DataFacts;
 pub use generate::generate;
 pub use index::{INDEX, write_index};
-pub use observe::{Observation, Outcome};
+pub use observe::{Missing, Observation, Outcome};
 pub use options::Options;
 pub use origin::Origin;
 pub use plan::{PlannedRun, only};
@@ -78,3 +81,5 @@ pub use results::{REPORT, Results};
 pub use run::run_experiment;
 pub use single::{time, train};
 pub use stats::{Estimate, Line};
+pub use sweep::Sweep;
+pub use tune::{SweptRun, TriedPoint, Tuning};

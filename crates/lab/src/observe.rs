@@ -1,6 +1,7 @@
 //! What is measured of a run.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use residual_zoo_core::ModelConfig;
 use residual_zoo_runs::Row;
@@ -8,7 +9,7 @@ use residual_zoo_train::Summary;
 use serde::Serialize;
 
 use crate::quantity::{LEARNED, cost_quantities, on_curve};
-use crate::{Axis, DataFacts, PlannedRun};
+use crate::{Axis, DataFacts, PlannedRun, Tuning};
 
 /// What was measured of one run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -26,13 +27,36 @@ pub struct Observation {
     pub rows: Vec<Row>,
 }
 
+/// A run without observations.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Missing {
+    /// Its name in the experiment.
+    pub run: String,
+    /// Its seed; `None` for all seeds.
+    pub seed: Option<u64>,
+    /// Why.
+    pub why: String,
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { run, seed, why } = self;
+        match seed {
+            Some(seed) => write!(f, "{run}, seed {seed}: {why}"),
+            None => write!(f, "{run}: {why}"),
+        }
+    }
+}
+
 /// The observations of an experiment, and the runs without any.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     /// What was observed, run by run and seed by seed.
     pub observations: Vec<Observation>,
     /// The runs without observations, and why.
-    pub missing: Vec<String>,
+    pub missing: Vec<Missing>,
+    /// What the sweep found, if there was one.
+    pub tuning: Option<Tuning>,
     /// Whether it was stopped before the end.
     pub stopped: bool,
     /// Seconds of training of all runs, including those that were trained before.
@@ -46,8 +70,11 @@ impl Outcome {
     pub fn leave_out<C>(&mut self, all: &[PlannedRun<C>], asked: &[PlannedRun<C>]) {
         let is_left_out = |run: &&PlannedRun<C>| asked.iter().all(|kept| kept.name != run.name);
         let left_out = all.iter().filter(is_left_out);
-        self.missing
-            .extend(left_out.map(|run| format!("{}: left out", run.name)));
+        self.missing.extend(left_out.map(|run| Missing {
+            run: run.name.clone(),
+            seed: None,
+            why: "left out".into(),
+        }));
     }
 }
 

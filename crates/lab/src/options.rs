@@ -20,6 +20,8 @@ pub struct Options {
     pub gpu: Option<usize>,
     /// Whether earlier runs there are deleted and trained again.
     pub force: bool,
+    /// Whether nothing is printed of runs that are trained already or by another process.
+    pub brief: bool,
     /// What is shown of every run.
     pub display: Display,
     /// Peak of the device in TFLOP/s, to show the share in use.
@@ -37,6 +39,7 @@ impl Options {
             backend,
             gpu: None,
             force: false,
+            brief: false,
             display: Display::Quiet,
             peak_tflops: None,
             stop: Interrupter::new(),

@@ -52,7 +52,7 @@ impl<C> PlannedRun<C> {
 
 impl<C: ModelConfig> PlannedRun<C> {
     /// With fields of its config set.
-    fn set(mut self, set: &[String]) -> Result<Self, Error> {
+    pub(crate) fn set(mut self, set: &[String]) -> Result<Self, Error> {
         let config = self.config.map(|config| config.set(set));
         self.config = config.transpose()?;
         Ok(self)

@@ -16,8 +16,8 @@ use crate::facts::data_table;
 use crate::quantity::title;
 use crate::stats::Estimate;
 use crate::{
-    ChartSpec, Claim, DataFacts, Experiment, Judgement, Observation, Observed, Origin, Outcome,
-    PlannedRun, Verdict, origin,
+    ChartSpec, Claim, DataFacts, Experiment, Judgement, Missing, Observation, Observed, Origin,
+    Outcome, PlannedRun, Tuning, Verdict, origin,
 };
 
 /// The name of the report in the directory of an experiment or a comparison.
@@ -39,6 +39,7 @@ pub struct Results {
     /// Whether the runs are long enough to judge claims.
     judge: bool,
     claims: Vec<Judgement>,
+    tuning: Option<Tuning>,
     observations: Vec<Observation>,
     #[serde(skip)]
     rows: Vec<RunRow>,
@@ -78,7 +79,8 @@ impl Results {
             origin,
             data: outcome.data,
             training_seconds: outcome.seconds,
-            missing: outcome.missing,
+            missing: outcome.missing.iter().map(Missing::to_string).collect(),
+            tuning: outcome.tuning,
             judge: experiment.judge,
             claims: experiment.claims.iter().map(judge).collect(),
             observations: outcome.observations,
@@ -96,6 +98,11 @@ impl Results {
     /// Why the results are not complete, a line for each run that is missing.
     pub fn missing(&self) -> &[String] {
         &self.missing
+    }
+
+    /// What the sweep found, if there was one.
+    pub fn tuning(&self) -> Option<&Tuning> {
+        self.tuning.as_ref()
     }
 
     /// What was observed.
@@ -221,6 +228,12 @@ impl Results {
         self.charts.iter().map(chart).collect()
     }
 
+    /// The charts, and those of the sweep.
+    fn pictures(&self) -> Vec<Chart> {
+        let of_sweep = self.tuning.iter().flat_map(Tuning::charts);
+        self.charts().into_iter().chain(of_sweep).collect()
+    }
+
     /// The whole report.
     pub fn report(&self) -> Report {
         let mut sections = Vec::new();
@@ -234,7 +247,10 @@ impl Results {
             sections.push(Section::Table(self.verdicts()));
         }
         sections.extend(self.charts().into_iter().map(Section::Chart));
-        sections.push(Section::Table(self.table()));
+        if !self.rows.is_empty() {
+            sections.push(Section::Table(self.table()));
+        }
+        sections.extend(self.tuning.iter().flat_map(Tuning::sections));
         if !self.data.is_empty() {
             sections.push(Section::Table(data_table(&self.data)));
         }
@@ -328,8 +344,15 @@ impl Results {
         if !self.claims.is_empty() {
             parts.push(self.verdicts().to_markdown());
         }
-        parts.push(self.table().to_markdown());
-        for (i, chart) in self.charts().iter().enumerate() {
+        if !self.rows.is_empty() {
+            parts.push(self.table().to_markdown());
+        }
+        parts.extend(
+            self.tuning
+                .iter()
+                .map(|tuning| tuning.table().to_markdown()),
+        );
+        for (i, chart) in self.pictures().iter().enumerate() {
             parts.push(format!("## {}", chart.heading));
             parts.push(format!("![{}]({prefix}{}.svg)", chart.heading, i + 1));
             if !chart.note.is_empty() {
@@ -369,7 +392,7 @@ impl Results {
         fs::create_dir_all(directory).map_err(RunError::io("create", directory))?;
         let prefix = format!("{name}-");
         write(directory, &format!("{name}.md"), &self.to_markdown(&prefix))?;
-        for (i, chart) in self.charts().iter().enumerate() {
+        for (i, chart) in self.pictures().iter().enumerate() {
             let name = format!("{prefix}{}.svg", i + 1);
             write(directory, &name, &chart.to_svg())?;
         }

@@ -11,7 +11,7 @@ use crate::measure::Setting;
 use crate::training::train_runs;
 use crate::{
     DataFacts, Error, Experiment, Observation, Options, Origin, Outcome, PlannedRun, Pool, Results,
-    origin,
+    Sweep, origin,
 };
 
 /// Runs the experiment that the RON text describes; `path` is what errors call it. With a number
@@ -62,14 +62,62 @@ impl<C: ModelConfig> Experiment<C> {
             });
         }
         options.backend.check_compiled()?;
+        print(&format!("{}\n", self.title));
+        let Some(sweep) = &self.sweep else {
+            return self.train(planned, options);
+        };
+        let (tuning, swept) = sweep.run(planned, options)?;
+        if swept.stopped {
+            return Ok(Outcome {
+                tuning: Some(tuning),
+                ..swept
+            });
+        }
+        let (planned, missing) = match sweep.tuned {
+            true => tuning.tuned(planned)?,
+            false => (planned.to_vec(), Vec::new()),
+        };
+        let trained = self.train(&planned, options)?;
+        Ok(Outcome {
+            missing: [missing, trained.missing].concat(),
+            seconds: swept.seconds + trained.seconds,
+            tuning: Some(tuning),
+            ..trained
+        })
+    }
+
+    /// Only sweeps the runs of `planned`, and trains none of them for the seeds of the experiment.
+    ///
+    /// # Errors
+    ///
+    /// As [`run_experiment`].
+    pub fn run_sweep(
+        &self,
+        sweep: &Sweep,
+        planned: &[PlannedRun<C>],
+        options: &Options,
+    ) -> Result<Outcome, Error> {
+        options.backend.check_compiled()?;
+        print(&format!("{}\n", self.title));
+        let corpora = open_corpora(planned)?;
+        let corpora: Vec<&Corpus> = corpora.iter().map(|corpus| &**corpus).collect();
+        let (tuning, swept) = sweep.run(planned, options)?;
+        Ok(Outcome {
+            data: DataFacts::of_runs(planned, &corpora),
+            tuning: Some(tuning),
+            ..swept
+        })
+    }
+
+    /// Trains `planned` for every seed.
+    fn train(&self, planned: &[PlannedRun<C>], options: &Options) -> Result<Outcome, Error> {
         let corpora = open_corpora(planned)?;
         let corpora: Vec<&Corpus> = corpora.iter().map(|corpus| &**corpus).collect();
         if options.force {
             let pool = Pool::open(options);
             pool.forget(&pool.runs(planned, &self.seeds, &corpora))?;
         }
-        print(&format!("{}\n", self.title));
-        let outcome = train_runs(planned, &self.seeds, &corpora, options);
+        let outcome = train_runs(planned, &self.seeds, &corpora, 1.0, options);
         Ok(Outcome {
             data: DataFacts::of_runs(planned, &corpora),
             ..outcome

@@ -1,26 +1,28 @@
 //! Trains the runs of an experiment that are not trained yet, and observes them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
+use std::thread;
 use std::time::Duration;
 
 use residual_zoo_backend::{PeakMemory, panic_message};
 use residual_zoo_core::ModelConfig;
 use residual_zoo_data::{Corpus, one_line};
-use residual_zoo_runs::{Error as RunError, checkpoint};
-use residual_zoo_train::Summary;
+use residual_zoo_runs::{Error as RunError, checkpoint, run_dir};
 use residual_zoo_train::dashboard::{Screen, Title, duration, print};
+use residual_zoo_train::{RunOptions, Summary};
 use serde::{Deserialize, Serialize};
 
 use crate::observe::{learned, of_summary};
 use crate::pool::Place;
 use crate::single::work;
-use crate::{After, Error, Observation, Options, Outcome, PlannedRun, Pool, train};
+use crate::{After, Error, Missing, Observation, Options, Outcome, PlannedRun, Pool, train};
 
-/// Trains every run for every seed, all runs of a seed before the next seed, and observes them.
-/// A run that is already in the pool is not trained again; one that was stopped continues.
+/// Trains the first `share` of every run for every seed, all runs of a seed before the next seed, and
+/// observes them. A run that is already in the pool is not trained again; one that was stopped
+/// continues. A run that another process trains comes last.
 ///
 /// `corpora` are the data of the runs, in their order. A run that fails is noted as missing; the
 /// others are still trained.
@@ -28,17 +30,73 @@ pub(crate) fn train_runs<C: ModelConfig>(
     planned: &[PlannedRun<C>],
     seeds: &[u64],
     corpora: &[&Corpus],
+    share: f64,
     options: &Options,
 ) -> Outcome {
-    let turns = turns(planned, seeds, corpora, &Pool::open(options));
-    let mut outcome = Outcome::default();
+    let mut due = turns(planned, seeds, corpora, share, &Pool::open(options));
+    let (mut outcome, mut found) = (Outcome::default(), BTreeMap::new());
     let _screen = Screen::keep();
-    for turn in turns {
-        if let Err(why) = turn.take(options, &mut outcome) {
-            outcome.missing.push(format!("{}: {why}", turn.name()));
+    while !due.is_empty() {
+        let mut busy: Vec<Turn<C>> = Vec::new();
+        for turn in due {
+            match turn.take(&found, &busy, options, &mut outcome) {
+                Ok(observation) => drop(found.insert(turn.number.0, observation)),
+                Err(Pending::Busy) => busy.push(turn),
+                Err(Pending::Missing(why)) => outcome.missing.push(Missing {
+                    run: turn.run.name.clone(),
+                    seed: Some(turn.seed),
+                    why,
+                }),
+            }
         }
+        wait(&busy, options);
+        due = busy;
     }
+    outcome.observations = found.into_values().collect();
     outcome
+}
+
+/// Waits until one of the runs is free again, or the user asks to stop.
+fn wait<C: ModelConfig>(busy: &[Turn<C>], options: &Options) {
+    let Some(first) = busy.first() else { return };
+    if !options.brief {
+        let (name, others) = (first.name(), busy.len() - 1);
+        let others = if others > 0 {
+            format!(" and {others} more")
+        } else {
+            String::new()
+        };
+        print(&format!(
+            "waiting for another process that trains {name}{others}"
+        ));
+    }
+    let is_busy = |turn: &Turn<C>| {
+        let place = turn.place.as_ref();
+        place.is_some_and(|place| run_dir::is_in_use(&place.directory))
+    };
+    while busy.iter().all(is_busy) && !options.stop.should_stop() {
+        thread::sleep(Duration::from_millis(200));
+    }
+}
+
+/// Why a run has not been observed.
+enum Pending {
+    /// Another process trains it, or the run that it starts from.
+    Busy,
+    /// It failed, it was stopped, or it lacks what it needs.
+    Missing(String),
+}
+
+impl From<String> for Pending {
+    fn from(why: String) -> Self {
+        Self::Missing(why)
+    }
+}
+
+impl From<&str> for Pending {
+    fn from(why: &str) -> Self {
+        Self::Missing(why.to_owned())
+    }
 }
 
 /// Every run for every seed, in the order of [`train_runs`].
@@ -46,6 +104,7 @@ fn turns<'a, C: ModelConfig>(
     planned: &'a [PlannedRun<C>],
     seeds: &[u64],
     corpora: &[&'a Corpus],
+    share: f64,
     pool: &Pool,
 ) -> Vec<Turn<'a, C>> {
     let mut turns = Vec::new();
@@ -58,6 +117,7 @@ fn turns<'a, C: ModelConfig>(
                 seed: *seed,
                 corpus,
                 place,
+                share,
                 number: (turns.len() + 1, 0),
                 to_come: 0.0,
             });
@@ -86,6 +146,8 @@ struct Turn<'a, C> {
     corpus: &'a Corpus,
     /// Its place in the pool; `None` without a model.
     place: Option<Place>,
+    /// The share of its steps that is trained.
+    share: f64,
     /// Its number, counted from 1, and the number of all.
     number: (usize, usize),
     /// The work of the runs that come after it and are not trained yet, as a multiple of its own.
@@ -104,56 +166,85 @@ impl<C: ModelConfig> Turn<'_, C> {
         config.map_or(0.0, |config| work(config, self.corpus))
     }
 
-    /// Trains the run unless it is trained, and adds what was observed to `outcome`; otherwise
-    /// tells why not.
-    fn take(&self, options: &Options, outcome: &mut Outcome) -> Result<(), String> {
-        if outcome.stopped {
+    /// The step at which it stops, a multiple of the steps between two validations; `None` for the last.
+    fn until(&self) -> Option<usize> {
+        let train = &self.run.config.as_ref()?.train;
+        let steps = (self.share * train.steps as f64).ceil() as usize;
+        let until = steps.div_ceil(train.validate_every) * train.validate_every;
+        Some(until).filter(|until| *until < train.steps)
+    }
+
+    /// Trains the run unless it is trained, and observes it. `found` are the runs observed so far, and
+    /// `busy` those that other processes train.
+    fn take(
+        &self,
+        found: &BTreeMap<usize, Observation>,
+        busy: &[Self],
+        options: &Options,
+        outcome: &mut Outcome,
+    ) -> Result<Observation, Pending> {
+        if outcome.stopped || options.stop.should_stop() {
+            outcome.stopped = true;
             return Err("not trained yet".into());
         }
-        let parent = self.parent(outcome)?;
+        let parent = self.parent(found, busy)?;
         let place = self.place.as_ref().ok_or("has no model")?;
         let known = is_trained(place);
         let label = format!("[{}/{}] {}", self.number.0, self.number.1, self.name());
-        if !known {
-            print(&format!("{} …", label));
+        if !known && !options.brief && !run_dir::is_in_use(&place.directory) {
+            print(&format!("{label} …"));
         }
         let memory = PeakMemory::start(options.backend, options.gpu);
         let summary = self.train(place, options).inspect_err(|why| {
-            print(&format!("{} failed: {why}", label));
+            if let Pending::Missing(why) = why {
+                print(&format!("{label} failed: {why}"));
+            }
         })?;
-        if summary.stopped {
+        let is_partial = self.until().is_some();
+        if summary.stopped && (!is_partial || options.stop.should_stop()) {
             outcome.stopped = true;
             return Err("stopped; to continue: repeat the command".into());
         }
+        let memory = (!is_partial).then_some(memory);
         let observed = self.observe(&summary, &place.directory, memory, parent);
         let observed = observed.map_err(|error| one_line(&error).to_string())?;
         let seconds = summary.rows.last().map_or(0.0, |row| row.seconds);
         let time = duration(Duration::from_secs_f64(seconds));
-        print(&format!(
-            "{}: validation loss {:.4}, {}",
-            label,
-            summary.valid_loss,
-            match known {
-                true => format!("already trained ({time})"),
-                false => format!("trained in {time}"),
-            }
-        ));
+        if summary.trained || !options.brief {
+            print(&format!(
+                "{label}: validation loss {:.4}, {}",
+                summary.valid_loss,
+                match summary.trained {
+                    true => format!("trained in {time}"),
+                    false => format!("already trained ({time})"),
+                }
+            ));
+        }
         outcome.seconds += seconds;
-        outcome.observations.push(observed);
-        Ok(())
+        Ok(observed)
     }
 
     /// What was observed of the run whose weights this one starts from, if there is one.
-    fn parent<'a>(&self, outcome: &'a Outcome) -> Result<Option<&'a Observation>, String> {
+    fn parent<'a>(
+        &self,
+        found: &'a BTreeMap<usize, Observation>,
+        busy: &[Self],
+    ) -> Result<Option<&'a Observation>, Pending> {
         let Some(After { run, .. }) = &self.run.after else {
             return Ok(None);
         };
         let is_parent = |found: &&Observation| found.run == *run && found.seed == Some(self.seed);
-        let parent = outcome.observations.iter().find(is_parent);
-        parent.map(Some).ok_or_else(|| format!("{run} is missing"))
+        if let Some(parent) = found.values().find(is_parent) {
+            return Ok(Some(parent));
+        }
+        let is_busy = |other: &Self| other.run.name == *run && other.seed == self.seed;
+        match busy.iter().any(is_busy) {
+            true => Err(Pending::Busy),
+            false => Err(Pending::Missing(format!("{run} is missing"))),
+        }
     }
 
-    fn train(&self, place: &Place, options: &Options) -> Result<Summary, String> {
+    fn train(&self, place: &Place, options: &Options) -> Result<Summary, Pending> {
         let mut config = self.run.config.clone().ok_or("has no model")?;
         config.train.seed = self.seed;
         let title = Title {
@@ -162,13 +253,21 @@ impl<C: ModelConfig> Turn<'_, C> {
             to_come: self.to_come,
             ..Title::default()
         };
-        let run_options = options.of_run(place.directory.clone(), title, place.before.clone());
+        let run_options = RunOptions {
+            until: self.until(),
+            ..options.of_run(place.directory.clone(), title, place.before.clone())
+        };
         let (kind, gpu) = (options.backend, options.gpu);
         let train = || train(kind, gpu, config, self.corpus, &run_options);
         // Backends panic where memory is short; the other runs may fit.
         match panic::catch_unwind(AssertUnwindSafe(train)) {
-            Ok(trained) => trained.map_err(|error: Error| one_line(&error).to_string()),
-            Err(panic) => Err(format!("panicked: {}", panic_message(&*panic))),
+            Ok(Ok(summary)) => Ok(match self.until() {
+                Some(until) => summary.up_to(until),
+                None => summary,
+            }),
+            Ok(Err(Error::Run(RunError::Locked { .. }))) => Err(Pending::Busy),
+            Ok(Err(error)) => Err(one_line(&error).to_string().into()),
+            Err(panic) => Err(format!("panicked: {}", panic_message(&*panic)).into()),
         }
     }
 
@@ -176,10 +275,13 @@ impl<C: ModelConfig> Turn<'_, C> {
         &self,
         summary: &Summary,
         directory: &Path,
-        memory: PeakMemory,
+        memory: Option<PeakMemory>,
         parent: Option<&Observation>,
     ) -> Result<Observation, RunError> {
-        let peak = peak_memory(directory, memory)?;
+        let peak = match memory {
+            Some(memory) => peak_memory(directory, memory, summary.trained)?,
+            None => None,
+        };
         let scalars = checkpoint::read_scalars(&summary.checkpoint)?;
         let (mut quantities, rows) = of_summary(summary, parent);
         quantities.extend(peak.map(|bytes| ("peak_memory".into(), bytes as f64)));
@@ -210,14 +312,28 @@ fn is_trained(place: &Place) -> bool {
     place.directory.join(MEASURED).exists()
 }
 
-/// The most bytes in use while a run trained: what was kept, else the current peak, which it keeps.
-fn peak_memory(directory: &Path, memory: PeakMemory) -> Result<Option<u64>, RunError> {
+/// The most bytes in use while a run trained: what was kept, else the current peak, which it keeps. If
+/// the run was not trained in this process (`is_new`), its peak is not known here.
+fn peak_memory(
+    directory: &Path,
+    memory: PeakMemory,
+    is_new: bool,
+) -> Result<Option<u64>, RunError> {
     let path = directory.join(MEASURED);
-    let before = fs::read_to_string(&path).ok();
-    if let Some(measured) = before.and_then(|text| serde_json::from_str::<Measured>(&text).ok()) {
+    let kept = || {
+        let text = fs::read_to_string(&path).ok()?;
+        serde_json::from_str::<Measured>(&text).ok()
+    };
+    let mut measured = kept();
+    if !is_new && measured.is_none() {
+        // The process that has just trained it may be about to write it.
+        thread::sleep(Duration::from_millis(300));
+        measured = kept();
+    }
+    if let Some(measured) = measured {
         return Ok(measured.peak_memory);
     }
-    let peak_memory = memory.bytes();
+    let peak_memory = memory.bytes().filter(|_| is_new);
     let text = serde_json::to_string(&Measured { peak_memory }).unwrap_or_default();
     fs::write(&path, text).map_err(RunError::io("write", &path))?;
     Ok(peak_memory)

@@ -53,6 +53,12 @@ impl Lock {
         Ok(Self { file, keeps_out })
     }
 
+    /// Whether another process has locked the run directory `run`.
+    pub fn is_held(run: &Path) -> bool {
+        let file = File::open(run.join(LOCK));
+        file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
+    }
+
     /// Whether the lock excludes other processes. Some network file systems have no locks.
     pub fn keeps_out(&self) -> bool {
         self.keeps_out

@@ -335,6 +335,11 @@ fn json_lines<T: Serialize>(value: &T) -> String {
     lines.unwrap_or_else(|e| unreachable!("plain data: {e}")) + "\n"
 }
 
+/// Whether another process trains in the directory `path`. Nothing is created there.
+pub fn is_in_use(path: &Path) -> bool {
+    Lock::is_held(path)
+}
+
 /// Deletes those of `runs` that exist.
 ///
 /// # Errors

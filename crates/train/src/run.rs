@@ -44,6 +44,32 @@ pub struct RunOptions {
     pub until: Option<usize>,
 }
 
+impl Summary {
+    /// The summary of the run when it had made `step` steps. The checkpoint stays that of the end.
+    pub fn up_to(mut self, step: usize) -> Self {
+        self.rows.retain(|row| row.step <= step);
+        Self {
+            train_loss: last(&self.rows, |row| row.train_loss),
+            valid_loss: last_valid_loss(&self.rows),
+            valid_accuracy: last(&self.rows, |row| row.valid_accuracy),
+            ..self
+        }
+    }
+}
+
+/// The last value of a field; NaN without one.
+fn last(rows: &[Row], field: fn(&Row) -> Option<f64>) -> f64 {
+    rows.iter().rev().find_map(field).unwrap_or(f64::NAN)
+}
+
+/// The loss of the last validation. A loss that is not finite is missing in its row, and an earlier loss
+/// must not replace it.
+fn last_valid_loss(rows: &[Row]) -> f64 {
+    let validated = |row: &&Row| row.valid_loss.is_some() || row.valid_accuracy.is_some();
+    let validated = rows.iter().rev().find(validated);
+    validated.and_then(|row| row.valid_loss).unwrap_or(f64::NAN)
+}
+
 impl RunOptions {
     /// Trains in `directory` to the end, and shows nothing.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
@@ -87,6 +113,8 @@ pub struct Summary {
     pub tokens_per_second: f64,
     /// Whether the run was stopped before its last step.
     pub stopped: bool,
+    /// Whether any step was made now, rather than before.
+    pub trained: bool,
     /// The directory of the last checkpoint.
     pub checkpoint: PathBuf,
 }
@@ -187,6 +215,8 @@ struct Run<'a, B: AutodiffBackend, C: ModelConfig> {
     dashboard: Dashboard,
     rows: Vec<Row>,
     journal: Journal,
+    /// The step at which this process began.
+    start: usize,
     /// The last checkpoint.
     saved: Option<PathBuf>,
     saves: Saves,
@@ -233,6 +263,7 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
             dashboard.replay(row, per_token);
         }
         Self {
+            start: trainer.progress.step,
             trainer,
             corpus,
             options,
@@ -543,20 +574,15 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
     }
 
     fn summary(self, stopped: bool) -> Summary {
-        let last = |field: fn(&Row) -> Option<f64>| {
-            self.rows.iter().rev().find_map(field).unwrap_or(f64::NAN)
-        };
-        // A loss that is not finite is missing in its row. An earlier loss must not replace it.
-        let validated = |row: &&Row| row.valid_loss.is_some() || row.valid_accuracy.is_some();
-        let validated = self.rows.iter().rev().find(validated);
         Summary {
             cost: self.trainer.config.model.cost(vocabulary(self.corpus)),
-            train_loss: last(|row| row.train_loss),
-            valid_loss: validated.and_then(|row| row.valid_loss).unwrap_or(f64::NAN),
-            valid_accuracy: last(|row| row.valid_accuracy),
+            train_loss: last(&self.rows, |row| row.train_loss),
+            valid_loss: last_valid_loss(&self.rows),
+            valid_accuracy: last(&self.rows, |row| row.valid_accuracy),
             tokens_per_second: self.trainer.progress.tokens as f64 / self.trainer.progress.seconds,
             rows: self.rows,
             stopped,
+            trained: self.trainer.progress.step > self.start,
             checkpoint: self.saved.unwrap_or_default(),
         }
     }

@@ -13,10 +13,11 @@ use residual_zoo_train::dashboard::Display;
 
 use super::trial::try_models;
 use super::{
-    BackendArgs, DataArgs, DisplayArgs, command, example, print, report, stop_on_signal, verdict,
+    BackendArgs, DataArgs, DisplayArgs, JobsArgs, command, example, print, report, stop_on_signal,
+    verdict,
 };
 use crate::{
-    Error, Experiment, INDEX, Origin, PlannedRun, REPORT, Results, Verdict, only, origin,
+    Error, Experiment, INDEX, Missing, Origin, PlannedRun, REPORT, Results, Verdict, only, origin,
     write_index,
 };
 
@@ -134,6 +135,8 @@ pub struct ExperimentArgs {
     #[arg(long)]
     watch: bool,
     #[command(flatten)]
+    jobs: JobsArgs,
+    #[command(flatten)]
     data: DataArgs,
     /// The second text, for experiments that continue training on new data: a text file, a
     /// directory of text files or a JSON Lines file
@@ -196,7 +199,7 @@ impl ExperimentArgs {
             true => self.display.display(),
             false => Display::Quiet,
         };
-        let options = crate::Options {
+        let mut options = crate::Options {
             name: source.name.clone(),
             gpu,
             force: self.force,
@@ -208,6 +211,9 @@ impl ExperimentArgs {
             },
             ..crate::Options::new(&self.runs.join("pool"), kind)
         };
+        if experiment.count.is_none() {
+            self.jobs.share(&planned, &mut options)?;
+        }
         let origin = Origin {
             name: source.name.clone(),
             scale: self.scale_of(source),
@@ -218,7 +224,11 @@ impl ExperimentArgs {
             commit: origin::commit(root),
         };
         let mut outcome = experiment.run(&planned, &options)?;
-        let (missing, stopped) = (outcome.missing.clone(), outcome.stopped);
+        if self.jobs.worker {
+            return Ok(());
+        }
+        let missing: Vec<String> = outcome.missing.iter().map(Missing::to_string).collect();
+        let stopped = outcome.stopped;
         let count = missing.len() + outcome.observations.len();
         outcome.leave_out(&all, &planned);
         self.write(source, &Results::new(&experiment, &all, outcome, origin))?;

@@ -2,6 +2,8 @@
 
 mod compare;
 mod experiment;
+mod jobs;
+mod sweep;
 mod trial;
 
 use std::io::{ErrorKind, IsTerminal as _, Write as _};
@@ -22,6 +24,8 @@ pub use crate::corpora::open_corpus;
 use crate::{Error, Verdict};
 pub use compare::CompareArgs;
 pub use experiment::{ExperimentArgs, Files, Source, experiment_main};
+pub use jobs::JobsArgs;
+pub use sweep::SweepArgs;
 
 /// The backend to compute on.
 #[derive(Args, Debug, Clone)]

@@ -88,7 +88,7 @@ fn try_model<C: ModelConfig>(
 
 /// Memory that this program can still get, where the system tells: what is free, swap included,
 /// and what earlier models have left to the allocator.
-fn available_memory() -> Option<u64> {
+pub(super) fn available_memory() -> Option<u64> {
     let of = |file: &str, field: &str| {
         let text = std::fs::read_to_string(file).ok()?;
         let line = text.lines().find(|line| line.starts_with(field))?;

@@ -21,6 +21,7 @@ fn totals_count_the_run_before() {
         valid_accuracy: 0.5,
         tokens_per_second: 1.0,
         stopped: false,
+        trained: true,
         checkpoint: Default::default(),
     };
     let (quantities, rows) = of_summary(&summary(vec![row(0, 0, 4.0), row(10, 100, 2.0)]), None);

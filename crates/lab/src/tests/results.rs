@@ -4,11 +4,26 @@ use residual_zoo_data::{Corpus, Source, SyntheticConfig};
 use residual_zoo_report::{Reference, Tone};
 
 use super::*;
+use crate::Missing;
 use crate::charts::RunRow;
 use crate::facts::data_table;
 
 pub(super) fn results(missing: &[&str]) -> Results {
     results_of(&experiment(), missing)
+}
+
+/// A missing run, from `run, seed 1: why` or `run: why`.
+fn missing_run(text: &str) -> Missing {
+    let (run, why) = text.split_once(": ").unwrap();
+    let (run, seed) = match run.split_once(", seed ") {
+        Some((run, seed)) => (run, Some(seed.parse().unwrap())),
+        None => (run, None),
+    };
+    Missing {
+        run: run.into(),
+        seed,
+        why: why.into(),
+    }
 }
 
 fn results_of(experiment: &Gpt2Experiment, missing: &[&str]) -> Results {
@@ -24,7 +39,8 @@ fn results_of(experiment: &Gpt2Experiment, missing: &[&str]) -> Results {
     }
     let outcome = Outcome {
         observations,
-        missing: missing.iter().map(|text| (*text).into()).collect(),
+        missing: missing.iter().map(|text| missing_run(text)).collect(),
+        tuning: None,
         stopped: false,
         seconds: 61.0,
         data: vec![DataFacts {

@@ -10,6 +10,7 @@ use residual_zoo_runs::{MinLearningRate, run_dir};
 use serde::{Deserialize, Serialize};
 
 use super::*;
+use crate::Missing;
 use crate::training::train_runs;
 
 /// A GPT-2 that cannot be built while a file exists.
@@ -88,7 +89,7 @@ fn run(pool: &Path, planned: &[PlannedRun<Fragile>], corpus: &Corpus, seed: u64)
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let corpora = vec![corpus; planned.len()];
-    train_runs(planned, &[seed], &corpora, &options(pool))
+    train_runs(planned, &[seed], &corpora, 1.0, &options(pool))
 }
 
 fn run_small(pool: &Path) -> Outcome {
@@ -112,6 +113,10 @@ fn fragile(which: usize, file: &Path) -> (Vec<PlannedRun<Fragile>>, Corpus) {
     (planned, corpus)
 }
 
+fn missing(outcome: &Outcome) -> Vec<String> {
+    outcome.missing.iter().map(Missing::to_string).collect()
+}
+
 fn names(outcome: &Outcome) -> Vec<&str> {
     let runs = outcome.observations.iter();
     runs.map(|found| found.run.as_str()).collect()
@@ -124,8 +129,9 @@ fn a_run_that_panics_leaves_the_others_and_says_why() {
     let (planned, corpus) = fragile(1, &file);
     let outcome = run(&pool, &planned, &corpus, 1);
     assert_eq!(names(&outcome), ["first", "third"]);
-    let [missing] = &outcome.missing[..] else {
-        panic!("{:?}", outcome.missing);
+    let missing = missing(&outcome);
+    let [missing] = &missing[..] else {
+        panic!("{missing:?}");
     };
     assert!(
         missing.starts_with("second, seed 1: panicked: "),
@@ -154,7 +160,7 @@ fn a_run_that_fails_takes_those_that_begin_with_its_weights_along() {
     let outcome = run(&directory.path().join("pool"), &planned, &corpus, 1);
     assert_eq!(names(&outcome), ["second"]);
     assert_eq!(outcome.missing.len(), 2);
-    assert_eq!(outcome.missing[1], "third, seed 1: first is missing");
+    assert_eq!(missing(&outcome)[1], "third, seed 1: first is missing");
 }
 
 #[test]
@@ -165,10 +171,10 @@ fn a_pool_can_be_moved() {
         directory.path().join("there"),
     );
     let before = run_small(&here);
-    assert_eq!(before.missing, [""; 0]);
+    assert_eq!(before.missing, []);
     std::fs::rename(&here, &there).unwrap();
     let after = run_small(&there);
-    assert_eq!(after.missing, [""; 0]);
+    assert_eq!(after.missing, []);
     assert_eq!(after.observations, before.observations);
 }
 
@@ -214,7 +220,7 @@ fn weights_other_than_those_it_began_with_are_refused() {
     // Replace the weights of the first run by those of another seed.
     let (planned, corpus) = small();
     let other = run(&there, &planned, &corpus, 2);
-    assert_eq!(other.missing, [""; 0]);
+    assert_eq!(other.missing, []);
     let first = |pool: &Path, seed: u64| directories(pool, seed).remove(0);
     let moved = directory.path().join("moved");
     std::fs::rename(&here, &moved).unwrap();
@@ -225,7 +231,7 @@ fn weights_other_than_those_it_began_with_are_refused() {
     )
     .unwrap();
     let outcome = run_small(&moved);
-    let missing = outcome.missing.join("\n");
+    let missing = missing(&outcome).join("\n");
     assert!(
         missing.contains("third, seed 1: ") && missing.contains("began with"),
         "{missing}"

@@ -1,0 +1,123 @@
+//! `--jobs`: several processes that share the runs of an experiment.
+
+use std::io::Read as _;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use clap::Args;
+use residual_zoo_core::ModelConfig;
+use residual_zoo_runs::{Error as RunError, RunConfig};
+use residual_zoo_train::Interrupter;
+
+use super::print;
+use super::trial::available_memory;
+use crate::trial::Trial;
+use crate::{Error, Options, PlannedRun};
+
+/// How many processes train.
+#[derive(Args, Debug)]
+pub struct JobsArgs {
+    /// Train with up to N processes at a time, as many as fit into memory, each with its share of the
+    /// cores
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u32).range(1..=256))]
+    jobs: u32,
+    /// Train beside other processes until standard input ends, and write no report
+    #[arg(long, hide = true)]
+    pub(super) worker: bool,
+}
+
+impl JobsArgs {
+    /// Trains `runs` with several processes, if the user asked for that, until everything is trained or
+    /// the user stops. What is then left to do is quick.
+    ///
+    /// # Errors
+    ///
+    /// When the memory cannot be estimated, or a process cannot be started.
+    pub(super) fn share<C: ModelConfig>(
+        &self,
+        runs: &[PlannedRun<C>],
+        options: &mut Options,
+    ) -> Result<(), Error> {
+        if self.worker {
+            options.brief = true;
+            stop_at_end_of_input(options.stop.clone());
+            return Ok(());
+        }
+        if self.jobs == 1 {
+            return Ok(());
+        }
+        let jobs = (self.jobs as usize).min(fitting(runs, options)?);
+        if jobs == 1 {
+            return print("only one run at a time fits into memory");
+        }
+        let mut workers = Vec::new();
+        for _ in 0..jobs {
+            workers.push(start(jobs)?);
+        }
+        options.brief = true;
+        wait(workers, &options.stop);
+        Ok(())
+    }
+}
+
+/// How many runs at a time fit into memory, judged by the largest model.
+fn fitting<C: ModelConfig>(runs: &[PlannedRun<C>], options: &Options) -> Result<usize, Error> {
+    let size = |config: &&RunConfig<C>| config.model.cost(1).params.total();
+    let configs = runs.iter().filter_map(|run| run.config.as_ref());
+    let (Some(largest), Some(available)) = (configs.max_by_key(size), available_memory()) else {
+        return Ok(usize::MAX);
+    };
+    let trial = Trial::new(largest)?;
+    let Some(peaks) = trial.peaks(options.backend, options.gpu)? else {
+        return Ok(usize::MAX);
+    };
+    let fitting = available / trial.whole(&peaks).max(1);
+    Ok(usize::try_from(fitting).unwrap_or(usize::MAX).max(1))
+}
+
+/// Starts this program again as one of `jobs` workers. It stops when its standard input is closed.
+fn start(jobs: usize) -> Result<Child, Error> {
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let threads = (cores / jobs).max(1).to_string();
+    let program = std::env::current_exe().map_err(RunError::io("find", "this program".as_ref()))?;
+    let arguments = std::env::args_os().skip(1).filter(|arg| arg != "--force");
+    let mut command = Command::new(&program);
+    command
+        .args(arguments)
+        .arg("--worker")
+        .stdin(Stdio::piped());
+    command
+        .env("RAYON_NUM_THREADS", &threads)
+        .env("OMP_NUM_THREADS", &threads);
+    // Ctrl-C reaches only the first process, which then stops the workers.
+    #[cfg(unix)]
+    std::os::unix::process::CommandExt::process_group(&mut command, 0);
+    Ok(command.spawn().map_err(RunError::io("start", &program))?)
+}
+
+/// Waits until all workers have ended. Closes their input when the user stops.
+fn wait(mut workers: Vec<Child>, stop: &Interrupter) {
+    while workers
+        .iter_mut()
+        .any(|worker| matches!(worker.try_wait(), Ok(None)))
+    {
+        if stop.should_stop() {
+            for worker in &mut workers {
+                drop(worker.stdin.take());
+            }
+        }
+        thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// Sets `stop` at the end of standard input, so that a worker ends with the process that started it.
+fn stop_at_end_of_input(stop: Interrupter) {
+    thread::spawn(move || {
+        let mut input = std::io::stdin().lock();
+        let mut buffer = [0; 64];
+        while matches!(input.read(&mut buffer), Ok(1..)) {}
+        stop.stop(None);
+    });
+}

@@ -1,0 +1,167 @@
+//! A sweep in a report: a table of all points, and a chart for each field.
+
+use residual_zoo_report::{Axis, Cell, Chart, Column, Section, Series, Table, Tone};
+
+use crate::Observed;
+use crate::sweep::{Swept, Value};
+use crate::tune::{SweptRun, TriedPoint, Tuning};
+
+const LOSS: &str = "valid_loss";
+
+impl Tuning {
+    /// The table and the charts.
+    pub(crate) fn sections(&self) -> Vec<Section> {
+        let charts = self.charts().into_iter().map(Section::Chart);
+        charts.chain([Section::Table(self.table())]).collect()
+    }
+
+    /// A row for each point of each run, the best first.
+    pub fn table(&self) -> Table {
+        let mut columns = vec![Column::text("run")];
+        columns.extend(
+            self.sweep
+                .over
+                .iter()
+                .map(|swept| Column::number(swept.name(), "")),
+        );
+        columns.push(Column::number("validation loss", Observed::of(LOSS).unit));
+        columns.push(Column::text("remark"));
+        let seeds = match self.sweep.seeds.len() {
+            1 => "One seed.".to_owned(),
+            n => format!("Means over {n} seeds ± their standard deviation."),
+        };
+        let edges = self.edges().into_iter().map(|edge| format!(" {edge}."));
+        Table {
+            heading: "Sweep".into(),
+            note: seeds + &edges.collect::<String>(),
+            columns,
+            rows: self.runs.iter().flat_map(|run| self.rows(run)).collect(),
+            highlight: None,
+        }
+    }
+
+    fn rows(&self, run: &SweptRun) -> Vec<Vec<Cell>> {
+        let mut order: Vec<usize> = (0..run.tried.len()).collect();
+        let rank = |i: &usize| {
+            let tried = &run.tried[*i];
+            let loss = tried.loss().map_or(f64::INFINITY, |loss| loss.mean);
+            (run.best != Some(*i), -tried.share, loss)
+        };
+        order.sort_by(|a, b| {
+            let (a, b) = (rank(a), rank(b));
+            a.0.cmp(&b.0)
+                .then(a.1.total_cmp(&b.1))
+                .then(a.2.total_cmp(&b.2))
+        });
+        let row = |i: usize| {
+            let tried = &run.tried[i];
+            let mut cells: Vec<Cell> = vec![run.run.as_str().into()];
+            cells.extend(
+                tried
+                    .values
+                    .iter()
+                    .map(|value| Cell::from(value.to_string())),
+            );
+            cells.push(loss(tried).into());
+            cells.push(remark(tried, run.best == Some(i)));
+            cells
+        };
+        order.into_iter().map(row).collect()
+    }
+
+    /// The validation loss over each field with numbers. For each value of the field, the best point that
+    /// has it.
+    pub fn charts(&self) -> Vec<Chart> {
+        let fields = self.sweep.over.iter().enumerate();
+        let charts = fields.map(|(i, swept)| self.chart(i, swept));
+        charts.filter(|chart| !chart.series.is_empty()).collect()
+    }
+
+    fn chart(&self, field: usize, swept: &Swept) -> Chart {
+        let name = swept.name();
+        let mut series = Vec::new();
+        for (group, run) in self.runs.iter().enumerate() {
+            let of = |tried: &TriedPoint| match tried.values.get(field)? {
+                Value::Number(x) => Some((*x, tried.loss()?)),
+                Value::Ron(_) => None,
+            };
+            let (mut line, mut given_up) = (Series::line(&run.run, group, vec![]), Vec::new());
+            for tried in &run.tried {
+                let Some((x, loss)) = of(tried) else { continue };
+                if tried.share < 1.0 {
+                    given_up.push((x, loss.mean));
+                    continue;
+                }
+                match line.points.iter().position(|point| point.0 == x) {
+                    Some(at) if line.points[at].1 <= loss.mean => {}
+                    Some(at) => {
+                        line.points[at] = (x, loss.mean);
+                        line.band[at] = (x, loss.lowest, loss.highest);
+                    }
+                    None => {
+                        line.points.push((x, loss.mean));
+                        line.band.push((x, loss.lowest, loss.highest));
+                    }
+                }
+            }
+            line.points.sort_by(|a, b| a.0.total_cmp(&b.0));
+            line.band.sort_by(|a, b| a.0.total_cmp(&b.0));
+            if self.sweep.seeds.len() == 1 {
+                line.band.clear();
+            }
+            let given_up = Series::markers(format!("{}, given up", run.run), group, given_up);
+            series.extend(
+                [line, given_up]
+                    .into_iter()
+                    .filter(|s| !s.points.is_empty()),
+            );
+        }
+        let several = self.sweep.over.len() > 1;
+        let note = match several {
+            true => "For each value, the best of the points that have it.",
+            false => "",
+        };
+        Chart {
+            heading: format!("Validation loss over {name}"),
+            note: note.into(),
+            x: match swept.is_log() {
+                true => Axis::log(&name, ""),
+                false => Axis::linear(&name, ""),
+            },
+            y: Axis::linear("validation loss", Observed::of(LOSS).unit),
+            series,
+            ..Chart::default()
+        }
+    }
+}
+
+/// The loss of a point as text.
+fn loss(tried: &TriedPoint) -> String {
+    let of = Observed::of(LOSS);
+    tried.loss().map_or("–".into(), |loss| {
+        let mean = of.show(loss.mean);
+        match loss.is_spread() {
+            true => format!("{mean} ± {}", of.show_difference(loss.deviation)),
+            false => mean,
+        }
+    })
+}
+
+fn remark(tried: &TriedPoint, is_best: bool) -> Cell {
+    let (text, tone) = match &tried.failed {
+        _ if is_best => ("✓ best".to_owned(), Tone::Good),
+        Some(why) => (why.clone(), Tone::Bad),
+        None if tried.share < 1.0 => {
+            let share = 100.0 * tried.share;
+            (
+                format!("given up after {share:.0} % of the steps"),
+                Tone::Muted,
+            )
+        }
+        None => (String::new(), Tone::Plain),
+    };
+    Cell {
+        tone,
+        ..Cell::from(text)
+    }
+}

@@ -1,0 +1,46 @@
+//! `residual-zoo sweep`
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use residual_zoo::experiment;
+use residual_zoo::lab::cli::SweepArgs;
+
+use super::{name_of, read_config};
+
+/// Try values of some fields and find the best: grids, ranges, random draws, successive halving
+///
+/// Every combination of values is trained for every seed. The report draws the loss over each field, marks the
+/// best, and warns when it is at the edge of a range. Runs are shared with experiments and not repeated.
+/// Ctrl-C stops and saves; the same command (without --force) continues.
+///
+/// Example:
+///   residual-zoo sweep gpt2/smoke --over train.learning_rate=1e-4..1e-1:log:4 --seeds 2
+#[derive(Args)]
+#[command(verbatim_doc_comment)]
+pub struct Options {
+    /// A run file, or the RON file of an experiment whose runs are all swept
+    #[arg(value_name = "CONFIG|EXPERIMENT")]
+    file: PathBuf,
+    #[command(flatten)]
+    options: SweepArgs,
+}
+
+pub fn sweep(options: Options) -> anyhow::Result<()> {
+    let file = &options.file;
+    let experiment = match experiment_in(file) {
+        Some(experiment) => experiment,
+        None => experiment::Experiment::of_run(&name_of(file), read_config(file)?),
+    };
+    Ok(experiment::sweep_with(
+        &options.options,
+        experiment,
+        &name_of(file),
+    )?)
+}
+
+/// The experiment in a file. `None` if the file cannot be read or is a run file.
+fn experiment_in(file: &Path) -> Option<experiment::Experiment> {
+    let text = std::fs::read_to_string(file).ok()?;
+    experiment::Experiment::parse(&text, file).ok()
+}

@@ -1,0 +1,342 @@
+//! Sweeps, and processes that share a pool of runs.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use residual_zoo_testing::program::{Scratch, fails, ok, run, text, zoo};
+use serde_json::Value;
+
+/// A run file of a tiny model with 8 steps, validated every 2.
+fn small(scratch: &Scratch) -> PathBuf {
+    scratch.file(
+        "small.ron",
+        "(model: Gpt2(n_layer: 1, n_head: 1, width: 8, context: 8), data: (source: Synthetic(tokens: 3000)), \
+         train: (steps: 8, batch: 2, warmup: 2, log_every: 2, validate_every: 2, validate_batches: 2))",
+    )
+}
+
+fn sweep(scratch: &Scratch, file: &Path, options: &[&str]) -> Command {
+    let mut command = zoo("sweep");
+    command.arg(file).args(options);
+    command
+        .current_dir(scratch.path(""))
+        .args(["--runs", "out"]);
+    command
+}
+
+fn results(directory: &Path) -> Value {
+    let text = fs::read_to_string(directory.join("results.json")).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+/// The mean loss and the share of the steps of every point, by its assignments.
+fn tried(results: &Value, run: usize) -> BTreeMap<String, (f64, f64)> {
+    let points = results["tuning"]["runs"][run]["tried"].as_array().unwrap();
+    let mean = |losses: &Value| {
+        let losses = losses.as_array().unwrap().iter();
+        let losses: Vec<f64> = losses.map(|loss| loss.as_f64().unwrap()).collect();
+        losses.iter().sum::<f64>() / losses.len() as f64
+    };
+    let found = points.iter().map(|point| {
+        let share = point["share"].as_f64().unwrap();
+        (point["set"].to_string(), (mean(&point["losses"]), share))
+    });
+    found.collect()
+}
+
+const RATES: &str = "train.learning_rate=1e-3..1:log:4";
+
+#[test]
+fn the_best_point_is_found_marked_and_warned_of_at_an_edge() {
+    let scratch = Scratch::new();
+    let file = small(&scratch);
+    let options = ["--over", RATES, "--over", "train.batch=2,4", "--seeds", "2"];
+    let shown = ok(&mut sweep(&scratch, &file, &options));
+    let directory = scratch
+        .path("out")
+        .join(format!("{}-sweep", name(&scratch)));
+    let found = results(&directory);
+    let points = tried(&found, 0);
+    assert_eq!(points.len(), 8);
+    let best = points
+        .iter()
+        .min_by(|a, b| a.1.0.total_cmp(&b.1.0))
+        .unwrap()
+        .0;
+    let marked = found["tuning"]["runs"][0]["best"].as_u64().unwrap() as usize;
+    let marked = &found["tuning"]["runs"][0]["tried"][marked]["set"];
+    assert_eq!(marked.to_string(), *best);
+    let set: Vec<String> = serde_json::from_value(marked.clone()).unwrap();
+    let line = shown
+        .lines()
+        .find(|line| line.starts_with("best of "))
+        .unwrap();
+    for assignment in &set {
+        assert!(line.contains(&format!("--set {assignment}")), "{line}");
+    }
+    // A batch of two values is always at an edge.
+    assert!(
+        shown.contains("that was tried; extend the range"),
+        "{shown}"
+    );
+    let report = fs::read_to_string(directory.join("report.html")).unwrap();
+    for part in [
+        "✓ best",
+        "Validation loss over learning rate",
+        "extend the range",
+    ] {
+        assert!(report.contains(part), "{part}");
+    }
+    // Nothing is trained twice, and the same is found.
+    let again = ok(&mut sweep(&scratch, &file, &options));
+    assert!(!again.contains("trained in"), "{again}");
+    assert_eq!(results(&directory)["tuning"], found["tuning"]);
+    // A point is the run that `train` makes of it.
+    let plain = scratch.path("plain");
+    let mut command = zoo("train");
+    command
+        .arg(&file)
+        .arg("--run")
+        .arg(&plain)
+        .args(["--set", "train.seed=1"]);
+    for assignment in &set {
+        command.args(["--set", assignment]);
+    }
+    ok(&mut command);
+    let rows = residual_zoo::runs::run_dir::read_metrics(&plain).unwrap();
+    let points = found["tuning"]["runs"][0]["tried"].as_array().unwrap();
+    let point = points.iter().find(|point| point["set"] == *marked).unwrap();
+    assert_eq!(rows.last().unwrap().valid_loss, point["losses"][0].as_f64());
+}
+
+/// What a sweep of `small.ron` is called.
+fn name(scratch: &Scratch) -> String {
+    let folder = scratch.path("");
+    let folder = folder.file_name().unwrap().to_string_lossy().into_owned();
+    format!("{folder}-small")
+}
+
+#[test]
+fn halving_gives_up_the_worse_points_and_ends_where_the_whole_sweep_does() {
+    let scratch = Scratch::new();
+    let file = small(&scratch);
+    let directory = scratch
+        .path("out")
+        .join(format!("{}-sweep", name(&scratch)));
+    ok(&mut sweep(&scratch, &file, &["--over", RATES, "--halving"]));
+    let halved = tried(&results(&directory), 0);
+    let mut shares: Vec<f64> = halved.values().map(|point| point.1).collect();
+    shares.sort_by(f64::total_cmp);
+    assert_eq!(shares, [0.25, 0.25, 0.5, 1.0]);
+    ok(&mut sweep(&scratch, &file, &["--over", RATES]));
+    let whole = tried(&results(&directory), 0);
+    for (point, (loss, share)) in &halved {
+        match *share == 1.0 {
+            true => assert_eq!(whole[point].0, *loss),
+            false => assert_ne!(whole[point].0, *loss),
+        }
+    }
+    // The same rungs come out of runs that have gone further.
+    ok(&mut sweep(&scratch, &file, &["--over", RATES, "--halving"]));
+    assert_eq!(tried(&results(&directory), 0), halved);
+}
+
+#[test]
+fn several_jobs_find_the_same_as_one() {
+    let one = Scratch::new();
+    let several = Scratch::new();
+    let found = [(&one, "1"), (&several, "3")].map(|(scratch, jobs)| {
+        let file = small(scratch);
+        let options = ["--over", RATES, "--seeds", "2", "--halving", "--jobs", jobs];
+        ok(&mut sweep(scratch, &file, &options));
+        tried(
+            &results(&scratch.path("out").join(format!("{}-sweep", name(scratch)))),
+            0,
+        )
+    });
+    assert_eq!(found[0], found[1]);
+}
+
+const EXPERIMENT: &str = r#"(
+  title: "Is wider better?",
+  about: "Two widths, each at its best learning rate.",
+  data: (source: Synthetic(tokens: 3000)),
+  train: (steps: 8, batch: 2, warmup: 2, log_every: 2, validate_every: 2, validate_batches: 2),
+  seeds: [1, 2],
+  sweep: (
+    over: [(field: "train.learning_rate", values: Log(from: 1e-3, to: 1, count: 3))],
+    seeds: [SEEDS],
+    tuned: true,
+  ),
+  runs: [
+    (name: "narrow", model: Gpt2(n_layer: 1, n_head: 1, width: 4, context: 8)),
+    (name: "wide", model: Gpt2(n_layer: 1, n_head: 1, width: 16, context: 8)AFTER),
+  ],
+  columns: ["valid_loss"],
+  charts: [(title: "Losses", x: "tokens", y: "valid_loss", curves: true)],
+  claims: [(says: "Wider is better", source: "here", test: Lower(quantity: "valid_loss", run: "wide", than: "narrow"))],
+)"#;
+
+#[test]
+fn claims_are_judged_on_each_models_best_with_other_seeds() {
+    let scratch = Scratch::new();
+    let text = EXPERIMENT.replace("SEEDS", "7").replace("AFTER", "");
+    let file = scratch.file("mine.ron", &text);
+    let mut command = zoo("experiment");
+    command.arg(&file).arg("--runs").arg(scratch.path("out"));
+    ok(&mut command);
+    let found = results(&scratch.path("out").join("mine"));
+    for (i, name) in ["narrow", "wide"].into_iter().enumerate() {
+        let best = found["tuning"]["runs"][i]["best"].as_u64().unwrap() as usize;
+        let set = &found["tuning"]["runs"][i]["tried"][best]["set"][0];
+        // The runs of the claim are those at the best point.
+        let plain = scratch.path(name);
+        let config = scratch.path(&format!("{name}.ron"));
+        let model = text
+            .split(&format!("name: \"{name}\", model: "))
+            .nth(1)
+            .unwrap();
+        let model = model.split("),\n").next().unwrap();
+        let train = text
+            .lines()
+            .find(|line| line.starts_with("  train: "))
+            .unwrap();
+        let data = text
+            .lines()
+            .find(|line| line.starts_with("  data: "))
+            .unwrap();
+        fs::write(&config, format!("(model: {model},\n{data}\n{train}\n)")).unwrap();
+        let mut command = zoo("train");
+        command.arg(&config).arg("--run").arg(&plain);
+        command.args(["--set", "train.seed=2", "--set", set.as_str().unwrap()]);
+        ok(&mut command);
+        let rows = residual_zoo::runs::run_dir::read_metrics(&plain).unwrap();
+        let observed = found["observations"].as_array().unwrap().iter();
+        let mut observed = observed.filter(|o| o["run"] == *name && o["seed"] == 2);
+        let observed = &observed.next().unwrap()["quantities"]["valid_loss"];
+        assert_eq!(rows.last().unwrap().valid_loss, observed.as_f64());
+    }
+    assert!(
+        found["claims"][0]["because"]
+            .as_str()
+            .unwrap()
+            .contains("2 seeds")
+    );
+}
+
+#[test]
+fn sweeps_that_cannot_be_are_refused() {
+    let scratch = Scratch::new();
+    let file = small(&scratch);
+    let refused =
+        |options: &[&str], says: &[&str]| fails(&mut sweep(&scratch, &file, options), 2, says);
+    refused(&[], &["sweep.over"]);
+    refused(&["--over", "train.nothing=1,2"], &["nothing"]);
+    refused(&["--over", "train.batch=0,2"], &["batch"]);
+    let output = run(&mut sweep(&scratch, &file, &["--over", "train.batch=2..4"]));
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("without the number of its values"));
+    let experiment = |seeds: &str, after: &str| {
+        let text = EXPERIMENT.replace("SEEDS", seeds).replace("AFTER", after);
+        let mut command = zoo("experiment");
+        command.arg(scratch.file("bad.ron", text)).arg("--check");
+        command
+    };
+    fails(&mut experiment("2", ""), 2, &["seed of the experiment too"]);
+    let after = ", after: (run: \"narrow\")";
+    fails(
+        &mut experiment("7", after),
+        2,
+        &["starts from the weights of another run"],
+    );
+}
+
+#[test]
+fn a_rate_that_diverges_is_a_point_without_a_loss() {
+    let scratch = Scratch::new();
+    let file = small(&scratch);
+    let options = [
+        "--over",
+        "train.learning_rate=1e-2,1e38",
+        "--set",
+        "train.max_skipped=1",
+    ];
+    let shown = ok(&mut sweep(&scratch, &file, &options));
+    assert!(
+        shown.contains("best of ") && shown.contains("learning_rate=0.01"),
+        "{shown}"
+    );
+    let directory = scratch
+        .path("out")
+        .join(format!("{}-sweep", name(&scratch)));
+    let failed = &results(&directory)["tuning"]["runs"][0]["tried"][1]["failed"];
+    assert!(failed.is_string(), "{failed}");
+}
+
+/// An experiment with four runs that take a moment each.
+fn shared(scratch: &Scratch) -> Command {
+    let text = r#"(
+      title: "Four runs", about: "", data: (source: Synthetic(tokens: 3000)),
+      train: (steps: 40, batch: 2, warmup: 2, validate_every: 20, validate_batches: 2),
+      runs: [(name: "width", model: Gpt2(n_layer: 1, n_head: 1, width: 8, context: 16),
+              vary: (field: "model.width", name: "width", over: [8, 12, 16, 20]))],
+      columns: ["valid_loss"],
+    )"#;
+    let mut command = zoo("experiment");
+    command
+        .arg(scratch.file("shared.ron", text))
+        .arg("--runs")
+        .arg(scratch.path("out"));
+    command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .stdin(Stdio::null());
+    command
+}
+
+#[test]
+fn two_processes_on_one_pool_share_the_runs() {
+    let scratch = Scratch::new();
+    let processes: Vec<Child> = (0..3).map(|_| shared(&scratch).spawn().unwrap()).collect();
+    let mut trained = 0;
+    for process in processes {
+        let output = process.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let shown = text(&output.stdout);
+        trained += shown.matches("trained in").count();
+        let all = shown.matches("validation loss").count();
+        assert_eq!(all, 4, "{shown}");
+    }
+    assert_eq!(trained, 4);
+    let observations = &results(&scratch.path("out").join("shared"))["observations"];
+    assert_eq!(observations.as_array().unwrap().len(), 4);
+}
+
+#[cfg(unix)]
+#[test]
+fn workers_end_with_the_process_that_started_them() {
+    let scratch = Scratch::new();
+    let mut command = shared(&scratch);
+    command.args(["--jobs", "2", "--set", "train.steps=1000000"]);
+    let mut process = command.spawn().unwrap();
+    let pool = scratch.path("out").join("pool");
+    let locked = || {
+        let runs = fs::read_dir(&pool).into_iter().flatten();
+        let runs = runs.filter_map(Result::ok).map(|entry| entry.path());
+        runs.filter(|run| residual_zoo::runs::run_dir::is_in_use(run))
+            .count()
+    };
+    let wait_for = |count: usize| {
+        let start = std::time::Instant::now();
+        while locked() != count {
+            assert!(start.elapsed().as_secs() < 60, "{} are in use", locked());
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    };
+    wait_for(2);
+    process.kill().unwrap();
+    process.wait().unwrap();
+    wait_for(0);
+}
