@@ -12,3 +12,5 @@ mod health;
 mod program;
 #[cfg(unix)]
 mod resume;
+#[cfg(target_os = "linux")]
+mod terminal;
