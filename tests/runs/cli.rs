@@ -27,16 +27,16 @@ fn a_run_writes_its_config_metrics_samples_and_checkpoints() {
         "step 30/30",
         "valid loss",
         "perplexity",
-        "learning rate",
-        "gradient norm",
-        "tokens/s",
-        "FLOP/s",
-        "memory",
-        "left",
+        " lr ",
+        " norm ",
+        " tok/s",
+        " left ",
         "above the entropy rate",
     ] {
         assert!(shown.contains(part), "no `{part}` in: {shown}");
     }
+    let wide = |line: &&str| line.starts_with("step") && line.chars().count() > 80;
+    assert_eq!(shown.lines().find(wide), None);
 
     let config: RunConfig = run_dir::read_config(&directory).unwrap();
     assert_eq!(

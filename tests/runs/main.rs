@@ -14,3 +14,5 @@ mod program;
 #[cfg(unix)]
 mod resume;
 mod sweep;
+#[cfg(target_os = "linux")]
+mod terminal;

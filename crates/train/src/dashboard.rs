@@ -206,12 +206,12 @@ impl Dashboard {
             }
         };
         train(LOSS, row.train_loss, &|loss| format!("{loss:.4}"));
+        train(GRADIENT_NORM, row.grad_norm, &|norm| format!("{norm:.3}"));
+        train(LEARNING_RATE, row.lr, &|lr| format!("{lr:.2e}"));
         train(SPEED, row.tokens_per_second, &|rate| {
             format!("{}, {}FLOP/s", si(rate), si(rate * flops_per_token))
         });
         train(UTILISATION, row.mfu, &|mfu| format!("{:.1} %", 100.0 * mfu));
-        train(GRADIENT_NORM, row.grad_norm, &|norm| format!("{norm:.3}"));
-        train(LEARNING_RATE, row.lr, &|lr| format!("{lr:.2e}"));
         let mebibytes = row.memory.map(|bytes| bytes as f64 / (1 << 20) as f64);
         train(MEMORY, mebibytes, &|size| format!("{size:.0} MiB"));
         if let Some(loss) = row.valid_loss {

@@ -71,7 +71,7 @@ fn label(tick: f64, step: f64) -> String {
     match (tick.abs() >= 1e4 || step >= 1e4, decimals) {
         (true, _) => si(tick),
         (false, 0..=5) => format!("{tick:.decimals$}"),
-        (false, _) => format!("{tick:.1e}"),
+        (false, _) => format!("{tick:.2e}"),
     }
 }
 

@@ -14,7 +14,6 @@ use std::time::{Duration, Instant};
 
 use burn_train::Interrupter;
 use ratatui::backend::CrosstermBackend;
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use ratatui::crossterm::{cursor, execute, terminal};
 use ratatui::layout::Size;
 
@@ -25,7 +24,7 @@ use super::{About, Activity, Pace};
 mod tty;
 
 pub use tty::is_gone;
-use tty::{Keys, Waited};
+use tty::{Key, Keys};
 
 /// The longest time between two looks at keys and state.
 const TICK: Duration = Duration::from_millis(250);
@@ -327,10 +326,9 @@ impl Drawing {
                 self.come_back()?;
             }
             self.draw()?;
-            match self.keys.wait(TICK)? {
-                Waited::Gone => return Err(io::ErrorKind::BrokenPipe.into()),
-                Waited::Input if self.goes_on() => self.read_keys()?,
-                Waited::Input | Waited::Nothing => {}
+            let keys = self.keys.wait(TICK)?;
+            for key in keys {
+                self.press(key);
             }
         }
         Ok(())
@@ -385,28 +383,13 @@ impl Drawing {
         }
     }
 
-    fn read_keys(&mut self) -> io::Result<()> {
-        while event::poll(Duration::ZERO)? {
-            let Event::Key(key) = event::read()? else {
-                continue;
-            };
-            if key.kind == KeyEventKind::Release {
-                continue;
-            }
-            let control = key.modifiers.contains(KeyModifiers::CONTROL);
-            match key.code {
-                KeyCode::Char('z') if control => self.suspend(),
-                // Where Ctrl-C is not a signal.
-                KeyCode::Char('c') if control => stop(),
-                KeyCode::Char('q') => stop(),
-                KeyCode::Tab | KeyCode::Right | KeyCode::Down => update(|state| state.choose(true)),
-                KeyCode::BackTab | KeyCode::Left | KeyCode::Up => {
-                    update(|state| state.choose(false));
-                }
-                _ => {}
-            }
+    fn press(&mut self, key: Key) {
+        match key {
+            Key::Stop => stop(),
+            Key::Next => update(|state| state.choose(true)),
+            Key::Previous => update(|state| state.choose(false)),
+            Key::Suspend => self.suspend(),
         }
-        Ok(())
     }
 
     /// Gives the screen back and stops the process, as Ctrl-Z does elsewhere.

@@ -185,6 +185,8 @@ fn draw_gauge(frame: &mut Frame, area: Rect, pace: &Pace, tokens: u64) {
     let gauge = LineGauge::default()
         .ratio(ratio)
         .label(label)
+        .filled_symbol("━")
+        .unfilled_symbol("─")
         .filled_style(Style::new().fg(Color::Green))
         .unfilled_style(DIM);
     frame.render_widget(gauge, area);
@@ -271,16 +273,13 @@ fn draw_chart(frame: &mut Frame, area: Rect, curve: &Curve) {
         Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(area);
     text(frame, legend_area, [legend(curve)]);
     let points = || curve.train.iter().chain(&curve.valid);
-    let range = |of: fn(&(f64, f64)) -> f64| {
-        let values = points().map(of);
-        values.fold((f64::MAX, f64::MIN), |(low, high), x| {
-            (low.min(x), high.max(x))
-        })
-    };
-    let (first, last) = range(|point| point.0);
-    let last = last.max(first + 1.0);
-    let (low, high) = range(|point| point.1);
-    let values = ValueAxis::new(low, high, area.height as usize / 4);
+    let (first, last) = (
+        0.0,
+        points().fold(1.0, |last: f64, point| last.max(point.0)),
+    );
+    let low = points().fold(f64::MAX, |low, point| low.min(point.1));
+    let high = points().fold(f64::MIN, |high, point| high.max(point.1));
+    let values = ValueAxis::new(low, high, (area.height as usize / 2 - 1).min(6));
     let label_width = values.labels[0].chars().count() as u16;
     let columns = area.width as usize;
     let (train, valid) = (thin(&curve.train, columns), thin(&curve.valid, columns));
