@@ -11,8 +11,8 @@ use residual_zoo_data::Corpus;
 use residual_zoo_lab::cli::{self, CompareArgs, ExperimentArgs, Source};
 use residual_zoo_lab::trial::Trial;
 use residual_zoo_lab::{Error, Options, Results};
+use residual_zoo_runs::generate::Sampling;
 use residual_zoo_train::bench::StepTime;
-use residual_zoo_train::generate::Sampling;
 use residual_zoo_train::{RunOptions, Summary};
 
 use crate::{ModelConfig, RunConfig, builtin};

@@ -15,7 +15,7 @@ use residual_zoo::core::ModelConfig as _;
 use residual_zoo::data::{
     Cifar10, Shard, Tokenizer, TokenizerConfig, read_documents, read_file, write_shard,
 };
-use residual_zoo::train::{checkpoint, run_dir};
+use residual_zoo::runs::{checkpoint, run_dir};
 use residual_zoo::{ModelConfig, RunConfig};
 use residual_zoo_fuzz::TARGETS;
 use residual_zoo_testing::hostile::{made_to_harm, many_tensors, safetensors};

@@ -11,7 +11,8 @@ use burn::module::{AutodiffModule, Module};
 use burn::tensor::Tensor;
 use residual_zoo::core::{ModelConfig as _, params};
 use residual_zoo::data::{Corpus, Source, SyntheticConfig};
-use residual_zoo::train::{Trainer, checkpoint as checkpoints, run_dir};
+use residual_zoo::runs::{checkpoint as files, run_dir};
+use residual_zoo::train::{Trainer, checkpoint as checkpoints};
 use residual_zoo::{ModelConfig, RunConfig};
 
 use crate::{Scratch, Verdict, refused};
@@ -142,7 +143,7 @@ pub fn checkpoint(data: &[u8]) -> Verdict {
         let alone = Scratch::new();
         alone.file("model.safetensors", data);
         let model = trainer.inner_model();
-        let model = checkpoints::load_model::<Flex, _>(model, alone.path()).map_err(refused);
+        let model = files::load_model::<Flex, _>(model, alone.path()).map_err(refused);
         if let Ok(model) = &model {
             assert_eq!(shapes(&Model::<B>::from_inner(model.clone())), before);
             assert!(model.num_params() > 0);
@@ -168,7 +169,7 @@ pub fn checkpoint(data: &[u8]) -> Verdict {
 /// `manifest.json` beside the other files of a good checkpoint.
 pub fn manifest(data: &[u8]) -> Verdict {
     let scratch = Scratch::new();
-    let directory = checkpoints::directory(Path::new(""), 3);
+    let directory = files::directory(Path::new(""), 3);
     let file = |name: &str, data: &[u8]| {
         let path = directory.join(name);
         scratch.file(path.to_str().unwrap(), data);
@@ -177,7 +178,7 @@ pub fn manifest(data: &[u8]) -> Verdict {
         file(name, good);
     }
     file("manifest.json", data);
-    let newest = checkpoints::newest(scratch.path()).map_err(refused)?;
+    let newest = files::newest(scratch.path()).map_err(refused)?;
     assert_eq!(newest.path, scratch.path().join(&directory));
     let parse = |data: &[u8]| serde_json::from_slice::<serde_json::Value>(data).unwrap();
     assert_eq!(parse(data), parse(&good_checkpoint()["manifest.json"]));

@@ -7,7 +7,7 @@ use residual_zoo::backend::BackendKind;
 use residual_zoo::experiment::time;
 use residual_zoo::lab::cli::{self, BackendArgs};
 use residual_zoo::report::{Cell, Column, Table, si};
-use residual_zoo::train::Error;
+use residual_zoo::runs::Error;
 use residual_zoo::train::bench::StepTime;
 use serde::Serialize;
 

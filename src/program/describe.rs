@@ -8,7 +8,7 @@ use residual_zoo::data::Examples;
 use residual_zoo::experiment;
 use residual_zoo::lab::cli::{self, BackendArgs, DataArgs};
 use residual_zoo::report::{bytes, si};
-use residual_zoo::train::{run_dir, vocabulary};
+use residual_zoo::runs::{run_dir, vocabulary};
 
 use super::read_config;
 

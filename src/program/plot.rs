@@ -8,7 +8,7 @@ use residual_zoo::ModelConfig;
 use residual_zoo::core::ConfigError;
 use residual_zoo::lab::{self, CURVES, cli};
 use residual_zoo::report::{Report, Section, csv};
-use residual_zoo::train::{Error, run_dir};
+use residual_zoo::runs::{Error, run_dir};
 
 /// Draw the curves of runs in one chart
 #[derive(Args)]

@@ -11,10 +11,11 @@ use residual_zoo::core::ModelConfig as _;
 use residual_zoo::data::{Corpus, Examples};
 use residual_zoo::lab::cli::{self, BackendArgs, DataArgs, DisplayArgs};
 use residual_zoo::report::si;
-use residual_zoo::train::dashboard::{Display, describe_loss, duration, print};
-use residual_zoo::train::{FirstWeights, RunOptions, Summary, run_dir};
+use residual_zoo::runs::run_dir;
+use residual_zoo::train::dashboard::{Display, Title, describe_loss, duration, print};
+use residual_zoo::train::{FirstWeights, RunOptions, Summary};
 
-use super::{default_directory, read_config};
+use super::{default_directory, name_of, read_config};
 
 /// Train a model
 ///
@@ -100,12 +101,16 @@ pub fn train(options: Options) -> anyhow::Result<()> {
     config.validate(corpus.tokenizer.vocab_size())?;
     let display = options.display.display();
     let run_options = RunOptions {
-        directory,
         display,
+        title: Title {
+            run: options.config.as_deref().map(name_of),
+            ..Title::default()
+        },
         peak_tflops: options.display.peak_tflops,
         init_from: options.init_from.map(|run| (run, options.init_by.into())),
         allow_config_change: options.allow_config_change,
-        stop: cli::stop_on_signal(display)?,
+        stop: cli::stop_on_signal()?,
+        ..RunOptions::new(directory)
     };
     if display == Display::Log {
         print(&describe(&config, &corpus, kind));
@@ -160,7 +165,7 @@ fn describe_end(summary: &Summary, corpus: &Corpus) -> String {
 
 /// The first lines of a run.
 fn describe(config: &RunConfig, corpus: &Corpus, kind: BackendKind) -> String {
-    let cost = config.model.cost(residual_zoo::train::vocabulary(corpus));
+    let cost = config.model.cost(residual_zoo::runs::vocabulary(corpus));
     let count = |examples: &Examples| Some(si(examples.tokens()? as f64));
     let tokens = match (count(&corpus.train), count(&corpus.valid)) {
         (Some(train), Some(valid)) => format!("{train} training and {valid} validation tokens"),

@@ -14,8 +14,8 @@ use burn::tensor::backend::AutodiffBackend;
 use residual_zoo::RunConfig;
 use residual_zoo::backend::{BackendKind, OnBackend};
 use residual_zoo::data::Corpus;
-use residual_zoo::train::dashboard::Display;
-use residual_zoo::train::{Interrupter, RunOptions, Summary, run, run_dir};
+use residual_zoo::runs::run_dir;
+use residual_zoo::train::{Interrupter, RunOptions, Summary, run};
 use residual_zoo_testing::runs::{self, MODELS, assert_same, differences, outcome};
 use residual_zoo_testing::{my_turn, program::Scratch};
 
@@ -33,12 +33,8 @@ impl OnBackend for Task<'_> {
         let corpus = Corpus::open(&self.config.data).unwrap();
         let stop = Interrupter::new();
         let options = RunOptions {
-            directory: self.directory.into(),
-            display: Display::Quiet,
-            peak_tflops: None,
-            init_from: None,
-            allow_config_change: false,
             stop: stop.clone(),
+            ..RunOptions::new(self.directory)
         };
         let directory = self.directory.to_path_buf();
         if let Some(step) = self.stop_after {

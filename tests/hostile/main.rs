@@ -19,7 +19,7 @@ use proptest::sample::Index;
 use residual_zoo::RunConfig;
 use residual_zoo::core::ModelConfig as _;
 use residual_zoo::data::{Cifar10, Shard, Tokenizer, TokenizerConfig, read_documents, write_shard};
-use residual_zoo::train::{checkpoint, run_dir};
+use residual_zoo::runs::{checkpoint, run_dir};
 use residual_zoo_fuzz::TARGETS;
 use residual_zoo_testing::hostile::{self, LEAST, corrupted, cuts, flips, made_to_harm, target};
 

@@ -10,7 +10,7 @@ use residual_zoo_testing::root;
 use serde_json::Value;
 
 /// The rooms of the library. A crate depends on crates of lower rooms only.
-const ROOMS: [&[&str]; 7] = [
+const ROOMS: [&[&str]; 9] = [
     &["residual-zoo-data", "residual-zoo-report"],
     &["residual-zoo-core"],
     &[
@@ -20,6 +20,8 @@ const ROOMS: [&[&str]; 7] = [
         "residual-zoo-rmt",
         "residual-zoo-tokenformer",
     ],
+    &["residual-zoo-runs"],
+    &["residual-zoo-models"],
     &["residual-zoo-train"],
     &["residual-zoo-backend"],
     &["residual-zoo-lab"],
@@ -74,6 +76,37 @@ fn dependencies_run_one_way() {
     let needs = |name: &str, need: &str| dependencies[name].iter().any(|found| found == need);
     assert!(needs("residual-zoo-core", "burn"));
     assert!(!needs("residual-zoo-report", "burn"));
+}
+
+#[test]
+fn an_embedded_model_needs_neither_trainer_nor_dashboard() {
+    let arguments = ["tree", "--offline", "--edges", "normal", "--prefix", "none"];
+    let output = Command::new(env!("CARGO"))
+        .args(arguments)
+        .args(["--package", "residual-zoo-models"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let tree = String::from_utf8(output.stdout).unwrap();
+    let names: Vec<&str> = tree.lines().filter_map(|l| l.split(' ').next()).collect();
+    for needed in [
+        "burn",
+        "residual-zoo-gpt2",
+        "residual-zoo-runs",
+        "tokenizers",
+    ] {
+        assert!(names.contains(&needed), "{needed}");
+    }
+    for heavy in [
+        "residual-zoo-train",
+        "burn-train",
+        "crossterm",
+        "ratatui",
+        "clap",
+    ] {
+        assert!(!names.contains(&heavy), "{heavy}");
+    }
 }
 
 /// The Rust files below `directory`, tests excluded.

@@ -7,6 +7,7 @@ use std::path::Path;
 use residual_zoo::core::{Architecture as _, ModelConfig as _, Vocabulary};
 use residual_zoo::experiment::{Experiment, PlannedRun};
 use residual_zoo::rmt::RmtConfig;
+use residual_zoo::runs::MinLearningRate;
 use residual_zoo::tokenformer::TokenFormerConfig;
 use residual_zoo::{ModelConfig, Zoo};
 use serde_json::Value;
@@ -220,7 +221,7 @@ fn the_scaling_runs_are_those_of_tables_8_and_9() {
         let (train, warmup) = (&config.train, config.train.warmup as f64);
         // Appendix C.1: warm-up for 5 %, decay to 10 %, 512 tokens.
         assert!((warmup / train.steps as f64 - 0.05).abs() < 1e-3);
-        assert!((train.min_learning_rate / train.learning_rate - 0.1).abs() < 1e-12);
+        assert_eq!(train.min_learning_rate, MinLearningRate::Ratio(0.1));
         assert_eq!(config.time(), 512);
     }
 }
@@ -347,7 +348,8 @@ fn tokenformers_are_those_of_table_8() {
             (train.batch, config.time(), train.warmup),
             (512, 1024, 2000)
         );
-        assert_eq!((train.learning_rate, train.min_learning_rate), (6e-4, 0.0));
+        assert_eq!(train.learning_rate, 6e-4);
+        assert_eq!(train.min_learning_rate, MinLearningRate::Ratio(0.0));
         assert_eq!((train.beta_1, train.beta_2), (0.9, 0.95));
     }
     let net2net = planned("tokenformer", "tokenformer_net2net");
@@ -358,7 +360,8 @@ fn tokenformers_are_those_of_table_8() {
     // Appendix E.
     let train = &grown.train;
     assert_eq!((train.steps, train.batch, train.warmup), (2204, 512, 0));
-    assert_eq!((train.learning_rate, train.min_learning_rate), (6e-4, 6e-4));
+    assert_eq!(train.learning_rate, 6e-4);
+    assert_eq!(train.min_learning_rate, MinLearningRate::Ratio(1.0));
     let ablation = planned("tokenformer", "tokenformer_ablation");
     let base = run(&ablation, "L2 norm, GELU");
     check(&base.model, &of("150M", "language"));

@@ -156,7 +156,8 @@ impl Items {
     fn has(&self, mention: &str, file: Option<&Path>) -> bool {
         let segments: Vec<&str> = mention
             .split("::")
-            .filter(|segment| !["crate", "residual_zoo"].contains(segment))
+            // Crates that re-export the others.
+            .filter(|segment| !["crate", "residual_zoo", "residual_zoo_models"].contains(segment))
             .map(|segment| segment.strip_prefix("residual_zoo_").unwrap_or(segment))
             .collect();
         self.0.iter().any(|(path, of)| {

@@ -1,13 +1,13 @@
 //! The README's example of models inside another Burn project compiles and runs.
 
-use residual_zoo::core::{Architecture as _, PlainModel};
-use residual_zoo::{rmt::RmtConfig, tokenformer::TokenFormerConfig};
+use residual_zoo_models::core::{Architecture as _, PlainModel};
+use residual_zoo_models::{rmt::RmtConfig, tokenformer::TokenFormerConfig};
 
 // README: begin
 use burn::prelude::*;
-use residual_zoo::core::{LanguageModel, ModelConfig, token_ids};
-use residual_zoo::{Composition, Zoo};
-use residual_zoo::{gpt2::Gpt2Config, laurel::LaurelConfig, recurrent::RecurrentConfig};
+use residual_zoo_models::core::{LanguageModel, ModelConfig, token_ids};
+use residual_zoo_models::{Composition, Zoo};
+use residual_zoo_models::{gpt2::Gpt2Config, laurel::LaurelConfig, recurrent::RecurrentConfig};
 
 fn gpt2() -> Composition<Zoo> {
     Composition::of(Gpt2Config {
@@ -73,7 +73,7 @@ fn the_example_runs_for_every_architecture() {
 
 #[test]
 fn the_types_of_single_architectures_have_names() {
-    use residual_zoo::{gpt2::Gpt2, rmt::Rmt, tokenformer::TokenFormer};
+    use residual_zoo_models::{gpt2::Gpt2, rmt::Rmt, tokenformer::TokenFormer};
     type B = burn::backend::Flex;
     let device = Default::default();
     let _: Gpt2<B> = Gpt2Config::default().build(99, &device).unwrap();

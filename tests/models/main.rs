@@ -10,6 +10,4 @@ mod embedding;
 mod experiments;
 mod growth;
 mod paper_tables;
-mod toy;
-mod toy_architecture;
 mod toy_connection;

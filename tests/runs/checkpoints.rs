@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use burn::backend::{Autodiff, Flex};
 use residual_zoo::RunConfig;
 use residual_zoo::data::{Corpus, Source, SyntheticConfig};
-use residual_zoo::train::dashboard::Display;
-use residual_zoo::train::{Interrupter, RunOptions, checkpoint, run};
+use residual_zoo::runs::checkpoint;
+use residual_zoo::train::{RunOptions, run};
 use residual_zoo_testing::my_turn;
 use tempfile::TempDir;
 
@@ -31,14 +31,7 @@ fn trained(directory: &Path, settings: &[&str]) -> Vec<usize> {
         seed: 5,
     });
     let corpus = Corpus::open(&config.data).unwrap();
-    let options = RunOptions {
-        directory: directory.into(),
-        display: Display::Quiet,
-        peak_tflops: None,
-        init_from: None,
-        allow_config_change: false,
-        stop: Interrupter::new(),
-    };
+    let options = RunOptions::new(directory);
     let _turn = my_turn();
     run::<Autodiff<Flex>, _>(config, &corpus, &options, Default::default()).unwrap();
     steps(directory)
@@ -193,7 +186,7 @@ fn the_newest_and_the_best_are_kept() {
         "train.keep_checkpoints=1",
         "train.warmup=0",
         "train.learning_rate=3",
-        "train.min_learning_rate=3",
+        "train.min_learning_rate=Ratio(1)",
     ];
     let kept = trained(&run, &rising);
     let losses: Vec<(u64, f64)> = fs::read_to_string(run.join("metrics.jsonl"))

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use residual_zoo::RunConfig;
-use residual_zoo::train::{checkpoint, run_dir};
+use residual_zoo::runs::{checkpoint, run_dir};
 use residual_zoo_testing::program::{SMOKE, Scratch, example, fails, ok, smoke, zoo};
 
 #[test]

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::Command;
 
-use residual_zoo::train::{checkpoint, run_dir};
+use residual_zoo::runs::{checkpoint, run_dir};
 use residual_zoo_testing::program::{Scratch, ok, run, text, zoo};
 use residual_zoo_testing::runs::{
     self, MODELS, assert_same, config, killed, outcome, resume, start, train, with_fault,

@@ -1,6 +1,6 @@
 //! Losses that are not finite, and losses that jump.
 
-use residual_zoo::train::{checkpoint, run_dir};
+use residual_zoo::runs::{checkpoint, run_dir};
 use residual_zoo_testing::program::{Scratch, fails, ok, run, text};
 use residual_zoo_testing::runs::{
     MODELS, STEPS, assert_same, config, count_changes, killed, outcome, resume, train, with_fault,
@@ -50,7 +50,7 @@ fn skipped_steps_are_in_the_metrics_and_survive_a_stop() {
             "train.learning_rate=1e30",
         ]);
         command.args(["--set", "train.max_skipped=1000"]);
-        command.args(["--set", "train.min_learning_rate=1e30"]);
+        command.args(["--set", "train.min_learning_rate=Rate(1e30)"]);
         command
     };
     let shown = ok(&mut wild("straight"));

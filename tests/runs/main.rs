@@ -7,6 +7,7 @@ mod checkpoints;
 mod cli;
 #[cfg(unix)]
 mod disk;
+mod embedding;
 #[cfg(unix)]
 mod health;
 mod program;

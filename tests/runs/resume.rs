@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use residual_zoo::train::{checkpoint, run_dir};
+use residual_zoo::runs::{checkpoint, run_dir};
 use residual_zoo_testing::program::{Scratch, fails, ok, run, text};
 use residual_zoo_testing::runs::{
     self, MODELS, STEPS, assert_same, config, config_on, killed, outcome, resume, start, train,

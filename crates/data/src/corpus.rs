@@ -79,6 +79,14 @@ impl DataConfig {
         }
     }
 
+    /// Number of outputs of a model of these data: the `vocab_size` token ids, or for images the classes.
+    pub fn outputs(&self, vocab_size: usize) -> usize {
+        match &self.source {
+            Source::Cifar10(_) => cifar::CLASSES,
+            _ => vocab_size,
+        }
+    }
+
     /// The cache entry for a text with this hash; `None` if there is no cache directory.
     fn cache_entry(&self, source_hash: &str) -> Result<Option<PathBuf>, DataError> {
         let user = || dirs::cache_dir().map(|cache| cache.join("residual-zoo").join("tokens"));

@@ -5,15 +5,17 @@ use std::fs;
 use std::path::Path;
 
 use residual_zoo_core::{ConfigError, ModelConfig};
-use residual_zoo_data::Entropy;
+use residual_zoo_data::{Corpus, Entropy};
 use residual_zoo_report::{
     Axis as ChartAxis, Cell, Chart, Column, Reference, Report, Section, Series, Table, si,
 };
-use residual_zoo_train::dashboard::{Display, print};
-use residual_zoo_train::{Error as TrainError, Row, RunConfig, Summary, resume, run_dir};
+use residual_zoo_runs::{Error as RunError, Row, RunConfig, checkpoint, run_dir};
+use residual_zoo_train::dashboard::{Display, Screen, Title, print, warn};
+use residual_zoo_train::{Summary, resume};
 
 use crate::corpora::open_corpus;
 use crate::facts::data_table;
+use crate::single::work;
 use crate::{Axis, DataFacts, Error, Options, REPORT, train};
 
 /// Trains models, by name, and writes `report.html`. What is trained already is not trained again. The
@@ -43,11 +45,18 @@ pub fn compare<C: ModelConfig>(
         command,
     };
     let mut failure = None;
-    for (name, config) in models {
+    let _screen = Screen::keep();
+    for (i, (name, config)) in models.iter().enumerate() {
         if options.display == Display::Log {
             print(&format!("\n{name}"));
         }
-        let run_options = options.of_run(options.directory.join(name), None);
+        let title = Title {
+            run: Some(name.clone()),
+            number: Some((i + 1, models.len())),
+            to_come: work_left(&models[i + 1..], &corpus, options) / work(config, &corpus),
+            ..Title::default()
+        };
+        let run_options = options.of_run(options.directory.join(name), title, None);
         let (kind, gpu) = (options.backend, options.gpu);
         match train(kind, gpu, config.clone(), &corpus, &run_options) {
             Ok(summary) => {
@@ -58,9 +67,9 @@ pub fn compare<C: ModelConfig>(
                 }
             }
             Err(Error::Backend(error)) => return Err(error.into()),
-            Err(error) if failure.is_some() => eprintln!("{name} failed: {error}"),
+            Err(error) if failure.is_some() => warn(&format!("{name} failed: {error}")),
             Err(error) => {
-                eprintln!("{name} failed; the error comes at the end");
+                warn(&format!("{name} failed; the error comes at the end"));
                 failure = Some(error);
             }
         }
@@ -72,6 +81,20 @@ pub fn compare<C: ModelConfig>(
             Ok((comparison, failure))
         }
     }
+}
+
+/// The training FLOPs of those models that are not trained yet.
+fn work_left<C: ModelConfig>(
+    models: &[(String, RunConfig<C>)],
+    corpus: &Corpus,
+    options: &Options,
+) -> f64 {
+    let is_left = |(name, config): &&(String, RunConfig<C>)| {
+        let run = options.directory.join(name);
+        !checkpoint::directory(&run, config.train.steps).exists()
+    };
+    let left = models.iter().filter(is_left);
+    left.map(|(_, config)| work(config, corpus)).sum()
 }
 
 /// Checks that all models have the data and budget of the first, which it returns.
@@ -128,17 +151,17 @@ fn prepare<C: ModelConfig>(
         };
         let is_comparison = names.iter().any(|name| name == MARK) && names.iter().all(is_ours);
         if !names.is_empty() && !is_comparison {
-            return Err(TrainError::RunExists(directory.clone()).into());
+            return Err(RunError::RunExists(directory.clone()).into());
         }
         if options.force {
             let runs = models.iter().map(|(model, _)| directory.join(model));
             run_dir::delete(&runs.collect())?;
         }
     }
-    fs::create_dir_all(directory).map_err(TrainError::io("create", directory))?;
+    fs::create_dir_all(directory).map_err(RunError::io("create", directory))?;
     let mark = directory.join(MARK);
     fs::write(&mark, "A comparison; `--force` replaces it.\n")
-        .map_err(TrainError::io("write", &mark))?;
+        .map_err(RunError::io("write", &mark))?;
     for (name, config) in models {
         check_same(&directory.join(name), config)?;
     }
@@ -278,7 +301,7 @@ impl Comparison {
     /// # Errors
     ///
     /// When the file cannot be written.
-    pub fn write(&self, path: &Path) -> Result<(), TrainError> {
-        fs::write(path, self.report().to_html()).map_err(TrainError::io("write", path))
+    pub fn write(&self, path: &Path) -> Result<(), RunError> {
+        fs::write(path, self.report().to_html()).map_err(RunError::io("write", path))
     }
 }

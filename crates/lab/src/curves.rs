@@ -2,7 +2,7 @@
 
 use residual_zoo_core::ConfigError;
 use residual_zoo_report::{Axis as ChartAxis, Chart, Series};
-use residual_zoo_train::Row;
+use residual_zoo_runs::Row;
 
 use crate::quantity::{on_curve, title};
 use crate::{Axis, Error, Observed};

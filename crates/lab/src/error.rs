@@ -3,14 +3,14 @@
 use residual_zoo_backend::BackendError;
 use residual_zoo_core::ConfigError;
 use residual_zoo_data::DataError;
-use residual_zoo_train::Error as TrainError;
+use residual_zoo_runs::Error as RunError;
 
 /// Why an experiment, a comparison or a single run could not be done.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A config, the data or a run directory.
     #[error(transparent)]
-    Train(#[from] TrainError),
+    Train(#[from] RunError),
     /// The backend.
     #[error(transparent)]
     Backend(#[from] BackendError),

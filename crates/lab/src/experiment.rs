@@ -6,7 +6,8 @@ use std::path::Path;
 
 use residual_zoo_core::{ConfigError, ModelConfig};
 use residual_zoo_data::DataConfig;
-use residual_zoo_train::{FirstWeights, TrainConfig, parse_ron};
+use residual_zoo_runs::{TrainConfig, parse_ron};
+use residual_zoo_train::FirstWeights;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -91,7 +92,7 @@ pub struct RunSpec<C> {
     #[serde(default = "Option::default")]
     pub model: Option<C>,
     /// Fields in which it differs from the experiment, as `PATH=VALUE` (see
-    /// [`RunConfig::set`](residual_zoo_train::RunConfig::set)).
+    /// [`RunConfig::set`](residual_zoo_runs::RunConfig::set)).
     #[serde(default)]
     pub set: Vec<String>,
     /// Whether it uses the new data.

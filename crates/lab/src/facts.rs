@@ -3,7 +3,7 @@
 use residual_zoo_core::ModelConfig;
 use residual_zoo_data::{Corpus, DataConfig, Source, TokenizerConfig};
 use residual_zoo_report::{Column, Table, si, sig};
-use residual_zoo_train::RunConfig;
+use residual_zoo_runs::RunConfig;
 use serde::Serialize;
 
 use crate::PlannedRun;

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use residual_zoo_report::{Cell, Column, Report, Section, Table};
-use residual_zoo_train::Error as TrainError;
+use residual_zoo_runs::Error as RunError;
 use serde::Deserialize;
 
 use crate::{REPORT, Verdict};
@@ -39,8 +39,8 @@ struct Claim {
 /// # Errors
 ///
 /// When the directory cannot be read or the page cannot be written.
-pub fn write_index(directory: &Path) -> Result<(), TrainError> {
-    let failed = |error| TrainError::io("read", directory)(error);
+pub fn write_index(directory: &Path) -> Result<(), RunError> {
+    let failed = |error| RunError::io("read", directory)(error);
     let mut rows = Vec::new();
     for entry in fs::read_dir(directory).map_err(failed)? {
         let entry = entry.map_err(failed)?;
@@ -66,8 +66,8 @@ pub fn write_index(directory: &Path) -> Result<(), TrainError> {
     // Experiments that run side by side never leave half a page.
     let part = directory.join(format!(".{INDEX}.{}", std::process::id()));
     let path = directory.join(INDEX);
-    fs::write(&part, report.to_html()).map_err(TrainError::io("write", &part))?;
-    fs::rename(&part, &path).map_err(TrainError::io("write", &path))
+    fs::write(&part, report.to_html()).map_err(RunError::io("write", &part))?;
+    fs::rename(&part, &path).map_err(RunError::io("write", &path))
 }
 
 /// The date and the row of the report in `directory`, which is called `name`.

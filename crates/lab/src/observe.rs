@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use residual_zoo_core::ModelConfig;
-use residual_zoo_train::{Row, Summary};
+use residual_zoo_runs::Row;
+use residual_zoo_train::Summary;
 use serde::Serialize;
 
 use crate::quantity::{LEARNED, cost_quantities, on_curve};

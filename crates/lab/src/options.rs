@@ -3,12 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use residual_zoo_backend::BackendKind;
-use residual_zoo_train::dashboard::Display;
+use residual_zoo_train::dashboard::{Display, Title};
 use residual_zoo_train::{FirstWeights, Interrupter, RunOptions};
 
 /// How the runs of an experiment or a comparison are trained.
 #[derive(Clone)]
 pub struct Options {
+    /// What the dashboard calls the experiment or the comparison; may be empty.
+    pub name: String,
     /// The directory of the runs: the [`Pool`](crate::Pool) of an experiment, or the directory of a
     /// comparison and its report.
     pub directory: PathBuf,
@@ -30,6 +32,7 @@ impl Options {
     /// Trains on `backend`, keeps runs in `directory`, and shows nothing of a run.
     pub fn new(directory: &Path, backend: BackendKind) -> Self {
         Self {
+            name: String::new(),
             directory: directory.into(),
             backend,
             gpu: None,
@@ -40,19 +43,21 @@ impl Options {
         }
     }
 
-    /// The options of a single run in `directory`.
+    /// The options of a single run in `directory`. Its title gets the name of these options.
     pub(crate) fn of_run(
         &self,
         directory: PathBuf,
+        title: Title,
         init_from: Option<(PathBuf, FirstWeights)>,
     ) -> RunOptions {
+        let whole = Some(self.name.clone()).filter(|name| !name.is_empty());
         RunOptions {
-            directory,
             display: self.display,
+            title: Title { whole, ..title },
             peak_tflops: self.peak_tflops,
             init_from,
-            allow_config_change: false,
             stop: self.stop.clone(),
+            ..RunOptions::new(directory)
         }
     }
 }

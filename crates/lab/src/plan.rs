@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use residual_zoo_core::{ConfigError, ModelConfig};
-use residual_zoo_train::RunConfig;
+use residual_zoo_runs::RunConfig;
 
 use crate::experiment::Vary;
 use crate::{After, Error, Experiment, RunSpec};

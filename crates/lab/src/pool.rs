@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use residual_zoo_backend::BackendKind;
 use residual_zoo_core::ModelConfig;
 use residual_zoo_data::{Corpus, DataConfig, hash_of_parts};
-use residual_zoo_train::{Error as TrainError, FirstWeights, RunConfig, run_dir};
+use residual_zoo_runs::{Error as RunError, RunConfig, run_dir};
+use residual_zoo_train::FirstWeights;
 
 use crate::{Options, PlannedRun};
 
@@ -62,7 +63,7 @@ impl Pool {
     /// # Errors
     ///
     /// As [`run_dir::delete`].
-    pub fn forget(&self, directories: &[PathBuf]) -> Result<(), TrainError> {
+    pub fn forget(&self, directories: &[PathBuf]) -> Result<(), RunError> {
         let entries = fs::read_dir(&self.directory).into_iter().flatten();
         let runs = entries.filter_map(Result::ok).map(|entry| entry.path());
         let began_with = |run: PathBuf| {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use residual_zoo_core::Cost;
 use residual_zoo_report::{si, sig};
-use residual_zoo_train::Row;
+use residual_zoo_runs::Row;
 use serde::Serialize;
 
 /// The horizontal axis of a curve: a total since the start of training. For a run that starts from

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use residual_zoo_core::ModelConfig;
 use residual_zoo_report::{Cell, Chart, Column, Report, Section, Table, csv};
-use residual_zoo_train::{Error as TrainError, dashboard::duration};
+use residual_zoo_runs::Error as RunError;
+use residual_zoo_train::dashboard::duration;
 use serde::Serialize;
 
 use crate::charts::RunRow;
@@ -362,8 +363,8 @@ impl Results {
     /// # Errors
     ///
     /// When a file cannot be written.
-    pub fn write(&self, directory: &Path) -> Result<(), TrainError> {
-        fs::create_dir_all(directory).map_err(TrainError::io("create", directory))?;
+    pub fn write(&self, directory: &Path) -> Result<(), RunError> {
+        fs::create_dir_all(directory).map_err(RunError::io("create", directory))?;
         let json = serde_json::to_string_pretty(self);
         let json = json.unwrap_or_else(|e| unreachable!("results are plain data: {e}"));
         write(directory, REPORT, &self.report().to_html())?;
@@ -377,8 +378,8 @@ impl Results {
     /// # Errors
     ///
     /// When a file cannot be written.
-    pub fn write_markdown(&self, directory: &Path, name: &str) -> Result<(), TrainError> {
-        fs::create_dir_all(directory).map_err(TrainError::io("create", directory))?;
+    pub fn write_markdown(&self, directory: &Path, name: &str) -> Result<(), RunError> {
+        fs::create_dir_all(directory).map_err(RunError::io("create", directory))?;
         let prefix = format!("{name}-");
         write(directory, &format!("{name}.md"), &self.to_markdown(&prefix))?;
         for (i, chart) in self.charts().iter().enumerate() {
@@ -399,7 +400,7 @@ fn seeds(observations: &[Observation]) -> (usize, usize) {
     (fewest, seeds.values().max().copied().unwrap_or(0))
 }
 
-fn write(directory: &Path, name: &str, text: &str) -> Result<(), TrainError> {
+fn write(directory: &Path, name: &str, text: &str) -> Result<(), RunError> {
     let path = directory.join(name);
-    fs::write(&path, text).map_err(TrainError::io("write", &path))
+    fs::write(&path, text).map_err(RunError::io("write", &path))
 }

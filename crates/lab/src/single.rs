@@ -4,8 +4,9 @@ use burn::tensor::backend::AutodiffBackend;
 use residual_zoo_backend::{BackendKind, OnBackend};
 use residual_zoo_core::ModelConfig;
 use residual_zoo_data::Corpus;
+use residual_zoo_runs::{Error as RunError, RunConfig, vocabulary};
 use residual_zoo_train::bench::{StepTime, time_steps};
-use residual_zoo_train::{Error as TrainError, RunConfig, RunOptions, Summary, run};
+use residual_zoo_train::{RunOptions, Summary, run};
 
 use crate::Error;
 
@@ -24,10 +25,16 @@ pub fn train<C: ModelConfig>(
     Ok(kind.run(gpu, Train(config, corpus, options))??)
 }
 
+/// The training FLOPs of a whole run on `corpus`.
+pub(crate) fn work<C: ModelConfig>(config: &RunConfig<C>, corpus: &Corpus) -> f64 {
+    let per_token = config.model.cost(vocabulary(corpus)).training_flops() as f64;
+    per_token * config.tokens_per_step() as f64 * config.train.steps as f64
+}
+
 struct Train<'a, C>(RunConfig<C>, &'a Corpus, &'a RunOptions);
 
 impl<C: ModelConfig> OnBackend for Train<'_, C> {
-    type Output = Result<Summary, TrainError>;
+    type Output = Result<Summary, RunError>;
 
     fn run<B: AutodiffBackend>(self, device: B::Device) -> Self::Output {
         let Self(config, corpus, options) = self;
@@ -53,7 +60,7 @@ pub fn time<C: ModelConfig>(
 struct Time<'a, C>(RunConfig<C>, &'a Corpus, (usize, usize));
 
 impl<C: ModelConfig> OnBackend for Time<'_, C> {
-    type Output = Result<StepTime, TrainError>;
+    type Output = Result<StepTime, RunError>;
 
     fn run<B: AutodiffBackend>(self, device: B::Device) -> Self::Output {
         let Self(config, corpus, steps) = self;

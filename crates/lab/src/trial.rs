@@ -10,7 +10,7 @@ use residual_zoo_core::{ConfigError, ModelConfig};
 use residual_zoo_data::{
     Corpus, DataConfig, Examples, Source, SyntheticConfig, Tokenizer, TokenizerConfig, Tokens,
 };
-use residual_zoo_train::{RunConfig, vocabulary};
+use residual_zoo_runs::{RunConfig, vocabulary};
 use serde_json::Value;
 
 use crate::corpora::open_corpus;

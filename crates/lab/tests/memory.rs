@@ -11,7 +11,8 @@ use residual_zoo_core::PlainModel;
 use residual_zoo_data::{Corpus, Source, SyntheticConfig, TokenizerConfig};
 use residual_zoo_gpt2::Gpt2Config;
 use residual_zoo_lab::trial::Trial;
-use residual_zoo_train::{RunConfig, Trainer};
+use residual_zoo_runs::RunConfig;
+use residual_zoo_train::Trainer;
 
 #[global_allocator]
 static MEMORY: PeakAlloc = PeakAlloc;

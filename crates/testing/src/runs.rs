@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-use residual_zoo::train::{Row, checkpoint, run_dir};
+use residual_zoo::runs::{Row, checkpoint, run_dir};
 
 use crate::program::{Scratch, text, zoo};
 
@@ -57,7 +57,7 @@ pub fn config_on(scratch: &Scratch, model: &str, source: &str, settings: &str) -
     let text = format!(
         "(model: {model}, data: (source: {source}), \
          train: (steps: {STEPS}, batch: 2, accumulate: 2, warmup: 4, learning_rate: 1e-2, \
-         min_learning_rate: 1e-3, log_every: 2, validate_every: 4, validate_batches: 2, \
+         log_every: 2, validate_every: 4, validate_batches: 2, \
          checkpoint_every: 3, keep_checkpoints: 2, {settings}))"
     );
     scratch.file("run.ron", text)

@@ -8,8 +8,10 @@ use residual_zoo_core::ModelConfig;
 use residual_zoo_data::Corpus;
 use serde::Serialize;
 
-use crate::trainer::{read, vocabulary};
-use crate::{Error, RunConfig, Trainer};
+use residual_zoo_runs::{Error, RunConfig, vocabulary};
+
+use crate::Trainer;
+use crate::trainer::read;
 
 /// Seconds per part of an optimizer step: medians over the measured steps, and the range of the whole
 /// step.

@@ -1,29 +1,21 @@
-//! Checkpoints. A checkpoint is a directory with the model and the optimizer as safetensors, the
-//! progress as JSON, and a manifest with their checksums.
-//!
-//! A checkpoint is written under another name, synced to disk and renamed; its manifest is the last of
-//! its files. Readers take the newest checkpoint that matches its manifest, and report the ones that
-//! they passed over.
-
-mod files;
+//! Saves a trainer as a checkpoint, and restores it. The files are those of
+//! [`residual_zoo_runs::checkpoint`].
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use burn::tensor::{TensorData, backend::AutodiffBackend};
+use burn::tensor::backend::AutodiffBackend;
 use residual_zoo_core::{ConfigError, ModelConfig, Tensors, params};
-use serde::{Deserialize, Serialize};
-
-pub(crate) use files::{
-    CHECKPOINTS, clean, newest_if_any, only_the_first, set_aside, weights_blake3,
+use residual_zoo_runs::checkpoint::{
+    FILES, MODEL, OPTIMIZER, PARTIAL, STATE, read_tensors, write_tensors,
 };
-pub use files::{Newest, directory, newest, prune};
+use residual_zoo_runs::{Error, disk, manifest};
+use serde::{Deserialize, Serialize};
 
 use crate::health::{Interval, RecentLosses};
 use crate::optimizer::Moments;
-use crate::{Error, Progress, Trainer, disk, manifest};
-use files::{FILES, MODEL, OPTIMIZER, PARTIAL, STATE, read_tensors, write_tensors};
+use crate::{Progress, Trainer};
 
 /// What a run had logged at a checkpoint, and the measurements that it had not logged yet.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -37,6 +29,13 @@ pub struct Journal {
     pub metrics: u64,
     /// Length of `samples.txt` in bytes.
     pub samples: u64,
+}
+
+impl Journal {
+    /// The lengths of metrics and samples, in bytes.
+    pub fn logs(&self) -> (u64, u64) {
+        (self.metrics, self.samples)
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -277,33 +276,4 @@ fn import_moments<B: AutodiffBackend, C: ModelConfig>(
         path: directory.join(OPTIMIZER),
         source,
     })
-}
-
-/// Reads the parameters of a checkpoint that have one element, by name.
-///
-/// # Errors
-///
-/// When the file is missing or damaged.
-pub fn read_scalars(directory: &Path) -> Result<BTreeMap<String, f64>, Error> {
-    let (tensors, _) = read_tensors(&directory.join(MODEL))?;
-    let scalars = tensors
-        .into_iter()
-        .filter(|(_, data)| data.num_elements() == 1);
-    let value = |(name, data): (String, TensorData)| Some((name, data.iter::<f64>().next()?));
-    Ok(scalars.filter_map(value).collect())
-}
-
-/// Loads the weights of a checkpoint into `model`.
-///
-/// # Errors
-///
-/// When the file is missing, damaged or of another model.
-pub fn load_model<B, M>(model: M, directory: &Path) -> Result<M, Error>
-where
-    B: burn::tensor::backend::Backend,
-    M: burn::module::Module<B>,
-{
-    let path = directory.join(MODEL);
-    let (tensors, _) = read_tensors(&path)?;
-    params::import::<B, M>(model, tensors).map_err(|source| Error::Import { path, source })
 }

@@ -1,8 +1,14 @@
-//! The display of a run during training: Burn's terminal dashboard, or lines of text if there is no
-//! terminal. Both are `MetricsRenderer`s of burn-train and receive the same metrics.
+//! The display of a run during training: a dashboard in the terminal, or lines of text where there is
+//! none. Both are `MetricsRenderer`s of burn-train and receive the same metrics.
 
-use std::collections::HashMap;
-use std::io::Write;
+mod axis;
+mod log;
+mod pace;
+mod rows;
+mod terminal;
+mod view;
+
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,21 +17,25 @@ use burn_train::Interrupter;
 use burn_train::metric::{
     MetricDefinition, MetricEntry, MetricId, NumericAttributes, NumericEntry, SerializedEntry,
 };
-use burn_train::renderer::tui::TuiMetricsRendererWrapper;
 use burn_train::renderer::{
-    EvaluationName, EvaluationProgress, MetricState, MetricsRenderer, MetricsRendererEvaluation,
-    MetricsRendererTraining, ProgressType, TrainingProgress,
+    MetricState, MetricsRenderer, MetricsRendererTraining, ProgressType, TrainingProgress,
 };
-
-use crate::Row;
 use residual_zoo_report::si;
+use residual_zoo_runs::Row;
+
+use self::log::Log;
+use self::pace::Pace;
+use self::rows::Rows;
+use self::terminal::Terminal;
+
+pub use self::terminal::{Screen, is_gone, is_open, print, restore_terminal, warn};
 
 /// How a run is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Display {
-    /// Burn's terminal dashboard.
+    /// The dashboard, which takes the whole terminal.
     Terminal,
-    /// A line of text for every row.
+    /// Lines of text.
     Log,
     /// Nothing.
     Quiet,
@@ -42,40 +52,123 @@ impl Display {
     }
 }
 
+/// What the dashboard calls a run, and what comes after it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Title {
+    /// The experiment or comparison that the run is part of.
+    pub whole: Option<String>,
+    /// The name of the run; `None` if it has no other than that of its model.
+    pub run: Option<String>,
+    /// The number of the run, counted from 1, and the number of all runs.
+    pub number: Option<(usize, usize)>,
+    /// The training FLOPs of the runs that come after this one, as a multiple of the FLOPs of this one.
+    pub to_come: f64,
+}
+
+/// What a dashboard shows of a run besides its rows.
+pub(crate) struct About<'a> {
+    /// What it is called.
+    pub title: &'a Title,
+    /// The name of its model.
+    pub model: &'a str,
+    /// Its seed.
+    pub seed: u64,
+    /// Its directory.
+    pub directory: &'a Path,
+    /// The step at which it starts or continues, and its last step.
+    pub steps: (usize, usize),
+    /// Bytes of text per token, to show losses in bits per byte.
+    pub bytes_per_token: Option<f64>,
+}
+
+impl About<'_> {
+    /// The parts of the heading.
+    fn heading(&self) -> Vec<String> {
+        let number = self.title.number.map(|(n, of)| format!("{n} of {of}"));
+        let seed = format!("seed {}", self.seed);
+        let model = match &self.title.run {
+            Some(run) if run == self.model => None,
+            _ => Some(self.model.to_owned()),
+        };
+        let names = [self.title.whole.clone(), self.title.run.clone(), model];
+        let names = names.into_iter().flatten();
+        names.chain(number).chain([seed]).collect()
+    }
+}
+
+/// What a run is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activity {
+    /// Nothing yet.
+    Starting,
+    /// A step.
+    Training,
+    /// A batch of the validation, counted from 1, and the number of its batches.
+    Validating(usize, usize),
+    /// A token of the sample, counted from 1, and the number of its tokens.
+    Sampling(usize, usize),
+    /// Writing a checkpoint.
+    Saving,
+}
+
+impl Activity {
+    fn describe(self) -> String {
+        match self {
+            Self::Starting => "starting".into(),
+            Self::Training => "training".into(),
+            Self::Validating(batch, of) => format!("validating, batch {batch} of {of}"),
+            Self::Sampling(token, of) => format!("sampling, token {token} of {of}"),
+            Self::Saving => "saving a checkpoint".into(),
+        }
+    }
+
+    /// Whether it is the same, however far it is.
+    fn is_same(self, other: Self) -> bool {
+        std::mem::discriminant(&self) == std::mem::discriminant(&other)
+    }
+}
+
 const LOSS: &str = "Loss";
 const LEARNING_RATE: &str = "Learning rate";
 const GRADIENT_NORM: &str = "Gradient norm";
 const SPEED: &str = "Tokens/s";
+const UTILISATION: &str = "MFU";
 const MEMORY: &str = "Memory";
+const METRICS: [&str; 6] = [
+    LOSS,
+    GRADIENT_NORM,
+    LEARNING_RATE,
+    SPEED,
+    MEMORY,
+    UTILISATION,
+];
 
-/// Shows the rows of a run.
+/// Shows the rows of a run, and what it is doing.
 pub struct Dashboard {
-    renderer: Option<Box<dyn MetricsRenderer>>,
+    /// `None` if nothing is shown.
+    renderer: Option<Rows>,
     display: Display,
-    /// Notes that are printed after the terminal dashboard has closed.
-    notes: Vec<String>,
     total_steps: usize,
     bytes_per_token: Option<f64>,
 }
 
 impl Dashboard {
-    /// Opens a dashboard for a run of `total_steps` steps that starts at step `start`. The
-    /// dashboard sets `stop` when the user asks to stop. With `bytes_per_token`, losses are also
-    /// shown in bits per byte.
-    pub fn open(
-        display: Display,
-        (start, total_steps): (usize, usize),
-        bytes_per_token: Option<f64>,
-        stop: &Interrupter,
-    ) -> Self {
-        let mut renderer: Option<Box<dyn MetricsRenderer>> = match display {
-            Display::Terminal => Some(Box::new(open_terminal(stop.clone()))),
-            Display::Log => Some(Box::new(Log::new(start))),
+    /// Opens a dashboard. It sets `stop` when the user asks to stop.
+    pub(crate) fn open(display: Display, about: &About, stop: &Interrupter) -> Self {
+        let (start, total_steps) = about.steps;
+        // A run that has ended is not worth a glimpse of the dashboard.
+        let display = match display {
+            Display::Terminal if start >= total_steps => Display::Log,
+            display => display,
+        };
+        let pace = Pace::new(Instant::now(), about.steps, about.title.to_come);
+        let mut renderer = match display {
+            Display::Terminal => Some(Rows::new(Terminal::open(about, pace, stop))),
+            Display::Log => Some(Rows::new(Log::new(pace))),
             Display::Quiet => None,
         };
         if let Some(renderer) = &mut renderer {
-            // burn-train's renderer ends at an entry of an unregistered metric.
-            for name in [LOSS, SPEED, GRADIENT_NORM, LEARNING_RATE, MEMORY] {
+            for name in METRICS {
                 renderer.register_metric(MetricDefinition {
                     metric_id: id(name),
                     name: name.into(),
@@ -87,9 +180,8 @@ impl Dashboard {
         Self {
             renderer,
             display,
-            notes: Vec::new(),
             total_steps,
-            bytes_per_token,
+            bytes_per_token: about.bytes_per_token,
         }
     }
 
@@ -115,12 +207,9 @@ impl Dashboard {
         };
         train(LOSS, row.train_loss, &|loss| format!("{loss:.4}"));
         train(SPEED, row.tokens_per_second, &|rate| {
-            let flops = format!("{}, {}FLOP/s", si(rate), si(rate * flops_per_token));
-            match row.mfu {
-                Some(mfu) => format!("{flops}, MFU {:.1} %", 100.0 * mfu),
-                None => flops,
-            }
+            format!("{}, {}FLOP/s", si(rate), si(rate * flops_per_token))
         });
+        train(UTILISATION, row.mfu, &|mfu| format!("{:.1} %", 100.0 * mfu));
         train(GRADIENT_NORM, row.grad_norm, &|norm| format!("{norm:.3}"));
         train(LEARNING_RATE, row.lr, &|lr| format!("{lr:.2e}"));
         let mebibytes = row.memory.map(|bytes| bytes as f64 / (1 << 20) as f64);
@@ -130,7 +219,7 @@ impl Dashboard {
             renderer.update_valid(state(LOSS, loss, shown));
         }
 
-        // All steps form one epoch. Without epochs, burn-train shows a wrong remaining time.
+        // All steps form one epoch.
         let steps = || Progress::new(row.step, total);
         let progress = TrainingProgress {
             progress: Some(steps()),
@@ -148,42 +237,33 @@ impl Dashboard {
         renderer.render_train(progress, vec![step, tokens]);
     }
 
-    /// Shows a note to the user: at once, or after the terminal dashboard has closed.
+    /// Shows what the run is doing from now on. This is cheap enough for every step.
+    pub fn activity(&mut self, activity: Activity) {
+        if let Some(renderer) = &mut self.renderer {
+            renderer.sink.activity(activity);
+        }
+    }
+
+    /// Shows that a step has ended: steps and tokens so far. This is cheap enough for every step.
+    pub fn step(&mut self, step: usize, tokens: u64) {
+        if let Some(renderer) = &mut self.renderer {
+            renderer.sink.step(step, tokens);
+        }
+    }
+
+    /// Shows a note to the user. The terminal dashboard also prints it after it has closed.
     pub fn note(&mut self, text: &str) {
-        match self.display {
-            Display::Log => print(text),
-            Display::Terminal => self.notes.push(text.into()),
-            Display::Quiet => {}
+        if let Some(renderer) = &mut self.renderer {
+            renderer.sink.note(text);
         }
     }
 
     /// Prints text sampled after `step` steps to the log. Other displays do not show it.
-    pub fn sample(&self, step: usize, text: &str) {
-        if self.display == Display::Log {
-            print(&format!("--- sample at step {step}\n{text}\n---"));
+    pub fn sample(&mut self, step: usize, text: &str) {
+        if let Some(renderer) = &mut self.renderer {
+            renderer.sink.sample(step, text);
         }
     }
-}
-
-/// Maximum number of notes printed after a dashboard. Earlier ones are left out.
-const MOST_NOTES: usize = 20;
-
-impl Drop for Dashboard {
-    fn drop(&mut self) {
-        drop(self.renderer.take());
-        let left_out = self.notes.len().saturating_sub(MOST_NOTES);
-        if left_out > 0 {
-            eprintln!("({left_out} earlier notes)");
-        }
-        for note in self.notes.iter().skip(left_out) {
-            eprintln!("{note}");
-        }
-    }
-}
-
-/// Prints a line to standard output. Training continues even if the reader has closed the pipe.
-pub fn print(text: &str) {
-    writeln!(std::io::stdout(), "{text}").ok();
 }
 
 /// Describes a loss in nats per token, with its perplexity and, if known, the accuracy and the bits
@@ -192,12 +272,25 @@ pub fn describe_loss(loss: f64, accuracy: Option<f64>, bytes_per_token: Option<f
     let accuracy = accuracy.map(|share| format!(", accuracy {:.1} %", 100.0 * share));
     let bits = bytes_per_token
         .map(|bytes| format!(", {:.3} bits/byte", loss / std::f64::consts::LN_2 / bytes));
+    let perplexity = match loss.exp() {
+        small if small < 1e5 => format!("{small:.2}"),
+        large => si(large),
+    };
     format!(
-        "{loss:.4} (perplexity {:.2}{}{})",
-        loss.exp(),
+        "{loss:.4} (perplexity {perplexity}{}{})",
         accuracy.unwrap_or_default(),
         bits.unwrap_or_default()
     )
+}
+
+/// A duration in at most two units, such as `3m 20s`.
+pub fn duration(time: Duration) -> String {
+    let seconds = time.as_secs_f64().round() as u64;
+    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
+        (0, 0, s) => format!("{s}s"),
+        (0, m, s) => format!("{m}m {s:02}s"),
+        (h, m, _) => format!("{h}h {m:02}m"),
+    }
 }
 
 fn id(name: &str) -> MetricId {
@@ -212,144 +305,41 @@ fn state(name: &str, value: f64, shown: String) -> MetricState {
     )
 }
 
-/// Opens burn-train's dashboard and works around two problems of version 0.21.
-///
-/// Its thread polls without sleeping and so occupies a core. It inherits the priority of the thread
-/// that opens it. It is therefore opened from a thread of the lowest priority and takes only what
-/// training leaves (docs/performance.md has the figures).
-///
-/// Its raw mode turns Ctrl-C into a key that it ignores. Turning signals back on makes Ctrl-C stop
-/// a run here as it does elsewhere.
-fn open_terminal(stop: Interrupter) -> TuiMetricsRendererWrapper {
-    let open = move || {
-        #[cfg(target_os = "linux")] // Elsewhere `nice` acts on the whole process.
-        rustix::process::nice(19).ok();
-        TuiMetricsRendererWrapper::new(stop, None)
-    };
-    let opener = std::thread::spawn(open);
-    let terminal = opener
-        .join()
-        .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-    let deadline = Instant::now() + Duration::from_secs(2);
-    while Instant::now() < deadline {
-        if crossterm::terminal::is_raw_mode_enabled().unwrap_or(false) {
-            enable_signals();
-            break;
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_heading_names_what_there_is() {
+        let mut title = Title::default();
+        let heading = |title: &Title| {
+            let about = About {
+                title,
+                model: "GPT-2",
+                seed: 3,
+                directory: Path::new("runs/a"),
+                steps: (0, 10),
+                bytes_per_token: None,
+            };
+            about.heading().join(" · ")
+        };
+        assert_eq!(heading(&title), "GPT-2 · seed 3");
+        title.run = Some("GPT-2".into());
+        assert_eq!(heading(&title), "GPT-2 · seed 3");
+        title.run = Some("wide".into());
+        title.whole = Some("sizes".into());
+        title.number = Some((2, 6));
+        assert_eq!(heading(&title), "sizes · wide · GPT-2 · 2 of 6 · seed 3");
+    }
+
+    #[test]
+    fn a_loss_is_short_however_large_it_is() {
+        assert_eq!(
+            describe_loss(1.0, Some(0.5), Some(2.0)),
+            "1.0000 (perplexity 2.72, accuracy 50.0 %, 0.721 bits/byte)"
+        );
+        for loss in [0.0, 11.0, 13.0, 300.0, 9999.0] {
+            assert!(describe_loss(loss, Some(1.0), Some(1.0)).chars().count() < 70);
         }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    terminal
-}
-
-/// Restores the terminal, for a program that ends without dropping the dashboard.
-pub fn restore_terminal() {
-    if crossterm::terminal::is_raw_mode_enabled().unwrap_or(false) {
-        crossterm::terminal::disable_raw_mode().ok();
-        let leave = crossterm::terminal::LeaveAlternateScreen;
-        crossterm::execute!(std::io::stdout(), leave, crossterm::cursor::Show).ok();
-    }
-}
-
-#[cfg(unix)]
-fn enable_signals() {
-    use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
-    let stdin = std::io::stdin();
-    if let Ok(mut mode) = tcgetattr(&stdin) {
-        mode.local_modes |= LocalModes::ISIG;
-        tcsetattr(&stdin, OptionalActions::Now, &mode).ok();
-    }
-}
-
-#[cfg(not(unix))]
-fn enable_signals() {}
-
-/// Prints one line for each row.
-struct Log {
-    names: HashMap<MetricId, String>,
-    parts: Vec<String>,
-    start: usize,
-    started: Instant,
-}
-
-impl Log {
-    fn new(start: usize) -> Self {
-        Self {
-            names: HashMap::new(),
-            parts: Vec::new(),
-            start,
-            started: Instant::now(),
-        }
-    }
-
-    fn push(&mut self, prefix: &str, state: MetricState) {
-        let (MetricState::Numeric(entry, _) | MetricState::Generic(entry)) = state;
-        let name = self.names.get(&entry.metric_id).map_or("", String::as_str);
-        self.parts.push(format!(
-            "{prefix}{name} {}",
-            entry.serialized_entry.formatted
-        ));
-    }
-
-    fn print(&mut self, step: usize, total: usize) {
-        let done = step.saturating_sub(self.start);
-        let left = (done > 0 && step < total).then(|| {
-            self.started
-                .elapsed()
-                .mul_f64((total - step) as f64 / done as f64)
-        });
-        self.parts
-            .extend(left.map(|left| format!("left {}", duration(left))));
-        let width = total.to_string().len();
-        let line = format!("step {step:>width$}/{total}  {}", self.parts.join("  "));
-        self.parts.clear();
-        print(&line);
-    }
-}
-
-/// A duration in at most two units, such as `3m 20s`.
-pub fn duration(time: Duration) -> String {
-    let seconds = time.as_secs_f64().round() as u64;
-    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
-        (0, 0, s) => format!("{s}s"),
-        (0, m, s) => format!("{m}m {s:02}s"),
-        (h, m, _) => format!("{h}h {m:02}m"),
-    }
-}
-
-impl MetricsRendererTraining for Log {
-    fn update_train(&mut self, state: MetricState) {
-        self.push("", state);
-    }
-
-    fn update_valid(&mut self, state: MetricState) {
-        self.push("valid ", state);
-    }
-
-    fn render_train(&mut self, item: TrainingProgress, _: Vec<ProgressType>) {
-        let progress = item.progress.unwrap_or(item.global_progress);
-        self.print(progress.items_processed, progress.items_total);
-    }
-
-    fn render_valid(&mut self, item: TrainingProgress, indicators: Vec<ProgressType>) {
-        self.render_train(item, indicators);
-    }
-}
-
-impl MetricsRendererEvaluation for Log {
-    fn update_test(&mut self, _: EvaluationName, state: MetricState) {
-        self.push("test ", state);
-    }
-
-    fn render_test(&mut self, item: EvaluationProgress, _: Vec<ProgressType>) {
-        self.print(item.progress.items_processed, item.progress.items_total);
-    }
-}
-
-impl MetricsRenderer for Log {
-    fn manual_close(&mut self) {}
-
-    fn register_metric(&mut self, metric: MetricDefinition) {
-        self.names
-            .insert(metric.metric_id, metric.name.to_lowercase());
     }
 }

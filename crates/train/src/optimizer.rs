@@ -8,8 +8,7 @@ use burn::optim::{
 };
 use burn::tensor::{Tensor, TensorData, backend::AutodiffBackend};
 use residual_zoo_core::params::{self, ImportError, ParamInfo, Role};
-
-use crate::TrainConfig;
+use residual_zoo_runs::TrainConfig;
 
 /// AdamW (Loshchilov and Hutter, "Decoupled weight decay regularization", 2019). Weight decay applies
 /// only to parameters with [`Role::Weight`].

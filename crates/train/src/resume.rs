@@ -5,12 +5,14 @@ use std::path::{Path, PathBuf};
 use burn::tensor::backend::AutodiffBackend;
 use residual_zoo_core::ModelConfig;
 use residual_zoo_data::Corpus;
+use residual_zoo_runs::checkpoint::{self, Newest};
+use residual_zoo_runs::run_dir::{self, DataIdentity, Start};
+use residual_zoo_runs::{Error, Row, RunConfig, RunDir, disk};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::checkpoint::{self, Journal, Newest};
-use crate::run_dir::{self, DataIdentity, Start};
-use crate::{Error, Row, RunConfig, RunDir, RunOptions, Trainer, disk};
+use crate::checkpoint::{Journal, load};
+use crate::{RunOptions, Trainer};
 
 /// The state from which a run continues.
 pub(crate) struct Resumed {
@@ -53,9 +55,9 @@ pub(crate) fn resume<B: AutodiffBackend, C: ModelConfig>(
     }
     let (mut journal, mut rows) = (Journal::default(), Vec::new());
     if let Some(newest) = &newest {
-        let (found, kept) = checkpoint::load(trainer, &newest.path)?;
+        let (found, kept) = load(trainer, &newest.path)?;
         notes.extend(kept_note(&kept, path));
-        let (read, lost) = directory.read_back(trainer.progress.step, &found)?;
+        let (read, lost) = directory.read_back(trainer.progress.step, found.logs())?;
         notes.extend(lost);
         (journal, rows) = (found, read);
     }
@@ -70,7 +72,7 @@ pub(crate) fn resume<B: AutodiffBackend, C: ModelConfig>(
         }
     });
     checkpoint::clean(path);
-    directory.go_on(&trainer.config, &identity, &start, &journal)?;
+    directory.go_on(&trainer.config, &identity, &start, journal.logs())?;
     Ok(Resumed {
         rows,
         journal,

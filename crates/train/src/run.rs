@@ -7,18 +7,20 @@ use burn::tensor::backend::AutodiffBackend;
 pub use burn_train::Interrupter;
 use residual_zoo_core::{Cost, ModelConfig, check};
 use residual_zoo_data::{Corpus, derive_seed};
+use residual_zoo_runs::checkpoint::{Newest, newest, prune, weights_blake3};
+use residual_zoo_runs::generate::{Generator, Sampling};
+use residual_zoo_runs::run_dir::{self, Start};
+use residual_zoo_runs::{
+    Error, OnDiskError, Row, RunConfig, RunDir, describe_not_finite, vocabulary,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::checkpoint::{self, Journal};
-use crate::dashboard::{Dashboard, Display};
-use crate::error::describe_not_finite;
-use crate::generate::{Generator, Sampling};
+use crate::dashboard::{About, Activity, Dashboard, Display, Title};
 use crate::health::Interval;
-use crate::metrics::{Row, memory};
 use crate::resume::{self, Resumed};
-use crate::run_dir::Start;
-use crate::trainer::{SAMPLE, vocabulary};
-use crate::{Error, OnDiskError, RunConfig, RunDir, Trainer, Validation, run_dir};
+use crate::trainer::SAMPLE;
+use crate::{Trainer, Validation};
 
 /// The options of a run that are not part of its config.
 #[derive(Clone)]
@@ -27,6 +29,8 @@ pub struct RunOptions {
     pub directory: PathBuf,
     /// The display of progress.
     pub display: Display,
+    /// What the dashboard calls the run.
+    pub title: Title,
     /// Peak of the device in TFLOP/s, to show the fraction in use.
     pub peak_tflops: Option<f64>,
     /// A run directory. If given, a new run starts from the newest checkpoint in it.
@@ -36,6 +40,24 @@ pub struct RunOptions {
     /// Stops the run after the current step, or in a validation or sample before the last step, with a
     /// checkpoint.
     pub stop: Interrupter,
+    /// Stops the run after this many steps, with a checkpoint.
+    pub until: Option<usize>,
+}
+
+impl RunOptions {
+    /// Trains in `directory` to the end, and shows nothing.
+    pub fn new(directory: impl Into<PathBuf>) -> Self {
+        Self {
+            directory: directory.into(),
+            display: Display::Quiet,
+            title: Title::default(),
+            peak_tflops: None,
+            init_from: None,
+            allow_config_change: false,
+            stop: Interrupter::new(),
+            until: None,
+        }
+    }
 }
 
 /// How a model starts from the checkpoint of another one.
@@ -142,21 +164,19 @@ fn start_from<B: AutodiffBackend, C: ModelConfig>(
     by: FirstWeights,
     corpus: &Corpus,
 ) -> Result<(Vec<String>, String), Error> {
-    let checkpoint = checkpoint::newest(run)?;
-    let passed_over = checkpoint.passed_over.iter();
+    let Newest { path, passed_over } = newest(run)?;
+    let passed_over = passed_over.iter();
     let mut notes: Vec<String> = passed_over
         .map(|(_, error)| format!("passed over: {error}"))
         .collect();
     run_dir::check_tokenizer(run, corpus, "")?;
     let smaller = run_dir::read_config::<C>(run)?.model;
     let kept = match by {
-        FirstWeights::Grow => checkpoint::load_weights(trainer, &smaller, &checkpoint.path)?,
-        FirstWeights::GrowFresh => {
-            checkpoint::load_parameters(trainer, &smaller, &checkpoint.path)?
-        }
+        FirstWeights::Grow => checkpoint::load_weights(trainer, &smaller, &path)?,
+        FirstWeights::GrowFresh => checkpoint::load_parameters(trainer, &smaller, &path)?,
     };
     notes.extend(resume::kept_note(&kept, run));
-    Ok((notes, checkpoint::weights_blake3(&checkpoint.path)?))
+    Ok((notes, weights_blake3(&path)?))
 }
 
 struct Run<'a, B: AutodiffBackend, C: ModelConfig> {
@@ -195,9 +215,16 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
         directory: RunDir,
         resumed: Resumed,
     ) -> Self {
-        let steps = (trainer.progress.step, trainer.config.train.steps);
-        let bytes = corpus.bytes_per_token;
-        let mut dashboard = Dashboard::open(options.display, steps, bytes, &options.stop);
+        let config = &trainer.config;
+        let about = About {
+            title: &options.title,
+            model: &config.model.name(),
+            seed: config.train.seed,
+            directory: &options.directory,
+            steps: (trainer.progress.step, config.train.steps),
+            bytes_per_token: corpus.bytes_per_token,
+        };
+        let mut dashboard = Dashboard::open(options.display, &about, &options.stop);
         for note in &resumed.notes {
             dashboard.note(note);
         }
@@ -246,17 +273,23 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
             if last {
                 return Ok(self.summary(false));
             }
+            if (self.options.until).is_some_and(|until| self.trainer.progress.step >= until) {
+                self.save()?;
+                return Ok(self.summary(true));
+            }
             self.advance()?;
         }
     }
 
     /// Makes a step, and fails if too many steps in a row were skipped.
     fn advance(&mut self) -> Result<(), Error> {
+        self.dashboard.activity(Activity::Training);
         let (lr, clock) = (self.trainer.learning_rate(), Instant::now());
         let step = self.trainer.step();
         let seconds = clock.elapsed().as_secs_f64();
         self.trainer.progress.seconds += seconds;
         let number = self.trainer.progress.step;
+        self.dashboard.step(number, self.trainer.progress.tokens);
         let z = match step.skipped {
             None => self.journal.recent.push(step.loss),
             Some(_) => None,
@@ -340,14 +373,12 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
     }
 
     /// Validates the model. `None` if the run was stopped in the meantime.
-    fn validate(&self, last: bool) -> Option<Validation> {
-        self.trainer.validate_while(|| self.goes_on(last))
-    }
-
-    /// Whether nothing has stopped the run. After the last step it ends anyway, with a checkpoint that
-    /// contains everything.
-    fn goes_on(&self, last: bool) -> bool {
-        last || !self.options.stop.should_stop()
+    fn validate(&mut self, last: bool) -> Option<Validation> {
+        let (dashboard, stop) = (&mut self.dashboard, &self.options.stop);
+        self.trainer.validate_while(|batch, batches| {
+            dashboard.activity(Activity::Validating(batch + 1, batches));
+            last || !stop.should_stop()
+        })
     }
 
     /// Writes the row of the interval, with a validation if there was one, and starts the next
@@ -413,6 +444,7 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
         if self.saved.as_ref() == Some(&path) {
             return Ok(());
         }
+        self.dashboard.activity(Activity::Saving);
         // The rows reach the disk before the checkpoint, so that a power failure cannot lose them.
         (self.journal.metrics, self.journal.samples) = self.directory.sync()?;
         let (directory, clock) = (&self.directory, Instant::now());
@@ -442,7 +474,7 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
             .filter(|(path, _)| path.exists())
             .min_by(|(_, a), (_, b)| a.total_cmp(b));
         let best = best.as_ref().map(|(path, _)| path.as_path());
-        for error in checkpoint::prune(&self.options.directory, keep, best) {
+        for error in prune(&self.options.directory, keep, best) {
             let note = format!("an old checkpoint could not be deleted: {error}");
             self.dashboard.note(&note);
         }
@@ -479,7 +511,7 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
 
     /// Draws a sample of text. The prompt is the first token of the validation text. `None` if the data
     /// are not text, or the run was stopped in the meantime.
-    fn sample(&self, last: bool) -> Result<Option<String>, Error> {
+    fn sample(&mut self, last: bool) -> Result<Option<String>, Error> {
         let Corpus {
             tokenizer, valid, ..
         } = self.corpus;
@@ -499,12 +531,15 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
         let sizes = (tokenizer.vocab_size(), config.model.shape().context);
         let generator = Generator::new(&model, sizes, &prompt, sampling, self.trainer.device())?;
         let mut tokens = prompt.clone();
-        let drawn = generator.take(config.train.sample_tokens);
-        tokens.extend(drawn.take_while(|_| self.goes_on(last)));
-        match self.goes_on(last) {
-            true => Ok(Some(tokenizer.decode(&tokens)?)),
-            false => Ok(None),
+        let count = config.train.sample_tokens;
+        for (i, token) in generator.take(count).enumerate() {
+            self.dashboard.activity(Activity::Sampling(i + 1, count));
+            if !last && self.options.stop.should_stop() {
+                return Ok(None);
+            }
+            tokens.push(token);
         }
+        Ok(Some(tokenizer.decode(&tokens)?))
     }
 
     fn summary(self, stopped: bool) -> Summary {
@@ -525,4 +560,9 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
             checkpoint: self.saved.unwrap_or_default(),
         }
     }
+}
+
+/// Resident memory of this process in bytes, if the system reports it.
+fn memory() -> Option<u64> {
+    memory_stats::memory_stats().map(|stats| stats.physical_mem as u64)
 }

@@ -12,10 +12,12 @@ use residual_zoo_data::{CopyConfig, Corpus, DataConfig, Source, SyntheticConfig,
 use residual_zoo_gpt2::Gpt2Config;
 
 use crate::checkpoint::Journal;
-use crate::generate::{Generator, Sampling};
 use crate::schedule::cosine;
 use crate::trainer::read;
-use crate::{RunConfig, Schedule, TrainConfig, Trainer, checkpoint};
+use residual_zoo_runs::generate::{Generator, Sampling};
+use residual_zoo_runs::{MinLearningRate, RunConfig, Schedule, TrainConfig};
+
+use crate::{Trainer, checkpoint};
 
 type B = Autodiff<Flex>;
 type Config = PlainModel<Gpt2Config>;
@@ -86,7 +88,7 @@ fn weights(model: &Model) -> BTreeMap<String, Vec<f64>> {
 fn the_learning_rate_rises_linearly_and_falls_as_a_cosine() {
     let config = TrainConfig {
         learning_rate: 1.0,
-        min_learning_rate: 0.1,
+        min_learning_rate: MinLearningRate::Ratio(0.1),
         warmup: 3,
         steps: 14,
         ..TrainConfig::default()

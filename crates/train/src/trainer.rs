@@ -6,11 +6,11 @@ use burn::tensor::{Int, Tensor, TensorData};
 use residual_zoo_core::ops::loss::{self, Loss};
 use residual_zoo_core::{LanguageModel, ModelConfig, Vocabulary, autodiff};
 use residual_zoo_data::{Batch, Corpus, Sequences, derive_seed};
+use residual_zoo_runs::{Error, RunConfig, TrainConfig, vocabulary};
 use serde::{Deserialize, Serialize};
 
 use crate::optimizer::{self, Optimizer};
 use crate::schedule::{self, Curriculum};
-use crate::{Error, RunConfig, TrainConfig};
 
 /// The progress of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -233,12 +233,16 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
 
     /// Validates the model. The validation batches are the same every time.
     pub fn validate(&self) -> Validation {
-        let found = self.validate_while(|| true);
+        let found = self.validate_while(|_, _| true);
         found.unwrap_or_else(|| unreachable!("nothing stops it"))
     }
 
-    /// Like [`validate`](Self::validate), but gives up between two batches once `goes_on` is false.
-    pub fn validate_while(&self, goes_on: impl Fn() -> bool) -> Option<Validation> {
+    /// Like [`validate`](Self::validate), but gives up before a batch if `goes_on` is false. It gets the
+    /// number of batches so far, and the number of all.
+    pub fn validate_while(
+        &self,
+        mut goes_on: impl FnMut(usize, usize) -> bool,
+    ) -> Option<Validation> {
         let model = self.inner_model();
         let TrainConfig {
             validate_batches,
@@ -247,8 +251,10 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
         } = self.config.train;
         let sequences = self.validation.at_level(self.progress.level);
         let (mut loss, mut accuracy, mut count) = (0.0, 0.0, 0.0);
-        for batch in sequences.fixed_batches(validate_batches, batch) {
-            if !goes_on() {
+        let batches = sequences.fixed_batches(validate_batches, batch);
+        let all = batches.len();
+        for (done, batch) in batches.into_iter().enumerate() {
+            if !goes_on(done, all) {
                 return None;
             }
             let [inputs, targets] = upload(&batch, &self.device);
@@ -282,8 +288,12 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
             lengths: (length(self.progress.level), length(last)),
         };
         let schedule = self.config.train.schedule;
-        self.progress.lr_scale =
-            schedule.factor(self.progress.lr_scale, validation_loss, curriculum);
+        self.progress.lr_scale = schedule::factor(
+            schedule,
+            self.progress.lr_scale,
+            validation_loss,
+            curriculum,
+        );
         advanced
     }
 
@@ -313,14 +323,6 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
     /// Training FLOPs per step.
     pub fn step_flops(&self) -> f64 {
         self.flops_per_token * self.tokens_per_step() as f64
-    }
-}
-
-/// The vocabulary of a model that is trained on `corpus`.
-pub fn vocabulary(corpus: &Corpus) -> Vocabulary {
-    Vocabulary {
-        ids: corpus.tokenizer.vocab_size(),
-        outputs: corpus.outputs,
     }
 }
 

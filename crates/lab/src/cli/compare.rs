@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use residual_zoo_core::ModelConfig;
-use residual_zoo_train::RunConfig;
+use residual_zoo_runs::RunConfig;
 
 use super::{BackendArgs, DataArgs, DisplayArgs, print, stop_on_signal};
 use crate::{Comparison, Error, Options, REPORT, compare};
@@ -48,11 +48,12 @@ impl CompareArgs {
         let models = models.collect::<Result<Vec<_>, Error>>()?;
         let display = self.display.display();
         let options = Options {
+            name: "compare".into(),
             force: self.force,
             gpu: self.backend.gpu,
             display,
             peak_tflops: self.display.peak_tflops,
-            stop: stop_on_signal(display)?,
+            stop: stop_on_signal()?,
             ..Options::new(&self.run, self.backend.kind()?)
         };
         let (comparison, failure) = compare(&models, command, &options)?;

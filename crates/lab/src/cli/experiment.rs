@@ -197,12 +197,13 @@ impl ExperimentArgs {
             false => Display::Quiet,
         };
         let options = crate::Options {
+            name: source.name.clone(),
             gpu,
             force: self.force,
             display,
             peak_tflops: self.display.peak_tflops,
             stop: match experiment.count {
-                None => stop_on_signal(display)?,
+                None => stop_on_signal()?,
                 Some(_) => Interrupter::new(),
             },
             ..crate::Options::new(&self.runs.join("pool"), kind)

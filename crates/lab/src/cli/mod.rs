@@ -14,8 +14,9 @@ use residual_zoo_core::ConfigError;
 use residual_zoo_data::Source as Data;
 use residual_zoo_data::{DataConfig, DataError, SyntheticConfig, TokenizerConfig};
 use residual_zoo_report::Tone;
-use residual_zoo_train::dashboard::{Display, restore_terminal};
-use residual_zoo_train::{Error as TrainError, Interrupter};
+use residual_zoo_runs::Error as RunError;
+use residual_zoo_train::Interrupter;
+use residual_zoo_train::dashboard::{Display, is_gone, is_open, restore_terminal};
 
 pub use crate::corpora::open_corpus;
 use crate::{Error, Verdict};
@@ -173,7 +174,7 @@ pub(crate) fn write(text: &str) -> Result<(), Error> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        written => Ok(written.map_err(TrainError::io("write", "standard output".as_ref()))?),
+        written => Ok(written.map_err(RunError::io("write", "standard output".as_ref()))?),
     }
 }
 
@@ -190,7 +191,7 @@ pub fn report(result: anyhow::Result<()>) -> ExitCode {
 fn is_bad_input(error: &anyhow::Error) -> bool {
     let known = [
         error.downcast_ref().map(Error::is_bad_input),
-        error.downcast_ref().map(TrainError::is_bad_input),
+        error.downcast_ref().map(RunError::is_bad_input),
         error.downcast_ref().map(DataError::is_bad_input),
         error.downcast_ref().map(BackendError::is_bad_input),
         error.downcast_ref().map(|_: &ConfigError| true),
@@ -198,22 +199,23 @@ fn is_bad_input(error: &anyhow::Error) -> bool {
     known.contains(&Some(true))
 }
 
-/// A switch that Ctrl-C or SIGTERM sets; a second signal ends the program at once. Where runs are shown
-/// as lines, the first signal is answered by one.
+/// A switch that Ctrl-C or SIGTERM sets; a second signal ends the program at once. The first one is
+/// answered by a line, or by the dashboard if it is open. A terminal that goes away may send several
+/// signals; they are one.
 ///
 /// # Errors
 ///
 /// When signals cannot be caught, or are already.
-pub fn stop_on_signal(display: Display) -> Result<Interrupter, Error> {
+pub fn stop_on_signal() -> Result<Interrupter, Error> {
     let stop = Interrupter::new();
     let switch = stop.clone();
     ctrlc::set_handler(move || {
-        if switch.should_stop() {
+        if switch.should_stop() && !is_gone() {
             restore_terminal();
             std::process::exit(130);
         }
         switch.stop(None);
-        if display != Display::Terminal {
+        if !is_open() {
             let text = "stopping after this step; Ctrl-C again ends the program at once";
             writeln!(std::io::stderr(), "{text}").ok();
         }

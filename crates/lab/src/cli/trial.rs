@@ -2,7 +2,7 @@
 
 use residual_zoo_backend::{BackendKind, allocated};
 use residual_zoo_core::ModelConfig;
-use residual_zoo_train::RunConfig;
+use residual_zoo_runs::RunConfig;
 
 use super::{print, write};
 use crate::trial::Trial;

@@ -9,7 +9,8 @@ use std::path::Path;
 use residual_zoo_backend::BackendKind;
 use residual_zoo_core::PlainModel;
 use residual_zoo_gpt2::Gpt2Config;
-use residual_zoo_train::{FirstWeights, Row};
+use residual_zoo_runs::Row;
+use residual_zoo_train::FirstWeights;
 
 use crate::*;
 

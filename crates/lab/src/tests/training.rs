@@ -6,7 +6,7 @@ use residual_zoo_core::{
     Architecture, ConfigError, Cost, DecoderOf, ModelConfig, PlainModel, Shape, Tensors, Vocabulary,
 };
 use residual_zoo_data::{Corpus, DataConfig, Source, SyntheticConfig};
-use residual_zoo_train::run_dir;
+use residual_zoo_runs::{MinLearningRate, run_dir};
 use serde::{Deserialize, Serialize};
 
 use super::*;
@@ -239,7 +239,7 @@ fn a_loss_that_is_not_finite_in_the_end_is_no_loss() {
     // The last update makes the loss infinite or NaN.
     let train = &mut planned[1].config.as_mut().unwrap().train;
     train.learning_rate = 1e30;
-    train.min_learning_rate = 1e30;
+    train.min_learning_rate = MinLearningRate::Rate(1e30);
     train.warmup = 0;
     train.steps = 1;
     let outcome = run(pool.path(), &planned, &corpus, 1);

@@ -1,24 +1,34 @@
-//! The files of checkpoints: tensors on disk, and the checkpoint directories of a run.
+//! The files of checkpoints, and the checkpoint directories of a run.
+//!
+//! A checkpoint is a directory with the model and the optimizer as safetensors, the progress as JSON, and a
+//! manifest with their checksums. It is written under another name, synced to disk and renamed; its manifest
+//! is the last of its files. Readers take the newest checkpoint that matches its manifest, and report the
+//! ones that they passed over.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use burn::tensor::{DType, TensorData};
+use burn::module::Module;
+use burn::tensor::{DType, TensorData, backend::Backend};
+use residual_zoo_core::params;
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 
 use crate::manifest::{self, MANIFEST};
 use crate::{Error, disk};
 
-pub(super) const MODEL: &str = "model.safetensors";
-pub(super) const OPTIMIZER: &str = "optimizer.safetensors";
-pub(super) const STATE: &str = "state.json";
+/// The weights, by parameter name.
+pub const MODEL: &str = "model.safetensors";
+/// The moments of the optimizer, by parameter name.
+pub const OPTIMIZER: &str = "optimizer.safetensors";
+/// The progress of the run.
+pub const STATE: &str = "state.json";
 /// All files of a checkpoint except the manifest, in the order of their names.
-pub(super) const FILES: [&str; 3] = [MODEL, OPTIMIZER, STATE];
+pub const FILES: [&str; 3] = [MODEL, OPTIMIZER, STATE];
 
 /// Writes `tensors` as safetensors, with at most one entry of metadata.
-pub(super) fn write_tensors(
+pub fn write_tensors(
     path: &Path,
     tensors: &BTreeMap<String, TensorData>,
     metadata: Option<(&str, String)>,
@@ -59,7 +69,7 @@ const HEADER_SHARE: u64 = 32;
 type Content = (BTreeMap<String, TensorData>, BTreeMap<String, String>);
 
 /// Reads a safetensors file.
-pub(super) fn read_tensors(path: &Path) -> Result<Content, Error> {
+pub fn read_tensors(path: &Path) -> Result<Content, Error> {
     let bytes = residual_zoo_data::read_file(path)?;
     let damaged = |problem: String| Error::Checkpoint {
         path: path.into(),
@@ -100,7 +110,7 @@ pub(super) fn read_tensors(path: &Path) -> Result<Content, Error> {
 }
 
 /// File name extension of a checkpoint that is being written.
-pub(super) const PARTIAL: &str = "partial";
+pub const PARTIAL: &str = "partial";
 
 fn is_partial(path: &Path) -> bool {
     path.extension()
@@ -113,7 +123,7 @@ pub fn directory(run: &Path, step: usize) -> PathBuf {
 }
 
 /// The folder of the checkpoints in a run directory.
-pub(crate) const CHECKPOINTS: &str = "checkpoints";
+pub const CHECKPOINTS: &str = "checkpoints";
 
 /// The newest good checkpoint of a run, found by [`newest`].
 #[derive(Debug)]
@@ -146,7 +156,7 @@ pub fn newest(run: &Path) -> Result<Newest, Error> {
 /// # Errors
 ///
 /// When all checkpoints are damaged; I/O errors.
-pub(crate) fn newest_if_any(run: &Path) -> Result<Option<Newest>, Error> {
+pub fn newest_if_any(run: &Path) -> Result<Option<Newest>, Error> {
     let mut passed_over = Vec::new();
     for path in all(run)? {
         match manifest::verify(&path, &FILES) {
@@ -173,7 +183,7 @@ pub(crate) fn newest_if_any(run: &Path) -> Result<Option<Newest>, Error> {
 /// # Errors
 ///
 /// Those of [`manifest::blake3_of`].
-pub(crate) fn weights_blake3(directory: &Path) -> Result<String, Error> {
+pub fn weights_blake3(directory: &Path) -> Result<String, Error> {
     manifest::blake3_of(directory, MODEL)
 }
 
@@ -183,7 +193,7 @@ pub(crate) fn weights_blake3(directory: &Path) -> Result<String, Error> {
 /// # Errors
 ///
 /// I/O errors.
-pub(crate) fn set_aside(path: &Path) -> Result<PathBuf, Error> {
+pub fn set_aside(path: &Path) -> Result<PathBuf, Error> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let aside = path.with_file_name(format!("damaged-{name}"));
     disk::remove_directory(&aside)?;
@@ -193,7 +203,7 @@ pub(crate) fn set_aside(path: &Path) -> Result<PathBuf, Error> {
 
 /// Deletes the remains of interrupted writes of checkpoints. Remains that cannot be deleted only take
 /// space.
-pub(crate) fn clean(run: &Path) {
+pub fn clean(run: &Path) {
     let entries = fs::read_dir(run.join(CHECKPOINTS)).into_iter().flatten();
     let paths = entries.filter_map(Result::ok).map(|entry| entry.path());
     for path in paths.filter(|path| is_partial(path)) {
@@ -202,7 +212,7 @@ pub(crate) fn clean(run: &Path) {
 }
 
 /// Whether the only checkpoint of a run is the one before the first step.
-pub(crate) fn only_the_first(run: &Path) -> bool {
+pub fn only_the_first(run: &Path) -> bool {
     let first = directory(run, 0);
     let entries = fs::read_dir(run.join(CHECKPOINTS)).map(|entries| {
         let mut paths = entries.filter_map(Result::ok).map(|entry| entry.path());
@@ -247,4 +257,29 @@ pub fn prune(run: &Path, keep: usize, best: Option<&Path>) -> Vec<Error> {
         deleted.and_then(|()| disk::remove_directory(&path)).err()
     };
     old.filter_map(delete).collect()
+}
+
+/// Reads the parameters of a checkpoint that have one element, by name.
+///
+/// # Errors
+///
+/// When the file is missing or damaged.
+pub fn read_scalars(directory: &Path) -> Result<BTreeMap<String, f64>, Error> {
+    let (tensors, _) = read_tensors(&directory.join(MODEL))?;
+    let scalars = tensors
+        .into_iter()
+        .filter(|(_, data)| data.num_elements() == 1);
+    let value = |(name, data): (String, TensorData)| Some((name, data.iter::<f64>().next()?));
+    Ok(scalars.filter_map(value).collect())
+}
+
+/// Loads the weights of a checkpoint into `model`.
+///
+/// # Errors
+///
+/// When the file is missing, damaged or of another model.
+pub fn load_model<B: Backend, M: Module<B>>(model: M, directory: &Path) -> Result<M, Error> {
+    let path = directory.join(MODEL);
+    let (tensors, _) = read_tensors(&path)?;
+    params::import::<B, M>(model, tensors).map_err(|source| Error::Import { path, source })
 }

@@ -20,7 +20,7 @@ use residual_zoo_core::ModelConfig;
 use residual_zoo_data::Corpus;
 use serde::{Deserialize, Serialize};
 
-use crate::checkpoint::{self, Journal};
+use crate::checkpoint;
 use crate::lock::{LOCK, Lock};
 use crate::log::{Log, json_line, whole_lines};
 use crate::{Error, Row, RunConfig, disk};
@@ -185,7 +185,8 @@ impl RunDir {
     }
 
     /// The rows up to the checkpoint after `step` steps, and a note for each log that has lost
-    /// bytes since that checkpoint. Nothing is written.
+    /// bytes since that checkpoint. There, metrics and samples had these lengths in bytes. Nothing is
+    /// written.
     ///
     /// # Errors
     ///
@@ -193,13 +194,10 @@ impl RunDir {
     pub fn read_back(
         &self,
         step: usize,
-        journal: &Journal,
+        (metrics, samples): (u64, u64),
     ) -> Result<(Vec<Row>, Vec<String>), Error> {
         let mut notes = Vec::new();
-        for (log, bytes) in [
-            (&self.metrics, journal.metrics),
-            (&self.samples, journal.samples),
-        ] {
+        for (log, bytes) in [(&self.metrics, metrics), (&self.samples, samples)] {
             let found = fs::metadata(&log.path).map_or(0, |metadata| metadata.len());
             if found < bytes {
                 let path = log.path.display();
@@ -210,7 +208,7 @@ impl RunDir {
             }
         }
         let mut rows = match self.metrics.path.exists() {
-            true => read::rows(&self.metrics.path, journal.metrics)?,
+            true => read::rows(&self.metrics.path, metrics)?,
             false => Vec::new(),
         };
         rows.retain(|row| row.step <= step);
@@ -218,7 +216,7 @@ impl RunDir {
     }
 
     /// Continues the run. From now on, its config is `config` and its data have the identity
-    /// `identity`. The logs are cut back to the checkpoint.
+    /// `identity`. Metrics and samples are cut back to these lengths in bytes.
     ///
     /// # Errors
     ///
@@ -228,7 +226,7 @@ impl RunDir {
         config: &RunConfig<C>,
         identity: &DataIdentity,
         start: &Start,
-        journal: &Journal,
+        (metrics, samples): (u64, u64),
     ) -> Result<(), Error> {
         // The history is first, so no change goes unrecorded.
         let history = self.path.join(HISTORY);
@@ -241,8 +239,8 @@ impl RunDir {
                 disk::replace(&path, text.as_bytes())?;
             }
         }
-        self.metrics.cut(journal.metrics)?;
-        self.samples.cut(journal.samples)
+        self.metrics.cut(metrics)?;
+        self.samples.cut(samples)
     }
 
     /// Renames the logs of a run that starts over, to keep them.

@@ -9,7 +9,7 @@ use ron::extensions::Extensions;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_path_to_error::Track;
 
-use crate::{Error, Schedule};
+use crate::Error;
 
 /// The config of a run. This is the content of a file under `experiments/`, and of `config.ron` in a run
 /// directory.
@@ -42,8 +42,8 @@ pub struct TrainConfig {
     pub time: Option<usize>,
     /// Peak learning rate, reached after the warmup.
     pub learning_rate: f64,
-    /// Learning rate at the last step.
-    pub min_learning_rate: f64,
+    /// Learning rate at the last step: a share of the peak, `Ratio(0.1)`, or a rate, `Rate(1e-4)`.
+    pub min_learning_rate: MinLearningRate,
     /// Number of steps over which the learning rate rises linearly.
     pub warmup: usize,
     /// How the learning rate changes over the run.
@@ -91,6 +91,53 @@ pub struct TrainConfig {
     pub sample_tokens: usize,
 }
 
+/// The learning rate at the last step.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub enum MinLearningRate {
+    /// A learning rate.
+    Rate(f64),
+    /// A share of the peak learning rate. It follows when the peak is set or swept.
+    Ratio(f64),
+}
+
+impl MinLearningRate {
+    /// The learning rate at the last step, where the peak is `peak`.
+    pub fn of(self, peak: f64) -> f64 {
+        match self {
+            Self::Rate(rate) => rate,
+            Self::Ratio(ratio) => ratio * peak,
+        }
+    }
+
+    fn validate(self, peak: f64) -> Result<(), ConfigError> {
+        let rate = self.of(peak);
+        if (0.0..=peak).contains(&rate) {
+            return Ok(());
+        }
+        let problem = match self {
+            Self::Rate(_) => {
+                format!("is {rate}; it must be between 0 and `learning_rate` = {peak}")
+            }
+            Self::Ratio(ratio) => format!("is Ratio({ratio}); it must be between 0 and 1"),
+        };
+        Err(ConfigError::new("min_learning_rate", problem))
+    }
+}
+
+/// How the learning rate changes over a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Schedule {
+    /// A linear rise over `warmup` steps to `learning_rate`, then half a cosine down to
+    /// `min_learning_rate` at the last step (Loshchilov and Hutter, "SGDR", 2017, without restarts).
+    #[default]
+    Cosine,
+    /// `Cosine` times a factor that follows the curriculum. The rule is that of the published code of
+    /// Kausik, "Scaling efficient LLMs" (2024); docs/papers/recurrent.md explains it. Each new level
+    /// multiplies the factor by 1 − ½ l / l_max, where l is the length of a sequence at that level. At
+    /// the last level, each validation sets the factor to 1 − exp(−loss).
+    Kausik,
+}
+
 /// The reaction of a run to an I/O error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OnDiskError {
@@ -119,7 +166,7 @@ impl Default for TrainConfig {
             accumulate: 1,
             time: None,
             learning_rate: 1e-3,
-            min_learning_rate: 1e-4,
+            min_learning_rate: MinLearningRate::Ratio(0.1),
             warmup: 100,
             schedule: Schedule::Cosine,
             beta_1: 0.9,
@@ -163,13 +210,7 @@ impl TrainConfig {
         }
         check::at_least_one("time", self.time.unwrap_or(1))?;
         check::positive("learning_rate", self.learning_rate)?;
-        if !(0.0..=self.learning_rate).contains(&self.min_learning_rate) {
-            let problem = format!(
-                "is {}; it must be between 0 and `learning_rate` = {}",
-                self.min_learning_rate, self.learning_rate
-            );
-            return Err(ConfigError::new("min_learning_rate", problem));
-        }
+        self.min_learning_rate.validate(self.learning_rate)?;
         check::fraction("beta_1", self.beta_1)?;
         check::fraction("beta_2", self.beta_2)?;
         check::positive("eps", self.eps)?;

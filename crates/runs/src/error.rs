@@ -127,7 +127,7 @@ pub enum Error {
 }
 
 /// Describes a loss or gradient that was not finite, with the names of the first parameters.
-pub(crate) fn describe_not_finite(loss: f64, grad_norm: f64, parameters: &[String]) -> String {
+pub fn describe_not_finite(loss: f64, grad_norm: f64, parameters: &[String]) -> String {
     const SHOWN: usize = 5;
     let mut text = format!("the loss was {loss} and the gradient norm {grad_norm}");
     if !parameters.is_empty() {

@@ -52,8 +52,3 @@ pub struct Row {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<u64>,
 }
-
-/// Resident memory of this process in bytes, if the system reports it.
-pub fn memory() -> Option<u64> {
-    memory_stats::memory_stats().map(|stats| stats.physical_mem as u64)
-}

@@ -1,0 +1,42 @@
+//! The models of residual-zoo: the list of architectures ([`Zoo`]), their compositions
+//! ([`ModelConfig`]), and trained runs of them ([`Run`]).
+//!
+//! This is the crate for a project that embeds the models. It needs neither the trainer nor the dashboard:
+//!
+//! ```no_run
+//! use burn::backend::Flex;
+//! use residual_zoo_models::Run;
+//! use residual_zoo_models::runs::generate::Sampling;
+//!
+//! let run = Run::open("runs/gpt2-smoke")?;
+//! let model = run.model::<Flex>(&Default::default())?;
+//! let text = run.generate(&model, Some("the"), 100, Sampling::default())?;
+//! # Ok::<(), residual_zoo_models::runs::Error>(())
+//! ```
+
+#![forbid(unsafe_code)]
+
+pub mod body;
+pub mod compose;
+mod zoo;
+
+pub use compose::{Composition, ConnectionConfig, PlacedConnection};
+pub use zoo::{Block, Embeddings, Zoo};
+
+pub use residual_zoo_core as core;
+pub use residual_zoo_data as data;
+pub use residual_zoo_gpt2 as gpt2;
+pub use residual_zoo_laurel as laurel;
+pub use residual_zoo_recurrent as recurrent;
+pub use residual_zoo_rmt as rmt;
+pub use residual_zoo_runs as runs;
+pub use residual_zoo_tokenformer as tokenformer;
+
+/// The config of any model of the zoo, as the `model` field of a RON file gives it.
+pub type ModelConfig = Composition<Zoo>;
+
+/// The config of a run of a model of the zoo, as a RON file under `experiments/` gives it.
+pub type RunConfig = residual_zoo_runs::RunConfig<ModelConfig>;
+
+/// A run of a model of the zoo, read from its directory.
+pub type Run = residual_zoo_runs::Run<ModelConfig>;

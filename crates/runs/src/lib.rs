@@ -1,0 +1,28 @@
+//! What a run leaves on disk, and how it is read: the run file, the run directory, checkpoints and their
+//! models, and sampling from them. [`Run::open`] opens a run.
+//!
+//! This crate writes run directories too, but does not train: it needs neither the trainer nor its
+//! dashboard.
+
+#![forbid(unsafe_code)]
+
+mod assign;
+pub mod checkpoint;
+mod config;
+pub mod disk;
+mod error;
+pub mod generate;
+mod lock;
+mod log;
+pub mod manifest;
+mod open;
+mod row;
+pub mod run_dir;
+
+pub use config::{
+    MinLearningRate, OnDiskError, Precision, RunConfig, Schedule, TrainConfig, parse_ron,
+};
+pub use error::{Error, describe_not_finite};
+pub use open::{Run, vocabulary};
+pub use row::Row;
+pub use run_dir::RunDir;

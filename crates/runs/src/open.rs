@@ -1,0 +1,175 @@
+//! A run, read from its directory.
+
+use std::path::{Path, PathBuf};
+
+use burn::module::Module;
+use burn::tensor::backend::Backend;
+use residual_zoo_core::{ModelConfig, Vocabulary};
+use residual_zoo_data::{Corpus, StreamDecoder, Tokenizer};
+
+use crate::checkpoint::{self, Newest};
+use crate::generate::{Generator, Sampling};
+use crate::{Error, Row, RunConfig, run_dir};
+
+/// A finished or running run, read from its directory. Nothing is written there.
+#[derive(Clone, Debug)]
+pub struct Run<C> {
+    directory: PathBuf,
+    /// The config, with every field.
+    pub config: RunConfig<C>,
+    /// The tokenizer.
+    pub tokenizer: Tokenizer,
+}
+
+impl<C: ModelConfig> Run<C> {
+    /// Opens the run in `directory`. Its checkpoints are read later, by [`model`](Self::model).
+    ///
+    /// # Errors
+    ///
+    /// When `directory` is no run, or its config or tokenizer is damaged.
+    pub fn open(directory: impl AsRef<Path>) -> Result<Self, Error> {
+        let directory = directory.as_ref();
+        let run = Self {
+            directory: directory.into(),
+            config: run_dir::read_config(directory)?,
+            tokenizer: run_dir::read_tokenizer(directory)?,
+        };
+        run.config.validate(run.vocabulary())?;
+        Ok(run)
+    }
+
+    /// The directory of the run.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The numbers of token ids and of outputs of the model.
+    pub fn vocabulary(&self) -> Vocabulary {
+        let ids = self.tokenizer.vocab_size();
+        Vocabulary {
+            ids,
+            outputs: self.config.data.outputs(ids),
+        }
+    }
+
+    /// The metrics so far.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`run_dir::read_metrics`].
+    pub fn rows(&self) -> Result<Vec<Row>, Error> {
+        run_dir::read_metrics(&self.directory)
+    }
+
+    /// The newest good checkpoint.
+    ///
+    /// # Errors
+    ///
+    /// When there is none; I/O errors.
+    pub fn checkpoint(&self) -> Result<Newest, Error> {
+        checkpoint::newest(&self.directory)
+    }
+
+    /// The model with the weights of the newest good checkpoint.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such checkpoint; I/O errors.
+    pub fn model<B: Backend>(&self, device: &B::Device) -> Result<C::Model<B>, Error> {
+        let mut path = self.checkpoint()?.path;
+        loop {
+            let error = match self.model_at(&path, device) {
+                Ok(model) => return Ok(model),
+                Err(error) => error,
+            };
+            // If the run is in progress, this checkpoint may have been replaced by a newer one.
+            let newest = self.checkpoint()?.path;
+            if newest == path {
+                return Err(error);
+            }
+            path = newest;
+        }
+    }
+
+    /// The model with the weights of `checkpoint`, such as
+    /// [`checkpoint::directory(run.directory(), 1000)`](checkpoint::directory).
+    ///
+    /// # Errors
+    ///
+    /// When the checkpoint is missing, damaged or of another model.
+    pub fn model_at<B: Backend>(
+        &self,
+        checkpoint: &Path,
+        device: &B::Device,
+    ) -> Result<C::Model<B>, Error> {
+        // The weights are replaced, so their seed does not matter.
+        let model = self
+            .config
+            .model
+            .build::<B>(self.vocabulary(), device)
+            .map_err(|error| error.within("model"))?;
+        checkpoint::load_model(model, checkpoint)
+    }
+
+    /// The text of `prompt` and the `tokens` tokens that `model` puts after it. Without a prompt, the first
+    /// token id of the vocabulary begins the text.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`stream`](Self::stream).
+    pub fn generate<B: Backend>(
+        &self,
+        model: &C::Model<B>,
+        prompt: Option<&str>,
+        tokens: usize,
+        sampling: Sampling,
+    ) -> Result<String, Error> {
+        self.stream(model, prompt, tokens, sampling)?.collect()
+    }
+
+    /// Like [`generate`](Self::generate), in pieces, each as soon as it is generated.
+    ///
+    /// # Errors
+    ///
+    /// A run on data that are not text, a prompt that the model cannot take, or an invalid field of
+    /// `sampling`.
+    pub fn stream<'m, B: Backend>(
+        &self,
+        model: &'m C::Model<B>,
+        prompt: Option<&str>,
+        tokens: usize,
+        sampling: Sampling,
+    ) -> Result<impl Iterator<Item = Result<String, Error>> + use<'m, B, C>, Error> {
+        if self.config.data.time().is_some() {
+            return Err(Error::NoRun {
+                path: self.directory.clone(),
+                problem: "was not trained on text, so it cannot generate any".into(),
+            });
+        }
+        let prompt = match prompt {
+            Some(text) => self.tokenizer.encode(text)?,
+            None => vec![0],
+        };
+        let sizes = (self.vocabulary().ids, self.config.model.shape().context);
+        let device = model.devices().into_iter().next().unwrap_or_default();
+        let generator = Generator::new(model, sizes, &prompt, sampling, &device)?;
+        let mut decoder = Some(StreamDecoder::new(self.tokenizer.clone()));
+        let mut ids = prompt.into_iter().chain(generator.take(tokens));
+        Ok(std::iter::from_fn(move || {
+            let piece = match (ids.next(), &mut decoder) {
+                (Some(id), Some(decoder)) => decoder.push(id),
+                (None, decoder) => decoder.take()?.finish(),
+                (Some(_), None) => return None,
+            };
+            Some(piece.map_err(Error::from))
+        }))
+    }
+}
+
+/// The vocabulary of a model that is trained on `corpus`.
+pub fn vocabulary(corpus: &Corpus) -> Vocabulary {
+    Vocabulary {
+        ids: corpus.tokenizer.vocab_size(),
+        outputs: corpus.outputs,
+    }
+}

@@ -1,0 +1,127 @@
+//! burn-train's renderer interface, once for all displays: collects metrics until a row is complete.
+
+use std::collections::HashMap;
+
+use burn_train::metric::{MetricDefinition, MetricId};
+use burn_train::renderer::{
+    EvaluationName, EvaluationProgress, MetricState, MetricsRenderer, MetricsRendererEvaluation,
+    MetricsRendererTraining, ProgressType, TrainingProgress,
+};
+
+use super::Activity;
+
+/// A metric of a row.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Metric {
+    /// Its name.
+    pub(super) name: String,
+    /// Whether it was measured in a validation.
+    pub(super) valid: bool,
+    /// Its value.
+    pub(super) value: f64,
+    /// Its value as text.
+    pub(super) shown: String,
+}
+
+/// How far a run is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Reached {
+    /// Steps so far.
+    pub(super) step: usize,
+    /// Number of all steps.
+    pub(super) total: usize,
+    /// Tokens so far.
+    pub(super) tokens: u64,
+}
+
+/// What shows rows, and what burn-train's interface does not have: the time between two rows.
+pub(super) trait Sink: Send + Sync {
+    /// A row.
+    fn row(&mut self, reached: Reached, metrics: Vec<Metric>);
+    /// What the run is doing from now on.
+    fn activity(&mut self, activity: Activity);
+    /// A step has ended: steps and tokens so far.
+    fn step(&mut self, step: usize, tokens: u64);
+    /// A note to the user.
+    fn note(&mut self, text: &str);
+    /// Text sampled after `step` steps.
+    fn sample(&mut self, step: usize, text: &str);
+}
+
+/// A renderer of burn-train that passes complete rows on.
+pub(super) struct Rows {
+    pub(super) sink: Box<dyn Sink>,
+    names: HashMap<MetricId, String>,
+    metrics: Vec<Metric>,
+}
+
+impl Rows {
+    pub(super) fn new(sink: impl Sink + 'static) -> Self {
+        Self {
+            sink: Box::new(sink),
+            names: HashMap::new(),
+            metrics: Vec::new(),
+        }
+    }
+
+    fn push(&mut self, state: MetricState, valid: bool) {
+        let (entry, value) = match state {
+            MetricState::Numeric(entry, value) => (entry, value.current()),
+            MetricState::Generic(entry) => (entry, f64::NAN),
+        };
+        if let Some(name) = self.names.get(&entry.metric_id) {
+            self.metrics.push(Metric {
+                name: name.clone(),
+                valid,
+                value,
+                shown: entry.serialized_entry.formatted,
+            });
+        }
+    }
+}
+
+impl MetricsRendererTraining for Rows {
+    fn update_train(&mut self, state: MetricState) {
+        self.push(state, false);
+    }
+
+    fn update_valid(&mut self, state: MetricState) {
+        self.push(state, true);
+    }
+
+    fn render_train(&mut self, item: TrainingProgress, indicators: Vec<ProgressType>) {
+        let tokens = indicators.iter().find_map(|indicator| match indicator {
+            ProgressType::Value { tag, value } if tag == "Tokens" => Some(*value as u64),
+            _ => None,
+        });
+        let progress = item.progress.unwrap_or(item.global_progress);
+        let reached = Reached {
+            step: progress.items_processed,
+            total: progress.items_total,
+            tokens: tokens.unwrap_or(0),
+        };
+        self.sink.row(reached, std::mem::take(&mut self.metrics));
+    }
+
+    fn render_valid(&mut self, item: TrainingProgress, indicators: Vec<ProgressType>) {
+        self.render_train(item, indicators);
+    }
+}
+
+impl MetricsRendererEvaluation for Rows {
+    fn update_test(&mut self, _: EvaluationName, state: MetricState) {
+        self.push(state, true);
+    }
+
+    fn render_test(&mut self, item: EvaluationProgress, indicators: Vec<ProgressType>) {
+        self.render_train(TrainingProgress::from(&item), indicators);
+    }
+}
+
+impl MetricsRenderer for Rows {
+    fn manual_close(&mut self) {}
+
+    fn register_metric(&mut self, metric: MetricDefinition) {
+        self.names.insert(metric.metric_id, metric.name);
+    }
+}

@@ -1,0 +1,450 @@
+//! The terminal of this process: its screen, its keys, and the thread that draws.
+//!
+//! A process has one terminal, so its state is static. Everything that a training thread calls returns
+//! at once: only the drawing thread waits for the terminal.
+
+use std::cell::RefCell;
+use std::io::{self, Write};
+use std::panic;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, Once, PoisonError, TryLockError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use burn_train::Interrupter;
+use ratatui::backend::CrosstermBackend;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use ratatui::crossterm::{cursor, execute, terminal};
+use ratatui::layout::Size;
+
+use super::rows::{Metric, Reached, Sink};
+use super::view::{self, State};
+use super::{About, Activity, Pace};
+
+mod tty;
+
+pub use tty::is_gone;
+use tty::{Keys, Waited};
+
+/// The longest time between two looks at keys and state.
+const TICK: Duration = Duration::from_millis(250);
+/// The longest time that the end of the program waits for a terminal that takes no output.
+const PATIENCE: Duration = Duration::from_millis(300);
+/// Maximum number of notes printed after the dashboard has closed. Earlier ones are left out.
+const MOST_NOTES: usize = 20;
+
+/// What is drawn.
+static STATE: Mutex<Option<Shown>> = Mutex::new(None);
+/// Lines that are printed after the dashboard has closed.
+static LATER: Mutex<Vec<Later>> = Mutex::new(Vec::new());
+/// Whether the dashboard is open.
+static OPEN: AtomicBool = AtomicBool::new(false);
+/// Held by the thread that writes to the terminal.
+static WRITING: Mutex<()> = Mutex::new(());
+/// The number of the last thread that draws. Earlier ones end.
+static THREAD: AtomicUsize = AtomicUsize::new(0);
+/// Number of [`Screen`]s.
+static SCREENS: AtomicUsize = AtomicUsize::new(0);
+
+struct Shown {
+    state: State,
+    stop: Interrupter,
+    /// Whether it changed since it was drawn.
+    changed: bool,
+}
+
+enum Later {
+    Line(String),
+    Note(String),
+}
+
+/// Keeps the dashboard open from one run to the next, until it is dropped.
+pub struct Screen(());
+
+impl Screen {
+    /// Keeps the dashboard open once a run opens it.
+    pub fn keep() -> Self {
+        SCREENS.fetch_add(1, Ordering::Relaxed);
+        Self(())
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        if SCREENS.fetch_sub(1, Ordering::Relaxed) == 1 {
+            restore_terminal();
+            lock(&STATE).take();
+        }
+    }
+}
+
+/// The sink of one run. The dashboard stays open after it as long as there is another [`Screen`].
+pub(super) struct Terminal(Screen);
+
+impl Terminal {
+    /// Shows a run.
+    pub(super) fn open(about: &About, pace: Pace, stop: &Interrupter) -> Self {
+        let screen = Screen::keep();
+        let directory = about.directory.display().to_string();
+        let mut state = State::new(about.heading(), directory, pace);
+        let mut shown = lock(&STATE);
+        if let Some(before) = shown.take() {
+            (state.chosen, state.notes) = (before.state.chosen, before.state.notes);
+        }
+        *shown = Some(Shown {
+            state,
+            stop: stop.clone(),
+            changed: true,
+        });
+        drop(shown);
+        if !is_open() {
+            open();
+        }
+        Self(screen)
+    }
+}
+
+impl Sink for Terminal {
+    fn row(&mut self, reached: Reached, metrics: Vec<Metric>) {
+        update(|state| state.row(reached, metrics));
+    }
+
+    fn activity(&mut self, activity: Activity) {
+        let now = Instant::now();
+        update(|state| {
+            if activity == Activity::Training {
+                state.pace.begin(now);
+            }
+            state.activity = activity;
+        });
+    }
+
+    fn step(&mut self, step: usize, tokens: u64) {
+        let now = Instant::now();
+        update(|state| {
+            state.pace.step(step, now);
+            state.tokens = tokens;
+        });
+    }
+
+    fn note(&mut self, text: &str) {
+        update(|state| state.note(text));
+        lock(&LATER).push(Later::Note(text.to_owned()));
+    }
+
+    fn sample(&mut self, _: usize, _: &str) {}
+}
+
+/// Whether the dashboard is open.
+pub fn is_open() -> bool {
+    OPEN.load(Ordering::Acquire)
+}
+
+/// Prints a line to standard output; while the dashboard is open, shows it there and prints it
+/// afterwards. Training continues even if nobody reads it any more.
+pub fn print(text: &str) {
+    if is_open() {
+        update(|state| state.note(text.trim()));
+        lock(&LATER).push(Later::Line(text.to_owned()));
+    } else {
+        print_later();
+        writeln!(io::stdout(), "{text}").ok();
+    }
+}
+
+/// Like [`print`], to standard error.
+pub fn warn(text: &str) {
+    if is_open() {
+        update(|state| state.note(text));
+        lock(&LATER).push(Later::Note(text.to_owned()));
+    } else {
+        print_later();
+        writeln!(io::stderr(), "{text}").ok();
+    }
+}
+
+/// Closes the dashboard, restores the terminal and prints what waited for it. Does nothing if it is
+/// closed. It may be called from any thread, at the end of the program too.
+pub fn restore_terminal() {
+    // A thread that waits for a stuck terminal must not keep the program from ending.
+    let writing = lock_within(&WRITING, PATIENCE);
+    if OPEN.swap(false, Ordering::AcqRel) {
+        leave(writing.is_some());
+    }
+    drop(writing);
+    print_later();
+}
+
+fn print_later() {
+    let Some(mut later) = lock_within(&LATER, PATIENCE) else {
+        return;
+    };
+    let lines = std::mem::take(&mut *later);
+    drop(later);
+    let notes = lines.iter().filter(|line| matches!(line, Later::Note(_)));
+    let left_out = notes.count().saturating_sub(MOST_NOTES);
+    if left_out > 0 {
+        writeln!(io::stderr(), "({left_out} earlier notes)").ok();
+    }
+    let mut notes = 0;
+    for line in lines {
+        match line {
+            Later::Line(text) => writeln!(io::stdout(), "{text}").ok(),
+            Later::Note(text) => {
+                notes += 1;
+                (notes > left_out).then(|| writeln!(io::stderr(), "{text}").ok());
+                Some(())
+            }
+        };
+    }
+}
+
+fn update(change: impl FnOnce(&mut State)) {
+    if let Some(shown) = lock(&STATE).as_mut() {
+        change(&mut shown.state);
+        shown.changed = true;
+    }
+}
+
+/// A thread that panicked in the dashboard must not keep others from it.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn lock_within<T>(mutex: &Mutex<T>, time: Duration) -> Option<MutexGuard<'_, T>> {
+    let deadline = Instant::now() + time;
+    loop {
+        match mutex.try_lock() {
+            Ok(guard) => return Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) if Instant::now() >= deadline => return None,
+            Err(TryLockError::WouldBlock) => thread::sleep(Duration::from_millis(5)),
+        }
+    }
+}
+
+/// Opens the dashboard and starts its thread. A terminal that cannot show it stays as it is.
+fn open() {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let hook = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            restore_terminal();
+            hook(info);
+        }));
+    });
+    let writing = lock(&WRITING);
+    if enter().is_err() {
+        leave(true);
+        return;
+    }
+    OPEN.store(true, Ordering::Release);
+    let number = THREAD.fetch_add(1, Ordering::AcqRel) + 1;
+    drop(writing);
+    let draw = move || {
+        if Drawing::new(number)
+            .and_then(|mut drawing| drawing.run())
+            .is_err()
+        {
+            close(number);
+        }
+    };
+    let thread = thread::Builder::new().name("dashboard".into());
+    if thread.spawn(draw).is_err() {
+        restore_terminal();
+    }
+}
+
+/// Closes the dashboard of this thread after an error. The terminal is probably gone.
+fn close(number: usize) {
+    if THREAD.load(Ordering::Acquire) == number {
+        restore_terminal();
+    }
+}
+
+/// Takes the screen. Ctrl-C stays a signal.
+fn enter() -> io::Result<()> {
+    // It has no effect where the process was stopped and continued: crossterm thinks that it is on.
+    terminal::disable_raw_mode()?;
+    terminal::enable_raw_mode()?;
+    tty::enable_interrupt();
+    execute!(
+        io::stdout(),
+        terminal::EnterAlternateScreen,
+        terminal::Clear(terminal::ClearType::All),
+        cursor::Hide
+    )
+}
+
+/// Gives the screen back. Without `writes`, only the mode of the terminal is reset.
+fn leave(writes: bool) {
+    if writes {
+        execute!(io::stdout(), cursor::Show, terminal::LeaveAlternateScreen).ok();
+    }
+    terminal::disable_raw_mode().ok();
+}
+
+/// The thread that draws.
+struct Drawing {
+    number: usize,
+    keys: Keys,
+    terminal: ratatui::Terminal<CrosstermBackend<Output>>,
+    output: Output,
+    /// When it was last drawn, and in which size.
+    drawn: Option<Instant>,
+    size: Size,
+    /// Whether the process was in the background, or has left the screen.
+    away: bool,
+}
+
+impl Drawing {
+    fn new(number: usize) -> io::Result<Self> {
+        let output = Output::default();
+        Ok(Self {
+            number,
+            keys: Keys::new()?,
+            terminal: ratatui::Terminal::new(CrosstermBackend::new(output.clone()))?,
+            output,
+            drawn: None,
+            size: Size::default(),
+            away: false,
+        })
+    }
+
+    /// Draws until the dashboard is closed. An error means that the terminal is gone.
+    fn run(&mut self) -> io::Result<()> {
+        while self.goes_on() {
+            if is_gone() {
+                return Err(io::ErrorKind::BrokenPipe.into());
+            }
+            if tty::is_in_background() {
+                self.away = true;
+                thread::sleep(TICK);
+                continue;
+            }
+            if self.away || !tty::is_raw() {
+                self.come_back()?;
+            }
+            self.draw()?;
+            match self.keys.wait(TICK)? {
+                Waited::Gone => return Err(io::ErrorKind::BrokenPipe.into()),
+                Waited::Input if self.goes_on() => self.read_keys()?,
+                Waited::Input | Waited::Nothing => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn goes_on(&self) -> bool {
+        is_open() && THREAD.load(Ordering::Acquire) == self.number
+    }
+
+    /// Takes the screen again after the process was stopped.
+    fn come_back(&mut self) -> io::Result<()> {
+        let _writing = lock(&WRITING);
+        if self.goes_on() {
+            enter()?;
+            self.terminal.clear()?;
+            (self.drawn, self.away) = (None, false);
+        }
+        Ok(())
+    }
+
+    /// Draws if anything changed, and every second because of the times.
+    fn draw(&mut self) -> io::Result<()> {
+        let now = Instant::now();
+        let old = |drawn: Instant| now.saturating_duration_since(drawn) >= Duration::from_secs(1);
+        let size = self.terminal.size()?;
+        {
+            let mut shown = lock(&STATE);
+            let Some(Shown {
+                state,
+                stop,
+                changed,
+            }) = shown.as_mut()
+            else {
+                return Ok(());
+            };
+            let resized = self.size != size;
+            *changed |= stop.should_stop() != state.stopping || resized;
+            state.stopping = stop.should_stop();
+            if !*changed && !self.drawn.is_none_or(old) {
+                return Ok(());
+            }
+            *changed = false;
+            self.terminal.draw(|frame| view::draw(frame, state, now))?;
+        }
+        (self.drawn, self.size) = (Some(now), size);
+        // The state is free again, so a slow terminal does not hold up training.
+        let _writing = lock(&WRITING);
+        let bytes = self.output.0.take();
+        match self.goes_on() {
+            true => write_all(&bytes),
+            false => Ok(()),
+        }
+    }
+
+    fn read_keys(&mut self) -> io::Result<()> {
+        while event::poll(Duration::ZERO)? {
+            let Event::Key(key) = event::read()? else {
+                continue;
+            };
+            if key.kind == KeyEventKind::Release {
+                continue;
+            }
+            let control = key.modifiers.contains(KeyModifiers::CONTROL);
+            match key.code {
+                KeyCode::Char('z') if control => self.suspend(),
+                // Where Ctrl-C is not a signal.
+                KeyCode::Char('c') if control => stop(),
+                KeyCode::Char('q') => stop(),
+                KeyCode::Tab | KeyCode::Right | KeyCode::Down => update(|state| state.choose(true)),
+                KeyCode::BackTab | KeyCode::Left | KeyCode::Up => {
+                    update(|state| state.choose(false));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the screen back and stops the process, as Ctrl-Z does elsewhere.
+    fn suspend(&mut self) {
+        let writing = lock(&WRITING);
+        if self.goes_on() {
+            leave(true);
+            self.away = true;
+            drop(writing);
+            tty::suspend();
+        }
+    }
+}
+
+fn stop() {
+    if let Some(shown) = lock(&STATE).as_mut() {
+        shown.stop.stop(None);
+    }
+}
+
+/// Writes a frame at once.
+fn write_all(bytes: &[u8]) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(bytes)?;
+    out.flush()
+}
+
+/// Collects a frame before it is written.
+#[derive(Clone, Default)]
+struct Output(Rc<RefCell<Vec<u8>>>);
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.borrow_mut().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
