@@ -60,6 +60,7 @@ fn describe_prints_a_config_that_is_the_same_run() {
     let parameters = config.model.cost(56).params.total() as f64;
     let parameters = residual_zoo::report::si(parameters);
     assert!(line("parameters").ends_with(&parameters), "{rest}");
+    assert!(line("checkpoint").ends_with(" MiB"), "{rest}");
 
     ok(&mut smoke(&scratch.path("run")));
     let of_run = ok(outside(&scratch, "describe").arg("run"));

@@ -78,6 +78,7 @@ enum Format {
     Seconds,
     Milliseconds,
     Bytes,
+    Gibibytes,
     Plain,
 }
 
@@ -126,6 +127,19 @@ impl Observed {
         })
     }
 
+    /// How values of a quantity are shown together: memory is in GiB if one of them is as large.
+    pub(crate) fn of_all(quantity: &str, values: impl IntoIterator<Item = f64>) -> Self {
+        let large = Self {
+            unit: "GiB",
+            format: Format::Gibibytes,
+        };
+        let is_large = |value: f64| value * large.scale() >= 1.0;
+        match Self::of(quantity) {
+            of if of.format == Format::Bytes && values.into_iter().any(is_large) => large,
+            of => of,
+        }
+    }
+
     /// `value` with a sensible number of digits, without its unit.
     pub fn show(self, value: f64) -> String {
         match self.format {
@@ -145,6 +159,7 @@ impl Observed {
             Format::Count => si(value),
             Format::Loss => format!("{value:.4}"),
             Format::Percent | Format::Bytes => format!("{:.1}", value * self.scale()),
+            Format::Gibibytes => format!("{:.2}", value * self.scale()),
             Format::Milliseconds => sig(value * self.scale(), significant.min(3)),
             Format::Plain if value.abs() >= 1e5 => si(value),
             Format::Seconds | Format::Plain => sig(value, significant),
@@ -165,6 +180,7 @@ impl Observed {
             Format::Percent => 100.0,
             Format::Milliseconds => 1e3,
             Format::Bytes => 1.0 / f64::from(1 << 20),
+            Format::Gibibytes => 1.0 / f64::from(1 << 30),
             _ => 1.0,
         }
     }

@@ -150,7 +150,7 @@ impl Results {
         let is_reported = |column: &str| self.rows.iter().any(|r| r.published.contains_key(column));
         let mut columns = vec![Column::text("run")];
         for column in &self.columns {
-            let unit = Observed::of(column).unit;
+            let unit = self.shown(column).unit;
             let title = title(column);
             columns.push(Column::number(title.clone(), unit));
             if is_reported(column) {
@@ -166,7 +166,7 @@ impl Results {
                 });
                 if is_reported(column) {
                     let reported = planned.published.get(column);
-                    let show = |value: &f64| Observed::of(column).show(*value);
+                    let show = |value: &f64| self.shown(column).show(*value);
                     cells.push(reported.map_or_else(String::new, show).into());
                 }
             }
@@ -202,6 +202,19 @@ impl Results {
         found.filter_map(|found| found.margin.clone()).collect()
     }
 
+    /// How the table shows a quantity.
+    fn shown(&self, quantity: &str) -> Observed {
+        let measured = self
+            .observations
+            .iter()
+            .filter_map(|found| found.get(quantity));
+        let reported = self
+            .rows
+            .iter()
+            .filter_map(|row| row.published.get(quantity));
+        Observed::of_all(quantity, measured.chain(reported.copied()))
+    }
+
     /// A quantity of a run over its seeds.
     fn estimate(&self, run: &str, quantity: &str) -> Option<Estimate> {
         let of_run = self.observations.iter().filter(|found| found.run == run);
@@ -214,7 +227,7 @@ impl Results {
         let Some(found) = self.estimate(run, quantity) else {
             return "–".into();
         };
-        let of = Observed::of(quantity);
+        let of = self.shown(quantity);
         let mean = of.show(found.mean);
         match found.is_spread() {
             true => format!("{mean} ± {}", of.show_difference(found.deviation)),

@@ -51,7 +51,6 @@ impl Difference {
         (run, than): (&str, &str),
     ) -> Result<Self, String> {
         let pairs = pairs(observations, run, than)?;
-        let of = Observed::of(quantity);
         let mut differences = Vec::new();
         let (mut first, mut second) = (0.0, 0.0);
         for (a, b) in &pairs {
@@ -61,6 +60,7 @@ impl Difference {
             second += b / pairs.len() as f64;
         }
         let found = estimate(&differences)?;
+        let of = Observed::of_all(quantity, [first, second]);
         let (first, second) = (of.show(first), of.with_unit(of.show(second)));
         let exact: Vec<_> = pairs.iter().map(|(a, _)| *a).collect();
         let is_exact = is_exact(&exact) || is_cost(quantity) || is_counted(&exact, quantity);

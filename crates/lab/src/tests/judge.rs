@@ -67,6 +67,34 @@ fn names_that_end_in_digits_are_set_apart_from_values_and_times_are_milliseconds
 }
 
 #[test]
+fn memory_is_in_mib_or_where_it_is_large_in_gib() {
+    let because = |unit: f64| {
+        let mut found = seeds("RW", "peak_memory", &[1.5 * unit]);
+        found.extend(seeds("LR", "peak_memory", &[0.5 * unit]));
+        let (quantity, run, than) = ("peak_memory".into(), "RW".into(), "LR".into());
+        judge(
+            Test::Lower(Compared {
+                quantity,
+                run,
+                than,
+            }),
+            &found,
+        )
+        .1
+    };
+    let mebibytes = because(1_048_576.0);
+    assert!(
+        mebibytes.starts_with("RW: 1.5; LR: 0.5 MiB; "),
+        "{mebibytes}"
+    );
+    let gibibytes = because(1_073_741_824.0);
+    assert!(
+        gibibytes.starts_with("RW: 1.50; LR: 0.50 GiB; "),
+        "{gibibytes}"
+    );
+}
+
+#[test]
 fn a_difference_that_the_seeds_do_not_agree_on_is_undecided() {
     let mut found = seeds("new", "valid_loss", &[1.0, 1.0, 1.0]);
     found.extend(seeds("old", "valid_loss", &[1.3, 1.1, 0.95]));

@@ -305,6 +305,25 @@ fn every_run_is_a_curve_from_where_it_was_trained() {
 }
 
 #[test]
+fn a_column_of_memory_has_one_unit() {
+    let text = EXPERIMENT.replace(r#""valid_loss", "stream"]"#, r#""peak_memory"]"#);
+    let experiment = parse(&text);
+    let planned = experiment.plan(&[]).unwrap();
+    let unit_and_cell = |bytes: f64| {
+        let mut observations = seeds("base", "peak_memory", &[bytes]);
+        observations.extend(seeds("later", "peak_memory", &[300.0 * 1_048_576.0]));
+        let outcome = Outcome {
+            observations,
+            ..Outcome::default()
+        };
+        let table = Results::new(&experiment, &planned, outcome, Origin::default()).table();
+        (table.columns[2].hint.clone(), table.rows[3][2].text.clone())
+    };
+    assert_eq!(unit_and_cell(1e9), ("MiB".into(), "300.0".into()));
+    assert_eq!(unit_and_cell(2e9), ("GiB".into(), "0.29".into()));
+}
+
+#[test]
 fn times_are_drawn_in_milliseconds() {
     let spec: ChartSpec = ron::from_str(r#"(title: "", x: "step_time", y: "valid_loss")"#).unwrap();
     let mut found = seeds("run", "valid_loss", &[2.0]);
