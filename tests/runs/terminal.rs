@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use residual_zoo::train::checkpoint;
+use residual_zoo::runs::checkpoint;
 use residual_zoo_testing::program::{SMOKE, Scratch, ok, zoo};
 
 const ENTER: &str = "\x1b[?1049h";
