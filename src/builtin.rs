@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use include_dir::{Dir, include_dir};
-use residual_zoo_lab::cli::{Files, Source};
+use residual_zoo_cli::{Files, Source};
 
 static EXPERIMENTS: Dir = include_dir!("$CARGO_MANIFEST_DIR/experiments");
 

@@ -6,9 +6,9 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use residual_zoo_backend::BackendKind;
+use residual_zoo_cli::{CompareArgs, ExperimentArgs, Source, SweepArgs};
 use residual_zoo_core::ConfigError;
 use residual_zoo_data::Corpus;
-use residual_zoo_lab::cli::{self, CompareArgs, ExperimentArgs, Source, SweepArgs};
 use residual_zoo_lab::trial::Trial;
 use residual_zoo_lab::{Error, Options, Results};
 use residual_zoo_runs::generate::Sampling;
@@ -134,12 +134,12 @@ pub fn compare_main() -> ExitCode {
         options: CompareArgs,
     }
     let Program { options } = Program::parse();
-    let command = cli::command(
+    let command = residual_zoo_cli::command(
         "cargo run --release --example compare --",
         std::env::args().skip(1),
     );
     let done = compared().and_then(|models| compare_with(&options, models, command));
-    cli::report(done.map_err(Into::into))
+    residual_zoo_cli::report(done.map_err(Into::into))
 }
 
 /// Sweeps the runs of `experiment`, which is called `name`, as the options of the program say.
@@ -183,7 +183,8 @@ pub fn run_named(name: &str, options: &ExperimentArgs) -> Result<(), Error> {
             return Err(ConfigError::new(name, problem).into());
         }
     };
-    let program = cli::command("residual-zoo experiment", std::iter::once(name.to_owned()));
+    let program =
+        residual_zoo_cli::command("residual-zoo experiment", std::iter::once(name.to_owned()));
     options.run::<ModelConfig>(&source, &program, ROOT.as_ref())
 }
 
@@ -191,7 +192,7 @@ pub fn run_named(name: &str, options: &ExperimentArgs) -> Result<(), Error> {
 /// [`experiment!`](macro@crate::experiment).
 pub fn experiment_main(name: &str) -> ExitCode {
     match builtin::experiments().find(|source| source.name == name) {
-        Some(source) => cli::experiment_main::<ModelConfig>(&source, ROOT.as_ref()),
+        Some(source) => residual_zoo_cli::experiment_main::<ModelConfig>(&source, ROOT.as_ref()),
         None => unreachable!("there is no experiment {name}"),
     }
 }

@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 use residual_zoo::backend::BackendKind;
+use residual_zoo::cli::{self, BackendArgs};
 use residual_zoo::experiment::time;
-use residual_zoo::lab::cli::{self, BackendArgs};
+use residual_zoo::lab::open_corpus;
 use residual_zoo::report::{Cell, Column, Table, si};
 use residual_zoo::runs::Error;
 use residual_zoo::train::bench::StepTime;
@@ -69,7 +70,7 @@ pub fn bench(options: Options) -> anyhow::Result<()> {
     let mut failure = None;
     for (model, config) in models {
         let config = config.set(&options.set)?;
-        let corpus = cli::open_corpus(&config.data)?;
+        let corpus = open_corpus(&config.data)?;
         for kind in &kinds {
             let gpu = options.backend.gpu;
             let time = match time(*kind, gpu, config.clone(), &corpus, counts) {

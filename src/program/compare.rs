@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use residual_zoo::cli::{self, CompareArgs};
 use residual_zoo::experiment;
-use residual_zoo::lab::cli::{self, CompareArgs};
 
 use super::{name_of, read_config};
 

@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use residual_zoo::cli::{self, BackendArgs, DataArgs};
 use residual_zoo::core::ModelConfig as _;
 use residual_zoo::data::Examples;
 use residual_zoo::experiment;
-use residual_zoo::lab::cli::{self, BackendArgs, DataArgs};
+use residual_zoo::lab::open_corpus;
 use residual_zoo::report::{bytes, si};
 use residual_zoo::runs::{run_dir, vocabulary};
 
@@ -39,7 +40,7 @@ pub fn describe(options: Options) -> anyhow::Result<()> {
     options.data.apply(&mut config.data)?;
     // The config comes first, because the data may have to be downloaded for the rest.
     cli::print(&format!("{}\n", config.to_ron()))?;
-    let corpus = cli::open_corpus(&config.data)?;
+    let corpus = open_corpus(&config.data)?;
     config.validate(corpus.tokenizer.vocab_size())?;
     let cost = config.model.cost(vocabulary(&corpus));
     let tokens = |examples: &Examples| {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use residual_zoo::lab::cli::BackendArgs;
+use residual_zoo::cli::BackendArgs;
 use residual_zoo::runs::generate::Sampling;
 
 /// Print text from a run's newest checkpoint, as it is generated

@@ -1,9 +1,9 @@
 //! `residual-zoo list`
 
+use residual_zoo::cli::{self, Files};
 use residual_zoo::compose::List;
 use residual_zoo::experiment::Experiment;
 use residual_zoo::lab::Error;
-use residual_zoo::lab::cli::{self, Files};
 use residual_zoo::{ConnectionConfig, Zoo, builtin};
 
 /// Prints everything that has a name, a line each.

@@ -17,8 +17,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use residual_zoo::RunConfig;
 use residual_zoo::backend::BackendKind;
+use residual_zoo::cli::{self, ExperimentArgs};
 use residual_zoo::core::ConfigError;
-use residual_zoo::lab::cli::{self, ExperimentArgs};
 use residual_zoo::{builtin, experiment};
 
 /// Reproduce, compare and compose language-model architectures that change the residual stream.

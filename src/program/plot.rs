@@ -5,8 +5,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 use residual_zoo::ModelConfig;
+use residual_zoo::cli;
 use residual_zoo::core::ConfigError;
-use residual_zoo::lab::{self, CURVES, cli};
+use residual_zoo::lab::{self, CURVES};
 use residual_zoo::report::{Report, Section, csv};
 use residual_zoo::runs::{Error, run_dir};
 

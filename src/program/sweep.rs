@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use residual_zoo::cli::SweepArgs;
 use residual_zoo::experiment;
-use residual_zoo::lab::cli::SweepArgs;
 
 use super::{name_of, read_config};
 

@@ -7,9 +7,10 @@ use anyhow::bail;
 use clap::{Args, ValueEnum};
 use residual_zoo::RunConfig;
 use residual_zoo::backend::BackendKind;
+use residual_zoo::cli::{self, BackendArgs, DataArgs, DisplayArgs};
 use residual_zoo::core::ModelConfig as _;
 use residual_zoo::data::{Corpus, Examples};
-use residual_zoo::lab::cli::{self, BackendArgs, DataArgs, DisplayArgs};
+use residual_zoo::lab::open_corpus;
 use residual_zoo::report::si;
 use residual_zoo::runs::run_dir;
 use residual_zoo::train::dashboard::{Display, Title, describe_loss, duration, print};
@@ -97,7 +98,7 @@ pub fn train(options: Options) -> anyhow::Result<()> {
     let mut config = config.set(&options.set)?;
     options.data.apply(&mut config.data)?;
     let kind = options.backend.kind()?;
-    let corpus = cli::open_corpus(&config.data)?;
+    let corpus = open_corpus(&config.data)?;
     config.validate(corpus.tokenizer.vocab_size())?;
     let display = options.display.display();
     let run_options = RunOptions {

@@ -10,7 +10,7 @@ use residual_zoo_testing::root;
 use serde_json::Value;
 
 /// The rooms of the library. A crate depends on crates of lower rooms only.
-const ROOMS: [&[&str]; 9] = [
+const ROOMS: [&[&str]; 10] = [
     &["residual-zoo-data", "residual-zoo-report"],
     &["residual-zoo-core"],
     &[
@@ -25,6 +25,7 @@ const ROOMS: [&[&str]; 9] = [
     &["residual-zoo-train"],
     &["residual-zoo-backend"],
     &["residual-zoo-lab"],
+    &["residual-zoo-cli"],
     &["residual-zoo"],
 ];
 

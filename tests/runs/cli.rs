@@ -281,8 +281,10 @@ fn interrupted_by(signal: &str) {
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let trains = |line: &String| line.contains("learning rate");
-    assert!(lines.by_ref().map(Result::unwrap).any(|line| trains(&line)));
+    // The line of a step has a training loss.
+    let trains = |line: &String| line.starts_with("step ") && line.contains("  loss ");
+    let head: Vec<String> = lines.by_ref().map(Result::unwrap).take(20).collect();
+    assert!(head.iter().any(trains), "{head:?}");
     let pid = child.id().to_string();
     assert!(
         Command::new("kill")

@@ -32,7 +32,7 @@ pub enum Error {
     },
     /// Signals that cannot be caught.
     #[error("could not listen to Ctrl-C: {0}")]
-    Signals(#[from] ctrlc::Error),
+    Signals(String),
 }
 
 impl Error {

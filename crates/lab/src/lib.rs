@@ -22,19 +22,18 @@
 //! ```
 //!
 //! Everything is generic over the config of a model, so other projects can run experiments on their
-//! own zoo. Programs take their options from [`cli`].
+//! own zoo. Programs take their options from `residual-zoo-cli`.
 //!
 //! A module uses only modules before it in this order: `error`, `single`, `options`, `quantity`,
 //! `stats`, `claims`, `sweep`, `experiment`, `plan`, `facts`, `observe`, `corpora`, `measure`, `check`,
 //! `judge`, `charts`, `curves`, `origin`, `pool`, `training`, `tune`, `tuning_report`, `results`, `run`,
-//! `compare`, `index`, `generate`, `trial`, `cli`.
+//! `compare`, `index`, `generate`, `trial`.
 
 #![forbid(unsafe_code)]
 
 mod charts;
 mod check;
 pub mod claims;
-pub mod cli;
 mod compare;
 mod corpora;
 mod curves;
@@ -65,6 +64,7 @@ mod tuning_report;
 
 pub use claims::{Claim, Judgement, Test, Verdict};
 pub use compare::{Comparison, compare};
+pub use corpora::open_corpus;
 pub use curves::{CURVES, curves};
 pub use error::Error;
 pub use experiment::{After, ChartSpec, Experiment, Measure, RunSpec, Vary};

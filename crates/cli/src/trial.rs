@@ -4,9 +4,10 @@ use residual_zoo_backend::{BackendKind, allocated};
 use residual_zoo_core::ModelConfig;
 use residual_zoo_runs::RunConfig;
 
-use super::{print, write};
-use crate::trial::Trial;
-use crate::{Error, PlannedRun};
+use residual_zoo_lab::trial::Trial;
+use residual_zoo_lab::{Error, PlannedRun};
+
+use crate::{print, write};
 
 const MEBIBYTE: f64 = (1 << 20) as f64;
 

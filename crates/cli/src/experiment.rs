@@ -11,14 +11,15 @@ use residual_zoo_report::{Column, Table, si};
 use residual_zoo_train::Interrupter;
 use residual_zoo_train::dashboard::Display;
 
-use super::trial::try_models;
-use super::{
+use residual_zoo_lab::{
+    Error, Experiment, INDEX, Missing, Options, Origin, PlannedRun, REPORT, Results, Verdict, only,
+    origin, write_index,
+};
+
+use crate::trial::try_models;
+use crate::{
     BackendArgs, DataArgs, DisplayArgs, JobsArgs, command, example, print, report, stop_on_signal,
     verdict,
-};
-use crate::{
-    Error, Experiment, INDEX, Missing, Origin, PlannedRun, REPORT, Results, Verdict, only, origin,
-    write_index,
 };
 
 /// An experiment and where its text comes from.
@@ -166,7 +167,7 @@ impl ExperimentArgs {
     ///
     /// # Errors
     ///
-    /// Those of [`run_experiment`](crate::run_experiment), and options that do not fit the experiment.
+    /// Those of [`run_experiment`](residual_zoo_lab::run_experiment), and options that do not fit the experiment.
     pub fn run<C: ModelConfig>(
         &self,
         source: &Source,
@@ -199,7 +200,7 @@ impl ExperimentArgs {
             true => self.display.display(),
             false => Display::Quiet,
         };
-        let mut options = crate::Options {
+        let mut options = Options {
             name: source.name.clone(),
             gpu,
             force: self.force,
@@ -209,7 +210,7 @@ impl ExperimentArgs {
                 None => stop_on_signal()?,
                 Some(_) => Interrupter::new(),
             },
-            ..crate::Options::new(&self.runs.join("pool"), kind)
+            ..Options::new(&self.runs.join("pool"), kind)
         };
         if experiment.count.is_none() {
             self.jobs.share(&planned, &mut options)?;

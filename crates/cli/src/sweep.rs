@@ -6,12 +6,13 @@ use clap::Args;
 use residual_zoo_core::ModelConfig;
 use residual_zoo_train::dashboard::Display;
 
-use super::{BackendArgs, DataArgs, DisplayArgs, JobsArgs, command, print, stop_on_signal};
-use crate::sweep::{Halving, Swept};
-use crate::{
+use residual_zoo_lab::sweep::{Halving, Swept};
+use residual_zoo_lab::{
     Error, Experiment, INDEX, Missing, Options, Origin, REPORT, Results, Sweep, Tuning, origin,
     write_index,
 };
+
+use crate::{BackendArgs, DataArgs, DisplayArgs, JobsArgs, command, print, stop_on_signal};
 
 /// What is swept, where and how.
 #[derive(Args, Debug)]

@@ -6,8 +6,9 @@ use clap::Args;
 use residual_zoo_core::ModelConfig;
 use residual_zoo_runs::RunConfig;
 
-use super::{BackendArgs, DataArgs, DisplayArgs, print, stop_on_signal};
-use crate::{Comparison, Error, Options, REPORT, compare};
+use residual_zoo_lab::{Comparison, Error, Options, REPORT, compare};
+
+use crate::{BackendArgs, DataArgs, DisplayArgs, print, stop_on_signal};
 
 /// How models are compared.
 #[derive(Args, Debug)]

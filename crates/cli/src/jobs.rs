@@ -10,10 +10,11 @@ use residual_zoo_core::ModelConfig;
 use residual_zoo_runs::{Error as RunError, RunConfig};
 use residual_zoo_train::Interrupter;
 
-use super::print;
-use super::trial::available_memory;
-use crate::trial::Trial;
-use crate::{Error, Options, PlannedRun};
+use residual_zoo_lab::trial::Trial;
+use residual_zoo_lab::{Error, Options, PlannedRun};
+
+use crate::print;
+use crate::trial::available_memory;
 
 /// How many processes train.
 #[derive(Args, Debug)]

@@ -1,5 +1,7 @@
 //! The options that programs share, errors as exit codes, and signals.
 
+#![forbid(unsafe_code)]
+
 mod compare;
 mod experiment;
 mod jobs;
@@ -15,13 +17,12 @@ use residual_zoo_backend::{BackendError, BackendKind};
 use residual_zoo_core::ConfigError;
 use residual_zoo_data::Source as Data;
 use residual_zoo_data::{DataConfig, DataError, SyntheticConfig, TokenizerConfig};
+use residual_zoo_lab::{Error, Verdict};
 use residual_zoo_report::Tone;
 use residual_zoo_runs::Error as RunError;
 use residual_zoo_train::Interrupter;
 use residual_zoo_train::dashboard::{Display, is_gone, is_open, restore_terminal};
 
-pub use crate::corpora::open_corpus;
-use crate::{Error, Verdict};
 pub use compare::CompareArgs;
 pub use experiment::{ExperimentArgs, Files, Source, experiment_main};
 pub use jobs::JobsArgs;
@@ -223,7 +224,8 @@ pub fn stop_on_signal() -> Result<Interrupter, Error> {
             let text = "stopping after this step; Ctrl-C again ends the program at once";
             writeln!(std::io::stderr(), "{text}").ok();
         }
-    })?;
+    })
+    .map_err(|error| Error::Signals(error.to_string()))?;
     Ok(stop)
 }
 
