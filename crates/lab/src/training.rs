@@ -9,7 +9,7 @@ use std::time::Duration;
 use residual_zoo_backend::{PeakMemory, panic_message};
 use residual_zoo_core::ModelConfig;
 use residual_zoo_data::{Corpus, one_line};
-use residual_zoo_train::dashboard::{Screen, Title, duration, print};
+use residual_zoo_train::dashboard::{Display, Screen, Title, duration, print};
 use residual_zoo_train::{Error as TrainError, Summary, checkpoint};
 use serde::{Deserialize, Serialize};
 
@@ -113,7 +113,8 @@ impl<C: ModelConfig> Turn<'_, C> {
         let place = self.place.as_ref().ok_or("has no model")?;
         let known = is_trained(place);
         let label = format!("[{}/{}] {}", self.number.0, self.number.1, self.name());
-        if !known {
+        // The dashboard names the run itself.
+        if !known && options.display != Display::Terminal {
             print(&format!("{} …", label));
         }
         let memory = PeakMemory::start(options.backend, options.gpu);
