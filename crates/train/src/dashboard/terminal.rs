@@ -431,3 +431,6 @@ impl Write for Output {
         Ok(())
     }
 }
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests;
