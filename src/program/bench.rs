@@ -9,6 +9,7 @@ use residual_zoo::experiment::time;
 use residual_zoo::lab::open_corpus;
 use residual_zoo::report::{Cell, Column, Table, si};
 use residual_zoo::runs::Error;
+use residual_zoo::train::Interrupter;
 use residual_zoo::train::bench::StepTime;
 use serde::Serialize;
 
@@ -70,7 +71,7 @@ pub fn bench(options: Options) -> anyhow::Result<()> {
     let mut failure = None;
     for (model, config) in models {
         let config = config.set(&options.set)?;
-        let corpus = open_corpus(&config.data)?;
+        let corpus = open_corpus(&config.data, &Interrupter::new())?;
         for kind in &kinds {
             let gpu = options.backend.gpu;
             let time = match time(*kind, gpu, config.clone(), &corpus, counts) {

@@ -10,6 +10,7 @@ use residual_zoo::experiment;
 use residual_zoo::lab::open_corpus;
 use residual_zoo::report::{bytes, si};
 use residual_zoo::runs::{run_dir, vocabulary};
+use residual_zoo::train::Interrupter;
 
 use super::read_config;
 
@@ -40,7 +41,7 @@ pub fn describe(options: Options) -> anyhow::Result<()> {
     options.data.apply(&mut config.data)?;
     // The config comes first, because the data may have to be downloaded for the rest.
     cli::print(&format!("{}\n", config.to_ron()))?;
-    let corpus = open_corpus(&config.data)?;
+    let corpus = open_corpus(&config.data, &Interrupter::new())?;
     config.validate(corpus.tokenizer.vocab_size())?;
     let cost = config.model.cost(vocabulary(&corpus));
     let tokens = |examples: &Examples| {

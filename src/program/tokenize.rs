@@ -5,6 +5,7 @@ use residual_zoo::cli::{self, DataArgs};
 use residual_zoo::data::{DataConfig, Examples};
 use residual_zoo::lab::open_corpus;
 use residual_zoo::report::{si, sig};
+use residual_zoo::train::Interrupter;
 
 /// Tokenise a text, into the cache that training reads, and print what is in it
 #[derive(Args)]
@@ -16,7 +17,7 @@ pub struct Options {
 pub fn tokenize(options: Options) -> anyhow::Result<()> {
     let mut config = DataConfig::default();
     options.data.apply(&mut config)?;
-    let corpus = open_corpus(&config)?;
+    let corpus = open_corpus(&config, &Interrupter::new())?;
     let count = |examples: &Examples| si(examples.tokens().unwrap_or(0) as f64);
     cli::print(&format!("{} token ids", corpus.tokenizer.vocab_size()))?;
     cli::print(&format!(

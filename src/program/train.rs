@@ -98,7 +98,8 @@ pub fn train(options: Options) -> anyhow::Result<()> {
     let mut config = config.set(&options.set)?;
     options.data.apply(&mut config.data)?;
     let kind = options.backend.kind()?;
-    let corpus = open_corpus(&config.data)?;
+    let stop = cli::stop_on_signal()?;
+    let corpus = open_corpus(&config.data, &stop)?;
     config.validate(corpus.tokenizer.vocab_size())?;
     let display = options.display.display();
     let run_options = RunOptions {
@@ -110,7 +111,7 @@ pub fn train(options: Options) -> anyhow::Result<()> {
         peak_tflops: options.display.peak_tflops,
         init_from: options.init_from.map(|run| (run, options.init_by.into())),
         allow_config_change: options.allow_config_change,
-        stop: cli::stop_on_signal()?,
+        stop,
         ..RunOptions::new(directory)
     };
     if display == Display::Log {

@@ -9,7 +9,6 @@ use residual_zoo_core::{ConfigError, ModelConfig};
 use residual_zoo_data::Source as Data;
 use residual_zoo_report::{Column, Table, si};
 use residual_zoo_train::Interrupter;
-use residual_zoo_train::dashboard::Display;
 
 use residual_zoo_lab::{
     Error, Experiment, INDEX, Missing, Options, Origin, PlannedRun, REPORT, Results, Verdict, only,
@@ -198,7 +197,7 @@ impl ExperimentArgs {
         }
         let display = match self.watch {
             true => self.display.display(),
-            false => Display::Quiet,
+            false => self.jobs.display(),
         };
         let mut options = Options {
             name: source.name.clone(),

@@ -9,6 +9,7 @@ use clap::Args;
 use residual_zoo_core::ModelConfig;
 use residual_zoo_runs::{Error as RunError, RunConfig};
 use residual_zoo_train::Interrupter;
+use residual_zoo_train::dashboard::Display;
 
 use residual_zoo_lab::trial::Trial;
 use residual_zoo_lab::{Error, Options, PlannedRun};
@@ -30,6 +31,14 @@ pub struct JobsArgs {
 }
 
 impl JobsArgs {
+    /// What is shown of a run unless the user watches it. Several processes would write over each other.
+    pub(super) fn display(&self) -> Display {
+        match self.worker || self.jobs > 1 {
+            true => Display::Quiet,
+            false => Display::Status,
+        }
+    }
+
     /// Trains `runs` with several processes, if the user asked for that, until everything is trained or
     /// the user stops. What is then left to do is quick.
     ///

@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use residual_zoo_core::ModelConfig;
-use residual_zoo_train::dashboard::Display;
 
 use residual_zoo_lab::sweep::{Halving, Swept};
 use residual_zoo_lab::{
@@ -76,7 +75,7 @@ impl SweepArgs {
             force: self.force,
             display: match self.watch {
                 true => self.display.display(),
-                false => Display::Quiet,
+                false => self.jobs.display(),
             },
             peak_tflops: self.display.peak_tflops,
             stop: stop_on_signal()?,

@@ -7,6 +7,7 @@ use std::{fmt, fs};
 use serde::{Deserialize, Serialize};
 
 use crate::cache::{self, Entry, Fresh, Manifest};
+use crate::progress::{OnProgress, Stage, report};
 use crate::synthetic::{self, Entropy, SyntheticConfig};
 use crate::{
     Cifar10, CopyConfig, DataError, Examples, Tokenizer, TokenizerConfig, Tokens, cifar, copying,
@@ -189,18 +190,30 @@ impl Corpus {
     ///
     /// An invalid config; a missing or invalid source or tokenizer; a failed download.
     pub fn open(config: &DataConfig) -> Result<Self, DataError> {
+        Self::open_with(config, &mut |_, _, _| true)
+    }
+
+    /// Like [`open`](Self::open), and reports how far it is.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`open`](Self::open), and [`DataError::Stopped`] if `progress` says so.
+    pub fn open_with(config: &DataConfig, progress: OnProgress) -> Result<Self, DataError> {
         config.validate()?;
         let (name, text) = match &config.source {
             Source::Synthetic(synthetic) => return Self::synthetic(synthetic, config),
             Source::Copying(copying) => return Self::copying(copying),
             Source::Cifar10(directory) => return Self::cifar10(directory),
-            Source::TinyShakespeare => ("tiny-shakespeare".into(), download::tiny_shakespeare()?),
+            Source::TinyShakespeare => (
+                "tiny-shakespeare".into(),
+                download::tiny_shakespeare(progress)?,
+            ),
             Source::Path(path) => (
                 path.display().to_string(),
                 text::read_text(path, &config.text_field)?,
             ),
         };
-        let (entry, note) = entry(config, name, &text)?;
+        let (entry, note) = entry(config, name, &text, progress)?;
         let Entry {
             manifest,
             tokenizer,
@@ -298,6 +311,7 @@ fn entry(
     config: &DataConfig,
     source: String,
     text: &str,
+    progress: OnProgress,
 ) -> Result<(Entry, Option<String>), DataError> {
     let source_hash = blake3::hash(text.as_bytes()).to_string();
     let dir = config.cache_entry(&source_hash)?;
@@ -312,7 +326,7 @@ fn entry(
         }
     }
 
-    let fresh = tokenize(config, source, source_hash, text)?;
+    let fresh = tokenize(config, source, source_hash, text, progress)?;
     let Some(dir) = dir else {
         let note = "there is no user cache directory, so tokens are kept in memory; \
                     set `data.cache` to a directory";
@@ -332,15 +346,23 @@ fn tokenize(
     source: String,
     source_hash: String,
     text: &str,
+    progress: OnProgress,
 ) -> Result<Fresh, DataError> {
     let at = (text.len() as f64 * (1.0 - config.valid_fraction)) as usize;
     let (train_text, valid_text) = text.split_at(text.ceil_char_boundary(at));
     let tokenizer = match config.tokenizer {
-        TokenizerConfig::Bpe { .. } => Tokenizer::train(&config.tokenizer, &[train_text])?,
+        TokenizerConfig::Bpe { .. } => {
+            Tokenizer::train_with(&config.tokenizer, &[train_text], progress)?
+        }
         _ => Tokenizer::train(&config.tokenizer, &[text])?,
     };
-    let train = tokenizer.encode(train_text)?;
-    let valid = tokenizer.encode(valid_text)?;
+    let all = text.len();
+    let train = tokenizer.encode_with(train_text, &mut |done| {
+        report(progress, Stage::Tokenizing, done, all)
+    })?;
+    let valid = tokenizer.encode_with(valid_text, &mut |done| {
+        report(progress, Stage::Tokenizing, train_text.len() + done, all)
+    })?;
     let manifest = Manifest {
         format: cache::FORMAT,
         source,

@@ -5,11 +5,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::error::one_line;
+use crate::progress::{OnProgress, Stage, report};
 use crate::{DataError, files};
 
 const URL: &str =
     "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt";
 const URL_VARIABLE: &str = "ZOO_TINYSHAKESPEARE_URL";
+/// Bytes that are read between two reports of progress.
+const PART: u64 = 1 << 16;
 const LENGTH: u64 = 1_115_394;
 const HASH: &str = "5bd8f6749d3cda816828aabf1aebdc595f673de8102e521bbd8369ad4b7917e9";
 
@@ -20,14 +23,14 @@ const HASH: &str = "5bd8f6749d3cda816828aabf1aebdc595f673de8102e521bbd8369ad4b79
 /// # Errors
 ///
 /// [`DataError::Download`] and [`DataError::Checksum`].
-pub fn tiny_shakespeare() -> Result<String, DataError> {
+pub fn tiny_shakespeare(progress: OnProgress) -> Result<String, DataError> {
     let url = std::env::var(URL_VARIABLE).unwrap_or_else(|_| URL.into());
     let bytes = match dirs::cache_dir() {
         Some(cache) => {
             let path = cache.join("residual-zoo").join("tinyshakespeare.txt");
-            fetch_cached(&url, LENGTH, HASH, &path)?
+            fetch_cached(&url, LENGTH, HASH, &path, progress)?
         }
-        None => fetch(&url, LENGTH, HASH)?,
+        None => fetch(&url, LENGTH, HASH, progress)?,
     };
     String::from_utf8(bytes).map_err(|e| DataError::Checksum {
         url,
@@ -47,13 +50,14 @@ pub fn fetch_cached(
     expected_len: u64,
     expected_hash: &str,
     dest: &Path,
+    progress: OnProgress,
 ) -> Result<Vec<u8>, DataError> {
     if let Ok(bytes) = files::read_file(dest)
         && difference(&bytes, expected_len, expected_hash).is_none()
     {
         return Ok(bytes);
     }
-    let bytes = fetch(url, expected_len, expected_hash)?;
+    let bytes = fetch(url, expected_len, expected_hash, progress)?;
     let folder = dest.parent().unwrap_or(Path::new("."));
     // A copy that cannot be saved only costs another download later.
     if std::fs::create_dir_all(folder).is_ok() {
@@ -68,7 +72,13 @@ pub fn fetch_cached(
 /// # Errors
 ///
 /// [`DataError::Download`] if the request fails, [`DataError::Checksum`] if the file differs.
-pub fn fetch(url: &str, expected_len: u64, expected_hash: &str) -> Result<Vec<u8>, DataError> {
+pub fn fetch(
+    url: &str,
+    expected_len: u64,
+    expected_hash: &str,
+    progress: OnProgress,
+) -> Result<Vec<u8>, DataError> {
+    report(progress, Stage::Downloading, 0, expected_len as usize)?;
     let failed = |message: String| DataError::Download {
         url: url.into(),
         message,
@@ -80,12 +90,20 @@ pub fn fetch(url: &str, expected_len: u64, expected_hash: &str) -> Result<Vec<u8
         .new_agent();
     let mut response = agent.get(url).call().map_err(|e| failed(one_line(e)))?;
     let mut bytes = Vec::new();
-    response
-        .body_mut()
-        .as_reader()
-        .take(expected_len.saturating_add(1))
-        .read_to_end(&mut bytes)
-        .map_err(|e| failed(one_line(e)))?;
+    let body = response.body_mut().as_reader();
+    let mut body = body.take(expected_len.saturating_add(1));
+    loop {
+        let part = body.by_ref().take(PART).read_to_end(&mut bytes);
+        if part.map_err(|e| failed(one_line(e)))? == 0 {
+            break;
+        }
+        report(
+            progress,
+            Stage::Downloading,
+            bytes.len(),
+            expected_len as usize,
+        )?;
+    }
     match difference(&bytes, expected_len, expected_hash) {
         None => Ok(bytes),
         Some(problem) => Err(DataError::Checksum {
@@ -145,10 +163,16 @@ mod tests {
         let dest = dir.path().join("new/file.txt");
         let (url, server) = serve("200 OK", BODY);
         let len = BODY.len() as u64;
-        assert_eq!(fetch_cached(&url, len, &hash(), &dest).unwrap(), BODY);
+        assert_eq!(
+            fetch_cached(&url, len, &hash(), &dest, &mut |_, _, _| true).unwrap(),
+            BODY
+        );
         server.join().unwrap();
         assert_eq!(std::fs::read(&dest).unwrap(), BODY);
-        assert_eq!(fetch_cached(&url, len, &hash(), &dest).unwrap(), BODY);
+        assert_eq!(
+            fetch_cached(&url, len, &hash(), &dest, &mut |_, _, _| true).unwrap(),
+            BODY
+        );
     }
 
     #[test]
@@ -157,7 +181,7 @@ mod tests {
         let dest = dir.path().join("file.txt");
         std::fs::write(&dest, b"To be, or not to bee").unwrap();
         let (url, server) = serve("200 OK", BODY);
-        fetch_cached(&url, BODY.len() as u64, &hash(), &dest).unwrap();
+        fetch_cached(&url, BODY.len() as u64, &hash(), &dest, &mut |_, _, _| true).unwrap();
         server.join().unwrap();
         assert_eq!(std::fs::read(&dest).unwrap(), BODY);
     }
@@ -169,7 +193,7 @@ mod tests {
         let (url, server) = serve("200 OK", BODY);
         let dest = dir.path().join("file/below.txt");
         assert_eq!(
-            fetch_cached(&url, BODY.len() as u64, &hash(), &dest).unwrap(),
+            fetch_cached(&url, BODY.len() as u64, &hash(), &dest, &mut |_, _, _| true).unwrap(),
             BODY
         );
         server.join().unwrap();
@@ -185,7 +209,7 @@ mod tests {
             (&[b'x'; 100_000][..], "it has more than 19 bytes"),
         ] {
             let (url, server) = serve("200 OK", body);
-            let error = fetch_cached(&url, 19, &hash(), &dest).unwrap_err();
+            let error = fetch_cached(&url, 19, &hash(), &dest, &mut |_, _, _| true).unwrap_err();
             server.join().unwrap();
             assert!(matches!(error, DataError::Checksum { .. }), "{error}");
             assert!(error.to_string().contains(problem), "{error}");
@@ -200,7 +224,7 @@ mod tests {
         drop(listener);
         let (missing, server) = serve("404 Not Found", b"");
         for url in [refused, missing, "no address".into()] {
-            let error = fetch(&url, 19, &hash()).unwrap_err();
+            let error = fetch(&url, 19, &hash(), &mut |_, _, _| true).unwrap_err();
             assert!(matches!(error, DataError::Download { .. }), "{error}");
             assert!(!error.is_bad_input());
             let message = error.to_string();

@@ -174,6 +174,9 @@ pub enum DataError {
         /// Why the download failed.
         message: String,
     },
+    /// The user stopped the preparation of data. Nothing is left of it.
+    #[error("stopped while the data were prepared; repeat the command to start that again")]
+    Stopped,
     /// A download is not the expected file.
     #[error(
         "{url} is not the expected file: {problem}; \
@@ -218,6 +221,7 @@ impl DataError {
             | Self::BadCache { .. }
             | Self::Io { .. }
             | Self::Download { .. }
+            | Self::Stopped
             | Self::Checksum { .. } => false,
         }
     }

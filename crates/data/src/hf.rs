@@ -15,6 +15,7 @@ use tokenizers::processors::PostProcessorWrapper;
 
 use crate::DataError;
 use crate::chunks::chunks;
+use crate::progress::{OnProgress, Stage, report};
 
 /// Bytes of text tokenized at once. The crate needs about 100 times as much memory.
 const CHUNK: usize = 1 << 16;
@@ -63,7 +64,11 @@ impl Hf {
 
     /// Trains a byte-level BPE with GPT-2's pre-tokenizer on `texts`. `vocab_size` is in
     /// [`VOCAB_SIZES`].
-    pub(crate) fn train(vocab_size: usize, texts: &[&str]) -> Result<Self, DataError> {
+    pub(crate) fn train(
+        vocab_size: usize,
+        texts: &[&str],
+        progress: OnProgress,
+    ) -> Result<Self, DataError> {
         let failed = |e| DataError::tokenizer("training", e);
         let byte_level = ByteLevel::new(false, false, true);
         let mut inner = tokenizers::Tokenizer::new(BPE::default());
@@ -78,8 +83,25 @@ impl Hf {
                 .show_progress(false)
                 .build(),
         );
+        let (all, mut done) = (texts.iter().map(|text| text.len()).sum(), 0);
         let pieces = texts.iter().flat_map(|text| chunks(text, CHUNK));
-        inner.train(&mut trainer, pieces).map_err(failed)?;
+        let mut goes_on = true;
+        let pieces = pieces.take_while(|piece| {
+            done += piece.len();
+            // What was read last is followed by the training proper.
+            let stage = if done < all {
+                Stage::Reading
+            } else {
+                Stage::Training
+            };
+            goes_on = goes_on && report(progress, stage, done, all).is_ok();
+            goes_on
+        });
+        let trained = inner.train(&mut trainer, pieces);
+        if !goes_on {
+            return Err(DataError::Stopped);
+        }
+        trained.map_err(failed)?;
         Self::from_json(inner.to_string(false).map_err(failed)?, "training")
     }
 
@@ -91,21 +113,33 @@ impl Hf {
         &self.json
     }
 
-    pub(crate) fn encode(&self, text: &str) -> Result<Vec<u32>, DataError> {
-        self.encode_by(text, if self.separable { CHUNK } else { usize::MAX })
+    pub(crate) fn encode(
+        &self,
+        text: &str,
+        progress: &mut dyn FnMut(usize) -> Result<(), DataError>,
+    ) -> Result<Vec<u32>, DataError> {
+        let chunk = if self.separable { CHUNK } else { usize::MAX };
+        self.encode_by(text, chunk, progress)
     }
 
-    fn encode_by(&self, text: &str, chunk: usize) -> Result<Vec<u32>, DataError> {
-        let mut ids = Vec::new();
+    fn encode_by(
+        &self,
+        text: &str,
+        chunk: usize,
+        progress: &mut dyn FnMut(usize) -> Result<(), DataError>,
+    ) -> Result<Vec<u32>, DataError> {
+        let (mut ids, mut done) = (Vec::new(), 0);
         let mut pieces = chunks(text, chunk);
         loop {
             let group: Vec<&str> = pieces.by_ref().take(GROUP).collect();
             if group.is_empty() {
                 return Ok(ids);
             }
+            done += group.iter().map(|piece| piece.len()).sum::<usize>();
             let encodings = contain(|| self.inner.encode_batch_fast(group, false))
                 .map_err(|e| DataError::tokenizer("encoding", e))?;
             ids.extend(encodings.iter().flat_map(|encoding| encoding.get_ids()));
+            progress(done)?;
         }
     }
 
@@ -158,12 +192,16 @@ mod tests {
 
     #[test]
     fn chunks_have_the_tokens_of_the_whole_text() {
-        let bpe = Hf::train(300, &[TEXT]).unwrap();
+        let bpe = Hf::train(300, &[TEXT], &mut |_, _, _| true).unwrap();
         assert!(bpe.separable);
         for seed in 0..200 {
             let text = random_text(seed, 400) + TEXT;
-            let whole = bpe.encode_by(&text, usize::MAX).unwrap();
-            assert_eq!(bpe.encode_by(&text, 7).unwrap(), whole, "{text:?}");
+            let whole = bpe.encode_by(&text, usize::MAX, &mut |_| Ok(())).unwrap();
+            assert_eq!(
+                bpe.encode_by(&text, 7, &mut |_| Ok(())).unwrap(),
+                whole,
+                "{text:?}"
+            );
         }
     }
 
@@ -172,15 +210,20 @@ mod tests {
         let text = (0..20)
             .map(|seed| random_text(seed, 500))
             .collect::<String>();
-        let first = Hf::train(700, &[&text]).unwrap();
+        let first = Hf::train(700, &[&text], &mut |_, _, _| true).unwrap();
         for _ in 0..3 {
-            assert_eq!(Hf::train(700, &[&text]).unwrap().json(), first.json());
+            assert_eq!(
+                Hf::train(700, &[&text], &mut |_, _, _| true)
+                    .unwrap()
+                    .json(),
+                first.json()
+            );
         }
     }
 
     #[test]
     fn truncation_and_padding_of_a_file_are_ignored() {
-        let mut bpe = Hf::train(300, &[TEXT]).unwrap();
+        let mut bpe = Hf::train(300, &[TEXT], &mut |_, _, _| true).unwrap();
         let params = tokenizers::TruncationParams {
             max_length: 2,
             ..Default::default()
@@ -191,12 +234,16 @@ mod tests {
             ..Default::default()
         }));
         let file = Hf::from_json(bpe.inner.to_string(true).unwrap(), "file").unwrap();
-        assert_eq!(file.decode(&file.encode(TEXT).unwrap()).unwrap(), TEXT);
+        assert_eq!(
+            file.decode(&file.encode(TEXT, &mut |_| Ok(())).unwrap())
+                .unwrap(),
+            TEXT
+        );
     }
 
     #[test]
     fn a_file_with_dropout_is_refused() {
-        let json = Hf::train(300, &[TEXT]).unwrap().json;
+        let json = Hf::train(300, &[TEXT], &mut |_, _, _| true).unwrap().json;
         let with = |dropout| {
             let file = json.replace("\"dropout\":null", &format!("\"dropout\":{dropout}"));
             Hf::from_json(file, "file")
@@ -208,7 +255,7 @@ mod tests {
 
     #[test]
     fn truncated_files_are_errors() {
-        let json = Hf::train(300, &[TEXT]).unwrap().json;
+        let json = Hf::train(300, &[TEXT], &mut |_, _, _| true).unwrap().json;
         let ends = (0..json.len()).step_by(7);
         for end in ends.filter(|&end| json.is_char_boundary(end)) {
             let error = Hf::from_json(json[..end].into(), "file").err().unwrap();
@@ -218,7 +265,7 @@ mod tests {
 
     #[test]
     fn tokens_across_a_cut_forbid_chunks() {
-        let mut bpe = Hf::train(300, &[TEXT]).unwrap();
+        let mut bpe = Hf::train(300, &[TEXT], &mut |_, _, _| true).unwrap();
         for (content, separable) in [("<end>", true), ("   ", true), (" a", true), ("a b", false)] {
             bpe.inner
                 .add_tokens(&[tokenizers::AddedToken::from(content, false)]);

@@ -9,6 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::json;
 
 use crate::hf::{Hf, VOCAB_SIZES};
+use crate::progress::OnProgress;
 use crate::{DataError, StreamDecoder, files, hash};
 
 /// The kind of a tokenizer.
@@ -125,6 +126,15 @@ impl Tokenizer {
     /// A BPE vocabulary that is too small or too large; a missing or invalid file; a character
     /// tokenizer for empty texts.
     pub fn train(config: &TokenizerConfig, texts: &[&str]) -> Result<Self, DataError> {
+        Self::train_with(config, texts, &mut |_, _, _| true)
+    }
+
+    /// Like [`train`](Self::train), and reports how far it is.
+    pub(crate) fn train_with(
+        config: &TokenizerConfig,
+        texts: &[&str],
+        progress: OnProgress,
+    ) -> Result<Self, DataError> {
         config.validate()?;
         let kind = match config {
             TokenizerConfig::Bytes => Kind::Bytes,
@@ -137,7 +147,9 @@ impl Tokenizer {
                 }
                 return Self::chars(chars);
             }
-            TokenizerConfig::Bpe { vocab_size } => Kind::Hf(Hf::train(*vocab_size, texts)?.into()),
+            TokenizerConfig::Bpe { vocab_size } => {
+                Kind::Hf(Hf::train(*vocab_size, texts, progress)?.into())
+            }
             TokenizerConfig::File(path) => {
                 let origin = format!("`{}`", path.display());
                 Kind::Hf(Hf::from_json(files::read_utf8(path)?, &origin)?.into())
@@ -208,6 +220,17 @@ impl Tokenizer {
     ///
     /// [`DataError::UnknownSymbol`] for a character or word that is not in the vocabulary.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, DataError> {
+        self.encode_with(text, &mut |_| Ok(()))
+    }
+
+    /// Like [`encode`](Self::encode), and reports the bytes that are encoded from time to time. An error of
+    /// `progress` ends it.
+    pub(crate) fn encode_with(
+        &self,
+        text: &str,
+        progress: &mut dyn FnMut(usize) -> Result<(), DataError>,
+    ) -> Result<Vec<u32>, DataError> {
+        progress(0)?;
         let size = self.vocab_size();
         match self.kind() {
             Kind::Bytes => Ok(text.bytes().map(u32::from).collect()),
@@ -226,7 +249,7 @@ impl Tokenizer {
                 };
                 text.split(' ').map(id).collect()
             }
-            Kind::Hf(hf) => hf.encode(text),
+            Kind::Hf(hf) => hf.encode(text, progress),
         }
     }
 

@@ -33,7 +33,7 @@ pub fn compare<C: ModelConfig>(
     options: &Options,
 ) -> Result<(Comparison, Option<Error>), Error> {
     let data = check_budget(models)?;
-    let corpus = open_corpus(&data.data)?;
+    let corpus = open_corpus(&data.data, &options.stop)?;
     for (_, config) in models {
         config.validate(corpus.tokenizer.vocab_size())?;
     }

@@ -1,23 +1,80 @@
 //! The data of an experiment, each corpus opened once.
 
 use std::rc::Rc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use residual_zoo_core::ModelConfig;
-use residual_zoo_data::{Corpus, DataConfig, DataError};
+use residual_zoo_data::{Corpus, DataConfig, DataError, Stage};
+use residual_zoo_train::Interrupter;
+use residual_zoo_train::dashboard::{Status, duration};
 
 use crate::{Error, PlannedRun};
 
-/// Opens the data, and tells the user on standard error what is to be known about them.
+/// Opens the data, and tells the user on standard error what is to be known about them: how far the
+/// preparation is if it takes long, and notes. `stop` ends the preparation.
 ///
 /// # Errors
 ///
-/// As [`Corpus::open`].
-pub fn open_corpus(config: &DataConfig) -> Result<Corpus, DataError> {
-    let corpus = Corpus::open(config)?;
+/// As [`Corpus::open_with`].
+pub fn open_corpus(config: &DataConfig, stop: &Interrupter) -> Result<Corpus, DataError> {
+    let corpus = prepare(config, stop)?;
     if let Some(note) = &corpus.note {
         eprintln!("note: {note}");
     }
     Ok(corpus)
+}
+
+/// What is being prepared: the stage, the bytes done of all, and when the stage began.
+type Preparing = Option<(Stage, u64, u64, Instant)>;
+
+fn prepare(config: &DataConfig, stop: &Interrupter) -> Result<Corpus, DataError> {
+    let now: Mutex<Preparing> = Mutex::new(None);
+    let set = |preparing| *now.lock().unwrap_or_else(PoisonError::into_inner) = preparing;
+    let (ended, end) = mpsc::channel::<()>();
+    thread::scope(|scope| {
+        // Some stages, such as the training of a tokenizer, do not tell how far they are.
+        let now = &now;
+        scope.spawn(move || {
+            let mut status = Status::default();
+            let timeout = Err(RecvTimeoutError::Timeout);
+            while end.recv_timeout(Duration::from_millis(250)) == timeout {
+                let now = *now.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(now) = now {
+                    status.show(|| describe(now, Instant::now()));
+                }
+            }
+        });
+        let mut since = (Stage::Downloading, Instant::now());
+        let corpus = Corpus::open_with(config, &mut |stage, done, all| {
+            if since.0 != stage || done == 0 {
+                since = (stage, Instant::now());
+            }
+            set(Some((stage, done, all, since.1)));
+            !stop.should_stop()
+        });
+        drop(ended);
+        corpus
+    })
+}
+
+/// Such as `tokenizing: 30 %, left 12s`.
+fn describe((stage, done, all, since): (Stage, u64, u64, Instant), now: Instant) -> String {
+    let taken = now.saturating_duration_since(since);
+    let share = done as f64 / all.max(1) as f64;
+    if stage == Stage::Training {
+        return format!("{stage}: {} so far", duration(taken));
+    }
+    let percent = 100.0 * share;
+    match share > 0.0 {
+        true => {
+            let left = taken.mul_f64((1.0 / share - 1.0).clamp(0.0, 1e6));
+            format!("{stage}: {percent:.0} %, left {}", duration(left))
+        }
+        false => format!("{stage}: {} so far", duration(taken)),
+    }
 }
 
 /// Opens the data of every run with a model, in their order and each corpus once, and checks that the
@@ -28,6 +85,7 @@ pub fn open_corpus(config: &DataConfig) -> Result<Corpus, DataError> {
 /// As [`Corpus::open`], or the first run that cannot be trained, by name.
 pub(crate) fn open_corpora<C: ModelConfig>(
     planned: &[PlannedRun<C>],
+    stop: &Interrupter,
 ) -> Result<Vec<Rc<Corpus>>, Error> {
     let runs = planned.iter();
     let runs = runs.filter_map(|run| Some((&run.name, run.config.as_ref()?)));
@@ -39,7 +97,7 @@ pub(crate) fn open_corpora<C: ModelConfig>(
             .position(|(_, other)| other.data == config.data);
         corpora.push(match known {
             Some(at) => corpora[at].clone(),
-            None => Rc::new(open_corpus(&config.data)?),
+            None => Rc::new(open_corpus(&config.data, stop)?),
         });
     }
     for ((name, config), corpus) in runs.iter().zip(&corpora) {
@@ -47,4 +105,39 @@ pub(crate) fn open_corpora<C: ModelConfig>(
         valid.map_err(|error| error.within(name))?;
     }
     Ok(corpora)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_has_a_share_and_the_time_left() {
+        let start = Instant::now();
+        let at = |stage, done| describe((stage, done, 100, start), start + Duration::from_secs(30));
+        assert_eq!(at(Stage::Tokenizing, 25), "tokenizing: 25 %, left 1m 30s");
+        assert_eq!(at(Stage::Tokenizing, 0), "tokenizing: 30s so far");
+        assert_eq!(
+            at(Stage::Training, 100),
+            "training the tokenizer: 30s so far"
+        );
+    }
+
+    #[test]
+    fn the_preparation_of_data_can_be_stopped() {
+        let directory = tempfile::tempdir().unwrap();
+        let text = directory.path().join("text.txt");
+        std::fs::write(&text, "to be or not to be\n".repeat(10_000)).unwrap();
+        let config = DataConfig {
+            source: residual_zoo_data::Source::Path(text),
+            tokenizer: residual_zoo_data::TokenizerConfig::Bpe { vocab_size: 300 },
+            cache: Some(directory.path().join("cache")),
+            ..DataConfig::default()
+        };
+        let stop = Interrupter::new();
+        stop.stop(None);
+        let stopped = open_corpus(&config, &stop).unwrap_err();
+        assert!(matches!(stopped, DataError::Stopped), "{stopped}");
+        assert!(open_corpus(&config, &Interrupter::new()).is_ok());
+    }
 }

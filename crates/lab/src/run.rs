@@ -99,7 +99,7 @@ impl<C: ModelConfig> Experiment<C> {
     ) -> Result<Outcome, Error> {
         options.backend.check_compiled()?;
         print(&format!("{}\n", self.title));
-        let corpora = open_corpora(planned)?;
+        let corpora = open_corpora(planned, &options.stop)?;
         let corpora: Vec<&Corpus> = corpora.iter().map(|corpus| &**corpus).collect();
         let (tuning, swept) = sweep.run(planned, options)?;
         Ok(Outcome {
@@ -111,7 +111,7 @@ impl<C: ModelConfig> Experiment<C> {
 
     /// Trains `planned` for every seed.
     fn train(&self, planned: &[PlannedRun<C>], options: &Options) -> Result<Outcome, Error> {
-        let corpora = open_corpora(planned)?;
+        let corpora = open_corpora(planned, &options.stop)?;
         let corpora: Vec<&Corpus> = corpora.iter().map(|corpus| &**corpus).collect();
         if options.force {
             let pool = Pool::open(options);

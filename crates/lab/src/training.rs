@@ -11,7 +11,7 @@ use residual_zoo_backend::{PeakMemory, panic_message};
 use residual_zoo_core::ModelConfig;
 use residual_zoo_data::{Corpus, one_line};
 use residual_zoo_runs::{Error as RunError, checkpoint, run_dir};
-use residual_zoo_train::dashboard::{Display, Screen, Title, duration, print};
+use residual_zoo_train::dashboard::{Screen, Title, duration, print};
 use residual_zoo_train::{RunOptions, Summary};
 use serde::{Deserialize, Serialize};
 
@@ -191,8 +191,7 @@ impl<C: ModelConfig> Turn<'_, C> {
         let place = self.place.as_ref().ok_or("has no model")?;
         let known = is_trained(place);
         let label = format!("[{}/{}] {}", self.number.0, self.number.1, self.name());
-        // The dashboard names the run itself.
-        let is_shown = options.display != Display::Terminal && !options.brief;
+        let is_shown = !options.display.is_live() && !options.brief;
         if is_shown && !known && !run_dir::is_in_use(&place.directory) {
             print(&format!("{label} …"));
         }

@@ -11,6 +11,7 @@ use residual_zoo_data::{
     Corpus, DataConfig, Examples, Source, SyntheticConfig, Tokenizer, TokenizerConfig, Tokens,
 };
 use residual_zoo_runs::{RunConfig, vocabulary};
+use residual_zoo_train::Interrupter;
 use serde_json::Value;
 
 use crate::corpora::open_corpus;
@@ -38,7 +39,7 @@ impl<C: ModelConfig> Trial<C> {
         let corpus = match &mut config.data.source {
             Source::Copying(copying) => {
                 copying.noise = copying.most_noise.unwrap_or(copying.noise);
-                open_corpus(&config.data)?
+                open_corpus(&config.data, &Interrupter::new())?
             }
             _ => {
                 let corpus = random_tokens(&config.data, 40 * time)?;

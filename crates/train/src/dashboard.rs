@@ -5,6 +5,7 @@ mod axis;
 mod log;
 mod pace;
 mod rows;
+mod status;
 mod terminal;
 mod view;
 
@@ -26,8 +27,10 @@ use residual_zoo_runs::Row;
 use self::log::Log;
 use self::pace::Pace;
 use self::rows::Rows;
+use self::status::RunStatus;
 use self::terminal::Terminal;
 
+pub use self::status::Status;
 pub use self::terminal::{Screen, is_gone, is_open, print, restore_terminal, warn};
 
 /// How a run is shown.
@@ -37,11 +40,23 @@ pub enum Display {
     Terminal,
     /// Lines of text.
     Log,
+    /// A line that tells how far the run is.
+    Status,
     /// Nothing.
     Quiet,
 }
 
 impl Display {
+    /// Whether a run is named on a terminal while it trains.
+    pub fn is_live(self) -> bool {
+        use std::io::IsTerminal;
+        match self {
+            Self::Terminal => true,
+            Self::Status => std::io::stderr().is_terminal(),
+            Self::Log | Self::Quiet => false,
+        }
+    }
+
     /// The dashboard if standard input and output are terminals and `plain` is false, else the log.
     pub fn detect(plain: bool) -> Self {
         use std::io::IsTerminal;
@@ -82,6 +97,13 @@ pub(crate) struct About<'a> {
 }
 
 impl About<'_> {
+    /// The number and the name of the run: `[2/6] wide, seed 1`.
+    fn short(&self) -> String {
+        let number = self.title.number.map(|(n, of)| format!("[{n}/{of}] "));
+        let name = self.title.run.as_deref().unwrap_or(self.model);
+        format!("{}{name}, seed {}", number.unwrap_or_default(), self.seed)
+    }
+
     /// The parts of the heading.
     fn heading(&self) -> Vec<String> {
         let number = self.title.number.map(|(n, of)| format!("{n} of {of}"));
@@ -165,6 +187,7 @@ impl Dashboard {
         let mut renderer = match display {
             Display::Terminal => Some(Rows::new(Terminal::open(about, pace, stop))),
             Display::Log => Some(Rows::new(Log::new(pace))),
+            Display::Status => Some(Rows::new(RunStatus::new(about.short(), pace))),
             Display::Quiet => None,
         };
         if let Some(renderer) = &mut renderer {

@@ -7,6 +7,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use residual_zoo_core::ConfigError;
 use residual_zoo_data::{DataConfig, Source, SyntheticConfig};
+use residual_zoo_train::Interrupter;
 
 use super::{Quantities, Setting, quantities};
 use crate::corpora::open_corpus;
@@ -39,7 +40,7 @@ fn corpus(setting: &Setting, tokens: usize) -> Result<Vec<u32>, Error> {
         },
         _ => setting.data.clone(),
     };
-    let corpus = open_corpus(&data)?;
+    let corpus = open_corpus(&data, &Interrupter::new())?;
     let text = corpus.train.text().filter(|text| text.len() >= tokens);
     let text = text.ok_or_else(|| {
         let problem = format!("is no text of at least {tokens} tokens; take a longer one");

@@ -1,0 +1,50 @@
+//! How far the preparation of data is.
+
+use std::fmt;
+
+use crate::DataError;
+
+/// What is done while a corpus is opened for the first time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Downloads a file.
+    Downloading,
+    /// Reads the text that a tokenizer is trained on.
+    Reading,
+    /// Trains a tokenizer on what was read. How far it is is not known.
+    Training,
+    /// Tokenizes text.
+    Tokenizing,
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Downloading => "downloading",
+            Self::Reading => "reading the text to train a tokenizer",
+            Self::Training => "training the tokenizer",
+            Self::Tokenizing => "tokenizing",
+        })
+    }
+}
+
+/// Receives the progress: the stage, and the bytes that are done, of all. If it returns false, the
+/// preparation stops.
+pub type OnProgress<'a> = &'a mut (dyn FnMut(Stage, u64, u64) -> bool + Send);
+
+/// Reports progress.
+///
+/// # Errors
+///
+/// [`DataError::Stopped`] if the receiver stops the preparation.
+pub(crate) fn report(
+    progress: OnProgress,
+    stage: Stage,
+    done: usize,
+    all: usize,
+) -> Result<(), DataError> {
+    match progress(stage, done as u64, all as u64) {
+        true => Ok(()),
+        false => Err(DataError::Stopped),
+    }
+}

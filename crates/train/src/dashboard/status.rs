@@ -1,0 +1,182 @@
+//! A line that tells how far something is: on a terminal the same line again and again, elsewhere a new line
+//! from time to time.
+
+use std::io::{self, IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+use super::rows::{Metric, Reached, Sink};
+use super::{Activity, LOSS, Pace, duration, print, warn};
+
+/// How long something takes before the first line tells of it.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// The time between two lines, with and without a terminal.
+const REDRAW: Duration = Duration::from_millis(250);
+const REPEAT: Duration = Duration::from_secs(20);
+
+/// A status line on standard error.
+pub struct Status {
+    terminal: bool,
+    columns: usize,
+    is_shown: bool,
+    next: Instant,
+}
+
+impl Default for Status {
+    fn default() -> Self {
+        let terminal = io::stderr().is_terminal();
+        Self {
+            terminal,
+            columns: columns(),
+            is_shown: false,
+            next: Instant::now() + PATIENCE,
+        }
+    }
+}
+
+impl Status {
+    /// Shows `text()` if it is time for it.
+    pub fn show(&mut self, text: impl FnOnce() -> String) {
+        let now = Instant::now();
+        if now < self.next {
+            return;
+        }
+        if !self.terminal {
+            self.next = now + REPEAT;
+            return warn(&text());
+        }
+        self.next = now + REDRAW;
+        self.is_shown = true;
+        let text: String = text().chars().take(self.columns - 1).collect();
+        let mut out = io::stderr().lock();
+        write!(out, "\r\x1b[K{text}")
+            .and_then(|()| out.flush())
+            .ok();
+    }
+
+    /// Takes the line off the terminal, for other text. It comes back when it is shown again.
+    pub fn clear(&mut self) {
+        if std::mem::take(&mut self.is_shown) {
+            let mut out = io::stderr().lock();
+            write!(out, "\r\x1b[K").and_then(|()| out.flush()).ok();
+        }
+    }
+}
+
+impl Drop for Status {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+/// The columns of the terminal of standard error; 80 where they are not known.
+fn columns() -> usize {
+    #[cfg(unix)]
+    if let Ok(size) = rustix::termios::tcgetwinsize(io::stderr())
+        && size.ws_col > 1
+    {
+        return size.ws_col.into();
+    }
+    80
+}
+
+/// The status line of a run.
+pub(super) struct RunStatus {
+    name: String,
+    pace: Pace,
+    loss: Option<String>,
+    activity: Activity,
+    status: Status,
+}
+
+impl RunStatus {
+    pub(super) fn new(name: String, pace: Pace) -> Self {
+        Self {
+            name,
+            pace,
+            loss: None,
+            activity: Activity::Starting,
+            status: Status::default(),
+        }
+    }
+
+    fn show(&mut self) {
+        let Self {
+            name,
+            pace,
+            loss,
+            activity,
+            status,
+        } = self;
+        status.show(|| line(name, pace, loss.as_deref(), *activity, Instant::now()));
+    }
+}
+
+/// Such as `[2/6] wide: step 120/1000, loss 2.1, left 40s, all 12m 00s`.
+fn line(name: &str, pace: &Pace, loss: Option<&str>, activity: Activity, now: Instant) -> String {
+    let mut text = format!("{name}: step {}/{}", pace.reached(), pace.total());
+    text += &loss.map_or(String::new(), |loss| format!(", loss {loss}"));
+    if !activity.is_same(Activity::Training) {
+        text += &format!(", {}", activity.describe());
+    }
+    if let Some(left) = pace.left(now) {
+        text += &format!(", left {}", duration(left));
+    }
+    if let Some(left) = pace.left_of_all(now) {
+        text += &format!(", all {}", duration(left));
+    }
+    text
+}
+
+impl Sink for RunStatus {
+    fn row(&mut self, _: Reached, metrics: Vec<Metric>) {
+        let loss = metrics.into_iter().find(|m| m.name == LOSS && !m.valid);
+        self.loss = loss.map(|metric| metric.shown).or(self.loss.take());
+        self.show();
+    }
+
+    fn activity(&mut self, activity: Activity) {
+        if activity == Activity::Training {
+            self.pace.begin(Instant::now());
+        }
+        self.activity = activity;
+        self.show();
+    }
+
+    fn step(&mut self, step: usize, _: u64) {
+        self.pace.step(step, Instant::now());
+        self.show();
+    }
+
+    fn note(&mut self, text: &str) {
+        self.status.clear();
+        print(text);
+    }
+
+    fn sample(&mut self, _: usize, _: &str) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_names_the_run_its_step_and_the_time_left() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut pace = Pace::new(start, (0, 100), 2.0);
+        let text = |pace: &Pace, activity| line("[1/3] wide", pace, Some("2.1"), activity, at(11));
+        let starting = line("[1/3] wide", &pace, None, Activity::Starting, at(1));
+        assert_eq!(starting, "[1/3] wide: step 0/100, starting");
+        pace.begin(start);
+        pace.step(1, at(1));
+        pace.step(11, at(11));
+        let training = text(&pace, Activity::Training);
+        let expected = "[1/3] wide: step 11/100, loss 2.1, left 1m 29s, all 4m 49s";
+        assert_eq!(training, expected);
+        let validating = text(&pace, Activity::Validating(2, 20));
+        assert!(
+            validating.contains(", validating, batch 2 of 20, left"),
+            "{validating}"
+        );
+    }
+}
