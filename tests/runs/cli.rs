@@ -273,7 +273,7 @@ fn interrupted_by(signal: &str) {
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let trains = |line: &String| line.contains("learning rate");
+    let trains = |line: &String| line.contains("tok/s");
     assert!(lines.by_ref().map(Result::unwrap).any(|line| trains(&line)));
     let pid = child.id().to_string();
     assert!(
