@@ -148,8 +148,11 @@ impl Sink for RunStatus {
     }
 
     fn note(&mut self, text: &str) {
-        self.status.clear();
-        print(text);
+        // How a run of many resumes is of no interest.
+        if self.activity != Activity::Starting {
+            self.status.clear();
+            print(text);
+        }
     }
 
     fn sample(&mut self, _: usize, _: &str) {}
