@@ -175,7 +175,13 @@ pub fn run_named(name: &str, options: &ExperimentArgs) -> Result<(), Error> {
     let path = Path::new(name);
     let source = match builtin::experiments().find(|source| source.name == name) {
         Some(source) => source,
-        None if path.extension().is_some() || path.exists() => Source::read(path)?,
+        None if path.extension().is_some() || path.exists() => {
+            if RunConfig::read(path).is_ok() {
+                let problem = format!("is a run file; train it by `residual-zoo train {name}`");
+                return Err(ConfigError::new(name, problem).into());
+            }
+            Source::read(path)?
+        }
         None => {
             let names = builtin::experiments().map(|source| source.name);
             let names = names.collect::<Vec<_>>().join(", ");

@@ -12,7 +12,7 @@ use residual_zoo::report::{bytes, si};
 use residual_zoo::runs::{run_dir, vocabulary};
 use residual_zoo::train::Interrupter;
 
-use super::read_config;
+use super::{passes_note, read_config};
 
 /// Print a run's config with every default, its parameters, FLOPs and memory
 #[derive(Args)]
@@ -68,6 +68,9 @@ pub fn describe(options: Options) -> anyhow::Result<()> {
     ];
     for (name, value) in lines {
         cli::print(&format!("{name:<30}{value}"))?;
+    }
+    if let Some(note) = passes_note(&config, &corpus) {
+        cli::print(&note)?;
     }
     if options.memory {
         let kind = options.backend.kind()?;

@@ -6,7 +6,7 @@ use residual_zoo::experiment::Experiment;
 use residual_zoo::lab::Error;
 use residual_zoo::{ConnectionConfig, Zoo, builtin};
 
-/// Prints everything that has a name, a line each.
+/// Prints everything that has a name.
 pub fn list() -> anyhow::Result<()> {
     let named = |list: &[(&str, &str)]| {
         let rows = list
@@ -42,12 +42,35 @@ fn first_comment(text: &str) -> String {
     }
 }
 
-/// Prints a heading, and a line for each name.
+/// Prints a heading and the names, each with what it is beside it.
 fn section(heading: &str, rows: Vec<[String; 2]>) -> Result<(), Error> {
     let width = rows.iter().map(|[name, _]| name.len()).max().unwrap_or(0);
     cli::print(heading)?;
     for [name, about] in rows {
-        cli::print(&format!("  {name:<width$}  {about}"))?;
+        for (i, line) in wrapped(&about, COLUMNS - width - 4).into_iter().enumerate() {
+            let name = if i == 0 { &name } else { "" };
+            cli::print(&format!("  {name:<width$}  {line}"))?;
+        }
     }
     cli::print("")
+}
+
+/// The columns of a terminal.
+const COLUMNS: usize = 80;
+
+/// `text` in lines of at most `width` characters, unless a word is longer.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let last = lines.len() - 1;
+        let line = &mut lines[last];
+        if line.is_empty() {
+            *line += word;
+        } else if line.chars().count() + 1 + word.chars().count() <= width {
+            *line += &format!(" {word}");
+        } else {
+            lines.push(word.into());
+        }
+    }
+    lines
 }

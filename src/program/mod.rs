@@ -19,6 +19,8 @@ use residual_zoo::RunConfig;
 use residual_zoo::backend::BackendKind;
 use residual_zoo::cli::{self, ExperimentArgs};
 use residual_zoo::core::ConfigError;
+use residual_zoo::data::Corpus;
+use residual_zoo::report::si;
 use residual_zoo::{builtin, experiment};
 
 /// Reproduce, compare and compose language-model architectures that change the residual stream.
@@ -100,21 +102,52 @@ fn version() -> String {
     )
 }
 
+/// The experiment in a file. `None` if the file cannot be read or is no experiment.
+fn experiment_in(file: &Path) -> Option<experiment::Experiment> {
+    let text = std::fs::read_to_string(file).ok()?;
+    experiment::Experiment::parse(&text, file).ok()
+}
+
+/// The error of an experiment where a run file is needed.
+fn an_experiment(name: &str) -> ConfigError {
+    let problem = format!("is an experiment; run it by `residual-zoo experiment {name}`");
+    ConfigError::new(name, problem)
+}
+
 /// Reads the run file CONFIG, or the one of that name that is part of the program.
 fn read_config(config: &Path) -> anyhow::Result<RunConfig> {
     if config.exists() || config.extension().is_some_and(|ending| ending == "ron") {
-        return Ok(RunConfig::read(config)?);
+        return RunConfig::read(config).map_err(|error| match experiment_in(config) {
+            Some(_) => an_experiment(&config.display().to_string()).into(),
+            None => error.into(),
+        });
     }
     let Some(text) = builtin::run_file(config) else {
         let name = config.display().to_string();
-        let problem = match builtin::experiments().any(|source| source.name == name) {
-            true => format!("is an experiment; run it by `residual-zoo experiment {name}`"),
-            false => "is no file and no run file of the zoo; see `residual-zoo list`".into(),
-        };
+        if builtin::experiments().any(|source| source.name == name) {
+            return Err(an_experiment(&name).into());
+        }
+        let problem = "is no file and no run file of the zoo; see `residual-zoo list`";
         return Err(ConfigError::new(name, problem).into());
     };
     Ok(RunConfig::parse(text, config)?)
 }
+
+/// A note about a run that sees its training tokens again and again.
+fn passes_note(config: &RunConfig, corpus: &Corpus) -> Option<String> {
+    let trained = config.train.steps as f64 * config.tokens_per_step() as f64;
+    let passes = trained / corpus.train.tokens()? as f64;
+    (passes > MOST_PASSES).then(|| {
+        format!(
+            "note: the run passes {} times over its training tokens, {}; give more with `--data`",
+            si(passes),
+            config.data.source
+        )
+    })
+}
+
+/// The passes over the training tokens that need no note.
+const MOST_PASSES: f64 = 100.0;
 
 /// A name for the run file CONFIG: `gpt2-smoke` for `experiments/gpt2/smoke.ron`.
 fn name_of(config: &Path) -> String {

@@ -1,12 +1,12 @@
 //! `residual-zoo sweep`
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use residual_zoo::cli::SweepArgs;
 use residual_zoo::experiment;
 
-use super::{name_of, read_config};
+use super::{experiment_in, name_of, read_config};
 
 /// Try values of some fields and find the best: grids, ranges, random draws, successive halving
 ///
@@ -37,10 +37,4 @@ pub fn sweep(options: Options) -> anyhow::Result<()> {
         experiment,
         &name_of(file),
     )?)
-}
-
-/// The experiment in a file. `None` if the file cannot be read or is a run file.
-fn experiment_in(file: &Path) -> Option<experiment::Experiment> {
-    let text = std::fs::read_to_string(file).ok()?;
-    experiment::Experiment::parse(&text, file).ok()
 }

@@ -16,7 +16,7 @@ use residual_zoo::runs::run_dir;
 use residual_zoo::train::dashboard::{Display, Title, describe_loss, duration, print};
 use residual_zoo::train::{FirstWeights, RunOptions, Summary};
 
-use super::{default_directory, name_of, read_config};
+use super::{default_directory, name_of, passes_note, read_config};
 
 /// Train a model
 ///
@@ -198,5 +198,6 @@ fn describe(config: &RunConfig, corpus: &Corpus, kind: BackendKind) -> String {
             train.warmup
         ));
     }
+    lines.extend(passes_note(config, corpus));
     lines.join("\n")
 }

@@ -34,6 +34,8 @@ fn list_names_everything_in_lines_of_a_terminal() {
             "{name} in {shown}"
         );
     }
+    let longest = shown.lines().map(|line| line.chars().count()).max();
+    assert!(longest <= Some(80), "{longest:?}");
     for source in residual_zoo::builtin::experiments() {
         assert!(shown.contains(&source.name));
     }
@@ -43,6 +45,33 @@ fn list_names_everything_in_lines_of_a_terminal() {
         assert!(shown.contains(&name));
         RunConfig::parse(text, name.as_ref()).unwrap();
     }
+}
+
+#[test]
+fn files_of_the_other_kind_are_told_apart() {
+    let scratch = Scratch::new();
+    let run = scratch.file("run.ron", "(model: Gpt2(n_layer: 1))");
+    fails(
+        zoo("experiment").arg(&run),
+        2,
+        &["is a run file", "residual-zoo train"],
+    );
+    let text = "(title: \"a\", about: \"b\", runs: [(name: \"c\", model: Gpt2())], columns: [])";
+    let experiment = scratch.file("experiment.ron", text);
+    fails(
+        zoo("train").arg(&experiment),
+        2,
+        &["is an experiment", "residual-zoo experiment"],
+    );
+}
+
+#[test]
+fn a_run_that_sees_its_data_again_and_again_is_noted() {
+    let many = ok(zoo("describe").args(["gpt2/smoke", "--set", "train.steps=100000"]));
+    let note = many.lines().find(|line| line.starts_with("note: "));
+    assert!(note.unwrap().contains("passes 569 times"), "{note:?}");
+    let few = ok(zoo("describe").arg("gpt2/smoke"));
+    assert!(!few.contains("note: "), "{few}");
 }
 
 #[test]

@@ -1,0 +1,178 @@
+#!/usr/bin/env python3
+"""Runs the shell and Python blocks of README.md and docs/ at small sizes.
+
+    tests/docs/run.py TARGET [PAGE...]
+
+TARGET has the built programs: `cargo build --release --bins --examples` puts them into target/release. The
+blocks run as they stand, in bash, in a folder for each page. `residual-zoo` and `cargo` are replaced by this
+script, which makes runs short and takes `cargo run` for the built program. Blocks that build the project, or
+install what other checks install, are listed in NOT_RUN with the reason.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# Words of blocks that are not run.
+NOT_RUN = {
+    "torch-venv": "the parity check installs LibTorch",
+    "CUDARC_CUDA_VERSION": "the last check builds for CUDA",
+    "--example …": "a pattern, not a command",
+}
+# Commands of cargo that other checks run.
+OTHER_CHECKS = {"test", "build", "clippy", "fmt", "doc", "deny", "install"}
+
+
+def main(target, pages):
+    pages = [ROOT / page for page in pages] or [
+        ROOT / "README.md",
+        *sorted((ROOT / "docs").rglob("*.md")),
+    ]
+    count = 0
+    for page in pages:
+        with tempfile.TemporaryDirectory() as folder:
+            prepare(Path(folder))
+            for language, block in blocks(page.read_text()):
+                reason = next((NOT_RUN[word] for word in NOT_RUN if word in block), None)
+                print(f"== {page.relative_to(ROOT)}{': ' + reason if reason else ''}\n{block.strip()}", flush=True)
+                if reason is None:
+                    run(language, block, Path(folder), target)
+                    count += 1
+    print(f"{count} blocks ran")
+    if count == 0:
+        sys.exit("no block was found")
+
+
+def blocks(text):
+    """The shell and Python blocks of a page."""
+    fenced = re.findall(r"^( *)```(sh|python)\n(.*?)^ *```", text, re.MULTILINE | re.DOTALL)
+    for indent, language, block in fenced:
+        lines = [line.removeprefix(indent) for line in block.splitlines()]
+        yield language, "\n".join(lines) + "\n"
+
+
+def prepare(folder):
+    """What the pages take for granted: a text, an experiment, the run files of the clone."""
+    text = (ROOT / "README.md").read_text() + "Once upon a time.\n"
+    for name in ["my-text.txt", "TINY"]:
+        (folder / name).write_text(text * 3)
+    (folder / "tokenizer.json").touch()
+    (folder / "openwebtext").mkdir()
+    (folder / "openwebtext" / "a.txt").write_text(text)
+    (folder / "experiments").symlink_to(ROOT / "experiments")
+    page = (ROOT / "docs" / "experiments.md").read_text()
+    for block in re.findall(r"```ron\n(\(\n  title:.*?)```", page, re.DOTALL)[:1]:
+        (folder / "my-experiment.ron").write_text(block)
+
+
+def run(language, block, folder, target):
+    shims = folder / ".shims"
+    shims.mkdir(exist_ok=True)
+    for name in ["residual-zoo", "cargo", "git"]:
+        shim = shims / name
+        shim.write_text(f'#!/bin/sh\nexec {sys.executable} {__file__} --as {name} "$@"\n')
+        shim.chmod(0o755)
+    environment = {
+        **os.environ,
+        "PATH": f"{shims}:{os.environ['PATH']}",
+        "ZOO_TARGET": str(target.resolve()),
+        "HOME_OF_DOCS": str(folder),
+    }
+    command = ["bash", "-euo", "pipefail", "-c", block] if language == "sh" else [sys.executable, "-c", block]
+    done = subprocess.run(
+        command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, timeout=300,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )
+    if done.returncode != 0:
+        sys.exit(f"{done.stdout}\nexit code {done.returncode}")
+
+
+def shim(name, arguments):
+    """Acts as the program `name`."""
+    target = Path(os.environ["ZOO_TARGET"])
+    if name == "git":
+        return clone(arguments)
+    if name == "cargo":
+        if arguments[0] in OTHER_CHECKS:
+            return
+        assert arguments[:2] == ["run", "--release"], f"not known here: cargo {arguments}"
+        options, arguments = split(arguments[2:], "--")
+        if "--example" in options:
+            example = options[options.index("--example") + 1]
+            known = (ROOT / "experiments").glob(f"*/{example}")
+            small = experiment(arguments) if any(known) else arguments
+            replace(target / "examples" / example, small)
+    # Only the default backend is built here.
+    if "--backend" in arguments:
+        at = arguments.index("--backend")
+        arguments = arguments[:at] + arguments[at + 2:]
+    command, rest = arguments[0], arguments[1:]
+    small = {
+        "train": train,
+        "compare": lambda rest: rest + steps(4),
+        "experiment": experiment,
+        "sweep": lambda rest: rest + steps(4),
+        "generate": lambda rest: rest + ["--tokens", "20"],
+        "bench": lambda rest: rest + ["--warmup", "1", "--steps", "1"],
+    }
+    replace(target / "residual-zoo", [command, *small.get(command, list)(rest)])
+
+
+def split(arguments, at):
+    """The arguments before and after `at`."""
+    index = arguments.index(at) if at in arguments else len(arguments)
+    return arguments[:index], arguments[index + 1:]
+
+
+def steps(count):
+    settings = [f"steps={count}", "warmup=1", "validate_every=2", "validate_batches=1"]
+    return [part for setting in settings for part in ["--set", f"train.{setting}"]]
+
+
+def train(rest):
+    if "--resume" in rest:
+        return rest + ["--set", "train.steps=6"]
+    config = Path(rest[0]).with_suffix(".ron")
+    config = ROOT / "experiments" / config.relative_to("experiments") if config.parts[0] == "experiments" \
+        else ROOT / "experiments" / config
+    # The download is left out, because there may be no network.
+    needs_text = "TinyShakespeare" in config.read_text() and "--data" not in rest
+    text = ["--data", f"{os.environ['HOME_OF_DOCS']}/my-text.txt"] if needs_text else []
+    return rest + steps(4) + text
+
+
+def experiment(rest):
+    if "--check" in rest:
+        return rest
+    if "paper" in rest:
+        return rest + ["--check"]
+    if "tinyshakespeare" in rest:
+        rest[rest.index("tinyshakespeare")] = f"{os.environ['HOME_OF_DOCS']}/my-text.txt"
+    seeds = [] if "--seeds" in rest else ["--seeds", "1"]
+    return rest + steps(2) + seeds
+
+
+def clone(arguments):
+    assert arguments[0] == "clone", f"not known here: git {arguments}"
+    folder = Path(arguments[1].rsplit("/", 1)[1])
+    folder.mkdir()
+    (folder / "experiments").symlink_to(ROOT / "experiments")
+
+
+def replace(program, arguments):
+    os.execv(program, [str(program), *arguments])
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--as"]:
+        shim(sys.argv[2], sys.argv[3:])
+    elif len(sys.argv) < 2 or shutil.which("bash") is None:
+        sys.exit(__doc__)
+    else:
+        main(Path(sys.argv[1]), sys.argv[2:])
