@@ -1,6 +1,8 @@
 //! A sweep in a report: a table of all points, and a chart for each field.
 
-use residual_zoo_report::{Axis, Cell, Chart, Column, Section, Series, Table, Tone};
+use residual_zoo_report::{
+    Axis, Cell, Chart, Column, Reference, Section, Series, Style, Table, Tone,
+};
 
 use crate::Observed;
 use crate::sweep::{Swept, Value};
@@ -77,6 +79,19 @@ impl Tuning {
         charts.filter(|chart| !chart.series.is_empty()).collect()
     }
 
+    /// A line at the loss of the best point of each run, which says where it is.
+    fn bests(&self, field: usize) -> Vec<Reference> {
+        let line = |run: &SweptRun| {
+            let best = run.best()?;
+            let (value, loss) = (best.values.get(field)?, best.loss()?);
+            Some(Reference::new(
+                format!("{}: best at {value}", run.run),
+                loss.mean,
+            ))
+        };
+        self.runs.iter().filter_map(line).collect()
+    }
+
     fn chart(&self, field: usize, swept: &Swept) -> Chart {
         let name = swept.name();
         let mut series = Vec::new();
@@ -116,21 +131,23 @@ impl Tuning {
                     .filter(|s| !s.points.is_empty()),
             );
         }
-        let several = self.sweep.over.len() > 1;
-        let note = match several {
-            true => "For each value, the best of the points that have it.",
-            false => "",
-        };
+        let mut note = String::new();
+        if self.sweep.over.len() > 1 {
+            note += "For each value, the best of the points that have it. ";
+        }
+        if series.iter().any(|series| series.style == Style::Markers) {
+            note += "A point that was given up has its loss at that step. ";
+        }
         Chart {
             heading: format!("Validation loss over {name}"),
-            note: note.into(),
+            note: note.trim_end().into(),
             x: match swept.is_log() {
                 true => Axis::log(&name, ""),
                 false => Axis::linear(&name, ""),
             },
             y: Axis::linear("validation loss", Observed::of(LOSS).unit),
             series,
-            ..Chart::default()
+            references: self.bests(field),
         }
     }
 }
