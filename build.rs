@@ -4,17 +4,30 @@ use std::path::Path;
 use std::process::Command;
 
 fn main() {
-    let git = Command::new("git")
-        .args(["rev-parse", "--short=12", "HEAD"])
-        .output();
-    let commit = git.ok().filter(|output| output.status.success());
-    let commit = commit.and_then(|output| String::from_utf8(output.stdout).ok());
-    let commit = commit.unwrap_or_else(|| "unknown".into());
-    println!("cargo:rustc-env=ZOO_COMMIT={}", commit.trim());
-    println!("cargo:rerun-if-changed=experiments");
-    // A file that does not exist would run this script, and compile the crate, every time.
-    let log = ".git/logs/HEAD";
-    if Path::new(log).exists() {
-        println!("cargo:rerun-if-changed={log}");
+    let commit = git(&["rev-parse", "--short=12", "HEAD"]).unwrap_or("unknown".into());
+    let changed = git(&[
+        "status",
+        "--porcelain",
+        "--",
+        "src",
+        "crates",
+        "experiments",
+    ]);
+    let note = match changed.is_some_and(|changed| !changed.is_empty()) {
+        true => ", changed since",
+        false => "",
+    };
+    println!("cargo:rustc-env=ZOO_COMMIT={commit}{note}");
+    for path in ["experiments", "src", "crates", ".git/logs/HEAD"] {
+        // A file that does not exist would run this script, and compile the crate, every time.
+        if Path::new(path).exists() {
+            println!("cargo:rerun-if-changed={path}");
+        }
     }
+}
+
+fn git(arguments: &[&str]) -> Option<String> {
+    let output = Command::new("git").args(arguments).output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    output.status.success().then(|| text.trim().to_owned())
 }

@@ -148,7 +148,7 @@ pub fn compare_main() -> ExitCode {
 ///
 /// Those of [`SweepArgs::run`].
 pub fn sweep_with(options: &SweepArgs, experiment: Experiment, name: &str) -> Result<(), Error> {
-    options.run(experiment, name, ROOT.as_ref())
+    options.run(experiment, name, COMMIT)
 }
 
 /// Runs the experiment in a RON text, see [`residual_zoo_lab::run_experiment`].
@@ -191,20 +191,20 @@ pub fn run_named(name: &str, options: &ExperimentArgs) -> Result<(), Error> {
     };
     let program =
         residual_zoo_cli::command("residual-zoo experiment", std::iter::once(name.to_owned()));
-    options.run::<ModelConfig>(&source, &program, ROOT.as_ref())
+    options.run::<ModelConfig>(&source, &program, COMMIT)
 }
 
 /// The `main` function of the program of the experiment `name`, see
 /// [`experiment!`](macro@crate::experiment).
 pub fn experiment_main(name: &str) -> ExitCode {
     match builtin::experiments().find(|source| source.name == name) {
-        Some(source) => residual_zoo_cli::experiment_main::<ModelConfig>(&source, ROOT.as_ref()),
+        Some(source) => residual_zoo_cli::experiment_main::<ModelConfig>(&source, COMMIT),
         None => unreachable!("there is no experiment {name}"),
     }
 }
 
-/// Where the source is, to name the commit.
-const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+/// The commit of the source that the program was built from.
+pub const COMMIT: &str = env!("ZOO_COMMIT");
 
 /// Defines the program of the experiment in `experiments/…/$name`. Expands to `main` and the allocator
 /// that counts memory.

@@ -97,7 +97,7 @@ fn version() -> String {
     format!(
         "{} (commit {}; backends: {})",
         env!("CARGO_PKG_VERSION"),
-        env!("ZOO_COMMIT"),
+        experiment::COMMIT,
         backends.join(", ")
     )
 }

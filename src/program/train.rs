@@ -146,7 +146,8 @@ fn describe_end(summary: &Summary, corpus: &Corpus) -> String {
         "trained"
     };
     let seconds = summary.rows.last().map_or(0.0, |row| row.seconds);
-    let end = format!("{end} in {}", duration(Duration::from_secs_f64(seconds)));
+    let time = duration(Duration::from_secs_f64(seconds));
+    let end = format!("{end} in {time} of training");
     let validated = summary
         .rows
         .iter()

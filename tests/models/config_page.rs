@@ -147,6 +147,7 @@ fn doc(attributes: &[Attribute]) -> String {
         });
     let lines: Vec<String> = lines.map(|line| line.trim().to_owned()).collect();
     let text = lines.join(" ").replace("[`", "`").replace("`]", "`");
+    let text = without_targets(&text);
     let text = text
         .split(" (see `")
         .next()
@@ -157,6 +158,18 @@ fn doc(attributes: &[Attribute]) -> String {
         true => text,
         false => text + ".",
     }
+}
+
+/// Without the targets of links to Rust items: "`Axis`" for "`Axis`(crate::Axis)".
+fn without_targets(text: &str) -> String {
+    let mut parts = text
+        .split("`(crate::")
+        .flat_map(|part| part.split("`(Self::"));
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |text, part| {
+        let (_, rest) = part.split_once(')').expect("a target ends");
+        text + "`" + rest
+    })
 }
 
 struct Page {

@@ -78,7 +78,7 @@ fn the_best_point_is_found_marked_and_warned_of_at_an_edge() {
     }
     // A batch of two values is always at an edge.
     assert!(
-        shown.contains("that was tried; extend the range"),
+        shown.contains("end of its range; extend the range"),
         "{shown}"
     );
     let report = fs::read_to_string(directory.join("report.html")).unwrap();
@@ -224,6 +224,22 @@ fn claims_are_judged_on_each_models_best_with_other_seeds() {
             .unwrap()
             .contains("2 seeds")
     );
+    // The report says where each run was trained.
+    let directory = scratch.path("out").join("mine");
+    let report = fs::read_to_string(directory.join("report.html")).unwrap();
+    for part in [
+        "trained at the best point of its sweep, chosen with other seeds (7)",
+        "narrow: learning rate",
+    ] {
+        assert!(report.contains(part), "{part}");
+    }
+    let csv = fs::read_to_string(directory.join("results.csv")).unwrap();
+    assert!(
+        csv.lines().next().unwrap().contains("learning rate"),
+        "{csv}"
+    );
+    let csv = fs::read_to_string(directory.join("sweep.csv")).unwrap();
+    assert_eq!(csv.lines().count(), 1 + 2 * 3);
 }
 
 #[test]
@@ -232,12 +248,24 @@ fn sweeps_that_cannot_be_are_refused() {
     let file = small(&scratch);
     let refused =
         |options: &[&str], says: &[&str]| fails(&mut sweep(&scratch, &file, options), 2, says);
-    refused(&[], &["sweep.over"]);
+    refused(&[], &["--over", "is missing", "FIELD=VALUES"]);
+    refused(&["--over", "train.batch=2,2.0"], &["twice"]);
+    let swept = ["--over", "train.batch=2,4", "--set", "train.batch=8"];
+    refused(&swept, &["--set train.batch=8", "the sweep varies"]);
+    let jobs = ["--over", "train.batch=2,4", "--jobs", "2", "--watch"];
+    refused(&jobs, &["--watch", "--jobs"]);
     refused(&["--over", "train.nothing=1,2"], &["nothing"]);
     refused(&["--over", "train.batch=0,2"], &["batch"]);
-    let output = run(&mut sweep(&scratch, &file, &["--over", "train.batch=2..4"]));
-    assert_eq!(output.status.code(), Some(2));
-    assert!(text(&output.stderr).contains("without the number of its values"));
+    for (over, says) in [
+        ("train.batch=2..4", "without the number of its values"),
+        ("train.seed=1,2", "--seeds"),
+        ("data.valid_fraction=0.1,0.2", "different validation data"),
+    ] {
+        let output = run(&mut sweep(&scratch, &file, &["--over", over]));
+        assert_eq!(output.status.code(), Some(2));
+        let error = text(&output.stderr);
+        assert!(error.contains(says), "{error}");
+    }
     let experiment = |seeds: &str, after: &str| {
         let text = EXPERIMENT.replace("SEEDS", seeds).replace("AFTER", after);
         let mut command = zoo("experiment");
@@ -245,6 +273,32 @@ fn sweeps_that_cannot_be_are_refused() {
         command
     };
     fails(&mut experiment("2", ""), 2, &["seed of the experiment too"]);
+    let mut more = experiment("7", "");
+    fails(
+        more.args(["--seeds", "7"]),
+        2,
+        &["seed of the experiment too"],
+    );
+    let mut set = experiment("7", "");
+    fails(
+        set.args(["--set", "train.learning_rate=1"]),
+        2,
+        &["the sweep varies"],
+    );
+    let text = EXPERIMENT.replace("SEEDS", "7").replace("AFTER", "");
+    let unknown = text.replace("train.learning_rate", "train.lr");
+    let file = scratch.file("unknown.ron", unknown);
+    fails(
+        zoo("experiment").arg(&file).arg("--check"),
+        2,
+        &["train.lr", "sweep of `narrow`"],
+    );
+    let file = scratch.file("good.ron", text);
+    let shown = ok(zoo("experiment").arg(&file).arg("--check"));
+    assert!(
+        shown.contains("sweep: 3 points, 1 seeds: 6 runs more"),
+        "{shown}"
+    );
     let after = ", after: (run: \"narrow\")";
     fails(
         &mut experiment("7", after),
@@ -272,7 +326,85 @@ fn a_rate_that_diverges_is_a_point_without_a_loss() {
         .path("out")
         .join(format!("{}-sweep", name(&scratch)));
     let failed = &results(&directory)["tuning"]["runs"][0]["tried"][1]["failed"];
-    assert!(failed.is_string(), "{failed}");
+    assert!(
+        failed.as_str().unwrap().starts_with("diverged at step"),
+        "{failed}"
+    );
+    // It is not trained further.
+    ok(&mut sweep(&scratch, &file, &options));
+    assert_eq!(
+        &results(&directory)["tuning"]["runs"][0]["tried"][1]["failed"],
+        failed
+    );
+    // A loss above that of the untrained model is no loss either.
+    let options = [
+        "--over",
+        "train.learning_rate=1e-2,30",
+        "--set",
+        "train.grad_clip=None",
+    ];
+    ok(&mut sweep(&scratch, &file, &options));
+    let risen = &results(&directory)["tuning"]["runs"][0]["tried"][1]["failed"];
+    assert!(risen.as_str().unwrap().starts_with("diverged"), "{risen}");
+    // Without any point there is no best.
+    let options = [
+        "--over",
+        "train.learning_rate=1e37,1e38",
+        "--set",
+        "train.max_skipped=1",
+    ];
+    let output = run(&mut sweep(&scratch, &file, &options));
+    assert_eq!(output.status.code(), Some(1));
+    let error = text(&output.stderr);
+    assert!(
+        error.contains("every point of the sweep diverged"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_point_that_cannot_be_trained_leaves_no_best() {
+    let scratch = Scratch::new();
+    let file = small(&scratch);
+    let options = ["--over", RATES];
+    ok(&mut sweep(&scratch, &file, &options));
+    let directory = scratch
+        .path("out")
+        .join(format!("{}-sweep", name(&scratch)));
+    let best = &results(&directory)["tuning"]["runs"][0]["best"];
+    assert!(best.is_u64());
+    // Something else is in the place of a run.
+    let pool = scratch.path("out").join("pool");
+    let place = fs::read_dir(&pool).unwrap().next().unwrap().unwrap().path();
+    fs::remove_dir_all(&place).unwrap();
+    fs::create_dir(&place).unwrap();
+    fs::write(place.join("foreign"), "").unwrap();
+    let output = run(&mut sweep(&scratch, &file, &options));
+    assert_eq!(output.status.code(), Some(1));
+    let error = text(&output.stderr);
+    assert!(error.contains("a point could not be trained"), "{error}");
+    assert!(results(&directory)["tuning"]["runs"][0]["best"].is_null());
+    assert!(place.join("foreign").exists());
+}
+
+#[test]
+fn pages_of_others_are_not_overwritten() {
+    let scratch = Scratch::new();
+    let file = small(&scratch);
+    fs::create_dir(scratch.path("out")).unwrap();
+    let page = scratch.path("out").join("index.html");
+    fs::write(&page, "<h1>mine</h1>").unwrap();
+    let options = ["--over", "train.batch=2,4"];
+    fails(
+        &mut sweep(&scratch, &file, &options),
+        2,
+        &["index.html", "something else"],
+    );
+    assert_eq!(fs::read_to_string(&page).unwrap(), "<h1>mine</h1>");
+    assert!(!scratch.path("out").join("pool").exists());
+    fs::remove_file(&page).unwrap();
+    ok(&mut sweep(&scratch, &file, &options));
+    ok(&mut sweep(&scratch, &file, &options));
 }
 
 /// An experiment with four runs that take a moment each.

@@ -11,10 +11,11 @@ use residual_zoo_report::{Column, Table, si};
 use residual_zoo_train::Interrupter;
 
 use residual_zoo_lab::{
-    Error, Experiment, INDEX, Missing, Options, Origin, PlannedRun, REPORT, Results, Verdict, only,
-    origin, write_index,
+    Error, Experiment, INDEX, Missing, Options, Origin, PlannedRun, REPORT, Results, Verdict,
+    check_pages, only, origin, write_index,
 };
 
+use crate::sweep::{refuse_swept, show};
 use crate::trial::try_models;
 use crate::{
     BackendArgs, DataArgs, DisplayArgs, JobsArgs, command, example, print, report, stop_on_signal,
@@ -148,21 +149,20 @@ pub struct ExperimentArgs {
     display: DisplayArgs,
 }
 
-/// Runs an experiment as the options on the command line say. `root` is where the source of the program
-/// is, to name the commit.
-pub fn experiment_main<C: ModelConfig>(source: &Source, root: &Path) -> ExitCode {
+/// Runs an experiment as the options on the command line say. `commit` is that of the program.
+pub fn experiment_main<C: ModelConfig>(source: &Source, commit: &str) -> ExitCode {
     let Program { options } = Program::parse();
     let kind = options.backend.kind();
     let done = kind.map_err(Into::into).and_then(|kind| {
         let program = example(&source.name, kind);
-        options.run::<C>(source, &program, root)
+        options.run::<C>(source, &program, commit)
     });
     report(done.map_err(Into::into))
 }
 
 impl ExperimentArgs {
     /// Runs `source` as these options say. `program` is the beginning of the command that repeats it, and
-    /// `root` is where the source of the program is, to name the commit.
+    /// `commit` is that of the program.
     ///
     /// # Errors
     ///
@@ -171,10 +171,11 @@ impl ExperimentArgs {
         &self,
         source: &Source,
         program: &str,
-        root: &Path,
+        commit: &str,
     ) -> Result<(), Error> {
         let (text, path) = source.at(self.scale)?;
         let experiment = self.open::<C>(text, &path)?;
+        refuse_swept(experiment.sweep.as_ref(), &self.set)?;
         let all = experiment.plan(&self.set)?;
         let planned = only(&self.only, &all)?;
         let has_configs = planned.iter().any(|run| run.config.is_some());
@@ -195,6 +196,8 @@ impl ExperimentArgs {
         if self.only_try {
             return try_models(&planned, kind, gpu);
         }
+        check_pages(&self.runs, &self.report_of(source))?;
+        self.jobs.check_watch(self.watch)?;
         let display = match self.watch {
             true => self.display.display(),
             false => self.jobs.display(),
@@ -221,7 +224,7 @@ impl ExperimentArgs {
             hash: origin::hash(text, &experiment, &planned, kind),
             machine: origin::machine(),
             backend: kind.to_string(),
-            commit: origin::commit(root),
+            commit: Some(commit.to_owned()),
         };
         let mut outcome = experiment.run(&planned, &options)?;
         if self.jobs.worker {
@@ -259,23 +262,33 @@ impl ExperimentArgs {
         experiment.check()?;
         if let Some(seeds) = self.seeds {
             experiment.set_seeds(seeds)?;
+            experiment.check()?;
         }
         self.apply(&mut experiment)?;
         Ok(experiment)
     }
 
-    /// Writes the report and prints the table and the verdicts.
-    fn write(&self, source: &Source, results: &Results) -> Result<(), Error> {
+    /// The name of the directory of the report.
+    fn report_of(&self, source: &Source) -> String {
         let part = if self.only.is_empty() { "" } else { "only" };
         let parts = [source.name.clone(), self.scale_of(source), part.to_owned()];
         let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
-        let directory = self.runs.join(parts.join("-"));
+        parts.join("-")
+    }
+
+    /// Writes the report and prints the table and the verdicts.
+    fn write(&self, source: &Source, results: &Results) -> Result<(), Error> {
+        let directory = self.runs.join(self.report_of(source));
         results.write(&directory)?;
         write_index(&self.runs)?;
         if let Some(publish) = &self.publish {
             results.write_markdown(publish, &source.name)?;
         }
         print(&format!("\n{}", results.table().to_text()))?;
+        if let Some(tuning) = results.tuning() {
+            print("")?;
+            show(tuning)?;
+        }
         for found in results.claims() {
             print(&format!("\n{} ({})", found.claim.says, found.claim.source))?;
             print(&format!("  {}: {}", verdict(found.verdict), found.because))?;
@@ -342,6 +355,7 @@ impl ExperimentArgs {
         options.extend(self.set.iter().map(|set| ("--set", set.clone())));
         let single = [
             ("--seeds", self.seeds.map(|seeds| seeds.to_string())),
+            ("--jobs", self.jobs.several().map(|jobs| jobs.to_string())),
             ("--data", self.data.data.clone()),
             ("--new-data", new_data),
             ("--tokenizer", self.data.tokenizer.clone()),
@@ -394,6 +408,13 @@ fn list_runs<C: ModelConfig>(
         ..Table::default()
     };
     print(&format!("{}\n\n{}", experiment.title, table.to_text()))?;
+    if let Some(sweep) = &experiment.sweep {
+        let (points, seeds) = (sweep.check_points(planned)?, sweep.seeds.len());
+        let count = points * seeds * planned.len();
+        print(&format!(
+            "\nsweep: {points} points, {seeds} seeds: {count} runs more"
+        ))?;
+    }
     print(&format!(
         "\nclaims: {}; everything that they and the charts refer to exists; the data were not opened",
         experiment.claims.len()

@@ -1,12 +1,12 @@
 //! `--jobs`: several processes that share the runs of an experiment.
 
 use std::io::Read as _;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::Duration;
 
 use clap::Args;
-use residual_zoo_core::ModelConfig;
+use residual_zoo_core::{ConfigError, ModelConfig};
 use residual_zoo_runs::{Error as RunError, RunConfig};
 use residual_zoo_train::Interrupter;
 use residual_zoo_train::dashboard::Display;
@@ -31,6 +31,25 @@ pub struct JobsArgs {
 }
 
 impl JobsArgs {
+    /// Refuses to watch several processes.
+    ///
+    /// # Errors
+    ///
+    /// When the user asked for both.
+    pub(super) fn check_watch(&self, watch: bool) -> Result<(), ConfigError> {
+        if !watch || self.jobs == 1 {
+            return Ok(());
+        }
+        let problem =
+            "is given with several `--jobs`, whose runs cannot be shown together; leave one out";
+        Err(ConfigError::new("--watch", problem))
+    }
+
+    /// The number of jobs, if there are several.
+    pub(super) fn several(&self) -> Option<u32> {
+        Some(self.jobs).filter(|jobs| *jobs > 1)
+    }
+
     /// What is shown of a run unless the user watches it. Several processes would write over each other.
     pub(super) fn display(&self) -> Display {
         match self.worker || self.jobs > 1 {
@@ -51,7 +70,7 @@ impl JobsArgs {
         options: &mut Options,
     ) -> Result<(), Error> {
         if self.worker {
-            options.brief = true;
+            (options.brief, options.shares_cores) = (true, true);
             stop_at_end_of_input(options.stop.clone());
             return Ok(());
         }
@@ -62,12 +81,17 @@ impl JobsArgs {
         if jobs == 1 {
             return print("only one run at a time fits into memory");
         }
+        print(&format!("training with {jobs} processes"))?;
         let mut workers = Vec::new();
         for _ in 0..jobs {
             workers.push(start(jobs)?);
         }
         options.brief = true;
-        wait(workers, &options.stop);
+        for died in wait(workers, &options.stop) {
+            print(&format!(
+                "a process ended early ({died}); the others take over its runs"
+            ))?;
+        }
         Ok(())
     }
 }
@@ -79,7 +103,10 @@ fn fitting<C: ModelConfig>(runs: &[PlannedRun<C>], options: &Options) -> Result<
     let (Some(largest), Some(available)) = (configs.max_by_key(size), available_memory()) else {
         return Ok(usize::MAX);
     };
-    let trial = Trial::new(largest)?;
+    // A sweep may make a valid run of one that is not.
+    let Ok(trial) = Trial::new(largest) else {
+        return Ok(usize::MAX);
+    };
     let Some(peaks) = trial.peaks(options.backend, options.gpu)? else {
         return Ok(usize::MAX);
     };
@@ -107,8 +134,9 @@ fn start(jobs: usize) -> Result<Child, Error> {
     Ok(command.spawn().map_err(RunError::io("start", &program))?)
 }
 
-/// Waits until all workers have ended. Closes their input when the user stops.
-fn wait(mut workers: Vec<Child>, stop: &Interrupter) {
+/// Waits until all workers have ended. Closes their input when the user stops. Returns how workers ended
+/// that were killed.
+fn wait(mut workers: Vec<Child>, stop: &Interrupter) -> Vec<ExitStatus> {
     while workers
         .iter_mut()
         .any(|worker| matches!(worker.try_wait(), Ok(None)))
@@ -120,6 +148,8 @@ fn wait(mut workers: Vec<Child>, stop: &Interrupter) {
         }
         thread::sleep(Duration::from_millis(100));
     }
+    let ends = workers.iter_mut().filter_map(|worker| worker.wait().ok());
+    ends.filter(|end| end.code().is_none()).collect()
 }
 
 /// Sets `stop` at the end of standard input, so that a worker ends with the process that started it.

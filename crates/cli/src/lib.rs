@@ -83,6 +83,13 @@ impl DataArgs {
             };
         }
         if let Some(name) = &self.tokenizer {
+            if !matches!(config.source, Data::Path(_) | Data::TinyShakespeare) {
+                let problem = format!(
+                    "is `{name}`, but {} has tokens of its own; leave it out, or give a text with `--data`",
+                    config.source
+                );
+                return Err(ConfigError::new("--tokenizer", problem));
+            }
             config.tokenizer = match (name.as_str(), name.strip_prefix("bpe:")) {
                 ("bytes", _) => TokenizerConfig::Bytes,
                 ("chars", _) => TokenizerConfig::Chars,

@@ -1,14 +1,14 @@
 //! The options of a sweep, and what it prints.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
-use residual_zoo_core::ModelConfig;
+use residual_zoo_core::{ConfigError, ModelConfig};
 
 use residual_zoo_lab::sweep::{Halving, Swept};
 use residual_zoo_lab::{
-    Error, Experiment, INDEX, Missing, Options, Origin, REPORT, Results, Sweep, Tuning, origin,
-    write_index,
+    Error, Experiment, INDEX, Missing, Options, Origin, REPORT, Results, Sweep, Tuning,
+    check_pages, origin, write_index,
 };
 
 use crate::{BackendArgs, DataArgs, DisplayArgs, JobsArgs, command, print, stop_on_signal};
@@ -21,7 +21,7 @@ pub struct SweepArgs {
     /// given several times: all combinations are tried [default: the sweep of the file]
     #[arg(long, value_name = "FIELD=VALUES")]
     over: Vec<Swept>,
-    /// The number of seeds
+    /// The number of seeds: those of the file first, then others
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     seeds: Option<u64>,
     /// Give up the worse half of the points after a part of their steps, N − 1 times
@@ -51,8 +51,8 @@ pub struct SweepArgs {
 }
 
 impl SweepArgs {
-    /// Sweeps the runs of `experiment`, which is called `name`, prints a table and writes a report. `root`
-    /// is where the source of the program is, to name the commit.
+    /// Sweeps the runs of `experiment`, which is called `name`, prints a table and writes a report. `commit`
+    /// is that of the program.
     ///
     /// # Errors
     ///
@@ -61,14 +61,18 @@ impl SweepArgs {
         &self,
         mut experiment: Experiment<C>,
         name: &str,
-        root: &Path,
+        commit: &str,
     ) -> Result<(), Error> {
-        let sweep = self.sweep(experiment.sweep.take())?;
+        let sweep = self.sweep(experiment.sweep.take(), &experiment.seeds)?;
         self.data.apply(&mut experiment.data)?;
         experiment.sweep = Some(sweep.clone());
         experiment.check()?;
+        refuse_swept(Some(&sweep), &self.set)?;
         let planned = experiment.plan(&self.set)?;
+        sweep.check_points(&planned)?;
         let kind = self.backend.kind()?;
+        check_pages(&self.runs, &format!("{name}-sweep"))?;
+        self.jobs.check_watch(self.watch)?;
         let mut options = Options {
             name: format!("sweep of {name}"),
             gpu: self.backend.gpu,
@@ -88,7 +92,7 @@ impl SweepArgs {
             hash: origin::hash(&format!("{sweep:?}"), &experiment, &planned, kind),
             machine: origin::machine(),
             backend: kind.to_string(),
-            commit: origin::commit(root),
+            commit: Some(commit.to_owned()),
             ..Origin::default()
         };
         let outcome = experiment.run_sweep(&sweep, &planned, &options)?;
@@ -96,7 +100,7 @@ impl SweepArgs {
             return Ok(());
         }
         let stopped = outcome.stopped;
-        let missing: Vec<String> = outcome.missing.iter().map(Missing::to_string).collect();
+        let mut missing: Vec<String> = outcome.missing.iter().map(Missing::to_string).collect();
         experiment.title = format!("Sweep of {name}");
         experiment.claims.clear();
         experiment.charts.clear();
@@ -105,7 +109,11 @@ impl SweepArgs {
         results.write(&directory)?;
         write_index(&self.runs)?;
         if let Some(tuning) = results.tuning().filter(|_| !stopped) {
+            print(&format!("\n{}\n", tuning.table().to_text()))?;
             show(tuning)?;
+            let failed = tuning.runs.iter().filter(|run| run.best().is_none());
+            let failed = failed.map(|run| format!("{}: {}", run.run, run.failure()));
+            missing.extend(failed);
         }
         print(&format!("\nreport: {}", directory.join(REPORT).display()))?;
         print(&format!("all reports: {}", self.runs.join(INDEX).display()))?;
@@ -116,20 +124,31 @@ impl SweepArgs {
         }
     }
 
-    /// The sweep of the file, with the options put in.
-    fn sweep(&self, of_file: Option<Sweep>) -> Result<Sweep, Error> {
+    /// The sweep of the file, with the options put in. `claimed` are the seeds of the experiment.
+    fn sweep(&self, of_file: Option<Sweep>, claimed: &[u64]) -> Result<Sweep, Error> {
+        // Where nothing is claimed, the seeds begin with 1.
+        let claimed = if of_file.is_some() { claimed } else { &[] };
         let mut sweep = of_file.unwrap_or(Sweep {
             over: Vec::new(),
             seeds: vec![1],
             halving: None,
             tuned: false,
         });
+        if sweep.over.is_empty() && self.over.is_empty() {
+            let problem = "is missing; give FIELD=VALUES, such as train.learning_rate=1e-4..1e-1:log:8, or a \
+                           file with a sweep";
+            return Err(ConfigError::new("--over", problem).into());
+        }
         sweep.tuned = false;
         if !self.over.is_empty() {
             sweep.over = self.over.clone();
         }
         if let Some(seeds) = self.seeds {
-            sweep.seeds = (1..=seeds).collect();
+            // Those of the file first, then others that no claim uses.
+            let more = (1..).filter(|seed| !claimed.contains(seed) && !sweep.seeds.contains(seed));
+            let more: Vec<u64> = more.take(seeds as usize).collect();
+            sweep.seeds.extend(more);
+            sweep.seeds.truncate(seeds as usize);
         }
         if let Some(rungs) = self.halving {
             sweep.halving = Some(Halving {
@@ -141,9 +160,20 @@ impl SweepArgs {
     }
 }
 
-/// Prints the points, the best of every run and warnings.
-fn show(tuning: &Tuning) -> Result<(), Error> {
-    print(&format!("\n{}\n", tuning.table().to_text()))?;
+/// Refuses to set a field that a sweep varies.
+pub(crate) fn refuse_swept(sweep: Option<&Sweep>, set: &[String]) -> Result<(), ConfigError> {
+    let is_swept = |set: &&String| sweep.is_some_and(|sweep| sweep.varies(set));
+    match set.iter().find(is_swept) {
+        None => Ok(()),
+        Some(set) => {
+            let problem = "sets what the sweep varies; leave it out, or change the sweep";
+            Err(ConfigError::new(format!("--set {set}"), problem))
+        }
+    }
+}
+
+/// Prints the best of every run, and warnings.
+pub(crate) fn show(tuning: &Tuning) -> Result<(), Error> {
     for run in &tuning.runs {
         let best = match run.best() {
             Some(best) => {
@@ -151,7 +181,7 @@ fn show(tuning: &Tuning) -> Result<(), Error> {
                 let set = set.flat_map(|set| ["--set".to_owned(), set.clone()]);
                 command("", set).trim_start().to_owned()
             }
-            None => "every point failed".into(),
+            None => run.failure(),
         };
         print(&format!("best of {}: {best}", run.run))?;
     }

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use residual_zoo_core::{ConfigError, ModelConfig, check};
 
-use crate::quantity::is_curve;
+use crate::curves::CURVES;
+use crate::quantity::{QUANTITIES, is_curve};
 use crate::{After, Axis, ChartSpec, Claim, Error, Experiment, Measure, PlannedRun, describe};
 
 impl<C: ModelConfig> Experiment<C> {
@@ -24,7 +25,10 @@ impl<C: ModelConfig> Experiment<C> {
         }
         self.check_runs(&planned)?;
         if let Some(column) = self.columns.iter().find(|column| !names.measures(column)) {
-            error("columns", format!("nothing called `{column}` is measured"))?;
+            error(
+                "columns",
+                format!("nothing called `{column}` is measured; {}", known()),
+            )?;
         }
         for chart in &self.charts {
             names.check_chart(chart, &planned)?;
@@ -55,6 +59,13 @@ impl<C: ModelConfig> Experiment<C> {
         if let Some(run) = planned.iter().find(|run| run.after.is_some()) {
             let problem = format!("`{}` starts from the weights of another run", run.name);
             return error("sweep", problem + ", which a sweep cannot vary");
+        }
+        let own = self.runs.iter().flat_map(|spec| &spec.set);
+        if let Some(set) = own.into_iter().find(|set| sweep.varies(set)) {
+            return error(
+                "sweep",
+                format!("varies what a run sets by `{set}`; leave that out"),
+            );
         }
         let is_shared = |seed: &&u64| sweep.tuned && self.seeds.contains(seed);
         match sweep.seeds.iter().find(is_shared) {
@@ -138,7 +149,18 @@ impl<'a> Names<'a> {
             false => (self.measures(&chart.x), self.measures(&chart.y)),
         };
         if let Some((quantity, _)) = [(&chart.x, x), (&chart.y, y)].iter().find(|axis| !axis.1) {
-            let problem = format!("`{}` draws `{quantity}`, unknown there", chart.title);
+            let known = match chart.curves {
+                true => format!(
+                    "curves have x: {}; y: {}",
+                    Axis::ALL.map(Axis::name).join(", "),
+                    CURVES.join(", ")
+                ),
+                false => known(),
+            };
+            let problem = format!(
+                "`{}` draws `{quantity}`, unknown there; {known}",
+                chart.title
+            );
             return error("charts", problem);
         }
         let is_drawn = |line| chart.lines.is_empty() || chart.lines.contains(line);
@@ -161,11 +183,19 @@ impl<'a> Names<'a> {
             return error("claims", problem);
         }
         if let Some(name) = quantities.iter().find(|name| !self.measures(name)) {
-            let problem = format!("`{}` refers to `{name}`, unknown", claim.says);
+            let problem = format!("`{}` refers to `{name}`, unknown; {}", claim.says, known());
             return error("claims", problem);
         }
         Ok(())
     }
+}
+
+/// The quantities that every run has.
+fn known() -> String {
+    format!(
+        "there are {}, and the values of runs",
+        QUANTITIES.join(", ")
+    )
 }
 
 fn error(field: &str, problem: impl Into<String>) -> Result<(), ConfigError> {

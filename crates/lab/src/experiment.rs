@@ -159,7 +159,7 @@ pub struct ChartSpec {
     /// What to see in it.
     #[serde(default)]
     pub note: String,
-    /// The horizontal axis: for curves one of [`Axis`](crate::Axis), else a quantity.
+    /// The horizontal axis: for curves `tokens`, `flops` or `seconds`, else a quantity.
     pub x: String,
     /// The vertical axis: for curves `train_loss`, `valid_loss`, `valid_accuracy` or `perplexity`,
     /// else a quantity.

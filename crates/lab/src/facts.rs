@@ -19,6 +19,8 @@ pub struct DataFacts {
     pub train_tokens: Option<usize>,
     /// Number of validation tokens; `None` likewise.
     pub valid_tokens: Option<usize>,
+    /// The fewest and the most tokens that a validation reads. They are the same every time.
+    pub read: Option<(usize, usize)>,
     /// The fewest and the most passes that a run makes over the training tokens. Those of the run
     /// whose weights it starts from count, if it has the same data.
     pub passes: Option<(f64, f64)>,
@@ -42,6 +44,7 @@ impl DataFacts {
         facts.train_tokens = corpus.train.tokens();
         facts.valid_tokens = corpus.valid.tokens();
         facts.see(trained(config));
+        facts.read(config);
         facts
     }
 
@@ -64,9 +67,19 @@ impl DataFacts {
             });
             let facts = &mut known[at].1;
             facts.runs.push(run.name.clone());
+            facts.read(config);
             facts.see(trained_in_all(run, planned));
         }
         known.into_iter().map(|(_, facts)| facts).collect()
+    }
+
+    /// Notes how much a validation of a run reads.
+    fn read<C: ModelConfig>(&mut self, config: &RunConfig<C>) {
+        let train = &config.train;
+        let tokens = train.validate_batches * train.batch * config.time();
+        let tokens = self.valid_tokens.map_or(tokens, |all| tokens.min(all));
+        let (fewest, most) = self.read.unwrap_or((tokens, tokens));
+        self.read = Some((fewest.min(tokens), most.max(tokens)));
     }
 
     /// Notes a run that is trained on `tokens` tokens.
@@ -124,6 +137,7 @@ pub(crate) fn data_table(all: &[DataFacts]) -> Table {
         Column::text("a token is"),
         Column::number("training tokens", ""),
         Column::number("validation tokens", ""),
+        Column::number("read", "by a validation"),
         Column::number("passes", "over the training tokens"),
     ];
     if all.len() > 1 {
@@ -134,12 +148,17 @@ pub(crate) fn data_table(all: &[DataFacts]) -> Table {
         (fewest, most) if fewest == most => most,
         (fewest, most) => format!("{fewest} to {most}"),
     };
+    let read = |(fewest, most): (usize, usize)| match (si(fewest as f64), si(most as f64)) {
+        (fewest, most) if fewest == most => most,
+        (fewest, most) => format!("{fewest} to {most}"),
+    };
     let row = |facts: &DataFacts| {
         let cells = [
             facts.source.clone(),
             facts.token.clone(),
             count(facts.train_tokens),
             count(facts.valid_tokens),
+            facts.read.map_or("–".into(), read),
             facts.passes.map_or("–".into(), passes),
             facts.runs.join("; "),
         ];

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 
-use residual_zoo_report::{Cell, Column, Report, Section, Table};
+use residual_zoo_report::{Cell, Column, MARK, Report, Section, Table};
 use residual_zoo_runs::Error as RunError;
 use serde::Deserialize;
 
@@ -31,6 +31,23 @@ struct Origin {
 #[derive(Deserialize)]
 struct Claim {
     verdict: Verdict,
+}
+
+/// Checks that the index of `directory` and the report in its folder `name` can be written: they do not
+/// exist, or are pages of this program.
+///
+/// # Errors
+///
+/// The first file that is not.
+pub fn check_pages(directory: &Path, name: &str) -> Result<(), RunError> {
+    for path in [directory.join(INDEX), directory.join(name).join(REPORT)] {
+        let is_there = fs::symlink_metadata(&path).is_ok();
+        let is_ours = || fs::read_to_string(&path).is_ok_and(|text| text.contains(MARK));
+        if is_there && !(path.is_file() && is_ours()) {
+            return Err(RunError::RunExists(path));
+        }
+    }
+    Ok(())
 }
 
 /// Writes `index.html` into `directory`. It links the report of every directory in it, the newest
@@ -76,7 +93,10 @@ fn row(directory: &Path, name: &OsStr) -> (String, Vec<Cell>) {
         link: format!("{}/{REPORT}", escaped(name)),
         ..Cell::from(name.to_string_lossy().into_owned())
     };
-    let Ok(text) = fs::read_to_string(directory.join("results.json")) else {
+    let results = directory.join("results.json");
+    // Anything else, such as a pipe, could block.
+    let text = results.is_file().then(|| fs::read_to_string(&results));
+    let Some(Ok(text)) = text else {
         return (String::new(), vec![first]);
     };
     let Ok(known) = serde_json::from_str::<Known>(&text) else {

@@ -25,8 +25,8 @@
 //! own zoo. Programs take their options from `residual-zoo-cli`.
 //!
 //! A module uses only modules before it in this order: `error`, `single`, `options`, `quantity`,
-//! `stats`, `claims`, `sweep`, `experiment`, `plan`, `facts`, `observe`, `corpora`, `measure`, `check`,
-//! `judge`, `charts`, `curves`, `origin`, `pool`, `training`, `tune`, `tuning_report`, `results`, `run`,
+//! `stats`, `claims`, `sweep`, `experiment`, `plan`, `facts`, `observe`, `corpora`, `measure`, `curves`,
+//! `check`, `judge`, `charts`, `origin`, `pool`, `training`, `tune`, `tuning_report`, `results`, `run`,
 //! `compare`, `index`, `generate`, `trial`.
 
 #![forbid(unsafe_code)]
@@ -70,7 +70,7 @@ pub use error::Error;
 pub use experiment::{After, ChartSpec, Experiment, Measure, RunSpec, Vary};
 pub use facts::DataFacts;
 pub use generate::generate;
-pub use index::{INDEX, write_index};
+pub use index::{INDEX, check_pages, write_index};
 pub use observe::{Missing, Observation, Outcome};
 pub use options::Options;
 pub use origin::Origin;

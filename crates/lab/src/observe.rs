@@ -36,11 +36,13 @@ pub struct Missing {
     pub seed: Option<u64>,
     /// Why.
     pub why: String,
+    /// Whether its training diverged, rather than something else going wrong.
+    pub diverged: bool,
 }
 
 impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { run, seed, why } = self;
+        let Self { run, seed, why, .. } = self;
         match seed {
             Some(seed) => write!(f, "{run}, seed {seed}: {why}"),
             None => write!(f, "{run}: {why}"),
@@ -74,6 +76,7 @@ impl Outcome {
             run: run.name.clone(),
             seed: None,
             why: "left out".into(),
+            diverged: false,
         }));
     }
 }

@@ -20,6 +20,8 @@ pub struct Options {
     pub gpu: Option<usize>,
     /// Whether earlier runs there are deleted and trained again.
     pub force: bool,
+    /// Whether other processes train on the same cores, so that times say nothing.
+    pub shares_cores: bool,
     /// Whether nothing is printed of runs that are trained already or by another process.
     pub brief: bool,
     /// What is shown of every run.
@@ -39,6 +41,7 @@ impl Options {
             backend,
             gpu: None,
             force: false,
+            shares_cores: false,
             brief: false,
             display: Display::Quiet,
             peak_tflops: None,

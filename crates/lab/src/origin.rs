@@ -1,7 +1,5 @@
 //! Where results come from: the command, the configuration, the machine and the commit.
 
-use std::path::Path;
-use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use residual_zoo_backend::BackendKind;
@@ -26,7 +24,7 @@ pub struct Origin {
     pub machine: String,
     /// The backend.
     pub backend: String,
-    /// The commit of the source, where it is known.
+    /// The commit of the program, where it is known.
     pub commit: Option<String>,
 }
 
@@ -88,25 +86,6 @@ fn date(seconds: u64) -> String {
     let year = 400 * era + year + next;
     let (hour, minute) = (seconds / 3_600 % 24, seconds / 60 % 60);
     format!("{year}-{month:02}-{day:02} {hour:02}:{minute:02} UTC")
-}
-
-/// The commit of the source in `root`, and whether it was changed since.
-pub fn commit(root: &Path) -> Option<String> {
-    let git = |args: &str| {
-        let mut command = Command::new("git");
-        command.arg("-C").arg(root).args(args.split(' '));
-        let output = command.output().ok()?;
-        let text = String::from_utf8(output.stdout).ok()?;
-        output.status.success().then(|| text.trim().to_owned())
-    };
-    let commit = git("rev-parse --short=12 HEAD")?;
-    let changed = git("status --porcelain -- src crates examples experiments")?;
-    let note = if changed.is_empty() {
-        ""
-    } else {
-        ", changed since"
-    };
-    Some(commit + note)
 }
 
 #[cfg(test)]

@@ -82,6 +82,28 @@ enum Format {
     Plain,
 }
 
+/// The quantities that every trained run has.
+pub(crate) const QUANTITIES: [&str; 18] = [
+    "parameters",
+    "non_embedding",
+    "forward_flops_per_token",
+    "training_flops_per_token",
+    "tokens",
+    "flops",
+    "seconds",
+    "train_loss",
+    "valid_loss",
+    "first_valid_loss",
+    "lowest_valid_loss",
+    "perplexity",
+    "valid_accuracy",
+    "highest_valid_accuracy",
+    "level",
+    "step_time",
+    "step_time_spread",
+    "peak_memory",
+];
+
 pub(crate) const LEARNED: &str = "learned ";
 
 /// How a quantity is shown that runs have; `None` if they do not have it.

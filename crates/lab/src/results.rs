@@ -15,6 +15,7 @@ use crate::charts::RunRow;
 use crate::facts::data_table;
 use crate::quantity::title;
 use crate::stats::Estimate;
+use crate::sweep::Swept;
 use crate::{
     ChartSpec, Claim, DataFacts, Experiment, Judgement, Missing, Observation, Observed, Origin,
     Outcome, PlannedRun, Tuning, Verdict, origin,
@@ -85,7 +86,7 @@ impl Results {
             claims: experiment.claims.iter().map(judge).collect(),
             observations: outcome.observations,
             rows: planned.iter().map(row).collect(),
-            columns: experiment.columns.clone(),
+            columns: columns(experiment),
             charts: experiment.charts.clone(),
         }
     }
@@ -134,14 +135,31 @@ impl Results {
                 "The runs are too short to judge a claim. They only check that everything works."
             }
         };
+        let tuned = self.tuned_note();
         let columns = ["claim", "verdict", "measured", "reported"];
         Table {
             heading: "Claims".into(),
-            note: note.into(),
+            note: format!("{note}{tuned}"),
             columns: columns.map(Column::text).into(),
             rows: self.claims.iter().map(row).collect(),
             highlight: None,
         }
+    }
+
+    /// At which point each run was trained, if a sweep decided that.
+    fn tuned_note(&self) -> String {
+        let Some(tuning) = self.tuning.as_ref().filter(|tuning| tuning.sweep.tuned) else {
+            return String::new();
+        };
+        let seeds: Vec<String> = tuning.sweep.seeds.iter().map(u64::to_string).collect();
+        let edges = tuning.edges().into_iter().map(|edge| format!(" {edge}."));
+        format!(
+            " Each run was trained at the best point of its sweep, chosen with other seeds ({}) on the same \
+             validation data: {}.{}",
+            seeds.join(", "),
+            tuning.bests().join("; "),
+            edges.collect::<String>()
+        )
     }
 
     /// A row for each run: means over the seeds, and what the paper reports. The small print is what
@@ -393,6 +411,9 @@ impl Results {
         write(directory, REPORT, &self.report().to_html())?;
         write(directory, "results.json", &json)?;
         write(directory, "results.csv", &self.to_csv())?;
+        if let Some(tuning) = &self.tuning {
+            write(directory, "sweep.csv", &tuning.to_csv())?;
+        }
         self.write_markdown(directory, "results")
     }
 
@@ -411,6 +432,16 @@ impl Results {
         }
         Ok(())
     }
+}
+
+/// The columns of the table: those of the file, and the fields that a sweep has tuned.
+fn columns<C: ModelConfig>(experiment: &Experiment<C>) -> Vec<String> {
+    let mut columns = experiment.columns.clone();
+    if let Some(sweep) = experiment.sweep.as_ref().filter(|sweep| sweep.tuned) {
+        let names = sweep.over.iter().map(Swept::name);
+        columns.extend(names.filter(|name| !experiment.columns.contains(name)));
+    }
+    columns
 }
 
 /// The fewest and the most seeds that a run has.

@@ -62,7 +62,7 @@ impl<C: ModelConfig> Experiment<C> {
             });
         }
         options.backend.check_compiled()?;
-        print(&format!("{}\n", self.title));
+        self.announce(options);
         let Some(sweep) = &self.sweep else {
             return self.train(planned, options);
         };
@@ -86,6 +86,13 @@ impl<C: ModelConfig> Experiment<C> {
         })
     }
 
+    /// Prints the title, once where several processes train.
+    fn announce(&self, options: &Options) {
+        if !options.brief {
+            print(&format!("{}\n", self.title));
+        }
+    }
+
     /// Only sweeps the runs of `planned`, and trains none of them for the seeds of the experiment.
     ///
     /// # Errors
@@ -98,12 +105,9 @@ impl<C: ModelConfig> Experiment<C> {
         options: &Options,
     ) -> Result<Outcome, Error> {
         options.backend.check_compiled()?;
-        print(&format!("{}\n", self.title));
-        let corpora = open_corpora(planned, &options.stop)?;
-        let corpora: Vec<&Corpus> = corpora.iter().map(|corpus| &**corpus).collect();
+        self.announce(options);
         let (tuning, swept) = sweep.run(planned, options)?;
         Ok(Outcome {
-            data: DataFacts::of_runs(planned, &corpora),
             tuning: Some(tuning),
             ..swept
         })

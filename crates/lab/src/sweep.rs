@@ -1,11 +1,13 @@
 //! Sweeps: which values of some fields are tried, and in which order runs are given up.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use residual_zoo_core::{ConfigError, check};
+use residual_zoo_runs::TrainConfig;
 use serde::{Deserialize, Serialize};
 
 /// A sweep: every run of an experiment is trained at every point, and the point with the lowest mean
@@ -88,8 +90,8 @@ impl fmt::Display for Value {
 
 /// Successive halving (Jamieson and Talwalkar, "Non-stochastic best arm identification and
 /// hyperparameter optimization", 2016): the points are trained for a part of their steps, the better ones
-/// go on, and so on until the last ones are trained to the end. Runs keep the learning-rate schedule of
-/// their whole length.
+/// go on, and so on until the last ones are trained to the end. A rung ends at a validation. Runs keep the
+/// learning-rate schedule of their whole length, so that early rungs favour points whose loss falls early.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Halving {
@@ -110,10 +112,19 @@ impl Default for Halving {
 }
 
 impl Halving {
-    /// The shares of the steps that the rungs train.
-    pub(crate) fn shares(self) -> Vec<f64> {
+    /// The shares of the steps that the rungs train. A rung that would end at the same validation as the one
+    /// before it, in all of these runs, is left out.
+    pub(crate) fn shares(self, runs: &[&TrainConfig]) -> Vec<f64> {
         let before_last = (0..self.rungs).rev();
-        before_last.map(|i| self.keep.powi(i as i32)).collect()
+        let mut shares: Vec<f64> = before_last.map(|i| self.keep.powi(i as i32)).collect();
+        shares.dedup_by(|later, earlier| {
+            let mut runs = runs.iter();
+            let is_same = runs.all(|train| until(train, *later) == until(train, *earlier));
+            // The later one is removed, but its share stays: the last one is 1.
+            *earlier = if is_same { *later } else { *earlier };
+            is_same
+        });
+        shares
     }
 
     /// How many of `count` points go on.
@@ -122,10 +133,19 @@ impl Halving {
     }
 }
 
+/// The step at which the first `share` of a run ends: that of the next validation.
+pub(crate) fn until(train: &TrainConfig, share: f64) -> usize {
+    let steps = (share * train.steps as f64).ceil() as usize;
+    let until = steps.div_ceil(train.validate_every) * train.validate_every;
+    until.min(train.steps)
+}
+
 /// A point of a sweep: the value of each field, in their order.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Point(pub(crate) Vec<Value>);
 
+/// The most rungs of successive halving.
+const MOST_RUNGS: usize = 16;
 /// The most points of a sweep.
 const MOST_POINTS: usize = 10_000;
 /// The seed of the draws, the same for every sweep.
@@ -143,6 +163,12 @@ impl Sweep {
         for swept in &self.over {
             swept.check().map_err(|error| error.within("sweep.over"))?;
         }
+        let paths = self.over.iter().flat_map(|swept| swept.field.split(','));
+        let mut known = BTreeSet::new();
+        if let Some(twice) = paths.map(str::trim).find(|path| !known.insert(*path)) {
+            let problem = format!("has `{twice}` twice");
+            return Err(ConfigError::new("sweep.over", problem));
+        }
         let mut drawn = self.over.iter().filter_map(|swept| match swept.values {
             Values::LogUniform(range) => Some(range.count),
             _ => None,
@@ -155,17 +181,40 @@ impl Sweep {
         }
         if let Some(Halving { rungs, keep }) = self.halving {
             check::at_least_one("sweep.halving.rungs", rungs)?;
-            check::fraction("sweep.halving.keep", keep)?;
-            check::positive("sweep.halving.keep", keep)?;
+            if rungs > MOST_RUNGS {
+                let problem = format!("is {rungs}; it must be at most {MOST_RUNGS}");
+                return Err(ConfigError::new("sweep.halving.rungs", problem));
+            }
+            if !(keep > 0.0 && keep < 1.0) {
+                let problem = format!("is {keep}; it must be above 0 and below 1");
+                return Err(ConfigError::new("sweep.halving.keep", problem));
+            }
         }
         let sizes = self.axes().into_iter().map(|axis| axis.len());
-        match sizes.fold(1, usize::saturating_mul) {
-            0..=MOST_POINTS => Ok(()),
-            points => {
-                let problem = format!("gives {points} points; at most {MOST_POINTS} are possible");
+        let points = sizes.fold(1, usize::saturating_mul);
+        if points > MOST_POINTS {
+            let problem = format!("gives {points} points; at most {MOST_POINTS} are possible");
+            return Err(ConfigError::new("sweep.over", problem));
+        }
+        let mut known = BTreeSet::new();
+        let points = self.points();
+        let twice = points.iter().map(|point| self.describe(point));
+        match twice.into_iter().find(|name| !known.insert(name.clone())) {
+            None => Ok(()),
+            Some(name) => {
+                let problem = format!("has the point {name} twice");
                 Err(ConfigError::new("sweep.over", problem))
             }
         }
+    }
+
+    /// Whether the assignment `PATH=VALUE` sets a field that varies, or a part of it.
+    pub fn varies(&self, assignment: &str) -> bool {
+        let path = assignment.split('=').next().unwrap_or_default().trim();
+        let paths = self.over.iter().flat_map(|swept| swept.field.split(','));
+        let mut paths = paths.map(str::trim);
+        let is_part = |a: &str, b: &str| a == b || a.starts_with(&format!("{b}."));
+        paths.any(|swept| is_part(path, swept) || is_part(swept, path))
     }
 
     /// The values that vary independently: those of a field, or of all fields that are drawn. Each entry of
@@ -240,6 +289,46 @@ impl Swept {
         end.trim().replace('_', " ")
     }
 
+    /// What was tried, such as `5 values at equal ratios from 0.001 to 0.1`.
+    pub(crate) fn describe(&self) -> String {
+        let range = |range: &Range, how: &str| {
+            let Range { from, to, count } = range;
+            format!("{}: {count} values {how} from {from} to {to}", self.name())
+        };
+        match &self.values {
+            Values::Grid(values) => {
+                let values: Vec<String> = values.iter().map(Value::to_string).collect();
+                format!("{}: {}", self.name(), values.join(", "))
+            }
+            Values::Linear(of) => range(of, "at equal distances"),
+            Values::Log(of) => range(of, "at equal ratios"),
+            Values::LogUniform(of) => range(of, "drawn log-uniformly"),
+        }
+    }
+
+    /// Whether `value` is at an end of the values: the smallest or the largest of them, or for draws in the
+    /// first or last tenth of their range.
+    pub(crate) fn edge(&self, value: f64) -> Option<&'static str> {
+        let (low, high) = match &self.values {
+            Values::Grid(values) => {
+                let numbers = values.iter().filter_map(|value| match value {
+                    Value::Number(number) => Some(*number),
+                    Value::Ron(_) => None,
+                });
+                let ends = |(low, high): (f64, f64), x: f64| (low.min(x), high.max(x));
+                numbers.fold((f64::INFINITY, f64::NEG_INFINITY), ends)
+            }
+            Values::Linear(range) | Values::Log(range) => (range.from, range.to),
+            Values::LogUniform(range) => (range.log(0.1), range.log(0.9)),
+        };
+        match (value <= low, value >= high) {
+            _ if low >= high => None,
+            (true, _) => Some("lower"),
+            (_, true) => Some("upper"),
+            _ => None,
+        }
+    }
+
     /// Whether charts show it on a logarithmic axis.
     pub(crate) fn is_log(&self) -> bool {
         matches!(self.values, Values::Log(_) | Values::LogUniform(_))
@@ -249,6 +338,16 @@ impl Swept {
         let error = |problem: String| Err(ConfigError::new(&self.field, problem));
         if self.field.trim().is_empty() {
             return Err(ConfigError::new("field", "is empty; name a field of a run"));
+        }
+        for path in self.field.split(',').map(str::trim) {
+            if path == "train.seed" {
+                return error("cannot be swept; give seeds (`seeds`, or `--seeds N`)".into());
+            }
+            if path.starts_with("data") || path.starts_with("train.validate_") {
+                let problem = "cannot be swept, because the losses of the points would be of different \
+                               validation data";
+                return error(problem.into());
+            }
         }
         let range = match &self.values {
             Values::Grid(values) if values.is_empty() => return error("has no values".into()),
@@ -270,7 +369,10 @@ impl Swept {
         }
         match count {
             0 | 1 => error(format!("has {count} values; a range needs at least 2")),
-            _ => Ok(()),
+            2..=MOST_POINTS => Ok(()),
+            _ => error(format!(
+                "has {count} values; at most {MOST_POINTS} are possible"
+            )),
         }
     }
 }
@@ -489,13 +591,21 @@ mod tests {
             ("a=2..1:3", "must rise"),
             ("a=0..1:log:3", "more than 0"),
             ("a=1..2:1", "at least 2"),
+            ("a=1..2:log:18446744073709551615", "at most 10000"),
             ("=1,2", "name a field"),
+            ("train.seed=1,2", "--seeds"),
+            ("data.tokenizer=Chars,Bytes", "different validation data"),
+            ("train.validate_batches=1,2", "different validation data"),
         ] {
             let error = text.parse::<Swept>().unwrap_err().to_string();
             assert!(error.contains(says), "{text}: {error}");
         }
         let many = sweep(&["a=1..2:200", "b=1..2:200"]).check().unwrap_err();
         assert!(many.problem.contains("40000 points"), "{many}");
+        let field = sweep(&["a=1,2", "a=3,4"]).check().unwrap_err();
+        assert!(field.problem.contains("`a` twice"), "{field}");
+        let twice = sweep(&["a=0.01,3,1e-2"]).check().unwrap_err();
+        assert!(twice.problem.contains("a 0.01 twice"), "{twice}");
         let apart = sweep(&["a=1..2:log-uniform:3", "b=1..2:log-uniform:4"]);
         assert!(
             apart
@@ -507,9 +617,53 @@ mod tests {
     }
 
     #[test]
+    fn a_best_value_at_an_end_of_its_range_is_an_edge() {
+        let edge = |text: &str, value: f64| text.parse::<Swept>().unwrap().edge(value);
+        assert_eq!(edge("a=1,2,4", 1.0), Some("lower"));
+        assert_eq!(edge("a=1,2,4", 2.0), None);
+        assert_eq!(edge("a=1..16:log:5", 16.0), Some("upper"));
+        assert_eq!(edge("a=7", 7.0), None);
+        // Draws hardly ever meet the ends.
+        assert_eq!(edge("a=1..1024:log-uniform:5", 1.9), Some("lower"));
+        assert_eq!(edge("a=1..1024:log-uniform:5", 2.1), None);
+        assert_eq!(edge("a=1..1024:log-uniform:5", 600.0), Some("upper"));
+    }
+
+    #[test]
+    fn an_assignment_to_a_swept_field_is_found() {
+        let sweep = sweep(&["train.learning_rate=1,2", "model.connection=None"]);
+        assert!(sweep.varies("train.learning_rate=3"));
+        assert!(sweep.varies("model.connection.PerLayer=3"));
+        assert!(sweep.varies("model=Gpt2()"));
+        assert!(!sweep.varies("train.learning_rates=3"));
+    }
+
+    #[test]
+    fn rungs_end_at_validations_and_are_merged_if_these_are_the_same() {
+        let train = |validate_every| TrainConfig {
+            steps: 60,
+            validate_every,
+            ..TrainConfig::default()
+        };
+        let steps = |validate_every| -> Vec<usize> {
+            let train = train(validate_every);
+            let shares = Halving::default().shares(&[&train]);
+            shares.iter().map(|share| until(&train, *share)).collect()
+        };
+        assert_eq!(steps(5), [15, 30, 60]);
+        assert_eq!(steps(20), [20, 40, 60]);
+        assert_eq!(steps(30), [30, 60]);
+        assert_eq!(steps(100), [60]);
+    }
+
+    #[test]
     fn rungs_grow_to_the_whole() {
         let halving = Halving::default();
-        assert_eq!(halving.shares(), [0.25, 0.5, 1.0]);
+        let train = TrainConfig {
+            validate_every: 1,
+            ..TrainConfig::default()
+        };
+        assert_eq!(halving.shares(&[&train]), [0.25, 0.5, 1.0]);
         assert_eq!([8, 5, 1].map(|count| halving.survivors(count)), [4, 3, 1]);
     }
 }

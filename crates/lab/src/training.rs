@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::observe::{learned, of_summary};
 use crate::pool::Place;
 use crate::single::work;
+use crate::sweep::until;
 use crate::{After, Error, Missing, Observation, Options, Outcome, PlannedRun, Pool, train};
 
 /// Trains the first `share` of every run for every seed, all runs of a seed before the next seed, and
@@ -42,10 +43,11 @@ pub(crate) fn train_runs<C: ModelConfig>(
             match turn.take(&found, &busy, options, &mut outcome) {
                 Ok(observation) => drop(found.insert(turn.number.0, observation)),
                 Err(Pending::Busy) => busy.push(turn),
-                Err(Pending::Missing(why)) => outcome.missing.push(Missing {
+                Err(Pending::Missing { why, diverged }) => outcome.missing.push(Missing {
                     run: turn.run.name.clone(),
                     seed: Some(turn.seed),
                     why,
+                    diverged,
                 }),
             }
         }
@@ -83,19 +85,20 @@ fn wait<C: ModelConfig>(busy: &[Turn<C>], options: &Options) {
 enum Pending {
     /// Another process trains it, or the run that it starts from.
     Busy,
-    /// It failed, it was stopped, or it lacks what it needs.
-    Missing(String),
+    /// It diverged, failed, was stopped, or lacks what it needs.
+    Missing { why: String, diverged: bool },
 }
 
 impl From<String> for Pending {
     fn from(why: String) -> Self {
-        Self::Missing(why)
+        let diverged = false;
+        Self::Missing { why, diverged }
     }
 }
 
 impl From<&str> for Pending {
     fn from(why: &str) -> Self {
-        Self::Missing(why.to_owned())
+        why.to_owned().into()
     }
 }
 
@@ -166,12 +169,10 @@ impl<C: ModelConfig> Turn<'_, C> {
         config.map_or(0.0, |config| work(config, self.corpus))
     }
 
-    /// The step at which it stops, a multiple of the steps between two validations; `None` for the last.
+    /// The step at which it stops; `None` for the last.
     fn until(&self) -> Option<usize> {
         let train = &self.run.config.as_ref()?.train;
-        let steps = (self.share * train.steps as f64).ceil() as usize;
-        let until = steps.div_ceil(train.validate_every) * train.validate_every;
-        Some(until).filter(|until| *until < train.steps)
+        Some(until(train, self.share)).filter(|until| *until < train.steps)
     }
 
     /// Trains the run unless it is trained, and observes it. `found` are the runs observed so far, and
@@ -190,6 +191,13 @@ impl<C: ModelConfig> Turn<'_, C> {
         let parent = self.parent(found, busy)?;
         let place = self.place.as_ref().ok_or("has no model")?;
         let known = is_trained(place);
+        if let Some(diverged) = measured(&place.directory).and_then(|found| found.diverged) {
+            let why = diverged;
+            return Err(Pending::Missing {
+                why,
+                diverged: true,
+            });
+        }
         let label = format!("[{}/{}] {}", self.number.0, self.number.1, self.name());
         let is_shown = !options.display.is_live() && !options.brief;
         if is_shown && !known && !run_dir::is_in_use(&place.directory) {
@@ -197,7 +205,7 @@ impl<C: ModelConfig> Turn<'_, C> {
         }
         let memory = PeakMemory::start(options.backend, options.gpu);
         let summary = self.train(place, options).inspect_err(|why| {
-            if let Pending::Missing(why) = why {
+            if let Pending::Missing { why, .. } = why {
                 print(&format!("{label} failed: {why}"));
             }
         })?;
@@ -207,7 +215,13 @@ impl<C: ModelConfig> Turn<'_, C> {
             return Err("stopped; to continue: repeat the command".into());
         }
         let memory = (!is_partial).then_some(memory);
-        let observed = self.observe(&summary, &place.directory, memory, parent);
+        let observed = self.observe(
+            &summary,
+            &place.directory,
+            memory,
+            !options.shares_cores,
+            parent,
+        );
         let observed = observed.map_err(|error| one_line(&error).to_string())?;
         let seconds = summary.rows.last().map_or(0.0, |row| row.seconds);
         let time = duration(Duration::from_secs_f64(seconds));
@@ -241,7 +255,7 @@ impl<C: ModelConfig> Turn<'_, C> {
         let is_busy = |other: &Self| other.run.name == *run && other.seed == self.seed;
         match busy.iter().any(is_busy) {
             true => Err(Pending::Busy),
-            false => Err(Pending::Missing(format!("{run} is missing"))),
+            false => Err(format!("{run} is missing").into()),
         }
     }
 
@@ -267,6 +281,19 @@ impl<C: ModelConfig> Turn<'_, C> {
                 None => summary,
             }),
             Ok(Err(Error::Run(RunError::Locked { .. }))) => Err(Pending::Busy),
+            Ok(Err(Error::Run(error @ RunError::NotFinite { .. }))) => {
+                let diverged = describe_divergence(&error);
+                // It would diverge again.
+                let keep = Measured {
+                    diverged: Some(diverged.clone()),
+                    ..Measured::default()
+                };
+                write_measured(&place.directory, &keep).ok();
+                Err(Pending::Missing {
+                    why: diverged,
+                    diverged: true,
+                })
+            }
             Ok(Err(error)) => Err(one_line(&error).to_string().into()),
             Err(panic) => Err(format!("panicked: {}", panic_message(&*panic)).into()),
         }
@@ -277,15 +304,22 @@ impl<C: ModelConfig> Turn<'_, C> {
         summary: &Summary,
         directory: &Path,
         memory: Option<PeakMemory>,
+        is_alone: bool,
         parent: Option<&Observation>,
     ) -> Result<Observation, RunError> {
-        let peak = match memory {
-            Some(memory) => peak_memory(directory, memory, summary.trained)?,
-            None => None,
+        let measured = match memory {
+            Some(memory) => measure(directory, memory, summary.trained, is_alone)?,
+            None => Measured::default(),
         };
         let scalars = checkpoint::read_scalars(&summary.checkpoint)?;
         let (mut quantities, rows) = of_summary(summary, parent);
+        let peak = measured.peak_memory;
         quantities.extend(peak.map(|bytes| ("peak_memory".into(), bytes as f64)));
+        if measured.shared {
+            for time in ["seconds", "step_time", "step_time_spread"] {
+                quantities.remove(time);
+            }
+        }
         quantities.extend(learned(&scalars));
         quantities.extend(self.run.values.clone());
         Ok(Observation {
@@ -299,11 +333,15 @@ impl<C: ModelConfig> Turn<'_, C> {
 }
 
 /// Measurements of a run that are kept in its directory.
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 struct Measured {
     /// The most bytes in use while it trained.
     peak_memory: Option<u64>,
+    /// Whether other runs were trained on the same cores, so that its times say nothing.
+    shared: bool,
+    /// How it diverged, if it did.
+    diverged: Option<String>,
 }
 
 const MEASURED: &str = "measured.json";
@@ -313,29 +351,55 @@ fn is_trained(place: &Place) -> bool {
     place.directory.join(MEASURED).exists()
 }
 
-/// The most bytes in use while a run trained: what was kept, else the current peak, which it keeps. If
-/// the run was not trained in this process (`is_new`), its peak is not known here.
-fn peak_memory(
+/// What was measured of the run in a directory.
+fn measured(directory: &Path) -> Option<Measured> {
+    let text = fs::read_to_string(directory.join(MEASURED)).ok()?;
+    serde_json::from_str(&text).ok()
+}
+
+fn write_measured(directory: &Path, measured: &Measured) -> Result<(), RunError> {
+    let path = directory.join(MEASURED);
+    let text = serde_json::to_string(measured).unwrap_or_default();
+    fs::write(&path, text).map_err(RunError::io("write", &path))
+}
+
+/// What was measured of a run before, or now if it was trained in this process (`is_new`), alone or beside
+/// others.
+fn measure(
     directory: &Path,
     memory: PeakMemory,
     is_new: bool,
-) -> Result<Option<u64>, RunError> {
-    let path = directory.join(MEASURED);
-    let kept = || {
-        let text = fs::read_to_string(&path).ok()?;
-        serde_json::from_str::<Measured>(&text).ok()
-    };
-    let mut measured = kept();
-    if !is_new && measured.is_none() {
+    is_alone: bool,
+) -> Result<Measured, RunError> {
+    let mut kept = measured(directory);
+    if !is_new && kept.is_none() {
         // The process that has just trained it may be about to write it.
         thread::sleep(Duration::from_millis(300));
-        measured = kept();
+        kept = measured(directory);
     }
-    if let Some(measured) = measured {
-        return Ok(measured.peak_memory);
+    if let Some(kept) = kept {
+        return Ok(kept);
     }
-    let peak_memory = memory.bytes().filter(|_| is_new);
-    let text = serde_json::to_string(&Measured { peak_memory }).unwrap_or_default();
-    fs::write(&path, text).map_err(RunError::io("write", &path))?;
-    Ok(peak_memory)
+    let new = Measured {
+        peak_memory: memory.bytes().filter(|_| is_new),
+        shared: !is_alone,
+        diverged: None,
+    };
+    write_measured(directory, &new)?;
+    Ok(new)
+}
+
+/// Such as `diverged at step 19 (loss NaN)`.
+fn describe_divergence(error: &RunError) -> String {
+    match error {
+        RunError::NotFinite { step, loss, .. } if !loss.is_finite() => {
+            format!("diverged at step {step} (loss {loss})")
+        }
+        RunError::NotFinite {
+            step, grad_norm, ..
+        } => {
+            format!("diverged at step {step} (gradient norm {grad_norm})")
+        }
+        error => one_line(error).to_string(),
+    }
 }

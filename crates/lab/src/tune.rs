@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use residual_zoo_core::ModelConfig;
+use residual_zoo_core::{ConfigError, ModelConfig};
 use residual_zoo_data::Corpus;
+use residual_zoo_runs::Error as RunError;
 use serde::Serialize;
 
 use crate::corpora::open_corpora;
 use crate::stats::Estimate;
-use crate::sweep::{Point, Sweep, Value};
+use crate::sweep::{Point, Sweep, Value, until};
 use crate::training::train_runs;
-use crate::{Error, Missing, Observation, Options, Outcome, PlannedRun, Pool};
+use crate::{DataFacts, Error, Missing, Observation, Options, Outcome, PlannedRun, Pool};
 
 /// What a sweep found.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -28,9 +29,11 @@ pub struct SweptRun {
     pub run: String,
     /// Every point, in the order of the sweep.
     pub tried: Vec<TriedPoint>,
-    /// The index of the point with the lowest mean validation loss; `None` if every point failed or the
-    /// sweep was stopped.
+    /// The index of the point with the lowest mean validation loss; `None` if every point diverged, one
+    /// could not be trained, or the sweep was stopped.
     pub best: Option<usize>,
+    /// Why a point could not be trained although it did not diverge. Without it no point is the best.
+    pub broken: Option<String>,
 }
 
 /// A point of a sweep, trained for every seed.
@@ -40,8 +43,10 @@ pub struct TriedPoint {
     pub values: Vec<Value>,
     /// The assignments that make a run of it.
     pub set: Vec<String>,
-    /// The share of the steps after which it was given up; 1 if it was trained to the end.
+    /// The share of the steps that it was trained for; 1 if it was trained to the end.
     pub share: f64,
+    /// The training tokens of a seed.
+    pub tokens: f64,
     /// The validation loss of each seed, in nats per token.
     pub losses: Vec<f64>,
     /// Why it has no loss, if it has none.
@@ -63,6 +68,14 @@ impl TriedPoint {
 }
 
 impl SweptRun {
+    /// Why there is no best point.
+    pub fn failure(&self) -> String {
+        match &self.broken {
+            Some(why) => format!("a point could not be trained: {why}"),
+            None => "every point of the sweep diverged".into(),
+        }
+    }
+
     /// What was found at the best point.
     pub fn best(&self) -> Option<&TriedPoint> {
         self.tried.get(self.best?)
@@ -70,36 +83,45 @@ impl SweptRun {
 }
 
 impl Tuning {
-    /// For each run whose best value of a field is the smallest or the largest that was tried, a sentence
-    /// that says so.
+    /// For each run whose best value of a field is at an end of its range, a sentence that says so.
     pub fn edges(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         for run in &self.runs {
-            let Some(best) = run.best() else { continue };
-            for (i, swept) in self.sweep.over.iter().enumerate() {
-                let number = |tried: &TriedPoint| match tried.values.get(i) {
-                    Some(Value::Number(number)) => Some(*number),
-                    _ => None,
-                };
-                let (Some(at), numbers) = (number(best), run.tried.iter().filter_map(number))
-                else {
+            let values = run.best().into_iter().flat_map(|best| &best.values);
+            for (swept, value) in self.sweep.over.iter().zip(values) {
+                let Value::Number(value) = value else {
                     continue;
                 };
-                let range = numbers.fold((at, at), |(low, high), x| (low.min(x), high.max(x)));
-                let edge = match range {
-                    (low, high) if low == high => continue,
-                    (low, _) if at == low => "smallest",
-                    (_, high) if at == high => "largest",
-                    _ => continue,
-                };
-                warnings.push(format!(
-                    "{}: the best {}, {at}, is the {edge} that was tried; extend the range",
-                    run.run,
-                    swept.name()
-                ));
+                if let Some(edge) = swept.edge(*value) {
+                    warnings.push(format!(
+                        "{}: the best {}, {value}, is at the {edge} end of its range; extend the range",
+                        run.run,
+                        swept.name()
+                    ));
+                }
             }
         }
         warnings
+    }
+
+    /// Where each run is best: `GPT-2: learning rate 0.003`.
+    pub fn bests(&self) -> Vec<String> {
+        let best = |run: &SweptRun| match run.best() {
+            Some(best) => format!(
+                "{}: {}",
+                run.run,
+                self.sweep.describe(&Point(best.values.clone()))
+            ),
+            None => format!("{}: no point, because {}", run.run, run.failure()),
+        };
+        self.runs.iter().map(best).collect()
+    }
+
+    /// The training tokens of all points and seeds.
+    pub fn tokens(&self) -> f64 {
+        let points = self.runs.iter().flat_map(|run| &run.tried);
+        let of_seeds = self.sweep.seeds.len() as f64;
+        points.map(|tried| tried.tokens * of_seeds).sum()
     }
 
     /// The runs of `planned`, each at its best point. Those without one are missing.
@@ -110,11 +132,21 @@ impl Tuning {
         let (mut tuned, mut missing) = (Vec::new(), Vec::new());
         for (run, swept) in planned.iter().zip(&self.runs) {
             match swept.best() {
-                Some(best) => tuned.push(run.clone().set(&best.set)?),
+                Some(best) => {
+                    let mut run = run.clone().set(&best.set)?;
+                    // Charts and tables can show where it was trained.
+                    for (swept, value) in self.sweep.over.iter().zip(&best.values) {
+                        if let Value::Number(value) = value {
+                            run.values.insert(swept.name(), *value);
+                        }
+                    }
+                    tuned.push(run);
+                }
                 None => missing.push(Missing {
                     run: run.name.clone(),
                     seed: None,
-                    why: "every point of the sweep failed".into(),
+                    why: swept.failure(),
+                    diverged: true,
                 }),
             }
         }
@@ -156,13 +188,22 @@ impl Sweep {
             pool.forget(&pool.runs(&runs, &self.seeds, &all))?;
         }
         let mut tuning = self.untrained(planned, &points);
-        let mut whole = Outcome::default();
-        let shares = self.halving.map_or(vec![1.0], |halving| halving.shares());
-        let last = shares.len() - 1;
-        for (rung, share) in shares.into_iter().enumerate() {
+        let data: Vec<&Corpus> = corpora.values().copied().collect();
+        let mut whole = Outcome {
+            data: DataFacts::of_runs(&runs, &data),
+            ..Outcome::default()
+        };
+        let trains = runs
+            .iter()
+            .filter_map(|run| Some(&run.config.as_ref()?.train));
+        let trains: Vec<_> = trains.collect();
+        let rungs = self
+            .halving
+            .map_or(vec![1.0], |halving| halving.shares(&trains));
+        for (rung, share) in rungs.iter().enumerate() {
             let runs: Vec<_> = candidates.iter().map(|c| c.planned.clone()).collect();
             let data: Vec<&Corpus> = candidates.iter().map(|c| corpora[&c.at]).collect();
-            let outcome = train_runs(&runs, &self.seeds, &data, share, options);
+            let outcome = train_runs(&runs, &self.seeds, &data, *share, options);
             whole.stopped |= outcome.stopped;
             whole.seconds += outcome.seconds;
             if whole.stopped {
@@ -170,9 +211,9 @@ impl Sweep {
                 return Ok((tuning, whole));
             }
             for candidate in &candidates {
-                tuning.record(candidate, share, &outcome);
+                tuning.record(candidate, *share, &outcome);
             }
-            if rung < last {
+            if rung + 1 < rungs.len() {
                 candidates = self.survivors(candidates, &tuning);
             }
         }
@@ -180,9 +221,25 @@ impl Sweep {
             let whole = run.tried.iter().enumerate();
             let whole = whole.filter(|(_, tried)| tried.share == 1.0 && tried.loss().is_some());
             let best = whole.min_by(|(_, a), (_, b)| a.rank().total_cmp(&b.rank()));
-            run.best = best.map(|(i, _)| i);
+            run.best = best.map(|(i, _)| i).filter(|_| run.broken.is_none());
         }
         Ok((tuning, whole))
+    }
+
+    /// Checks that every point can be set. Returns the number of points of a run.
+    ///
+    /// # Errors
+    ///
+    /// The first point that cannot.
+    pub fn check_points<C: ModelConfig>(&self, planned: &[PlannedRun<C>]) -> Result<usize, Error> {
+        let points = self.points();
+        for candidate in self.candidates(planned, &points)? {
+            if let Some(config) = &candidate.planned.config {
+                let valid = config.validate(1);
+                valid.map_err(|error| error.within(&candidate.planned.name))?;
+            }
+        }
+        Ok(points.len())
     }
 
     /// Every run with a model, at every point.
@@ -194,7 +251,17 @@ impl Sweep {
         let mut candidates = Vec::new();
         for (i, run) in planned.iter().enumerate() {
             for (j, point) in points.iter().enumerate() {
-                let mut planned = run.clone().set(&self.set(point))?;
+                let planned = run.clone().set(&self.set(point));
+                let mut planned = planned.map_err(|error| match error {
+                    Error::Run(RunError::Override {
+                        assignment,
+                        problem,
+                    }) => {
+                        let field = format!("sweep of `{}`, {assignment}", run.name);
+                        ConfigError::new(field, problem).into()
+                    }
+                    error => error,
+                })?;
                 planned.name = format!("{}, {}", run.name, self.describe(point));
                 planned.seeds = None;
                 candidates.push(Candidate {
@@ -212,6 +279,7 @@ impl Sweep {
             values: point.0.clone(),
             set: self.set(point),
             share: 0.0,
+            tokens: 0.0,
             losses: Vec::new(),
             failed: Some("not trained".into()),
         };
@@ -219,6 +287,7 @@ impl Sweep {
             run: planned.name.clone(),
             tried: points.iter().map(untried).collect(),
             best: None,
+            broken: None,
         };
         Tuning {
             sweep: self.clone(),
@@ -250,14 +319,32 @@ impl Sweep {
 
 impl Tuning {
     /// Notes what was observed of a candidate after a share of its steps.
-    fn record<C>(&mut self, candidate: &Candidate<C>, share: f64, outcome: &Outcome) {
+    fn record<C: ModelConfig>(&mut self, candidate: &Candidate<C>, share: f64, outcome: &Outcome) {
         let (run, point) = candidate.at;
         let name = &candidate.planned.name;
         let found = outcome.observations.iter().filter(|o| o.run == *name);
+        let missing = outcome.missing.iter().filter(|m| m.run == *name);
+        let missing: Vec<&Missing> = missing.collect();
+        if let Some(broken) = missing.iter().find(|missing| !missing.diverged) {
+            self.runs[run].broken = Some(broken.to_string());
+        }
         let loss = |found: &Observation| found.get("valid_loss").unwrap_or(f64::INFINITY);
-        let losses: Vec<f64> = found.map(loss).collect();
+        let rose = |found: &&Observation| {
+            let first = found.get("first_valid_loss");
+            first.is_some_and(|first| loss(found) > first)
+        };
+        let found: Vec<&Observation> = found.collect();
+        let losses: Vec<f64> = found.iter().map(|found| loss(found)).collect();
+        let risen = found.iter().copied().find(rose);
         let why = || {
-            let missing = outcome.missing.iter().find(|missing| missing.run == *name);
+            if let Some(found) = risen {
+                let first = found.get("first_valid_loss").unwrap_or(f64::NAN);
+                return format!(
+                    "diverged: the loss rose from {first:.2} to {:.3e}",
+                    loss(found)
+                );
+            }
+            let missing = missing.first();
             missing.map_or("the loss is not finite".into(), |missing| {
                 missing.why.clone()
             })
@@ -265,8 +352,12 @@ impl Tuning {
         let is_whole = losses.len() == self.sweep.seeds.len();
         let is_finite = losses.iter().all(|loss| loss.is_finite());
         let tried = &mut self.runs[run].tried[point];
-        tried.failed = (!is_whole || !is_finite).then(why);
-        tried.share = share;
+        tried.failed = (!is_whole || !is_finite || risen.is_some()).then(why);
+        if let Some(config) = &candidate.planned.config {
+            let steps = until(&config.train, share);
+            tried.share = steps as f64 / config.train.steps as f64;
+            tried.tokens = (steps * config.tokens_per_step()) as f64;
+        }
         tried.losses = losses;
     }
 }

@@ -1,7 +1,7 @@
 //! A sweep in a report: a table of all points, and a chart for each field.
 
 use residual_zoo_report::{
-    Axis, Cell, Chart, Column, Reference, Section, Series, Style, Table, Tone,
+    Axis, Cell, Chart, Column, Reference, Section, Series, Style, Table, Tone, csv, si,
 };
 
 use crate::Observed;
@@ -26,20 +26,44 @@ impl Tuning {
                 .iter()
                 .map(|swept| Column::number(swept.name(), "")),
         );
+        columns.push(Column::number("training tokens", ""));
         columns.push(Column::number("validation loss", Observed::of(LOSS).unit));
         columns.push(Column::text("remark"));
-        let seeds = match self.sweep.seeds.len() {
-            1 => "One seed.".to_owned(),
-            n => format!("Means over {n} seeds ± their standard deviation."),
-        };
-        let edges = self.edges().into_iter().map(|edge| format!(" {edge}."));
         Table {
             heading: "Sweep".into(),
-            note: seeds + &edges.collect::<String>(),
+            note: self.note(),
             columns,
             rows: self.runs.iter().flat_map(|run| self.rows(run)).collect(),
             highlight: None,
         }
+    }
+
+    /// What was tried, with which seeds, and what to know about it.
+    fn note(&self) -> String {
+        let seeds: Vec<String> = self.sweep.seeds.iter().map(u64::to_string).collect();
+        let over: Vec<String> = self.sweep.over.iter().map(Swept::describe).collect();
+        let mut note = format!(
+            "{}. Seeds {}: {}{} training tokens in all. ",
+            over.join("; "),
+            seeds.join(", "),
+            if seeds.len() > 1 {
+                "means ± standard deviation; "
+            } else {
+                ""
+            },
+            si(self.tokens())
+        );
+        if self.sweep.halving.is_some() {
+            note += "Points were given up by their loss in the middle of the learning-rate schedule, which favours \
+                     points whose loss falls early. ";
+        }
+        if self.sweep.tuned {
+            note += "Each run was then trained at its best point for the seeds of the experiment. ";
+        }
+        for edge in self.edges() {
+            note += &format!("{edge}. ");
+        }
+        note.trim_end().to_owned()
     }
 
     fn rows(&self, run: &SweptRun) -> Vec<Vec<Cell>> {
@@ -64,6 +88,7 @@ impl Tuning {
                     .iter()
                     .map(|value| Cell::from(value.to_string())),
             );
+            cells.push(si(tried.tokens).into());
             cells.push(loss(tried).into());
             cells.push(remark(tried, run.best == Some(i)));
             cells
@@ -80,7 +105,7 @@ impl Tuning {
     }
 
     /// A line at the loss of the best point of each run, which says where it is.
-    fn bests(&self, field: usize) -> Vec<Reference> {
+    fn best_lines(&self, field: usize) -> Vec<Reference> {
         let line = |run: &SweptRun| {
             let best = run.best()?;
             let (value, loss) = (best.values.get(field)?, best.loss()?);
@@ -90,6 +115,40 @@ impl Tuning {
             ))
         };
         self.runs.iter().filter_map(line).collect()
+    }
+
+    /// A line for each run, point and seed: the values, the share of the steps that was trained, the training
+    /// tokens, the validation loss and why there is none.
+    pub fn to_csv(&self) -> String {
+        let fields: Vec<String> = self
+            .sweep
+            .over
+            .iter()
+            .map(|swept| swept.field.clone())
+            .collect();
+        let mut head = vec!["run"];
+        head.extend(fields.iter().map(String::as_str));
+        head.extend(["seed", "share", "tokens", "valid_loss", "best", "failed"]);
+        let mut lines = Vec::new();
+        for run in &self.runs {
+            for (i, tried) in run.tried.iter().enumerate() {
+                for (j, seed) in self.sweep.seeds.iter().enumerate() {
+                    let loss = tried.losses.get(j).map(f64::to_string);
+                    let mut line = vec![run.run.clone()];
+                    line.extend(tried.values.iter().map(Value::to_string));
+                    line.extend([
+                        seed.to_string(),
+                        tried.share.to_string(),
+                        tried.tokens.to_string(),
+                        loss.unwrap_or_default(),
+                        (run.best == Some(i)).to_string(),
+                        tried.failed.clone().unwrap_or_default(),
+                    ]);
+                    lines.push(line);
+                }
+            }
+        }
+        csv(&head, lines)
     }
 
     fn chart(&self, field: usize, swept: &Swept) -> Chart {
@@ -135,6 +194,11 @@ impl Tuning {
         if self.sweep.over.len() > 1 {
             note += "For each value, the best of the points that have it. ";
         }
+        let points = || self.runs.iter().flat_map(|run| &run.tried);
+        let failed = points().filter(|tried| tried.failed.is_some()).count();
+        if failed > 0 {
+            note += &format!("{failed} of {} points have no loss. ", points().count());
+        }
         if series.iter().any(|series| series.style == Style::Markers) {
             note += "A point that was given up has its loss at that step. ";
         }
@@ -147,7 +211,7 @@ impl Tuning {
             },
             y: Axis::linear("validation loss", Observed::of(LOSS).unit),
             series,
-            references: self.bests(field),
+            references: self.best_lines(field),
         }
     }
 }

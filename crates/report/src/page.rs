@@ -8,6 +8,9 @@ use crate::table::{Cell, Column, Table, Tone};
 
 const HOVER: &str = include_str!("hover.js");
 
+/// What every page contains, so that pages of others are not taken for pages of this program.
+pub const MARK: &str = "<meta name=\"generator\" content=\"residual-zoo\">";
+
 /// A report page.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Report {
@@ -51,6 +54,7 @@ impl Report {
                 head {
                     meta charset="utf-8";
                     meta name="viewport" content="width=device-width, initial-scale=1";
+                    meta name="generator" content="residual-zoo";
                     title { (self.title) }
                     style { "\n" (PreEscaped(STYLE)) }
                 } "\n"

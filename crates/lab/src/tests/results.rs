@@ -23,6 +23,7 @@ fn missing_run(text: &str) -> Missing {
         run: run.into(),
         seed,
         why: why.into(),
+        diverged: false,
     }
 }
 
@@ -48,6 +49,7 @@ fn results_of(experiment: &Gpt2Experiment, missing: &[&str]) -> Results {
             token: "a byte".into(),
             train_tokens: Some(90_000),
             valid_tokens: Some(10_000),
+            read: Some((640, 1_280)),
             passes: Some((0.25, 1.5)),
             runs: vec!["base".into()],
         }],

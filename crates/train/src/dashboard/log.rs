@@ -93,7 +93,12 @@ fn lines(reached: Reached, metrics: &[Metric], left: Option<Duration>) -> Vec<St
     let valid = valid.map(|metric| format!("valid loss {}", metric.shown));
     if metrics.iter().all(|metric| metric.valid) {
         // Before the first step there is only a validation.
-        return vec![cut(format!("{step}  {}", valid.unwrap_or_default()))];
+        let valid = valid.unwrap_or_default();
+        let line = format!("{step}  {valid}");
+        return match line.chars().count() > COLUMNS {
+            true => vec![step, cut(valid)],
+            false => vec![line],
+        };
     }
     // From the most to the least important: what does not fit is left out from the end.
     let ranked = [

@@ -12,6 +12,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// The time between two lines, with and without a terminal.
 const REDRAW: Duration = Duration::from_millis(250);
 const REPEAT: Duration = Duration::from_secs(20);
+/// The columns of a line.
+const COLUMNS: usize = 80;
 
 /// A status line on standard error.
 pub struct Status {
@@ -76,7 +78,7 @@ fn columns() -> usize {
     {
         return size.ws_col.into();
     }
-    80
+    COLUMNS
 }
 
 /// The status line of a run.
@@ -113,7 +115,7 @@ impl RunStatus {
 
 /// Such as `[2/6] wide: step 120/1000, loss 2.1, left 40s, all 12m 00s`.
 fn line(name: &str, pace: &Pace, loss: Option<&str>, activity: Activity, now: Instant) -> String {
-    let mut text = format!("{name}: step {}/{}", pace.reached(), pace.total());
+    let mut text = format!(": step {}/{}", pace.reached(), pace.total());
     text += &loss.map_or(String::new(), |loss| format!(", loss {loss}"));
     if !activity.is_same(Activity::Training) {
         text += &format!(", {}", activity.describe());
@@ -124,7 +126,17 @@ fn line(name: &str, pace: &Pace, loss: Option<&str>, activity: Activity, now: In
     if let Some(left) = pace.left_of_all(now) {
         text += &format!(", all {}", duration(left));
     }
-    text
+    // A long name gives way to the figures.
+    let space = COLUMNS.saturating_sub(text.chars().count() + 1);
+    let name: String = match name.chars().count() > space {
+        true => name
+            .chars()
+            .take(space.saturating_sub(1))
+            .chain(['…'])
+            .collect(),
+        false => name.to_owned(),
+    };
+    name + &text
 }
 
 impl Sink for RunStatus {
@@ -176,6 +188,15 @@ mod tests {
         let training = text(&pace, Activity::Training);
         let expected = "[1/3] wide: step 11/100, loss 2.1, left 1m 29s, all 4m 49s";
         assert_eq!(training, expected);
+        let long = line(&"name ".repeat(30), &pace, None, Activity::Training, at(11));
+        assert!(
+            long.contains("… : step") || long.contains("…: step"),
+            "{long}"
+        );
+        assert!(
+            long.ends_with("all 4m 49s") && long.chars().count() < COLUMNS,
+            "{long}"
+        );
         let validating = text(&pace, Activity::Validating(2, 20));
         assert!(
             validating.contains(", validating, batch 2 of 20, left"),
