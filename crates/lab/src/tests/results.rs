@@ -134,7 +134,7 @@ fn runs_that_are_too_short_judge_nothing_but_show_their_numbers() {
 #[test]
 fn a_report_states_its_data_and_its_date() {
     let markdown = results(&[]).to_markdown("");
-    let row = "| my.txt | a byte | 90k | 10k | 0.25 to 1.5 |";
+    let row = "| my.txt | a byte | 90k | 10k | 640 to 1.28k | 0.25 to 1.5 |";
     assert!(markdown.contains(row), "{markdown}");
     assert!(markdown.contains("\nwritten 20"), "{markdown}");
 }
@@ -171,7 +171,8 @@ fn the_data_of_all_runs_are_known_from_their_configs() {
     assert_eq!(facts[0].passes, Some((600.0 / 6000.0, 2400.0 / 6000.0)));
     assert_eq!(facts[1].passes, Some((600.0 / 3000.0, 600.0 / 3000.0)));
     let text = data_table(&facts).to_markdown();
-    let row = "| a synthetic language | a word | 6k | 2k | 0.10 to 0.40 | base; wide, stream 192; later |";
+    // 20 batches of 2 or 4 sequences, or all there are.
+    let row = "| a synthetic language | a word | 6k | 2k | 1.2k to 2k | 0.10 to 0.40 | base; wide, stream 192; later |";
     assert!(text.contains(row), "{text}");
 }
 

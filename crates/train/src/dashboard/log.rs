@@ -227,7 +227,9 @@ mod tests {
         );
         let only = [metrics.remove(4)];
         let start = Reached { step: 0, ..reached };
-        assert!(lines(start, &only, None)[0].starts_with("step   0/300  valid loss 4.1234 ("));
+        let shown = lines(start, &only, None);
+        assert_eq!(shown[0], "step   0/300");
+        assert!(shown[1].starts_with("valid loss 4.1234 (") && shown[1].ends_with("bits/byte)"));
     }
 
     #[test]
