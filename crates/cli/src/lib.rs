@@ -181,7 +181,7 @@ fn painted(verdict: Verdict, in_color: bool) -> String {
     }
 }
 
-/// Like [`print`], without the end of the line.
+/// Like [`print()`], without the end of the line.
 pub(crate) fn write(text: &str) -> Result<(), Error> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

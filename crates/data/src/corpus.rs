@@ -130,7 +130,8 @@ pub enum Source {
     /// The directory of CIFAR-10's binary batches. The task is to predict the class of an image
     /// from its grey pixels. The test batch is used for validation.
     Cifar10(PathBuf),
-    /// A text file, a `.jsonl` file or a directory of those (see [`crate::read_documents`]).
+    /// A text file, a `.jsonl` file or a directory of those (see [`crate::read_documents`]). A relative path
+    /// is relative to the current directory.
     Path(PathBuf),
 }
 

@@ -20,6 +20,8 @@ pub struct Options {
     pub gpu: Option<usize>,
     /// Whether earlier runs there are deleted and trained again.
     pub force: bool,
+    /// Training FLOPs of what comes after the runs, for the time that is left.
+    pub to_come: f64,
     /// Whether other processes train on the same cores, so that times say nothing.
     pub shares_cores: bool,
     /// Whether nothing is printed of runs that are trained already or by another process.
@@ -41,6 +43,7 @@ impl Options {
             backend,
             gpu: None,
             force: false,
+            to_come: 0.0,
             shares_cores: false,
             brief: false,
             display: Display::Quiet,

@@ -66,7 +66,7 @@ impl<C: ModelConfig> Experiment<C> {
         let Some(sweep) = &self.sweep else {
             return self.train(planned, options);
         };
-        let (tuning, swept) = sweep.run(planned, options)?;
+        let (tuning, swept) = sweep.run(planned, self.seeds.len(), options)?;
         if swept.stopped {
             return Ok(Outcome {
                 tuning: Some(tuning),
@@ -106,7 +106,7 @@ impl<C: ModelConfig> Experiment<C> {
     ) -> Result<Outcome, Error> {
         options.backend.check_compiled()?;
         self.announce(options);
-        let (tuning, swept) = sweep.run(planned, options)?;
+        let (tuning, swept) = sweep.run(planned, 0, options)?;
         Ok(Outcome {
             tuning: Some(tuning),
             ..swept

@@ -34,7 +34,7 @@ pub(crate) fn train_runs<C: ModelConfig>(
     share: f64,
     options: &Options,
 ) -> Outcome {
-    let mut due = turns(planned, seeds, corpora, share, &Pool::open(options));
+    let mut due = turns(planned, seeds, corpora, share, options);
     let (mut outcome, mut found) = (Outcome::default(), BTreeMap::new());
     let _screen = Screen::keep();
     while !due.is_empty() {
@@ -108,8 +108,9 @@ fn turns<'a, C: ModelConfig>(
     seeds: &[u64],
     corpora: &[&'a Corpus],
     share: f64,
-    pool: &Pool,
+    options: &Options,
 ) -> Vec<Turn<'a, C>> {
+    let pool = Pool::open(options);
     let mut turns = Vec::new();
     for seed in seeds {
         let places = pool.places(planned, *seed, corpora);
@@ -128,7 +129,7 @@ fn turns<'a, C: ModelConfig>(
     }
     // From the last to the first, because the work that comes after a run adds up. Runs of one place
     // are one run.
-    let (count, mut after, mut places) = (turns.len(), 0.0, BTreeSet::new());
+    let (count, mut after, mut places) = (turns.len(), options.to_come, BTreeSet::new());
     for turn in turns.iter_mut().rev() {
         turn.number.1 = count;
         let work = turn.work();

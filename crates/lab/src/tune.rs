@@ -8,6 +8,7 @@ use residual_zoo_runs::Error as RunError;
 use serde::Serialize;
 
 use crate::corpora::open_corpora;
+use crate::single::work;
 use crate::stats::Estimate;
 use crate::sweep::{Point, Sweep, Value, until};
 use crate::training::train_runs;
@@ -162,8 +163,8 @@ struct Candidate<C> {
 }
 
 impl Sweep {
-    /// Trains every run of `planned` at every point. What was stopped, and the seconds of training, are in
-    /// the outcome.
+    /// Trains every run of `planned` at every point, before they are trained for `claimed` more seeds. What
+    /// was stopped, and the seconds of training, are in the outcome.
     ///
     /// # Errors
     ///
@@ -171,6 +172,7 @@ impl Sweep {
     pub(crate) fn run<C: ModelConfig>(
         &self,
         planned: &[PlannedRun<C>],
+        claimed: usize,
         options: &Options,
     ) -> Result<(Tuning, Outcome), Error> {
         let points = self.points();
@@ -189,6 +191,13 @@ impl Sweep {
         }
         let mut tuning = self.untrained(planned, &points);
         let data: Vec<&Corpus> = corpora.values().copied().collect();
+        let first = candidates.iter().filter(|candidate| candidate.at.1 == 0);
+        let config = |candidate: &Candidate<C>| candidate.planned.config.clone();
+        let works = first.filter_map(|first| Some(work(&config(first)?, corpora[&first.at])));
+        let options = &Options {
+            to_come: works.sum::<f64>() * claimed as f64,
+            ..options.clone()
+        };
         let mut whole = Outcome {
             data: DataFacts::of_runs(&runs, &data),
             ..Outcome::default()

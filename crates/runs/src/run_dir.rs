@@ -99,7 +99,7 @@ pub struct Start {
     /// BLAKE3 of these weights, which identifies them even if that run was moved.
     pub init_weights: Option<String>,
     /// The changes since the last start, in the form of
-    /// [`differences`](crate::resume::differences).
+    /// `resume::differences` of the trainer.
     pub changes: Vec<String>,
 }
 

@@ -30,7 +30,7 @@ pub struct Progress {
     pub skipped_in_a_row: usize,
     /// Level of the curriculum, counted from 0.
     pub level: usize,
-    /// The factor on the learning rate by [`Schedule`](crate::Schedule).
+    /// The factor on the learning rate by [`Schedule`](residual_zoo_runs::Schedule).
     pub lr_scale: f64,
 }
 

@@ -152,7 +152,7 @@ pub fn print(text: &str) {
     }
 }
 
-/// Like [`print`], to standard error.
+/// Like [`print()`], to standard error.
 pub fn warn(text: &str) {
     if is_open() {
         update(|state| state.note(text));
