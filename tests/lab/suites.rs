@@ -101,11 +101,7 @@ fn several_seeds_make_an_interval() {
     );
     // Two seeds would judge, but the runs are too short. The output is no terminal: no color.
     let said = text(&done.stdout);
-    assert_eq!(
-        said.matches("  – not tested at this scale: ").count(),
-        6,
-        "{said}"
-    );
+    assert_eq!(said.matches("  – not tested: ").count(), 6, "{said}");
     assert!(
         !said.contains('\u{1b}') && said.contains("nats/token"),
         "{said}"

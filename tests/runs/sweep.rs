@@ -243,6 +243,23 @@ fn claims_are_judged_on_each_models_best_with_other_seeds() {
 }
 
 #[test]
+fn claims_on_runs_of_different_length_are_noted() {
+    let scratch = Scratch::new();
+    let text = EXPERIMENT.replace("SEEDS", "7").replace("AFTER", "");
+    let shown = |text: &str| {
+        let file = scratch.file("lengths.ron", text);
+        ok(zoo("experiment").arg(&file).arg("--check"))
+    };
+    assert!(!shown(&text).contains("note: "));
+    let longer = text.replace("width: 16, context: 8)", "width: 16, context: 16)");
+    let shown = shown(&longer);
+    assert!(
+        shown.contains("different length: wide has 256 training tokens, narrow 128"),
+        "{shown}"
+    );
+}
+
+#[test]
 fn sweeps_that_cannot_be_are_refused() {
     let scratch = Scratch::new();
     let file = small(&scratch);

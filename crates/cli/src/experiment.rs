@@ -12,7 +12,7 @@ use residual_zoo_train::Interrupter;
 
 use residual_zoo_lab::{
     Error, Experiment, INDEX, Missing, Options, Origin, PlannedRun, REPORT, Results, Verdict,
-    check_pages, only, origin, write_index,
+    check_pages, only, origin, unequal_budgets, write_index,
 };
 
 use crate::sweep::{refuse_swept, show};
@@ -185,6 +185,11 @@ impl ExperimentArgs {
         }
         let (kind, gpu) = (self.backend.kind()?, self.backend.gpu);
         kind.check_compiled()?;
+        if matches!(source.files, Files::Single(..)) && !self.jobs.worker {
+            for note in unequal_budgets(&experiment, &planned) {
+                print(&format!("note: {note}"))?;
+            }
+        }
         if self.check {
             check_configs(&planned)?;
             return list_runs(&experiment, &planned);
@@ -226,10 +231,12 @@ impl ExperimentArgs {
             backend: kind.to_string(),
             commit: Some(commit.to_owned()),
         };
-        let mut outcome = experiment.run(&planned, &options)?;
-        if self.jobs.worker {
+        let outcome = experiment.run(&planned, &options);
+        // The process that started a worker tells the rest.
+        if self.jobs.worker && (outcome.is_ok() || options.stop.should_stop()) {
             return Ok(());
         }
+        let mut outcome = outcome?;
         let missing: Vec<String> = outcome.missing.iter().map(Missing::to_string).collect();
         let stopped = outcome.stopped;
         let count = missing.len() + outcome.observations.len();

@@ -95,10 +95,12 @@ impl SweepArgs {
             commit: Some(commit.to_owned()),
             ..Origin::default()
         };
-        let outcome = experiment.run_sweep(&sweep, &planned, &options)?;
-        if self.jobs.worker {
+        let outcome = experiment.run_sweep(&sweep, &planned, &options);
+        // The process that started a worker tells the rest.
+        if self.jobs.worker && (outcome.is_ok() || options.stop.should_stop()) {
             return Ok(());
         }
+        let outcome = outcome?;
         let stopped = outcome.stopped;
         let mut missing: Vec<String> = outcome.missing.iter().map(Missing::to_string).collect();
         experiment.title = format!("Sweep of {name}");

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use residual_zoo_core::{ConfigError, ModelConfig, check};
+use residual_zoo_report::si;
 
 use crate::curves::CURVES;
 use crate::quantity::{QUANTITIES, is_curve};
@@ -106,6 +107,35 @@ impl<C: ModelConfig> Experiment<C> {
         }
         Ok(())
     }
+}
+
+/// A sentence for each claim that compares losses or accuracies of runs with different training tokens.
+pub fn unequal_budgets<C: ModelConfig>(
+    experiment: &Experiment<C>,
+    planned: &[PlannedRun<C>],
+) -> Vec<String> {
+    let tokens = |name: &str| {
+        let run = planned.iter().find(|run| run.name == name)?;
+        let config = run.config.as_ref()?;
+        Some((config.train.steps * config.tokens_per_step()) as f64)
+    };
+    let unequal = |claim: &Claim| {
+        let (runs, quantities) = claim.test.names();
+        let [run, than] = runs[..] else { return None };
+        if !quantities.iter().all(|quantity| is_curve(quantity)) || quantities.is_empty() {
+            return None;
+        }
+        let (a, b) = (tokens(run)?, tokens(than)?);
+        (a != b).then(|| {
+            format!(
+                "the claim \"{}\" compares runs of different length: {run} has {} training tokens, {than} {}",
+                claim.says,
+                si(a),
+                si(b)
+            )
+        })
+    };
+    experiment.claims.iter().filter_map(unequal).collect()
 }
 
 /// What the parts of an experiment may refer to.

@@ -242,7 +242,7 @@ impl Verdict {
             Self::Holds => "holds",
             Self::DoesNotHold => "does not hold",
             Self::Undecided => "undecided",
-            Self::NotTested => "not tested at this scale",
+            Self::NotTested => "not tested",
         }
     }
 

@@ -62,6 +62,7 @@ pub mod trial;
 mod tune;
 mod tuning_report;
 
+pub use check::unequal_budgets;
 pub use claims::{Claim, Judgement, Test, Verdict};
 pub use compare::{Comparison, compare};
 pub use corpora::open_corpus;

@@ -36,7 +36,7 @@ pub enum Error {
     Data(#[from] DataError),
     /// The directory for a new run already holds something else.
     #[error(
-        "{0} already exists and holds something else; choose another directory with `--run DIR`, \
+        "{0} already exists and holds something else; choose another directory with `--run DIR`, or `--runs DIR` of an experiment, \
          or delete it if you no longer need it"
     )]
     RunExists(PathBuf),
@@ -176,9 +176,11 @@ fn remedy(action: &str, error: &std::io::Error) -> &'static str {
     };
     match error.kind() {
         StorageFull | QuotaExceeded | FileTooLarge => {
-            "; free some space, or write to another disk (for a run: `--run DIR`)"
+            "; free some space, or write to another disk (`--run DIR`, or `--runs DIR` of an experiment)"
         }
-        _ if action != "read" => "; choose a writable place (for a run: `--run DIR`)",
+        _ if action != "read" => {
+            "; choose a writable place (`--run DIR`, or `--runs DIR` of an experiment)"
+        }
         NotFound | NotADirectory => "; check the path",
         IsADirectory => "; give a file",
         InvalidData => "; the file must be UTF-8 text",
