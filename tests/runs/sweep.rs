@@ -399,7 +399,9 @@ fn a_point_that_cannot_be_trained_leaves_no_best() {
     let output = run(&mut sweep(&scratch, &file, &options));
     assert_eq!(output.status.code(), Some(1));
     let error = text(&output.stderr);
-    assert!(error.contains("a point could not be trained"), "{error}");
+    assert!(error.contains("holds something else"), "{error}");
+    let shown = text(&output.stdout);
+    assert!(shown.contains("a point could not be trained"), "{shown}");
     assert!(results(&directory)["tuning"]["runs"][0]["best"].is_null());
     assert!(place.join("foreign").exists());
 }

@@ -113,7 +113,8 @@ impl SweepArgs {
         if let Some(tuning) = results.tuning().filter(|_| !stopped) {
             print(&format!("\n{}\n", tuning.table().to_text()))?;
             show(tuning)?;
-            let failed = tuning.runs.iter().filter(|run| run.best().is_none());
+            let failed = tuning.runs.iter();
+            let failed = failed.filter(|run| run.best().is_none() && run.broken.is_none());
             let failed = failed.map(|run| format!("{}: {}", run.run, run.failure()));
             missing.extend(failed);
         }

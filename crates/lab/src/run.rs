@@ -79,7 +79,7 @@ impl<C: ModelConfig> Experiment<C> {
         };
         let trained = self.train(&planned, options)?;
         Ok(Outcome {
-            missing: [missing, trained.missing].concat(),
+            missing: [swept.missing, missing, trained.missing].concat(),
             seconds: swept.seconds + trained.seconds,
             tuning: Some(tuning),
             ..trained

@@ -190,25 +190,16 @@ impl Sweep {
             pool.forget(&pool.runs(&runs, &self.seeds, &all))?;
         }
         let mut tuning = self.untrained(planned, &points);
-        let data: Vec<&Corpus> = corpora.values().copied().collect();
-        let first = candidates.iter().filter(|candidate| candidate.at.1 == 0);
-        let config = |candidate: &Candidate<C>| candidate.planned.config.clone();
-        let works = first.filter_map(|first| Some(work(&config(first)?, corpora[&first.at])));
         let options = &Options {
-            to_come: works.sum::<f64>() * claimed as f64,
+            to_come: claimed as f64 * work_of_first_points(&candidates, &corpora),
             ..options.clone()
         };
+        let data: Vec<&Corpus> = corpora.values().copied().collect();
         let mut whole = Outcome {
             data: DataFacts::of_runs(&runs, &data),
             ..Outcome::default()
         };
-        let trains = runs
-            .iter()
-            .filter_map(|run| Some(&run.config.as_ref()?.train));
-        let trains: Vec<_> = trains.collect();
-        let rungs = self
-            .halving
-            .map_or(vec![1.0], |halving| halving.shares(&trains));
+        let rungs = self.rungs(&runs);
         for (rung, share) in rungs.iter().enumerate() {
             let runs: Vec<_> = candidates.iter().map(|c| c.planned.clone()).collect();
             let data: Vec<&Corpus> = candidates.iter().map(|c| corpora[&c.at]).collect();
@@ -222,17 +213,26 @@ impl Sweep {
             for candidate in &candidates {
                 tuning.record(candidate, *share, &outcome);
             }
+            let broken = outcome.missing.into_iter();
+            whole
+                .missing
+                .extend(broken.filter(|missing| !missing.diverged));
             if rung + 1 < rungs.len() {
                 candidates = self.survivors(candidates, &tuning);
             }
         }
-        for run in &mut tuning.runs {
-            let whole = run.tried.iter().enumerate();
-            let whole = whole.filter(|(_, tried)| tried.share == 1.0 && tried.loss().is_some());
-            let best = whole.min_by(|(_, a), (_, b)| a.rank().total_cmp(&b.rank()));
-            run.best = best.map(|(i, _)| i).filter(|_| run.broken.is_none());
-        }
+        tuning.choose();
         Ok((tuning, whole))
+    }
+
+    /// The shares of the steps that the rungs train.
+    fn rungs<C>(&self, runs: &[PlannedRun<C>]) -> Vec<f64> {
+        let trains = runs.iter().filter_map(|run| run.config.as_ref());
+        let trains: Vec<_> = trains.map(|config| &config.train).collect();
+        match self.halving {
+            Some(halving) => halving.shares(&trains),
+            None => vec![1.0],
+        }
     }
 
     /// Checks that every point can be set. Returns the number of points of a run.
@@ -326,7 +326,30 @@ impl Sweep {
     }
 }
 
+/// The training FLOPs of every run at its first point.
+fn work_of_first_points<C: ModelConfig>(
+    candidates: &[Candidate<C>],
+    corpora: &BTreeMap<(usize, usize), &Corpus>,
+) -> f64 {
+    let first = candidates.iter().filter(|candidate| candidate.at.1 == 0);
+    let work = |first: &Candidate<C>| {
+        let config = first.planned.config.as_ref()?;
+        Some(work(config, corpora[&first.at]))
+    };
+    first.filter_map(work).sum()
+}
+
 impl Tuning {
+    /// Chooses the best point of every run among those that were trained to the end.
+    fn choose(&mut self) {
+        for run in &mut self.runs {
+            let whole = run.tried.iter().enumerate();
+            let whole = whole.filter(|(_, tried)| tried.share == 1.0 && tried.loss().is_some());
+            let best = whole.min_by(|(_, a), (_, b)| a.rank().total_cmp(&b.rank()));
+            run.best = best.map(|(i, _)| i).filter(|_| run.broken.is_none());
+        }
+    }
+
     /// Notes what was observed of a candidate after a share of its steps.
     fn record<C: ModelConfig>(&mut self, candidate: &Candidate<C>, share: f64, outcome: &Outcome) {
         let (run, point) = candidate.at;
