@@ -422,6 +422,21 @@ fn pages_of_others_are_not_overwritten() {
     assert_eq!(fs::read_to_string(&page).unwrap(), "<h1>mine</h1>");
     assert!(!scratch.path("out").join("pool").exists());
     fs::remove_file(&page).unwrap();
+    let folder = scratch
+        .path("out")
+        .join(format!("{}-sweep", name(&scratch)));
+    fs::create_dir(&folder).unwrap();
+    fs::write(folder.join("results.json"), "mine").unwrap();
+    fails(
+        &mut sweep(&scratch, &file, &options),
+        2,
+        &["-sweep", "something else"],
+    );
+    assert_eq!(
+        fs::read_to_string(folder.join("results.json")).unwrap(),
+        "mine"
+    );
+    fs::remove_dir_all(&folder).unwrap();
     ok(&mut sweep(&scratch, &file, &options));
     ok(&mut sweep(&scratch, &file, &options));
 }
@@ -463,6 +478,22 @@ fn two_processes_on_one_pool_share_the_runs() {
     assert_eq!(trained, 4);
     let observations = &results(&scratch.path("out").join("shared"))["observations"];
     assert_eq!(observations.as_array().unwrap().len(), 4);
+}
+
+#[test]
+fn times_beside_other_runs_are_not_reported() {
+    for (jobs, is_timed) in [("1", true), ("2", false)] {
+        let scratch = Scratch::new();
+        ok(shared(&scratch).args(["--jobs", jobs]));
+        // Again, alone: the runs are those of before.
+        ok(&mut shared(&scratch));
+        let found = results(&scratch.path("out").join("shared"));
+        for observation in found["observations"].as_array().unwrap() {
+            let quantities = &observation["quantities"];
+            assert!(quantities["valid_loss"].is_number());
+            assert_eq!(quantities["step_time"].is_number(), is_timed, "{jobs}");
+        }
+    }
 }
 
 #[cfg(unix)]

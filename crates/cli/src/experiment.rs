@@ -419,7 +419,8 @@ fn list_runs<C: ModelConfig>(
         let (points, seeds) = (sweep.check_points(planned)?, sweep.seeds.len());
         let count = points * seeds * planned.len();
         print(&format!(
-            "\nsweep: {points} points, {seeds} seeds: {count} runs more"
+            "\nsweep: {points} points, {seeds} seeds: {count} runs more\n{}",
+            sweep.summary()
         ))?;
     }
     print(&format!(

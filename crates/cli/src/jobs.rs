@@ -1,7 +1,7 @@
 //! `--jobs`: several processes that share the runs of an experiment.
 
 use std::io::Read as _;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
@@ -87,12 +87,7 @@ impl JobsArgs {
             workers.push(start(jobs)?);
         }
         options.brief = true;
-        for died in wait(workers, &options.stop) {
-            print(&format!(
-                "a process ended early ({died}); the others take over its runs"
-            ))?;
-        }
-        Ok(())
+        wait(workers, &options.stop)
     }
 }
 
@@ -134,22 +129,29 @@ fn start(jobs: usize) -> Result<Child, Error> {
     Ok(command.spawn().map_err(RunError::io("start", &program))?)
 }
 
-/// Waits until all workers have ended. Closes their input when the user stops. Returns how workers ended
-/// that were killed.
-fn wait(mut workers: Vec<Child>, stop: &Interrupter) -> Vec<ExitStatus> {
-    while workers
-        .iter_mut()
-        .any(|worker| matches!(worker.try_wait(), Ok(None)))
-    {
+/// Waits until all workers have ended, and tells of those that were killed. Closes their input when the user
+/// stops.
+fn wait(mut workers: Vec<Child>, stop: &Interrupter) -> Result<(), Error> {
+    while !workers.is_empty() {
         if stop.should_stop() {
             for worker in &mut workers {
                 drop(worker.stdin.take());
             }
         }
+        let mut left = Vec::new();
+        for mut worker in workers {
+            match worker.try_wait() {
+                Ok(None) => left.push(worker),
+                Ok(Some(end)) if end.code().is_none() => print(&format!(
+                    "a process ended early ({end}); the others take over its runs"
+                ))?,
+                _ => {}
+            }
+        }
+        workers = left;
         thread::sleep(Duration::from_millis(100));
     }
-    let ends = workers.iter_mut().filter_map(|worker| worker.wait().ok());
-    ends.filter(|end| end.code().is_none()).collect()
+    Ok(())
 }
 
 /// Sets `stop` at the end of standard input, so that a worker ends with the process that started it.

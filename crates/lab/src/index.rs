@@ -33,21 +33,30 @@ struct Claim {
     verdict: Verdict,
 }
 
-/// Checks that the index of `directory` and the report in its folder `name` can be written: they do not
-/// exist, or are pages of this program.
+/// Checks that the index of `directory` and a report in its folder `name` can be written: they do not exist,
+/// or are those of this program.
 ///
 /// # Errors
 ///
-/// The first file that is not.
+/// The first file or folder that is not.
 pub fn check_pages(directory: &Path, name: &str) -> Result<(), RunError> {
-    for path in [directory.join(INDEX), directory.join(name).join(REPORT)] {
-        let is_there = fs::symlink_metadata(&path).is_ok();
-        let is_ours = || fs::read_to_string(&path).is_ok_and(|text| text.contains(MARK));
-        if is_there && !(path.is_file() && is_ours()) {
-            return Err(RunError::RunExists(path));
-        }
+    let is_there = |path: &Path| fs::symlink_metadata(path).is_ok();
+    let is_file = |path: &Path| fs::symlink_metadata(path).is_ok_and(|found| found.is_file());
+    let is_ours = |path: &Path| {
+        is_file(path) && fs::read_to_string(path).is_ok_and(|text| text.contains(MARK))
+    };
+    let (index, folder) = (directory.join(INDEX), directory.join(name));
+    if is_there(&index) && !is_ours(&index) {
+        return Err(RunError::RunExists(index));
     }
-    Ok(())
+    let entries = fs::read_dir(&folder).into_iter().flatten();
+    let entries = entries.filter_map(Result::ok).map(|entry| entry.path());
+    let entries: Vec<_> = entries.collect();
+    let is_report = entries.iter().all(|path| is_file(path)) && is_ours(&folder.join(REPORT));
+    match entries.is_empty() || is_report {
+        true => Ok(()),
+        false => Err(RunError::RunExists(folder)),
+    }
 }
 
 /// Writes `index.html` into `directory`. It links the report of every directory in it, the newest

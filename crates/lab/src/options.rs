@@ -66,6 +66,7 @@ impl Options {
             peak_tflops: self.peak_tflops,
             init_from,
             stop: self.stop.clone(),
+            shares_cores: self.shares_cores,
             ..RunOptions::new(directory)
         }
     }

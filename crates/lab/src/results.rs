@@ -12,6 +12,7 @@ use residual_zoo_train::dashboard::duration;
 use serde::Serialize;
 
 use crate::charts::RunRow;
+use crate::check::unequal_budgets;
 use crate::facts::data_table;
 use crate::quantity::title;
 use crate::stats::Estimate;
@@ -39,6 +40,8 @@ pub struct Results {
     missing: Vec<String>,
     /// Whether the runs are long enough to judge claims.
     judge: bool,
+    /// What to know about the claims.
+    notes: Vec<String>,
     claims: Vec<Judgement>,
     tuning: Option<Tuning>,
     observations: Vec<Observation>,
@@ -83,6 +86,7 @@ impl Results {
             missing: outcome.missing.iter().map(Missing::to_string).collect(),
             tuning: outcome.tuning,
             judge: experiment.judge,
+            notes: unequal_budgets(experiment, planned),
             claims: experiment.claims.iter().map(judge).collect(),
             observations: outcome.observations,
             rows: planned.iter().map(row).collect(),
@@ -139,7 +143,13 @@ impl Results {
         let columns = ["claim", "verdict", "measured", "reported"];
         Table {
             heading: "Claims".into(),
-            note: format!("{note}{tuned}"),
+            note: format!(
+                "{note}{tuned}{}",
+                self.notes
+                    .iter()
+                    .map(|note| sentence(note))
+                    .collect::<String>()
+            ),
             columns: columns.map(Column::text).into(),
             rows: self.claims.iter().map(row).collect(),
             highlight: None,
@@ -432,6 +442,13 @@ impl Results {
         }
         Ok(())
     }
+}
+
+/// ` Text.`
+fn sentence(text: &str) -> String {
+    let mut chars = text.chars();
+    let first = chars.next().map(|c| c.to_ascii_uppercase());
+    format!(" {}{}.", first.unwrap_or_default(), chars.as_str())
 }
 
 /// The columns of the table: those of the file, and the fields that a sweep has tuned.

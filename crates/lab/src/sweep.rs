@@ -273,6 +273,13 @@ impl Sweep {
         fields.flat_map(assign).collect()
     }
 
+    /// What is tried, with which seeds.
+    pub fn summary(&self) -> String {
+        let over: Vec<String> = self.over.iter().map(Swept::describe).collect();
+        let seeds: Vec<String> = self.seeds.iter().map(u64::to_string).collect();
+        format!("{}; seeds {}", over.join("; "), seeds.join(", "))
+    }
+
     /// A point as tables name it: `learning rate 0.003, batch 8`.
     pub(crate) fn describe(&self, point: &Point) -> String {
         let fields = self.over.iter().zip(&point.0);

@@ -216,13 +216,7 @@ impl<C: ModelConfig> Turn<'_, C> {
             return Err("stopped; to continue: repeat the command".into());
         }
         let memory = (!is_partial).then_some(memory);
-        let observed = self.observe(
-            &summary,
-            &place.directory,
-            memory,
-            !options.shares_cores,
-            parent,
-        );
+        let observed = self.observe(&summary, &place.directory, memory, parent);
         let observed = observed.map_err(|error| one_line(&error).to_string())?;
         let seconds = summary.rows.last().map_or(0.0, |row| row.seconds);
         let time = duration(Duration::from_secs_f64(seconds));
@@ -305,11 +299,10 @@ impl<C: ModelConfig> Turn<'_, C> {
         summary: &Summary,
         directory: &Path,
         memory: Option<PeakMemory>,
-        is_alone: bool,
         parent: Option<&Observation>,
     ) -> Result<Observation, RunError> {
         let measured = match memory {
-            Some(memory) => measure(directory, memory, summary.trained, is_alone)?,
+            Some(memory) => measure(directory, memory, summary.trained)?,
             None => Measured::default(),
         };
         let scalars = checkpoint::read_scalars(&summary.checkpoint)?;
@@ -364,14 +357,8 @@ fn write_measured(directory: &Path, measured: &Measured) -> Result<(), RunError>
     fs::write(&path, text).map_err(RunError::io("write", &path))
 }
 
-/// What was measured of a run before, or now if it was trained in this process (`is_new`), alone or beside
-/// others.
-fn measure(
-    directory: &Path,
-    memory: PeakMemory,
-    is_new: bool,
-    is_alone: bool,
-) -> Result<Measured, RunError> {
+/// What was measured of a run before, or now if it was trained in this process (`is_new`).
+fn measure(directory: &Path, memory: PeakMemory, is_new: bool) -> Result<Measured, RunError> {
     let mut kept = measured(directory);
     if !is_new && kept.is_none() {
         // The process that has just trained it may be about to write it.
@@ -383,7 +370,9 @@ fn measure(
     }
     let new = Measured {
         peak_memory: memory.bytes().filter(|_| is_new),
-        shared: !is_alone,
+        shared: run_dir::read_history(directory)?
+            .iter()
+            .any(|start| start.shared),
         diverged: None,
     };
     write_measured(directory, &new)?;

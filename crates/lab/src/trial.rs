@@ -69,7 +69,7 @@ impl<C: ModelConfig> Trial<C> {
     ///
     /// # Errors
     ///
-    /// As [`time`].
+    /// As [`time()`].
     pub fn peaks(&self, kind: BackendKind, gpu: Option<usize>) -> Result<Option<Peaks>, Error> {
         let mut peaks = [[0; 2]; 2];
         // The largest first: what threads then keep for later is part of all four peaks.
@@ -114,7 +114,7 @@ impl<C: ModelConfig> Trial<C> {
     ///
     /// # Errors
     ///
-    /// As [`time`].
+    /// As [`time()`].
     pub fn take(&self, kind: BackendKind, gpu: Option<usize>) -> Result<Option<u64>, Error> {
         self.peak((self.n_layer, 1), kind, gpu)
     }

@@ -372,7 +372,7 @@ impl Tuning {
             if let Some(found) = risen {
                 let first = found.get("first_valid_loss").unwrap_or(f64::NAN);
                 return format!(
-                    "diverged: the loss rose from {first:.2} to {:.3e}",
+                    "diverged: the loss rose from {first:.2} to {:.2}",
                     loss(found)
                 );
             }
@@ -385,7 +385,7 @@ impl Tuning {
         let is_finite = losses.iter().all(|loss| loss.is_finite());
         let tried = &mut self.runs[run].tried[point];
         tried.failed = (!is_whole || !is_finite || risen.is_some()).then(why);
-        if let Some(config) = &candidate.planned.config {
+        if let Some(config) = candidate.planned.config.as_ref().filter(|_| is_whole) {
             let steps = until(&config.train, share);
             tried.share = steps as f64 / config.train.steps as f64;
             tried.tokens = (steps * config.tokens_per_step()) as f64;

@@ -94,6 +94,8 @@ pub struct Start {
     pub backend: String,
     /// Number of threads that the system offers.
     pub threads: usize,
+    /// Whether other runs were trained on the same cores.
+    pub shared: bool,
     /// The directory of the run that the first weights came from, as it was at this start.
     pub init_from: Option<PathBuf>,
     /// BLAKE3 of these weights, which identifies them even if that run was moved.

@@ -219,6 +219,7 @@ pub(crate) fn this_start<B: AutodiffBackend>(options: &RunOptions, device: &B::D
         version: env!("CARGO_PKG_VERSION").into(),
         backend: B::name(device),
         threads: threads.map_or(0, |threads| threads.get()),
+        shared: options.shares_cores,
         init_from: options.init_from.as_ref().map(|(run, _)| absolute(run)),
         init_weights: None,
         changes: Vec::new(),

@@ -42,6 +42,8 @@ pub struct RunOptions {
     pub stop: Interrupter,
     /// Stops the run after this many steps, with a checkpoint.
     pub until: Option<usize>,
+    /// Whether other runs are trained on the same cores, which is noted in the history.
+    pub shares_cores: bool,
 }
 
 impl Summary {
@@ -82,6 +84,7 @@ impl RunOptions {
             allow_config_change: false,
             stop: Interrupter::new(),
             until: None,
+            shares_cores: false,
         }
     }
 }
