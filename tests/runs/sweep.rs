@@ -313,7 +313,7 @@ fn sweeps_that_cannot_be_are_refused() {
     let file = scratch.file("good.ron", text);
     let shown = ok(zoo("experiment").arg(&file).arg("--check"));
     assert!(
-        shown.contains("sweep: 3 points, 1 seeds: 6 runs more"),
+        shown.contains("sweep: 6 more runs, 3 points for each"),
         "{shown}"
     );
     let after = ", after: (run: \"narrow\")";
@@ -450,11 +450,13 @@ fn shared(scratch: &Scratch) -> Command {
               vary: (field: "model.width", name: "width", over: [8, 12, 16, 20]))],
       columns: ["valid_loss"],
     )"#;
+    let file = scratch.path("shared.ron");
+    // Another process may be reading it.
+    if !file.exists() {
+        fs::write(&file, text).unwrap();
+    }
     let mut command = zoo("experiment");
-    command
-        .arg(scratch.file("shared.ron", text))
-        .arg("--runs")
-        .arg(scratch.path("out"));
+    command.arg(file).arg("--runs").arg(scratch.path("out"));
     command
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -496,6 +498,44 @@ fn times_beside_other_runs_are_not_reported() {
     }
 }
 
+/// The runs of a pool that processes are training.
+fn in_use(pool: &Path) -> Vec<PathBuf> {
+    let runs = fs::read_dir(pool).into_iter().flatten();
+    let runs = runs.filter_map(Result::ok).map(|entry| entry.path());
+    let is_in_use = |run: &PathBuf| residual_zoo::runs::run_dir::is_in_use(run);
+    runs.filter(is_in_use).collect()
+}
+
+/// Waits until processes train `count` runs of a pool.
+fn wait_for(pool: &Path, count: usize) {
+    let start = std::time::Instant::now();
+    while in_use(pool).len() != count {
+        assert!(start.elapsed().as_secs() < 60, "{:?}", in_use(pool));
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn the_others_take_over_from_a_killed_worker() {
+    let scratch = Scratch::new();
+    let mut command = shared(&scratch);
+    command.args(["--jobs", "2", "--set", "train.steps=400"]);
+    let process = command.spawn().unwrap();
+    let pool = scratch.path("out").join("pool");
+    wait_for(&pool, 2);
+    // The lock names the process, as in `process 123 on host`.
+    let lock = fs::read_to_string(in_use(&pool)[0].join("lock")).unwrap();
+    let worker = lock.split_whitespace().nth(1).unwrap();
+    ok(Command::new("kill").args(["-9", worker]));
+    let output = process.wait_with_output().unwrap();
+    let shown = text(&output.stdout);
+    assert!(output.status.success(), "{shown}");
+    assert!(shown.contains("a process ended early"), "{shown}");
+    let observations = &results(&scratch.path("out").join("shared"))["observations"];
+    assert_eq!(observations.as_array().unwrap().len(), 4);
+}
+
 #[cfg(unix)]
 #[test]
 fn workers_end_with_the_process_that_started_them() {
@@ -504,21 +544,8 @@ fn workers_end_with_the_process_that_started_them() {
     command.args(["--jobs", "2", "--set", "train.steps=1000000"]);
     let mut process = command.spawn().unwrap();
     let pool = scratch.path("out").join("pool");
-    let locked = || {
-        let runs = fs::read_dir(&pool).into_iter().flatten();
-        let runs = runs.filter_map(Result::ok).map(|entry| entry.path());
-        runs.filter(|run| residual_zoo::runs::run_dir::is_in_use(run))
-            .count()
-    };
-    let wait_for = |count: usize| {
-        let start = std::time::Instant::now();
-        while locked() != count {
-            assert!(start.elapsed().as_secs() < 60, "{} are in use", locked());
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        }
-    };
-    wait_for(2);
+    wait_for(&pool, 2);
     process.kill().unwrap();
     process.wait().unwrap();
-    wait_for(0);
+    wait_for(&pool, 0);
 }

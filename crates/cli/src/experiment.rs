@@ -419,7 +419,7 @@ fn list_runs<C: ModelConfig>(
         let (points, seeds) = (sweep.check_points(planned)?, sweep.seeds.len());
         let count = points * seeds * planned.len();
         print(&format!(
-            "\nsweep: {points} points, {seeds} seeds: {count} runs more\n{}",
+            "\nsweep: {count} more runs, {points} points for each run and seed\n{}",
             sweep.summary()
         ))?;
     }

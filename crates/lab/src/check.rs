@@ -75,7 +75,7 @@ impl<C: ModelConfig> Experiment<C> {
                 let problem = format!("has {seed}, which is a seed of the experiment too");
                 error(
                     "sweep.seeds",
-                    problem + "; claims need seeds that chose nothing",
+                    problem + "; claims need seeds that the sweep does not use",
                 )
             }
         }

@@ -1,8 +1,11 @@
-//! Sweeps: which values of some fields are tried, and in which order runs are given up.
+//! Sweeps: which values of some fields are tried, and when runs are given up.
+
+mod parse;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::str::FromStr;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -190,16 +193,15 @@ impl Sweep {
                 return Err(ConfigError::new("sweep.halving.keep", problem));
             }
         }
-        let sizes = self.axes().into_iter().map(|axis| axis.len());
-        let points = sizes.fold(1, usize::saturating_mul);
+        let points = self.count();
         if points > MOST_POINTS {
             let problem = format!("gives {points} points; at most {MOST_POINTS} are possible");
             return Err(ConfigError::new("sweep.over", problem));
         }
         let mut known = BTreeSet::new();
         let points = self.points();
-        let twice = points.iter().map(|point| self.describe(point));
-        match twice.into_iter().find(|name| !known.insert(name.clone())) {
+        let mut names = points.iter().map(|point| self.describe(point));
+        match names.find(|name| !known.insert(name.clone())) {
             None => Ok(()),
             Some(name) => {
                 let problem = format!("has the point {name} twice");
@@ -217,48 +219,51 @@ impl Sweep {
         paths.any(|swept| is_part(path, swept) || is_part(swept, path))
     }
 
-    /// The values that vary independently: those of a field, or of all fields that are drawn. Each entry of
-    /// an axis has the fields, by their number, and their values.
-    fn axes(&self) -> Vec<Vec<Vec<(usize, Value)>>> {
-        let mut rng = StdRng::seed_from_u64(DRAWS);
-        let mut axes: Vec<Vec<Vec<(usize, Value)>>> = Vec::new();
-        let mut drawn: Option<usize> = None;
-        for (i, swept) in self.over.iter().enumerate() {
-            let values = swept.values.list(&mut rng);
-            let entries = values.into_iter().map(|value| (i, value));
-            match (&swept.values, drawn) {
-                (Values::LogUniform(_), Some(axis)) => {
-                    for (entry, value) in axes[axis].iter_mut().zip(entries) {
-                        entry.push(value);
-                    }
-                }
-                (values, _) => {
-                    if matches!(values, Values::LogUniform(_)) {
-                        drawn = Some(axes.len());
-                    }
-                    axes.push(entries.map(|entry| vec![entry]).collect());
-                }
-            }
-        }
-        axes
+    /// For each field, the field whose index it takes: its own, or for drawn fields that of the first one,
+    /// because these are drawn together.
+    fn leaders(&self) -> Vec<usize> {
+        let is_drawn = |swept: &Swept| matches!(swept.values, Values::LogUniform(_));
+        let first = self.over.iter().position(is_drawn).unwrap_or(0);
+        let leader = |(i, swept)| if is_drawn(swept) { first } else { i };
+        self.over.iter().enumerate().map(leader).collect()
+    }
+
+    /// The number of points.
+    fn count(&self) -> usize {
+        let leaders = self.leaders();
+        let leading = self
+            .over
+            .iter()
+            .enumerate()
+            .filter(|(i, _)| leaders[*i] == *i);
+        let counts = leading.map(|(_, swept)| swept.values.count());
+        counts.fold(1, usize::saturating_mul)
     }
 
     /// All points. The first field varies slowest.
     pub(crate) fn points(&self) -> Vec<Point> {
-        let mut points: Vec<Vec<(usize, Value)>> = vec![Vec::new()];
-        for axis in self.axes() {
-            let extended = |point: &Vec<(usize, Value)>| {
-                let point = point.clone();
-                let with = move |entry: &Vec<(usize, Value)>| [&point[..], &entry[..]].concat();
-                axis.iter().map(with).collect::<Vec<_>>()
-            };
-            points = points.iter().flat_map(extended).collect();
-        }
-        let in_order = |mut point: Vec<(usize, Value)>| {
-            point.sort_by_key(|(field, _)| *field);
-            Point(point.into_iter().map(|(_, value)| value).collect())
+        let mut rng = StdRng::seed_from_u64(DRAWS);
+        let lists = self.over.iter().map(|swept| swept.values.list(&mut rng));
+        let lists: Vec<Vec<Value>> = lists.collect();
+        let leaders = self.leaders();
+        let point = |mut number: usize| {
+            // The number in the mixed radix of the fields that lead, the last digit first.
+            let mut at = vec![0; lists.len()];
+            for field in (0..lists.len())
+                .rev()
+                .filter(|field| leaders[*field] == *field)
+            {
+                at[field] = number % lists[field].len();
+                number /= lists[field].len();
+            }
+            let values = lists.iter().zip(&leaders);
+            Point(
+                values
+                    .map(|(list, leader)| list[at[*leader]].clone())
+                    .collect(),
+            )
         };
-        points.into_iter().map(in_order).collect()
+        (0..self.count()).map(point).collect()
     }
 
     /// The assignments of a point, as [`RunConfig::set`](residual_zoo_runs::RunConfig::set) takes them.
@@ -385,6 +390,13 @@ impl Swept {
 }
 
 impl Values {
+    fn count(&self) -> usize {
+        match self {
+            Self::Grid(values) => values.len(),
+            Self::Linear(range) | Self::Log(range) | Self::LogUniform(range) => range.count,
+        }
+    }
+
     fn list(&self, rng: &mut StdRng) -> Vec<Value> {
         let along = |range: &Range, at: &dyn Fn(f64) -> f64| {
             let last = (range.count - 1) as f64;
@@ -417,260 +429,4 @@ impl Range {
 fn round(value: f64, digits: usize) -> f64 {
     let text = format!("{value:.*e}", digits - 1);
     text.parse().unwrap_or(value)
-}
-
-/// Parses `FIELD=VALUES`, where the values are a list `8,16,32`, a range `0..0.3:4` with the number of its
-/// values, a logarithmic range `1e-4..1e-1:log:8`, or draws `1e-4..1e-1:log-uniform:8`.
-impl FromStr for Swept {
-    type Err = ConfigError;
-
-    fn from_str(text: &str) -> Result<Self, ConfigError> {
-        let error = |problem: String| ConfigError::new(format!("--over {text}"), problem);
-        let example =
-            "give FIELD=VALUES, such as train.learning_rate=1e-4..1e-1:log:8 or train.batch=8,16";
-        let (field, values) = text
-            .split_once('=')
-            .ok_or_else(|| error(format!("has no `=`; {example}")))?;
-        let swept = Self {
-            field: field.trim().to_owned(),
-            values: values
-                .parse()
-                .map_err(|problem: String| error(format!("{problem}; {example}")))?,
-        };
-        swept.check().map_err(|found| error(found.problem))?;
-        Ok(swept)
-    }
-}
-
-impl FromStr for Values {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let number = |text: &str| {
-            let number = text.trim().replace('_', "").parse::<f64>();
-            number.map_err(|_| format!("has `{text}`, which is not a number"))
-        };
-        let Some((from, rest)) = text.split_once("..") else {
-            let values = list(text).into_iter().map(|value| match number(value) {
-                Ok(value) => Value::Number(value),
-                Err(_) => Value::Ron(value.to_owned()),
-            });
-            return Ok(Self::Grid(values.collect()));
-        };
-        let parts: Vec<&str> = rest.split(':').map(str::trim).collect();
-        let (to, kind, count) = match parts[..] {
-            [to, count] => (to, "linear", count),
-            [to, kind, count] => (to, kind, count),
-            _ => return Err("is a range without the number of its values".into()),
-        };
-        let range = Range {
-            from: number(from)?,
-            to: number(to)?,
-            count: count
-                .parse()
-                .map_err(|_| format!("has `{count}` as the number of values"))?,
-        };
-        match kind {
-            "linear" => Ok(Self::Linear(range)),
-            "log" => Ok(Self::Log(range)),
-            "log-uniform" => Ok(Self::LogUniform(range)),
-            _ => Err(format!(
-                "has `{kind}`; it can be log, log-uniform or nothing"
-            )),
-        }
-    }
-}
-
-/// The parts of a list, split at the commas outside brackets.
-fn list(text: &str) -> Vec<&str> {
-    let (mut depth, mut start, mut parts) = (0_i32, 0, Vec::new());
-    for (i, c) in text.char_indices() {
-        match c {
-            '(' | '[' | '{' => depth += 1,
-            ')' | ']' | '}' => depth -= 1,
-            ',' if depth == 0 => {
-                parts.push(text[start..i].trim());
-                start = i + 1;
-            }
-            _ => {}
-        }
-    }
-    parts.push(text[start..].trim());
-    parts.retain(|part| !part.is_empty());
-    parts
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn sweep(over: &[&str]) -> Sweep {
-        Sweep {
-            over: over.iter().map(|text| text.parse().unwrap()).collect(),
-            seeds: vec![1],
-            halving: None,
-            tuned: false,
-        }
-    }
-
-    fn points(over: &[&str]) -> Vec<String> {
-        let sweep = sweep(over);
-        sweep.check().unwrap();
-        let points = sweep.points();
-        points
-            .iter()
-            .map(|point| sweep.set(point).join(" "))
-            .collect()
-    }
-
-    #[test]
-    fn lists_and_ranges_have_the_values_that_they_say() {
-        assert_eq!(
-            points(&["train.batch=8,16"]),
-            ["train.batch=8", "train.batch=16"]
-        );
-        assert_eq!(points(&["a=0..0.3:4"]), ["a=0", "a=0.1", "a=0.2", "a=0.3"]);
-        assert_eq!(
-            points(&["a=1e-4..1e-1:log:4"]),
-            ["a=0.0001", "a=0.001", "a=0.01", "a=0.1"]
-        );
-        assert_eq!(points(&["a=1..10:log:3"]), ["a=1", "a=3.16", "a=10"]);
-        assert_eq!(
-            points(&["model.connection=None,PerLayer(Laurel(weights: Raw, per_dimension: true))"]),
-            [
-                "model.connection=None",
-                "model.connection=PerLayer(Laurel(weights: Raw, per_dimension: true))"
-            ]
-        );
-    }
-
-    #[test]
-    fn points_are_all_combinations_and_draws_are_drawn_together() {
-        assert_eq!(
-            points(&["a=1,2", "b=3,4"]),
-            ["a=1 b=3", "a=1 b=4", "a=2 b=3", "a=2 b=4"]
-        );
-        let drawn = points(&["a=1..100:log-uniform:5", "c=0,1", "b=1..100:log-uniform:5"]);
-        assert_eq!(drawn.len(), 10);
-        let value = |point: &str, name: &str| -> f64 {
-            let of = |part: &str| {
-                Some(
-                    part.split_once('=')
-                        .filter(|(n, _)| *n == name)?
-                        .1
-                        .to_owned(),
-                )
-            };
-            point.split(' ').find_map(of).unwrap().parse().unwrap()
-        };
-        for point in &drawn {
-            let (a, b) = (value(point, "a"), value(point, "b"));
-            assert!(
-                (1.0..=100.0).contains(&a) && (1.0..=100.0).contains(&b),
-                "{point}"
-            );
-            assert_ne!(a, b);
-        }
-        // The same every time.
-        assert_eq!(
-            drawn,
-            points(&["a=1..100:log-uniform:5", "c=0,1", "b=1..100:log-uniform:5"])
-        );
-    }
-
-    #[test]
-    fn one_value_can_go_to_several_fields() {
-        assert_eq!(points(&["a,b=1,2"]), ["a=1 b=1", "a=2 b=2"]);
-        assert_eq!(
-            sweep(&["train.learning_rate=1,2"]).over[0].name(),
-            "learning rate"
-        );
-    }
-
-    #[test]
-    fn what_cannot_be_swept_is_named() {
-        for (text, says) in [
-            ("train.batch", "has no `=`"),
-            ("a=", "has no values"),
-            ("a=1..2", "without the number of its values"),
-            ("a=1..2:cubic:3", "`cubic`"),
-            ("a=1..x:3", "`x`, which is not a number"),
-            ("a=2..1:3", "must rise"),
-            ("a=0..1:log:3", "more than 0"),
-            ("a=1..2:1", "at least 2"),
-            ("a=1..2:log:18446744073709551615", "at most 10000"),
-            ("=1,2", "name a field"),
-            ("train.seed=1,2", "--seeds"),
-            ("data.tokenizer=Chars,Bytes", "different validation data"),
-            ("train.validate_batches=1,2", "different validation data"),
-        ] {
-            let error = text.parse::<Swept>().unwrap_err().to_string();
-            assert!(error.contains(says), "{text}: {error}");
-        }
-        let many = sweep(&["a=1..2:200", "b=1..2:200"]).check().unwrap_err();
-        assert!(many.problem.contains("40000 points"), "{many}");
-        let field = sweep(&["a=1,2", "a=3,4"]).check().unwrap_err();
-        assert!(field.problem.contains("`a` twice"), "{field}");
-        let twice = sweep(&["a=0.01,3,1e-2"]).check().unwrap_err();
-        assert!(twice.problem.contains("a 0.01 twice"), "{twice}");
-        let apart = sweep(&["a=1..2:log-uniform:3", "b=1..2:log-uniform:4"]);
-        assert!(
-            apart
-                .check()
-                .unwrap_err()
-                .problem
-                .contains("different counts")
-        );
-    }
-
-    #[test]
-    fn a_best_value_at_an_end_of_its_range_is_an_edge() {
-        let edge = |text: &str, value: f64| text.parse::<Swept>().unwrap().edge(value);
-        assert_eq!(edge("a=1,2,4", 1.0), Some("lower"));
-        assert_eq!(edge("a=1,2,4", 2.0), None);
-        assert_eq!(edge("a=1..16:log:5", 16.0), Some("upper"));
-        assert_eq!(edge("a=7", 7.0), None);
-        // Draws hardly ever meet the ends.
-        assert_eq!(edge("a=1..1024:log-uniform:5", 1.9), Some("lower"));
-        assert_eq!(edge("a=1..1024:log-uniform:5", 2.1), None);
-        assert_eq!(edge("a=1..1024:log-uniform:5", 600.0), Some("upper"));
-    }
-
-    #[test]
-    fn an_assignment_to_a_swept_field_is_found() {
-        let sweep = sweep(&["train.learning_rate=1,2", "model.connection=None"]);
-        assert!(sweep.varies("train.learning_rate=3"));
-        assert!(sweep.varies("model.connection.PerLayer=3"));
-        assert!(sweep.varies("model=Gpt2()"));
-        assert!(!sweep.varies("train.learning_rates=3"));
-    }
-
-    #[test]
-    fn rungs_end_at_validations_and_are_merged_if_these_are_the_same() {
-        let train = |validate_every| TrainConfig {
-            steps: 60,
-            validate_every,
-            ..TrainConfig::default()
-        };
-        let steps = |validate_every| -> Vec<usize> {
-            let train = train(validate_every);
-            let shares = Halving::default().shares(&[&train]);
-            shares.iter().map(|share| until(&train, *share)).collect()
-        };
-        assert_eq!(steps(5), [15, 30, 60]);
-        assert_eq!(steps(20), [20, 40, 60]);
-        assert_eq!(steps(30), [30, 60]);
-        assert_eq!(steps(100), [60]);
-    }
-
-    #[test]
-    fn rungs_grow_to_the_whole() {
-        let halving = Halving::default();
-        let train = TrainConfig {
-            validate_every: 1,
-            ..TrainConfig::default()
-        };
-        assert_eq!(halving.shares(&[&train]), [0.25, 0.5, 1.0]);
-        assert_eq!([8, 5, 1].map(|count| halving.survivors(count)), [4, 3, 1]);
-    }
 }

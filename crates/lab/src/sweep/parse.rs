@@ -1,0 +1,88 @@
+//! Sweeps on the command line.
+
+use std::str::FromStr;
+
+use residual_zoo_core::ConfigError;
+
+use super::{Range, Swept, Value, Values};
+
+/// Parses `FIELD=VALUES`, where the values are a list `8,16,32`, a range `0..0.3:4` with the number of its
+/// values, a logarithmic range `1e-4..1e-1:log:8`, or draws `1e-4..1e-1:log-uniform:8`.
+impl FromStr for Swept {
+    type Err = ConfigError;
+
+    fn from_str(text: &str) -> Result<Self, ConfigError> {
+        let error = |problem: String| ConfigError::new(format!("--over {text}"), problem);
+        let example =
+            "give FIELD=VALUES, such as train.learning_rate=1e-4..1e-1:log:8 or train.batch=8,16";
+        let (field, values) = text
+            .split_once('=')
+            .ok_or_else(|| error(format!("has no `=`; {example}")))?;
+        let swept = Self {
+            field: field.trim().to_owned(),
+            values: values
+                .parse()
+                .map_err(|problem: String| error(format!("{problem}; {example}")))?,
+        };
+        swept.check().map_err(|found| error(found.problem))?;
+        Ok(swept)
+    }
+}
+
+impl FromStr for Values {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = |text: &str| {
+            let number = text.trim().replace('_', "").parse::<f64>();
+            number.map_err(|_| format!("has `{text}`, which is not a number"))
+        };
+        let Some((from, rest)) = text.split_once("..") else {
+            let values = list(text).into_iter().map(|value| match number(value) {
+                Ok(value) => Value::Number(value),
+                Err(_) => Value::Ron(value.to_owned()),
+            });
+            return Ok(Self::Grid(values.collect()));
+        };
+        let parts: Vec<&str> = rest.split(':').map(str::trim).collect();
+        let (to, kind, count) = match parts[..] {
+            [to, count] => (to, "linear", count),
+            [to, kind, count] => (to, kind, count),
+            _ => return Err("is a range without the number of its values".into()),
+        };
+        let range = Range {
+            from: number(from)?,
+            to: number(to)?,
+            count: count
+                .parse()
+                .map_err(|_| format!("has `{count}` as the number of values"))?,
+        };
+        match kind {
+            "linear" => Ok(Self::Linear(range)),
+            "log" => Ok(Self::Log(range)),
+            "log-uniform" => Ok(Self::LogUniform(range)),
+            _ => Err(format!(
+                "has `{kind}`; it can be log, log-uniform or nothing"
+            )),
+        }
+    }
+}
+
+/// The parts of a list, split at the commas outside brackets.
+fn list(text: &str) -> Vec<&str> {
+    let (mut depth, mut start, mut parts) = (0_i32, 0, Vec::new());
+    for (i, c) in text.char_indices() {
+        match c {
+            '(' | '[' | '{' => depth += 1,
+            ')' | ']' | '}' => depth -= 1,
+            ',' if depth == 0 => {
+                parts.push(text[start..i].trim());
+                start = i + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.push(text[start..].trim());
+    parts.retain(|part| !part.is_empty());
+    parts
+}

@@ -1,0 +1,171 @@
+use super::*;
+
+fn sweep(over: &[&str]) -> Sweep {
+    Sweep {
+        over: over.iter().map(|text| text.parse().unwrap()).collect(),
+        seeds: vec![1],
+        halving: None,
+        tuned: false,
+    }
+}
+
+fn points(over: &[&str]) -> Vec<String> {
+    let sweep = sweep(over);
+    sweep.check().unwrap();
+    let points = sweep.points();
+    points
+        .iter()
+        .map(|point| sweep.set(point).join(" "))
+        .collect()
+}
+
+#[test]
+fn lists_and_ranges_have_the_values_that_they_say() {
+    assert_eq!(
+        points(&["train.batch=8,16"]),
+        ["train.batch=8", "train.batch=16"]
+    );
+    assert_eq!(points(&["a=0..0.3:4"]), ["a=0", "a=0.1", "a=0.2", "a=0.3"]);
+    assert_eq!(
+        points(&["a=1e-4..1e-1:log:4"]),
+        ["a=0.0001", "a=0.001", "a=0.01", "a=0.1"]
+    );
+    assert_eq!(points(&["a=1..10:log:3"]), ["a=1", "a=3.16", "a=10"]);
+    assert_eq!(
+        points(&["model.connection=None,PerLayer(Laurel(weights: Raw, per_dimension: true))"]),
+        [
+            "model.connection=None",
+            "model.connection=PerLayer(Laurel(weights: Raw, per_dimension: true))"
+        ]
+    );
+}
+
+#[test]
+fn points_are_all_combinations_and_draws_are_drawn_together() {
+    assert_eq!(
+        points(&["a=1,2", "b=3,4"]),
+        ["a=1 b=3", "a=1 b=4", "a=2 b=3", "a=2 b=4"]
+    );
+    let drawn = points(&["a=1..100:log-uniform:5", "c=0,1", "b=1..100:log-uniform:5"]);
+    assert_eq!(drawn.len(), 10);
+    let value = |point: &str, name: &str| -> f64 {
+        let of = |part: &str| {
+            Some(
+                part.split_once('=')
+                    .filter(|(n, _)| *n == name)?
+                    .1
+                    .to_owned(),
+            )
+        };
+        point.split(' ').find_map(of).unwrap().parse().unwrap()
+    };
+    for point in &drawn {
+        let (a, b) = (value(point, "a"), value(point, "b"));
+        assert!(
+            (1.0..=100.0).contains(&a) && (1.0..=100.0).contains(&b),
+            "{point}"
+        );
+        assert_ne!(a, b);
+    }
+    // The same every time.
+    assert_eq!(
+        drawn,
+        points(&["a=1..100:log-uniform:5", "c=0,1", "b=1..100:log-uniform:5"])
+    );
+}
+
+#[test]
+fn one_value_can_go_to_several_fields() {
+    assert_eq!(points(&["a,b=1,2"]), ["a=1 b=1", "a=2 b=2"]);
+    assert_eq!(
+        sweep(&["train.learning_rate=1,2"]).over[0].name(),
+        "learning rate"
+    );
+}
+
+#[test]
+fn what_cannot_be_swept_is_named() {
+    for (text, says) in [
+        ("train.batch", "has no `=`"),
+        ("a=", "has no values"),
+        ("a=1..2", "without the number of its values"),
+        ("a=1..2:cubic:3", "`cubic`"),
+        ("a=1..x:3", "`x`, which is not a number"),
+        ("a=2..1:3", "must rise"),
+        ("a=0..1:log:3", "more than 0"),
+        ("a=1..2:1", "at least 2"),
+        ("a=1..2:log:18446744073709551615", "at most 10000"),
+        ("=1,2", "name a field"),
+        ("train.seed=1,2", "--seeds"),
+        ("data.tokenizer=Chars,Bytes", "different validation data"),
+        ("train.validate_batches=1,2", "different validation data"),
+    ] {
+        let error = text.parse::<Swept>().unwrap_err().to_string();
+        assert!(error.contains(says), "{text}: {error}");
+    }
+    let many = sweep(&["a=1..2:200", "b=1..2:200"]).check().unwrap_err();
+    assert!(many.problem.contains("40000 points"), "{many}");
+    let field = sweep(&["a=1,2", "a=3,4"]).check().unwrap_err();
+    assert!(field.problem.contains("`a` twice"), "{field}");
+    let twice = sweep(&["a=0.01,3,1e-2"]).check().unwrap_err();
+    assert!(twice.problem.contains("a 0.01 twice"), "{twice}");
+    let apart = sweep(&["a=1..2:log-uniform:3", "b=1..2:log-uniform:4"]);
+    assert!(
+        apart
+            .check()
+            .unwrap_err()
+            .problem
+            .contains("different counts")
+    );
+}
+
+#[test]
+fn a_best_value_at_an_end_of_its_range_is_an_edge() {
+    let edge = |text: &str, value: f64| text.parse::<Swept>().unwrap().edge(value);
+    assert_eq!(edge("a=1,2,4", 1.0), Some("lower"));
+    assert_eq!(edge("a=1,2,4", 2.0), None);
+    assert_eq!(edge("a=1..16:log:5", 16.0), Some("upper"));
+    assert_eq!(edge("a=7", 7.0), None);
+    // Draws hardly ever meet the ends.
+    assert_eq!(edge("a=1..1024:log-uniform:5", 1.9), Some("lower"));
+    assert_eq!(edge("a=1..1024:log-uniform:5", 2.1), None);
+    assert_eq!(edge("a=1..1024:log-uniform:5", 600.0), Some("upper"));
+}
+
+#[test]
+fn an_assignment_to_a_swept_field_is_found() {
+    let sweep = sweep(&["train.learning_rate=1,2", "model.connection=None"]);
+    assert!(sweep.varies("train.learning_rate=3"));
+    assert!(sweep.varies("model.connection.PerLayer=3"));
+    assert!(sweep.varies("model=Gpt2()"));
+    assert!(!sweep.varies("train.learning_rates=3"));
+}
+
+#[test]
+fn rungs_end_at_validations_and_are_merged_if_these_are_the_same() {
+    let train = |validate_every| TrainConfig {
+        steps: 60,
+        validate_every,
+        ..TrainConfig::default()
+    };
+    let steps = |validate_every| -> Vec<usize> {
+        let train = train(validate_every);
+        let shares = Halving::default().shares(&[&train]);
+        shares.iter().map(|share| until(&train, *share)).collect()
+    };
+    assert_eq!(steps(5), [15, 30, 60]);
+    assert_eq!(steps(20), [20, 40, 60]);
+    assert_eq!(steps(30), [30, 60]);
+    assert_eq!(steps(100), [60]);
+}
+
+#[test]
+fn rungs_grow_to_the_whole() {
+    let halving = Halving::default();
+    let train = TrainConfig {
+        validate_every: 1,
+        ..TrainConfig::default()
+    };
+    assert_eq!(halving.shares(&[&train]), [0.25, 0.5, 1.0]);
+    assert_eq!([8, 5, 1].map(|count| halving.survivors(count)), [4, 3, 1]);
+}
