@@ -9,12 +9,11 @@ use std::path::Path;
 
 use burn::backend::{Autodiff, Flex};
 use burn::module::Module;
-use burn::nn::{LayerNorm, LayerNormConfig, Linear};
 use burn::tensor::{Tensor, backend::Backend};
 use residual_zoo::Composition;
 use residual_zoo::core::{
-    Architecture, Branch, Connection, Cost, EmbeddingsOf, Plain, Shape, TokenEmbeddings,
-    TokenEmbeddingsOptions, Update, Vocabulary, linear,
+    Architecture, Branch, Connection, Cost, EmbeddingsOf, Linear, Norm, NormParams, Plain, Shape,
+    TokenEmbeddings, TokenEmbeddingsOptions, Update, Vocabulary, linear,
 };
 use residual_zoo::data::Corpus;
 use residual_zoo::runs::RunConfig;
@@ -36,7 +35,7 @@ pub struct ToyConfig {
 /// f(x)_t = W · mean(norm(x)_0, …, norm(x)_t).
 #[derive(Module, Debug)]
 pub struct Mean<B: Backend> {
-    norm: LayerNorm<B>,
+    norm: Norm<B>,
     mix: Linear<B>,
 }
 
@@ -95,7 +94,7 @@ impl Architecture for ToyConfig {
         mut connection: impl FnMut() -> C,
         device: &B::Device,
     ) -> ToyBlock<B, C> {
-        let norm = LayerNormConfig::new(self.width).init(device);
+        let norm = Norm::layer(NormParams::ScaleAndShift, self.width, 1e-5, device);
         let mix = linear(self.width, self.width, false, 0.02, device);
         Update::new(Mean { norm, mix }, connection())
     }

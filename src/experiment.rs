@@ -10,9 +10,8 @@ use residual_zoo_cli::{CompareArgs, ExperimentArgs, Source, SweepArgs};
 use residual_zoo_core::ConfigError;
 use residual_zoo_data::Corpus;
 use residual_zoo_lab::trial::Trial;
-use residual_zoo_lab::{Error, Options, Results};
+use residual_zoo_lab::{Bench, Error, Options, Results};
 use residual_zoo_runs::generate::Sampling;
-use residual_zoo_train::bench::StepTime;
 use residual_zoo_train::{RunOptions, Summary};
 
 use crate::{ModelConfig, RunConfig, builtin};
@@ -37,8 +36,8 @@ pub fn train(
     residual_zoo_lab::train(kind, gpu, config, corpus, options)
 }
 
-/// Times optimizer steps on the backend `kind`, see [`residual_zoo_train::bench::time_steps`]. `steps`
-/// is `(warmup, steps)`.
+/// Times optimizer steps on the backend `kind` and measures their memory, see [`residual_zoo_lab::time`].
+/// `steps` is `(warmup, steps)`.
 ///
 /// # Errors
 ///
@@ -49,7 +48,7 @@ pub fn time(
     config: RunConfig,
     corpus: &Corpus,
     steps: (usize, usize),
-) -> Result<StepTime, Error> {
+) -> Result<Bench, Error> {
     residual_zoo_lab::time(kind, gpu, config, corpus, steps)
 }
 
@@ -133,6 +132,7 @@ pub fn compare_main() -> ExitCode {
         #[command(flatten)]
         options: CompareArgs,
     }
+    residual_zoo_cli::restart_with_settings();
     let Program { options } = Program::parse();
     let command = residual_zoo_cli::command(
         "cargo run --release --example compare --",

@@ -11,6 +11,7 @@ use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::{DType, Distribution, Int, Tensor, set_default_dtypes};
 use residual_zoo::core::{Architecture as _, LanguageModel};
 use residual_zoo::tokenformer::{Normalization, TokenFormerConfig, grow};
+use residual_zoo_testing::ops;
 use residual_zoo_testing::pass::{Values, run};
 use residual_zoo_testing::reference;
 
@@ -20,6 +21,14 @@ fn double() {
     ONCE.call_once(|| {
         set_default_dtypes::<Flex>(&Default::default(), DType::F64, DType::I64).unwrap();
     });
+}
+
+#[test]
+fn fast_and_plain_forms_agree() {
+    double();
+    let device = Default::default();
+    ops::agree::<Autodiff<Flex>>(&device, 1e-12);
+    ops::dropout_is_a_function_of_its_seed::<Autodiff<Flex>>(&device, 1e-12);
 }
 
 #[test]

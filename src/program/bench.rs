@@ -1,17 +1,18 @@
 //! `residual-zoo bench`
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use anyhow::Context as _;
 use clap::Args;
 use residual_zoo::backend::BackendKind;
 use residual_zoo::cli::{self, BackendArgs};
 use residual_zoo::experiment::time;
-use residual_zoo::lab::open_corpus;
-use residual_zoo::report::{Cell, Column, Table, si};
+use residual_zoo::lab::{Bench, open_corpus};
+use residual_zoo::report::{Cell, Column, Table, bytes, si};
 use residual_zoo::runs::Error;
 use residual_zoo::train::Interrupter;
 use residual_zoo::train::bench::StepTime;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::read_config;
 
@@ -21,7 +22,9 @@ const DEFAULT: &str = "gpt2/bench";
 /// Time the parts of a training step
 ///
 /// Medians of the data, the forward pass, the backward pass and the optimizer after a warmup, for every
-/// model and every backend that is compiled in.
+/// model and every backend that is compiled in. Two columns say what no step can be faster than: `products`
+/// is the time of its matrix products at the rate of a large product, and `traffic` that of writing and
+/// reading once what is in memory at the peak.
 #[derive(Args, Debug)]
 #[command(mut_arg("backend", |arg| arg.help(
     "Backend to time: flex, tch, cuda, vulkan or wgpu [default: all that are compiled in]"
@@ -41,16 +44,19 @@ pub struct Options {
     /// Also write the figures as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Compare with the figures that `--json` wrote before
+    #[arg(long, value_name = "FILE")]
+    against: Option<PathBuf>,
     #[command(flatten)]
     backend: BackendArgs,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, Deserialize)]
 struct Line {
     model: String,
     backend: String,
     #[serde(flatten)]
-    time: StepTime,
+    bench: Bench,
 }
 
 pub fn bench(options: Options) -> anyhow::Result<()> {
@@ -67,6 +73,7 @@ pub fn bench(options: Options) -> anyhow::Result<()> {
         None => BackendKind::compiled(),
     };
     let counts = (options.warmup as usize, options.steps as usize);
+    let old = options.against.as_deref().map(read).transpose()?;
     let mut lines = Vec::new();
     let mut failure = None;
     for (model, config) in models {
@@ -74,8 +81,8 @@ pub fn bench(options: Options) -> anyhow::Result<()> {
         let corpus = open_corpus(&config.data, &Interrupter::new())?;
         for kind in &kinds {
             let gpu = options.backend.gpu;
-            let time = match time(*kind, gpu, config.clone(), &corpus, counts) {
-                Ok(time) => time,
+            let bench = match time(*kind, gpu, config.clone(), &corpus, counts) {
+                Ok(bench) => bench,
                 // Other backends may well work.
                 Err(error) => {
                     eprintln!("{model} on {kind}: {error}");
@@ -83,15 +90,15 @@ pub fn bench(options: Options) -> anyhow::Result<()> {
                     continue;
                 }
             };
-            eprintln!("{model} on {kind}: {:.1} ms a step", 1e3 * time.step);
+            eprintln!("{model} on {kind}: {:.1} ms a step", 1e3 * bench.time.step);
             lines.push(Line {
                 model: model.clone(),
                 backend: kind.to_string(),
-                time,
+                bench,
             });
         }
     }
-    cli::print(&format!("\n{}", table(&lines).to_text()))?;
+    cli::print(&format!("\n{}", table(&lines, old.as_deref()).to_text()))?;
     if let Some(path) = &options.json {
         let json = serde_json::to_string_pretty(&lines)?;
         std::fs::write(path, json).map_err(Error::io("write", path))?;
@@ -99,10 +106,31 @@ pub fn bench(options: Options) -> anyhow::Result<()> {
     failure.map_or(Ok(()), |error| Err(error.into()))
 }
 
-fn table(lines: &[Line]) -> Table {
+/// The figures that an earlier `--json` wrote.
+fn read(path: &Path) -> anyhow::Result<Vec<Line>> {
+    let text = std::fs::read_to_string(path).map_err(Error::io("read", path))?;
+    serde_json::from_str(&text).with_context(|| {
+        let path = path.display();
+        format!("{path} has no figures of this program; write it by `bench --json {path}`")
+    })
+}
+
+/// The ratio of the medians, and whether it is more than the noise: whether the median of each is outside
+/// the range of the other.
+fn against(Bench { time: new, .. }: &Bench, Bench { time: old, .. }: &Bench) -> String {
+    let outside = |x: &StepTime, of: &StepTime| x.step < of.fastest || x.step > of.slowest;
+    let word = match outside(new, old) && outside(old, new) {
+        true if new.step < old.step => "faster",
+        true => "slower",
+        false => "same",
+    };
+    format!("{:.2} {word}", new.step / old.step)
+}
+
+fn table(lines: &[Line], old: Option<&[Line]>) -> Table {
     let milliseconds = |seconds: f64| format!("{:.1}", 1e3 * seconds);
     let rows = lines.iter().map(|line| {
-        let time = &line.time;
+        let (bench, time) = (&line.bench, &line.bench.time);
         let parts = [
             time.data,
             time.forward,
@@ -123,16 +151,74 @@ fn table(lines: &[Line]) -> Table {
         ));
         row.push(si(time.tokens_per_second));
         row.push(si(time.flops_per_second));
+        let memory = bench.peak_memory.map(|peak| bytes(peak as f64));
+        row.push(memory.unwrap_or_else(|| "–".into()));
+        row.push(milliseconds(bench.arithmetic_floor()));
+        row.push(
+            bench
+                .memory_floor()
+                .map_or_else(|| "–".into(), milliseconds),
+        );
+        if let Some(old) = old {
+            let same = |old: &&Line| (&old.model, &old.backend) == (&line.model, &line.backend);
+            let old = old.iter().find(same);
+            row.push(old.map_or_else(|| "–".into(), |old| against(bench, &old.bench)));
+        }
         row.into_iter().map(Cell::from).collect()
     });
     let mut columns = vec![Column::text("model"), Column::text("backend")];
     columns.push(Column::number("parameters", ""));
     let parts = ["data", "forward", "backward", "optimizer", "step", "range"];
     columns.extend(parts.map(|title| Column::number(title, "ms")));
-    columns.extend(["tokens/s", "FLOP/s"].map(|title| Column::number(title, "")));
+    columns.extend(["tokens/s", "FLOP/s", "memory"].map(|title| Column::number(title, "")));
+    columns.extend(["products", "traffic"].map(|title| Column::number(title, "ms")));
+    if old.is_some() {
+        columns.push(Column::text("against"));
+    }
     Table {
         columns,
         rows: rows.collect(),
         ..Table::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use residual_zoo::train::bench::Rates;
+
+    use super::*;
+
+    fn steps(fastest: f64, step: f64, slowest: f64) -> Bench {
+        let time = StepTime {
+            data: 0.0,
+            forward: 0.0,
+            backward: 0.0,
+            optimizer: 0.0,
+            step,
+            fastest,
+            slowest,
+            tokens_per_second: 0.0,
+            flops_per_second: 0.0,
+            parameters: 1,
+        };
+        let rates = Rates {
+            product: 1.0,
+            copy: 1.0,
+        };
+        Bench {
+            time,
+            peak_memory: None,
+            rates,
+        }
+    }
+
+    #[test]
+    fn a_change_counts_if_each_median_is_outside_the_other_range() {
+        let old = steps(0.9, 1.0, 1.2);
+        assert_eq!(against(&steps(0.4, 0.5, 0.6), &old), "0.50 faster");
+        assert_eq!(against(&steps(1.5, 2.0, 2.5), &old), "2.00 slower");
+        assert_eq!(against(&steps(0.8, 0.95, 1.1), &old), "0.95 same");
+        // One outlier makes the range of the new steps wide.
+        assert_eq!(against(&steps(0.7, 0.8, 3.0), &old), "0.80 same");
     }
 }

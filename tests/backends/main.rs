@@ -4,5 +4,6 @@
 #![allow(clippy::unwrap_used)]
 
 mod fixtures;
+mod ops;
 mod parity;
 mod stop;

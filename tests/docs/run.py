@@ -24,9 +24,10 @@ NOT_RUN = {
     "torch-venv": "the parity check installs LibTorch",
     "CUDARC_CUDA_VERSION": "the last check builds for CUDA",
     "--example …": "a pattern, not a command",
+    "benches/": "it measures for minutes, on a quiet machine",
 }
 # Commands of cargo that other checks run.
-OTHER_CHECKS = {"test", "build", "clippy", "fmt", "doc", "deny", "install"}
+OTHER_CHECKS = {"test", "bench", "build", "clippy", "fmt", "doc", "deny", "install"}
 
 
 def main(target, pages):

@@ -11,7 +11,11 @@ use serde_json::Value;
 
 /// The rooms of the library. A crate depends on crates of lower rooms only.
 const ROOMS: [&[&str]; 10] = [
-    &["residual-zoo-data", "residual-zoo-report"],
+    &[
+        "residual-zoo-data",
+        "residual-zoo-kernels",
+        "residual-zoo-report",
+    ],
     &["residual-zoo-core"],
     &[
         "residual-zoo-gpt2",

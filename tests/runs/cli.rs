@@ -240,14 +240,16 @@ fn compare_prints_a_table_and_writes_a_report() {
 fn bench_writes_its_figures_as_json() {
     let scratch = Scratch::new();
     let json = scratch.path("bench.json");
-    let mut command = zoo("bench");
-    command
-        .arg(SMOKE)
-        .args(["--warmup", "1", "--steps", "3", "--json"])
-        .arg(&json);
-    let shown = ok(&mut command);
+    let bench = |more: &[&str]| {
+        let mut command = zoo("bench");
+        command.arg(SMOKE).args(["--warmup", "1", "--steps", "3"]);
+        command.args(more);
+        command
+    };
+    let path = json.to_str().unwrap();
+    let shown = ok(&mut bench(&["--json", path]));
     let lines: serde_json::Value =
-        serde_json::from_str(&fs::read_to_string(json).unwrap()).unwrap();
+        serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
     for key in [
         "data",
         "forward",
@@ -258,6 +260,7 @@ fn bench_writes_its_figures_as_json() {
     ] {
         assert!(lines[0][key].as_f64().unwrap() > 0.0, "{key}: {lines}");
     }
+    assert!(lines[0]["peak_memory"].as_u64() > Some(10_000), "{lines}");
     let head: Vec<&str> = shown
         .lines()
         .filter(|line| !line.is_empty())
@@ -266,6 +269,21 @@ fn bench_writes_its_figures_as_json() {
     assert!(
         head[0].contains("backward") && head[1].contains("ms"),
         "{shown}"
+    );
+
+    // Steps of a nanosecond: now it is slower.
+    let mut old = lines.clone();
+    for key in ["step", "fastest", "slowest"] {
+        old[0][key] = 1e-9.into();
+    }
+    fs::write(&json, old.to_string()).unwrap();
+    let shown = ok(&mut bench(&["--against", path]));
+    assert!(shown.contains(" slower"), "{shown}");
+    fs::write(&json, "{}").unwrap();
+    fails(
+        &mut bench(&["--against", path]),
+        1,
+        &["bench.json", "`bench --json"],
     );
 }
 

@@ -13,6 +13,8 @@ mod health;
 mod program;
 #[cfg(unix)]
 mod resume;
+#[cfg(target_os = "linux")]
+mod settings;
 mod sweep;
 #[cfg(target_os = "linux")]
 mod terminal;

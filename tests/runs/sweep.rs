@@ -520,14 +520,20 @@ fn wait_for(pool: &Path, count: usize) {
 fn the_others_take_over_from_a_killed_worker() {
     let scratch = Scratch::new();
     let mut command = shared(&scratch);
-    command.args(["--jobs", "2", "--set", "train.steps=400"]);
+    command.args(["--jobs", "2", "--set", "train.steps=1000"]);
     let process = command.spawn().unwrap();
     let pool = scratch.path("out").join("pool");
     wait_for(&pool, 2);
-    // The lock names the process, as in `process 123 on host`.
-    let lock = fs::read_to_string(in_use(&pool)[0].join("lock")).unwrap();
-    let worker = lock.split_whitespace().nth(1).unwrap();
-    ok(Command::new("kill").args(["-9", worker]));
+    // The lock names the process, as in `process 123 on host`, a moment after it is taken.
+    let run = in_use(&pool).swap_remove(0);
+    let worker = loop {
+        let lock = fs::read_to_string(run.join("lock")).unwrap();
+        if let Some(worker) = lock.split_whitespace().nth(1) {
+            break worker.to_string();
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    };
+    ok(Command::new("kill").args(["-9", &worker]));
     let output = process.wait_with_output().unwrap();
     let shown = text(&output.stdout);
     assert!(output.status.success(), "{shown}");

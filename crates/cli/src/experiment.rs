@@ -151,6 +151,7 @@ pub struct ExperimentArgs {
 
 /// Runs an experiment as the options on the command line say. `commit` is that of the program.
 pub fn experiment_main<C: ModelConfig>(source: &Source, commit: &str) -> ExitCode {
+    crate::restart_with_settings();
     let Program { options } = Program::parse();
     let kind = options.backend.kind();
     let done = kind.map_err(Into::into).and_then(|kind| {

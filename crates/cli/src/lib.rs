@@ -5,6 +5,7 @@
 mod compare;
 mod experiment;
 mod jobs;
+mod settings;
 mod sweep;
 mod trial;
 
@@ -26,6 +27,7 @@ use residual_zoo_train::dashboard::{Display, is_gone, is_open, restore_terminal}
 pub use compare::CompareArgs;
 pub use experiment::{ExperimentArgs, Files, Source, experiment_main};
 pub use jobs::JobsArgs;
+pub use settings::restart_with_settings;
 pub use sweep::SweepArgs;
 
 /// The backend to compute on.

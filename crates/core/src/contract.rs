@@ -199,6 +199,17 @@ fn decodes_as_it_reads<B: Backend>(model: &impl LanguageModel<B>, device: &B::De
         start += new;
     }
     assert_eq!(start, TIME);
+
+    let mut cache = model.new_cache();
+    model.decode(ids.clone().narrow(1, 0, 5), &mut cache);
+    let predicted = model.predict(ids.clone().narrow(1, 5, 7), &mut cache);
+    let seen = model.forward(ids.narrow(1, 0, 12));
+    let expected = seen.narrow(1, 11, 1);
+    assert_close(
+        predicted.unsqueeze_dim(1),
+        expected,
+        "prediction after 12 tokens",
+    );
 }
 
 fn classifies_by_the_last_position<B: Backend>(model: &impl LanguageModel<B>, device: &B::Device) {

@@ -1,11 +1,10 @@
 //! The embeddings that most models share: a token table, learned positions, a final norm.
 
 use burn::module::Module;
-use burn::nn::{Dropout, DropoutConfig, Embedding, LayerNorm, Linear};
+use burn::nn::{Dropout, DropoutConfig, Embedding};
 use burn::tensor::{Int, Tensor, backend::Backend};
 
-use crate::ops::norm::{NormParams, normalise};
-use crate::{Cost, Embeddings, Params, Vocabulary, init};
+use crate::{Cost, Embeddings, Linear, Norm, NormParams, Params, Vocabulary, init, project};
 
 /// x_0 = tokens\[ids\] + positions, logits = norm(x_L) · unembedding.
 ///
@@ -16,8 +15,7 @@ pub struct TokenEmbeddings<B: Backend> {
     tokens: Embedding<B>,
     positions: Option<Embedding<B>>,
     dropout: Dropout,
-    norm: Option<LayerNorm<B>>,
-    norm_eps: f64,
+    norm: Norm<B>,
     unembedding: Option<Linear<B>>,
 }
 
@@ -97,8 +95,7 @@ impl<B: Backend> TokenEmbeddings<B> {
             tokens: table(vocabulary.ids),
             positions: options.positions.map(table),
             dropout: DropoutConfig::new(options.dropout).init(),
-            norm: options.norm.layer_norm(width, options.norm_eps, device),
-            norm_eps: options.norm_eps,
+            norm: Norm::layer(options.norm, width, options.norm_eps, device),
             unembedding: (!options.tied())
                 .then(|| init::linear(width, vocabulary.outputs, false, init_std, device)),
         }
@@ -117,11 +114,10 @@ impl<B: Backend> Embeddings<B> for TokenEmbeddings<B> {
     }
 
     fn unembed(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
-        let x = normalise(&self.norm, x, self.norm_eps);
+        let x = self.norm.forward(x);
         match &self.unembedding {
             Some(unembedding) => unembedding.forward(x),
-            // Transposed last, because adding an axis to a transposed table copies it.
-            None => x.matmul(self.tokens.weight.val().unsqueeze::<3>().transpose()),
+            None => project(x, self.tokens.weight.val().transpose()),
         }
     }
 }

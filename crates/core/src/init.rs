@@ -1,8 +1,9 @@
 //! Initial values of parameters.
 
 use burn::module::{Initializer, Param};
-use burn::nn::Linear;
 use burn::tensor::{Tensor, backend::Backend};
+
+use crate::Linear;
 
 /// Draws a parameter from N(0, `std`²).
 pub fn normal<B: Backend, const D: usize>(

@@ -13,8 +13,9 @@
 //! | a config | [`Architecture`] builds the parts of a model, [`ModelConfig`] a whole model |
 //! | the check of token ids | [`token_ids`] |
 //!
-//! [`autodiff`] has the gradients of a model. [`ops`] has the operations that architectures share. [`params`] lists, exports and imports the
-//! parameters of a model by name. [`Cost`] counts parameters and FLOPs.
+//! [`autodiff`] has the gradients of a model. [`ops`] has the operations that architectures share.
+//! [`params`] lists, exports and imports the parameters of a model by name. [`Cost`] counts parameters and
+//! FLOPs.
 
 #![forbid(unsafe_code)]
 
@@ -43,7 +44,8 @@ pub use ids::{IdsError, token_ids};
 pub use init::{linear, normal};
 pub use model::{Decoder, DecoderCache, Embeddings, LanguageModel};
 pub use ops::activation::Activation;
-pub use ops::norm::NormParams;
+pub use ops::linear::{Linear, product, project};
+pub use ops::norm::{Norm, NormParams};
 pub use stream::{
     Branch, Connection, Increment, Layer, Plain, ResidualBlock, Stack, Stream, Update,
 };

@@ -28,6 +28,10 @@ pub trait LanguageModel<B: Backend>: Module<B> + ModuleDisplay {
     /// Logits of `ids`, which follow the positions in `cache`: `[batch, new]` to `[batch, new, vocab]`.
     /// They are the last `new` logits of [`forward`](Self::forward) over all positions so far.
     fn decode(&self, ids: Tensor<B, 2, Int>, cache: &mut Self::Cache) -> Tensor<B, 3>;
+
+    /// The last logits of [`decode`](Self::decode), of the token that follows `ids`: `[batch, new]` to
+    /// `[batch, vocab]`. No other logits are computed.
+    fn predict(&self, ids: Tensor<B, 2, Int>, cache: &mut Self::Cache) -> Tensor<B, 2>;
 }
 
 /// Both ends of the stream: ids to x_0, and x_L to logits.
@@ -76,6 +80,17 @@ impl<B: Backend, E: Embeddings<B>, R: ResidualBlock<B>> Decoder<B, E, R> {
         let stream = Stream::new(self.embeddings.embed(ids, start), self.block.reach());
         self.block.forward(stream, cache).x
     }
+
+    /// The logits `[batch, vocab]` of the last position.
+    fn last_logits(
+        &self,
+        ids: Tensor<B, 2, Int>,
+        cache: Option<&mut DecoderCache<R::Cache>>,
+    ) -> Tensor<B, 2> {
+        let last = ids.dims()[1] - 1;
+        let x = self.last_stream(ids, cache).narrow(1, last, 1);
+        self.embeddings.unembed(x).squeeze_dim(1)
+    }
 }
 
 /// The cache of a [`Decoder`].
@@ -93,9 +108,7 @@ impl<B: Backend, E: Embeddings<B>, R: ResidualBlock<B>> LanguageModel<B> for Dec
     }
 
     fn classify(&self, ids: Tensor<B, 2, Int>) -> Tensor<B, 2> {
-        let last = ids.dims()[1] - 1;
-        let x = self.last_stream(ids, None).narrow(1, last, 1);
-        self.embeddings.unembed(x).squeeze_dim(1)
+        self.last_logits(ids, None)
     }
 
     fn new_cache(&self) -> Self::Cache {
@@ -107,5 +120,9 @@ impl<B: Backend, E: Embeddings<B>, R: ResidualBlock<B>> LanguageModel<B> for Dec
 
     fn decode(&self, ids: Tensor<B, 2, Int>, cache: &mut Self::Cache) -> Tensor<B, 3> {
         self.embeddings.unembed(self.last_stream(ids, Some(cache)))
+    }
+
+    fn predict(&self, ids: Tensor<B, 2, Int>, cache: &mut Self::Cache) -> Tensor<B, 2> {
+        self.last_logits(ids, Some(cache))
     }
 }

@@ -1,24 +1,23 @@
 //! The attention branch.
 
 use burn::module::Module;
-use burn::nn::{Dropout, DropoutConfig, LayerNorm, Linear};
+use burn::nn::{Dropout, DropoutConfig};
 use burn::tensor::{Tensor, backend::Backend};
-use residual_zoo_core::ops::attention::{KvCache, causal_attention, merge_heads, split_heads};
-use residual_zoo_core::{Branch, linear};
+use residual_zoo_core::ops::attention::{CausalAttention, KvCache, merge_heads, split_heads};
+use residual_zoo_core::{Branch, Linear, Norm, linear};
 
 use crate::Gpt2Config;
 
 /// f(x) = attention(norm(x)), `n_head` heads of width `width / n_head`.
 #[derive(Module, Debug)]
 pub struct Attention<B: Backend> {
-    norm: LayerNorm<B>,
+    norm: Norm<B>,
     /// `[width, 3 · width]`: queries, keys and values side by side.
     qkv: Linear<B>,
     proj: Linear<B>,
-    attention_dropout: Dropout,
+    heads: CausalAttention,
     dropout: Dropout,
     n_head: usize,
-    scale: f64,
 }
 
 impl<B: Backend> Attention<B> {
@@ -40,10 +39,12 @@ impl<B: Backend> Attention<B> {
             norm: config.norm(device),
             qkv: linear(width, 3 * width, bias, init_std, device),
             proj: linear(width, width, bias, config.projection_std(), device),
-            attention_dropout: DropoutConfig::new(config.dropout).init(),
+            heads: CausalAttention {
+                dropout: config.dropout,
+                ..CausalAttention::new(scale / layer_scale, config.context)
+            },
             dropout: DropoutConfig::new(config.dropout).init(),
             n_head,
-            scale: scale / layer_scale,
         }
     }
 }
@@ -52,16 +53,12 @@ impl<B: Backend> Branch<B> for Attention<B> {
     type Cache = KvCache<B>;
 
     fn new_cache(&self) -> KvCache<B> {
-        KvCache::default()
+        self.heads.new_cache()
     }
 
     fn forward(&self, x: Tensor<B, 3>, cache: Option<&mut KvCache<B>>) -> Tensor<B, 3> {
-        let width = x.dims()[2];
         let qkv = self.qkv.forward(self.norm.forward(x));
-        let part = |i| split_heads(qkv.clone().narrow(2, i * width, width), self.n_head);
-        let [q, k, v] = [0, 1, 2].map(part);
-        let [k, v] = KvCache::extend(cache, k, v);
-        let y = causal_attention(q, k, v, self.scale, None, &self.attention_dropout);
+        let y = self.heads.packed(split_heads(qkv, 3 * self.n_head), cache);
         self.dropout.forward(self.proj.forward(merge_heads(y)))
     }
 }

@@ -1,9 +1,8 @@
 //! Sizes and switches of GPT-2.
 
-use burn::nn::{LayerNorm, LayerNormConfig};
 use burn::tensor::backend::Backend;
 use residual_zoo_core::{
-    Activation, Architecture, ConfigError, Connection, Cost, NormParams, Shape, Tensors,
+    Activation, Architecture, ConfigError, Connection, Cost, Norm, NormParams, Shape, Tensors,
     TokenEmbeddings, TokenEmbeddingsOptions, Vocabulary, check,
 };
 use serde::{Deserialize, Serialize};
@@ -106,11 +105,8 @@ impl Gpt2Config {
         self.init_std / (2.0 * self.n_layer as f64).sqrt()
     }
 
-    pub(crate) fn norm<B: Backend>(&self, device: &B::Device) -> LayerNorm<B> {
-        LayerNormConfig::new(self.width)
-            .with_epsilon(self.norm_eps)
-            .with_bias(self.bias)
-            .init(device)
+    pub(crate) fn norm<B: Backend>(&self, device: &B::Device) -> Norm<B> {
+        Norm::layer(self.norm_params(), self.width, self.norm_eps, device)
     }
 
     fn norm_params(&self) -> NormParams {

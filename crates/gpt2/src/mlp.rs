@@ -1,16 +1,16 @@
 //! The feed-forward branch.
 
 use burn::module::Module;
-use burn::nn::{Dropout, DropoutConfig, LayerNorm, Linear};
+use burn::nn::{Dropout, DropoutConfig};
 use burn::tensor::{Tensor, backend::Backend};
-use residual_zoo_core::{Activation, Branch, linear};
+use residual_zoo_core::{Activation, Branch, Linear, Norm, linear};
 
 use crate::Gpt2Config;
 
 /// f(x) = proj(activation(fc(norm(x)))).
 #[derive(Module, Debug)]
 pub struct Mlp<B: Backend> {
-    norm: LayerNorm<B>,
+    norm: Norm<B>,
     fc: Linear<B>,
     proj: Linear<B>,
     dropout: Dropout,

@@ -80,7 +80,7 @@ pub use pool::Pool;
 pub use quantity::{Axis, Observed, describe, is_cost};
 pub use results::{REPORT, Results};
 pub use run::run_experiment;
-pub use single::{time, train};
+pub use single::{Bench, time, train};
 pub use stats::{Estimate, Line};
 pub use sweep::Sweep;
 pub use tune::{SweptRun, TriedPoint, Tuning};

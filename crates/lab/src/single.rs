@@ -1,12 +1,13 @@
 //! Single runs on the backend that a user chose.
 
 use burn::tensor::backend::AutodiffBackend;
-use residual_zoo_backend::{BackendKind, OnBackend};
+use residual_zoo_backend::{BackendKind, OnBackend, PeakMemory};
 use residual_zoo_core::ModelConfig;
 use residual_zoo_data::Corpus;
 use residual_zoo_runs::{Error as RunError, RunConfig, vocabulary};
-use residual_zoo_train::bench::{StepTime, time_steps};
+use residual_zoo_train::bench::{Rates, StepTime, time_steps};
 use residual_zoo_train::{RunOptions, Summary, run};
+use serde::{Deserialize, Serialize};
 
 use crate::Error;
 
@@ -42,7 +43,32 @@ impl<C: ModelConfig> OnBackend for Train<'_, C> {
     }
 }
 
-/// Times `(warmup, steps)` steps on backend `kind` as [`residual_zoo_train::bench::time_steps`] does.
+/// The time and the memory of a training step, and what no step can be faster than.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Bench {
+    /// The times.
+    #[serde(flatten)]
+    pub time: StepTime,
+    /// The most bytes in use during the steps, where that is known.
+    pub peak_memory: Option<u64>,
+    /// What the device can do.
+    pub rates: Rates,
+}
+
+impl Bench {
+    /// Seconds that the matrix products of the median step take at the device's rate.
+    pub fn arithmetic_floor(&self) -> f64 {
+        self.time.flops_per_second * self.time.step / self.rates.product
+    }
+
+    /// Seconds that it takes to write and read once what is in use at the peak, where that is known.
+    pub fn memory_floor(&self) -> Option<f64> {
+        Some(2.0 * self.peak_memory? as f64 / self.rates.copy)
+    }
+}
+
+/// Times `(warmup, steps)` steps on backend `kind` as [`residual_zoo_train::bench::time_steps`] does, and
+/// measures their memory.
 ///
 /// # Errors
 ///
@@ -53,8 +79,25 @@ pub fn time<C: ModelConfig>(
     config: RunConfig<C>,
     corpus: &Corpus,
     steps: (usize, usize),
-) -> Result<StepTime, Error> {
-    Ok(kind.run(gpu, Time(config, corpus, steps))??)
+) -> Result<Bench, Error> {
+    let rates = kind.run(gpu, MeasureRates)?;
+    let memory = PeakMemory::start(kind, gpu);
+    let time = kind.run(gpu, Time(config, corpus, steps))??;
+    Ok(Bench {
+        time,
+        peak_memory: memory.bytes(),
+        rates,
+    })
+}
+
+struct MeasureRates;
+
+impl OnBackend for MeasureRates {
+    type Output = Rates;
+
+    fn run<B: AutodiffBackend>(self, device: B::Device) -> Rates {
+        Rates::measure::<B::InnerBackend>(&device)
+    }
 }
 
 struct Time<'a, C>(RunConfig<C>, &'a Corpus, (usize, usize));

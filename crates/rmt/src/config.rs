@@ -3,8 +3,8 @@
 use burn::module::{Initializer, Param};
 use burn::tensor::{Tensor, backend::Backend};
 use residual_zoo_core::{
-    Activation, Architecture, ConfigError, Connection, Cost, NormParams, Params, Shape, Vocabulary,
-    check,
+    Activation, Architecture, ConfigError, Connection, Cost, Norm, NormParams, Params, Shape,
+    Vocabulary, check,
 };
 use serde::{Deserialize, Serialize};
 
@@ -157,6 +157,17 @@ impl RmtConfig {
     }
 
     /// The initial w_O or w_FF, `[R, D_k]`.
+    /// LN of eqs. 15-17, which normalises a token's whole matrix, as eq. 12 does. It has a scale
+    /// `[D_v · D_k]` and no shift.
+    pub(crate) fn norm<B: Backend>(&self, device: &B::Device) -> Norm<B> {
+        match self.norm {
+            NormKind::LayerNorm => {
+                Norm::layer(NormParams::Scale, self.width(), self.norm_eps, device)
+            }
+            NormKind::RmsNorm => Norm::rms(self.width(), self.norm_eps, device),
+        }
+    }
+
     pub(crate) fn output_keys<B: Backend>(&self, device: &B::Device) -> Param<Tensor<B, 2>> {
         let gain = if self.scaled_outputs {
             (2.0 * self.n_layer as f64).powf(-0.5)

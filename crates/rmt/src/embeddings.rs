@@ -3,10 +3,10 @@
 use burn::module::{Module, Param};
 use burn::nn::{Dropout, DropoutConfig};
 use burn::tensor::{Int, Tensor, backend::Backend, module::embedding};
-use residual_zoo_core::{Embeddings, Vocabulary, normal};
+use residual_zoo_core::{Embeddings, Norm, Vocabulary, normal, project};
 
 use crate::memory::{retrieve, store, xavier};
-use crate::{MatrixNorm, Positions, RmtConfig};
+use crate::{Positions, RmtConfig};
 
 /// A table of data vectors, and the keys under which they are stored.
 #[derive(Module, Debug)]
@@ -42,7 +42,7 @@ pub struct RmtEmbeddings<B: Backend> {
     pub(crate) tokens: Table<B>,
     pub(crate) positions: Option<Table<B>>,
     dropout: Dropout,
-    pub(crate) norm: MatrixNorm<B>,
+    pub(crate) norm: Norm<B>,
     pub(crate) unembedding: Unembedding<B>,
 }
 
@@ -58,7 +58,7 @@ impl<B: Backend> RmtEmbeddings<B> {
             tokens: Table::new(config, ids, device),
             positions: learned.then(|| Table::new(config, config.context, device)),
             dropout: DropoutConfig::new(config.dropout).init(),
-            norm: MatrixNorm::new(config, device),
+            norm: config.norm(device),
             unembedding: Unembedding {
                 key: xavier([rank, d_k], [d_k, rank], device),
                 weight: xavier([d_v * rank, outputs], [d_v * rank, outputs], device),
@@ -84,6 +84,6 @@ impl<B: Backend> Embeddings<B> for RmtEmbeddings<B> {
 
     fn unembed(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
         let x_u = retrieve(self.unembedding.key.val(), self.norm.forward(x));
-        x_u.matmul(self.unembedding.weight.val().unsqueeze())
+        project(x_u, self.unembedding.weight.val())
     }
 }

@@ -3,16 +3,16 @@
 use burn::module::{Module, Param};
 use burn::nn::{Dropout, DropoutConfig};
 use burn::tensor::{Tensor, backend::Backend};
-use residual_zoo_core::{Activation, Branch};
+use residual_zoo_core::{Activation, Branch, Norm, project};
 
+use crate::RmtConfig;
 use crate::memory::{retrieve, store, xavier};
-use crate::{MatrixNorm, RmtConfig};
 
 /// FF(LN(X)) = Σ_h w_FF^(h) ⊗ unvec(W_2 gelu(W_1 X_FF))_h with X_FF = Concat_h(r_FF^(h) ·₁ LN(X))
 /// (eqs. 23-25).
 #[derive(Module, Debug)]
 pub struct FeedForward<B: Backend> {
-    pub(crate) norm: MatrixNorm<B>,
+    pub(crate) norm: Norm<B>,
     /// Keys that retrieve X_FF, `[R, D_k]`.
     pub(crate) r_ff: Param<Tensor<B, 2>>,
     /// W_1ᵀ, `[D_v · R, D_FF]`.
@@ -30,7 +30,7 @@ impl<B: Backend> FeedForward<B> {
         let &RmtConfig { rank, d_k, .. } = config;
         let (d, d_ff) = (rank * config.d_v, config.d_ff());
         Self {
-            norm: MatrixNorm::new(config, device),
+            norm: config.norm(device),
             r_ff: xavier([rank, d_k], [d_k, rank], device),
             w_1: xavier([d, d_ff], [d, d_ff], device),
             w_2: xavier([d_ff, d], [d_ff, d], device),
@@ -48,10 +48,8 @@ impl<B: Backend> Branch<B> for FeedForward<B> {
 
     fn forward(&self, x: Tensor<B, 3>, _: Option<&mut ()>) -> Tensor<B, 3> {
         let x_ff = retrieve(self.r_ff.val(), self.norm.forward(x));
-        let hidden = self
-            .activation
-            .apply(x_ff.matmul(self.w_1.val().unsqueeze()));
-        let ff = hidden.matmul(self.w_2.val().unsqueeze());
+        let hidden = self.activation.apply(project(x_ff, self.w_1.val()));
+        let ff = project(hidden, self.w_2.val());
         self.dropout.forward(store(self.w_ff.val(), ff))
     }
 }

@@ -27,13 +27,11 @@ mod feed_forward;
 pub mod formulas;
 pub mod memory;
 pub mod naive;
-mod norm;
 
 pub use attention::Attention;
 pub use config::{NormKind, Positions, RmtConfig};
 pub use embeddings::RmtEmbeddings;
 pub use feed_forward::FeedForward;
-pub use norm::MatrixNorm;
 
 use residual_zoo_core::{Decoder, Layer, Plain, Stack};
 

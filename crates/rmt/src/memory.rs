@@ -8,6 +8,7 @@
 
 use burn::module::{Initializer, Param};
 use burn::tensor::{Tensor, backend::Backend};
+use residual_zoo_core::product;
 
 /// Σ_h w^(h) ⊗ x^(h): data vectors `[batch, time, D_v · R]` under keys w `[R, D_k]` to matrices
 /// `[batch, time, D_v · D_k]`.
@@ -26,9 +27,7 @@ fn contract<B: Backend>(x: Tensor<B, 3>, keys: Tensor<B, 2>) -> Tensor<B, 3> {
     let [batch, time, features] = x.dims();
     let [i, j] = keys.dims();
     let d_v = features / i;
-    x.reshape([batch * time * d_v, i])
-        .matmul(keys)
-        .reshape([batch, time, d_v * j])
+    product(x.reshape([batch * time * d_v, i]), keys).reshape([batch, time, d_v * j])
 }
 
 /// A weight with Xavier's variance 2 / (fan_in + fan_out), which Table 2 assumes. For keys that store,

@@ -38,8 +38,8 @@ pub fn attention<B: Backend>(module: &Attention<B>, x: Tensor<B, 3>) -> Tensor<B
     let future = Tensor::<B, 2, Bool>::tril_mask([time, time], 0, &x.device());
     let sha = |h: usize| {
         let [q, k, v] = [&q, &k, &v].map(|a| a.clone().narrow(2, h, 1).reshape([batch, time, d_v]));
-        let mut scores = q.matmul(k.swap_dims(1, 2)) * module.scale;
-        if module.alibi {
+        let mut scores = q.matmul(k.swap_dims(1, 2)) * module.heads.scale;
+        if module.heads.alibi {
             let slope = 2f64.powf(-8.0 * (h + 1) as f64 / rank as f64);
             let position = Tensor::<B, 1, Int>::arange(0..time as i64, &x.device()).float();
             let (query, key) = (position.clone().reshape([1, time, 1]), position);

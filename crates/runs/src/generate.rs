@@ -152,10 +152,7 @@ impl<'a, B: Backend, M: LanguageModel<B>> Generator<'a, B, M> {
         let count = new.len();
         let ids = TensorData::new(new, [1, count]);
         let ids = Tensor::<B, 2, Int>::from_data(ids, &self.device);
-        let logits = self
-            .model
-            .decode(ids, &mut self.cache)
-            .narrow(1, count - 1, 1);
+        let logits = self.model.predict(ids, &mut self.cache);
         self.cached += count;
         logits.into_data().iter::<f32>().collect()
     }

@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used)]
 
 pub mod hostile;
+pub mod ops;
 pub mod pass;
 pub mod program;
 pub mod reference;

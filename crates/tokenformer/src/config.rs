@@ -2,7 +2,7 @@
 
 use burn::tensor::backend::Backend;
 use residual_zoo_core::{
-    Activation, Architecture, ConfigError, Connection, Cost, NormParams, Shape, Tensors,
+    Activation, Architecture, ConfigError, Connection, Cost, Norm, NormParams, Shape, Tensors,
     TokenEmbeddings, TokenEmbeddingsOptions, Vocabulary, check, params,
 };
 use serde::{Deserialize, Serialize};
@@ -272,6 +272,10 @@ impl TokenFormerConfig {
     pub fn init_std(&self) -> f64 {
         let default = (0.4 / self.width as f64).sqrt();
         self.init_std.unwrap_or(default)
+    }
+
+    pub(crate) fn norm<B: Backend>(&self, device: &B::Device) -> Norm<B> {
+        Norm::layer(self.norm_params, self.width, self.norm_eps, device)
     }
 
     pub(crate) fn projection_std(&self) -> f64 {

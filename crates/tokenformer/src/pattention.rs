@@ -3,7 +3,8 @@
 use burn::module::{Module, Param};
 use burn::tensor::activation::softmax;
 use burn::tensor::{Tensor, backend::Backend};
-use residual_zoo_core::{Activation, normal};
+use residual_zoo_core::{Activation, normal, project};
+use residual_zoo_kernels as kernels;
 
 use crate::{Normalization, TokenFormerConfig};
 
@@ -43,13 +44,31 @@ impl<B: Backend> Pattention<B> {
 
     /// `[batch, time, d_1]` to `[batch, time, d_2]`.
     pub fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
-        // Transposed last, because adding an axis to a transposed tensor copies it.
-        let a = x.matmul(self.keys.val().unsqueeze::<3>().transpose());
-        self.theta(a).matmul(self.values.val().unsqueeze())
+        let a = project(x, self.keys.val().transpose());
+        project(self.theta(a), self.values.val())
     }
 
     /// Θ over the last axis (eq. 5 and the other rows of Table 4).
-    fn theta(&self, a: Tensor<B, 3>) -> Tensor<B, 3> {
+    pub(crate) fn theta(&self, a: Tensor<B, 3>) -> Tensor<B, 3> {
+        let theta = kernels::Theta {
+            form: match self.normalization {
+                Normalization::L2NormGelu => kernels::Form::NormThenActivation,
+                Normalization::GeluL2Norm => kernels::Form::ActivationThenL2,
+                Normalization::GeluL1Norm => kernels::Form::ActivationThenL1,
+                Normalization::Softmax => kernels::Form::Softmax,
+            },
+            activation: match self.activation {
+                Activation::GeluTanh => kernels::Curve::GeluTanh,
+                Activation::GeluErf => kernels::Curve::GeluErf,
+                Activation::Relu => kernels::Curve::Relu,
+            },
+            eps: self.eps,
+        };
+        kernels::theta(theta, a, self.tau.val()).unwrap_or_else(|a| self.theta_plain(a))
+    }
+
+    /// [`theta`](Self::theta), term by term.
+    pub(crate) fn theta_plain(&self, a: Tensor<B, 3>) -> Tensor<B, 3> {
         let tau = self.tau.val().unsqueeze();
         match self.normalization {
             Normalization::L2NormGelu => {

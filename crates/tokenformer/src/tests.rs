@@ -225,6 +225,46 @@ fn a_row_of_zeros_gives_zeros_and_a_gradient_of_zero() {
 }
 
 #[test]
+fn the_fast_and_the_plain_theta_agree() {
+    let device = Default::default();
+    let mut rows = Tensor::<B, 3>::random([3, 63, 60], Distribution::Normal(0.0, 1.5), &device);
+    // A row without a norm.
+    rows = rows.slice_assign([0..1, 5..6], Tensor::zeros([1, 1, 60], &device));
+    let weights = Tensor::<B, 3>::random([3, 63, 60], Distribution::Default, &device);
+    let normalizations = THAT_GROW.into_iter().chain([Normalization::Softmax]);
+    let activations = [Activation::GeluTanh, Activation::GeluErf, Activation::Relu];
+    for (normalization, activation) in
+        normalizations.flat_map(|n| activations.map(|activation| (n, activation)))
+    {
+        let config = TokenFormerConfig {
+            normalization,
+            activation,
+            pattention_eps: 1e-3,
+            ..small()
+        };
+        let mut pattention = Pattention::<B>::new(&config, 60, 3.0, 0.1, &device);
+        pattention.tau = Param::from_tensor(Tensor::from_data([3.0], &device).require_grad());
+        let a = rows.clone().require_grad();
+        let of = |y: Tensor<B, 3>| {
+            let grads = (y.clone() * weights.clone()).sum().backward();
+            let of_tau = pattention.tau.val().grad(&grads).unwrap();
+            let of_a = a.grad(&grads).unwrap();
+            [y.into_data(), of_a.into_data(), of_tau.into_data()]
+        };
+        let fast = of(pattention.theta(a.clone()));
+        let plain = of(pattention.theta_plain(a.clone()));
+        for (i, (fast, plain)) in fast.iter().zip(&plain).enumerate() {
+            let largest = plain.iter::<f64>().fold(1.0, |m: f64, x| m.max(x.abs()));
+            for (fast, plain) in fast.iter::<f64>().zip(plain.iter::<f64>()) {
+                let error = (fast - plain).abs() / largest;
+                let what = format!("{normalization:?}, {activation:?}, result {i}");
+                assert!(error < 2e-5, "{what}: {fast} is not {plain}");
+            }
+        }
+    }
+}
+
+#[test]
 fn theta_does_not_depend_on_the_size_of_the_keys() {
     let device = Default::default();
     let mut pattention = Pattention::<B>::new(&small(), 13, 2.0, 0.3, &device);

@@ -3,10 +3,11 @@
 use std::time::Instant;
 
 use burn::optim::GradientsParams;
-use burn::tensor::backend::AutodiffBackend;
+use burn::tensor::Tensor;
+use burn::tensor::backend::{AutodiffBackend, Backend};
 use residual_zoo_core::ModelConfig;
 use residual_zoo_data::Corpus;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use residual_zoo_runs::{Error, RunConfig, vocabulary};
 
@@ -15,7 +16,7 @@ use crate::trainer::read;
 
 /// Seconds per part of an optimizer step: medians over the measured steps, and the range of the whole
 /// step.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StepTime {
     /// Drawing the batch and copying it to the device.
     pub data: f64,
@@ -37,6 +38,40 @@ pub struct StepTime {
     pub flops_per_second: f64,
     /// Number of parameters of the model.
     pub parameters: usize,
+}
+
+/// What a device can do at most.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Rates {
+    /// FLOP/s of a large matrix product.
+    pub product: f64,
+    /// Bytes read and written per second by an operation on every element of a large tensor.
+    pub copy: f64,
+}
+
+impl Rates {
+    /// Measures both: the fastest of several products and of several negations.
+    pub fn measure<B: Backend>(device: &B::Device) -> Self {
+        const SIDE: usize = 1024;
+        const COUNT: usize = 1 << 24;
+        let fastest = |work: &dyn Fn()| {
+            let times = (0..8).map(|_| {
+                let start = Instant::now();
+                work();
+                B::sync(device).ok();
+                start.elapsed().as_secs_f64()
+            });
+            times.fold(f64::INFINITY, f64::min)
+        };
+        let square = Tensor::<B, 2>::ones([SIDE, SIDE], device);
+        let product = fastest(&|| drop(square.clone().matmul(square.clone())));
+        let row = Tensor::<B, 1>::ones([COUNT], device);
+        let copy = fastest(&|| drop(row.clone().neg()));
+        Self {
+            product: 2.0 * (SIDE * SIDE * SIDE) as f64 / product,
+            copy: 2.0 * (COUNT * size_of::<f32>()) as f64 / copy,
+        }
+    }
 }
 
 /// Times `steps` optimizer steps of one micro-batch each, after `warmup` steps that are not measured, in

@@ -1,10 +1,10 @@
 //! Activations whose gradients are exact on every backend.
 //!
-//! Burn 0.21 differentiates its own `gelu` by a tanh approximation on CubeCL backends and on
-//! NdArray; only Flex and LibTorch are exact. On other backends, GELU is composed of operations with
-//! exact gradients.
+//! Burn 0.21 differentiates its own `gelu` by a tanh approximation on CubeCL backends, so the plain
+//! forms are composed of operations with exact gradients.
 
 use burn::tensor::{Tensor, activation, backend::Backend};
+use residual_zoo_kernels as kernels;
 use serde::{Deserialize, Serialize};
 
 /// The activation of a feed-forward network.
@@ -32,10 +32,13 @@ impl Activation {
 
 /// GELU, tanh approximation (Hendrycks and Gimpel, "Gaussian error linear units", 2016):
 /// ½ x (1 + tanh u) with u = √(2/π) (x + 0.044715 x³).
-///
-/// It is computed as x · σ(2u), which is equal because ½ (1 + tanh u) = σ(2u), and needs fewer passes
-/// over memory.
 pub fn gelu_tanh<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
+    kernels::gelu(x, kernels::Gelu::Tanh).unwrap_or_else(gelu_tanh_plain)
+}
+
+/// [`gelu_tanh`] as x · σ(2u), which is equal because ½ (1 + tanh u) = σ(2u), and needs fewer passes over
+/// memory.
+pub fn gelu_tanh_plain<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     let c = 2.0 * (2.0 / std::f64::consts::PI).sqrt();
     let two_u = (x.clone() * x.clone() * (0.044715 * c) + c) * x.clone();
     x * activation::sigmoid(two_u)
@@ -43,15 +46,11 @@ pub fn gelu_tanh<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
 
 /// GELU: ½ x (1 + erf(x / √2)).
 pub fn gelu_erf<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
-    let backend = B::name(&x.device());
-    if backend.contains("flex") || backend.contains("libtorch") {
-        return activation::gelu(x);
-    }
-    gelu_erf_composed(x)
+    kernels::gelu(x, kernels::Gelu::Erf).unwrap_or_else(gelu_erf_plain)
 }
 
 /// [`gelu_erf`], composed of operations that every backend differentiates exactly.
-pub fn gelu_erf_composed<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
+pub fn gelu_erf_plain<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     let cdf = (x.clone() * std::f64::consts::FRAC_1_SQRT_2).erf() * 0.5 + 0.5;
     x * cdf
 }

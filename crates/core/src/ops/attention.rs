@@ -1,37 +1,62 @@
 //! Causal attention, for whole sequences and with a cache.
 
-use burn::nn::Dropout;
-use burn::tensor::{Bool, Int, Tensor, TensorData, backend::Backend};
+use burn::module::Module;
+use burn::nn::DropoutConfig;
+use burn::tensor::{Bool, Distribution, Int, Tensor, TensorData, backend::Backend};
+use residual_zoo_kernels as kernels;
 
-/// The keys and values of the positions seen so far, `[batch, heads, time, head_width]`.
+/// The keys and values of the positions seen so far. Their tensors have the size of the whole context from
+/// the start, and each new position is written in its place.
 #[derive(Clone, Debug)]
-pub struct KvCache<B: Backend>(Option<[Tensor<B, 4>; 2]>);
-
-impl<B: Backend> Default for KvCache<B> {
-    fn default() -> Self {
-        Self(None)
-    }
+pub struct KvCache<B: Backend> {
+    /// `[batch, heads, context, d]` each.
+    kv: Option<[Tensor<B, 4>; 2]>,
+    seen: usize,
+    context: usize,
 }
 
 impl<B: Backend> KvCache<B> {
-    /// Number of positions in `cache`; 0 without a cache.
-    pub fn seen(cache: &Option<&mut Self>) -> usize {
-        let keys = cache.as_ref().and_then(|cache| cache.0.as_ref());
-        keys.map_or(0, |[k, _]| k.dims()[2])
+    /// An empty cache for at most `context` positions.
+    pub fn new(context: usize) -> Self {
+        Self {
+            kv: None,
+            seen: 0,
+            context,
+        }
     }
 
-    /// Appends the keys `k` and values `v` of new positions to `cache`, and returns all keys and values.
+    /// Number of positions in `cache`; 0 without a cache.
+    pub fn seen(cache: &Option<&mut Self>) -> usize {
+        cache.as_ref().map_or(0, |cache| cache.seen)
+    }
+
+    /// Writes the keys `k` and values `v` of new positions into `cache`, and returns all keys and values.
     /// Without a cache, returns `k` and `v`.
+    ///
+    /// # Panics
+    ///
+    /// When there are more positions than the context has.
     pub fn extend(cache: Option<&mut Self>, k: Tensor<B, 4>, v: Tensor<B, 4>) -> [Tensor<B, 4>; 2] {
         let Some(cache) = cache else {
             return [k, v];
         };
-        let all = match cache.0.take() {
-            Some([k0, v0]) => [Tensor::cat(vec![k0, k], 2), Tensor::cat(vec![v0, v], 2)],
-            None => [k, v],
+        let [batch, heads, new, d] = k.dims();
+        let (start, end) = (cache.seen, cache.seen + new);
+        assert!(
+            end <= cache.context,
+            "{end} positions in a context of {}",
+            cache.context
+        );
+        let empty = |like: &Tensor<B, 4>| {
+            let d = like.dims()[3];
+            Tensor::zeros([batch, heads, cache.context, d], &like.device())
         };
-        cache.0 = Some(all.clone());
-        all
+        let [k0, v0] = cache.kv.take().unwrap_or_else(|| [empty(&k), empty(&v)]);
+        let at = [0..batch, 0..heads, start..end, 0..d];
+        let all = [k0.slice_assign(at.clone(), k), v0.slice_assign(at, v)];
+        cache.seen = end;
+        cache.kv = Some(all.clone());
+        all.map(|all| all.narrow(2, 0, end))
     }
 }
 
@@ -49,33 +74,104 @@ pub fn merge_heads<B: Backend>(x: Tensor<B, 4>) -> Tensor<B, 3> {
     x.swap_dims(1, 2).reshape([batch, time, heads * d])
 }
 
-/// softmax(q kᵀ · scale + bias + causal mask) v (Vaswani et al., "Attention is all you need",
-/// 2017, eq. 1), with dropout on the attention weights. `bias`, such as [`alibi`], broadcasts to
-/// `[batch, heads, new, seen + new]`.
-///
-/// `q` is `[batch, heads, new, d]`; `k` and `v` are `[batch, heads, seen + new, d]`. Query `i` is at
-/// position `seen + i` and attends to keys `0 ..= seen + i`.
-///
-/// Burn's fused attention is not used: under autodiff it falls back to the same matrix products, and
-/// for `seen > 0` backends disagree on the alignment of its causal mask. The division by the sum of the
-/// weights comes after the product with v, which has fewer elements.
-pub fn causal_attention<B: Backend>(
-    q: Tensor<B, 4>,
-    k: Tensor<B, 4>,
-    v: Tensor<B, 4>,
-    scale: f64,
-    bias: Option<Tensor<B, 4>>,
-    dropout: &Dropout,
-) -> Tensor<B, 4> {
-    let scores = (q * scale).matmul(k.swap_dims(2, 3));
-    let scores = mask_future(match bias {
-        Some(bias) => scores + bias,
-        None => scores,
-    });
-    let max = scores.clone().detach().max_dim(3);
-    let weights = (scores - max).exp();
-    let sum = weights.clone().sum_dim(3);
-    dropout.forward(weights).matmul(v) / sum
+/// Causal attention (Vaswani et al., "Attention is all you need", 2017, eq. 1):
+/// softmax(q kᵀ · scale + bias + causal mask) v, with dropout on the attention weights.
+#[derive(Module, Clone, Debug)]
+pub struct CausalAttention {
+    /// Factor of the scores.
+    pub scale: f64,
+    /// Whether the bias is that of [`alibi`]. Without it, there is none.
+    pub alibi: bool,
+    /// Probability that a weight is dropped in training.
+    pub dropout: f64,
+    /// The most positions that a cache has.
+    pub context: usize,
+}
+
+impl CausalAttention {
+    /// Attention over at most `context` positions with the factor `scale`, without bias and dropout.
+    pub fn new(scale: f64, context: usize) -> Self {
+        Self {
+            scale,
+            alibi: false,
+            dropout: 0.0,
+            context,
+        }
+    }
+
+    /// The cache before the first position.
+    pub fn new_cache<B: Backend>(&self) -> KvCache<B> {
+        KvCache::new(self.context)
+    }
+
+    /// The heads of q, k and v side by side, `[batch, 3 · heads, new, d]`, to `[batch, heads, new, d]`.
+    /// With a cache, the new positions follow those in the cache.
+    pub fn packed<B: Backend>(
+        &self,
+        qkv: Tensor<B, 4>,
+        cache: Option<&mut KvCache<B>>,
+    ) -> Tensor<B, 4> {
+        let heads = qkv.dims()[1] / 3;
+        let split = |qkv: Tensor<B, 4>| [0, 1, 2].map(|i| qkv.clone().narrow(1, i * heads, heads));
+        if cache.is_some() {
+            return self.forward(split(qkv), cache);
+        }
+        kernels::packed_attention(self.kernel(&qkv), qkv)
+            .unwrap_or_else(|qkv| self.plain(split(qkv)))
+    }
+
+    /// q, k and v of the new positions, `[batch, heads, new, d]` each, to the same shape. With a cache,
+    /// they follow the positions in the cache.
+    pub fn forward<B: Backend>(
+        &self,
+        [q, k, v]: [Tensor<B, 4>; 3],
+        cache: Option<&mut KvCache<B>>,
+    ) -> Tensor<B, 4> {
+        let [k, v] = KvCache::extend(cache, k, v);
+        kernels::attention(self.kernel(&q), [q, k, v]).unwrap_or_else(|qkv| self.plain(qkv))
+    }
+
+    /// Attention of queries `[batch, heads, new, d]` to keys and values `[batch, heads, seen + new, d]`,
+    /// term by term. Query `i` is at position `seen + i` and attends to keys `0 ..= seen + i`.
+    ///
+    /// The division by the sum of the weights comes after the product with v, which has fewer elements.
+    pub fn plain<B: Backend>(&self, [q, k, v]: [Tensor<B, 4>; 3]) -> Tensor<B, 4> {
+        let ([_, heads, new, _], all) = (q.dims(), k.dims()[2]);
+        let device = q.device();
+        let scores = (q * self.scale).matmul(k.swap_dims(2, 3));
+        let scores = mask_future(match self.alibi {
+            true => scores + alibi(heads, new, all - new, &device),
+            false => scores,
+        });
+        let max = scores.clone().detach().max_dim(3);
+        let weights = (scores - max).exp();
+        let sum = weights.clone().sum_dim(3);
+        let dropout = DropoutConfig::new(self.dropout).init();
+        dropout.forward(weights).matmul(v) / sum
+    }
+
+    fn kernel<B: Backend>(&self, q: &Tensor<B, 4>) -> kernels::Attention {
+        let device = q.device();
+        let drops = self.dropout > 0.0 && B::ad_enabled(&device);
+        kernels::Attention {
+            scale: self.scale,
+            alibi: self.alibi,
+            dropout: drops.then(|| kernels::Dropped {
+                probability: self.dropout,
+                seed: seed::<B>(&device),
+            }),
+        }
+    }
+}
+
+/// A number from the random numbers of the device, so that a resumed run draws the same.
+fn seed<B: Backend>(device: &B::Device) -> u64 {
+    let parts = Tensor::<B, 1>::random([2], Distribution::Uniform(0.0, 1.0), device);
+    let parts = parts.into_data();
+    let parts = parts
+        .iter::<f64>()
+        .map(|part| (part * (1u64 << 24) as f64) as u64);
+    parts.fold(0, |seed, part| (seed << 24) ^ part)
 }
 
 /// The bias of ALiBi (Press et al., "Train short, test long", 2022): −slope_h · (distance of query and

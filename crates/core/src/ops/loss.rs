@@ -1,6 +1,7 @@
 //! The training objective.
 
 use burn::tensor::{Int, Tensor, backend::Backend};
+use residual_zoo_kernels as kernels;
 
 /// Cross-entropy of a batch and the size of its normaliser.
 #[derive(Clone, Debug)]
@@ -21,11 +22,10 @@ impl<B: Backend> Loss<B> {
 
     /// The loss of `logits` `[batch, classes]` for `targets` `[batch]`.
     pub fn classification(logits: Tensor<B, 2>, targets: Tensor<B, 1, Int>) -> Self {
-        let targets = targets.unsqueeze_dim(1);
-        let max = logits.clone().detach().max_dim(1);
-        let log_z = (logits.clone() - max.clone()).exp().sum_dim(1).log() + max;
+        let of_rows = log_z_and_target(logits, targets);
+        let [log_z, target] = [0, 1].map(|column| of_rows.clone().narrow(1, column, 1));
         Self {
-            cross_entropy: (log_z.clone() - logits.gather(1, targets)).mean(),
+            cross_entropy: (log_z.clone() - target).mean(),
             log_z_squared: (log_z.clone() * log_z).mean(),
         }
     }
@@ -38,6 +38,25 @@ impl<B: Backend> Loss<B> {
         }
         self.cross_entropy.clone() + self.log_z_squared.clone() * coefficient
     }
+}
+
+/// log Σ exp(logits), and the logit of the target: `[rows, vocab]` and `[rows]` to `[rows, 2]`.
+pub fn log_z_and_target<B: Backend>(
+    logits: Tensor<B, 2>,
+    targets: Tensor<B, 1, Int>,
+) -> Tensor<B, 2> {
+    kernels::log_z_and_target(logits, targets.clone())
+        .unwrap_or_else(|logits| log_z_and_target_plain(logits, targets))
+}
+
+/// [`log_z_and_target`], term by term.
+pub fn log_z_and_target_plain<B: Backend>(
+    logits: Tensor<B, 2>,
+    targets: Tensor<B, 1, Int>,
+) -> Tensor<B, 2> {
+    let max = logits.clone().detach().max_dim(1);
+    let log_z = (logits.clone() - max.clone()).exp().sum_dim(1).log() + max;
+    Tensor::cat(vec![log_z, logits.gather(1, targets.unsqueeze_dim(1))], 1)
 }
 
 /// Share of the `targets` `[batch, scored]` that have the largest logit, `[1]`. They are the targets of

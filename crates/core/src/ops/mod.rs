@@ -1,6 +1,11 @@
 //! The operations that architectures share, one file each.
+//!
+//! An operation with a fast form has its plain form, the equation, beside it. Both give the same values
+//! and gradients up to rounding. The fast forms are in `residual_zoo_kernels`; the environment variable
+//! `RESIDUAL_ZOO_OPS=plain` turns them off.
 
 pub mod activation;
 pub mod attention;
+pub mod linear;
 pub mod loss;
 pub mod norm;

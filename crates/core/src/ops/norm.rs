@@ -1,13 +1,13 @@
-//! Layer normalisation with and without parameters.
+//! Layer norm and RMS norm, with and without parameters.
 
-use burn::nn::{LayerNorm, LayerNormConfig};
+use burn::module::{Initializer, Module, Param};
 use burn::tensor::{Tensor, backend::Backend};
-
+use residual_zoo_kernels as kernels;
 use serde::{Deserialize, Serialize};
 
 use crate::Cost;
 
-/// The parameters of a layer norm.
+/// The parameters of a norm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NormParams {
     /// Scale and shift.
@@ -19,18 +19,6 @@ pub enum NormParams {
 }
 
 impl NormParams {
-    /// A layer norm over `width` features; `None` without parameters.
-    pub fn layer_norm<B: Backend>(
-        self,
-        width: usize,
-        eps: f64,
-        device: &B::Device,
-    ) -> Option<LayerNorm<B>> {
-        let config = LayerNormConfig::new(width).with_epsilon(eps);
-        let config = config.with_bias(self == Self::ScaleAndShift);
-        (self != Self::None).then(|| config.init(device))
-    }
-
     /// The cost of a norm over `width` features.
     pub fn cost(self, width: usize) -> Cost {
         let vectors = match self {
@@ -42,21 +30,73 @@ impl NormParams {
     }
 }
 
-/// Layer normalisation over the last axis, by the result of [`NormParams::layer_norm`]: with the
-/// parameters of `norm`, or without parameters and with `eps`.
-pub fn normalise<B: Backend, const D: usize>(
-    norm: &Option<LayerNorm<B>>,
-    x: Tensor<B, D>,
+/// Normalisation over the last axis: (x − mean) / √(variance + ε) · γ + β (Ba et al., "Layer
+/// normalization", 2016), or x / √(mean square + ε) · γ (Zhang and Sennrich, "Root mean square layer
+/// normalization", 2019).
+#[derive(Module, Debug)]
+pub struct Norm<B: Backend> {
+    /// γ, `[width]`.
+    pub gamma: Option<Param<Tensor<B, 1>>>,
+    /// β, `[width]`.
+    pub beta: Option<Param<Tensor<B, 1>>>,
+    /// Whether the mean is subtracted.
+    centred: bool,
+    /// ε.
     eps: f64,
-) -> Tensor<B, D> {
-    match norm {
-        Some(norm) => norm.forward(x),
-        None => standardise(x, eps),
+}
+
+impl<B: Backend> Norm<B> {
+    /// Layer norm over `width` features.
+    pub fn layer(params: NormParams, width: usize, eps: f64, device: &B::Device) -> Self {
+        let scale = params != NormParams::None;
+        let shift = params == NormParams::ScaleAndShift;
+        Self {
+            gamma: scale.then(|| Initializer::Ones.init([width], device)),
+            beta: shift.then(|| Initializer::Zeros.init([width], device)),
+            centred: true,
+            eps,
+        }
+    }
+
+    /// RMS norm over `width` features, with a scale.
+    pub fn rms(width: usize, eps: f64, device: &B::Device) -> Self {
+        Self {
+            centred: false,
+            ..Self::layer(NormParams::Scale, width, eps, device)
+        }
+    }
+
+    /// `[…, width]` to the same.
+    pub fn forward<const D: usize>(&self, x: Tensor<B, D>) -> Tensor<B, D> {
+        let [gamma, beta] = [&self.gamma, &self.beta].map(|p| p.as_ref().map(Param::val));
+        let norm = kernels::Norm {
+            centred: self.centred,
+            eps: self.eps,
+        };
+        kernels::norm(norm, x, gamma, beta).unwrap_or_else(|x| self.plain(x))
+    }
+
+    /// [`forward`](Self::forward), term by term.
+    pub fn plain<const D: usize>(&self, x: Tensor<B, D>) -> Tensor<B, D> {
+        let x = match self.centred {
+            true => standardise(x, self.eps),
+            false => {
+                let mean_square = (x.clone() * x.clone()).mean_dim(D - 1);
+                x / (mean_square + self.eps).sqrt()
+            }
+        };
+        let x = match &self.gamma {
+            Some(gamma) => x * gamma.val().unsqueeze(),
+            None => x,
+        };
+        match &self.beta {
+            Some(beta) => x + beta.val().unsqueeze(),
+            None => x,
+        }
     }
 }
 
-/// (x − mean) / √(variance + eps) over the last axis: layer normalisation (Ba et al., "Layer
-/// normalization", 2016) without parameters.
+/// (x − mean) / √(variance + eps) over the last axis.
 pub fn standardise<B: Backend, const D: usize>(x: Tensor<B, D>, eps: f64) -> Tensor<B, D> {
     let x = x.clone() - x.mean_dim(D - 1);
     let variance = (x.clone() * x.clone()).mean_dim(D - 1);

@@ -23,6 +23,7 @@ enum Fault {
     Overflows,
     HidesState,
     ClassifiesByTheFirst,
+    PredictsByTheFirst,
 }
 
 /// A bigram model: the logits after a token are the token's row of a table.
@@ -77,6 +78,13 @@ impl<B: Backend> LanguageModel<B> for Bigram<B> {
         } else {
             logits
         }
+    }
+
+    fn predict(&self, ids: Tensor<B, 2, Int>, cache: &mut ()) -> Tensor<B, 2> {
+        let last = ids.dims()[1] - 1;
+        let first = self.fault == Fault::PredictsByTheFirst as usize;
+        let at = if first { 0 } else { last };
+        self.decode(ids, cache).narrow(1, at, 1).squeeze_dim(1)
     }
 }
 
@@ -184,6 +192,12 @@ fn a_model_with_state_outside_of_its_parameters_fails() {
 #[should_panic(expected = "class logits")]
 fn a_model_that_classifies_by_another_position_fails() {
     check(Fault::ClassifiesByTheFirst);
+}
+
+#[test]
+#[should_panic(expected = "prediction after")]
+fn a_model_that_predicts_by_another_position_fails() {
+    check(Fault::PredictsByTheFirst);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use burn::module::Module;
 use burn::tensor::{Int, Tensor, TensorData, backend::Backend};
 
 use crate::ops::activation;
-use crate::ops::attention::{KvCache, causal_attention};
+use crate::ops::attention::{CausalAttention, KvCache};
 use crate::ops::loss::Loss;
 use crate::params::{self, ImportError, Role};
 use crate::{
@@ -95,19 +95,15 @@ fn attention_is_the_equation() {
     let device = Default::default();
     // Two positions and one head of width 1, so the weights can be computed by hand.
     let row = |a: f32, b: f32| Tensor::<B, 4>::from_data([[[[a], [b]]]], &device);
-    let dropout = burn::nn::DropoutConfig::new(0.0).init();
-    let y = causal_attention(
-        row(1.0, 2.0),
-        row(0.5, 1.5),
-        row(10.0, 20.0),
-        0.5,
-        None,
-        &dropout,
-    );
+    let qkv = [row(1.0, 2.0), row(0.5, 1.5), row(10.0, 20.0)];
+    let heads = CausalAttention::new(0.5, 2);
+    let (fast, plain) = (heads.forward(qkv.clone(), None), heads.plain(qkv));
     let (a, b) = ((2.0_f64 * 0.5 * 0.5).exp(), (2.0_f64 * 1.5 * 0.5).exp());
     let expected = [10.0, (10.0 * a + 20.0 * b) / (a + b)];
-    for (found, expected) in values(y).iter().zip(expected) {
-        assert!((found - expected).abs() < 1e-5, "{found} is not {expected}");
+    for y in [fast, plain] {
+        for (found, expected) in values(y).iter().zip(expected) {
+            assert!((found - expected).abs() < 1e-5, "{found} is not {expected}");
+        }
     }
 }
 
@@ -115,7 +111,7 @@ fn attention_is_the_equation() {
 fn a_cache_returns_all_it_was_given() {
     let device = Default::default();
     let x = |v: f32| Tensor::<B, 4>::full([1, 1, 2, 1], v, &device);
-    let mut cache = KvCache::default();
+    let mut cache = KvCache::new(5);
     assert_eq!(KvCache::seen(&Some(&mut cache)), 0);
     KvCache::extend(Some(&mut cache), x(1.0), x(2.0));
     let [k, v] = KvCache::extend(Some(&mut cache), x(3.0), x(4.0));
@@ -164,7 +160,8 @@ fn activations_equal_their_formulas_and_derivatives() {
     };
     check(|x| Activation::GeluTanh.apply(x), &tanh, &d_tanh);
     check(|x| Activation::GeluErf.apply(x), &erf, &d_erf);
-    check(activation::gelu_erf_composed, &erf, &d_erf);
+    check(activation::gelu_erf_plain, &erf, &d_erf);
+    check(activation::gelu_tanh_plain, &tanh, &d_tanh);
     let step = |x: f64| if x > 0.0 { 1.0 } else { 0.0 };
     check(|x| Activation::Relu.apply(x), &|x| x.max(0.0), &step);
 }

@@ -1,0 +1,334 @@
+#!/usr/bin/env python3
+r"""Times programs in turn on one machine and compares them.
+
+    python benches/in_turn.py --suite gpt2 --python torch-venv/bin/python
+    python benches/in_turn.py --command old='./old bench --json {json}' \
+        --command new='./new bench --json {json}'
+
+In each round every program runs once, and each round begins with another one, so that a machine that gets
+slower or faster affects all of them. A program is one process that writes its step time, in seconds, as the
+field "step" of a JSON file. The table has the median over the rounds, the range, the ratio to the first
+program of the same group, and how many cores other programs used meanwhile. Figures taken beside other
+programs say little; with --busy one core is taken on purpose.
+"""
+
+import argparse
+import json
+import os
+import random
+import resource
+import shlex
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+# Token ids of the synthetic language, which files without `data` use, and of tiny shakespeare.
+SYNTHETIC, SHAKESPEARE = 56, 65
+
+
+class Problem(Exception):
+    """A message for the user."""
+
+
+@dataclass
+class Command:
+    name: str
+    group: str
+    words: list
+    backend: str | None = None
+
+
+class Suites:
+    """Each method gives the commands of one suite."""
+
+    def __init__(self, args, folder):
+        self.args, self.folder = args, folder
+
+    def zoo(self, group, name, file, backend, *fields, steps=8):
+        words = [str(self.args.zoo), "bench", f"experiments/{file}.ron", "--backend", backend]
+        for field in fields:
+            words += ["--set", field]
+        return Command(f"{name}, {backend}", group, words + self.counts(steps), backend)
+
+    def torch(self, group, form, steps=8, **sizes):
+        words = [str(self.args.python), str(ROOT / "benches/pytorch_step.py"), "--form", form]
+        for name, value in sizes.items():
+            words += [f"--{name}", str(value)]
+        return Command(f"PyTorch, {form}", group, words + self.counts(steps))
+
+    def counts(self, steps):
+        steps = self.args.steps or steps
+        warmup = max(2, steps // 10) if self.args.warmup is None else self.args.warmup
+        return ["--warmup", str(warmup), "--steps", str(steps), "--json", "{json}"]
+
+    def text(self, vocabulary):
+        """Fields for a random text with this number of characters, which are the tokens."""
+        path = self.folder / f"{vocabulary}.txt"
+        letters = [chr(0x4E00 + i) for i in range(vocabulary)]
+        drawn = random.Random(1).choices(letters, k=500_000)
+        path.write_text("".join(letters + drawn), encoding="utf-8")
+        return (
+            "data.source=" + json.dumps({"Path": str(path)}),
+            "data.tokenizer=Chars",
+            "data.cache=" + json.dumps(str(self.folder / "tokens")),
+        )
+
+    def gpt2(self):
+        group = "GPT-2 10.7M, 8 x 256"
+        forms = [self.torch(group, form, vocabulary=SYNTHETIC) for form in ("fused", "explicit", "bf16")]
+        return forms + [self.zoo(group, "residual-zoo", "gpt2/bench", backend) for backend in CPU]
+
+    def nanogpt(self):
+        group = "nanoGPT's CPU recipe, 12 x 64"
+        sizes = {"layers": 4, "heads": 4, "width": 128, "time": 64, "batch": 12}
+        fields = self.text(SHAKESPEARE)
+        return [
+            self.torch(group, "fused", steps=100, vocabulary=SHAKESPEARE, **sizes),
+            *(
+                self.zoo(group, "residual-zoo", "gpt2/shakespeare-cpu", backend, *fields, steps=100)
+                for backend in CPU
+            ),
+        ]
+
+    def small(self):
+        group = "GPT-2 110k of `compare`, 8 x 128"
+        sizes = {"layers": 2, "heads": 4, "width": 64, "time": 128, "batch": 8}
+        return [
+            self.torch(group, "fused", steps=200, vocabulary=SYNTHETIC, **sizes),
+            *(self.zoo(group, "residual-zoo", "compare/gpt2", backend, steps=200) for backend in CPU),
+        ]
+
+    def rmt(self):
+        small = ("GPT-2 10.7M", "gpt2/bench"), ("RMT 7.2M", "rmt/bench")
+        # They have 49M and 46M parameters at 50,257 token ids.
+        large = ("GPT-2 49M", "gpt2/bench-49m"), ("RMT 46M", "rmt/bench-46m")
+        ids = self.text(4096)
+        return self.pairs("8 x 256", *small) + self.pairs("4096 ids, 4 x 256", *large, fields=ids)
+
+    def tokenformer(self):
+        models = ("GPT-2 10.7M", "gpt2/bench"), ("TokenFormer 10.7M", "tokenformer/bench")
+        return self.pairs("8 x 256", *models)
+
+    def pairs(self, batch, *models, fields=()):
+        """Models against the first of them, on each backend."""
+        return [
+            self.zoo(f"{batch}, {backend}", name, file, backend, *fields)
+            for backend in CPU
+            for name, file in models
+        ]
+
+
+# Backends of the program that run on a CPU.
+CPU = ("flex", "tch")
+SUITES = {
+    "gpt2": Suites.gpt2,
+    "nanogpt": Suites.nanogpt,
+    "small": Suites.small,
+    "rmt": Suites.rmt,
+    "tokenformer": Suites.tokenformer,
+}
+
+
+def main():
+    args = options()
+    with tempfile.TemporaryDirectory() as folder:
+        if args.suite:
+            commands = without_missing_backends(SUITES[args.suite](Suites(args, Path(folder))), args)
+        else:
+            commands = [named(text) for text in args.command]
+        if not commands:
+            raise Problem("no program is left to time")
+        with busy_core() if args.busy else nullcontext():
+            runs = rounds(commands, args.rounds, Path(folder) / "step.json")
+    results = summary(commands, runs)
+    print(table(results, args.markdown))
+    if args.json:
+        args.json.write_text(json.dumps(results, indent=2) + "\n")
+
+
+def rounds(commands, count, file):
+    """The runs of each command: pairs of the step time in seconds and the cores that others used."""
+    runs = [[] for _ in commands]
+    for i in range(count):
+        first = i % len(commands)
+        for j in [*range(first, len(commands)), *range(first)]:
+            seconds, others = run(commands[j], file)
+            runs[j].append((seconds, others))
+            what = f"{commands[j].group}, {commands[j].name}".removeprefix(", ")
+            figures = f"{milliseconds(seconds)} ms, others used {others:.1f} cores"
+            print(f"round {i + 1}/{count}: {what}: {figures}", file=sys.stderr)
+    return runs
+
+
+def run(command, file):
+    file.unlink(missing_ok=True)
+    start, before = time.monotonic(), used_by_others()
+    output(command.name, [word.replace("{json}", str(file)) for word in command.words])
+    others = max(0.0, used_by_others() - before) / (time.monotonic() - start)
+    try:
+        result = json.loads(file.read_text())
+        # `residual-zoo bench` writes a list with one entry per model and backend.
+        return float(result[0]["step"] if isinstance(result, list) else result["step"]), others
+    except (OSError, ValueError, KeyError, IndexError, TypeError) as error:
+        raise Problem(f"{command.name}: wrote no JSON with a field `step`") from error
+
+
+def used_by_others():
+    """Seconds that the cores worked for programs that were not started here; 0 where this is not known."""
+    try:
+        fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
+    except OSError:
+        return 0.0
+    user, nice, system, _idle, _waiting, irq, softirq, steal = map(int, fields[:8])
+    ours = resource.getrusage(resource.RUSAGE_CHILDREN)
+    ticks = user + nice + system + irq + softirq + steal
+    return ticks / os.sysconf("SC_CLK_TCK") - ours.ru_utime - ours.ru_stime
+
+
+def output(name, words):
+    """Runs a program and raises a problem with the last line of its errors if it fails."""
+    try:
+        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, errors="replace")
+    except OSError as error:
+        raise Problem(f"{name}: cannot run {words[0]}: {error.strerror}") from error
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+        raise Problem(f"{name}: {lines[-1].removeprefix('error: ')}")
+
+
+def without_missing_backends(commands, args):
+    """Leaves out the commands whose backend is not compiled in, and says so."""
+    missing = set()
+    for backend in sorted({command.backend for command in commands if command.backend}):
+        words = [str(args.zoo), "bench", "gpt2/smoke", "--backend", backend, "--warmup", "0", "--steps", "1"]
+        try:
+            output("residual-zoo", words)
+        except Problem as problem:
+            if "without backend" not in str(problem):
+                raise
+            print(f"{backend} is left out: {args.zoo} was built without it", file=sys.stderr)
+            missing.add(backend)
+    return [command for command in commands if command.backend not in missing]
+
+
+def named(text):
+    name, equals, command = text.partition("=")
+    if not equals or "{json}" not in command:
+        raise Problem(f"--command {text}: expected NAME='PROGRAM … {{json}}'")
+    return Command(name, "", shlex.split(command))
+
+
+@contextmanager
+def busy_core():
+    """Another process that computes all the time."""
+    process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def summary(commands, runs):
+    results, first = [], {}
+    for command, pairs in zip(commands, runs):
+        seconds, others = map(list, zip(*pairs))
+        base = first.setdefault(command.group, seconds)
+        ratios = [a / b for a, b in zip(seconds, base)]
+        results.append({
+            "group": command.group,
+            "name": command.name,
+            "step": statistics.median(seconds),
+            "fastest": min(seconds),
+            "slowest": max(seconds),
+            "ratio": statistics.median(seconds) / statistics.median(base),
+            "ratio_per_round": [min(ratios), max(ratios)],
+            "others": statistics.median(others),
+            "rounds": seconds,
+        })
+    return results
+
+
+def table(results, markdown):
+    head = ["group", "program", "step, ms", "range, ms", "ratio", "ratio per round", "others, cores"]
+    rows = [
+        [
+            result["group"],
+            result["name"],
+            milliseconds(result["step"]),
+            f"{milliseconds(result['fastest'])}–{milliseconds(result['slowest'])}",
+            f"{result['ratio']:.2f}",
+            "–".join(f"{ratio:.2f}" for ratio in result["ratio_per_round"]),
+            f"{result['others']:.1f}",
+        ]
+        for result in results
+    ]
+    if markdown:
+        lines = [head, ["---"] * len(head), *rows]
+        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
+    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in [head, *rows])
+    return "\n".join(lines)
+
+
+def milliseconds(seconds):
+    return f"{1e3 * seconds:.3g}" if seconds < 0.1 else f"{1e3 * seconds:.0f}"
+
+
+def options():
+    parser = argparse.ArgumentParser(description="Times programs in turn on one machine and compares them.")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--suite", choices=SUITES)
+    what.add_argument(
+        "--command",
+        action="append",
+        metavar="NAME=COMMAND",
+        help="a program to time, in the repository's folder; {json} stands for the file it writes",
+    )
+    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    parser.add_argument(
+        "--zoo",
+        type=Path,
+        default=target / "release/residual-zoo",
+        help="the built program [default: release/residual-zoo in $CARGO_TARGET_DIR or target]",
+    )
+    parser.add_argument(
+        "--python", default=sys.executable, help="a Python that has PyTorch [default: this one]"
+    )
+    parser.add_argument("--rounds", type=at_least(1), default=5)
+    parser.add_argument("--warmup", type=at_least(0), help="steps of a run that are not counted")
+    parser.add_argument("--steps", type=at_least(1), help="steps of a run that are timed")
+    parser.add_argument("--busy", action="store_true", help="keep one core busy with another process")
+    parser.add_argument("--markdown", action="store_true", help="print the table in Markdown")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures as JSON")
+    args = parser.parse_args()
+    # Programs run in the repository's folder, not in this one. The path of a Python may be a link into
+    # another folder, which must be kept: a virtual environment is found by it.
+    args.zoo = Path(os.path.abspath(args.zoo))
+    if os.sep in args.python:
+        args.python = os.path.abspath(args.python)
+    if args.suite and not args.zoo.is_file():
+        raise Problem(f"{args.zoo} does not exist: build it by `cargo build --release`, or name it by --zoo")
+    return args
+
+
+def at_least(least):
+    def integer(text):
+        if int(text) < least:
+            raise argparse.ArgumentTypeError(f"{text} is less than {least}")
+        return int(text)
+
+    return integer
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except Problem as problem:
+        sys.exit(f"error: {problem}")

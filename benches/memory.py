@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+"""The peak memory of a training step on Flex over the length of the context, for every model of `compare`.
+
+    python benches/memory.py                    # a Markdown table
+    python benches/memory.py --svg memory.svg   # and a plot
+
+Each line is fitted by memory = a + b · T. `off` is the largest distance of a point from its line, in percent.
+With RESIDUAL_ZOO_OPS=plain the plain forms are measured, whose attention keeps [time, time] tensors.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+MODELS = ["gpt2", "rmt", "tokenformer", "laurel", "recurrent", "laurel-rmt"]
+CONTEXTS = [256, 512, 1024, 2048]
+MIB = 2**20
+
+
+def peak(zoo, model, context, batch):
+    """Bytes in use at the peak of a step."""
+    composed = model in ("laurel", "recurrent", "laurel-rmt")
+    field = "model.layers.0.context" if composed else "model.context"
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "bench.json"
+        words = [zoo, "bench", f"compare/{model}", "--backend", "flex", "--warmup", "1", "--steps", "1"]
+        words += ["--set", f"{field}={context}", "--set", f"train.batch={batch}", "--json", str(out)]
+        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+        if done.returncode != 0:
+            sys.exit(f"error: {' '.join(words)}: {done.stderr.strip()}")
+        return json.loads(out.read_text())[0]["peak_memory"]
+
+
+def fit(points):
+    """The least-squares line a + b · T, and the largest relative distance from it."""
+    n = len(points)
+    mean_t, mean_y = sum(t for t, _ in points) / n, sum(y for _, y in points) / n
+    slope = sum((t - mean_t) * (y - mean_y) for t, y in points) / sum((t - mean_t) ** 2 for t, _ in points)
+    base = mean_y - slope * mean_t
+    return base, slope, max(abs(y / (base + slope * t) - 1) for t, y in points)
+
+
+def svg(curves):
+    """The curves as an SVG document."""
+    width, height, left, bottom = 640, 400, 60, 40
+    top = max(y for points in curves.values() for _, y in points)
+    x = lambda t: left + (width - left - 120) * t / CONTEXTS[-1]
+    y = lambda b: height - bottom - (height - bottom - 20) * b / top
+    colours = ["#1b6ca8", "#c0392b", "#2e8b57", "#8e44ad", "#b9770e", "#555555"]
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" '
+        f'font-size="12"><title>Peak memory of a training step over the context</title>'
+        f'<rect width="{width}" height="{height}" fill="white"/>'
+    ]
+    for context in CONTEXTS:
+        parts.append(f'<text x="{x(context)}" y="{height - 22}" text-anchor="middle">{context}</text>')
+        parts.append(f'<path d="M{x(context)} {y(0)}V20" stroke="#ddd"/>')
+    for share in (0, 0.25, 0.5, 0.75, 1):
+        label = f"{share * top / MIB:.0f}"
+        parts.append(f'<text x="{left - 6}" y="{y(share * top) + 4}" text-anchor="end">{label}</text>')
+        parts.append(f'<path d="M{left} {y(share * top)}H{x(CONTEXTS[-1])}" stroke="#ddd"/>')
+    parts.append(f'<text x="{left}" y="{height - 6}">context T, tokens; memory in MiB</text>')
+    ends = []
+    for (name, points), colour in zip(curves.items(), colours):
+        path = "L".join(f"{x(t):.1f} {y(b):.1f}" for t, b in points)
+        parts.append(f'<path d="M{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        ends.append([y(points[-1][1]) + 4, name, colour])
+    ends.sort()
+    for before, after in zip(ends, ends[1:]):
+        after[0] = max(after[0], before[0] + 14)
+    parts += [f'<text x="{x(CONTEXTS[-1]) + 6}" y="{at:.1f}" fill="{c}">{name}</text>' for at, name, c in ends]
+    return "\n".join(parts) + "\n</svg>\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    parser.add_argument("--zoo", default=str(target / "release/residual-zoo"), help="the program")
+    parser.add_argument("--batch", type=int, default=4, help="sequences [default: 4]")
+    parser.add_argument("--svg", help="also write a plot")
+    args = parser.parse_args()
+    if not Path(args.zoo).exists():
+        sys.exit(f"error: {args.zoo} does not exist; build it by `cargo build --release`, or give --zoo")
+    curves = {m: [(t, peak(args.zoo, m, t, args.batch)) for t in CONTEXTS] for m in MODELS}
+    print("| model |" + "".join(f" T = {t} |" for t in CONTEXTS) + " KiB per token of context | off |")
+    print("|---|" + "---|" * (len(CONTEXTS) + 2))
+    for model, points in curves.items():
+        _, slope, off = fit(points)
+        cells = "".join(f" {b / MIB:.1f} |" for _, b in points)
+        print(f"| {model} |{cells} {slope / 1024:.0f} | {100 * off:.1f} % |")
+    if args.svg:
+        Path(args.svg).write_text(svg(curves))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+//! The fast and the plain form of each operation, forward and backward on Flex, at the sizes of
+//! `experiments/gpt2/bench.ron` and `experiments/rmt/bench.ron`.
+//!
+//! ```sh
+//! cargo bench --bench ops                 # all
+//! cargo bench --bench ops -- attention    # some
+//! ```
+
+// `criterion_group!` writes a function without a docstring.
+#![allow(missing_docs)]
+
+use std::hint::black_box;
+use std::time::Duration;
+
+use burn::backend::{Autodiff, Flex};
+use burn::tensor::{Distribution, Int, Tensor};
+use criterion::{
+    BenchmarkGroup, Criterion, criterion_group, criterion_main, measurement::WallTime,
+};
+use residual_zoo::core::ops::attention::{CausalAttention, split_heads};
+use residual_zoo::core::ops::{activation, loss};
+use residual_zoo::core::{Norm, NormParams, product};
+
+type B = Autodiff<Flex>;
+
+fn random<const D: usize>(shape: [usize; D]) -> Tensor<B, D> {
+    let x = Tensor::random(shape, Distribution::Normal(0.0, 1.0), &Default::default());
+    x.require_grad()
+}
+
+/// Times the forward and the backward pass of `f`.
+fn time<const D: usize>(
+    group: &mut BenchmarkGroup<'_, WallTime>,
+    name: &str,
+    f: impl Fn() -> Tensor<B, D>,
+) {
+    group.bench_function(name, |bench| {
+        bench.iter(|| black_box(f().sum().backward()));
+    });
+}
+
+fn ops(criterion: &mut Criterion) {
+    let device = Default::default();
+    let mut group = criterion.benchmark_group("GELU of 8 × 256 × 1536");
+    let x = random([8, 256, 1536]);
+    time(&mut group, "fast", || activation::gelu_tanh(x.clone()));
+    time(&mut group, "plain", || {
+        activation::gelu_tanh_plain(x.clone())
+    });
+    group.finish();
+
+    for width in [384, 1024] {
+        let mut group = criterion.benchmark_group(format!("layer norm of 8 × 256 × {width}"));
+        let x = random([8, 256, width]);
+        let norm = Norm::<B>::layer(NormParams::Scale, width, 1e-5, &device);
+        time(&mut group, "fast", || norm.forward(x.clone()));
+        time(&mut group, "plain", || norm.plain(x.clone()));
+        group.finish();
+    }
+
+    for time_steps in [256, 1024] {
+        let name = format!("attention of 8 × 6 heads, {time_steps} positions");
+        let mut group = criterion.benchmark_group(name);
+        let x = random([8, time_steps, 1152]);
+        let heads = CausalAttention::new(0.125, time_steps);
+        time(&mut group, "fast", || {
+            heads.packed(split_heads(x.clone(), 18), None)
+        });
+        time(&mut group, "plain", || {
+            let x = split_heads(x.clone(), 18);
+            heads.plain([0, 6, 12].map(|at| x.clone().narrow(1, at, 6)))
+        });
+        group.finish();
+    }
+
+    let mut group = criterion.benchmark_group("log Z of 2048 × 4096");
+    let x = random([2048, 4096]);
+    let targets = || Tensor::<B, 1, Int>::zeros([2048], &device);
+    time(&mut group, "fast", || {
+        // The fast form overwrites logits that nobody else has.
+        loss::log_z_and_target(x.clone() * 1.0, targets())
+    });
+    time(&mut group, "plain", || {
+        loss::log_z_and_target_plain(x.clone() * 1.0, targets())
+    });
+    group.finish();
+
+    for (name, d_in, d_out) in [("retrieval", 16, 18), ("storage", 6, 16)] {
+        let name = format!("{name} of 131072 × {d_in} by {d_in} × {d_out}");
+        let mut group = criterion.benchmark_group(name);
+        let (x, w) = (random([131_072, d_in]), random([d_in, d_out]));
+        time(&mut group, "fast", || product(x.clone(), w.clone()));
+        time(&mut group, "plain", || x.clone().matmul(w.clone()));
+        group.finish();
+    }
+
+    let mut group = criterion.benchmark_group("sum of two 8 × 256 × 1024");
+    let (x, y) = (random([8, 256, 1024]), random([8, 256, 1024]));
+    time(&mut group, "Burn", || x.clone() + y.clone());
+    group.finish();
+}
+
+criterion_group! {
+    name = all;
+    config = Criterion::default()
+        .sample_size(10)
+        .warm_up_time(Duration::from_millis(500))
+        .measurement_time(Duration::from_secs(2));
+    targets = ops
+}
+criterion_main!(all);

@@ -1,0 +1,40 @@
+//! Products of all tokens with one matrix.
+
+use burn::module::{Module, Param};
+use burn::tensor::{Tensor, backend::Backend};
+use residual_zoo_kernels as kernels;
+
+/// y = x · weight + bias.
+#[derive(Module, Debug)]
+pub struct Linear<B: Backend> {
+    /// `[d_in, d_out]`.
+    pub weight: Param<Tensor<B, 2>>,
+    /// `[d_out]`.
+    pub bias: Option<Param<Tensor<B, 1>>>,
+}
+
+impl<B: Backend> Linear<B> {
+    /// `[batch, time, d_in]` to `[batch, time, d_out]`.
+    pub fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
+        let y = project(x, self.weight.val());
+        match &self.bias {
+            Some(bias) => y + bias.val().unsqueeze(),
+            None => y,
+        }
+    }
+}
+
+/// x · weight: `[batch, time, d_in]` by `[d_in, d_out]` to `[batch, time, d_out]`.
+///
+/// It is one product over all tokens, so the gradient of the weight is one product as well. With an axis
+/// for the batch, there would be a gradient for each sequence, and a sum.
+pub fn project<B: Backend>(x: Tensor<B, 3>, weight: Tensor<B, 2>) -> Tensor<B, 3> {
+    let [batch, time, d_in] = x.dims();
+    let d_out = weight.dims()[1];
+    product(x.reshape([batch * time, d_in]), weight).reshape([batch, time, d_out])
+}
+
+/// x · w: `[rows, d_in]` by `[d_in, d_out]` to `[rows, d_out]`.
+pub fn product<B: Backend>(x: Tensor<B, 2>, w: Tensor<B, 2>) -> Tensor<B, 2> {
+    kernels::small_matrix(x, w).unwrap_or_else(|[x, w]| x.matmul(w))
+}

@@ -1,0 +1,98 @@
+//! Causal attention that keeps no `[time, time]` tensor: the backward pass computes the weights again,
+//! a block of rows at a time, from the inputs and one number a row (Dao et al., "FlashAttention", 2022).
+
+#[cfg(feature = "flex")]
+mod flex;
+#[cfg(feature = "tch")]
+mod libtorch;
+
+use burn::tensor::{Tensor, TensorPrimitive, backend::Backend};
+
+use crate::op::apply;
+
+/// Causal attention: softmax(q kᵀ · scale + bias) v.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Attention {
+    /// Factor of the scores.
+    pub scale: f64,
+    /// Whether the bias is that of ALiBi (Press et al. 2022): −2^(−8 (h + 1) / heads) · distance for head
+    /// h. Without it, there is none.
+    pub alibi: bool,
+    /// Dropout on the weights.
+    pub dropout: Option<Dropped>,
+}
+
+/// Which weights are dropped. It is a function of the seed and the position of the weight, so the
+/// backward pass finds it again.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Dropped {
+    /// Probability that a weight is dropped.
+    pub probability: f64,
+    /// A new number for each use.
+    pub seed: u64,
+}
+
+impl Attention {
+    /// The slope of head `h` of `heads`; 0 without ALiBi.
+    #[cfg(feature = "flex")]
+    fn slope(&self, h: usize, heads: usize) -> f64 {
+        match self.alibi {
+            true => 2f64.powf(-8.0 * (h + 1) as f64 / heads as f64),
+            false => 0.0,
+        }
+    }
+}
+
+impl Dropped {
+    /// Mixes the position of a row of weights into the seed.
+    pub fn row(&self, head: usize, row: usize) -> u32 {
+        let position = ((head as u64) << 32) ^ row as u64;
+        let mixed = (self.seed ^ position.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+            .wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        (mixed ^ (mixed >> 31)) as u32
+    }
+
+    /// A weight is dropped if its [`hash`] is below this.
+    pub fn threshold(&self) -> u32 {
+        (self.probability * u32::MAX as f64) as u32
+    }
+}
+
+/// A number from 0 to 2³² − 1 for each weight of a row: the finalizer of MurmurHash3.
+#[inline(always)]
+pub fn hash(row: u32, column: u32) -> u32 {
+    let mut h = row.wrapping_add(column.wrapping_mul(0x9e37_79b9));
+    h = (h ^ (h >> 16)).wrapping_mul(0x85eb_ca6b);
+    h = (h ^ (h >> 13)).wrapping_mul(0xc2b2_ae35);
+    h ^ (h >> 16)
+}
+
+/// Attention of queries `[batch, heads, new, d]` to keys and values `[batch, heads, seen + new, d]`.
+/// Query i is at position seen + i.
+///
+/// # Errors
+///
+/// Returns q, k and v if there is no kernel for them.
+pub fn attention<B: Backend>(
+    attention: Attention,
+    qkv: [Tensor<B, 4>; 3],
+) -> Result<Tensor<B, 4>, [Tensor<B, 4>; 3]> {
+    let of = |x| Tensor::from_primitive(TensorPrimitive::Float(x));
+    let result = apply::<B, _, 3>(&attention, qkv.map(|x| x.into_primitive().tensor()));
+    result.map(of).map_err(|qkv| qkv.map(of))
+}
+
+/// [`attention`] of a sequence to itself: the heads of q, k and v are one tensor `[batch, 3 · heads, time,
+/// d]`, and so is their gradient.
+///
+/// # Errors
+///
+/// Returns `qkv` if there is no kernel for it.
+pub fn packed_attention<B: Backend>(
+    attention: Attention,
+    qkv: Tensor<B, 4>,
+) -> Result<Tensor<B, 4>, Tensor<B, 4>> {
+    let of = |x| Tensor::from_primitive(TensorPrimitive::Float(x));
+    let result = apply::<B, _, 1>(&attention, [qkv.into_primitive().tensor()]);
+    result.map(of).map_err(|[qkv]| of(qkv))
+}

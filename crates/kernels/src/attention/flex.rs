@@ -1,0 +1,399 @@
+//! Attention on Flex, a block of rows of one head at a time.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use burn::backend::Flex;
+use burn::tensor::ops::FloatTensorOps;
+use burn::tensor::{Shape, TensorMetadata};
+use burn_flex::{FlexTensor, Layout};
+use pulp::{Simd, WithSimd};
+
+use super::{Attention, Dropped, hash};
+use crate::flex::{self, Real, each, real, simd, with_real};
+use crate::op::Op;
+
+/// Rows whose weights are in memory at a time, for each thread.
+const ROWS: usize = 64;
+
+/// What the backward pass needs: the heads of q, k and v, and log Σ exp of the scores of each row.
+#[derive(Clone, Debug)]
+pub struct Kept {
+    qkv: [FlexTensor; 3],
+    log_z: Arc<Vec<f64>>,
+}
+
+fn dims(x: &FlexTensor) -> [usize; 4] {
+    x.shape().dims()
+}
+
+/// Some rows of one head of x `[batch, heads, time, d]`, without a copy. Heads of the whole batch are
+/// counted.
+fn matrix(x: &FlexTensor, head: usize, rows: Range<usize>) -> FlexTensor {
+    let [_, heads, _, d] = dims(x);
+    let at = x
+        .layout()
+        .index(&[head / heads, head % heads, rows.start, 0]);
+    let shape = Shape::from(vec![rows.len(), d]);
+    let layout = Layout::new(shape, x.layout().strides()[2..].to_vec(), at);
+    FlexTensor::from_arc(x.data_arc(), layout, x.dtype())
+}
+
+fn product(a: FlexTensor, b: FlexTensor) -> FlexTensor {
+    Flex::float_matmul(a, b)
+}
+
+fn transposed(x: FlexTensor) -> FlexTensor {
+    Flex::float_swap_dims(x, 0, 1)
+}
+
+/// The rows from `start` to the next block.
+fn block(start: usize, new: usize) -> Range<usize> {
+    start..(start + ROWS).min(new)
+}
+
+/// How the scores of a block become weights.
+#[derive(Clone, Copy)]
+struct Scores {
+    scale: f64,
+    slope: f64,
+    dropout: Option<Dropped>,
+    head: usize,
+    /// Position of the first row.
+    position: usize,
+}
+
+impl Scores {
+    /// Σ over the keys that the query at `position` sees.
+    #[inline(always)]
+    fn add_bias<E: Real>(&self, position: usize, row: &mut [E]) {
+        let scale = E::of(self.scale);
+        if self.slope == 0.0 {
+            for z in row.iter_mut() {
+                *z = *z * scale;
+            }
+        } else {
+            let slope = E::of(self.slope);
+            for (key, z) in row.iter_mut().enumerate() {
+                *z = z.mul_add(scale, slope * E::of(key as f64 - position as f64));
+            }
+        }
+    }
+
+    /// Calls f(weight, factor) for each weight; `factor` is 0 where it is dropped.
+    #[inline(always)]
+    fn drop<E: Real>(&self, position: usize, row: &mut [E], mut f: impl FnMut(usize, &mut E, E)) {
+        let Some(dropped) = self.dropout else { return };
+        let (seed, threshold) = (dropped.row(self.head, position), dropped.threshold());
+        let keep = E::of(1.0 / (1.0 - dropped.probability));
+        for (key, z) in row.iter_mut().enumerate() {
+            let factor = match hash(seed, key as u32) < threshold {
+                true => E::zero(),
+                false => keep,
+            };
+            f(key, z, factor);
+        }
+    }
+}
+
+/// Replaces the products q kᵀ of a block by exp(score − max), and returns Σ and log Z of each row.
+struct Weights<'a, E> {
+    scores: Scores,
+    rows: &'a mut [E],
+    keys: usize,
+}
+
+impl<E: Real> WithSimd for Weights<'_, E> {
+    type Output = Vec<(E, f64)>;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) -> Self::Output {
+        let Scores { position, .. } = self.scores;
+        let mut sums = Vec::with_capacity(ROWS);
+        for (i, row) in self.rows.chunks_exact_mut(self.keys).enumerate() {
+            let (row, future) = row.split_at_mut(position + i + 1);
+            self.scores.add_bias(position + i, row);
+            let max = E::largest(simd, row);
+            for z in row.iter_mut() {
+                *z = (*z - max).fast_exp();
+            }
+            let z = E::total(simd, row);
+            self.scores.drop(position + i, row, |_, weight, factor| {
+                *weight = *weight * factor
+            });
+            future.fill(E::zero());
+            sums.push((z, (max + z.ln()).wide()));
+        }
+        sums
+    }
+}
+
+/// Replaces the products q kᵀ by the weights P (after dropout), and the gradients of P by those of q kᵀ:
+/// dS = P (dP − Σ P dP) · scale.
+struct Gradients<'a, E> {
+    scores: Scores,
+    rows: &'a mut [E],
+    grads: &'a mut [E],
+    log_z: &'a [f64],
+    keys: usize,
+}
+
+impl<E: Real> WithSimd for Gradients<'_, E> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let Scores {
+            position, scale, ..
+        } = self.scores;
+        let rows = self.rows.chunks_exact_mut(self.keys);
+        let rows = rows.zip(self.grads.chunks_exact_mut(self.keys));
+        for (i, ((row, grad), &log_z)) in rows.zip(self.log_z).enumerate() {
+            let (row, future) = row.split_at_mut(position + i + 1);
+            future.fill(E::zero());
+            let (grad, future) = grad.split_at_mut(position + i + 1);
+            future.fill(E::zero());
+            self.scores.add_bias(position + i, row);
+            let (log_z, scale) = (E::of(log_z), E::of(scale));
+            for z in row.iter_mut() {
+                *z = (*z - log_z).fast_exp();
+            }
+            self.scores
+                .drop(position + i, grad, |_, d, factor| *d = *d * factor);
+            let mean = E::dot(simd, row, grad);
+            for (d, &p) in grad.iter_mut().zip(row.iter()) {
+                *d = p * (*d - mean) * scale;
+            }
+            self.scores.drop(position + i, row, |_, weight, factor| {
+                *weight = *weight * factor
+            });
+        }
+    }
+}
+
+/// y = rows / sums.
+struct Divide<'a, E>(&'a mut [E], &'a [(E, f64)], usize);
+
+impl<E: Real> WithSimd for Divide<'_, E> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        for (row, &(sum, _)) in self.0.chunks_exact_mut(self.2).zip(self.1) {
+            for y in row {
+                *y = *y / sum;
+            }
+        }
+    }
+}
+
+/// to += from.
+struct Add<'a, E>(&'a mut [E], &'a [E]);
+
+impl<E: Real> WithSimd for Add<'_, E> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        for (to, &from) in self.0.iter_mut().zip(self.1) {
+            *to = *to + from;
+        }
+    }
+}
+
+impl Attention {
+    fn scores(&self, head: usize, heads: usize, position: usize) -> Scores {
+        Scores {
+            scale: self.scale,
+            slope: self.slope(head % heads, heads),
+            dropout: self.dropout,
+            head,
+            position,
+        }
+    }
+
+    fn run<E: Real>(&self, [q, k, v]: &[FlexTensor; 3]) -> (FlexTensor, Vec<f64>) {
+        let ([batch, heads, new, d], [_, _, all, _]) = (dims(q), dims(k));
+        let starts = (0..new).step_by(ROWS);
+        let tasks = (0..batch * heads).flat_map(|head| starts.clone().map(move |at| (head, at)));
+        let blocks = each(
+            tasks.collect(),
+            batch * heads * new * all,
+            |(head, start)| {
+                let rows = block(start, new);
+                let position = all - new + start;
+                let keys = position + rows.len();
+                let k = transposed(matrix(k, head, 0..keys));
+                let mut weights = product(matrix(q, head, rows), k);
+                let sums = simd(Weights::<E> {
+                    scores: self.scores(head, heads, position),
+                    rows: weights.storage_mut(),
+                    keys,
+                });
+                let mut y = product(weights, matrix(v, head, 0..keys));
+                simd(Divide::<E>(y.storage_mut(), &sums, d));
+                (y, sums)
+            },
+        );
+        let log_z = blocks
+            .iter()
+            .flat_map(|(_, sums)| sums.iter().map(|&(_, log_z)| log_z));
+        let log_z = log_z.collect();
+        let blocks: Vec<_> = blocks.into_iter().map(|(y, _)| y).collect();
+        let per_head = new.div_ceil(ROWS);
+        let y = join(q, [batch, heads, new, d], |head| {
+            let blocks = &blocks[head * per_head..][..per_head];
+            blocks.iter().map(flex::slice::<E>).collect()
+        });
+        (y, log_z)
+    }
+
+    /// The gradients of the heads of q, then of k, then of v.
+    fn run_back<E: Real>(&self, kept: &Kept, dy: &FlexTensor) -> [Vec<Vec<E>>; 3] {
+        let [q, k, v] = &kept.qkv;
+        let ([batch, heads, new, d], [_, _, all, _]) = (dims(q), dims(k));
+        let tasks = (0..batch * heads).collect();
+        let grads = each(tasks, batch * heads * new * all, |head| {
+            let mut dq = Vec::with_capacity(new * d);
+            let [mut dk, mut dv] = [(); 2].map(|()| vec![E::zero(); all * d]);
+            for start in (0..new).step_by(ROWS) {
+                let rows = block(start, new);
+                let position = all - new + start;
+                let keys = position + rows.len();
+                let [k, v] = [k, v].map(|x| matrix(x, head, 0..keys));
+                let q = matrix(q, head, rows.clone());
+                let dy = matrix(dy, head, rows.clone());
+                let mut weights = product(q.clone(), transposed(k.clone()));
+                let mut d_scores = product(dy.clone(), transposed(v));
+                simd(Gradients::<E> {
+                    scores: self.scores(head, heads, position),
+                    rows: weights.storage_mut(),
+                    grads: d_scores.storage_mut(),
+                    log_z: &kept.log_z[head * new + start..],
+                    keys,
+                });
+                let of_v = product(transposed(weights), dy);
+                simd(Add(&mut dv, flex::slice::<E>(&of_v)));
+                let of_k = product(transposed(d_scores.clone()), q);
+                simd(Add(&mut dk, flex::slice::<E>(&of_k)));
+                dq.extend_from_slice(flex::slice::<E>(&product(d_scores, k)));
+            }
+            [dq, dk, dv]
+        });
+        let mut parts = [(); 3].map(|()| Vec::with_capacity(batch * heads));
+        for head in grads {
+            for (part, grad) in parts.iter_mut().zip(head) {
+                part.push(grad);
+            }
+        }
+        parts
+    }
+}
+
+/// A tensor of shape `dims` `[batch, heads, time, d]` in the memory order of `like`, from the rows of each
+/// head, in pieces. Heads of the whole batch are counted.
+///
+/// The tensors around attention have the features of all heads of a token side by side. In their order,
+/// the reshaping after it needs no copy.
+fn join<'a, E: Real>(
+    like: &FlexTensor,
+    dims: [usize; 4],
+    head: impl Fn(usize) -> Vec<&'a [E]> + Sync + Send,
+) -> FlexTensor {
+    let [batch, heads, time, d] = dims;
+    let like = like.layout().strides();
+    let mut order = [1, 2, 3];
+    order.sort_by_key(|&axis| std::cmp::Reverse(like[axis]));
+    let mut strides = [heads * time * d, 0, 0, 0];
+    let mut stride = 1;
+    for axis in order.into_iter().rev() {
+        strides[axis] = stride;
+        stride *= dims[axis];
+    }
+    let mut data = vec![E::zero(); batch * stride];
+    if stride > 0 {
+        let tasks = data.chunks_mut(stride).enumerate().collect();
+        each(tasks, batch * stride, |(batch, to)| {
+            for h in 0..heads {
+                let pieces = head(batch * heads + h);
+                let rows = pieces.iter().flat_map(|piece| piece.chunks_exact(d));
+                for (t, row) in rows.enumerate() {
+                    let at = h * strides[1] + t * strides[2];
+                    match strides[3] {
+                        1 => to[at..at + d].copy_from_slice(row),
+                        apart => {
+                            let to = to[at..].iter_mut().step_by(apart);
+                            to.zip(row).for_each(|(to, &x)| *to = x);
+                        }
+                    }
+                }
+            }
+        });
+    }
+    let x = flex::vector(data);
+    let strides = strides.map(|s| s as isize).to_vec();
+    x.with_layout(Layout::new(Shape::from(dims.to_vec()), strides, 0))
+}
+
+fn run<E: Real>(attention: &Attention, qkv: &[FlexTensor; 3]) -> (FlexTensor, Vec<f64>) {
+    attention.run::<E>(qkv)
+}
+
+fn forward(attention: &Attention, qkv: [FlexTensor; 3]) -> (FlexTensor, Kept) {
+    let (y, log_z) = with_real!(&qkv[0], run(attention, &qkv));
+    let log_z = Arc::new(log_z);
+    (y, Kept { qkv, log_z })
+}
+
+/// The gradients of q, k and v.
+fn backward<E: Real>(attention: &Attention, kept: &Kept, dy: &FlexTensor) -> [FlexTensor; 3] {
+    let [dq, dk, dv] = attention.run_back::<E>(kept, dy);
+    let [q, k, v] = &kept.qkv;
+    [(q, dq), (k, dk), (v, dv)].map(|(x, d)| join::<E>(x, dims(x), |head| vec![&d[head]]))
+}
+
+/// The gradient of q, k and v side by side.
+fn packed_backward<E: Real>(attention: &Attention, kept: &Kept, dy: &FlexTensor) -> FlexTensor {
+    let parts = attention.run_back::<E>(kept, dy);
+    let q = &kept.qkv[0];
+    let [batch, heads, time, d] = dims(q);
+    join::<E>(q, [batch, 3 * heads, time, d], |head| {
+        let (batch, h) = (head / (3 * heads), head % (3 * heads));
+        vec![&parts[h / heads][batch * heads + h % heads]]
+    })
+}
+
+impl Op<Flex, 3> for Attention {
+    type Kept = Kept;
+
+    fn takes(&self, inputs: &[FlexTensor; 3]) -> bool {
+        real(inputs)
+    }
+
+    fn forward(&self, qkv: [FlexTensor; 3]) -> (FlexTensor, Kept) {
+        forward(self, qkv)
+    }
+
+    fn backward(&self, kept: Kept, grad: FlexTensor) -> [FlexTensor; 3] {
+        with_real!(&grad, backward(self, &kept, &grad))
+    }
+}
+
+impl Op<Flex, 1> for Attention {
+    type Kept = Kept;
+
+    fn takes(&self, inputs: &[FlexTensor; 1]) -> bool {
+        real(inputs)
+    }
+
+    fn forward(&self, [qkv]: [FlexTensor; 1]) -> (FlexTensor, Kept) {
+        let heads = dims(&qkv)[1] / 3;
+        let part = |i: usize| qkv.layout().narrow(1, i * heads, heads);
+        let part = |i| FlexTensor::from_arc(qkv.data_arc(), part(i), qkv.dtype());
+        forward(self, [0, 1, 2].map(part))
+    }
+
+    fn backward(&self, kept: Kept, grad: FlexTensor) -> [FlexTensor; 1] {
+        [with_real!(&grad, packed_backward(self, &kept, &grad))]
+    }
+}

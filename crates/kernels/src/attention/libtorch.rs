@@ -1,0 +1,128 @@
+//! PyTorch's flash attention for CPUs.
+
+use burn::backend::LibTorch;
+use burn_tch::TchTensor;
+use tch::{Device, Kind, Tensor};
+
+use super::Attention;
+use crate::op::Op;
+
+/// What the backward pass needs: q, k, v, the result, log Σ exp of the scores of each row, and the mask.
+#[derive(Clone, Debug)]
+pub struct Kept {
+    qkv: [TchTensor; 3],
+    y: TchTensor,
+    log_z: TchTensor,
+    mask: Option<TchTensor>,
+}
+
+impl Attention {
+    /// Causality is relative to the first key, so it is right for whole sequences only. One query sees
+    /// all keys.
+    fn fits(&self, q: &Tensor, k: &Tensor) -> bool {
+        let (new, all) = (q.size()[2], k.size()[2]);
+        q.device() == Device::Cpu && self.dropout.is_none() && (new == all || new == 1)
+    }
+
+    /// The bias of ALiBi with −∞ for later keys, `[1, heads, new, all]`.
+    fn mask(&self, q: &Tensor, k: &Tensor) -> Option<TchTensor> {
+        let (sizes, all) = (q.size(), k.size()[2]);
+        let (heads, new) = (sizes[1], sizes[2]);
+        self.alibi.then(|| {
+            let options = (Kind::Double, q.device());
+            let slopes = (Tensor::arange(heads, options) + 1.0) * (-8.0 / heads as f64);
+            let slopes = slopes.exp2().reshape([1, heads, 1, 1]);
+            let key = Tensor::arange(all, options).reshape([1, 1, 1, all]);
+            let query = Tensor::arange_start(all - new, all, options).reshape([1, 1, new, 1]);
+            let bias = (&key - &query) * slopes;
+            let mask = bias.masked_fill(&key.gt_tensor(&query), f64::NEG_INFINITY);
+            TchTensor::new(mask.to_kind(q.kind()))
+        })
+    }
+
+    fn flash(&self, qkv: [TchTensor; 3]) -> (TchTensor, Kept) {
+        // The kernel reads the elements of a head one after the other.
+        let qkv = qkv.map(|x| match x.tensor.stride()[3] {
+            1 => x,
+            _ => TchTensor::new(x.tensor.contiguous()),
+        });
+        let [q, k, v] = qkv.each_ref().map(|x| &x.tensor);
+        let mask = self.mask(q, k);
+        let (y, log_z) = Tensor::internal_scaled_dot_product_flash_attention_for_cpu(
+            q,
+            k,
+            v,
+            0.0,
+            mask.is_none() && q.size()[2] > 1,
+            mask.as_ref().map(|mask| &mask.tensor),
+            self.scale,
+        );
+        let [y, log_z] = [y, log_z].map(TchTensor::new);
+        let kept = Kept {
+            qkv,
+            y: y.clone(),
+            log_z,
+            mask,
+        };
+        (y, kept)
+    }
+
+    fn flash_backward(&self, kept: Kept, grad: TchTensor) -> [Tensor; 3] {
+        let [q, k, v] = kept.qkv.each_ref().map(|x| &x.tensor);
+        let grad = match grad.tensor.stride()[3] {
+            1 => grad.tensor,
+            _ => grad.tensor.contiguous(),
+        };
+        let (dq, dk, dv) = Tensor::internal_scaled_dot_product_flash_attention_for_cpu_backward(
+            &grad,
+            q,
+            k,
+            v,
+            &kept.y.tensor,
+            &kept.log_z.tensor,
+            0.0,
+            kept.mask.is_none() && q.size()[2] > 1,
+            kept.mask.as_ref().map(|mask| &mask.tensor),
+            self.scale,
+        );
+        [dq, dk, dv]
+    }
+}
+
+impl Op<LibTorch, 3> for Attention {
+    type Kept = Kept;
+
+    fn takes(&self, [q, k, _]: &[TchTensor; 3]) -> bool {
+        self.fits(&q.tensor, &k.tensor)
+    }
+
+    fn forward(&self, qkv: [TchTensor; 3]) -> (TchTensor, Kept) {
+        self.flash(qkv)
+    }
+
+    fn backward(&self, kept: Kept, grad: TchTensor) -> [TchTensor; 3] {
+        self.flash_backward(kept, grad).map(TchTensor::new)
+    }
+}
+
+impl Op<LibTorch, 1> for Attention {
+    type Kept = Kept;
+
+    fn takes(&self, [qkv]: &[TchTensor; 1]) -> bool {
+        self.fits(&qkv.tensor, &qkv.tensor)
+    }
+
+    fn forward(&self, [qkv]: [TchTensor; 1]) -> (TchTensor, Kept) {
+        let heads = qkv.tensor.size()[1] / 3;
+        self.flash([0, 1, 2].map(|i| {
+            let part = qkv.tensor.narrow(1, i * heads, heads);
+            TchTensor::from_existing(part, qkv.storage.clone())
+        }))
+    }
+
+    fn backward(&self, kept: Kept, grad: TchTensor) -> [TchTensor; 1] {
+        // Side by side in the memory order of `[batch, time, heads, d]`, which the layer before it needs.
+        let all = self.flash_backward(kept, grad).map(|d| d.transpose(1, 2));
+        [TchTensor::new(Tensor::cat(&all, 2).transpose(1, 2))]
+    }
+}

@@ -1,0 +1,269 @@
+//! What the kernels for Flex share: slices of tensors, rows in parallel, and arithmetic that vectorises.
+//!
+//! A kernel is made of plain loops and of sums. `pulp` compiles it for each level of SIMD instructions and
+//! picks the widest that the processor has. Rows are shared out among the threads of rayon. A sum is never split among
+//! threads, so no result depends on their number.
+
+use burn::tensor::{DType, Element, TensorData, TensorMetadata};
+use burn_flex::FlexTensor;
+use num_traits::Float;
+use pulp::{Arch, Simd, WithSimd};
+use rayon::prelude::*;
+
+/// f32 or f64.
+pub(crate) trait Real: Float + Element + bytemuck::Pod + Send + Sync {
+    /// eˣ.
+    fn fast_exp(self) -> Self;
+    /// The error function.
+    fn fast_erf(self) -> Self;
+    /// The nearest number.
+    fn of(x: f64) -> Self;
+    /// The same number in f64.
+    fn wide(self) -> f64;
+    /// Σ a_i.
+    fn total<S: Simd>(simd: S, a: &[Self]) -> Self;
+    /// Σ a_i b_i.
+    fn dot<S: Simd>(simd: S, a: &[Self], b: &[Self]) -> Self;
+    /// The largest a_i, or −∞ if there is none.
+    fn largest<S: Simd>(simd: S, a: &[Self]) -> Self;
+}
+
+/// [`Real::total`], [`Real::dot`] and [`Real::largest`]. The compiler may not reorder the terms of a sum, so
+/// these name the SIMD operations. Four sums run side by side, because each addition waits for the last.
+macro_rules! reductions {
+    ($as_simd:ident, $splat:ident, $add:ident, $mul_add:ident, $max:ident, $sum:ident, $most:ident) => {
+        #[inline(always)]
+        fn total<S: Simd>(simd: S, a: &[Self]) -> Self {
+            let (vectors, rest) = S::$as_simd(a);
+            let (fours, ones) = vectors.as_chunks::<4>();
+            let mut sums = [simd.$splat(0.0); 4];
+            for a in fours {
+                for i in 0..4 {
+                    sums[i] = simd.$add(sums[i], a[i]);
+                }
+            }
+            for &a in ones {
+                sums[0] = simd.$add(sums[0], a);
+            }
+            let [a, b, c, d] = sums;
+            simd.$sum(simd.$add(simd.$add(a, b), simd.$add(c, d))) + rest.iter().sum::<Self>()
+        }
+
+        #[inline(always)]
+        fn dot<S: Simd>(simd: S, a: &[Self], b: &[Self]) -> Self {
+            let ((a, a_rest), (b, b_rest)) = (S::$as_simd(a), S::$as_simd(b));
+            let ((fours_a, ones_a), (fours_b, ones_b)) = (a.as_chunks::<4>(), b.as_chunks::<4>());
+            let mut sums = [simd.$splat(0.0); 4];
+            for (a, b) in fours_a.iter().zip(fours_b) {
+                for i in 0..4 {
+                    sums[i] = simd.$mul_add(a[i], b[i], sums[i]);
+                }
+            }
+            for (&a, &b) in ones_a.iter().zip(ones_b) {
+                sums[0] = simd.$mul_add(a, b, sums[0]);
+            }
+            let [a, b, c, d] = sums;
+            let rest = a_rest.iter().zip(b_rest).map(|(a, b)| a * b);
+            simd.$sum(simd.$add(simd.$add(a, b), simd.$add(c, d))) + rest.sum::<Self>()
+        }
+
+        #[inline(always)]
+        fn largest<S: Simd>(simd: S, a: &[Self]) -> Self {
+            let (vectors, rest) = S::$as_simd(a);
+            let least = simd.$splat(Self::NEG_INFINITY);
+            let most = vectors.iter().fold(least, |most, &a| simd.$max(most, a));
+            rest.iter()
+                .fold(simd.$most(most), |most, &a| if a > most { a } else { most })
+        }
+    };
+}
+
+impl Real for f32 {
+    /// 2ⁿ · eʳ with n = round(x / ln 2) and |r| ≤ ln 2 / 2, where eʳ is its Taylor polynomial of degree
+    /// 7. The relative error is below 2e-7.
+    #[inline(always)]
+    fn fast_exp(self) -> f32 {
+        // Adding 1.5 · 2²³ + 127 rounds, and leaves n + 127 in the last bits, the exponent of 2ⁿ.
+        const ROUND: f32 = 12_582_912.0 + 127.0;
+        // ln 2 in two parts; n times the first is exact.
+        const LN_2: [f32; 2] = [0.693_359_4, -2.121_944_4e-4];
+        // A comparison with NaN is false, so NaN stays NaN.
+        let x = if self < -87.3 { -87.3 } else { self };
+        let x = if x > 88.3 { 88.3 } else { x };
+        let n = x.mul_add(std::f32::consts::LOG2_E, ROUND);
+        let power = f32::from_bits(n.to_bits() << 23);
+        let n = n - ROUND;
+        let r = n.mul_add(-LN_2[1], n.mul_add(-LN_2[0], x));
+        let mut y = 1.0 / 5040.0;
+        for c in [
+            1.0 / 720.0,
+            1.0 / 120.0,
+            1.0 / 24.0,
+            1.0 / 6.0,
+            0.5,
+            1.0,
+            1.0,
+        ] {
+            y = r.mul_add(y, c);
+        }
+        y * power
+    }
+
+    /// A rational approximation on [−4, 4], outside which erf is ±1 in f32 (the coefficients of Eigen's
+    /// `erf`). The absolute error is below 2e-7.
+    #[inline(always)]
+    fn fast_erf(self) -> f32 {
+        const ABOVE: [f32; 7] = [
+            -2.726_142_3e-10,
+            2.770_681_4e-8,
+            -2.101_024e-6,
+            -5.692_506_4e-5,
+            -7.349_906_3e-4,
+            -2.954_6e-3,
+            -1.609_603_3e-2,
+        ];
+        const BELOW: [f32; 5] = [
+            -1.456_607_2e-5,
+            -2.133_740_6e-4,
+            -1.682_827e-3,
+            -7.373_329_2e-3,
+            -1.426_473_9e-2,
+        ];
+        let x = if self < -4.0 { -4.0 } else { self };
+        let x = if x > 4.0 { 4.0 } else { x };
+        let square = x * x;
+        let polynomial = |c: &[f32]| c[1..].iter().fold(c[0], |y, &c| y.mul_add(square, c));
+        x * polynomial(&ABOVE) / polynomial(&BELOW)
+    }
+
+    #[inline(always)]
+    fn of(x: f64) -> f32 {
+        x as f32
+    }
+
+    #[inline(always)]
+    fn wide(self) -> f64 {
+        self.into()
+    }
+
+    reductions!(
+        as_simd_f32s,
+        splat_f32s,
+        add_f32s,
+        mul_add_f32s,
+        max_f32s,
+        reduce_sum_f32s,
+        reduce_max_f32s
+    );
+}
+
+impl Real for f64 {
+    #[inline(always)]
+    fn fast_exp(self) -> f64 {
+        self.exp()
+    }
+
+    #[inline(always)]
+    fn fast_erf(self) -> f64 {
+        libm::erf(self)
+    }
+
+    #[inline(always)]
+    fn of(x: f64) -> f64 {
+        x
+    }
+
+    #[inline(always)]
+    fn wide(self) -> f64 {
+        self
+    }
+
+    reductions!(
+        as_simd_f64s,
+        splat_f64s,
+        add_f64s,
+        mul_add_f64s,
+        max_f64s,
+        reduce_sum_f64s,
+        reduce_max_f64s
+    );
+}
+
+/// Runs `kernel` with the widest SIMD instructions of the processor.
+pub(crate) fn simd<W: WithSimd>(kernel: W) -> W::Output {
+    Arch::new().dispatch(kernel)
+}
+
+/// Elements below which a kernel stays on its thread: handing over work costs about as much as reading
+/// this many.
+const SERIAL: usize = 1 << 14;
+
+/// About how many elements a task has.
+const TASK: usize = 1 << 13;
+
+/// Rows of `width` elements that a task takes.
+pub(crate) fn rows_per_task(width: usize) -> usize {
+    (TASK / width.max(1)).max(1)
+}
+
+/// Runs `f` on every task, on all threads if there are many `elements`, and returns the results in order.
+pub(crate) fn each<T: Send, R: Send>(
+    tasks: Vec<T>,
+    elements: usize,
+    f: impl Fn(T) -> R + Sync + Send,
+) -> Vec<R> {
+    match elements < SERIAL {
+        true => tasks.into_iter().map(f).collect(),
+        false => tasks.into_par_iter().map(f).collect(),
+    }
+}
+
+/// The sum of vectors, in order.
+pub(crate) fn add_up<E: Real>(vectors: impl IntoIterator<Item = Vec<E>>, len: usize) -> Vec<E> {
+    let mut sum = vec![E::zero(); len];
+    for vector in vectors {
+        for (sum, x) in sum.iter_mut().zip(vector) {
+            *sum = *sum + x;
+        }
+    }
+    sum
+}
+
+/// The elements of a contiguous tensor.
+pub(crate) fn slice<E: Real>(x: &FlexTensor) -> &[E] {
+    &x.storage()[..x.layout().num_elements()]
+}
+
+/// A tensor of `data` with the shape of `like`.
+pub(crate) fn tensor_like<E: Real>(data: Vec<E>, like: &FlexTensor) -> FlexTensor {
+    FlexTensor::from_data(TensorData::new(data, like.shape()))
+}
+
+/// A tensor `[len]`.
+pub(crate) fn vector<E: Real>(data: Vec<E>) -> FlexTensor {
+    let len = data.len();
+    FlexTensor::from_data(TensorData::new(data, [len]))
+}
+
+/// The length of the rows of `x`.
+pub(crate) fn width(x: &FlexTensor) -> usize {
+    let shape = x.shape();
+    shape[shape.num_dims() - 1]
+}
+
+/// Whether all tensors are f32, or all f64.
+pub(crate) fn real(tensors: &[FlexTensor]) -> bool {
+    let dtype = tensors[0].dtype();
+    matches!(dtype, DType::F32 | DType::F64) && tensors.iter().all(|x| x.dtype() == dtype)
+}
+
+/// Calls a function that is generic over [`Real`] with the type of a tensor's elements.
+macro_rules! with_real {
+    ($x:expr, $f:ident($($argument:expr),* $(,)?)) => {
+        match burn::tensor::TensorMetadata::dtype($x) {
+            burn::tensor::DType::F64 => $f::<f64>($($argument),*),
+            _ => $f::<f32>($($argument),*),
+        }
+    };
+}
+pub(crate) use with_real;

@@ -1,0 +1,32 @@
+//! Fast forms of the operations that the architectures share. `residual_zoo_core::ops` has the plain
+//! form of each, which is the equation, and asks here first.
+//!
+//! A fast form gives the same values and gradients up to rounding, and keeps less for the backward pass.
+//! Every function takes a tensor of any backend. It returns its input where there is no kernel: on
+//! another backend than Flex and LibTorch, for another float type, or if the environment variable
+//! `RESIDUAL_ZOO_OPS` is `plain`.
+
+#![forbid(unsafe_code)]
+// Without a backend that has kernels, nothing uses what they share.
+#![cfg_attr(
+    not(any(feature = "flex", feature = "tch")),
+    allow(dead_code, unused_imports)
+)]
+
+mod attention;
+#[cfg(feature = "flex")]
+mod flex;
+mod gelu;
+mod loss;
+mod norm;
+mod op;
+mod product;
+mod theta;
+
+pub use attention::{Attention, Dropped, attention, hash, packed_attention};
+pub use gelu::{Gelu, gelu};
+pub use loss::log_z_and_target;
+pub use norm::{Norm, norm};
+pub use op::plain_only;
+pub use product::small_matrix;
+pub use theta::{Curve, Form, Theta, theta};

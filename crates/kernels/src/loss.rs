@@ -1,0 +1,253 @@
+//! log Z and the target's logit of each row, from which losses are made. No other tensor of the size of
+//! the logits is made: the backward pass turns the logits into their gradient in place.
+
+use std::marker::PhantomData;
+
+use burn::tensor::{Int, Tensor, TensorPrimitive, backend::Backend, ops::IntTensor};
+
+use crate::op::apply;
+
+/// The operation; it carries the targets.
+#[derive(Debug)]
+struct LogZ<B: Backend> {
+    targets: IntTensor<B>,
+    backend: PhantomData<B>,
+}
+
+impl<B: Backend> Clone for LogZ<B> {
+    fn clone(&self) -> Self {
+        let targets = self.targets.clone();
+        let backend = PhantomData;
+        Self { targets, backend }
+    }
+}
+
+/// For each row of `logits` `[rows, vocabulary]`: log Σ exp(logits), and the logit of its target. `targets`
+/// is `[rows]`, the result `[rows, 2]`.
+///
+/// # Errors
+///
+/// Returns `logits` if there is no kernel for them.
+///
+/// # Panics
+///
+/// When a target is not in the vocabulary.
+pub fn log_z_and_target<B: Backend>(
+    logits: Tensor<B, 2>,
+    targets: Tensor<B, 1, Int>,
+) -> Result<Tensor<B, 2>, Tensor<B, 2>> {
+    let of = |x| Tensor::from_primitive(TensorPrimitive::Float(x));
+    let op = LogZ::<B> {
+        targets: targets.into_primitive(),
+        backend: PhantomData,
+    };
+    let result = apply::<B, _, 1>(&op, [logits.into_primitive().tensor()]);
+    result.map(of).map_err(|[logits]| of(logits))
+}
+
+#[cfg(feature = "flex")]
+mod flex {
+    use std::sync::Arc;
+
+    use burn::backend::Flex;
+    use burn::tensor::TensorData;
+    use burn::tensor::backend::Backend;
+    use burn_flex::FlexTensor;
+    use pulp::{Simd, WithSimd};
+
+    use super::LogZ;
+    use crate::flex::{self, Real, each, real, rows_per_task, simd, slice, with_real};
+    use crate::op::{Op, cast};
+
+    /// What the backward pass needs: the logits, the targets, and log Z.
+    #[derive(Clone, Debug)]
+    pub struct Kept {
+        logits: FlexTensor,
+        targets: Arc<Vec<usize>>,
+        log_z: FlexTensor,
+    }
+
+    /// log Σ exp(x) of a row.
+    struct LogSumExp<'a, E>(&'a [E]);
+
+    impl<E: Real> WithSimd for LogSumExp<'_, E> {
+        type Output = E;
+
+        #[inline(always)]
+        fn with_simd<S: Simd>(self, simd: S) -> E {
+            let max = E::largest(simd, self.0);
+            let mut total = E::zero();
+            // A part of the row at a time, so that nothing of its size is kept.
+            let mut part = [E::zero(); 256];
+            for x in self.0.chunks(part.len()) {
+                let part = &mut part[..x.len()];
+                for (y, &x) in part.iter_mut().zip(x) {
+                    *y = (x - max).fast_exp();
+                }
+                total = total + E::total(simd, part);
+            }
+            max + total.ln()
+        }
+    }
+
+    /// x ← exp(x − log Z) · d.
+    struct Softmax<'a, E>(&'a mut [E], E, E);
+
+    impl<E: Real> WithSimd for Softmax<'_, E> {
+        type Output = ();
+
+        #[inline(always)]
+        fn with_simd<S: Simd>(self, _: S) {
+            let Self(row, log_z, d) = self;
+            for x in row {
+                *x = (*x - log_z).fast_exp() * d;
+            }
+        }
+    }
+
+    fn forward_of<E: Real>(logits: &FlexTensor, targets: &[usize]) -> FlexTensor {
+        let vocabulary = flex::width(logits);
+        let rows = slice::<E>(logits).chunks(vocabulary).zip(targets);
+        let mut out = vec![E::zero(); 2 * targets.len()];
+        let per_task = rows_per_task(vocabulary);
+        let rows: Vec<_> = rows.zip(out.chunks_mut(2)).collect();
+        let mut rows = rows.into_iter();
+        let mut tasks = Vec::new();
+        loop {
+            let task: Vec<_> = rows.by_ref().take(per_task).collect();
+            if task.is_empty() {
+                break;
+            }
+            tasks.push(task);
+        }
+        each(tasks, targets.len() * vocabulary, |task| {
+            for ((row, &target), out) in task {
+                out[0] = simd(LogSumExp(row));
+                out[1] = row[target];
+            }
+        });
+        FlexTensor::from_data(TensorData::new(out, [targets.len(), 2]))
+    }
+
+    /// d logits = softmax · d log Z + one-hot(target) · d target's logit.
+    fn backward_of<E: Real>(kept: Kept, d: &FlexTensor) -> FlexTensor {
+        let Kept {
+            mut logits,
+            targets,
+            log_z,
+        } = kept;
+        let vocabulary = flex::width(&logits);
+        let (log_z, d) = (slice::<E>(&log_z), slice::<E>(d));
+        let per_task = rows_per_task(vocabulary);
+        // In place if nobody else has the logits.
+        let tasks = (logits.storage_mut::<E>())
+            .chunks_mut(per_task * vocabulary)
+            .zip(log_z.chunks(per_task * 2))
+            .zip(d.chunks(per_task * 2))
+            .zip(targets.chunks(per_task))
+            .collect();
+        each(
+            tasks,
+            targets.len() * vocabulary,
+            |(((rows, log_z), d), targets)| {
+                let of_rows = rows.chunks_mut(vocabulary).zip(targets);
+                let of_rows = of_rows.zip(log_z.chunks(2).zip(d.chunks(2)));
+                for ((row, &target), (log_z, d)) in of_rows {
+                    simd(Softmax(&mut *row, log_z[0], d[0]));
+                    row[target] = row[target] + d[1];
+                }
+            },
+        );
+        logits
+    }
+
+    // A generic function is compiled where it is called, and with the optimisations of that crate. These
+    // two are compiled here.
+
+    fn forward(logits: &FlexTensor, targets: &[usize]) -> FlexTensor {
+        with_real!(logits, forward_of(logits, targets))
+    }
+
+    fn backward(kept: Kept, d: &FlexTensor) -> FlexTensor {
+        with_real!(d, backward_of(kept, d))
+    }
+
+    impl<B: Backend> Op<Flex, 1> for LogZ<B> {
+        type Kept = Kept;
+
+        fn takes(&self, inputs: &[FlexTensor; 1]) -> bool {
+            real(inputs)
+        }
+
+        fn forward(&self, [logits]: [FlexTensor; 1]) -> (FlexTensor, Kept) {
+            let logits = logits.to_contiguous();
+            let targets = cast::<_, FlexTensor>(self.targets.clone());
+            let targets = targets.unwrap_or_else(|_| unreachable!("the logits are on Flex"));
+            let targets = targets.into_data();
+            let targets: Vec<usize> = targets.iter::<i64>().map(|t| t as usize).collect();
+            let log_z = forward(&logits, &targets);
+            let kept = Kept {
+                logits,
+                targets: Arc::new(targets),
+                log_z: log_z.clone(),
+            };
+            (log_z, kept)
+        }
+
+        fn backward(&self, kept: Kept, grad: FlexTensor) -> [FlexTensor; 1] {
+            [backward(kept, &grad.to_contiguous())]
+        }
+    }
+}
+
+#[cfg(feature = "tch")]
+mod libtorch {
+    use burn::backend::LibTorch;
+    use burn::tensor::backend::Backend;
+    use burn_tch::TchTensor;
+    use tch::{Kind, Tensor};
+
+    use super::LogZ;
+    use crate::op::{Op, cast};
+
+    /// What the backward pass needs: the logits, the targets `[rows, 1]`, and log Z `[rows, 1]`.
+    #[derive(Clone, Debug)]
+    pub struct Kept {
+        logits: TchTensor,
+        targets: TchTensor,
+        log_z: TchTensor,
+    }
+
+    impl<B: Backend> Op<LibTorch, 1> for LogZ<B> {
+        type Kept = Kept;
+
+        fn takes(&self, _: &[TchTensor; 1]) -> bool {
+            true
+        }
+
+        fn forward(&self, [logits]: [TchTensor; 1]) -> (TchTensor, Kept) {
+            let targets = cast::<_, TchTensor>(self.targets.clone());
+            let targets = targets.unwrap_or_else(|_| unreachable!("the logits are on LibTorch"));
+            let targets = targets.tensor.to_kind(Kind::Int64).unsqueeze(1);
+            let log_z = logits.tensor.logsumexp([1i64].as_slice(), true);
+            let of_target = logits.tensor.gather(1, &targets, false);
+            let result = Tensor::cat(&[&log_z, &of_target], 1);
+            let [targets, log_z] = [targets, log_z].map(TchTensor::new);
+            let kept = Kept {
+                logits,
+                targets,
+                log_z,
+            };
+            (TchTensor::new(result), kept)
+        }
+
+        fn backward(&self, kept: Kept, grad: TchTensor) -> [TchTensor; 1] {
+            let (d_log_z, d_target) = (grad.tensor.narrow(1, 0, 1), grad.tensor.narrow(1, 1, 1));
+            let mut d = &kept.logits.tensor - &kept.log_z.tensor;
+            let _ = d.exp_();
+            let _ = d.g_mul_(&d_log_z);
+            let _ = d.scatter_add_(1, &kept.targets.tensor, &d_target);
+            [TchTensor::new(d)]
+        }
+    }
+}

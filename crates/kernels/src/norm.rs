@@ -1,0 +1,347 @@
+//! Layer norm and RMS norm over the last axis. The input is kept, and two numbers a row.
+
+use burn::tensor::{Tensor, TensorPrimitive, backend::Backend};
+
+use crate::op::{Kernels, apply};
+
+/// What a norm subtracts and divides by.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Norm {
+    /// Whether the mean is subtracted: layer norm. Without it, RMS norm.
+    pub centred: bool,
+    /// Added to the variance or the mean square.
+    pub eps: f64,
+}
+
+/// `norm` of `x`, with the scale `gamma` and the shift `beta`, `[width]`. There is a shift only with a
+/// scale.
+///
+/// # Errors
+///
+/// Returns `x` if there is no kernel for it.
+pub fn norm<B: Backend, const D: usize>(
+    norm: Norm,
+    x: Tensor<B, D>,
+    gamma: Option<Tensor<B, 1>>,
+    beta: Option<Tensor<B, 1>>,
+) -> Result<Tensor<B, D>, Tensor<B, D>> {
+    let params = [gamma, beta];
+    match params {
+        [Some(gamma), Some(beta)] => go(norm, x, [gamma, beta], |x, [g, b]| [x, g, b]),
+        [Some(gamma), None] => go(norm, x, [gamma], |x, [g]| [x, g]),
+        [None, _] => go(norm, x, [], |x, []| [x]),
+    }
+}
+
+fn go<B: Backend, const D: usize, const P: usize, const N: usize>(
+    norm: Norm,
+    x: Tensor<B, D>,
+    params: [Tensor<B, 1>; P],
+    join: impl Fn(Float<B>, [Float<B>; P]) -> [Float<B>; N],
+) -> Result<Tensor<B, D>, Tensor<B, D>>
+where
+    Norm: Kernels<N>,
+{
+    let params = params.map(|p| p.into_primitive().tensor());
+    let inputs = join(x.into_primitive().tensor(), params);
+    let of = |x| Tensor::from_primitive(TensorPrimitive::Float(x));
+    let result = apply::<B, _, N>(&norm, inputs);
+    // The first input is x.
+    result.map(of).map_err(|inputs| of(first(inputs)))
+}
+
+type Float<B> = <B as burn::tensor::backend::BackendTypes>::FloatTensorPrimitive;
+
+fn first<T, const N: usize>(all: [T; N]) -> T {
+    let mut all = all.into_iter();
+    all.next()
+        .unwrap_or_else(|| unreachable!("a norm has an input"))
+}
+
+#[cfg(feature = "flex")]
+mod flex {
+    use std::sync::Arc;
+
+    use burn::backend::Flex;
+    use burn_flex::FlexTensor;
+    use pulp::{Simd, WithSimd};
+
+    use super::Norm;
+    use crate::flex::{self, Real, add_up, rows_per_task, slice, tensor_like, vector, with_real};
+    use crate::op::Op;
+
+    /// What the backward pass needs: the inputs, and the mean and 1 / √(variance + ε) of each row.
+    #[derive(Clone, Debug)]
+    pub struct Kept<const N: usize> {
+        inputs: [FlexTensor; N],
+        rows: Arc<Vec<[f64; 2]>>,
+    }
+
+    /// y = (x − mean) / √(variance + ε) · γ + β for some rows.
+    struct Forward<'a, E> {
+        norm: Norm,
+        x: &'a [E],
+        gamma: Option<&'a [E]>,
+        beta: Option<&'a [E]>,
+        width: usize,
+        y: &'a mut [E],
+        rows: &'a mut [[f64; 2]],
+    }
+
+    impl<E: Real> WithSimd for Forward<'_, E> {
+        type Output = ();
+
+        #[inline(always)]
+        fn with_simd<S: Simd>(self, simd: S) {
+            let width = self.width;
+            let n = E::of(width as f64);
+            let rows = self.x.chunks_exact(width);
+            let rows = rows.zip(self.y.chunks_exact_mut(width));
+            for ((x, y), kept) in rows.zip(self.rows) {
+                let mean = match self.norm.centred {
+                    true => E::total(simd, x) / n,
+                    false => E::zero(),
+                };
+                for (y, &x) in y.iter_mut().zip(x) {
+                    *y = x - mean;
+                }
+                let variance = E::dot(simd, y, y) / n;
+                let factor = (variance + E::of(self.norm.eps)).sqrt().recip();
+                *kept = [mean, factor].map(E::wide);
+                match (self.gamma, self.beta) {
+                    (Some(gamma), Some(beta)) => {
+                        for ((y, &g), &b) in y.iter_mut().zip(gamma).zip(beta) {
+                            *y = *y * factor * g + b;
+                        }
+                    }
+                    (Some(gamma), None) => {
+                        for (y, &g) in y.iter_mut().zip(gamma) {
+                            *y = *y * factor * g;
+                        }
+                    }
+                    _ => {
+                        for y in y {
+                            *y = *y * factor;
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// The gradients for some rows. With x̂ = (x − mean) · factor and g = dy · γ:
+    /// dx = factor · (g − mean(g) − x̂ · mean(g · x̂)), dγ = Σ dy · x̂, dβ = Σ dy. RMS norm has no mean(g).
+    struct Backward<'a, E> {
+        centred: bool,
+        x: &'a [E],
+        dy: &'a [E],
+        gamma: &'a [E],
+        rows: &'a [[f64; 2]],
+        dx: &'a mut [E],
+        d_gamma: &'a mut [E],
+        d_beta: &'a mut [E],
+    }
+
+    impl<E: Real> WithSimd for Backward<'_, E> {
+        type Output = ();
+
+        #[inline(always)]
+        fn with_simd<S: Simd>(self, simd: S) {
+            let gamma = self.gamma;
+            let width = gamma.len();
+            let n = E::of(width as f64);
+            let rows = self.x.chunks_exact(width).zip(self.dy.chunks_exact(width));
+            let rows = rows.zip(self.dx.chunks_exact_mut(width)).zip(self.rows);
+            let mut g = vec![E::zero(); width];
+            for (((x, dy), dx), &kept) in rows {
+                let [mean, factor] = kept.map(E::of);
+                // dx has x̂ until it is known.
+                for (dx, &x) in dx.iter_mut().zip(x) {
+                    *dx = (x - mean) * factor;
+                }
+                for ((d, &x), &dy) in self.d_gamma.iter_mut().zip(dx.iter()).zip(dy) {
+                    *d = *d + dy * x;
+                }
+                for (d, &dy) in self.d_beta.iter_mut().zip(dy) {
+                    *d = *d + dy;
+                }
+                for ((g, &dy), &gamma) in g.iter_mut().zip(dy).zip(gamma) {
+                    *g = dy * gamma;
+                }
+                let of_mean = match self.centred {
+                    true => E::total(simd, &g) / n,
+                    false => E::zero(),
+                };
+                let of_scale = E::dot(simd, &g, dx) / n;
+                for (dx, &g) in dx.iter_mut().zip(&g) {
+                    *dx = factor * (g - of_mean - *dx * of_scale);
+                }
+            }
+        }
+    }
+
+    fn forward_of<E: Real>(norm: Norm, inputs: &[FlexTensor]) -> (FlexTensor, Vec<[f64; 2]>) {
+        let width = flex::width(&inputs[0]);
+        let x = slice::<E>(&inputs[0]);
+        let param = |i: usize| inputs.get(i).map(slice::<E>);
+        let per_task = rows_per_task(width);
+        let mut y = vec![E::zero(); x.len()];
+        let mut rows = vec![[0.0; 2]; x.len() / width.max(1)];
+        let tasks = (x.chunks(per_task * width))
+            .zip(y.chunks_mut(per_task * width))
+            .zip(rows.chunks_mut(per_task))
+            .collect();
+        flex::each(tasks, x.len(), |((x, y), rows)| {
+            flex::simd(Forward {
+                norm,
+                x,
+                gamma: param(1),
+                beta: param(2),
+                width,
+                y,
+                rows,
+            });
+        });
+        (tensor_like(y, &inputs[0]), rows)
+    }
+
+    /// dx, dγ, dβ.
+    fn backward_of<E: Real>(
+        norm: Norm,
+        inputs: &[FlexTensor],
+        rows: &[[f64; 2]],
+        dy: &FlexTensor,
+    ) -> [FlexTensor; 3] {
+        let width = flex::width(&inputs[0]);
+        let (x, dy) = (slice::<E>(&inputs[0]), slice::<E>(dy));
+        let ones = vec![E::one(); width];
+        let gamma = inputs.get(1).map_or(&ones[..], slice::<E>);
+        let per_task = rows_per_task(width);
+        let mut dx = vec![E::zero(); x.len()];
+        let tasks = (x.chunks(per_task * width))
+            .zip(dy.chunks(per_task * width))
+            .zip(dx.chunks_mut(per_task * width))
+            .zip(rows.chunks(per_task))
+            .collect();
+        let of_params = flex::each(tasks, x.len(), |(((x, dy), dx), rows)| {
+            let [mut d_gamma, mut d_beta] = [(); 2].map(|()| vec![E::zero(); width]);
+            flex::simd(Backward {
+                centred: norm.centred,
+                x,
+                dy,
+                gamma,
+                rows,
+                dx,
+                d_gamma: &mut d_gamma,
+                d_beta: &mut d_beta,
+            });
+            (d_gamma, d_beta)
+        });
+        let (d_gamma, d_beta): (Vec<_>, Vec<_>) = of_params.into_iter().unzip();
+        let params = [d_gamma, d_beta].map(|d| vector(add_up(d, width)));
+        let [d_gamma, d_beta] = params;
+        [tensor_like(dx, &inputs[0]), d_gamma, d_beta]
+    }
+
+    // A generic function is compiled where it is called, and with the optimisations of that crate. These
+    // two are compiled here.
+
+    fn forward(norm: Norm, inputs: &[FlexTensor]) -> (FlexTensor, Vec<[f64; 2]>) {
+        with_real!(&inputs[0], forward_of(norm, inputs))
+    }
+
+    fn backward(
+        norm: Norm,
+        inputs: &[FlexTensor],
+        rows: &[[f64; 2]],
+        dy: &FlexTensor,
+    ) -> [FlexTensor; 3] {
+        with_real!(dy, backward_of(norm, inputs, rows, dy))
+    }
+
+    impl<const N: usize> Op<Flex, N> for Norm {
+        type Kept = Kept<N>;
+
+        fn takes(&self, inputs: &[FlexTensor; N]) -> bool {
+            flex::real(inputs)
+        }
+
+        fn forward(&self, inputs: [FlexTensor; N]) -> (FlexTensor, Kept<N>) {
+            let inputs = inputs.map(|x| x.to_contiguous());
+            let (y, rows) = forward(*self, &inputs);
+            let rows = Arc::new(rows);
+            (y, Kept { inputs, rows })
+        }
+
+        fn backward(&self, kept: Kept<N>, grad: FlexTensor) -> [FlexTensor; N] {
+            let (inputs, rows, grad) = (&kept.inputs, &kept.rows, grad.to_contiguous());
+            let all = backward(*self, inputs, rows, &grad);
+            let mut all = all.into_iter();
+            [(); N].map(|()| {
+                all.next()
+                    .unwrap_or_else(|| unreachable!("at most 3 inputs"))
+            })
+        }
+    }
+}
+
+#[cfg(feature = "tch")]
+mod libtorch {
+    use burn::backend::LibTorch;
+    use burn_tch::TchTensor;
+    use tch::Tensor;
+
+    use super::Norm;
+    use crate::op::Op;
+
+    /// What the backward pass needs: the inputs, as leaves of PyTorch's own graph, and the result in that
+    /// graph. The tch crate has no function for the gradient of a layer norm, but PyTorch calls it.
+    #[derive(Debug)]
+    pub struct Kept<const N: usize> {
+        inputs: [TchTensor; N],
+        leaves: [Tensor; N],
+        y: Tensor,
+    }
+
+    impl<const N: usize> Clone for Kept<N> {
+        fn clone(&self) -> Self {
+            Self {
+                inputs: self.inputs.clone(),
+                leaves: self.leaves.each_ref().map(Tensor::shallow_clone),
+                y: self.y.shallow_clone(),
+            }
+        }
+    }
+
+    impl<const N: usize> Op<LibTorch, N> for Norm {
+        type Kept = Kept<N>;
+
+        fn takes(&self, _: &[TchTensor; N]) -> bool {
+            self.centred
+        }
+
+        fn forward(&self, inputs: [TchTensor; N]) -> (TchTensor, Kept<N>) {
+            let leaf = |x: &TchTensor| x.tensor.detach().set_requires_grad(true);
+            let leaves = inputs.each_ref().map(leaf);
+            let width = leaves[0].size().last().copied().unwrap_or(1);
+            let (gamma, beta) = (leaves.get(1), leaves.get(2));
+            let y = leaves[0].layer_norm([width], gamma, beta, self.eps, false);
+            let result = TchTensor::new(y.detach());
+            let kept = Kept { inputs, leaves, y };
+            (result, kept)
+        }
+
+        fn backward(&self, kept: Kept<N>, grad: TchTensor) -> [TchTensor; N] {
+            // The gradient of Σ y · grad by the inputs.
+            let flat = [&kept.y, &grad.tensor].map(|x| x.reshape([-1]));
+            let sum = flat[0].dot(&flat[1]);
+            let grads = Tensor::run_backward(&[sum], &kept.leaves, false, false);
+            let mut grads = grads.into_iter().map(TchTensor::new);
+            [(); N].map(|()| {
+                grads
+                    .next()
+                    .unwrap_or_else(|| unreachable!("one for each input"))
+            })
+        }
+    }
+}

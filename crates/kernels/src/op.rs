@@ -1,0 +1,160 @@
+//! Operations with a kernel and a gradient of their own.
+
+use std::any::Any;
+use std::fmt::Debug;
+use std::sync::OnceLock;
+
+use burn::backend::Autodiff;
+use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::NoCheckpointing};
+use burn::backend::autodiff::grads::Gradients;
+use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use burn::tensor::backend::Backend;
+use burn::tensor::ops::FloatTensor;
+
+/// An operation on `N` tensors that has kernels for the backend `K`.
+pub trait Op<K: Backend, const N: usize>: Clone + Debug + Send + 'static {
+    /// What the backward pass needs.
+    type Kept: Clone + Debug + Send + 'static;
+
+    /// Whether there is a kernel for these inputs.
+    fn takes(&self, inputs: &[FloatTensor<K>; N]) -> bool;
+
+    /// The result, and what the backward pass needs.
+    fn forward(&self, inputs: [FloatTensor<K>; N]) -> (FloatTensor<K>, Self::Kept);
+
+    /// The gradients of the inputs, from the gradient of the result.
+    fn backward(&self, kept: Self::Kept, grad: FloatTensor<K>) -> [FloatTensor<K>; N];
+}
+
+/// An operation with kernels for every backend that has some and is compiled in.
+pub trait Kernels<const N: usize>: OnFlex<N> + OnLibTorch<N> {}
+impl<O: OnFlex<N> + OnLibTorch<N>, const N: usize> Kernels<N> for O {}
+
+/// [`Op`] on Flex, if it is compiled in.
+#[cfg(feature = "flex")]
+pub trait OnFlex<const N: usize>: Op<burn::backend::Flex, N> {}
+#[cfg(feature = "flex")]
+impl<O: Op<burn::backend::Flex, N>, const N: usize> OnFlex<N> for O {}
+
+/// [`Op`] on Flex, if it is compiled in.
+#[cfg(not(feature = "flex"))]
+pub trait OnFlex<const N: usize> {}
+#[cfg(not(feature = "flex"))]
+impl<O, const N: usize> OnFlex<N> for O {}
+
+/// [`Op`] on LibTorch, if it is compiled in.
+#[cfg(feature = "tch")]
+pub trait OnLibTorch<const N: usize>: Op<burn::backend::LibTorch, N> {}
+#[cfg(feature = "tch")]
+impl<O: Op<burn::backend::LibTorch, N>, const N: usize> OnLibTorch<N> for O {}
+
+/// [`Op`] on LibTorch, if it is compiled in.
+#[cfg(not(feature = "tch"))]
+pub trait OnLibTorch<const N: usize> {}
+#[cfg(not(feature = "tch"))]
+impl<O, const N: usize> OnLibTorch<N> for O {}
+
+/// Applies `op` by the kernels of `B`, with or without autodiff. Returns the inputs if there are no
+/// kernels for them, or if the environment variable `RESIDUAL_ZOO_OPS` is `plain`.
+pub(crate) fn apply<B: Backend, O: Kernels<N>, const N: usize>(
+    op: &O,
+    inputs: [FloatTensor<B>; N],
+) -> Result<FloatTensor<B>, [FloatTensor<B>; N]> {
+    if plain_only() {
+        return Err(inputs);
+    }
+    #[cfg(feature = "flex")]
+    let inputs = match apply_on::<B, burn::backend::Flex, O, N>(op, inputs) {
+        Ok(result) => return Ok(result),
+        Err(inputs) => inputs,
+    };
+    #[cfg(feature = "tch")]
+    let inputs = match apply_on::<B, burn::backend::LibTorch, O, N>(op, inputs) {
+        Ok(result) => return Ok(result),
+        Err(inputs) => inputs,
+    };
+    let _ = op;
+    Err(inputs)
+}
+
+/// Whether the user wants the plain forms: `RESIDUAL_ZOO_OPS=plain`.
+pub fn plain_only() -> bool {
+    static PLAIN: OnceLock<bool> = OnceLock::new();
+    *PLAIN.get_or_init(|| std::env::var_os("RESIDUAL_ZOO_OPS").is_some_and(|v| v == "plain"))
+}
+
+#[cfg(any(feature = "flex", feature = "tch"))]
+fn apply_on<B: Backend, K: Backend, O: Op<K, N>, const N: usize>(
+    op: &O,
+    inputs: [FloatTensor<B>; N],
+) -> Result<FloatTensor<B>, [FloatTensor<B>; N]> {
+    let inputs = match cast::<_, [FloatTensor<K>; N]>(inputs) {
+        Ok(inputs) if op.takes(&inputs) => return back(op.forward(inputs).0),
+        Ok(inputs) => return Err(cast(inputs).unwrap_or_else(|_| unreachable!())),
+        Err(inputs) => inputs,
+    };
+    let inputs = cast::<_, [FloatTensor<Autodiff<K>>; N]>(inputs)?;
+    let nodes = inputs.each_ref().map(|x| x.node.clone());
+    let primitives = inputs.each_ref().map(|x| x.primitive.clone());
+    if !op.takes(&primitives) {
+        return Err(cast(inputs).unwrap_or_else(|_| unreachable!()));
+    }
+    let differentiable = Differentiable::<K, O>(op.clone(), std::marker::PhantomData);
+    let result = match differentiable
+        .prepare::<NoCheckpointing>(nodes)
+        .compute_bound()
+        .stateful()
+    {
+        OpsKind::Tracked(node) => {
+            let (result, kept) = op.forward(primitives);
+            node.finish(kept, result)
+        }
+        OpsKind::UnTracked(node) => node.finish(op.forward(primitives).0),
+    };
+    // Burn forgets the inputs of a node that are dropped before it is registered.
+    drop(inputs);
+    back(result)
+}
+
+/// The result as a tensor of the backend that was asked for, which it is.
+#[cfg(any(feature = "flex", feature = "tch"))]
+fn back<K: 'static, B: 'static, E>(result: K) -> Result<B, E> {
+    Ok(cast(result).unwrap_or_else(|_| unreachable!("the inputs had this type")))
+}
+
+/// `value` as a `To`, if that is its type.
+pub(crate) fn cast<From: 'static, To: 'static>(value: From) -> Result<To, From> {
+    let mut slot = Some(value);
+    if let Some(found) = (&mut slot as &mut dyn Any).downcast_mut::<Option<To>>()
+        && let Some(found) = found.take()
+    {
+        return Ok(found);
+    }
+    Err(slot.unwrap_or_else(|| unreachable!("only a value of type `To` is taken")))
+}
+
+/// Burn's interface to [`Op`].
+#[cfg(any(feature = "flex", feature = "tch"))]
+struct Differentiable<K, O>(O, std::marker::PhantomData<K>);
+
+#[cfg(any(feature = "flex", feature = "tch"))]
+impl<K, O: Debug> Debug for Differentiable<K, O> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+#[cfg(any(feature = "flex", feature = "tch"))]
+impl<K: Backend, O: Op<K, N>, const N: usize> Backward<K, N> for Differentiable<K, O> {
+    type State = O::Kept;
+
+    fn backward(self, ops: Ops<O::Kept, N>, grads: &mut Gradients, _: &mut Checkpointer) {
+        let grad = grads.consume::<K>(&ops.node);
+        let of_inputs = self.0.backward(ops.state, grad);
+        for (parent, grad) in ops.parents.into_iter().zip(of_inputs) {
+            if let Some(parent) = parent {
+                grads.register::<K>(parent.id, grad);
+            }
+        }
+    }
+}

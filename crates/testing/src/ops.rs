@@ -1,0 +1,224 @@
+//! The fast and the plain form of every operation, on shapes that no block size divides.
+
+use burn::module::{Param, ParamId};
+use burn::tensor::activation::softmax;
+use burn::tensor::{Distribution, Int, Tensor, TensorData, backend::AutodiffBackend};
+use residual_zoo::core::ops::attention::{CausalAttention, mask_future};
+use residual_zoo::core::ops::{activation, loss};
+use residual_zoo::core::{Norm, NormParams, product};
+use residual_zoo_kernels as kernels;
+
+use crate::pass::Values;
+
+/// Asserts that the two forms of every operation agree on `device`, in values and in gradients.
+/// `tolerance` is relative to the largest value of each result.
+pub fn agree<B: AutodiffBackend>(device: &B::Device, tolerance: f64) {
+    let both = Both { device, tolerance };
+    let draw = |shape: [usize; 3]| random::<B, 3>(shape, device);
+    let x = || vec![draw([3, 63, 60])];
+    both.agree(
+        "GELU, tanh",
+        x(),
+        |x| activation::gelu_tanh(x[0].clone()),
+        |x| activation::gelu_tanh_plain(x[0].clone()),
+    );
+    both.agree(
+        "GELU, erf",
+        x(),
+        |x| activation::gelu_erf(x[0].clone()),
+        |x| activation::gelu_erf_plain(x[0].clone()),
+    );
+
+    for params in [
+        NormParams::None,
+        NormParams::Scale,
+        NormParams::ScaleAndShift,
+    ] {
+        norm(&both, &format!("layer norm, {params:?}"), |device| {
+            Norm::layer(params, 60, 1e-5, device)
+        });
+    }
+    norm(&both, "RMS norm", |device| Norm::rms(60, 1e-6, device));
+
+    for (d_in, d_out, transposed) in [
+        (16, 18, true),
+        (6, 16, false),
+        (60, 7, false),
+        (1, 64, true),
+    ] {
+        let x = random::<B, 2>([5003, d_in], device);
+        let sides = if transposed {
+            [d_out, d_in]
+        } else {
+            [d_in, d_out]
+        };
+        let w_of = |x: &[Tensor<B, 2>]| match transposed {
+            true => x[1].clone().transpose(),
+            false => x[1].clone(),
+        };
+        both.agree(
+            &format!("5003 rows by a matrix of {d_in} × {d_out}, transposed: {transposed}"),
+            vec![x, random::<B, 2>(sides, device)],
+            |x| product(x[0].clone(), w_of(x)),
+            |x| x[0].clone().matmul(w_of(x)),
+        );
+    }
+
+    let targets: Vec<i64> = (0..63).map(|i| (i * 17) % 60).collect();
+    let targets = || Tensor::<B, 1, Int>::from_data(&targets[..], device);
+    both.agree(
+        "log Z and target",
+        vec![random::<B, 2>([63, 60], device)],
+        |x| loss::log_z_and_target(x[0].clone(), targets()),
+        |x| loss::log_z_and_target_plain(x[0].clone(), targets()),
+    );
+
+    for (alibi, seen) in [(false, 0), (true, 0), (false, 7), (true, 62)] {
+        let heads = CausalAttention {
+            alibi,
+            ..CausalAttention::new(0.3, 63)
+        };
+        let draw = |time| random::<B, 4>([3, 2, time, 20], device);
+        let part = |x: &[Tensor<B, 4>]| [x[0].clone(), x[1].clone(), x[2].clone()];
+        both.agree(
+            &format!("attention after {seen} positions, ALiBi: {alibi}"),
+            vec![draw(63 - seen), draw(63), draw(63)],
+            |x| heads.forward(part(x), None),
+            |x| heads.plain(part(x)),
+        );
+    }
+    for alibi in [false, true] {
+        let heads = CausalAttention {
+            alibi,
+            ..CausalAttention::new(0.3, 63)
+        };
+        // The features of a head side by side, as in GPT-2, and those of all heads, as in the RMT.
+        for (shape, axes) in [
+            ([3, 63, 6, 20], [0, 2, 1, 3]),
+            ([3, 63, 20, 6], [0, 3, 1, 2]),
+        ] {
+            both.agree(
+                &format!("packed attention of {shape:?}, ALiBi: {alibi}"),
+                vec![random::<B, 4>(shape, device)],
+                |x| heads.packed(x[0].clone().permute(axes), None),
+                |x| {
+                    let x = x[0].clone().permute(axes);
+                    heads.plain([0, 2, 4].map(|at| x.clone().narrow(1, at, 2)))
+                },
+            );
+        }
+    }
+}
+
+/// Asserts that attention drops the weights that [`kernels::Dropped`] names, and scales up the others.
+pub fn dropout_is_a_function_of_its_seed<B: AutodiffBackend>(device: &B::Device, tolerance: f64) {
+    if kernels::plain_only() {
+        return;
+    }
+    let dropped = kernels::Dropped {
+        probability: 0.3,
+        seed: 7,
+    };
+    let (batch, heads, time) = (3, 2, 63);
+    let op = kernels::Attention {
+        scale: 0.3,
+        alibi: false,
+        dropout: Some(dropped),
+    };
+    let mut factors = vec![0.0; batch * heads * time * time];
+    for (row, factors) in factors.chunks_mut(time).enumerate() {
+        let seed = dropped.row(row / time, row % time);
+        for (column, factor) in factors.iter_mut().enumerate() {
+            let drops = kernels::hash(seed, column as u32) < dropped.threshold();
+            *factor = if drops { 0.0 } else { 1.0 / 0.7 };
+        }
+    }
+    let share = factors.iter().filter(|&&f| f == 0.0).count() as f64 / factors.len() as f64;
+    assert!(
+        (share - 0.3).abs() < 0.01,
+        "{share} of the weights are dropped, not 0.3"
+    );
+    let factors = TensorData::new(factors, [batch, heads, time, time]);
+    let factors = Tensor::<B, 4>::from_data(factors, device);
+    let draw = || random::<B, 4>([batch, heads, time, 20], device);
+    Both { device, tolerance }.agree(
+        "attention with dropout",
+        vec![draw(), draw(), draw()],
+        |x| {
+            let qkv = [x[0].clone(), x[1].clone(), x[2].clone()];
+            kernels::attention(op, qkv).expect("a kernel with dropout")
+        },
+        |x| {
+            let scores = x[0].clone().matmul(x[1].clone().swap_dims(2, 3)) * 0.3;
+            let weights = softmax(mask_future(scores), 3) * factors.clone();
+            weights.matmul(x[2].clone())
+        },
+    );
+}
+
+fn norm<B: AutodiffBackend>(
+    both: &Both<'_, B>,
+    name: &str,
+    of_params: impl Fn(&B::Device) -> Norm<B>,
+) {
+    let param = || random::<B, 1>([60], both.device);
+    let (x, gamma, beta) = (random::<B, 2>([189, 60], both.device), param(), param());
+    // The parameters are inputs, so that their gradients are compared.
+    let norm = |x: &[Tensor<B, 2>]| {
+        let of = |x: &Tensor<B, 2>| Param::initialized(ParamId::new(), x.clone().reshape([60]));
+        let mut norm = of_params(both.device);
+        norm.gamma = norm.gamma.is_some().then(|| of(&x[1]));
+        norm.beta = norm.beta.is_some().then(|| of(&x[2]));
+        norm
+    };
+    both.agree(
+        name,
+        vec![x, gamma.unsqueeze(), beta.unsqueeze()],
+        |x| norm(x).forward(x[0].clone()),
+        |x| norm(x).plain(x[0].clone()),
+    );
+}
+
+fn random<B: AutodiffBackend, const D: usize>(
+    shape: [usize; D],
+    device: &B::Device,
+) -> Tensor<B, D> {
+    Tensor::random(shape, Distribution::Normal(0.0, 1.5), device)
+}
+
+struct Both<'a, B: AutodiffBackend> {
+    device: &'a B::Device,
+    tolerance: f64,
+}
+
+impl<B: AutodiffBackend> Both<'_, B> {
+    /// Compares the results of `fast` and `plain`, and the gradients of the inputs.
+    fn agree<const D: usize, const R: usize>(
+        &self,
+        name: &str,
+        inputs: Vec<Tensor<B, D>>,
+        fast: impl Fn(&[Tensor<B, D>]) -> Tensor<B, R>,
+        plain: impl Fn(&[Tensor<B, D>]) -> Tensor<B, R>,
+    ) {
+        let inputs: Vec<_> = inputs.into_iter().map(Tensor::require_grad).collect();
+        let shape = plain(&inputs).shape().dims::<R>();
+        let weights = random::<B, R>(shape, self.device);
+        let of = |y: Tensor<B, R>| {
+            let grads = (y.clone() * weights.clone()).sum().backward();
+            let grads = inputs.iter().filter_map(|x| x.grad(&grads));
+            let mut all = vec![Values::from(y.into_data())];
+            all.extend(grads.map(|grad| Values::from(grad.into_data())));
+            all
+        };
+        let (fast, plain) = (of(fast(&inputs)), of(plain(&inputs)));
+        assert_eq!(fast.len(), plain.len(), "{name}");
+        for (i, (fast, plain)) in fast.iter().zip(&plain).enumerate() {
+            let largest = plain.largest().max(1.0);
+            let error = fast.error(plain, self.tolerance * largest, |_| 0.0);
+            assert!(
+                error <= 1.0,
+                "{name}: result {i} is off by {error} tolerances"
+            );
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! The fast and the plain forms agree on every backend that is compiled in.
+
+use burn::tensor::backend::AutodiffBackend;
+use residual_zoo::backend::{BackendKind, OnBackend};
+use residual_zoo_testing::{my_turn, ops};
+
+struct Agree;
+
+impl OnBackend for Agree {
+    type Output = ();
+
+    fn run<B: AutodiffBackend>(self, device: B::Device) {
+        ops::agree::<B>(&device, 2e-5);
+    }
+}
+
+#[test]
+fn fast_and_plain_forms_agree() {
+    let _turn = my_turn();
+    for kind in BackendKind::compiled() {
+        println!("{kind}");
+        // Without a driver there is nothing to compare.
+        if let Err(error) = kind.run(None, Agree) {
+            println!("{error}");
+        }
+    }
+}

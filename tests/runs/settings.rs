@@ -1,0 +1,54 @@
+//! Programs start with the settings of the C libraries below them, in the process that the user started.
+
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use residual_zoo_testing::program::zoo;
+
+/// The environment of a running program, once `wanted` is in it, or after 20 seconds.
+fn environment(child: &Child, wanted: &str) -> Vec<String> {
+    let start = Instant::now();
+    loop {
+        let bytes = std::fs::read(format!("/proc/{}/environ", child.id())).unwrap_or_default();
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        let found: Vec<String> = text.split('\0').map(String::from).collect();
+        if found.iter().any(|entry| entry == wanted) || start.elapsed() > Duration::from_secs(20) {
+            return found;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn start(command: &mut Command) -> Child {
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    command.spawn().unwrap()
+}
+
+#[test]
+fn freed_memory_is_kept_unless_the_user_says_otherwise() {
+    let bench = || {
+        let mut command = zoo("bench");
+        command.args(["gpt2/smoke", "--steps", "100000"]);
+        command
+    };
+    let mut child = start(bench().env_remove("MALLOC_MMAP_MAX_"));
+    let found = environment(&child, "MALLOC_MMAP_MAX_=0");
+    assert!(
+        found.iter().any(|entry| entry == "MALLOC_MMAP_MAX_=0"),
+        "{found:?}"
+    );
+    child.kill().ok();
+    child.wait().unwrap();
+
+    let mut child = start(bench().env("MALLOC_MMAP_MAX_", "7"));
+    let found = environment(&child, "MALLOC_TRIM_THRESHOLD_=8000000000");
+    assert!(
+        found.iter().any(|entry| entry == "MALLOC_MMAP_MAX_=7"),
+        "{found:?}"
+    );
+    child.kill().ok();
+    child.wait().unwrap();
+}
