@@ -64,7 +64,7 @@ struct Scores {
 }
 
 impl Scores {
-    /// Σ over the keys that the query at `position` sees.
+    /// Makes scores of the products q kᵀ of the query at `position`, one for each key that it sees.
     #[inline(always)]
     fn add_bias<E: Real>(&self, position: usize, row: &mut [E]) {
         let scale = E::of(self.scale);
@@ -80,18 +80,18 @@ impl Scores {
         }
     }
 
-    /// Calls f(weight, factor) for each weight; `factor` is 0 where it is dropped.
+    /// Multiplies the weights of the query at `position`, or their gradients, by 0 where they are dropped.
     #[inline(always)]
-    fn drop<E: Real>(&self, position: usize, row: &mut [E], mut f: impl FnMut(usize, &mut E, E)) {
+    fn drop_some<E: Real>(&self, position: usize, row: &mut [E]) {
         let Some(dropped) = self.dropout else { return };
         let (seed, threshold) = (dropped.row(self.head, position), dropped.threshold());
         let keep = E::of(1.0 / (1.0 - dropped.probability));
-        for (key, z) in row.iter_mut().enumerate() {
+        for (key, weight) in row.iter_mut().enumerate() {
             let factor = match hash(seed, key as u32) < threshold {
                 true => E::zero(),
                 false => keep,
             };
-            f(key, z, factor);
+            *weight = *weight * factor;
         }
     }
 }
@@ -118,9 +118,7 @@ impl<E: Real> WithSimd for Weights<'_, E> {
                 *z = (*z - max).fast_exp();
             }
             let z = E::total(simd, row);
-            self.scores.drop(position + i, row, |_, weight, factor| {
-                *weight = *weight * factor
-            });
+            self.scores.drop_some(position + i, row);
             future.fill(E::zero());
             sums.push((z, (max + z.ln()).wide()));
         }
@@ -158,15 +156,12 @@ impl<E: Real> WithSimd for Gradients<'_, E> {
             for z in row.iter_mut() {
                 *z = (*z - log_z).fast_exp();
             }
-            self.scores
-                .drop(position + i, grad, |_, d, factor| *d = *d * factor);
+            self.scores.drop_some(position + i, grad);
             let mean = E::dot(simd, row, grad);
             for (d, &p) in grad.iter_mut().zip(row.iter()) {
                 *d = p * (*d - mean) * scale;
             }
-            self.scores.drop(position + i, row, |_, weight, factor| {
-                *weight = *weight * factor
-            });
+            self.scores.drop_some(position + i, row);
         }
     }
 }
