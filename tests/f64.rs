@@ -28,6 +28,7 @@ fn fast_and_plain_forms_agree() {
     double();
     let device = Default::default();
     ops::agree::<Autodiff<Flex>>(&device, 1e-12);
+    ops::optimizer_agrees::<Autodiff<Flex>>(&device, 1e-12);
     ops::dropout_is_a_function_of_its_seed::<Autodiff<Flex>>(&device, 1e-12);
 }
 

@@ -18,3 +18,4 @@ mod settings;
 mod sweep;
 #[cfg(target_os = "linux")]
 mod terminal;
+mod threads;

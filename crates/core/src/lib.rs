@@ -39,7 +39,7 @@ pub use architecture::{
 };
 pub use config::{ConfigError, ModelConfig, materialise};
 pub use cost::{Cost, Params};
-pub use embeddings::{TokenEmbeddings, TokenEmbeddingsOptions};
+pub use embeddings::{TokenEmbeddings, TokenEmbeddingsOptions, add_positions};
 pub use ids::{IdsError, token_ids};
 pub use init::{linear, normal};
 pub use model::{Decoder, DecoderCache, Embeddings, LanguageModel};

@@ -199,7 +199,7 @@ pub(crate) fn simd<W: WithSimd>(kernel: W) -> W::Output {
 const SERIAL: usize = 1 << 14;
 
 /// About how many elements a task has.
-const TASK: usize = 1 << 13;
+pub(crate) const TASK: usize = 1 << 13;
 
 /// Rows of `width` elements that a task takes.
 pub(crate) fn rows_per_task(width: usize) -> usize {
@@ -218,6 +218,18 @@ pub(crate) fn each<T: Send, R: Send>(
     }
 }
 
+/// `len` zeros, written on all threads: for large tensors, memory is the limit.
+pub(crate) fn zeros<E: Real>(len: usize) -> Vec<E> {
+    const PART: usize = 64;
+    if len < SERIAL {
+        return vec![E::zero(); len];
+    }
+    let parts = rayon::iter::repeat_n([E::zero(); PART], len.div_ceil(PART));
+    let mut zeros = parts.collect::<Vec<_>>().into_flattened();
+    zeros.truncate(len);
+    zeros
+}
+
 /// The sum of vectors, in order.
 pub(crate) fn add_up<E: Real>(vectors: impl IntoIterator<Item = Vec<E>>, len: usize) -> Vec<E> {
     let mut sum = vec![E::zero(); len];
@@ -232,6 +244,12 @@ pub(crate) fn add_up<E: Real>(vectors: impl IntoIterator<Item = Vec<E>>, len: us
 /// The elements of a contiguous tensor.
 pub(crate) fn slice<E: Real>(x: &FlexTensor) -> &[E] {
     &x.storage()[..x.layout().num_elements()]
+}
+
+/// `x` with its elements in order. It stays the only owner of its data if it was, so these can be changed
+/// in place.
+pub(crate) fn contiguous(x: FlexTensor) -> FlexTensor {
+    x.to_contiguous()
 }
 
 /// A tensor of `data` with the shape of `like`.

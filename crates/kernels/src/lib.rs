@@ -13,20 +13,22 @@
     allow(dead_code, unused_imports)
 )]
 
+mod activation;
 mod attention;
 #[cfg(feature = "flex")]
 mod flex;
-mod gelu;
 mod loss;
 mod norm;
 mod op;
+mod optimizer;
 mod product;
 mod theta;
 
+pub use activation::{Activation, activation};
 pub use attention::{Attention, Dropped, attention, hash, packed_attention};
-pub use gelu::{Gelu, gelu};
 pub use loss::log_z_and_target;
 pub use norm::{Norm, norm};
 pub use op::plain_only;
+pub use optimizer::{AdamW, adamw, sum_of_squares};
 pub use product::small_matrix;
-pub use theta::{Curve, Form, Theta, theta};
+pub use theta::{Form, Theta, theta};

@@ -57,7 +57,7 @@ mod flex {
 
     use super::LogZ;
     use crate::flex::{self, Real, each, real, rows_per_task, simd, slice, with_real};
-    use crate::op::{Op, cast};
+    use crate::op::{Op, same};
 
     /// What the backward pass needs: the logits, the targets, and log Z.
     #[derive(Clone, Debug)]
@@ -107,25 +107,23 @@ mod flex {
 
     fn forward_of<E: Real>(logits: &FlexTensor, targets: &[usize]) -> FlexTensor {
         let vocabulary = flex::width(logits);
-        let rows = slice::<E>(logits).chunks(vocabulary).zip(targets);
         let mut out = vec![E::zero(); 2 * targets.len()];
         let per_task = rows_per_task(vocabulary);
-        let rows: Vec<_> = rows.zip(out.chunks_mut(2)).collect();
-        let mut rows = rows.into_iter();
-        let mut tasks = Vec::new();
-        loop {
-            let task: Vec<_> = rows.by_ref().take(per_task).collect();
-            if task.is_empty() {
-                break;
-            }
-            tasks.push(task);
-        }
-        each(tasks, targets.len() * vocabulary, |task| {
-            for ((row, &target), out) in task {
-                out[0] = simd(LogSumExp(row));
-                out[1] = row[target];
-            }
-        });
+        let tasks = (slice::<E>(logits).chunks(per_task * vocabulary))
+            .zip(targets.chunks(per_task))
+            .zip(out.chunks_mut(2 * per_task))
+            .collect();
+        each(
+            tasks,
+            targets.len() * vocabulary,
+            |((rows, targets), out)| {
+                let rows = rows.chunks(vocabulary).zip(targets);
+                for ((row, &target), out) in rows.zip(out.chunks_mut(2)) {
+                    out[0] = simd(LogSumExp(row));
+                    out[1] = row[target];
+                }
+            },
+        );
         FlexTensor::from_data(TensorData::new(out, [targets.len(), 2]))
     }
 
@@ -180,9 +178,8 @@ mod flex {
         }
 
         fn forward(&self, [logits]: [FlexTensor; 1]) -> (FlexTensor, Kept) {
-            let logits = logits.to_contiguous();
-            let targets = cast::<_, FlexTensor>(self.targets.clone());
-            let targets = targets.unwrap_or_else(|_| unreachable!("the logits are on Flex"));
+            let logits = flex::contiguous(logits);
+            let targets: FlexTensor = same(self.targets.clone());
             let targets = targets.into_data();
             let targets: Vec<usize> = targets.iter::<i64>().map(|t| t as usize).collect();
             let log_z = forward(&logits, &targets);
@@ -195,7 +192,7 @@ mod flex {
         }
 
         fn backward(&self, kept: Kept, grad: FlexTensor) -> [FlexTensor; 1] {
-            [backward(kept, &grad.to_contiguous())]
+            [backward(kept, &flex::contiguous(grad))]
         }
     }
 }
@@ -208,7 +205,7 @@ mod libtorch {
     use tch::{Kind, Tensor};
 
     use super::LogZ;
-    use crate::op::{Op, cast};
+    use crate::op::{Op, same};
 
     /// What the backward pass needs: the logits, the targets `[rows, 1]`, and log Z `[rows, 1]`.
     #[derive(Clone, Debug)]
@@ -226,8 +223,7 @@ mod libtorch {
         }
 
         fn forward(&self, [logits]: [TchTensor; 1]) -> (TchTensor, Kept) {
-            let targets = cast::<_, TchTensor>(self.targets.clone());
-            let targets = targets.unwrap_or_else(|_| unreachable!("the logits are on LibTorch"));
+            let targets: TchTensor = same(self.targets.clone());
             let targets = targets.tensor.to_kind(Kind::Int64).unsqueeze(1);
             let log_z = logits.tensor.logsumexp([1i64].as_slice(), true);
             let of_target = logits.tensor.gather(1, &targets, false);

@@ -134,10 +134,10 @@ mod flex {
     struct Backward<'a, E> {
         centred: bool,
         x: &'a [E],
-        dy: &'a [E],
         gamma: &'a [E],
         rows: &'a [[f64; 2]],
-        dx: &'a mut [E],
+        /// dy, which becomes dx.
+        d: &'a mut [E],
         d_gamma: &'a mut [E],
         d_beta: &'a mut [E],
     }
@@ -150,31 +150,30 @@ mod flex {
             let gamma = self.gamma;
             let width = gamma.len();
             let n = E::of(width as f64);
-            let rows = self.x.chunks_exact(width).zip(self.dy.chunks_exact(width));
-            let rows = rows.zip(self.dx.chunks_exact_mut(width)).zip(self.rows);
-            let mut g = vec![E::zero(); width];
-            for (((x, dy), dx), &kept) in rows {
+            let rows = self.x.chunks_exact(width).zip(self.rows);
+            // x̂.
+            let mut normal = vec![E::zero(); width];
+            for ((x, &kept), d) in rows.zip(self.d.chunks_exact_mut(width)) {
                 let [mean, factor] = kept.map(E::of);
-                // dx has x̂ until it is known.
-                for (dx, &x) in dx.iter_mut().zip(x) {
-                    *dx = (x - mean) * factor;
+                for (normal, &x) in normal.iter_mut().zip(x) {
+                    *normal = (x - mean) * factor;
                 }
-                for ((d, &x), &dy) in self.d_gamma.iter_mut().zip(dx.iter()).zip(dy) {
-                    *d = *d + dy * x;
+                for ((sum, &x), &dy) in self.d_gamma.iter_mut().zip(&normal).zip(&*d) {
+                    *sum = *sum + dy * x;
                 }
-                for (d, &dy) in self.d_beta.iter_mut().zip(dy) {
-                    *d = *d + dy;
+                for (sum, &dy) in self.d_beta.iter_mut().zip(&*d) {
+                    *sum = *sum + dy;
                 }
-                for ((g, &dy), &gamma) in g.iter_mut().zip(dy).zip(gamma) {
-                    *g = dy * gamma;
+                for (d, &gamma) in d.iter_mut().zip(gamma) {
+                    *d = *d * gamma;
                 }
                 let of_mean = match self.centred {
-                    true => E::total(simd, &g) / n,
+                    true => E::total(simd, d) / n,
                     false => E::zero(),
                 };
-                let of_scale = E::dot(simd, &g, dx) / n;
-                for (dx, &g) in dx.iter_mut().zip(&g) {
-                    *dx = factor * (g - of_mean - *dx * of_scale);
+                let of_scale = E::dot(simd, d, &normal) / n;
+                for (d, &x) in d.iter_mut().zip(&normal) {
+                    *d = factor * (*d - of_mean - x * of_scale);
                 }
             }
         }
@@ -185,7 +184,7 @@ mod flex {
         let x = slice::<E>(&inputs[0]);
         let param = |i: usize| inputs.get(i).map(slice::<E>);
         let per_task = rows_per_task(width);
-        let mut y = vec![E::zero(); x.len()];
+        let mut y = flex::zeros(x.len());
         let mut rows = vec![[0.0; 2]; x.len() / width.max(1)];
         let tasks = (x.chunks(per_task * width))
             .zip(y.chunks_mut(per_task * width))
@@ -205,42 +204,39 @@ mod flex {
         (tensor_like(y, &inputs[0]), rows)
     }
 
-    /// dx, dγ, dβ.
+    /// Turns dy into dx. Also returns dγ and dβ.
     fn backward_of<E: Real>(
         norm: Norm,
         inputs: &[FlexTensor],
         rows: &[[f64; 2]],
-        dy: &FlexTensor,
+        mut dy: FlexTensor,
     ) -> [FlexTensor; 3] {
         let width = flex::width(&inputs[0]);
-        let (x, dy) = (slice::<E>(&inputs[0]), slice::<E>(dy));
+        let x = slice::<E>(&inputs[0]);
         let ones = vec![E::one(); width];
         let gamma = inputs.get(1).map_or(&ones[..], slice::<E>);
-        let per_task = rows_per_task(width);
-        let mut dx = vec![E::zero(); x.len()];
+        // The more rows a task has, the fewer parts dγ and dβ have.
+        let per_task = 4 * rows_per_task(width);
         let tasks = (x.chunks(per_task * width))
-            .zip(dy.chunks(per_task * width))
-            .zip(dx.chunks_mut(per_task * width))
+            .zip(dy.storage_mut::<E>().chunks_mut(per_task * width))
             .zip(rows.chunks(per_task))
             .collect();
-        let of_params = flex::each(tasks, x.len(), |(((x, dy), dx), rows)| {
+        let of_params = flex::each(tasks, x.len(), |((x, d), rows)| {
             let [mut d_gamma, mut d_beta] = [(); 2].map(|()| vec![E::zero(); width]);
             flex::simd(Backward {
                 centred: norm.centred,
                 x,
-                dy,
                 gamma,
                 rows,
-                dx,
+                d,
                 d_gamma: &mut d_gamma,
                 d_beta: &mut d_beta,
             });
             (d_gamma, d_beta)
         });
         let (d_gamma, d_beta): (Vec<_>, Vec<_>) = of_params.into_iter().unzip();
-        let params = [d_gamma, d_beta].map(|d| vector(add_up(d, width)));
-        let [d_gamma, d_beta] = params;
-        [tensor_like(dx, &inputs[0]), d_gamma, d_beta]
+        let [d_gamma, d_beta] = [d_gamma, d_beta].map(|d| vector(add_up(d, width)));
+        [dy, d_gamma, d_beta]
     }
 
     // A generic function is compiled where it is called, and with the optimisations of that crate. These
@@ -254,9 +250,9 @@ mod flex {
         norm: Norm,
         inputs: &[FlexTensor],
         rows: &[[f64; 2]],
-        dy: &FlexTensor,
+        dy: FlexTensor,
     ) -> [FlexTensor; 3] {
-        with_real!(dy, backward_of(norm, inputs, rows, dy))
+        with_real!(&inputs[0], backward_of(norm, inputs, rows, dy))
     }
 
     impl<const N: usize> Op<Flex, N> for Norm {
@@ -267,15 +263,14 @@ mod flex {
         }
 
         fn forward(&self, inputs: [FlexTensor; N]) -> (FlexTensor, Kept<N>) {
-            let inputs = inputs.map(|x| x.to_contiguous());
+            let inputs = inputs.map(flex::contiguous);
             let (y, rows) = forward(*self, &inputs);
             let rows = Arc::new(rows);
             (y, Kept { inputs, rows })
         }
 
         fn backward(&self, kept: Kept<N>, grad: FlexTensor) -> [FlexTensor; N] {
-            let (inputs, rows, grad) = (&kept.inputs, &kept.rows, grad.to_contiguous());
-            let all = backward(*self, inputs, rows, &grad);
+            let all = backward(*self, &kept.inputs, &kept.rows, flex::contiguous(grad));
             let mut all = all.into_iter();
             [(); N].map(|()| {
                 all.next()

@@ -89,15 +89,15 @@ fn apply_on<B: Backend, K: Backend, O: Op<K, N>, const N: usize>(
     inputs: [FloatTensor<B>; N],
 ) -> Result<FloatTensor<B>, [FloatTensor<B>; N]> {
     let inputs = match cast::<_, [FloatTensor<K>; N]>(inputs) {
-        Ok(inputs) if op.takes(&inputs) => return back(op.forward(inputs).0),
-        Ok(inputs) => return Err(cast(inputs).unwrap_or_else(|_| unreachable!())),
+        Ok(inputs) if op.takes(&inputs) => return Ok(same(op.forward(inputs).0)),
+        Ok(inputs) => return Err(same(inputs)),
         Err(inputs) => inputs,
     };
     let inputs = cast::<_, [FloatTensor<Autodiff<K>>; N]>(inputs)?;
     let nodes = inputs.each_ref().map(|x| x.node.clone());
     let primitives = inputs.each_ref().map(|x| x.primitive.clone());
     if !op.takes(&primitives) {
-        return Err(cast(inputs).unwrap_or_else(|_| unreachable!()));
+        return Err(same(inputs));
     }
     let differentiable = Differentiable::<K, O>(op.clone(), std::marker::PhantomData);
     let result = match differentiable
@@ -113,13 +113,12 @@ fn apply_on<B: Backend, K: Backend, O: Op<K, N>, const N: usize>(
     };
     // Burn forgets the inputs of a node that are dropped before it is registered.
     drop(inputs);
-    back(result)
+    Ok(same(result))
 }
 
-/// The result as a tensor of the backend that was asked for, which it is.
-#[cfg(any(feature = "flex", feature = "tch"))]
-fn back<K: 'static, B: 'static, E>(result: K) -> Result<B, E> {
-    Ok(cast(result).unwrap_or_else(|_| unreachable!("the inputs had this type")))
+/// `value` as a `To`, which its type is by another name.
+pub(crate) fn same<From: 'static, To: 'static>(value: From) -> To {
+    cast(value).unwrap_or_else(|_| unreachable!("both are the type of one backend's tensors"))
 }
 
 /// `value` as a `To`, if that is its type.
@@ -158,3 +157,34 @@ impl<K: Backend, O: Op<K, N>, const N: usize> Backward<K, N> for Differentiable<
         }
     }
 }
+
+/// Says that a backend has no kernels for an operation.
+#[cfg(feature = "tch")]
+macro_rules! no_kernels {
+    ($backend:ident, $op:ty, $inputs:literal) => {
+        impl crate::op::Op<burn::backend::$backend, $inputs> for $op {
+            type Kept = ();
+
+            fn takes(&self, _: &[FloatTensor<burn::backend::$backend>; $inputs]) -> bool {
+                false
+            }
+
+            fn forward(
+                &self,
+                _: [FloatTensor<burn::backend::$backend>; $inputs],
+            ) -> (FloatTensor<burn::backend::$backend>, ()) {
+                unreachable!("it takes no inputs")
+            }
+
+            fn backward(
+                &self,
+                (): (),
+                _: FloatTensor<burn::backend::$backend>,
+            ) -> [FloatTensor<burn::backend::$backend>; $inputs] {
+                unreachable!("it takes no inputs")
+            }
+        }
+    };
+}
+#[cfg(feature = "tch")]
+pub(crate) use no_kernels;

@@ -9,8 +9,8 @@ use crate::op::apply;
 #[derive(Clone, Copy, Debug)]
 struct SmallMatrix;
 
-/// Rows of w. With fewer, a general product is as fast.
-const SMALL: std::ops::RangeInclusive<usize> = 8..=64;
+/// The most rows and columns of w.
+const SMALL: usize = 64;
 
 /// x · w for x `[rows, d_in]` with many rows and a small w `[d_in, d_out]`.
 ///
@@ -36,7 +36,7 @@ mod flex {
     use pulp::{Simd, WithSimd};
 
     use super::{SMALL, SmallMatrix};
-    use crate::flex::{add_up, each, simd, slice};
+    use crate::flex::{add_up, contiguous, each, simd, slice, zeros};
     use crate::op::Op;
 
     /// Rows whose sums are in registers.
@@ -71,24 +71,30 @@ mod flex {
             } = self;
             let (w, _) = S::as_simd_f32s(w);
             let columns = w.len() / d_in;
-            let rows = x.chunks(TILE * d_in).zip(y.chunks_mut(TILE * d_out));
-            for (x, y) in rows {
-                // A missing row of the last tile is the first row again.
-                let row = |r: usize| x.get(r * d_in..(r + 1) * d_in).unwrap_or(&x[..d_in]);
-                let x: [&[f32]; TILE] = [0, 1, 2, 3, 4, 5, 6, 7].map(row);
-                for column in 0..columns {
+            let used = d_out.div_ceil(S::F32_LANES);
+            let count = y.len() / d_out;
+            for start in (0..count).step_by(TILE) {
+                let height = TILE.min(count - start);
+                let mut rows: [&[f32]; TILE] = [&[]; TILE];
+                for r in 0..TILE {
+                    // A missing row of the last tile is its last row again.
+                    rows[r] = &x[(start + r.min(height - 1)) * d_in..][..d_in];
+                }
+                // From right to left and from top to bottom: a vector that reaches beyond its row is
+                // overwritten by the rows below.
+                for column in (0..used).rev() {
                     let mut sums = [simd.splat_f32s(0.0); TILE];
-                    for (i, w) in w.chunks_exact(columns).enumerate() {
+                    for i in 0..d_in {
+                        let w = w[i * columns + column];
                         for r in 0..TILE {
-                            let x = simd.splat_f32s(x[r][i]);
-                            sums[r] = simd.mul_add_f32s(x, w[column], sums[r]);
+                            sums[r] = simd.mul_add_f32s(simd.splat_f32s(rows[r][i]), w, sums[r]);
                         }
                     }
-                    let from = column * S::F32_LANES;
-                    let to = d_out.min(from + S::F32_LANES);
-                    if from < to {
-                        for (y, &sums) in y.chunks_exact_mut(d_out).zip(&sums) {
-                            simd.partial_store_f32s(&mut y[from..to], sums);
+                    for r in 0..height {
+                        let y = &mut y[(start + r) * d_out + column * S::F32_LANES..];
+                        match S::as_mut_simd_f32s(y).0.first_mut() {
+                            Some(y) => *y = sums[r],
+                            None => simd.partial_store_f32s(y, sums[r]),
                         }
                     }
                 }
@@ -96,7 +102,7 @@ mod flex {
         }
     }
 
-    /// w += xᵀ · y, a few rows at a time. The rows of w are padded to whole [`LANES`].
+    /// w += xᵀ · y. The rows of w are padded to whole [`LANES`].
     struct Outer<'a> {
         x: &'a [f32],
         y: &'a [f32],
@@ -117,25 +123,33 @@ mod flex {
                 d_out,
                 w,
             } = self;
-            let padded = d_out.next_multiple_of(LANES);
+            let (w, _) = S::as_mut_simd_f32s(w);
+            let columns = w.len() / d_in;
+            let used = d_out.div_ceil(S::F32_LANES);
             for i in (0..d_in).step_by(TILE) {
                 let height = TILE.min(d_in - i);
-                for from in (0..d_out).step_by(S::F32_LANES) {
-                    let to = d_out.min(from + S::F32_LANES);
+                for column in 0..used {
                     let mut sums = [simd.splat_f32s(0.0); TILE];
-                    for (x, y) in x.chunks_exact(d_in).zip(y.chunks_exact(d_out)) {
-                        let y = simd.partial_load_f32s(&y[from..to]);
-                        let mut xs = [0.0; TILE];
-                        match x[i..].first_chunk() {
-                            Some(x) => xs = *x,
-                            None => xs[..height].copy_from_slice(&x[i..]),
-                        }
-                        for r in 0..TILE {
-                            sums[r] = simd.mul_add_f32s(simd.splat_f32s(xs[r]), y, sums[r]);
+                    for row in 0..y.len() / d_out {
+                        let y = &y[row * d_out + column * S::F32_LANES..];
+                        // What a vector has from the next row goes into the padding of w.
+                        let y = match S::as_simd_f32s(y).0.first() {
+                            Some(&y) => y,
+                            None => simd.partial_load_f32s(y),
+                        };
+                        let x = &x[row * d_in..][..d_in];
+                        if let Some(x) = x[i..].first_chunk::<TILE>() {
+                            for r in 0..TILE {
+                                sums[r] = simd.mul_add_f32s(simd.splat_f32s(x[r]), y, sums[r]);
+                            }
+                        } else {
+                            for (sum, &x) in sums.iter_mut().zip(&x[i..]) {
+                                *sum = simd.mul_add_f32s(simd.splat_f32s(x), y, *sum);
+                            }
                         }
                     }
-                    for (r, &sums) in sums.iter().enumerate().take(height) {
-                        simd.partial_store_f32s(&mut w[(i + r) * padded..][from..to], sums);
+                    for r in 0..height {
+                        w[(i + r) * columns + column] = sums[r];
                     }
                 }
             }
@@ -156,7 +170,7 @@ mod flex {
     fn tall(x: &FlexTensor, w: &FlexTensor) -> FlexTensor {
         let ([rows, d_in], [_, d_out]) = (x.shape().dims(), w.shape().dims());
         let w = padded(w);
-        let mut y = vec![0.0; rows * d_out];
+        let mut y = zeros(rows * d_out);
         let tasks = slice::<f32>(x)
             .chunks(TALL * d_in)
             .zip(y.chunks_mut(TALL * d_out));
@@ -203,17 +217,17 @@ mod flex {
         fn takes(&self, inputs: &[FlexTensor; 2]) -> bool {
             let [x, w] = inputs;
             let ([rows, _], [d_in, d_out]) = (x.shape().dims(), w.shape().dims());
-            let small = SMALL.contains(&d_in) && (1..=*SMALL.end()).contains(&d_out);
+            let small = [d_in, d_out].iter().all(|d| (1..=SMALL).contains(d));
             x.dtype() == DType::F32 && rows >= 4 * TALL && small
         }
 
         fn forward(&self, [x, w]: [FlexTensor; 2]) -> (FlexTensor, [FlexTensor; 2]) {
-            let x = x.to_contiguous();
+            let x = contiguous(x);
             (tall(&x, &w), [x, w])
         }
 
         fn backward(&self, [x, w]: [FlexTensor; 2], grad: FlexTensor) -> [FlexTensor; 2] {
-            let grad = grad.to_contiguous();
+            let grad = contiguous(grad);
             let transposed = Flex::float_swap_dims(w, 0, 1);
             let dx = tall(&grad, &transposed);
             [dx, outer(&x, &grad)]
@@ -223,26 +237,10 @@ mod flex {
 
 #[cfg(feature = "tch")]
 mod libtorch {
-    use burn::backend::LibTorch;
-    use burn_tch::TchTensor;
+    use burn::tensor::ops::FloatTensor;
 
     use super::SmallMatrix;
-    use crate::op::Op;
+    use crate::op::no_kernels;
 
-    /// PyTorch has no kernel for this case.
-    impl Op<LibTorch, 2> for SmallMatrix {
-        type Kept = ();
-
-        fn takes(&self, _: &[TchTensor; 2]) -> bool {
-            false
-        }
-
-        fn forward(&self, _: [TchTensor; 2]) -> (TchTensor, ()) {
-            unreachable!("it takes no inputs")
-        }
-
-        fn backward(&self, (): (), _: TchTensor) -> [TchTensor; 2] {
-            unreachable!("it takes no inputs")
-        }
-    }
+    no_kernels!(LibTorch, SmallMatrix, 2);
 }

@@ -3,6 +3,7 @@
 
 use burn::tensor::{Tensor, TensorPrimitive, backend::Backend};
 
+use crate::activation::Activation;
 use crate::op::apply;
 
 /// Θ over the last axis. φ is the activation, ε is added to a norm, and a row with norm 0 gives 0.
@@ -11,7 +12,7 @@ pub struct Theta {
     /// The order of φ and the norm.
     pub form: Form,
     /// φ.
-    pub activation: Curve,
+    pub activation: Activation,
     /// ε.
     pub eps: f64,
 }
@@ -27,17 +28,6 @@ pub enum Form {
     ActivationThenL1,
     /// softmax(a) τ.
     Softmax,
-}
-
-/// φ.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Curve {
-    /// GELU with the tanh approximation.
-    GeluTanh,
-    /// GELU with the error function.
-    GeluErf,
-    /// max(x, 0).
-    Relu,
 }
 
 /// Θ of the scores `a`, with τ `[1]`.
@@ -62,11 +52,11 @@ mod flex {
     use burn_flex::FlexTensor;
     use pulp::{Simd, WithSimd};
 
-    use super::{Curve, Form, Theta};
+    use super::{Form, Theta};
+    use crate::activation::flex::{Function, with_function};
     use crate::flex::{
         self, Real, each, real, rows_per_task, simd, slice, tensor_like, vector, with_real,
     };
-    use crate::gelu::flex::{self as curves, Curve as Function};
     use crate::op::Op;
 
     /// 1 / (norm + ε) and its derivative by the norm; 0 for a row without norm.
@@ -81,7 +71,7 @@ mod flex {
 
     struct Forward<'a, E, F> {
         theta: Theta,
-        curve: F,
+        f: F,
         tau: E,
         width: usize,
         a: &'a [E],
@@ -104,12 +94,12 @@ mod flex {
                     Form::NormThenActivation => {
                         let factor = tau * inverse(E::dot(simd, a, a).sqrt(), eps).0;
                         for (y, &a) in y.iter_mut().zip(a) {
-                            *y = self.curve.value(a * factor);
+                            *y = self.f.value(a * factor);
                         }
                     }
                     Form::ActivationThenL2 | Form::ActivationThenL1 => {
                         for (y, &a) in y.iter_mut().zip(a) {
-                            *y = self.curve.value(a);
+                            *y = self.f.value(a);
                         }
                         let norm = match self.theta.form {
                             Form::ActivationThenL1 => y.iter().fold(E::zero(), |n, y| n + y.abs()),
@@ -135,15 +125,14 @@ mod flex {
         }
     }
 
-    /// da, and dτ of the rows.
+    /// dy ← da. Returns dτ of the rows.
     struct Backward<'a, E, F> {
         theta: Theta,
-        curve: F,
+        f: F,
         tau: E,
         width: usize,
         a: &'a [E],
-        dy: &'a [E],
-        da: &'a mut [E],
+        dy: &'a mut [E],
     }
 
     impl<E: Real, F: Function> WithSimd for Backward<'_, E, F> {
@@ -153,33 +142,33 @@ mod flex {
         fn with_simd<S: Simd>(self, simd: S) -> E {
             let (tau, eps) = (self.tau, E::of(self.theta.eps));
             let width = self.width;
-            let rows = self.a.chunks_exact(width).zip(self.dy.chunks_exact(width));
+            let rows = self.a.chunks_exact(width);
             let mut d_tau = E::zero();
             // The values of a row that its gradient needs.
             let mut g = vec![E::zero(); width];
-            for ((a, dy), da) in rows.zip(self.da.chunks_exact_mut(width)) {
+            for (a, d) in rows.zip(self.dy.chunks_exact_mut(width)) {
                 match self.theta.form {
                     Form::NormThenActivation => {
                         let norm = E::dot(simd, a, a).sqrt();
                         let (inverse, slope) = inverse(norm, eps);
                         let factor = tau * inverse;
-                        for ((da, &a), &dy) in da.iter_mut().zip(a).zip(dy) {
-                            *da = self.curve.slope(a * factor) * dy;
+                        for (d, &a) in d.iter_mut().zip(a) {
+                            *d = self.f.slope(a * factor) * *d;
                         }
                         // d(factor) = Σ a d(a factor); the norm's gradient is a / norm.
-                        let d_factor = E::dot(simd, da, a);
+                        let d_factor = E::dot(simd, d, a);
                         let by_norm = match norm == E::zero() {
                             true => E::zero(),
                             false => d_factor * tau * slope / norm,
                         };
-                        for (da, &a) in da.iter_mut().zip(a) {
-                            *da = *da * factor + by_norm * a;
+                        for (d, &a) in d.iter_mut().zip(a) {
+                            *d = *d * factor + by_norm * a;
                         }
                         d_tau = d_tau + d_factor * inverse;
                     }
                     Form::ActivationThenL2 | Form::ActivationThenL1 => {
                         for (g, &a) in g.iter_mut().zip(a) {
-                            *g = self.curve.value(a);
+                            *g = self.f.value(a);
                         }
                         let l1 = self.theta.form == Form::ActivationThenL1;
                         let norm = match l1 {
@@ -188,18 +177,18 @@ mod flex {
                         };
                         let (inverse, slope) = inverse(norm, eps);
                         let factor = tau * inverse;
-                        let d_factor = E::dot(simd, dy, &g);
+                        let d_factor = E::dot(simd, d, &g);
                         let by_norm = match l1 || norm == E::zero() {
                             true => d_factor * tau * slope,
                             false => d_factor * tau * slope / norm,
                         };
-                        for (((da, &a), &dy), &g) in da.iter_mut().zip(a).zip(dy).zip(&g) {
+                        for ((d, &a), &g) in d.iter_mut().zip(a).zip(&g) {
                             let of_norm = match l1 {
                                 true if g == E::zero() => E::zero(),
                                 true => by_norm * g.signum(),
                                 false => by_norm * g,
                             };
-                            *da = (dy * factor + of_norm) * self.curve.slope(a);
+                            *d = (*d * factor + of_norm) * self.f.slope(a);
                         }
                         d_tau = d_tau + d_factor * inverse;
                     }
@@ -209,9 +198,9 @@ mod flex {
                             *g = (a - max).fast_exp();
                         }
                         let inverse = E::total(simd, &g).recip();
-                        let mean = E::dot(simd, dy, &g) * inverse;
-                        for ((da, &dy), &g) in da.iter_mut().zip(dy).zip(&g) {
-                            *da = tau * inverse * g * (dy - mean);
+                        let mean = E::dot(simd, d, &g) * inverse;
+                        for (d, &g) in d.iter_mut().zip(&g) {
+                            *d = tau * inverse * g * (*d - mean);
                         }
                         d_tau = d_tau + mean;
                     }
@@ -228,66 +217,46 @@ mod flex {
     fn forward<E: Real>(theta: Theta, a: &FlexTensor, of_tau: &FlexTensor) -> FlexTensor {
         let (width, tau) = (flex::width(a), tau::<E>(of_tau));
         let from = slice::<E>(a);
-        let mut y = vec![E::zero(); from.len()];
+        let mut y = flex::zeros(from.len());
         let size = rows_per_task(width) * width;
         let tasks = from.chunks(size).zip(y.chunks_mut(size)).collect();
-        each(tasks, from.len(), |(a, y)| {
-            macro_rules! run {
-                ($curve:expr) => {
-                    simd(Forward {
-                        theta,
-                        curve: $curve,
-                        tau,
-                        width,
-                        a,
-                        y,
-                    })
-                };
-            }
-            match theta.activation {
-                Curve::GeluTanh => run!(curves::Tanh),
-                Curve::GeluErf => run!(curves::Erf),
-                Curve::Relu => run!(curves::Relu),
-            }
+        each(tasks, from.len(), |(a, y): (&[E], &mut [E])| {
+            with_function!(theta.activation, |f| simd(Forward {
+                theta,
+                f,
+                tau,
+                width,
+                a,
+                y,
+            }))
         });
         tensor_like(y, a)
     }
 
+    /// Turns dy into da. Also returns dτ.
     fn backward<E: Real>(
         theta: Theta,
         [a, of_tau]: &[FlexTensor; 2],
-        dy: &FlexTensor,
+        mut dy: FlexTensor,
     ) -> [FlexTensor; 2] {
         let (width, tau) = (flex::width(a), tau::<E>(of_tau));
-        let (from, dy) = (slice::<E>(a), slice::<E>(dy));
-        let mut da = vec![E::zero(); from.len()];
+        let from = slice::<E>(a);
         let size = rows_per_task(width) * width;
         let tasks = from
             .chunks(size)
-            .zip(dy.chunks(size))
-            .zip(da.chunks_mut(size));
-        let d_tau = each(tasks.collect(), from.len(), |((a, dy), da)| {
-            macro_rules! run {
-                ($curve:expr) => {
-                    simd(Backward {
-                        theta,
-                        curve: $curve,
-                        tau,
-                        width,
-                        a,
-                        dy,
-                        da,
-                    })
-                };
-            }
-            match theta.activation {
-                Curve::GeluTanh => run!(curves::Tanh),
-                Curve::GeluErf => run!(curves::Erf),
-                Curve::Relu => run!(curves::Relu),
-            }
+            .zip(dy.storage_mut::<E>().chunks_mut(size));
+        let d_tau = each(tasks.collect(), from.len(), |(a, dy): (&[E], &mut [E])| {
+            with_function!(theta.activation, |f| simd(Backward {
+                theta,
+                f,
+                tau,
+                width,
+                a,
+                dy,
+            }))
         });
         let d_tau = d_tau.into_iter().fold(E::zero(), |sum, d| sum + d);
-        [tensor_like(da, a), vector(vec![d_tau])]
+        [dy, vector(vec![d_tau])]
     }
 
     impl Op<Flex, 2> for Theta {
@@ -298,40 +267,23 @@ mod flex {
         }
 
         fn forward(&self, inputs: [FlexTensor; 2]) -> (FlexTensor, [FlexTensor; 2]) {
-            let inputs = inputs.map(|x| x.to_contiguous());
+            let inputs = inputs.map(flex::contiguous);
             let y = with_real!(&inputs[0], forward(*self, &inputs[0], &inputs[1]));
             (y, inputs)
         }
 
         fn backward(&self, kept: [FlexTensor; 2], grad: FlexTensor) -> [FlexTensor; 2] {
-            let grad = grad.to_contiguous();
-            with_real!(&grad, backward(*self, &kept, &grad))
+            with_real!(&kept[0], backward(*self, &kept, flex::contiguous(grad)))
         }
     }
 }
 
 #[cfg(feature = "tch")]
 mod libtorch {
-    use burn::backend::LibTorch;
-    use burn_tch::TchTensor;
+    use burn::tensor::ops::FloatTensor;
 
     use super::Theta;
-    use crate::op::Op;
+    use crate::op::no_kernels;
 
-    /// PyTorch has no such kernel.
-    impl Op<LibTorch, 2> for Theta {
-        type Kept = ();
-
-        fn takes(&self, _: &[TchTensor; 2]) -> bool {
-            false
-        }
-
-        fn forward(&self, _: [TchTensor; 2]) -> (TchTensor, ()) {
-            unreachable!("it takes no inputs")
-        }
-
-        fn backward(&self, (): (), _: TchTensor) -> [TchTensor; 2] {
-            unreachable!("it takes no inputs")
-        }
-    }
+    no_kernels!(LibTorch, Theta, 2);
 }

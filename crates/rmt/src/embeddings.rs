@@ -3,7 +3,7 @@
 use burn::module::{Module, Param};
 use burn::nn::{Dropout, DropoutConfig};
 use burn::tensor::{Int, Tensor, backend::Backend, module::embedding};
-use residual_zoo_core::{Embeddings, Norm, Vocabulary, normal, project};
+use residual_zoo_core::{Embeddings, Norm, Vocabulary, add_positions, normal, project};
 
 use crate::memory::{retrieve, store, xavier};
 use crate::{Positions, RmtConfig};
@@ -75,7 +75,7 @@ impl<B: Backend> Embeddings<B> for RmtEmbeddings<B> {
         let x = match &self.positions {
             Some(table) => {
                 let positions = table.weight.val().narrow(0, start, time).unsqueeze();
-                x + store(table.key.val(), positions)
+                add_positions(x, store(table.key.val(), positions).squeeze_dim(0))
             }
             None => x,
         };

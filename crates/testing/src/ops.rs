@@ -4,6 +4,7 @@ use burn::module::{Param, ParamId};
 use burn::tensor::activation::softmax;
 use burn::tensor::{Distribution, Int, Tensor, TensorData, backend::AutodiffBackend};
 use residual_zoo::core::ops::attention::{CausalAttention, mask_future};
+use residual_zoo::core::ops::optimizer::{AdamW, adamw, adamw_plain, sum_of_squares};
 use residual_zoo::core::ops::{activation, loss};
 use residual_zoo::core::{Norm, NormParams, product};
 use residual_zoo_kernels as kernels;
@@ -27,6 +28,12 @@ pub fn agree<B: AutodiffBackend>(device: &B::Device, tolerance: f64) {
         x(),
         |x| activation::gelu_erf(x[0].clone()),
         |x| activation::gelu_erf_plain(x[0].clone()),
+    );
+    both.agree(
+        "max(x, 0)",
+        x(),
+        |x| activation::relu(x[0].clone()),
+        |x| burn::tensor::activation::relu(x[0].clone()),
     );
 
     for params in [
@@ -108,6 +115,31 @@ pub fn agree<B: AutodiffBackend>(device: &B::Device, tolerance: f64) {
             );
         }
     }
+}
+
+/// Asserts that the two forms of a step of AdamW, and of a sum of squares, agree on `device`.
+pub fn optimizer_agrees<B: AutodiffBackend>(device: &B::Device, tolerance: f64) {
+    let both = Both::<B> { device, tolerance };
+    let draw = || random::<B, 1>([20_011], device).inner();
+    let (x, m, v, grad) = (draw(), draw(), draw().square(), draw());
+    for (scale, weight_decay, time) in [(1.0, 0.0, 1), (0.3, 0.1, 2), (1.0, 0.1, 1000)] {
+        let step = AdamW {
+            lr: 0.01,
+            beta_1: 0.9,
+            beta_2: 0.95,
+            eps: 1e-8,
+            weight_decay,
+            scale,
+            time,
+        };
+        let before = || [&x, &m, &v, &grad].map(Tensor::clone);
+        let of = |after: [Tensor<B::InnerBackend, 1>; 3]| after.map(|x| x.into_data()).to_vec();
+        let (fast, plain) = (adamw(step, before()), adamw_plain(step, before()));
+        both.compare(&format!("{step:?}"), of(fast), of(plain));
+    }
+    let sums = [sum_of_squares(x.clone()), x.square().sum()];
+    let [fast, plain] = sums.map(|sum| vec![sum.into_data()]);
+    both.compare("a sum of squares", fast, plain);
 }
 
 /// Asserts that attention drops the weights that [`kernels::Dropped`] names, and scales up the others.
@@ -206,15 +238,21 @@ impl<B: AutodiffBackend> Both<'_, B> {
         let of = |y: Tensor<B, R>| {
             let grads = (y.clone() * weights.clone()).sum().backward();
             let grads = inputs.iter().filter_map(|x| x.grad(&grads));
-            let mut all = vec![Values::from(y.into_data())];
-            all.extend(grads.map(|grad| Values::from(grad.into_data())));
+            let mut all = vec![y.into_data()];
+            all.extend(grads.map(|grad| grad.into_data()));
             all
         };
-        let (fast, plain) = (of(fast(&inputs)), of(plain(&inputs)));
+        self.compare(name, of(fast(&inputs)), of(plain(&inputs)));
+    }
+
+    /// Compares results one by one.
+    fn compare(&self, name: &str, fast: Vec<TensorData>, plain: Vec<TensorData>) {
         assert_eq!(fast.len(), plain.len(), "{name}");
-        for (i, (fast, plain)) in fast.iter().zip(&plain).enumerate() {
+        let results = fast.into_iter().zip(plain);
+        let results = results.map(|(fast, plain)| (Values::from(fast), Values::from(plain)));
+        for (i, (fast, plain)) in results.enumerate() {
             let largest = plain.largest().max(1.0);
-            let error = fast.error(plain, self.tolerance * largest, |_| 0.0);
+            let error = fast.error(&plain, self.tolerance * largest, |_| 0.0);
             assert!(
                 error <= 1.0,
                 "{name}: result {i} is off by {error} tolerances"

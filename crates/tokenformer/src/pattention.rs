@@ -57,11 +57,7 @@ impl<B: Backend> Pattention<B> {
                 Normalization::GeluL1Norm => kernels::Form::ActivationThenL1,
                 Normalization::Softmax => kernels::Form::Softmax,
             },
-            activation: match self.activation {
-                Activation::GeluTanh => kernels::Curve::GeluTanh,
-                Activation::GeluErf => kernels::Curve::GeluErf,
-                Activation::Relu => kernels::Curve::Relu,
-            },
+            activation: self.activation.into(),
             eps: self.eps,
         };
         kernels::theta(theta, a, self.tau.val()).unwrap_or_else(|a| self.theta_plain(a))

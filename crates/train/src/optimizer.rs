@@ -3,23 +3,25 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
-use burn::optim::{
-    AdamW, AdamWConfig, AdamWState, AdaptiveMomentumState, GradientsParams, SimpleOptimizer,
-};
+use burn::optim::GradientsParams;
 use burn::tensor::{Tensor, TensorData, backend::AutodiffBackend};
+use residual_zoo_core::ops::optimizer::{AdamW, adamw, sum_of_squares};
 use residual_zoo_core::params::{self, ImportError, ParamInfo, Role};
 use residual_zoo_runs::TrainConfig;
 
 /// AdamW (Loshchilov and Hutter, "Decoupled weight decay regularization", 2019). Weight decay applies
 /// only to parameters with [`Role::Weight`].
-///
-/// Burn's AdamW makes the steps. It has no parameter groups and stores its state by parameter id. This
-/// type adds the groups, and export and import of the state by parameter name.
 pub struct Optimizer<B: AutodiffBackend> {
-    decaying: AdamW,
-    plain: AdamW,
-    /// Moments of the flattened parameters, `[count]`.
-    moments: HashMap<ParamId, AdamWState<B::InnerBackend, 1>>,
+    /// The constants, without those that change from step to step.
+    constants: AdamW,
+    states: HashMap<ParamId, State<B>>,
+}
+
+/// The moments of a flattened parameter, `[count]`.
+struct State<B: AutodiffBackend> {
+    first: Tensor<B::InnerBackend, 1>,
+    second: Tensor<B::InnerBackend, 1>,
+    steps: usize,
 }
 
 /// The moments of a parameter on the host, in the shape of the parameter.
@@ -36,29 +38,34 @@ pub struct Moments {
 impl<B: AutodiffBackend> Optimizer<B> {
     /// An optimizer without moments.
     pub fn new(config: &TrainConfig) -> Self {
-        let adamw = AdamWConfig::new()
-            .with_beta_1(config.beta_1 as f32)
-            .with_beta_2(config.beta_2 as f32)
-            .with_epsilon(config.eps as f32);
         Self {
-            decaying: adamw
-                .clone()
-                .with_weight_decay(config.weight_decay as f32)
-                .build(),
-            plain: adamw.with_weight_decay(0.0).build(),
-            moments: HashMap::new(),
+            constants: AdamW {
+                lr: 0.0,
+                beta_1: config.beta_1,
+                beta_2: config.beta_2,
+                eps: config.eps,
+                weight_decay: config.weight_decay,
+                scale: 1.0,
+                time: 0,
+            },
+            states: HashMap::new(),
         }
     }
 
     /// Makes one step with the gradients `grads` times `scale` at learning rate `lr`, and returns the
-    /// updated model. `scale` has shape `[1]` and is on the device.
+    /// updated model.
     pub fn step<M: Module<B>>(
         &mut self,
         model: M,
         grads: GradientsParams,
-        scale: Option<Tensor<B::InnerBackend, 1>>,
+        scale: f64,
         lr: f64,
     ) -> M {
+        self.constants = AdamW {
+            scale,
+            lr,
+            ..self.constants
+        };
         let decays = params::list::<B, M>(&model).into_iter();
         let decays = decays
             .filter(|p| p.role == Role::Weight)
@@ -68,29 +75,24 @@ impl<B: AutodiffBackend> Optimizer<B> {
             optimizer: self,
             decays,
             grads,
-            scale,
-            lr,
         })
     }
 
     /// Copies the state to the host, by parameter name.
     pub fn export<M: Module<B>>(&self, model: &M) -> BTreeMap<String, Moments> {
         let state = params::list::<B, M>(model).into_iter().filter_map(|p| {
-            let momentum = &self.moments.get(&p.id)?.momentum;
+            let state = self.states.get(&p.id)?;
             let data = |moment: &Tensor<B::InnerBackend, 1>| {
                 let mut data = moment.to_data();
                 data.shape = p.shape.clone().into();
                 data
             };
-            let (first, second) = (data(&momentum.moment_1), data(&momentum.moment_2));
-            Some((
-                p.name,
-                Moments {
-                    first,
-                    second,
-                    steps: momentum.time,
-                },
-            ))
+            let moments = Moments {
+                first: data(&state.first),
+                second: data(&state.second),
+                steps: state.steps,
+            };
+            Some((p.name, moments))
         });
         state.collect()
     }
@@ -110,7 +112,7 @@ impl<B: AutodiffBackend> Optimizer<B> {
         mut state: BTreeMap<String, Moments>,
         device: &B::Device,
     ) -> Result<(), ImportError> {
-        let mut moments = HashMap::new();
+        let mut states = HashMap::new();
         for ParamInfo {
             name,
             id,
@@ -128,30 +130,29 @@ impl<B: AutodiffBackend> Optimizer<B> {
             else {
                 continue;
             };
-            let mut flat = Vec::new();
-            for mut data in [first, second] {
+            let flat = |mut data: TensorData| {
                 if *data.shape != *shape {
-                    let found = data.shape.to_vec();
                     return Err(ImportError::Shape {
-                        name,
-                        expected: shape,
-                        found,
+                        name: name.clone(),
+                        expected: shape.clone(),
+                        found: data.shape.to_vec(),
                     });
                 }
                 data.shape = [shape.iter().product::<usize>()].into();
-                flat.push(Tensor::from_data(data, device));
-            }
-            let (second, first) = (flat.pop(), flat.pop());
-            if let (Some(first), Some(second)) = (first, second) {
-                let mut momentum = AdaptiveMomentumState::new(steps, first, second);
-                momentum.time = steps;
-                moments.insert(id, AdamWState::new(momentum));
-            }
+                Ok(Tensor::from_data(data, device))
+            };
+            let (first, second) = (flat(first)?, flat(second)?);
+            let state = State {
+                first,
+                second,
+                steps,
+            };
+            states.insert(id, state);
         }
         if let Some(name) = state.into_keys().next() {
             return Err(ImportError::Unexpected(name));
         }
-        self.moments = moments;
+        self.states = states;
         Ok(())
     }
 }
@@ -160,8 +161,6 @@ struct Step<'a, B: AutodiffBackend> {
     optimizer: &'a mut Optimizer<B>,
     decays: Vec<ParamId>,
     grads: GradientsParams,
-    scale: Option<Tensor<B::InnerBackend, 1>>,
-    lr: f64,
 }
 
 impl<B: AutodiffBackend> ModuleMapper<B> for Step<'_, B> {
@@ -170,23 +169,29 @@ impl<B: AutodiffBackend> ModuleMapper<B> for Step<'_, B> {
             return param;
         };
         let id = param.id;
-        let adamw = match self.decays.contains(&id) {
-            true => &self.optimizer.decaying,
-            false => &self.optimizer.plain,
-        };
-        let moments = &mut self.optimizer.moments;
+        let mut step = self.optimizer.constants;
+        if !self.decays.contains(&id) {
+            step.weight_decay = 0.0;
+        }
+        let states = &mut self.optimizer.states;
         param.map(|x| {
             let shape = x.shape();
             let count = shape.num_elements();
-            let x = x.inner().reshape([count]);
-            let mut grad = grad.reshape([count]);
-            if let Some(scale) = &self.scale {
-                grad = grad * scale.clone();
-            }
-            let (x, state) = adamw.step(self.lr, x, grad, moments.remove(&id));
-            if let Some(state) = state {
-                moments.insert(id, state);
-            }
+            let zeros = || Tensor::zeros([count], &grad.device());
+            let state = states.remove(&id).unwrap_or_else(|| State {
+                first: zeros(),
+                second: zeros(),
+                steps: 0,
+            });
+            step.time = state.steps + 1;
+            let [x, grad] = [x.inner(), grad].map(|x| x.reshape([count]));
+            let [x, first, second] = adamw(step, [x, state.first, state.second, grad]);
+            let state = State {
+                first,
+                second,
+                steps: step.time,
+            };
+            states.insert(id, state);
             Tensor::from_inner(x.reshape(shape)).require_grad()
         })
     }
@@ -214,7 +219,8 @@ struct Squares<'a, B: AutodiffBackend> {
 impl<B: AutodiffBackend> ModuleVisitor<B> for Squares<'_, B> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
         if let Some(grad) = self.grads.get::<B::InnerBackend, D>(param.id) {
-            self.sum = self.sum.clone() + grad.square().sum();
+            let count = grad.shape().num_elements();
+            self.sum = self.sum.clone() + sum_of_squares(grad.reshape([count]));
         }
     }
 }
@@ -249,14 +255,8 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for NotFinite<'_> {
     }
 }
 
-/// The factor, `[1]`, that reduces gradients of norm `norm`, `[1]`, to norm `limit` if they exceed it
-/// (Pascanu et al., "On the difficulty of training recurrent neural networks", 2013, algorithm 1).
-pub fn clip_scale<B: burn::tensor::backend::Backend>(
-    norm: &Tensor<B, 1>,
-    limit: f64,
-) -> Tensor<B, 1> {
-    (norm.clone() + 1e-6)
-        .recip()
-        .mul_scalar(limit)
-        .clamp_max(1.0)
+/// The factor that reduces gradients of norm `norm` to norm `limit` if they exceed it (Pascanu et al., "On
+/// the difficulty of training recurrent neural networks", 2013, algorithm 1).
+pub fn clip_scale(norm: f64, limit: f64) -> f64 {
+    (limit / (norm + 1e-6)).min(1.0)
 }

@@ -206,8 +206,8 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
         let healthy = loss.is_finite() && grad_norm.is_finite();
         let skipped = (!healthy).then(|| optimizer::not_finite::<B, _>(self.model(), &grads));
         if healthy {
-            let clip = |limit| optimizer::clip_scale(&norm, limit);
-            let scale = train.grad_clip.map(clip);
+            let clip = |limit| optimizer::clip_scale(grad_norm, limit);
+            let scale = train.grad_clip.map_or(1.0, clip);
             let lr = self.learning_rate();
             let model = self.model.take();
             self.model = model.map(|model| self.optimizer.step(model, grads, scale, lr));

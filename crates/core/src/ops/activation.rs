@@ -25,15 +25,30 @@ impl Activation {
         match self {
             Self::GeluTanh => gelu_tanh(x),
             Self::GeluErf => gelu_erf(x),
-            Self::Relu => activation::relu(x),
+            Self::Relu => relu(x),
         }
     }
+}
+
+impl From<Activation> for kernels::Activation {
+    fn from(activation: Activation) -> Self {
+        match activation {
+            Activation::GeluTanh => Self::GeluTanh,
+            Activation::GeluErf => Self::GeluErf,
+            Activation::Relu => Self::Relu,
+        }
+    }
+}
+
+/// max(x, 0).
+pub fn relu<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
+    kernels::activation(kernels::Activation::Relu, x).unwrap_or_else(activation::relu)
 }
 
 /// GELU, tanh approximation (Hendrycks and Gimpel, "Gaussian error linear units", 2016):
 /// ½ x (1 + tanh u) with u = √(2/π) (x + 0.044715 x³).
 pub fn gelu_tanh<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
-    kernels::gelu(x, kernels::Gelu::Tanh).unwrap_or_else(gelu_tanh_plain)
+    kernels::activation(kernels::Activation::GeluTanh, x).unwrap_or_else(gelu_tanh_plain)
 }
 
 /// [`gelu_tanh`] as x · σ(2u), which is equal because ½ (1 + tanh u) = σ(2u), and needs fewer passes over
@@ -46,7 +61,7 @@ pub fn gelu_tanh_plain<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B,
 
 /// GELU: ½ x (1 + erf(x / √2)).
 pub fn gelu_erf<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
-    kernels::gelu(x, kernels::Gelu::Erf).unwrap_or_else(gelu_erf_plain)
+    kernels::activation(kernels::Activation::GeluErf, x).unwrap_or_else(gelu_erf_plain)
 }
 
 /// [`gelu_erf`], composed of operations that every backend differentiates exactly.

@@ -9,3 +9,4 @@ pub mod attention;
 pub mod linear;
 pub mod loss;
 pub mod norm;
+pub mod optimizer;

@@ -305,7 +305,7 @@ fn join<'a, E: Real>(
         strides[axis] = stride;
         stride *= dims[axis];
     }
-    let mut data = vec![E::zero(); batch * stride];
+    let mut data = flex::zeros(batch * stride);
     if stride > 0 {
         let tasks = data.chunks_mut(stride).enumerate().collect();
         each(tasks, batch * stride, |(batch, to)| {

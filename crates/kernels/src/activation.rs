@@ -1,29 +1,31 @@
-//! GELU: one pass forward, one pass backward, and only the input is kept.
+//! Activations: one pass forward, one pass backward, and only the input is kept.
 
 use burn::tensor::{Tensor, TensorPrimitive, backend::Backend};
 
 use crate::op::apply;
 
-/// The form of GELU.
+/// A function of every element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Gelu {
+pub enum Activation {
     /// ½ x (1 + tanh(√(2/π) (x + 0.044715 x³))).
-    Tanh,
+    GeluTanh,
     /// ½ x (1 + erf(x / √2)).
-    Erf,
+    GeluErf,
+    /// max(x, 0).
+    Relu,
 }
 
-/// GELU of every element, or `x` if there is no kernel for it.
+/// The activation of every element.
 ///
 /// # Errors
 ///
 /// Returns `x` if there is no kernel for it.
-pub fn gelu<B: Backend, const D: usize>(
+pub fn activation<B: Backend, const D: usize>(
+    activation: Activation,
     x: Tensor<B, D>,
-    form: Gelu,
 ) -> Result<Tensor<B, D>, Tensor<B, D>> {
     let of = |x| Tensor::from_primitive(TensorPrimitive::Float(x));
-    let result = apply::<B, _, 1>(&form, [x.into_primitive().tensor()]);
+    let result = apply::<B, _, 1>(&activation, [x.into_primitive().tensor()]);
     result.map(of).map_err(|[x]| of(x))
 }
 
@@ -33,12 +35,12 @@ pub(crate) mod flex {
     use burn_flex::FlexTensor;
     use pulp::{Simd, WithSimd};
 
-    use super::Gelu;
-    use crate::flex::{self, Real, slice, tensor_like, with_real};
+    use super::Activation;
+    use crate::flex::{self, Real, TASK, slice, tensor_like, with_real};
     use crate::op::Op;
 
     /// A function of one variable and its derivative.
-    pub(crate) trait Curve: Copy + Send + Sync {
+    pub(crate) trait Function: Copy + Send + Sync {
         fn value<E: Real>(self, x: E) -> E;
         fn slope<E: Real>(self, x: E) -> E;
     }
@@ -69,7 +71,7 @@ pub(crate) mod flex {
         }
     }
 
-    impl Curve for Tanh {
+    impl Function for Tanh {
         #[inline(always)]
         fn value<E: Real>(self, x: E) -> E {
             x * Self::gate(Self::two_u(x).0)
@@ -91,7 +93,7 @@ pub(crate) mod flex {
         }
     }
 
-    impl Curve for Erf {
+    impl Function for Erf {
         #[inline(always)]
         fn value<E: Real>(self, x: E) -> E {
             x * Self::gate(x)
@@ -105,7 +107,7 @@ pub(crate) mod flex {
         }
     }
 
-    impl Curve for Relu {
+    impl Function for Relu {
         #[inline(always)]
         fn value<E: Real>(self, x: E) -> E {
             if x < E::zero() { E::zero() } else { x }
@@ -118,9 +120,9 @@ pub(crate) mod flex {
     }
 
     /// y = f(x).
-    struct Forward<'a, E, C>(&'a mut [E], &'a [E], C);
+    struct Forward<'a, E, F>(&'a mut [E], &'a [E], F);
 
-    impl<E: Real, C: Curve> WithSimd for Forward<'_, E, C> {
+    impl<E: Real, F: Function> WithSimd for Forward<'_, E, F> {
         type Output = ();
 
         #[inline(always)]
@@ -132,49 +134,64 @@ pub(crate) mod flex {
         }
     }
 
-    /// dx = f'(x) dy.
-    struct Backward<'a, E, C>(&'a mut [E], &'a [E], &'a [E], C);
+    /// dy ← f'(x) dy.
+    struct Backward<'a, E, F>(&'a mut [E], &'a [E], F);
 
-    impl<E: Real, C: Curve> WithSimd for Backward<'_, E, C> {
+    impl<E: Real, F: Function> WithSimd for Backward<'_, E, F> {
         type Output = ();
 
         #[inline(always)]
         fn with_simd<S: Simd>(self, _: S) {
-            let Self(dx, x, dy, f) = self;
-            for ((dx, &x), &dy) in dx.iter_mut().zip(x).zip(dy) {
-                *dx = f.slope(x) * dy;
+            let Self(dy, x, f) = self;
+            for (dy, &x) in dy.iter_mut().zip(x) {
+                *dy = f.slope(x) * *dy;
             }
         }
     }
 
-    const CHUNK: usize = 1 << 13;
+    /// Evaluates `$body` with the [`Function`] of an activation as `$f`.
+    macro_rules! with_function {
+        ($activation:expr, |$f:ident| $body:expr) => {{
+            use crate::activation::flex::{Erf, Relu, Tanh};
+            match $activation {
+                crate::Activation::GeluTanh => {
+                    let $f = Tanh;
+                    $body
+                }
+                crate::Activation::GeluErf => {
+                    let $f = Erf;
+                    $body
+                }
+                crate::Activation::Relu => {
+                    let $f = Relu;
+                    $body
+                }
+            }
+        }};
+    }
+    pub(crate) use with_function;
 
-    fn forward<E: Real>(form: Gelu, x: &FlexTensor) -> FlexTensor {
+    fn forward<E: Real>(activation: Activation, x: &FlexTensor) -> FlexTensor {
         let from = slice::<E>(x);
-        let mut y = vec![E::zero(); from.len()];
-        let tasks = y.chunks_mut(CHUNK).zip(from.chunks(CHUNK)).collect();
-        flex::each(tasks, from.len(), |(y, x)| match form {
-            Gelu::Tanh => flex::simd(Forward(y, x, Tanh)),
-            Gelu::Erf => flex::simd(Forward(y, x, Erf)),
+        let mut y = flex::zeros(from.len());
+        let tasks = y.chunks_mut(TASK).zip(from.chunks(TASK)).collect();
+        flex::each(tasks, from.len(), |(y, x): (&mut [E], &[E])| {
+            with_function!(activation, |f| flex::simd(Forward(y, x, f)))
         });
         tensor_like(y, x)
     }
 
-    fn backward<E: Real>(form: Gelu, x: &FlexTensor, dy: &FlexTensor) -> FlexTensor {
-        let (from, dy) = (slice::<E>(x), slice::<E>(dy));
-        let mut dx = vec![E::zero(); from.len()];
-        let tasks = dx
-            .chunks_mut(CHUNK)
-            .zip(from.chunks(CHUNK))
-            .zip(dy.chunks(CHUNK));
-        flex::each(tasks.collect(), from.len(), |((dx, x), dy)| match form {
-            Gelu::Tanh => flex::simd(Backward(dx, x, dy, Tanh)),
-            Gelu::Erf => flex::simd(Backward(dx, x, dy, Erf)),
+    /// Turns dy into dx.
+    fn backward<E: Real>(activation: Activation, x: &FlexTensor, mut dy: FlexTensor) -> FlexTensor {
+        let x = slice::<E>(x);
+        let tasks = dy.storage_mut::<E>().chunks_mut(TASK).zip(x.chunks(TASK));
+        flex::each(tasks.collect(), x.len(), |(dy, x): (&mut [E], &[E])| {
+            with_function!(activation, |f| flex::simd(Backward(dy, x, f)))
         });
-        tensor_like(dx, x)
+        dy
     }
 
-    impl Op<Flex, 1> for Gelu {
+    impl Op<Flex, 1> for Activation {
         type Kept = FlexTensor;
 
         fn takes(&self, inputs: &[FlexTensor; 1]) -> bool {
@@ -182,12 +199,12 @@ pub(crate) mod flex {
         }
 
         fn forward(&self, [x]: [FlexTensor; 1]) -> (FlexTensor, FlexTensor) {
-            let x = x.to_contiguous();
+            let x = flex::contiguous(x);
             (with_real!(&x, forward(*self, &x)), x)
         }
 
         fn backward(&self, x: FlexTensor, grad: FlexTensor) -> [FlexTensor; 1] {
-            [with_real!(&x, backward(*self, &x, &grad.to_contiguous()))]
+            [with_real!(&x, backward(*self, &x, flex::contiguous(grad)))]
         }
     }
 }
@@ -197,32 +214,34 @@ mod libtorch {
     use burn::backend::LibTorch;
     use burn_tch::TchTensor;
 
-    use super::Gelu;
+    use super::Activation;
     use crate::op::Op;
 
-    impl Gelu {
-        fn name(self) -> &'static str {
+    impl Activation {
+        /// PyTorch's name for the form of GELU.
+        fn form(self) -> &'static str {
             match self {
-                Self::Tanh => "tanh",
-                Self::Erf => "none",
+                Self::GeluTanh => "tanh",
+                _ => "none",
             }
         }
     }
 
-    impl Op<LibTorch, 1> for Gelu {
+    impl Op<LibTorch, 1> for Activation {
         type Kept = TchTensor;
 
         fn takes(&self, _: &[TchTensor; 1]) -> bool {
-            true
+            // One operation of Burn is one of PyTorch here.
+            *self != Self::Relu
         }
 
         fn forward(&self, [x]: [TchTensor; 1]) -> (TchTensor, TchTensor) {
-            (TchTensor::new(x.tensor.gelu(self.name())), x)
+            (TchTensor::new(x.tensor.gelu(self.form())), x)
         }
 
         fn backward(&self, x: TchTensor, grad: TchTensor) -> [TchTensor; 1] {
             [TchTensor::new(
-                x.tensor.gelu_backward(&grad.tensor, self.name()),
+                x.tensor.gelu_backward(&grad.tensor, self.form()),
             )]
         }
     }

@@ -1,0 +1,33 @@
+//! A step of the optimizer, for one parameter at a time.
+
+use burn::tensor::{Tensor, backend::Backend};
+use residual_zoo_kernels as kernels;
+pub use residual_zoo_kernels::AdamW;
+
+/// The parameter x and its moments m and v after a step, from those before it and the gradient: all
+/// `[count]`.
+pub fn adamw<B: Backend>(step: AdamW, before: [Tensor<B, 1>; 4]) -> [Tensor<B, 1>; 3] {
+    kernels::adamw(step, before).unwrap_or_else(|before| adamw_plain(step, before))
+}
+
+/// [`adamw`], term by term.
+pub fn adamw_plain<B: Backend>(
+    step: AdamW,
+    [x, m, v, grad]: [Tensor<B, 1>; 4],
+) -> [Tensor<B, 1>; 3] {
+    let AdamW { beta_1, beta_2, .. } = step;
+    let correction = |beta: f64| 1.0 - beta.powf(step.time as f64);
+    let grad = grad * step.scale;
+    let m = m * beta_1 + grad.clone() * (1.0 - beta_1);
+    let v = v * beta_2 + grad.square() * (1.0 - beta_2);
+    let m_hat = m.clone() / correction(beta_1);
+    let v_hat = v.clone() / correction(beta_2);
+    let update = m_hat / (v_hat.sqrt() + step.eps);
+    let x = x * (1.0 - step.lr * step.weight_decay) - update * step.lr;
+    [x, m, v]
+}
+
+/// Σ x_i² of x `[count]`, as `[1]`.
+pub fn sum_of_squares<B: Backend>(x: Tensor<B, 1>) -> Tensor<B, 1> {
+    kernels::sum_of_squares(x).unwrap_or_else(|x| x.square().sum())
+}
