@@ -75,13 +75,13 @@ pub fn estimate_memory(
 /// Those of [`residual_zoo_lab::generate`].
 pub fn generate(
     directory: &Path,
-    prompt: Option<&str>,
+    prompts: &[Option<&str>],
     tokens: usize,
     sampling: Sampling,
     kind: BackendKind,
     gpu: Option<usize>,
 ) -> Result<(), Error> {
-    residual_zoo_lab::generate::<ModelConfig>(directory, prompt, tokens, sampling, kind, gpu)
+    residual_zoo_lab::generate::<ModelConfig>(directory, prompts, tokens, sampling, kind, gpu)
 }
 
 /// The models of `experiments/compare`, by name.

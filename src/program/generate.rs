@@ -11,9 +11,12 @@ use residual_zoo::runs::generate::Sampling;
 pub struct Options {
     /// The run directory, such as runs/gpt2-shakespeare-cpu
     run: PathBuf,
-    /// Text to continue [default: the first token id of the vocabulary]
+    /// Text to continue; repeat it for several [default: the first token id of the vocabulary]
     #[arg(long)]
-    prompt: Option<String>,
+    prompt: Vec<String>,
+    /// Texts for each prompt. Several texts are generated together and printed at the end
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    samples: u32,
     /// Tokens to generate
     #[arg(long, default_value_t = 200)]
     tokens: usize,
@@ -40,9 +43,15 @@ pub fn generate(options: Options) -> anyhow::Result<()> {
         top_p: options.top_p,
         seed: options.seed,
     };
+    let mut prompts: Vec<_> = options.prompt.iter().map(|text| Some(text.as_str())).collect();
+    if prompts.is_empty() {
+        prompts.push(None);
+    }
+    let samples = options.samples as usize;
+    let prompts = prompts.into_iter().flat_map(|prompt| vec![prompt; samples]);
     residual_zoo::experiment::generate(
         &options.run,
-        options.prompt.as_deref(),
+        &prompts.collect::<Vec<_>>(),
         options.tokens,
         sampling,
         options.backend.kind()?,

@@ -17,6 +17,7 @@ use residual_zoo::gpt2::Gpt2Config;
 use residual_zoo::laurel::{Augmentation, LaurelConfig, Weights};
 use residual_zoo::recurrent::{Alpha, Form, RecurrentConfig};
 use residual_zoo::rmt::RmtConfig;
+use residual_zoo::runs::generate::{Generator, Generators, Sampling};
 use residual_zoo::tokenformer::TokenFormerConfig;
 use residual_zoo::{ModelConfig as Zoo, RunConfig};
 use residual_zoo_testing::zoo::{
@@ -44,6 +45,37 @@ fn every_composition_keeps_the_contract() {
     for (name, config) in compositions {
         println!("{name}");
         contract::check::<Autodiff<Flex>, _>(&config, &Default::default());
+    }
+}
+
+#[test]
+fn texts_side_by_side_are_the_texts_one_by_one() {
+    let device = Default::default();
+    let greedy = Sampling {
+        temperature: 0.0,
+        ..Sampling::default()
+    };
+    for (name, config) in architectures().into_iter().chain(compositions()) {
+        let vocabulary = Vocabulary { ids: 13, outputs: 13 };
+        let model = config.build::<Flex>(vocabulary, &device).unwrap();
+        let context = config.shape().context;
+        let sizes = (vocabulary.ids, context);
+        // One prompt is longer than the context, and all texts get there.
+        let prompt = |length: usize| (0..length).map(|i| (7 * i * i % 13) as u32).collect();
+        let prompts: Vec<Vec<u32>> = [3, 1, context + 2, context / 2].map(prompt).to_vec();
+        let count = 2 * context;
+        let mut together = vec![Vec::new(); prompts.len()];
+        let all = Generators::new(&model, sizes, &prompts, greedy.clone(), &device).unwrap();
+        for new in all.take(3 * context) {
+            for (text, new) in together.iter_mut().zip(new) {
+                text.extend(new);
+            }
+        }
+        for (prompt, together) in prompts.iter().zip(together) {
+            let one = Generator::new(&model, sizes, prompt, greedy.clone(), &device).unwrap();
+            let one: Vec<u32> = one.take(count).collect();
+            assert_eq!(together[..count], one, "{name}, a prompt of {}", prompt.len());
+        }
     }
 }
 

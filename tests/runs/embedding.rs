@@ -34,6 +34,14 @@ fn an_opened_run_generates_what_the_program_does() {
     let pieces = pieces.unwrap();
     assert!(pieces.len() > 12, "{pieces:?}");
     assert_eq!(pieces.concat(), generated);
+    let prompts = [Some("the"), Some("a cat")];
+    let together = run.generate_all(&model, &prompts, 12, greedy()).unwrap();
+    let other = run.generate(&model, Some("a cat"), 12, greedy()).unwrap();
+    assert_eq!(together, [generated.clone(), other]);
+    let shown = ok(command.args(["--prompt", "a cat"]));
+    assert_eq!(shown, together.join("\n---------------\n") + "\n");
+    let shown = ok(command.args(["--samples", "3", "--temperature", "1"]));
+    assert_eq!(shown.matches("---------------").count(), 5, "{shown}");
     assert_eq!(run.rows().unwrap().last().unwrap().step, 4);
     // It is the example of the documentation, too.
     let shown = ok(example("embed").arg(&directory));

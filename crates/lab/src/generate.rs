@@ -11,8 +11,9 @@ use residual_zoo_runs::{Error as RunError, Run};
 
 use crate::Error;
 
-/// Writes the prompt and `tokens` more tokens, as they are generated, from the newest checkpoint of the
-/// run in `directory`. Without a prompt, the first token id of the vocabulary begins the text.
+/// Writes each of `prompts` and `tokens` more tokens, from the newest checkpoint of the run in `directory`.
+/// `None` is the first token id of the vocabulary. A single text is written as it is generated; several
+/// are generated side by side and have a line of hyphens between them.
 ///
 /// # Errors
 ///
@@ -20,7 +21,7 @@ use crate::Error;
 /// take, a backend that cannot be used.
 pub fn generate<C: ModelConfig>(
     directory: &Path,
-    prompt: Option<&str>,
+    prompts: &[Option<&str>],
     tokens: usize,
     sampling: Sampling,
     kind: BackendKind,
@@ -32,7 +33,7 @@ pub fn generate<C: ModelConfig>(
     }
     let task = Generate {
         run,
-        prompt,
+        prompts,
         tokens,
         sampling,
     };
@@ -41,7 +42,7 @@ pub fn generate<C: ModelConfig>(
 
 struct Generate<'a, C> {
     run: Run<C>,
-    prompt: Option<&'a str>,
+    prompts: &'a [Option<&'a str>],
     tokens: usize,
     sampling: Sampling,
 }
@@ -51,11 +52,28 @@ impl<C: ModelConfig> OnBackend for Generate<'_, C> {
 
     fn run<B: AutodiffBackend>(self, device: B::Device) -> Self::Output {
         let model = self.run.model::<B::InnerBackend>(&device)?;
-        let pieces =
-            self.run
-                .stream::<B::InnerBackend>(&model, self.prompt, self.tokens, self.sampling)?;
+        let Self {
+            run,
+            prompts,
+            tokens,
+            sampling,
+        } = self;
+        let pieces: Box<dyn Iterator<Item = _>> = match prompts {
+            [prompt] => {
+                let pieces = run.stream::<B::InnerBackend>(&model, *prompt, tokens, sampling)?;
+                Box::new(pieces.chain([Ok("\n".to_owned())]))
+            }
+            _ => {
+                let texts = run.generate_all::<B::InnerBackend>(&model, prompts, tokens, sampling)?;
+                let lines = texts.into_iter().enumerate().map(|(i, text)| match i {
+                    0 => Ok(format!("{text}\n")),
+                    _ => Ok(format!("---------------\n{text}\n")),
+                });
+                Box::new(lines)
+            }
+        };
         let mut out = std::io::stdout().lock();
-        for piece in pieces.chain([Ok("\n".to_owned())]) {
+        for piece in pieces {
             match write!(out, "{}", piece?).and_then(|()| out.flush()) {
                 // A reader that stops reading ends the text; that is no failure.
                 Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(()),

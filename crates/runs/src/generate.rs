@@ -4,6 +4,7 @@ use burn::tensor::{Int, Tensor, TensorData, backend::Backend};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use residual_zoo_core::{ConfigError, LanguageModel, check};
+use residual_zoo_data::derive_seed;
 
 use crate::Error;
 
@@ -83,20 +84,7 @@ impl Sampling {
 }
 
 /// An endless iterator over the tokens that follow a prompt.
-pub struct Generator<'a, B: Backend, M: LanguageModel<B>> {
-    model: &'a M,
-    device: B::Device,
-    cache: M::Cache,
-    /// The prompt and the tokens sampled so far.
-    tokens: Vec<u32>,
-    /// Number of tokens that the cache has seen.
-    cached: usize,
-    /// Index in `tokens` of the first token that the cache has seen.
-    start: usize,
-    context: usize,
-    sampling: Sampling,
-    rng: StdRng,
-}
+pub struct Generator<'a, B: Backend, M: LanguageModel<B>>(Generators<'a, B, M>);
 
 impl<'a, B: Backend, M: LanguageModel<B>> Generator<'a, B, M> {
     /// Prepares to continue `prompt` with a model of `vocab_size` ids and `context` positions.
@@ -106,55 +94,12 @@ impl<'a, B: Backend, M: LanguageModel<B>> Generator<'a, B, M> {
     /// An empty prompt, an id outside the vocabulary, or an invalid field of `sampling`.
     pub fn new(
         model: &'a M,
-        (vocab_size, context): (usize, usize),
+        sizes: (usize, usize),
         prompt: &[u32],
         sampling: Sampling,
         device: &B::Device,
     ) -> Result<Self, Error> {
-        sampling.validate()?;
-        if prompt.is_empty() {
-            return Err(Error::Prompt(
-                "has no tokens; give at least one character".into(),
-            ));
-        }
-        if let Some(id) = prompt.iter().find(|id| **id as usize >= vocab_size) {
-            let problem = format!(
-                "has token id {id}, but ids must be below {vocab_size}; use the model's tokenizer"
-            );
-            return Err(Error::Prompt(problem));
-        }
-        let rng = StdRng::seed_from_u64(sampling.seed);
-        Ok(Self {
-            model,
-            device: device.clone(),
-            cache: model.new_cache(),
-            tokens: prompt.to_vec(),
-            cached: 0,
-            start: prompt.len().saturating_sub(context),
-            context,
-            sampling,
-            rng,
-        })
-    }
-
-    /// Logits of the token after the last one.
-    fn logits(&mut self) -> Vec<f32> {
-        if self.tokens.len() - self.start > self.context {
-            // The context is full: continue from its newest half.
-            self.start = self.tokens.len() - self.context.div_ceil(2);
-            self.cache = self.model.new_cache();
-            self.cached = 0;
-        }
-        let new: Vec<i32> = self.tokens[self.start + self.cached..]
-            .iter()
-            .map(|id| *id as i32)
-            .collect();
-        let count = new.len();
-        let ids = TensorData::new(new, [1, count]);
-        let ids = Tensor::<B, 2, Int>::from_data(ids, &self.device);
-        let logits = self.model.predict(ids, &mut self.cache);
-        self.cached += count;
-        logits.into_data().iter::<f32>().collect()
+        Generators::new(model, sizes, &[prompt.to_vec()], sampling, device).map(Self)
     }
 }
 
@@ -162,10 +107,119 @@ impl<B: Backend, M: LanguageModel<B>> Iterator for Generator<'_, B, M> {
     type Item = u32;
 
     fn next(&mut self) -> Option<u32> {
+        // One prompt is read at once, so the first token follows it.
+        self.0.next()?.into_iter().next()?
+    }
+}
+
+/// An endless iterator over the tokens that follow several prompts. A step of the model continues all of
+/// them, and takes hardly longer than for one.
+///
+/// All texts are at the same position, so there is no padding. The shortest prompt is continued first,
+/// while the model still reads the rest of the others. These have no token then.
+pub struct Generators<'a, B: Backend, M: LanguageModel<B>> {
+    model: &'a M,
+    device: B::Device,
+    cache: M::Cache,
+    texts: Vec<Text>,
+    /// Number of positions that the cache has seen.
+    seen: usize,
+    context: usize,
+    sampling: Sampling,
+}
+
+/// The part of a text that fits the context: the prompt and the tokens sampled so far.
+struct Text {
+    tokens: Vec<u32>,
+    rng: StdRng,
+}
+
+impl<'a, B: Backend, M: LanguageModel<B>> Generators<'a, B, M> {
+    /// Prepares to continue `prompts` with a model of `vocab_size` ids and `context` positions. The draws
+    /// for each prompt are independent; those for the first are the same as without the others.
+    ///
+    /// # Errors
+    ///
+    /// No prompt, an empty prompt, an id outside the vocabulary, or an invalid field of `sampling`.
+    pub fn new(
+        model: &'a M,
+        (vocab_size, context): (usize, usize),
+        prompts: &[Vec<u32>],
+        sampling: Sampling,
+        device: &B::Device,
+    ) -> Result<Self, Error> {
+        sampling.validate()?;
+        if prompts.is_empty() || prompts.iter().any(Vec::is_empty) {
+            return Err(Error::Prompt(
+                "has no tokens; give at least one character".into(),
+            ));
+        }
+        if let Some(id) = (prompts.iter().flatten()).find(|id| **id as usize >= vocab_size) {
+            let problem = format!(
+                "has token id {id}, but ids must be below {vocab_size}; use the model's tokenizer"
+            );
+            return Err(Error::Prompt(problem));
+        }
+        let seed = |i: usize| match i {
+            0 => sampling.seed,
+            i => derive_seed(sampling.seed, &[i as u64]),
+        };
+        let texts = prompts.iter().enumerate().map(|(i, prompt)| Text {
+            tokens: prompt[prompt.len().saturating_sub(context)..].to_vec(),
+            rng: StdRng::seed_from_u64(seed(i)),
+        });
+        Ok(Self {
+            model,
+            device: device.clone(),
+            cache: model.new_cache(),
+            texts: texts.collect(),
+            seen: 0,
+            context,
+            sampling,
+        })
+    }
+
+    /// Reads the positions up to the end of the shortest text. Returns the logits of the tokens after
+    /// them, one row for each text.
+    fn logits(&mut self) -> Vec<f32> {
+        let shortest = |texts: &[Text]| texts.iter().map(|text| text.tokens.len()).min();
+        let mut end = shortest(&self.texts).unwrap_or(0);
+        if end > self.context {
+            // The context is full: continue from its newest half. No prompt is longer than the context,
+            // so all texts have the same length.
+            for text in &mut self.texts {
+                let old = text.tokens.len() - self.context.div_ceil(2);
+                text.tokens.drain(..old);
+            }
+            self.cache = self.model.new_cache();
+            self.seen = 0;
+            end = shortest(&self.texts).unwrap_or(0);
+        }
+        let new = (self.texts.iter()).flat_map(|text| &text.tokens[self.seen..end]);
+        let new: Vec<i32> = new.map(|id| *id as i32).collect();
+        let ids = TensorData::new(new, [self.texts.len(), end - self.seen]);
+        let ids = Tensor::<B, 2, Int>::from_data(ids, &self.device);
+        let logits = self.model.predict(ids, &mut self.cache);
+        self.seen = end;
+        logits.into_data().iter::<f32>().collect()
+    }
+}
+
+impl<B: Backend, M: LanguageModel<B>> Iterator for Generators<'_, B, M> {
+    type Item = Vec<Option<u32>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
         let logits = self.logits();
-        let id = self.sampling.draw(&logits, &mut self.rng);
-        self.tokens.push(id);
-        Some(id)
+        let rows = logits.chunks_exact(logits.len() / self.texts.len());
+        let drawn = self.texts.iter_mut().zip(rows).map(|(text, logits)| {
+            if text.tokens.len() > self.seen {
+                return None;
+            }
+            let id = self.sampling.draw(logits, &mut text.rng);
+            text.tokens.push(id);
+            Some(id)
+        });
+        Some(drawn.collect())
     }
 }
 

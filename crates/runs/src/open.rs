@@ -8,7 +8,7 @@ use residual_zoo_core::{ModelConfig, Vocabulary};
 use residual_zoo_data::{Corpus, StreamDecoder, Tokenizer};
 
 use crate::checkpoint::{self, Newest};
-use crate::generate::{Generator, Sampling};
+use crate::generate::{Generator, Generators, Sampling};
 use crate::{Error, Row, RunConfig, run_dir};
 
 /// A finished or running run, read from its directory. Nothing is written there.
@@ -127,6 +127,54 @@ impl<C: ModelConfig> Run<C> {
         self.stream(model, prompt, tokens, sampling)?.collect()
     }
 
+    /// Like [`generate`](Self::generate), for several prompts at once.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`stream`](Self::stream).
+    pub fn generate_all<B: Backend>(
+        &self,
+        model: &C::Model<B>,
+        prompts: &[Option<&str>],
+        tokens: usize,
+        sampling: Sampling,
+    ) -> Result<Vec<String>, Error> {
+        let prompts = prompts.iter().map(|prompt| self.prompt(*prompt));
+        let mut texts: Vec<_> = prompts.collect::<Result<_, _>>()?;
+        let (sizes, device) = self.place(model);
+        let mut steps = Generators::new(model, sizes, &texts, sampling, &device)?;
+        let full: Vec<usize> = texts.iter().map(|text| text.len() + tokens).collect();
+        while texts.iter().zip(&full).any(|(text, full)| text.len() < *full) {
+            let new = steps.next().unwrap_or_default();
+            for ((text, full), new) in texts.iter_mut().zip(&full).zip(new) {
+                text.extend(new.filter(|_| text.len() < *full));
+            }
+        }
+        let decode = |text: &Vec<u32>| Ok(self.tokenizer.decode(text)?);
+        texts.iter().map(decode).collect()
+    }
+
+    /// The token ids of a prompt.
+    fn prompt(&self, prompt: Option<&str>) -> Result<Vec<u32>, Error> {
+        if self.config.data.time().is_some() {
+            return Err(Error::NoRun {
+                path: self.directory.clone(),
+                problem: "was not trained on text, so it cannot generate any".into(),
+            });
+        }
+        Ok(match prompt {
+            Some(text) => self.tokenizer.encode(text)?,
+            None => vec![0],
+        })
+    }
+
+    /// The sizes of the vocabulary and the context, and the device of `model`.
+    fn place<B: Backend>(&self, model: &C::Model<B>) -> ((usize, usize), B::Device) {
+        let sizes = (self.vocabulary().ids, self.config.model.shape().context);
+        let device = model.devices().into_iter().next().unwrap_or_default();
+        (sizes, device)
+    }
+
     /// Like [`generate`](Self::generate), in pieces, each as soon as it is generated.
     ///
     /// # Errors
@@ -140,18 +188,8 @@ impl<C: ModelConfig> Run<C> {
         tokens: usize,
         sampling: Sampling,
     ) -> Result<impl Iterator<Item = Result<String, Error>> + use<'m, B, C>, Error> {
-        if self.config.data.time().is_some() {
-            return Err(Error::NoRun {
-                path: self.directory.clone(),
-                problem: "was not trained on text, so it cannot generate any".into(),
-            });
-        }
-        let prompt = match prompt {
-            Some(text) => self.tokenizer.encode(text)?,
-            None => vec![0],
-        };
-        let sizes = (self.vocabulary().ids, self.config.model.shape().context);
-        let device = model.devices().into_iter().next().unwrap_or_default();
+        let prompt = self.prompt(prompt)?;
+        let (sizes, device) = self.place(model);
         let generator = Generator::new(model, sizes, &prompt, sampling, &device)?;
         let mut decoder = Some(StreamDecoder::new(self.tokenizer.clone()));
         let mut ids = prompt.into_iter().chain(generator.take(tokens));
