@@ -43,7 +43,11 @@ pub fn generate(options: Options) -> anyhow::Result<()> {
         top_p: options.top_p,
         seed: options.seed,
     };
-    let mut prompts: Vec<_> = options.prompt.iter().map(|text| Some(text.as_str())).collect();
+    let mut prompts: Vec<_> = options
+        .prompt
+        .iter()
+        .map(|text| Some(text.as_str()))
+        .collect();
     if prompts.is_empty() {
         prompts.push(None);
     }

@@ -56,7 +56,10 @@ fn texts_side_by_side_are_the_texts_one_by_one() {
         ..Sampling::default()
     };
     for (name, config) in architectures().into_iter().chain(compositions()) {
-        let vocabulary = Vocabulary { ids: 13, outputs: 13 };
+        let vocabulary = Vocabulary {
+            ids: 13,
+            outputs: 13,
+        };
         let model = config.build::<Flex>(vocabulary, &device).unwrap();
         let context = config.shape().context;
         let sizes = (vocabulary.ids, context);
@@ -74,7 +77,12 @@ fn texts_side_by_side_are_the_texts_one_by_one() {
         for (prompt, together) in prompts.iter().zip(together) {
             let one = Generator::new(&model, sizes, prompt, greedy.clone(), &device).unwrap();
             let one: Vec<u32> = one.take(count).collect();
-            assert_eq!(together[..count], one, "{name}, a prompt of {}", prompt.len());
+            assert_eq!(
+                together[..count],
+                one,
+                "{name}, a prompt of {}",
+                prompt.len()
+            );
         }
     }
 }

@@ -34,11 +34,11 @@ fn an_opened_run_generates_what_the_program_does() {
     let pieces = pieces.unwrap();
     assert!(pieces.len() > 12, "{pieces:?}");
     assert_eq!(pieces.concat(), generated);
-    let prompts = [Some("the"), Some("a cat")];
+    let prompts = [Some("the"), Some("the the")];
     let together = run.generate_all(&model, &prompts, 12, greedy()).unwrap();
-    let other = run.generate(&model, Some("a cat"), 12, greedy()).unwrap();
+    let other = run.generate(&model, Some("the the"), 12, greedy()).unwrap();
     assert_eq!(together, [generated.clone(), other]);
-    let shown = ok(command.args(["--prompt", "a cat"]));
+    let shown = ok(command.args(["--prompt", "the the"]));
     assert_eq!(shown, together.join("\n---------------\n") + "\n");
     let shown = ok(command.args(["--samples", "3", "--temperature", "1"]));
     assert_eq!(shown.matches("---------------").count(), 5, "{shown}");

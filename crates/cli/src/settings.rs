@@ -4,7 +4,7 @@
 ///
 /// - glibc keeps freed memory, because each step asks for the same tensors again. Otherwise it returns
 ///   large ones to the system, which hands them out anew page by page.
-/// - Threads of OpenMP, which LibTorch uses, sleep when they wait. Otherwise they occupy their cores for
+/// - Threads of OpenMP, which LibTorch uses, soon sleep when they wait. Otherwise they occupy their cores for
 ///   milliseconds, and a second process slows both down many times over.
 #[cfg(unix)]
 fn settings() -> Vec<(&'static str, &'static str)> {
@@ -13,8 +13,9 @@ fn settings() -> Vec<(&'static str, &'static str)> {
         settings.push(("MALLOC_MMAP_MAX_", "0"));
         settings.push(("MALLOC_TRIM_THRESHOLD_", "8000000000"));
     }
-    if residual_zoo_backend::BackendKind::LibTorch.is_compiled() {
-        settings.push(("OMP_WAIT_POLICY", "PASSIVE"));
+    let waiting = std::env::var_os("OMP_WAIT_POLICY").is_some();
+    if residual_zoo_backend::BackendKind::LibTorch.is_compiled() && !waiting {
+        settings.push(("GOMP_SPINCOUNT", "1000"));
     }
     settings
 }

@@ -64,7 +64,8 @@ impl<C: ModelConfig> OnBackend for Generate<'_, C> {
                 Box::new(pieces.chain([Ok("\n".to_owned())]))
             }
             _ => {
-                let texts = run.generate_all::<B::InnerBackend>(&model, prompts, tokens, sampling)?;
+                let texts =
+                    run.generate_all::<B::InnerBackend>(&model, prompts, tokens, sampling)?;
                 let lines = texts.into_iter().enumerate().map(|(i, text)| match i {
                     0 => Ok(format!("{text}\n")),
                     _ => Ok(format!("---------------\n{text}\n")),

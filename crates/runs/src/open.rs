@@ -144,7 +144,11 @@ impl<C: ModelConfig> Run<C> {
         let (sizes, device) = self.place(model);
         let mut steps = Generators::new(model, sizes, &texts, sampling, &device)?;
         let full: Vec<usize> = texts.iter().map(|text| text.len() + tokens).collect();
-        while texts.iter().zip(&full).any(|(text, full)| text.len() < *full) {
+        while texts
+            .iter()
+            .zip(&full)
+            .any(|(text, full)| text.len() < *full)
+        {
             let new = steps.next().unwrap_or_default();
             for ((text, full), new) in texts.iter_mut().zip(&full).zip(new) {
                 text.extend(new.filter(|_| text.len() < *full));
