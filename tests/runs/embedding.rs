@@ -40,7 +40,7 @@ fn an_opened_run_generates_what_the_program_does() {
     assert_eq!(together, [generated.clone(), other]);
     let shown = ok(command.args(["--prompt", "the the"]));
     assert_eq!(shown, together.join("\n---------------\n") + "\n");
-    let shown = ok(command.args(["--samples", "3", "--temperature", "1"]));
+    let shown = ok(command.args(["--samples", "3"]));
     assert_eq!(shown.matches("---------------").count(), 5, "{shown}");
     assert_eq!(run.rows().unwrap().last().unwrap().step, 4);
     // It is the example of the documentation, too.

@@ -10,6 +10,8 @@ mod disk;
 mod embedding;
 #[cfg(unix)]
 mod health;
+#[cfg(unix)]
+mod kills;
 mod program;
 #[cfg(unix)]
 mod resume;

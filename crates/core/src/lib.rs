@@ -44,7 +44,7 @@ pub use ids::{IdsError, token_ids};
 pub use init::{linear, normal};
 pub use model::{Decoder, DecoderCache, Embeddings, LanguageModel};
 pub use ops::activation::Activation;
-pub use ops::linear::{Linear, product, project};
+pub use ops::linear::{Linear, product, product_of_parts, project};
 pub use ops::norm::{Norm, NormParams};
 pub use stream::{
     Branch, Connection, Increment, Layer, Plain, ResidualBlock, Stack, Stream, Update,

@@ -59,7 +59,7 @@ fn first<T, const N: usize>(all: [T; N]) -> T {
 }
 
 #[cfg(feature = "flex")]
-mod flex {
+pub(crate) mod flex {
     use std::sync::Arc;
 
     use burn::backend::Flex;
@@ -78,14 +78,15 @@ mod flex {
     }
 
     /// y = (x − mean) / √(variance + ε) · γ + β for some rows.
-    struct Forward<'a, E> {
-        norm: Norm,
-        x: &'a [E],
-        gamma: Option<&'a [E]>,
-        beta: Option<&'a [E]>,
-        width: usize,
-        y: &'a mut [E],
-        rows: &'a mut [[f64; 2]],
+    pub(crate) struct Forward<'a, E> {
+        pub(crate) norm: Norm,
+        pub(crate) x: &'a [E],
+        pub(crate) gamma: Option<&'a [E]>,
+        pub(crate) beta: Option<&'a [E]>,
+        pub(crate) width: usize,
+        pub(crate) y: &'a mut [E],
+        /// The mean and 1 / √(variance + ε) of each row.
+        pub(crate) rows: &'a mut [[f64; 2]],
     }
 
     impl<E: Real> WithSimd for Forward<'_, E> {
@@ -131,15 +132,15 @@ mod flex {
 
     /// The gradients for some rows. With x̂ = (x − mean) · factor and g = dy · γ:
     /// dx = factor · (g − mean(g) − x̂ · mean(g · x̂)), dγ = Σ dy · x̂, dβ = Σ dy. RMS norm has no mean(g).
-    struct Backward<'a, E> {
-        centred: bool,
-        x: &'a [E],
-        gamma: &'a [E],
-        rows: &'a [[f64; 2]],
+    pub(crate) struct Backward<'a, E> {
+        pub(crate) centred: bool,
+        pub(crate) x: &'a [E],
+        pub(crate) gamma: &'a [E],
+        pub(crate) rows: &'a [[f64; 2]],
         /// dy, which becomes dx.
-        d: &'a mut [E],
-        d_gamma: &'a mut [E],
-        d_beta: &'a mut [E],
+        pub(crate) d: &'a mut [E],
+        pub(crate) d_gamma: &'a mut [E],
+        pub(crate) d_beta: &'a mut [E],
     }
 
     impl<E: Real> WithSimd for Backward<'_, E> {

@@ -28,7 +28,7 @@ pub fn small_matrix<B: Backend>(
 }
 
 #[cfg(feature = "flex")]
-mod flex {
+pub(crate) mod flex {
     use burn::backend::Flex;
     use burn::tensor::ops::FloatTensorOps as _;
     use burn::tensor::{DType, TensorData, TensorMetadata as _};
@@ -156,81 +156,102 @@ mod flex {
         }
     }
 
-    /// The rows of w, padded with zeros to whole [`LANES`].
-    fn padded(w: &FlexTensor) -> Vec<f32> {
-        let [_, d_out] = w.shape().dims();
-        let w = w.to_contiguous();
-        let rows = slice::<f32>(&w).chunks_exact(d_out).flat_map(|row| {
-            let zeros = d_out.next_multiple_of(LANES) - d_out;
-            row.iter().copied().chain(std::iter::repeat_n(0.0, zeros))
-        });
-        rows.collect()
+    /// w `[d_in, d_out]`.
+    pub(crate) struct Matrix {
+        /// The rows, padded with zeros to whole [`LANES`].
+        rows: Vec<f32>,
+        d_in: usize,
+        d_out: usize,
     }
 
-    fn tall(x: &FlexTensor, w: &FlexTensor) -> FlexTensor {
-        let ([rows, d_in], [_, d_out]) = (x.shape().dims(), w.shape().dims());
-        let w = padded(w);
-        let mut y = zeros(rows * d_out);
-        let tasks = slice::<f32>(x)
-            .chunks(TALL * d_in)
-            .zip(y.chunks_mut(TALL * d_out));
-        each(tasks.collect(), rows * d_in, |(x, y)| {
+    impl Matrix {
+        pub(crate) fn new(w: &FlexTensor) -> Self {
+            let [d_in, d_out] = w.shape().dims();
+            let w = w.to_contiguous();
+            let rows = slice::<f32>(&w).chunks_exact(d_out).flat_map(|row| {
+                let zeros = d_out.next_multiple_of(LANES) - d_out;
+                row.iter().copied().chain(std::iter::repeat_n(0.0, zeros))
+            });
+            let rows = rows.collect();
+            Self { rows, d_in, d_out }
+        }
+
+        pub(crate) fn transposed(w: &FlexTensor) -> Self {
+            Self::new(&Flex::float_swap_dims(w.clone(), 0, 1))
+        }
+
+        /// y = x · w.
+        pub(crate) fn times(&self, x: &[f32], y: &mut [f32]) {
             simd(Tall {
                 x,
-                w: &w,
-                d_in,
-                d_out,
+                w: &self.rows,
+                d_in: self.d_in,
+                d_out: self.d_out,
                 y,
             });
-        });
-        FlexTensor::from_data(TensorData::new(y, [rows, d_out]))
+        }
     }
 
-    /// xᵀ · y.
-    fn outer(x: &FlexTensor, y: &FlexTensor) -> FlexTensor {
-        let ([rows, d_in], [_, d_out]) = (x.shape().dims(), y.shape().dims());
-        let padded = d_out.next_multiple_of(LANES);
-        let tasks = slice::<f32>(x)
-            .chunks(TALL * d_in)
-            .zip(slice::<f32>(y).chunks(TALL * d_out));
-        let parts = each(tasks.collect(), rows * d_in, |(x, y)| {
-            let mut w = vec![0.0; d_in * padded];
-            simd(Outer {
-                x,
-                y,
-                d_in,
-                d_out,
-                w: &mut w,
-            });
-            w
+    /// xᵀ · y for rows of `d_in` and `d_out` elements, with padded rows.
+    pub(crate) fn outer(x: &[f32], y: &[f32], [d_in, d_out]: [usize; 2]) -> Vec<f32> {
+        let mut w = vec![0.0; d_in * d_out.next_multiple_of(LANES)];
+        simd(Outer {
+            x,
+            y,
+            d_in,
+            d_out,
+            w: &mut w,
         });
+        w
+    }
+
+    /// The sum of several [`outer`]s, `[d_in, d_out]`.
+    pub(crate) fn sum_of_outer(parts: Vec<Vec<f32>>, [d_in, d_out]: [usize; 2]) -> FlexTensor {
+        let padded = d_out.next_multiple_of(LANES);
         let w = add_up(parts, d_in * padded);
-        let w: Vec<f32> = (w.chunks_exact(padded))
-            .flat_map(|row| row[..d_out].iter().copied())
-            .collect();
+        let rows = w.chunks_exact(padded).map(|row| &row[..d_out]);
+        let w: Vec<f32> = rows.flatten().copied().collect();
         FlexTensor::from_data(TensorData::new(w, [d_in, d_out]))
+    }
+
+    /// Whether w has at least one row and one column, and few of both.
+    pub(crate) fn is_small(w: &FlexTensor) -> bool {
+        let sides: [usize; 2] = w.shape().dims();
+        sides.iter().all(|side| (1..=SMALL).contains(side))
+    }
+
+    /// The product of all rows of x by `w`.
+    fn times(x: &FlexTensor, w: &Matrix) -> FlexTensor {
+        let from = slice::<f32>(x);
+        let rows = from.len() / w.d_in;
+        let mut y = zeros(rows * w.d_out);
+        let tasks = (from.chunks(TALL * w.d_in)).zip(y.chunks_mut(TALL * w.d_out));
+        each(tasks.collect(), from.len(), |(x, y)| w.times(x, y));
+        FlexTensor::from_data(TensorData::new(y, [rows, w.d_out]))
     }
 
     impl Op<Flex, 2> for SmallMatrix {
         type Kept = [FlexTensor; 2];
 
-        fn takes(&self, inputs: &[FlexTensor; 2]) -> bool {
-            let [x, w] = inputs;
-            let ([rows, _], [d_in, d_out]) = (x.shape().dims(), w.shape().dims());
-            let small = [d_in, d_out].iter().all(|d| (1..=SMALL).contains(d));
-            x.dtype() == DType::F32 && rows >= 4 * TALL && small
+        fn takes(&self, [x, w]: &[FlexTensor; 2]) -> bool {
+            let [rows, _] = x.shape().dims();
+            x.dtype() == DType::F32 && rows >= 4 * TALL && is_small(w)
         }
 
         fn forward(&self, [x, w]: [FlexTensor; 2]) -> (FlexTensor, [FlexTensor; 2]) {
             let x = contiguous(x);
-            (tall(&x, &w), [x, w])
+            (times(&x, &Matrix::new(&w)), [x, w])
         }
 
         fn backward(&self, [x, w]: [FlexTensor; 2], grad: FlexTensor) -> [FlexTensor; 2] {
             let grad = contiguous(grad);
-            let transposed = Flex::float_swap_dims(w, 0, 1);
-            let dx = tall(&grad, &transposed);
-            [dx, outer(&x, &grad)]
+            let dx = times(&grad, &Matrix::transposed(&w));
+            let sides = w.shape().dims();
+            let [d_in, d_out] = sides;
+            let (x, dy) = (slice::<f32>(&x), slice::<f32>(&grad));
+            let tasks = x.chunks(TALL * d_in).zip(dy.chunks(TALL * d_out));
+            let parts = each(tasks.collect(), x.len(), |(x, dy)| outer(x, dy, sides));
+            [dx, sum_of_outer(parts, sides)]
         }
     }
 }

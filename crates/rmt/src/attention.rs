@@ -6,7 +6,7 @@ use burn::tensor::{Tensor, backend::Backend};
 use residual_zoo_core::ops::attention::{CausalAttention, KvCache};
 use residual_zoo_core::{Branch, Norm};
 
-use crate::memory::{retrieve, store, xavier};
+use crate::memory::{retrieve_normalised, store, xavier};
 use crate::{Positions, RmtConfig};
 
 /// MHA(LN(X)) = Σ_h w_O^(h) ⊗ SHA(Q^(h), K^(h), V^(h)) (eqs. 20-22).
@@ -58,7 +58,7 @@ impl<B: Backend> Attention<B> {
         let [batch, time, width] = x.dims();
         let [rank, d_k] = self.r_q.dims();
         let r = Tensor::cat(vec![self.r_q.val(), self.r_k.val(), self.r_v.val()], 0);
-        let qkv = retrieve(r, self.norm.forward(x));
+        let qkv = retrieve_normalised(r, &self.norm, x);
         qkv.reshape([batch, time, width / d_k, 3 * rank])
             .permute([0, 3, 1, 2])
     }

@@ -5,7 +5,7 @@ use burn::nn::{Dropout, DropoutConfig};
 use burn::tensor::{Int, Tensor, backend::Backend, module::embedding};
 use residual_zoo_core::{Embeddings, Norm, Vocabulary, add_positions, normal, project};
 
-use crate::memory::{retrieve, store, xavier};
+use crate::memory::{retrieve_normalised, store, xavier};
 use crate::{Positions, RmtConfig};
 
 /// A table of data vectors, and the keys under which they are stored.
@@ -83,7 +83,7 @@ impl<B: Backend> Embeddings<B> for RmtEmbeddings<B> {
     }
 
     fn unembed(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
-        let x_u = retrieve(self.unembedding.key.val(), self.norm.forward(x));
+        let x_u = retrieve_normalised(self.unembedding.key.val(), &self.norm, x);
         project(x_u, self.unembedding.weight.val())
     }
 }

@@ -6,7 +6,7 @@ use burn::tensor::{Tensor, backend::Backend};
 use residual_zoo_core::{Activation, Branch, Norm, project};
 
 use crate::RmtConfig;
-use crate::memory::{retrieve, store, xavier};
+use crate::memory::{retrieve_normalised, store, xavier};
 
 /// FF(LN(X)) = Σ_h w_FF^(h) ⊗ unvec(W_2 gelu(W_1 X_FF))_h with X_FF = Concat_h(r_FF^(h) ·₁ LN(X))
 /// (eqs. 23-25).
@@ -47,7 +47,7 @@ impl<B: Backend> Branch<B> for FeedForward<B> {
     fn new_cache(&self) {}
 
     fn forward(&self, x: Tensor<B, 3>, _: Option<&mut ()>) -> Tensor<B, 3> {
-        let x_ff = retrieve(self.r_ff.val(), self.norm.forward(x));
+        let x_ff = retrieve_normalised(self.r_ff.val(), &self.norm, x);
         let hidden = self.activation.apply(project(x_ff, self.w_1.val()));
         let ff = project(hidden, self.w_2.val());
         self.dropout.forward(store(self.w_ff.val(), ff))

@@ -8,26 +8,27 @@
 
 use burn::module::{Initializer, Param};
 use burn::tensor::{Tensor, backend::Backend};
-use residual_zoo_core::product;
+use residual_zoo_core::{Norm, product_of_parts};
 
 /// Σ_h w^(h) ⊗ x^(h): data vectors `[batch, time, D_v · R]` under keys w `[R, D_k]` to matrices
 /// `[batch, time, D_v · D_k]`.
 pub fn store<B: Backend>(w: Tensor<B, 2>, x: Tensor<B, 3>) -> Tensor<B, 3> {
-    contract(x, w)
+    product_of_parts(x, w)
 }
 
 /// r^(h) ·₁ X for every h: matrices `[batch, time, D_v · D_k]` by keys r `[R, D_k]` to data
 /// vectors `[batch, time, D_v · R]`.
 pub fn retrieve<B: Backend>(r: Tensor<B, 2>, x: Tensor<B, 3>) -> Tensor<B, 3> {
-    contract(x, r.transpose())
+    product_of_parts(x, r.transpose())
 }
 
-/// `[batch, time, D_v · i]` times `[i, j]` to `[batch, time, D_v · j]`.
-fn contract<B: Backend>(x: Tensor<B, 3>, keys: Tensor<B, 2>) -> Tensor<B, 3> {
-    let [batch, time, features] = x.dims();
-    let [i, j] = keys.dims();
-    let d_v = features / i;
-    product(x.reshape([batch * time * d_v, i]), keys).reshape([batch, time, d_v * j])
+/// r^(h) ·₁ LN(X) for every h: [`retrieve`] after the norm.
+pub fn retrieve_normalised<B: Backend>(
+    r: Tensor<B, 2>,
+    norm: &Norm<B>,
+    x: Tensor<B, 3>,
+) -> Tensor<B, 3> {
+    norm.product(x, r.transpose())
 }
 
 /// A weight with Xavier's variance 2 / (fan_in + fan_out), which Table 2 assumes. For keys that store,

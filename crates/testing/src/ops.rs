@@ -71,6 +71,33 @@ pub fn agree<B: AutodiffBackend>(device: &B::Device, tolerance: f64) {
         );
     }
 
+    // A norm and a product of parts of it, with the scale and the matrix as inputs.
+    for (d_in, d_out) in [(12, 7), (60, 3), (5, 18)] {
+        let of = |x: &[Tensor<B, 3>]| {
+            let mut norm = Norm::layer(NormParams::Scale, 60, 1e-5, device);
+            norm.gamma = Some(Param::initialized(
+                ParamId::new(),
+                x[1].clone().reshape([60]),
+            ));
+            (norm, x[2].clone().reshape([d_out, d_in]).transpose())
+        };
+        both.agree(
+            &format!("norm and product of {d_in} features each by {d_in} × {d_out}"),
+            vec![draw([18, 63, 60]), draw([1, 1, 60]), draw([1, d_out, d_in])],
+            |x| {
+                let (norm, w) = of(x);
+                norm.product(x[0].clone(), w)
+            },
+            |x| {
+                let (norm, w) = of(x);
+                let parts = norm
+                    .plain(x[0].clone())
+                    .reshape([18 * 63 * 60 / d_in, d_in]);
+                parts.matmul(w).reshape([18, 63, 60 / d_in * d_out])
+            },
+        );
+    }
+
     let targets: Vec<i64> = (0..63).map(|i| (i * 17) % 60).collect();
     let targets = || Tensor::<B, 1, Int>::from_data(&targets[..], device);
     both.agree(

@@ -12,7 +12,6 @@ use serde::{Deserialize, Serialize};
 use residual_zoo_runs::{Error, RunConfig, vocabulary};
 
 use crate::Trainer;
-use crate::trainer::read;
 
 /// Seconds per part of an optimizer step: medians over the measured steps, and the range of the whole
 /// step.
@@ -130,7 +129,7 @@ fn time_step<B: AutodiffBackend, C: ModelConfig>(trainer: &mut Trainer<B, C>) ->
     let mut grads = GradientsParams::new();
     trainer.backward(&loss, &mut grads);
     let backward = lap();
-    trainer.update(read(&loss.cross_entropy.inner()), grads);
+    trainer.update(loss.cross_entropy.inner(), grads);
     [data, forward, backward, lap()]
 }
 

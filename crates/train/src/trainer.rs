@@ -161,7 +161,7 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
             self.backward(&loss, &mut grads);
         }
         let loss = total.unwrap_or_else(|| unreachable!("`accumulate` is at least 1"));
-        self.update(read(&loss), grads)
+        self.update(loss, grads)
     }
 
     /// Draws micro-batch `micro` of the next step.
@@ -197,12 +197,14 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
     }
 
     /// Clips `grads`, updates the weights and counts the step. `loss` is the mean cross-entropy of the
-    /// step.
-    pub fn update(&mut self, loss: f64, grads: GradientsParams) -> Step {
+    /// step, `[1]`.
+    pub fn update(&mut self, loss: Tensor<B::InnerBackend, 1>, grads: GradientsParams) -> Step {
         let train = &self.config.train;
         let norm = optimizer::global_norm::<B, _>(self.model(), &grads, &self.device);
-        // Waits for the norm in every step, so that a bad gradient is never applied.
-        let grad_norm = read(&norm);
+        // Waits for both numbers, once a step, so that a bad gradient is never applied.
+        let both = Tensor::cat(vec![loss, norm], 0).into_data();
+        let mut both = both.iter::<f64>();
+        let [loss, grad_norm] = [(); 2].map(|()| both.next().unwrap_or(f64::NAN));
         let healthy = loss.is_finite() && grad_norm.is_finite();
         let skipped = (!healthy).then(|| optimizer::not_finite::<B, _>(self.model(), &grads));
         if healthy {

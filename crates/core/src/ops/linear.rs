@@ -38,3 +38,11 @@ pub fn project<B: Backend>(x: Tensor<B, 3>, weight: Tensor<B, 2>) -> Tensor<B, 3
 pub fn product<B: Backend>(x: Tensor<B, 2>, w: Tensor<B, 2>) -> Tensor<B, 2> {
     kernels::small_matrix(x, w).unwrap_or_else(|[x, w]| x.matmul(w))
 }
+
+/// Each `d_in` features of x `[batch, time, n · d_in]` times w `[d_in, d_out]`: `[batch, time, n · d_out]`.
+pub fn product_of_parts<B: Backend>(x: Tensor<B, 3>, w: Tensor<B, 2>) -> Tensor<B, 3> {
+    let [batch, time, width] = x.dims();
+    let [d_in, d_out] = w.dims();
+    let n = width / d_in;
+    product(x.reshape([batch * time * n, d_in]), w).reshape([batch, time, n * d_out])
+}

@@ -5,7 +5,7 @@ use burn::tensor::{Tensor, backend::Backend};
 use residual_zoo_kernels as kernels;
 use serde::{Deserialize, Serialize};
 
-use crate::Cost;
+use crate::{Cost, product_of_parts};
 
 /// The parameters of a norm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,11 +69,27 @@ impl<B: Backend> Norm<B> {
     /// `[…, width]` to the same.
     pub fn forward<const D: usize>(&self, x: Tensor<B, D>) -> Tensor<B, D> {
         let [gamma, beta] = [&self.gamma, &self.beta].map(|p| p.as_ref().map(Param::val));
-        let norm = kernels::Norm {
+        kernels::norm(self.kernel(), x, gamma, beta).unwrap_or_else(|x| self.plain(x))
+    }
+
+    /// The norm of x `[batch, time, n · d_in]`, and each `d_in` features of it times w `[d_in, d_out]`:
+    /// `[batch, time, n · d_out]`.
+    pub fn product(&self, x: Tensor<B, 3>, w: Tensor<B, 2>) -> Tensor<B, 3> {
+        let (x, w) = match (&self.gamma, &self.beta) {
+            (Some(gamma), None) => match kernels::norm_product(self.kernel(), x, gamma.val(), w) {
+                Ok(y) => return y,
+                Err(inputs) => inputs,
+            },
+            _ => (x, w),
+        };
+        product_of_parts(self.forward(x), w)
+    }
+
+    fn kernel(&self) -> kernels::Norm {
+        kernels::Norm {
             centred: self.centred,
             eps: self.eps,
-        };
-        kernels::norm(norm, x, gamma, beta).unwrap_or_else(|x| self.plain(x))
+        }
     }
 
     /// [`forward`](Self::forward), term by term.

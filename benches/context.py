@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""The peak memory of a training step on Flex over the length of the context, for every model of `compare`.
+"""Memory and time of a training step on Flex over the length of the context, for every model of `compare`.
 
-    python benches/memory.py                    # a Markdown table
-    python benches/memory.py --svg memory.svg   # and a plot
+    python benches/context.py                    # two Markdown tables
+    python benches/context.py --svg memory.svg   # and a plot of the memory
 
-Each line is fitted by memory = a + b · T. `off` is the largest distance of a point from its line, in percent.
+Memory is that in use at the peak. Each line is fitted by memory = a + b · T. `off` is the largest distance of a
+point from its line, in percent. Time is the median of a few steps, per token of the batch: it does not depend on
+T if the cost is linear in T.
 With RESIDUAL_ZOO_OPS=plain the plain forms are measured, whose attention keeps [time, time] tensors.
 """
 
@@ -22,18 +24,19 @@ CONTEXTS = [256, 512, 1024, 2048]
 MIB = 2**20
 
 
-def peak(zoo, model, context, batch):
-    """Bytes in use at the peak of a step."""
+def measure(zoo, model, context, batch):
+    """Bytes in use at the peak of a step, and seconds per token."""
     composed = model in ("laurel", "recurrent", "laurel-rmt")
     field = "model.layers.0.context" if composed else "model.context"
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "bench.json"
-        words = [zoo, "bench", f"compare/{model}", "--backend", "flex", "--warmup", "1", "--steps", "1"]
+        words = [zoo, "bench", f"compare/{model}", "--backend", "flex", "--warmup", "1", "--steps", "5"]
         words += ["--set", f"{field}={context}", "--set", f"train.batch={batch}", "--json", str(out)]
         done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
         if done.returncode != 0:
             sys.exit(f"error: {' '.join(words)}: {done.stderr.strip()}")
-        return json.loads(out.read_text())[0]["peak_memory"]
+        found = json.loads(out.read_text())[0]
+        return found["peak_memory"], found["step"] / (batch * context)
 
 
 def fit(points):
@@ -86,13 +89,19 @@ def main():
     args = parser.parse_args()
     if not Path(args.zoo).exists():
         sys.exit(f"error: {args.zoo} does not exist; build it by `cargo build --release`, or give --zoo")
-    curves = {m: [(t, peak(args.zoo, m, t, args.batch)) for t in CONTEXTS] for m in MODELS}
-    print("| model |" + "".join(f" T = {t} |" for t in CONTEXTS) + " KiB per token of context | off |")
+    found = {m: {t: measure(args.zoo, m, t, args.batch) for t in CONTEXTS} for m in MODELS}
+    curves = {model: [(t, memory) for t, (memory, _) in of.items()] for model, of in found.items()}
+    head = "".join(f" T = {t} |" for t in CONTEXTS)
+    print(f"Memory, MiB:\n\n| model |{head} KiB per token of context | off |")
     print("|---|" + "---|" * (len(CONTEXTS) + 2))
     for model, points in curves.items():
         _, slope, off = fit(points)
         cells = "".join(f" {b / MIB:.1f} |" for _, b in points)
         print(f"| {model} |{cells} {slope / 1024:.0f} | {100 * off:.1f} % |")
+    print(f"\nTime, µs per token:\n\n| model |{head}")
+    print("|---|" + "---|" * len(CONTEXTS))
+    for model, of in found.items():
+        print(f"| {model} |" + "".join(f" {1e6 * seconds:.1f} |" for _, seconds in of.values()))
     if args.svg:
         Path(args.svg).write_text(svg(curves))
 

@@ -1,0 +1,257 @@
+//! A run that was killed or stopped at any point, in any way, and resumed has the same metrics, samples,
+//! weights and moments as an uninterrupted run, to the bit.
+//!
+//! Dropout and gradient accumulation are on. The backend is the first one that is compiled in.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use residual_zoo::runs::run_dir;
+use residual_zoo_testing::program::{Scratch, ok, run, text};
+use residual_zoo_testing::runs::{
+    self, MODELS, STEPS, assert_same, config, config_on, killed, outcome, resume, start, train,
+    with_fault,
+};
+
+/// SplitMix64: the same numbers in every run of this test.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) % end as u64) as usize
+    }
+}
+
+/// How often a run is killed.
+#[derive(Clone, Copy)]
+struct Kills {
+    /// Kills at changes on disk, most of them while a checkpoint is written. After each kill, the run is
+    /// resumed to its end.
+    on_disk: usize,
+    /// Kills at any moment, one after the other in the same run.
+    at_any_time: usize,
+}
+
+const MANY: Kills = Kills {
+    on_disk: 20,
+    at_any_time: 10,
+};
+
+/// For runs that take a long time.
+const FEW: Kills = Kills {
+    on_disk: 4,
+    at_any_time: 3,
+};
+
+fn killed_runs_end_alike(model: usize) {
+    let (name, model) = MODELS[model];
+    let scratch = Scratch::new();
+    killed_runs_of(&scratch, name, config(&scratch, model), MANY);
+}
+
+fn killed_runs_of(scratch: &Scratch, name: &str, file: PathBuf, kills: Kills) {
+    let straight = scratch.path("straight");
+    let clock = Instant::now();
+    ok(&mut train(&file, &straight));
+    let duration = clock.elapsed();
+    let expected = outcome(&straight);
+    assert_eq!(expected.rows.last().unwrap().step, STEPS);
+    let changes = runs::count_changes(train(&file, &scratch.path("counted")));
+    let mut numbers = Numbers(name.len() as u64);
+
+    for i in 0..kills.on_disk {
+        let (at, directory) = (
+            1 + numbers.below(changes),
+            scratch.path(&format!("disk-{i}")),
+        );
+        let output = run(&mut with_fault(train(&file, &directory), at, "kill"));
+        let what = format!("{name} killed at change {at}: {}", text(&output.stderr));
+        assert!(killed(&output), "{what}");
+        ok(&mut train(&file, &directory));
+        assert_same(&directory, &expected, &what);
+    }
+
+    let directory = scratch.path("timed");
+    // The shortest first: once a run has ended, there is nothing left to kill.
+    let delay = |_| duration.mul_f64(numbers.below(600) as f64 / 1000.0);
+    let mut delays: Vec<Duration> = (0..kills.at_any_time).map(delay).collect();
+    delays.sort();
+    let mut died = 0;
+    for delay in &delays {
+        let mut child = start(&mut train(&file, &directory));
+        std::thread::sleep(*delay);
+        child.kill().unwrap();
+        died += usize::from(killed(&child.wait_with_output().unwrap()));
+    }
+    assert!(died > 0, "all runs had ended before their kill: {delays:?}");
+    ok(&mut train(&file, &directory));
+    assert_same(
+        &directory,
+        &expected,
+        &format!("{name} killed after {delays:?}"),
+    );
+}
+
+#[test]
+fn killed_runs_of_gpt2_end_alike() {
+    killed_runs_end_alike(0);
+}
+
+#[test]
+fn killed_runs_of_rmt_end_alike() {
+    killed_runs_end_alike(1);
+}
+
+#[test]
+fn killed_runs_of_laurel_end_alike() {
+    killed_runs_end_alike(2);
+}
+
+#[test]
+fn killed_runs_of_tokenformer_end_alike() {
+    killed_runs_end_alike(3);
+}
+
+#[test]
+fn killed_runs_of_recurrent_end_alike() {
+    killed_runs_end_alike(4);
+}
+
+#[test]
+fn killed_runs_of_a_composition_end_alike() {
+    killed_runs_end_alike(5);
+}
+
+/// A recurrent model for sequences of up to 96 tokens.
+const RECURRENT: &str = "Composed(recurrence: (block: 8), \
+     layers: [Gpt2(n_layer: 1, n_head: 2, width: 16, context: 96, dropout: 0.1)])";
+
+#[test]
+fn killed_runs_with_a_curriculum_end_alike() {
+    let scratch = Scratch::new();
+    let source = "Copying(tokens: 4, noise: 8, most_noise: 60, selective: true)";
+    // Every validation is below this loss, so that all levels are reached.
+    let file = config_on(
+        &scratch,
+        RECURRENT,
+        source,
+        "curriculum_below: 100, schedule: Kausik",
+    );
+    killed_runs_of(&scratch, "curriculum", file, MANY);
+    let rows = run_dir::read_metrics(&scratch.path("straight")).unwrap();
+    let levels: Vec<_> = rows.iter().map(|row| (row.step, row.level)).collect();
+    for (step, level) in [(4, 0), (6, 1), (8, 1), (9, 2), (14, 3), (24, 3)] {
+        assert!(levels.contains(&(step, Some(level))), "{levels:?}");
+    }
+    // 16 tokens per sequence, then 24, 40 and 68; two times two sequences per step.
+    let tokens = 4 * (4 * 16 + 4 * 24 + 4 * 40 + 12 * 68);
+    assert_eq!(rows.last().unwrap().tokens, tokens);
+}
+
+#[test]
+fn killed_runs_on_images_end_alike() {
+    let scratch = Scratch::new();
+    let record = |label: u8| -> Vec<u8> {
+        let pixels = (0..3072u32).map(|i| (i * (u32::from(label) + 1) % 251) as u8);
+        std::iter::once(label).chain(pixels).collect()
+    };
+    let images = |count: u8| (0..count).flat_map(|i| record(i % 10)).collect::<Vec<u8>>();
+    scratch.file("data_batch_1.bin", images(20));
+    scratch.file("test_batch.bin", images(5));
+    let source = format!("Cifar10({:?})", scratch.path(""));
+    // Attention over short blocks, because a sequence has 1024 pixels.
+    let model = RECURRENT
+        .replace("block: 8", "block: 64")
+        .replace("n_head: 2, width: 16", "n_head: 1, width: 8")
+        .replace("96", "1024");
+    let file = config_on(&scratch, &model, &source, "spike_z: None");
+    killed_runs_of(&scratch, "images", file, FEW);
+    let rows = run_dir::read_metrics(&scratch.path("straight")).unwrap();
+    assert!(rows.iter().any(|row| row.valid_accuracy.is_some()));
+    assert!(
+        (rows[0].valid_loss.unwrap() - 10f64.ln()).abs() < 0.5,
+        "ten classes"
+    );
+}
+
+/// Sends `signal` once the run has shown `step`, and waits for its end. Returns whether it was
+/// stopped: on a busy machine the signal may come after the last step.
+fn interrupt(command: &mut Command, signal: &str, step: usize) -> bool {
+    let mut child = start(command);
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let shown = format!("step {step:>2}/");
+    assert!(lines.any(|line| line.unwrap().contains(&shown)), "{shown}");
+    let pid = child.id().to_string();
+    let sent = Command::new("kill").args([signal, &pid]).status();
+    let rest: Vec<String> = lines.map(Result::unwrap).collect();
+    assert!(child.wait().unwrap().success());
+    sent.unwrap().success() && rest.iter().any(|line| line.contains("stopped in"))
+}
+
+#[test]
+fn runs_stopped_by_ctrl_c_and_sigterm_end_alike() {
+    for (i, (name, model)) in MODELS.into_iter().enumerate() {
+        let scratch = Scratch::new();
+        let file = config(&scratch, model);
+        ok(&mut train(&file, &scratch.path("straight")));
+        let expected = outcome(&scratch.path("straight"));
+        let directory = scratch.path("stopped");
+        // Twice in the same run, at steps where different things are due.
+        let stopped = (0..20).any(|_| {
+            fs::remove_dir_all(&directory).ok();
+            interrupt(&mut train(&file, &directory), "-INT", 2 + 2 * (i % 3))
+                && interrupt(&mut resume(&directory), "-TERM", 10 + 2 * (i % 3))
+        });
+        assert!(stopped, "{name}");
+        ok(&mut resume(&directory));
+        assert_same(&directory, &expected, name);
+    }
+}
+
+#[test]
+fn a_run_stopped_in_a_sample_ends_alike() {
+    let scratch = Scratch::new();
+    let (name, model) = MODELS[0];
+    let file = config(&scratch, model);
+    let long = |mut command: Command| {
+        command.args(["--set", "train.sample_every=20"]);
+        command.args(["--set", "train.sample_tokens=12000"]);
+        command
+    };
+    ok(&mut long(train(&file, &scratch.path("straight"))));
+    let expected = outcome(&scratch.path("straight"));
+    let directory = scratch.path("stopped");
+    let mut child = start(&mut long(train(&file, &directory)));
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().contains("step 18/")));
+    // Two steps take milliseconds, the sample after them takes a second.
+    std::thread::sleep(Duration::from_millis(200));
+    let pid = child.id().to_string();
+    assert!(
+        Command::new("kill")
+            .args(["-INT", &pid])
+            .status()
+            .unwrap()
+            .success()
+    );
+    let rest: Vec<String> = lines.map(Result::unwrap).collect();
+    assert!(child.wait().unwrap().success());
+    let rest = rest.join("\n");
+    assert!(
+        rest.contains("stopped in") && rest.contains("at step 16"),
+        "{rest}"
+    );
+    assert!(!rest.contains("step 20/"), "{rest}");
+    assert!(
+        !directory.join("samples.txt").exists()
+            || fs::read(directory.join("samples.txt")).unwrap().is_empty()
+    );
+    ok(&mut resume(&directory));
+    assert_same(&directory, &expected, name);
+}
