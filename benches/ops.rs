@@ -18,10 +18,12 @@ use criterion::{
     BenchmarkGroup, Criterion, criterion_group, criterion_main, measurement::WallTime,
 };
 use residual_zoo::core::ops::attention::{CausalAttention, split_heads};
+use residual_zoo::core::ops::optimizer::{AdamW, adamw, adamw_plain};
 use residual_zoo::core::ops::{activation, loss};
-use residual_zoo::core::{Norm, NormParams, product};
+use residual_zoo::core::{Norm, NormParams, product, product_of_parts};
 
 type B = Autodiff<Flex>;
+type Vector = Tensor<Flex, 1>;
 
 fn random<const D: usize>(shape: [usize; D]) -> Tensor<B, D> {
     let x = Tensor::random(shape, Distribution::Normal(0.0, 1.0), &Default::default());
@@ -94,9 +96,44 @@ fn ops(criterion: &mut Criterion) {
         group.finish();
     }
 
-    let mut group = criterion.benchmark_group("sum of two 8 × 256 × 1024");
-    let (x, y) = (random([8, 256, 1024]), random([8, 256, 1024]));
-    time(&mut group, "Burn", || x.clone() + y.clone());
+    let mut group = criterion.benchmark_group("norm and retrieval of 8 × 256 × 1024 by 16 × 18");
+    let (x, w) = (random([8, 256, 1024]), random([16, 18]));
+    let norm = Norm::<B>::layer(NormParams::Scale, 1024, 1e-5, &device);
+    time(&mut group, "fast", || norm.product(x.clone(), w.clone()));
+    time(&mut group, "fast, one after the other", || {
+        product_of_parts(norm.forward(x.clone()), w.clone())
+    });
+    time(&mut group, "plain", || {
+        let parts = norm.plain(x.clone()).reshape([131_072, 16]);
+        parts.matmul(w.clone())
+    });
+    group.finish();
+
+    let mut group = criterion.benchmark_group("AdamW of 10 million parameters");
+    let step = AdamW {
+        lr: 1e-3,
+        beta_1: 0.9,
+        beta_2: 0.95,
+        eps: 1e-8,
+        weight_decay: 0.1,
+        scale: 0.5,
+        time: 10,
+    };
+    type Form = fn(AdamW, [Vector; 4]) -> [Vector; 3];
+    let forms: [(_, Form); 2] = [("fast", adamw), ("plain", adamw_plain)];
+    for (name, form) in forms {
+        let grad: Vector = Tensor::ones([10_000_000], &device);
+        // The fast form changes in place what nobody else has.
+        let mut state = Some([0.1, 0.0, 1.0].map(|x| Tensor::full([10_000_000], x, &device)));
+        group.bench_function(name, |bench| {
+            bench.iter(|| {
+                let after = state
+                    .take()
+                    .map(|[x, m, v]| form(step, [x, m, v, grad.clone()]));
+                state = after;
+            });
+        });
+    }
     group.finish();
 }
 

@@ -40,6 +40,13 @@ fn an_opened_run_generates_what_the_program_does() {
     assert_eq!(together, [generated.clone(), other]);
     let shown = ok(command.args(["--prompt", "the the"]));
     assert_eq!(shown, together.join("\n---------------\n") + "\n");
+    // More than are generated at once.
+    let many = vec![Some("the"); 40];
+    let many = run
+        .generate_all(&model, &many, 3, Sampling::default())
+        .unwrap();
+    assert_eq!(many.len(), 40);
+    assert!(many.iter().collect::<std::collections::BTreeSet<_>>().len() > 20);
     let shown = ok(command.args(["--samples", "3"]));
     assert_eq!(shown.matches("---------------").count(), 5, "{shown}");
     assert_eq!(run.rows().unwrap().last().unwrap().step, 4);

@@ -150,11 +150,4 @@ mod flex {
 }
 
 #[cfg(feature = "tch")]
-mod libtorch {
-    use burn::tensor::ops::FloatTensor;
-
-    use super::NormProduct;
-    use crate::op::no_kernels;
-
-    no_kernels!(LibTorch, NormProduct, 3);
-}
+crate::op::not_on_libtorch!(NormProduct, 3);

@@ -158,33 +158,26 @@ impl<K: Backend, O: Op<K, N>, const N: usize> Backward<K, N> for Differentiable<
     }
 }
 
-/// Says that a backend has no kernels for an operation.
+/// Says that PyTorch has no kernel for an operation.
 #[cfg(feature = "tch")]
-macro_rules! no_kernels {
-    ($backend:ident, $op:ty, $inputs:literal) => {
-        impl crate::op::Op<burn::backend::$backend, $inputs> for $op {
+macro_rules! not_on_libtorch {
+    ($op:ty, $inputs:literal) => {
+        impl crate::op::Op<burn::backend::LibTorch, $inputs> for $op {
             type Kept = ();
 
-            fn takes(&self, _: &[FloatTensor<burn::backend::$backend>; $inputs]) -> bool {
+            fn takes(&self, _: &[burn_tch::TchTensor; $inputs]) -> bool {
                 false
             }
 
-            fn forward(
-                &self,
-                _: [FloatTensor<burn::backend::$backend>; $inputs],
-            ) -> (FloatTensor<burn::backend::$backend>, ()) {
+            fn forward(&self, _: [burn_tch::TchTensor; $inputs]) -> (burn_tch::TchTensor, ()) {
                 unreachable!("it takes no inputs")
             }
 
-            fn backward(
-                &self,
-                (): (),
-                _: FloatTensor<burn::backend::$backend>,
-            ) -> [FloatTensor<burn::backend::$backend>; $inputs] {
+            fn backward(&self, (): (), _: burn_tch::TchTensor) -> [burn_tch::TchTensor; $inputs] {
                 unreachable!("it takes no inputs")
             }
         }
     };
 }
 #[cfg(feature = "tch")]
-pub(crate) use no_kernels;
+pub(crate) use not_on_libtorch;

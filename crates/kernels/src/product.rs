@@ -257,11 +257,4 @@ pub(crate) mod flex {
 }
 
 #[cfg(feature = "tch")]
-mod libtorch {
-    use burn::tensor::ops::FloatTensor;
-
-    use super::SmallMatrix;
-    use crate::op::no_kernels;
-
-    no_kernels!(LibTorch, SmallMatrix, 2);
-}
+crate::op::not_on_libtorch!(SmallMatrix, 2);

@@ -279,11 +279,4 @@ mod flex {
 }
 
 #[cfg(feature = "tch")]
-mod libtorch {
-    use burn::tensor::ops::FloatTensor;
-
-    use super::Theta;
-    use crate::op::no_kernels;
-
-    no_kernels!(LibTorch, Theta, 2);
-}
+crate::op::not_on_libtorch!(Theta, 2);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use burn::module::Module;
 use burn::tensor::backend::Backend;
 use residual_zoo_core::{ModelConfig, Vocabulary};
-use residual_zoo_data::{Corpus, StreamDecoder, Tokenizer};
+use residual_zoo_data::{Corpus, StreamDecoder, Tokenizer, derive_seed};
 
 use crate::checkpoint::{self, Newest};
 use crate::generate::{Generator, Generators, Sampling};
@@ -127,7 +127,7 @@ impl<C: ModelConfig> Run<C> {
         self.stream(model, prompt, tokens, sampling)?.collect()
     }
 
-    /// Like [`generate`](Self::generate), for several prompts at once.
+    /// Like [`generate`](Self::generate), for several prompts at once. The draws for each are independent.
     ///
     /// # Errors
     ///
@@ -142,16 +142,26 @@ impl<C: ModelConfig> Run<C> {
         let prompts = prompts.iter().map(|prompt| self.prompt(*prompt));
         let mut texts: Vec<_> = prompts.collect::<Result<_, _>>()?;
         let (sizes, device) = self.place(model);
-        let mut steps = Generators::new(model, sizes, &texts, sampling, &device)?;
-        let full: Vec<usize> = texts.iter().map(|text| text.len() + tokens).collect();
-        while texts
-            .iter()
-            .zip(&full)
-            .any(|(text, full)| text.len() < *full)
-        {
-            let new = steps.next().unwrap_or_default();
-            for ((text, full), new) in texts.iter_mut().zip(&full).zip(new) {
-                text.extend(new.filter(|_| text.len() < *full));
+        for (part, texts) in texts.chunks_mut(TOGETHER).enumerate() {
+            let seed = match part {
+                0 => sampling.seed,
+                part => derive_seed(sampling.seed, &[TOGETHER as u64, part as u64]),
+            };
+            let sampling = Sampling {
+                seed,
+                ..sampling.clone()
+            };
+            let mut steps = Generators::new(model, sizes, &*texts, sampling, &device)?;
+            let full: Vec<usize> = texts.iter().map(|text| text.len() + tokens).collect();
+            while texts
+                .iter()
+                .zip(&full)
+                .any(|(text, full)| text.len() < *full)
+            {
+                let new = steps.next().unwrap_or_default();
+                for ((text, full), new) in texts.iter_mut().zip(&full).zip(new) {
+                    text.extend(new.filter(|_| text.len() < *full));
+                }
             }
         }
         let decode = |text: &Vec<u32>| Ok(self.tokenizer.decode(text)?);
@@ -207,6 +217,9 @@ impl<C: ModelConfig> Run<C> {
         }))
     }
 }
+
+/// The most texts that are generated at once. Each needs a cache.
+const TOGETHER: usize = 32;
 
 /// The vocabulary of a model that is trained on `corpus`.
 pub fn vocabulary(corpus: &Corpus) -> Vocabulary {
