@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use burn::module::{Module, Param};
+use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::{Tensor, backend::Backend};
 use residual_zoo_core::{ResidualBlock, Stream};
 
@@ -72,8 +72,9 @@ impl<B: Backend, R: ResidualBlock<B>> Recurrent<B, R> {
 
     /// Eqs. 8-10 for x `[batch, time, width]`.
     fn recur(&self, tau: &R, x: Tensor<B, 3>) -> Tensor<B, 3> {
+        let tau = tau.clone().map(&mut NoLeaves);
         let tau = |x: Tensor<B, 3>| tau.forward(Stream::new(x, tau.reach()), None).x;
-        let blocks = x.split(self.block, 1);
+        let blocks = cut(x, self.block);
         let ys = match self.form {
             Form::Paper => self.paper(tau, blocks),
             Form::Code => self.code(tau, blocks),
@@ -122,6 +123,34 @@ impl<B: Backend, R: ResidualBlock<B>> Recurrent<B, R> {
         ys.push(tau(h));
         ys
     }
+}
+
+/// Puts an operation that changes nothing behind each parameter.
+///
+/// When Burn 0.21 merges two graphs, it forgets where the first node of one is (`GraphLocator::merge_two`).
+/// A parameter is the first node of its graph. So after two merges, each use of the parameter merges the
+/// whole graph again, and many uses take time in T². The results of operations are not forgotten.
+struct NoLeaves;
+
+impl<B: Backend> ModuleMapper<B> for NoLeaves {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+        let x = param.val();
+        let shape = x.shape();
+        Param::initialized(param.id, x.reshape(shape))
+    }
+}
+
+/// x_1, …, x_t of k tokens each; the last may be shorter. Halves are cut into halves again: Burn fills the
+/// gradient of a part up with zeros to the length of the whole, which for t parts of the whole takes time
+/// in T².
+fn cut<B: Backend>(x: Tensor<B, 3>, k: usize) -> Vec<Tensor<B, 3>> {
+    let time = x.dims()[1];
+    let left = time.div_ceil(k) / 2 * k;
+    if left == 0 {
+        return vec![x];
+    }
+    let halves = [x.clone().narrow(1, 0, left), x.narrow(1, left, time - left)];
+    halves.into_iter().flat_map(|half| cut(half, k)).collect()
 }
 
 /// (y_i, h_{i+1}) = τ(carry + h_i, carry + x_{i+1}) (eq. 9). If the last block is shorter than the
