@@ -28,6 +28,7 @@ def measure(zoo, model, context, batch):
     """Bytes in use at the peak of a step, and seconds per token."""
     composed = model in ("laurel", "recurrent", "laurel-rmt")
     field = "model.layers.0.context" if composed else "model.context"
+    print(f"{model}, {context} tokens", file=sys.stderr)
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "bench.json"
         words = [zoo, "bench", f"compare/{model}", "--backend", "flex", "--warmup", "1", "--steps", "5"]
@@ -87,6 +88,7 @@ def main():
     parser.add_argument("--batch", type=int, default=4, help="sequences [default: 4]")
     parser.add_argument("--svg", help="also write a plot")
     args = parser.parse_args()
+    args.zoo = os.path.abspath(args.zoo)
     if not Path(args.zoo).exists():
         sys.exit(f"error: {args.zoo} does not exist; build it by `cargo build --release`, or give --zoo")
     found = {m: {t: measure(args.zoo, m, t, args.batch) for t in CONTEXTS} for m in MODELS}

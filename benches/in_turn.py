@@ -5,10 +5,10 @@ r"""Times programs in turn on one machine and compares them.
     python benches/in_turn.py --command old='./old bench --json {json}' \
         --command new='./new bench --json {json}'
 
-In each round every program runs once, and each round begins with another one, so that a machine that gets
-slower or faster affects all of them. A program is one process that writes its step time, in seconds, as the
+In each round every program runs once. Groups start with a different one in each round, and every second round
+goes through a group from its end, so that a machine that gets slower or faster affects all programs. A program is one process that writes its step time, in seconds, as the
 field "step" of a JSON file. The table has the median over the rounds, the range, the ratio to the first
-program of the same group, and how many cores other programs used meanwhile. Figures taken beside other
+program of the same group in the same round, and how many cores other programs used meanwhile. Figures taken beside other
 programs say little; with --busy one core is taken on purpose.
 """
 
@@ -142,6 +142,8 @@ def main():
             commands = without_missing_backends(SUITES[args.suite](Suites(args, Path(folder))), args)
         else:
             commands = [named(text) for text in args.command]
+            if len({command.name for command in commands}) < len(commands):
+                raise Problem("two commands have the same name")
         if not commands:
             raise Problem("no program is left to time")
         with busy_core() if args.busy else nullcontext():
@@ -156,14 +158,24 @@ def rounds(commands, count, file):
     """The runs of each command: pairs of the step time in seconds and the cores that others used."""
     runs = [[] for _ in commands]
     for i in range(count):
-        first = i % len(commands)
-        for j in [*range(first, len(commands)), *range(first)]:
+        for j in order(commands, i):
             seconds, others = run(commands[j], file)
             runs[j].append((seconds, others))
             what = f"{commands[j].group}, {commands[j].name}".removeprefix(", ")
             figures = f"{milliseconds(seconds)} ms, others used {others:.1f} cores"
             print(f"round {i + 1}/{count}: {what}: {figures}", file=sys.stderr)
     return runs
+
+
+def order(commands, i):
+    """The commands of round i: groups stay together, because the programs of one are compared."""
+    groups = {}
+    for j, command in enumerate(commands):
+        groups.setdefault(command.group, []).append(j)
+    groups = list(groups.values())
+    first = i % len(groups)
+    step = -1 if i % 2 else 1
+    return [j for group in groups[first:] + groups[:first] for j in group[::step]]
 
 
 def run(command, file):
@@ -221,7 +233,10 @@ def named(text):
     name, equals, command = text.partition("=")
     if not equals or "{json}" not in command:
         raise Problem(f"--command {text}: expected NAME='PROGRAM … {{json}}'")
-    return Command(name, "", shlex.split(command))
+    try:
+        return Command(name, "", shlex.split(command))
+    except ValueError as error:
+        raise Problem(f"--command {text}: {error}") from error
 
 
 @contextmanager
@@ -247,7 +262,7 @@ def summary(commands, runs):
             "step": statistics.median(seconds),
             "fastest": min(seconds),
             "slowest": max(seconds),
-            "ratio": statistics.median(seconds) / statistics.median(base),
+            "ratio": statistics.median(ratios),
             "ratio_per_round": [min(ratios), max(ratios)],
             "others": statistics.median(others),
             "rounds": seconds,
@@ -313,6 +328,10 @@ def options():
     args.zoo = Path(os.path.abspath(args.zoo))
     if os.sep in args.python:
         args.python = os.path.abspath(args.python)
+    if args.command and (args.warmup is not None or args.steps is not None):
+        raise Problem("--warmup and --steps are for a --suite; give a --command its own")
+    if args.json and not args.json.absolute().parent.is_dir():
+        raise Problem(f"--json {args.json}: there is no such folder")
     if args.suite and not args.zoo.is_file():
         raise Problem(f"{args.zoo} does not exist: build it by `cargo build --release`, or name it by --zoo")
     return args

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Times a training step of GPT-2 in PyTorch, to compare with `residual-zoo bench`.
 
-    python benches/pytorch_step.py                                   # the model of experiments/gpt2/bench.ron
+    python benches/pytorch_step.py --vocabulary 56                   # the model of experiments/gpt2/bench.ron
     python benches/pytorch_step.py --form explicit --threads 1
 
 A step draws the batch, runs the forward and backward passes, clips the gradients, updates the weights and

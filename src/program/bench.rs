@@ -22,9 +22,9 @@ const DEFAULT: &str = "gpt2/bench";
 /// Time the parts of a training step
 ///
 /// Medians of the data, the forward pass, the backward pass and the optimizer after a warmup, for every
-/// model and every backend that is compiled in. Two columns say what no step can be faster than: `products`
-/// is the time of its matrix products at the rate of a large product, and `traffic` that of writing and
-/// reading once what is in memory at the peak.
+/// model and every backend that is compiled in. Two columns estimate what no step can be faster than:
+/// `products` is the time of its matrix products at the rate of a large product, and `traffic` that of
+/// writing and reading once what is in memory at the peak.
 #[derive(Args, Debug)]
 #[command(mut_arg("backend", |arg| arg.help(
     "Backend to time: flex, tch, cuda, vulkan or wgpu [default: all that are compiled in]"
@@ -44,7 +44,9 @@ pub struct Options {
     /// Also write the figures as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Compare with the figures that `--json` wrote before
+    /// Compare with the figures that `--json` wrote before, for the same models and batches. `faster` and
+    /// `slower` need a difference of a tenth, and medians outside each other's range. Another load of the
+    /// machine looks like a change, so run both again
     #[arg(long, value_name = "FILE")]
     against: Option<PathBuf>,
     #[command(flatten)]
@@ -73,6 +75,17 @@ pub fn bench(options: Options) -> anyhow::Result<()> {
         None => BackendKind::compiled(),
     };
     let counts = (options.warmup as usize, options.steps as usize);
+    if let Some(path) = &options.json {
+        let folder = path
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty());
+        let folder = folder.unwrap_or(Path::new("."));
+        anyhow::ensure!(
+            folder.is_dir() && !path.is_dir(),
+            "cannot write {}; give `--json` a file in a folder that exists",
+            path.display()
+        );
+    }
     let old = options.against.as_deref().map(read).transpose()?;
     let mut lines = Vec::new();
     let mut failure = None;
@@ -101,7 +114,7 @@ pub fn bench(options: Options) -> anyhow::Result<()> {
     cli::print(&format!("\n{}", table(&lines, old.as_deref()).to_text()))?;
     if let Some(path) = &options.json {
         let json = serde_json::to_string_pretty(&lines)?;
-        std::fs::write(path, json).map_err(Error::io("write", path))?;
+        std::fs::write(path, json).with_context(|| format!("cannot write {}", path.display()))?;
     }
     failure.map_or(Ok(()), |error| Err(error.into()))
 }
@@ -115,11 +128,20 @@ fn read(path: &Path) -> anyhow::Result<Vec<Line>> {
     })
 }
 
-/// The ratio of the medians, and whether it is more than the noise: whether the median of each is outside
-/// the range of the other.
+/// Whether `old` has times, and those of a model of the same size with the same batch.
+fn is_comparable(new: &StepTime, old: &StepTime) -> bool {
+    let tokens = |time: &StepTime| time.tokens_per_second * time.step;
+    let times = 0.0 < old.fastest && old.fastest <= old.step && old.step <= old.slowest;
+    let batch = (tokens(new) / tokens(old) - 1.0).abs() < 1e-3;
+    times && batch && new.parameters == old.parameters
+}
+
+/// The ratio of the medians, and whether it is more than the noise: whether they differ by a tenth, and the
+/// median of each is outside the range of the other.
 fn against(Bench { time: new, .. }: &Bench, Bench { time: old, .. }: &Bench) -> String {
     let outside = |x: &StepTime, of: &StepTime| x.step < of.fastest || x.step > of.slowest;
-    let word = match outside(new, old) && outside(old, new) {
+    let apart = (new.step / old.step).max(old.step / new.step) > 1.1;
+    let word = match apart && outside(new, old) && outside(old, new) {
         true if new.step < old.step => "faster",
         true => "slower",
         false => "same",
@@ -160,7 +182,10 @@ fn table(lines: &[Line], old: Option<&[Line]>) -> Table {
                 .map_or_else(|| "–".into(), milliseconds),
         );
         if let Some(old) = old {
-            let same = |old: &&Line| (&old.model, &old.backend) == (&line.model, &line.backend);
+            let same = |old: &&Line| {
+                (&old.model, &old.backend) == (&line.model, &line.backend)
+                    && is_comparable(&line.bench.time, &old.bench.time)
+            };
             let old = old.iter().find(same);
             row.push(old.map_or_else(|| "–".into(), |old| against(bench, &old.bench)));
         }

@@ -6,16 +6,21 @@ use clap::Args;
 use residual_zoo::cli::BackendArgs;
 use residual_zoo::runs::generate::Sampling;
 
+/// The most texts of one command.
+const MOST_TEXTS: usize = 10_000;
+
 /// Print text from a run's newest checkpoint, as it is generated
 #[derive(Args, Debug)]
 pub struct Options {
     /// The run directory, such as runs/gpt2-shakespeare-cpu
     run: PathBuf,
-    /// Text to continue; repeat it for several [default: the first token id of the vocabulary]
+    /// Text to continue; repeat it for several. The model reads as many of its last tokens as the context has
+    /// [default: the first token id of the vocabulary]
     #[arg(long)]
     prompt: Vec<String>,
-    /// Texts for each prompt. Several texts are generated together and printed at the end
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    /// Texts for each prompt, 1 to 10000. Several texts are generated together and printed at the end, with a
+    /// line of hyphens between them
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=MOST_TEXTS as i64))]
     samples: u32,
     /// Tokens to generate
     #[arg(long, default_value_t = 200)]
@@ -52,6 +57,11 @@ pub fn generate(options: Options) -> anyhow::Result<()> {
         prompts.push(None);
     }
     let samples = options.samples as usize;
+    let texts = prompts.len().saturating_mul(samples);
+    anyhow::ensure!(
+        texts <= MOST_TEXTS,
+        "{texts} texts are too many; ask for at most {MOST_TEXTS} at once"
+    );
     let prompts = prompts.into_iter().flat_map(|prompt| vec![prompt; samples]);
     residual_zoo::experiment::generate(
         &options.run,

@@ -273,12 +273,24 @@ fn bench_writes_its_figures_as_json() {
 
     // Steps of a nanosecond: now it is slower.
     let mut old = lines.clone();
+    let seconds = |line: &serde_json::Value, key: &str| line[key].as_f64().unwrap();
+    let tokens = seconds(&old[0], "tokens_per_second") * seconds(&old[0], "step");
     for key in ["step", "fastest", "slowest"] {
         old[0][key] = 1e-9.into();
     }
+    old[0]["tokens_per_second"] = (tokens / 1e-9).into();
     fs::write(&json, old.to_string()).unwrap();
     let shown = ok(&mut bench(&["--against", path]));
     assert!(shown.contains(" slower"), "{shown}");
+    // Another batch is not comparable.
+    let shown = ok(bench(&["--against", path]).args(["--set", "train.batch=3"]));
+    assert!(!shown.contains("slower"), "{shown}");
+    let missing = json.with_file_name("missing").join("bench.json");
+    fails(
+        bench(&["--json"]).arg(&missing),
+        1,
+        &["cannot write", "a folder that exists"],
+    );
     fs::write(&json, "{}").unwrap();
     fails(
         &mut bench(&["--against", path]),

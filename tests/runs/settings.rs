@@ -3,7 +3,7 @@
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use residual_zoo_testing::program::zoo;
+use residual_zoo_testing::program::{fails, ok, zoo};
 
 /// The environment of a running program, once `wanted` is in it, or after 20 seconds.
 fn environment(child: &Child, wanted: &str) -> Vec<String> {
@@ -51,4 +51,14 @@ fn freed_memory_is_kept_unless_the_user_says_otherwise() {
     );
     child.kill().ok();
     child.wait().unwrap();
+}
+
+#[test]
+fn a_form_of_operations_that_does_not_exist_is_named() {
+    fails(
+        zoo("list").env("RESIDUAL_ZOO_OPS", "plian"),
+        2,
+        &["RESIDUAL_ZOO_OPS is `plian`; set it to `plain`"],
+    );
+    ok(zoo("list").env("RESIDUAL_ZOO_OPS", ""));
 }

@@ -20,12 +20,26 @@ fn settings() -> Vec<(&'static str, &'static str)> {
     settings
 }
 
+/// What is wrong with `RESIDUAL_ZOO_OPS`, which only knows `plain`.
+fn unknown_ops() -> Option<String> {
+    let value = std::env::var_os("RESIDUAL_ZOO_OPS")?;
+    let known = value.is_empty() || value == "plain";
+    (!known).then(|| {
+        let value = value.to_string_lossy().escape_debug().to_string();
+        format!("error: RESIDUAL_ZOO_OPS is `{value}`; set it to `plain`, or leave it out")
+    })
+}
+
 /// Starts the program again, in the same process, with the settings that it runs fastest with. What the
 /// user has set stays. A program calls this first of all.
 ///
 /// There is no safe function for most of these settings, and none at all for the others. If the program
-/// cannot start again, it goes on as it is.
+/// cannot start again, it goes on as it is. It ends if `RESIDUAL_ZOO_OPS` has a value that means nothing.
 pub fn restart_with_settings() {
+    if let Some(problem) = unknown_ops() {
+        eprintln!("{problem}");
+        std::process::exit(2);
+    }
     #[cfg(unix)]
     {
         use std::os::unix::process::CommandExt as _;

@@ -158,13 +158,13 @@ impl Tokenizer {
         Ok(Self(Arc::new(kind)))
     }
 
-    /// A tokenizer for texts that are words of `list` separated by single spaces. The id of a word
+    /// A tokenizer for texts that are words of `list` separated by white space. The id of a word
     /// is its index in the list.
     ///
     /// # Errors
     ///
-    /// If the list is empty or has more than 262,144 words; if a word is empty, contains a space or
-    /// is repeated.
+    /// If the list is empty or has more than 262,144 words; if a word is empty, contains
+    /// white space or is repeated.
     pub fn words(list: Vec<String>) -> Result<Self, DataError> {
         let wrong = |problem: String| Err(DataError::tokenizer("with a word list", problem));
         if list.is_empty() {
@@ -174,8 +174,10 @@ impl Tokenizer {
             return wrong(format!("the list has more than {MOST_WORDS} words"));
         }
         for (id, word) in list.iter().enumerate() {
-            if word.is_empty() || word.contains(' ') {
-                return wrong(format!("word {id} is empty or contains a space: {word:?}"));
+            if word.is_empty() || word.contains(char::is_whitespace) {
+                return wrong(format!(
+                    "word {id} is empty or contains white space: {word:?}"
+                ));
             }
         }
         let mut sorted: Vec<u32> = (0..).zip(&list).map(|(id, _)| id).collect();
@@ -241,13 +243,12 @@ impl Tokenizer {
                 };
                 text.chars().map(id).collect()
             }
-            Kind::Words(_) if text.is_empty() => Ok(Vec::new()),
             Kind::Words(words) => {
                 let id = |word| match words.id(word) {
                     Some(id) => Ok(id),
                     None => Err(DataError::unknown(word, "word", size)),
                 };
-                text.split(' ').map(id).collect()
+                text.split_whitespace().map(id).collect()
             }
             Kind::Hf(hf) => hf.encode(text, progress),
         }

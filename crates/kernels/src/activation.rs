@@ -67,7 +67,13 @@ pub(crate) mod flex {
         /// σ(2u) = ½ (1 + tanh u).
         #[inline(always)]
         fn gate<E: Real>(two_u: E) -> E {
-            E::one() / (E::one() + (-two_u).fast_exp())
+            let gate = E::one() / (E::one() + (-two_u).fast_exp());
+            // The exponential stops below infinity. The gate would stay above 0, times x³ in the slope.
+            if two_u < E::of(-80.0) {
+                E::zero()
+            } else {
+                gate
+            }
         }
     }
 
@@ -243,6 +249,28 @@ mod libtorch {
             [TchTensor::new(
                 x.tensor.gelu_backward(&grad.tensor, self.form()),
             )]
+        }
+    }
+}
+
+#[cfg(all(test, feature = "flex"))]
+mod tests {
+    use super::flex::{Erf, Function, Tanh};
+
+    #[test]
+    fn gelu_is_flat_far_from_zero() {
+        for x in [1e3_f32, 1e12, 1e15, 1e30] {
+            for (value, slope) in [
+                (Tanh.value(-x), Tanh.slope(-x)),
+                (0.0, Erf.slope(-x)),
+                (Tanh.value(x) - x, Tanh.slope(x) - 1.0),
+                (Erf.value(x) - x, Erf.slope(x) - 1.0),
+            ] {
+                assert!(
+                    value.abs() <= x * 1e-6 && slope.abs() < 1e-6,
+                    "{x}: {value}, {slope}"
+                );
+            }
         }
     }
 }

@@ -4,11 +4,14 @@
 //! picks the widest that the processor has. Rows are shared out among the threads of rayon. A sum is never
 //! split among threads, so no result depends on their number.
 
-use burn::tensor::{DType, Element, TensorData, TensorMetadata};
+use burn::tensor::backend::Backend;
+use burn::tensor::{DType, Element, Tensor, TensorData, TensorMetadata, TensorPrimitive};
 use burn_flex::FlexTensor;
 use num_traits::Float;
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
+
+use crate::op::{cast, plain_only, same};
 
 /// f32 or f64.
 pub(crate) trait Real: Float + Element + bytemuck::Pod + Send + Sync {
@@ -109,7 +112,7 @@ impl Real for f32 {
         y * power
     }
 
-    /// A rational approximation on [−4, 4], outside which erf is ±1 in f32 (the coefficients of Eigen's
+    /// A rational approximation on [−4, 4], with the values at ±4 outside (the coefficients of Eigen's
     /// `erf`). The absolute error is below 4e-7.
     #[inline(always)]
     fn fast_erf(self) -> f32 {
@@ -273,6 +276,27 @@ pub(crate) fn width(x: &FlexTensor) -> usize {
 pub(crate) fn real(tensors: &[FlexTensor]) -> bool {
     let dtype = tensors[0].dtype();
     matches!(dtype, DType::F32 | DType::F64) && tensors.iter().all(|x| x.dtype() == dtype)
+}
+
+/// Calls a `kernel` without a gradient, with tensors that are on Flex, in order and of one type. Otherwise
+/// returns them.
+pub(crate) fn on_flex<B: Backend, const D: usize, const N: usize, const M: usize>(
+    inputs: [Tensor<B, D>; N],
+    kernel: impl FnOnce([FlexTensor; N]) -> [FlexTensor; M],
+) -> Result<[Tensor<B, D>; M], [Tensor<B, D>; N]> {
+    if plain_only() {
+        return Err(inputs);
+    }
+    let found = cast::<_, [FlexTensor; N]>(inputs.map(|x| x.into_primitive().tensor()));
+    let of = |x| Tensor::from_primitive(TensorPrimitive::Float(x));
+    match found {
+        Ok(inputs) if real(&inputs) => {
+            let outputs = kernel(inputs.map(contiguous));
+            Ok(outputs.map(|x| of(same(x))))
+        }
+        Ok(inputs) => Err(inputs.map(|x| of(same(x)))),
+        Err(inputs) => Err(inputs.map(of)),
+    }
 }
 
 /// Calls a function that is generic over [`Real`] with the type of a tensor's elements.

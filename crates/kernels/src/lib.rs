@@ -15,6 +15,7 @@
 
 mod activation;
 mod attention;
+mod cache;
 #[cfg(feature = "flex")]
 mod flex;
 mod loss;
@@ -27,6 +28,7 @@ mod theta;
 
 pub use activation::{Activation, activation};
 pub use attention::{Attention, Dropped, attention, hash, packed_attention};
+pub use cache::write_positions;
 pub use loss::log_z_and_target;
 pub use norm::{Norm, norm};
 pub use norm_product::norm_product;

@@ -1,5 +1,5 @@
-//! log Z and the target's logit of each row, from which losses are made. No other tensor of the size of
-//! the logits is made: the backward pass turns the logits into their gradient in place.
+//! log Z and the target's logit of each row, from which losses are made. On Flex, no other
+//! tensor of the size of the logits is made: the backward pass turns the logits into their gradient in place.
 
 use std::marker::PhantomData;
 

@@ -3,7 +3,7 @@
 use burn::tensor::{Tensor, backend::Backend};
 
 /// The constants of a step of AdamW (Loshchilov and Hutter, "Decoupled weight decay regularization", 2019,
-/// algorithm 2).
+/// algorithm 2, with the decay times the learning rate, as in PyTorch).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdamW {
     /// Learning rate.
@@ -33,7 +33,7 @@ pub fn adamw<B: Backend>(
 ) -> Result<[Tensor<B, 1>; 3], [Tensor<B, 1>; 4]> {
     let inputs = [x, m, v, grad];
     #[cfg(feature = "flex")]
-    let inputs = match flex::on_flex(inputs, |inputs| flex::adamw(step, inputs)) {
+    let inputs = match crate::flex::on_flex(inputs, |inputs| flex::adamw(step, inputs)) {
         Ok(outputs) => return Ok(outputs),
         Err(inputs) => inputs,
     };
@@ -49,7 +49,7 @@ pub fn adamw<B: Backend>(
 pub fn sum_of_squares<B: Backend>(x: Tensor<B, 1>) -> Result<Tensor<B, 1>, Tensor<B, 1>> {
     let inputs = [x];
     #[cfg(feature = "flex")]
-    let inputs = match flex::on_flex(inputs, |[x]| [flex::sum_of_squares(x)]) {
+    let inputs = match crate::flex::on_flex(inputs, |[x]| [flex::sum_of_squares(x)]) {
         Ok([sum]) => return Ok(sum),
         Err(inputs) => inputs,
     };
@@ -59,33 +59,11 @@ pub fn sum_of_squares<B: Backend>(x: Tensor<B, 1>) -> Result<Tensor<B, 1>, Tenso
 
 #[cfg(feature = "flex")]
 mod flex {
-    use burn::tensor::{Tensor, TensorPrimitive, backend::Backend};
     use burn_flex::FlexTensor;
     use pulp::{Simd, WithSimd};
 
     use super::AdamW;
-    use crate::flex::{Real, TASK, contiguous, each, real, simd, slice, vector, with_real};
-    use crate::op::{cast, plain_only, same};
-
-    /// Calls `kernel` with tensors that are on Flex.
-    pub fn on_flex<B: Backend, const N: usize, const M: usize>(
-        inputs: [Tensor<B, 1>; N],
-        kernel: impl FnOnce([FlexTensor; N]) -> [FlexTensor; M],
-    ) -> Result<[Tensor<B, 1>; M], [Tensor<B, 1>; N]> {
-        if plain_only() {
-            return Err(inputs);
-        }
-        let found = cast::<_, [FlexTensor; N]>(inputs.map(|x| x.into_primitive().tensor()));
-        let of = |x| Tensor::from_primitive(TensorPrimitive::Float(x));
-        match found {
-            Ok(inputs) if real(&inputs) => {
-                let outputs = kernel(inputs.map(contiguous));
-                Ok(outputs.map(|x| of(same(x))))
-            }
-            Ok(inputs) => Err(inputs.map(|x| of(same(x)))),
-            Err(inputs) => Err(inputs.map(of)),
-        }
-    }
+    use crate::flex::{Real, TASK, each, simd, slice, vector, with_real};
 
     /// The step for some elements.
     struct Step<'a, E> {

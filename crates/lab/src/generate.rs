@@ -58,6 +58,15 @@ impl<C: ModelConfig> OnBackend for Generate<'_, C> {
             tokens,
             sampling,
         } = self;
+        let context = run.config.model.shape().context;
+        for prompt in prompts.iter().flatten() {
+            let tokens = run.tokenizer.encode(prompt)?.len();
+            if tokens > context {
+                eprintln!(
+                    "a prompt has {tokens} tokens; the model reads the last {context}, its context"
+                );
+            }
+        }
         let pieces: Box<dyn Iterator<Item = _>> = match prompts {
             [prompt] => {
                 let pieces = run.stream::<B::InnerBackend>(&model, *prompt, tokens, sampling)?;

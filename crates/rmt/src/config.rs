@@ -156,7 +156,6 @@ impl RmtConfig {
         self.d_ff.unwrap_or(self.vectors().saturating_mul(4))
     }
 
-    /// The initial w_O or w_FF, `[R, D_k]`.
     /// LN of eqs. 15-17, which normalises a token's whole matrix, as eq. 12 does. It has a scale
     /// `[D_v · D_k]` and no shift.
     pub(crate) fn norm<B: Backend>(&self, device: &B::Device) -> Norm<B> {
@@ -168,6 +167,7 @@ impl RmtConfig {
         }
     }
 
+    /// The initial w_O or w_FF, `[R, D_k]`.
     pub(crate) fn output_keys<B: Backend>(&self, device: &B::Device) -> Param<Tensor<B, 2>> {
         let gain = if self.scaled_outputs {
             (2.0 * self.n_layer as f64).powf(-0.5)

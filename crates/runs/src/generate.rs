@@ -113,10 +113,11 @@ impl<B: Backend, M: LanguageModel<B>> Iterator for Generator<'_, B, M> {
 }
 
 /// An endless iterator over the tokens that follow several prompts. A step of the model continues all of
-/// them, and takes hardly longer than for one.
+/// them.
 ///
-/// All texts are at the same position, so there is no padding. The shortest prompt is continued first,
-/// while the model still reads the rest of the others. These have no token then.
+/// All texts are at the same position, so there is no padding. The model reads the prompts in one pass up to
+/// the end of the shortest. While it continues that one, it reads the others token by token, and these have
+/// no new token.
 pub struct Generators<'a, B: Backend, M: LanguageModel<B>> {
     model: &'a M,
     device: B::Device,
@@ -136,7 +137,8 @@ struct Text {
 
 impl<'a, B: Backend, M: LanguageModel<B>> Generators<'a, B, M> {
     /// Prepares to continue `prompts` with a model of `vocab_size` ids and `context` positions. The draws
-    /// for each prompt are independent; those for the first are the same as without the others.
+    /// for each prompt are independent, and those for the first are the same as without the others. Logits
+    /// agree with those of one prompt up to rounding.
     ///
     /// # Errors
     ///

@@ -152,7 +152,10 @@ impl<C: ModelConfig> Run<C> {
                 ..sampling.clone()
             };
             let mut steps = Generators::new(model, sizes, &*texts, sampling, &device)?;
-            let full: Vec<usize> = texts.iter().map(|text| text.len() + tokens).collect();
+            let full: Vec<usize> = texts
+                .iter()
+                .map(|text| text.len().saturating_add(tokens))
+                .collect();
             while texts
                 .iter()
                 .zip(&full)

@@ -9,8 +9,8 @@ use residual_zoo_core::ops::optimizer::{AdamW, adamw, sum_of_squares};
 use residual_zoo_core::params::{self, ImportError, ParamInfo, Role};
 use residual_zoo_runs::TrainConfig;
 
-/// AdamW (Loshchilov and Hutter, "Decoupled weight decay regularization", 2019). Weight decay applies
-/// only to parameters with [`Role::Weight`].
+/// AdamW (Loshchilov and Hutter, "Decoupled weight decay regularization", 2019), with the weight decay times
+/// the learning rate, as in PyTorch. It applies only to parameters with [`Role::Weight`].
 pub struct Optimizer<B: AutodiffBackend> {
     /// The constants, without those that change from step to step.
     constants: AdamW,
@@ -256,7 +256,7 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for NotFinite<'_> {
 }
 
 /// The factor that reduces gradients of norm `norm` to norm `limit` if they exceed it (Pascanu et al., "On
-/// the difficulty of training recurrent neural networks", 2013, algorithm 1).
+/// the difficulty of training recurrent neural networks", 2013, algorithm 1; 1e-6 as in PyTorch).
 pub fn clip_scale(norm: f64, limit: f64) -> f64 {
     (limit / (norm + 1e-6)).min(1.0)
 }

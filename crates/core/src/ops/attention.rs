@@ -52,8 +52,12 @@ impl<B: Backend> KvCache<B> {
             Tensor::zeros([batch, heads, cache.context, d], &like.device())
         };
         let [k0, v0] = cache.kv.take().unwrap_or_else(|| [empty(&k), empty(&v)]);
-        let at = [0..batch, 0..heads, start..end, 0..d];
-        let all = [k0.slice_assign(at.clone(), k), v0.slice_assign(at, v)];
+        let write = |all, new| {
+            kernels::write_positions(all, new, start).unwrap_or_else(|[all, new]| {
+                all.slice_assign([0..batch, 0..heads, start..end, 0..d], new)
+            })
+        };
+        let all = [write(k0, k), write(v0, v)];
         cache.seen = end;
         cache.kv = Some(all.clone());
         all.map(|all| all.narrow(2, 0, end))
