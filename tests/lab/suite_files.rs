@@ -8,7 +8,7 @@ use residual_zoo::core::{Architecture as _, ModelConfig as _, Vocabulary};
 use residual_zoo::experiment::{Experiment, PlannedRun};
 use residual_zoo::rmt::RmtConfig;
 use residual_zoo::runs::MinLearningRate;
-use residual_zoo::tokenformer::TokenFormerConfig;
+use residual_zoo::tokenformer::{Position, TokenFormerConfig};
 use residual_zoo::{ModelConfig, Zoo};
 use serde_json::Value;
 
@@ -339,6 +339,12 @@ fn tokenformers_are_those_of_table_8() {
     ] {
         let config = run(&growth, &format!("TokenFormer {size}"));
         check(&config.model, &of(size, "reuse"));
+        // The positions and the final norm are those of the published code.
+        let preset = TokenFormerConfig {
+            position: Position::Rotary { fraction: 0.25 },
+            affine_final_norm: true,
+            ..preset
+        };
         assert_eq!(config.model.cost(NEOX), preset.cost(NEOX));
         check_growth(&run(&growth, "TokenFormer 124M").model, &config.model);
         let (train, first) = (&config.train, size == "124M");

@@ -26,7 +26,6 @@ impl<B: Backend> Attention<B> {
             width,
             n_head,
             bias,
-            init_std,
             ..
         } = config;
         let scale = ((width / n_head) as f64).powf(-0.5);
@@ -37,7 +36,7 @@ impl<B: Backend> Attention<B> {
         };
         Self {
             norm: config.norm(device),
-            qkv: linear(width, 3 * width, bias, init_std, device),
+            qkv: linear(width, 3 * width, bias, config.std(), device),
             proj: linear(width, width, bias, config.projection_std(), device),
             heads: CausalAttention {
                 dropout: config.dropout,

@@ -9,6 +9,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Attention, Block, Mlp, net2net};
 
+/// The standard deviation of the initial weights and tables. For projections back to the stream it is divided
+/// by √(2L) (GPT-2, section 2.3).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Init {
+    /// √(2 / (5 D)) (Nguyen and Salazar, "Transformers without tears", 2019, section 2.2). The outputs of a
+    /// layer then have the same size at every width.
+    Width,
+    /// This one.
+    Fixed(f64),
+}
+
+/// GPT-2's standard deviation, which belongs to widths of 768 and more.
+const PUBLISHED_STD: f64 = 0.02;
+
 /// The config of GPT-2. Fields that a file leaves out get the values of [`Default`], which are those
 /// of GPT-2 small.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -36,9 +50,9 @@ pub struct Gpt2Config {
     pub inverse_layer_scale: bool,
     /// Added to the variance in norms.
     pub norm_eps: f64,
-    /// Standard deviation of the initial weights. For projections back to the stream it is divided by
-    /// √(2L) (GPT-2, section 2.3).
-    pub init_std: f64,
+    /// The initial weights. `None` means `Width` below width 768, and from there on `Fixed(0.02)`, as
+    /// published.
+    pub init: Option<Init>,
 }
 
 impl Default for Gpt2Config {
@@ -55,7 +69,7 @@ impl Default for Gpt2Config {
             dropout: 0.0,
             inverse_layer_scale: false,
             norm_eps: 1e-5,
-            init_std: 0.02,
+            init: None,
         }
     }
 }
@@ -101,8 +115,26 @@ impl Gpt2Config {
         self.d_ff.unwrap_or(self.width.saturating_mul(4))
     }
 
+    /// The initial weights.
+    pub fn init(&self) -> Init {
+        let published = self.width >= Self::default().width;
+        self.init.unwrap_or(match published {
+            true => Init::Fixed(PUBLISHED_STD),
+            false => Init::Width,
+        })
+    }
+
+    /// Standard deviation of the initial weights and tables.
+    pub(crate) fn std(&self) -> f64 {
+        match self.init() {
+            Init::Width => (2.0 / (5.0 * self.width as f64)).sqrt(),
+            Init::Fixed(std) => std,
+        }
+    }
+
+    /// Standard deviation of the initial weights of projections back to the stream.
     pub(crate) fn projection_std(&self) -> f64 {
-        self.init_std / (2.0 * self.n_layer as f64).sqrt()
+        self.std() / (2.0 * self.n_layer as f64).sqrt()
     }
 
     pub(crate) fn norm<B: Backend>(&self, device: &B::Device) -> Norm<B> {
@@ -123,7 +155,7 @@ impl Gpt2Config {
             norm: self.norm_params(),
             dropout: self.dropout,
             norm_eps: self.norm_eps,
-            init_std: self.init_std,
+            init_std: self.std(),
             ..TokenEmbeddingsOptions::new(vocabulary, self.context, self.width)
         }
     }
@@ -152,7 +184,10 @@ impl Architecture for Gpt2Config {
         check::divides(("n_head", self.n_head), ("width", self.width))?;
         check::at_least_one("d_ff", self.d_ff())?;
         check::positive("norm_eps", self.norm_eps)?;
-        check::positive("init_std", self.init_std)
+        match self.init() {
+            Init::Width => Ok(()),
+            Init::Fixed(std) => check::positive("init", std),
+        }
     }
 
     fn embeddings<B: Backend>(

@@ -19,16 +19,11 @@ pub struct Mlp<B: Backend> {
 
 impl<B: Backend> Mlp<B> {
     pub(crate) fn new(config: &Gpt2Config, device: &B::Device) -> Self {
-        let &Gpt2Config {
-            width,
-            bias,
-            init_std,
-            ..
-        } = config;
+        let &Gpt2Config { width, bias, .. } = config;
         let d_ff = config.d_ff();
         Self {
             norm: config.norm(device),
-            fc: linear(width, d_ff, bias, init_std, device),
+            fc: linear(width, d_ff, bias, config.std(), device),
             proj: linear(d_ff, width, bias, config.projection_std(), device),
             dropout: DropoutConfig::new(config.dropout).init(),
             activation: config.activation,

@@ -4,7 +4,7 @@ use burn::tensor::{Int, Tensor, backend::Backend};
 use residual_zoo_core::params::{self, Role};
 use residual_zoo_core::{Architecture, LanguageModel, PlainModel, Tensors, contract};
 
-use crate::{Gpt2, Gpt2Config, net2net};
+use crate::{Gpt2, Gpt2Config, Init, net2net};
 
 fn small() -> Gpt2Config {
     Gpt2Config {
@@ -66,24 +66,19 @@ fn flops_follow_palm_appendix_b() {
     assert_eq!(cost.training_flops(), 6 * n + attention);
 }
 
-#[test]
-fn initial_weights_have_the_std_of_gpt2() {
+/// Checks the standard deviation of every parameter: `weights`, and half of it for projections back to the
+/// stream in two layers.
+fn assert_initial_stds(config: &Gpt2Config, weights: f64) {
     let device = Default::default();
     Flex::seed(&device, 1);
-    let config = Gpt2Config {
-        n_layer: 2,
-        width: 256,
-        n_head: 4,
-        ..Gpt2Config::default()
-    };
     let model: Gpt2<Flex> = config.build(1000, &device).unwrap();
     for (name, data) in params::export(&model) {
         let values: Vec<f64> = data.iter::<f64>().collect();
         let n = values.len() as f64;
         let std = (values.iter().map(|x| x * x).sum::<f64>() / n).sqrt();
         let expected = match name.as_str() {
-            n if n.ends_with("proj.weight") => 0.02 / 2.0,
-            n if n.ends_with("weight") => 0.02,
+            n if n.ends_with("proj.weight") => weights / 2.0,
+            n if n.ends_with("weight") => weights,
             n if n.ends_with("gamma") => 1.0,
             _ => 0.0,
         };
@@ -91,8 +86,27 @@ fn initial_weights_have_the_std_of_gpt2() {
         let error = 5.0 * expected / (2.0 * n).sqrt();
         assert!(
             (std - expected).abs() <= error,
-            "{name}: std {std}, not {expected}"
+            "{name} at width {}: std {std}, not {expected}",
+            config.width
         );
+    }
+}
+
+#[test]
+fn initial_weights_follow_the_width_below_768_and_gpt2_from_there_on() {
+    for width in [64, 128, 256, 512, 768, 1024] {
+        let config = |init| Gpt2Config {
+            width,
+            init,
+            context: 64,
+            tied: false,
+            ..small()
+        };
+        let of_width = (0.4 / width as f64).sqrt();
+        let default = if width < 768 { of_width } else { 0.02 };
+        assert_initial_stds(&config(None), default);
+        assert_initial_stds(&config(Some(Init::Width)), of_width);
+        assert_initial_stds(&config(Some(Init::Fixed(0.1))), 0.1);
     }
 }
 
@@ -194,6 +208,13 @@ fn impossible_sizes_name_the_field() {
             },
             "norm_eps",
         ),
+        (
+            Gpt2Config {
+                init: Some(Init::Fixed(-0.1)),
+                ..small()
+            },
+            "init",
+        ),
     ];
     for (config, field) in errors {
         assert_eq!(config.validate().unwrap_err().field, field);
@@ -242,6 +263,7 @@ fn net2net_to_twice_the_width_keeps_the_logits() {
             width: 24,
             n_head: 3,
             d_ff: Some(40),
+            init: Some(Init::Fixed(0.02)),
             bias,
             tied,
             ..small()

@@ -67,13 +67,7 @@ pub(crate) mod flex {
         /// σ(2u) = ½ (1 + tanh u).
         #[inline(always)]
         fn gate<E: Real>(two_u: E) -> E {
-            let gate = E::one() / (E::one() + (-two_u).fast_exp());
-            // The exponential stops below infinity. The gate would stay above 0, times x³ in the slope.
-            if two_u < E::of(-80.0) {
-                E::zero()
-            } else {
-                gate
-            }
+            E::one() / (E::one() + (-two_u).fast_exp())
         }
     }
 
@@ -85,6 +79,10 @@ pub(crate) mod flex {
 
         #[inline(always)]
         fn slope<E: Real>(self, x: E) -> E {
+            // Beyond ±30 the slope is constant, and x³ could be infinite.
+            let far = E::of(30.0);
+            let x = if x > far { far } else { x };
+            let x = if x < -far { -far } else { x };
             let (two_u, d) = Self::two_u(x);
             let gate = Self::gate(two_u);
             gate + x * gate * (E::one() - gate) * d

@@ -4,6 +4,7 @@ use residual_zoo_report::Tone;
 use serde::{Deserialize, Serialize};
 
 use crate::Axis;
+use crate::stats::holm;
 
 /// A claim of a paper that an experiment tests.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -280,4 +281,36 @@ pub struct Judgement {
     /// What the value of the claim's run is held against, in short: the difference from the other run
     /// with its confidence interval, a bound, a tolerance. `None` where no single value is tested.
     pub margin: Option<String>,
+    /// The p-value of a difference from zero over several seeds. `None` if the claim is tested otherwise.
+    pub p: Option<f64>,
+}
+
+impl Judgement {
+    /// Corrects the verdicts on the claims of an experiment for their number. A difference that is
+    /// significant by itself, but not after Holm's correction, is undecided.
+    pub(crate) fn correct(claims: &mut [Self]) {
+        let tested: Vec<&mut Self> = (claims.iter_mut()).filter(|it| it.p.is_some()).collect();
+        let p: Vec<f64> = tested.iter().filter_map(|it| it.p).collect();
+        let count = p.len();
+        for (it, (p, corrected)) in tested.into_iter().zip(p.iter().zip(holm(&p))) {
+            if *p < 1.0 {
+                it.because += &format!("; p {}", p_value(*p));
+                if count > 1 {
+                    let corrected = p_value(corrected);
+                    it.because += &format!(", corrected {}", corrected.trim_start_matches("= "));
+                }
+            }
+            let decided = matches!(it.verdict, Verdict::Holds | Verdict::DoesNotHold);
+            if decided && corrected >= 0.05 {
+                it.verdict = Verdict::Undecided;
+            }
+        }
+    }
+}
+
+fn p_value(p: f64) -> String {
+    match p < 0.001 {
+        true => "< 0.001".into(),
+        false => format!("= {p:.3}"),
+    }
 }

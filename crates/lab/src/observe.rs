@@ -190,13 +190,18 @@ fn step_times(rows: &[Row]) -> (Option<f64>, Option<f64>) {
     (at(0.5), spread)
 }
 
-/// The one-element tensors of a checkpoint, as the mean over those whose names end alike.
+/// The one-element tensors of a checkpoint, as the mean over those whose names end alike. One whose name ends
+/// in `_logit` counts as its sigmoid, under the name without that.
 pub(crate) fn learned(scalars: &BTreeMap<String, f64>) -> BTreeMap<String, f64> {
     let mut groups: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     for (name, value) in scalars {
         let end = name.rsplit('.').next().unwrap_or(name);
+        let (end, value) = match end.strip_suffix("_logit") {
+            Some(end) => (end, 1.0 / (1.0 + (-value).exp())),
+            None => (end, *value),
+        };
         let group = groups.entry(format!("{LEARNED}{end}")).or_default();
-        group.push(*value);
+        group.push(value);
     }
     let mean = |values: &Vec<f64>| values.iter().sum::<f64>() / values.len() as f64;
     let groups = groups.into_iter();

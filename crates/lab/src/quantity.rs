@@ -108,7 +108,8 @@ pub(crate) const LEARNED: &str = "learned ";
 
 /// How a quantity is shown that runs have; `None` if they do not have it.
 ///
-/// `learned NAME` is the mean of the parameters with one element whose name ends in NAME.
+/// `learned NAME` is the mean of the parameters with one element whose name ends in NAME, and of the sigmoids
+/// of those whose name ends in NAME_logit.
 pub fn describe(quantity: &str) -> Option<Observed> {
     let (unit, format) = match quantity {
         "parameters" | "non_embedding" | "tokens" => ("", Format::Count),

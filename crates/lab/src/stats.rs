@@ -3,10 +3,30 @@
 use statrs::distribution::{ContinuousCDF, StudentsT};
 use statrs::statistics::Statistics;
 
+/// The point of Student's t distribution below which this share lies; infinite for 0 degrees of freedom.
+fn quantile(share: f64, degrees: usize) -> f64 {
+    let distribution = StudentsT::new(0.0, 1.0, degrees as f64);
+    distribution.map_or(f64::INFINITY, |t| t.inverse_cdf(share))
+}
+
 /// The two-sided 95 % point of Student's t distribution; infinite for 0 degrees of freedom.
 fn t(degrees: usize) -> f64 {
-    let distribution = StudentsT::new(0.0, 1.0, degrees as f64);
-    distribution.map_or(f64::INFINITY, |t| t.inverse_cdf(0.975))
+    quantile(0.975, degrees)
+}
+
+/// The p-values of some tests, corrected for their number (Holm, "A simple sequentially rejective multiple
+/// test procedure", 1979): the i-th smallest of m times m − i + 1, at least as large as the one before, at
+/// most 1. In the order of `p`.
+pub(crate) fn holm(p: &[f64]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..p.len()).collect();
+    order.sort_by(|&a, &b| p[a].total_cmp(&p[b]));
+    let mut corrected = vec![0.0; p.len()];
+    let mut largest: f64 = 0.0;
+    for (i, &at) in order.iter().enumerate() {
+        largest = largest.max(p[at] * (p.len() - i) as f64).min(1.0);
+        corrected[at] = largest;
+    }
+    corrected
 }
 
 /// The mean of some values and how well they fix it.
@@ -49,6 +69,30 @@ impl Estimate {
             highest: values.max(),
             count,
         })
+    }
+
+    /// The two-sided p-value of the hypothesis that the mean is `expected`: how likely a distance as large
+    /// as this one is by chance. `None` for one value.
+    pub fn p(&self, expected: f64) -> Option<f64> {
+        let distance = (self.mean - expected).abs();
+        let degrees = self.count.checked_sub(1).filter(|degrees| *degrees > 0)?;
+        if distance == 0.0 {
+            return Some(1.0);
+        }
+        let t = distance / (self.deviation / (self.count as f64).sqrt());
+        let distribution = StudentsT::new(0.0, 1.0, degrees as f64).ok()?;
+        Some(2.0 * distribution.sf(t))
+    }
+
+    /// The smallest mean that as many values with this spread tell from zero in 80 % of cases, by a
+    /// two-sided test at 5 %. Infinite for one value.
+    pub fn detectable(&self) -> f64 {
+        let degrees = match self.count {
+            0 | 1 => return f64::INFINITY,
+            count => count - 1,
+        };
+        let points = t(degrees) + quantile(0.8, degrees);
+        points * self.deviation / (self.count as f64).sqrt()
     }
 
     /// Whether the values differ by more than rounding.
@@ -120,6 +164,38 @@ mod tests {
         assert_eq!((found.mean, found.deviation, found.count), (7.0, 2.0, 3));
         assert_eq!((found.lowest, found.highest), (5.0, 9.0));
         assert!((found.half_width - T2 * 2.0 / 3f64.sqrt()).abs() < 1e-12);
+    }
+
+    #[test]
+    fn p_is_a_twentieth_at_the_end_of_the_interval() {
+        let found = Estimate::of(&[5.0, 7.0, 9.0]).unwrap();
+        let end = found.mean - found.half_width;
+        assert!((found.p(end).unwrap() - 0.05).abs() < 1e-9);
+        assert_eq!(found.p(7.0), Some(1.0));
+        // t = 7 / (2 / √3) = 6.062 with two degrees of freedom: p = 1 − t / √(t² + 2).
+        let t = 7.0 / (2.0 / 3f64.sqrt());
+        let p = 1.0 - t / (t * t + 2.0).sqrt();
+        assert!((found.p(0.0).unwrap() - p).abs() < 1e-9);
+        assert_eq!(Estimate::of(&[5.0]).unwrap().p(0.0), None);
+        // All values the same, and not the expected one.
+        assert_eq!(Estimate::of(&[2.0, 2.0]).unwrap().p(0.0), Some(0.0));
+    }
+
+    #[test]
+    fn what_is_detectable_follows_from_the_points_of_t() {
+        // t(2) is 4.303 at 97.5 % and 1.061 at 80 %.
+        let found = Estimate::of(&[5.0, 7.0, 9.0]).unwrap();
+        let expected = (4.303 + 1.061) * 2.0 / 3f64.sqrt();
+        assert!((found.detectable() - expected).abs() < 1e-3);
+        assert_eq!(Estimate::of(&[5.0]).unwrap().detectable(), f64::INFINITY);
+    }
+
+    #[test]
+    fn holm_multiplies_the_smallest_by_the_number_of_tests_and_never_reorders() {
+        assert_eq!(holm(&[0.01, 0.04, 0.03]), [0.03, 0.06, 0.06]);
+        assert_eq!(holm(&[0.6, 0.7]), [1.0, 1.0]);
+        assert_eq!(holm(&[0.02]), [0.02]);
+        assert!(holm(&[]).is_empty());
     }
 
     #[test]

@@ -12,10 +12,14 @@ pub enum Weights {
     /// α = β = 1, without parameters.
     #[default]
     One,
-    /// (α, β) is the softmax of two parameters.
+    /// (α, β) is the softmax of two parameters, so α + β = 1.
     Softmax,
+    /// (α, β) is twice the softmax of two parameters, so α + β = 2, as in the plain connection.
+    DoubleSoftmax,
     /// α is the sigmoid of one parameter, and β = 1 − α.
     Sigmoid,
+    /// α and β are the sigmoids of two parameters.
+    TwoSigmoids,
     /// α and β are two parameters without a bound. For ablations: the paper finds that they must not
     /// grow unbounded.
     Raw,
@@ -59,6 +63,24 @@ pub enum Augmentation {
     },
 }
 
+impl Weights {
+    /// Initial α and β. `alpha` is the initial α, or `None` for the default.
+    pub(crate) fn start(self, alpha: Option<f64>) -> [f64; 2] {
+        match self {
+            Self::One | Self::Raw => [1.0, 1.0],
+            Self::Softmax | Self::Sigmoid => {
+                let alpha = alpha.unwrap_or(0.5);
+                [alpha, 1.0 - alpha]
+            }
+            Self::DoubleSoftmax => {
+                let alpha = alpha.unwrap_or(1.0);
+                [alpha, 2.0 - alpha]
+            }
+            Self::TwoSigmoids => [alpha.unwrap_or(0.95); 2],
+        }
+    }
+}
+
 impl Augmentation {
     /// Number of streams read, including x_i.
     pub fn k(self) -> usize {
@@ -85,7 +107,7 @@ impl Augmentation {
     }
 }
 
-/// The initial A, `[D, r]`. B, `[r, D]`, always starts at zero (section 3.3).
+/// The initial A, `[D, r]`. B, `[r, D]`, starts at zero (section 3.3), unless the correction has a norm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LowRankInit {
     /// A_{i,j} = 1/√(rD) if i mod r = j, else 0 (footnote 2), as in the paper's language models. The
@@ -109,9 +131,14 @@ pub struct LaurelConfig {
     pub augmentation: Augmentation,
     /// The initial A.
     pub init: LowRankInit,
-    /// Initial α of a softmax or sigmoid; β starts at 1 − α. The paper does not give it. One half
-    /// corresponds to logits of zero.
-    pub alpha: f64,
+    /// Initial α, which the paper does not give. β starts at the rest of α + β, and as α with `TwoSigmoids`.
+    /// `None` is 1 with `DoubleSoftmax`, so that a new connection is the plain one, 0.95 with `TwoSigmoids`,
+    /// and ½ with `Softmax` and `Sigmoid`, which then halve the stream in each connection. `Raw` starts at 1.
+    pub alpha: Option<f64>,
+    /// Whether the correction passes an RMS norm with a scale before it is added, as in the authors' Gemma
+    /// 3n. The scale starts at zero, and B and γ do not. The norm explains the D parameters a layer by which
+    /// LR, PA and RW+LR exceed the formulas in Table 5.
+    pub norm: bool,
 }
 
 impl Default for LaurelConfig {
@@ -121,7 +148,8 @@ impl Default for LaurelConfig {
             per_dimension: false,
             augmentation: Augmentation::Identity,
             init: LowRankInit::Columns,
-            alpha: 0.5,
+            alpha: None,
+            norm: false,
         }
     }
 }
@@ -207,20 +235,30 @@ impl LaurelConfig {
         if let Some((_, r)) = self.augmentation.low_rank() {
             check::at_least_one("augmentation.rank", r)?;
         }
-        if !(self.alpha > 0.0 && self.alpha < 1.0) {
-            let problem = format!("is {}; it must be above 0 and below 1", self.alpha);
-            return Err(ConfigError::new("alpha", problem));
+        if let Some(alpha) = self.alpha {
+            let wrong = |problem: String| Err(ConfigError::new("alpha", problem));
+            let sum = match self.weights {
+                Weights::One | Weights::Raw => {
+                    return wrong(format!(
+                        "is {alpha}, but `weights` is {:?}, which starts at 1; choose Softmax, \
+                         DoubleSoftmax, Sigmoid or TwoSigmoids",
+                        self.weights
+                    ));
+                }
+                Weights::DoubleSoftmax => 2.0,
+                Weights::Softmax | Weights::Sigmoid | Weights::TwoSigmoids => 1.0,
+            };
+            if !(alpha > 0.0 && alpha < sum) {
+                return wrong(format!("is {alpha}; it must be above 0 and below {sum}"));
+            }
         }
-        if self.alpha != 0.5 && matches!(self.weights, Weights::One | Weights::Raw) {
-            let problem = format!(
-                "is {}, but `weights` is {:?}, which starts at 1; choose Softmax or Sigmoid",
-                self.alpha, self.weights
-            );
-            return Err(ConfigError::new("alpha", problem));
+        if self.norm && self.augmentation == Augmentation::Identity {
+            let problem = "is set, but `augmentation` is Identity, which has no correction";
+            return Err(ConfigError::new("norm", problem));
         }
         if self.per_dimension && self.weights == Weights::One {
-            let problem = "is set, but `weights` is One, which has no weights; choose Softmax, Sigmoid \
-                           or Raw";
+            let problem = "is set, but `weights` is One, which has no weights; choose Softmax, \
+                           DoubleSoftmax, Sigmoid, TwoSigmoids or Raw";
             return Err(ConfigError::new("per_dimension", problem));
         }
         Ok(())
@@ -241,7 +279,7 @@ impl LaurelConfig {
         let weights = match self.weights {
             Weights::One => 0,
             Weights::Sigmoid => each,
-            Weights::Softmax | Weights::Raw => each.saturating_mul(2),
+            _ => each.saturating_mul(2),
         };
         let gamma = if self.augmentation.has_gamma() {
             self.augmentation.k()
@@ -250,6 +288,7 @@ impl LaurelConfig {
         };
         let (products, r) = self.augmentation.low_rank().unwrap_or((0, 0));
         let product = Cost::linear(width, r, false) + Cost::linear(r, width, false);
-        Cost::vector(weights) + Cost::vector(gamma) + product * products
+        let norm = Cost::vector(if self.norm { width } else { 0 });
+        Cost::vector(weights) + Cost::vector(gamma) + product * products + norm
     }
 }

@@ -3,9 +3,12 @@
 use burn::module::{Initializer, Module, Param};
 use burn::tensor::activation::{sigmoid, softmax};
 use burn::tensor::{Tensor, TensorData, backend::Backend};
-use residual_zoo_core::{Connection, Stream};
+use residual_zoo_core::{Connection, Norm, Stream};
 
 use crate::{Augmentation, LaurelConfig, LowRankInit, Weights};
+
+/// Added to the mean square in the norm of the correction, as in Gemma 3n.
+const NORM_EPS: f64 = 1e-6;
 
 /// The LAuReL connection, x_{i+1} = α f(x_i) + g(x_i, …, x_0) (eq. 2).
 ///
@@ -33,6 +36,8 @@ pub struct Laurel<B: Backend> {
     pub(crate) b: Option<Param<Tensor<B, 3>>>,
     /// γ, `[k]`.
     pub(crate) gamma: Option<Param<Tensor<B, 1>>>,
+    /// The norm of the correction.
+    pub(crate) norm: Option<Norm<B>>,
     weights: Weights,
     augmentation: Augmentation,
 }
@@ -42,23 +47,22 @@ impl<B: Backend> Laurel<B> {
         let &LaurelConfig {
             weights,
             augmentation,
-            alpha,
             ..
         } = config;
         let each = if config.per_dimension { width } else { 1 };
-        let constant =
-            |rows, value: f64| Initializer::Constant { value }.init([rows, each], device);
+        let [alpha, beta] = weights.start(config.alpha);
+        let logit = |x: f64| (x / (1.0 - x)).ln();
         let mixing = match weights {
-            Weights::One => None,
-            Weights::Raw => Some(constant(2, 1.0)),
-            Weights::Sigmoid => Some(constant(1, (alpha / (1.0 - alpha)).ln())),
-            Weights::Softmax => {
-                let logits = [alpha.ln(), (1.0 - alpha).ln()];
-                let logits = logits.map(|logit| vec![logit; each]).concat();
-                let logits = TensorData::new(logits, [2, each]);
-                Some(Param::from_data(logits, device))
-            }
+            Weights::One => vec![],
+            Weights::Raw => vec![alpha, beta],
+            Weights::Softmax | Weights::DoubleSoftmax => vec![alpha.ln(), beta.ln()],
+            Weights::Sigmoid => vec![logit(alpha)],
+            Weights::TwoSigmoids => vec![logit(alpha), logit(beta)],
         };
+        let mixing = (!mixing.is_empty()).then(|| {
+            let rows: Vec<f64> = mixing.iter().flat_map(|row| vec![*row; each]).collect();
+            Param::from_data(TensorData::new(rows, [mixing.len(), each]), device)
+        });
         let a = augmentation
             .low_rank()
             .map(|(products, r)| match config.init {
@@ -68,21 +72,29 @@ impl<B: Backend> Laurel<B> {
                     xavier.init_with([products, width, r], Some(width), Some(r), device)
                 }
             });
-        let b = augmentation.low_rank();
-        let b = b.map(|(products, r)| Initializer::Zeros.init([products, r, width], device));
-        // The correction starts at zero: because of γ if h is the identity, otherwise because of B.
-        // If γ and B were both zero, neither would get a gradient.
-        let gamma = if matches!(augmentation, Augmentation::PreviousActivations { .. }) {
-            0.0
-        } else {
-            1.0
-        };
+        // The correction starts at zero. With a norm its scale is zero, otherwise γ if h is the identity, and
+        // B if it is not. Of two factors that are zero, neither would get a gradient.
+        let b = augmentation.low_rank().map(|(products, r)| {
+            let start = match config.norm {
+                true => Initializer::XavierNormal { gain: 1.0 },
+                false => Initializer::Zeros,
+            };
+            start.init_with([products, r, width], Some(r), Some(width), device)
+        });
+        let identity = matches!(augmentation, Augmentation::PreviousActivations { .. });
+        let gamma = if identity && !config.norm { 0.0 } else { 1.0 };
         let gamma = Initializer::Constant { value: gamma }.init([augmentation.k()], device);
+        let norm = config.norm.then(|| {
+            let mut norm = Norm::rms(width, NORM_EPS, device);
+            norm.gamma = Some(Initializer::Zeros.init([width], device));
+            norm
+        });
         Self {
             mixing,
             a,
             b,
             gamma: augmentation.has_gamma().then_some(gamma),
+            norm,
             weights,
             augmentation,
         }
@@ -91,19 +103,18 @@ impl<B: Backend> Laurel<B> {
     /// α and β, `[1, 1, 1 or D]`.
     fn alpha_beta(&self) -> Option<[Tensor<B, 3>; 2]> {
         let logits = self.mixing.as_ref()?.val();
-        let row = |x: Tensor<B, 2>, i: usize| x.narrow(0, i, 1).unsqueeze();
-        Some(match self.weights {
+        let row = |x: &Tensor<B, 2>, i: usize| x.clone().narrow(0, i, 1).unsqueeze();
+        let both = match self.weights {
             Weights::Sigmoid => {
-                let alpha = sigmoid(row(logits, 0));
-                let beta = -alpha.clone() + 1.0;
-                [alpha, beta]
+                let alpha = sigmoid(row(&logits, 0));
+                return Some([alpha.clone(), -alpha + 1.0]);
             }
-            Weights::Softmax => {
-                let both = softmax(logits, 0);
-                [row(both.clone(), 0), row(both, 1)]
-            }
-            Weights::One | Weights::Raw => [row(logits.clone(), 0), row(logits, 1)],
-        })
+            Weights::Softmax => softmax(logits, 0),
+            Weights::DoubleSoftmax => softmax(logits, 0) * 2.0,
+            Weights::TwoSigmoids => sigmoid(logits),
+            Weights::One | Weights::Raw => logits,
+        };
+        Some([row(&both, 0), row(&both, 1)])
     }
 
     /// x A_j B_j.
@@ -153,7 +164,10 @@ impl<B: Backend> Connection<B> for Laurel<B> {
 
     fn join(&self, stream: &Stream<B>, fx: Tensor<B, 3>) -> Tensor<B, 3> {
         let g = match self.correction(stream) {
-            Some(correction) => stream.x.clone() + correction,
+            Some(correction) => match &self.norm {
+                Some(norm) => stream.x.clone() + norm.forward(correction),
+                None => stream.x.clone() + correction,
+            },
             None => stream.x.clone(),
         };
         match self.alpha_beta() {

@@ -11,7 +11,7 @@ pub fn rw(weights: Weights) -> usize {
     match weights {
         Weights::One => 0,
         Weights::Sigmoid => 1,
-        Weights::Softmax | Weights::Raw => 2,
+        _ => 2,
     }
 }
 

@@ -53,7 +53,7 @@ fn assert_close(a: Tensor<B, 3>, b: Tensor<B, 3>, tolerance: f64) {
 
 #[test]
 fn at_initialisation_with_alpha_and_beta_one_it_is_plain() {
-    for (weights, augmentation) in [Weights::One, Weights::Raw]
+    for (weights, augmentation) in [Weights::One, Weights::Raw, Weights::DoubleSoftmax]
         .into_iter()
         .flat_map(|weights| {
             variants()
@@ -70,7 +70,14 @@ fn at_initialisation_with_alpha_and_beta_one_it_is_plain() {
             };
             let (stream, fx) = (stream(augmentation.k() - 1, 4), random());
             let plain = Plain.join(&stream, fx.clone());
-            assert_close(laurel(&config).join(&stream, fx), plain, 0.0);
+            assert_close(
+                laurel(&config).join(&stream, fx.clone()),
+                plain.clone(),
+                0.0,
+            );
+            let norm = augmentation != Augmentation::Identity;
+            let normed = LaurelConfig { norm, ..config };
+            assert_close(laurel(&normed).join(&stream, fx), plain, 0.0);
         }
     }
 }
@@ -142,22 +149,86 @@ fn no_more_than_k_streams_are_kept() {
 }
 
 #[test]
-fn alpha_starts_as_configured_and_beta_is_the_rest() {
-    for (weights, per_dimension) in [
-        (Weights::Softmax, false),
-        (Weights::Softmax, true),
-        (Weights::Sigmoid, false),
-        (Weights::Sigmoid, true),
+fn alpha_and_beta_start_as_configured() {
+    for (weights, alpha, expected) in [
+        (Weights::Softmax, None, [0.5, 0.5]),
+        (Weights::Softmax, Some(0.3), [0.3, 0.7]),
+        (Weights::DoubleSoftmax, None, [1.0, 1.0]),
+        (Weights::DoubleSoftmax, Some(1.5), [1.5, 0.5]),
+        (Weights::Sigmoid, None, [0.5, 0.5]),
+        (Weights::Sigmoid, Some(0.3), [0.3, 0.7]),
+        (Weights::TwoSigmoids, None, [0.95, 0.95]),
+        (Weights::TwoSigmoids, Some(0.3), [0.3, 0.3]),
+        (Weights::Raw, None, [1.0, 1.0]),
+    ] {
+        for per_dimension in [false, true] {
+            let config = LaurelConfig {
+                weights,
+                per_dimension,
+                alpha,
+                ..LaurelConfig::default()
+            };
+            config.validate().unwrap();
+            let (stream, fx) = (stream(0, 1), random());
+            let [a, b] = expected;
+            let expected = fx.clone() * a + stream.x.clone() * b;
+            assert_close(laurel(&config).join(&stream, fx), expected, 1e-6);
+        }
+    }
+}
+
+#[test]
+fn alpha_and_beta_are_the_functions_of_their_parameters() {
+    let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
+    let (p, q) = (0.7, -0.4);
+    // The softmax of two numbers is the sigmoid of their difference.
+    let share = sigmoid(p - q);
+    for (weights, [a, b]) in [
+        (Weights::Softmax, [share, 1.0 - share]),
+        (Weights::DoubleSoftmax, [2.0 * share, 2.0 - 2.0 * share]),
+        (Weights::Sigmoid, [sigmoid(p), 1.0 - sigmoid(p)]),
+        (Weights::TwoSigmoids, [sigmoid(p), sigmoid(q)]),
+        (Weights::Raw, [p, q]),
     ] {
         let config = LaurelConfig {
             weights,
-            per_dimension,
-            alpha: 0.3,
             ..LaurelConfig::default()
         };
+        let mut connection = laurel(&config);
+        let set = |mixing: Tensor<B, 2>| {
+            let rows = mixing.dims()[0];
+            let both = Tensor::from_data([[p], [q]], &mixing.device());
+            both.narrow(0, 0, rows)
+        };
+        connection.mixing = connection.mixing.map(|mixing| mixing.map(set));
         let (stream, fx) = (stream(0, 1), random());
-        let expected = fx.clone() * 0.3 + stream.x.clone() * 0.7;
-        assert_close(laurel(&config).join(&stream, fx), expected, 1e-6);
+        let expected = fx.clone() * a + stream.x.clone() * b;
+        assert_close(connection.join(&stream, fx), expected, 1e-6);
+    }
+}
+
+#[test]
+fn the_norm_is_that_of_the_correction() {
+    for augmentation in variants().into_iter().skip(1) {
+        let config = |norm| LaurelConfig {
+            augmentation,
+            norm,
+            ..LaurelConfig::default()
+        };
+        let normed = laurel(&config(true)).map(&mut Redraw);
+        let mut plain = normed.clone();
+        plain.norm = None;
+        let (stream, fx) = (stream(2, 4), random());
+        let sum = Plain.join(&stream, fx.clone());
+        let correction = plain.join(&stream, fx.clone()) - sum.clone();
+        let mean_square = (correction.clone() * correction.clone()).mean_dim(2);
+        let gamma = normed.norm.as_ref().unwrap().gamma.as_ref().unwrap().val();
+        let expected = sum + correction / (mean_square + 1e-6).sqrt() * gamma.unsqueeze();
+        assert_close(normed.join(&stream, fx), expected, 1e-4);
+        assert_eq!(
+            laurel(&config(false)).num_params() + WIDTH,
+            normed.num_params()
+        );
     }
 }
 
@@ -197,7 +268,9 @@ fn it_has_as_many_parameters_as_it_counts() {
     for weights in [
         Weights::One,
         Weights::Softmax,
+        Weights::DoubleSoftmax,
         Weights::Sigmoid,
+        Weights::TwoSigmoids,
         Weights::Raw,
     ] {
         for per_dimension in [false, true] {
@@ -206,6 +279,7 @@ fn it_has_as_many_parameters_as_it_counts() {
                     weights,
                     per_dimension,
                     augmentation,
+                    norm: augmentation != Augmentation::Identity,
                     ..LaurelConfig::default()
                 };
                 let counted = config.cost(WIDTH).params.total();
@@ -234,11 +308,27 @@ fn impossible_variants_name_the_field() {
     let field = |config: LaurelConfig| config.validate().unwrap_err().field;
     assert_eq!(field(LaurelConfig::lr(0)), "augmentation.rank");
     assert_eq!(field(LaurelConfig::pa(0)), "augmentation.k");
-    let alpha = LaurelConfig {
-        alpha: 1.0,
+    for (weights, alpha) in [
+        (Weights::Softmax, 1.0),
+        (Weights::Sigmoid, 0.0),
+        (Weights::TwoSigmoids, 1.0),
+        (Weights::DoubleSoftmax, 2.0),
+        (Weights::DoubleSoftmax, f64::NAN),
+        (Weights::Raw, 0.5),
+        (Weights::One, 0.5),
+    ] {
+        let alpha = LaurelConfig {
+            weights,
+            alpha: Some(alpha),
+            ..LaurelConfig::default()
+        };
+        assert_eq!(field(alpha), "alpha");
+    }
+    let norm = LaurelConfig {
+        norm: true,
         ..LaurelConfig::rw()
     };
-    assert_eq!(field(alpha), "alpha");
+    assert_eq!(field(norm), "norm");
     let per_dimension = LaurelConfig {
         per_dimension: true,
         ..LaurelConfig::default()

@@ -6,11 +6,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::Recurrent;
 
-/// α, the weight of the accumulated state, clamped to [0, 1].
+/// α, the weight of the accumulated state, in [0, 1].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Alpha {
-    /// Trained from this initial value.
+    /// Trained from this initial value and clamped, as in the authors' code. Outside [0, 1] it has no
+    /// gradient, so an α that training makes negative stays 0.
     Trainable(f64),
+    /// Trained from this initial value and clamped, with the gradient of the unclamped α (Bengio et al.,
+    /// "Estimating or propagating gradients through stochastic neurons", 2013).
+    StraightThrough(f64),
+    /// The sigmoid of a trained number, from this initial value.
+    Sigmoid(f64),
     /// Fixed, as in the authors' language model (0) and selective copy (0.5).
     Fixed(f64),
 }
@@ -94,12 +100,18 @@ impl RecurrentConfig {
     /// Names the first invalid field.
     pub fn validate(&self) -> Result<(), ConfigError> {
         check::at_least_one("block", self.block)?;
-        let (Alpha::Trainable(alpha) | Alpha::Fixed(alpha)) = self.alpha;
-        if !(0.0..=1.0).contains(&alpha) {
-            let problem = format!("is {alpha}; it must be between 0 and 1");
-            return Err(ConfigError::new("alpha", problem));
+        let wrong = |problem| Err(ConfigError::new("alpha", problem));
+        match self.alpha {
+            Alpha::Sigmoid(alpha) if !(alpha > 0.0 && alpha < 1.0) => wrong(format!(
+                "is {alpha}; with a sigmoid it must be above 0 and below 1"
+            )),
+            Alpha::Trainable(alpha) | Alpha::StraightThrough(alpha) | Alpha::Fixed(alpha)
+                if !(0.0..=1.0).contains(&alpha) =>
+            {
+                wrong(format!("is {alpha}; it must be between 0 and 1"))
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// The recurrence around `layers`. Each layer is a separate τ and reads the output of the one
@@ -132,8 +144,8 @@ impl RecurrentConfig {
                 .saturating_add(flops(last)),
         };
         let alpha = match self.alpha {
-            Alpha::Trainable(_) => Cost::vector(1),
             Alpha::Fixed(_) => Cost::default(),
+            Alpha::Trainable(_) | Alpha::StraightThrough(_) | Alpha::Sigmoid(_) => Cost::vector(1),
         };
         let layers = Cost {
             forward_flops: windows / context.max(1),

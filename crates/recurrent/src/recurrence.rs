@@ -3,6 +3,7 @@
 use std::marker::PhantomData;
 
 use burn::module::{Module, ModuleMapper, Param};
+use burn::tensor::activation::sigmoid;
 use burn::tensor::{Tensor, backend::Backend};
 use residual_zoo_core::{ResidualBlock, Stream};
 
@@ -22,8 +23,8 @@ use crate::{Alpha, Form, RecurrentConfig};
 ///
 /// The comma concatenates two blocks in time, and attention is causal over both. τ sees every token
 /// twice, in windows of at most 2k tokens. Learned positions are added before the recurrence and count
-/// over the whole sequence. Rotary positions and ALiBi act inside τ and count within a window. α is
-/// clamped at each use. [`Form`] chooses what it weights. Each call of τ starts a new stream, so a
+/// over the whole sequence. Rotary positions and ALiBi act inside τ and count within a window.
+/// [`Alpha`] chooses how α is trained, [`Form`] what it weights. Each call of τ starts a new stream, so a
 /// connection inside τ reads no stream from outside.
 ///
 /// # Prefixes
@@ -43,8 +44,11 @@ use crate::{Alpha, Form, RecurrentConfig};
 #[derive(Module, Debug)]
 pub struct Recurrent<B: Backend, R> {
     pub(crate) layers: Vec<R>,
-    /// α, `[1]`.
-    pub(crate) alpha: Param<Tensor<B, 1>>,
+    /// α, `[1]`, before it is clamped.
+    pub(crate) alpha: Option<Param<Tensor<B, 1>>>,
+    /// The number of which α is the sigmoid, `[1]`.
+    pub(crate) alpha_logit: Option<Param<Tensor<B, 1>>>,
+    straight_through: bool,
     pub(crate) block: usize,
     pub(crate) form: Form,
     _backend: PhantomData<B>,
@@ -53,12 +57,16 @@ pub struct Recurrent<B: Backend, R> {
 impl<B: Backend, R: ResidualBlock<B>> Recurrent<B, R> {
     pub(crate) fn new(config: &RecurrentConfig, layers: Vec<R>, device: &B::Device) -> Self {
         let param = |alpha: f64| Param::from_data([alpha], device);
+        let (alpha, alpha_logit) = match config.alpha {
+            Alpha::Trainable(alpha) | Alpha::StraightThrough(alpha) => (Some(param(alpha)), None),
+            Alpha::Fixed(alpha) => (Some(param(alpha).set_require_grad(false)), None),
+            Alpha::Sigmoid(alpha) => (None, Some(param((alpha / (1.0 - alpha)).ln()))),
+        };
         Self {
             layers,
-            alpha: match config.alpha {
-                Alpha::Trainable(alpha) => param(alpha),
-                Alpha::Fixed(alpha) => param(alpha).set_require_grad(false),
-            },
+            alpha,
+            alpha_logit,
+            straight_through: matches!(config.alpha, Alpha::StraightThrough(_)),
             block: config.block,
             form: config.form,
             _backend: PhantomData,
@@ -67,7 +75,19 @@ impl<B: Backend, R: ResidualBlock<B>> Recurrent<B, R> {
 
     /// α in [0, 1], `[1, 1, 1]`.
     pub(crate) fn alpha(&self) -> Tensor<B, 3> {
-        self.alpha.val().clamp(0.0, 1.0).unsqueeze()
+        let alpha = match (&self.alpha, &self.alpha_logit) {
+            (Some(alpha), _) => {
+                let alpha = alpha.val();
+                let clamped = alpha.clone().clamp(0.0, 1.0);
+                match self.straight_through {
+                    true => alpha.clone() + (clamped - alpha).detach(),
+                    false => clamped,
+                }
+            }
+            (None, Some(logit)) => sigmoid(logit.val()),
+            (None, None) => unreachable!("one of them is always made"),
+        };
+        alpha.unsqueeze()
     }
 
     /// Eqs. 8-10 for x `[batch, time, width]`.

@@ -5,7 +5,7 @@ use burn::module::Module;
 use burn::tensor::{Distribution, Tensor};
 use residual_zoo_core::ops::attention::KvCache;
 use residual_zoo_core::{Architecture, Cost, Plain, ResidualBlock, Stream, materialise, params};
-use residual_zoo_gpt2::{Block, Gpt2Config};
+use residual_zoo_gpt2::{Block, Gpt2Config, Init};
 
 use crate::{Alpha, Form, Recurrent, RecurrentConfig};
 
@@ -17,7 +17,7 @@ fn layers(count: usize) -> Vec<Block<B>> {
         n_layer: count,
         n_head: 2,
         width: WIDTH,
-        init_std: 0.3,
+        init: Some(Init::Fixed(0.3)),
         ..Gpt2Config::default()
     };
     let device = Default::default();
@@ -83,40 +83,65 @@ fn without_a_carry_both_forms_agree() {
 #[test]
 fn alpha_is_kept_between_0_and_1() {
     let (tau, x) = (layers(1), random(13));
-    let mut block = recurrent(1.0, Form::Paper, tau);
-    let one = forward(&block, x.clone());
-    block.alpha = block.alpha.map(|alpha| alpha + 5.0);
-    assert_eq!(forward(&block, x.clone()).into_data(), one.into_data());
-    block.alpha = block.alpha.map(|alpha| alpha - 6.0);
-    let negative = forward(&block, x.clone());
-    block.alpha = block.alpha.map(|alpha| alpha.zeros_like());
-    assert_eq!(negative.into_data(), forward(&block, x).into_data());
+    let of = |alpha: Alpha| {
+        let config = RecurrentConfig {
+            block: 4,
+            alpha,
+            ..RecurrentConfig::default()
+        };
+        config.init(tau.clone(), &Default::default())
+    };
+    let at = |alpha: f64| forward(&of(Alpha::Fixed(alpha)), x.clone());
+    for form in [Alpha::Trainable, Alpha::StraightThrough] {
+        for (outside, end) in [(6.0, 1.0), (-5.0, 0.0)] {
+            let mut block = of(form(0.5));
+            let alpha = block.alpha.take().expect("α");
+            block.alpha = Some(alpha.map(|alpha| alpha * 0.0 + outside));
+            assert!(difference(forward(&block, x.clone()), at(end)) < 1e-6);
+        }
+    }
+    // A sigmoid starts at the value that it is given.
+    let sigmoid = forward(&of(Alpha::Sigmoid(0.3)), x.clone());
+    assert!(difference(sigmoid, at(0.3)) < 1e-5);
 }
 
 #[test]
-fn alpha_learns_also_at_the_ends_of_its_range() {
+fn alpha_learns_at_the_ends_of_its_range_and_straight_through_beyond_them() {
     type B = Autodiff<Flex>;
     let device = Default::default();
     let config = Gpt2Config {
         n_head: 2,
         width: WIDTH,
-        init_std: 0.3,
+        init: Some(Init::Fixed(0.3)),
         ..Gpt2Config::default()
     };
-    for alpha in [0.0, 1.0] {
+    // The gradient of α from this start, after it was moved.
+    let gradient = |alpha: Alpha, by: f64| {
         let recurrence = RecurrentConfig {
             block: 4,
-            alpha: Alpha::Trainable(alpha),
+            alpha,
             ..RecurrentConfig::default()
         };
         let layers: Vec<Block<B>> = vec![config.block(0, || Plain, &device)];
-        let block = recurrence.init(layers, &device);
+        let mut block = recurrence.init(layers, &device);
+        let moved = |x: Tensor<B, 1>| (x + by).detach().require_grad();
+        block.alpha = block.alpha.map(|alpha| alpha.map(moved));
         let x = Tensor::random([2, 13, WIDTH], Distribution::Normal(0.0, 1.0), &device);
         let y = block.forward(Stream::new(x, 0), None).x;
         let grads = (y.clone() * y).sum().backward();
-        let gradient = block.alpha.val().grad(&grads).expect("a gradient");
-        assert!(gradient.into_scalar().abs() > 0.0, "at {alpha}");
+        let alpha = block.alpha.or(block.alpha_logit).expect("α").val();
+        alpha.grad(&grads).expect("a gradient").into_scalar().abs()
+    };
+    for start in [0.0, 1.0] {
+        assert!(gradient(Alpha::Trainable(start), 0.0) > 0.0, "at {start}");
+        assert!(
+            gradient(Alpha::StraightThrough(start), 0.0) > 0.0,
+            "at {start}"
+        );
     }
+    assert!(gradient(Alpha::Sigmoid(0.5), 0.0) > 0.0);
+    assert_eq!(gradient(Alpha::Trainable(0.0), -0.1), 0.0);
+    assert!(gradient(Alpha::StraightThrough(0.0), -0.1) > 0.0);
 }
 
 #[test]
@@ -134,7 +159,9 @@ fn a_fixed_alpha_is_not_trained() {
         trained
     };
     assert_eq!(trainable(Alpha::Fixed(0.5)), 0);
-    assert_eq!(trainable(Alpha::Trainable(0.5)), 1);
+    for form in [Alpha::Trainable, Alpha::StraightThrough, Alpha::Sigmoid] {
+        assert_eq!(trainable(form(0.5)), 1);
+    }
 }
 
 #[test]

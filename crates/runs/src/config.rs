@@ -134,7 +134,8 @@ pub enum Schedule {
     /// `Cosine` times a factor that follows the curriculum. The rule is that of the published code of
     /// Kausik, "Scaling efficient LLMs" (2024); docs/papers/recurrent.md explains it. Each new level
     /// multiplies the factor by 1 − ½ l / l_max, where l is the length of a sequence at that level. At
-    /// the last level, each validation sets the factor to 1 − exp(−loss).
+    /// the last level, the factor is this product times 1 − exp(−loss) of the validation with the lowest loss
+    /// there.
     Kausik,
 }
 

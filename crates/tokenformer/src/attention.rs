@@ -32,10 +32,10 @@ impl<B: Backend> Attention<B> {
         };
         Self {
             norm: config.norm(device),
-            q: pattention(config.init_std()),
-            k: pattention(config.init_std()),
-            v: pattention(config.init_std()),
-            o: pattention(config.projection_std()),
+            q: pattention(config.values_std(false)),
+            k: pattention(config.values_std(false)),
+            v: pattention(config.values_std(false)),
+            o: pattention(config.values_std(true)),
             heads: CausalAttention {
                 dropout: config.dropout,
                 ..CausalAttention::new(

@@ -48,6 +48,19 @@ pub enum Position {
     },
 }
 
+/// The standard deviations of initial keys, values and tables.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub enum Init {
+    /// √(2 / (5 d)) (Nguyen and Salazar, "Transformers without tears", 2019, section 2.2), 0.023 at
+    /// d = 768. For values that write to the stream it is multiplied by 1/√(2L), as in GPT-2.
+    #[default]
+    Width,
+    /// This one instead of √(2 / (5 d)).
+    Fixed(f64),
+    /// The authors' code: 0.02 for keys and tables, 2 / (L√d) for all values.
+    Code,
+}
+
 /// The config of a TokenFormer. Fields that a file omits have the values of [`Default`]: the 150M
 /// model of Table 8, in the paper's form.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -84,10 +97,8 @@ pub struct TokenFormerConfig {
     pub dropout: f64,
     /// Added to the variance in norms.
     pub norm_eps: f64,
-    /// Standard deviation of initial keys, values and tables. For values that write to the stream it is
-    /// multiplied by 1/√(2L), as in GPT-2. `None` is √(2 / (5 d)) (Nguyen and Salazar, "Transformers
-    /// without tears", 2019, section 2.2), 0.023 at d = 768.
-    pub init_std: Option<f64>,
+    /// The initial keys, values and tables. The paper does not give them.
+    pub init: Init,
 }
 
 impl Default for TokenFormerConfig {
@@ -108,7 +119,7 @@ impl Default for TokenFormerConfig {
             context: 1024,
             dropout: 0.0,
             norm_eps: 1e-5,
-            init_std: None,
+            init: Init::Width,
         }
     }
 }
@@ -268,18 +279,27 @@ impl TokenFormerConfig {
         }
     }
 
-    /// Standard deviation of initial weights.
-    pub fn init_std(&self) -> f64 {
-        let default = (0.4 / self.width as f64).sqrt();
-        self.init_std.unwrap_or(default)
+    /// Standard deviation of initial keys and tables.
+    pub(crate) fn keys_std(&self) -> f64 {
+        match self.init {
+            Init::Width => (2.0 / (5.0 * self.width as f64)).sqrt(),
+            Init::Fixed(std) => std,
+            Init::Code => 0.02,
+        }
+    }
+
+    /// Standard deviation of initial values, which may write to the stream.
+    pub(crate) fn values_std(&self, to_stream: bool) -> f64 {
+        let layers = self.n_layer as f64;
+        match self.init {
+            Init::Code => 2.0 / (layers * (self.width as f64).sqrt()),
+            _ if to_stream => self.keys_std() / (2.0 * layers).sqrt(),
+            _ => self.keys_std(),
+        }
     }
 
     pub(crate) fn norm<B: Backend>(&self, device: &B::Device) -> Norm<B> {
         Norm::layer(self.norm_params, self.width, self.norm_eps, device)
-    }
-
-    pub(crate) fn projection_std(&self) -> f64 {
-        self.init_std() / (2.0 * self.n_layer as f64).sqrt()
     }
 
     fn embeddings_options(&self, vocabulary: Vocabulary) -> TokenEmbeddingsOptions {
@@ -292,7 +312,7 @@ impl TokenFormerConfig {
             },
             dropout: self.dropout,
             norm_eps: self.norm_eps,
-            init_std: self.init_std(),
+            init_std: self.keys_std(),
             ..TokenEmbeddingsOptions::new(vocabulary, self.context, self.width)
         }
     }
@@ -338,7 +358,7 @@ impl Architecture for TokenFormerConfig {
             }
         }
         check::positive("norm_eps", self.norm_eps)?;
-        check::positive("init_std", self.init_std())
+        check::positive("init", self.keys_std())
     }
 
     fn embeddings<B: Backend>(

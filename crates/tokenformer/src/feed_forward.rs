@@ -20,7 +20,7 @@ impl<B: Backend> FeedForward<B> {
         let (n, tau) = (config.n_ffn(), config.tau().ffn);
         Self {
             norm: config.norm(device),
-            ffn: Pattention::new(config, n, tau, config.projection_std(), device),
+            ffn: Pattention::new(config, n, tau, config.values_std(true), device),
             dropout: DropoutConfig::new(config.dropout).init(),
         }
     }

@@ -33,7 +33,7 @@ impl<B: Backend> Pattention<B> {
     ) -> Self {
         let tau = Tensor::from_data([tau], device);
         Self {
-            keys: normal([n, config.width], config.init_std(), device),
+            keys: normal([n, config.width], config.keys_std(), device),
             values: normal([n, config.width], values_std, device),
             tau: Param::from_tensor(tau).set_require_grad(false),
             normalization: config.normalization,

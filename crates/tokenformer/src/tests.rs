@@ -11,7 +11,7 @@ use residual_zoo_core::{
 };
 
 use crate::{
-    GrowError, Normalization, Pattention, Position, TokenFormer, TokenFormerConfig,
+    GrowError, Init, Normalization, Pattention, Position, TokenFormer, TokenFormerConfig,
     from_transformer, grow,
 };
 
@@ -400,5 +400,47 @@ fn impossible_sizes_name_the_field() {
             ..small()
         };
         assert_eq!(field(rotary), "position.fraction", "{fraction}");
+    }
+}
+
+#[test]
+fn initial_weights_have_the_stated_standard_deviations() {
+    let device = Default::default();
+    let (width, layers) = (96, 4);
+    let of_width = (0.4 / 96f64).sqrt();
+    let values = 2.0 / (4.0 * 96f64.sqrt());
+    // Keys and tables; values of q, k and v; values of o and the feed-forward network.
+    for (init, [keys, inside, to_stream]) in [
+        (Init::Width, [of_width, of_width, of_width / 8f64.sqrt()]),
+        (Init::Fixed(0.1), [0.1, 0.1, 0.1 / 8f64.sqrt()]),
+        (Init::Code, [0.02, values, values]),
+    ] {
+        Flex::seed(&device, 3);
+        let config = TokenFormerConfig {
+            n_layer: layers,
+            width,
+            n_attn: Some(80),
+            n_ffn: Some(200),
+            init,
+            ..small()
+        };
+        let model: TokenFormer<Flex> = config.build(100, &device).unwrap();
+        for (name, data) in params::export(&model) {
+            let numbers: Vec<f64> = data.iter().collect();
+            let n = numbers.len() as f64;
+            let found = (numbers.iter().map(|x| x * x).sum::<f64>() / n).sqrt();
+            let expected = match name.as_str() {
+                name if name.ends_with("tau") => continue,
+                name if name.ends_with("o.values") || name.ends_with("ffn.values") => to_stream,
+                name if name.ends_with("values") => inside,
+                _ => keys,
+            };
+            // Five standard errors of n normal values.
+            let error = 5.0 * expected / (2.0 * n).sqrt();
+            assert!(
+                (found - expected).abs() <= error,
+                "{init:?}, {name}: {found}, not {expected}"
+            );
+        }
     }
 }

@@ -3,25 +3,25 @@
 use residual_zoo_runs::{Schedule, TrainConfig};
 
 /// The position of a run in its curriculum after a validation.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Curriculum {
     /// Whether the run was at the last level before the validation.
     pub(crate) was_last: bool,
-    /// Whether the validation moved it to the next level.
-    pub(crate) advanced: bool,
-    /// The lengths of a sequence at the current and at the last level.
-    pub(crate) lengths: (f64, f64),
+    /// The lengths of a sequence at the levels that the run has moved to, from the second one.
+    pub(crate) lengths: Vec<f64>,
+    /// The length of a sequence at the last level, l_max.
+    pub(crate) longest: f64,
 }
 
 /// The factor of `schedule` on the learning rate after a validation with loss `loss`. `before` is the
 /// factor until then, which is 1 at the start.
-pub(crate) fn factor(schedule: Schedule, before: f64, loss: f64, curriculum: Curriculum) -> f64 {
-    let (now, last) = curriculum.lengths;
+pub(crate) fn factor(schedule: Schedule, before: f64, loss: f64, curriculum: &Curriculum) -> f64 {
+    let at_level = |l: &f64| 1.0 - 0.5 * l / curriculum.longest;
+    let decayed: f64 = curriculum.lengths.iter().map(at_level).product();
     match schedule {
         Schedule::Cosine => before,
-        Schedule::Kausik if curriculum.was_last => 1.0 - (-loss).exp(),
-        Schedule::Kausik if curriculum.advanced => before * (1.0 - 0.5 * now / last),
-        Schedule::Kausik => before,
+        Schedule::Kausik if curriculum.was_last => before.min(decayed * (1.0 - (-loss).exp())),
+        Schedule::Kausik => decayed,
     }
 }
 

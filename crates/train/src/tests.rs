@@ -386,7 +386,12 @@ fn a_curriculum_lengthens_sequences_and_lowers_the_learning_rate() {
     assert_eq!((trainer.level(), trainer.batch(0).time), (Some(2), 20));
     assert!((scale(&trainer) - 0.7 * 0.5).abs() < 1e-12);
     assert!(!trainer.advance_curriculum(0.1), "the last level stays");
-    assert!((scale(&trainer) - (1.0 - (-0.1f64).exp())).abs() < 1e-12);
+    let at = |loss: f64| 0.7 * 0.5 * (1.0 - (-loss).exp());
+    assert!((scale(&trainer) - at(0.1)).abs() < 1e-12);
+    assert!(!trainer.advance_curriculum(0.2));
+    assert!((scale(&trainer) - at(0.1)).abs() < 1e-12, "it never rises");
+    assert!(!trainer.advance_curriculum(0.05));
+    assert!((scale(&trainer) - at(0.05)).abs() < 1e-12);
     let (tokens, flops) = (trainer.tokens_per_step(), trainer.step_flops());
     trainer.step();
     assert_eq!(trainer.progress.tokens, tokens as u64);

@@ -286,15 +286,15 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
         let length = |level| self.training.at_level(level).time() as f64;
         let curriculum = Curriculum {
             was_last,
-            advanced,
-            lengths: (length(self.progress.level), length(last)),
+            lengths: (1..=self.progress.level).map(length).collect(),
+            longest: length(last),
         };
         let schedule = self.config.train.schedule;
         self.progress.lr_scale = schedule::factor(
             schedule,
             self.progress.lr_scale,
             validation_loss,
-            curriculum,
+            &curriculum,
         );
         advanced
     }

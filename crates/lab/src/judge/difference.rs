@@ -2,7 +2,7 @@
 
 use residual_zoo_report::sig;
 
-use super::{Finding, Found, ONE_SEED, estimate, is_exact, of_run, sign, value};
+use super::{Finding, Found, ONE_SEED, estimate, is_exact, of_run, value};
 use crate::claims::{Close, Compared, Sooner};
 use crate::quantity::is_cost;
 use crate::stats::Estimate;
@@ -73,9 +73,10 @@ impl Difference {
                 1 => format!("; difference {difference}; {ONE_SEED}"),
                 count => {
                     let half_width = of.show_difference(found.half_width);
+                    let detectable = of.show_difference(found.detectable());
                     let interval = format!("{difference} ± {half_width}");
                     margin = Some(format!("{interval} against {than}"));
-                    format!("; difference {interval} over {count} seeds")
+                    format!("; difference {interval} over {count} seeds, detectable {detectable}")
                 }
             };
         }
@@ -97,9 +98,8 @@ pub(super) fn compare(observations: &[Observation], test: &Compared, direction: 
         ..difference.found
     };
     Ok(Finding {
-        verdict: sign(found, difference.is_exact),
-        because: difference.because,
         margin: difference.margin,
+        ..Finding::sign(found, difference.is_exact, difference.because)
     })
 }
 
@@ -128,9 +128,8 @@ pub(super) fn close(observations: &[Observation], test: &Close) -> Found {
     let than = || format!("against {}", test.than);
     let margin = difference.margin.unwrap_or_else(than);
     Ok(Finding {
-        verdict,
-        because: format!("{}; {tolerance}", difference.because),
         margin: Some(format!("{margin}, {tolerance}")),
+        ..Finding::new(verdict, format!("{}; {tolerance}", difference.because))
     })
 }
 
@@ -157,7 +156,12 @@ pub(super) fn sooner(observations: &[Observation], test: &Sooner) -> Found {
         };
         let because =
             format!("{run} does not reach the final loss of {than} in {never} of {count} seeds");
-        return Ok(Finding::new(verdict, because));
+        // A test without a difference to test counts among the claims that are corrected for their number.
+        let p = (verdict == Verdict::Undecided).then_some(1.0);
+        return Ok(Finding {
+            p,
+            ..Finding::new(verdict, because)
+        });
     }
     let found = estimate(&gains)?;
     let percent = |x: f64| sig(100.0 * x, 3);
@@ -169,5 +173,5 @@ pub(super) fn sooner(observations: &[Observation], test: &Sooner) -> Found {
             format!("after {share} ± {half_width} % of the {of}, over {count} seeds")
         }
     };
-    Ok(Finding::new(sign(found, false), because))
+    Ok(Finding::sign(found, false, because))
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use residual_zoo_report::sig;
 
-use super::{Finding, Found, ONE_SEED, estimate, is_exact, sign};
+use super::{Finding, Found, ONE_SEED, estimate, is_exact};
 use crate::claims::{Exponent, Falls};
 use crate::observe::points_by_run;
 use crate::stats::{Line, estimates};
@@ -52,7 +52,7 @@ pub(super) fn falls(observations: &[Observation], test: &Falls) -> Found {
             format!("{slope} over {count} seeds; {steps}")
         }
     };
-    Ok(Finding::new(sign(found, is_exact), because))
+    Ok(Finding::sign(found, is_exact, because))
 }
 
 /// Whether `quantity` is a power of `along` whose exponent lies between `low` and `high`.

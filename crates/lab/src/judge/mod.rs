@@ -29,12 +29,14 @@ impl Claim {
             verdict,
             because,
             margin,
+            p,
         } = found.unwrap_or_else(untested);
         Judgement {
             claim: self.clone(),
             verdict,
             because,
             margin,
+            p,
         }
     }
 }
@@ -63,6 +65,7 @@ struct Finding {
     verdict: Verdict,
     because: String,
     margin: Option<String>,
+    p: Option<f64>,
 }
 
 impl Finding {
@@ -71,6 +74,15 @@ impl Finding {
             verdict,
             because,
             margin: None,
+            p: None,
+        }
+    }
+
+    /// Whether a quantity is positive, by its estimate.
+    fn sign(found: Estimate, is_exact: bool, because: String) -> Self {
+        Self {
+            p: found.p(0.0).filter(|_| !is_exact),
+            ..Self::new(sign(found, is_exact), because)
         }
     }
 }

@@ -32,10 +32,10 @@ pub(super) fn bound(
         _ => Verdict::Undecided,
     };
     let asked = format!("asked for {asked}");
+    let because = format!("{list}; {asked}");
     Ok(Finding {
-        verdict,
-        because: format!("{list}; {asked}"),
         margin: Some(asked),
+        ..Finding::new(verdict, because)
     })
 }
 
@@ -70,9 +70,9 @@ pub(super) fn is(observations: &[Observation], test: &Is) -> Found {
     let (mean, reported) = (of.with_unit(mean), of.show(test.value));
     let tolerance = format!("tolerance {}", of.show_difference(test.within));
     let holds = (found.mean - test.value).abs() <= test.within;
+    let because = format!("{mean}, reported {reported}, {tolerance}");
     Ok(Finding {
-        verdict: Verdict::of(holds),
-        because: format!("{mean}, reported {reported}, {tolerance}"),
         margin: Some(tolerance),
+        ..Finding::new(Verdict::of(holds), because)
     })
 }

@@ -46,7 +46,8 @@ fn runs_are_compared_seed_by_seed() {
     assert_eq!(verdict, Verdict::Holds, "{because}");
     assert_eq!(judge(lower("old", "new"), &found).0, Verdict::DoesNotHold);
     // Mean -0.1, s = 0.01: 4.303 · 0.01 / √3 = 0.0248.
-    let expected = "new: 2.0000; old: 2.1000 nats/token; difference -0.1000 ± 0.0248 over 3 seeds";
+    let expected = "new: 2.0000; old: 2.1000 nats/token; difference -0.1000 ± 0.0248 over 3 seeds, \
+                    detectable 0.0310";
     assert_eq!(because, expected);
     let expected = "-0.1000 ± 0.0248 against old";
     assert_eq!(margin(lower("new", "old"), &found).unwrap(), expected);
@@ -62,7 +63,8 @@ fn names_that_end_in_digits_are_set_apart_from_values_and_times_are_milliseconds
         than: "Table 4".into(),
     });
     let (verdict, because) = judge(test, &found);
-    let expected = "1 layer, rank 4: 61.3; Table 4: 51.0 ms; difference +10 ± 1.3 over 2 seeds";
+    let expected = "1 layer, rank 4: 61.3; Table 4: 51.0 ms; difference +10 ± 1.3 over 2 seeds, detectable \
+                    1.4";
     assert_eq!((verdict, because.as_str()), (Verdict::Holds, expected));
 }
 
@@ -398,4 +400,44 @@ fn values_and_ratios_are_set_beside_what_was_printed() {
         (verdict, because.as_str()),
         (Verdict::NotTested, "needs images")
     );
+}
+
+#[test]
+fn verdicts_are_corrected_for_the_number_of_claims() {
+    let mut found = seeds("base", "valid_loss", &[2.0, 2.0, 2.0]);
+    // t = 5 and t = 8.7 with two degrees of freedom: p = 0.038 and 0.013.
+    found.extend(seeds("near", "valid_loss", &[1.8, 1.9, 1.6]));
+    found.extend(seeds("far", "valid_loss", &[1.4, 1.5, 1.6]));
+    let judged = |runs: &[&str]| {
+        let claims = runs
+            .iter()
+            .map(|run| claim(lower(run, "base")).judge(&found, &[]));
+        let mut claims: Vec<Judgement> = claims.collect();
+        Judgement::correct(&mut claims);
+        claims
+    };
+    let alone = judged(&["far"]);
+    assert_eq!(alone[0].verdict, Verdict::Holds);
+    assert!(
+        alone[0].because.ends_with("; p = 0.013"),
+        "{}",
+        alone[0].because
+    );
+    // Four claims: 4 · 0.013 is above 0.05.
+    for claim in judged(&["far", "far", "far", "far"]) {
+        assert_eq!(claim.verdict, Verdict::Undecided);
+        assert!(
+            claim.because.ends_with("; p = 0.013, corrected 0.052"),
+            "{}",
+            claim.because
+        );
+    }
+    // A claim about exact numbers does not count.
+    let mut exact = vec![
+        claim(lower("far", "base")).judge(&found, &[]),
+        claim(Test::NotTested("so".into())).judge(&found, &[]),
+    ];
+    Judgement::correct(&mut exact);
+    assert_eq!(exact[0].because, alone[0].because);
+    assert_eq!(exact[1].verdict, Verdict::NotTested);
 }

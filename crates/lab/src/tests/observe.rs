@@ -59,4 +59,6 @@ fn what_is_learned_is_the_mean_of_single_numbers_by_the_end_of_their_names() {
     let scalars = scalars.map(|(name, value)| (name.to_owned(), value)).into();
     let found = learned(&scalars);
     assert_eq!((found["learned alpha"], found["learned tau"]), (0.5, 2.0));
+    let logits = [("block.alpha_logit".to_owned(), 3f64.ln())].into();
+    assert!((learned(&logits)["learned alpha"] - 0.75).abs() < 1e-12);
 }
