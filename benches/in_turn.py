@@ -5,11 +5,12 @@ r"""Times programs in turn on one machine and compares them.
     python benches/in_turn.py --command old='./old bench --json {json}' \
         --command new='./new bench --json {json}'
 
-In each round every program runs once. Groups start with a different one in each round, and every second round
-goes through a group from its end, so that a machine that gets slower or faster affects all programs. A program is one process that writes its step time, in seconds, as the
-field "step" of a JSON file. The table has the median over the rounds, the range, the ratio to the first
-program of the same group in the same round, and how many cores other programs used meanwhile. Figures taken beside other
-programs say little; with --busy one core is taken on purpose.
+In each round every program runs once. Each round starts with another group, and every second round goes
+through a group from its end, so that a machine that gets slower or faster affects all programs. A program is
+one process that writes its step time, in seconds, as the field "step" of a JSON file. The table has the median
+over the rounds, the range, the ratio to the first program of the same group in the same round, and how many
+cores other programs used meanwhile. Figures taken beside other programs say little; with --busy one core is
+taken on purpose.
 """
 
 import argparse

@@ -41,7 +41,7 @@ pub use config::{ConfigError, ModelConfig, materialise};
 pub use cost::{Cost, Params};
 pub use embeddings::{TokenEmbeddings, TokenEmbeddingsOptions, add_positions};
 pub use ids::{IdsError, token_ids};
-pub use init::{linear, normal};
+pub use init::{linear, normal, std_of_width};
 pub use model::{Decoder, DecoderCache, Embeddings, LanguageModel};
 pub use ops::activation::Activation;
 pub use ops::linear::{Linear, product, product_of_parts, project};

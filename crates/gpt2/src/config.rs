@@ -3,7 +3,7 @@
 use burn::tensor::backend::Backend;
 use residual_zoo_core::{
     Activation, Architecture, ConfigError, Connection, Cost, Norm, NormParams, Shape, Tensors,
-    TokenEmbeddings, TokenEmbeddingsOptions, Vocabulary, check,
+    TokenEmbeddings, TokenEmbeddingsOptions, Vocabulary, check, std_of_width,
 };
 use serde::{Deserialize, Serialize};
 
@@ -127,7 +127,7 @@ impl Gpt2Config {
     /// Standard deviation of the initial weights and tables.
     pub(crate) fn std(&self) -> f64 {
         match self.init() {
-            Init::Width => (2.0 / (5.0 * self.width as f64)).sqrt(),
+            Init::Width => std_of_width(self.width),
             Init::Fixed(std) => std,
         }
     }

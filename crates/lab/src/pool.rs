@@ -121,7 +121,8 @@ impl Pool {
             .as_ref()
             .map(|(path, by)| format!("{:?} {by:?}", path.file_name()));
         let hash = hash_of_parts(
-            "residual-zoo-train pool v1",
+            // Another version when a config means something else than before, such as by a new default.
+            "residual-zoo-train pool v2",
             &[
                 config.to_ron().as_bytes(),
                 corpus.identity.as_bytes(),

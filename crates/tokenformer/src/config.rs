@@ -3,7 +3,7 @@
 use burn::tensor::backend::Backend;
 use residual_zoo_core::{
     Activation, Architecture, ConfigError, Connection, Cost, Norm, NormParams, Shape, Tensors,
-    TokenEmbeddings, TokenEmbeddingsOptions, Vocabulary, check, params,
+    TokenEmbeddings, TokenEmbeddingsOptions, Vocabulary, check, params, std_of_width,
 };
 use serde::{Deserialize, Serialize};
 
@@ -282,7 +282,7 @@ impl TokenFormerConfig {
     /// Standard deviation of initial keys and tables.
     pub(crate) fn keys_std(&self) -> f64 {
         match self.init {
-            Init::Width => (2.0 / (5.0 * self.width as f64)).sqrt(),
+            Init::Width => std_of_width(self.width),
             Init::Fixed(std) => std,
             Init::Code => 0.02,
         }

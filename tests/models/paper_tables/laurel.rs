@@ -60,6 +60,22 @@ fn layers_of_width_768_explain_the_baselines_of_laurels_table_5() {
     assert!((found - printed * 1e6).abs() <= 2500.0, "{found}");
 }
 
+#[test]
+fn a_norm_of_the_correction_gives_the_sizes_of_laurels_table_5() {
+    let (n_layer, width) = LAUREL;
+    // The sizes are printed to 0.01 million, and each is a difference of two.
+    for (config, printed) in [
+        (LaurelConfig::lr(32), 1.20e6),
+        (LaurelConfig::pa(3), 0.02e6),
+        (LaurelConfig::rw_lr(32), 1.20e6),
+    ] {
+        let norm = true;
+        let normed = LaurelConfig { norm, ..config };
+        let found = (n_layer * normed.cost(width).params.total()) as f64;
+        assert!((found - printed).abs() <= 5000.0, "{normed:?}: {found}");
+    }
+}
+
 pub fn section_3_2_1() -> Value {
     let (n_layer, r, width) = (20, 4, 1000);
     json!({
@@ -83,6 +99,14 @@ fn laurels_formulas_count_what_the_configs_do() {
         per_dimension: true,
         ..LaurelConfig::rw()
     };
+    for (config, formula) in [
+        (LaurelConfig::lr(r), formulas::lr(r, width)),
+        (LaurelConfig::pa(k), formulas::pa(k)),
+    ] {
+        let norm = true;
+        let normed = LaurelConfig { norm, ..config };
+        assert_eq!(normed.cost(width).params.total(), formula + width);
+    }
     let mut cases = vec![
         (rw_per_dimension, formulas::rw_per_dimension(width)),
         (LaurelConfig::lr(r), formulas::lr(r, width)),
@@ -92,7 +116,9 @@ fn laurels_formulas_count_what_the_configs_do() {
     for weights in [
         Weights::One,
         Weights::Softmax,
+        Weights::DoubleSoftmax,
         Weights::Sigmoid,
+        Weights::TwoSigmoids,
         Weights::Raw,
     ] {
         let alone = formulas::rw(weights);
