@@ -190,7 +190,7 @@ mod tests {
         contract::check::<Autodiff<Flex>, _>(&recurrent, &device);
         let text = "(model: Composed(
         layers: [Toy(n_layer: 2, width: 32, context: 64)],
-        connection: PerSublayer(Laurel(weights: Softmax)),
+        connection: PerSublayer(Laurel(weights: DoubleSoftmax)),
         recurrence: (block: 16),
     ))";
         let config: RunConfig<ModelConfig> = RunConfig::parse(text, "toy.ron".as_ref()).unwrap();

@@ -317,11 +317,49 @@ fn sweeps_that_cannot_be_are_refused() {
         "{shown}"
     );
     let after = ", after: (run: \"narrow\")";
+    let halving = "tuned: true, halving: (rungs: 2, keep: 0.5),";
+    let text = EXPERIMENT.replace("SEEDS", "7").replace("AFTER", after);
+    let file = scratch.file("halved.ron", text.replace("tuned: true,", halving));
     fails(
-        &mut experiment("7", after),
+        zoo("experiment").arg(&file).arg("--check"),
         2,
-        &["starts from the weights of another run"],
+        &["sweep.halving", "starts from the weights of another run"],
     );
+}
+
+#[test]
+fn a_run_is_tuned_after_the_run_that_it_starts_from() {
+    let scratch = Scratch::new();
+    let more = "),\n    (name: \"wide, longer\", model: Gpt2(n_layer: 1, n_head: 1, width: 16, context: 8), \
+                after: (run: \"wide\", by: GrowFresh)";
+    let text = EXPERIMENT.replace("SEEDS", "7").replace("AFTER", more);
+    let file = scratch.file("mine.ron", &text);
+    let mut command = zoo("experiment");
+    command.arg(&file).arg("--runs").arg(scratch.path("out"));
+    ok(&mut command);
+    let found = results(&scratch.path("out").join("mine"));
+    let runs = &found["tuning"]["runs"];
+    let best = runs[1]["best"].as_u64().unwrap() as usize;
+    let best = runs[1]["tried"][best]["values"][0].as_f64().unwrap();
+    assert!(runs[2]["best"].is_u64(), "{}", runs[2]);
+    // Three points with one seed, and the best one with two: all of them start from the best parent.
+    let pool = fs::read_dir(scratch.path("out").join("pool")).unwrap();
+    let mut count = 0;
+    for run in pool.map(|entry| entry.unwrap().path()) {
+        let Ok(history) = residual_zoo::runs::run_dir::read_history(&run) else {
+            continue;
+        };
+        if let Some(parent) = &history[0].init_from {
+            let config = fs::read_to_string(parent.join("config.ron")).unwrap();
+            let of_parent = config.lines().find_map(|line| {
+                let rate = line.trim().strip_prefix("learning_rate: ")?;
+                rate.trim_end_matches(',').parse::<f64>().ok()
+            });
+            assert_eq!(of_parent, Some(best), "{config}");
+            count += 1;
+        }
+    }
+    assert_eq!(count, 5);
 }
 
 #[test]

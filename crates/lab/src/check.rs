@@ -57,9 +57,14 @@ impl<C: ModelConfig> Experiment<C> {
         if self.count.is_some() {
             return error("sweep", "is given, but nothing is trained; leave it out");
         }
-        if let Some(run) = planned.iter().find(|run| run.after.is_some()) {
+        if sweep.halving.is_some()
+            && let Some(run) = planned.iter().find(|run| run.after.is_some())
+        {
             let problem = format!("`{}` starts from the weights of another run", run.name);
-            return error("sweep", problem + ", which a sweep cannot vary");
+            return error(
+                "sweep.halving",
+                problem + ", which is trained to its end first; leave `halving` out",
+            );
         }
         let own = self.runs.iter().flat_map(|spec| &spec.set);
         if let Some(set) = own.into_iter().find(|set| sweep.varies(set)) {

@@ -63,6 +63,20 @@ pub struct Compared {
     pub run: String,
     /// The run that it is compared with.
     pub than: String,
+    /// A difference that is subtracted, so that the claim is about a difference in differences: how much
+    /// more a change does for one model than for another. `None` for nothing.
+    #[serde(default)]
+    pub beyond: Option<Beyond>,
+}
+
+/// The difference between two runs that a difference is compared with.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Beyond {
+    /// The run.
+    pub run: String,
+    /// The run that is subtracted from it.
+    pub than: String,
 }
 
 /// The fields of [`Test::Close`].
@@ -182,7 +196,12 @@ impl Test {
     /// The runs and quantities that it refers to.
     pub(crate) fn names(&self) -> (Vec<&str>, Vec<&str>) {
         match self {
-            Self::Lower(it) | Self::Higher(it) => (vec![&it.run, &it.than], vec![&it.quantity]),
+            Self::Lower(it) | Self::Higher(it) => {
+                let beyond = it.beyond.iter();
+                let beyond = beyond.flat_map(|beyond| [&*beyond.run, &*beyond.than]);
+                let runs = [&*it.run, &*it.than].into_iter().chain(beyond);
+                (runs.collect(), vec![&it.quantity])
+            }
             Self::Close(it) => {
                 let other = it.than_quantity.as_deref().unwrap_or(&it.quantity);
                 (vec![&it.run, &it.than], vec![&it.quantity, other])

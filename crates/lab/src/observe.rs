@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::PathBuf;
 
 use residual_zoo_core::ModelConfig;
 use residual_zoo_runs::Row;
@@ -61,8 +62,9 @@ pub struct Outcome {
     pub tuning: Option<Tuning>,
     /// Whether it was stopped before the end.
     pub stopped: bool,
-    /// Seconds of training of all runs, including those that were trained before.
-    pub seconds: f64,
+    /// Seconds of training of every run, including those that were trained before, by its directory: a run
+    /// that is used twice is trained once.
+    pub seconds: BTreeMap<PathBuf, f64>,
     /// The data of the runs.
     pub data: Vec<DataFacts>,
 }

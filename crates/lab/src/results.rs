@@ -83,7 +83,7 @@ impl Results {
             date: origin::now(),
             origin,
             data: outcome.data,
-            training_seconds: outcome.seconds,
+            training_seconds: outcome.seconds.values().sum(),
             missing: outcome.missing.iter().map(Missing::to_string).collect(),
             tuning: outcome.tuning,
             judge: experiment.judge,

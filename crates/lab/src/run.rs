@@ -80,7 +80,7 @@ impl<C: ModelConfig> Experiment<C> {
         let trained = self.train(&planned, options)?;
         Ok(Outcome {
             missing: [swept.missing, missing, trained.missing].concat(),
-            seconds: swept.seconds + trained.seconds,
+            seconds: swept.seconds.into_iter().chain(trained.seconds).collect(),
             tuning: Some(tuning),
             ..trained
         })

@@ -230,7 +230,7 @@ impl<C: ModelConfig> Turn<'_, C> {
                 }
             ));
         }
-        outcome.seconds += seconds;
+        outcome.seconds.insert(place.directory.clone(), seconds);
         Ok(observed)
     }
 

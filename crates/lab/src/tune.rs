@@ -125,6 +125,25 @@ impl Tuning {
         points.map(|tried| tried.tokens * of_seeds).sum()
     }
 
+    /// The runs of `planned` that have a best point, at that point, for all seeds.
+    fn bests_of<C: ModelConfig>(
+        &self,
+        planned: &[PlannedRun<C>],
+    ) -> Result<Vec<Candidate<C>>, Error> {
+        let mut bests = Vec::new();
+        for (i, (run, swept)) in planned.iter().zip(&self.runs).enumerate() {
+            if let (Some(at), Some(best)) = (swept.best, swept.best()) {
+                let mut planned = run.clone().set(&best.set)?;
+                planned.seeds = None;
+                bests.push(Candidate {
+                    at: (i, at),
+                    planned,
+                });
+            }
+        }
+        Ok(bests)
+    }
+
     /// The runs of `planned`, each at its best point. Those without one are missing.
     pub(crate) fn tuned<C: ModelConfig>(
         &self,
@@ -155,7 +174,24 @@ impl Tuning {
     }
 }
 
+/// The indices of the runs that start from no other one, of those that start from one of these, and so on.
+fn generations<C>(planned: &[PlannedRun<C>]) -> Vec<Vec<usize>> {
+    let mut generations: Vec<Vec<usize>> = Vec::new();
+    let mut depth: BTreeMap<&str, usize> = BTreeMap::new();
+    for (i, run) in planned.iter().enumerate() {
+        let parent = run.after.as_ref().and_then(|it| depth.get(&*it.run));
+        let own = parent.map_or(0, |depth| depth + 1);
+        depth.insert(&run.name, own);
+        if own == generations.len() {
+            generations.push(Vec::new());
+        }
+        generations[own].push(i);
+    }
+    generations
+}
+
 /// A run at a point.
+#[derive(Clone)]
 struct Candidate<C> {
     /// The indices of the run and of the point.
     at: (usize, usize),
@@ -176,7 +212,7 @@ impl Sweep {
         options: &Options,
     ) -> Result<(Tuning, Outcome), Error> {
         let points = self.points();
-        let mut candidates = self.candidates(planned, &points)?;
+        let candidates = self.candidates(planned, &points)?;
         let runs = candidates.iter().map(|candidate| candidate.planned.clone());
         let runs: Vec<PlannedRun<C>> = runs.collect();
         let corpora = open_corpora(&runs, &options.stop)?;
@@ -184,44 +220,52 @@ impl Sweep {
         let at = candidates.iter().map(|candidate| candidate.at);
         let corpora: BTreeMap<(usize, usize), &Corpus> =
             at.zip(corpora.iter().map(|corpus| &**corpus)).collect();
+        let data: Vec<&Corpus> = corpora.values().copied().collect();
+        let mut whole = Outcome {
+            data: DataFacts::of_runs(&runs, &data),
+            ..Outcome::default()
+        };
         if options.force {
-            let all: Vec<&Corpus> = corpora.values().copied().collect();
+            // With them, those that start from them.
             let pool = Pool::open(options);
-            pool.forget(&pool.runs(&runs, &self.seeds, &all))?;
+            pool.forget(&pool.runs(&runs, &self.seeds, &data))?;
         }
         let mut tuning = self.untrained(planned, &points);
         let options = &Options {
             to_come: claimed as f64 * work_of_first_points(&candidates, &corpora),
             ..options.clone()
         };
-        let data: Vec<&Corpus> = corpora.values().copied().collect();
-        let mut whole = Outcome {
-            data: DataFacts::of_runs(&runs, &data),
-            ..Outcome::default()
-        };
         let rungs = self.rungs(&runs);
-        for (rung, share) in rungs.iter().enumerate() {
-            let runs: Vec<_> = candidates.iter().map(|c| c.planned.clone()).collect();
-            let data: Vec<&Corpus> = candidates.iter().map(|c| corpora[&c.at]).collect();
-            let outcome = train_runs(&runs, &self.seeds, &data, *share, options);
-            whole.stopped |= outcome.stopped;
-            whole.seconds += outcome.seconds;
-            if whole.stopped {
-                whole.missing = outcome.missing;
-                return Ok((tuning, whole));
+        for generation in generations(planned) {
+            let of_generation = |candidate: &Candidate<C>| generation.contains(&candidate.at.0);
+            let of_generation = candidates.iter().filter(|it| of_generation(it));
+            let mut candidates: Vec<Candidate<C>> = of_generation.cloned().collect();
+            for (rung, share) in rungs.iter().enumerate() {
+                // A run that starts from another one starts from its best point.
+                let parents = tuning.bests_of(planned)?;
+                let turns: Vec<&Candidate<C>> = parents.iter().chain(&candidates).collect();
+                let runs: Vec<_> = turns.iter().map(|turn| turn.planned.clone()).collect();
+                let data: Vec<&Corpus> = turns.iter().map(|turn| corpora[&turn.at]).collect();
+                let mut outcome = train_runs(&runs, &self.seeds, &data, *share, options);
+                whole.stopped |= outcome.stopped;
+                whole.seconds.append(&mut outcome.seconds);
+                if whole.stopped {
+                    whole.missing = outcome.missing;
+                    return Ok((tuning, whole));
+                }
+                for candidate in &candidates {
+                    tuning.record(candidate, *share, &outcome);
+                }
+                let broken = outcome.missing.into_iter();
+                whole
+                    .missing
+                    .extend(broken.filter(|missing| !missing.diverged));
+                if rung + 1 < rungs.len() {
+                    candidates = self.survivors(candidates, &tuning);
+                }
             }
-            for candidate in &candidates {
-                tuning.record(candidate, *share, &outcome);
-            }
-            let broken = outcome.missing.into_iter();
-            whole
-                .missing
-                .extend(broken.filter(|missing| !missing.diverged));
-            if rung + 1 < rungs.len() {
-                candidates = self.survivors(candidates, &tuning);
-            }
+            tuning.choose();
         }
-        tuning.choose();
         Ok((tuning, whole))
     }
 

@@ -12,9 +12,10 @@ pub enum Weights {
     /// α = β = 1, without parameters.
     #[default]
     One,
-    /// (α, β) is the softmax of two parameters, so α + β = 1.
+    /// (α, β) is the softmax of two parameters, so α + β = 1. It starts at ½ and ½, which halves the stream
+    /// in each connection.
     Softmax,
-    /// (α, β) is twice the softmax of two parameters, so α + β = 2, as in the plain connection.
+    /// (α, β) is twice the softmax of two parameters, so α + β = 2. It starts as the plain connection.
     DoubleSoftmax,
     /// α is the sigmoid of one parameter, and β = 1 − α.
     Sigmoid,
@@ -155,10 +156,11 @@ impl Default for LaurelConfig {
 }
 
 impl LaurelConfig {
-    /// RW with a softmax: 2 parameters.
+    /// RW with twice a softmax, which starts as the plain connection: 2 parameters. The paper gives no start;
+    /// the experiment `laurel_start` compares some.
     pub fn rw() -> Self {
         Self {
-            weights: Weights::Softmax,
+            weights: Weights::DoubleSoftmax,
             ..Self::default()
         }
     }
@@ -182,7 +184,7 @@ impl LaurelConfig {
     /// RW+LR of rank `r`: 2rD + 2 parameters, 49,154 with D = 768 and r = 32.
     pub fn rw_lr(r: usize) -> Self {
         Self {
-            weights: Weights::Softmax,
+            weights: Weights::DoubleSoftmax,
             ..Self::lr(r)
         }
     }
@@ -190,7 +192,7 @@ impl LaurelConfig {
     /// RW+PA over `k` streams, h the identity: k + 2 parameters.
     pub fn rw_pa(k: usize) -> Self {
         Self {
-            weights: Weights::Softmax,
+            weights: Weights::DoubleSoftmax,
             ..Self::pa(k)
         }
     }
@@ -199,7 +201,7 @@ impl LaurelConfig {
     /// 147,461 with D = 768, r = 32 and k = 3.
     pub fn rw_lr_pa(k: usize, r: usize) -> Self {
         Self {
-            weights: Weights::Softmax,
+            weights: Weights::DoubleSoftmax,
             augmentation: Augmentation::LowRankPerStream { k, rank: r },
             ..Self::default()
         }

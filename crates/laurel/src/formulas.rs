@@ -43,5 +43,5 @@ pub fn lr_pa(k: usize, r: usize, width: usize) -> usize {
 /// RW+LR in a model with `n_layer` connections: 2N(rD + 1). Section 3.2.1 gives it for r = 4 as
 /// 2N(4D + 1).
 pub fn rw_lr_model(n_layer: usize, r: usize, width: usize) -> usize {
-    n_layer * (rw(Weights::Softmax) + lr(r, width))
+    n_layer * (rw(Weights::DoubleSoftmax) + lr(r, width))
 }

@@ -21,7 +21,7 @@ use crate::body::{AnyConnection, Body, Layer};
 /// ```ron
 /// Composed(
 ///   layers: [Rmt(n_layer: 1)],
-///   connection: PerSublayer(Laurel(weights: Softmax, augmentation: LowRank(rank: 4))),
+///   connection: PerSublayer(Laurel(weights: DoubleSoftmax, augmentation: LowRank(rank: 4))),
 ///   recurrence: (block: 16),
 /// )
 /// ```

@@ -3,7 +3,7 @@
 use residual_zoo_report::sig;
 
 use super::{Finding, Found, ONE_SEED, estimate, is_exact, of_run, value};
-use crate::claims::{Close, Compared, Sooner};
+use crate::claims::{Beyond, Close, Compared, Sooner};
 use crate::quantity::is_cost;
 use crate::stats::Estimate;
 use crate::{Observation, Observed, Verdict};
@@ -34,17 +34,17 @@ fn is_counted(observations: &[&Observation], quantity: &str) -> bool {
     matches!(quantity, "tokens" | "flops") && levels.next().is_none()
 }
 
-struct Difference {
-    found: Estimate,
+/// A quantity of two runs, seed by seed.
+struct Paired {
+    /// Each seed with the difference.
+    differences: Vec<(Option<u64>, f64)>,
+    /// The means of both runs.
+    means: [f64; 2],
     /// Whether it does not depend on seeds.
     is_exact: bool,
-    /// Both runs and their difference.
-    because: String,
-    /// The difference and its interval; `None` where it is exact or there is one seed.
-    margin: Option<String>,
 }
 
-impl Difference {
+impl Paired {
     fn of(
         observations: &[Observation],
         (quantity, than_quantity): (&str, &str),
@@ -52,23 +52,94 @@ impl Difference {
     ) -> Result<Self, String> {
         let pairs = pairs(observations, run, than)?;
         let mut differences = Vec::new();
-        let (mut first, mut second) = (0.0, 0.0);
-        for (a, b) in &pairs {
-            let (a, b) = (value(a, quantity)?, value(b, than_quantity)?);
-            differences.push(a - b);
-            first += a / pairs.len() as f64;
-            second += b / pairs.len() as f64;
+        let mut means = [0.0, 0.0];
+        for (one, other) in &pairs {
+            let (a, b) = (value(one, quantity)?, value(other, than_quantity)?);
+            differences.push((one.seed, a - b));
+            means[0] += a / pairs.len() as f64;
+            means[1] += b / pairs.len() as f64;
         }
-        let found = estimate(&differences)?;
-        let of = Observed::of_all(quantity, [first, second]);
-        let (first, second) = (of.show(first), of.with_unit(of.show(second)));
         let exact: Vec<_> = pairs.iter().map(|(a, _)| *a).collect();
-        let is_exact = is_exact(&exact) || is_cost(quantity) || is_counted(&exact, quantity);
-        let mut because = format!("{run}: {first}; {than}: {second}");
+        Ok(Self {
+            differences,
+            means,
+            is_exact: is_exact(&exact) || is_cost(quantity) || is_counted(&exact, quantity),
+        })
+    }
+}
+
+struct Difference {
+    found: Estimate,
+    /// Whether it does not depend on seeds.
+    is_exact: bool,
+    /// What is compared, and the difference.
+    because: String,
+    /// The difference and its interval; `None` where it is exact or there is one seed.
+    margin: Option<String>,
+}
+
+impl Difference {
+    /// Of two runs.
+    fn of(
+        observations: &[Observation],
+        quantities: (&str, &str),
+        (run, than): (&str, &str),
+    ) -> Result<Self, String> {
+        let pair = Paired::of(observations, quantities, (run, than))?;
+        let of = Observed::of_all(quantities.0, pair.means);
+        let [first, second] = pair.means;
+        let (first, second) = (of.show(first), of.with_unit(of.show(second)));
+        let differences = pair.differences.iter().map(|(_, difference)| *difference);
+        let found = estimate(&differences.collect::<Vec<_>>())?;
+        let because = format!("{run}: {first}; {than}: {second}");
+        Ok(Self::shown(found, pair.is_exact, because, than, &of))
+    }
+
+    /// Of two runs, beyond that of two others.
+    fn beyond(
+        observations: &[Observation],
+        test: &Compared,
+        beyond: &Beyond,
+    ) -> Result<Self, String> {
+        let paired = |run: &str, than: &str| {
+            let quantities = (&*test.quantity, &*test.quantity);
+            Paired::of(observations, quantities, (run, than))
+        };
+        let one = paired(&test.run, &test.than)?;
+        let other = paired(&beyond.run, &beyond.than)?;
+        let minus = |(seed, a): &(Option<u64>, f64)| {
+            let same = other.differences.iter().find(|(s, _)| s == seed);
+            same.map(|(_, b)| a - b)
+        };
+        let differences: Vec<f64> = one.differences.iter().filter_map(minus).collect();
+        let found = Estimate::of(&differences)
+            .ok_or_else(|| format!("{} and {} have no seed in common", test.run, beyond.run))?;
+        let of = Observed::of_all(&test.quantity, [one.means, other.means].concat());
+        let show = |(run, than): (&str, &str), pair: &Paired| {
+            let difference = signed(&of, pair.means[0] - pair.means[1]);
+            format!("{run} − {than}: {difference}")
+        };
+        let because = [
+            show((&test.run, &test.than), &one),
+            show((&beyond.run, &beyond.than), &other),
+        ];
+        let than = format!("that of {} and {}", beyond.run, beyond.than);
+        let is_exact = one.is_exact && other.is_exact;
+        let because = because.join("; ");
+        Ok(Self::shown(found, is_exact, because, &than, &of))
+    }
+
+    /// With its interval in words.
+    fn shown(
+        found: Estimate,
+        is_exact: bool,
+        mut because: String,
+        than: &str,
+        of: &Observed,
+    ) -> Self {
         let mut margin = None;
         if !is_exact {
-            let sign = if found.mean > 0.0 { "+" } else { "" };
-            let difference = format!("{sign}{}", of.show_difference(found.mean));
+            let difference = signed(of, found.mean);
             because += &match found.count {
                 1 => format!("; difference {difference}; {ONE_SEED}"),
                 count => {
@@ -80,19 +151,28 @@ impl Difference {
                 }
             };
         }
-        Ok(Self {
+        Self {
             found,
             is_exact,
             because,
             margin,
-        })
+        }
     }
+}
+
+/// A difference with its sign.
+fn signed(of: &Observed, difference: f64) -> String {
+    let sign = if difference > 0.0 { "+" } else { "" };
+    format!("{sign}{}", of.show_difference(difference))
 }
 
 /// Whether one run has more (`direction` 1) or less (−1) of a quantity than the other.
 pub(super) fn compare(observations: &[Observation], test: &Compared, direction: f64) -> Found {
     let quantities = (&*test.quantity, &*test.quantity);
-    let difference = Difference::of(observations, quantities, (&test.run, &test.than))?;
+    let difference = match &test.beyond {
+        None => Difference::of(observations, quantities, (&test.run, &test.than)),
+        Some(beyond) => Difference::beyond(observations, test, beyond),
+    }?;
     let found = Estimate {
         mean: direction * difference.found.mean,
         ..difference.found

@@ -34,6 +34,7 @@ fn lower(run: &str, than: &str) -> Test {
         quantity: "valid_loss".into(),
         run: run.into(),
         than: than.into(),
+        beyond: None,
     })
 }
 
@@ -61,6 +62,7 @@ fn names_that_end_in_digits_are_set_apart_from_values_and_times_are_milliseconds
         quantity: "step_time".into(),
         run: "1 layer, rank 4".into(),
         than: "Table 4".into(),
+        beyond: None,
     });
     let (verdict, because) = judge(test, &found);
     let expected = "1 layer, rank 4: 61.3; Table 4: 51.0 ms; difference +10 ± 1.3 over 2 seeds, detectable \
@@ -79,6 +81,7 @@ fn memory_is_in_mib_or_where_it_is_large_in_gib() {
                 quantity,
                 run,
                 than,
+                beyond: None,
             }),
             &found,
         )
@@ -93,6 +96,41 @@ fn memory_is_in_mib_or_where_it_is_large_in_gib() {
     assert!(
         gibibytes.starts_with("RW: 1.50; LR: 0.50 GiB; "),
         "{gibibytes}"
+    );
+}
+
+#[test]
+fn a_difference_in_differences_is_judged_seed_by_seed() {
+    // Growth lowers the loss by about 0.3 for one model and by about 0.1 for the other.
+    let mut found = seeds("new, grown", "valid_loss", &[1.70, 1.81, 1.89]);
+    found.extend(seeds("new", "valid_loss", &[2.0, 2.1, 2.2]));
+    found.extend(seeds("old, grown", "valid_loss", &[2.0, 2.0, 2.0]));
+    found.extend(seeds("old", "valid_loss", &[2.1, 2.1, 2.1]));
+    let beyond = |run: &str, than: &str| {
+        Test::Lower(Compared {
+            quantity: "valid_loss".into(),
+            run: "new, grown".into(),
+            than: "new".into(),
+            beyond: Some(Beyond {
+                run: run.into(),
+                than: than.into(),
+            }),
+        })
+    };
+    let (verdict, because) = judge(beyond("old, grown", "old"), &found);
+    // -0.20, -0.19 and -0.21.
+    let expected = "new, grown − new: -0.3000; old, grown − old: -0.1000; difference -0.2000 ± 0.0248 over \
+                    3 seeds, detectable 0.0310";
+    assert_eq!((verdict, because.as_str()), (Verdict::Holds, expected));
+    let expected = "-0.2000 ± 0.0248 against that of old, grown and old";
+    assert_eq!(
+        margin(beyond("old, grown", "old"), &found).unwrap(),
+        expected
+    );
+    let (verdict, because) = judge(beyond("old, grown", "older"), &found);
+    assert_eq!(
+        (verdict, because.as_str()),
+        (Verdict::NotTested, "older is missing")
     );
 }
 
@@ -129,6 +167,7 @@ fn what_the_model_alone_decides_is_exact_with_any_seeds() {
         quantity: "parameters".into(),
         run: "new".into(),
         than: "old".into(),
+        beyond: None,
     });
     let expected = (Verdict::Holds, "new: 1M; old: 2M".into());
     assert_eq!(judge(test, &found), expected);
@@ -141,6 +180,7 @@ fn tokens_are_exact_but_where_the_length_of_samples_is_learned() {
             quantity: "tokens".into(),
             run: "new".into(),
             than: "old".into(),
+            beyond: None,
         })
     };
     let mut found = seeds("new", "tokens", &[1e6]);
@@ -162,6 +202,7 @@ fn what_is_exact_needs_no_seeds() {
             quantity: "parameters".into(),
             run: run.into(),
             than: than.into(),
+            beyond: None,
         })
     };
     assert_eq!(judge(test("new", "old"), &found).0, Verdict::Holds);

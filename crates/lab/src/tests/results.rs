@@ -43,7 +43,7 @@ fn results_of(experiment: &Gpt2Experiment, missing: &[&str]) -> Results {
         missing: missing.iter().map(|text| missing_run(text)).collect(),
         tuning: None,
         stopped: false,
-        seconds: 61.0,
+        seconds: [("a".into(), 60.0), ("b".into(), 1.0)].into(),
         data: vec![DataFacts {
             source: "my.txt".into(),
             token: "a byte".into(),
