@@ -8,15 +8,16 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 
+use residual_zoo::core::Mup;
 use residual_zoo::data::{CopyConfig, DataConfig, SyntheticConfig};
 use residual_zoo::experiment::Experiment;
-use residual_zoo::gpt2::Gpt2Config;
-use residual_zoo::lab::claims::Close;
+use residual_zoo::gpt2::{Gpt2Base, Gpt2Config};
+use residual_zoo::lab::claims::{Close, Compared};
 use residual_zoo::lab::sweep::Halving;
 use residual_zoo::lab::{After, ChartSpec, Claim, RunSpec, Sweep, Vary};
 use residual_zoo::laurel::LaurelConfig;
 use residual_zoo::recurrent::RecurrentConfig;
-use residual_zoo::rmt::RmtConfig;
+use residual_zoo::rmt::{RmtBase, RmtConfig};
 use residual_zoo::runs::{TrainConfig, parse_ron};
 use residual_zoo::tokenformer::TokenFormerConfig;
 use residual_zoo::{Composition, Zoo};
@@ -86,6 +87,16 @@ fn defaults() -> BTreeMap<&'static str, Value> {
             "Claim",
             parsed::<Claim>("(says: \"\", source: \"\", test: NotTested(\"\"))"),
         ),
+        (
+            "Compared",
+            parsed::<Compared>("(quantity: \"\", run: \"\", than: \"\")"),
+        ),
+        (
+            "Mup",
+            parsed::<Mup<Gpt2Base>>("(base: (width: 1, n_head: 1), init_std: 1)"),
+        ),
+        ("Gpt2Base", parsed::<Gpt2Base>("(width: 1, n_head: 1)")),
+        ("RmtBase", parsed::<RmtBase>("(d_k: 1, d_v: 1, rank: 1)")),
         (
             "Close",
             parsed::<Close>("(quantity: \"\", run: \"\", than: \"\", within: 0)"),
@@ -316,6 +327,11 @@ impl Page {
             "Vec" => format!("list of {}", inner()),
             "BTreeMap" => "numbers by name".into(),
             "M" | "C" => "a [model](#models)".into(),
+            "S" => "the base of the architecture".into(),
+            "Mup" => {
+                let base = inner();
+                format!("{} with {base}", self.link("Mup"))
+            }
             name => self.link(name),
         }
     }

@@ -9,5 +9,6 @@ mod documentation;
 mod embedding;
 mod experiments;
 mod growth;
+mod mup;
 mod paper_tables;
 mod toy_connection;

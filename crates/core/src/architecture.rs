@@ -119,6 +119,12 @@ pub trait Architecture:
     /// The cost of one layer with plain connections, applied to sequences of `time` tokens.
     fn block_cost(&self, time: usize) -> Cost;
 
+    /// The factor of the learning rate of parameter `name`, by [μP](crate::Mup). By default 1.
+    fn rate(&self, name: &str) -> f64 {
+        let _ = name;
+        1.0
+    }
+
     /// Makes the weights of this model from the `weights` of a `smaller` model. `fresh` has the initial
     /// weights of this model. By default, returns `weights` unchanged.
     ///
@@ -193,6 +199,10 @@ impl<A: Architecture> ModelConfig for PlainModel<A> {
 
     fn cost(&self, vocabulary: impl Into<Vocabulary>) -> Cost {
         self.0.cost(vocabulary)
+    }
+
+    fn rate(&self, name: &str) -> f64 {
+        self.0.rate(name)
     }
 
     fn grow(

@@ -69,6 +69,12 @@ pub trait ModelConfig:
     /// although there are fewer near the input.
     fn cost(&self, vocabulary: impl Into<Vocabulary>) -> Cost;
 
+    /// The factor of the learning rate of parameter `name`. By default 1.
+    fn rate(&self, name: &str) -> f64 {
+        let _ = name;
+        1.0
+    }
+
     /// Makes the weights of this model from the `weights` of a `smaller` model. `fresh` has the initial
     /// weights of this model. See [`Architecture::grow`](crate::Architecture::grow).
     ///

@@ -4,7 +4,9 @@ use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig, Embedding};
 use burn::tensor::{Int, Tensor, backend::Backend};
 
-use crate::{Cost, Embeddings, Linear, Norm, NormParams, Params, Vocabulary, init, project};
+use crate::{
+    Cost, Embeddings, Linear, Mup, Norm, NormParams, Params, Scaled, Vocabulary, init, project,
+};
 
 /// x_0 = tokens\[ids\] + positions, logits = norm(x_L) · unembedding.
 ///
@@ -17,6 +19,8 @@ pub struct TokenEmbeddings<B: Backend> {
     dropout: Dropout,
     norm: Norm<B>,
     unembedding: Option<Linear<B>>,
+    input_scale: f64,
+    output_scale: f64,
 }
 
 /// The sizes and switches of [`TokenEmbeddings`].
@@ -39,6 +43,12 @@ pub struct TokenEmbeddingsOptions {
     pub norm_eps: f64,
     /// Standard deviation of the initial tables.
     pub init_std: f64,
+    /// Standard deviation of the initial separate unembedding.
+    pub unembedding_std: f64,
+    /// The multiplier of x_0.
+    pub input_scale: f64,
+    /// The multiplier of the logits.
+    pub output_scale: f64,
 }
 
 impl TokenEmbeddingsOptions {
@@ -54,6 +64,21 @@ impl TokenEmbeddingsOptions {
             dropout: 0.0,
             norm_eps: 1e-5,
             init_std: 0.02,
+            unembedding_std: 0.02,
+            input_scale: 1.0,
+            output_scale: 1.0,
+        }
+    }
+
+    /// With the start and the multipliers of μP. `base` is the width of the base model.
+    pub fn mup<S>(self, mup: &Mup<S>, base: usize) -> Self {
+        let now = self.width;
+        Self {
+            init_std: mup.init_std,
+            unembedding_std: 0.0,
+            input_scale: mup.input,
+            output_scale: mup.output_scale(Scaled { now, base }),
+            ..self
         }
     }
 
@@ -80,12 +105,13 @@ impl TokenEmbeddingsOptions {
 }
 
 impl<B: Backend> TokenEmbeddings<B> {
-    /// Draws the tables from N(0, `init_std`²).
+    /// Draws the tables from N(0, `init_std`²), and a separate unembedding from N(0, `unembedding_std`²).
     pub fn new(options: &TokenEmbeddingsOptions, device: &B::Device) -> Self {
         let &TokenEmbeddingsOptions {
             vocabulary,
             width,
             init_std,
+            unembedding_std,
             ..
         } = options;
         let table = |rows| Embedding {
@@ -97,7 +123,9 @@ impl<B: Backend> TokenEmbeddings<B> {
             dropout: DropoutConfig::new(options.dropout).init(),
             norm: Norm::layer(options.norm, width, options.norm_eps, device),
             unembedding: (!options.tied())
-                .then(|| init::linear(width, vocabulary.outputs, false, init_std, device)),
+                .then(|| init::linear(width, vocabulary.outputs, false, unembedding_std, device)),
+            input_scale: options.input_scale,
+            output_scale: options.output_scale,
         }
     }
 }
@@ -110,15 +138,23 @@ impl<B: Backend> Embeddings<B> for TokenEmbeddings<B> {
             Some(table) => add_positions(tokens, table.weight.val().narrow(0, start, time)),
             None => tokens,
         };
-        self.dropout.forward(x)
+        self.dropout.forward(scaled(x, self.input_scale))
     }
 
     fn unembed(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
-        let x = self.norm.forward(x);
+        let x = scaled(self.norm.forward(x), self.output_scale);
         match &self.unembedding {
             Some(unembedding) => unembedding.forward(x),
             None => project(x, self.tokens.weight.val().transpose()),
         }
+    }
+}
+
+/// x times `factor`, without an operation if it is 1.
+pub fn scaled<B: Backend>(x: Tensor<B, 3>, factor: f64) -> Tensor<B, 3> {
+    match factor == 1.0 {
+        true => x,
+        false => x * factor,
     }
 }
 

@@ -13,7 +13,8 @@
 //! | a config | [`Architecture`] builds the parts of a model, [`ModelConfig`] a whole model |
 //! | the check of token ids | [`token_ids`] |
 //!
-//! [`autodiff`] has the gradients of a model. [`ops`] has the operations that architectures share.
+//! [`autodiff`] has the gradients of a model, [`mup`] the start and the rates of μP, [`ops`] the operations
+//! that architectures share.
 //! [`params`] lists, exports and imports the parameters of a model by name. [`Cost`] counts parameters and
 //! FLOPs.
 
@@ -30,6 +31,7 @@ mod embeddings;
 mod ids;
 mod init;
 mod model;
+pub mod mup;
 pub mod ops;
 pub mod params;
 mod stream;
@@ -39,10 +41,11 @@ pub use architecture::{
 };
 pub use config::{ConfigError, ModelConfig, materialise};
 pub use cost::{Cost, Params};
-pub use embeddings::{TokenEmbeddings, TokenEmbeddingsOptions, add_positions};
+pub use embeddings::{TokenEmbeddings, TokenEmbeddingsOptions, add_positions, scaled};
 pub use ids::{IdsError, token_ids};
 pub use init::{linear, normal, std_of_width};
 pub use model::{Decoder, DecoderCache, Embeddings, LanguageModel};
+pub use mup::{Mup, Scaled};
 pub use ops::activation::Activation;
 pub use ops::linear::{Linear, product, product_of_parts, project};
 pub use ops::norm::{Norm, NormParams};

@@ -28,7 +28,7 @@ impl<B: Backend> Attention<B> {
             bias,
             ..
         } = config;
-        let scale = ((width / n_head) as f64).powf(-0.5);
+        let scale = config.attention_scale();
         let layer_scale = if config.inverse_layer_scale {
             (layer + 1) as f64
         } else {
@@ -36,8 +36,8 @@ impl<B: Backend> Attention<B> {
         };
         Self {
             norm: config.norm(device),
-            qkv: linear(width, 3 * width, bias, config.std(), device),
-            proj: linear(width, width, bias, config.projection_std(), device),
+            qkv: linear(width, 3 * width, bias, config.weight_std(width), device),
+            proj: linear(width, width, bias, config.projection_std(width), device),
             heads: CausalAttention {
                 dropout: config.dropout,
                 ..CausalAttention::new(scale / layer_scale, config.context)

@@ -2,8 +2,8 @@
 
 use burn::tensor::backend::Backend;
 use residual_zoo_core::{
-    Activation, Architecture, ConfigError, Connection, Cost, Norm, NormParams, Shape, Tensors,
-    TokenEmbeddings, TokenEmbeddingsOptions, Vocabulary, check, std_of_width,
+    Activation, Architecture, ConfigError, Connection, Cost, Mup, Norm, NormParams, Scaled, Shape,
+    Tensors, TokenEmbeddings, TokenEmbeddingsOptions, Vocabulary, check, std_of_width,
 };
 use serde::{Deserialize, Serialize};
 
@@ -53,6 +53,28 @@ pub struct Gpt2Config {
     /// The initial weights. `None` means `Width` below width 768, and from there on `Fixed(0.02)`, as
     /// published.
     pub init: Option<Init>,
+    /// μP, instead of `init`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mup: Option<Mup<Gpt2Base>>,
+}
+
+/// The sizes of a base model of μP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Gpt2Base {
+    /// Width of the stream.
+    pub width: usize,
+    /// Number of attention heads.
+    pub n_head: usize,
+    /// Width of the feed-forward network. `None` means 4 · width.
+    #[serde(default)]
+    pub d_ff: Option<usize>,
+}
+
+impl Gpt2Base {
+    fn d_ff(&self) -> usize {
+        self.d_ff.unwrap_or(self.width.saturating_mul(4))
+    }
 }
 
 impl Default for Gpt2Config {
@@ -70,6 +92,7 @@ impl Default for Gpt2Config {
             inverse_layer_scale: false,
             norm_eps: 1e-5,
             init: None,
+            mup: None,
         }
     }
 }
@@ -132,9 +155,29 @@ impl Gpt2Config {
         }
     }
 
-    /// Standard deviation of the initial weights of projections back to the stream.
-    pub(crate) fn projection_std(&self) -> f64 {
-        self.std() / (2.0 * self.n_layer as f64).sqrt()
+    /// Standard deviation of the initial weights that read `fan_in` features.
+    pub(crate) fn weight_std(&self, fan_in: usize) -> f64 {
+        match &self.mup {
+            Some(mup) => mup.hidden_std(fan_in),
+            None => self.std(),
+        }
+    }
+
+    /// The same for projections back to the stream.
+    pub(crate) fn projection_std(&self, fan_in: usize) -> f64 {
+        self.weight_std(fan_in) / (2.0 * self.n_layer as f64).sqrt()
+    }
+
+    /// The scale of attention scores, without inverse layer scaling.
+    pub(crate) fn attention_scale(&self) -> f64 {
+        let d = self.width / self.n_head;
+        match &self.mup {
+            Some(mup) => mup.attention_scale(Scaled {
+                now: d,
+                base: mup.base.width / mup.base.n_head,
+            }),
+            None => (d as f64).powf(-0.5),
+        }
     }
 
     pub(crate) fn norm<B: Backend>(&self, device: &B::Device) -> Norm<B> {
@@ -150,13 +193,18 @@ impl Gpt2Config {
     }
 
     fn embeddings_options(&self, vocabulary: Vocabulary) -> TokenEmbeddingsOptions {
-        TokenEmbeddingsOptions {
+        let options = TokenEmbeddingsOptions {
             tied: self.tied,
             norm: self.norm_params(),
             dropout: self.dropout,
             norm_eps: self.norm_eps,
             init_std: self.std(),
+            unembedding_std: self.std(),
             ..TokenEmbeddingsOptions::new(vocabulary, self.context, self.width)
+        };
+        match &self.mup {
+            Some(mup) => options.mup(mup, mup.base.width),
+            None => options,
         }
     }
 }
@@ -184,6 +232,11 @@ impl Architecture for Gpt2Config {
         check::divides(("n_head", self.n_head), ("width", self.width))?;
         check::at_least_one("d_ff", self.d_ff())?;
         check::positive("norm_eps", self.norm_eps)?;
+        if let Some(mup) = &self.mup {
+            let Gpt2Base { width, n_head, .. } = mup.base;
+            mup.validate(&[("width", width), ("d_ff", mup.base.d_ff())])?;
+            check::divides(("mup.base.n_head", n_head), ("mup.base.width", width))?;
+        }
         match self.init() {
             Init::Width => Ok(()),
             Init::Fixed(std) => check::positive("init", std),
@@ -223,6 +276,24 @@ impl Architecture for Gpt2Config {
             + Cost::linear(width, width, bias);
         let mlp = norm + Cost::linear(width, d_ff, bias) + Cost::linear(d_ff, width, bias);
         attention + mlp
+    }
+
+    fn rate(&self, name: &str) -> f64 {
+        let Some(Mup { base, .. }) = &self.mup else {
+            return 1.0;
+        };
+        let scaled = |now, base| Scaled { now, base };
+        let width = scaled(self.width, base.width);
+        let hidden = [
+            ("attention.branch.qkv.weight", width),
+            ("attention.branch.proj.weight", width),
+            ("feed_forward.branch.fc.weight", width),
+            (
+                "feed_forward.branch.proj.weight",
+                scaled(self.d_ff(), base.d_ff()),
+            ),
+        ];
+        Scaled::rate_of(name, &hidden)
     }
 
     /// Widens a narrower model by Net2Net. Noise of 1 % of the weights' root mean square makes the copies

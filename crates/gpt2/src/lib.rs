@@ -16,7 +16,7 @@ mod mlp;
 pub mod net2net;
 
 pub use attention::Attention;
-pub use config::{Gpt2Config, Init};
+pub use config::{Gpt2Base, Gpt2Config, Init};
 pub use mlp::Mlp;
 
 use residual_zoo_core::{Decoder, Layer, Plain, Stack, TokenEmbeddings};

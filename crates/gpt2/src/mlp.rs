@@ -23,8 +23,8 @@ impl<B: Backend> Mlp<B> {
         let d_ff = config.d_ff();
         Self {
             norm: config.norm(device),
-            fc: linear(width, d_ff, bias, config.std(), device),
-            proj: linear(d_ff, width, bias, config.projection_std(), device),
+            fc: linear(width, d_ff, bias, config.weight_std(width), device),
+            proj: linear(d_ff, width, bias, config.projection_std(d_ff), device),
             dropout: DropoutConfig::new(config.dropout).init(),
             activation: config.activation,
         }

@@ -353,6 +353,15 @@ impl<A: List> ModelConfig for Composition<A> {
         first.embeddings_cost(vocabulary.into()) + body
     }
 
+    /// That of the architecture that has the parameter; those of connections and recurrences have 1.
+    fn rate(&self, name: &str) -> f64 {
+        let layer = name.split('.').find_map(|part| part.parse().ok());
+        match (self.layers.is_empty(), name.contains(".connection.")) {
+            (false, false) => self.entry(layer.unwrap_or(0)).rate(name),
+            _ => 1.0,
+        }
+    }
+
     /// Entry i grows from entry i of the smaller model. The stream widens only in a plain model, because
     /// the parameters of connections and recurrences do not widen.
     fn grow(

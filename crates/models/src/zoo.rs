@@ -215,6 +215,12 @@ macro_rules! zoo {
                 }
             }
 
+            fn rate(&self, name: &str) -> f64 {
+                match self {
+                    $(Self::$name(config) => config.rate(name),)+
+                }
+            }
+
             fn grow(
                 &self,
                 smaller: &Self,

@@ -6,7 +6,7 @@ use burn::tensor::{Tensor, backend::Backend};
 use residual_zoo_core::ops::attention::{CausalAttention, KvCache};
 use residual_zoo_core::{Branch, Norm};
 
-use crate::memory::{retrieve_normalised, store, xavier};
+use crate::memory::{retrieve_normalised, store};
 use crate::{Positions, RmtConfig};
 
 /// MHA(LN(X)) = Σ_h w_O^(h) ⊗ SHA(Q^(h), K^(h), V^(h)) (eqs. 20-22).
@@ -29,14 +29,14 @@ pub struct Attention<B: Backend> {
 
 impl<B: Backend> Attention<B> {
     pub(crate) fn new(config: &RmtConfig, layer: usize, device: &B::Device) -> Self {
-        let &RmtConfig { rank, d_k, d_v, .. } = config;
+        let &RmtConfig { rank, d_k, .. } = config;
         let layer_scale = if config.inverse_layer_scale {
             (layer + 1) as f64
         } else {
             1.0
         };
         // Table 2 counts the three retrievals as one of 3R vectors.
-        let retrieval = || xavier([rank, d_k], [d_k, 3 * rank], device);
+        let retrieval = || config.weight(1.0, [rank, d_k], [d_k, 3 * rank], device);
         Self {
             norm: config.norm(device),
             r_q: retrieval(),
@@ -44,7 +44,7 @@ impl<B: Backend> Attention<B> {
             r_v: retrieval(),
             w_o: config.output_keys(device),
             heads: CausalAttention {
-                scale: (d_v as f64).powf(-0.5) / layer_scale,
+                scale: config.attention_scale() / layer_scale,
                 alibi: config.positions == Positions::Alibi,
                 dropout: config.dropout,
                 context: config.context,

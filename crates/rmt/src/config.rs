@@ -3,11 +3,12 @@
 use burn::module::{Initializer, Param};
 use burn::tensor::{Tensor, backend::Backend};
 use residual_zoo_core::{
-    Activation, Architecture, ConfigError, Connection, Cost, Norm, NormParams, Params, Shape,
-    Vocabulary, check,
+    Activation, Architecture, ConfigError, Connection, Cost, Mup, Norm, NormParams, Params, Scaled,
+    Shape, Vocabulary, check, normal,
 };
 use serde::{Deserialize, Serialize};
 
+use crate::memory::xavier;
 use crate::{Attention, Block, FeedForward, RmtEmbeddings};
 
 /// How a residual matrix is normalised.
@@ -64,6 +65,34 @@ pub struct RmtConfig {
     /// Multiply the initial w_O and w_FF by 1/√(2L), as Appendix C.1 and the authors' code do. Table 2
     /// does not.
     pub scaled_outputs: bool,
+    /// μP (Appendix C.2.1), instead of `init_std` and Xavier's start.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mup: Option<Mup<RmtBase>>,
+}
+
+/// The sizes of a base model of μP. The paper's is D_k 32, D_v 32 and R 8, with D_FF 1024.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RmtBase {
+    /// D_k.
+    pub d_k: usize,
+    /// D_v.
+    pub d_v: usize,
+    /// R.
+    pub rank: usize,
+    /// D_FF; `None` is 4 · R · D_v.
+    #[serde(default)]
+    pub d_ff: Option<usize>,
+}
+
+impl RmtBase {
+    fn d_ff(&self) -> usize {
+        self.d_ff.unwrap_or(self.vectors().saturating_mul(4))
+    }
+
+    fn vectors(&self) -> usize {
+        self.rank.saturating_mul(self.d_v)
+    }
 }
 
 impl Default for RmtConfig {
@@ -83,6 +112,7 @@ impl Default for RmtConfig {
             norm_eps: 1e-6,
             init_std: 0.02,
             scaled_outputs: false,
+            mup: None,
         }
     }
 }
@@ -174,8 +204,60 @@ impl RmtConfig {
         } else {
             1.0
         };
-        let (r, d_k) = (self.rank, self.d_k);
-        Initializer::XavierNormal { gain }.init_with([r, d_k], Some(r), Some(d_k), device)
+        self.weight(gain, [self.rank, self.d_k], [self.rank, self.d_k], device)
+    }
+
+    /// `gain` times an initial weight: [`xavier`], or that of μP.
+    pub(crate) fn weight<B: Backend>(
+        &self,
+        gain: f64,
+        shape: [usize; 2],
+        fans: [usize; 2],
+        device: &B::Device,
+    ) -> Param<Tensor<B, 2>> {
+        match &self.mup {
+            Some(mup) => normal(shape, gain * mup.hidden_std(fans[0]), device),
+            None => xavier(gain, shape, fans, device),
+        }
+    }
+
+    /// An initial table `[rows, D_v · R]`.
+    pub(crate) fn table<B: Backend>(&self, rows: usize, device: &B::Device) -> Param<Tensor<B, 2>> {
+        let std = self.mup.as_ref().map_or(self.init_std, |mup| mup.init_std);
+        normal([rows, self.vectors()], std, device)
+    }
+
+    /// The initial W_Uᵀ, `[D_v · R, outputs]`.
+    pub(crate) fn unembedding<B: Backend>(
+        &self,
+        outputs: usize,
+        device: &B::Device,
+    ) -> Param<Tensor<B, 2>> {
+        let shape = [self.vectors(), outputs];
+        match &self.mup {
+            Some(_) => Initializer::Zeros.init(shape, device),
+            None => self.weight(1.0, shape, shape, device),
+        }
+    }
+
+    /// The multipliers of X^(0) and of the logits.
+    pub(crate) fn multipliers(&self) -> [f64; 2] {
+        let now = self.vectors();
+        self.mup.as_ref().map_or([1.0, 1.0], |mup| {
+            let base = mup.base.vectors();
+            [mup.input, mup.output_scale(Scaled { now, base })]
+        })
+    }
+
+    /// The scale of attention scores, without inverse layer scaling: 1/√D_v (eq. 21).
+    pub(crate) fn attention_scale(&self) -> f64 {
+        match &self.mup {
+            Some(mup) => mup.attention_scale(Scaled {
+                now: self.d_v,
+                base: mup.base.d_v,
+            }),
+            None => (self.d_v as f64).powf(-0.5),
+        }
     }
 
     /// R · D_v, the width of all data vectors together.
@@ -228,7 +310,39 @@ impl Architecture for RmtConfig {
         check::at_least_one("rank", self.rank)?;
         check::at_least_one("d_ff", self.d_ff())?;
         check::positive("norm_eps", self.norm_eps)?;
+        if let Some(mup) = &self.mup {
+            let RmtBase { d_k, d_v, rank, .. } = mup.base;
+            let sizes = [
+                ("d_k", d_k),
+                ("d_v", d_v),
+                ("rank", rank),
+                ("d_ff", mup.base.d_ff()),
+            ];
+            mup.validate(&sizes)?;
+        }
         check::positive("init_std", self.init_std)
+    }
+
+    fn rate(&self, name: &str) -> f64 {
+        let Some(Mup { base, .. }) = &self.mup else {
+            return 1.0;
+        };
+        let scaled = |now, base| Scaled { now, base };
+        let [d_k, rank] = [scaled(self.d_k, base.d_k), scaled(self.rank, base.rank)];
+        let hidden = [
+            ("branch.r_q", d_k),
+            ("branch.r_k", d_k),
+            ("branch.r_v", d_k),
+            ("branch.w_o", rank),
+            ("branch.r_ff", d_k),
+            ("branch.w_1", scaled(self.vectors(), base.vectors())),
+            ("branch.w_2", scaled(self.d_ff(), base.d_ff())),
+            ("branch.w_ff", rank),
+            ("tokens.key", rank),
+            ("positions.key", rank),
+            ("unembedding.key", d_k),
+        ];
+        Scaled::rate_of(name, &hidden)
     }
 
     fn embeddings<B: Backend>(

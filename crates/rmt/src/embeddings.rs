@@ -3,9 +3,9 @@
 use burn::module::{Module, Param};
 use burn::nn::{Dropout, DropoutConfig};
 use burn::tensor::{Int, Tensor, backend::Backend, module::embedding};
-use residual_zoo_core::{Embeddings, Norm, Vocabulary, add_positions, normal, project};
+use residual_zoo_core::{Embeddings, Norm, Vocabulary, add_positions, project, scaled};
 
-use crate::memory::{retrieve_normalised, store, xavier};
+use crate::memory::{retrieve_normalised, store};
 use crate::{Positions, RmtConfig};
 
 /// A table of data vectors, and the keys under which they are stored.
@@ -19,10 +19,10 @@ pub struct Table<B: Backend> {
 
 impl<B: Backend> Table<B> {
     fn new(config: &RmtConfig, rows: usize, device: &B::Device) -> Self {
-        let &RmtConfig { rank, d_k, d_v, .. } = config;
+        let &RmtConfig { rank, d_k, .. } = config;
         Self {
-            weight: normal([rows, d_v * rank], config.init_std, device),
-            key: xavier([rank, d_k], [rank, d_k], device),
+            weight: config.table(rows, device),
+            key: config.weight(1.0, [rank, d_k], [rank, d_k], device),
         }
     }
 }
@@ -44,6 +44,8 @@ pub struct RmtEmbeddings<B: Backend> {
     dropout: Dropout,
     pub(crate) norm: Norm<B>,
     pub(crate) unembedding: Unembedding<B>,
+    /// Of X^(0) and of the logits.
+    multipliers: [f64; 2],
 }
 
 impl<B: Backend> RmtEmbeddings<B> {
@@ -52,7 +54,7 @@ impl<B: Backend> RmtEmbeddings<B> {
         Vocabulary { ids, outputs }: Vocabulary,
         device: &B::Device,
     ) -> Self {
-        let &RmtConfig { rank, d_k, d_v, .. } = config;
+        let &RmtConfig { rank, d_k, .. } = config;
         let learned = config.positions == Positions::Learned;
         Self {
             tokens: Table::new(config, ids, device),
@@ -60,9 +62,10 @@ impl<B: Backend> RmtEmbeddings<B> {
             dropout: DropoutConfig::new(config.dropout).init(),
             norm: config.norm(device),
             unembedding: Unembedding {
-                key: xavier([rank, d_k], [d_k, rank], device),
-                weight: xavier([d_v * rank, outputs], [d_v * rank, outputs], device),
+                key: config.weight(1.0, [rank, d_k], [d_k, rank], device),
+                weight: config.unembedding(outputs, device),
             },
+            multipliers: config.multipliers(),
         }
     }
 }
@@ -79,11 +82,12 @@ impl<B: Backend> Embeddings<B> for RmtEmbeddings<B> {
             }
             None => x,
         };
-        self.dropout.forward(x)
+        self.dropout.forward(scaled(x, self.multipliers[0]))
     }
 
     fn unembed(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
         let x_u = retrieve_normalised(self.unembedding.key.val(), &self.norm, x);
+        let x_u = scaled(x_u, self.multipliers[1]);
         project(x_u, self.unembedding.weight.val())
     }
 }

@@ -6,7 +6,7 @@ use burn::tensor::{Tensor, backend::Backend};
 use residual_zoo_core::{Activation, Branch, Norm, project};
 
 use crate::RmtConfig;
-use crate::memory::{retrieve_normalised, store, xavier};
+use crate::memory::{retrieve_normalised, store};
 
 /// FF(LN(X)) = Σ_h w_FF^(h) ⊗ unvec(W_2 gelu(W_1 X_FF))_h with X_FF = Concat_h(r_FF^(h) ·₁ LN(X))
 /// (eqs. 23-25).
@@ -31,9 +31,9 @@ impl<B: Backend> FeedForward<B> {
         let (d, d_ff) = (rank * config.d_v, config.d_ff());
         Self {
             norm: config.norm(device),
-            r_ff: xavier([rank, d_k], [d_k, rank], device),
-            w_1: xavier([d, d_ff], [d, d_ff], device),
-            w_2: xavier([d_ff, d], [d_ff, d], device),
+            r_ff: config.weight(1.0, [rank, d_k], [d_k, rank], device),
+            w_1: config.weight(1.0, [d, d_ff], [d, d_ff], device),
+            w_2: config.weight(1.0, [d_ff, d], [d_ff, d], device),
             w_ff: config.output_keys(device),
             dropout: DropoutConfig::new(config.dropout).init(),
             activation: config.activation,

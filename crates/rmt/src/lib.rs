@@ -29,7 +29,7 @@ pub mod memory;
 pub mod naive;
 
 pub use attention::Attention;
-pub use config::{NormKind, Positions, RmtConfig};
+pub use config::{NormKind, Positions, RmtBase, RmtConfig};
 pub use embeddings::RmtEmbeddings;
 pub use feed_forward::FeedForward;
 

@@ -31,14 +31,15 @@ pub fn retrieve_normalised<B: Backend>(
     norm.product(x, r.transpose())
 }
 
-/// A weight with Xavier's variance 2 / (fan_in + fan_out), which Table 2 assumes. For keys that store,
-/// the fans are R and D_k. For keys that retrieve, they are D_k and the number of vectors retrieved
+/// `gain` times a weight with Xavier's variance 2 / (fan_in + fan_out), which Table 2 assumes. For keys that
+/// store, the fans are R and D_k. For keys that retrieve, they are D_k and the number of vectors retrieved
 /// together.
 pub fn xavier<B: Backend>(
+    gain: f64,
     shape: [usize; 2],
     [fan_in, fan_out]: [usize; 2],
     device: &B::Device,
 ) -> Param<Tensor<B, 2>> {
-    let xavier = Initializer::XavierNormal { gain: 1.0 };
+    let xavier = Initializer::XavierNormal { gain };
     xavier.init_with(shape, Some(fan_in), Some(fan_out), device)
 }

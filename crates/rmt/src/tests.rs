@@ -171,7 +171,7 @@ fn check_variance(
     let draws = 300;
     let mut found = [Vec::new(), Vec::new()];
     for _ in 0..draws {
-        let keys = xavier::<B>([r, d_k], [fan_in, fan_out], &device)
+        let keys = xavier::<B>(1.0, [r, d_k], [fan_in, fan_out], &device)
             .val()
             .detach();
         let draw = |width: usize, mean, std| {

@@ -26,22 +26,20 @@ pub struct Attention<B: Backend> {
 
 impl<B: Backend> Attention<B> {
     pub(crate) fn new(config: &TokenFormerConfig, device: &B::Device) -> Self {
-        let pattention = |std| {
-            let (n, tau) = (config.n_attn(), config.tau().attn);
+        let (n, tau) = (config.n_attn(), config.tau().attn);
+        let pattention = |to_stream| {
+            let std = config.values_std(n, to_stream);
             Pattention::new(config, n, tau, std, device)
         };
         Self {
             norm: config.norm(device),
-            q: pattention(config.values_std(false)),
-            k: pattention(config.values_std(false)),
-            v: pattention(config.values_std(false)),
-            o: pattention(config.values_std(true)),
+            q: pattention(false),
+            k: pattention(false),
+            v: pattention(false),
+            o: pattention(true),
             heads: CausalAttention {
                 dropout: config.dropout,
-                ..CausalAttention::new(
-                    ((config.width / config.n_head) as f64).powf(-0.5),
-                    config.context,
-                )
+                ..CausalAttention::new(config.attention_scale(), config.context)
             },
             dropout: DropoutConfig::new(config.dropout).init(),
             n_head: config.n_head,

@@ -2,8 +2,8 @@
 
 use burn::tensor::backend::Backend;
 use residual_zoo_core::{
-    Activation, Architecture, ConfigError, Connection, Cost, Norm, NormParams, Shape, Tensors,
-    TokenEmbeddings, TokenEmbeddingsOptions, Vocabulary, check, params, std_of_width,
+    Activation, Architecture, ConfigError, Connection, Cost, Mup, Norm, NormParams, Scaled, Shape,
+    Tensors, TokenEmbeddings, TokenEmbeddingsOptions, Vocabulary, check, params, std_of_width,
 };
 use serde::{Deserialize, Serialize};
 
@@ -99,6 +99,23 @@ pub struct TokenFormerConfig {
     pub norm_eps: f64,
     /// The initial keys, values and tables. The paper does not give them.
     pub init: Init,
+    /// μP, instead of `init`. Keys read d features and values n pairs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mup: Option<Mup<TokenFormerBase>>,
+}
+
+/// The sizes of a base model of μP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TokenFormerBase {
+    /// Width of the stream.
+    pub width: usize,
+    /// Number of attention heads.
+    pub n_head: usize,
+    /// Key-value pairs of Q, K, V and O each.
+    pub n_attn: usize,
+    /// Key-value pairs of the feed-forward network.
+    pub n_ffn: usize,
 }
 
 impl Default for TokenFormerConfig {
@@ -120,6 +137,7 @@ impl Default for TokenFormerConfig {
             dropout: 0.0,
             norm_eps: 1e-5,
             init: Init::Width,
+            mup: None,
         }
     }
 }
@@ -279,8 +297,16 @@ impl TokenFormerConfig {
         }
     }
 
-    /// Standard deviation of initial keys and tables.
+    /// Standard deviation of initial keys.
     pub(crate) fn keys_std(&self) -> f64 {
+        match &self.mup {
+            Some(mup) => mup.hidden_std(self.width),
+            None => self.tables_std(),
+        }
+    }
+
+    /// Standard deviation of initial tables without μP, and of keys.
+    fn tables_std(&self) -> f64 {
         match self.init {
             Init::Width => std_of_width(self.width),
             Init::Fixed(std) => std,
@@ -288,13 +314,29 @@ impl TokenFormerConfig {
         }
     }
 
-    /// Standard deviation of initial values, which may write to the stream.
-    pub(crate) fn values_std(&self, to_stream: bool) -> f64 {
+    /// Standard deviation of `n` initial values, which may write to the stream.
+    pub(crate) fn values_std(&self, n: usize, to_stream: bool) -> f64 {
         let layers = self.n_layer as f64;
-        match self.init {
-            Init::Code => 2.0 / (layers * (self.width as f64).sqrt()),
-            _ if to_stream => self.keys_std() / (2.0 * layers).sqrt(),
-            _ => self.keys_std(),
+        let std = match (&self.mup, self.init) {
+            (Some(mup), _) => mup.hidden_std(n),
+            (None, Init::Code) => return 2.0 / (layers * (self.width as f64).sqrt()),
+            (None, _) => self.tables_std(),
+        };
+        match to_stream {
+            true => std / (2.0 * layers).sqrt(),
+            false => std,
+        }
+    }
+
+    /// The scale of token-token attention scores.
+    pub(crate) fn attention_scale(&self) -> f64 {
+        let d = self.width / self.n_head;
+        match &self.mup {
+            Some(mup) => mup.attention_scale(Scaled {
+                now: d,
+                base: mup.base.width / mup.base.n_head,
+            }),
+            None => (d as f64).powf(-0.5),
         }
     }
 
@@ -303,7 +345,7 @@ impl TokenFormerConfig {
     }
 
     fn embeddings_options(&self, vocabulary: Vocabulary) -> TokenEmbeddingsOptions {
-        TokenEmbeddingsOptions {
+        let options = TokenEmbeddingsOptions {
             positions: (self.position == Position::Learned).then_some(self.context),
             norm: if self.affine_final_norm {
                 NormParams::ScaleAndShift
@@ -312,8 +354,13 @@ impl TokenFormerConfig {
             },
             dropout: self.dropout,
             norm_eps: self.norm_eps,
-            init_std: self.keys_std(),
+            init_std: self.tables_std(),
+            unembedding_std: self.tables_std(),
             ..TokenEmbeddingsOptions::new(vocabulary, self.context, self.width)
+        };
+        match &self.mup {
+            Some(mup) => options.mup(mup, mup.base.width),
+            None => options,
         }
     }
 }
@@ -358,7 +405,34 @@ impl Architecture for TokenFormerConfig {
             }
         }
         check::positive("norm_eps", self.norm_eps)?;
-        check::positive("init", self.keys_std())
+        if let Some(mup) = &self.mup {
+            let TokenFormerBase {
+                width,
+                n_head,
+                n_attn,
+                n_ffn,
+            } = mup.base;
+            mup.validate(&[("width", width), ("n_attn", n_attn), ("n_ffn", n_ffn)])?;
+            check::divides(("mup.base.n_head", n_head), ("mup.base.width", width))?;
+        }
+        check::positive("init", self.tables_std())
+    }
+
+    fn rate(&self, name: &str) -> f64 {
+        let Some(Mup { base, .. }) = &self.mup else {
+            return 1.0;
+        };
+        let scaled = |now, base| Scaled { now, base };
+        let is_attention = name.contains("attention.branch.");
+        let pairs = match is_attention {
+            true => scaled(self.n_attn(), base.n_attn),
+            false => scaled(self.n_ffn(), base.n_ffn),
+        };
+        let hidden = [
+            (".keys", scaled(self.width, base.width)),
+            (".values", pairs),
+        ];
+        Scaled::rate_of(name, &hidden)
     }
 
     fn embeddings<B: Backend>(

@@ -20,7 +20,13 @@ impl<B: Backend> FeedForward<B> {
         let (n, tau) = (config.n_ffn(), config.tau().ffn);
         Self {
             norm: config.norm(device),
-            ffn: Pattention::new(config, n, tau, config.values_std(true), device),
+            ffn: Pattention::new(
+                config,
+                n,
+                tau,
+                config.values_std(config.n_ffn(), true),
+                device,
+            ),
             dropout: DropoutConfig::new(config.dropout).init(),
         }
     }

@@ -28,7 +28,7 @@ mod pretrained;
 mod rotary;
 
 pub use attention::Attention;
-pub use config::{Init, Normalization, Position, Tau, TokenFormerConfig};
+pub use config::{Init, Normalization, Position, Tau, TokenFormerBase, TokenFormerConfig};
 pub use feed_forward::FeedForward;
 pub use growth::{GrowError, grow};
 pub use pattention::Pattention;

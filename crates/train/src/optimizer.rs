@@ -11,9 +11,13 @@ use residual_zoo_runs::TrainConfig;
 
 /// AdamW (Loshchilov and Hutter, "Decoupled weight decay regularization", 2019), with the weight decay times
 /// the learning rate, as in PyTorch. It applies only to parameters with [`Role::Weight`].
+///
+/// Parameters can have learning rates of their own, as with μP. The weight decay does not follow them.
 pub struct Optimizer<B: AutodiffBackend> {
     /// The constants, without those that change from step to step.
     constants: AdamW,
+    /// The factors of the learning rates that are not 1, by the name of the parameter.
+    rates: BTreeMap<String, f64>,
     states: HashMap<ParamId, State<B>>,
 }
 
@@ -36,9 +40,11 @@ pub struct Moments {
 }
 
 impl<B: AutodiffBackend> Optimizer<B> {
-    /// An optimizer without moments.
-    pub fn new(config: &TrainConfig) -> Self {
+    /// An optimizer without moments. `rates` are the factors of the learning rates of parameters, by name,
+    /// where they are not 1.
+    pub fn new(config: &TrainConfig, rates: BTreeMap<String, f64>) -> Self {
         Self {
+            rates,
             constants: AdamW {
                 lr: 0.0,
                 beta_1: config.beta_1,
@@ -66,14 +72,23 @@ impl<B: AutodiffBackend> Optimizer<B> {
             lr,
             ..self.constants
         };
-        let decays = params::list::<B, M>(&model).into_iter();
-        let decays = decays
-            .filter(|p| p.role == Role::Weight)
-            .map(|p| p.id)
-            .collect();
+        let constants = params::list::<B, M>(&model).into_iter().map(|p| {
+            let rate = self.rates.get(&p.name).copied().unwrap_or(1.0);
+            let decay = match p.role {
+                Role::Weight => self.constants.weight_decay / rate,
+                _ => 0.0,
+            };
+            let constants = AdamW {
+                lr: lr * rate,
+                weight_decay: decay,
+                ..self.constants
+            };
+            (p.id, constants)
+        });
+        let constants = constants.collect();
         model.map(&mut Step {
             optimizer: self,
-            decays,
+            constants,
             grads,
         })
     }
@@ -159,7 +174,8 @@ impl<B: AutodiffBackend> Optimizer<B> {
 
 struct Step<'a, B: AutodiffBackend> {
     optimizer: &'a mut Optimizer<B>,
-    decays: Vec<ParamId>,
+    /// Those of each parameter.
+    constants: HashMap<ParamId, AdamW>,
     grads: GradientsParams,
 }
 
@@ -169,10 +185,9 @@ impl<B: AutodiffBackend> ModuleMapper<B> for Step<'_, B> {
             return param;
         };
         let id = param.id;
-        let mut step = self.optimizer.constants;
-        if !self.decays.contains(&id) {
-            step.weight_decay = 0.0;
-        }
+        let Some(mut step) = self.constants.remove(&id) else {
+            return param;
+        };
         let states = &mut self.optimizer.states;
         param.map(|x| {
             let shape = x.shape();

@@ -7,9 +7,9 @@ use burn::optim::GradientsParams;
 use burn::tensor::{Tensor, TensorData};
 use residual_zoo_core::ops::loss::Loss;
 use residual_zoo_core::params::{self, Role};
-use residual_zoo_core::{DecoderOf, LanguageModel, PlainModel};
+use residual_zoo_core::{DecoderOf, LanguageModel, ModelConfig, Mup, PlainModel};
 use residual_zoo_data::{CopyConfig, Corpus, DataConfig, Source, SyntheticConfig, derive_seed};
-use residual_zoo_gpt2::Gpt2Config;
+use residual_zoo_gpt2::{Gpt2Base, Gpt2Config};
 
 use crate::checkpoint::Journal;
 use crate::schedule::cosine;
@@ -118,7 +118,25 @@ fn a_step_is_adamw_with_decay_of_weights_alone() {
     let mut config = config();
     config.train.weight_decay = 0.5;
     config.train.grad_clip = None;
-    let mut trainer = trainer(&config);
+    assert_steps_are_adamw(&config);
+    // Under μP the hidden weights have a rate of their own, which their decay does not follow.
+    let base = Gpt2Base {
+        width: config.model.0.width / 2,
+        n_head: 1,
+        d_ff: None,
+    };
+    config.model.0.mup = Some(Mup {
+        base,
+        init_std: 0.5,
+        input: 2.0,
+        attention: 1.5,
+        output: 3.0,
+    });
+    assert_steps_are_adamw(&config);
+}
+
+fn assert_steps_are_adamw(config: &RunConfig<Config>) {
+    let mut trainer = trainer(config);
     let roles: BTreeMap<String, Role> = params::list::<B, _>(trainer.model())
         .into_iter()
         .map(|p| (p.name, p.role))
@@ -144,6 +162,7 @@ fn a_step_is_adamw_with_decay_of_weights_alone() {
             } else {
                 0.0
             };
+            let rate = config.model.rate(&name);
             let x = expected.get_mut(&name).unwrap();
             let moments = moments
                 .entry(name)
@@ -152,7 +171,7 @@ fn a_step_is_adamw_with_decay_of_weights_alone() {
                 *m = 0.9 * *m + 0.1 * g;
                 *v = 0.95 * *v + 0.05 * g * g;
                 let (m, v) = (*m / (1.0 - 0.9f64.powi(t)), *v / (1.0 - 0.95f64.powi(t)));
-                *x -= lr * (m / (v.sqrt() + 1e-8) + decay * *x);
+                *x -= lr * (rate * m / (v.sqrt() + 1e-8) + decay * *x);
             }
         }
         trainer.update(loss.cross_entropy.inner(), grads);

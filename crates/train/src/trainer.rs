@@ -4,7 +4,7 @@ use burn::optim::GradientsParams;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Int, Tensor, TensorData};
 use residual_zoo_core::ops::loss::{self, Loss};
-use residual_zoo_core::{LanguageModel, ModelConfig, Vocabulary, autodiff};
+use residual_zoo_core::{LanguageModel, ModelConfig, Vocabulary, autodiff, params};
 use residual_zoo_data::{Batch, Corpus, Sequences, derive_seed};
 use residual_zoo_runs::{Error, RunConfig, TrainConfig, vocabulary};
 use serde::{Deserialize, Serialize};
@@ -113,9 +113,13 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
         B::seed(&device, derive_seed(config.train.seed, &[INIT]));
         let model = config.model.build(vocabulary, &device)?;
         let cost = config.model.cost(vocabulary);
+        let rates = params::list::<B, _>(&model).into_iter();
+        let rates = rates.map(|p| (config.model.rate(&p.name), p.name));
+        let rates = rates.filter(|(rate, _)| *rate != 1.0);
+        let rates = rates.map(|(rate, name)| (name, rate)).collect();
         Ok(Self {
             model: Some(model),
-            optimizer: Optimizer::new(&config.train),
+            optimizer: Optimizer::new(&config.train, rates),
             progress: Progress::default(),
             vocabulary,
             training,

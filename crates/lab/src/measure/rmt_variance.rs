@@ -73,7 +73,7 @@ impl OnBackend for Ratios {
         let (mut forward, mut backward) = (0.0, 0.0);
         for _ in 0..DRAWS {
             let x = normal(fan_in * self.vectors).require_grad();
-            let w = |shape| xavier::<B>(shape, self.fans, &device).val();
+            let w = |shape| xavier::<B>(1.0, shape, self.fans, &device).val();
             let y = match self.operation {
                 Operation::Store => store(w([fan_in, fan_out]), x.clone()),
                 Operation::Retrieve => retrieve(w([fan_out, fan_in]), x.clone()),

@@ -1,0 +1,103 @@
+//! μP, the maximal update parametrisation (Yang et al., "Tensor programs V", 2022, Table 8 for Adam), in the
+//! form of Mak and Flanigan, Appendix C.2.1, and of their code. fan_in is the number of features that a weight
+//! reads, η the learning rate:
+//!
+//! | weights | initial standard deviation | learning rate | multiplier |
+//! |---|---|---|---|
+//! | input: tables | σ | η | [`Mup::input`] |
+//! | hidden | σ / √fan_in | η · base fan_in / fan_in | 1 |
+//! | output: an unembedding of its own | 0 | η | [`Mup::output`] · base fan_in / fan_in |
+//!
+//! Attention scores are scaled by [`Mup::attention`] · √(base d) / d, with d the width of a head. Vectors, such
+//! as biases and the scales of norms, have the rate η. Weight decay does not follow the rates of the weights.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{ConfigError, check};
+
+/// μP: what is tuned on a base model holds for wider ones. Tables start with the standard deviation σ, hidden
+/// weights with σ / √fan_in, and an unembedding of its own with 0. The learning rate of hidden weights falls
+/// as 1 / fan_in.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Mup<S> {
+    /// The sizes of the base model, for which the learning rate is tuned.
+    pub base: S,
+    /// σ.
+    pub init_std: f64,
+    /// The multiplier of x_0.
+    #[serde(default = "one")]
+    pub input: f64,
+    /// The multiplier of attention scores, times √(base d) / d.
+    #[serde(default = "one")]
+    pub attention: f64,
+    /// The multiplier of logits, times base fan_in / fan_in.
+    #[serde(default = "one")]
+    pub output: f64,
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+/// A size of a model, and that of its base.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scaled {
+    /// The size.
+    pub now: usize,
+    /// That of the base.
+    pub base: usize,
+}
+
+impl Scaled {
+    /// base / now: the factor of the learning rate of a hidden weight that reads so many features.
+    pub fn rate(self) -> f64 {
+        self.base as f64 / self.now as f64
+    }
+
+    /// The factor of the learning rate of parameter `name`. `hidden` are the ends of the names of hidden
+    /// weights, and what they read; all other parameters have 1.
+    pub fn rate_of(name: &str, hidden: &[(&str, Self)]) -> f64 {
+        let found = hidden.iter().find(|(end, _)| name.ends_with(end));
+        found.map_or(1.0, |(_, fan_in)| fan_in.rate())
+    }
+}
+
+impl<S> Mup<S> {
+    /// σ / √fan_in.
+    pub fn hidden_std(&self, fan_in: usize) -> f64 {
+        self.init_std / (fan_in as f64).sqrt()
+    }
+
+    /// The scale of attention scores over heads of width `d`.
+    pub fn attention_scale(&self, d: Scaled) -> f64 {
+        self.attention * (d.base as f64).sqrt() / d.now as f64
+    }
+
+    /// The multiplier of logits of an unembedding that reads `fan_in` features.
+    pub fn output_scale(&self, fan_in: Scaled) -> f64 {
+        self.output * fan_in.rate()
+    }
+
+    /// Checks the multipliers, and that no size of the base, given with its field, is 0.
+    ///
+    /// # Errors
+    ///
+    /// Names the first invalid field.
+    pub fn validate(&self, base: &[(&str, usize)]) -> Result<(), ConfigError> {
+        let fields = [
+            ("init_std", self.init_std),
+            ("input", self.input),
+            ("attention", self.attention),
+            ("output", self.output),
+        ];
+        let within = |error: ConfigError| error.within("mup");
+        for (field, value) in fields {
+            check::positive(field, value).map_err(within)?;
+        }
+        for (field, size) in base {
+            check::at_least_one(&format!("base.{field}"), *size).map_err(within)?;
+        }
+        Ok(())
+    }
+}
