@@ -49,6 +49,8 @@ pub enum Test {
     /// `quantity` along a line of runs is a power of `along`, and the 95 % confidence interval of
     /// the exponent lies between `low` and `high`.
     Exponent(Exponent),
+    /// What is best on one line of runs costs less on another line than between two other lines.
+    Transfers(Transfers),
     /// The claim cannot be tested at this scale, for this reason.
     NotTested(String),
 }
@@ -106,6 +108,34 @@ pub struct Falls {
     pub along: String,
     /// The line.
     pub line: String,
+}
+
+/// The fields of [`Test::Transfers`]. The cost of a transfer is how much more of `quantity` the line `to` has
+/// at the value of `along` that is best on the line `from` than at its own best value. The best values are
+/// those with the least mean over the seeds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Transfers {
+    /// The quantity, which should be low.
+    pub quantity: String,
+    /// What is transferred, such as a learning rate.
+    pub along: String,
+    /// The line where it is tuned.
+    pub from: String,
+    /// The line where it is used.
+    pub to: String,
+    /// The two lines that this is compared with.
+    pub than: Lines,
+}
+
+/// Two lines of runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Lines {
+    /// The line where something is tuned.
+    pub from: String,
+    /// The line where it is used.
+    pub to: String,
 }
 
 /// The fields of [`Test::Sooner`].
@@ -213,15 +243,20 @@ impl Test {
             Self::Ratio(it) => (vec![&it.run, &it.than], vec![&it.quantity]),
             Self::Is(it) => (vec![&it.run], vec![&it.quantity]),
             Self::Exponent(it) => (vec![&it.line], vec![&it.quantity, &it.along]),
+            Self::Transfers(it) => {
+                let lines = vec![&*it.from, &it.to, &it.than.from, &it.than.to];
+                (lines, vec![&it.quantity, &it.along])
+            }
             Self::NotTested(_) => (vec![], vec![]),
         }
     }
 
-    /// The line of runs that it tests, if it tests one.
-    pub(crate) fn line(&self) -> Option<&str> {
+    /// The lines of runs that it tests.
+    pub(crate) fn lines(&self) -> Vec<&str> {
         match self {
-            Self::Falls(Falls { line, .. }) | Self::Exponent(Exponent { line, .. }) => Some(line),
-            _ => None,
+            Self::Falls(Falls { line, .. }) | Self::Exponent(Exponent { line, .. }) => vec![line],
+            Self::Transfers(_) => self.names().0,
+            _ => Vec::new(),
         }
     }
 }

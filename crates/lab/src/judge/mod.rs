@@ -2,6 +2,7 @@
 
 mod difference;
 mod line;
+mod transfer;
 mod value;
 
 use crate::quantity::title;
@@ -9,6 +10,7 @@ use crate::stats::Estimate;
 use crate::{Claim, Judgement, Observation, Test, Verdict};
 use difference::{close, compare, sooner};
 use line::{exponent, falls};
+use transfer::transfers;
 use value::{bound, is, ratio};
 
 impl Claim {
@@ -18,7 +20,7 @@ impl Claim {
     /// point is not tested.
     pub fn judge(&self, observations: &[Observation], lines: &[(&str, &str)]) -> Judgement {
         let observed = |run: &str| observations.iter().any(|found| found.run == run);
-        let of_line = |(_, line): &&(&str, &str)| self.test.line() == Some(line);
+        let of_line = |(_, line): &&(&str, &str)| self.test.lines().contains(line);
         let mut of_line = lines.iter().filter(of_line);
         let found = match of_line.find(|(run, _)| !observed(run)) {
             Some((run, _)) => Err(format!("{run} is missing")),
@@ -55,6 +57,7 @@ impl Test {
             Self::Ratio(test) => ratio(all, test),
             Self::Is(test) => is(all, test),
             Self::Exponent(test) => exponent(all, test),
+            Self::Transfers(test) => transfers(all, test),
             Self::NotTested(why) => Err(why.clone()),
         }
     }

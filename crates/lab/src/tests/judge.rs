@@ -273,6 +273,55 @@ fn a_line_of_which_a_run_is_missing_is_not_tested() {
 }
 
 #[test]
+fn a_transfer_costs_what_the_other_lines_best_value_loses() {
+    // Each line has its loss at the rates 1, 2 and 4, for two seeds.
+    let line = |name: &str, losses: [[f64; 2]; 3]| {
+        let rates = [1.0, 2.0, 4.0].into_iter().zip(losses);
+        rates
+            .flat_map(|(rate, losses)| {
+                let mut found = seeds(&format!("{name}, {rate}"), "valid_loss", &losses);
+                for observation in &mut found {
+                    observation.line = name.into();
+                    observation.quantities.insert("rate".into(), rate);
+                }
+                found
+            })
+            .collect::<Vec<_>>()
+    };
+    let mut found = line("narrow", [[3.0, 3.0], [2.0, 2.0], [2.5, 2.5]]);
+    found.extend(line("wide", [[2.0, 2.0], [2.5, 2.52], [9.0, 9.0]]));
+    found.extend(line("wide with", [[2.5, 2.5], [1.9, 1.92], [2.6, 2.6]]));
+    let test = |to: &str, than: &str| {
+        Test::Transfers(Transfers {
+            quantity: "valid_loss".into(),
+            along: "rate".into(),
+            from: "narrow".into(),
+            to: to.into(),
+            than: Lines {
+                from: "narrow".into(),
+                to: than.into(),
+            },
+        })
+    };
+    let (verdict, because) = judge(test("wide with", "wide"), &found);
+    // Nothing against 0.5 and 0.52; 12.706 · 0.01414 / √2 = 0.1271.
+    let expected = "from narrow to wide with: best rate 2.00 and 2.00, cost 0.0000 nats/token; from narrow \
+                    to wide: best rate 2.00 and 1.00, cost 0.5100 nats/token; difference -0.5100 ± 0.1271 \
+                    over 2 seeds, detectable";
+    assert!(because.starts_with(expected), "{because}");
+    assert_eq!(verdict, Verdict::Holds);
+    assert_eq!(
+        judge(test("wide", "wide with"), &found).0,
+        Verdict::DoesNotHold
+    );
+    let (verdict, because) = judge(test("wide", "wider"), &found);
+    assert_eq!(
+        (verdict, because.as_str()),
+        (Verdict::NotTested, "wider is missing")
+    );
+}
+
+#[test]
 fn an_exponent_is_that_of_the_power_law() {
     // The line bends in the same way for all seeds, so more seeds do not determine its slope better.
     let at = |x: f64, bend: f64| (x, [1.0, 1.01, 0.99].map(|noise| bend * noise * x.powf(0.5)));

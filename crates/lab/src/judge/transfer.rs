@@ -1,0 +1,101 @@
+//! Whether what is best for one model is good for another.
+
+use std::collections::BTreeMap;
+
+use residual_zoo_report::sig;
+
+use super::{Finding, Found, ONE_SEED};
+use crate::claims::Transfers;
+use crate::stats::Estimate;
+use crate::{Observation, Observed};
+
+/// Whether a transfer costs less than another one.
+pub(super) fn transfers(observations: &[Observation], test: &Transfers) -> Found {
+    let one = Cost::of(observations, test, [&test.from, &test.to])?;
+    let other = Cost::of(observations, test, [&test.than.from, &test.than.to])?;
+    let minus = |(seed, a): (&Option<u64>, &f64)| Some(other.of_seed.get(seed)? - a);
+    let gains: Vec<f64> = one.of_seed.iter().filter_map(minus).collect();
+    let found = Estimate::of(&gains).ok_or("the lines have no seed in common")?;
+    let of = Observed::of(&test.quantity);
+    let because = [one.shown(test, &of), other.shown(test, &of)].join("; ");
+    let because = match found.count {
+        1 => format!("{because}; {ONE_SEED}"),
+        count => {
+            let interval = format!(
+                "{} ± {}",
+                of.show_difference(-found.mean),
+                of.show_difference(found.half_width)
+            );
+            let detectable = of.show_difference(found.detectable());
+            format!("{because}; difference {interval} over {count} seeds, detectable {detectable}")
+        }
+    };
+    Ok(Finding::sign(found, false, because))
+}
+
+/// What a transfer costs.
+struct Cost<'a> {
+    lines: [&'a str; 2],
+    /// The best value on each line.
+    best: [f64; 2],
+    of_seed: BTreeMap<Option<u64>, f64>,
+}
+
+/// The quantity by the value along a line, then by seed. The bits of a positive number have its order.
+type ByValue = BTreeMap<u64, BTreeMap<Option<u64>, f64>>;
+
+impl<'a> Cost<'a> {
+    fn of(
+        observations: &[Observation],
+        test: &Transfers,
+        [from, to]: [&'a str; 2],
+    ) -> Result<Self, String> {
+        let [on_from, on_to] = [from, to].map(|line| by_value(observations, test, line));
+        let [tuned, own] = [best(&on_from, from)?, best(&on_to, to)?];
+        let there = on_to.get(&tuned);
+        let there = there.ok_or(format!("{to} has no run at the best value of {from}"))?;
+        let cost = |(seed, y): (&Option<u64>, &f64)| Some((*seed, y - on_to[&own].get(seed)?));
+        Ok(Self {
+            lines: [from, to],
+            best: [tuned, own].map(f64::from_bits),
+            of_seed: there.iter().filter_map(cost).collect(),
+        })
+    }
+
+    /// Such as `from width 32 to width 128: best learning rate 0.01 and 0.02, cost 0.0123`.
+    fn shown(&self, test: &Transfers, of: &Observed) -> String {
+        let [from, to] = self.lines;
+        let [tuned, own] = self.best.map(|value| sig(value, 3));
+        let mean = self.of_seed.values().sum::<f64>() / self.of_seed.len() as f64;
+        let cost = of.with_unit(of.show_difference(mean));
+        format!(
+            "from {from} to {to}: best {} {tuned} and {own}, cost {cost}",
+            test.along
+        )
+    }
+}
+
+fn by_value(observations: &[Observation], test: &Transfers, line: &str) -> ByValue {
+    let mut found = ByValue::new();
+    for observation in observations.iter().filter(|found| found.line == line) {
+        if let (Some(x), Some(y)) = (
+            observation.get(&test.along),
+            observation.get(&test.quantity),
+        ) {
+            let of_seeds = found.entry(x.abs().to_bits()).or_default();
+            of_seeds.insert(observation.seed, y);
+        }
+    }
+    found
+}
+
+/// The value with the least mean over the seeds.
+fn best(line: &ByValue, name: &str) -> Result<u64, String> {
+    let mean = |of_seeds: &BTreeMap<Option<u64>, f64>| {
+        let values: Vec<f64> = of_seeds.values().copied().collect();
+        Estimate::of(&values).map_or(f64::INFINITY, |found| found.mean)
+    };
+    let best = line.iter().min_by(|a, b| mean(a.1).total_cmp(&mean(b.1)));
+    best.map(|(value, _)| *value)
+        .ok_or(format!("{name} is missing"))
+}
