@@ -1,8 +1,6 @@
 //! Lemma 1 of the recurrent transformer paper: exponents of the number of unique sequences from
 //! fitted scaling laws, and the number of unique sequences of a corpus as it grows.
 
-use std::collections::HashSet;
-
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use residual_zoo_core::ConfigError;
@@ -53,7 +51,68 @@ fn corpus(setting: &Setting, tokens: usize) -> Result<Vec<u32>, Error> {
 }
 
 /// The number of different sequences of at most `longest` tokens that stand in `corpus`.
+///
+/// Each suffix of the corpus has min(longest, its length) prefixes of at most `longest` tokens. In the order
+/// of the suffixes, those that it shares with the suffix before it are not new.
 fn unique_sequences(corpus: &[u32], longest: usize) -> usize {
-    let of_length = |length| corpus.windows(length).collect::<HashSet<_>>().len();
-    (1..=longest).map(of_length).sum()
+    let suffixes = sorted_suffixes(corpus);
+    let shared = shared_with_the_one_before(corpus, &suffixes);
+    let new =
+        |(start, shared): (&usize, usize)| longest.min(corpus.len() - start) - longest.min(shared);
+    suffixes.iter().zip(shared).map(new).sum()
+}
+
+/// The starts of all suffixes of `corpus`, in the order of the suffixes.
+fn sorted_suffixes(corpus: &[u32]) -> Vec<usize> {
+    // As bytes, the highest first, the suffixes have the order of the tokens.
+    let bytes: Vec<u8> = corpus.iter().flat_map(|id| id.to_be_bytes()).collect();
+    let (_, sorted) = divsufsort::sort(&bytes).into_parts();
+    let starts = sorted.into_iter().map(|start| start as usize);
+    let of_tokens = starts.filter(|start| start.is_multiple_of(4));
+    of_tokens.map(|start| start / 4).collect()
+}
+
+/// How many tokens each suffix shares with the one before it in their order, 0 for the first one (Kasai et
+/// al., "Linear-time longest-common-prefix computation in suffix arrays", 2001).
+fn shared_with_the_one_before(corpus: &[u32], suffixes: &[usize]) -> Vec<usize> {
+    let mut rank = vec![0; corpus.len()];
+    for (i, &start) in suffixes.iter().enumerate() {
+        rank[start] = i;
+    }
+    let mut shared = vec![0; corpus.len()];
+    let mut length = 0;
+    for start in 0..corpus.len() {
+        let Some(before) = rank[start].checked_sub(1) else {
+            length = 0;
+            continue;
+        };
+        let tail = |from: usize| corpus[from + length..].iter();
+        length += (tail(start).zip(tail(suffixes[before])))
+            .take_while(|(a, b)| a == b)
+            .count();
+        shared[rank[start]] = length;
+        // Without its first token, a suffix shares at least one less with the one before it.
+        length = length.saturating_sub(1);
+    }
+    shared
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn the_sequences_are_those_that_windows_find() {
+        let mut rng = StdRng::seed_from_u64(1);
+        for (tokens, ids) in [(1, 1), (2, 1), (50, 1), (60, 2), (200, 3), (300, 70_000)] {
+            let corpus: Vec<u32> = (0..tokens).map(|_| rng.random_range(0..ids)).collect();
+            for longest in [1, 2, 7, 64, 1000] {
+                let of_length = |length| corpus.windows(length).collect::<HashSet<_>>().len();
+                let expected: usize = (1..=longest).map(of_length).sum();
+                assert_eq!(unique_sequences(&corpus, longest), expected);
+            }
+        }
+    }
 }
