@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod findings;
 mod rooms;
 mod suite_files;
 mod suites;

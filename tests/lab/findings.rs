@@ -1,0 +1,270 @@
+//! `docs/findings.md` and the table of the README, made from the pages in `docs/results`.
+
+use std::fmt::Write as _;
+use std::fs;
+
+use residual_zoo_testing::root;
+
+const PAGE: &str = "docs/findings.md";
+const HEAD: &str = "\
+# Findings
+
+Every claim of the four papers that an experiment tests, with what the paper reports and what came out here.
+The models are 30 to 10,000 times smaller than those of the papers, so a claim that does not hold here may hold at
+the size of the paper. Differences are means over the seeds with their 95 % confidence interval, and p is
+corrected for the number of claims of the experiment (Holm). Losses are validation losses in nats per token.
+[How claims are judged](experiments.md#how-a-claim-is-judged).
+
+✓ holds · ✗ does not hold · ? undecided · – not tested
+
+";
+
+/// The papers, by the names of their experiments.
+const PAPERS: [(&str, &str, &str); 4] = [
+    (
+        "rmt",
+        "Residual Matrix Transformer",
+        "https://arxiv.org/abs/2506.22696",
+    ),
+    ("laurel", "LAuReL", "https://arxiv.org/abs/2411.07501"),
+    (
+        "tokenformer",
+        "TokenFormer",
+        "https://arxiv.org/abs/2410.23168",
+    ),
+    (
+        "recurrent",
+        "Recurrent transformer",
+        "https://arxiv.org/abs/2402.14746",
+    ),
+];
+
+/// The published results of an experiment.
+struct Results {
+    name: String,
+    claims: Vec<Row>,
+    /// Seeds, passes over the text and time.
+    budget: String,
+    /// Whether something was trained.
+    is_trained: bool,
+    /// Whether the learning rates were tuned, or nothing was trained.
+    is_fair: bool,
+}
+
+/// A claim with its verdict.
+#[derive(Clone)]
+struct Row {
+    says: String,
+    sign: char,
+    found: String,
+    reported: String,
+}
+
+impl Results {
+    fn read(name: &str) -> Self {
+        let path = root().join(format!("docs/results/{name}.md"));
+        let page = fs::read_to_string(path).unwrap();
+        let claims = page.lines().filter_map(Row::read).collect();
+        let after = |start: &str| page.split(start).nth(1)?.split_whitespace().next();
+        let time = page
+            .lines()
+            .find_map(|line| line.strip_suffix(" of training"));
+        let passes = page.split("## Data").nth(1).and_then(|data| {
+            let row = data.lines().rfind(|line| line.starts_with("| "))?;
+            row.trim_end_matches(" |").rsplit(" | ").next()
+        });
+        let budget = match (time, after("Means over "), passes) {
+            (None, ..) => "exact".into(),
+            (Some(time), Some(seeds), Some(passes)) => {
+                format!("{seeds} seeds, {passes} passes, {time}")
+            }
+            (Some(time), ..) => time.into(),
+        };
+        Self {
+            name: name.into(),
+            claims,
+            budget,
+            is_trained: time.is_some(),
+            is_fair: time.is_none() || page.contains("## Sweep"),
+        }
+    }
+
+    /// The rows of its claims. What is exact and holds has one row.
+    fn shown(&self) -> Vec<Row> {
+        let is_plain = |row: &&Row| !self.is_trained && row.sign == '✓';
+        let (plain, mut shown): (Vec<&Row>, Vec<&Row>) = self.claims.iter().partition(is_plain);
+        let mut rows = Vec::new();
+        match plain[..] {
+            [] => {}
+            [only] => shown.insert(0, only),
+            [first, ..] => rows.push(Row {
+                says: format!("{}, and {} more", first.says, plain.len() - 1),
+                ..first.clone()
+            }),
+        }
+        rows.extend(shown.into_iter().cloned());
+        rows
+    }
+
+    /// Its name as a link, from a directory whose path to `docs` is `docs`.
+    fn link(&self, docs: &str) -> String {
+        format!("[`{0}`]({docs}results/{0}.md)", self.name)
+    }
+}
+
+impl Row {
+    /// A row of the table of claims.
+    fn read(line: &str) -> Option<Self> {
+        let cells = line.strip_prefix("| ")?.strip_suffix(" |")?;
+        let [says, verdict, measured, reported] = cells.split(" | ").collect::<Vec<_>>()[..] else {
+            return None;
+        };
+        let sign = verdict.chars().next()?;
+        "✓✗?–".contains(sign).then(|| Self {
+            says: says.into(),
+            sign,
+            found: short(measured),
+            reported: reported.into(),
+        })
+    }
+}
+
+/// `A: 1.5; B: 1.7 nats/token; difference -0.2 ± 0.1 over 8 seeds, …; p = 0.01, corrected 0.02` as
+/// `1.5 against 1.7: -0.2 ± 0.1, p 0.02`. Other texts stay.
+fn short(measured: &str) -> String {
+    let parts = || -> Option<String> {
+        let (values, rest) = measured.split_once("; difference ")?;
+        let value = |part: &str| Some(part.rsplit_once(": ")?.1.split(' ').next()?.to_owned());
+        let (first, second) = values.split_once("; ")?;
+        let difference = rest.split(" over ").next()?;
+        let p = rest.split("corrected ").nth(1);
+        let p = p.or_else(|| Some(rest.split("p ").nth(1)?.trim_start_matches("= ")));
+        let p = p.map_or(String::new(), |p| format!(", p {p}"));
+        Some(format!(
+            "{} against {}: {difference}{p}",
+            value(first)?,
+            value(second)?
+        ))
+    };
+    parts().unwrap_or_else(|| measured.to_owned())
+}
+
+/// All experiments of a paper, in the order of `docs/results/README.md`.
+fn of_paper(paper: &str) -> Vec<Results> {
+    let text = fs::read_to_string(root().join("docs/results/README.md")).unwrap();
+    let names = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("| [`")?.split('`').next());
+    let own = names.filter(|name| root().join(format!("experiments/{paper}/{name}")).is_dir());
+    own.map(Results::read).collect()
+}
+
+fn write_page() -> String {
+    let mut page = HEAD.to_owned();
+    let (mut tables, mut repeated) = (String::new(), Vec::new());
+    page += "| paper | ✓ | ✗ | ? | – |\n|---|---|---|---|---|\n";
+    for (paper, title, address) in PAPERS {
+        let (fair, old): (Vec<_>, Vec<_>) = of_paper(paper).into_iter().partition(|it| it.is_fair);
+        repeated.extend(old.iter().map(|it| it.link("")));
+        let signs = || fair.iter().flat_map(|it| &it.claims).map(|row| row.sign);
+        let count = |sign| signs().filter(|found| *found == sign).count().to_string();
+        let counts = ['✓', '✗', '?', '–'].map(count).join(" | ");
+        let anchor = title.to_lowercase().replace(' ', "-");
+        writeln!(page, "| [{title}](#{anchor}) | {counts} |").unwrap();
+        write!(tables, "## {title}\n\n[The paper]({address}).").unwrap();
+        writeln!(
+            tables,
+            " [What it leaves open, and how it is implemented](papers/{paper}.md).\n"
+        )
+        .unwrap();
+        tables += "| | claim | paper | here | experiment, budget |\n|---|---|---|---|---|\n";
+        for results in &fair {
+            let budget = format!("{}: {}", results.link(""), results.budget);
+            for (i, row) in results.shown().iter().enumerate() {
+                let budget = if i == 0 { &*budget } else { "" };
+                let Row {
+                    says,
+                    sign,
+                    found,
+                    reported,
+                } = row;
+                writeln!(
+                    tables,
+                    "| {sign} | {says} | {reported} | {found} | {budget} |"
+                )
+                .unwrap();
+            }
+        }
+        tables += "\n";
+    }
+    page += "\n";
+    page += &tables;
+    if !repeated.is_empty() {
+        let list = repeated.join(", ");
+        write!(
+            page,
+            "## Not yet repeated\n\nThe models of {list} had one learning rate, which was not "
+        )
+        .unwrap();
+        page += "tuned, and where GPT-2 is the baseline, its initial weights were too small for its width. These \
+                 experiments are being repeated, and are not counted above.\n";
+    }
+    page.trim_end().to_owned() + "\n"
+}
+
+/// The first claim of every experiment that trains something.
+fn write_table() -> String {
+    let mut table =
+        "| | claim of the paper | reported | here | experiment |\n|---|---|---|---|---|\n"
+            .to_owned();
+    for (paper, ..) in PAPERS {
+        for results in of_paper(paper) {
+            if let Some(Row {
+                says,
+                sign,
+                found,
+                reported,
+            }) = results.claims.first()
+                && results.is_fair
+                && results.is_trained
+            {
+                let link = results.link("docs/");
+                writeln!(table, "| {sign} | {says} | {reported} | {found} | {link} |").unwrap();
+            }
+        }
+    }
+    table
+}
+
+const MARKS: [&str; 2] = ["<!-- findings -->\n", "<!-- end of findings -->\n"];
+
+#[test]
+fn the_findings_are_those_of_the_results() {
+    let page = write_page();
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    let (before, rest) = readme.split_once(MARKS[0]).unwrap();
+    let (_, after) = rest.split_once(MARKS[1]).unwrap();
+    let table = write_table();
+    let expected = [before, MARKS[0], &table, MARKS[1], after].concat();
+    if std::env::var_os("WRITE_DOCS").is_some() {
+        fs::write(root().join(PAGE), &page).unwrap();
+        fs::write(root().join("README.md"), &expected).unwrap();
+    }
+    let says = "is out of date: WRITE_DOCS=1 cargo test --release --workspace --test lab findings";
+    let found = fs::read_to_string(root().join(PAGE)).unwrap_or_default();
+    assert!(found == page, "{PAGE} {says}");
+    assert!(
+        fs::read_to_string(root().join("README.md")).unwrap() == expected,
+        "README.md {says}"
+    );
+}
+
+#[test]
+fn a_measured_difference_is_shortened() {
+    let measured = "A, 1: 1.5; B: 1.7 nats/token; difference -0.2 ± 0.1 over 8 seeds, detectable 0.14; p = 0.010, \
+                    corrected 0.020";
+    assert_eq!(short(measured), "1.5 against 1.7: -0.2 ± 0.1, p 0.020");
+    let alone = measured.split(", corrected").next().unwrap();
+    assert_eq!(short(alone), "1.5 against 1.7: -0.2 ± 0.1, p 0.010");
+    assert_eq!(short("A: 148k; B: 210k"), "A: 148k; B: 210k");
+}
