@@ -4,11 +4,14 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use residual_zoo::core::{Architecture as _, ModelConfig as _, Vocabulary};
+use residual_zoo::core::{Architecture as _, ModelConfig as _, Mup, Vocabulary};
+use residual_zoo::data::Source;
 use residual_zoo::experiment::{Experiment, PlannedRun};
+use residual_zoo::gpt2::Gpt2Base;
+use residual_zoo::recurrent::{Alpha, Form};
 use residual_zoo::rmt::RmtConfig;
-use residual_zoo::runs::MinLearningRate;
-use residual_zoo::tokenformer::{Position, TokenFormerConfig};
+use residual_zoo::runs::{MinLearningRate, Schedule};
+use residual_zoo::tokenformer::{Init, Position, TokenFormerConfig};
 use residual_zoo::{ModelConfig, Zoo};
 use serde_json::Value;
 
@@ -39,7 +42,7 @@ fn experiment(paper: &str, name: &str, scale: &str) -> Experiment {
 #[test]
 fn every_experiment_has_an_example_and_three_scales_whose_models_can_be_built() {
     let experiments = experiments();
-    assert_eq!(experiments.len(), 18, "{experiments:?}");
+    assert!(experiments.len() >= 19, "{experiments:?}");
     for (paper, name) in &experiments {
         let example = root().join(format!("examples/{name}.rs"));
         let text = fs::read_to_string(&example).unwrap();
@@ -253,6 +256,145 @@ fn only_the_rmt_has_a_z_loss() {
     }
 }
 
+/// The paper files say which fields are not in the paper.
+fn says_that_fields_are_from_code(paper: &str, name: &str) {
+    let path = root().join(format!("experiments/{paper}/{name}/paper.ron"));
+    let text = fs::read_to_string(path).unwrap();
+    assert!(
+        text.contains("// Not in the paper; from its code"),
+        "{name}"
+    );
+}
+
+#[test]
+fn the_recipes_of_the_recurrent_transformer_are_those_of_its_code() {
+    for (name, rate, steps, batch, block) in [
+        ("recurrent_copy", 5e-4, 400_000, 64, 32),
+        ("recurrent_selective_copy", 5e-4, 400_000, 64, 32),
+        ("recurrent_image", 5e-4, 5_000, 120, 32),
+        ("recurrent_shakespeare", 1e-3, 15_000, 64, 16),
+    ] {
+        says_that_fields_are_from_code("recurrent", name);
+        let of_recurrence = planned("recurrent", name);
+        let of_recurrence = of_recurrence
+            .iter()
+            .filter(|run| run.name.starts_with("recurrent"));
+        let mut forms = Vec::new();
+        for run in of_recurrence {
+            let config = run.config.as_ref().unwrap();
+            let train = &config.train;
+            assert_eq!(
+                (train.steps, train.batch),
+                (steps, batch),
+                "{name}: {}",
+                run.name
+            );
+            assert_eq!(
+                (train.learning_rate, train.warmup),
+                (rate, 0),
+                "{name}: {}",
+                run.name
+            );
+            assert_eq!(
+                train.min_learning_rate,
+                MinLearningRate::Ratio(1.0),
+                "{name}"
+            );
+            let recurrence = config.model.recurrence.as_ref().unwrap();
+            assert_eq!(recurrence.block, block, "{name}");
+            forms.push(recurrence.form);
+            if name != "recurrent_shakespeare" {
+                let is_adam = train.weight_decay == 0.0 && train.grad_clip.is_none();
+                assert!(is_adam && train.beta_2 == 0.999, "{name}: {}", run.name);
+                assert_eq!(config.model.shape().dropout, 0.05, "{name}");
+            }
+            let is_copy = name.ends_with("copy");
+            assert_eq!(train.schedule == Schedule::Kausik, is_copy, "{name}");
+            if name == "recurrent_selective_copy" {
+                assert_eq!(recurrence.alpha, Alpha::Fixed(0.5));
+            }
+            if let Source::Copying(copy) = &config.data.source {
+                let lengths = (copy.tokens, copy.noise, copy.most_noise);
+                assert_eq!(lengths, (16, 128, Some(4096)), "{name}");
+                assert_eq!(train.curriculum_below, 0.3);
+            }
+        }
+        // Both forms.
+        assert!(
+            forms.contains(&Form::Paper) && forms.contains(&Form::Code),
+            "{name}"
+        );
+    }
+    let shakespeare = planned("recurrent", "recurrent_shakespeare");
+    let fixed = run(&shakespeare, "recurrent, 1 layer, α = 0");
+    assert_eq!(
+        fixed.model.recurrence.as_ref().unwrap().alpha,
+        Alpha::Fixed(0.0)
+    );
+    assert_eq!(fixed.model.shape().dropout, 0.2);
+}
+
+#[test]
+fn the_optimizer_of_the_rmt_is_that_of_its_code_and_the_transformer_has_its_multipliers() {
+    for name in ["rmt_scaling", "rmt_vs_transformer", "rmt_stream_size"] {
+        for planned in planned("rmt", name) {
+            let config = planned.config.as_ref().unwrap();
+            let train = &config.train;
+            // The code does not multiply the decay of 1e-4 by the learning rate.
+            let decay = train.weight_decay * train.learning_rate;
+            assert!(
+                (decay / 1e-4 - 1.0).abs() < 0.01,
+                "{name}: {}",
+                planned.name
+            );
+            assert_eq!((train.beta_1, train.beta_2), (0.9, 0.95));
+            assert_eq!((train.grad_clip, train.z_loss), (Some(1.0), 1e-4));
+            match config.model.plain() {
+                Some(Zoo::Gpt2(gpt2)) => {
+                    assert!(gpt2.inverse_layer_scale && !gpt2.tied);
+                    if name != "rmt_stream_size" {
+                        // Appendix C.2.1.
+                        let base = Gpt2Base {
+                            width: 256,
+                            n_head: 8,
+                            d_ff: Some(1024),
+                        };
+                        let expected = Mup {
+                            base,
+                            init_std: 0.15,
+                            input: 9.76,
+                            attention: 0.25,
+                            output: 5.52,
+                        };
+                        assert_eq!(gpt2.mup, Some(expected));
+                    }
+                }
+                Some(Zoo::Rmt(rmt)) => assert!(rmt.inverse_layer_scale && rmt.scaled_outputs),
+                _ => panic!("{name}: {}", planned.name),
+            }
+        }
+    }
+}
+
+#[test]
+fn tokenformers_start_and_end_as_in_their_code() {
+    for name in [
+        "tokenformer_growth",
+        "tokenformer_net2net",
+        "tokenformer_ablation",
+    ] {
+        says_that_fields_are_from_code("tokenformer", name);
+        for planned in planned("tokenformer", name) {
+            let config = planned.config.as_ref().unwrap();
+            if let Some(Zoo::TokenFormer(tokenformer)) = config.model.plain() {
+                assert_eq!(tokenformer.init, Init::Code, "{name}: {}", planned.name);
+                assert_eq!(tokenformer.position, Position::Rotary { fraction: 0.25 });
+                assert!(tokenformer.affine_final_norm, "{name}: {}", planned.name);
+            }
+        }
+    }
+}
+
 #[test]
 fn the_streams_are_those_of_section_4_4() {
     let planned = planned("rmt", "rmt_stream_size");
@@ -286,12 +428,18 @@ fn laurels_variants_add_what_table_5_counts() {
     let rows = table("/laurel/table5/rows");
     for (row, name) in expected {
         let added = (cost(name) - baseline) as u64;
-        assert_eq!(
-            added,
-            rows[row]["formula_delta"].as_u64().unwrap(),
-            "{name}"
-        );
+        // The scale of the norm of each correction.
+        let norms = if name == "RW" { 0 } else { 24 * 768 };
+        let formula = rows[row]["formula_delta"].as_u64().unwrap();
+        assert_eq!(added, formula + norms, "{name}");
     }
+    // The baseline of 157.20M has about 31,600 token ids.
+    let total = run(&planned, "baseline-24")
+        .model
+        .cost(31_600)
+        .params
+        .total() as f64;
+    assert!((total / 157.20e6 - 1.0).abs() < 1e-3, "{total}");
     assert_eq!(number(&run(&planned, "baseline-28").model, "n_layer"), 28.0);
     // About 10B tokens.
     assert!((tokens(run(&planned, "RW")) / 1e10 - 1.0).abs() < 0.01);
