@@ -15,7 +15,7 @@ the size of the paper. Differences are means over the seeds with their 95 % conf
 corrected for the number of claims of the experiment (Holm). Losses are validation losses in nats per token.
 [How claims are judged](experiments.md#how-a-claim-is-judged).
 
-✓ holds · ✗ does not hold · ? undecided · – not tested
+✓ holds · ✗ does not hold · ? undecided · – not tested. These are the numbers of claims:
 
 ";
 
@@ -113,6 +113,11 @@ impl Results {
 }
 
 impl Row {
+    /// Whether the claim is one of the paper.
+    fn is_of_paper(&self) -> bool {
+        !self.says.ends_with("(not in the paper)")
+    }
+
     /// A row of the table of claims.
     fn read(line: &str) -> Option<Self> {
         let cells = line.strip_prefix("| ")?.strip_suffix(" |")?;
@@ -166,7 +171,12 @@ fn write_page() -> String {
     for (paper, title, address) in PAPERS {
         let (fair, old): (Vec<_>, Vec<_>) = of_paper(paper).into_iter().partition(|it| it.is_fair);
         repeated.extend(old.iter().map(|it| it.link("")));
-        let signs = || fair.iter().flat_map(|it| &it.claims).map(|row| row.sign);
+        let own = || {
+            fair.iter()
+                .flat_map(|it| &it.claims)
+                .filter(|row| row.is_of_paper())
+        };
+        let signs = || own().map(|row| row.sign);
         let count = |sign| signs().filter(|found| *found == sign).count().to_string();
         let counts = ['✓', '✗', '?', '–'].map(count).join(" | ");
         let anchor = title.to_lowercase().replace(' ', "-");
@@ -212,22 +222,24 @@ fn write_page() -> String {
     page.trim_end().to_owned() + "\n"
 }
 
-/// The first claim of every experiment that trains something.
+/// The first claim of every tuned experiment that is about a difference between trained models.
 fn write_table() -> String {
     let mut table =
         "| | claim of the paper | reported | here | experiment |\n|---|---|---|---|---|\n"
             .to_owned();
     for (paper, ..) in PAPERS {
-        for results in of_paper(paper) {
-            if let Some(Row {
-                says,
-                sign,
-                found,
-                reported,
-            }) = results.claims.first()
-                && results.is_fair
-                && results.is_trained
-            {
+        for results in of_paper(paper)
+            .iter()
+            .filter(|it| it.is_trained && it.is_fair)
+        {
+            let is_difference = |row: &&Row| row.is_of_paper() && row.found.contains(" ± ");
+            if let Some(row) = results.claims.iter().find(is_difference) {
+                let Row {
+                    says,
+                    sign,
+                    found,
+                    reported,
+                } = row;
                 let link = results.link("docs/");
                 writeln!(table, "| {sign} | {says} | {reported} | {found} | {link} |").unwrap();
             }
