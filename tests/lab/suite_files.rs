@@ -65,13 +65,18 @@ fn every_experiment_has_an_example_and_three_scales_whose_models_can_be_built() 
 }
 
 #[test]
-fn claims_are_tested_with_three_seeds_at_cpu_scale() {
+fn claims_are_tested_with_eight_seeds_and_tuned_rates_at_cpu_scale() {
     for (paper, name) in experiments() {
         let experiment = experiment(&paper, &name, "cpu");
-        if experiment.count.is_none() {
-            let seeds = &experiment.seeds;
-            assert!(seeds.len() >= 3, "{name}: {seeds:?}");
+        if experiment.count.is_some() {
+            continue;
         }
+        let seeds = &experiment.seeds;
+        assert!(seeds.len() >= 8, "{name}: {seeds:?}");
+        // Losses of the copies at different lengths do not compare, and the images compare no models.
+        let compares = !name.ends_with("copy") && name != "recurrent_image";
+        let tuned = experiment.sweep.as_ref().is_some_and(|sweep| sweep.tuned);
+        assert_eq!(tuned, compares, "{name}");
     }
 }
 

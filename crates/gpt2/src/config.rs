@@ -54,7 +54,6 @@ pub struct Gpt2Config {
     /// published.
     pub init: Option<Init>,
     /// μP, instead of `init`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub mup: Option<Mup<Gpt2Base>>,
 }
 

@@ -19,6 +19,9 @@ pub struct Pool {
     backend: String,
 }
 
+/// Fields that came after version 2 of the pool, where they change nothing: runs from before are still found.
+const LATER: [&str; 1] = ["mup: None,"];
+
 /// Where a run is kept.
 pub(crate) struct Place {
     pub(crate) directory: PathBuf,
@@ -117,6 +120,11 @@ impl Pool {
         before: Option<(PathBuf, FirstWeights)>,
     ) -> Place {
         config.data = DataConfig::default();
+        let config_text = config.to_ron();
+        let told = config_text
+            .lines()
+            .filter(|line| !LATER.contains(&line.trim()));
+        let told = told.collect::<Vec<_>>().join("\n");
         let start = before
             .as_ref()
             .map(|(path, by)| format!("{:?} {by:?}", path.file_name()));
@@ -124,7 +132,7 @@ impl Pool {
             // Another version when a config means something else than before, such as by a new default.
             "residual-zoo-train pool v2",
             &[
-                config.to_ron().as_bytes(),
+                told.as_bytes(),
                 corpus.identity.as_bytes(),
                 self.backend.as_bytes(),
                 start.unwrap_or_default().as_bytes(),

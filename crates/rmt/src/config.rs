@@ -66,7 +66,6 @@ pub struct RmtConfig {
     /// does not.
     pub scaled_outputs: bool,
     /// μP (Appendix C.2.1), instead of `init_std` and Xavier's start.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub mup: Option<Mup<RmtBase>>,
 }
 

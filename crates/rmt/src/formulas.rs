@@ -56,6 +56,13 @@ impl RmtShape {
         self.key_params() + self.core_params() + tables
     }
 
+    /// Bytes to generate N tokens in single precision: the weights, the keys and values of the attention in
+    /// all layers, 2 L N R D_v, and one residual stream, N D_k D_v (section 4.2).
+    pub fn inference_bytes(&self) -> usize {
+        let cache = 2 * self.n_layer * self.context * self.rank * self.d_v;
+        4 * (self.params_counted() + cache + self.context * self.d_k * self.d_v)
+    }
+
     /// Parameters of all keys, R D_k (6L + 3): six in a layer, one each for the tokens, the
     /// positions and the unembedding (Appendix A.1).
     pub fn key_params(&self) -> usize {
@@ -132,6 +139,13 @@ impl TransformerShape {
     /// D(L(4 H D_h + 2 D_FF) + 2V + N). Table 8 reports these sizes.
     pub fn params_counted(&self) -> usize {
         self.layer_params() + self.width * (2 * self.vocab_size + self.context)
+    }
+
+    /// Bytes to generate N tokens in single precision: the weights, the keys and values of the attention in
+    /// all layers, 2 L N H D_h, and one residual stream, N D (section 4.2).
+    pub fn inference_bytes(&self) -> usize {
+        let cache = 2 * self.n_layer * self.context * self.n_head * self.d_head;
+        4 * (self.params_counted() + cache + self.context * self.width)
     }
 
     /// Parameters of all layers, L D(4 H D_h + 2 D_FF). Table 8 trains on 20 tokens for each of them.

@@ -100,7 +100,6 @@ pub struct TokenFormerConfig {
     /// The initial keys, values and tables. The paper does not give them.
     pub init: Init,
     /// μP, instead of `init`. Keys read d features and values n pairs.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub mup: Option<Mup<TokenFormerBase>>,
 }
 

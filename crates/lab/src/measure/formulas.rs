@@ -13,6 +13,7 @@ pub(super) const RMT: &[&str] = &[
     "parameters counted",
     "FLOPs as printed",
     "FLOPs counted",
+    "inference bytes",
     "training FLOPs as printed",
     "training FLOPs counted",
 ];
@@ -25,47 +26,50 @@ pub(super) const RMT: &[&str] = &[
 pub(super) fn rmt<C>(run: &PlannedRun<C>, setting: &Setting) -> Result<Quantities, Error> {
     let (n_layer, d_ff, heads, d_head, context) = (24, 4096, 16, 64, 512);
     let (vocab_size, stream) = (setting.vocab_size, run.size("stream size")?);
-    let [params, params_counted, flops, flops_counted] = match run.values.contains_key("is RMT") {
-        true => {
-            let shape = RmtShape {
-                n_layer,
-                d_k: stream / d_head,
-                d_v: d_head,
-                rank: heads,
-                d_ff,
-                vocab_size,
-                context,
-            };
-            [
-                shape.params_as_printed(),
-                shape.params_counted(),
-                shape.flops_of_printed_totals(),
-                shape.flops_counted(),
-            ]
-        }
-        false => {
-            let shape = TransformerShape {
-                n_layer,
-                width: stream,
-                d_ff,
-                n_head: heads,
-                d_head,
-                vocab_size,
-                context,
-            };
-            [
-                shape.params_as_printed(),
-                shape.params_counted(),
-                shape.flops_as_printed(),
-                shape.flops_counted(),
-            ]
-        }
-    };
-    let values = [params, params_counted, flops, flops_counted];
+    let [params, params_counted, flops, flops_counted, bytes] =
+        match run.values.contains_key("is RMT") {
+            true => {
+                let shape = RmtShape {
+                    n_layer,
+                    d_k: stream / d_head,
+                    d_v: d_head,
+                    rank: heads,
+                    d_ff,
+                    vocab_size,
+                    context,
+                };
+                [
+                    shape.params_as_printed(),
+                    shape.params_counted(),
+                    shape.flops_of_printed_totals(),
+                    shape.flops_counted(),
+                    shape.inference_bytes(),
+                ]
+            }
+            false => {
+                let shape = TransformerShape {
+                    n_layer,
+                    width: stream,
+                    d_ff,
+                    n_head: heads,
+                    d_head,
+                    vocab_size,
+                    context,
+                };
+                [
+                    shape.params_as_printed(),
+                    shape.params_counted(),
+                    shape.flops_as_printed(),
+                    shape.flops_counted(),
+                    shape.inference_bytes(),
+                ]
+            }
+        };
+    let values = [params, params_counted, flops, flops_counted, bytes];
     let mut found = quantities(RMT, values.map(|value| value as f64));
     if let Some(&tokens) = run.values.get("tokens") {
         let training = [flops, flops_counted].map(|flops| training_flops(flops, tokens));
-        found.extend(quantities(&RMT[4..], training));
+        found.extend(quantities(&RMT[5..], training));
     }
     Ok(found)
 }
