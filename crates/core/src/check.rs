@@ -32,7 +32,7 @@ pub fn positive(field: &str, value: f64) -> Result<(), ConfigError> {
     if !(value.is_finite() && value > 0.0) {
         return Err(ConfigError::new(
             field,
-            format!("is {value}; it must be above 0"),
+            format!("is {value}; it must be a finite number above 0"),
         ));
     }
     Ok(())

@@ -233,6 +233,10 @@ impl Architecture for Gpt2Config {
         check::positive("norm_eps", self.norm_eps)?;
         if let Some(mup) = &self.mup {
             let Gpt2Base { width, n_head, .. } = mup.base;
+            if self.init.is_some() {
+                let problem = "is set, but the start is that of `mup`; leave one out";
+                return Err(ConfigError::new("init", problem));
+            }
             mup.validate(&[("width", width), ("d_ff", mup.base.d_ff())])?;
             check::divides(("mup.base.n_head", n_head), ("mup.base.width", width))?;
         }

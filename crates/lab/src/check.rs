@@ -73,6 +73,12 @@ impl<C: ModelConfig> Experiment<C> {
                 format!("varies what a run sets by `{set}`; leave that out"),
             );
         }
+        let varied = self.runs.iter().filter_map(|spec| spec.vary.as_ref());
+        let mut varied = varied.flat_map(|vary| vary.field.split(',').map(str::trim));
+        if let Some(field) = varied.find(|field| !field.is_empty() && sweep.varies(field)) {
+            let problem = format!("varies `{field}`, which the `vary` of a run does too");
+            return error("sweep", problem + "; leave one out");
+        }
         let is_shared = |seed: &&u64| sweep.tuned && self.seeds.contains(seed);
         match sweep.seeds.iter().find(is_shared) {
             None => Ok(()),
@@ -114,23 +120,29 @@ impl<C: ModelConfig> Experiment<C> {
     }
 }
 
+/// The training tokens of a run, including the runs whose weights it starts from.
+fn tokens<C: ModelConfig>(planned: &[PlannedRun<C>], name: &str) -> Option<f64> {
+    let run = planned.iter().find(|run| run.name == name)?;
+    let config = run.config.as_ref()?;
+    let own = (config.train.steps * config.tokens_per_step()) as f64;
+    match &run.after {
+        Some(after) => Some(own + tokens(planned, &after.run)?),
+        None => Some(own),
+    }
+}
+
 /// A sentence for each claim that compares losses or accuracies of runs with different training tokens.
 pub fn unequal_budgets<C: ModelConfig>(
     experiment: &Experiment<C>,
     planned: &[PlannedRun<C>],
 ) -> Vec<String> {
-    let tokens = |name: &str| {
-        let run = planned.iter().find(|run| run.name == name)?;
-        let config = run.config.as_ref()?;
-        Some((config.train.steps * config.tokens_per_step()) as f64)
-    };
     let unequal = |claim: &Claim| {
         let (runs, quantities) = claim.test.names();
         let [run, than] = runs[..] else { return None };
         if !quantities.iter().all(|quantity| is_curve(quantity)) || quantities.is_empty() {
             return None;
         }
-        let (a, b) = (tokens(run)?, tokens(than)?);
+        let (a, b) = (tokens(planned, run)?, tokens(planned, than)?);
         (a != b).then(|| {
             format!(
                 "the claim \"{}\" compares runs of different length: {run} has {} training tokens, {than} {}",
@@ -212,9 +224,12 @@ impl<'a> Names<'a> {
 
     fn check_claim(&self, claim: &Claim) -> Result<(), ConfigError> {
         let (runs, quantities) = claim.test.names();
-        let is_run = |name: &str| self.runs.contains(name) || self.lines.contains(name);
-        if let Some(name) = runs.iter().find(|name| !is_run(name)) {
-            let problem = format!("`{}` refers to `{name}`, which is no run", claim.says);
+        let (there, what) = match claim.test.lines().is_empty() {
+            true => (&self.runs, "run"),
+            false => (&self.lines, "line of runs"),
+        };
+        if let Some(name) = runs.iter().find(|name| !there.contains(**name)) {
+            let problem = format!("`{}` refers to `{name}`, which is no {what}", claim.says);
             return error("claims", problem);
         }
         if let Some(name) = quantities.iter().find(|name| !self.measures(name)) {

@@ -405,8 +405,10 @@ impl Tuning {
             self.runs[run].broken = Some(broken.to_string());
         }
         let loss = |found: &Observation| found.get("valid_loss").unwrap_or(f64::INFINITY);
+        // A run that starts from another one starts low, and may rise a little on new data.
+        let is_new = candidate.planned.after.is_none();
         let rose = |found: &&Observation| {
-            let first = found.get("first_valid_loss");
+            let first = found.get("first_valid_loss").filter(|_| is_new);
             first.is_some_and(|first| loss(found) > first)
         };
         let found: Vec<&Observation> = found.collect();

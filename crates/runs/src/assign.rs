@@ -62,6 +62,11 @@ fn find<'a>(tree: &'a mut Value, path: &str) -> Result<&'a mut Value, String> {
             Value::Object(fields) => fields.keys().cloned().collect(),
             _ => Vec::new(),
         };
+        if at.is_null() {
+            return Err(format!(
+                "`{field}` cannot be set, because the value before it is None; set that as a whole"
+            ));
+        }
         at.get_mut(field).ok_or_else(|| match known.is_empty() {
             true => format!("`{field}` does not exist; the value before it has no fields"),
             false => format!(

@@ -405,6 +405,10 @@ impl Architecture for TokenFormerConfig {
         }
         check::positive("norm_eps", self.norm_eps)?;
         if let Some(mup) = &self.mup {
+            if self.init != Init::Width {
+                let problem = "is set, but the start is that of `mup`; leave one out";
+                return Err(ConfigError::new("init", problem));
+            }
             let TokenFormerBase {
                 width,
                 n_head,

@@ -1,6 +1,8 @@
 //! Tests that compare two runs seed by seed.
 
 use residual_zoo_report::sig;
+use statrs::distribution::{Binomial, DiscreteCDF};
+use statrs::statistics::{Data, Median};
 
 use super::{Finding, Found, ONE_SEED, estimate, is_exact, of_run, value};
 use crate::claims::{Beyond, Close, Compared, Sooner};
@@ -213,6 +215,15 @@ pub(super) fn close(observations: &[Observation], test: &Close) -> Found {
     })
 }
 
+/// The two-sided p-value of `wins` of `count` under even odds.
+fn sign_test(wins: usize, count: usize) -> f64 {
+    let fewer = wins.min(count - wins);
+    let Ok(even) = Binomial::new(0.5, count as u64) else {
+        return 1.0;
+    };
+    (2.0 * even.cdf(fewer as u64)).min(1.0)
+}
+
 /// Whether a run reaches the final validation loss of the other with less of `axis`.
 pub(super) fn sooner(observations: &[Observation], test: &Sooner) -> Found {
     let Sooner { axis, run, than } = test;
@@ -228,24 +239,34 @@ pub(super) fn sooner(observations: &[Observation], test: &Sooner) -> Found {
         }
     }
     let count = pairs.len();
+    let (percent, of) = (|x: f64| sig(100.0 * x, 3), axis.name());
     if never > 0 {
-        let verdict = match (gains.is_empty(), count) {
-            (_, 1) => Verdict::NotTested,
-            (true, _) => Verdict::DoesNotHold,
+        // There is no mean of what is never reached, so the seeds are counted.
+        let sooner = gains.iter().filter(|gain| **gain > 0.0).count();
+        let p = sign_test(sooner, count);
+        let verdict = match (p < 0.05, 2 * sooner > count) {
+            _ if count == 1 => Verdict::NotTested,
             (false, _) => Verdict::Undecided,
+            (true, holds) => Verdict::of(holds),
         };
-        let because =
-            format!("{run} does not reach the final loss of {than} in {never} of {count} seeds");
-        // A test without a difference to test counts among the claims that are corrected for their number.
-        let p = (verdict == Verdict::Undecided).then_some(1.0);
+        // Never is later than everything.
+        gains.resize(count, f64::NEG_INFINITY);
+        let median = Data::new(gains).median();
+        let median = match median.is_finite() {
+            true => format!("; median after {} % of the {of}", percent(1.0 - median)),
+            false => String::new(),
+        };
+        let because = format!(
+            "sooner in {sooner} of {count} seeds; {run} never reaches the final loss of {than} in \
+             {never}{median}; sign test"
+        );
         return Ok(Finding {
-            p,
+            p: (count > 1).then_some(p),
             ..Finding::new(verdict, because)
         });
     }
     let found = estimate(&gains)?;
-    let percent = |x: f64| sig(100.0 * x, 3);
-    let (share, of) = (percent(1.0 - found.mean), axis.name());
+    let share = percent(1.0 - found.mean);
     let because = match count {
         1 => format!("after {share} % of the {of}; {ONE_SEED}"),
         _ => {

@@ -389,20 +389,28 @@ fn a_run_is_sooner_by_where_it_reaches_the_last_loss_of_the_other() {
     let (verdict, because) = judge(test("fast", "slow"), &found);
     assert_eq!(verdict, Verdict::Holds);
     assert!(because.starts_with("after 61.7 ± "), "{because}");
+    // Where a run never reaches the loss, the seeds are counted: p = 2 / 2³ is not enough, 2 / 2⁸ is.
     let never = claim(test("slow", "fast")).judge(&found, &[]);
-    assert_eq!((never.verdict, never.p), (Verdict::DoesNotHold, None));
-    assert!(
-        never
-            .because
-            .contains("does not reach the final loss of fast"),
-        "{}",
-        never.because
-    );
-    // One of three seeds does not reach it: it counts among the claims, with nothing in its favour.
+    assert_eq!((never.verdict, never.p), (Verdict::Undecided, Some(0.25)));
+    let expected =
+        "sooner in 0 of 3 seeds; slow never reaches the final loss of fast in 3; sign test";
+    assert_eq!(never.because, expected);
+    let more = |slow: f64| {
+        let seeds = 1..=8;
+        seeds
+            .flat_map(|seed| [curve("fast", seed, 0.16), curve("slow", seed, slow)])
+            .collect::<Vec<_>>()
+    };
+    let never = claim(test("slow", "fast")).judge(&more(0.1), &[]);
+    assert_eq!(never.verdict, Verdict::DoesNotHold);
+    assert!((never.p.unwrap() - 2.0 / 256.0).abs() < 1e-12);
     let mut mixed = found.clone();
     mixed[0] = curve("fast", 1, 0.05);
     let mixed = claim(test("fast", "slow")).judge(&mixed, &[]);
     assert_eq!((mixed.verdict, mixed.p), (Verdict::Undecided, Some(1.0)));
+    let expected =
+        "sooner in 2 of 3 seeds; fast never reaches the final loss of slow in 1; median after ";
+    assert!(mixed.because.starts_with(expected), "{}", mixed.because);
 }
 
 #[test]
