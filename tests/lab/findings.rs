@@ -173,9 +173,9 @@ fn of_paper(paper: &str) -> Vec<Results> {
     own.map(Results::read).collect()
 }
 
-/// Rows of a table of claims.
+/// A table of claims. The budget of an experiment stands beside its first claim.
 fn rows<'a>(rows: impl Iterator<Item = (&'a Results, &'a Row)>) -> String {
-    let mut text = String::new();
+    let (mut text, mut last) = (String::new(), "");
     for (results, row) in rows {
         let Row {
             says,
@@ -183,13 +183,12 @@ fn rows<'a>(rows: impl Iterator<Item = (&'a Results, &'a Row)>) -> String {
             found,
             reported,
         } = row;
-        let budget = &results.budget;
-        let link = results.link("");
-        writeln!(
-            text,
-            "| {sign} | {says} | {reported} | {found} | {link}, {budget} |"
-        )
-        .unwrap();
+        let mut link = results.link("");
+        if last != results.name {
+            write!(link, ": {}", results.budget).unwrap();
+        }
+        last = &results.name;
+        writeln!(text, "| {sign} | {says} | {reported} | {found} | {link} |").unwrap();
     }
     match text.is_empty() {
         true => text,
@@ -237,14 +236,14 @@ fn write_page() -> String {
         writeln!(page, "| [{title}](#{anchor}) | {trained} | {exact} |").unwrap();
         writeln!(sections, "## {title}\n\n{summary}\n").unwrap();
         sections += &rows(of_paper(true));
-        writeln!(
-            sections,
-            "Figures that follow from the paper, and how many are as reported:\n"
-        )
-        .unwrap();
-        for it in fair.iter().filter(|it| !it.is_trained) {
+        let exact: Vec<_> = fair.iter().filter(|it| !it.is_trained).collect();
+        if !exact.is_empty() {
+            sections += "Figures that follow from the paper, and how many are as reported:\n\n";
+        }
+        for it in exact {
             let good = it.claims.iter().filter(|row| row.sign == '✓').count();
-            writeln!(sections, "- {}: {good} of {}", it.link(""), it.claims.len()).unwrap();
+            let (link, all) = (it.link(""), it.claims.len());
+            writeln!(sections, "- {link}: {good} of {all}").unwrap();
         }
         sections += "\n";
         sections += &rows(of_paper(false).filter(|(_, row)| row.sign != '✓'));
