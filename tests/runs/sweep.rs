@@ -273,6 +273,8 @@ fn sweeps_that_cannot_be_are_refused() {
     refused(&jobs, &["--watch", "--jobs"]);
     refused(&["--over", "train.nothing=1,2"], &["nothing"]);
     refused(&["--over", "train.batch=0,2"], &["batch"]);
+    let unset = ["--over", "model.mup.init_std=1,2"];
+    refused(&unset, &["init_std", "None", "as a whole"]);
     for (over, says) in [
         ("train.batch=2..4", "without the number of its values"),
         ("train.seed=1,2", "--seeds"),
@@ -315,6 +317,12 @@ fn sweeps_that_cannot_be_are_refused() {
     assert!(
         shown.contains("sweep: 6 more runs, 3 points for each"),
         "{shown}"
+    );
+    let vary = ", vary: (field: \"train.learning_rate\", name: \"rate\", over: [1e-3, 1e-2])";
+    fails(
+        &mut experiment("7", vary),
+        2,
+        &["varies `train.learning_rate`", "`vary` of a run"],
     );
     let after = ", after: (run: \"narrow\")";
     let halving = "tuned: true, halving: (rungs: 2, keep: 0.5),";
