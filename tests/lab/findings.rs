@@ -9,7 +9,7 @@ const PAGE: &str = "docs/findings.md";
 const HEAD: &str = "\
 # Findings
 
-What the experiments say about the claims of the four papers. The models are 500 to 15,000 times smaller than those
+What the experiments say about the claims of the four papers. The models are 30 to 15,000 times smaller than those
 of the papers, so a claim that does not hold here may hold at their size. Differences are means over the seeds with
 their 95 % confidence interval; p is corrected for the number of claims of an experiment (Holm). Losses are validation
 losses in nats per token. A budget is the number of seeds, the passes over the text and the time of all training on one
@@ -53,7 +53,10 @@ const PAPERS: [Paper; 4] = [
         directory: "recurrent",
         title: "Recurrent transformer",
         address: "https://arxiv.org/abs/2402.14746",
-        summary: "The trained experiments are being repeated.",
+        summary: "For the FLOPs of six ordinary layers, one recurrent layer reaches their loss up to 0.015 with a fifth \
+                  of their parameters. After the same tokens it is worse than one ordinary layer, by 0.043 to 0.056; \
+                  the paper's recurrent layer sees more samples. α goes to zero, as reported. The copies and the \
+                  images are being repeated.",
     },
 ];
 
