@@ -52,7 +52,8 @@ pub struct Options {
     #[arg(long, value_name = "DIR")]
     run: Option<PathBuf>,
     /// Start from the weights of another run's newest checkpoint, which may be of a smaller
-    /// TokenFormer or, with --init-by grow-fresh, of a narrower GPT-2
+    /// TokenFormer or, with --init-by grow-fresh, of a narrower GPT-2; a TokenFormer can start from
+    /// a GPT-2 of its sizes
     #[arg(long, value_name = "RUN")]
     init_from: Option<PathBuf>,
     /// How the weights of --init-from become the first ones

@@ -147,10 +147,15 @@ fn short(measured: &str) -> String {
         let (first, second) = values.split_once("; ")?;
         let difference = rest.split(" over ").next()?;
         let p = rest.split("corrected ").nth(1);
-        let p = p.or_else(|| Some(rest.split("p ").nth(1)?.trim_start_matches("= ")));
+        let p = p.or_else(|| Some(rest.split("; p ").nth(1)?.trim_start_matches("= ")));
         let p = p.map_or(String::new(), |p| format!(", p {p}"));
+        // What is reported stands in the column beside it.
+        let reported = match measured.contains("excludes the reported") {
+            true => "; excludes the reported difference",
+            false => "",
+        };
         Some(format!(
-            "{} against {}: {difference}{p}",
+            "{} against {}: {difference}{p}{reported}",
             value(first)?,
             value(second)?
         ))

@@ -12,6 +12,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use residual_zoo_testing::root;
+use syn::parse::{ParseStream, Parser};
 use syn::{ImplItem, Item, TraitItem, Type};
 
 /// Names in the documentation that the source does not define.
@@ -134,8 +135,8 @@ impl Items {
                     Some(ident) => (ident, Vec::new()),
                     // A call such as `zoo! { pub enum … }`.
                     None => {
-                        if let Ok(inner) = syn::parse2::<syn::File>(item.mac.tokens) {
-                            self.add(module, file, inner.items);
+                        if let Ok(inner) = first_item.parse2(item.mac.tokens) {
+                            self.add(module, file, vec![inner]);
                         }
                         continue;
                     }
@@ -169,6 +170,19 @@ impl Items {
                 && file.is_none_or(|file| file == of)
         })
     }
+}
+
+/// The item at the start of the input of a macro.
+fn first_item(input: ParseStream) -> syn::Result<Item> {
+    let item = input.parse()?;
+    while !input.is_empty() {
+        input.step(|cursor| {
+            let next = cursor.token_tree();
+            next.map(|(_, rest)| ((), rest))
+                .ok_or_else(|| cursor.error("no token"))
+        })?;
+    }
+    Ok(item)
 }
 
 fn trait_members(items: Vec<TraitItem>) -> Vec<syn::Ident> {

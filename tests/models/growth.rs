@@ -9,6 +9,7 @@ use residual_zoo::data::{Corpus, Source, SyntheticConfig};
 use residual_zoo::gpt2::Gpt2Config;
 use residual_zoo::laurel::LaurelConfig;
 use residual_zoo::recurrent::{Alpha, RecurrentConfig};
+use residual_zoo::rmt::RmtConfig;
 use residual_zoo::tokenformer::{TokenFormerConfig, from_transformer};
 use residual_zoo::train::Trainer;
 use residual_zoo::train::checkpoint::{self, Journal};
@@ -189,7 +190,18 @@ fn a_gpt2_of_twice_the_width_starts_near_the_loss_of_the_narrow_one() {
 
     let mut tokenformer = trainer(ModelConfig::of(small()));
     let error = checkpoint::load_parameters(&mut tokenformer, &narrow, &directory).unwrap_err();
-    assert!(error.to_string().contains("is missing"), "{error}");
+    assert!(error.to_string().contains("gives 16 pairs"), "{error}");
+    let mut rmt = trainer(ModelConfig::of(RmtConfig {
+        n_layer: 1,
+        d_k: 4,
+        d_v: 4,
+        rank: 1,
+        context: 24,
+        ..RmtConfig::default()
+    }));
+    let error = checkpoint::load_parameters(&mut rmt, &narrow, &directory).unwrap_err();
+    let expected = "is RMT, which cannot start from weights of GPT-2";
+    assert!(error.to_string().contains(expected), "{error}");
 
     // The moments of a widened matrix do not fit, so nothing is loaded.
     let mut widened = trainer(ModelConfig::of(wide.clone()));
@@ -214,7 +226,7 @@ fn a_tokenformer_whose_norms_have_parameters_takes_no_gpt2() {
         ..small()
     };
     let none = Default::default();
-    let error = from_transformer::<Flex>(&config, &none, &Default::default()).unwrap_err();
+    let error = from_transformer(&config, &none).unwrap_err();
     assert!(error.to_string().contains("`norm_params`"), "{error}");
 }
 
@@ -239,12 +251,22 @@ fn a_pretrained_gpt2_becomes_a_tokenformer_to_train() {
             affine_final_norm,
             ..small()
         };
-        let trained = trainer(ModelConfig::of(gpt2));
+        let gpt2 = ModelConfig::of(gpt2);
+        let mut trained = trainer(gpt2.clone());
+        steps(&mut trained, 5);
+        let directory = tempfile::tempdir().unwrap();
+        let directory = directory.path().join("checkpoint");
+        checkpoint::save(&trained, &Journal::default(), &directory).unwrap();
         let weights = params::export::<B, _>(trained.model());
-        let tensors = from_transformer::<Flex>(&config, &weights, &Default::default()).unwrap();
+        let expected = from_transformer(&config, &weights).unwrap();
+
         let mut tokenformer = trainer(ModelConfig::of(config));
-        let model = params::import::<B, _>(tokenformer.model().clone(), tensors).unwrap();
-        tokenformer.replace_model(model);
+        let error = checkpoint::load_weights(&mut tokenformer, &gpt2, &directory).unwrap_err();
+        assert!(error.to_string().contains("use grow-fresh"), "{error}");
+        checkpoint::load_parameters(&mut tokenformer, &gpt2, &directory).unwrap();
+        for (name, tensor) in params::export::<B, _>(tokenformer.model()) {
+            assert_eq!(numbers(&tensor), numbers(&expected[&name]), "{name}");
+        }
         let before = tokenformer.validate().loss;
         steps(&mut tokenformer, 20);
         assert!(tokenformer.validate().loss < before);
@@ -260,7 +282,7 @@ fn a_larger_checkpoint_or_another_model_is_refused() {
     checkpoint::save(&trained, &Journal::default(), &directory).unwrap();
     let mut smaller = trainer(ModelConfig::of(small()));
     let error = checkpoint::load_weights(&mut smaller, &larger, &directory).unwrap_err();
-    assert!(error.to_string().contains("keys"), "{error}");
+    assert!(error.to_string().contains("cannot shrink"), "{error}");
     let other = TokenFormerConfig {
         width: 32,
         ..small().grown(17, 40).unwrap()

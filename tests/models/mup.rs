@@ -279,3 +279,23 @@ fn coordinates_of_tokenformer_change_alike_at_widths_64_and_1024() {
     let exponents = |is_mup| exponents(|m| tokenformer(m, is_mup));
     check("TokenFormer", exponents(true), exponents(false));
 }
+
+#[test]
+fn a_start_beside_mup_is_refused() {
+    fn refused(config: impl Architecture) {
+        let error = config.validate().unwrap_err().to_string();
+        assert!(error.contains("`mup`; leave one out"), "{error}");
+    }
+    refused(Gpt2Config {
+        init: Some(residual_zoo::gpt2::Init::Fixed(0.02)),
+        ..gpt2(1, true)
+    });
+    refused(RmtConfig {
+        init_std: 0.08,
+        ..rmt(1, true)
+    });
+    refused(TokenFormerConfig {
+        init: residual_zoo::tokenformer::Init::Fixed(0.02),
+        ..tokenformer(1, true)
+    });
+}

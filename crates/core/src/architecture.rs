@@ -125,6 +125,17 @@ pub trait Architecture:
         1.0
     }
 
+    /// Whether the weights of a model of config `smaller` can become the first ones of this model, as far
+    /// as the configs tell.
+    ///
+    /// # Errors
+    ///
+    /// The first field that does not fit.
+    fn grows_from(&self, smaller: &Self) -> Result<(), ConfigError> {
+        let _ = smaller;
+        Ok(())
+    }
+
     /// Makes the weights of this model from the `weights` of a `smaller` model. `fresh` has the initial
     /// weights of this model. By default, returns `weights` unchanged.
     ///
@@ -203,6 +214,10 @@ impl<A: Architecture> ModelConfig for PlainModel<A> {
 
     fn rate(&self, name: &str) -> f64 {
         self.0.rate(name)
+    }
+
+    fn grows_from(&self, smaller: &Self) -> Result<(), ConfigError> {
+        self.0.grows_from(&smaller.0)
     }
 
     fn grow(

@@ -75,6 +75,17 @@ pub trait ModelConfig:
         1.0
     }
 
+    /// Whether the weights of a model of config `smaller` can become the first ones of this model, as far
+    /// as the configs tell.
+    ///
+    /// # Errors
+    ///
+    /// The first field that does not fit.
+    fn grows_from(&self, smaller: &Self) -> Result<(), ConfigError> {
+        let _ = smaller;
+        Ok(())
+    }
+
     /// Makes the weights of this model from the `weights` of a `smaller` model. `fresh` has the initial
     /// weights of this model. See [`Architecture::grow`](crate::Architecture::grow).
     ///

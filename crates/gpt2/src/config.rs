@@ -299,6 +299,13 @@ impl Architecture for Gpt2Config {
         Scaled::rate_of(name, &hidden)
     }
 
+    fn grows_from(&self, smaller: &Self) -> Result<(), ConfigError> {
+        match (self.width, self.d_ff()) == (smaller.width, smaller.d_ff()) {
+            true => Ok(()),
+            false => net2net::check(self, smaller),
+        }
+    }
+
     /// Widens a narrower model by Net2Net. Noise of 1 % of the weights' root mean square makes the copies
     /// differ.
     fn grow(

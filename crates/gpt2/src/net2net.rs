@@ -66,7 +66,12 @@ pub fn widen(
     Ok(widened)
 }
 
-fn check(wide: &Gpt2Config, narrow: &Gpt2Config) -> Result<(), ConfigError> {
+/// Whether `wide` is a widening of `narrow`.
+///
+/// # Errors
+///
+/// Those of [`widen`].
+pub(crate) fn check(wide: &Gpt2Config, narrow: &Gpt2Config) -> Result<(), ConfigError> {
     let alike = Gpt2Config {
         width: narrow.width,
         n_head: narrow.n_head,

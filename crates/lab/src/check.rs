@@ -110,10 +110,20 @@ impl<C: ModelConfig> Experiment<C> {
             if is_before(&run.name) {
                 return error("runs", format!("has two called `{}`", run.name));
             }
-            let is_missing = |after: &&After| !is_before(&after.run);
-            if let Some(after) = run.after.as_ref().filter(is_missing) {
-                let problem = format!("there is no run `{}` before `{}`", after.run, run.name);
+            let Some(After { run: parent, .. }) = &run.after else {
+                continue;
+            };
+            let before = planned[..i].iter().find(|run| run.name == *parent);
+            let Some(before) = before else {
+                let problem = format!("there is no run `{parent}` before `{}`", run.name);
                 return error("after", problem);
+            };
+            if let (Some(smaller), Some(config)) = (&before.config, &run.config) {
+                let grows = config.model.grows_from(&smaller.model);
+                grows.map_err(|ConfigError { field, problem }| {
+                    let problem = format!("`{field}` of `{}` {problem} (`{parent}`)", run.name);
+                    ConfigError::new("after", problem)
+                })?;
             }
         }
         Ok(())

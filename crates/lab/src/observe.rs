@@ -23,6 +23,9 @@ pub struct Observation {
     pub seed: Option<u64>,
     /// The quantities.
     pub quantities: BTreeMap<String, f64>,
+    /// What the paper reports for it, by quantity.
+    #[serde(skip)]
+    pub published: BTreeMap<String, f64>,
     /// Its rows. Totals include the runs from whose weights it started.
     #[serde(skip)]
     pub rows: Vec<Row>,
@@ -95,6 +98,7 @@ impl Observation {
             run: run.name.clone(),
             line: run.line.clone(),
             quantities,
+            published: run.published.clone(),
             ..Self::default()
         }
     }

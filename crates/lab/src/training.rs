@@ -321,6 +321,7 @@ impl<C: ModelConfig> Turn<'_, C> {
             line: self.run.line.clone(),
             seed: Some(self.seed),
             quantities,
+            published: self.run.published.clone(),
             rows,
         })
     }

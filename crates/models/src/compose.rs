@@ -362,19 +362,25 @@ impl<A: List> ModelConfig for Composition<A> {
         }
     }
 
-    /// Entry i grows from entry i of the smaller model. The stream widens only in a plain model, because
-    /// the parameters of connections and recurrences do not widen.
+    /// The stream widens only in a plain model, because the parameters of connections and recurrences do
+    /// not widen.
+    fn grows_from(&self, smaller: &Self) -> Result<(), ConfigError> {
+        if self.shape().width != smaller.shape().width && self.plain().is_none() {
+            let problem = "is composed, so its stream cannot be widened; this needs a model of one \
+                           architecture with plain connections";
+            return Err(ConfigError::new("model", problem));
+        }
+        let mut entries = self.layers.iter().zip(&smaller.layers);
+        entries.try_for_each(|(entry, smaller)| entry.grows_from(smaller))
+    }
+
+    /// Entry i grows from entry i of the smaller model.
     fn grow(
         &self,
         smaller: &Self,
         weights: Tensors,
         fresh: &Tensors,
     ) -> Result<Tensors, ConfigError> {
-        if self.shape().width != smaller.shape().width && self.plain().is_none() {
-            let problem = "is composed, so its stream cannot be widened; this needs a model of one \
-                           architecture with plain connections";
-            return Err(ConfigError::new("model", problem));
-        }
         let mut entries = self.layers.iter().zip(&smaller.layers);
         entries.try_fold(weights, |weights, (entry, smaller)| {
             entry.grow(smaller, weights, fresh)

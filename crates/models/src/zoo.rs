@@ -14,6 +14,10 @@ use residual_zoo_core::EmbeddingsOf;
 /// type takes the backend and the connection around the sublayers. The macro also declares `Block`,
 /// `Embeddings`, `BlockCache` and `Written`, each with a variant per architecture. Burn's derive needs
 /// plain names, so import `Backend` and `EmbeddingsOf` where you call the macro.
+///
+/// After the enum, a line `To from From: convert` lets a model of `To` start from the weights of one of
+/// `From`. `convert` takes the config of `To` and the weights, and returns the weights of `To` or an error
+/// that can become a [`ConfigError`](crate::core::ConfigError).
 #[macro_export]
 macro_rules! zoo {
     (
@@ -21,6 +25,7 @@ macro_rules! zoo {
         pub enum $zoo:ident {
             $($(#[doc = $doc:literal])* $name:ident($config:ty, $($block:ident)::+),)+
         }
+        $($to:ident from $from:ident: $convert:path,)*
     ) => {
         $(#[$attribute])*
         #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -221,6 +226,19 @@ macro_rules! zoo {
                 }
             }
 
+            fn grows_from(&self, smaller: &Self) -> Result<(), $crate::core::ConfigError> {
+                #[allow(unreachable_patterns)]
+                match (self, smaller) {
+                    $((Self::$name(config), Self::$name(smaller)) => config.grows_from(smaller),)+
+                    $((Self::$to(_), Self::$from(_)) => Ok(()),)*
+                    _ => {
+                        let (this, from) = (self.name(), smaller.name());
+                        let problem = format!("is {this}, which cannot start from weights of {from}");
+                        Err($crate::core::ConfigError::new("model", problem))
+                    }
+                }
+            }
+
             fn grow(
                 &self,
                 smaller: &Self,
@@ -232,6 +250,7 @@ macro_rules! zoo {
                     $((Self::$name(config), Self::$name(smaller)) => {
                         config.grow(smaller, weights, fresh)
                     })+
+                    $((Self::$to(config), Self::$from(_)) => Ok($convert(config, &weights)?),)*
                     _ => Ok(weights),
                 }
             }
@@ -249,4 +268,5 @@ zoo! {
         /// TokenFormer.
         TokenFormer(residual_zoo_tokenformer::TokenFormerConfig, residual_zoo_tokenformer::Block),
     }
+    TokenFormer from Gpt2: residual_zoo_tokenformer::from_transformer,
 }

@@ -318,6 +318,10 @@ impl Architecture for RmtConfig {
                 ("d_ff", mup.base.d_ff()),
             ];
             mup.validate(&sizes)?;
+            if self.init_std != Self::default().init_std {
+                let problem = "is set, but the start is that of `mup`; leave one out";
+                return Err(ConfigError::new("init_std", problem));
+            }
         }
         check::positive("init_std", self.init_std)
     }

@@ -471,6 +471,29 @@ impl Architecture for TokenFormerConfig {
             + self.norm_params.cost(self.width) * 2
     }
 
+    fn grows_from(&self, smaller: &Self) -> Result<(), ConfigError> {
+        let pairs = [
+            ("n_attn", smaller.n_attn(), self.n_attn()),
+            ("n_ffn", smaller.n_ffn(), self.n_ffn()),
+        ];
+        for (field, from, to) in pairs {
+            if to < from {
+                let problem = format!("cannot shrink from {from} to {to}; growing only adds pairs");
+                return Err(ConfigError::new(format!("model.{field}"), problem));
+            }
+        }
+        for (field, from, to) in [
+            ("width", smaller.width, self.width),
+            ("n_layer", smaller.n_layer, self.n_layer),
+        ] {
+            if to != from {
+                let problem = format!("cannot change from {from} to {to}; growing only adds pairs");
+                return Err(ConfigError::new(format!("model.{field}"), problem));
+            }
+        }
+        Ok(())
+    }
+
     /// Appends key-value pairs (eqs. 12, 13). The new keys are zero. The new values stay as drawn: if they
     /// were zero too, the new pairs would get no gradient.
     fn grow(

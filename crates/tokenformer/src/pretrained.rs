@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use burn::tensor::{Tensor, TensorData, backend::Backend};
+use burn::tensor::TensorData;
 use residual_zoo_core::{Architecture, ConfigError, NormParams};
 
 use crate::{Position, TokenFormerConfig};
@@ -36,6 +36,16 @@ pub enum PretrainedError {
     },
 }
 
+impl From<PretrainedError> for ConfigError {
+    fn from(error: PretrainedError) -> Self {
+        match error {
+            PretrainedError::Config(error) => error.within("model"),
+            PretrainedError::Pairs { .. } => Self::new("model.n_attn", error.to_string()),
+            _ => Self::new("model", error.to_string()),
+        }
+    }
+}
+
 /// The parameters of a TokenFormer of `config`, made from those of a pre-norm transformer, whose names
 /// are those of GPT-2 in the zoo (section 3.2, "Architecture Configurations": the attention has as many
 /// pairs as hidden dimensions, the feed-forward network as many as hidden units).
@@ -51,10 +61,9 @@ pub enum PretrainedError {
 /// # Errors
 ///
 /// An invalid config, a missing weight, or a weight of the wrong shape.
-pub fn from_transformer<B: Backend>(
+pub fn from_transformer(
     config: &TokenFormerConfig,
     transformer: &BTreeMap<String, TensorData>,
-    device: &B::Device,
 ) -> Result<BTreeMap<String, TensorData>, PretrainedError> {
     config.validate()?;
     if config.norm_params != NormParams::None {
@@ -68,6 +77,11 @@ pub fn from_transformer<B: Backend>(
             width: d,
         });
     }
+    let next = format!("block.layers.{}.", config.n_layer);
+    if transformer.keys().any(|name| name.starts_with(&next)) {
+        let problem = format!("is {}; the transformer has more layers", config.n_layer);
+        return Err(ConfigError::new("n_layer", problem).into());
+    }
     let take = |name: &str| {
         let tensor = transformer.get(name);
         tensor.ok_or_else(|| PretrainedError::Missing(name.into()))
@@ -75,38 +89,40 @@ pub fn from_transformer<B: Backend>(
     let shaped = |name: String, expected: &[usize]| {
         let tensor = take(&name)?;
         if *tensor.shape == *expected {
-            return Ok(tensor.clone());
+            return Ok(tensor.iter::<f32>().collect::<Vec<_>>());
         }
-        let found = tensor.shape.to_vec();
-        let expected = expected.to_vec();
         Err(PretrainedError::Shape {
             name,
-            expected,
-            found,
+            expected: expected.to_vec(),
+            found: tensor.shape.to_vec(),
         })
     };
-    let matrix = |name: String, shape: [usize; 2]| {
-        let data = shaped(name, &shape)?;
-        Ok::<_, PretrainedError>(Tensor::<B, 2>::from_data(data, device))
+    let matrix = |name: String, [rows, columns]: [usize; 2]| {
+        let values = shaped(name, &[rows, columns])?;
+        Ok::<_, PretrainedError>(Matrix { columns, values })
     };
     // The weight after a norm, with its rows multiplied by the scale of the norm.
     let after_norm = |branch: &str, name: &str, columns: usize| {
         let gamma = shaped(format!("{branch}.norm.gamma"), &[d])?;
-        let gamma = Tensor::<B, 1>::from_data(gamma, device).unsqueeze_dim(1);
-        Ok::<_, PretrainedError>(matrix(format!("{branch}.{name}"), [d, columns])? * gamma)
+        let mut weight = matrix(format!("{branch}.{name}"), [d, columns])?;
+        for (row, scale) in weight.values.chunks_mut(columns).zip(gamma) {
+            row.iter_mut().for_each(|x| *x *= scale);
+        }
+        Ok::<_, PretrainedError>(weight)
     };
 
-    let (tau, identity) = (config.tau(), Tensor::<B, 2>::eye(d, device));
+    let (tau, identity) = (config.tau(), Matrix::identity(d));
     let mut tensors = BTreeMap::new();
-    let mut pattention = |name: String, keys: Tensor<B, 2>, values: Tensor<B, 2>, tau: f64| {
+    let mut pattention = |name: String, keys: Matrix, values: Matrix, tau: f64| {
         tensors.insert(format!("{name}.keys"), keys.into_data());
         tensors.insert(format!("{name}.values"), values.into_data());
-        tensors.insert(format!("{name}.tau"), TensorData::from([tau]));
+        tensors.insert(format!("{name}.tau"), TensorData::from([tau as f32]));
     };
     for layer in 0..config.n_layer {
         let attention = format!("block.layers.{layer}.attention.branch");
         let qkv = after_norm(&attention, "qkv.weight", 3 * d)?;
-        for (w, name) in qkv.chunk(3, 1).into_iter().zip(["q", "k", "v"]) {
+        for (i, name) in ["q", "k", "v"].into_iter().enumerate() {
+            let w = qkv.narrow(i * d, d);
             pattention(format!("{attention}.{name}"), identity.clone(), w, tau.attn);
         }
         let w_o = matrix(format!("{attention}.proj.weight"), [d, d])?;
@@ -131,4 +147,48 @@ pub fn from_transformer<B: Backend>(
         tensors.insert(name.into(), take(name)?.clone());
     }
     Ok(tensors)
+}
+
+/// Values by rows.
+#[derive(Clone)]
+struct Matrix {
+    columns: usize,
+    values: Vec<f32>,
+}
+
+impl Matrix {
+    fn identity(n: usize) -> Self {
+        let values = (0..n * n).map(|i| if i % (n + 1) == 0 { 1.0 } else { 0.0 });
+        Self {
+            columns: n,
+            values: values.collect(),
+        }
+    }
+
+    fn rows(&self) -> usize {
+        self.values.len() / self.columns
+    }
+
+    fn transpose(&self) -> Self {
+        let column = |j| self.values.iter().skip(j).step_by(self.columns);
+        Self {
+            columns: self.rows(),
+            values: (0..self.columns).flat_map(column).copied().collect(),
+        }
+    }
+
+    /// `count` columns from `first`.
+    fn narrow(&self, first: usize, count: usize) -> Self {
+        let rows = self.values.chunks(self.columns);
+        let values = rows.flat_map(|row| &row[first..first + count]);
+        Self {
+            columns: count,
+            values: values.copied().collect(),
+        }
+    }
+
+    fn into_data(self) -> TensorData {
+        let shape = [self.rows(), self.columns];
+        TensorData::new(self.values, shape)
+    }
 }

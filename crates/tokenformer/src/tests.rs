@@ -313,7 +313,7 @@ fn a_pretrained_transformer_gives_weights_of_the_same_function_but_theta() {
         ..small()
     };
     let transformer = transformer(&config);
-    let tensors = from_transformer::<Flex>(&config, &transformer, &device).expect("equal sizes");
+    let tensors = from_transformer(&config, &transformer).expect("equal sizes");
     let model = config.build::<B>(11, &device).expect("a valid config");
     // All of the parameters, in their shapes.
     params::import::<B, _>(model, tensors.clone()).expect("a whole model");
@@ -356,7 +356,6 @@ fn a_pretrained_transformer_gives_weights_of_the_same_function_but_theta() {
 
 #[test]
 fn a_transformer_of_other_sizes_is_refused() {
-    let device = Default::default();
     let config = TokenFormerConfig {
         n_attn: None,
         ..small()
@@ -366,23 +365,26 @@ fn a_transformer_of_other_sizes_is_refused() {
         n_ffn: Some(22),
         ..config.clone()
     };
-    let error = from_transformer::<Flex>(&wider, &weights, &device)
-        .unwrap_err()
-        .to_string();
+    let error = from_transformer(&wider, &weights).unwrap_err().to_string();
     assert!(
         error.contains("fc.weight") && error.contains("[24, 22]"),
         "{error}"
     );
     weights.remove("block.layers.1.attention.branch.proj.weight");
-    let error = from_transformer::<Flex>(&config, &weights, &device)
-        .unwrap_err()
-        .to_string();
+    let error = from_transformer(&config, &weights).unwrap_err().to_string();
     assert!(
         error.contains("no `block.layers.1.attention.branch.proj.weight`"),
         "{error}"
     );
     let fewer = small();
-    assert!(from_transformer::<Flex>(&fewer, &weights, &device).is_err());
+    assert!(from_transformer(&fewer, &weights).is_err());
+    let deeper = TokenFormerConfig {
+        n_layer: config.n_layer + 1,
+        ..config.clone()
+    };
+    let deep = transformer(&deeper);
+    let error = from_transformer(&config, &deep).unwrap_err().to_string();
+    assert!(error.contains("more layers"), "{error}");
 }
 
 #[test]

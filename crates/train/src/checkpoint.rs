@@ -162,19 +162,21 @@ pub fn load_weights<B: AutodiffBackend, C: ModelConfig>(
     let before = trainer.model().clone();
     let kept = load_parameters(trainer, smaller, directory)?;
     let mut moments = read_moments(directory)?;
-    for info in params::list::<B, _>(trainer.model()) {
-        if let Some(Moments { first, second, .. }) = moments.get_mut(&info.name) {
-            params::pad_rows(first, &info.shape, None);
-            params::pad_rows(second, &info.shape, None);
-            if *first.shape != *info.shape {
-                trainer.replace_model(before);
-                let problem = format!(
-                    "keeps the optimizer's moments, but those of `{}` do not grow with its weights; \
-                     use grow-fresh",
-                    info.name
-                );
-                return Err(ConfigError::new("--init-by", problem).into());
-            }
+    let shapes = params::list::<B, _>(trainer.model()).into_iter();
+    let shapes: BTreeMap<_, _> = shapes.map(|info| (info.name, info.shape)).collect();
+    for (name, Moments { first, second, .. }) in &mut moments {
+        let fits = shapes.get(name).is_some_and(|shape| {
+            params::pad_rows(first, shape, None);
+            params::pad_rows(second, shape, None);
+            *first.shape == **shape
+        });
+        if !fits {
+            trainer.replace_model(before);
+            let problem = format!(
+                "keeps the optimizer's moments, but those of `{name}` do not grow with its weights; \
+                 use grow-fresh"
+            );
+            return Err(ConfigError::new("--init-by", problem).into());
         }
     }
     import_moments(trainer, directory, moments).inspect_err(|_| trainer.replace_model(before))?;
@@ -195,6 +197,7 @@ pub fn load_parameters<B: AutodiffBackend, C: ModelConfig>(
     directory: &Path,
 ) -> Result<Vec<String>, Error> {
     let model = trainer.config.model.clone();
+    model.grows_from(smaller)?;
     load_grown(trainer, directory, |weights, fresh| {
         Ok(model.grow(smaller, weights, fresh)?)
     })

@@ -202,6 +202,8 @@ fn start_from<B: AutodiffBackend, C: ModelConfig>(
         .collect();
     run_dir::check_tokenizer(run, corpus, "")?;
     let smaller = run_dir::read_config::<C>(run)?.model;
+    let valid = smaller.validate();
+    valid.map_err(|error| error.within("model"))?;
     let kept = match by {
         FirstWeights::Grow => checkpoint::load_weights(trainer, &smaller, &path)?,
         FirstWeights::GrowFresh => checkpoint::load_parameters(trainer, &smaller, &path)?,

@@ -36,12 +36,19 @@ fn is_counted(observations: &[&Observation], quantity: &str) -> bool {
     matches!(quantity, "tokens" | "flops") && levels.next().is_none()
 }
 
+/// Whether differences of the quantity compare with those that papers report.
+fn compares_with_papers(quantity: &str) -> bool {
+    matches!(quantity, "train_loss" | "valid_loss" | "valid_accuracy")
+}
+
 /// A quantity of two runs, seed by seed.
 struct Paired {
     /// Each seed with the difference.
     differences: Vec<(Option<u64>, f64)>,
     /// The means of both runs.
     means: [f64; 2],
+    /// The difference that the paper reports.
+    reported: Option<f64>,
     /// Whether it does not depend on seeds.
     is_exact: bool,
 }
@@ -61,10 +68,14 @@ impl Paired {
             means[0] += a / pairs.len() as f64;
             means[1] += b / pairs.len() as f64;
         }
+        let (one, other) = pairs[0];
+        let reported = one.published.get(quantity);
+        let reported = reported.zip(other.published.get(than_quantity));
         let exact: Vec<_> = pairs.iter().map(|(a, _)| *a).collect();
         Ok(Self {
             differences,
             means,
+            reported: reported.map(|(a, b)| a - b),
             is_exact: is_exact(&exact) || is_cost(quantity) || is_counted(&exact, quantity),
         })
     }
@@ -94,7 +105,8 @@ impl Difference {
         let differences = pair.differences.iter().map(|(_, difference)| *difference);
         let found = estimate(&differences.collect::<Vec<_>>())?;
         let because = format!("{run}: {first}; {than}: {second}");
-        Ok(Self::shown(found, pair.is_exact, because, than, &of))
+        let shown = Self::shown(found, pair.is_exact, because, than, &of);
+        Ok(shown.beside(pair.reported, quantities.0, &of))
     }
 
     /// Of two runs, beyond that of two others.
@@ -128,7 +140,27 @@ impl Difference {
         let than = format!("that of {} and {}", beyond.run, beyond.than);
         let is_exact = one.is_exact && other.is_exact;
         let because = because.join("; ");
-        Ok(Self::shown(found, is_exact, because, &than, &of))
+        let reported = one.reported.zip(other.reported).map(|(a, b)| a - b);
+        let shown = Self::shown(found, is_exact, because, &than, &of);
+        Ok(shown.beside(reported, &test.quantity, &of))
+    }
+
+    /// Adds whether the interval has the difference that the paper reports, where they compare.
+    fn beside(mut self, reported: Option<f64>, quantity: &str, of: &Observed) -> Self {
+        if let Some(reported) = reported
+            && compares_with_papers(quantity)
+            && !self.is_exact
+            && self.found.count > 1
+        {
+            let far = (self.found.mean - reported).abs();
+            let has = if far > self.found.half_width {
+                "excludes"
+            } else {
+                "includes"
+            };
+            self.because += &format!("; {has} the reported {}", signed(of, reported));
+        }
+        self
     }
 
     /// With its interval in words.

@@ -55,6 +55,39 @@ fn runs_are_compared_seed_by_seed() {
 }
 
 #[test]
+fn an_interval_excludes_or_includes_the_difference_that_the_paper_reports() {
+    let mut found = seeds("new", "valid_loss", &[1.0, 2.0, 3.0]);
+    found.extend(seeds("old", "valid_loss", &[1.11, 2.1, 3.09]));
+    let reporting = |quantity: &str, new: f64, old: f64| {
+        let mut found = found.clone();
+        for observed in &mut found {
+            let loss = observed.quantities["valid_loss"];
+            observed.quantities.insert("seconds".into(), loss);
+            let value = if observed.run == "new" { new } else { old };
+            observed.published.insert(quantity.into(), value);
+        }
+        found
+    };
+    // The interval is -0.1 ± 0.0248.
+    for (new, ends) in [
+        (2.91, "includes the reported -0.0900"),
+        (2.95, "excludes the reported -0.0500"),
+    ] {
+        let (_, because) = judge(lower("new", "old"), &reporting("valid_loss", new, 3.0));
+        assert!(because.ends_with(&format!("; {ends}")), "{because}");
+    }
+    // Seconds of another machine do not compare.
+    let seconds = Test::Lower(Compared {
+        quantity: "seconds".into(),
+        run: "new".into(),
+        than: "old".into(),
+        beyond: None,
+    });
+    let (_, because) = judge(seconds, &reporting("seconds", 2.0, 3.0));
+    assert!(!because.contains("reported"), "{because}");
+}
+
+#[test]
 fn names_that_end_in_digits_are_set_apart_from_values_and_times_are_milliseconds() {
     let mut found = seeds("1 layer, rank 4", "step_time", &[0.0612, 0.0614]);
     found.extend(seeds("Table 4", "step_time", &[0.0508, 0.0512]));
@@ -365,6 +398,7 @@ fn curve(run: &str, seed: u64, step: f64) -> Observation {
         seed: Some(seed),
         quantities: [("valid_loss".to_owned(), 4.0 - step * 10.0)].into(),
         rows: (0..=10).map(row).collect(),
+        ..Observation::default()
     }
 }
 

@@ -174,7 +174,7 @@ fn seeds(run: &str, quantity: &str, values: &[f64]) -> Vec<Observation> {
         line: run.into(),
         seed: Some(seed),
         quantities: [(quantity.to_owned(), *value)].into(),
-        rows: Vec::new(),
+        ..Observation::default()
     };
     (1..).zip(values).map(observe).collect()
 }

@@ -282,6 +282,7 @@ fn every_run_is_a_curve_from_where_it_was_trained() {
                 ..Row::default()
             })
             .collect(),
+        ..Observation::default()
     };
     let observations = [
         observed(1, 1),
