@@ -132,7 +132,7 @@ pub fn compare_main() -> ExitCode {
         #[command(flatten)]
         options: CompareArgs,
     }
-    residual_zoo_cli::restart_with_settings();
+    residual_zoo_cli::start();
     let Program { options } = Program::parse();
     let command = residual_zoo_cli::command(
         "cargo run --release --example compare --",

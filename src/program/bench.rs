@@ -12,6 +12,7 @@ use residual_zoo::report::{Cell, Column, Table, bytes, si};
 use residual_zoo::runs::Error;
 use residual_zoo::train::Interrupter;
 use residual_zoo::train::bench::StepTime;
+use residual_zoo::train::dashboard::warn;
 use serde::{Deserialize, Serialize};
 
 use super::read_config;
@@ -98,12 +99,13 @@ pub fn bench(options: Options) -> anyhow::Result<()> {
                 Ok(bench) => bench,
                 // Other backends may well work.
                 Err(error) => {
-                    eprintln!("{model} on {kind}: {error}");
+                    warn(&format!("{model} on {kind}: {error}"));
                     failure.get_or_insert(error);
                     continue;
                 }
             };
-            eprintln!("{model} on {kind}: {:.1} ms a step", 1e3 * bench.time.step);
+            let step = 1e3 * bench.time.step;
+            warn(&format!("{model} on {kind}: {step:.1} ms a step"));
             lines.push(Line {
                 model: model.clone(),
                 backend: kind.to_string(),

@@ -66,7 +66,7 @@ struct ExperimentOptions {
 
 /// Runs the command that the arguments of the program name.
 pub fn main() -> ExitCode {
-    cli::restart_with_settings();
+    cli::start();
     let done = match Program::parse().command {
         Command::Train(options) => train::train(options),
         Command::Generate(options) => generate::generate(options),

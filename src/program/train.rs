@@ -127,14 +127,14 @@ pub fn train(options: Options) -> anyhow::Result<()> {
 
     print(&describe_end(&summary, &corpus));
     print(&format!("checkpoint: {}", summary.checkpoint.display()));
-    let directory = run_options.directory.display();
+    let directory = cli::quoted(&run_options.directory.to_string_lossy());
     if summary.stopped {
         print(&format!(
-            "to continue: repeat the command, or use `--resume '{directory}'`"
+            "to continue: repeat the command, or use `--resume {directory}`"
         ));
     }
     if display != Display::Quiet && corpus.valid.text().is_some() {
-        print(&format!("sample it: residual-zoo generate '{directory}'"));
+        print(&format!("sample it: residual-zoo generate {directory}"));
     }
     Ok(())
 }

@@ -333,8 +333,8 @@ fn the_findings_are_those_of_the_results() {
 fn a_measured_difference_is_shortened() {
     let measured = "A, 1: 1.5; B: 1.7 nats/token; difference -0.2 ± 0.1 over 8 seeds, detectable 0.14; p = 0.010, \
                     corrected 0.020";
-    assert_eq!(short(measured), "1.5 against 1.7: -0.2 ± 0.1, p 0.020");
+    assert_eq!(short(measured, '✓'), "1.5 against 1.7: -0.2 ± 0.1, p 0.020");
     let alone = measured.split(", corrected").next().unwrap();
-    assert_eq!(short(alone), "1.5 against 1.7: -0.2 ± 0.1, p 0.010");
-    assert_eq!(short("A: 148k; B: 210k"), "A: 148k; B: 210k");
+    assert_eq!(short(alone, '✓'), "1.5 against 1.7: -0.2 ± 0.1, p 0.010");
+    assert_eq!(short("A: 148k; B: 210k", '✓'), "A: 148k; B: 210k");
 }

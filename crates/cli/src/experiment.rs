@@ -15,11 +15,13 @@ use residual_zoo_lab::{
     check_pages, only, origin, unequal_budgets, write_index,
 };
 
+use residual_zoo_system::harmless;
+
 use crate::sweep::{refuse_swept, show};
 use crate::trial::try_models;
 use crate::{
     BackendArgs, DataArgs, DisplayArgs, JobsArgs, command, example, print, report, stop_on_signal,
-    verdict,
+    verdict, write,
 };
 
 /// An experiment and where its text comes from.
@@ -151,7 +153,7 @@ pub struct ExperimentArgs {
 
 /// Runs an experiment as the options on the command line say. `commit` is that of the program.
 pub fn experiment_main<C: ModelConfig>(source: &Source, commit: &str) -> ExitCode {
-    crate::restart_with_settings();
+    crate::start();
     let Program { options } = Program::parse();
     let kind = options.backend.kind();
     let done = kind.map_err(Into::into).and_then(|kind| {
@@ -299,7 +301,8 @@ impl ExperimentArgs {
         }
         for found in results.claims() {
             print(&format!("\n{} ({})", found.claim.says, found.claim.source))?;
-            print(&format!("  {}: {}", verdict(found.verdict), found.because))?;
+            let because = harmless(&found.because);
+            write(&format!("  {}: {because}\n", verdict(found.verdict)))?;
             if !found.claim.published.is_empty() && found.verdict != Verdict::NotTested {
                 print(&format!("  reported: {}", found.claim.published))?;
             }

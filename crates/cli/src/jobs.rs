@@ -124,8 +124,7 @@ fn start(jobs: usize) -> Result<Child, Error> {
         .env("RAYON_NUM_THREADS", &threads)
         .env("OMP_NUM_THREADS", &threads);
     // Ctrl-C reaches only the first process, which then stops the workers.
-    #[cfg(unix)]
-    std::os::unix::process::CommandExt::process_group(&mut command, 0);
+    residual_zoo_system::process::in_own_group(&mut command);
     Ok(command.spawn().map_err(RunError::io("start", &program))?)
 }
 

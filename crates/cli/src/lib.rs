@@ -21,13 +21,16 @@ use residual_zoo_data::{DataConfig, DataError, SyntheticConfig, TokenizerConfig}
 use residual_zoo_lab::{Error, Verdict};
 use residual_zoo_report::Tone;
 use residual_zoo_runs::Error as RunError;
+use residual_zoo_system::harmless;
+use residual_zoo_system::signals::on_stop;
+use residual_zoo_system::terminal::is_gone;
 use residual_zoo_train::Interrupter;
-use residual_zoo_train::dashboard::{Display, is_gone, is_open, restore_terminal};
+use residual_zoo_train::dashboard::{Display, is_open, restore_terminal, warn};
 
 pub use compare::CompareArgs;
 pub use experiment::{ExperimentArgs, Files, Source, experiment_main};
 pub use jobs::JobsArgs;
-pub use settings::restart_with_settings;
+pub use settings::start;
 pub use sweep::SweepArgs;
 
 /// The backend to compute on.
@@ -146,22 +149,28 @@ pub fn example(name: &str, kind: BackendKind) -> String {
 
 /// The command that runs `program` with these arguments, as it is written in a shell.
 pub fn command(program: &str, arguments: impl Iterator<Item = String>) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-:=".contains(c);
-    let quoted = |argument: String| match !argument.is_empty() && argument.chars().all(is_plain) {
-        true => argument,
-        false => format!("'{}'", argument.replace('\'', "'\\''")),
-    };
-    let parts = std::iter::once(program.to_owned()).chain(arguments.map(quoted));
+    let quoted = arguments.map(|argument| quoted(&argument));
+    let parts = std::iter::once(program.to_owned()).chain(quoted);
     parts.collect::<Vec<_>>().join(" ")
 }
 
-/// Prints a line to standard output. A reader that stops reading, such as `head`, is no error.
+/// A word as it is written in a shell.
+pub fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-:=".contains(c);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    }
+}
+
+/// Prints a line to standard output. Control characters are escaped. A reader that stops reading, such as
+/// `head`, is no error.
 ///
 /// # Errors
 ///
 /// When the line cannot be written.
 pub fn print(text: &str) -> Result<(), Error> {
-    write(&format!("{text}\n"))
+    write(&format!("{}\n", harmless(text)))
 }
 
 /// The name of a verdict, in color where standard output is a terminal and `NO_COLOR` is not set.
@@ -183,7 +192,7 @@ fn painted(verdict: Verdict, in_color: bool) -> String {
     }
 }
 
-/// Like [`print()`], without the end of the line.
+/// Writes text to standard output as it is.
 pub(crate) fn write(text: &str) -> Result<(), Error> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -198,7 +207,7 @@ pub fn report(result: anyhow::Result<()>) -> ExitCode {
     let Err(error) = result else {
         return ExitCode::SUCCESS;
     };
-    writeln!(std::io::stderr(), "error: {error}").ok();
+    warn(&format!("error: {error}"));
     ExitCode::from(if is_bad_input(&error) { 2 } else { 1 })
 }
 
@@ -213,25 +222,24 @@ fn is_bad_input(error: &anyhow::Error) -> bool {
     known.contains(&Some(true))
 }
 
-/// A switch that Ctrl-C or SIGTERM sets; a second signal ends the program at once. The first one is
-/// answered by a line, or by the dashboard if it is open. A terminal that goes away may send several
-/// signals; they are one.
+/// A switch that Ctrl-C, SIGTERM or SIGHUP sets, unless they were ignored when the program started; a second
+/// signal ends the program at once. The first one is answered by a line, or by the dashboard if it is open. A
+/// terminal that goes away may send several signals; they are one.
 ///
 /// # Errors
 ///
-/// When signals cannot be caught, or are already.
+/// When signals cannot be caught.
 pub fn stop_on_signal() -> Result<Interrupter, Error> {
     let stop = Interrupter::new();
     let switch = stop.clone();
-    ctrlc::set_handler(move || {
+    on_stop(move || {
         if switch.should_stop() && !is_gone() {
             restore_terminal();
             std::process::exit(130);
         }
         switch.stop(None);
         if !is_open() {
-            let text = "stopping after this step; Ctrl-C again ends the program at once";
-            writeln!(std::io::stderr(), "{text}").ok();
+            warn("stopping after this step; Ctrl-C again ends the program at once");
         }
     })
     .map_err(|error| Error::Signals(error.to_string()))?;

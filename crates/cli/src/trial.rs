@@ -3,6 +3,7 @@
 use residual_zoo_backend::{BackendKind, allocated};
 use residual_zoo_core::ModelConfig;
 use residual_zoo_runs::RunConfig;
+use residual_zoo_system::memory::memory;
 
 use residual_zoo_lab::trial::Trial;
 use residual_zoo_lab::{Error, PlannedRun};
@@ -90,14 +91,7 @@ fn try_model<C: ModelConfig>(
 /// Memory that this program can still get, where the system tells: what is free, swap included,
 /// and what earlier models have left to the allocator.
 pub(super) fn available_memory() -> Option<u64> {
-    let of = |file: &str, field: &str| {
-        let text = std::fs::read_to_string(file).ok()?;
-        let line = text.lines().find(|line| line.starts_with(field))?;
-        let kibibytes: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
-        Some(kibibytes * 1024)
-    };
-    let resident = of("/proc/self/status", "VmRSS:")?;
+    let resident = memory_stats::memory_stats()?.physical_mem as u64;
     let left = resident.saturating_sub(allocated().unwrap_or(resident));
-    let swap = of("/proc/meminfo", "SwapFree:").unwrap_or(0);
-    Some(of("/proc/meminfo", "MemAvailable:")? + swap + left)
+    Some(memory()?.available + left)
 }

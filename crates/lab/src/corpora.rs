@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use residual_zoo_core::ModelConfig;
 use residual_zoo_data::{Corpus, DataConfig, DataError, Stage};
 use residual_zoo_train::Interrupter;
-use residual_zoo_train::dashboard::{Status, duration};
+use residual_zoo_train::dashboard::{Status, duration, warn};
 
 use crate::{Error, PlannedRun};
 
@@ -22,7 +22,7 @@ use crate::{Error, PlannedRun};
 pub fn open_corpus(config: &DataConfig, stop: &Interrupter) -> Result<Corpus, DataError> {
     let corpus = prepare(config, stop)?;
     if let Some(note) = &corpus.note {
-        eprintln!("note: {note}");
+        warn(&format!("note: {note}"));
     }
     Ok(corpus)
 }

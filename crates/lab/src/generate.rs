@@ -1,6 +1,6 @@
 //! Text from a trained model.
 
-use std::io::{ErrorKind, Write as _};
+use std::io::{ErrorKind, IsTerminal as _, Write as _};
 use std::path::Path;
 
 use burn::tensor::backend::AutodiffBackend;
@@ -8,6 +8,8 @@ use residual_zoo_backend::{BackendKind, OnBackend};
 use residual_zoo_core::ModelConfig;
 use residual_zoo_runs::generate::Sampling;
 use residual_zoo_runs::{Error as RunError, Run};
+use residual_zoo_system::harmless;
+use residual_zoo_train::dashboard::warn;
 
 use crate::Error;
 
@@ -29,7 +31,7 @@ pub fn generate<C: ModelConfig>(
 ) -> Result<(), Error> {
     let run = Run::<C>::open(directory)?;
     for (_, error) in run.checkpoint()?.passed_over {
-        eprintln!("passed over: {error}");
+        warn(&format!("passed over: {error}"));
     }
     let task = Generate {
         run,
@@ -62,9 +64,9 @@ impl<C: ModelConfig> OnBackend for Generate<'_, C> {
         for prompt in prompts.iter().flatten() {
             let tokens = run.tokenizer.encode(prompt)?.len();
             if tokens > context {
-                eprintln!(
+                warn(&format!(
                     "a prompt has {tokens} tokens; the model reads the last {context}, its context"
-                );
+                ));
             }
         }
         let pieces: Box<dyn Iterator<Item = _>> = match prompts {
@@ -83,8 +85,15 @@ impl<C: ModelConfig> OnBackend for Generate<'_, C> {
             }
         };
         let mut out = std::io::stdout().lock();
+        // What a model generates is whatever it was trained on. A file gets it as it is.
+        let is_shown = out.is_terminal();
         for piece in pieces {
-            match write!(out, "{}", piece?).and_then(|()| out.flush()) {
+            let piece = piece?;
+            let shown = match is_shown {
+                true => harmless(&piece),
+                false => piece.as_str().into(),
+            };
+            match out.write_all(shown.as_bytes()).and_then(|()| out.flush()) {
                 // A reader that stops reading ends the text; that is no failure.
                 Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(()),
                 written => written.map_err(RunError::io("write", "standard output".as_ref()))?,

@@ -167,10 +167,7 @@ mod faults {
             return Ok(());
         }
         if kind == Kind::Kill {
-            #[cfg(unix)]
-            rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL)
-                .ok();
-            std::process::abort();
+            residual_zoo_system::process::kill_self();
         }
         Err(Error::from(ErrorKind::StorageFull))
     }

@@ -1,8 +1,10 @@
 //! The lock of a run directory: only one process at a time trains there.
 
 use std::fs::{self, File, TryLockError};
-use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
+
+use residual_zoo_system::{files, process};
 
 use crate::{Error, disk};
 
@@ -42,12 +44,19 @@ impl Lock {
                     owner,
                 });
             }
-            Err(TryLockError::Error(error)) if has_no_locks(&error) => false,
+            // The user must then make sure that only one process trains a run.
+            Err(TryLockError::Error(error)) if files::has_no_locks(&error) => false,
             Err(TryLockError::Error(error)) => return Err(Error::io("lock", &path)(error)),
         };
         let written = file.set_len(0).and_then(|()| {
             file.seek(SeekFrom::Start(0))?;
-            writeln!(file, "process {}{}", std::process::id(), host())
+            let host = process::host().map(|host| format!(" on {host}"));
+            writeln!(
+                file,
+                "process {}{}",
+                std::process::id(),
+                host.unwrap_or_default()
+            )
         });
         written.map_err(Error::io("write", &path))?;
         Ok(Self { file, keeps_out })
@@ -70,38 +79,6 @@ impl Lock {
         let there = fs::symlink_metadata(run.join(LOCK)).ok();
         let held = self.file.metadata().ok();
         let both = there.zip(held);
-        both.is_some_and(|(there, held)| is_same(&there, &held))
+        both.is_some_and(|(there, held)| files::is_same(&there, &held))
     }
-}
-
-/// Whether the file system has no locks. There, the user must make sure that only one process
-/// trains a run.
-fn has_no_locks(error: &std::io::Error) -> bool {
-    #[cfg(unix)]
-    if error.raw_os_error() == Some(rustix::io::Errno::NOLCK.raw_os_error()) {
-        return true;
-    }
-    error.kind() == ErrorKind::Unsupported
-}
-
-#[cfg(unix)]
-fn host() -> String {
-    let host = rustix::system::uname();
-    format!(" on {}", host.nodename().to_string_lossy())
-}
-
-#[cfg(not(unix))]
-fn host() -> String {
-    String::new()
-}
-
-#[cfg(unix)]
-fn is_same(a: &fs::Metadata, b: &fs::Metadata) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    (a.dev(), a.ino()) == (b.dev(), b.ino())
-}
-
-#[cfg(not(unix))]
-fn is_same(_: &fs::Metadata, _: &fs::Metadata) -> bool {
-    true
 }

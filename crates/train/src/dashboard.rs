@@ -31,7 +31,7 @@ use self::status::RunStatus;
 use self::terminal::Terminal;
 
 pub use self::status::Status;
-pub use self::terminal::{Screen, is_gone, is_open, print, restore_terminal, warn};
+pub use self::terminal::{Screen, is_open, print, restore_terminal, warn};
 
 /// How a run is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,10 +57,12 @@ impl Display {
         }
     }
 
-    /// The dashboard if standard input and output are terminals and `plain` is false, else the log.
+    /// The dashboard if standard input and output are terminals that can show it and `plain` is false, else
+    /// the log.
     pub fn detect(plain: bool) -> Self {
         use std::io::IsTerminal;
-        match std::io::stdout().is_terminal() && std::io::stdin().is_terminal() && !plain {
+        let is_terminal = std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
+        match is_terminal && !plain && !residual_zoo_system::terminal::is_dumb() {
             true => Self::Terminal,
             false => Self::Log,
         }

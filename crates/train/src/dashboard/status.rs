@@ -4,6 +4,8 @@
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
+use residual_zoo_system::harmless;
+
 use super::rows::{Metric, Reached, Sink};
 use super::{Activity, LOSS, Pace, duration, print, warn};
 
@@ -48,7 +50,8 @@ impl Status {
         }
         self.next = now + REDRAW;
         self.is_shown = true;
-        let text: String = text().chars().take(self.columns - 1).collect();
+        let text = text();
+        let text: String = harmless(&text).chars().take(self.columns - 1).collect();
         let mut out = io::stderr().lock();
         write!(out, "\r\x1b[K{text}")
             .and_then(|()| out.flush())
@@ -72,13 +75,7 @@ impl Drop for Status {
 
 /// The columns of the terminal of standard error; 80 where they are not known.
 fn columns() -> usize {
-    #[cfg(unix)]
-    if let Ok(size) = rustix::termios::tcgetwinsize(io::stderr())
-        && size.ws_col > 1
-    {
-        return size.ws_col.into();
-    }
-    COLUMNS
+    residual_zoo_system::terminal::columns().unwrap_or(COLUMNS)
 }
 
 /// The status line of a run.

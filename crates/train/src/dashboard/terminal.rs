@@ -16,15 +16,13 @@ use burn_train::Interrupter;
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::{cursor, execute, terminal};
 use ratatui::layout::Size;
+use residual_zoo_system::{harmless, terminal as tty};
 
 use super::rows::{Metric, Reached, Sink};
 use super::view::{self, State};
 use super::{About, Activity, Pace};
 
-mod tty;
-
-pub use tty::is_gone;
-use tty::{Key, Keys};
+use tty::{Key, Keys, is_gone};
 
 /// The longest time between two looks at keys and state.
 const TICK: Duration = Duration::from_millis(250);
@@ -129,7 +127,7 @@ impl Sink for Terminal {
 
     fn note(&mut self, text: &str) {
         update(|state| state.note(text));
-        lock(&LATER).push(Later::Note(text.to_owned()));
+        lock(&LATER).push(Later::Note(harmless(text).into_owned()));
     }
 
     fn sample(&mut self, _: usize, _: &str) {}
@@ -141,11 +139,12 @@ pub fn is_open() -> bool {
 }
 
 /// Prints a line to standard output; while the dashboard is open, shows it there and prints it
-/// afterwards. Training continues even if nobody reads it any more.
+/// afterwards. Control characters are escaped. Training continues even if nobody reads it any more.
 pub fn print(text: &str) {
+    let text = &harmless(text);
     if is_open() {
         update(|state| state.note(text.trim()));
-        lock(&LATER).push(Later::Line(text.to_owned()));
+        lock(&LATER).push(Later::Line(text.to_string()));
     } else {
         print_later();
         writeln!(io::stdout(), "{text}").ok();
@@ -154,9 +153,10 @@ pub fn print(text: &str) {
 
 /// Like [`print()`], to standard error.
 pub fn warn(text: &str) {
+    let text = &harmless(text);
     if is_open() {
         update(|state| state.note(text));
-        lock(&LATER).push(Later::Note(text.to_owned()));
+        lock(&LATER).push(Later::Note(text.to_string()));
     } else {
         print_later();
         writeln!(io::stderr(), "{text}").ok();
@@ -326,7 +326,7 @@ impl Drawing {
                 self.come_back()?;
             }
             self.draw()?;
-            let keys = self.keys.wait(TICK)?;
+            let keys = self.keys.wait(TICK, is_open)?;
             for key in keys {
                 self.press(key);
             }

@@ -1,0 +1,47 @@
+//! The memory of the machine.
+
+use sysinfo::{MemoryRefreshKind, RefreshKind, System};
+
+/// Bytes of memory, swap included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Memory {
+    /// What the machine, or the control group of this process, has.
+    pub total: u64,
+    /// What can still be had.
+    pub available: u64,
+}
+
+/// The memory of the machine, or of the control group that this process is in. `None` where the system does not
+/// tell.
+pub fn memory() -> Option<Memory> {
+    let system = System::new_with_specifics(
+        RefreshKind::nothing().with_memory(MemoryRefreshKind::everything()),
+    );
+    let mut found = Memory {
+        total: system.total_memory() + system.total_swap(),
+        available: system.available_memory() + system.free_swap(),
+    };
+    if let Some(group) = system.cgroup_limits() {
+        found.total = found
+            .total
+            .min(group.total_memory.saturating_add(system.total_swap()));
+        found.available = found
+            .available
+            .min(group.free_memory.saturating_add(group.free_swap));
+    }
+    (found.total > 0).then_some(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_has_memory() {
+        let Memory { total, available } = memory().expect("known on every supported system");
+        assert!(
+            available > 1 << 20 && available <= total,
+            "{available} of {total}"
+        );
+    }
+}

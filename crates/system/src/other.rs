@@ -1,0 +1,137 @@
+//! Systems that are not Unix.
+
+/// Files.
+pub mod files {
+    use std::fs::Metadata;
+    use std::io::{Error, ErrorKind};
+
+    /// Whether both are the same file. Not known here.
+    pub fn is_same(_: &Metadata, _: &Metadata) -> bool {
+        true
+    }
+
+    /// Whether this error of a lock says that the file system has no locks.
+    pub fn has_no_locks(error: &Error) -> bool {
+        error.kind() == ErrorKind::Unsupported
+    }
+}
+
+/// Processes.
+pub mod process {
+    use std::process::Command;
+
+    /// The name of this machine. Not known here.
+    pub fn host() -> Option<String> {
+        None
+    }
+
+    /// Ends this process at once.
+    pub fn kill_self() -> ! {
+        std::process::abort()
+    }
+
+    /// Whether there is a process with this number. Not known here, so it may be.
+    pub fn exists(_: u32) -> bool {
+        true
+    }
+
+    /// Lets Ctrl-C pass by the process that `command` starts. Not possible here.
+    pub fn in_own_group(_: &mut Command) {}
+
+    /// Starts this program again with more variables. Not possible here.
+    pub fn restart(_: Vec<(&'static str, &'static str)>) {}
+}
+
+/// Signals.
+pub mod signals {
+    use std::io;
+
+    /// Calls `stop` in a thread of its own at Ctrl-C.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be caught.
+    pub fn on_stop(stop: impl FnMut() + Send + 'static) -> io::Result<()> {
+        ctrlc::set_handler(stop).map_err(io::Error::other)
+    }
+
+    /// There is no such signal here.
+    pub fn large_files_are_errors() {}
+}
+
+/// The terminal.
+pub mod terminal {
+    use std::io;
+    use std::time::Duration;
+
+    use crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+    use crossterm::terminal::{is_raw_mode_enabled, size};
+
+    use crate::terminal::Key;
+
+    /// Waits for keys.
+    pub struct Keys;
+
+    impl Keys {
+        /// # Errors
+        ///
+        /// None.
+        pub fn new() -> io::Result<Self> {
+            Ok(Self)
+        }
+
+        /// The keys that come within this time.
+        ///
+        /// # Errors
+        ///
+        /// When the terminal cannot be read.
+        pub fn wait(&mut self, time: Duration, _: impl FnOnce() -> bool) -> io::Result<Vec<Key>> {
+            let mut keys = Vec::new();
+            if event::poll(time)?
+                && let Event::Key(key) = event::read()?
+                && key.kind != KeyEventKind::Release
+            {
+                let control = key.modifiers.contains(KeyModifiers::CONTROL);
+                keys.extend(match key.code {
+                    KeyCode::Char('q') => Some(Key::Stop),
+                    KeyCode::Char('c') if control => Some(Key::Stop),
+                    KeyCode::Tab | KeyCode::Right | KeyCode::Down => Some(Key::Next),
+                    KeyCode::BackTab | KeyCode::Left | KeyCode::Up => Some(Key::Previous),
+                    _ => None,
+                });
+            }
+            Ok(keys)
+        }
+    }
+
+    /// Whether standard input is a terminal that has gone away. Not known here.
+    pub fn is_gone() -> bool {
+        false
+    }
+
+    /// Whether the terminal cannot move its cursor.
+    pub fn is_dumb() -> bool {
+        std::env::var_os("TERM").is_some_and(|term| term == "dumb")
+    }
+
+    /// Whether another process has the terminal. Not known here.
+    pub fn is_in_background() -> bool {
+        false
+    }
+
+    /// Whether the terminal passes keys on at once.
+    pub fn is_raw() -> bool {
+        is_raw_mode_enabled().unwrap_or(false)
+    }
+
+    /// The columns of the terminal, where they are known.
+    pub fn columns() -> Option<usize> {
+        size().ok().map(|(columns, _)| columns.into())
+    }
+
+    /// Ctrl-C is a key here.
+    pub fn enable_interrupt() {}
+
+    /// Not possible here.
+    pub fn suspend() {}
+}

@@ -1,0 +1,32 @@
+//! Text of others, for a terminal.
+
+use std::borrow::Cow;
+
+/// `text` with its control characters escaped, except for line breaks and tabs, so that a terminal only shows
+/// it. Without them, text can set the title, move the cursor or answer for the user.
+pub fn harmless(text: &str) -> Cow<'_, str> {
+    let is_harmful = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
+    if !text.contains(is_harmful) {
+        return text.into();
+    }
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        match is_harmful(c) {
+            true => shown.extend(c.escape_default()),
+            false => shown.push(c),
+        }
+    }
+    shown.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_characters_are_escaped_and_all_others_stay() {
+        assert_eq!(harmless("α\tβ\nγ 🙂"), "α\tβ\nγ 🙂");
+        let title = harmless("a\u{1b}]0;title\u{7}\u{9b}2J\r\u{8}\u{7f}b");
+        assert_eq!(title, r"a\u{1b}]0;title\u{7}\u{9b}2J\r\u{8}\u{7f}b");
+    }
+}

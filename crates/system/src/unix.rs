@@ -1,0 +1,269 @@
+//! Unix.
+
+/// Files.
+pub mod files {
+    use std::fs::Metadata;
+    use std::io::{Error, ErrorKind};
+    use std::os::unix::fs::MetadataExt as _;
+
+    /// Whether both are the same file, whatever its name.
+    pub fn is_same(a: &Metadata, b: &Metadata) -> bool {
+        (a.dev(), a.ino()) == (b.dev(), b.ino())
+    }
+
+    /// Whether this error of a lock says that the file system has no locks.
+    pub fn has_no_locks(error: &Error) -> bool {
+        error.raw_os_error() == Some(rustix::io::Errno::NOLCK.raw_os_error())
+            || error.kind() == ErrorKind::Unsupported
+    }
+}
+
+/// Processes.
+pub mod process {
+    use std::ffi::OsString;
+    use std::os::unix::process::CommandExt as _;
+    use std::process::Command;
+
+    use rustix::process::{Pid, Signal, getpid, kill_process, test_kill_process};
+
+    /// The name of this machine.
+    pub fn host() -> Option<String> {
+        let host = rustix::system::uname();
+        Some(host.nodename().to_string_lossy().into_owned())
+    }
+
+    /// Ends this process as SIGKILL does.
+    pub fn kill_self() -> ! {
+        kill_process(getpid(), Signal::KILL).ok();
+        std::process::abort()
+    }
+
+    /// Whether there is a process with this number on this machine.
+    pub fn exists(number: u32) -> bool {
+        let pid = i32::try_from(number).ok().and_then(Pid::from_raw);
+        let found = |pid| match test_kill_process(pid) {
+            Err(error) => error == rustix::io::Errno::PERM,
+            Ok(()) => true,
+        };
+        pid.is_some_and(found)
+    }
+
+    /// Lets Ctrl-C pass by the process that `command` starts.
+    pub fn in_own_group(command: &mut Command) {
+        command.process_group(0);
+    }
+
+    /// Starts this program again, in the same process, with more variables in its environment. Returns if that
+    /// fails.
+    pub fn restart(environment: Vec<(&'static str, &'static str)>) {
+        let Ok(program) = std::env::current_exe() else {
+            return;
+        };
+        let mut arguments = std::env::args_os();
+        let mut again = Command::new(program);
+        if let Some(name) = arguments.next() {
+            again.arg0::<OsString>(name);
+        }
+        // `exec` returns only if it fails.
+        let _ = again.args(arguments).envs(environment).exec();
+    }
+}
+
+/// Signals.
+pub mod signals {
+    use std::io;
+    use std::sync::Arc;
+    use std::thread;
+
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    use signal_hook::iterator::Signals;
+
+    /// The signal of a write beyond the largest file that is allowed. signal-hook has no name for it.
+    const SIGXFSZ: i32 = rustix::process::Signal::XFSZ.as_raw();
+
+    /// Calls `stop` in a thread of its own when the process is asked to end: by Ctrl-C, SIGTERM or SIGHUP. A
+    /// signal that was ignored when the process started, as under `nohup`, stays ignored.
+    ///
+    /// # Errors
+    ///
+    /// When the signals cannot be caught.
+    pub fn on_stop(mut stop: impl FnMut() + Send + 'static) -> io::Result<()> {
+        let ignored = ignored();
+        let is_heard = |signal: &i32| ignored & (1 << (signal - 1)) == 0;
+        let heard: Vec<i32> = [SIGHUP, SIGINT, SIGTERM]
+            .into_iter()
+            .filter(is_heard)
+            .collect();
+        let mut signals = Signals::new(heard)?;
+        let thread = thread::Builder::new().name("signals".into());
+        thread.spawn(move || signals.forever().for_each(|_| stop()))?;
+        Ok(())
+    }
+
+    /// Makes a write beyond the largest file that is allowed (`ulimit -f`) an error instead of the end of the
+    /// process.
+    pub fn large_files_are_errors() {
+        signal_hook::flag::register(SIGXFSZ, Arc::default()).ok();
+    }
+
+    /// The signals that this process ignores, a bit each. Linux only; elsewhere none.
+    fn ignored() -> u64 {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+        mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+            .unwrap_or(0)
+    }
+}
+
+/// The terminal.
+pub mod terminal {
+    use std::io;
+    use std::os::fd::AsRawFd;
+    use std::thread;
+    use std::time::Duration;
+
+    use mio::unix::SourceFd;
+    use mio::{Events, Interest, Poll, Token};
+    use rustix::io::{Errno, read};
+    use rustix::process::{Signal, getpgrp, kill_current_process_group};
+    use rustix::termios::{
+        LocalModes, OptionalActions, SpecialCodeIndex, tcgetattr, tcgetpgrp, tcgetwinsize,
+        tcsetattr,
+    };
+
+    use crate::terminal::Key;
+
+    /// Waits for keys. crossterm 0.29 waits for ever where the terminal goes away meanwhile, and misses
+    /// keys that come together with a new size, so the few keys are read here.
+    pub struct Keys {
+        poll: Poll,
+        events: Events,
+    }
+
+    impl Keys {
+        /// # Errors
+        ///
+        /// When standard input cannot be waited for.
+        pub fn new() -> io::Result<Self> {
+            let poll = Poll::new()?;
+            let stdin = io::stdin().as_raw_fd();
+            let keys = poll.registry();
+            keys.register(&mut SourceFd(&stdin), Token(0), Interest::READABLE)?;
+            Ok(Self {
+                poll,
+                events: Events::with_capacity(4),
+            })
+        }
+
+        /// The keys that come within this time; none if they are no longer `wanted` then.
+        ///
+        /// # Errors
+        ///
+        /// When the terminal is gone.
+        pub fn wait(
+            &mut self,
+            time: Duration,
+            wanted: impl FnOnce() -> bool,
+        ) -> io::Result<Vec<Key>> {
+            match self.poll.poll(&mut self.events, Some(time)) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(Vec::new()),
+                polled => polled?,
+            }
+            if self.events.is_empty() || !wanted() {
+                return Ok(Vec::new());
+            }
+            let mut events = self.events.iter();
+            if events.any(|event| event.is_error() || event.is_read_closed()) {
+                return Err(io::ErrorKind::BrokenPipe.into());
+            }
+            let mut bytes = [0; 1024];
+            match read(io::stdin(), &mut bytes) {
+                Ok(0) => Err(io::ErrorKind::BrokenPipe.into()),
+                Ok(count) => Ok(keys(&bytes[..count])),
+                Err(Errno::INTR | Errno::AGAIN) => Ok(Vec::new()),
+                Err(error) => Err(error.into()),
+            }
+        }
+    }
+
+    /// The keys that a terminal has sent.
+    fn keys(mut bytes: &[u8]) -> Vec<Key> {
+        let mut keys = Vec::new();
+        while let [byte, rest @ ..] = bytes {
+            let (key, rest) = match (byte, rest) {
+                (0x1b, [b'[' | b'O', b'B' | b'C', rest @ ..]) => (Some(Key::Next), rest),
+                (0x1b, [b'[' | b'O', b'A' | b'D' | b'Z', rest @ ..]) => (Some(Key::Previous), rest),
+                (b'q' | 0x03, rest) => (Some(Key::Stop), rest),
+                (b'\t', rest) => (Some(Key::Next), rest),
+                (0x1a, rest) => (Some(Key::Suspend), rest),
+                (_, rest) => (None, rest),
+            };
+            keys.extend(key);
+            bytes = rest;
+        }
+        keys
+    }
+
+    /// Whether standard input is a terminal that has gone away, as when its window is closed.
+    pub fn is_gone() -> bool {
+        matches!(tcgetpgrp(io::stdin()), Err(Errno::IO))
+    }
+
+    /// Whether the terminal cannot move its cursor: `TERM` is `dumb`, empty or not set.
+    pub fn is_dumb() -> bool {
+        let term = std::env::var_os("TERM").unwrap_or_default();
+        term.is_empty() || term == "dumb"
+    }
+
+    /// Whether another process has the terminal.
+    pub fn is_in_background() -> bool {
+        tcgetpgrp(io::stdin()).is_ok_and(|group| group != getpgrp())
+    }
+
+    /// Whether the terminal passes keys on at once. A shell turns that off when the process stops.
+    pub fn is_raw() -> bool {
+        let mode = tcgetattr(io::stdin());
+        mode.is_ok_and(|mode| !mode.local_modes.contains(LocalModes::ICANON))
+    }
+
+    /// The columns of the terminal of standard error, where they are known.
+    pub fn columns() -> Option<usize> {
+        let size = tcgetwinsize(io::stderr()).ok()?;
+        (size.ws_col > 1).then_some(size.ws_col.into())
+    }
+
+    /// Turns Ctrl-C into a signal again, but not Ctrl-Z and Ctrl-\, which would leave the screen as it
+    /// is.
+    pub fn enable_interrupt() {
+        const DISABLED: u8 = if cfg!(target_os = "linux") { 0 } else { 0xff };
+        let Ok(mut mode) = tcgetattr(io::stdin()) else {
+            return;
+        };
+        mode.local_modes |= LocalModes::ISIG;
+        mode.special_codes[SpecialCodeIndex::VSUSP] = DISABLED;
+        mode.special_codes[SpecialCodeIndex::VQUIT] = DISABLED;
+        tcsetattr(io::stdin(), OptionalActions::Now, &mode).ok();
+    }
+
+    /// Stops the processes of this job until it continues.
+    pub fn suspend() {
+        kill_current_process_group(Signal::TSTP).ok();
+        // The signal may reach another thread first.
+        thread::sleep(Duration::from_millis(100));
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn keys_are_known_by_their_bytes() {
+            use Key::{Next, Previous, Stop, Suspend};
+            assert_eq!(keys(b"kq\t\x1b[C\x1bOB"), [Stop, Next, Next, Next]);
+            assert_eq!(keys(b"\x1b[D\x1b[A\x1b[Z"), [Previous; 3]);
+            assert_eq!(keys(b"\x1a\x03"), [Suspend, Stop]);
+            // A mouse, a pasted accent, a torn sequence.
+            assert_eq!(keys(b"\x1b[<0;1;1M\xc3\xa9\x1b["), []);
+        }
+    }
+}
