@@ -78,10 +78,12 @@ pub fn generate(
     prompts: &[Option<&str>],
     tokens: usize,
     sampling: Sampling,
-    kind: BackendKind,
-    gpu: Option<usize>,
+    backend: (BackendKind, Option<usize>),
+    any_size: bool,
 ) -> Result<(), Error> {
-    residual_zoo_lab::generate::<ModelConfig>(directory, prompts, tokens, sampling, kind, gpu)
+    residual_zoo_lab::generate::<ModelConfig>(
+        directory, prompts, tokens, sampling, backend, any_size,
+    )
 }
 
 /// The models of `experiments/compare`, by name.

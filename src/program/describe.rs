@@ -12,7 +12,7 @@ use residual_zoo::report::{bytes, si};
 use residual_zoo::runs::{run_dir, vocabulary};
 use residual_zoo::train::Interrupter;
 
-use super::{passes_note, read_config};
+use super::{check_paths, passes_note, read_config};
 
 /// Print a run's config with every default, its parameters, FLOPs and memory
 #[derive(Args)]
@@ -26,6 +26,9 @@ pub struct Options {
     /// Also estimate the memory of training, from steps of smaller copies of the model
     #[arg(long)]
     memory: bool,
+    /// Follow the paths in the config of RUN, wherever they lead; only for runs that you trust
+    #[arg(long)]
+    allow_paths: bool,
     #[command(flatten)]
     data: DataArgs,
     #[command(flatten)]
@@ -39,6 +42,9 @@ pub fn describe(options: Options) -> anyhow::Result<()> {
     };
     let mut config = config.set(&options.set)?;
     options.data.apply(&mut config.data)?;
+    if options.path.is_dir() && !options.allow_paths {
+        check_paths(&options.path, &config.data, &options.data)?;
+    }
     // The config comes first, because the data may have to be downloaded for the rest.
     cli::print(&format!("{}\n", config.to_ron()))?;
     let corpus = open_corpus(&config.data, &Interrupter::new())?;

@@ -34,6 +34,9 @@ pub struct Options {
     /// Draw only from the smallest set of most likely tokens whose probabilities add up to P
     #[arg(long, value_name = "P")]
     top_p: Option<f64>,
+    /// Load the model even if this machine's memory cannot hold it
+    #[arg(long)]
+    force: bool,
     /// Seed of the draws
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -68,8 +71,8 @@ pub fn generate(options: Options) -> anyhow::Result<()> {
         &prompts.collect::<Vec<_>>(),
         options.tokens,
         sampling,
-        options.backend.kind()?,
-        options.backend.gpu,
+        (options.backend.kind()?, options.backend.gpu),
+        options.force,
     )?;
     Ok(())
 }

@@ -17,10 +17,11 @@ use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use residual_zoo::RunConfig;
 use residual_zoo::backend::BackendKind;
-use residual_zoo::cli::{self, ExperimentArgs};
+use residual_zoo::cli::{self, DataArgs, ExperimentArgs};
 use residual_zoo::core::ConfigError;
-use residual_zoo::data::Corpus;
+use residual_zoo::data::{Corpus, DataConfig, Source};
 use residual_zoo::report::si;
+use residual_zoo::runs::run_dir;
 use residual_zoo::{builtin, experiment};
 
 /// Reproduce, compare and compose language-model architectures that change the residual stream.
@@ -132,6 +133,15 @@ fn read_config(config: &Path) -> anyhow::Result<RunConfig> {
         return Err(ConfigError::new(name, problem).into());
     };
     Ok(RunConfig::parse(text, config)?)
+}
+
+/// Refuses paths outside of `run` in the data of its config. The user's own options are trusted.
+fn check_paths(run: &Path, data: &DataConfig, own: &DataArgs) -> anyhow::Result<()> {
+    let mut data = data.clone();
+    if own.data.is_some() {
+        data.source = Source::default();
+    }
+    Ok(run_dir::check_paths(run, &data)?)
 }
 
 /// A note about a run that sees its training tokens again and again.

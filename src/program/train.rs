@@ -16,7 +16,7 @@ use residual_zoo::runs::run_dir;
 use residual_zoo::train::dashboard::{Display, Title, describe_loss, duration, print};
 use residual_zoo::train::{FirstWeights, RunOptions, Summary};
 
-use super::{default_directory, name_of, passes_note, read_config};
+use super::{check_paths, default_directory, name_of, passes_note, read_config};
 
 /// Train a model
 ///
@@ -44,6 +44,12 @@ pub struct Options {
     /// Continue even if config, data or backend have changed (noted in history.jsonl)
     #[arg(long)]
     allow_config_change: bool,
+    /// Follow the paths in the config of RUN, wherever they lead; only for runs that you trust
+    #[arg(long)]
+    allow_paths: bool,
+    /// Train the model even if this machine's memory cannot hold it
+    #[arg(long)]
+    force: bool,
     /// Set a field: train.steps=100, model.n_layer=2, …
     #[arg(long, value_name = "PATH=VALUE")]
     set: Vec<String>,
@@ -98,6 +104,9 @@ pub fn train(options: Options) -> anyhow::Result<()> {
     };
     let mut config = config.set(&options.set)?;
     options.data.apply(&mut config.data)?;
+    if let Some(run) = options.resume.as_ref().filter(|_| !options.allow_paths) {
+        check_paths(run, &config.data, &options.data)?;
+    }
     let kind = options.backend.kind()?;
     let stop = cli::stop_on_signal()?;
     let corpus = open_corpus(&config.data, &stop)?;
@@ -112,6 +121,7 @@ pub fn train(options: Options) -> anyhow::Result<()> {
         peak_tflops: options.display.peak_tflops,
         init_from: options.init_from.map(|run| (run, options.init_by.into())),
         allow_config_change: options.allow_config_change,
+        any_size: options.force,
         stop,
         ..RunOptions::new(directory)
     };

@@ -8,6 +8,8 @@ mod cli;
 #[cfg(unix)]
 mod disk;
 mod embedding;
+#[cfg(target_os = "linux")]
+mod hardening;
 #[cfg(unix)]
 mod health;
 #[cfg(unix)]

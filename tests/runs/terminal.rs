@@ -26,19 +26,25 @@ struct Terminal {
 impl Terminal {
     /// Runs `command` in a terminal of 80 columns and 24 rows. Afterwards its exit code is in `status`.
     fn open(command: &Command, status: &Path) -> Self {
+        Self::open_as("xterm-256color", command, status)
+    }
+
+    /// Like [`open`](Self::open), in a terminal of type `term`.
+    fn open_as(term: &str, command: &Command, status: &Path) -> Self {
         let words = std::iter::once(command.get_program()).chain(command.get_args());
         let words = words.map(|word| format!("'{}'", word.to_str().unwrap()));
         let line = words.collect::<Vec<_>>().join(" ");
         // The inner shell outlives the terminal, to note how the program ended. The outer one does not,
-        // so that the system tells the program that the terminal is gone.
+        // so that the system tells the program that the terminal is gone. A trap that does something is not
+        // passed on to the program, other than one that ignores.
         let status = status.display();
         let line = format!(
-            "trap : INT; sh -c \"trap '' HUP; trap : INT; stty rows 24 cols 80; {line}; echo \\$? > '{status}'\"; \
+            "trap : INT; sh -c \"trap : HUP; trap : INT; stty rows 24 cols 80; {line}; echo \\$? > '{status}'\"; \
              exit $(cat '{status}')"
         );
         let mut child = Command::new("script")
             .args(["--quiet", "--return", "--command", &line, "/dev/null"])
-            .env("TERM", "xterm-256color")
+            .env("TERM", term)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -263,4 +269,46 @@ fn the_screen_stays_from_one_run_to_the_next() {
     let (_, shown) = Terminal::open(&command, &scratch.path("status")).end();
     assert_eq!(shown.matches(ENTER).count(), 0);
     assert_eq!(ok(&mut command).matches("already trained").count(), 6);
+}
+
+#[test]
+fn a_terminal_that_cannot_move_its_cursor_gets_lines() {
+    let scratch = Scratch::new();
+    for term in ["dumb", ""] {
+        let run = scratch.path(&format!("run-{term}"));
+        let mut command = endless(&run, &[]);
+        command.args(["--set", "train.steps=4"]);
+        let (status, shown) = Terminal::open_as(term, &command, &scratch.path("status")).end();
+        assert!(status.success(), "{shown}");
+        assert!(!shown.contains('\x1b'), "{shown}");
+        assert!(shown.contains("run directory:"), "{shown}");
+    }
+}
+
+/// A text whose characters include those that set the title of a terminal.
+fn hostile_text(scratch: &Scratch) -> std::path::PathBuf {
+    scratch.file("text.txt", "a\x1b]0;b\x07".repeat(4000))
+}
+
+#[test]
+fn generated_text_cannot_drive_the_terminal() {
+    let scratch = Scratch::new();
+    let run = scratch.path("run");
+    let mut command = endless(&run, &["train.sample_every=2"]);
+    command.args(["--set", "train.steps=2", "--no-tui", "--tokenizer", "chars"]);
+    command.arg("--data").arg(hostile_text(&scratch));
+    let (status, shown) = Terminal::open(&command, &scratch.path("status")).end();
+    assert!(status.success(), "{shown}");
+    assert!(!shown.contains(['\x1b', '\x07']), "{shown:?}");
+
+    let mut generate = zoo("generate");
+    generate
+        .arg(&run)
+        .args(["--tokens", "400", "--temperature", "1"]);
+    let (status, shown) = Terminal::open(&generate, &scratch.path("status")).end();
+    assert!(status.success(), "{shown}");
+    assert!(!shown.contains(['\x1b', '\x07']), "{shown:?}");
+    assert!(shown.contains(r"\u{1b}"), "{shown:?}");
+    // A file gets the text as it is.
+    assert!(ok(&mut generate).contains('\x1b'));
 }

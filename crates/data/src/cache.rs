@@ -6,10 +6,10 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::error::one_line;
-use crate::{DataError, Shard, Tokenizer, Tokens, files, write_shard};
+use crate::{DataError, Shard, Tokenizer, Tokens, files, hash, write_shard};
 
 /// Version of the format. It is part of the cache key, so entries of other versions are not found.
-pub(crate) const FORMAT: u32 = 2;
+pub(crate) const FORMAT: u32 = 3;
 
 const TRAIN: &str = "train.bin";
 const VALID: &str = "valid.bin";
@@ -29,6 +29,28 @@ pub(crate) struct Manifest {
     pub valid_tokens: usize,
     pub train_bytes: usize,
     pub valid_bytes: usize,
+    /// What ties this manifest to its shards, see [`bond`](Self::bond).
+    #[serde(default)]
+    pub bond: String,
+}
+
+impl Manifest {
+    /// A hash of the fields that decide the tokens and of the checksums of both shards, so that files of two
+    /// entries do not mix.
+    fn bond(&self, shards: [&[u8]; 2]) -> String {
+        let [train, valid] = shards;
+        hash::of_parts(
+            "residual-zoo-data bond of a cache entry",
+            &[
+                self.source_hash.as_bytes(),
+                self.tokenizer_fingerprint.as_bytes(),
+                &self.valid_fraction.to_le_bytes(),
+                train,
+                valid,
+            ],
+        )
+        .to_string()
+    }
 }
 
 /// A tokenized corpus in memory, not yet stored.
@@ -88,15 +110,21 @@ pub(crate) fn load(dir: &Path, source_hash: &str, valid_fraction: f64) -> Result
             let problem = "it belongs to another corpus".into();
             return Err(DataError::BadShard { path, problem });
         }
-        Ok(Tokens::from(shard))
+        Ok(shard)
     };
     let train = shard(TRAIN, manifest.train_tokens)?;
     let valid = shard(VALID, manifest.valid_tokens)?;
+    if manifest.bond([train.checksum(), valid.checksum()]) != manifest.bond {
+        return Err(bad(
+            &dir.join(MANIFEST),
+            "its shards are those of another entry",
+        ));
+    }
     Ok(Entry {
         manifest,
         tokenizer,
-        train,
-        valid,
+        train: train.into(),
+        valid: valid.into(),
     })
 }
 
@@ -106,8 +134,9 @@ pub(crate) fn store(dir: &Path, fresh: &Fresh) -> Result<Entry, DataError> {
     let root = dir.parent().unwrap_or(Path::new("."));
     let failed = |e| DataError::io(root, "write", e);
     fs::create_dir_all(root).map_err(failed)?;
+    sweep(root);
     let work = tempfile::Builder::new()
-        .prefix(".new-")
+        .prefix(&format!("{NEW}{}-", std::process::id()))
         .tempdir_in(root)
         .map_err(failed)?;
     let (new, old) = (work.path().join("new"), work.path().join("old"));
@@ -124,8 +153,15 @@ pub(crate) fn store(dir: &Path, fresh: &Fresh) -> Result<Entry, DataError> {
     }
     let json = tokenizer.to_json();
     files::write_atomically(&new.join(TOKENIZER), |file| file.write_all(json.as_bytes()))?;
+    let written = [TRAIN, VALID].map(|name| Shard::open(&new.join(name)));
+    let [train, valid] = written;
+    let (train, valid) = (train?, valid?);
+    let manifest = Manifest {
+        bond: manifest.bond([train.checksum(), valid.checksum()]),
+        ..manifest.clone()
+    };
     files::write_atomically(&new.join(MANIFEST), |file| {
-        serde_json::to_writer_pretty(&mut *file, manifest)?;
+        serde_json::to_writer_pretty(&mut *file, &manifest)?;
         file.write_all(b"\n")
     })?;
 
@@ -139,6 +175,26 @@ pub(crate) fn store(dir: &Path, fresh: &Fresh) -> Result<Entry, DataError> {
         fs::rename(&new, dir).map_err(failed)?;
     }
     read()
+}
+
+/// The name of an entry that is being written: this, the process and a dash.
+const NEW: &str = ".new-";
+
+/// Deletes what processes that were killed have left of the entries that they wrote.
+fn sweep(root: &Path) {
+    let entries = fs::read_dir(root).into_iter().flatten();
+    for entry in entries.filter_map(Result::ok) {
+        let name = entry.file_name();
+        let process = || -> Option<u32> {
+            let rest = name.to_str()?.strip_prefix(NEW)?;
+            rest.split_once('-')?.0.parse().ok()
+        };
+        let is_dead =
+            process().is_some_and(|process| !residual_zoo_system::process::exists(process));
+        if is_dead && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            fs::remove_dir_all(entry.path()).ok();
+        }
+    }
 }
 
 fn bad(path: &Path, problem: impl Into<String>) -> DataError {

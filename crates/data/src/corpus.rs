@@ -221,13 +221,10 @@ impl Corpus {
             train,
             valid,
         } = entry;
-        let identity = hash::of_parts(
-            "residual-zoo-data corpus identity v1",
-            &[
-                manifest.source_hash.as_bytes(),
-                manifest.tokenizer_fingerprint.as_bytes(),
-                &manifest.valid_fraction.to_le_bytes(),
-            ],
+        let identity = text_identity(
+            &manifest.source_hash,
+            &manifest.tokenizer_fingerprint,
+            manifest.valid_fraction,
         );
         let bytes_per_token =
             (!valid.is_empty()).then(|| manifest.valid_bytes as f64 / valid.len() as f64);
@@ -237,11 +234,41 @@ impl Corpus {
             outputs: tokenizer.vocab_size(),
             tokenizer,
             bytes_per_token,
-            identity: identity.to_string(),
+            identity,
             entropy: None,
             note,
         })
     }
+
+    /// The [`identity`](Self::identity) of the text that `config` names, with a tokenizer of this
+    /// fingerprint. The text is read, but neither tokenized nor stored. `None` if the source is no text of the
+    /// user's.
+    ///
+    /// # Errors
+    ///
+    /// A missing or invalid source.
+    pub fn identity_of_text(
+        config: &DataConfig,
+        tokenizer_fingerprint: &str,
+    ) -> Result<Option<String>, DataError> {
+        let Source::Path(path) = &config.source else {
+            return Ok(None);
+        };
+        let text = text::read_text(path, &config.text_field)?;
+        let source_hash = blake3::hash(text.as_bytes()).to_string();
+        let identity = text_identity(&source_hash, tokenizer_fingerprint, config.valid_fraction);
+        Ok(Some(identity))
+    }
+}
+
+/// The identity of a corpus of text.
+fn text_identity(source_hash: &str, tokenizer_fingerprint: &str, valid_fraction: f64) -> String {
+    let parts = [
+        source_hash.as_bytes(),
+        tokenizer_fingerprint.as_bytes(),
+        &valid_fraction.to_le_bytes(),
+    ];
+    hash::of_parts("residual-zoo-data corpus identity v1", &parts).to_string()
 }
 
 impl Corpus {
@@ -374,6 +401,7 @@ fn tokenize(
         valid_tokens: valid.len(),
         train_bytes: train_text.len(),
         valid_bytes: valid_text.len(),
+        bond: String::new(),
     };
     Ok(Fresh {
         manifest,

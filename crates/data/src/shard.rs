@@ -115,6 +115,11 @@ pub struct Shard {
 }
 
 impl Shard {
+    /// The checksum in its header, which was verified.
+    pub(crate) fn checksum(&self) -> &[u8] {
+        &self.map[HEADER - 32..HEADER]
+    }
+
     /// Opens the shard `path` and reads it once to verify its checksum and ids.
     ///
     /// # Errors

@@ -9,7 +9,7 @@ use residual_zoo_data::{Corpus, Entropy};
 use residual_zoo_report::{
     Axis as ChartAxis, Cell, Chart, Column, Reference, Report, Section, Series, Table, si,
 };
-use residual_zoo_runs::{Error as RunError, Row, RunConfig, checkpoint, run_dir};
+use residual_zoo_runs::{Error as RunError, Row, RunConfig, checkpoint, disk, run_dir};
 use residual_zoo_train::dashboard::{Display, Screen, Title, print, warn};
 use residual_zoo_train::{Summary, resume};
 
@@ -160,8 +160,7 @@ fn prepare<C: ModelConfig>(
     }
     fs::create_dir_all(directory).map_err(RunError::io("create", directory))?;
     let mark = directory.join(MARK);
-    fs::write(&mark, "A comparison; `--force` replaces it.\n")
-        .map_err(RunError::io("write", &mark))?;
+    disk::replace_shared(&mark, b"A comparison; `--force` replaces it.\n")?;
     for (name, config) in models {
         check_same(&directory.join(name), config)?;
     }
@@ -302,6 +301,6 @@ impl Comparison {
     ///
     /// When the file cannot be written.
     pub fn write(&self, path: &Path) -> Result<(), RunError> {
-        fs::write(path, self.report().to_html()).map_err(RunError::io("write", path))
+        disk::replace_shared(path, self.report().to_html().as_bytes())
     }
 }

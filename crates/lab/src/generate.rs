@@ -12,24 +12,29 @@ use residual_zoo_system::harmless;
 use residual_zoo_train::dashboard::warn;
 
 use crate::Error;
+use crate::size::{Use, check_size};
 
 /// Writes each of `prompts` and `tokens` more tokens, from the newest checkpoint of the run in `directory`.
 /// `None` is the first token id of the vocabulary. A single text is written as it is generated; several
-/// are generated side by side and have a line of hyphens between them.
+/// are generated side by side and have a line of hyphens between them. `any_size` loads a model that the
+/// machine's memory cannot hold, too.
 ///
 /// # Errors
 ///
-/// A directory that is no run, a checkpoint that cannot be used, a prompt that the model cannot
+/// A directory that is no run, a model that is too large, a checkpoint that cannot be used, a prompt that the model cannot
 /// take, a backend that cannot be used.
 pub fn generate<C: ModelConfig>(
     directory: &Path,
     prompts: &[Option<&str>],
     tokens: usize,
     sampling: Sampling,
-    kind: BackendKind,
-    gpu: Option<usize>,
+    (kind, gpu): (BackendKind, Option<usize>),
+    any_size: bool,
 ) -> Result<(), Error> {
     let run = Run::<C>::open(directory)?;
+    if !any_size {
+        check_size(&run.config, run.vocabulary(), (kind, gpu), Use::Load)?;
+    }
     for (_, error) in run.checkpoint()?.passed_over {
         warn(&format!("passed over: {error}"));
     }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use residual_zoo_report::{Cell, Column, MARK, Report, Section, Table};
-use residual_zoo_runs::Error as RunError;
+use residual_zoo_runs::{Error as RunError, disk};
 use serde::Deserialize;
 
 use crate::{REPORT, Verdict};
@@ -89,11 +89,7 @@ pub fn write_index(directory: &Path) -> Result<(), RunError> {
         sections: vec![Section::Table(table)],
         ..Report::default()
     };
-    // Experiments that run side by side never leave half a page.
-    let part = directory.join(format!(".{INDEX}.{}", std::process::id()));
-    let path = directory.join(INDEX);
-    fs::write(&part, report.to_html()).map_err(RunError::io("write", &part))?;
-    fs::rename(&part, &path).map_err(RunError::io("write", &path))
+    disk::replace_shared(&directory.join(INDEX), report.to_html().as_bytes())
 }
 
 /// The date and the row of the report in `directory`, which is called `name`.

@@ -24,7 +24,7 @@
 //! Everything is generic over the config of a model, so other projects can run experiments on their
 //! own zoo. Programs take their options from `residual-zoo-cli`.
 //!
-//! A module uses only modules before it in this order: `error`, `single`, `options`, `quantity`,
+//! A module uses only modules before it in this order: `error`, `size`, `single`, `options`, `quantity`,
 //! `stats`, `claims`, `sweep`, `experiment`, `plan`, `facts`, `observe`, `corpora`, `measure`, `curves`,
 //! `check`, `judge`, `charts`, `origin`, `pool`, `training`, `tune`, `tuning_report`, `results`, `run`,
 //! `compare`, `index`, `generate`, `trial`.
@@ -53,6 +53,7 @@ mod quantity;
 mod results;
 mod run;
 mod single;
+mod size;
 mod stats;
 pub mod sweep;
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use residual_zoo_core::ModelConfig;
 use residual_zoo_report::{Cell, Chart, Column, Report, Section, Table, csv};
-use residual_zoo_runs::Error as RunError;
+use residual_zoo_runs::{Error as RunError, disk};
 use residual_zoo_train::dashboard::duration;
 use serde::Serialize;
 
@@ -476,5 +476,5 @@ fn seeds(observations: &[Observation]) -> (usize, usize) {
 
 fn write(directory: &Path, name: &str, text: &str) -> Result<(), RunError> {
     let path = directory.join(name);
-    fs::write(&path, text).map_err(RunError::io("write", &path))
+    disk::replace_shared(&path, text.as_bytes())
 }

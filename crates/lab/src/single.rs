@@ -10,12 +10,14 @@ use residual_zoo_train::{RunOptions, Summary, run};
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
+use crate::size::{Use, check_size};
 
 /// Trains on backend `kind` as [`residual_zoo_train::run`] does.
 ///
 /// # Errors
 ///
-/// Those of [`residual_zoo_train::run`], and when the backend cannot be used.
+/// Those of [`residual_zoo_train::run`]; a model that the machine's memory cannot hold, unless
+/// [`any_size`](RunOptions::any_size) is set; a backend that cannot be used.
 pub fn train<C: ModelConfig>(
     kind: BackendKind,
     gpu: Option<usize>,
@@ -23,6 +25,10 @@ pub fn train<C: ModelConfig>(
     corpus: &Corpus,
     options: &RunOptions,
 ) -> Result<Summary, Error> {
+    config.validate(vocabulary(corpus))?;
+    if !options.any_size {
+        check_size(&config, vocabulary(corpus), (kind, gpu), Use::Train)?;
+    }
     Ok(kind.run(gpu, Train(config, corpus, options))??)
 }
 
@@ -80,6 +86,8 @@ pub fn time<C: ModelConfig>(
     corpus: &Corpus,
     steps: (usize, usize),
 ) -> Result<Bench, Error> {
+    config.validate(vocabulary(corpus))?;
+    check_size(&config, vocabulary(corpus), (kind, gpu), Use::Train)?;
     let rates = kind.run(gpu, MeasureRates)?;
     let memory = PeakMemory::start(kind, gpu);
     let time = kind.run(gpu, Time(config, corpus, steps))??;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use residual_zoo_backend::{PeakMemory, panic_message};
 use residual_zoo_core::ModelConfig;
 use residual_zoo_data::{Corpus, one_line};
-use residual_zoo_runs::{Error as RunError, checkpoint, run_dir};
+use residual_zoo_runs::{Error as RunError, checkpoint, disk, run_dir};
 use residual_zoo_train::dashboard::{Screen, Title, duration, print};
 use residual_zoo_train::{RunOptions, Summary};
 use serde::{Deserialize, Serialize};
@@ -355,7 +355,7 @@ fn measured(directory: &Path) -> Option<Measured> {
 fn write_measured(directory: &Path, measured: &Measured) -> Result<(), RunError> {
     let path = directory.join(MEASURED);
     let text = serde_json::to_string(measured).unwrap_or_default();
-    fs::write(&path, text).map_err(RunError::io("write", &path))
+    disk::replace_shared(&path, text.as_bytes())
 }
 
 /// What was measured of a run before, or now if it was trained in this process (`is_new`).

@@ -109,12 +109,38 @@ pub fn read_tensors(path: &Path) -> Result<Content, Error> {
     Ok((tensors.collect::<Result<_, Error>>()?, metadata))
 }
 
+/// Reads a safetensors file whose numbers must all be finite.
+///
+/// # Errors
+///
+/// Those of [`read_tensors`], and the name of the first tensor that has other numbers.
+pub fn read_finite_tensors(path: &Path) -> Result<Content, Error> {
+    let content = read_tensors(path)?;
+    let mut tensors = content.0.iter();
+    let is_odd = |data: &TensorData| data.iter::<f64>().any(|x| !x.is_finite());
+    match tensors.find(|(_, data)| is_odd(data)) {
+        None => Ok(content),
+        Some((name, _)) => Err(Error::Checkpoint {
+            path: path.into(),
+            problem: format!(
+                "`{name}` has values that are not finite; use an earlier checkpoint: delete this one"
+            ),
+        }),
+    }
+}
+
 /// File name extension of a checkpoint that is being written.
 pub const PARTIAL: &str = "partial";
 
+/// Whether a checkpoint is being written there, or was: `step-00000100.PROCESS.partial`.
 fn is_partial(path: &Path) -> bool {
-    path.extension()
-        .is_some_and(|extension| extension == PARTIAL)
+    let step_of = || {
+        let name = path.file_name()?.to_str()?;
+        let name = name.strip_prefix("step-")?.strip_suffix(PARTIAL)?;
+        let (step, process) = name.strip_suffix('.')?.split_once('.')?;
+        step.parse::<usize>().ok().zip(process.parse::<u32>().ok())
+    };
+    step_of().is_some()
 }
 
 /// The directory of the checkpoint after `step` steps.
@@ -204,7 +230,11 @@ pub fn set_aside(path: &Path) -> Result<PathBuf, Error> {
 /// Deletes the remains of interrupted writes of checkpoints. Remains that cannot be deleted only take
 /// space.
 pub fn clean(run: &Path) {
-    let entries = fs::read_dir(run.join(CHECKPOINTS)).into_iter().flatten();
+    let directory = run.join(CHECKPOINTS);
+    if disk::refuse_linked_directory(&directory).is_err() {
+        return;
+    }
+    let entries = fs::read_dir(directory).into_iter().flatten();
     let paths = entries.filter_map(Result::ok).map(|entry| entry.path());
     for path in paths.filter(|path| is_partial(path)) {
         disk::remove_directory(&path).ok();
@@ -225,6 +255,7 @@ pub fn only_the_first(run: &Path) -> bool {
 /// belong to another run, where nothing may be deleted.
 fn all(run: &Path) -> Result<Vec<PathBuf>, Error> {
     let directory = run.join(CHECKPOINTS);
+    disk::refuse_linked_directory(&directory)?;
     let there = fs::symlink_metadata(&directory).is_ok();
     let entries = match fs::read_dir(&directory) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && !there => return Ok(vec![]),
@@ -280,6 +311,6 @@ pub fn read_scalars(directory: &Path) -> Result<BTreeMap<String, f64>, Error> {
 /// When the file is missing, damaged or of another model.
 pub fn load_model<B: Backend, M: Module<B>>(model: M, directory: &Path) -> Result<M, Error> {
     let path = directory.join(MODEL);
-    let (tensors, _) = read_tensors(&path)?;
+    let (tensors, _) = read_finite_tensors(&path)?;
     params::import::<B, M>(model, tensors).map_err(|source| Error::Import { path, source })
 }

@@ -33,6 +33,22 @@ pub fn refuse_link(path: &Path) -> Result<(), Error> {
     }
 }
 
+/// Refuses a link in place of a directory of a run: what is behind it belongs to others. Where nothing is, there
+/// is nothing to refuse.
+pub fn refuse_linked_directory(path: &Path) -> Result<(), Error> {
+    let is_own = fs::symlink_metadata(path).map_or(true, |metadata| metadata.is_dir());
+    match is_own {
+        true => Ok(()),
+        false => Err(Error::Checkpoint {
+            path: path.into(),
+            problem:
+                "is a link, or no directory; a run keeps its checkpoints in its own directory: \
+                      move them there"
+                    .into(),
+        }),
+    }
+}
+
 /// Writes a file and waits until it is on disk.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     refuse_link(path)?;
@@ -63,6 +79,13 @@ pub fn open_to_append(path: &Path, keep: u64) -> Result<File, Error> {
 /// Replaces a file atomically: it has the old or the new content, even if the process stops here.
 pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     let aside = path.with_extension("partial");
+    write(&aside, bytes)?;
+    rename(&aside, path)
+}
+
+/// Like [`replace`], for a file that several processes may write at the same time.
+pub fn replace_shared(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    let aside = path.with_extension(format!("{}.partial", std::process::id()));
     write(&aside, bytes)?;
     rename(&aside, path)
 }

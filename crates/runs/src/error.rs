@@ -74,6 +74,23 @@ pub enum Error {
         /// What is missing.
         problem: String,
     },
+    /// The config of a run names a place outside of the run that it cannot show to be its own.
+    #[error(
+        "{}: `{field}` is {}, outside of the run{why}; if you trust the run, allow its paths with \
+         `--allow-paths`",
+        run.display(),
+        one_line(path.display())
+    )]
+    Outside {
+        /// The run.
+        run: PathBuf,
+        /// The field.
+        field: &'static str,
+        /// What it names.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: &'static str,
+    },
     /// A prompt does not suit the model.
     #[error("the prompt {0}")]
     Prompt(String),

@@ -16,7 +16,7 @@ mod lock;
 mod log;
 pub mod manifest;
 mod open;
-mod row;
+pub mod row;
 pub mod run_dir;
 
 pub use config::{

@@ -52,3 +52,29 @@ pub struct Row {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<u64>,
 }
+
+/// The most steps, and the most seconds of training, that a run can have had. Sums beyond them lose precision.
+pub const MOST_STEPS: usize = 1 << 53;
+/// See [`MOST_STEPS`].
+pub const MOST_SECONDS: f64 = 1e12;
+
+impl Row {
+    /// What no run can have measured, if there is something.
+    pub fn problem(&self) -> Option<String> {
+        totals_problem(self.step, self.flops, self.seconds)
+    }
+}
+
+/// What no run can have come to after `step` steps, if there is something.
+pub fn totals_problem(step: usize, flops: f64, seconds: f64) -> Option<String> {
+    if step > MOST_STEPS {
+        return Some(format!("`step` is {step}; no run is that long"));
+    }
+    if !(0.0..=MOST_SECONDS).contains(&seconds) {
+        return Some(format!("`seconds` is {seconds}; no run takes that long"));
+    }
+    if !(flops.is_finite() && flops >= 0.0) {
+        return Some(format!("`flops` is {flops}; it must be a number from 0 on"));
+    }
+    None
+}

@@ -28,7 +28,8 @@ use crate::{Error, Row, RunConfig, disk};
 mod read;
 
 pub use read::{
-    check_tokenizer, read_config, read_data, read_history, read_metrics, read_tokenizer,
+    check_paths, check_tokenizer, read_config, read_data, read_history, read_metrics,
+    read_tokenizer,
 };
 
 const CONFIG: &str = "config.ron";
@@ -143,6 +144,7 @@ impl RunDir {
     /// [`Error::Locked`] if another process trains there; I/O errors.
     pub fn open(path: &Path) -> Result<Self, Error> {
         disk::create_directories(path)?;
+        disk::refuse_linked_directory(&path.join(checkpoint::CHECKPOINTS))?;
         let directory = Self {
             path: path.into(),
             lock: Lock::take(path)?,

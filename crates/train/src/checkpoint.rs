@@ -7,9 +7,11 @@ use std::path::Path;
 
 use burn::tensor::backend::AutodiffBackend;
 use residual_zoo_core::{ConfigError, ModelConfig, Tensors, params};
+use residual_zoo_data::Source;
 use residual_zoo_runs::checkpoint::{
-    FILES, MODEL, OPTIMIZER, PARTIAL, STATE, read_tensors, write_tensors,
+    FILES, MODEL, OPTIMIZER, PARTIAL, STATE, read_finite_tensors, write_tensors,
 };
+use residual_zoo_runs::row::{MOST_STEPS, totals_problem};
 use residual_zoo_runs::{Error, disk, manifest};
 use serde::{Deserialize, Serialize};
 
@@ -43,6 +45,36 @@ impl Journal {
 struct State {
     progress: Progress,
     journal: Journal,
+}
+
+impl State {
+    /// What no run whose curriculum ends at `last_level` can have come to, if there is something.
+    fn problem(&self, last_level: usize) -> Option<String> {
+        let Self { progress, journal } = self;
+        let Progress {
+            step,
+            flops,
+            seconds,
+            skipped,
+            level,
+            lr_scale,
+            ..
+        } = *progress;
+        let found = totals_problem(step, flops, seconds);
+        let rest = || {
+            let problem = match () {
+                () if skipped > step || progress.skipped_in_a_row > skipped => "skipped steps",
+                () if level > last_level => "level",
+                () if !(0.0..=1.0).contains(&lr_scale) => "factor of the learning rate",
+                () if journal.interval.steps > step => "steps since the last row",
+                () if !journal.interval.is_plausible() => "sums since the last row",
+                () if !journal.recent.is_plausible() => "recent losses",
+                () => return None,
+            };
+            Some(format!("has {problem} that no run can have"))
+        };
+        found.or_else(rest)
+    }
 }
 
 /// Writes a checkpoint of `trainer` to `directory`, which appears only when it is complete.
@@ -134,6 +166,13 @@ pub fn load<B: AutodiffBackend, C: ModelConfig>(
         path: path.clone(),
         problem: e.to_string(),
     })?;
+    let last_level = match &trainer.config.data.source {
+        Source::Copying(copying) => copying.last_level(),
+        _ => 0,
+    };
+    if let Some(problem) = state.problem(last_level) {
+        return Err(Error::Checkpoint { path, problem });
+    }
     let before = trainer.model().clone();
     let kept = load_grown(trainer, directory, |weights, _| Ok(weights))?;
     let moments = read_moments(directory)?;
@@ -211,7 +250,7 @@ fn load_grown<B: AutodiffBackend, C: ModelConfig>(
     grow: impl FnOnce(Tensors, &Tensors) -> Result<Tensors, Error>,
 ) -> Result<Vec<String>, Error> {
     let path = directory.join(MODEL);
-    let (weights, _) = read_tensors(&path)?;
+    let (weights, _) = read_finite_tensors(&path)?;
     let fresh = params::export::<B, _>(trainer.model());
     let differs = |name: &String| match (weights.get(name), fresh.get(name)) {
         (Some(theirs), Some(ours)) => theirs.iter::<f32>().ne(ours.iter::<f32>()),
@@ -232,7 +271,7 @@ fn read_moments(directory: &Path) -> Result<BTreeMap<String, Moments>, Error> {
     if !optimizer.exists() {
         return Ok(BTreeMap::new());
     }
-    let (mut tensors, metadata) = read_tensors(&optimizer)?;
+    let (mut tensors, metadata) = read_finite_tensors(&optimizer)?;
     let damaged = |problem: String| Error::Checkpoint {
         path: optimizer.clone(),
         problem,
@@ -251,6 +290,13 @@ fn read_moments(directory: &Path) -> Result<BTreeMap<String, Moments>, Error> {
                 .ok_or_else(|| damaged(format!("`{key}` is missing")))
         };
         let (first, second) = (take("first")?, take("second")?);
+        if steps > MOST_STEPS {
+            let problem = format!("`{name}` has made {steps} steps; no run is that long");
+            return Err(damaged(problem));
+        }
+        if second.iter::<f32>().any(|x| x < 0.0) {
+            return Err(damaged(format!("`{name}.second` has squares below 0")));
+        }
         moments.insert(
             name,
             Moments {

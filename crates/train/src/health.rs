@@ -6,6 +6,8 @@ use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
+use residual_zoo_runs::row::MOST_SECONDS;
+
 use crate::trainer::Step;
 
 /// Sums over the steps since the last row.
@@ -46,6 +48,12 @@ impl Interval {
         }
     }
 
+    /// Whether a run can have these sums.
+    pub(crate) fn is_plausible(&self) -> bool {
+        let seconds = (0.0..=MOST_SECONDS).contains(&self.seconds);
+        seconds && self.loss.is_finite() && self.skipped <= self.steps
+    }
+
     /// Mean loss of the steps that were not skipped.
     pub fn mean_loss(&self) -> Option<f64> {
         let good = self.steps - self.skipped;
@@ -64,6 +72,11 @@ const FEWEST: usize = 32;
 pub struct RecentLosses(VecDeque<f64>);
 
 impl RecentLosses {
+    /// Whether a run can have had these losses.
+    pub(crate) fn is_plausible(&self) -> bool {
+        self.0.len() <= WINDOW && self.0.iter().all(|loss| loss.is_finite())
+    }
+
     /// Remembers `loss` and returns its z-score: the number of standard deviations above the mean
     /// of the earlier losses. `None` if there are too few earlier losses or all are equal.
     pub fn push(&mut self, loss: f64) -> Option<f64> {

@@ -44,6 +44,9 @@ pub struct RunOptions {
     pub until: Option<usize>,
     /// Whether other runs are trained on the same cores, which is noted in the history.
     pub shares_cores: bool,
+    /// Whether a model is trained that the machine's memory cannot hold by an estimate. This crate makes no
+    /// estimate; callers do.
+    pub any_size: bool,
 }
 
 impl Summary {
@@ -85,6 +88,7 @@ impl RunOptions {
             stop: Interrupter::new(),
             until: None,
             shares_cores: false,
+            any_size: false,
         }
     }
 }

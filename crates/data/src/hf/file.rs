@@ -22,6 +22,11 @@ use tokenizers::{
 const MOST_LEVELS: usize = 16;
 /// Maximum bytes of a normalizer, pre-tokenizer or decoder. Files in use have a few hundred.
 const MOST_SETTINGS: usize = 1 << 16;
+/// Maximum factor by which a normalizer, pre-tokenizer or decoder makes a text longer. That of Llama is 12.
+const MOST_GROWTH: f64 = 64.0;
+/// Maximum number of objects in a normalizer, pre-tokenizer or decoder, each of which may go through the whole
+/// text. Files in use have about ten.
+const MOST_PARTS: usize = 200;
 /// Maximum bytes of an added token.
 const LONGEST_ADDED: usize = 1 << 10;
 /// Maximum bytes of all added tokens. The crate builds a state machine with a state for each byte,
@@ -116,7 +121,53 @@ fn settings<T: DeserializeOwned>(
     }
     let value = serde_json::from_str(json.get())?;
     walk(&value, MOST_LEVELS, &check)?;
+    let (growth, parts) = growth(&value);
+    if growth > MOST_GROWTH || parts > MOST_PARTS {
+        let problem = format!(
+            "its normalizer, pre-tokenizer or decoder has {parts} parts, which together can make a text \
+             {growth:.3e} times as long; at most {MOST_PARTS} and {MOST_GROWTH} are supported"
+        );
+        return Err(problem.into());
+    }
     Ok(Some(serde_json::from_value(value)?))
+}
+
+/// By how much the parts of a normalizer, pre-tokenizer or decoder, one after the other, can make a text longer
+/// at most, and their number. Unicode's own expansions count as 1: a second one expands nothing more.
+fn growth(value: &Value) -> (f64, usize) {
+    let length = |text: Option<&Value>| text.and_then(Value::as_str).map_or(0, str::len) as f64;
+    let (own, inside): (f64, Vec<&Value>) = match value {
+        Value::Array(values) => (1.0, values.iter().collect()),
+        Value::Object(object) => {
+            let of = |field: &str| object.get(field);
+            // The crate reads some parts without their type.
+            let kind = match of("type").and_then(Value::as_str) {
+                _ if of("content").is_some() => Some("Replace"),
+                _ if of("prepend").is_some() => Some("Prepend"),
+                kind => kind,
+            };
+            let factor = match kind {
+                Some("Replace") => {
+                    let pattern = of("pattern").and_then(|pattern| pattern.get("String"));
+                    let replaced = length(pattern);
+                    // A regular expression, and an empty pattern, match between all characters.
+                    match replaced > 0.0 {
+                        true => length(of("content")) / replaced,
+                        false => 1.0 + length(of("content")),
+                    }
+                }
+                Some("Prepend") => 1.0 + length(of("prepend")),
+                Some("ByteLevel" | "WordPiece") => 2.0,
+                Some("BertNormalizer" | "Metaspace") => 3.0,
+                _ => 1.0,
+            };
+            (factor.max(1.0), object.values().collect())
+        }
+        _ => return (1.0, 0),
+    };
+    let parts = usize::from(value.is_object());
+    let inside = inside.into_iter().map(growth);
+    inside.fold((own, parts), |(a, m), (b, n)| (a * b, m + n))
 }
 
 /// Checks every object in `value`, which must have at most `levels` levels.
@@ -208,4 +259,54 @@ fn check_merges(model: &str, prefix: Option<&str>) -> tokenizers::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tokenizer(normalizer: &str, decoder: &str) -> Result<(), String> {
+        let json = format!(
+            r#"{{"version": "1.0", "normalizer": {normalizer}, "decoder": {decoder},
+                "model": {{"type": "WordLevel", "vocab": {{"a": 0, "?": 1}}, "unk_token": "?"}}}}"#
+        );
+        read(&json).map(drop).map_err(|error| error.to_string())
+    }
+
+    fn replace(from: &str, to: &str) -> String {
+        format!(r#"{{"type": "Replace", "pattern": {{"String": "{from}"}}, "content": "{to}"}}"#)
+    }
+
+    fn sequence(of: &str, part: &str, times: usize) -> String {
+        format!(
+            r#"{{"type": "Sequence", "{of}": [{}]}}"#,
+            vec![part; times].join(", ")
+        )
+    }
+
+    #[test]
+    fn a_tokenizer_that_makes_texts_much_longer_is_refused() {
+        let doubling = sequence("normalizers", &replace("a", "aa"), 60);
+        let decoding = doubling.replace("normalizers", "decoders");
+        let large = sequence("normalizers", &replace("a", &"a".repeat(1000)), 4);
+        let untyped = large.replace(r#""type": "Replace", "#, "");
+        let anywhere = sequence(
+            "normalizers",
+            r#"{"type": "Replace", "pattern": {"Regex": ""}, "content": "aaaaaaaa"}"#,
+            2,
+        );
+        let long = sequence("normalizers", r#"{"type": "Lowercase"}"#, 300);
+        for normalizer in [&doubling, &large, &untyped, &anywhere, &long] {
+            let error = tokenizer(normalizer, "null").unwrap_err();
+            assert!(error.contains("times as long"), "{normalizer}: {error}");
+        }
+        assert!(tokenizer("null", &decoding).is_err());
+        // Llama's.
+        let prepend = r#"{"type": "Prepend", "prepend": "▁"}"#;
+        let llama = format!(
+            r#"{{"type": "Sequence", "normalizers": [{prepend}, {}]}}"#,
+            replace(" ", "▁")
+        );
+        tokenizer(&llama, &replace("▁", " ")).unwrap();
+    }
 }

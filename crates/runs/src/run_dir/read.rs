@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use residual_zoo_core::ModelConfig;
-use residual_zoo_data::{Corpus, Tokenizer};
+use residual_zoo_data::{Corpus, DataConfig, Source, Tokenizer};
 
 use super::{CONFIG, DATA, DataIdentity, HISTORY, METRICS, Start, TOKENIZER};
 use crate::log::read_lines;
@@ -60,6 +60,49 @@ pub fn check_tokenizer(path: &Path, corpus: &Corpus, otherwise: &str) -> Result<
     }
 }
 
+/// Checks the paths in the config of the run in `path`, which may come from others: `data` are its data, except
+/// for what the user has replaced. A text outside of the run must be the one that the run was trained on, so that
+/// no other file is tokenized and stored. A cache outside of the run is refused.
+///
+/// # Errors
+///
+/// [`Error::Outside`]; a run without tokenizer or data.
+pub fn check_paths(path: &Path, data: &DataConfig) -> Result<(), Error> {
+    let run = std::fs::canonicalize(path).map_err(Error::io("read", path))?;
+    let is_outside = |place: &Path| {
+        let place = std::path::absolute(place).unwrap_or_else(|_| place.into());
+        // What does not exist yet is where its parent leads.
+        let known = place
+            .ancestors()
+            .find_map(|part| std::fs::canonicalize(part).ok());
+        let has_dots = place
+            .components()
+            .any(|part| part == std::path::Component::ParentDir);
+        has_dots || !known.is_some_and(|known| known.starts_with(&run))
+    };
+    let outside = |field, place: &Path, why| Error::Outside {
+        run: path.into(),
+        field,
+        path: place.into(),
+        why,
+    };
+    if let Some(cache) = data.cache.as_ref().filter(|cache| is_outside(cache)) {
+        return Err(outside("data.cache", cache, ""));
+    }
+    if let Source::Path(text) = &data.source
+        && text.exists()
+        && is_outside(text)
+    {
+        let fingerprint = read_tokenizer(path)?.fingerprint();
+        let found = Corpus::identity_of_text(data, &fingerprint)?;
+        if found != Some(read_data(path)?.identity) {
+            let why = ", and not the text that it was trained on; give the data with `--data`";
+            return Err(outside("data.source", text, why));
+        }
+    }
+    Ok(())
+}
+
 /// The identity of the data of the run in `path`.
 ///
 /// # Errors
@@ -96,6 +139,16 @@ pub fn read_metrics(path: &Path) -> Result<Vec<Row>, Error> {
 /// The rows in the first `bytes` bytes of a file. Their steps must increase.
 pub(super) fn rows(path: &Path, bytes: u64) -> Result<Vec<Row>, Error> {
     let rows: Vec<Row> = read_lines(path, bytes)?;
+    let odd = rows
+        .iter()
+        .enumerate()
+        .find_map(|(i, row)| Some((i, row.problem()?)));
+    if let Some((i, problem)) = odd {
+        return Err(Error::Checkpoint {
+            path: path.into(),
+            problem: format!("line {}: {problem}; fix or delete that line", i + 1),
+        });
+    }
     let backwards = rows
         .windows(2)
         .position(|pair| pair[0].step >= pair[1].step);

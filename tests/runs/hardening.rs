@@ -1,0 +1,407 @@
+//! Signals, limits and files of others: what must not stop a run, or must stop it before it does harm.
+
+use std::fs::{self, File};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use residual_zoo::runs::{checkpoint, manifest, run_dir};
+use residual_zoo_testing::program::{Scratch, fails, ok, run, smoke, text, zoo};
+use residual_zoo_testing::runs::{MODELS, config, resume, train};
+
+/// A command that a shell runs after `first`.
+fn after(first: &str, command: &Command) -> Command {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let words = words.map(|word| format!("'{}'", word.to_str().unwrap().replace('\'', r"'\''")));
+    let words = words.collect::<Vec<_>>().join(" ");
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!("{first}; exec {words}")]);
+    shell.current_dir(command.get_current_dir().unwrap_or(Path::new(".")));
+    shell.stdin(Stdio::null());
+    shell
+}
+
+/// The number of steps that a run has logged.
+fn logged(run: &Path) -> usize {
+    let rows = run_dir::read_metrics(run).unwrap_or_default();
+    rows.last().map_or(0, |row| row.step)
+}
+
+fn wait_until(done: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !done() {
+        assert!(Instant::now() < deadline);
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn signals_that_were_ignored_at_the_start_stay_ignored() {
+    let scratch = Scratch::new();
+    let directory = scratch.path("run");
+    let mut command = smoke(&directory);
+    command.args([
+        "--set",
+        "train.steps=100000000",
+        "--set",
+        "train.log_every=1",
+    ]);
+    let mut command = after("trap '' HUP INT", &command);
+    let mut child = command.stdout(Stdio::null()).spawn().unwrap();
+    wait_until(|| logged(&directory) > 0);
+    let kill = |signal: &str| {
+        let pid = child.id().to_string();
+        assert!(
+            Command::new("kill")
+                .args([signal, &pid])
+                .status()
+                .unwrap()
+                .success()
+        );
+    };
+    for signal in ["-HUP", "-INT"] {
+        kill(signal);
+        let before = logged(&directory);
+        wait_until(|| logged(&directory) > before + 20);
+    }
+    kill("-TERM");
+    assert!(child.wait().unwrap().success());
+    assert!(checkpoint::newest(&directory).is_ok());
+}
+
+#[test]
+fn a_hang_up_stops_a_run_with_a_checkpoint() {
+    let scratch = Scratch::new();
+    let directory = scratch.path("run");
+    let mut command = smoke(&directory);
+    command.args([
+        "--set",
+        "train.steps=100000000",
+        "--set",
+        "train.log_every=1",
+    ]);
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    wait_until(|| logged(&directory) > 0);
+    let pid = child.id().to_string();
+    assert!(
+        Command::new("kill")
+            .args(["-HUP", &pid])
+            .status()
+            .unwrap()
+            .success()
+    );
+    assert!(child.wait().unwrap().success());
+    assert!(checkpoint::newest(&directory).is_ok());
+}
+
+#[test]
+fn a_file_that_may_not_grow_is_an_error() {
+    let scratch = Scratch::new();
+    let directory = scratch.path("run");
+    // The first checkpoint takes more than 40 blocks of 512 bytes.
+    let output = run(&mut after("ulimit -f 40", &smoke(&directory)));
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains("File too large"), "{error}");
+    // With room, the run goes on.
+    ok(&mut smoke(&directory));
+}
+
+#[test]
+fn a_hint_can_be_pasted_into_a_shell() {
+    let scratch = Scratch::new();
+    let directory = scratch.path("it's $(touch x) \"here\"");
+    let shown = ok(&mut smoke(&directory));
+    let hint = shown
+        .lines()
+        .find_map(|line| line.strip_prefix("sample it: residual-zoo "));
+    let program = zoo("generate");
+    let program = program.get_program().to_str().unwrap();
+    let line = format!("'{program}' {} --tokens 3", hint.unwrap());
+    let output = run(Command::new("sh").args(["-c", &line]));
+    assert!(output.status.success(), "{line}\n{}", text(&output.stderr));
+}
+
+/// A finished run, to be turned into that of somebody else.
+fn trained(scratch: &Scratch, name: &str) -> PathBuf {
+    let directory = scratch.path(name);
+    ok(&mut train(&config(scratch, MODELS[0].1), &directory));
+    directory
+}
+
+fn copied(from: &Path, to: &Path) {
+    fs::remove_dir_all(to).ok();
+    assert!(
+        Command::new("cp")
+            .arg("-r")
+            .args([from, to])
+            .status()
+            .unwrap()
+            .success()
+    );
+}
+
+/// Replaces text in the config of a run.
+fn edit(run: &Path, from: &str, to: &str) {
+    let path = run.join("config.ron");
+    let text = fs::read_to_string(&path).unwrap();
+    assert!(text.contains(from), "no {from} in {text}");
+    fs::write(&path, text.replacen(from, to, 1)).unwrap();
+}
+
+#[test]
+fn nothing_is_deleted_behind_a_linked_checkpoints_directory() {
+    let scratch = Scratch::new();
+    let (victim, evil) = (trained(&scratch, "victim"), scratch.path("evil"));
+    copied(&victim, &evil);
+    let (theirs, precious) = (
+        evil.join("checkpoints"),
+        victim.join("checkpoints/mine.partial"),
+    );
+    fs::remove_dir_all(&theirs).unwrap();
+    symlink(victim.join("checkpoints"), &theirs).unwrap();
+    fs::create_dir(&precious).unwrap();
+    let listing = || {
+        let entries = fs::read_dir(victim.join("checkpoints")).unwrap();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    let before = listing();
+    edit(&evil, "keep_checkpoints: 2", "keep_checkpoints: 1");
+    edit(&evil, "steps: 24", "steps: 40");
+    fails(&mut resume(&evil), 2, &["checkpoints", "is a link"]);
+    fails(zoo("generate").arg(&evil), 2, &["checkpoints", "is a link"]);
+    assert_eq!(listing(), before);
+    // In the run of one's own, a directory that no checkpoint left stays.
+    ok(resume(&victim).args(["--set", "train.steps=26"]));
+    assert!(precious.exists());
+}
+
+#[test]
+fn reports_and_measurements_replace_links_and_spare_their_targets() {
+    let scratch = Scratch::new();
+    let runs = scratch.path("runs");
+    let mut experiment = zoo("experiment");
+    experiment
+        .args(["laurel_start", "--scale", "smoke", "--runs"])
+        .arg(&runs);
+    ok(&mut experiment);
+    let precious = scratch.file("precious", "precious");
+    let mut links = vec![
+        runs.join("laurel_start-smoke/report.html"),
+        runs.join("index.html"),
+    ];
+    let pool = fs::read_dir(runs.join("pool")).unwrap();
+    links.extend(pool.map(|run| run.unwrap().path().join("measured.json")));
+    for link in &links {
+        fs::remove_file(link).unwrap();
+        symlink(&precious, link).unwrap();
+    }
+    run(&mut experiment);
+    assert_eq!(fs::read_to_string(&precious).unwrap(), "precious");
+}
+
+#[test]
+fn sizes_beyond_the_memory_are_refused_before_anything_is_allocated() {
+    let scratch = Scratch::new();
+    let (own, evil) = (trained(&scratch, "own"), scratch.path("evil"));
+    for (from, to) in [
+        ("width: 16", "width: 200000"),
+        ("n_layer: 2", "n_layer: 1000000000"),
+        ("context: 16", "context: 18446744073709551615"),
+        ("n_head: 2", "n_head: 0"),
+    ] {
+        copied(&own, &evil);
+        edit(&evil, from, to);
+        for command in [zoo("generate").arg(&evil), &mut resume(&evil)] {
+            fails(command, 2, &["model"]);
+        }
+        let mut start = train(&config(&scratch, MODELS[0].1), &scratch.path("new"));
+        start
+            .arg("--init-from")
+            .arg(&evil)
+            .args(["--init-by", "grow-fresh"]);
+        // Its weights may fit; nothing of its sizes is built.
+        let output = run(&mut start);
+        assert!(output.status.code().is_some(), "{to}: {output:?}");
+        assert!(
+            !text(&output.stderr).contains("panicked"),
+            "{to}: {output:?}"
+        );
+    }
+}
+
+/// Changes the state of the newest checkpoint and makes its manifest valid again.
+fn change_state(run: &Path, from: &str, to: &str) {
+    let newest = checkpoint::newest(run).unwrap().path;
+    let path = newest.join(checkpoint::STATE);
+    let text = fs::read_to_string(&path).unwrap();
+    let at = text
+        .find(from)
+        .unwrap_or_else(|| panic!("no {from} in {text}"));
+    let end = at + text[at..].find(['\n', ',']).unwrap();
+    fs::write(&path, format!("{}{to}{}", &text[..at], &text[end..])).unwrap();
+    manifest::write(&newest, &checkpoint::FILES).unwrap();
+}
+
+#[test]
+fn a_state_that_no_run_can_have_is_refused() {
+    let scratch = Scratch::new();
+    let (own, evil) = (trained(&scratch, "own"), scratch.path("evil"));
+    for (from, to) in [
+        ("\"seconds\"", "\"seconds\": -1.0"),
+        ("\"seconds\"", "\"seconds\": 1e308"),
+        ("\"flops\"", "\"flops\": -1.0"),
+        ("\"skipped\"", "\"skipped\": 18446744073709551615"),
+        ("\"level\"", "\"level\": 18446744073709551615"),
+        ("\"lr_scale\"", "\"lr_scale\": 1e300"),
+        ("\"step\"", "\"step\": 18446744073709551615"),
+    ] {
+        copied(&own, &evil);
+        change_state(&evil, from, to);
+        fails(&mut resume(&evil), 2, &["state.json"]);
+    }
+    for seconds in ["-1.0", "1e308"] {
+        copied(&own, &evil);
+        let path = evil.join("metrics.jsonl");
+        let rows = fs::read_to_string(&path).unwrap();
+        let at = rows.rfind("\"seconds\":").unwrap();
+        let end = at + rows[at..].find(',').unwrap();
+        let changed = format!("{}\"seconds\":{seconds}{}", &rows[..at], &rows[end..]);
+        fs::write(&path, changed).unwrap();
+        for command in [&mut resume(&evil), zoo("plot").arg(&evil)] {
+            fails(command, 2, &["metrics.jsonl", "`seconds`"]);
+        }
+    }
+}
+
+#[test]
+fn weights_and_moments_that_are_not_finite_are_refused() {
+    let scratch = Scratch::new();
+    let (own, evil) = (trained(&scratch, "own"), scratch.path("evil"));
+    for file in [checkpoint::MODEL, checkpoint::OPTIMIZER] {
+        copied(&own, &evil);
+        let newest = checkpoint::newest(&evil).unwrap().path;
+        let path = newest.join(file);
+        let mut bytes = fs::read(&path).unwrap();
+        let end = bytes.len();
+        bytes[end - 4..].copy_from_slice(&f32::NAN.to_le_bytes());
+        fs::write(&path, bytes).unwrap();
+        manifest::write(&newest, &checkpoint::FILES).unwrap();
+        // More steps, so that the moments are needed.
+        fails(
+            resume(&evil).args(["--set", "train.steps=30"]),
+            2,
+            &[file, "not finite"],
+        );
+        if file == checkpoint::MODEL {
+            fails(zoo("generate").arg(&evil), 2, &[file, "not finite"]);
+        }
+    }
+}
+
+#[test]
+fn a_received_run_leads_to_no_file_of_the_user() {
+    let scratch = Scratch::new();
+    let own_text = scratch.file("own.txt", "my own text. ".repeat(400));
+    let secret = scratch.file("secret.txt", "a secret text. ".repeat(400));
+    let own = scratch.path("own");
+    let mut start = train(&config(&scratch, MODELS[0].1), &own);
+    start
+        .arg("--data")
+        .arg(&own_text)
+        .args(["--tokenizer", "bytes"]);
+    ok(&mut start);
+    // A run of one's own goes on by its config alone.
+    ok(resume(&own).args(["--set", "train.steps=26"]));
+    ok(zoo("describe").arg(&own));
+
+    let (evil, cache) = (scratch.path("evil"), scratch.path("cache"));
+    copied(&own, &evil);
+    let cached = format!("cache: {:?}", cache.to_str().unwrap());
+    edit(&evil, "own.txt", "secret.txt");
+    let says = ["`data.source` is", "secret.txt", "--allow-paths"];
+    fails(&mut resume(&evil), 2, &says);
+    let describe = run(zoo("describe").arg(&evil));
+    assert_eq!(describe.status.code(), Some(2));
+    // Nor does it choose where tokens are stored, not even those of the text that it was trained on.
+    edit(&evil, "secret.txt", "own.txt");
+    edit(&evil, "cache: None", &cached);
+    fails(&mut resume(&evil), 2, &["`data.cache` is", "--allow-paths"]);
+    assert!(!cache.exists());
+    // The user may insist.
+    edit(&evil, "own.txt", "secret.txt");
+    let allowed = run(resume(&evil).arg("--allow-paths"));
+    assert!(
+        text(&allowed.stderr).contains("--allow-config-change"),
+        "{allowed:?}"
+    );
+    assert!(cache.exists());
+    ok(resume(&own).arg("--data").arg(&own_text));
+    drop(secret);
+}
+
+#[test]
+fn the_owner_of_a_lock_cannot_drive_the_terminal() {
+    let scratch = Scratch::new();
+    let own = trained(&scratch, "own");
+    fs::write(own.join("lock"), "\u{1b}]0;evil\u{7}").unwrap();
+    let lock = File::open(own.join("lock")).unwrap();
+    lock.lock().unwrap();
+    let output = run(&mut resume(&own));
+    let error = text(&output.stderr);
+    assert!(
+        error.contains("evil") && !error.contains(['\u{1b}', '\u{7}']),
+        "{error:?}"
+    );
+}
+
+#[test]
+fn what_killed_processes_leave_in_the_cache_is_swept_and_entries_do_not_mix() {
+    let scratch = Scratch::new();
+    let cache = scratch.path("cache");
+    let own_text = |name: &str| scratch.file(name, format!("text of {name}. ").repeat(400));
+    let set = format!("data.cache={:?}", cache.to_str().unwrap());
+    let tokenize = |text: &Path| {
+        let mut command = zoo("describe");
+        command
+            .arg("experiments/gpt2/smoke.ron")
+            .arg("--data")
+            .arg(text);
+        command.args(["--tokenizer", "bytes", "--set", &set]);
+        command
+    };
+    // No process has this number.
+    let left = cache.join(".new-999999999-abc");
+    fs::create_dir_all(left.join("new")).unwrap();
+    let mine = cache.join(format!(".new-{}-abc", std::process::id()));
+    fs::create_dir(&mine).unwrap();
+    let first = own_text("first");
+    ok(&mut tokenize(&first));
+    assert!(!left.exists() && mine.exists());
+    let entries = || -> Vec<PathBuf> {
+        let all = fs::read_dir(&cache)
+            .unwrap()
+            .map(|entry| entry.unwrap().path());
+        all.filter(|path| path.join("manifest.json").exists())
+            .collect()
+    };
+    let of_first = entries();
+    ok(&mut tokenize(&own_text("other")));
+    let of_other: Vec<_> = entries()
+        .into_iter()
+        .filter(|path| !of_first.contains(path))
+        .collect();
+    fs::copy(of_other[0].join("train.bin"), of_first[0].join("train.bin")).unwrap();
+    let output = run(&mut tokenize(&first));
+    assert!(output.status.success());
+    let note = text(&output.stderr);
+    assert!(note.contains("tokenized the data again"), "{note}");
+}
