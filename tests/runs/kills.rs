@@ -10,23 +10,12 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use residual_zoo::runs::run_dir;
+use residual_zoo_testing::hostile::Numbers;
 use residual_zoo_testing::program::{Scratch, ok, run, text};
 use residual_zoo_testing::runs::{
     self, MODELS, STEPS, assert_same, config, config_on, killed, outcome, resume, start, train,
     with_fault,
 };
-
-/// SplitMix64: the same numbers in every run of this test.
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % end as u64) as usize
-    }
-}
 
 /// How often a run is killed.
 #[derive(Clone, Copy)]

@@ -8,7 +8,45 @@ use residual_zoo_fuzz::{TARGETS, Target};
 use crate::root;
 
 /// Minimum number of corrupted inputs per kind of file.
-pub const LEAST: usize = 500;
+pub const LEAST: usize = 10_000;
+
+/// SplitMix64: the same numbers in every run of a test.
+pub struct Numbers(pub u64);
+
+impl Numbers {
+    /// A number below `end`; 0 if that is 0.
+    pub fn below(&mut self, end: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) % end.max(1) as u64) as usize
+    }
+
+    /// One of these.
+    pub fn of<'a, T>(&mut self, all: &'a [T]) -> &'a T {
+        &all[self.below(all.len())]
+    }
+}
+
+/// Numbers and words that readers trip over.
+pub const EXTREMES: [&str; 16] = [
+    "0",
+    "-1",
+    "1",
+    "18446744073709551615",
+    "9223372036854775807",
+    "4294967296",
+    "1e308",
+    "-1e308",
+    "1e-320",
+    "1000000000",
+    "200000",
+    "null",
+    "None",
+    "NaN",
+    "inf",
+    "\"\"",
+];
 
 /// The target called `name`, and valid files for it, by name.
 pub fn target(name: &str) -> (Target, Vec<(String, Vec<u8>)>) {
@@ -71,6 +109,44 @@ pub fn corrupted(good: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     let flips = flips(good).map(|(_, bad)| bad);
     let all = cuts(good).chain(flips).chain(splices(good));
     all.filter(move |bad| bad != good)
+}
+
+/// One of `good` with one to four random changes: bits flipped, pieces removed, repeated, exchanged or taken from
+/// another of `good`, numbers replaced by extremes.
+pub fn mutant(good: &[&[u8]], numbers: &mut Numbers) -> Vec<u8> {
+    let mut bad = numbers.of(good).to_vec();
+    for _ in 0..=numbers.below(4) {
+        let at = numbers.below(bad.len());
+        let end = (at + 1 + numbers.below(24)).min(bad.len());
+        match numbers.below(6) {
+            0 if at < bad.len() => bad[at] ^= 1 << numbers.below(8),
+            1 => drop(bad.drain(at..end)),
+            2 => {
+                let piece = bad[at..end].to_vec();
+                let to = numbers.below(bad.len());
+                bad.splice(to..to, piece);
+            }
+            3 => {
+                let other = numbers.of(good);
+                let from = numbers.below(other.len());
+                let piece = &other[from..other.len().min(from + 1 + numbers.below(64))];
+                bad.splice(at..end, piece.iter().copied());
+            }
+            4 => drop(bad.splice(at..at, numbers.of(&EXTREMES).bytes())),
+            _ => {
+                // The next number, whole.
+                let is_part = |byte: &u8| byte.is_ascii_digit() || b".-e".contains(byte);
+                let Some(start) = bad[at..].iter().position(u8::is_ascii_digit) else {
+                    continue;
+                };
+                let start = at + start;
+                let length = bad[start..].iter().take_while(|byte| is_part(byte)).count();
+                let extreme = numbers.of(&EXTREMES).bytes();
+                drop(bad.splice(start..start + length, extreme));
+            }
+        }
+    }
+    bad
 }
 
 /// `unit`, repeated `count` times, between `before` and `after`.

@@ -28,6 +28,8 @@ use tty::{Key, Keys, is_gone};
 const TICK: Duration = Duration::from_millis(250);
 /// The longest time that the end of the program waits for a terminal that takes no output.
 const PATIENCE: Duration = Duration::from_millis(300);
+/// The most cells of a terminal that can show the dashboard. Each takes 50 bytes of memory, twice.
+const MOST_CELLS: usize = 1 << 22;
 /// Maximum number of notes printed after the dashboard has closed. Earlier ones are left out.
 const MOST_NOTES: usize = 20;
 
@@ -354,6 +356,9 @@ impl Drawing {
         let now = Instant::now();
         let old = |drawn: Instant| now.saturating_duration_since(drawn) >= Duration::from_secs(1);
         let size = self.terminal.size()?;
+        if usize::from(size.width) * usize::from(size.height) > MOST_CELLS {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
         {
             let mut shown = lock(&STATE);
             let Some(Shown {
