@@ -12,6 +12,8 @@ pub mod pass;
 pub mod program;
 pub mod reference;
 pub mod runs;
+#[cfg(unix)]
+pub mod terminal;
 pub mod zoo;
 
 use std::path::Path;

@@ -1,0 +1,145 @@
+//! Programs in terminals of their own, which the command `script` makes.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// A program in a terminal of its own.
+pub struct Terminal {
+    /// The command `script`. When it is killed, the terminal goes away.
+    pub child: Child,
+    shown: Arc<Mutex<Vec<u8>>>,
+    reader: JoinHandle<()>,
+}
+
+impl Terminal {
+    /// Runs `command` in a terminal of 80 columns and 24 rows. Afterwards its exit code is in `status`.
+    pub fn open(command: &Command, status: &Path) -> Self {
+        Self::open_as("xterm-256color", command, status)
+    }
+
+    /// Like [`open`](Self::open), in a terminal of type `term`.
+    pub fn open_as(term: &str, command: &Command, status: &Path) -> Self {
+        let words = std::iter::once(command.get_program()).chain(command.get_args());
+        let words = words.map(|word| format!("'{}'", word.to_str().unwrap()));
+        let line = words.collect::<Vec<_>>().join(" ");
+        // The inner shell outlives the terminal, to note how the program ended. The outer one does not,
+        // so that the system tells the program that the terminal is gone. A trap that does something is not
+        // passed on to the program, other than one that ignores.
+        let status = status.display();
+        let line = format!(
+            "trap : INT; sh -c \"trap : HUP; trap : INT; stty rows 24 cols 80; {line}; echo \\$? > '{status}'\"; \
+             exit $(cat '{status}')"
+        );
+        let mut child = Command::new("script")
+            .args(["--quiet", "--return", "--command", &line, "/dev/null"])
+            .env("TERM", term)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let shown = Arc::new(Mutex::new(Vec::new()));
+        let (mut output, copy) = (child.stdout.take().unwrap(), shown.clone());
+        let reader = thread::spawn(move || {
+            let mut part = [0; 4096];
+            while let Ok(count @ 1..) = output.read(&mut part) {
+                copy.lock().unwrap().extend_from_slice(&part[..count]);
+            }
+        });
+        Self {
+            child,
+            shown,
+            reader,
+        }
+    }
+
+    /// Everything that the program has written so far.
+    pub fn shown(&self) -> String {
+        String::from_utf8_lossy(&self.shown.lock().unwrap()).into_owned()
+    }
+
+    /// Waits until the screen shows `text`.
+    pub fn wait_for(&self, text: &str) {
+        let found = wait(|| screen(&self.shown()).contains(text).then_some(()));
+        assert!(found.is_some(), "no `{text}` in {}", screen(&self.shown()));
+    }
+
+    /// Types `keys`.
+    pub fn press(&mut self, keys: &str) {
+        let input = self.child.stdin.as_mut().unwrap();
+        input.write_all(keys.as_bytes()).unwrap();
+        input.flush().unwrap();
+    }
+
+    /// Waits for the end. Returns how the program ended, and what it wrote.
+    pub fn end(mut self) -> (ExitStatus, String) {
+        let status = wait(|| self.child.try_wait().unwrap());
+        let status = status.unwrap_or_else(|| panic!("no end: {}", screen(&self.shown())));
+        // What it wrote last may still be on its way.
+        wait(|| self.reader.is_finished().then_some(()));
+        (status, self.shown())
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+/// What `done` gives, as soon as it gives something within a minute.
+pub fn wait<T>(mut done: impl FnMut() -> Option<T>) -> Option<T> {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while Instant::now() < deadline {
+        if let Some(done) = done() {
+            return Some(done);
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    None
+}
+
+/// What is on the screen after a program has written `shown`.
+pub fn screen(shown: &str) -> String {
+    let mut cells = BTreeMap::new();
+    let (mut row, mut column) = (1_usize, 1_usize);
+    let mut chars = shown.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\x1b' => {
+                let mut sequence = String::new();
+                while !sequence.ends_with(|c: char| c.is_ascii_alphabetic()) {
+                    // It may be torn.
+                    let Some(c) = chars.next() else { break };
+                    sequence.push(c);
+                }
+                let sequence = sequence.trim_start_matches('[');
+                if let Some(at) = sequence.strip_suffix('H') {
+                    let (to_row, to_column) = at.split_once(';').unwrap();
+                    (row, column) = (to_row.parse().unwrap(), to_column.parse().unwrap());
+                } else if sequence == "2J" || sequence.starts_with("?1049") {
+                    cells.clear();
+                }
+            }
+            '\r' => column = 1,
+            '\n' => row += 1,
+            c => {
+                cells.insert((row, column), c);
+                column += 1;
+            }
+        }
+    }
+    let mut lines = vec![String::new(); cells.keys().map(|(row, _)| row + 1).max().unwrap_or(0)];
+    for ((row, column), c) in cells {
+        let line = &mut lines[row];
+        let gap = column - 1 - line.chars().count();
+        line.extend(std::iter::repeat_n(' ', gap));
+        line.push(c);
+    }
+    lines.join("\n")
+}
