@@ -146,6 +146,14 @@ pub fn train(options: Options) -> anyhow::Result<()> {
     if display != Display::Quiet && corpus.valid.text().is_some() {
         print(&format!("sample it: residual-zoo generate {directory}"));
     }
+    // A loss that is not finite is missing in its row.
+    let is_validated = summary.rows.iter().any(|row| row.valid_accuracy.is_some());
+    if is_validated && !summary.valid_loss.is_finite() {
+        bail!(
+            "the last validation loss is not finite, so the weights are ruined; try a lower \
+             `train.learning_rate` or a longer `train.warmup`"
+        );
+    }
     Ok(())
 }
 

@@ -1,9 +1,11 @@
 //! Losses that are not finite, and losses that jump.
 
+use std::process::Command;
+
 use residual_zoo::runs::{checkpoint, run_dir};
 use residual_zoo_testing::program::{Scratch, fails, ok, run, text};
 use residual_zoo_testing::runs::{
-    MODELS, STEPS, assert_same, config, count_changes, killed, outcome, resume, train, with_fault,
+    MODELS, STEPS, assert_same, config, killed, outcome, resume, train, with_fault,
 };
 
 #[test]
@@ -59,7 +61,15 @@ fn skipped_steps_are_in_the_metrics_and_survive_a_stop() {
         command.args(["--set", "train.min_learning_rate=Rate(1e30)"]);
         command
     };
-    let shown = ok(&mut wild("straight"));
+    // The run ends, and says what became of its weights.
+    let ruined = |mut command: Command| {
+        let output = run(&mut command);
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{error}");
+        assert!(error.contains("the weights are ruined"), "{error}");
+        (text(&output.stdout), error)
+    };
+    let (shown, _) = ruined(wild("straight"));
     assert!(shown.contains("skipped: the loss was"), "{shown}");
     let rows = run_dir::read_metrics(&scratch.path("straight")).unwrap();
     let skipped: usize = rows.iter().filter_map(|row| row.skipped).sum();
@@ -68,10 +78,11 @@ fn skipped_steps_are_in_the_metrics_and_survive_a_stop() {
     assert_eq!((idle.train_loss, idle.grad_norm), (None, None));
     assert_eq!(rows.last().unwrap().tokens, (STEPS * 2 * 2 * 16) as u64);
 
-    let changes = count_changes(wild("counted"));
+    let (_, traced) = ruined(with_fault(wild("counted"), 0, "trace"));
+    let changes = traced.matches("fault ").count();
     let output = run(&mut with_fault(wild("stopped"), changes / 2, "kill"));
     assert!(killed(&output));
-    ok(&mut wild("stopped"));
+    ruined(wild("stopped"));
     let expected = outcome(&scratch.path("straight"));
     assert_same(&scratch.path("stopped"), &expected, "stopped");
 }

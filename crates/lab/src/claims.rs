@@ -42,7 +42,8 @@ pub enum Test {
     AtMost(Bound),
     /// Every seed of `run` is between `low` and `high`.
     Between(Between),
-    /// The mean over the seeds of `run` is `value` times that of `than`, up to `within`.
+    /// `run` has `value` times as much as `than`, up to `within`: the 95 % confidence interval of the ratio over
+    /// the seeds lies within, or outside.
     Ratio(Ratio),
     /// The mean over the seeds of `run` is `value`, up to `within`.
     Is(Is),

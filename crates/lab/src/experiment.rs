@@ -80,6 +80,8 @@ pub enum Measure {
     RecurrentCost,
     /// Unique sequences of a corpus (Kausik, Lemma 1).
     ScalingLaw,
+    /// The time to read a prompt, and to generate a token (Menghani et al., section 3.2.2).
+    Latency,
 }
 
 /// A run of an experiment, or a line of runs along which one field varies.

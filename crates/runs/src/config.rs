@@ -360,8 +360,8 @@ pub fn parse_ron<T: DeserializeOwned>(text: &str, path: &Path) -> Result<T, Erro
         column: error.span.start.col,
         // The last part of a path is `?` before its name is read.
         problem: match field.trim_end_matches(['?', '.']) {
-            "" => error.code.to_string(),
-            field => format!("`{field}`: {}", error.code),
+            "" => describe(&error.code),
+            field => format!("`{field}`: {}", describe(&error.code)),
         },
     };
     let ron = ron::Deserializer::from_str_with_options(text, &options());
@@ -376,6 +376,14 @@ pub fn parse_ron<T: DeserializeOwned>(text: &str, path: &Path) -> Result<T, Erro
     let ended = ron.end();
     ended.map_err(|error| failed(String::new(), ron.span_error(error)))?;
     Ok(parsed)
+}
+
+/// What RON says, with a missing field in fewer words.
+fn describe(error: &ron::Error) -> String {
+    match error {
+        ron::Error::MissingStructField { field, .. } => format!("field `{field}` is missing"),
+        error => error.to_string(),
+    }
 }
 
 /// Maximum micro-batches of a step. A run can be stopped only between two steps.

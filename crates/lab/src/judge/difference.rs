@@ -11,7 +11,7 @@ use crate::stats::Estimate;
 use crate::{Observation, Observed, Verdict};
 
 /// The observations of both runs, for each seed that has both.
-fn pairs<'a>(
+pub(super) fn pairs<'a>(
     observations: &'a [Observation],
     run: &str,
     than: &str,

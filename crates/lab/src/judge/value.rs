@@ -4,7 +4,8 @@ use std::ops::RangeInclusive;
 
 use residual_zoo_report::sig;
 
-use super::{Finding, Found, estimate, values};
+use super::difference::pairs;
+use super::{Finding, Found, estimate, value, values};
 use crate::claims::{Is, Ratio};
 use crate::{Observation, Observed, Verdict};
 
@@ -39,24 +40,45 @@ pub(super) fn bound(
     })
 }
 
-/// Whether the mean of a run is `value` times that of the other, up to `within`.
+/// Whether a run has `value` times as much as the other, up to `within`: seed by seed where seeds differ.
 pub(super) fn ratio(observations: &[Observation], test: &Ratio) -> Found {
-    let mean =
-        |run: &str| Ok::<_, String>(estimate(&values(observations, &test.quantity, run)?)?.mean);
-    let (a, b) = (mean(&test.run)?, mean(&test.than)?);
+    let pairs = pairs(observations, &test.run, &test.than)?;
+    let of_both = |(a, b): &(&Observation, &Observation)| {
+        Ok::<_, String>((value(a, &test.quantity)?, value(b, &test.quantity)?))
+    };
+    let both = pairs.iter().map(of_both).collect::<Result<Vec<_>, _>>()?;
+    let (a, b): (Vec<f64>, Vec<f64>) = both.iter().copied().unzip();
+    let (a, b) = (estimate(&a)?, estimate(&b)?);
     let of = Observed::of(&test.quantity);
+    let (times, spread) = match a.is_spread() || b.is_spread() {
+        false => (a.mean / b.mean, 0.0),
+        true => {
+            let ratios: Vec<f64> = both.iter().map(|(a, b)| a / b).collect();
+            let found = estimate(&ratios)?;
+            (found.mean, found.half_width)
+        }
+    };
+    let (digits, spread_shown) = match spread > 0.0 {
+        true => (4, format!(" ± {}", sig(spread, 2))),
+        false => (3, String::new()),
+    };
     let because = format!(
-        "{}: {}; {}: {}; {} times, reported {}, tolerance {}",
+        "{}: {}; {}: {}; {}{spread_shown} times, reported {}, tolerance {}",
         test.run,
-        of.show(a),
+        of.show(a.mean),
         test.than,
-        of.with_unit(of.show(b)),
-        sig(a / b, 3),
-        sig(test.value, 3),
+        of.with_unit(of.show(b.mean)),
+        sig(times, digits),
+        sig(test.value, digits),
         sig(test.within, 2)
     );
-    let holds = (a / b - test.value).abs() <= test.within;
-    Ok(Finding::new(Verdict::of(holds), because))
+    let off = (times - test.value).abs();
+    let verdict = match off {
+        _ if off + spread <= test.within => Verdict::Holds,
+        _ if off - spread > test.within => Verdict::DoesNotHold,
+        _ => Verdict::Undecided,
+    };
+    Ok(Finding::new(verdict, because))
 }
 
 /// Whether the mean over the seeds is `value`, up to `within`.

@@ -1,6 +1,7 @@
 //! What single experiments measure without training.
 
 mod formulas;
+mod latency;
 mod rmt_variance;
 mod scaling_law;
 
@@ -38,12 +39,13 @@ impl Measure {
             Self::TokenFormerCost => formulas::TOKENFORMER,
             Self::RecurrentCost => formulas::RECURRENT,
             Self::ScalingLaw => scaling_law::NAMES,
+            Self::Latency => latency::NAMES,
         }
     }
 
-    /// Whether it draws at random: then it is measured for every seed.
+    /// Whether it draws at random, or takes times: then it is measured for every seed.
     pub fn is_random(self) -> bool {
-        matches!(self, Self::RmtVariance | Self::ScalingLaw)
+        matches!(self, Self::RmtVariance | Self::ScalingLaw | Self::Latency)
     }
 
     /// Whether it reads the data of the experiment.
@@ -67,6 +69,7 @@ impl Measure {
             Self::TokenFormerCost => formulas::tokenformer(run),
             Self::RecurrentCost => formulas::recurrent(run, setting),
             Self::ScalingLaw => scaling_law::measure(run, setting),
+            Self::Latency => latency::measure(run, setting),
         }
     }
 }

@@ -524,6 +524,23 @@ fn values_and_ratios_are_set_beside_what_was_printed() {
         (Verdict::Holds, expected.into())
     );
     assert_eq!(judge(ratio(0.5), &found).0, Verdict::DoesNotHold);
+    // Over seeds that differ, the interval decides: the mean is 1.01, the half-width 0.0248.
+    let mut uneven = seeds("slow", "x", &[1.0, 2.02, 3.06]);
+    uneven.extend(seeds("fast", "x", &[1.0, 2.0, 3.0]));
+    let times = |value, within| {
+        Test::Ratio(Ratio {
+            quantity: "x".into(),
+            run: "slow".into(),
+            than: "fast".into(),
+            value,
+            within,
+        })
+    };
+    let (verdict, because) = judge(times(1.01, 0.03), &uneven);
+    assert_eq!(verdict, Verdict::Holds, "{because}");
+    assert!(because.contains("1.010 ± 0.025 times"), "{because}");
+    assert_eq!(judge(times(1.01, 0.01), &uneven).0, Verdict::Undecided);
+    assert_eq!(judge(times(1.1, 0.01), &uneven).0, Verdict::DoesNotHold);
     let is = |value| {
         Test::Is(Is {
             quantity: "parameters".into(),
