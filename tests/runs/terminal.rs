@@ -178,3 +178,31 @@ fn generated_text_cannot_drive_the_terminal() {
     // A file gets the text as it is.
     assert!(ok(&mut generate).contains('\x1b'));
 }
+
+#[test]
+fn a_stopped_program_gives_the_screen_back_until_it_goes_on() {
+    let scratch = Scratch::new();
+    let run = scratch.path("run");
+    let mut terminal = Terminal::open(&endless(&run, &[]), &scratch.path("status"));
+    terminal.wait_for("tokens/s");
+    let pid = || {
+        let lock = fs::read_to_string(run.join("lock")).unwrap();
+        lock.split_whitespace().nth(1).unwrap().to_owned()
+    };
+    let signal = |name: &str| ok(Command::new("kill").args([name, &pid()]));
+    signal("-TSTP");
+    let left = |shown: &str| shown.matches(LEAVE).count();
+    assert!(wait(|| (left(&terminal.shown()) == 1).then_some(())).is_some());
+    let state = || {
+        let status = fs::read_to_string(format!("/proc/{}/status", pid())).unwrap();
+        status.lines().any(|line| line.starts_with("State:\tT"))
+    };
+    assert!(wait(|| state().then_some(())).is_some());
+    signal("-CONT");
+    let entered = |shown: &str| shown.matches(ENTER).count();
+    assert!(wait(|| (entered(&terminal.shown()) == 2).then_some(())).is_some());
+    terminal.press("q");
+    let (status, shown) = terminal.end();
+    assert!(status.success(), "{}", screen(&shown));
+    assert_restored(&shown);
+}

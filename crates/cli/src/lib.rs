@@ -22,10 +22,10 @@ use residual_zoo_lab::{Error, Verdict};
 use residual_zoo_report::Tone;
 use residual_zoo_runs::Error as RunError;
 use residual_zoo_system::harmless;
-use residual_zoo_system::signals::on_stop;
+use residual_zoo_system::signals::{on_stop, on_suspension};
 use residual_zoo_system::terminal::is_gone;
 use residual_zoo_train::Interrupter;
-use residual_zoo_train::dashboard::{Display, is_open, restore_terminal, warn};
+use residual_zoo_train::dashboard::{Display, is_open, restore_terminal, suspend_screen, warn};
 
 pub use compare::CompareArgs;
 pub use experiment::{ExperimentArgs, Files, Source, experiment_main};
@@ -242,6 +242,7 @@ pub fn stop_on_signal() -> Result<Interrupter, Error> {
             warn("stopping after this step; Ctrl-C again ends the program at once");
         }
     })
+    .and_then(|()| on_suspension(suspend_screen))
     .map_err(|error| Error::Signals(error.to_string()))?;
     Ok(stop)
 }

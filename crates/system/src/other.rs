@@ -56,6 +56,15 @@ pub mod signals {
     }
 
     /// There is no such signal here.
+    ///
+    /// # Errors
+    ///
+    /// None.
+    pub fn on_suspension(_: impl FnMut(bool) + Send + 'static) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// There is no such signal here.
     pub fn large_files_are_errors() {}
 }
 

@@ -75,11 +75,12 @@ pub mod signals {
     use std::sync::Arc;
     use std::thread;
 
-    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    use rustix::process::{Signal, getpid, kill_process};
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGTSTP};
     use signal_hook::iterator::Signals;
 
     /// The signal of a write beyond the largest file that is allowed. signal-hook has no name for it.
-    const SIGXFSZ: i32 = rustix::process::Signal::XFSZ.as_raw();
+    const SIGXFSZ: i32 = Signal::XFSZ.as_raw();
 
     /// Calls `stop` in a thread of its own when the process is asked to end: by Ctrl-C, SIGTERM or SIGHUP. A
     /// signal that was ignored when the process started, as under `nohup`, stays ignored.
@@ -88,15 +89,28 @@ pub mod signals {
     ///
     /// When the signals cannot be caught.
     pub fn on_stop(mut stop: impl FnMut() + Send + 'static) -> io::Result<()> {
-        let ignored = ignored();
-        let is_heard = |signal: &i32| ignored & (1 << (signal - 1)) == 0;
-        let heard: Vec<i32> = [SIGHUP, SIGINT, SIGTERM]
-            .into_iter()
-            .filter(is_heard)
-            .collect();
-        let mut signals = Signals::new(heard)?;
+        let mut signals = Signals::new(heard(&[SIGHUP, SIGINT, SIGTERM]))?;
         let thread = thread::Builder::new().name("signals".into());
         thread.spawn(move || signals.forever().for_each(|_| stop()))?;
+        Ok(())
+    }
+
+    /// Calls `suspended(true)` in a thread of its own before SIGTSTP stops the process, and `suspended(false)` when
+    /// it goes on.
+    ///
+    /// # Errors
+    ///
+    /// When the signal cannot be caught.
+    pub fn on_suspension(mut suspended: impl FnMut(bool) + Send + 'static) -> io::Result<()> {
+        let mut signals = Signals::new(heard(&[SIGTSTP]))?;
+        let thread = thread::Builder::new().name("suspension".into());
+        thread.spawn(move || {
+            for _ in signals.forever() {
+                suspended(true);
+                kill_process(getpid(), Signal::STOP).ok();
+                suspended(false);
+            }
+        })?;
         Ok(())
     }
 
@@ -104,6 +118,13 @@ pub mod signals {
     /// process.
     pub fn large_files_are_errors() {
         signal_hook::flag::register(SIGXFSZ, Arc::default()).ok();
+    }
+
+    /// Those of `signals` that this process does not ignore.
+    fn heard(signals: &[i32]) -> Vec<i32> {
+        let ignored = ignored();
+        let is_heard = |signal: &i32| ignored & (1 << (signal - 1)) == 0;
+        signals.iter().copied().filter(is_heard).collect()
     }
 
     /// The signals that this process ignores, a bit each. Linux only; elsewhere none.

@@ -31,7 +31,7 @@ use self::status::RunStatus;
 use self::terminal::Terminal;
 
 pub use self::status::Status;
-pub use self::terminal::{Screen, is_open, print, restore_terminal, warn};
+pub use self::terminal::{Screen, is_open, print, restore_terminal, suspend_screen, warn};
 
 /// How a run is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

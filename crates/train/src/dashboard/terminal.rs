@@ -39,6 +39,8 @@ static STATE: Mutex<Option<Shown>> = Mutex::new(None);
 static LATER: Mutex<Vec<Later>> = Mutex::new(Vec::new());
 /// Whether the dashboard is open.
 static OPEN: AtomicBool = AtomicBool::new(false);
+/// Whether the process is about to be stopped.
+static SUSPENDED: AtomicBool = AtomicBool::new(false);
 /// Held by the thread that writes to the terminal.
 static WRITING: Mutex<()> = Mutex::new(());
 /// The number of the last thread that draws. Earlier ones end.
@@ -175,6 +177,15 @@ pub fn restore_terminal() {
     }
     drop(writing);
     print_later();
+}
+
+/// Gives the screen back while the process is stopped, and lets the dashboard take it again afterwards.
+pub fn suspend_screen(is_stopping: bool) {
+    let writing = lock_within(&WRITING, PATIENCE);
+    SUSPENDED.store(is_stopping, Ordering::Release);
+    if is_stopping && is_open() && tty::is_raw() {
+        leave(writing.is_some());
+    }
 }
 
 fn print_later() {
@@ -319,7 +330,7 @@ impl Drawing {
             if is_gone() {
                 return Err(io::ErrorKind::BrokenPipe.into());
             }
-            if tty::is_in_background() {
+            if tty::is_in_background() || SUSPENDED.load(Ordering::Acquire) {
                 self.away = true;
                 thread::sleep(TICK);
                 continue;
@@ -345,7 +356,9 @@ impl Drawing {
         let _writing = lock(&WRITING);
         if self.goes_on() {
             enter()?;
-            self.terminal.clear()?;
+            // A new one draws everything again. Clearing the old one asks the terminal where its cursor is, and
+            // not every terminal answers.
+            self.terminal = ratatui::Terminal::new(CrosstermBackend::new(self.output.clone()))?;
             (self.drawn, self.away) = (None, false);
         }
         Ok(())
@@ -382,7 +395,7 @@ impl Drawing {
         // The state is free again, so a slow terminal does not hold up training.
         let _writing = lock(&WRITING);
         let bytes = self.output.0.take();
-        match self.goes_on() {
+        match self.goes_on() && !SUSPENDED.load(Ordering::Acquire) {
             true => write_all(&bytes),
             false => Ok(()),
         }
