@@ -9,7 +9,6 @@ use residual_zoo::cli::{self, BackendArgs};
 use residual_zoo::experiment::time;
 use residual_zoo::lab::{Bench, open_corpus};
 use residual_zoo::report::{Cell, Column, Table, bytes, si};
-use residual_zoo::runs::Error;
 use residual_zoo::train::Interrupter;
 use residual_zoo::train::bench::StepTime;
 use residual_zoo::train::dashboard::warn;
@@ -123,7 +122,7 @@ pub fn bench(options: Options) -> anyhow::Result<()> {
 
 /// The figures that an earlier `--json` wrote.
 fn read(path: &Path) -> anyhow::Result<Vec<Line>> {
-    let text = std::fs::read_to_string(path).map_err(Error::io("read", path))?;
+    let text = residual_zoo::data::read_utf8(path)?;
     serde_json::from_str(&text).with_context(|| {
         let path = path.display();
         format!("{path} has no figures of this program; write it by `bench --json {path}`")

@@ -265,10 +265,14 @@ fn all(run: &Path) -> Result<Vec<PathBuf>, Error> {
         let name = path.file_name()?.to_str()?;
         name.strip_prefix("step-")?.parse::<usize>().ok()
     };
+    let entries = entries.filter_map(Result::ok);
+    let of_step = entries.filter(|entry| step(&entry.path()).is_some());
     let is_directory = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
-    let entries = entries.filter_map(Result::ok).filter(is_directory);
-    let mut all: Vec<_> = entries.map(|entry| entry.path()).collect();
-    all.retain(|path| step(path).is_some());
+    let (own, others): (Vec<_>, Vec<_>) = of_step.partition(is_directory);
+    if let (true, Some(link)) = (own.is_empty(), others.first()) {
+        disk::refuse_linked_directory(&link.path())?;
+    }
+    let mut all: Vec<_> = own.iter().map(fs::DirEntry::path).collect();
     all.sort_by_key(|path| std::cmp::Reverse(step(path)));
     Ok(all)
 }

@@ -30,6 +30,15 @@ impl Log {
     pub fn cut(&mut self, bytes: u64) -> Result<(), Error> {
         disk::refuse_link(&self.path)?;
         let found = fs::metadata(&self.path).map_or(0, |metadata| metadata.len());
+        if (1..=found).contains(&bytes) && !is_end_of_line(&self.path, bytes)? {
+            return Err(Error::Checkpoint {
+                path: self.path.clone(),
+                problem: format!(
+                    "was changed: the checkpoint has seen its first {bytes} bytes, which do not end with a \
+                     line; restore it"
+                ),
+            });
+        }
         self.bytes = match found < bytes {
             true => whole_lines(&self.path)?,
             false => bytes,
@@ -91,6 +100,19 @@ fn one_line_problem(error: &serde_json::Error) -> String {
     let message = error.to_string();
     let problem = message.split(" at line ").next().unwrap_or(&message);
     format!("column {}: {problem}", error.column())
+}
+
+/// Whether the first `bytes` bytes of a file end with a line break.
+fn is_end_of_line(path: &Path, bytes: u64) -> Result<bool, Error> {
+    use std::io::{Read as _, Seek as _, SeekFrom};
+    let read = || {
+        let mut file = fs::File::open(path)?;
+        file.seek(SeekFrom::Start(bytes - 1))?;
+        let mut last = [0];
+        file.read_exact(&mut last)?;
+        Ok(last == *b"\n")
+    };
+    read().map_err(Error::io("read", path))
 }
 
 /// The offset at which the last whole line of a file ends; 0 if there is no file.

@@ -17,6 +17,10 @@ pub fn memory() -> Option<Memory> {
     let system = System::new_with_specifics(
         RefreshKind::nothing().with_memory(MemoryRefreshKind::everything()),
     );
+    // Where memory cannot be read, as without /proc, the rest of the crate panics.
+    if system.total_memory() == 0 {
+        return None;
+    }
     let mut found = Memory {
         total: system.total_memory() + system.total_swap(),
         available: system.available_memory() + system.free_swap(),
@@ -29,7 +33,7 @@ pub fn memory() -> Option<Memory> {
             .available
             .min(group.free_memory.saturating_add(group.free_swap));
     }
-    (found.total > 0).then_some(found)
+    Some(found)
 }
 
 #[cfg(test)]

@@ -61,6 +61,11 @@ impl State {
             ..
         } = *progress;
         let found = totals_problem(step, flops, seconds);
+        let found = found.or_else(|| {
+            let tokens = progress.tokens;
+            (tokens > MOST_STEPS as u64)
+                .then(|| format!("`tokens` is {tokens}; no run has read so many"))
+        });
         let rest = || {
             let problem = match () {
                 () if skipped > step || progress.skipped_in_a_row > skipped => "skipped steps",

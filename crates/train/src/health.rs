@@ -51,7 +51,8 @@ impl Interval {
     /// Whether a run can have these sums.
     pub(crate) fn is_plausible(&self) -> bool {
         let seconds = (0.0..=MOST_SECONDS).contains(&self.seconds);
-        seconds && self.loss.is_finite() && self.skipped <= self.steps
+        let loss = self.loss.abs() <= 1e6 * self.steps as f64;
+        seconds && loss && self.skipped <= self.steps
     }
 
     /// Mean loss of the steps that were not skipped.

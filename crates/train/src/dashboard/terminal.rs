@@ -312,6 +312,8 @@ struct Drawing {
 
 impl Drawing {
     fn new(number: usize) -> io::Result<Self> {
+        let (columns, rows) = terminal::size()?;
+        check_size(Size::new(columns, rows))?;
         let output = Output::default();
         Ok(Self {
             number,
@@ -369,9 +371,7 @@ impl Drawing {
         let now = Instant::now();
         let old = |drawn: Instant| now.saturating_duration_since(drawn) >= Duration::from_secs(1);
         let size = self.terminal.size()?;
-        if usize::from(size.width) * usize::from(size.height) > MOST_CELLS {
-            return Err(io::ErrorKind::Unsupported.into());
-        }
+        check_size(size)?;
         {
             let mut shown = lock(&STATE);
             let Some(Shown {
@@ -425,6 +425,14 @@ impl Drawing {
 fn stop() {
     if let Some(shown) = lock(&STATE).as_mut() {
         shown.stop.stop(None);
+    }
+}
+
+/// Refuses a terminal that is too large to draw.
+fn check_size(size: Size) -> io::Result<()> {
+    match usize::from(size.width) * usize::from(size.height) > MOST_CELLS {
+        true => Err(io::ErrorKind::Unsupported.into()),
+        false => Ok(()),
     }
 }
 
