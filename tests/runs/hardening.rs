@@ -405,3 +405,33 @@ fn what_killed_processes_leave_in_the_cache_is_swept_and_entries_do_not_mix() {
     let note = text(&output.stderr);
     assert!(note.contains("tokenized the data again"), "{note}");
 }
+
+#[test]
+fn a_log_that_the_checkpoint_would_cut_in_mid_line_is_refused() {
+    let scratch = Scratch::new();
+    let own = trained(&scratch, "own");
+    let path = own.join("metrics.jsonl");
+    let changed = fs::read_to_string(&path).unwrap().replace("}\n", "} \n");
+    fs::write(&path, &changed).unwrap();
+    let mut longer = resume(&own);
+    longer.args(["--set", "train.steps=30"]);
+    fails(&mut longer, 2, &["metrics.jsonl", "do not end with a line"]);
+    assert_eq!(fs::read_to_string(&path).unwrap(), changed);
+}
+
+#[test]
+fn links_in_place_of_all_checkpoints_are_refused() {
+    let scratch = Scratch::new();
+    let own = trained(&scratch, "own");
+    let newest = checkpoint::newest(&own).unwrap().path;
+    let aside = scratch.path("aside");
+    fs::rename(&newest, &aside).unwrap();
+    fs::remove_dir_all(own.join("checkpoints")).unwrap();
+    fs::create_dir(own.join("checkpoints")).unwrap();
+    symlink(&aside, &newest).unwrap();
+    let before = fs::read(own.join("metrics.jsonl")).unwrap();
+    let mut longer = resume(&own);
+    longer.args(["--set", "train.steps=30"]);
+    fails(&mut longer, 2, &["step-00000024", "is a link"]);
+    assert_eq!(fs::read(own.join("metrics.jsonl")).unwrap(), before);
+}
