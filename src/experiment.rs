@@ -135,7 +135,10 @@ pub fn compare_main() -> ExitCode {
         options: CompareArgs,
     }
     residual_zoo_cli::start();
-    let Program { options } = Program::parse();
+    let options = match residual_zoo_cli::options::<Program>() {
+        Ok(program) => program.options,
+        Err(code) => return code,
+    };
     let command = residual_zoo_cli::command(
         "cargo run --release --example compare --",
         std::env::args().skip(1),

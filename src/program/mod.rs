@@ -68,7 +68,11 @@ struct ExperimentOptions {
 /// Runs the command that the arguments of the program name.
 pub fn main() -> ExitCode {
     cli::start();
-    let done = match Program::parse().command {
+    let command = match cli::options::<Program>() {
+        Ok(program) => program.command,
+        Err(code) => return code,
+    };
+    let done = match command {
         Command::Train(options) => train::train(options),
         Command::Generate(options) => generate::generate(options),
         Command::Compare(options) => compare::compare(options),

@@ -435,3 +435,19 @@ fn links_in_place_of_all_checkpoints_are_refused() {
     fails(&mut longer, 2, &["step-00000024", "is a link"]);
     assert_eq!(fs::read(own.join("metrics.jsonl")).unwrap(), before);
 }
+
+#[test]
+fn errors_of_arguments_have_no_control_characters_and_lost_help_is_an_error() {
+    let mut command = zoo("\u{1b}[31mX\u{7}");
+    let output = run(&mut command);
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(
+        !error.contains(['\u{1b}', '\u{7}']) && error.contains('X'),
+        "{error:?}"
+    );
+    let mut help = zoo("--help");
+    let full = File::create("/dev/full").unwrap();
+    let output = help.stdin(Stdio::null()).stdout(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+}

@@ -154,7 +154,10 @@ pub struct ExperimentArgs {
 /// Runs an experiment as the options on the command line say. `commit` is that of the program.
 pub fn experiment_main<C: ModelConfig>(source: &Source, commit: &str) -> ExitCode {
     crate::start();
-    let Program { options } = Program::parse();
+    let options = match crate::options::<Program>() {
+        Ok(program) => program.options,
+        Err(code) => return code,
+    };
     let kind = options.backend.kind();
     let done = kind.map_err(Into::into).and_then(|kind| {
         let program = example(&source.name, kind);

@@ -201,6 +201,31 @@ pub(crate) fn write(text: &str) -> Result<(), Error> {
     }
 }
 
+/// The options of a program, or the exit code where they are wrong or only help was asked for. An error quotes
+/// arguments, so it is printed without control characters.
+///
+/// # Errors
+///
+/// The exit code.
+pub fn options<P: clap::Parser>() -> Result<P, ExitCode> {
+    let error = match P::try_parse() {
+        Ok(options) => return Ok(options),
+        Err(error) => error,
+    };
+    if error.use_stderr() {
+        warn(error.render().to_string().trim_end());
+        return Err(ExitCode::from(2));
+    }
+    let printed = error.print().and_then(|()| std::io::stdout().flush());
+    Err(match printed {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            let failed = RunError::io("write", "standard output".as_ref());
+            report(Err(Error::from(failed(error)).into()))
+        }
+        _ => ExitCode::SUCCESS,
+    })
+}
+
 /// The exit code of a program: an error is one line on standard error, and the code 2 when the user
 /// asked for what cannot be done, 1 when the machine failed.
 pub fn report(result: anyhow::Result<()>) -> ExitCode {
