@@ -11,6 +11,7 @@ use residual_zoo_core::ConfigError;
 use residual_zoo_data::Corpus;
 use residual_zoo_lab::trial::Trial;
 use residual_zoo_lab::{Bench, Error, Options, Results};
+use residual_zoo_runs::Run;
 use residual_zoo_runs::generate::Sampling;
 use residual_zoo_train::{RunOptions, Summary};
 
@@ -74,16 +75,14 @@ pub fn estimate_memory(
 ///
 /// Those of [`residual_zoo_lab::generate`].
 pub fn generate(
-    directory: &Path,
+    run: Run<ModelConfig>,
     prompts: &[Option<&str>],
     tokens: usize,
     sampling: Sampling,
-    backend: (BackendKind, Option<usize>),
-    any_size: bool,
+    kind: BackendKind,
+    gpu: Option<usize>,
 ) -> Result<(), Error> {
-    residual_zoo_lab::generate::<ModelConfig>(
-        directory, prompts, tokens, sampling, backend, any_size,
-    )
+    residual_zoo_lab::generate(run, prompts, tokens, sampling, kind, gpu)
 }
 
 /// The models of `experiments/compare`, by name.

@@ -19,9 +19,9 @@ use std::time::{Duration, Instant};
 
 use residual_zoo::runs::{checkpoint, run_dir};
 use residual_zoo_testing::hostile::Numbers;
-use residual_zoo_testing::program::{Scratch, ok, run, text, zoo};
+use residual_zoo_testing::program::{Scratch, in_shell, ok, run, signal, text, zoo};
 use residual_zoo_testing::runs::{
-    MODELS, Outcome, STEPS, assert_same, config, outcome, resume, train, with_fault,
+    FOUR_RUNS, MODELS, Outcome, STEPS, assert_same, config, outcome, resume, train, with_fault,
 };
 use residual_zoo_testing::terminal::{Terminal, wait};
 
@@ -45,11 +45,6 @@ impl Counts {
     }
 }
 
-fn signal(child: &Child, name: &str) {
-    let pid = child.id().to_string();
-    Command::new("kill").args([name, &pid]).status().unwrap();
-}
-
 /// Waits for the end of a process, which must not take longer than a minute.
 fn end(mut child: Child, what: &str) -> Option<i32> {
     let status = wait(|| child.try_wait().unwrap());
@@ -69,22 +64,7 @@ fn pause(numbers: &mut Numbers, most: usize) {
     thread::sleep(Duration::from_millis(numbers.below(most) as u64));
 }
 
-/// The command after `ulimit -f` with this number of blocks.
-fn with_small_files(command: &Command, blocks: usize) -> Command {
-    let words = std::iter::once(command.get_program()).chain(command.get_args());
-    let words: Vec<_> = words
-        .map(|word| format!("'{}'", word.to_str().unwrap()))
-        .collect();
-    let mut shell = Command::new("sh");
-    shell.args([
-        "-c",
-        &format!("ulimit -f {blocks}; exec {}", words.join(" ")),
-    ]);
-    shell.current_dir(command.get_current_dir().unwrap());
-    shell
-}
-
-/// Is started and harmed once. Returns what was done.
+/// Starts a command and harms it once. Returns what was done.
 fn harm(command: Command, scratch: &Scratch, numbers: &mut Numbers) -> &'static str {
     let mut command = command;
     let kinds = [
@@ -127,7 +107,8 @@ fn harm(command: Command, scratch: &Scratch, numbers: &mut Numbers) -> &'static 
         }
         "small files" => {
             let blocks = 1 + numbers.below(120);
-            end(quiet(&mut with_small_files(&command, blocks)), kind);
+            let limit = format!("ulimit -f {blocks}");
+            end(quiet(&mut in_shell(&limit, &command)), kind);
         }
         "fault" | "full disk" | "kill on disk" => {
             let how = match kind {
@@ -229,14 +210,6 @@ fn harmed_run(references: &[Outcome], numbers: &mut Numbers, counts: &mut Counts
     counts.add("runs");
 }
 
-const POOL: &str = r#"(
-  title: "Four runs", about: "", data: (source: Synthetic(tokens: 3000)),
-  train: (steps: 60, batch: 2, warmup: 2, validate_every: 20, validate_batches: 2),
-  runs: [(name: "width", model: Gpt2(n_layer: 1, n_head: 1, width: 8, context: 16),
-          vary: (field: "model.width", name: "width", over: [8, 12, 16, 20]))],
-  columns: ["valid_loss"],
-)"#;
-
 /// The losses of an experiment.
 fn losses(report: &Path) -> Vec<(String, f64)> {
     let text = fs::read_to_string(report.join("results.json")).unwrap();
@@ -260,7 +233,7 @@ fn harmed_pool(
     counts: &mut Counts,
 ) {
     let scratch = Scratch::new();
-    let file = scratch.file("four.ron", POOL);
+    let file = scratch.file("four.ron", FOUR_RUNS);
     let command = || {
         let mut command = zoo("experiment");
         command.arg(&file).arg("--runs").arg(scratch.path("out"));

@@ -3,8 +3,13 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use residual_zoo::ModelConfig;
 use residual_zoo::cli::BackendArgs;
+use residual_zoo::lab::{Use, check_size};
+use residual_zoo::runs::Run;
 use residual_zoo::runs::generate::Sampling;
+
+use super::or_force;
 
 /// The most texts of one command.
 const MOST_TEXTS: usize = 10_000;
@@ -66,13 +71,19 @@ pub fn generate(options: Options) -> anyhow::Result<()> {
         "{texts} texts are too many; ask for at most {MOST_TEXTS} at once"
     );
     let prompts = prompts.into_iter().flat_map(|prompt| vec![prompt; samples]);
+    let (kind, gpu) = (options.backend.kind()?, options.backend.gpu);
+    let run = Run::<ModelConfig>::open(&options.run)?;
+    if !options.force {
+        let checked = check_size(&run.config, run.vocabulary(), (kind, gpu), Use::Load);
+        checked.map_err(or_force)?;
+    }
     residual_zoo::experiment::generate(
-        &options.run,
+        run,
         &prompts.collect::<Vec<_>>(),
         options.tokens,
         sampling,
-        (options.backend.kind()?, options.backend.gpu),
-        options.force,
+        kind,
+        gpu,
     )?;
     Ok(())
 }

@@ -148,6 +148,11 @@ fn check_paths(run: &Path, data: &DataConfig, own: &DataArgs) -> anyhow::Result<
     Ok(run_dir::check_paths(run, &data)?)
 }
 
+/// The error of a model that is too large, for a command with `--force`.
+fn or_force(ConfigError { field, problem }: ConfigError) -> ConfigError {
+    ConfigError::new(field, problem + ", or insist with `--force`")
+}
+
 /// A note about a run that sees its training tokens again and again.
 fn passes_note(config: &RunConfig, corpus: &Corpus) -> Option<String> {
     let trained = config.train.steps as f64 * config.tokens_per_step() as f64;

@@ -10,13 +10,13 @@ use residual_zoo::backend::BackendKind;
 use residual_zoo::cli::{self, BackendArgs, DataArgs, DisplayArgs};
 use residual_zoo::core::ModelConfig as _;
 use residual_zoo::data::{Corpus, Examples};
-use residual_zoo::lab::open_corpus;
+use residual_zoo::lab::{Use, check_size, open_corpus};
 use residual_zoo::report::si;
-use residual_zoo::runs::run_dir;
+use residual_zoo::runs::{run_dir, vocabulary};
 use residual_zoo::train::dashboard::{Display, Title, describe_loss, duration, print};
 use residual_zoo::train::{FirstWeights, RunOptions, Summary};
 
-use super::{check_paths, default_directory, name_of, passes_note, read_config};
+use super::{check_paths, default_directory, name_of, or_force, passes_note, read_config};
 
 /// Train a model
 ///
@@ -110,7 +110,12 @@ pub fn train(options: Options) -> anyhow::Result<()> {
     let kind = options.backend.kind()?;
     let stop = cli::stop_on_signal()?;
     let corpus = open_corpus(&config.data, &stop)?;
-    config.validate(corpus.tokenizer.vocab_size())?;
+    config.validate(vocabulary(&corpus))?;
+    let gpu = options.backend.gpu;
+    if !options.force {
+        let checked = check_size(&config, vocabulary(&corpus), (kind, gpu), Use::Train);
+        checked.map_err(or_force)?;
+    }
     let display = options.display.display();
     let run_options = RunOptions {
         display,
@@ -121,7 +126,6 @@ pub fn train(options: Options) -> anyhow::Result<()> {
         peak_tflops: options.display.peak_tflops,
         init_from: options.init_from.map(|run| (run, options.init_by.into())),
         allow_config_change: options.allow_config_change,
-        any_size: options.force,
         stop,
         ..RunOptions::new(directory)
     };
@@ -132,7 +136,6 @@ pub fn train(options: Options) -> anyhow::Result<()> {
             run_options.directory.display()
         ));
     }
-    let gpu = options.backend.gpu;
     let summary = residual_zoo::experiment::train(kind, gpu, config, &corpus, &run_options)?;
 
     print(&describe_end(&summary, &corpus));

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use residual_zoo::runs::{checkpoint, manifest};
 use residual_zoo_testing::hostile::{EXTREMES, Numbers, mutant};
-use residual_zoo_testing::program::{Scratch, ok, zoo};
+use residual_zoo_testing::program::{Scratch, in_shell, ok, signal, text, zoo};
 use residual_zoo_testing::runs::{MODELS, config, train};
 
 /// The number of hostile runs, and where their random numbers begin: `HOSTILE_RUNS=10000:7` makes more, and
@@ -169,22 +169,11 @@ fn command(run: &Path, good: &Path, scratch: &Scratch, numbers: &mut Numbers) ->
     command
 }
 
-/// The command in a shell that limits its memory.
+/// The command with a limit of memory. Only its errors are kept.
 fn limited(command: &Command) -> Command {
-    let words = std::iter::once(command.get_program()).chain(command.get_args());
-    let words: Vec<String> = words
-        .map(|word| format!("'{}'", word.to_str().unwrap()))
-        .collect();
-    let mut shell = Command::new("sh");
-    let line = format!("ulimit -v {MEMORY}; ulimit -c 0; exec {}", words.join(" "));
-    shell
-        .args(["-c", &line])
-        .current_dir(command.get_current_dir().unwrap());
-    shell
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped());
-    shell
+    let mut command = in_shell(&format!("ulimit -v {MEMORY}; ulimit -c 0"), command);
+    command.stdout(Stdio::null()).stderr(Stdio::piped());
+    command
 }
 
 fn ends(child: &mut Child, time: Duration) -> bool {
@@ -202,22 +191,18 @@ fn ends(child: &mut Child, time: Duration) -> bool {
 /// asked twice.
 fn end(command: &mut Command) -> (Option<i32>, String) {
     let mut child = command.spawn().unwrap();
-    let pid = child.id().to_string();
     for time in [2, 3, 5] {
         if ends(&mut child, Duration::from_secs(time)) {
             break;
         }
-        Command::new("kill").args(["-TERM", &pid]).status().unwrap();
+        signal(&child, "-TERM");
     }
     if !ends(&mut child, Duration::from_secs(5)) {
         child.kill().unwrap();
         return (None, "it hangs".into());
     }
     let output = child.wait_with_output().unwrap();
-    (
-        output.status.code(),
-        String::from_utf8_lossy(&output.stderr).into_owned(),
-    )
+    (output.status.code(), text(&output.stderr))
 }
 
 fn attack(part: usize, of: usize) -> BTreeMap<Option<i32>, usize> {

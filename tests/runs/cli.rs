@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use residual_zoo::RunConfig;
 use residual_zoo::runs::{checkpoint, run_dir};
-use residual_zoo_testing::program::{SMOKE, Scratch, example, fails, ok, smoke, zoo};
+use residual_zoo_testing::program::{SMOKE, Scratch, example, fails, ok, signal, smoke, zoo};
 
 #[test]
 fn a_run_writes_its_config_metrics_samples_and_checkpoints() {
@@ -300,7 +300,7 @@ fn bench_writes_its_figures_as_json() {
 }
 
 /// Starts an endless run, waits until it trains, and sends it a signal.
-fn interrupted_by(signal: &str) {
+fn interrupted_by(name: &str) {
     let scratch = Scratch::new();
     let directory = scratch.path("run");
     let mut command = smoke(&directory);
@@ -315,14 +315,7 @@ fn interrupted_by(signal: &str) {
     let trains = |line: &String| line.contains("tok/s");
     let mut head = lines.by_ref().map(Result::unwrap).take(200);
     assert!(head.any(|line| trains(&line)));
-    let pid = child.id().to_string();
-    assert!(
-        Command::new("kill")
-            .args([signal, &pid])
-            .status()
-            .unwrap()
-            .success()
-    );
+    signal(&child, name);
     let rest: Vec<String> = lines.map(Result::unwrap).collect();
     assert!(child.wait().unwrap().success());
     assert!(
@@ -344,6 +337,11 @@ fn ctrl_c_stops_after_the_step_and_saves() {
 #[test]
 fn sigterm_stops_after_the_step_and_saves() {
     interrupted_by("-TERM");
+}
+
+#[test]
+fn a_hang_up_stops_after_the_step_and_saves() {
+    interrupted_by("-HUP");
 }
 
 #[test]

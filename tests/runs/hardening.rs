@@ -4,24 +4,11 @@ use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use residual_zoo::runs::{checkpoint, manifest, run_dir};
-use residual_zoo_testing::program::{Scratch, fails, ok, run, smoke, text, zoo};
-use residual_zoo_testing::runs::{MODELS, config, resume, train};
-
-/// A command that a shell runs after `first`.
-fn after(first: &str, command: &Command) -> Command {
-    let words = std::iter::once(command.get_program()).chain(command.get_args());
-    let words = words.map(|word| format!("'{}'", word.to_str().unwrap().replace('\'', r"'\''")));
-    let words = words.collect::<Vec<_>>().join(" ");
-    let mut shell = Command::new("sh");
-    shell.args(["-c", &format!("{first}; exec {words}")]);
-    shell.current_dir(command.get_current_dir().unwrap_or(Path::new(".")));
-    shell.stdin(Stdio::null());
-    shell
-}
+use residual_zoo_testing::program::{Scratch, fails, in_shell, ok, run, signal, smoke, text, zoo};
+use residual_zoo_testing::runs::{FOUR_RUNS, MODELS, config, resume, train};
+use residual_zoo_testing::terminal::wait;
 
 /// The number of steps that a run has logged.
 fn logged(run: &Path) -> usize {
@@ -30,11 +17,7 @@ fn logged(run: &Path) -> usize {
 }
 
 fn wait_until(done: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !done() {
-        assert!(Instant::now() < deadline);
-        thread::sleep(Duration::from_millis(20));
-    }
+    assert!(wait(|| done().then_some(())).is_some());
 }
 
 #[test]
@@ -42,60 +25,18 @@ fn signals_that_were_ignored_at_the_start_stay_ignored() {
     let scratch = Scratch::new();
     let directory = scratch.path("run");
     let mut command = smoke(&directory);
-    command.args([
-        "--set",
-        "train.steps=100000000",
-        "--set",
-        "train.log_every=1",
-    ]);
-    let mut command = after("trap '' HUP INT", &command);
+    for setting in ["train.steps=100000000", "train.log_every=1"] {
+        command.args(["--set", setting]);
+    }
+    let mut command = in_shell("trap '' HUP INT", &command);
     let mut child = command.stdout(Stdio::null()).spawn().unwrap();
     wait_until(|| logged(&directory) > 0);
-    let kill = |signal: &str| {
-        let pid = child.id().to_string();
-        assert!(
-            Command::new("kill")
-                .args([signal, &pid])
-                .status()
-                .unwrap()
-                .success()
-        );
-    };
-    for signal in ["-HUP", "-INT"] {
-        kill(signal);
+    for name in ["-HUP", "-INT"] {
+        signal(&child, name);
         let before = logged(&directory);
         wait_until(|| logged(&directory) > before + 20);
     }
-    kill("-TERM");
-    assert!(child.wait().unwrap().success());
-    assert!(checkpoint::newest(&directory).is_ok());
-}
-
-#[test]
-fn a_hang_up_stops_a_run_with_a_checkpoint() {
-    let scratch = Scratch::new();
-    let directory = scratch.path("run");
-    let mut command = smoke(&directory);
-    command.args([
-        "--set",
-        "train.steps=100000000",
-        "--set",
-        "train.log_every=1",
-    ]);
-    let mut child = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
-    wait_until(|| logged(&directory) > 0);
-    let pid = child.id().to_string();
-    assert!(
-        Command::new("kill")
-            .args(["-HUP", &pid])
-            .status()
-            .unwrap()
-            .success()
-    );
+    signal(&child, "-TERM");
     assert!(child.wait().unwrap().success());
     assert!(checkpoint::newest(&directory).is_ok());
 }
@@ -105,7 +46,7 @@ fn a_file_that_may_not_grow_is_an_error() {
     let scratch = Scratch::new();
     let directory = scratch.path("run");
     // The first checkpoint takes more than 40 blocks of 512 bytes.
-    let output = run(&mut after("ulimit -f 40", &smoke(&directory)));
+    let output = run(&mut in_shell("ulimit -f 40", &smoke(&directory)));
     let error = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{error}");
     assert!(error.contains("File too large"), "{error}");
@@ -434,6 +375,103 @@ fn links_in_place_of_all_checkpoints_are_refused() {
     longer.args(["--set", "train.steps=30"]);
     fails(&mut longer, 2, &["step-00000024", "is a link"]);
     assert_eq!(fs::read(own.join("metrics.jsonl")).unwrap(), before);
+}
+
+#[test]
+fn links_in_place_of_the_files_of_a_run_are_not_read() {
+    let scratch = Scratch::new();
+    let (own, evil) = (trained(&scratch, "own"), scratch.path("evil"));
+    let read_by_resume = ["config.ron", "data.json", "history.jsonl", "metrics.jsonl"];
+    for name in ["tokenizer.json"].into_iter().chain(read_by_resume) {
+        copied(&own, &evil);
+        fs::remove_file(evil.join(name)).unwrap();
+        symlink(own.join(name), evil.join(name)).unwrap();
+        let mut generate = zoo("generate");
+        let command = match name {
+            "tokenizer.json" => generate.arg(&evil),
+            _ => &mut resume(&evil),
+        };
+        fails(command, 2, &[name, "not a regular file"]);
+    }
+}
+
+#[test]
+fn a_file_with_another_name_is_not_written() {
+    let scratch = Scratch::new();
+    let own = trained(&scratch, "own");
+    let backup = scratch.path("backup");
+    let before = fs::read(own.join("metrics.jsonl")).unwrap();
+    fs::hard_link(own.join("metrics.jsonl"), &backup).unwrap();
+    let longer = || {
+        let mut command = resume(&own);
+        command.args(["--set", "train.steps=30"]);
+        command
+    };
+    fails(&mut longer(), 2, &["metrics.jsonl", "hard link"]);
+    assert_eq!(fs::read(&backup).unwrap(), before);
+    fs::remove_file(own.join("metrics.jsonl")).unwrap();
+    fs::copy(&backup, own.join("metrics.jsonl")).unwrap();
+    ok(&mut longer());
+    assert_eq!(fs::read(&backup).unwrap(), before);
+}
+
+#[test]
+fn a_checkpoint_is_of_the_step_in_its_name() {
+    let scratch = Scratch::new();
+    let own = trained(&scratch, "own");
+    let newest = checkpoint::newest(&own).unwrap().path;
+    fs::rename(&newest, checkpoint::directory(&own, 40)).unwrap();
+    let says = ["step-00000040", "the state after 24 steps"];
+    fails(&mut resume(&own), 2, &says);
+}
+
+#[test]
+fn a_context_that_the_checkpoint_has_not_is_refused_before_it_is_allocated() {
+    let scratch = Scratch::new();
+    let own = trained(&scratch, "own");
+    edit(&own, "context: 16", "context: 100000000");
+    fails(
+        zoo("generate").arg(&own),
+        2,
+        &["model.safetensors", "too small"],
+    );
+}
+
+#[test]
+fn training_again_deletes_runs_but_no_other_files() {
+    let scratch = Scratch::new();
+    let file = scratch.file("four.ron", FOUR_RUNS);
+    let mut command = zoo("experiment");
+    command.arg(&file).arg("--runs").arg(scratch.path("out"));
+    ok(&mut command);
+    let pool = fs::read_dir(scratch.path("out/pool")).unwrap();
+    let mut runs: Vec<_> = pool.map(|entry| entry.unwrap().path()).collect();
+    runs.sort();
+    command.arg("--force");
+    for place in ["notes.txt", "checkpoints/notes.txt"] {
+        let notes = runs[3].join(place);
+        fs::write(&notes, "mine").unwrap();
+        fails(&mut command, 2, &["notes.txt", "not of a run"]);
+        assert!(runs.iter().all(|run| run.join("config.ron").exists()));
+        fs::remove_file(&notes).unwrap();
+    }
+    ok(&mut command);
+}
+
+#[test]
+fn a_link_in_place_of_a_run_of_a_pool_is_not_followed() {
+    let scratch = Scratch::new();
+    let file = scratch.file("four.ron", FOUR_RUNS);
+    let mut command = zoo("experiment");
+    command.arg(&file).arg("--runs").arg(scratch.path("out"));
+    ok(&mut command);
+    let mut pool = fs::read_dir(scratch.path("out/pool")).unwrap();
+    let (place, theirs) = (pool.next().unwrap().unwrap().path(), scratch.path("theirs"));
+    fs::rename(&place, &theirs).unwrap();
+    symlink(&theirs, &place).unwrap();
+    let output = run(&mut command);
+    assert!(!output.status.success());
+    assert!(text(&output.stdout).contains("is a link"), "{output:?}");
 }
 
 #[test]

@@ -5,13 +5,13 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use residual_zoo::runs::run_dir;
+use residual_zoo::runs::{checkpoint, run_dir};
 use residual_zoo_testing::hostile::Numbers;
-use residual_zoo_testing::program::{Scratch, ok, run, text};
+use residual_zoo_testing::program::{Scratch, ok, run, signal, text};
 use residual_zoo_testing::runs::{
     self, MODELS, STEPS, assert_same, config, config_on, killed, outcome, resume, start, train,
     with_fault,
@@ -203,44 +203,97 @@ fn runs_stopped_by_ctrl_c_and_sigterm_end_alike() {
     }
 }
 
+/// A command whose run draws a long sample after each `every` steps and after the last one. A second has
+/// about 12,000 tokens.
+fn with_samples(mut command: Command, every: usize, tokens: usize) -> Command {
+    command.args(["--set", &format!("train.sample_every={every}")]);
+    command.args(["--set", &format!("train.sample_tokens={tokens}")]);
+    command
+}
+
+/// Starts a run and stops it in the sample after a step. Returns what it printed.
+fn stop_in_the_sample(mut command: Command, step: usize) -> String {
+    let mut child = start(&mut command);
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let before = format!("step {}/", step - 2);
+    assert!(lines.any(|line| line.unwrap().contains(&before)));
+    // Two steps take milliseconds.
+    std::thread::sleep(Duration::from_millis(100));
+    signal(&child, "-INT");
+    let rest: Vec<String> = lines.map(Result::unwrap).collect();
+    assert!(child.wait().unwrap().success());
+    rest.join("\n")
+}
+
 #[test]
 fn a_run_stopped_in_a_sample_ends_alike() {
     let scratch = Scratch::new();
     let (name, model) = MODELS[0];
     let file = config(&scratch, model);
-    let long = |mut command: Command| {
-        command.args(["--set", "train.sample_every=20"]);
-        command.args(["--set", "train.sample_tokens=12000"]);
+    // The last sample comes after the last step.
+    for (every, step, validated) in [(20, 20, 16), (100, STEPS, 20)] {
+        let of = |directory: &Path| with_samples(train(&file, directory), every, 12_000);
+        let straight = scratch.path(&format!("straight-{every}"));
+        ok(&mut of(&straight));
+        let expected = outcome(&straight);
+        let directory = scratch.path(&format!("stopped-{every}"));
+        let rest = stop_in_the_sample(of(&directory), step);
+        assert!(
+            rest.contains("stopped in") && rest.contains(&format!("at step {validated}")),
+            "{rest}"
+        );
+        assert!(!rest.contains(&format!("step {step}/")), "{rest}");
+        let samples = fs::read(directory.join("samples.txt")).unwrap_or_default();
+        assert!(samples.is_empty());
+        let newest = checkpoint::newest(&directory).unwrap().path;
+        assert_eq!(newest, checkpoint::directory(&directory, step));
+        let output = ok(&mut resume(&directory));
+        assert!(output.contains("resuming from"), "{output}");
+        assert_same(&directory, &expected, name);
+        // Now it has ended, and stays as it is.
+        let output = ok(&mut resume(&directory));
+        assert!(output.contains("already trained"), "{output}");
+        assert_same(&directory, &expected, name);
+    }
+}
+
+#[test]
+fn the_checkpoint_of_a_stop_in_the_last_sample_is_replaced_whole_or_not_at_all() {
+    let scratch = Scratch::new();
+    let file = config(&scratch, MODELS[0].1);
+    // Only the last step has a checkpoint, so that there is no earlier one to continue from.
+    let of = |directory: &Path| {
+        let mut command = with_samples(train(&file, directory), 100, 4000);
+        command.args(["--set", "train.checkpoint_every=100"]);
         command
     };
-    ok(&mut long(train(&file, &scratch.path("straight"))));
+    ok(&mut of(&scratch.path("straight")));
     let expected = outcome(&scratch.path("straight"));
-    let directory = scratch.path("stopped");
-    let mut child = start(&mut long(train(&file, &directory)));
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    assert!(lines.any(|line| line.unwrap().contains("step 18/")));
-    // Two steps take milliseconds, the sample after them takes a second.
-    std::thread::sleep(Duration::from_millis(200));
-    let pid = child.id().to_string();
-    assert!(
-        Command::new("kill")
-            .args(["-INT", &pid])
-            .status()
-            .unwrap()
-            .success()
-    );
-    let rest: Vec<String> = lines.map(Result::unwrap).collect();
-    assert!(child.wait().unwrap().success());
-    let rest = rest.join("\n");
-    assert!(
-        rest.contains("stopped in") && rest.contains("at step 16"),
-        "{rest}"
-    );
-    assert!(!rest.contains("step 20/"), "{rest}");
-    assert!(
-        !directory.join("samples.txt").exists()
-            || fs::read(directory.join("samples.txt")).unwrap().is_empty()
-    );
-    ok(&mut resume(&directory));
-    assert_same(&directory, &expected, name);
+    let stopped = scratch.path("stopped");
+    let stops = (0..20).any(|_| {
+        fs::remove_dir_all(&stopped).ok();
+        let shown = stop_in_the_sample(of(&stopped), STEPS);
+        shown.contains("stopped in") && checkpoint::directory(&stopped, STEPS).exists()
+    });
+    assert!(stops);
+    let copy = |name: &str| {
+        let to = scratch.path(name);
+        let copied = Command::new("cp").arg("-r").args([&stopped, &to]).status();
+        assert!(copied.unwrap().success());
+        to
+    };
+    let changes = runs::count_changes(resume(&copy("counted")));
+    assert!(changes > 10, "{changes}");
+    for at in 1..=changes {
+        for kind in ["fail", "kill"] {
+            let directory = copy(&format!("{kind}-{at}"));
+            let output = run(&mut with_fault(resume(&directory), at, kind));
+            let what = format!("{kind} {at}: {}", text(&output.stderr));
+            assert!(checkpoint::newest(&directory).is_ok(), "{what}");
+            let again = ok(&mut resume(&directory));
+            assert!(!again.contains("starting over"), "{what}");
+            assert_same(&directory, &expected, &what);
+            fs::remove_dir_all(&directory).unwrap();
+        }
+    }
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use residual_zoo_testing::program::{Scratch, fails, ok, run, text, zoo};
+use residual_zoo_testing::runs::FOUR_RUNS;
 use serde_json::Value;
 
 /// A run file of a tiny model with 8 steps, validated every 2.
@@ -487,19 +488,11 @@ fn pages_of_others_are_not_overwritten() {
     ok(&mut sweep(&scratch, &file, &options));
 }
 
-/// An experiment with four runs that take a moment each.
 fn shared(scratch: &Scratch) -> Command {
-    let text = r#"(
-      title: "Four runs", about: "", data: (source: Synthetic(tokens: 3000)),
-      train: (steps: 40, batch: 2, warmup: 2, validate_every: 20, validate_batches: 2),
-      runs: [(name: "width", model: Gpt2(n_layer: 1, n_head: 1, width: 8, context: 16),
-              vary: (field: "model.width", name: "width", over: [8, 12, 16, 20]))],
-      columns: ["valid_loss"],
-    )"#;
     let file = scratch.path("shared.ron");
     // Another process may be reading it.
     if !file.exists() {
-        fs::write(&file, text).unwrap();
+        fs::write(&file, FOUR_RUNS).unwrap();
     }
     let mut command = zoo("experiment");
     command.arg(file).arg("--runs").arg(scratch.path("out"));

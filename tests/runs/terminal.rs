@@ -206,3 +206,17 @@ fn a_stopped_program_gives_the_screen_back_until_it_goes_on() {
     assert!(status.success(), "{}", screen(&shown));
     assert_restored(&shown);
 }
+
+#[test]
+fn a_program_that_quits_gives_the_screen_back() {
+    let scratch = Scratch::new();
+    let run = scratch.path("run");
+    let terminal = Terminal::open(&endless(&run, &[]), &scratch.path("status"));
+    terminal.wait_for("tokens/s");
+    let lock = fs::read_to_string(run.join("lock")).unwrap();
+    let pid = lock.split_whitespace().nth(1).unwrap();
+    ok(Command::new("kill").args(["-QUIT", pid]));
+    let (status, shown) = terminal.end();
+    assert!(!status.success(), "{}", screen(&shown));
+    assert_restored(&shown);
+}

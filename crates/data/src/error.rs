@@ -4,6 +4,8 @@ use std::fmt::Display;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use residual_zoo_system::harmless;
+
 /// An error in reading, tokenizing or batching data.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -265,15 +267,8 @@ impl DataError {
 pub fn one_line(message: impl Display) -> String {
     let message = cut(&message.to_string());
     let words: Vec<&str> = message.split_whitespace().collect();
-    let mut line = String::new();
-    for c in words.join(" ").chars() {
-        match c.is_control() {
-            true => line.extend(c.escape_default()),
-            false => line.push(c),
-        }
-    }
     // Cut again, because escaping lengthens the line.
-    cut(&line)
+    cut(&harmless(&words.join(" ")))
 }
 
 /// Returns `text`, without its middle if it is long.

@@ -246,6 +246,15 @@ impl<'a> Names<'a> {
             let problem = format!("`{}` refers to `{name}`, unknown; {}", claim.says, known());
             return error("claims", problem);
         }
+        // A run may have two quantities that are compared.
+        let is_one = quantities.windows(2).all(|pair| pair[0] == pair[1]);
+        if let [run, than] = runs[..]
+            && run == than
+            && is_one
+        {
+            let problem = format!("`{}` compares `{run}` with itself", claim.says);
+            return error("claims", problem);
+        }
         Ok(())
     }
 }

@@ -1,7 +1,6 @@
 //! Text from a trained model.
 
 use std::io::{ErrorKind, IsTerminal as _, Write as _};
-use std::path::Path;
 
 use burn::tensor::backend::AutodiffBackend;
 use residual_zoo_backend::{BackendKind, OnBackend};
@@ -12,29 +11,22 @@ use residual_zoo_system::harmless;
 use residual_zoo_train::dashboard::warn;
 
 use crate::Error;
-use crate::size::{Use, check_size};
 
-/// Writes each of `prompts` and `tokens` more tokens, from the newest checkpoint of the run in `directory`.
+/// Writes each of `prompts` and `tokens` more tokens, from the newest checkpoint of `run`.
 /// `None` is the first token id of the vocabulary. A single text is written as it is generated; several
-/// are generated side by side and have a line of hyphens between them. `any_size` loads a model that the
-/// machine's memory cannot hold, too.
+/// are generated side by side and have a line of hyphens between them.
 ///
 /// # Errors
 ///
-/// A directory that is no run, a model that is too large, a checkpoint that cannot be used, a prompt that the model cannot
-/// take, a backend that cannot be used.
+/// A checkpoint that cannot be used, a prompt that the model cannot take, a backend that cannot be used.
 pub fn generate<C: ModelConfig>(
-    directory: &Path,
+    run: Run<C>,
     prompts: &[Option<&str>],
     tokens: usize,
     sampling: Sampling,
-    (kind, gpu): (BackendKind, Option<usize>),
-    any_size: bool,
+    kind: BackendKind,
+    gpu: Option<usize>,
 ) -> Result<(), Error> {
-    let run = Run::<C>::open(directory)?;
-    if !any_size {
-        check_size(&run.config, run.vocabulary(), (kind, gpu), Use::Load)?;
-    }
     for (_, error) in run.checkpoint()?.passed_over {
         warn(&format!("passed over: {error}"));
     }

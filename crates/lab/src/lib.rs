@@ -82,6 +82,7 @@ pub use quantity::{Axis, Observed, describe, is_cost};
 pub use results::{REPORT, Results};
 pub use run::run_experiment;
 pub use single::{Bench, time, train};
+pub use size::{Use, check_size};
 pub use stats::{Estimate, Line};
 pub use sweep::Sweep;
 pub use tune::{SweptRun, TriedPoint, Tuning};

@@ -16,8 +16,7 @@ use crate::size::{Use, check_size};
 ///
 /// # Errors
 ///
-/// Those of [`residual_zoo_train::run`]; a model that the machine's memory cannot hold, unless
-/// [`any_size`](RunOptions::any_size) is set; a backend that cannot be used.
+/// Those of [`residual_zoo_train::run`], and when the backend cannot be used.
 pub fn train<C: ModelConfig>(
     kind: BackendKind,
     gpu: Option<usize>,
@@ -25,10 +24,6 @@ pub fn train<C: ModelConfig>(
     corpus: &Corpus,
     options: &RunOptions,
 ) -> Result<Summary, Error> {
-    config.validate(vocabulary(corpus))?;
-    if !options.any_size {
-        check_size(&config, vocabulary(corpus), (kind, gpu), Use::Train)?;
-    }
     Ok(kind.run(gpu, Train(config, corpus, options))??)
 }
 

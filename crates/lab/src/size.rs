@@ -8,7 +8,7 @@ use residual_zoo_system::memory::memory;
 
 /// What is done with a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Use {
+pub enum Use {
     /// Its weights are loaded.
     Load,
     /// It is trained.
@@ -21,7 +21,7 @@ pub(crate) enum Use {
 /// # Errors
 ///
 /// The bytes that it needs at least.
-pub(crate) fn check_size<C: ModelConfig>(
+pub fn check_size<C: ModelConfig>(
     config: &RunConfig<C>,
     vocabulary: Vocabulary,
     (kind, gpu): (BackendKind, Option<usize>),
@@ -40,8 +40,7 @@ pub(crate) fn check_size<C: ModelConfig>(
         return Ok(());
     }
     let problem = format!(
-        "needs at least {} of memory, and this machine has {}, swap included; make it smaller, or insist \
-         with `--force`",
+        "needs at least {} of memory, and this machine has {}, swap included; make it smaller",
         bytes(needed),
         bytes(total)
     );

@@ -10,7 +10,8 @@ use std::time::Duration;
 use residual_zoo_backend::{PeakMemory, panic_message};
 use residual_zoo_core::ModelConfig;
 use residual_zoo_data::{Corpus, one_line};
-use residual_zoo_runs::{Error as RunError, checkpoint, disk, run_dir};
+use residual_zoo_runs::run_dir::MEASURED;
+use residual_zoo_runs::{Error as RunError, checkpoint, disk, run_dir, vocabulary};
 use residual_zoo_train::dashboard::{Screen, Title, duration, print};
 use residual_zoo_train::{RunOptions, Summary};
 use serde::{Deserialize, Serialize};
@@ -18,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::observe::{learned, of_summary};
 use crate::pool::Place;
 use crate::single::work;
+use crate::size::{Use, check_size};
 use crate::sweep::until;
 use crate::{After, Error, Missing, Observation, Options, Outcome, PlannedRun, Pool, train};
 
@@ -268,7 +270,13 @@ impl<C: ModelConfig> Turn<'_, C> {
             ..options.of_run(place.directory.clone(), title, place.before.clone())
         };
         let (kind, gpu) = (options.backend, options.gpu);
-        let train = || train(kind, gpu, config, self.corpus, &run_options);
+        let train = || {
+            // Behind it could be a run of others.
+            disk::refuse_linked_directory(&place.directory)?;
+            config.validate(vocabulary(self.corpus))?;
+            check_size(&config, vocabulary(self.corpus), (kind, gpu), Use::Train)?;
+            train(kind, gpu, config, self.corpus, &run_options)
+        };
         // Backends panic where memory is short; the other runs may fit.
         match panic::catch_unwind(AssertUnwindSafe(train)) {
             Ok(Ok(summary)) => Ok(match self.until() {
@@ -338,8 +346,6 @@ struct Measured {
     /// How it diverged, if it did.
     diverged: Option<String>,
 }
-
-const MEASURED: &str = "measured.json";
 
 /// Whether the run in this place has been trained and measured.
 fn is_trained(place: &Place) -> bool {

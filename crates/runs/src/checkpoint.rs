@@ -123,7 +123,7 @@ pub fn read_finite_tensors(path: &Path) -> Result<Content, Error> {
         Some((name, _)) => Err(Error::Checkpoint {
             path: path.into(),
             problem: format!(
-                "`{name}` has values that are not finite; use an earlier checkpoint: delete this one"
+                "`{name}` has values that are not finite; continue from an earlier checkpoint: delete this one"
             ),
         }),
     }
@@ -146,6 +146,12 @@ fn is_partial(path: &Path) -> bool {
 /// The directory of the checkpoint after `step` steps.
 pub fn directory(run: &Path, step: usize) -> PathBuf {
     run.join(CHECKPOINTS).join(format!("step-{step:08}"))
+}
+
+/// The number of steps after which the checkpoint in `directory` was written, according to its name.
+pub fn step_of(directory: &Path) -> Option<usize> {
+    let name = directory.file_name()?.to_str()?;
+    name.strip_prefix("step-")?.parse().ok()
 }
 
 /// The folder of the checkpoints in a run directory.
@@ -221,7 +227,7 @@ pub fn weights_blake3(directory: &Path) -> Result<String, Error> {
 /// I/O errors.
 pub fn set_aside(path: &Path) -> Result<PathBuf, Error> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let aside = path.with_file_name(format!("damaged-{name}"));
+    let aside = path.with_file_name(format!("{DAMAGED}{name}"));
     disk::remove_directory(&aside)?;
     disk::rename(path, &aside)?;
     Ok(aside)
@@ -240,6 +246,21 @@ pub fn clean(run: &Path) {
         disk::remove_directory(&path).ok();
     }
 }
+
+/// Something in the folder of the checkpoints that no run writes there.
+pub(crate) fn foreign(run: &Path) -> Option<PathBuf> {
+    let entries = fs::read_dir(run.join(CHECKPOINTS)).into_iter().flatten();
+    let mut paths = entries.filter_map(Result::ok).map(|entry| entry.path());
+    let is_own = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let name = name.strip_prefix(DAMAGED).unwrap_or(&name);
+        step_of(Path::new(name)).is_some() || is_partial(path)
+    };
+    paths.find(|path| !is_own(path))
+}
+
+/// Begins the name of a damaged checkpoint that was set aside.
+const DAMAGED: &str = "damaged-";
 
 /// Whether the only checkpoint of a run is the one before the first step.
 pub fn only_the_first(run: &Path) -> bool {
@@ -261,19 +282,15 @@ fn all(run: &Path) -> Result<Vec<PathBuf>, Error> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && !there => return Ok(vec![]),
         entries => entries.map_err(Error::io("read", &directory))?,
     };
-    let step = |path: &PathBuf| {
-        let name = path.file_name()?.to_str()?;
-        name.strip_prefix("step-")?.parse::<usize>().ok()
-    };
     let entries = entries.filter_map(Result::ok);
-    let of_step = entries.filter(|entry| step(&entry.path()).is_some());
+    let of_step = entries.filter(|entry| step_of(&entry.path()).is_some());
     let is_directory = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
     let (own, others): (Vec<_>, Vec<_>) = of_step.partition(is_directory);
     if let (true, Some(link)) = (own.is_empty(), others.first()) {
         disk::refuse_linked_directory(&link.path())?;
     }
     let mut all: Vec<_> = own.iter().map(fs::DirEntry::path).collect();
-    all.sort_by_key(|path| std::cmp::Reverse(step(path)));
+    all.sort_by_key(|path| std::cmp::Reverse(step_of(path)));
     Ok(all)
 }
 

@@ -5,6 +5,8 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
 
+use residual_zoo_system::files;
+
 use crate::Error;
 
 /// Creates a directory and its parents.
@@ -20,15 +22,29 @@ pub fn create_directory(path: &Path) -> Result<(), Error> {
     made.map_err(Error::io("create", path))
 }
 
-/// Refuses a path that is not a regular file. Through a link, a run would write outside its
-/// directory.
+/// Refuses a path that is not a regular file. Through a link, a run would read or write outside its directory.
 pub fn refuse_link(path: &Path) -> Result<(), Error> {
     let is_file = fs::symlink_metadata(path).map_or(true, |metadata| metadata.is_file());
     match is_file {
         true => Ok(()),
         false => Err(Error::Checkpoint {
             path: path.into(),
-            problem: "is not a regular file, so the run does not write to it; remove it".into(),
+            problem: "is not a regular file; a run keeps its files in its own directory: replace it by a copy"
+                .into(),
+        }),
+    }
+}
+
+/// Refuses a path that is not a regular file, and a file that has another name too, such as in a backup made of
+/// hard links: the run would change that one as well.
+pub(crate) fn refuse_to_write(path: &Path) -> Result<(), Error> {
+    refuse_link(path)?;
+    let has_others = fs::symlink_metadata(path).is_ok_and(|file| files::has_other_names(&file));
+    match has_others {
+        false => Ok(()),
+        true => Err(Error::Checkpoint {
+            path: path.into(),
+            problem: "has another name (a hard link), under which it would change too; replace it by a copy".into(),
         }),
     }
 }
@@ -41,17 +57,15 @@ pub fn refuse_linked_directory(path: &Path) -> Result<(), Error> {
         true => Ok(()),
         false => Err(Error::Checkpoint {
             path: path.into(),
-            problem:
-                "is a link, or no directory; a run keeps its checkpoints in its own directory: \
-                      move them there"
-                    .into(),
+            problem: "is a link, or no directory; a run keeps everything in its own directory: move it there"
+                .into(),
         }),
     }
 }
 
 /// Writes a file and waits until it is on disk.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
-    refuse_link(path)?;
+    refuse_to_write(path)?;
     let written = File::create(path).and_then(|mut file| write_all(&mut file, path, bytes));
     written.map_err(Error::io("write", path))?;
     sync(path)
@@ -64,7 +78,7 @@ pub fn append(file: &mut File, path: &Path, bytes: &[u8]) -> Result<(), Error> {
 
 /// Opens a file for appending, after cutting it to its first `keep` bytes.
 pub fn open_to_append(path: &Path, keep: u64) -> Result<File, Error> {
-    refuse_link(path)?;
+    refuse_to_write(path)?;
     let open = || {
         let file = OpenOptions::new().create(true).append(true).open(path)?;
         if file.metadata()?.len() > keep {
@@ -95,6 +109,14 @@ pub fn rename(from: &Path, to: &Path) -> Result<(), Error> {
     let renamed = fault("rename", to).and_then(|()| fs::rename(from, to));
     renamed.map_err(Error::io("write", to))?;
     to.parent().map_or(Ok(()), sync)
+}
+
+/// Puts the directory `new` in place of `old`, and waits until that is on disk. The content of `old` may be at
+/// `new` afterwards.
+pub fn replace_directory(new: &Path, old: &Path) -> Result<(), Error> {
+    let replaced = fault("rename", old).and_then(|()| files::replace_directory(new, old));
+    replaced.map_err(Error::io("write", old))?;
+    old.parent().map_or(Ok(()), sync)
 }
 
 /// Deletes a directory and its content, if it exists.

@@ -26,7 +26,7 @@ impl Lock {
     /// [`Error::Locked`] if another process holds the lock; I/O errors.
     pub fn take(run: &Path) -> Result<Self, Error> {
         let path = run.join(LOCK);
-        disk::refuse_link(&path)?;
+        disk::refuse_to_write(&path)?;
         let mut options = fs::OpenOptions::new();
         let options = options.read(true).write(true).create(true).truncate(false);
         let mut file = options.open(&path).map_err(Error::io("write", &path))?;

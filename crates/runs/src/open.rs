@@ -102,6 +102,7 @@ impl<C: ModelConfig> Run<C> {
         checkpoint: &Path,
         device: &B::Device,
     ) -> Result<C::Model<B>, Error> {
+        self.check_parameters(checkpoint)?;
         // The weights are replaced, so their seed does not matter.
         let model = self
             .config
@@ -109,6 +110,24 @@ impl<C: ModelConfig> Run<C> {
             .build::<B>(self.vocabulary(), device)
             .map_err(|error| error.within("model"))?;
         checkpoint::load_model(model, checkpoint)
+    }
+
+    /// Refuses a checkpoint that is too small for the model of the config, before the model is allocated.
+    fn check_parameters(&self, checkpoint: &Path) -> Result<(), Error> {
+        let path = checkpoint.join(checkpoint::MODEL);
+        let bytes = std::fs::metadata(&path).map_err(Error::io("read", &path))?;
+        let needed = self.config.model.cost(self.vocabulary()).params.total();
+        // A parameter has two bytes at least.
+        match needed as f64 <= bytes.len() as f64 / 2.0 {
+            true => Ok(()),
+            false => Err(Error::Checkpoint {
+                path,
+                problem: format!(
+                    "is too small for the model of the run's config, which has {needed} parameters; restore the \
+                     config of the run"
+                ),
+            }),
+        }
     }
 
     /// The text of `prompt` and the `tokens` tokens that `model` puts after it. Without a prompt, the first

@@ -38,6 +38,10 @@ const DATA: &str = "data.json";
 const HISTORY: &str = "history.jsonl";
 const METRICS: &str = "metrics.jsonl";
 const SAMPLES: &str = "samples.txt";
+/// What an experiment has measured of the run, in its directory.
+pub const MEASURED: &str = "measured.json";
+/// Begins the names of the logs of a run that started over.
+const BEFORE_RESTART: &str = "before-restart-";
 
 /// What a run may leave, besides its first checkpoint, if it is stopped before its config is
 /// written.
@@ -256,7 +260,7 @@ impl RunDir {
         for log in [&self.metrics, &self.samples] {
             if fs::metadata(&log.path).is_ok_and(|metadata| metadata.len() > 0) {
                 let name = log.path.file_name().unwrap_or_default().to_string_lossy();
-                let aside = log.path.with_file_name(format!("before-restart-{name}"));
+                let aside = log.path.with_file_name(format!("{BEFORE_RESTART}{name}"));
                 disk::rename(&log.path, &aside)?;
             }
         }
@@ -339,6 +343,32 @@ fn json_lines<T: Serialize>(value: &T) -> String {
     lines.unwrap_or_else(|e| unreachable!("plain data: {e}")) + "\n"
 }
 
+/// Refuses a run directory with a file that no run writes.
+fn check_own(run: &Path) -> Result<(), Error> {
+    let known = [
+        CONFIG, TOKENIZER, DATA, HISTORY, METRICS, SAMPLES, LOCK, MEASURED,
+    ];
+    let is_known = |name: &str| known.contains(&name) || name == checkpoint::CHECKPOINTS;
+    let is_remainder = |name: &str| name.starts_with(BEFORE_RESTART) || name.ends_with(".partial");
+    let entries = fs::read_dir(run).map_err(Error::io("read", run))?;
+    let paths = entries.filter_map(Result::ok).map(|entry| entry.path());
+    let mut others = paths.filter(|path| {
+        let name = path.file_name().and_then(|name| name.to_str());
+        !name.is_some_and(|name| is_known(name) || is_remainder(name))
+    });
+    let other = others.next().or_else(|| checkpoint::foreign(run));
+    match other {
+        None => Ok(()),
+        Some(other) => Err(Error::NoRun {
+            path: run.into(),
+            problem: format!(
+                "is not deleted, because {} is not of a run; move it away",
+                other.display()
+            ),
+        }),
+    }
+}
+
 /// Whether another process trains in the directory `path`. Nothing is created there.
 pub fn is_in_use(path: &Path) -> bool {
     Lock::is_held(path)
@@ -348,11 +378,13 @@ pub fn is_in_use(path: &Path) -> bool {
 ///
 /// # Errors
 ///
-/// [`Error::Locked`] if another process trains one of them, and then none is deleted; I/O errors.
+/// [`Error::Locked`] if another process trains one of them, or a file that is not of a run, and then none is
+/// deleted; I/O errors.
 pub fn delete(runs: &BTreeSet<PathBuf>) -> Result<(), Error> {
     let runs: Vec<&PathBuf> = runs.iter().filter(|run| run.is_dir()).collect();
     let locks: Result<Vec<RunDir>, Error> = runs.iter().map(|run| RunDir::open(run)).collect();
     let _locks = locks?;
+    runs.iter().try_for_each(|run| check_own(run))?;
     for run in runs {
         fs::remove_dir_all(run).map_err(Error::io("delete", run))?;
     }

@@ -3,11 +3,27 @@
 /// Files.
 pub mod files {
     use std::fs::Metadata;
-    use std::io::{Error, ErrorKind};
+    use std::io::{Error, ErrorKind, Result};
+    use std::path::Path;
 
     /// Whether both are the same file. Not known here.
     pub fn is_same(_: &Metadata, _: &Metadata) -> bool {
         true
+    }
+
+    /// Whether the file has other names too. Not known here.
+    pub fn has_other_names(_: &Metadata) -> bool {
+        false
+    }
+
+    /// Puts the directory `new` in place of `old`, which is missing for a moment.
+    ///
+    /// # Errors
+    ///
+    /// I/O errors.
+    pub fn replace_directory(new: &Path, old: &Path) -> Result<()> {
+        std::fs::remove_dir_all(old)?;
+        std::fs::rename(new, old)
     }
 
     /// Whether this error of a lock says that the file system has no locks.

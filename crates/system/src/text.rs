@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 /// `text` with its control characters escaped, except for line breaks and tabs, so that a terminal only shows
-/// it. Without them, text can set the title, move the cursor or answer for the user.
+/// it. With them, text could set the title, move the cursor or type in place of the user.
 pub fn harmless(text: &str) -> Cow<'_, str> {
     let is_harmful = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
     if !text.contains(is_harmful) {

@@ -3,12 +3,38 @@
 /// Files.
 pub mod files {
     use std::fs::Metadata;
-    use std::io::{Error, ErrorKind};
+    use std::io::{Error, ErrorKind, Result};
     use std::os::unix::fs::MetadataExt as _;
+    use std::path::Path;
 
     /// Whether both are the same file, whatever its name.
     pub fn is_same(a: &Metadata, b: &Metadata) -> bool {
         (a.dev(), a.ino()) == (b.dev(), b.ino())
+    }
+
+    /// Whether the file has other names too.
+    pub fn has_other_names(file: &Metadata) -> bool {
+        file.nlink() > 1
+    }
+
+    /// Puts the directory `new` in place of `old`, whose content is deleted, or at `new` afterwards. Atomic on
+    /// Linux and macOS if the file system can exchange names; otherwise, `old` is missing for a moment.
+    ///
+    /// # Errors
+    ///
+    /// I/O errors.
+    pub fn replace_directory(new: &Path, old: &Path) -> Result<()> {
+        #[cfg(any(target_os = "linux", target_os = "macos"))]
+        {
+            use rustix::fs::{CWD, RenameFlags, renameat_with};
+            use rustix::io::Errno;
+            match renameat_with(CWD, new, CWD, old, RenameFlags::EXCHANGE) {
+                Err(Errno::NOSYS | Errno::INVAL | Errno::NOTSUP) => {}
+                exchanged => return Ok(exchanged?),
+            }
+        }
+        std::fs::remove_dir_all(old)?;
+        std::fs::rename(new, old)
     }
 
     /// Whether this error of a lock says that the file system has no locks.
@@ -76,8 +102,9 @@ pub mod signals {
     use std::thread;
 
     use rustix::process::{Signal, getpid, kill_process};
-    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGTSTP};
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
     use signal_hook::iterator::Signals;
+    use signal_hook::low_level::emulate_default_handler;
 
     /// The signal of a write beyond the largest file that is allowed. signal-hook has no name for it.
     const SIGXFSZ: i32 = Signal::XFSZ.as_raw();
@@ -96,18 +123,21 @@ pub mod signals {
     }
 
     /// Calls `suspended(true)` in a thread of its own before SIGTSTP stops the process, and `suspended(false)` when
-    /// it goes on.
+    /// it goes on. Calls `suspended(true)` before SIGQUIT ends the process.
     ///
     /// # Errors
     ///
     /// When the signal cannot be caught.
     pub fn on_suspension(mut suspended: impl FnMut(bool) + Send + 'static) -> io::Result<()> {
-        let mut signals = Signals::new(heard(&[SIGTSTP]))?;
+        let mut signals = Signals::new(heard(&[SIGTSTP, SIGQUIT]))?;
         let thread = thread::Builder::new().name("suspension".into());
         thread.spawn(move || {
-            for _ in signals.forever() {
+            for signal in signals.forever() {
                 suspended(true);
-                kill_process(getpid(), Signal::STOP).ok();
+                match signal {
+                    SIGQUIT => emulate_default_handler(signal).ok(),
+                    _ => kill_process(getpid(), Signal::STOP).ok(),
+                };
                 suspended(false);
             }
         })?;

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 use crate::root;
 
@@ -61,6 +61,25 @@ pub fn fails(command: &mut Command, code: i32, says: &[&str]) {
     for part in says {
         assert!(error.contains(part), "no `{part}` in: {error}");
     }
+}
+
+/// `command` in a shell, after `first`, such as a limit or a trap. It has no input.
+pub fn in_shell(first: &str, command: &Command) -> Command {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let words = words.map(|word| format!("'{}'", word.to_str().unwrap().replace('\'', r"'\''")));
+    let words = words.collect::<Vec<_>>().join(" ");
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!("{first}; exec {words}")]);
+    shell.current_dir(command.get_current_dir().unwrap_or(Path::new(".")));
+    shell.stdin(Stdio::null());
+    shell
+}
+
+/// Sends a signal, such as `-TERM`, to a process.
+pub fn signal(child: &Child, name: &str) {
+    let pid = child.id().to_string();
+    let sent = Command::new("kill").args([name, &pid]).status();
+    assert!(sent.unwrap().success(), "{name}");
 }
 
 /// The config file of a small run.

@@ -42,6 +42,15 @@ pub const MODELS: [(&str, &str); 6] = [
     ),
 ];
 
+/// An experiment with four runs that take a moment each.
+pub const FOUR_RUNS: &str = r#"(
+  title: "Four runs", about: "", data: (source: Synthetic(tokens: 3000)),
+  train: (steps: 40, batch: 2, warmup: 2, validate_every: 20, validate_batches: 2),
+  runs: [(name: "width", model: Gpt2(n_layer: 1, n_head: 1, width: 8, context: 16),
+          vary: (field: "model.width", name: "width", over: [8, 12, 16, 20]))],
+  columns: ["valid_loss"],
+)"#;
+
 /// Steps of a run.
 pub const STEPS: usize = 24;
 

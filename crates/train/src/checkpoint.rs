@@ -92,14 +92,16 @@ pub fn save<B: AutodiffBackend, C: ModelConfig>(
     journal: &Journal,
     directory: &Path,
 ) -> Result<(), Error> {
-    save_if(trainer, journal, directory, || Ok(()))
+    save_if(trainer, journal, directory, false, || Ok(()))
 }
 
-/// Like [`save`], but calls `check` when everything is written, just before the directory appears.
+/// Like [`save`], but `replaces` a checkpoint that exists, and calls `check` when everything is written, just
+/// before the directory appears.
 pub(crate) fn save_if<B: AutodiffBackend, C: ModelConfig>(
     trainer: &Trainer<B, C>,
     journal: &Journal,
     directory: &Path,
+    replaces: bool,
     check: impl FnOnce() -> Result<(), Error>,
 ) -> Result<(), Error> {
     // The name contains the process id, because another process may have replaced this run.
@@ -110,14 +112,18 @@ pub(crate) fn save_if<B: AutodiffBackend, C: ModelConfig>(
         // Renaming would silently replace an empty directory.
         match fs::symlink_metadata(directory) {
             Err(_) => disk::rename(&aside, directory),
+            Ok(_) if replaces => disk::replace_directory(&aside, directory),
             Ok(_) => Err(Error::Checkpoint {
                 path: directory.into(),
                 problem: "already exists; move it away".into(),
             }),
         }
     });
-    // An incomplete checkpoint only takes space.
-    written.inspect_err(|_| drop(disk::remove_directory(&aside)))
+    // An incomplete checkpoint, or one that was replaced, only takes space.
+    if written.is_err() || replaces {
+        disk::remove_directory(&aside).ok();
+    }
+    written
 }
 
 fn write_files<B: AutodiffBackend, C: ModelConfig>(
@@ -176,6 +182,7 @@ pub fn load<B: AutodiffBackend, C: ModelConfig>(
         _ => 0,
     };
     if let Some(problem) = state.problem(last_level) {
+        let problem = problem + "; continue from an earlier checkpoint: delete this one";
         return Err(Error::Checkpoint { path, problem });
     }
     let before = trainer.model().clone();

@@ -56,6 +56,7 @@ pub(crate) fn resume<B: AutodiffBackend, C: ModelConfig>(
     let (mut journal, mut rows) = (Journal::default(), Vec::new());
     if let Some(newest) = &newest {
         let (found, kept) = load(trainer, &newest.path)?;
+        check_step(&newest.path, trainer.progress.step)?;
         notes.extend(kept_note(&kept, path));
         let (read, lost) = directory.read_back(trainer.progress.step, found.logs())?;
         notes.extend(lost);
@@ -64,7 +65,10 @@ pub(crate) fn resume<B: AutodiffBackend, C: ModelConfig>(
     start.step = trainer.progress.step;
     notes.extend(set_aside(newest.as_ref())?);
     notes.push(match &newest {
-        Some(newest) => progress_note(newest, start.step, trainer.config.train.steps),
+        Some(newest) => {
+            let (step, steps) = (start.step, trainer.config.train.steps);
+            progress_note(newest, steps, step >= steps && journal.interval.steps == 0)
+        }
         None => {
             directory.set_logs_aside()?;
             disk::create_directories(&path.join(checkpoint::CHECKPOINTS))?;
@@ -156,10 +160,24 @@ fn set_aside(newest: Option<&Newest>) -> Result<Vec<String>, Error> {
         .collect()
 }
 
-/// A note on the checkpoint of step `step` from which a run of `steps` steps continues.
-fn progress_note(newest: &Newest, step: usize, steps: usize) -> String {
+/// Refuses a checkpoint with the state of another step than its name says.
+fn check_step(path: &Path, step: usize) -> Result<(), Error> {
+    match checkpoint::step_of(path) == Some(step) {
+        true => Ok(()),
+        false => Err(Error::Checkpoint {
+            path: path.into(),
+            problem: format!(
+                "has the state after {step} steps; give the directory its name back, or delete it to continue \
+                 from an earlier checkpoint"
+            ),
+        }),
+    }
+}
+
+/// A note on the checkpoint from which a run of `steps` steps continues, unless it has ended.
+fn progress_note(newest: &Newest, steps: usize, ended: bool) -> String {
     let path = newest.path.display();
-    match step >= steps {
+    match ended {
         true => format!(
             "already trained: {path} has all {steps} steps; train longer with \
              `--set train.steps=N`"
@@ -291,9 +309,10 @@ fn other_data(path: &Path, corpus: &Corpus, now: &DataIdentity) -> Result<Option
     let shown = |data: &DataIdentity| {
         let (train, valid) = (count(data.train_tokens), count(data.valid_tokens));
         let (train_blake3, valid_blake3) = (&data.train_blake3, &data.valid_blake3);
+        let (ids, identity) = (data.vocab_size, &data.identity);
         format!(
-            "{train} training and {valid} validation tokens (BLAKE3 {train_blake3:.8} and \
-             {valid_blake3:.8})"
+            "{train} training and {valid} validation tokens with {ids} ids (BLAKE3 {train_blake3:.8} and \
+             {valid_blake3:.8}, identity {identity:.8})"
         )
     };
     Ok(Some(difference("the data", &shown(&before), &shown(now))))

@@ -37,16 +37,12 @@ pub struct RunOptions {
     pub init_from: Option<(PathBuf, FirstWeights)>,
     /// Whether an existing run may continue with another config, other data or another backend.
     pub allow_config_change: bool,
-    /// Stops the run after the current step, or in a validation or sample before the last step, with a
-    /// checkpoint.
+    /// Stops the run after the current step, or in a validation or sample, with a checkpoint.
     pub stop: Interrupter,
     /// Stops the run after this many steps, with a checkpoint.
     pub until: Option<usize>,
     /// Whether other runs are trained on the same cores, which is noted in the history.
     pub shares_cores: bool,
-    /// Whether a model is trained that the machine's memory cannot hold by an estimate. This crate makes no
-    /// estimate; callers do.
-    pub any_size: bool,
 }
 
 impl Summary {
@@ -88,7 +84,6 @@ impl RunOptions {
             stop: Interrupter::new(),
             until: None,
             shares_cores: false,
-            any_size: false,
         }
     }
 }
@@ -118,7 +113,7 @@ pub struct Summary {
     pub valid_accuracy: f64,
     /// Training tokens per second over the whole run.
     pub tokens_per_second: f64,
-    /// Whether the run was stopped before its last step.
+    /// Whether the run was stopped before its end.
     pub stopped: bool,
     /// Whether any step was made now, rather than before.
     pub trained: bool,
@@ -228,6 +223,9 @@ struct Run<'a, B: AutodiffBackend, C: ModelConfig> {
     start: usize,
     /// The last checkpoint.
     saved: Option<PathBuf>,
+    /// Whether it has everything that was logged at its step. A run that was stopped in a validation or
+    /// sample has a checkpoint from before.
+    is_saved: bool,
     saves: Saves,
 }
 
@@ -280,6 +278,7 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
             dashboard,
             rows: resumed.rows,
             journal: resumed.journal,
+            is_saved: resumed.checkpoint.is_some(),
             saved: resumed.checkpoint,
             saves: Saves {
                 cost: Duration::ZERO,
@@ -292,7 +291,7 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
         let steps = self.trainer.config.train.steps;
         if self.rows.is_empty()
             && self.trainer.progress.step == 0
-            && let Some(Validation { loss, accuracy }) = self.validate(false)
+            && let Some(Validation { loss, accuracy }) = self.validate()
         {
             self.record(Row {
                 valid_loss: Some(loss).filter(|loss| loss.is_finite()),
@@ -302,8 +301,9 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
         }
         loop {
             let last = self.trainer.progress.step >= steps;
-            let stops = self.options.stop.should_stop() && !last;
+            // The last step is over when its row is written.
             let is_due = self.journal.interval.steps > 0;
+            let stops = self.options.stop.should_stop() && (is_due || !last);
             // A stopped run only saves a checkpoint, so that it ends soon. Logs, validations and samples
             // that are due at this step come when the run continues.
             if stops || is_due && !self.pause(last)? {
@@ -392,8 +392,8 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
         };
         let log = due(train.log_every) || validate || sample || save;
         // What takes long comes before anything is written, so that the run can be stopped in it.
-        let found = if validate { self.validate(last) } else { None };
-        let text = if sample { self.sample(last)? } else { None };
+        let found = if validate { self.validate() } else { None };
+        let text = if sample { self.sample()? } else { None };
         if validate && found.is_none() || sample && text.is_none() {
             return Ok(false);
         }
@@ -413,11 +413,11 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
     }
 
     /// Validates the model. `None` if the run was stopped in the meantime.
-    fn validate(&mut self, last: bool) -> Option<Validation> {
+    fn validate(&mut self) -> Option<Validation> {
         let (dashboard, stop) = (&mut self.dashboard, &self.options.stop);
         self.trainer.validate_while(|batch, batches| {
             dashboard.activity(Activity::Validating(batch + 1, batches));
-            last || !stop.should_stop()
+            !stop.should_stop()
         })
     }
 
@@ -437,6 +437,7 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
             ));
         }
         self.journal.interval = Interval::default();
+        self.is_saved = false;
         self.record(row)?;
         if found.is_some_and(|found| self.trainer.advance_curriculum(found.loss)) {
             self.dashboard.note(&format!(
@@ -478,19 +479,22 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
         }
     }
 
-    /// Writes a checkpoint, unless this step already has one.
+    /// Writes a checkpoint, unless this step already has one with everything.
     fn save(&mut self) -> Result<(), Error> {
         let path = self.directory.checkpoint(self.trainer.progress.step);
-        if self.saved.as_ref() == Some(&path) {
+        let exists = self.saved.as_ref() == Some(&path);
+        if exists && self.is_saved {
             return Ok(());
         }
         self.dashboard.activity(Activity::Saving);
         // The rows reach the disk before the checkpoint, so that a power failure cannot lose them.
         (self.journal.metrics, self.journal.samples) = self.directory.sync()?;
         let (directory, clock) = (&self.directory, Instant::now());
-        checkpoint::save_if(&self.trainer, &self.journal, &path, || directory.is_here())
+        let check = || directory.is_here();
+        checkpoint::save_if(&self.trainer, &self.journal, &path, exists, check)
             .map_err(|error| directory.explain(error))?;
         self.saved = Some(path);
+        self.is_saved = true;
         self.saves = Saves {
             cost: clock.elapsed(),
             last: Instant::now(),
@@ -551,7 +555,7 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
 
     /// Draws a sample of text. The prompt is the first token of the validation text. `None` if the data
     /// are not text, or the run was stopped in the meantime.
-    fn sample(&mut self, last: bool) -> Result<Option<String>, Error> {
+    fn sample(&mut self) -> Result<Option<String>, Error> {
         let Corpus {
             tokenizer, valid, ..
         } = self.corpus;
@@ -574,7 +578,7 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
         let count = config.train.sample_tokens;
         for (i, token) in generator.take(count).enumerate() {
             self.dashboard.activity(Activity::Sampling(i + 1, count));
-            if !last && self.options.stop.should_stop() {
+            if self.options.stop.should_stop() {
                 return Ok(None);
             }
             tokens.push(token);

@@ -13,8 +13,8 @@ use crate::{Error, PlannedRun};
 
 pub(super) const NAMES: &[&str] = &["prefill ms", "decode ms"];
 
-/// The times of one text with fresh weights: a prompt of half of the context, and the tokens that fill the rest,
-/// one by one. Runs take turns, because the machine's speed changes.
+/// The times of one text with fresh weights: a prompt of half of the context, then at most [`MOST_TOKENS`] tokens,
+/// one by one.
 pub(super) fn measure<C: ModelConfig>(
     run: &PlannedRun<C>,
     setting: &Setting,
@@ -32,8 +32,9 @@ pub(super) fn measure<C: ModelConfig>(
     Ok(quantities(NAMES, times.map(|seconds| 1e3 * seconds)))
 }
 
-/// The prompts that are read, each with a new cache, and the most tokens that are generated.
+/// The prompts that are read, each with a new cache.
 const PROMPTS: usize = 12;
+/// The most tokens that are read one by one.
 const MOST_TOKENS: usize = 96;
 
 struct Latency<'a, C> {
@@ -46,7 +47,6 @@ impl<C: ModelConfig> OnBackend for Latency<'_, C> {
     type Output = Result<[f64; 2], ConfigError>;
 
     fn run<B: AutodiffBackend>(self, device: B::Device) -> Self::Output {
-        let device: <B::InnerBackend as burn::tensor::backend::BackendTypes>::Device = device;
         measure_on::<B::InnerBackend, C>(&self, &device)
     }
 }

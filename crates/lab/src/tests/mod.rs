@@ -82,6 +82,11 @@ fn what_an_experiment_refers_to_must_be_there() {
         (r#"lines: ["wide"]"#, r#"lines: ["wid"]"#, "`wid`"),
         (r#"than: "base""#, r#"than: "bas""#, "`bas`"),
         (
+            r#"than: "base""#,
+            r#"than: "wide, stream 192""#,
+            "compares `wide, stream 192` with itself",
+        ),
+        (
             r#"Lower(quantity: "valid_loss""#,
             r#"Lower(quantity: "loss""#,
             "`loss`",

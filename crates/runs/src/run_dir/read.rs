@@ -7,7 +7,7 @@ use residual_zoo_data::{Corpus, DataConfig, Source, Tokenizer};
 
 use super::{CONFIG, DATA, DataIdentity, HISTORY, METRICS, Start, TOKENIZER};
 use crate::log::read_lines;
-use crate::{Error, Row, RunConfig};
+use crate::{Error, Row, RunConfig, disk};
 
 /// The config of the run in `path`.
 ///
@@ -23,6 +23,7 @@ pub fn read_config<C: ModelConfig>(path: &Path) -> Result<RunConfig<C>, Error> {
             problem,
         });
     }
+    disk::refuse_link(&config)?;
     RunConfig::read(&config)
 }
 
@@ -33,6 +34,7 @@ pub fn read_config<C: ModelConfig>(path: &Path) -> Result<RunConfig<C>, Error> {
 /// If it is missing or does not parse.
 pub fn read_tokenizer(path: &Path) -> Result<Tokenizer, Error> {
     let path = path.join(TOKENIZER);
+    disk::refuse_link(&path)?;
     let text = residual_zoo_data::read_utf8(&path)?;
     let damaged = |e| Error::Checkpoint {
         path: path.clone(),
@@ -110,6 +112,7 @@ pub fn check_paths(path: &Path, data: &DataConfig) -> Result<(), Error> {
 /// If the file is missing or does not parse.
 pub fn read_data(path: &Path) -> Result<DataIdentity, Error> {
     let path = path.join(DATA);
+    disk::refuse_link(&path)?;
     let text = residual_zoo_data::read_file(&path)?;
     let problem = |e: serde_json::Error| Error::Checkpoint {
         path: path.clone(),
@@ -124,7 +127,9 @@ pub fn read_data(path: &Path) -> Result<DataIdentity, Error> {
 ///
 /// If the file is missing or a line does not parse.
 pub fn read_history(path: &Path) -> Result<Vec<Start>, Error> {
-    read_lines(&path.join(HISTORY), u64::MAX)
+    let path = path.join(HISTORY);
+    disk::refuse_link(&path)?;
+    read_lines(&path, u64::MAX)
 }
 
 /// The metrics of the run in `path`. An incomplete last line is left out.
@@ -138,6 +143,7 @@ pub fn read_metrics(path: &Path) -> Result<Vec<Row>, Error> {
 
 /// The rows in the first `bytes` bytes of a file. Their steps must increase.
 pub(super) fn rows(path: &Path, bytes: u64) -> Result<Vec<Row>, Error> {
+    disk::refuse_link(path)?;
     let rows: Vec<Row> = read_lines(path, bytes)?;
     let odd = rows
         .iter()
