@@ -112,8 +112,8 @@ pub struct Falls {
 }
 
 /// The fields of [`Test::Transfers`]. The cost of a transfer is how much more of `quantity` the line `to` has
-/// at the value of `along` that is best on the line `from` than at its own best value. The best values are
-/// those with the least mean over the seeds.
+/// at the value of `along` that is best on the line `from` than at its own best value. The best values for a seed
+/// are those with the least mean over the other seeds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Transfers {

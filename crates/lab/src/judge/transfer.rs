@@ -1,6 +1,6 @@
 //! Whether what is best for one model is good for another.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use residual_zoo_report::sig;
 
@@ -36,8 +36,9 @@ pub(super) fn transfers(observations: &[Observation], test: &Transfers) -> Found
 /// What a transfer costs.
 struct Cost<'a> {
     lines: [&'a str; 2],
-    /// The best value on each line.
-    best: [f64; 2],
+    /// The best value on each line over all seeds, and whether it is the first or the last one.
+    best: [(f64, bool); 2],
+    /// The cost for each seed, with the values that are best for the others.
     of_seed: BTreeMap<Option<u64>, f64>,
 }
 
@@ -51,21 +52,37 @@ impl<'a> Cost<'a> {
         [from, to]: [&'a str; 2],
     ) -> Result<Self, String> {
         let [on_from, on_to] = [from, to].map(|line| by_value(observations, test, line));
-        let [tuned, own] = [best(&on_from, from)?, best(&on_to, to)?];
-        let there = on_to.get(&tuned);
-        let there = there.ok_or(format!("{to} has no run at the best value of {from}"))?;
-        let cost = |(seed, y): (&Option<u64>, &f64)| Some((*seed, y - on_to[&own].get(seed)?));
+        let mut of_seed = BTreeMap::new();
+        let seeds: BTreeSet<&Option<u64>> = on_to.values().flat_map(BTreeMap::keys).collect();
+        for seed in seeds {
+            let without = Some(*seed).filter(|_| has_others(&on_from, &on_to));
+            let tuned = best(&on_from, without, from)?;
+            let own = best(&on_to, without, to)?;
+            let there = on_to.get(&tuned);
+            let there = there.ok_or(format!("{to} has no run at the best value of {from}"))?;
+            if let (Some(there), Some(own)) = (there.get(seed), on_to[&own].get(seed)) {
+                of_seed.insert(*seed, there - own);
+            }
+        }
+        let shown = |line: &ByValue, name| {
+            let best = best(line, None, name)?;
+            let edges = [line.keys().next(), line.keys().next_back()];
+            Ok::<_, String>((f64::from_bits(best), edges.contains(&Some(&best))))
+        };
         Ok(Self {
             lines: [from, to],
-            best: [tuned, own].map(f64::from_bits),
-            of_seed: there.iter().filter_map(cost).collect(),
+            best: [shown(&on_from, from)?, shown(&on_to, to)?],
+            of_seed,
         })
     }
 
-    /// Such as `from width 32 to width 128: best learning rate 0.01 and 0.02, cost 0.0123`.
+    /// Such as `from width 32 to width 128: best learning rate 0.01 and 0.02 (an edge), cost 0.0123`.
     fn shown(&self, test: &Transfers, of: &Observed) -> String {
         let [from, to] = self.lines;
-        let [tuned, own] = self.best.map(|value| sig(value, 3));
+        let [tuned, own] = self.best.map(|(value, is_edge)| {
+            let edge = if is_edge { " (an edge)" } else { "" };
+            sig(value, 3) + edge
+        });
         let mean = self.of_seed.values().sum::<f64>() / self.of_seed.len() as f64;
         let cost = of.with_unit(of.show_difference(mean));
         format!(
@@ -89,10 +106,17 @@ fn by_value(observations: &[Observation], test: &Transfers, line: &str) -> ByVal
     found
 }
 
-/// The value with the least mean over the seeds.
-fn best(line: &ByValue, name: &str) -> Result<u64, String> {
+/// Whether each value has several seeds, so that the best one can be chosen without the seed that it is used for.
+fn has_others(from: &ByValue, to: &ByValue) -> bool {
+    let mut values = from.values().chain(to.values());
+    values.all(|of_seeds| of_seeds.len() > 1)
+}
+
+/// The value with the least mean over the seeds, or over those that are not `without`.
+fn best(line: &ByValue, without: Option<Option<u64>>, name: &str) -> Result<u64, String> {
     let mean = |of_seeds: &BTreeMap<Option<u64>, f64>| {
-        let values: Vec<f64> = of_seeds.values().copied().collect();
+        let others = of_seeds.iter().filter(|(seed, _)| Some(**seed) != without);
+        let values: Vec<f64> = others.map(|(_, value)| *value).collect();
         Estimate::of(&values).map_or(f64::INFINITY, |found| found.mean)
     };
     let best = line.iter().min_by(|a, b| mean(a.1).total_cmp(&mean(b.1)));

@@ -339,8 +339,8 @@ fn a_transfer_costs_what_the_other_lines_best_value_loses() {
     let (verdict, because) = judge(test("wide with", "wide"), &found);
     // Nothing against 0.5 and 0.52; 12.706 · 0.01414 / √2 = 0.1271.
     let expected = "from narrow to wide with: best rate 2.00 and 2.00, cost 0.0000 nats/token; from narrow \
-                    to wide: best rate 2.00 and 1.00, cost 0.5100 nats/token; difference -0.5100 ± 0.1271 \
-                    over 2 seeds, detectable";
+                    to wide: best rate 2.00 and 1.00 (an edge), cost 0.5100 nats/token; difference -0.5100 ± \
+                    0.1271 over 2 seeds, detectable";
     assert!(because.starts_with(expected), "{because}");
     assert_eq!(verdict, Verdict::Holds);
     assert_eq!(
@@ -352,6 +352,12 @@ fn a_transfer_costs_what_the_other_lines_best_value_loses() {
         (verdict, because.as_str()),
         (Verdict::NotTested, "wider is missing")
     );
+    // Each seed of `wide` is lucky at another rate, which the choice for it does not see.
+    let mut lucky = line("narrow", [[3.0, 3.0], [2.0, 2.0], [2.5, 2.5]]);
+    lucky.extend(line("wide", [[2.0, 2.5], [9.0, 9.0], [2.5, 2.0]]));
+    lucky.extend(line("wide with", [[2.5, 2.5], [2.0, 2.0], [2.5, 2.5]]));
+    let (_, because) = judge(test("wide with", "wide"), &lucky);
+    assert!(because.contains("cost 6.5000"), "{because}");
 }
 
 #[test]
