@@ -1,19 +1,22 @@
-//! Reading any file takes less memory than 4 times its size plus 64 MiB.
+//! Reading any file takes less memory than 4 times its size plus 64 MiB, and a text of any size can be tokenized.
 //!
-//! This is one test in a separate binary, because it counts all memory of the process.
+//! The tests are in a separate binary and run in turn, because they count all memory of the process.
 
 #![allow(clippy::unwrap_used)]
 
 use std::fmt::Display;
-use std::fs;
+use std::fs::{self, File};
+use std::io::{BufWriter, Seek as _, Write as _};
 use std::ops::Range;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use burn::backend::Flex;
 use peak_alloc::PeakAlloc;
 use residual_zoo::core::ModelConfig as _;
 use residual_zoo::data::{
-    Cifar10, Shard, Tokenizer, TokenizerConfig, read_documents, read_file, write_shard,
+    Cifar10, Corpus, DataConfig, Shard, Source, Tokenizer, TokenizerConfig, read_documents,
+    read_file, write_shard,
 };
 use residual_zoo::runs::{checkpoint, run_dir};
 use residual_zoo::{ModelConfig, RunConfig};
@@ -267,8 +270,40 @@ fn large() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     ]
 }
 
+/// Held by the test that counts memory.
+static COUNTED: Mutex<()> = Mutex::new(());
+
+#[test]
+fn tokenizing_a_text_takes_no_more_memory_than_a_few_segments() {
+    let _counted = COUNTED.lock().unwrap_or_else(PoisonError::into_inner);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("large.txt");
+    let mut file = BufWriter::new(File::create(&path).unwrap());
+    let part: String = (0..30_000).map(|i| format!("{i} words, é. \n")).collect();
+    while file.stream_position().unwrap() < 400 << 20 {
+        file.write_all(part.as_bytes()).unwrap();
+    }
+    drop(file);
+    let config = DataConfig {
+        source: Source::Path(path),
+        tokenizer: TokenizerConfig::Bytes,
+        cache: Some(dir.path().join("cache")),
+        ..DataConfig::default()
+    };
+    for what in ["made", "opened again"] {
+        let before = MEMORY.current_usage();
+        MEMORY.reset_peak_usage();
+        let corpus = Corpus::open(&config).unwrap();
+        let peak = MEMORY.peak_usage().saturating_sub(before);
+        println!("400 MiB of text {what}: {} MiB", peak / MIB);
+        assert!(peak < 300 * MIB, "{what}: {} MiB", peak / MIB);
+        assert!(corpus.train.tokens().unwrap() > 350 << 20);
+    }
+}
+
 #[test]
 fn memory_stays_within_four_times_the_file() {
+    let _counted = COUNTED.lock().unwrap_or_else(PoisonError::into_inner);
     let mut failures = Vec::new();
     for (kind, _) in TARGETS {
         // Assignments are not read from a file.

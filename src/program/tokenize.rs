@@ -5,9 +5,10 @@ use residual_zoo::cli::{self, DataArgs};
 use residual_zoo::data::{DataConfig, Examples};
 use residual_zoo::lab::open_corpus;
 use residual_zoo::report::{si, sig};
-use residual_zoo::train::Interrupter;
 
 /// Tokenise a text, into the cache that training reads, and print what is in it
+///
+/// The text may be larger than the memory. When the command is stopped, it continues where it was.
 #[derive(Args)]
 pub struct Options {
     #[command(flatten)]
@@ -17,7 +18,7 @@ pub struct Options {
 pub fn tokenize(options: Options) -> anyhow::Result<()> {
     let mut config = DataConfig::default();
     options.data.apply(&mut config)?;
-    let corpus = open_corpus(&config, &Interrupter::new())?;
+    let corpus = open_corpus(&config, &cli::stop_on_signal()?)?;
     let count = |examples: &Examples| si(examples.tokens().unwrap_or(0) as f64);
     cli::print(&format!("{} token ids", corpus.tokenizer.vocab_size()))?;
     cli::print(&format!(

@@ -10,6 +10,7 @@
 mod runs;
 
 use std::fs;
+use std::io::Write as _;
 use std::path::Path;
 use std::process::Command;
 use std::sync::mpsc;
@@ -76,6 +77,36 @@ corrupted_files! {
     corrupted_assignments_are_survived: "set",
     corrupted_shards_are_survived: "shard",
     corrupted_tokenizers_are_survived: "tokenizer",
+}
+
+#[test]
+fn corrupted_compressed_files_are_survived() {
+    let lines: String = (0..300)
+        .map(|i| format!("{{\"text\": \"é {i}\"}}\n"))
+        .collect();
+    let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gz.write_all(lines.as_bytes()).unwrap();
+    let mut zst = zstd::stream::Encoder::new(Vec::new(), 1).unwrap();
+    zst.include_checksum(true).unwrap();
+    zst.write_all(lines.as_bytes()).unwrap();
+    let (dir, mut numbers) = (tempfile::tempdir().unwrap(), Numbers(7));
+    for (name, good) in [
+        ("a.jsonl.gz", gz.finish().unwrap()),
+        ("a.txt.zst", zst.finish().unwrap()),
+    ] {
+        let path = dir.path().join(name);
+        let mut refused = 0;
+        for _ in 0..LEAST {
+            fs::write(&path, mutant(&[&good], &mut numbers)).unwrap();
+            if let Err(error) = read_documents(&path, "text") {
+                assert!(error.is_bad_input(), "{error}");
+                assert_eq!(error.to_string().lines().count(), 1);
+                refused += 1;
+            }
+        }
+        println!("{name}: {LEAST} corrupted inputs, {refused} of them refused");
+        assert!(refused > LEAST / 2);
+    }
 }
 
 #[test]

@@ -219,7 +219,7 @@ fn a_damaged_cache_is_made_anew_and_said() {
         .next()
         .unwrap()
         .unwrap();
-    let shard = entry.path().join("train.bin");
+    let shard = entry.path().join("train-00000.bin");
     let mut bytes = fs::read(&shard).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
     fs::write(&shard, bytes).unwrap();

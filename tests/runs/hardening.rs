@@ -340,7 +340,11 @@ fn what_killed_processes_leave_in_the_cache_is_swept_and_entries_do_not_mix() {
         .into_iter()
         .filter(|path| !of_first.contains(path))
         .collect();
-    fs::copy(of_other[0].join("train.bin"), of_first[0].join("train.bin")).unwrap();
+    fs::copy(
+        of_other[0].join("train-00000.bin"),
+        of_first[0].join("train-00000.bin"),
+    )
+    .unwrap();
     let output = run(&mut tokenize(&first));
     assert!(output.status.success());
     let note = text(&output.stderr);

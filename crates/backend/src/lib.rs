@@ -22,15 +22,16 @@
 //! # Ok::<(), residual_zoo_backend::BackendError>(())
 //! ```
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
+mod alloc;
 mod error;
 mod kind;
 mod memory;
 mod run;
 
+pub use alloc::PeakAlloc;
 pub use error::{BackendError, panic_message};
 pub use kind::BackendKind;
 pub use memory::{PeakMemory, allocated};
-pub use peak_alloc::PeakAlloc;
 pub use run::OnBackend;

@@ -1,9 +1,7 @@
 //! The memory that work takes: memory pools of GPUs, and what a counting allocator saw.
 
+use crate::{BackendError, BackendKind, OnBackend, PeakAlloc};
 use burn::tensor::backend::AutodiffBackend;
-use peak_alloc::PeakAlloc;
-
-use crate::{BackendError, BackendKind, OnBackend};
 
 impl BackendKind {
     /// The bytes of the GPU that its memory pool holds for the calling thread, in use or kept for
@@ -58,7 +56,7 @@ impl OnBackend for Shrink {
 
 /// Measures the most memory that work takes.
 ///
-/// On Flex it is what Rust allocates, which is every tensor. That is counted in programs that
+/// On Flex it is what Rust allocates in pieces of at least 256 bytes, which is nearly every tensor. That is counted in programs that
 /// declare the counting allocator:
 ///
 /// ```
@@ -81,7 +79,7 @@ impl PeakMemory {
     /// Starts a measurement on a backend and a GPU, as [`BackendKind::run`] takes them. Only one
     /// is possible at a time: the counters are those of the process.
     pub fn start(kind: BackendKind, gpu: Option<usize>) -> Self {
-        PeakAlloc.reset_peak_usage();
+        PeakAlloc::reset();
         // A backend that does not start reports that when it is to work.
         let _ = kind.shrink_pool(gpu);
         Self { kind, gpu }
@@ -91,7 +89,7 @@ impl PeakMemory {
     pub fn bytes(&self) -> Option<u64> {
         match self.kind {
             // A program always has something in use: zero says that nothing counts.
-            BackendKind::Flex => Some(PeakAlloc.peak_usage() as u64).filter(|bytes| *bytes > 0),
+            BackendKind::Flex => Some(PeakAlloc::most() as u64).filter(|bytes| *bytes > 0),
             _ => self.kind.pool_size(self.gpu),
         }
     }
@@ -99,7 +97,7 @@ impl PeakMemory {
 
 /// Bytes that Rust has allocated and not freed; `None` in a program that does not count them.
 pub fn allocated() -> Option<u64> {
-    Some(PeakAlloc.current_usage() as u64).filter(|bytes| *bytes > 0)
+    Some(PeakAlloc::in_use() as u64).filter(|bytes| *bytes > 0)
 }
 
 #[cfg(test)]

@@ -61,9 +61,9 @@ impl BackendArgs {
 /// The data to train on.
 #[derive(Args, Debug, Clone)]
 pub struct DataArgs {
-    /// What to train on: a text file, a directory of text, JSON lines (.jsonl), `tinyshakespeare`
-    /// (downloaded once) or `synthetic` (needs no file); for a run on images, the directory of
-    /// CIFAR-10's binary batches
+    /// What to train on: a text file, a directory of text, JSON lines (.jsonl), each plain or
+    /// compressed (.gz, .zst), `tinyshakespeare` (downloaded once) or `synthetic` (needs no file);
+    /// for a run on images, the directory of CIFAR-10's binary batches
     #[arg(long, value_name = "PATH|NAME")]
     pub data: Option<String>,
     /// Tokenizer of text: `bytes`, `chars`, `bpe:SIZE` (trained on the text) or the path of a

@@ -1,18 +1,24 @@
 //! The token cache: one directory for each tokenized corpus.
+//!
+//! An entry has `manifest.json`, `tokenizer.json` and shards of tokens: `train-00000.bin`, …, `valid-00000.bin`, ….
+//! Until it is complete, it is in a directory `.part-KEY` next to it, which a process that was stopped leaves
+//! behind for the next one.
 
-use std::fs;
-use std::path::Path;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
+use residual_zoo_system::files::{has_no_locks, is_same};
 use serde::{Deserialize, Serialize};
 
 use crate::error::one_line;
+use crate::files::TEMPORARY;
+use crate::tokenize::Part;
 use crate::{DataError, Shard, Tokenizer, Tokens, files, hash, write_shard};
 
 /// Version of the format. It is part of the cache key, so entries of other versions are not found.
-pub(crate) const FORMAT: u32 = 3;
+pub(crate) const FORMAT: u32 = 4;
 
-const TRAIN: &str = "train.bin";
-const VALID: &str = "valid.bin";
 const TOKENIZER: &str = "tokenizer.json";
 const MANIFEST: &str = "manifest.json";
 
@@ -25,40 +31,56 @@ pub(crate) struct Manifest {
     pub source_hash: String,
     pub tokenizer_fingerprint: String,
     pub valid_fraction: f64,
-    pub train_tokens: usize,
-    pub valid_tokens: usize,
-    pub train_bytes: usize,
-    pub valid_bytes: usize,
+    pub train: PartFacts,
+    pub valid: PartFacts,
     /// What ties this manifest to its shards, see [`bond`](Self::bond).
     #[serde(default)]
     pub bond: String,
 }
 
-impl Manifest {
-    /// A hash of the fields that decide the tokens and of the checksums of both shards, so that files of two
-    /// entries do not mix.
-    fn bond(&self, shards: [&[u8]; 2]) -> String {
-        let [train, valid] = shards;
-        hash::of_parts(
-            "residual-zoo-data bond of a cache entry",
-            &[
-                self.source_hash.as_bytes(),
-                self.tokenizer_fingerprint.as_bytes(),
-                &self.valid_fraction.to_le_bytes(),
-                train,
-                valid,
-            ],
-        )
-        .to_string()
-    }
+/// Describes a part of an entry.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct PartFacts {
+    /// Bytes of text.
+    pub bytes: usize,
+    /// Number of shards.
+    pub shards: usize,
+    /// Number of tokens.
+    pub tokens: usize,
+    /// [`Tokens::blake3`].
+    pub blake3: String,
 }
 
-/// A tokenized corpus in memory, not yet stored.
-pub(crate) struct Fresh {
-    pub manifest: Manifest,
-    pub tokenizer: Tokenizer,
-    pub train: Vec<u32>,
-    pub valid: Vec<u32>,
+impl Manifest {
+    /// A hash of the fields that decide the tokens and of the checksums of all shards, so that files of two
+    /// entries do not mix.
+    fn bond(&self, checksums: [Vec<u8>; 2]) -> String {
+        let fraction = self.valid_fraction.to_le_bytes();
+        let parts: [&[u8]; 7] = [
+            self.source_hash.as_bytes(),
+            self.tokenizer_fingerprint.as_bytes(),
+            &fraction,
+            self.train.blake3.as_bytes(),
+            self.valid.blake3.as_bytes(),
+            &checksums[0],
+            &checksums[1],
+        ];
+        hash::of_parts("residual-zoo-data bond of a cache entry", &parts).to_string()
+    }
+
+    /// Counts a segment of this many bytes.
+    pub fn add(&mut self, part: Part, bytes: usize) {
+        let facts = self.part(part);
+        facts.bytes += bytes;
+        facts.shards += 1;
+    }
+
+    fn part(&mut self, part: Part) -> &mut PartFacts {
+        match part {
+            Part::Train => &mut self.train,
+            Part::Valid => &mut self.valid,
+        }
+    }
 }
 
 /// A tokenized corpus, ready for use.
@@ -69,15 +91,41 @@ pub(crate) struct Entry {
     pub valid: Tokens,
 }
 
-impl From<Fresh> for Entry {
-    fn from(fresh: Fresh) -> Self {
-        Self {
-            manifest: fresh.manifest,
-            tokenizer: fresh.tokenizer,
-            train: Tokens::from_vec(fresh.train),
-            valid: Tokens::from_vec(fresh.valid),
+/// The file of a shard.
+fn shard_name(part: Part, number: usize) -> String {
+    let part = match part {
+        Part::Train => "train",
+        Part::Valid => "valid",
+    };
+    format!("{part}-{number:05}.bin")
+}
+
+/// Opens the shards of a part.
+fn shards(
+    dir: &Path,
+    part: Part,
+    facts: &PartFacts,
+    tokenizer: &Tokenizer,
+) -> Result<Vec<Shard>, DataError> {
+    let fingerprint = tokenizer.fingerprint();
+    let open = |number| {
+        let path = dir.join(shard_name(part, number));
+        let shard = Shard::open(&path)?;
+        match shard.is_of(&fingerprint) && shard.vocab_size() == tokenizer.vocab_size() {
+            true => Ok(shard),
+            false => Err(foreign(path)),
         }
+    };
+    let shards: Vec<Shard> = (0..facts.shards).map(open).collect::<Result<_, _>>()?;
+    match shards.iter().map(Shard::len).sum::<usize>() == facts.tokens {
+        true => Ok(shards),
+        false => Err(foreign(dir.join(shard_name(part, 0)))),
     }
+}
+
+fn foreign(path: PathBuf) -> DataError {
+    let problem = "it belongs to another corpus".into();
+    DataError::BadShard { path, problem }
 }
 
 /// Reads and verifies the entry `dir`, which must be of this source and validation fraction.
@@ -94,107 +142,249 @@ pub(crate) fn load(dir: &Path, source_hash: &str, valid_fraction: f64) -> Result
         return Err(bad(&path, "it belongs to another corpus"));
     }
 
-    let path = dir.join(TOKENIZER);
-    let tokenizer =
-        Tokenizer::from_json(&files::read_utf8(&path)?).map_err(|e| bad(&path, e.to_string()))?;
+    let tokenizer = read_tokenizer(dir)?;
     if tokenizer.fingerprint() != manifest.tokenizer_fingerprint {
+        let path = dir.join(TOKENIZER);
         return Err(bad(&path, "its fingerprint differs from the manifest"));
     }
-
-    let shard = |name, tokens| {
-        let path = dir.join(name);
-        let shard = Shard::open(&path)?;
-        let same_tokenizer = shard.is_of(&manifest.tokenizer_fingerprint)
-            && shard.vocab_size() == tokenizer.vocab_size();
-        if !same_tokenizer || shard.len() != tokens {
-            let problem = "it belongs to another corpus".into();
-            return Err(DataError::BadShard { path, problem });
-        }
-        Ok(shard)
-    };
-    let train = shard(TRAIN, manifest.train_tokens)?;
-    let valid = shard(VALID, manifest.valid_tokens)?;
-    if manifest.bond([train.checksum(), valid.checksum()]) != manifest.bond {
+    let train = shards(dir, Part::Train, &manifest.train, &tokenizer)?;
+    let valid = shards(dir, Part::Valid, &manifest.valid, &tokenizer)?;
+    let checksums = [&train, &valid].map(|shards| {
+        let all = shards.iter().flat_map(|shard| shard.checksum());
+        all.copied().collect()
+    });
+    if manifest.bond(checksums) != manifest.bond {
         return Err(bad(
             &dir.join(MANIFEST),
             "its shards are those of another entry",
         ));
     }
     Ok(Entry {
+        train: Tokens::of_shards(train, Some(manifest.train.blake3.clone())),
+        valid: Tokens::of_shards(valid, Some(manifest.valid.blake3.clone())),
         manifest,
         tokenizer,
-        train: train.into(),
-        valid: valid.into(),
     })
 }
 
-/// Writes the entry `dir` and reads it back. The entry appears complete or not at all. A damaged
-/// entry is replaced. A valid entry that another process wrote in the meantime is used.
-pub(crate) fn store(dir: &Path, fresh: &Fresh) -> Result<Entry, DataError> {
-    let root = dir.parent().unwrap_or(Path::new("."));
-    let failed = |e| DataError::io(root, "write", e);
-    fs::create_dir_all(root).map_err(failed)?;
-    sweep(root);
-    let work = tempfile::Builder::new()
-        .prefix(&format!("{NEW}{}-", std::process::id()))
-        .tempdir_in(root)
-        .map_err(failed)?;
-    let (new, old) = (work.path().join("new"), work.path().join("old"));
-
-    fs::create_dir(&new).map_err(failed)?;
-    let Fresh {
-        manifest,
-        tokenizer,
-        ..
-    } = fresh;
-    for (name, tokens) in [(TRAIN, &fresh.train), (VALID, &fresh.valid)] {
-        let fingerprint = &manifest.tokenizer_fingerprint;
-        write_shard(&new.join(name), tokens, tokenizer.vocab_size(), fingerprint)?;
-    }
-    let json = tokenizer.to_json();
-    files::write_atomically(&new.join(TOKENIZER), |file| file.write_all(json.as_bytes()))?;
-    let written = [TRAIN, VALID].map(|name| Shard::open(&new.join(name)));
-    let [train, valid] = written;
-    let (train, valid) = (train?, valid?);
-    let manifest = Manifest {
-        bond: manifest.bond([train.checksum(), valid.checksum()]),
-        ..manifest.clone()
-    };
-    files::write_atomically(&new.join(MANIFEST), |file| {
-        serde_json::to_writer_pretty(&mut *file, &manifest)?;
-        file.write_all(b"\n")
-    })?;
-
-    let read = || load(dir, &manifest.source_hash, manifest.valid_fraction);
-    if fs::rename(&new, dir).is_err() {
-        // `dir` exists: another process wrote it, or it is damaged.
-        if let Ok(theirs) = read() {
-            return Ok(theirs);
-        }
-        fs::rename(dir, &old).map_err(failed)?;
-        fs::rename(&new, dir).map_err(failed)?;
-    }
-    read()
+fn read_tokenizer(dir: &Path) -> Result<Tokenizer, DataError> {
+    let path = dir.join(TOKENIZER);
+    Tokenizer::from_json(&files::read_utf8(&path)?).map_err(|e| bad(&path, e.to_string()))
 }
 
-/// The name of an entry that is being written: this, the process and a dash.
-const NEW: &str = ".new-";
+/// An entry that is being made, segment by segment.
+pub(crate) struct Work {
+    /// The entry that it becomes.
+    entry: PathBuf,
+    folder: Folder,
+}
 
-/// Deletes what processes that were killed have left of the entries that they wrote.
+enum Folder {
+    /// `.part-KEY`, kept if this process ends before the entry is complete; and its lock.
+    Kept(PathBuf, File),
+    /// On a file system without locks: a folder of this process, which goes with it.
+    Own(tempfile::TempDir),
+}
+
+const LOCK: &str = "lock";
+
+impl Work {
+    /// Begins or continues the entry `dir`. `None` if another process makes it.
+    ///
+    /// # Errors
+    ///
+    /// I/O errors.
+    pub fn begin(dir: &Path) -> Result<Option<Self>, DataError> {
+        let root = dir.parent().unwrap_or(Path::new("."));
+        let failed = |e| DataError::io(root, "write", e);
+        fs::create_dir_all(root).map_err(failed)?;
+        sweep(root);
+        let name = dir.file_name().unwrap_or_default().to_string_lossy();
+        let part = root.join(format!("{PART}{name}"));
+        fs::create_dir_all(part.join("new")).map_err(failed)?;
+        let path = part.join(LOCK);
+        let lock = File::options().create(true).append(true).open(&path);
+        let lock = lock.map_err(failed)?;
+        let folder = match lock.try_lock() {
+            Ok(()) => {
+                // The process that held it may have deleted it.
+                let same = fs::metadata(&path)
+                    .and_then(|there| Ok(is_same(&there, &lock.metadata()?)))
+                    .unwrap_or(false);
+                if !same {
+                    return Ok(None);
+                }
+                sweep_files(&part.join("new"));
+                Folder::Kept(part, lock)
+            }
+            Err(fs::TryLockError::WouldBlock) => return Ok(None),
+            Err(fs::TryLockError::Error(error)) if has_no_locks(&error) => {
+                let own = tempfile::Builder::new()
+                    .prefix(&format!("{NEW}{}-", std::process::id()))
+                    .tempdir_in(root)
+                    .map_err(failed)?;
+                fs::create_dir(own.path().join("new")).map_err(failed)?;
+                Folder::Own(own)
+            }
+            Err(fs::TryLockError::Error(error)) => return Err(failed(error)),
+        };
+        Ok(Some(Self {
+            entry: dir.into(),
+            folder,
+        }))
+    }
+
+    fn folder(&self) -> &Path {
+        match &self.folder {
+            Folder::Kept(path, _) => path,
+            Folder::Own(own) => own.path(),
+        }
+    }
+
+    fn new_entry(&self) -> PathBuf {
+        self.folder().join("new")
+    }
+
+    /// The tokenizer that an earlier process has stored.
+    pub fn tokenizer(&self) -> Option<Tokenizer> {
+        read_tokenizer(&self.new_entry()).ok()
+    }
+
+    /// Stores the tokenizer.
+    ///
+    /// # Errors
+    ///
+    /// I/O errors.
+    pub fn store_tokenizer(&self, tokenizer: &Tokenizer) -> Result<(), DataError> {
+        let json = tokenizer.to_json();
+        let path = self.new_entry().join(TOKENIZER);
+        files::write_atomically(&path, |file| file.write_all(json.as_bytes()))
+    }
+
+    /// Whether an earlier process has stored this shard.
+    pub fn has(&self, part: Part, number: usize, tokenizer: &Tokenizer) -> bool {
+        let shard = Shard::open(&self.new_entry().join(shard_name(part, number)));
+        shard.is_ok_and(|shard| shard.is_of(&tokenizer.fingerprint()))
+    }
+
+    /// Stores the tokens of a segment.
+    ///
+    /// # Errors
+    ///
+    /// I/O errors.
+    pub fn store(
+        &self,
+        part: Part,
+        number: usize,
+        tokens: &[u32],
+        tokenizer: &Tokenizer,
+    ) -> Result<(), DataError> {
+        let path = self.new_entry().join(shard_name(part, number));
+        write_shard(
+            &path,
+            tokens,
+            tokenizer.vocab_size(),
+            &tokenizer.fingerprint(),
+        )
+    }
+
+    /// Completes the entry and reads it back. `manifest` has the bytes and shards of both parts. The entry
+    /// appears complete or not at all. A damaged entry is replaced. A valid one that another process wrote in
+    /// the meantime is used.
+    ///
+    /// # Errors
+    ///
+    /// I/O errors.
+    pub fn finish(self, mut manifest: Manifest) -> Result<Entry, DataError> {
+        let (new, old) = (self.new_entry(), self.folder().join("old"));
+        let failed = |e| DataError::io(&self.entry, "write", e);
+        let mut describe = |part| -> Result<Vec<u8>, DataError> {
+            let facts = manifest.part(part);
+            let (mut checksums, mut hasher) = (Vec::new(), blake3::Hasher::new());
+            // One at a time, because the pages of a map count as memory of this process.
+            for number in 0..facts.shards {
+                let shard = Shard::open(&new.join(shard_name(part, number)))?;
+                checksums.extend(shard.checksum());
+                facts.tokens += shard.len();
+                Tokens::from(shard).hash_into(&mut hasher);
+            }
+            facts.blake3 = hasher.finalize().to_string();
+            Ok(checksums)
+        };
+        let checksums = [describe(Part::Train)?, describe(Part::Valid)?];
+        manifest.bond = manifest.bond(checksums);
+        files::write_atomically(&new.join(MANIFEST), |file| {
+            serde_json::to_writer_pretty(&mut *file, &manifest)?;
+            file.write_all(b"\n")
+        })?;
+
+        let read = || load(&self.entry, &manifest.source_hash, manifest.valid_fraction);
+        if fs::rename(&new, &self.entry).is_err() {
+            // It exists: another process wrote it, or it is damaged.
+            if let Ok(theirs) = read() {
+                return Ok(theirs);
+            }
+            fs::remove_dir_all(&old).ok();
+            fs::rename(&self.entry, &old).map_err(failed)?;
+            fs::rename(&new, &self.entry).map_err(failed)?;
+        }
+        let entry = read()?;
+        self.discard();
+        Ok(entry)
+    }
+
+    /// Deletes what was made so far.
+    pub fn discard(self) {
+        if let Folder::Kept(path, _lock) = &self.folder {
+            fs::remove_dir_all(path).ok();
+        }
+    }
+}
+
+/// The name of an entry that is being made begins with this; its key follows.
+const PART: &str = ".part-";
+/// The same without locks: the process and a dash follow.
+const NEW: &str = ".new-";
+/// How long an entry that was not completed is kept.
+const KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// Deletes what processes that were killed have left of the entries that they made, unless it may be continued.
 fn sweep(root: &Path) {
     let entries = fs::read_dir(root).into_iter().flatten();
     for entry in entries.filter_map(Result::ok) {
         let name = entry.file_name();
+        let name = name.to_string_lossy();
         let process = || -> Option<u32> {
-            let rest = name.to_str()?.strip_prefix(NEW)?;
+            let rest = name.strip_prefix(NEW)?;
             rest.split_once('-')?.0.parse().ok()
         };
         let is_dead =
             process().is_some_and(|process| !residual_zoo_system::process::exists(process));
-        if is_dead && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+        let is_left = is_dead || name.starts_with(PART) && is_forgotten(&entry.path());
+        if is_left && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             fs::remove_dir_all(entry.path()).ok();
         }
     }
+}
+
+/// Deletes the files that a process was writing when it was killed.
+fn sweep_files(new: &Path) {
+    let entries = fs::read_dir(new).into_iter().flatten();
+    for entry in entries.filter_map(Result::ok) {
+        if entry.file_name().to_string_lossy().starts_with(TEMPORARY) {
+            fs::remove_file(entry.path()).ok();
+        }
+    }
+}
+
+/// Whether an entry that was begun is old, and no process makes it.
+fn is_forgotten(part: &Path) -> bool {
+    let changed = fs::metadata(part.join("new")).and_then(|metadata| metadata.modified());
+    let is_old = changed.is_ok_and(|changed| {
+        let age = SystemTime::now().duration_since(changed);
+        age.is_ok_and(|age| age > KEPT)
+    });
+    is_old && File::open(part.join(LOCK)).is_ok_and(|lock| lock.try_lock().is_ok())
 }
 
 fn bad(path: &Path, problem: impl Into<String>) -> DataError {

@@ -17,7 +17,7 @@ pub(crate) fn chunks(text: &str, size: usize) -> impl Iterator<Item = &str> {
 }
 
 /// The first place at or after byte `from` where `text` can be cut.
-fn cut(text: &str, from: usize) -> Option<usize> {
+pub(crate) fn cut(text: &str, from: usize) -> Option<usize> {
     let bytes = text.as_bytes();
     // An ASCII byte is never part of a longer character.
     (from..bytes.len()).find(|&i| {

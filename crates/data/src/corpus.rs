@@ -2,16 +2,18 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::{fmt, fs};
+use std::time::Duration;
+use std::{fmt, fs, thread};
 
 use serde::{Deserialize, Serialize};
 
-use crate::cache::{self, Entry, Fresh, Manifest};
+use crate::cache::{self, Entry, Manifest, PartFacts, Work};
 use crate::progress::{OnProgress, Stage, report};
 use crate::synthetic::{self, Entropy, SyntheticConfig};
+use crate::tokenize::{self, Part, SEGMENT, Segment, Segments, Survey, Text};
 use crate::{
     Cifar10, CopyConfig, DataError, Examples, Tokenizer, TokenizerConfig, Tokens, cifar, copying,
-    download, files, hash, text,
+    download, files, hash,
 };
 
 /// The data to train on and how they are tokenized. A field that a config file leaves out has its
@@ -27,6 +29,8 @@ pub struct DataConfig {
     pub valid_fraction: f64,
     /// The field with the text in the objects of a JSONL file.
     pub text_field: String,
+    /// What stands between two documents, such as a tokenizer's `<|endoftext|>`.
+    pub separator: String,
     /// The directory of the token cache. `None` is `residual-zoo/tokens` in the user's cache
     /// directory.
     pub cache: Option<PathBuf>,
@@ -39,6 +43,7 @@ impl Default for DataConfig {
             tokenizer: TokenizerConfig::default(),
             valid_fraction: 0.1,
             text_field: "text".into(),
+            separator: "\n".into(),
             cache: None,
         }
     }
@@ -85,6 +90,15 @@ impl DataConfig {
         match &self.source {
             Source::Cifar10(_) => cifar::CLASSES,
             _ => vocab_size,
+        }
+    }
+
+    /// The text at `path`.
+    fn text(&self, path: &Path) -> Text {
+        Text::Files {
+            path: path.into(),
+            field: self.text_field.clone(),
+            separator: self.separator.clone(),
         }
     }
 
@@ -179,13 +193,16 @@ pub struct Corpus {
 impl Corpus {
     /// Reads and tokenizes the data that `config` names, or takes the tokens from the cache.
     ///
-    /// The documents of the source are joined by line breaks. The first `1 - valid_fraction` of
+    /// The documents of the source are joined by `separator`. The first `1 - valid_fraction` of
     /// the text's bytes, rounded up to a whole character, are for training, the rest for
     /// validation. Each part is tokenized separately. A character vocabulary is collected from
     /// the whole text; a BPE is trained on the training part only.
     ///
-    /// The cache has one directory for each combination of text, tokenizer and split. A damaged
-    /// entry is rebuilt. If the cache cannot be written, the tokens are kept in memory.
+    /// The text is read and tokenized in segments, so that memory does not grow with it, unless the tokenizer
+    /// needs the whole text at once. The cache has one directory for each combination of text, tokenizer and
+    /// split. If the process is stopped, the next one continues with the first segment that is missing. A
+    /// damaged entry is rebuilt. If the cache cannot be written, the tokens of a text of at most 1 GiB are kept
+    /// in memory.
     ///
     /// # Errors
     ///
@@ -205,14 +222,11 @@ impl Corpus {
             Source::Synthetic(synthetic) => return Self::synthetic(synthetic, config),
             Source::Copying(copying) => return Self::copying(copying),
             Source::Cifar10(directory) => return Self::cifar10(directory),
-            Source::TinyShakespeare => (
-                "tiny-shakespeare".into(),
-                download::tiny_shakespeare(progress)?,
-            ),
-            Source::Path(path) => (
-                path.display().to_string(),
-                text::read_text(path, &config.text_field)?,
-            ),
+            Source::TinyShakespeare => {
+                let text = download::tiny_shakespeare(progress)?;
+                ("tiny-shakespeare".into(), Text::Memory(text))
+            }
+            Source::Path(path) => (path.display().to_string(), config.text(path)),
         };
         let (entry, note) = entry(config, name, &text, progress)?;
         let Entry {
@@ -227,7 +241,7 @@ impl Corpus {
             manifest.valid_fraction,
         );
         let bytes_per_token =
-            (!valid.is_empty()).then(|| manifest.valid_bytes as f64 / valid.len() as f64);
+            (!valid.is_empty()).then(|| manifest.valid.bytes as f64 / valid.len() as f64);
         Ok(Self {
             train: Examples::Text(train),
             valid: Examples::Text(valid),
@@ -254,9 +268,9 @@ impl Corpus {
         let Source::Path(path) = &config.source else {
             return Ok(None);
         };
-        let text = text::read_text(path, &config.text_field)?;
-        let source_hash = blake3::hash(text.as_bytes()).to_string();
-        let identity = text_identity(&source_hash, tokenizer_fingerprint, config.valid_fraction);
+        let text = config.text(path);
+        let survey = Survey::of(&text, &TokenizerConfig::Bytes, &mut |_, _, _| true)?;
+        let identity = text_identity(&survey.hash, tokenizer_fingerprint, config.valid_fraction);
         Ok(Some(identity))
     }
 }
@@ -334,81 +348,178 @@ impl Corpus {
     }
 }
 
+/// The largest text whose tokens are kept in memory if the cache cannot be used, in bytes.
+const MOST_IN_MEMORY: usize = 1 << 30;
+
 /// The tokens of `text`, loaded from the cache or stored there, and a note if the cache failed.
 fn entry(
     config: &DataConfig,
     source: String,
-    text: &str,
+    text: &Text,
     progress: OnProgress,
 ) -> Result<(Entry, Option<String>), DataError> {
-    let source_hash = blake3::hash(text.as_bytes()).to_string();
-    let dir = config.cache_entry(&source_hash)?;
-
-    let mut note = None;
-    if let Some(dir) = &dir
-        && fs::symlink_metadata(dir).is_ok()
-    {
-        match cache::load(dir, &source_hash, config.valid_fraction) {
-            Ok(entry) => return Ok((entry, None)),
-            Err(e) => note = Some(format!("tokenized the data again: {e}")),
-        }
+    let survey = Survey::of(text, &config.tokenizer, progress)?;
+    if survey.bytes == 0 {
+        return Err(DataError::Empty {
+            path: source.into(),
+        });
     }
-
-    let fresh = tokenize(config, source, source_hash, text, progress)?;
+    let dir = config.cache_entry(&survey.hash)?;
+    let tokenizing = Tokenizing {
+        config,
+        source,
+        text,
+        survey,
+    };
     let Some(dir) = dir else {
         let note = "there is no user cache directory, so tokens are kept in memory; \
                     set `data.cache` to a directory";
-        return Ok((fresh.into(), Some(note.into())));
+        return Ok((tokenizing.in_memory(progress)?, Some(note.into())));
     };
-    match cache::store(&dir, &fresh) {
-        Ok(entry) => Ok((entry, note)),
-        Err(e) => {
-            let note = format!("the token cache cannot be used, so tokens are kept in memory: {e}");
-            Ok((fresh.into(), Some(note)))
+    match tokenizing.in_cache(&dir, progress) {
+        Err(error) if error.is_of_cache(&dir) && tokenizing.survey.bytes <= MOST_IN_MEMORY => {
+            let note =
+                format!("the token cache cannot be used, so tokens are kept in memory: {error}");
+            Ok((tokenizing.in_memory(progress)?, Some(note)))
         }
+        found => found,
     }
 }
 
-fn tokenize(
-    config: &DataConfig,
+/// A text that becomes an entry.
+struct Tokenizing<'a> {
+    config: &'a DataConfig,
     source: String,
-    source_hash: String,
-    text: &str,
-    progress: OnProgress,
-) -> Result<Fresh, DataError> {
-    let at = (text.len() as f64 * (1.0 - config.valid_fraction)) as usize;
-    let (train_text, valid_text) = text.split_at(text.ceil_char_boundary(at));
-    let tokenizer = match config.tokenizer {
-        TokenizerConfig::Bpe { .. } => {
-            Tokenizer::train_with(&config.tokenizer, &[train_text], progress)?
+    text: &'a Text,
+    survey: Survey,
+}
+
+impl Tokenizing<'_> {
+    /// Loads the entry `dir` or makes it. Also returns a note if it was damaged.
+    fn in_cache(
+        &self,
+        dir: &Path,
+        progress: OnProgress,
+    ) -> Result<(Entry, Option<String>), DataError> {
+        let mut note = None;
+        loop {
+            if fs::symlink_metadata(dir).is_ok() {
+                match cache::load(dir, &self.survey.hash, self.config.valid_fraction) {
+                    Ok(entry) => return Ok((entry, note)),
+                    Err(e) => note = Some(format!("tokenized the data again: {e}")),
+                }
+            }
+            if let Some(work) = Work::begin(dir)? {
+                // Another process may have completed it since.
+                return match cache::load(dir, &self.survey.hash, self.config.valid_fraction) {
+                    Ok(entry) => {
+                        work.discard();
+                        Ok((entry, None))
+                    }
+                    Err(_) => Ok((self.store(work, progress)?, note)),
+                };
+            }
+            report(progress, Stage::Waiting, 0, 0)?;
+            thread::sleep(Duration::from_millis(50));
         }
-        _ => Tokenizer::train(&config.tokenizer, &[text])?,
-    };
-    let all = text.len();
-    let train = tokenizer.encode_with(train_text, &mut |done| {
-        report(progress, Stage::Tokenizing, done, all)
-    })?;
-    let valid = tokenizer.encode_with(valid_text, &mut |done| {
-        report(progress, Stage::Tokenizing, train_text.len() + done, all)
-    })?;
-    let manifest = Manifest {
-        format: cache::FORMAT,
-        source,
-        source_hash,
-        tokenizer_fingerprint: tokenizer.fingerprint(),
-        valid_fraction: config.valid_fraction,
-        train_tokens: train.len(),
-        valid_tokens: valid.len(),
-        train_bytes: train_text.len(),
-        valid_bytes: valid_text.len(),
-        bond: String::new(),
-    };
-    Ok(Fresh {
-        manifest,
-        tokenizer,
-        train,
-        valid,
-    })
+    }
+
+    /// Makes an entry of what `work` has and what it lacks.
+    fn store(&self, work: Work, progress: OnProgress) -> Result<Entry, DataError> {
+        let tokenizer = match work.tokenizer() {
+            Some(tokenizer) => tokenizer,
+            None => {
+                let tokenizer = self.tokenizer(progress)?;
+                work.store_tokenizer(&tokenizer)?;
+                tokenizer
+            }
+        };
+        let mut manifest = self.manifest(&tokenizer);
+        self.each_segment(&tokenizer, progress, |segment, progress| {
+            let Segment { part, number, text } = segment;
+            if !work.has(part, number, &tokenizer) {
+                let tokens = tokenizer.encode_with(&text, progress)?;
+                work.store(part, number, &tokens, &tokenizer)?;
+            }
+            manifest.add(part, text.len());
+            Ok(())
+        })?;
+        work.finish(manifest)
+    }
+
+    /// The entry without a cache.
+    fn in_memory(&self, progress: OnProgress) -> Result<Entry, DataError> {
+        let tokenizer = self.tokenizer(progress)?;
+        let mut manifest = self.manifest(&tokenizer);
+        let (mut train, mut valid) = (Vec::new(), Vec::new());
+        self.each_segment(&tokenizer, progress, |segment, progress| {
+            let tokens = tokenizer.encode_with(&segment.text, progress)?;
+            match segment.part {
+                Part::Train => train.extend(tokens),
+                Part::Valid => valid.extend(tokens),
+            }
+            manifest.add(segment.part, segment.text.len());
+            Ok(())
+        })?;
+        Ok(Entry {
+            manifest,
+            tokenizer,
+            train: Tokens::from_vec(train),
+            valid: Tokens::from_vec(valid),
+        })
+    }
+
+    fn tokenizer(&self, progress: OnProgress) -> Result<Tokenizer, DataError> {
+        let (config, split) = (&self.config.tokenizer, self.split());
+        tokenize::tokenizer(config, self.text, &self.survey, split, progress)
+    }
+
+    fn split(&self) -> usize {
+        tokenize::split(self.survey.bytes, self.config.valid_fraction)
+    }
+
+    /// Calls `each` with every segment and a function that reports the bytes of it that are done.
+    fn each_segment(
+        &self,
+        tokenizer: &Tokenizer,
+        progress: OnProgress,
+        mut each: impl FnMut(
+            Segment,
+            &mut dyn FnMut(usize) -> Result<(), DataError>,
+        ) -> Result<(), DataError>,
+    ) -> Result<(), DataError> {
+        let (all, mut before) = (self.survey.bytes, 0);
+        let segments = Segments::of(self.text, self.split(), SEGMENT, tokenizer.places())?;
+        for segment in segments {
+            let segment = segment?;
+            let bytes = segment.text.len();
+            each(segment, &mut |done| {
+                report(progress, Stage::Tokenizing, before + done, all)
+            })?;
+            before += bytes;
+            report(progress, Stage::Tokenizing, before, all)?;
+        }
+        match before == all {
+            true => Ok(()),
+            false => Err(DataError::Changed {
+                path: self.source.clone().into(),
+            }),
+        }
+    }
+
+    /// The manifest without its parts.
+    fn manifest(&self, tokenizer: &Tokenizer) -> Manifest {
+        Manifest {
+            format: cache::FORMAT,
+            source: self.source.clone(),
+            source_hash: self.survey.hash.clone(),
+            tokenizer_fingerprint: tokenizer.fingerprint(),
+            valid_fraction: self.config.valid_fraction,
+            train: PartFacts::default(),
+            valid: PartFacts::default(),
+            bond: String::new(),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -52,6 +52,16 @@ pub enum DataError {
         /// Offset of the first invalid byte.
         offset: usize,
     },
+    /// A compressed file is damaged.
+    #[error("`{path}` is damaged, {place}: {problem}; restore it or compress the text again")]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// How far it could be read.
+        place: String,
+        /// What is wrong with it.
+        problem: String,
+    },
     /// A line of a JSONL file is not a JSON object with text.
     #[error("`{path}`, line {line}: {message}; every line must be one JSON object")]
     Json {
@@ -106,6 +116,12 @@ pub enum DataError {
         id: u32,
         /// Size of the vocabulary; valid ids are below it.
         vocab_size: usize,
+    },
+    /// A text was changed while it was read.
+    #[error("`{path}` was changed while it was read; try again when it is complete")]
+    Changed {
+        /// The file or directory.
+        path: PathBuf,
     },
     /// A token shard is damaged or not a token shard.
     #[error("`{path}` is not a valid token shard: {problem}; delete it to have it rebuilt")]
@@ -176,8 +192,8 @@ pub enum DataError {
         /// Why the download failed.
         message: String,
     },
-    /// The user stopped the preparation of data. Nothing is left of it.
-    #[error("stopped while the data were prepared; repeat the command to start that again")]
+    /// The user stopped the preparation of data. Segments that were tokenized are kept.
+    #[error("stopped while the data were prepared; repeat the command to continue")]
     Stopped,
     /// A download is not the expected file.
     #[error(
@@ -210,6 +226,8 @@ impl DataError {
             | Self::Empty { .. }
             | Self::TooShort { .. }
             | Self::NotUtf8 { .. }
+            | Self::Damaged { .. }
+            | Self::Changed { .. }
             | Self::Json { .. }
             | Self::MissingField { .. }
             | Self::Tokenizer { .. }
@@ -225,6 +243,18 @@ impl DataError {
             | Self::Download { .. }
             | Self::Stopped
             | Self::Checksum { .. } => false,
+        }
+    }
+
+    /// Whether the token cache, with the entry `dir`, failed, rather than the text.
+    pub(crate) fn is_of_cache(&self, dir: &Path) -> bool {
+        let root = dir.parent().unwrap_or(dir);
+        match self {
+            Self::Io { path, .. } | Self::NotFound { path } | Self::NotAFile { path } => {
+                path.starts_with(root)
+            }
+            Self::BadShard { .. } | Self::BadCache { .. } => true,
+            _ => false,
         }
     }
 

@@ -61,10 +61,13 @@ pub(crate) fn write_atomically(
     write().map_err(|e| DataError::io(path, "write", e))
 }
 
+/// The names of files that are being written begin with this.
+pub(crate) const TEMPORARY: &str = ".tmp";
+
 /// Makes temporary files with the permissions of an ordinary new file.
 fn temporary() -> tempfile::Builder<'static, 'static> {
-    #[cfg_attr(not(unix), allow(unused_mut))]
     let mut builder = tempfile::Builder::new();
+    builder.prefix(TEMPORARY);
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;

@@ -18,9 +18,9 @@ use crate::chunks::chunks;
 use crate::progress::{OnProgress, Stage, report};
 
 /// Bytes of text tokenized at once. The crate needs about 100 times as much memory.
-const CHUNK: usize = 1 << 16;
+pub(crate) const CHUNK: usize = 1 << 13;
 /// Number of chunks tokenized in parallel.
-const GROUP: usize = 32;
+const GROUP: usize = 256;
 /// Allowed vocabulary sizes. Every byte needs a token, and the trainer reserves memory for the
 /// vocabulary.
 pub(crate) const VOCAB_SIZES: RangeInclusive<usize> = 256..=1 << 20;
@@ -62,11 +62,12 @@ impl Hf {
         })
     }
 
-    /// Trains a byte-level BPE with GPT-2's pre-tokenizer on `texts`. `vocab_size` is in
-    /// [`VOCAB_SIZES`].
+    /// Trains a byte-level BPE with GPT-2's pre-tokenizer on `pieces`, which have `all` bytes and can be
+    /// tokenized apart. `vocab_size` is in [`VOCAB_SIZES`].
     pub(crate) fn train(
         vocab_size: usize,
-        texts: &[&str],
+        pieces: impl Iterator<Item = Result<String, DataError>> + Send,
+        all: usize,
         progress: OnProgress,
     ) -> Result<Self, DataError> {
         let failed = |e| DataError::tokenizer("training", e);
@@ -83,26 +84,31 @@ impl Hf {
                 .show_progress(false)
                 .build(),
         );
-        let (all, mut done) = (texts.iter().map(|text| text.len()).sum(), 0);
-        let pieces = texts.iter().flat_map(|text| chunks(text, CHUNK));
-        let mut goes_on = true;
-        let pieces = pieces.take_while(|piece| {
-            done += piece.len();
-            // What was read last is followed by the training proper.
-            let stage = if done < all {
-                Stage::Reading
-            } else {
-                Stage::Training
-            };
-            goes_on = goes_on && report(progress, stage, done, all).is_ok();
-            goes_on
+        let (mut done, mut problem) = (0, None);
+        let pieces = pieces.map_while(|piece| {
+            let reported = piece.and_then(|piece| {
+                done += piece.len();
+                // What was read last is followed by the training proper.
+                let stage = if done < all {
+                    Stage::Learning
+                } else {
+                    Stage::Training
+                };
+                report(progress, stage, done, all).map(|()| piece)
+            });
+            reported.map_err(|error| problem = Some(error)).ok()
         });
         let trained = inner.train(&mut trainer, pieces);
-        if !goes_on {
-            return Err(DataError::Stopped);
+        if let Some(problem) = problem {
+            return Err(problem);
         }
         trained.map_err(failed)?;
         Self::from_json(inner.to_string(false).map_err(failed)?, "training")
+    }
+
+    /// Whether a text can be cut before white space that follows another kind of character.
+    pub(crate) fn is_separable(&self) -> bool {
+        self.separable
     }
 
     pub(crate) fn vocab_size(&self) -> usize {
@@ -190,9 +196,14 @@ mod tests {
 
     const TEXT: &str = "It's the tale of the cat and the hat, the cat's hat.\r\n\r\nThe end.  ";
 
+    fn train(vocab_size: usize, text: &str) -> Result<Hf, DataError> {
+        let pieces = std::iter::once(Ok(text.to_owned()));
+        Hf::train(vocab_size, pieces, text.len(), &mut |_, _, _| true)
+    }
+
     #[test]
     fn chunks_have_the_tokens_of_the_whole_text() {
-        let bpe = Hf::train(300, &[TEXT], &mut |_, _, _| true).unwrap();
+        let bpe = train(300, TEXT).unwrap();
         assert!(bpe.separable);
         for seed in 0..200 {
             let text = random_text(seed, 400) + TEXT;
@@ -210,20 +221,15 @@ mod tests {
         let text = (0..20)
             .map(|seed| random_text(seed, 500))
             .collect::<String>();
-        let first = Hf::train(700, &[&text], &mut |_, _, _| true).unwrap();
+        let first = train(700, &text).unwrap();
         for _ in 0..3 {
-            assert_eq!(
-                Hf::train(700, &[&text], &mut |_, _, _| true)
-                    .unwrap()
-                    .json(),
-                first.json()
-            );
+            assert_eq!(train(700, &text).unwrap().json(), first.json());
         }
     }
 
     #[test]
     fn truncation_and_padding_of_a_file_are_ignored() {
-        let mut bpe = Hf::train(300, &[TEXT], &mut |_, _, _| true).unwrap();
+        let mut bpe = train(300, TEXT).unwrap();
         let params = tokenizers::TruncationParams {
             max_length: 2,
             ..Default::default()
@@ -243,7 +249,7 @@ mod tests {
 
     #[test]
     fn a_file_with_dropout_is_refused() {
-        let json = Hf::train(300, &[TEXT], &mut |_, _, _| true).unwrap().json;
+        let json = train(300, TEXT).unwrap().json;
         let with = |dropout| {
             let file = json.replace("\"dropout\":null", &format!("\"dropout\":{dropout}"));
             Hf::from_json(file, "file")
@@ -255,7 +261,7 @@ mod tests {
 
     #[test]
     fn truncated_files_are_errors() {
-        let json = Hf::train(300, &[TEXT], &mut |_, _, _| true).unwrap().json;
+        let json = train(300, TEXT).unwrap().json;
         let ends = (0..json.len()).step_by(7);
         for end in ends.filter(|&end| json.is_char_boundary(end)) {
             let error = Hf::from_json(json[..end].into(), "file").err().unwrap();
@@ -265,7 +271,7 @@ mod tests {
 
     #[test]
     fn tokens_across_a_cut_forbid_chunks() {
-        let mut bpe = Hf::train(300, &[TEXT], &mut |_, _, _| true).unwrap();
+        let mut bpe = train(300, TEXT).unwrap();
         for (content, separable) in [("<end>", true), ("   ", true), (" a", true), ("a b", false)] {
             bpe.inner
                 .add_tokens(&[tokenizers::AddedToken::from(content, false)]);

@@ -9,8 +9,12 @@ use crate::DataError;
 pub enum Stage {
     /// Downloads a file.
     Downloading,
-    /// Reads the text that a tokenizer is trained on.
+    /// Waits for another process, which tokenizes the same text.
+    Waiting,
+    /// Reads the text. Where it is compressed, how much there is is not known, and `all` is 0.
     Reading,
+    /// Reads the text that a tokenizer is trained on.
+    Learning,
     /// Trains a tokenizer on what was read. How far it is is not known.
     Training,
     /// Tokenizes text.
@@ -21,7 +25,9 @@ impl fmt::Display for Stage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Downloading => "downloading",
-            Self::Reading => "reading the text to train a tokenizer",
+            Self::Waiting => "waiting for another process that tokenizes this text",
+            Self::Reading => "reading the text",
+            Self::Learning => "reading the text to train a tokenizer",
             Self::Training => "training the tokenizer",
             Self::Tokenizing => "tokenizing",
         })

@@ -13,7 +13,7 @@
 //! | 64..96 | BLAKE3 of all other bytes |
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read as _};
 use std::ops::Range;
 use std::path::Path;
 
@@ -133,7 +133,7 @@ impl Shard {
         let failed = |e| DataError::io(path, "read", e);
         // Checked before opening, because opening a pipe would wait for its other end.
         files::check_is_file(path)?;
-        let file = File::open(path).map_err(failed)?;
+        let mut file = File::open(path).map_err(failed)?;
         let map = map(&file).map_err(failed)?;
         let header = Header::parse(&map).map_err(&bad)?;
         let shard = Self {
@@ -142,13 +142,39 @@ impl Shard {
             len: header.len,
             map,
         };
-        let mut checksum = blake3::Hasher::new();
-        checksum.update(&shard.map[..64]).update(shard.payload());
-        if checksum.finalize() != blake3::Hash::from_bytes(header.checksum) {
+        let (checksum, ids) = shard.verify(&mut file).map_err(failed)?;
+        if checksum != header.checksum {
             return Err(bad("its checksum does not match its content".into()));
         }
-        shard.check_ids().map_err(bad)?;
+        ids.map_err(bad)?;
         Ok(shard)
+    }
+
+    /// The checksum of the file, and whether all ids are in the vocabulary. The file is read instead of the map,
+    /// whose pages would count as memory of this process.
+    fn verify(&self, file: &mut File) -> io::Result<([u8; 32], Result<(), String>)> {
+        let mut checksum = blake3::Hasher::new();
+        let mut header = [0; HEADER];
+        file.read_exact(&mut header)?;
+        checksum.update(&header[..64]);
+        let (mut bytes, mut tokens, mut ids) = (Vec::new(), Vec::new(), Ok(()));
+        let block = (BLOCK * self.width as usize) as u64;
+        loop {
+            bytes.clear();
+            tokens.clear();
+            if file.take(block).read_to_end(&mut bytes)? == 0 {
+                return Ok((*checksum.finalize().as_bytes(), ids));
+            }
+            checksum.update(&bytes);
+            self.width.append_tokens(&bytes, &mut tokens);
+            let unknown = tokens.iter().find(|&&id| id as usize >= self.vocab_size);
+            if let (Some(id), Ok(())) = (unknown, &ids) {
+                ids = Err(format!(
+                    "token id {id} is outside its vocabulary of {} ids",
+                    self.vocab_size
+                ));
+            }
+        }
     }
 
     /// Number of tokens.
@@ -197,21 +223,6 @@ impl Shard {
 
     fn payload(&self) -> &[u8] {
         &self.map[HEADER..]
-    }
-
-    fn check_ids(&self) -> Result<(), String> {
-        let mut tokens = Vec::with_capacity(BLOCK);
-        for block in self.payload().chunks(BLOCK * self.width as usize) {
-            tokens.clear();
-            self.width.append_tokens(block, &mut tokens);
-            if let Some(id) = tokens.iter().find(|&&id| id as usize >= self.vocab_size) {
-                return Err(format!(
-                    "token id {id} is outside its vocabulary of {} ids",
-                    self.vocab_size
-                ));
-            }
-        }
-        Ok(())
     }
 }
 

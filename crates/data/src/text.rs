@@ -1,59 +1,51 @@
-//! Reads documents from files and directories.
+//! Reads documents from files and directories, in pieces of bounded size.
 
+mod json;
+mod pieces;
+
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::{fmt, fs};
 
-use serde::Deserializer;
-use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor};
+use crate::DataError;
+pub(crate) use pieces::{Piece, Pieces};
 
-use crate::{DataError, files};
+/// The endings of the files of a directory that are read. Each may be followed by `.gz` or `.zst`.
+const ENDINGS: [&str; 3] = ["txt", "md", "jsonl"];
 
 /// Reads the documents at `path`.
 ///
 /// - A `.jsonl` file has one document per line: the string `text_field` of a JSON object. Blank
 ///   lines are skipped.
 /// - Any other file is one document.
+/// - A file whose name ends with `.gz` or `.zst` is decompressed.
 /// - A directory has the documents of all `.txt`, `.md` and `.jsonl` files in it and in its
-///   subdirectories, sorted by path. Symbolic links in it are not followed.
+///   subdirectories, compressed or not, sorted by path. Symbolic links in it are not followed.
 ///
 /// # Errors
 ///
-/// [`DataError::Empty`] if there is no text at all; files that are not UTF-8 or not JSON; I/O
+/// [`DataError::Empty`] if there is no text at all; files that are not UTF-8, not JSON or damaged; I/O
 /// errors.
 pub fn read_documents(path: &Path, text_field: &str) -> Result<Vec<String>, DataError> {
-    let metadata = fs::metadata(path).map_err(|e| DataError::io(path, "read", e))?;
-    let files = if metadata.is_dir() {
-        text_files(path)?
-    } else {
-        vec![path.to_path_buf()]
-    };
-    let mut documents = Vec::new();
-    for file in files {
-        let text = files::read_utf8(&file)?;
-        if has_extension(&file, &["jsonl"]) {
-            json_lines(&file, &text, text_field, &mut documents)?;
-        } else {
-            documents.push(text);
+    let mut documents: Vec<String> = Vec::new();
+    for piece in Pieces::open(path, text_field)? {
+        let Piece { text, begins } = piece?;
+        match documents.last_mut().filter(|_| !begins) {
+            Some(document) => document.push_str(&text),
+            None => documents.push(text),
         }
     }
-    if documents.iter().all(String::is_empty) {
-        return Err(DataError::Empty {
-            path: path.to_path_buf(),
-        });
+    match documents.iter().all(String::is_empty) {
+        true => Err(DataError::Empty { path: path.into() }),
+        false => Ok(documents),
     }
-    Ok(documents)
 }
 
-/// Reads the documents at `path` (see [`read_documents`]) and joins them with line breaks.
-///
-/// # Errors
-///
-/// Those of [`read_documents`].
-pub fn read_text(path: &Path, text_field: &str) -> Result<String, DataError> {
-    let mut documents = read_documents(path, text_field)?;
-    match documents.as_mut_slice() {
-        [only] => Ok(std::mem::take(only)),
-        _ => Ok(documents.join("\n")),
+/// The files at `path`, in order.
+fn files_at(path: &Path) -> Result<Vec<PathBuf>, DataError> {
+    let metadata = fs::metadata(path).map_err(|e| DataError::io(path, "read", e))?;
+    match metadata.is_dir() {
+        true => text_files(path),
+        false => Ok(vec![path.to_path_buf()]),
     }
 }
 
@@ -66,9 +58,10 @@ fn text_files(root: &Path) -> Result<Vec<PathBuf>, DataError> {
             let entry = entry.map_err(failed)?;
             let kind = entry.file_type().map_err(failed)?;
             let path = entry.path();
+            let (ending, _) = Ending::of(&path);
             if kind.is_dir() {
                 folders.push(path);
-            } else if kind.is_file() && has_extension(&path, &["txt", "md", "jsonl"]) {
+            } else if kind.is_file() && ENDINGS.contains(&ending.as_str()) {
                 found.push(path);
             }
         }
@@ -77,89 +70,27 @@ fn text_files(root: &Path) -> Result<Vec<PathBuf>, DataError> {
     Ok(found)
 }
 
-fn has_extension(path: &Path, extensions: &[&str]) -> bool {
-    path.extension()
-        .is_some_and(|ext| extensions.iter().any(|e| ext.eq_ignore_ascii_case(e)))
+/// How a file is compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    Plain,
+    Gz,
+    Zst,
 }
 
-fn json_lines(
-    path: &Path,
-    text: &str,
-    field: &str,
-    documents: &mut Vec<String>,
-) -> Result<(), DataError> {
-    // Reserved at once, because growing step by step may double the memory. A shorter line cannot
-    // hold a document.
-    let shortest = r#"{"":""}"#.len();
-    documents.reserve(text.lines().filter(|line| line.len() >= shortest).count());
-    for (index, line) in text.lines().enumerate() {
-        if line.trim().is_empty() {
-            continue;
+impl Ending {
+    /// The ending of a file's name, without that of its compression, in lower case; and its compression.
+    fn of(path: &Path) -> (String, Self) {
+        let ending = |path: &Path| {
+            let ending = path.extension().unwrap_or_default();
+            ending.to_string_lossy().to_ascii_lowercase()
+        };
+        let inner = || ending(Path::new(path.file_stem().unwrap_or_default()));
+        match ending(path).as_str() {
+            "gz" => (inner(), Self::Gz),
+            "zst" => (inner(), Self::Zst),
+            plain => (plain.into(), Self::Plain),
         }
-        let (path, line_number) = (path.to_path_buf(), index + 1);
-        let mut json = serde_json::Deserializer::from_str(line);
-        let document = OfField(field).deserialize(&mut json);
-        match document.and_then(|document| json.end().map(|()| document)) {
-            Ok(Some(document)) => documents.push(document),
-            Ok(None) => {
-                let field = field.to_owned();
-                return Err(DataError::MissingField {
-                    path,
-                    line: line_number,
-                    field,
-                });
-            }
-            Err(e) => {
-                let message = format!("{} (column {})", json_problem(&e), e.column());
-                return Err(DataError::Json {
-                    path,
-                    line: line_number,
-                    message,
-                });
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Deserializes the text in this field of an object; the last one if the field is repeated. Other
-/// fields are skipped, because they could take many times their size in memory.
-struct OfField<'a>(&'a str);
-
-impl<'de> DeserializeSeed<'de> for OfField<'_> {
-    type Value = Option<String>;
-
-    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Self::Value, D::Error> {
-        json.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for OfField<'_> {
-    type Value = Option<String>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Self::Value, A::Error> {
-        let mut text = None;
-        while let Some(name) = object.next_key::<String>()? {
-            if name == self.0 {
-                text = Some(object.next_value()?);
-            } else {
-                object.next_value::<IgnoredAny>()?;
-            }
-        }
-        Ok(text)
-    }
-}
-
-/// The message of `error` without its line number, which is always 1.
-fn json_problem(error: &serde_json::Error) -> String {
-    let message = crate::error::one_line(error);
-    match message.rfind(" at line ") {
-        Some(end) => message[..end].to_owned(),
-        None => message,
     }
 }
 
@@ -189,8 +120,8 @@ mod tests {
             ("skipped.rs", b"fn main() {}"),
         ]);
         assert_eq!(
-            read_text(dir.path(), "text").unwrap(),
-            "one\ntwo\nthree\nfour"
+            read_documents(dir.path(), "text").unwrap(),
+            ["one", "two", "three", "four"]
         );
     }
 
@@ -246,6 +177,94 @@ mod tests {
     fn the_field_of_the_text_can_be_chosen() {
         let dir = folder(&[("d.jsonl", br#"{"text": "a", "body": "b"}"#)]);
         assert_eq!(read_documents(dir.path(), "body").unwrap(), ["b"]);
+    }
+
+    fn gz(text: &[u8]) -> Vec<u8> {
+        use std::io::Write;
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(text).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    fn zst(text: &[u8]) -> Vec<u8> {
+        use std::io::Write;
+        let mut encoder = zstd::stream::Encoder::new(Vec::new(), 1).unwrap();
+        // As the program `zstd` does.
+        encoder.include_checksum(true).unwrap();
+        encoder.write_all(text).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    #[test]
+    fn compressed_files_have_the_documents_of_plain_ones() {
+        let text = "É ".repeat(1 << 20);
+        let lines = "{\"text\": \"a\"}\n".repeat(1000);
+        // Several members or frames make one text.
+        let twice = |compress: fn(&[u8]) -> Vec<u8>| {
+            let (first, second) = text.as_bytes().split_at(77_777);
+            [compress(first), compress(second)].concat()
+        };
+        for (ending, compress) in [("gz", gz as fn(&[u8]) -> Vec<u8>), ("zst", zst)] {
+            let dir = folder(&[
+                (&format!("a.txt.{ending}"), &twice(compress)),
+                (
+                    &format!("b.jsonl.{}", ending.to_uppercase()),
+                    &compress(lines.as_bytes()),
+                ),
+                (&format!("c.rs.{ending}"), &compress(b"skipped")),
+            ]);
+            let found = read_documents(dir.path(), "text").unwrap();
+            assert_eq!(found.len(), 1001);
+            assert!(found[0] == text && found[1..].iter().all(|text| text == "a"));
+        }
+    }
+
+    #[test]
+    fn damaged_compressed_files_name_the_file_and_the_place() {
+        let text: Vec<u8> = (0..300_000u32)
+            .flat_map(|i| i.to_string().into_bytes())
+            .collect();
+        let lines: String = (0..50_000)
+            .map(|i| format!("{{\"text\": \"{i}\"}}\n"))
+            .collect();
+        for (ending, compress) in [("gz", gz as fn(&[u8]) -> Vec<u8>), ("zst", zst)] {
+            for (name, content) in [("txt", &*text), ("jsonl", lines.as_bytes())] {
+                let good = compress(content);
+                let mut flipped = good.clone();
+                let middle = good.len() / 2;
+                flipped[middle] ^= 0x55;
+                let name = format!("d.{name}.{ending}");
+                for bad in [&good[..middle], &flipped, b"no compressed file".as_slice()] {
+                    let dir = folder(&[(&name, bad)]);
+                    let error = read_documents(&dir.path().join(&name), "text");
+                    let error = error.map(drop).unwrap_err();
+                    assert!(error.is_bad_input(), "{error}");
+                    let error = error.to_string();
+                    assert!(error.contains(&name), "{error}");
+                    assert!(
+                        error.contains("after ") || error.contains("line "),
+                        "{error}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_incomplete_character_at_the_end_is_an_error() {
+        // The character lies across the end of a piece of a mebibyte, or of the file.
+        let whole = ["x".repeat((1 << 20) - 1), "é".into()].concat();
+        let dir = folder(&[
+            ("a.txt", whole.as_bytes()),
+            ("b.txt", &whole.as_bytes()[..1 << 20]),
+        ]);
+        let read = |name| read_documents(&dir.path().join(name), "text");
+        assert_eq!(read("a.txt").unwrap(), [whole]);
+        let error = read("b.txt").unwrap_err();
+        assert!(
+            matches!(error, DataError::NotUtf8 { offset, .. } if offset == (1 << 20) - 1),
+            "{error}"
+        );
     }
 
     #[cfg(unix)]

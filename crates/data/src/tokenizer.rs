@@ -8,8 +8,10 @@ use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::json;
 
-use crate::hf::{Hf, VOCAB_SIZES};
+use crate::chunks::chunks;
+use crate::hf::{self, Hf, VOCAB_SIZES};
 use crate::progress::OnProgress;
+use crate::tokenize::Places;
 use crate::{DataError, StreamDecoder, files, hash};
 
 /// The kind of a tokenizer.
@@ -126,15 +128,6 @@ impl Tokenizer {
     /// A BPE vocabulary that is too small or too large; a missing or invalid file; a character
     /// tokenizer for empty texts.
     pub fn train(config: &TokenizerConfig, texts: &[&str]) -> Result<Self, DataError> {
-        Self::train_with(config, texts, &mut |_, _, _| true)
-    }
-
-    /// Like [`train`](Self::train), and reports how far it is.
-    pub(crate) fn train_with(
-        config: &TokenizerConfig,
-        texts: &[&str],
-        progress: OnProgress,
-    ) -> Result<Self, DataError> {
         config.validate()?;
         let kind = match config {
             TokenizerConfig::Bytes => Kind::Bytes,
@@ -148,7 +141,10 @@ impl Tokenizer {
                 return Self::chars(chars);
             }
             TokenizerConfig::Bpe { vocab_size } => {
-                Kind::Hf(Hf::train(*vocab_size, texts, progress)?.into())
+                let pieces = texts.iter().flat_map(|text| chunks(text, hf::CHUNK));
+                let all = texts.iter().map(|text| text.len()).sum();
+                let pieces = pieces.map(|piece| Ok(piece.to_owned()));
+                return Self::bpe(*vocab_size, pieces, all, &mut |_, _, _| true);
             }
             TokenizerConfig::File(path) => {
                 let origin = format!("`{}`", path.display());
@@ -192,8 +188,23 @@ impl Tokenizer {
         Ok(Self(Arc::new(Kind::Words(Words { list, sorted }))))
     }
 
+    /// A byte-level BPE, trained on `pieces`, which have `all` bytes and can be tokenized apart.
+    ///
+    /// # Errors
+    ///
+    /// The first error of the pieces; [`DataError::Stopped`].
+    pub(crate) fn bpe(
+        vocab_size: usize,
+        pieces: impl Iterator<Item = Result<String, DataError>> + Send,
+        all: usize,
+        progress: OnProgress,
+    ) -> Result<Self, DataError> {
+        let hf = Hf::train(vocab_size, pieces, all, progress)?;
+        Ok(Self(Arc::new(Kind::Hf(hf.into()))))
+    }
+
     /// A tokenizer for the characters `chars`, which must be sorted and distinct.
-    fn chars(chars: Vec<char>) -> Result<Self, DataError> {
+    pub(crate) fn chars(chars: Vec<char>) -> Result<Self, DataError> {
         if chars.is_empty() || !chars.is_sorted_by(|a, b| a < b) {
             let problem = "the list must be sorted, distinct and not empty";
             return Err(DataError::tokenizer("with a character list", problem));
@@ -342,6 +353,15 @@ impl Tokenizer {
             _ => Err(wrong(format!(
                 "its fields and values do not fit the kind {kind:?}"
             ))),
+        }
+    }
+
+    /// Where a text may be cut, so that its parts have the tokens of the whole.
+    pub(crate) fn places(&self) -> Places {
+        match self.kind() {
+            Kind::Bytes | Kind::Chars(_) => Places::Characters,
+            Kind::Hf(hf) if hf.is_separable() => Places::Words,
+            Kind::Hf(_) | Kind::Words(_) => Places::Nowhere,
         }
     }
 

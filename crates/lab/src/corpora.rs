@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use residual_zoo_core::ModelConfig;
 use residual_zoo_data::{Corpus, DataConfig, DataError, Stage};
+use residual_zoo_report::si;
 use residual_zoo_train::Interrupter;
 use residual_zoo_train::dashboard::{Status, duration, warn};
 
@@ -60,21 +61,20 @@ fn prepare(config: &DataConfig, stop: &Interrupter) -> Result<Corpus, DataError>
     })
 }
 
-/// Such as `tokenizing: 30 %, left 12s`.
+/// Such as `tokenizing: 30 %, 2.50 MB/s, left 12s`.
 fn describe((stage, done, all, since): (Stage, u64, u64, Instant), now: Instant) -> String {
     let taken = now.saturating_duration_since(since);
     let share = done as f64 / all.max(1) as f64;
-    if stage == Stage::Training {
+    if done == 0 || matches!(stage, Stage::Training | Stage::Waiting) {
         return format!("{stage}: {} so far", duration(taken));
     }
-    let percent = 100.0 * share;
-    match share > 0.0 {
-        true => {
-            let left = taken.mul_f64((1.0 / share - 1.0).clamp(0.0, 1e6));
-            format!("{stage}: {percent:.0} %, left {}", duration(left))
-        }
-        false => format!("{stage}: {} so far", duration(taken)),
+    let rate = format!("{}B/s", si(done as f64 / taken.as_secs_f64().max(1e-3)));
+    if all == 0 {
+        return format!("{stage}: {}B, {rate}", si(done as f64));
     }
+    let percent = 100.0 * share;
+    let left = taken.mul_f64((1.0 / share - 1.0).clamp(0.0, 1e6));
+    format!("{stage}: {percent:.0} %, {rate}, left {}", duration(left))
 }
 
 /// Opens the data of every run with a model, in their order and each corpus once, and checks that the
@@ -115,7 +115,15 @@ mod tests {
     fn progress_has_a_share_and_the_time_left() {
         let start = Instant::now();
         let at = |stage, done| describe((stage, done, 100, start), start + Duration::from_secs(30));
-        assert_eq!(at(Stage::Tokenizing, 25), "tokenizing: 25 %, left 1m 30s");
+        assert_eq!(
+            at(Stage::Tokenizing, 25),
+            "tokenizing: 25 %, 0.833B/s, left 1m 30s"
+        );
+        let reading = (Stage::Reading, 6_000_000, 0, start);
+        assert_eq!(
+            describe(reading, start + Duration::from_secs(3)),
+            "reading the text: 6MB, 2MB/s"
+        );
         assert_eq!(at(Stage::Tokenizing, 0), "tokenizing: 30s so far");
         assert_eq!(
             at(Stage::Training, 100),

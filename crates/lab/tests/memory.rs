@@ -79,18 +79,18 @@ fn a_run_that_ended_in_a_forward_pass_leaves_no_memory_taken() {
         Trainer::<Autodiff<Flex>, PlainModel<Gpt2Config>>::new(config, &corpus, Default::default())
             .unwrap()
     };
-    let before = MEMORY.current_usage();
+    let before = allocated().unwrap() as usize;
     let first = trainer(config.clone());
     let loss = first.forward(first.upload(&first.batch(0)), 0);
-    let with_graph = MEMORY.current_usage() - before;
+    let with_graph = allocated().unwrap() as usize - before;
     drop((loss, first));
-    let left = MEMORY.current_usage() - before;
+    let left = allocated().unwrap() as usize - before;
     assert!(
         left > with_graph / 2,
         "autodiff clears graphs by itself: {left}"
     );
     let second = trainer(config);
-    let after = MEMORY.current_usage() - before;
+    let after = allocated().unwrap() as usize - before;
     assert!(after < left / 4, "{after} of {left} bytes");
     drop(second);
 }

@@ -120,7 +120,12 @@ fn the_cache_is_used_again() {
     let setup = Setup::new(&TEXT.repeat(10));
     let first = setup.open();
     let (entry, modified) = (setup.entry(), setup.modified());
-    let names = ["manifest.json", "tokenizer.json", "train.bin", "valid.bin"];
+    let names = [
+        "manifest.json",
+        "tokenizer.json",
+        "train-00000.bin",
+        "valid-00000.bin",
+    ];
     assert!(names.iter().all(|name| entry.join(name).is_file()));
     let again = setup.open();
     assert_eq!(setup.modified(), modified);
@@ -169,17 +174,17 @@ fn a_damaged_cache_entry_is_rebuilt() {
     let good = all(&setup.open());
     type Damage = fn(&Path);
     let flip: Damage = |entry| {
-        let path = entry.join("valid.bin");
+        let path = entry.join("valid-00000.bin");
         let mut bytes = fs::read(&path).unwrap();
         bytes[100] ^= 1;
         fs::write(path, bytes).unwrap();
     };
     let damages: [Damage; 7] = [
         flip,
-        |entry| fs::write(entry.join("train.bin"), b"RZ").unwrap(),
-        |entry| fs::remove_file(entry.join("train.bin")).unwrap(),
+        |entry| fs::write(entry.join("train-00000.bin"), b"RZ").unwrap(),
+        |entry| fs::remove_file(entry.join("train-00000.bin")).unwrap(),
         |entry| {
-            fs::copy(entry.join("valid.bin"), entry.join("train.bin")).unwrap();
+            fs::copy(entry.join("valid-00000.bin"), entry.join("train-00000.bin")).unwrap();
         },
         |entry| fs::write(entry.join("manifest.json"), b"{}").unwrap(),
         |entry| fs::write(entry.join("tokenizer.json"), b"{\"kind\": \"bytes\"}").unwrap(),
@@ -206,6 +211,133 @@ fn a_damaged_cache_entry_is_rebuilt() {
         drop(rebuilt);
         assert_eq!(setup.open().note, None);
     }
+}
+
+/// The files of an entry.
+fn content(entry: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let files = fs::read_dir(entry).unwrap().map(|file| file.unwrap());
+    let mut files: Vec<_> = files
+        .map(|file| (file.file_name().into(), fs::read(file.path()).unwrap()))
+        .collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn a_stopped_process_leaves_segments_with_which_the_next_one_continues() {
+    let text: String = (0..100).map(|seed| random_text(seed, 400)).collect();
+    for tokenizer in [
+        TokenizerConfig::Bytes,
+        TokenizerConfig::Chars,
+        TokenizerConfig::Bpe { vocab_size: 300 },
+    ] {
+        let mut straight = Setup::new(&text);
+        straight.config.tokenizer = tokenizer.clone();
+        straight.open();
+        let expected = content(&straight.entry());
+        assert!(expected.len() > 12, "{}", expected.len());
+
+        let mut stopped = Setup::new(&text);
+        stopped.config.tokenizer = tokenizer;
+        let mut stops = 0;
+        let corpus = loop {
+            let opened = Corpus::open_with(&stopped.config, &mut |stage, done, _| {
+                stage != Stage::Tokenizing || done <= (stops + 1) * 9000
+            });
+            match opened {
+                Err(DataError::Stopped) => stops += 1,
+                opened => break opened.unwrap(),
+            }
+            if stops == 1 {
+                // What is there is not made again.
+                let part = fs::canonicalize(stopped.entry()).unwrap();
+                assert!(part.to_str().unwrap().contains(".part-"));
+                let first = part.join("new/train-00000.bin");
+                let old = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+                let first = fs::File::options().append(true).open(first).unwrap();
+                first.set_modified(old).unwrap();
+            }
+            assert!(stops < 100);
+        };
+        assert!(stops > 2, "{stops}");
+        assert_eq!(corpus.note, None);
+        assert_eq!(content(&stopped.entry()), strip(&expected, &stopped));
+        let first = stopped.entry().join("train-00000.bin");
+        let modified = fs::metadata(first).unwrap().modified().unwrap();
+        assert!(modified < SystemTime::now() - Duration::from_secs(1 << 20));
+    }
+}
+
+#[test]
+fn what_killed_processes_leave_is_used_or_swept() {
+    let setup = Setup::new(&TEXT.repeat(500));
+    let stopped = Corpus::open_with(&setup.config, &mut |stage, done, _| {
+        stage != Stage::Tokenizing || done < 9000
+    });
+    assert!(matches!(stopped, Err(DataError::Stopped)));
+    let part = setup.entry();
+    fs::write(part.join("new/.tmp1234"), b"half of a shard").unwrap();
+    let root = part.parent().unwrap();
+    let (old, young) = (root.join(".part-old"), root.join(".part-young"));
+    for left in [&old, &young] {
+        fs::create_dir_all(left.join("new")).unwrap();
+        fs::write(left.join("lock"), b"").unwrap();
+    }
+    let long_ago = SystemTime::now() - Duration::from_secs(30 * 24 * 3600);
+    let new = fs::File::open(old.join("new")).unwrap();
+    new.set_modified(long_ago).unwrap();
+    setup.open();
+    assert!(!old.exists() && !part.exists() && young.exists());
+    fs::remove_dir_all(&young).unwrap();
+    assert!(
+        content(&setup.entry())
+            .iter()
+            .all(|(name, _)| !name.starts_with(".tmp1234"))
+    );
+}
+
+/// The content of an entry with the source of another one in its manifest.
+fn strip(content: &[(PathBuf, Vec<u8>)], of: &Setup) -> Vec<(PathBuf, Vec<u8>)> {
+    let source = of.dir.path().join("input.txt").display().to_string();
+    let with_source = |(name, bytes): &(PathBuf, Vec<u8>)| {
+        if name != Path::new("manifest.json") {
+            return (name.clone(), bytes.clone());
+        }
+        let mut manifest: Manifest = serde_json::from_slice(bytes).unwrap();
+        manifest.source = source.clone();
+        let json = serde_json::to_string_pretty(&manifest).unwrap() + "\n";
+        (name.clone(), json.into_bytes())
+    };
+    content.iter().map(with_source).collect()
+}
+
+#[test]
+fn compressed_and_separated_documents_have_the_tokens_of_the_text() {
+    let documents: Vec<String> = (0..30).map(|seed| random_text(seed, 500)).collect();
+    let mut plain = Setup::new(&documents.join("<|end|>"));
+    let lines: String = documents
+        .iter()
+        .map(|text| serde_json::json!({ "text": text }).to_string() + "\n")
+        .collect();
+    let path = plain.dir.path().join("lines.jsonl.zst");
+    fs::write(
+        &path,
+        zstd::stream::encode_all(lines.as_bytes(), 1).unwrap(),
+    )
+    .unwrap();
+    let config = DataConfig {
+        source: Source::Path(path),
+        separator: "<|end|>".into(),
+        ..plain.config.clone()
+    };
+    let found = Corpus::open(&config).unwrap();
+    plain.config.cache = Some(plain.dir.path().join("other"));
+    let expected = plain.open();
+    assert_eq!(found.identity, expected.identity);
+    assert_eq!(
+        (ids(tokens(&found.train)), ids(tokens(&found.valid))),
+        (ids(tokens(&expected.train)), ids(tokens(&expected.valid)))
+    );
 }
 
 #[test]

@@ -1,0 +1,84 @@
+//! The allocator that counts memory.
+
+#![allow(unsafe_code)]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+/// The system's allocator, which counts the bytes in use, apart from those of small allocations: all threads share
+/// the counters, and a tokenizer makes millions of small allocations a second. Tensors are rarely small.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PeakAlloc;
+
+/// The smallest allocation that is counted, in bytes.
+const COUNTED: usize = 256;
+
+static IN_USE: AtomicUsize = AtomicUsize::new(0);
+static MOST: AtomicUsize = AtomicUsize::new(0);
+
+impl PeakAlloc {
+    /// The bytes that are in use.
+    pub(crate) fn in_use() -> usize {
+        IN_USE.load(Relaxed)
+    }
+
+    /// The most bytes that were in use since the last [`reset`](Self::reset).
+    pub(crate) fn most() -> usize {
+        MOST.load(Relaxed)
+    }
+
+    /// Begins to look for the most bytes in use.
+    pub(crate) fn reset() {
+        MOST.store(Self::in_use(), Relaxed);
+    }
+}
+
+fn add(size: usize) {
+    if size >= COUNTED {
+        let in_use = IN_USE.fetch_add(size, Relaxed) + size;
+        MOST.fetch_max(in_use, Relaxed);
+    }
+}
+
+fn subtract(size: usize) {
+    if size >= COUNTED {
+        IN_USE.fetch_sub(size, Relaxed);
+    }
+}
+
+// SAFETY: every call is passed on to the system's allocator with its arguments. Counting does not allocate.
+unsafe impl GlobalAlloc for PeakAlloc {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller promises what the system's allocator asks for.
+        let pointer = unsafe { System.alloc(layout) };
+        if !pointer.is_null() {
+            add(layout.size());
+        }
+        pointer
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as above.
+        let pointer = unsafe { System.alloc_zeroed(layout) };
+        if !pointer.is_null() {
+            add(layout.size());
+        }
+        pointer
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { System.dealloc(pointer, layout) };
+        subtract(layout.size());
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: as above.
+        let new = unsafe { System.realloc(pointer, layout, size) };
+        if !new.is_null() {
+            subtract(layout.size());
+            add(size);
+        }
+        new
+    }
+}

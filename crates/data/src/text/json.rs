@@ -1,0 +1,78 @@
+//! Documents in lines of JSON.
+
+use std::fmt;
+use std::path::Path;
+
+use serde::Deserializer;
+use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor};
+
+use crate::DataError;
+
+/// The document in line `number` of a file: the string in this field of an object.
+///
+/// # Errors
+///
+/// A line that is no object, or has no such string.
+pub(super) fn document(
+    path: &Path,
+    number: usize,
+    line: &str,
+    field: &str,
+) -> Result<String, DataError> {
+    let mut json = serde_json::Deserializer::from_str(line);
+    let document = OfField(field).deserialize(&mut json);
+    match document.and_then(|document| json.end().map(|()| document)) {
+        Ok(Some(document)) => Ok(document),
+        Ok(None) => Err(DataError::MissingField {
+            path: path.into(),
+            line: number,
+            field: field.to_owned(),
+        }),
+        Err(e) => Err(DataError::Json {
+            path: path.into(),
+            line: number,
+            message: format!("{} (column {})", json_problem(&e), e.column()),
+        }),
+    }
+}
+
+/// Deserializes the text in this field of an object; the last one if the field is repeated. Other
+/// fields are skipped, because they could take many times their size in memory.
+struct OfField<'a>(&'a str);
+
+impl<'de> DeserializeSeed<'de> for OfField<'_> {
+    type Value = Option<String>;
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Self::Value, D::Error> {
+        json.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for OfField<'_> {
+    type Value = Option<String>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Self::Value, A::Error> {
+        let mut text = None;
+        while let Some(name) = object.next_key::<String>()? {
+            if name == self.0 {
+                text = Some(object.next_value()?);
+            } else {
+                object.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(text)
+    }
+}
+
+/// The message of `error` without its line number, which is always 1.
+fn json_problem(error: &serde_json::Error) -> String {
+    let message = crate::error::one_line(error);
+    match message.rfind(" at line ") {
+        Some(end) => message[..end].to_owned(),
+        None => message,
+    }
+}

@@ -1,0 +1,363 @@
+//! Tokenizes a text in segments, so that only a segment is in memory.
+
+use std::collections::BTreeSet;
+use std::mem;
+use std::path::PathBuf;
+
+use crate::chunks;
+use crate::progress::{OnProgress, Stage, report};
+use crate::text::{Piece, Pieces};
+use crate::{DataError, Tokenizer, TokenizerConfig, hf};
+
+/// Bytes of text in a segment. A byte may be a token, and a token takes four bytes in memory.
+pub(crate) const SEGMENT: usize = if cfg!(test) { 1 << 12 } else { 1 << 25 };
+
+/// A text that can be read several times.
+pub(crate) enum Text {
+    /// In memory.
+    Memory(String),
+    /// In files. The documents are joined by `separator`.
+    Files {
+        path: PathBuf,
+        field: String,
+        separator: String,
+    },
+}
+
+/// The pieces of a text.
+type Strings<'a> = Box<dyn Iterator<Item = Result<String, DataError>> + Send + 'a>;
+
+impl Text {
+    /// The text in pieces of bounded size.
+    fn pieces(&self) -> Result<Strings<'_>, DataError> {
+        Ok(match self {
+            Self::Memory(text) => Box::new(std::iter::once(Ok(text.clone()))),
+            Self::Files {
+                path,
+                field,
+                separator,
+            } => {
+                let mut is_first = true;
+                let join = move |Piece { text, begins }: Piece| {
+                    let joins = begins && !mem::take(&mut is_first);
+                    if joins {
+                        separator.clone() + &text
+                    } else {
+                        text
+                    }
+                };
+                let mut join = join;
+                let pieces = Pieces::open(path, field)?;
+                Box::new(pieces.map(move |piece| piece.map(&mut join)))
+            }
+        })
+    }
+}
+
+/// What is known of a text after it was read once.
+pub(crate) struct Survey {
+    /// BLAKE3 of the text.
+    pub hash: String,
+    /// Bytes of the text.
+    pub bytes: usize,
+    /// Its characters, if they were asked for.
+    chars: BTreeSet<char>,
+}
+
+impl Survey {
+    /// Reads `text`. Collects its characters if `tokenizer` needs them.
+    ///
+    /// # Errors
+    ///
+    /// A text that cannot be read; [`DataError::Stopped`].
+    pub fn of(
+        text: &Text,
+        tokenizer: &TokenizerConfig,
+        progress: OnProgress,
+    ) -> Result<Self, DataError> {
+        let (mut hasher, mut bytes, mut chars) = (blake3::Hasher::new(), 0, BTreeSet::new());
+        for piece in text.pieces()? {
+            let piece = piece?;
+            hasher.update(piece.as_bytes());
+            bytes += piece.len();
+            if *tokenizer == TokenizerConfig::Chars {
+                let mut last = None;
+                for c in piece.chars().filter(|c| last.replace(*c) != Some(*c)) {
+                    chars.insert(c);
+                }
+            }
+            report(progress, Stage::Reading, bytes, 0)?;
+        }
+        Ok(Self {
+            hash: hasher.finalize().to_string(),
+            bytes,
+            chars,
+        })
+    }
+}
+
+/// A part of a corpus.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// For training.
+    Train,
+    /// For validation.
+    Valid,
+}
+
+/// Consecutive text of a part.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Segment {
+    pub part: Part,
+    /// Its number in its part, from 0.
+    pub number: usize,
+    pub text: String,
+}
+
+/// Where a text may be cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Places {
+    /// After any character.
+    Characters,
+    /// Before white space that follows another kind of character.
+    Words,
+    /// Only between the parts.
+    Nowhere,
+}
+
+/// The segments of a text, first those for training. A segment has at least `size` bytes, unless it is the last
+/// of its part. Each part has at least one.
+pub(crate) struct Segments<'a> {
+    pieces: Strings<'a>,
+    /// Bytes for training that were not read yet.
+    split: usize,
+    /// The first text for validation, read together with the last for training.
+    first_valid: Option<String>,
+    size: usize,
+    places: Places,
+    part: Part,
+    number: usize,
+    /// Text of the part. What comes before `start` was taken.
+    buffer: String,
+    start: usize,
+    /// How far the next segment was searched for a cut.
+    searched: usize,
+    is_over: bool,
+}
+
+impl<'a> Segments<'a> {
+    /// The segments of `text`, whose first `split` bytes, moved on to a whole character, are for training.
+    ///
+    /// # Errors
+    ///
+    /// A text that cannot be read.
+    pub fn of(
+        text: &'a Text,
+        split: usize,
+        size: usize,
+        places: Places,
+    ) -> Result<Self, DataError> {
+        Ok(Self {
+            pieces: text.pieces()?,
+            split,
+            first_valid: None,
+            size,
+            places,
+            part: Part::Train,
+            number: 0,
+            buffer: String::new(),
+            start: 0,
+            searched: size,
+            is_over: false,
+        })
+    }
+
+    /// The next piece and its part; `None` at the end of the text.
+    fn next_piece(&mut self) -> Result<Option<(Part, String)>, DataError> {
+        if let Some(piece) = self.first_valid.take() {
+            return Ok(Some((Part::Valid, piece)));
+        }
+        let Some(mut piece) = self.pieces.next().transpose()? else {
+            let has_valid = self.part == Part::Valid;
+            return Ok((!has_valid).then(|| (Part::Valid, String::new())));
+        };
+        if self.part == Part::Valid {
+            return Ok(Some((Part::Valid, piece)));
+        }
+        if self.split < piece.len() {
+            self.first_valid = Some(piece.split_off(piece.ceil_char_boundary(self.split)));
+        }
+        self.split = self.split.saturating_sub(piece.len());
+        Ok(Some((Part::Train, piece)))
+    }
+
+    /// The length of the next segment, if it ends in the buffer.
+    fn cut(&mut self) -> Option<usize> {
+        let text = &self.buffer[self.start..];
+        let found = match self.places {
+            Places::Nowhere => None,
+            Places::Characters => Some(text.ceil_char_boundary(self.size)),
+            Places::Words => chunks::cut(text, self.searched),
+        };
+        let found = found.filter(|at| *at < text.len());
+        self.searched = match found {
+            Some(_) => self.size,
+            None => self.size.max(text.len()),
+        };
+        found
+    }
+
+    fn push(&mut self, piece: &str) {
+        self.buffer.drain(..mem::take(&mut self.start));
+        self.buffer.push_str(piece);
+    }
+
+    /// The next segment, of this length; `None` for all that is left in the buffer.
+    fn take(&mut self, len: Option<usize>) -> Segment {
+        let start = self.start;
+        self.start = len.map_or(self.buffer.len(), |len| start + len);
+        self.number += 1;
+        Segment {
+            part: self.part,
+            number: self.number - 1,
+            text: self.buffer[start..self.start].to_owned(),
+        }
+    }
+
+    fn next_segment(&mut self) -> Result<Option<Segment>, DataError> {
+        while !self.is_over {
+            if let Some(len) = self.cut() {
+                return Ok(Some(self.take(Some(len))));
+            }
+            match self.next_piece()? {
+                Some((part, piece)) if part == self.part => self.push(&piece),
+                Some((part, piece)) => {
+                    let last = self.take(None);
+                    (self.part, self.number, self.searched) = (part, 0, self.size);
+                    self.push(&piece);
+                    return Ok(Some(last));
+                }
+                None => {
+                    self.is_over = true;
+                    return Ok(Some(self.take(None)));
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Iterator for Segments<'_> {
+    type Item = Result<Segment, DataError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let next = self.next_segment();
+        self.is_over |= next.is_err();
+        next.transpose()
+    }
+}
+
+/// The byte at which validation begins, before it is moved on to a whole character.
+pub(crate) fn split(bytes: usize, valid_fraction: f64) -> usize {
+    (bytes as f64 * (1.0 - valid_fraction)) as usize
+}
+
+/// The tokenizer that `config` asks for. A BPE is trained on the first `split` bytes of `text`.
+///
+/// # Errors
+///
+/// A missing or invalid file; a text that cannot be read; [`DataError::Stopped`].
+pub(crate) fn tokenizer(
+    config: &TokenizerConfig,
+    text: &Text,
+    survey: &Survey,
+    split: usize,
+    progress: OnProgress,
+) -> Result<Tokenizer, DataError> {
+    match config {
+        TokenizerConfig::Chars => Tokenizer::chars(survey.chars.iter().copied().collect()),
+        TokenizerConfig::Bpe { vocab_size } => {
+            let segments = Segments::of(text, split, hf::CHUNK, Places::Words)?;
+            let is_train = |segment: &Result<Segment, DataError>| match segment {
+                Ok(segment) => segment.part == Part::Train,
+                Err(_) => true,
+            };
+            let pieces = segments.take_while(is_train);
+            let pieces = pieces.map(|segment| segment.map(|segment| segment.text));
+            Tokenizer::bpe(*vocab_size, pieces, split, progress)
+        }
+        _ => Tokenizer::train(config, &[]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chunks::chunks;
+    use crate::testing::random_text;
+
+    fn segments(text: &str, split: usize, size: usize, places: Places) -> Vec<Segment> {
+        let text = Text::Memory(text.into());
+        let segments = Segments::of(&text, split, size, places).unwrap();
+        segments.map(Result::unwrap).collect()
+    }
+
+    fn of_part(segments: &[Segment], part: Part) -> Vec<&str> {
+        let of_part = segments.iter().filter(|segment| segment.part == part);
+        let numbered = of_part.enumerate().map(|(number, segment)| {
+            assert_eq!(segment.number, number);
+            segment.text.as_str()
+        });
+        numbered.collect()
+    }
+
+    #[test]
+    fn segments_are_the_parts_of_the_text_cut_where_allowed() {
+        for seed in 0..200 {
+            let text = random_text(seed, 300);
+            let split = split(text.len(), 0.03 + seed as f64 * 0.004);
+            let (train, valid) = text.split_at(text.ceil_char_boundary(split));
+            for places in [Places::Characters, Places::Words, Places::Nowhere] {
+                let found = segments(&text, split, 20, places);
+                for (part, whole) in [(Part::Train, train), (Part::Valid, valid)] {
+                    let found = of_part(&found, part);
+                    assert_eq!(found.concat(), whole);
+                    assert!(!found.is_empty());
+                    let (_, others) = found.split_last().unwrap();
+                    match places {
+                        Places::Characters => {
+                            assert!(others.iter().all(|text| (20..24).contains(&text.len())));
+                        }
+                        Places::Words => {
+                            let expected: Vec<&str> = chunks(whole, 20).collect();
+                            let found = found.into_iter().filter(|text| !text.is_empty());
+                            assert_eq!(found.collect::<Vec<_>>(), expected);
+                        }
+                        Places::Nowhere => assert!(others.is_empty()),
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn segments_do_not_depend_on_the_pieces() {
+        let directory = tempfile::tempdir().unwrap();
+        // Pieces of files have a mebibyte, and characters of up to four bytes lie across their ends.
+        let text: String = (0..8000).map(|seed| random_text(seed, 200)).collect();
+        assert!(text.len() > 2 << 20, "{}", text.len());
+        let path = directory.path().join("text.txt");
+        std::fs::write(&path, &text).unwrap();
+        let files = Text::Files {
+            path,
+            field: "text".into(),
+            separator: "\n".into(),
+        };
+        let split = split(text.len(), 0.3);
+        for places in [Places::Characters, Places::Words] {
+            let found = Segments::of(&files, split, 300_000, places).unwrap();
+            let found: Vec<Segment> = found.map(Result::unwrap).collect();
+            assert_eq!(found, segments(&text, split, 300_000, places));
+        }
+    }
+}
