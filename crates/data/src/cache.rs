@@ -322,6 +322,7 @@ impl Work {
         if fs::rename(&new, &self.entry).is_err() {
             // It exists: another process wrote it, or it is damaged.
             if let Ok(theirs) = read() {
+                self.discard();
                 return Ok(theirs);
             }
             fs::remove_dir_all(&old).ok();

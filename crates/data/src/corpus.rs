@@ -435,7 +435,7 @@ impl Tokenizing<'_> {
             }
         };
         let mut manifest = self.manifest(&tokenizer);
-        self.each_segment(&tokenizer, progress, |segment, progress| {
+        let stored = self.each_segment(&tokenizer, progress, |segment, progress| {
             let Segment { part, number, text } = segment;
             if !work.has(part, number, &tokenizer) {
                 let tokens = tokenizer.encode_with(&text, progress)?;
@@ -443,8 +443,17 @@ impl Tokenizing<'_> {
             }
             manifest.add(part, text.len());
             Ok(())
-        })?;
-        work.finish(manifest)
+        });
+        match stored {
+            Ok(()) => work.finish(manifest),
+            Err(error) => {
+                // Its shards may be of the changed text.
+                if matches!(error, DataError::Changed { .. }) {
+                    work.discard();
+                }
+                Err(error)
+            }
+        }
     }
 
     /// The entry without a cache.
@@ -488,18 +497,19 @@ impl Tokenizing<'_> {
             &mut dyn FnMut(usize) -> Result<(), DataError>,
         ) -> Result<(), DataError>,
     ) -> Result<(), DataError> {
-        let (all, mut before) = (self.survey.bytes, 0);
+        let (all, mut before, mut hasher) = (self.survey.bytes, 0, blake3::Hasher::new());
         let segments = Segments::of(self.text, self.split(), SEGMENT, tokenizer.places())?;
         for segment in segments {
             let segment = segment?;
             let bytes = segment.text.len();
+            hasher.update(segment.text.as_bytes());
             each(segment, &mut |done| {
                 report(progress, Stage::Tokenizing, before + done, all)
             })?;
             before += bytes;
             report(progress, Stage::Tokenizing, before, all)?;
         }
-        match before == all {
+        match hasher.finalize().to_string() == self.survey.hash {
             true => Ok(()),
             false => Err(DataError::Changed {
                 path: self.source.clone().into(),

@@ -269,6 +269,22 @@ fn a_stopped_process_leaves_segments_with_which_the_next_one_continues() {
 }
 
 #[test]
+fn a_text_that_changes_while_it_is_read_is_refused() {
+    let setup = Setup::new(&TEXT.repeat(500));
+    let changed = Corpus::open_with(&setup.config, &mut |stage, _, _| {
+        // The whole text was read once.
+        if stage == Stage::Reading {
+            setup.write(&TEXT.replace("quick", "kciuq").repeat(500));
+        }
+        true
+    });
+    assert!(matches!(changed, Err(DataError::Changed { .. })));
+    // Nothing of it is left, and the next process reads the new text.
+    assert!(setup.entries().is_empty());
+    assert_eq!(setup.open().note, None);
+}
+
+#[test]
 fn what_killed_processes_leave_is_used_or_swept() {
     let setup = Setup::new(&TEXT.repeat(500));
     let stopped = Corpus::open_with(&setup.config, &mut |stage, done, _| {
