@@ -225,11 +225,10 @@ fn weights_other_than_those_it_began_with_are_refused() {
     let moved = directory.path().join("moved");
     std::fs::rename(&here, &moved).unwrap();
     std::fs::remove_dir_all(first(&moved, 1).join("checkpoints")).unwrap();
-    std::fs::rename(
-        first(&there, 2).join("checkpoints"),
-        first(&moved, 1).join("checkpoints"),
-    )
-    .unwrap();
+    // The checkpoint knows the length of the metrics.
+    for part in ["checkpoints", "metrics.jsonl"] {
+        std::fs::rename(first(&there, 2).join(part), first(&moved, 1).join(part)).unwrap();
+    }
     let outcome = run_small(&moved);
     let missing = missing(&outcome).join("\n");
     assert!(
