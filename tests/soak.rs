@@ -21,7 +21,7 @@ use residual_zoo::runs::{checkpoint, run_dir};
 use residual_zoo_testing::hostile::Numbers;
 use residual_zoo_testing::program::{Scratch, in_shell, ok, run, signal, text, zoo};
 use residual_zoo_testing::runs::{
-    FOUR_RUNS, MODELS, Outcome, STEPS, assert_same, config, outcome, resume, train, with_fault,
+    MODELS, Outcome, STEPS, assert_same, config, four_runs, outcome, resume, train, with_fault,
 };
 use residual_zoo_testing::terminal::{Terminal, wait};
 
@@ -233,12 +233,7 @@ fn harmed_pool(
     counts: &mut Counts,
 ) {
     let scratch = Scratch::new();
-    let file = scratch.file("four.ron", FOUR_RUNS);
-    let command = || {
-        let mut command = zoo("experiment");
-        command.arg(&file).arg("--runs").arg(scratch.path("out"));
-        command
-    };
+    let command = || four_runs(&scratch);
     for _ in 0..1 + numbers.below(3) {
         let processes: Vec<Child> = (0..3).map(|_| quiet(&mut command())).collect();
         pause(numbers, 700);

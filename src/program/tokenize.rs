@@ -6,9 +6,9 @@ use residual_zoo::data::{DataConfig, Examples};
 use residual_zoo::lab::open_corpus;
 use residual_zoo::report::{si, sig};
 
-/// Tokenise a text, into the cache that training reads, and print what is in it
+/// Tokenize a text, into the cache that training reads, and print what is in it
 ///
-/// The text may be larger than the memory. When the command is stopped, it continues where it was.
+/// The text may be larger than memory. If the command is stopped, the same command continues where it left off.
 #[derive(Args)]
 pub struct Options {
     #[command(flatten)]

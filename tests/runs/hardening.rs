@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use residual_zoo::runs::{checkpoint, manifest, run_dir};
 use residual_zoo_testing::program::{Scratch, fails, in_shell, ok, run, signal, smoke, text, zoo};
-use residual_zoo_testing::runs::{FOUR_RUNS, MODELS, config, resume, train};
+use residual_zoo_testing::runs::{MODELS, config, four_runs, resume, train};
 use residual_zoo_testing::terminal::wait;
 
 /// The number of steps that a run has logged.
@@ -74,6 +74,13 @@ fn trained(scratch: &Scratch, name: &str) -> PathBuf {
     let directory = scratch.path(name);
     ok(&mut train(&config(scratch, MODELS[0].1), &directory));
     directory
+}
+
+/// A command that makes more steps of a run.
+fn longer(run: &Path) -> Command {
+    let mut command = resume(run);
+    command.args(["--set", "train.steps=30"]);
+    command
 }
 
 fn copied(from: &Path, to: &Path) {
@@ -237,11 +244,7 @@ fn weights_and_moments_that_are_not_finite_are_refused() {
         fs::write(&path, bytes).unwrap();
         manifest::write(&newest, &checkpoint::FILES).unwrap();
         // More steps, so that the moments are needed.
-        fails(
-            resume(&evil).args(["--set", "train.steps=30"]),
-            2,
-            &[file, "not finite"],
-        );
+        fails(&mut longer(&evil), 2, &[file, "not finite"]);
         if file == checkpoint::MODEL {
             fails(zoo("generate").arg(&evil), 2, &[file, "not finite"]);
         }
@@ -358,9 +361,11 @@ fn a_log_that_the_checkpoint_would_cut_in_mid_line_is_refused() {
     let path = own.join("metrics.jsonl");
     let changed = fs::read_to_string(&path).unwrap().replace("}\n", "} \n");
     fs::write(&path, &changed).unwrap();
-    let mut longer = resume(&own);
-    longer.args(["--set", "train.steps=30"]);
-    fails(&mut longer, 2, &["metrics.jsonl", "do not end with a line"]);
+    fails(
+        &mut longer(&own),
+        2,
+        &["metrics.jsonl", "do not end with a line"],
+    );
     assert_eq!(fs::read_to_string(&path).unwrap(), changed);
 }
 
@@ -375,9 +380,7 @@ fn links_in_place_of_all_checkpoints_are_refused() {
     fs::create_dir(own.join("checkpoints")).unwrap();
     symlink(&aside, &newest).unwrap();
     let before = fs::read(own.join("metrics.jsonl")).unwrap();
-    let mut longer = resume(&own);
-    longer.args(["--set", "train.steps=30"]);
-    fails(&mut longer, 2, &["step-00000024", "is a link"]);
+    fails(&mut longer(&own), 2, &["step-00000024", "is a link"]);
     assert_eq!(fs::read(own.join("metrics.jsonl")).unwrap(), before);
 }
 
@@ -406,16 +409,11 @@ fn a_file_with_another_name_is_not_written() {
     let backup = scratch.path("backup");
     let before = fs::read(own.join("metrics.jsonl")).unwrap();
     fs::hard_link(own.join("metrics.jsonl"), &backup).unwrap();
-    let longer = || {
-        let mut command = resume(&own);
-        command.args(["--set", "train.steps=30"]);
-        command
-    };
-    fails(&mut longer(), 2, &["metrics.jsonl", "hard link"]);
+    fails(&mut longer(&own), 2, &["metrics.jsonl", "hard link"]);
     assert_eq!(fs::read(&backup).unwrap(), before);
     fs::remove_file(own.join("metrics.jsonl")).unwrap();
     fs::copy(&backup, own.join("metrics.jsonl")).unwrap();
-    ok(&mut longer());
+    ok(&mut longer(&own));
     assert_eq!(fs::read(&backup).unwrap(), before);
 }
 
@@ -444,18 +442,18 @@ fn a_context_that_the_checkpoint_has_not_is_refused_before_it_is_allocated() {
 #[test]
 fn training_again_deletes_runs_but_no_other_files() {
     let scratch = Scratch::new();
-    let file = scratch.file("four.ron", FOUR_RUNS);
-    let mut command = zoo("experiment");
-    command.arg(&file).arg("--runs").arg(scratch.path("out"));
+    let mut command = four_runs(&scratch);
     ok(&mut command);
     let pool = fs::read_dir(scratch.path("out/pool")).unwrap();
     let mut runs: Vec<_> = pool.map(|entry| entry.unwrap().path()).collect();
     runs.sort();
     command.arg("--force");
-    for place in ["notes.txt", "checkpoints/notes.txt"] {
-        let notes = runs[3].join(place);
+    let step = "checkpoints/step-00000040";
+    assert!(runs[3].join(step).is_dir());
+    for place in [".", "checkpoints", step] {
+        let notes = runs[3].join(place).join("notes.partial");
         fs::write(&notes, "mine").unwrap();
-        fails(&mut command, 2, &["notes.txt", "not of a run"]);
+        fails(&mut command, 2, &["notes.partial", "not of a run"]);
         assert!(runs.iter().all(|run| run.join("config.ron").exists()));
         fs::remove_file(&notes).unwrap();
     }
@@ -465,9 +463,7 @@ fn training_again_deletes_runs_but_no_other_files() {
 #[test]
 fn a_link_in_place_of_a_run_of_a_pool_is_not_followed() {
     let scratch = Scratch::new();
-    let file = scratch.file("four.ron", FOUR_RUNS);
-    let mut command = zoo("experiment");
-    command.arg(&file).arg("--runs").arg(scratch.path("out"));
+    let mut command = four_runs(&scratch);
     ok(&mut command);
     let mut pool = fs::read_dir(scratch.path("out/pool")).unwrap();
     let (place, theirs) = (pool.next().unwrap().unwrap().path(), scratch.path("theirs"));

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use residual_zoo_testing::program::{Scratch, fails, ok, run, text, zoo};
-use residual_zoo_testing::runs::FOUR_RUNS;
+use residual_zoo_testing::runs::four_runs;
 use serde_json::Value;
 
 /// A run file of a tiny model with 8 steps, validated every 2.
@@ -489,13 +489,7 @@ fn pages_of_others_are_not_overwritten() {
 }
 
 fn shared(scratch: &Scratch) -> Command {
-    let file = scratch.path("shared.ron");
-    // Another process may be reading it.
-    if !file.exists() {
-        fs::write(&file, FOUR_RUNS).unwrap();
-    }
-    let mut command = zoo("experiment");
-    command.arg(file).arg("--runs").arg(scratch.path("out"));
+    let mut command = four_runs(scratch);
     command
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -517,7 +511,7 @@ fn two_processes_on_one_pool_share_the_runs() {
         assert_eq!(all, 4, "{shown}");
     }
     assert_eq!(trained, 4);
-    let observations = &results(&scratch.path("out").join("shared"))["observations"];
+    let observations = &results(&scratch.path("out").join("four"))["observations"];
     assert_eq!(observations.as_array().unwrap().len(), 4);
 }
 
@@ -528,7 +522,7 @@ fn times_beside_other_runs_are_not_reported() {
         ok(shared(&scratch).args(["--jobs", jobs]));
         // Again, alone: the runs are those of before.
         ok(&mut shared(&scratch));
-        let found = results(&scratch.path("out").join("shared"));
+        let found = results(&scratch.path("out").join("four"));
         for observation in found["observations"].as_array().unwrap() {
             let quantities = &observation["quantities"];
             assert!(quantities["valid_loss"].is_number());
@@ -577,7 +571,7 @@ fn the_others_take_over_from_a_killed_worker() {
     let shown = text(&output.stdout);
     assert!(output.status.success(), "{shown}");
     assert!(shown.contains("a process ended early"), "{shown}");
-    let observations = &results(&scratch.path("out").join("shared"))["observations"];
+    let observations = &results(&scratch.path("out").join("four"))["observations"];
     assert_eq!(observations.as_array().unwrap().len(), 4);
 }
 

@@ -1,7 +1,8 @@
 //! The memory that work takes: memory pools of GPUs, and what a counting allocator saw.
 
-use crate::{BackendError, BackendKind, OnBackend, PeakAlloc};
 use burn::tensor::backend::AutodiffBackend;
+
+use crate::{BackendError, BackendKind, OnBackend, PeakAlloc};
 
 impl BackendKind {
     /// The bytes of the GPU that its memory pool holds for the calling thread, in use or kept for
@@ -56,8 +57,8 @@ impl OnBackend for Shrink {
 
 /// Measures the most memory that work takes.
 ///
-/// On Flex it is what Rust allocates in pieces of at least 256 bytes, which is nearly every tensor. That is counted in programs that
-/// declare the counting allocator:
+/// On Flex it is what Rust allocates in pieces of at least 256 bytes, which is nearly every tensor. That is
+/// counted in programs that declare the counting allocator:
 ///
 /// ```
 /// use residual_zoo_backend::PeakAlloc;

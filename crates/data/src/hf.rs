@@ -260,6 +260,17 @@ mod tests {
     }
 
     #[test]
+    fn a_pattern_that_takes_exponential_time_is_an_error() {
+        let json = r#"{"version": "1.0", "added_tokens": [], "pre_tokenizer": {"type": "Split",
+            "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": false},
+            "model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}}"#;
+        let tokenizer = Hf::from_json(json.into(), "file").unwrap();
+        let text = "a".repeat(40) + "b";
+        let error = tokenizer.encode(&text, &mut |_| Ok(())).unwrap_err();
+        assert!(error.is_bad_input(), "{error}");
+    }
+
+    #[test]
     fn truncated_files_are_errors() {
         let json = train(300, TEXT).unwrap().json;
         let ends = (0..json.len()).step_by(7);

@@ -58,7 +58,7 @@ fn text_files(root: &Path) -> Result<Vec<PathBuf>, DataError> {
             let entry = entry.map_err(failed)?;
             let kind = entry.file_type().map_err(failed)?;
             let path = entry.path();
-            let (ending, _) = Ending::of(&path);
+            let (ending, _) = Compression::of(&path);
             if kind.is_dir() {
                 folders.push(path);
             } else if kind.is_file() && ENDINGS.contains(&ending.as_str()) {
@@ -72,13 +72,13 @@ fn text_files(root: &Path) -> Result<Vec<PathBuf>, DataError> {
 
 /// How a file is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ending {
-    Plain,
+enum Compression {
+    None,
     Gz,
     Zst,
 }
 
-impl Ending {
+impl Compression {
     /// The ending of a file's name, without that of its compression, in lower case; and its compression.
     fn of(path: &Path) -> (String, Self) {
         let ending = |path: &Path| {
@@ -89,7 +89,7 @@ impl Ending {
         match ending(path).as_str() {
             "gz" => (inner(), Self::Gz),
             "zst" => (inner(), Self::Zst),
-            plain => (plain.into(), Self::Plain),
+            plain => (plain.into(), Self::None),
         }
     }
 }
@@ -265,6 +265,17 @@ mod tests {
             matches!(error, DataError::NotUtf8 { offset, .. } if offset == (1 << 20) - 1),
             "{error}"
         );
+    }
+
+    #[test]
+    fn a_short_file_cannot_make_an_endless_line() {
+        let line = format!("{{\"text\": \"{}\"}}\n", "a".repeat(3 << 20));
+        let file = gz(line.as_bytes());
+        assert!(file.len() < 1 << 16);
+        let dir = folder(&[("d.jsonl.gz", &file)]);
+        let error = read_documents(&dir.path().join("d.jsonl.gz"), "text").map(drop);
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains("line 1: the line has more than"), "{error}");
     }
 
     #[cfg(unix)]

@@ -38,7 +38,7 @@ impl Text {
                 separator,
             } => {
                 let mut is_first = true;
-                let join = move |Piece { text, begins }: Piece| {
+                let mut join = move |Piece { text, begins }: Piece| {
                     let joins = begins && !mem::take(&mut is_first);
                     if joins {
                         separator.clone() + &text
@@ -46,7 +46,6 @@ impl Text {
                         text
                     }
                 };
-                let mut join = join;
                 let pieces = Pieces::open(path, field)?;
                 Box::new(pieces.map(move |piece| piece.map(&mut join)))
             }

@@ -43,6 +43,7 @@ fn memory() {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(1);
     pool.build_global().unwrap();
     a_peak_is_the_most_since_the_start();
+    small_allocations_are_not_counted_and_others_are_until_they_are_freed();
     a_deep_model_takes_what_one_and_two_layers_make_expect();
     a_run_that_ended_in_a_forward_pass_leaves_no_memory_taken();
 }
@@ -54,6 +55,24 @@ fn a_peak_is_the_most_since_the_start() {
     drop(std::hint::black_box(vec![1u8; 8 * MIB as usize]));
     let found = peak.bytes().unwrap() - before;
     assert!((8 * MIB..9 * MIB).contains(&found), "{found}");
+}
+
+fn small_allocations_are_not_counted_and_others_are_until_they_are_freed() {
+    let before = allocated().unwrap();
+    let mut list = Vec::with_capacity(1 << 16);
+    let with_list = allocated().unwrap();
+    assert_eq!(with_list - before, 8 << 16);
+    list.extend((0..1 << 16).map(|i| Box::new([i as u8; 200])));
+    assert_eq!(allocated().unwrap(), with_list);
+    drop(list);
+    // Memory that is zero at first, and memory that grows.
+    let mut zeros = vec![0u8; 1 << 20];
+    assert_eq!(allocated().unwrap() - before, 1 << 20);
+    zeros.reserve_exact(1 << 21);
+    assert_eq!(allocated().unwrap() - before, 3 << 20);
+    zeros.truncate(100);
+    zeros.shrink_to_fit();
+    assert_eq!(allocated().unwrap(), before);
 }
 
 fn a_deep_model_takes_what_one_and_two_layers_make_expect() {

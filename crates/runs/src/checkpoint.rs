@@ -247,16 +247,25 @@ pub fn clean(run: &Path) {
     }
 }
 
-/// Something in the folder of the checkpoints that no run writes there.
+/// Something in the checkpoints of a run that no run writes there.
 pub(crate) fn foreign(run: &Path) -> Option<PathBuf> {
-    let entries = fs::read_dir(run.join(CHECKPOINTS)).into_iter().flatten();
-    let mut paths = entries.filter_map(Result::ok).map(|entry| entry.path());
-    let is_own = |path: &PathBuf| {
+    let paths = |directory: &Path| {
+        let entries = fs::read_dir(directory).into_iter().flatten();
+        entries.filter_map(Result::ok).map(|entry| entry.path())
+    };
+    let is_checkpoint = |path: &Path| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let name = name.strip_prefix(DAMAGED).unwrap_or(&name);
         step_of(Path::new(name)).is_some() || is_partial(path)
     };
-    paths.find(|path| !is_own(path))
+    let is_file = |path: &PathBuf| {
+        let mut names = FILES.into_iter().chain([MANIFEST]);
+        names.any(|name| path.file_name() == Some(name.as_ref()))
+    };
+    paths(&run.join(CHECKPOINTS)).find_map(|path| match is_checkpoint(&path) {
+        true => paths(&path).find(|path| !is_file(path)),
+        false => Some(path),
+    })
 }
 
 /// Begins the name of a damaged checkpoint that was set aside.

@@ -349,7 +349,14 @@ fn check_own(run: &Path) -> Result<(), Error> {
         CONFIG, TOKENIZER, DATA, HISTORY, METRICS, SAMPLES, LOCK, MEASURED,
     ];
     let is_known = |name: &str| known.contains(&name) || name == checkpoint::CHECKPOINTS;
-    let is_remainder = |name: &str| name.starts_with(BEFORE_RESTART) || name.ends_with(".partial");
+    let is_partial = |name: &str| match name.strip_suffix(".partial") {
+        Some("config" | "data") => true,
+        Some(name) => name
+            .strip_prefix("measured.")
+            .is_some_and(|process| process.parse::<u32>().is_ok()),
+        None => false,
+    };
+    let is_remainder = |name: &str| name.starts_with(BEFORE_RESTART) || is_partial(name);
     let entries = fs::read_dir(run).map_err(Error::io("read", run))?;
     let paths = entries.filter_map(Result::ok).map(|entry| entry.path());
     let mut others = paths.filter(|path| {

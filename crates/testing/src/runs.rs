@@ -43,13 +43,25 @@ pub const MODELS: [(&str, &str); 6] = [
 ];
 
 /// An experiment with four runs that take a moment each.
-pub const FOUR_RUNS: &str = r#"(
+const FOUR_RUNS: &str = r#"(
   title: "Four runs", about: "", data: (source: Synthetic(tokens: 3000)),
   train: (steps: 40, batch: 2, warmup: 2, validate_every: 20, validate_batches: 2),
   runs: [(name: "width", model: Gpt2(n_layer: 1, n_head: 1, width: 8, context: 16),
           vary: (field: "model.width", name: "width", over: [8, 12, 16, 20]))],
   columns: ["valid_loss"],
 )"#;
+
+/// The command of this experiment, with reports and runs in `out`.
+pub fn four_runs(scratch: &Scratch) -> Command {
+    let file = scratch.path("four.ron");
+    // Another process may be reading it.
+    if !file.exists() {
+        fs::write(&file, FOUR_RUNS).unwrap();
+    }
+    let mut command = zoo("experiment");
+    command.arg(file).arg("--runs").arg(scratch.path("out"));
+    command
+}
 
 /// Steps of a run.
 pub const STEPS: usize = 24;

@@ -11,12 +11,16 @@ pub mod checkpoint;
 pub mod dashboard;
 pub mod health;
 pub mod optimizer;
+mod options;
 pub mod resume;
 mod run;
 mod schedule;
+mod summary;
 mod trainer;
 
-pub use run::{FirstWeights, Interrupter, RunOptions, Summary, run};
+pub use options::{FirstWeights, Interrupter, RunOptions};
+pub use run::run;
+pub use summary::Summary;
 pub use trainer::{Progress, Trainer, Validation};
 
 #[cfg(test)]

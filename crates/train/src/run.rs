@@ -4,8 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use burn::tensor::backend::AutodiffBackend;
-pub use burn_train::Interrupter;
-use residual_zoo_core::{Cost, ModelConfig, check};
+use residual_zoo_core::{ModelConfig, check};
 use residual_zoo_data::{Corpus, derive_seed};
 use residual_zoo_runs::checkpoint::{Newest, newest, prune, weights_blake3};
 use residual_zoo_runs::generate::{Generator, Sampling};
@@ -13,113 +12,14 @@ use residual_zoo_runs::run_dir::{self, Start};
 use residual_zoo_runs::{
     Error, OnDiskError, Row, RunConfig, RunDir, describe_not_finite, vocabulary,
 };
-use serde::{Deserialize, Serialize};
 
 use crate::checkpoint::{self, Journal};
-use crate::dashboard::{About, Activity, Dashboard, Display, Title};
+use crate::dashboard::{About, Activity, Dashboard};
 use crate::health::Interval;
 use crate::resume::{self, Resumed};
+use crate::summary::{last, last_valid_loss};
 use crate::trainer::SAMPLE;
-use crate::{Trainer, Validation};
-
-/// The options of a run that are not part of its config.
-#[derive(Clone)]
-pub struct RunOptions {
-    /// The directory of the run, new or existing.
-    pub directory: PathBuf,
-    /// The display of progress.
-    pub display: Display,
-    /// What the dashboard calls the run.
-    pub title: Title,
-    /// Peak of the device in TFLOP/s, to show the fraction in use.
-    pub peak_tflops: Option<f64>,
-    /// A run directory. If given, a new run starts from the newest checkpoint in it.
-    pub init_from: Option<(PathBuf, FirstWeights)>,
-    /// Whether an existing run may continue with another config, other data or another backend.
-    pub allow_config_change: bool,
-    /// Stops the run after the current step, or in a validation or sample, with a checkpoint.
-    pub stop: Interrupter,
-    /// Stops the run after this many steps, with a checkpoint.
-    pub until: Option<usize>,
-    /// Whether other runs are trained on the same cores, which is noted in the history.
-    pub shares_cores: bool,
-}
-
-impl Summary {
-    /// The summary of the run when it had made `step` steps. The checkpoint stays that of the end.
-    pub fn up_to(mut self, step: usize) -> Self {
-        self.rows.retain(|row| row.step <= step);
-        Self {
-            train_loss: last(&self.rows, |row| row.train_loss),
-            valid_loss: last_valid_loss(&self.rows),
-            valid_accuracy: last(&self.rows, |row| row.valid_accuracy),
-            ..self
-        }
-    }
-}
-
-/// The last value of a field; NaN without one.
-fn last(rows: &[Row], field: fn(&Row) -> Option<f64>) -> f64 {
-    rows.iter().rev().find_map(field).unwrap_or(f64::NAN)
-}
-
-/// The loss of the last validation. A loss that is not finite is missing in its row, and an earlier loss
-/// must not replace it.
-fn last_valid_loss(rows: &[Row]) -> f64 {
-    let validated = |row: &&Row| row.valid_loss.is_some() || row.valid_accuracy.is_some();
-    let validated = rows.iter().rev().find(validated);
-    validated.and_then(|row| row.valid_loss).unwrap_or(f64::NAN)
-}
-
-impl RunOptions {
-    /// Trains in `directory` to the end, and shows nothing.
-    pub fn new(directory: impl Into<PathBuf>) -> Self {
-        Self {
-            directory: directory.into(),
-            display: Display::Quiet,
-            title: Title::default(),
-            peak_tflops: None,
-            init_from: None,
-            allow_config_change: false,
-            stop: Interrupter::new(),
-            until: None,
-            shares_cores: false,
-        }
-    }
-}
-
-/// How a model starts from the checkpoint of another one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum FirstWeights {
-    /// Its weights come from [`ModelConfig::grow`], and it takes over the optimizer's moments.
-    #[default]
-    Grow,
-    /// Its weights come from [`ModelConfig::grow`], and its moments are fresh.
-    GrowFresh,
-}
-
-/// The result of a run.
-#[derive(Clone, Debug)]
-pub struct Summary {
-    /// All rows of `metrics.jsonl`.
-    pub rows: Vec<Row>,
-    /// The cost of the model.
-    pub cost: Cost,
-    /// Mean cross-entropy of the last log interval, in nats per token.
-    pub train_loss: f64,
-    /// Mean cross-entropy of the last validation, in nats per token.
-    pub valid_loss: f64,
-    /// Fraction of the targets that the model rated most likely in the last validation.
-    pub valid_accuracy: f64,
-    /// Training tokens per second over the whole run.
-    pub tokens_per_second: f64,
-    /// Whether the run was stopped before its end.
-    pub stopped: bool,
-    /// Whether any step was made now, rather than before.
-    pub trained: bool,
-    /// The directory of the last checkpoint.
-    pub checkpoint: PathBuf,
-}
+use crate::{FirstWeights, RunOptions, Summary, Trainer, Validation};
 
 /// Trains the model of `config` on `corpus`. Starts a new run, or continues the run in the directory.
 ///

@@ -5,13 +5,17 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::{mem, vec};
 
-use super::{Ending, files_at, json};
+use flate2::read::MultiGzDecoder;
+use zstd::stream::read::Decoder;
+
+use super::{Compression, files_at, json};
 use crate::{DataError, files};
 
 /// Bytes of a piece of a document. A document in a line of JSON is one piece.
 const PIECE: usize = 1 << 20;
-/// The longest line of JSON, in bytes.
-const LONGEST_LINE: u64 = 1 << 30;
+/// The longest line of JSON, in bytes. A line is in memory as a whole, and a compressed one may be much longer than
+/// its file.
+const LONGEST_LINE: u64 = if cfg!(test) { 1 << 21 } else { 1 << 28 };
 
 /// A piece of a document.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,28 +34,33 @@ pub(crate) struct Pieces {
 }
 
 /// A file that is being read.
-struct Open {
-    path: PathBuf,
-    reader: Box<dyn BufRead + Send>,
-    kind: Kind,
+enum Open {
+    Whole(Whole),
+    Lines(Lines),
 }
 
-enum Kind {
-    /// The file is one document.
-    Whole {
-        /// Whether nothing was read yet.
-        begins: bool,
-        /// Bytes that were read.
-        read: usize,
-        /// The first bytes of a character whose others were not read yet.
-        rest: Vec<u8>,
-    },
-    /// Each line has a document.
-    Lines {
-        /// Lines that were read.
-        read: usize,
-    },
+/// A file that is one document.
+struct Whole {
+    path: PathBuf,
+    reader: Reader,
+    /// Whether nothing was read yet.
+    begins: bool,
+    /// Bytes that were read.
+    read: usize,
+    /// The first bytes of a character whose others were not read yet.
+    rest: Vec<u8>,
 }
+
+/// A file with a document in each line.
+struct Lines {
+    path: PathBuf,
+    reader: Reader,
+    /// Lines that were read.
+    read: usize,
+}
+
+/// The content of a file, decompressed.
+type Reader = Box<dyn BufRead + Send>;
 
 impl Pieces {
     /// The documents at `path`, see [`read_documents`](super::read_documents).
@@ -102,93 +111,101 @@ impl Open {
         files::check_is_file(&path)?;
         let failed = |e| DataError::io(&path, "read", e);
         let file = File::open(&path).map_err(failed)?;
-        let (ending, compression) = Ending::of(&path);
-        let reader: Box<dyn BufRead + Send> = match compression {
-            Ending::Plain => Box::new(BufReader::new(file)),
-            Ending::Gz => Box::new(BufReader::new(flate2::read::MultiGzDecoder::new(file))),
-            Ending::Zst => {
-                let decoder = zstd::stream::read::Decoder::new(file).map_err(failed)?;
-                Box::new(BufReader::new(decoder))
-            }
+        let (ending, compression) = Compression::of(&path);
+        let reader: Reader = match compression {
+            Compression::None => Box::new(BufReader::new(file)),
+            Compression::Gz => Box::new(BufReader::new(MultiGzDecoder::new(file))),
+            Compression::Zst => Box::new(BufReader::new(Decoder::new(file).map_err(failed)?)),
         };
-        let kind = match ending.as_str() {
-            "jsonl" => Kind::Lines { read: 0 },
-            _ => Kind::Whole {
+        Ok(match ending.as_str() {
+            "jsonl" => Self::Lines(Lines {
+                path,
+                reader,
+                read: 0,
+            }),
+            _ => Self::Whole(Whole {
+                path,
+                reader,
                 begins: true,
                 read: 0,
                 rest: Vec::new(),
-            },
-        };
-        Ok(Self { path, reader, kind })
+            }),
+        })
     }
 
     /// The next piece; `None` at the end of the file.
     fn next_piece(&mut self, field: &str) -> Result<Option<Piece>, DataError> {
-        let Self { path, reader, kind } = self;
-        match kind {
-            Kind::Whole { begins, read, rest } => {
-                let mut bytes = mem::take(rest);
-                let before = *read - bytes.len();
-                let failed = |e| unreadable(path, format!("after {read} bytes of text"), e);
-                let part = reader.take((PIECE - bytes.len()) as u64);
-                let new = { part }.read_to_end(&mut bytes).map_err(failed)?;
-                *read += new;
-                if new == 0 && bytes.is_empty() {
-                    // An empty file is an empty document.
-                    return Ok(mem::take(begins).then(|| Piece {
-                        begins: true,
-                        ..Piece::default()
-                    }));
-                }
-                let text = match String::from_utf8(bytes) {
-                    Ok(text) => text,
-                    Err(error) => {
-                        let (valid, invalid) = {
-                            let error = error.utf8_error();
-                            (error.valid_up_to(), error.error_len())
-                        };
-                        if invalid.is_some() || new == 0 {
-                            return Err(DataError::NotUtf8 {
-                                path: path.clone(),
-                                offset: before + valid,
-                            });
-                        }
-                        let mut bytes = error.into_bytes();
-                        *rest = bytes.split_off(valid);
-                        String::from_utf8(bytes).unwrap_or_default()
-                    }
-                };
-                let begins = mem::take(begins);
-                Ok(Some(Piece { text, begins }))
+        match self {
+            Self::Whole(whole) => whole.next_piece(),
+            Self::Lines(lines) => lines.next_piece(field),
+        }
+    }
+}
+
+impl Whole {
+    fn next_piece(&mut self) -> Result<Option<Piece>, DataError> {
+        let mut bytes = mem::take(&mut self.rest);
+        let before = self.read - bytes.len();
+        let mut part = (&mut self.reader).take((PIECE - bytes.len()) as u64);
+        let new = part.read_to_end(&mut bytes).map_err(|e| {
+            let place = format!("after {} bytes of text", self.read);
+            unreadable(&self.path, place, e)
+        })?;
+        self.read += new;
+        let begins = mem::take(&mut self.begins);
+        if bytes.is_empty() && !begins {
+            return Ok(None);
+        }
+        let text = String::from_utf8(bytes).or_else(|error| {
+            let utf8 = error.utf8_error();
+            let valid = utf8.valid_up_to();
+            if utf8.error_len().is_some() || new == 0 {
+                return Err(DataError::NotUtf8 {
+                    path: self.path.clone(),
+                    offset: before + valid,
+                });
             }
-            Kind::Lines { read } => loop {
-                *read += 1;
-                let mut line = Vec::new();
-                let failed = |e| unreadable(path, format!("line {read}"), e);
-                let part = reader.take(LONGEST_LINE + 1);
-                let new = { part }.read_until(b'\n', &mut line).map_err(failed)?;
-                if new == 0 {
-                    return Ok(None);
-                }
-                if new as u64 > LONGEST_LINE {
-                    return Err(DataError::Json {
-                        path: path.clone(),
-                        line: *read,
-                        message: format!("the line is longer than {LONGEST_LINE} bytes"),
-                    });
-                }
-                let line = String::from_utf8(line).map_err(|e| DataError::Json {
-                    path: path.clone(),
-                    line: *read,
-                    message: format!("byte {} is not UTF-8", e.utf8_error().valid_up_to() + 1),
-                })?;
-                if line.trim().is_empty() {
-                    continue;
-                }
-                let line = line.strip_suffix('\n').unwrap_or(&line);
-                let text = json::document(path, *read, line, field)?;
-                return Ok(Some(Piece { text, begins: true }));
-            },
+            let mut bytes = error.into_bytes();
+            self.rest = bytes.split_off(valid);
+            Ok(String::from_utf8(bytes).unwrap_or_default())
+        })?;
+        Ok(Some(Piece { text, begins }))
+    }
+}
+
+impl Lines {
+    fn next_piece(&mut self, field: &str) -> Result<Option<Piece>, DataError> {
+        loop {
+            let mut line = Vec::new();
+            self.read += 1;
+            let mut part = (&mut self.reader).take(LONGEST_LINE + 1);
+            let read = part.read_until(b'\n', &mut line);
+            let read =
+                read.map_err(|e| unreadable(&self.path, format!("line {}", self.read), e))?;
+            if read == 0 {
+                return Ok(None);
+            }
+            if read as u64 > LONGEST_LINE {
+                return Err(self.wrong(format!("the line has more than {LONGEST_LINE} bytes")));
+            }
+            let line = String::from_utf8(line).map_err(|e| {
+                let at = e.utf8_error().valid_up_to() + 1;
+                self.wrong(format!("byte {at} is not UTF-8"))
+            })?;
+            if line.trim().is_empty() {
+                continue;
+            }
+            let line = line.strip_suffix('\n').unwrap_or(&line);
+            let text = json::document(&self.path, self.read, line, field)?;
+            return Ok(Some(Piece { text, begins: true }));
+        }
+    }
+
+    fn wrong(&self, message: String) -> DataError {
+        DataError::Json {
+            path: self.path.clone(),
+            line: self.read,
+            message,
         }
     }
 }
@@ -196,8 +213,8 @@ impl Open {
 /// The error of a file that cannot be read or decompressed there.
 fn unreadable(path: &Path, place: String, error: io::Error) -> DataError {
     use io::ErrorKind::{InvalidData, InvalidInput, Other, UnexpectedEof};
-    match (Ending::of(path).1, error.kind()) {
-        (Ending::Plain, _) => DataError::io(path, "read", error),
+    match (Compression::of(path).1, error.kind()) {
+        (Compression::None, _) => DataError::io(path, "read", error),
         (_, InvalidData | InvalidInput | Other | UnexpectedEof) => DataError::Damaged {
             path: path.into(),
             place,

@@ -104,6 +104,19 @@ fn directories(pool: &Path, seed: u64) -> Vec<PathBuf> {
     pool.runs(&planned, &[seed], &[&corpus; 3])
 }
 
+#[test]
+fn runs_keep_their_names() {
+    // A new field of a config would change them, and trained runs would not be found: see `LATER` of the pool.
+    let found = directories(Path::new(""), 1);
+    let names = found.iter().map(|run| run.to_str().unwrap());
+    let expected = [
+        "GPT-2-c8a2a18152b7",
+        "GPT-2-3a4a7c7b7949",
+        "GPT-2-1671113b4e89",
+    ];
+    assert_eq!(names.collect::<Vec<_>>(), expected);
+}
+
 /// The three runs. One of them breaks while `file` exists.
 fn fragile(which: usize, file: &Path) -> (Vec<PlannedRun<Fragile>>, Corpus) {
     let (mut planned, corpus) = small();

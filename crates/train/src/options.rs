@@ -1,0 +1,58 @@
+//! The options of a run that are not part of its config.
+
+use std::path::PathBuf;
+
+pub use burn_train::Interrupter;
+use serde::{Deserialize, Serialize};
+
+use crate::dashboard::{Display, Title};
+
+/// The options of a run that are not part of its config.
+#[derive(Clone)]
+pub struct RunOptions {
+    /// The directory of the run, new or existing.
+    pub directory: PathBuf,
+    /// The display of progress.
+    pub display: Display,
+    /// What the dashboard calls the run.
+    pub title: Title,
+    /// Peak of the device in TFLOP/s, to show the fraction in use.
+    pub peak_tflops: Option<f64>,
+    /// A run directory. If given, a new run starts from the newest checkpoint in it.
+    pub init_from: Option<(PathBuf, FirstWeights)>,
+    /// Whether an existing run may continue with another config, other data or another backend.
+    pub allow_config_change: bool,
+    /// Stops the run after the current step, or in a validation or sample, with a checkpoint.
+    pub stop: Interrupter,
+    /// Stops the run after this many steps, with a checkpoint.
+    pub until: Option<usize>,
+    /// Whether other runs are trained on the same cores, which is noted in the history.
+    pub shares_cores: bool,
+}
+
+impl RunOptions {
+    /// Trains in `directory` to the end, and shows nothing.
+    pub fn new(directory: impl Into<PathBuf>) -> Self {
+        Self {
+            directory: directory.into(),
+            display: Display::Quiet,
+            title: Title::default(),
+            peak_tflops: None,
+            init_from: None,
+            allow_config_change: false,
+            stop: Interrupter::new(),
+            until: None,
+            shares_cores: false,
+        }
+    }
+}
+
+/// How a model starts from the checkpoint of another one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FirstWeights {
+    /// Its weights come from [`ModelConfig::grow`], and it takes over the optimizer's moments.
+    #[default]
+    Grow,
+    /// Its weights come from [`ModelConfig::grow`], and its moments are fresh.
+    GrowFresh,
+}

@@ -1,0 +1,55 @@
+//! The result of a run.
+
+use std::path::PathBuf;
+
+use residual_zoo_core::Cost;
+use residual_zoo_runs::Row;
+
+/// The result of a run.
+#[derive(Clone, Debug)]
+pub struct Summary {
+    /// All rows of `metrics.jsonl`.
+    pub rows: Vec<Row>,
+    /// The cost of the model.
+    pub cost: Cost,
+    /// Mean cross-entropy of the last log interval, in nats per token.
+    pub train_loss: f64,
+    /// Mean cross-entropy of the last validation, in nats per token.
+    pub valid_loss: f64,
+    /// Fraction of the targets that the model rated most likely in the last validation.
+    pub valid_accuracy: f64,
+    /// Training tokens per second over the whole run.
+    pub tokens_per_second: f64,
+    /// Whether the run was stopped before its end.
+    pub stopped: bool,
+    /// Whether any step was made now, rather than before.
+    pub trained: bool,
+    /// The directory of the last checkpoint.
+    pub checkpoint: PathBuf,
+}
+
+impl Summary {
+    /// The summary of the run when it had made `step` steps. The checkpoint stays that of the end.
+    pub fn up_to(mut self, step: usize) -> Self {
+        self.rows.retain(|row| row.step <= step);
+        Self {
+            train_loss: last(&self.rows, |row| row.train_loss),
+            valid_loss: last_valid_loss(&self.rows),
+            valid_accuracy: last(&self.rows, |row| row.valid_accuracy),
+            ..self
+        }
+    }
+}
+
+/// The last value of a field; NaN without one.
+pub(crate) fn last(rows: &[Row], field: fn(&Row) -> Option<f64>) -> f64 {
+    rows.iter().rev().find_map(field).unwrap_or(f64::NAN)
+}
+
+/// The loss of the last validation. A loss that is not finite is missing in its row, and an earlier loss
+/// must not replace it.
+pub(crate) fn last_valid_loss(rows: &[Row]) -> f64 {
+    let validated = |row: &&Row| row.valid_loss.is_some() || row.valid_accuracy.is_some();
+    let validated = rows.iter().rev().find(validated);
+    validated.and_then(|row| row.valid_loss).unwrap_or(f64::NAN)
+}
