@@ -189,7 +189,10 @@ pub fn run_named(name: &str, options: &ExperimentArgs) -> Result<(), Error> {
         None => {
             let names = builtin::experiments().map(|source| source.name);
             let names = names.collect::<Vec<_>>().join(", ");
-            let problem = format!("is no file, and no experiment of the zoo; these are {names}");
+            let known = builtin::experiments().map(|source| source.name);
+            let meant = residual_zoo_runs::did_you_mean(name, known);
+            let problem =
+                format!("is neither a file nor an experiment of the zoo{meant}; these are {names}");
             return Err(ConfigError::new(name, problem).into());
         }
     };

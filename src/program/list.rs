@@ -22,7 +22,12 @@ pub fn list() -> anyhow::Result<()> {
             experiments.push([source.name, experiment.title]);
         }
     }
-    section("Architectures", named(Zoo::NAMES))?;
+    let composed = (
+        "Composed",
+        "Layers of several architectures, with a connection around each sublayer or a recurrence over the \
+         layers, as in the recurrent transformer.",
+    );
+    section("Architectures", named(&[Zoo::NAMES, &[composed]].concat()))?;
     section("Connections", named(ConnectionConfig::NAMES))?;
     section(
         "Run files, for train, compare, bench and describe",

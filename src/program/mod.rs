@@ -21,7 +21,7 @@ use residual_zoo::cli::{self, DataArgs, ExperimentArgs};
 use residual_zoo::core::ConfigError;
 use residual_zoo::data::{Corpus, DataConfig, Source};
 use residual_zoo::report::si;
-use residual_zoo::runs::run_dir;
+use residual_zoo::runs::{did_you_mean, run_dir};
 use residual_zoo::{builtin, experiment};
 
 /// Reproduce, compare and compose language-model architectures that change the residual stream.
@@ -122,6 +122,17 @@ fn an_experiment(name: &str) -> ConfigError {
 
 /// Reads the run file CONFIG, or the one of that name that is part of the program.
 fn read_config(config: &Path) -> anyhow::Result<RunConfig> {
+    if config.join("config.ron").exists() {
+        let run = cli::quoted(&config.to_string_lossy());
+        let problem = format!("is a run; continue it by `residual-zoo train --resume {run}`");
+        return Err(ConfigError::new(config.display().to_string(), problem).into());
+    }
+    let ending = config.extension().unwrap_or_default().to_string_lossy();
+    if TEXTS.contains(&ending.as_ref()) {
+        let name = config.display().to_string();
+        let problem = "is no RON file; to train on it, give it with `--data`, after a RON file";
+        return Err(ConfigError::new(name, problem).into());
+    }
     if config.exists() || config.extension().is_some_and(|ending| ending == "ron") {
         return RunConfig::read(config).map_err(|error| match experiment_in(config) {
             Some(_) => an_experiment(&config.display().to_string()).into(),
@@ -133,11 +144,17 @@ fn read_config(config: &Path) -> anyhow::Result<RunConfig> {
         if builtin::experiments().any(|source| source.name == name) {
             return Err(an_experiment(&name).into());
         }
-        let problem = "is no file and no run file of the zoo; see `residual-zoo list`";
+        let meant = did_you_mean(&name, builtin::run_files().map(|(name, _)| name));
+        let problem = format!(
+            "is neither a file nor a run file of the zoo{meant}; `residual-zoo list` shows them"
+        );
         return Err(ConfigError::new(name, problem).into());
     };
     Ok(RunConfig::parse(text, config)?)
 }
+
+/// Endings of texts, which are no configs.
+const TEXTS: [&str; 6] = ["txt", "md", "jsonl", "gz", "zst", "parquet"];
 
 /// Refuses paths outside of `run` in the data of its config. The user's own options are trusted.
 fn check_paths(run: &Path, data: &DataConfig, own: &DataArgs) -> anyhow::Result<()> {

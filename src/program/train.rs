@@ -163,13 +163,13 @@ pub fn train(options: Options) -> anyhow::Result<()> {
 /// How the run ended, and its last validation.
 fn describe_end(summary: &Summary, corpus: &Corpus) -> String {
     let end = if summary.stopped {
-        "stopped"
+        "stopped after"
     } else {
-        "trained"
+        "trained for"
     };
     let seconds = summary.rows.last().map_or(0.0, |row| row.seconds);
     let time = duration(Duration::from_secs_f64(seconds));
-    let end = format!("{end} in {time} of training");
+    let end = format!("{end} {time}");
     let validated = summary
         .rows
         .iter()

@@ -378,7 +378,7 @@ fn a_prompt_the_model_cannot_take_is_named() {
     fails(
         zoo("generate").arg(scratch.path("none")),
         2,
-        &["none", "config.ron"],
+        &["none", "does not exist"],
     );
 }
 

@@ -20,6 +20,11 @@ const FILES: [&str; 4] = [
 
 /// A run of a tiny model with checkpoints at these steps.
 fn trained(directory: &Path, settings: &[&str]) -> Vec<usize> {
+    trained_until(None, directory, settings)
+}
+
+/// Like `trained`, and stops after step `until`.
+fn trained_until(until: Option<usize>, directory: &Path, settings: &[&str]) -> Vec<usize> {
     let text = "(model: Gpt2(n_layer: 1, n_head: 1, width: 4, context: 8), \
                 train: (steps: 12, batch: 2, warmup: 2, validate_every: 3, validate_batches: 2, \
                 checkpoint_every: 3))";
@@ -31,7 +36,10 @@ fn trained(directory: &Path, settings: &[&str]) -> Vec<usize> {
         seed: 5,
     });
     let corpus = Corpus::open(&config.data).unwrap();
-    let options = RunOptions::new(directory);
+    let options = RunOptions {
+        until,
+        ..RunOptions::new(directory)
+    };
     let _turn = my_turn();
     run::<Autodiff<Flex>, _>(config, &corpus, &options, Default::default()).unwrap();
     steps(directory)
@@ -166,6 +174,23 @@ fn a_run_without_a_good_checkpoint_says_why() {
     assert!(
         error.contains("no good checkpoint") && error.contains("state.json"),
         "{error}"
+    );
+}
+
+#[test]
+fn checkpoints_of_stops_are_not_kept_for_ever() {
+    let scratch = tempfile::tempdir().unwrap();
+    let settings = [
+        "train.keep_checkpoints=2",
+        "train.checkpoint_every=12",
+        "train.validate_every=12",
+    ];
+    let stopped: Vec<_> = (1..=5)
+        .map(|step| trained_until(Some(step), scratch.path(), &settings))
+        .collect();
+    assert_eq!(
+        stopped[..],
+        [vec![1], vec![1, 2], vec![2, 3], vec![3, 4], vec![4, 5]]
     );
 }
 

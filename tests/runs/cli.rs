@@ -8,6 +8,8 @@ use std::process::{Command, Stdio};
 use residual_zoo::RunConfig;
 use residual_zoo::runs::{checkpoint, run_dir};
 use residual_zoo_testing::program::{SMOKE, Scratch, example, fails, ok, signal, smoke, zoo};
+use residual_zoo_testing::root;
+use residual_zoo_testing::runs::start;
 
 #[test]
 fn a_run_writes_its_config_metrics_samples_and_checkpoints() {
@@ -237,6 +239,102 @@ fn compare_prints_a_table_and_writes_a_report() {
 }
 
 #[test]
+fn a_comparison_that_is_stopped_says_so_and_continues() {
+    let scratch = Scratch::new();
+    let directory = scratch.path("compare");
+    let compare = || {
+        let mut command = zoo("compare");
+        command.args(["compare/gpt2", "compare/rmt", "compare/laurel"]);
+        command.arg("--run").arg(&directory);
+        for assignment in ["train.steps=40", "data.source.tokens=20000"] {
+            command.args(["--set", assignment]);
+        }
+        command
+    };
+    let mut child = start(&mut compare());
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap() == "compare-rmt"));
+    signal(&child, "-TERM");
+    let rest: Vec<String> = lines.map(Result::unwrap).collect();
+    assert!(child.wait().unwrap().success());
+    let rest = rest.join("\n");
+    let missing = "Not complete: not trained to the end are compare-rmt, compare-laurel.";
+    assert!(rest.contains(missing), "{rest}");
+    assert!(
+        rest.ends_with("stopped; to continue: repeat the command"),
+        "{rest}"
+    );
+    let report = || fs::read_to_string(directory.join("report.html")).unwrap();
+    assert!(report().contains(missing) && !report().contains("<td>compare-rmt"));
+    assert!(!ok(&mut compare()).contains("Not complete"));
+    assert!(!report().contains("Not complete"));
+}
+
+#[test]
+fn tokenize_takes_the_fields_of_the_data_and_refuses_what_is_no_text() {
+    let scratch = Scratch::new();
+    let lines = "{\"body\": \"to be or not to be\"}\n".repeat(50);
+    let text = scratch.file("d.jsonl", &lines);
+    let tokenize = || {
+        let mut command = zoo("tokenize");
+        command.arg("--data").arg(&text);
+        command.args(["--tokenizer", "bytes", "--set"]);
+        command.arg(format!("data.cache=Some({:?})", scratch.path("cache")));
+        command
+    };
+    fails(&mut tokenize(), 2, &["line 1", "data.text_field"]);
+    let mut command = tokenize();
+    let shown = ok(command.args([
+        "--set",
+        "data.text_field=body",
+        "--set",
+        "data.valid_fraction=0.5",
+    ]));
+    assert!(
+        shown.contains("474 training and 475 validation tokens"),
+        "{shown}"
+    );
+    fails(&mut zoo("tokenize"), 2, &["data.source", "--data"]);
+    let parquet = root().join("crates/data/testdata/pyarrow.parquet");
+    let mut command = zoo("tokenize");
+    command
+        .arg("--data")
+        .arg(&parquet)
+        .args(["--tokenizer", "bpe:100000", "--set"]);
+    let shown = ok(command.arg(format!("data.cache=Some({:?})", scratch.path("cache"))));
+    assert!(
+        shown.contains("no more pairs to merge for 100000"),
+        "{shown}"
+    );
+}
+
+#[test]
+fn a_run_in_place_of_a_file_is_named() {
+    let scratch = Scratch::new();
+    let run = scratch.path("run");
+    ok(&mut smoke(&run));
+    fails(zoo("train").arg(&run), 2, &["is a run", "train --resume"]);
+    let text = scratch.file("a.txt", "text");
+    fails(zoo("train").arg(text), 2, &["is no RON file", "--data"]);
+    fails(
+        zoo("train").arg("gpt2/smok"),
+        2,
+        &["did you mean `gpt2/smoke`?"],
+    );
+    let mut command = zoo("train");
+    command.arg(SMOKE).args(["--set", "train.step=5"]);
+    fails(&mut command, 2, &["did you mean `steps`?"]);
+    let mut command = zoo("train");
+    command.arg(SMOKE).args(["--set", "train.steps=many"]);
+    fails(&mut command, 2, &["expected a whole number; it was"]);
+    fails(
+        zoo("generate").arg(scratch.path("none")),
+        2,
+        &["none: does not exist"],
+    );
+}
+
+#[test]
 fn bench_writes_its_figures_as_json() {
     let scratch = Scratch::new();
     let json = scratch.path("bench.json");
@@ -319,7 +417,7 @@ fn interrupted_by(name: &str) {
     let rest: Vec<String> = lines.map(Result::unwrap).collect();
     assert!(child.wait().unwrap().success());
     assert!(
-        rest.iter().any(|line| line.contains("stopped in")),
+        rest.iter().any(|line| line.contains("stopped after")),
         "{rest:?}"
     );
 

@@ -112,7 +112,7 @@ fn a_checkpoint_of_ones_choice_is_loaded() {
 fn what_is_no_run_or_cannot_be_built_is_an_error() {
     let scratch = Scratch::new();
     let error = Run::open(scratch.path("")).unwrap_err().to_string();
-    assert!(error.contains("is it a run directory?"), "{error}");
+    assert!(error.contains("give a run directory"), "{error}");
     let directory = scratch.path("run");
     ok(&mut smoke(&directory));
     let config = directory.join("config.ron");

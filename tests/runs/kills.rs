@@ -180,7 +180,7 @@ fn interrupt(command: &mut Command, signal: &str, step: usize) -> bool {
     let sent = Command::new("kill").args([signal, &pid]).status();
     let rest: Vec<String> = lines.map(Result::unwrap).collect();
     assert!(child.wait().unwrap().success());
-    sent.unwrap().success() && rest.iter().any(|line| line.contains("stopped in"))
+    sent.unwrap().success() && rest.iter().any(|line| line.contains("stopped after"))
 }
 
 #[test]
@@ -227,7 +227,7 @@ fn stop_in_the_sample(directory: &Path, command: impl Fn() -> Command, step: usi
         rest.join("\n")
     };
     let in_the_sample = |shown: &String| {
-        shown.contains("stopped in") && checkpoint::directory(directory, step).exists()
+        shown.contains("stopped after") && checkpoint::directory(directory, step).exists()
     };
     (0..20).map(|_| stop()).find(in_the_sample).unwrap()
 }

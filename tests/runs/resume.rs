@@ -185,7 +185,7 @@ fn torn_lines_and_damaged_checkpoints_cost_only_time() {
     fs::write(&path, bytes).unwrap();
     let shown = ok(&mut resume(&directory));
     for part in [
-        "passed over a damaged checkpoint, now ",
+        "skipped a damaged checkpoint, now ",
         "model.safetensors",
         "its checksum is wrong",
         "resuming from",
@@ -253,7 +253,7 @@ fn a_run_from_other_weights_begins_with_them_again() {
     let mut other = train(&file, &second);
     other.arg("--init-from").arg(scratch.path("third"));
     other.arg("--allow-config-change");
-    fails(&mut other, 2, &["third", "is it a run directory?"]);
+    fails(&mut other, 2, &["third", "give a run directory"]);
     ok(train(&file, &scratch.path("third")).args(["--set", "train.seed=5"]));
     fails(
         &mut other,

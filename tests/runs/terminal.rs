@@ -51,7 +51,7 @@ fn a_key_and_ctrl_c_stop_a_run_with_a_checkpoint() {
         let (status, shown) = terminal.end();
         assert!(status.success(), "{}", screen(&shown));
         assert!(
-            shown.contains("stopped in") && shown.contains("checkpoint:"),
+            shown.contains("stopped after") && shown.contains("checkpoint:"),
             "{shown}"
         );
         assert_restored(&shown);

@@ -70,6 +70,14 @@ impl CompareArgs {
                 entropy.rate, entropy.bigram
             ))?;
         }
-        print(&format!("report: {}", self.run.join(REPORT).display()))
+        print(&format!("report: {}", self.run.join(REPORT).display()))?;
+        let not_complete = comparison.not_complete();
+        if !not_complete.is_empty() {
+            print(not_complete.trim_end())?;
+        }
+        match comparison.stopped {
+            true => print("stopped; to continue: repeat the command"),
+            false => Ok(()),
+        }
     }
 }

@@ -62,8 +62,8 @@ impl BackendArgs {
 #[derive(Args, Debug, Clone)]
 pub struct DataArgs {
     /// What to train on: a text file, a directory of text, JSON lines (.jsonl), each plain or
-    /// compressed (.gz, .zst), `tinyshakespeare` (downloaded once) or `synthetic` (needs no file);
-    /// for a run on images, the directory of CIFAR-10's binary batches
+    /// compressed (.gz, .zst), Parquet (.parquet), `tinyshakespeare` (downloaded once) or
+    /// `synthetic` (needs no file); for a run on images, the directory of CIFAR-10's binary batches
     #[arg(long, value_name = "PATH|NAME")]
     pub data: Option<String>,
     /// Tokenizer of text: `bytes`, `chars`, `bpe:SIZE` (trained on the text) or the path of a
@@ -88,7 +88,7 @@ impl DataArgs {
             };
         }
         if let Some(name) = &self.tokenizer {
-            if !matches!(config.source, Data::Path(_) | Data::TinyShakespeare) {
+            if config.source.paths().is_empty() && config.source != Data::TinyShakespeare {
                 let problem = format!(
                     "is `{name}`, but {} has tokens of its own; leave it out, or give a text with `--data`",
                     config.source

@@ -1,171 +1,17 @@
 //! Opens training and validation data from a config.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
-use std::{fmt, fs, thread};
 
-use serde::{Deserialize, Serialize};
-
-use crate::cache::{self, Entry, Manifest, PartFacts, Work};
-use crate::progress::{OnProgress, Stage, report};
+use crate::cache::Entry;
+use crate::entry::entry;
+use crate::progress::OnProgress;
 use crate::synthetic::{self, Entropy, SyntheticConfig};
-use crate::tokenize::{self, Part, SEGMENT, Segment, Segments, Survey, Text};
+use crate::tokenize::{Survey, Text};
 use crate::{
-    Cifar10, CopyConfig, DataError, Examples, Tokenizer, TokenizerConfig, Tokens, cifar, copying,
-    download, files, hash,
+    Cifar10, CopyConfig, DataConfig, DataError, Examples, Mixture, Source, Tokenizer,
+    TokenizerConfig, Tokens, Weighted, cifar, copying, download, hash,
 };
-
-/// The data to train on and how they are tokenized. A field that a config file leaves out has its
-/// [`Default`] value.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct DataConfig {
-    /// Where the data come from.
-    pub source: Source,
-    /// How text becomes tokens.
-    pub tokenizer: TokenizerConfig,
-    /// The fraction of the text, at its end, that is used for validation; between 0 and 1.
-    pub valid_fraction: f64,
-    /// The field with the text in the objects of a JSONL file.
-    pub text_field: String,
-    /// What stands between two documents, such as a tokenizer's `<|endoftext|>`.
-    pub separator: String,
-    /// The directory of the token cache. `None` is `residual-zoo/tokens` in the user's cache
-    /// directory.
-    pub cache: Option<PathBuf>,
-}
-
-impl Default for DataConfig {
-    fn default() -> Self {
-        Self {
-            source: Source::default(),
-            tokenizer: TokenizerConfig::default(),
-            valid_fraction: 0.1,
-            text_field: "text".into(),
-            separator: "\n".into(),
-            cache: None,
-        }
-    }
-}
-
-impl DataConfig {
-    /// Checks every field without reading any file.
-    ///
-    /// # Errors
-    ///
-    /// [`DataError::InvalidConfig`].
-    pub fn validate(&self) -> Result<(), DataError> {
-        if !(self.valid_fraction > 0.0 && self.valid_fraction < 1.0) {
-            return Err(DataError::InvalidConfig {
-                field: "data.valid_fraction".into(),
-                problem: format!("is {}; it must be between 0 and 1", self.valid_fraction),
-            });
-        }
-        if let Source::Synthetic(SyntheticConfig { tokens, .. }) = self.source
-            && tokens > synthetic::MOST_TOKENS
-        {
-            return Err(DataError::InvalidConfig {
-                field: "data.source.tokens".into(),
-                problem: format!("is {tokens}; it must be at most {}", synthetic::MOST_TOKENS),
-            });
-        }
-        if let Source::Copying(copying) = &self.source {
-            copying.validate()?;
-        }
-        self.tokenizer.validate()
-    }
-
-    /// The sequence length at the end of the curriculum, if the source determines it.
-    pub fn time(&self) -> Option<usize> {
-        match &self.source {
-            Source::Copying(copying) => Some(copying.time(copying.last_level())),
-            Source::Cifar10(_) => Some(cifar::PIXELS),
-            _ => None,
-        }
-    }
-
-    /// Number of outputs of a model of these data: the `vocab_size` token ids, or for images the classes.
-    pub fn outputs(&self, vocab_size: usize) -> usize {
-        match &self.source {
-            Source::Cifar10(_) => cifar::CLASSES,
-            _ => vocab_size,
-        }
-    }
-
-    /// The text at `path`.
-    fn text(&self, path: &Path) -> Text {
-        Text::Files {
-            path: path.into(),
-            field: self.text_field.clone(),
-            separator: self.separator.clone(),
-        }
-    }
-
-    /// The cache entry for a text with this hash; `None` if there is no cache directory.
-    fn cache_entry(&self, source_hash: &str) -> Result<Option<PathBuf>, DataError> {
-        let user = || dirs::cache_dir().map(|cache| cache.join("residual-zoo").join("tokens"));
-        let Some(root) = self.cache.clone().or_else(user) else {
-            return Ok(None);
-        };
-        let tokenizer = match &self.tokenizer {
-            TokenizerConfig::Bytes => "bytes".to_owned(),
-            TokenizerConfig::Chars => "chars".to_owned(),
-            TokenizerConfig::Bpe { vocab_size } => format!("bpe {vocab_size}"),
-            TokenizerConfig::File(path) => {
-                format!("file {}", blake3::hash(&files::read_file(path)?))
-            }
-        };
-        let key = hash::of_parts(
-            "residual-zoo-data cache entry",
-            &[
-                &cache::FORMAT.to_le_bytes(),
-                source_hash.as_bytes(),
-                tokenizer.as_bytes(),
-                &self.valid_fraction.to_le_bytes(),
-                self.text_field.as_bytes(),
-            ],
-        );
-        Ok(Some(root.join(&key.to_hex()[..32])))
-    }
-}
-
-/// Where data come from.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub enum Source {
-    /// A synthetic language whose tokens are words; the configured tokenizer is ignored (see
-    /// [`crate::synthetic`]). Needs no file.
-    Synthetic(SyntheticConfig),
-    /// 1.1 MB of Shakespeare's plays, downloaded once (see [`crate::tiny_shakespeare`]).
-    TinyShakespeare,
-    /// Symbols to copy across noise, newly generated for every batch. Needs no file.
-    Copying(CopyConfig),
-    /// The directory of CIFAR-10's binary batches. The task is to predict the class of an image
-    /// from its grey pixels. The test batch is used for validation.
-    Cifar10(PathBuf),
-    /// A text file, a `.jsonl` file or a directory of those (see [`crate::read_documents`]). A relative path
-    /// is relative to the current directory.
-    Path(PathBuf),
-}
-
-impl fmt::Display for Source {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Synthetic(_) => f.write_str("a synthetic language"),
-            Self::TinyShakespeare => f.write_str("tiny shakespeare"),
-            Self::Copying(_) => f.write_str("the copy task"),
-            Self::Cifar10(_) => f.write_str("CIFAR-10"),
-            Self::Path(path) => path.display().fmt(f),
-        }
-    }
-}
-
-impl Default for Source {
-    fn default() -> Self {
-        Self::Synthetic(SyntheticConfig::default())
-    }
-}
 
 /// Training and validation examples, and how they were made.
 #[derive(Clone, Debug)]
@@ -218,17 +64,38 @@ impl Corpus {
     /// Those of [`open`](Self::open), and [`DataError::Stopped`] if `progress` says so.
     pub fn open_with(config: &DataConfig, progress: OnProgress) -> Result<Self, DataError> {
         config.validate()?;
-        let (name, text) = match &config.source {
-            Source::Synthetic(synthetic) => return Self::synthetic(synthetic, config),
-            Source::Copying(copying) => return Self::copying(copying),
-            Source::Cifar10(directory) => return Self::cifar10(directory),
+        match &config.source {
+            Source::Synthetic(synthetic) => Self::synthetic(synthetic, config),
+            Source::Copying(copying) => Self::copying(copying),
+            Source::Cifar10(directory) => Self::cifar10(directory),
             Source::TinyShakespeare => {
-                let text = download::tiny_shakespeare(progress)?;
-                ("tiny-shakespeare".into(), Text::Memory(text))
+                let text = Text::Memory(download::tiny_shakespeare(progress)?);
+                Self::of_text(config, "tiny-shakespeare".into(), &text, progress)
             }
-            Source::Path(path) => (path.display().to_string(), config.text(path)),
-        };
-        let (entry, note) = entry(config, name, &text, progress)?;
+            Source::Path(path) => Self::of_files(config, &[path], progress),
+            Source::Paths(paths) => Self::of_files(config, paths, progress),
+            Source::Mixture(parts) => Self::mixture(config, parts, progress),
+        }
+    }
+
+    fn of_files(
+        config: &DataConfig,
+        paths: &[impl AsRef<Path>],
+        progress: OnProgress,
+    ) -> Result<Self, DataError> {
+        let names = paths.iter().map(|path| path.as_ref().display().to_string());
+        let name = names.collect::<Vec<_>>().join(", ");
+        Self::of_text(config, name, &config.text(paths), progress)
+    }
+
+    /// The corpus of a text. `name` says where it comes from.
+    fn of_text(
+        config: &DataConfig,
+        name: String,
+        text: &Text,
+        progress: OnProgress,
+    ) -> Result<Self, DataError> {
+        let (entry, note) = entry(config, name, text, progress)?;
         let Entry {
             manifest,
             tokenizer,
@@ -254,6 +121,46 @@ impl Corpus {
         })
     }
 
+    /// The corpus of several texts. Their tokenizers are equal, because they are not trained.
+    fn mixture(
+        config: &DataConfig,
+        parts: &[Weighted],
+        progress: OnProgress,
+    ) -> Result<Self, DataError> {
+        let open = |part: &Weighted| Self::of_files(config, &[&part.path], progress);
+        let corpora: Vec<Self> = parts.iter().map(open).collect::<Result<_, _>>()?;
+        let weights = || parts.iter().map(|part| part.weight);
+        let tokens = |of: fn(&Self) -> &Examples| {
+            let texts = corpora
+                .iter()
+                .filter_map(|corpus| of(corpus).text().cloned());
+            Examples::Mixture(Mixture::new(weights().zip(texts)))
+        };
+        let (train, valid) = (
+            tokens(|corpus| &corpus.train),
+            tokens(|corpus| &corpus.valid),
+        );
+        let bytes_per_token = corpora.iter().map(|corpus| corpus.bytes_per_token);
+        let bytes_per_token = weights()
+            .zip(bytes_per_token)
+            .map(|(weight, bytes)| Some(weight * bytes?))
+            .sum::<Option<f64>>();
+        let identities = corpora.iter().map(|corpus| corpus.identity.clone());
+        let notes = corpora.iter().filter_map(|corpus| corpus.note.clone());
+        let note = notes.collect::<Vec<_>>().join("; ");
+        let tokenizer = corpora[0].tokenizer.clone();
+        Ok(Self {
+            train,
+            valid,
+            outputs: tokenizer.vocab_size(),
+            tokenizer,
+            bytes_per_token: bytes_per_token.map(|sum| sum / weights().sum::<f64>()),
+            identity: mixture_identity(parts, identities),
+            entropy: None,
+            note: (!note.is_empty()).then_some(note),
+        })
+    }
+
     /// The [`identity`](Self::identity) of the text that `config` names, with a tokenizer of this
     /// fingerprint. The text is read, but neither tokenized nor stored. `None` if the source is no text of the
     /// user's.
@@ -265,14 +172,33 @@ impl Corpus {
         config: &DataConfig,
         tokenizer_fingerprint: &str,
     ) -> Result<Option<String>, DataError> {
-        let Source::Path(path) = &config.source else {
-            return Ok(None);
+        let identity = |text: &Text| {
+            let survey = Survey::of(text, &TokenizerConfig::Bytes, &mut |_, _, _| true)?;
+            let fraction = config.valid_fraction;
+            Ok(text_identity(&survey.hash, tokenizer_fingerprint, fraction))
         };
-        let text = config.text(path);
-        let survey = Survey::of(&text, &TokenizerConfig::Bytes, &mut |_, _, _| true)?;
-        let identity = text_identity(&survey.hash, tokenizer_fingerprint, config.valid_fraction);
-        Ok(Some(identity))
+        Ok(match &config.source {
+            Source::Path(path) => Some(identity(&config.text(&[path]))?),
+            Source::Paths(paths) => Some(identity(&config.text(paths))?),
+            Source::Mixture(parts) => {
+                let identities = parts
+                    .iter()
+                    .map(|part| identity(&config.text(&[&part.path])));
+                let identities: Vec<String> = identities.collect::<Result<_, _>>()?;
+                Some(mixture_identity(parts, identities))
+            }
+            _ => None,
+        })
     }
+}
+
+/// The identity of a mixture of corpora with these identities.
+fn mixture_identity(parts: &[Weighted], identities: impl IntoIterator<Item = String>) -> String {
+    let weights = parts.iter().map(|part| part.weight.to_le_bytes().to_vec());
+    let identities = identities.into_iter().map(String::into_bytes);
+    let all: Vec<Vec<u8>> = weights.zip(identities).flat_map(<[_; 2]>::from).collect();
+    let all: Vec<&[u8]> = all.iter().map(Vec::as_slice).collect();
+    hash::of_parts("residual-zoo-data mixture identity v1", &all).to_string()
 }
 
 /// The identity of a corpus of text.
@@ -344,190 +270,6 @@ impl Corpus {
             identity: identity.to_string(),
             entropy: None,
             note: None,
-        }
-    }
-}
-
-/// The largest text whose tokens are kept in memory if the cache cannot be used, in bytes.
-const MOST_IN_MEMORY: usize = 1 << 30;
-
-/// The tokens of `text`, loaded from the cache or stored there, and a note if the cache failed.
-fn entry(
-    config: &DataConfig,
-    source: String,
-    text: &Text,
-    progress: OnProgress,
-) -> Result<(Entry, Option<String>), DataError> {
-    let survey = Survey::of(text, &config.tokenizer, progress)?;
-    if survey.bytes == 0 {
-        return Err(DataError::Empty {
-            path: source.into(),
-        });
-    }
-    let dir = config.cache_entry(&survey.hash)?;
-    let tokenizing = Tokenizing {
-        config,
-        source,
-        text,
-        survey,
-    };
-    let Some(dir) = dir else {
-        let note = "there is no user cache directory, so tokens are kept in memory; \
-                    set `data.cache` to a directory";
-        return Ok((tokenizing.in_memory(progress)?, Some(note.into())));
-    };
-    match tokenizing.in_cache(&dir, progress) {
-        Err(error) if error.is_of_cache(&dir) && tokenizing.survey.bytes <= MOST_IN_MEMORY => {
-            let note =
-                format!("the token cache cannot be used, so tokens are kept in memory: {error}");
-            Ok((tokenizing.in_memory(progress)?, Some(note)))
-        }
-        found => found,
-    }
-}
-
-/// A text that becomes an entry.
-struct Tokenizing<'a> {
-    config: &'a DataConfig,
-    source: String,
-    text: &'a Text,
-    survey: Survey,
-}
-
-impl Tokenizing<'_> {
-    /// Loads the entry `dir` or makes it. Also returns a note if it was damaged.
-    fn in_cache(
-        &self,
-        dir: &Path,
-        progress: OnProgress,
-    ) -> Result<(Entry, Option<String>), DataError> {
-        let mut note = None;
-        loop {
-            if fs::symlink_metadata(dir).is_ok() {
-                match cache::load(dir, &self.survey.hash, self.config.valid_fraction) {
-                    Ok(entry) => return Ok((entry, note)),
-                    Err(e) => note = Some(format!("tokenized the data again: {e}")),
-                }
-            }
-            if let Some(work) = Work::begin(dir)? {
-                // Another process may have completed it since.
-                return match cache::load(dir, &self.survey.hash, self.config.valid_fraction) {
-                    Ok(entry) => {
-                        work.discard();
-                        Ok((entry, None))
-                    }
-                    Err(_) => Ok((self.store(work, progress)?, note)),
-                };
-            }
-            report(progress, Stage::Waiting, 0, 0)?;
-            thread::sleep(Duration::from_millis(50));
-        }
-    }
-
-    /// Makes an entry of what `work` has and what it lacks.
-    fn store(&self, work: Work, progress: OnProgress) -> Result<Entry, DataError> {
-        let tokenizer = match work.tokenizer() {
-            Some(tokenizer) => tokenizer,
-            None => {
-                let tokenizer = self.tokenizer(progress)?;
-                work.store_tokenizer(&tokenizer)?;
-                tokenizer
-            }
-        };
-        let mut manifest = self.manifest(&tokenizer);
-        let stored = self.each_segment(&tokenizer, progress, |segment, progress| {
-            let Segment { part, number, text } = segment;
-            if !work.has(part, number, &tokenizer) {
-                let tokens = tokenizer.encode_with(&text, progress)?;
-                work.store(part, number, &tokens, &tokenizer)?;
-            }
-            manifest.add(part, text.len());
-            Ok(())
-        });
-        match stored {
-            Ok(()) => work.finish(manifest),
-            Err(error) => {
-                // Its shards may be of the changed text.
-                if matches!(error, DataError::Changed { .. }) {
-                    work.discard();
-                }
-                Err(error)
-            }
-        }
-    }
-
-    /// The entry without a cache.
-    fn in_memory(&self, progress: OnProgress) -> Result<Entry, DataError> {
-        let tokenizer = self.tokenizer(progress)?;
-        let mut manifest = self.manifest(&tokenizer);
-        let (mut train, mut valid) = (Vec::new(), Vec::new());
-        self.each_segment(&tokenizer, progress, |segment, progress| {
-            let tokens = tokenizer.encode_with(&segment.text, progress)?;
-            match segment.part {
-                Part::Train => train.extend(tokens),
-                Part::Valid => valid.extend(tokens),
-            }
-            manifest.add(segment.part, segment.text.len());
-            Ok(())
-        })?;
-        Ok(Entry {
-            manifest,
-            tokenizer,
-            train: Tokens::from_vec(train),
-            valid: Tokens::from_vec(valid),
-        })
-    }
-
-    fn tokenizer(&self, progress: OnProgress) -> Result<Tokenizer, DataError> {
-        let (config, split) = (&self.config.tokenizer, self.split());
-        tokenize::tokenizer(config, self.text, &self.survey, split, progress)
-    }
-
-    fn split(&self) -> usize {
-        tokenize::split(self.survey.bytes, self.config.valid_fraction)
-    }
-
-    /// Calls `each` with every segment and a function that reports the bytes of it that are done.
-    fn each_segment(
-        &self,
-        tokenizer: &Tokenizer,
-        progress: OnProgress,
-        mut each: impl FnMut(
-            Segment,
-            &mut dyn FnMut(usize) -> Result<(), DataError>,
-        ) -> Result<(), DataError>,
-    ) -> Result<(), DataError> {
-        let (all, mut before, mut hasher) = (self.survey.bytes, 0, blake3::Hasher::new());
-        let segments = Segments::of(self.text, self.split(), SEGMENT, tokenizer.places())?;
-        for segment in segments {
-            let segment = segment?;
-            let bytes = segment.text.len();
-            hasher.update(segment.text.as_bytes());
-            each(segment, &mut |done| {
-                report(progress, Stage::Tokenizing, before + done, all)
-            })?;
-            before += bytes;
-            report(progress, Stage::Tokenizing, before, all)?;
-        }
-        match hasher.finalize().to_string() == self.survey.hash {
-            true => Ok(()),
-            false => Err(DataError::Changed {
-                path: self.source.clone().into(),
-            }),
-        }
-    }
-
-    /// The manifest without its parts.
-    fn manifest(&self, tokenizer: &Tokenizer) -> Manifest {
-        Manifest {
-            format: cache::FORMAT,
-            source: self.source.clone(),
-            source_hash: self.survey.hash.clone(),
-            tokenizer_fingerprint: tokenizer.fingerprint(),
-            valid_fraction: self.config.valid_fraction,
-            train: PartFacts::default(),
-            valid: PartFacts::default(),
-            bond: String::new(),
         }
     }
 }

@@ -11,7 +11,7 @@ use residual_zoo_system::harmless;
 #[non_exhaustive]
 pub enum DataError {
     /// The path does not exist.
-    #[error("`{path}` does not exist; check the path")]
+    #[error("`{path}` does not exist{}; check the path", from_here(path))]
     NotFound {
         /// The requested path.
         path: PathBuf,
@@ -25,7 +25,7 @@ pub enum DataError {
     /// The path contains no text.
     #[error(
         "`{path}` contains no text; \
-         give a non-empty file, or a directory with non-empty .txt, .md or .jsonl files"
+         give a non-empty file, or a directory with non-empty .txt, .md, .jsonl or .parquet files"
     )]
     Empty {
         /// The file or directory.
@@ -52,8 +52,8 @@ pub enum DataError {
         /// Offset of the first invalid byte.
         offset: usize,
     },
-    /// A compressed file is damaged.
-    #[error("`{path}` is damaged, {place}: {problem}; restore it or compress the text again")]
+    /// A compressed or Parquet file is damaged.
+    #[error("`{path}` is damaged, {place}: {problem}; restore it or create it again")]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -84,6 +84,25 @@ pub enum DataError {
         line: usize,
         /// The missing field.
         field: String,
+    },
+    /// A Parquet file has no column with texts, or a row without one.
+    #[error("`{path}`: {problem}")]
+    Parquet {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it, and how to fix it.
+        problem: String,
+    },
+    /// The program was built without support for something.
+    #[error(
+        "{what} needs the cargo feature `{feature}`, which this program was built without; \
+         build it with `cargo build --release --features {feature}`"
+    )]
+    MissingFeature {
+        /// What needs the feature.
+        what: String,
+        /// The cargo feature.
+        feature: &'static str,
     },
     /// A tokenizer could not be read, trained or applied.
     #[error("tokenizer {origin}: {message}")]
@@ -230,6 +249,8 @@ impl DataError {
             | Self::Changed { .. }
             | Self::Json { .. }
             | Self::MissingField { .. }
+            | Self::Parquet { .. }
+            | Self::MissingFeature { .. }
             | Self::Tokenizer { .. }
             | Self::UnknownSymbol { .. }
             | Self::UnknownId { .. }
@@ -287,6 +308,13 @@ impl DataError {
             vocab_size,
         }
     }
+}
+
+/// For a relative path, the directory that it was looked for in.
+fn from_here(path: &Path) -> String {
+    let here = std::env::current_dir().ok();
+    let here = here.filter(|_| path.is_relative());
+    here.map_or(String::new(), |here| format!(" in `{}`", here.display()))
 }
 
 /// Formats `message` on one line of at most about 600 characters.

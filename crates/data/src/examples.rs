@@ -6,13 +6,15 @@ use crate::cifar::{CLASSES, Images, LEVELS, PIXELS};
 use crate::copying::{CopyConfig, vocabulary};
 use crate::draws::Draws;
 use crate::windows::even_places;
-use crate::{Batch, DataError, Tokens, Windows};
+use crate::{Batch, DataError, MixedWindows, Mixture, Tokens, Windows};
 
 /// Examples that are not cut into sequences yet. Cheap to clone.
 #[derive(Clone, Debug)]
 pub enum Examples {
     /// A text: every token is predicted from those before it.
     Text(Tokens),
+    /// Several texts with weights.
+    Mixture(Mixture),
     /// Symbols to copy, newly generated for every batch.
     Copying(CopyConfig),
     /// Images whose class is predicted after the last pixel.
@@ -24,15 +26,17 @@ impl Examples {
     pub fn tokens(&self) -> Option<usize> {
         match self {
             Self::Text(tokens) => Some(tokens.len()),
+            Self::Mixture(mixture) => Some(mixture.len()),
             Self::Copying(_) => None,
             Self::Images(images) => Some(images.len() * PIXELS),
         }
     }
 
-    /// The tokens of a text; `None` for other kinds.
+    /// The tokens of a text, for a mixture those of its first text; `None` for other kinds.
     pub fn text(&self) -> Option<&Tokens> {
         match self {
             Self::Text(tokens) => Some(tokens),
+            Self::Mixture(mixture) => mixture.texts().next(),
             _ => None,
         }
     }
@@ -41,6 +45,7 @@ impl Examples {
     pub fn blake3(&self) -> String {
         match self {
             Self::Text(tokens) => tokens.blake3(),
+            Self::Mixture(mixture) => mixture.blake3(),
             Self::Copying(config) => blake3::hash(format!("{config:?}").as_bytes()).to_string(),
             Self::Images(images) => images.blake3(),
         }
@@ -62,6 +67,10 @@ impl Examples {
         };
         match self {
             Self::Text(tokens) => tokens.check(vocab_size.min(outputs)),
+            Self::Mixture(mixture) => {
+                let mut texts = mixture.texts();
+                texts.try_for_each(|tokens| tokens.check(vocab_size.min(outputs)))
+            }
             Self::Copying(_) => at_most(vocabulary().len() - 1, vocab_size.min(outputs)),
             Self::Images(_) => {
                 at_most(LEVELS - 1, vocab_size)?;
@@ -80,6 +89,7 @@ impl Examples {
     pub fn sequences(&self, time: usize, what: &str) -> Result<Sequences, DataError> {
         Ok(match self {
             Self::Text(tokens) => Sequences::Text(Windows::new(tokens.clone(), time, what)?),
+            Self::Mixture(mixture) => Sequences::Mixture(mixture.windows(time, what)?),
             Self::Copying(config) => Sequences::Copying {
                 config: config.clone(),
                 level: 0,
@@ -95,6 +105,8 @@ impl Examples {
 pub enum Sequences {
     /// Windows of a text.
     Text(Windows),
+    /// Windows of several texts.
+    Mixture(MixedWindows),
     /// Symbols, noise and recall tokens.
     Copying {
         /// The task.
@@ -113,6 +125,7 @@ impl Sequences {
     pub fn time(&self) -> usize {
         match self {
             Self::Text(windows) => windows.time(),
+            Self::Mixture(windows) => windows.time(),
             Self::Copying { config, level, .. } => config.time(*level),
             Self::Images(_) => PIXELS,
         }
@@ -123,6 +136,7 @@ impl Sequences {
     pub fn random_batch(&self, seed: u64, step: u64, micro: u64, batch: usize) -> Batch {
         match self {
             Self::Text(windows) => windows.random_batch(seed, step, micro, batch),
+            Self::Mixture(windows) => windows.random_batch(seed, step, micro, batch),
             Self::Copying {
                 config,
                 level,
@@ -140,6 +154,7 @@ impl Sequences {
     pub fn fixed_batches(&self, batches: usize, batch: usize) -> Vec<Batch> {
         match self {
             Self::Text(windows) => windows.even_batches(batches, batch),
+            Self::Mixture(windows) => windows.even_batches(batches, batch),
             Self::Copying { .. } => (0..batches as u64)
                 .map(|i| self.random_batch(0, i, 0, batch))
                 .collect(),

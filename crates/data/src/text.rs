@@ -1,6 +1,8 @@
 //! Reads documents from files and directories, in pieces of bounded size.
 
 mod json;
+#[cfg(feature = "parquet")]
+mod parquet;
 mod pieces;
 
 use std::fs;
@@ -9,16 +11,19 @@ use std::path::{Path, PathBuf};
 use crate::DataError;
 pub(crate) use pieces::{Piece, Pieces};
 
-/// The endings of the files of a directory that are read. Each may be followed by `.gz` or `.zst`.
-const ENDINGS: [&str; 3] = ["txt", "md", "jsonl"];
+/// The endings of the files of a directory that are read. Each may be followed by `.gz` or `.zst`, except
+/// `.parquet`, which is compressed in itself.
+const ENDINGS: [&str; 4] = ["txt", "md", "jsonl", "parquet"];
 
 /// Reads the documents at `path`.
 ///
 /// - A `.jsonl` file has one document per line: the string `text_field` of a JSON object. Blank
 ///   lines are skipped.
+/// - A `.parquet` file has one document per row: the text in the column `text_field`. Needs the cargo feature
+///   `parquet`.
 /// - Any other file is one document.
 /// - A file whose name ends with `.gz` or `.zst` is decompressed.
-/// - A directory has the documents of all `.txt`, `.md` and `.jsonl` files in it and in its
+/// - A directory has the documents of all `.txt`, `.md`, `.jsonl` and `.parquet` files in it and in its
 ///   subdirectories, compressed or not, sorted by path. Symbolic links in it are not followed.
 ///
 /// # Errors
@@ -27,7 +32,7 @@ const ENDINGS: [&str; 3] = ["txt", "md", "jsonl"];
 /// errors.
 pub fn read_documents(path: &Path, text_field: &str) -> Result<Vec<String>, DataError> {
     let mut documents: Vec<String> = Vec::new();
-    for piece in Pieces::open(path, text_field)? {
+    for piece in Pieces::open(&[path], text_field)? {
         let Piece { text, begins } = piece?;
         match documents.last_mut().filter(|_| !begins) {
             Some(document) => document.push_str(&text),

@@ -18,7 +18,7 @@ pub(crate) enum Text {
     Memory(String),
     /// In files. The documents are joined by `separator`.
     Files {
-        path: PathBuf,
+        paths: Vec<PathBuf>,
         field: String,
         separator: String,
     },
@@ -33,7 +33,7 @@ impl Text {
         Ok(match self {
             Self::Memory(text) => Box::new(std::iter::once(Ok(text.clone()))),
             Self::Files {
-                path,
+                paths,
                 field,
                 separator,
             } => {
@@ -46,7 +46,7 @@ impl Text {
                         text
                     }
                 };
-                let pieces = Pieces::open(path, field)?;
+                let pieces = Pieces::open(paths, field)?;
                 Box::new(pieces.map(move |piece| piece.map(&mut join)))
             }
         })
@@ -348,7 +348,7 @@ mod tests {
         let path = directory.path().join("text.txt");
         std::fs::write(&path, &text).unwrap();
         let files = Text::Files {
-            path,
+            paths: vec![path],
             field: "text".into(),
             separator: "\n".into(),
         };

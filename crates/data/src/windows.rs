@@ -92,7 +92,7 @@ impl Windows {
     }
 
     /// The windows at `starts`, which are all below `len`.
-    fn batch(&self, starts: impl Iterator<Item = usize>) -> Batch {
+    pub(crate) fn batch(&self, starts: impl Iterator<Item = usize>) -> Batch {
         let time = self.time;
         let (mut inputs, mut targets) = (Vec::new(), Vec::new());
         let mut window = Vec::with_capacity(time + 1);

@@ -21,7 +21,8 @@ use crate::{Axis, DataFacts, Error, Options, REPORT, train};
 /// Trains models, by name, and writes `report.html`. What is trained already is not trained again. The
 /// report shows `command`, which repeats it.
 ///
-/// Also returns the first error of a run; the other models are still compared.
+/// Also returns the first error of a run; the other models are still compared. If the comparison is stopped, it
+/// has the models that are trained, and the same call continues.
 ///
 /// # Errors
 ///
@@ -43,6 +44,8 @@ pub fn compare<C: ModelConfig>(
         data: DataFacts::of_run(data, &corpus),
         entropy: corpus.entropy,
         command,
+        missing: Vec::new(),
+        stopped: false,
     };
     let mut failure = None;
     let _screen = Screen::keep();
@@ -59,18 +62,23 @@ pub fn compare<C: ModelConfig>(
         let run_options = options.of_run(options.directory.join(name), title, None);
         let (kind, gpu) = (options.backend, options.gpu);
         match train(kind, gpu, config.clone(), &corpus, &run_options) {
-            Ok(summary) => {
-                let stopped = summary.stopped;
-                comparison.entries.push((name.clone(), summary));
-                if stopped {
-                    break;
-                }
+            Ok(summary) if summary.stopped => {
+                let left = models[i..].iter().map(|(name, _)| name.clone());
+                comparison.missing.extend(left);
+                comparison.stopped = true;
+                break;
             }
+            Ok(summary) => comparison.entries.push((name.clone(), summary)),
             Err(Error::Backend(error)) => return Err(error.into()),
-            Err(error) if failure.is_some() => warn(&format!("{name} failed: {error}")),
             Err(error) => {
-                warn(&format!("{name} failed; the error comes at the end"));
-                failure = Some(error);
+                comparison.missing.push(name.clone());
+                match failure {
+                    Some(_) => warn(&format!("{name} failed: {error}")),
+                    None => {
+                        warn(&format!("{name} failed; the error comes at the end"));
+                        failure = Some(error);
+                    }
+                }
             }
         }
     }
@@ -112,7 +120,8 @@ fn check_budget<C: ModelConfig>(
     }
     for (name, config) in models {
         if config.data != first.data {
-            let problem = format!("has other data than `{first_name}`");
+            let problem =
+                format!("has other data than `{first_name}`; give all models the same by `--data`");
             return Err(ConfigError::new(format!("{name}.data"), problem));
         }
         let budget = [
@@ -194,6 +203,10 @@ pub struct Comparison {
     pub entropy: Option<Entropy>,
     /// The command that repeats it.
     pub command: String,
+    /// The models that are not trained to the end, because their run failed or was stopped.
+    pub missing: Vec<String>,
+    /// Whether it was stopped.
+    pub stopped: bool,
 }
 
 impl Comparison {
@@ -279,11 +292,23 @@ impl Comparison {
         Report {
             title: "Comparison of architectures".into(),
             lead: format!(
-                "Every model was trained on the same tokens of {} with the same budget.{}",
+                "{}Every model was trained on the same tokens of {} with the same budget.{}",
+                self.not_complete(),
                 self.data.source,
                 entropy.unwrap_or_default()
             ),
             sections,
+        }
+    }
+
+    /// Names the models that are missing, if there are any, in a sentence with a space after it.
+    pub fn not_complete(&self) -> String {
+        match self.missing.is_empty() {
+            true => String::new(),
+            false => format!(
+                "Not complete: not trained to the end are {}. ",
+                self.missing.join(", ")
+            ),
         }
     }
 

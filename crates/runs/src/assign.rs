@@ -3,6 +3,7 @@
 use residual_zoo_core::ModelConfig;
 use serde_json::{Map, Value};
 
+use crate::wording::{did_you_mean, in_plain_words};
 use crate::{Error, RunConfig};
 
 impl<M: ModelConfig> RunConfig<M> {
@@ -41,8 +42,13 @@ impl<M: ModelConfig> RunConfig<M> {
         };
         let before = std::mem::replace(field, value);
         serde_path_to_error::deserialize(tree).map_err(|error| match before {
-            Value::Number(_) | Value::Bool(_) => format!("{}; it was {before}", error.inner()),
-            _ => error.to_string(),
+            Value::Number(_) | Value::Bool(_) => {
+                format!(
+                    "{}; it was {before}",
+                    in_plain_words(&error.inner().to_string())
+                )
+            }
+            _ => in_plain_words(&error.to_string()),
         })
     }
 }
@@ -70,7 +76,8 @@ fn find<'a>(tree: &'a mut Value, path: &str) -> Result<&'a mut Value, String> {
         at.get_mut(field).ok_or_else(|| match known.is_empty() {
             true => format!("`{field}` does not exist; the value before it has no fields"),
             false => format!(
-                "unknown field `{field}`; the fields are {}",
+                "unknown field `{field}`{}; the fields are {}",
+                did_you_mean(field, known.iter()),
                 known.join(", ")
             ),
         })

@@ -179,7 +179,7 @@ pub fn newest(run: &Path) -> Result<Newest, Error> {
     match newest_if_any(run)? {
         Some(newest) => Ok(newest),
         None if run.join(CHECKPOINTS).is_dir() => Err(none("has no complete checkpoint yet")),
-        None => Err(none("has no checkpoints; is it a run directory?")),
+        None => Err(none("has no checkpoints; give a run directory")),
     }
 }
 

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_path_to_error::Track;
 
 use crate::Error;
+use crate::wording::in_plain_words;
 
 /// The config of a run. This is the content of a file under `experiments/`, and of `config.ron` in a run
 /// directory.
@@ -382,7 +383,7 @@ pub fn parse_ron<T: DeserializeOwned>(text: &str, path: &Path) -> Result<T, Erro
 fn describe(error: &ron::Error) -> String {
     match error {
         ron::Error::MissingStructField { field, .. } => format!("field `{field}` is missing"),
-        error => error.to_string(),
+        error => in_plain_words(&error.to_string()),
     }
 }
 

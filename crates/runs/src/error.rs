@@ -43,8 +43,13 @@ pub enum Error {
     /// A run is to continue with other settings.
     #[error(
         "{path} holds a run that differs from this one: {}; start another run with `--run DIR`, or \
-         continue that one with the changes by `--allow-config-change`",
-        differences.join("; ")
+         continue that one with the changes by `--allow-config-change`{}",
+        differences.join("; "),
+        if differences.iter().any(|change| change.starts_with("model")) {
+            " (the sizes of the weights cannot change)"
+        } else {
+            ""
+        }
     )]
     Differs {
         /// The run.
@@ -193,11 +198,9 @@ fn remedy(action: &str, error: &std::io::Error) -> &'static str {
     };
     match error.kind() {
         StorageFull | QuotaExceeded | FileTooLarge => {
-            "; free some space, or write to another disk (`--run DIR`, or `--runs DIR` of an experiment)"
+            "; free some space, or write to another disk (`--run`, `--runs` or `--out`)"
         }
-        _ if action != "read" => {
-            "; choose a writable place (`--run DIR`, or `--runs DIR` of an experiment)"
-        }
+        _ if action != "read" => "; choose a writable place (`--run`, `--runs` or `--out`)",
         NotFound | NotADirectory => "; check the path",
         IsADirectory => "; give a file",
         InvalidData => "; the file must be UTF-8 text",

@@ -18,6 +18,7 @@ pub mod manifest;
 mod open;
 pub mod row;
 pub mod run_dir;
+mod wording;
 
 pub use config::{
     MinLearningRate, OnDiskError, Precision, RunConfig, Schedule, TrainConfig, parse_ron,
@@ -26,3 +27,4 @@ pub use error::{Error, describe_not_finite};
 pub use open::{Run, vocabulary};
 pub use row::Row;
 pub use run_dir::RunDir;
+pub use wording::did_you_mean;

@@ -121,7 +121,9 @@ fn change_notes(last: Option<&Start>, now: &Start) -> Vec<String> {
         .iter()
         .map(|change| format!("changed: {change}"));
     let mut notes: Vec<String> = changed.collect();
-    if let Some(last) = last.filter(|last| last.threads != now.threads) {
+    // On Flex, the result does not depend on the number of threads.
+    let depends = !now.backend.contains("flex");
+    if let Some(last) = last.filter(|last| depends && last.threads != now.threads) {
         notes.push(format!(
             "{} threads instead of {}: sums may be rounded differently",
             now.threads, last.threads
@@ -154,7 +156,7 @@ fn set_aside(newest: Option<&Newest>) -> Result<Vec<String>, Error> {
             let aside = checkpoint::set_aside(path)?;
             let aside = aside.display();
             Ok(format!(
-                "passed over a damaged checkpoint, now {aside}: {error}"
+                "skipped a damaged checkpoint, now {aside}: {error}"
             ))
         })
         .collect()
@@ -179,7 +181,7 @@ fn progress_note(newest: &Newest, steps: usize, ended: bool) -> String {
     let path = newest.path.display();
     match ended {
         true => format!(
-            "already trained: {path} has all {steps} steps; train longer with \
+            "already trained: {path} has the {steps} steps; train longer with \
              `--set train.steps=N`"
         ),
         false => format!("resuming from {path}"),

@@ -208,6 +208,7 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
             // that are due at this step come when the run continues.
             if stops || is_due && !self.pause(last)? {
                 self.save()?;
+                self.prune();
                 return Ok(self.summary(true));
             }
             if last {
@@ -215,6 +216,7 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
             }
             if (self.options.until).is_some_and(|until| self.trainer.progress.step >= until) {
                 self.save()?;
+                self.prune();
                 return Ok(self.summary(true));
             }
             self.advance()?;

@@ -1,9 +1,12 @@
-use std::path::Path;
-use std::time::SystemTime;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use tempfile::TempDir;
 
 use super::*;
+use crate::Stage;
+use crate::cache::Manifest;
 use crate::testing::random_text;
 
 const TEXT: &str = "The quick brown fox jumps over the lazy dog; ça alors!\n";
@@ -489,4 +492,80 @@ fn copy_tasks_and_images_are_corpora() {
     assert!(corpus.train.check(255, 10).is_err() && corpus.train.check(256, 9).is_err());
     fs::write(directory.path().join("test_batch.bin"), batch(&[7, 9])).unwrap();
     assert_ne!(Corpus::open(&config).unwrap().identity, corpus.identity);
+}
+
+/// Two files, with a config that has them as its source.
+fn two_texts(source: fn([PathBuf; 2]) -> Source) -> Setup {
+    let mut setup = Setup::new(&TEXT.repeat(20));
+    let other = setup.dir.path().join("other.txt");
+    fs::write(&other, "0123456789".repeat(100)).unwrap();
+    setup.config.source = source([setup.dir.path().join("input.txt"), other]);
+    setup.config.tokenizer = TokenizerConfig::Bytes;
+    setup
+}
+
+#[test]
+fn a_list_of_texts_is_one_text() {
+    let mut setup = two_texts(|paths| Source::Paths(paths.into()));
+    let list = setup.open();
+    let joined = setup.dir.path().join("joined");
+    let read = |name| fs::read_to_string(setup.dir.path().join(name)).unwrap();
+    fs::write(&joined, read("input.txt") + "\n" + &read("other.txt")).unwrap();
+    setup.config.source = Source::Path(joined);
+    assert_eq!(setup.open().identity, list.identity);
+    assert_eq!(setup.entries().len(), 1);
+
+    setup.config.source = Source::Paths(Vec::new());
+    let error = Corpus::open(&setup.config).unwrap_err().to_string();
+    assert!(error.contains("`data.source`: has no texts"), "{error}");
+}
+
+#[test]
+fn a_mixture_has_an_entry_for_each_text() {
+    let weighted = |[first, second]: [PathBuf; 2]| {
+        let weighted = |path, weight| Weighted { path, weight };
+        Source::Mixture(vec![weighted(first, 3.0), weighted(second, 1.0)])
+    };
+    let mut setup = two_texts(weighted);
+    let mixture = setup.open();
+    assert_eq!(setup.entries().len(), 2);
+    assert_eq!(mixture.bytes_per_token, Some(1.0));
+    assert_eq!(
+        mixture.train.tokens(),
+        Some((TEXT.len() * 20 + 1000) * 9 / 10)
+    );
+    assert!(mixture.train.check(256, 256).is_ok() && mixture.train.check(190, 256).is_err());
+
+    let valid = mixture.valid.sequences(8, "validation").unwrap();
+    let batches = valid.fixed_batches(10, 4);
+    let are_digits = |window: &&[u32]| window.iter().all(|id| (48..58).contains(id));
+    let windows = batches.iter().flat_map(|batch| batch.inputs.chunks(8));
+    assert_eq!(windows.filter(are_digits).count(), 10);
+
+    // The identity is known without tokenizing, and has the weights in it.
+    let fingerprint = mixture.tokenizer.fingerprint();
+    let identity = Corpus::identity_of_text(&setup.config, &fingerprint).unwrap();
+    assert_eq!(identity, Some(mixture.identity.clone()));
+    let Source::Mixture(parts) = &mut setup.config.source else {
+        unreachable!()
+    };
+    parts[0].weight = 2.0;
+    assert_ne!(setup.open().identity, mixture.identity);
+
+    for (weight, tokenizer, problem) in [
+        (0.0, TokenizerConfig::Bytes, "the weight 0; it must be"),
+        (f64::NAN, TokenizerConfig::Bytes, "the weight NaN"),
+        (1.0, TokenizerConfig::Chars, "cannot be trained on all"),
+    ] {
+        let Source::Mixture(parts) = &mut setup.config.source else {
+            unreachable!()
+        };
+        parts[1].weight = weight;
+        setup.config.tokenizer = tokenizer;
+        let error = Corpus::open(&setup.config).unwrap_err();
+        assert!(
+            error.is_bad_input() && error.to_string().contains(problem),
+            "{error}"
+        );
+    }
 }

@@ -37,6 +37,8 @@ pub(crate) struct Pieces {
 enum Open {
     Whole(Whole),
     Lines(Lines),
+    #[cfg(feature = "parquet")]
+    Rows(Box<super::parquet::Rows>),
 }
 
 /// A file that is one document.
@@ -63,15 +65,19 @@ struct Lines {
 type Reader = Box<dyn BufRead + Send>;
 
 impl Pieces {
-    /// The documents at `path`, see [`read_documents`](super::read_documents).
+    /// The documents at `paths`, see [`read_documents`](super::read_documents).
     ///
     /// # Errors
     ///
     /// A path that does not exist or cannot be read.
-    pub fn open(path: &Path, text_field: &str) -> Result<Self, DataError> {
+    pub fn open(paths: &[impl AsRef<Path>], text_field: &str) -> Result<Self, DataError> {
+        let mut files = Vec::new();
+        for path in paths {
+            files.extend(files_at(path.as_ref())?);
+        }
         Ok(Self {
             field: text_field.to_owned(),
-            files: files_at(path)?.into_iter(),
+            files: files.into_iter(),
             open: None,
         })
     }
@@ -87,7 +93,7 @@ impl Pieces {
             let Some(path) = self.files.next() else {
                 return Ok(None);
             };
-            self.open = Some(Open::new(path)?);
+            self.open = Some(Open::new(path, &self.field)?);
         }
     }
 }
@@ -106,12 +112,15 @@ impl Iterator for Pieces {
 }
 
 impl Open {
-    fn new(path: PathBuf) -> Result<Self, DataError> {
+    fn new(path: PathBuf, field: &str) -> Result<Self, DataError> {
         // Checked before opening, because opening a pipe would wait for its other end.
         files::check_is_file(&path)?;
         let failed = |e| DataError::io(&path, "read", e);
         let file = File::open(&path).map_err(failed)?;
         let (ending, compression) = Compression::of(&path);
+        if (ending.as_str(), compression) == ("parquet", Compression::None) {
+            return Self::rows(&path, file, field);
+        }
         let reader: Reader = match compression {
             Compression::None => Box::new(BufReader::new(file)),
             Compression::Gz => Box::new(BufReader::new(MultiGzDecoder::new(file))),
@@ -133,11 +142,27 @@ impl Open {
         })
     }
 
+    #[cfg(feature = "parquet")]
+    fn rows(path: &Path, file: File, field: &str) -> Result<Self, DataError> {
+        let rows = super::parquet::Rows::open(path, file, field)?;
+        Ok(Self::Rows(Box::new(rows)))
+    }
+
+    #[cfg(not(feature = "parquet"))]
+    fn rows(path: &Path, _: File, _: &str) -> Result<Self, DataError> {
+        Err(DataError::MissingFeature {
+            what: format!("the Parquet file `{}`", path.display()),
+            feature: "parquet",
+        })
+    }
+
     /// The next piece; `None` at the end of the file.
     fn next_piece(&mut self, field: &str) -> Result<Option<Piece>, DataError> {
         match self {
             Self::Whole(whole) => whole.next_piece(),
             Self::Lines(lines) => lines.next_piece(field),
+            #[cfg(feature = "parquet")]
+            Self::Rows(rows) => rows.next_piece(),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use residual_zoo_core::ModelConfig;
-use residual_zoo_data::{Corpus, DataConfig, Source, Tokenizer};
+use residual_zoo_data::{Corpus, DataConfig, Tokenizer};
 
 use super::{CONFIG, DATA, DataIdentity, HISTORY, METRICS, Start, TOKENIZER};
 use crate::log::read_lines;
@@ -17,7 +17,10 @@ use crate::{Error, Row, RunConfig, disk};
 pub fn read_config<C: ModelConfig>(path: &Path) -> Result<RunConfig<C>, Error> {
     let config = path.join(CONFIG);
     if !config.is_file() {
-        let problem = format!("has no {CONFIG}; is it a run directory?");
+        let problem = match path.exists() {
+            true => format!("has no {CONFIG}; give a run directory"),
+            false => "does not exist; give a run directory".into(),
+        };
         return Err(Error::NoRun {
             path: path.into(),
             problem,
@@ -91,10 +94,8 @@ pub fn check_paths(path: &Path, data: &DataConfig) -> Result<(), Error> {
     if let Some(cache) = data.cache.as_ref().filter(|cache| is_outside(cache)) {
         return Err(outside("data.cache", cache, ""));
     }
-    if let Source::Path(text) = &data.source
-        && text.exists()
-        && is_outside(text)
-    {
+    let mut paths = data.source.paths().into_iter();
+    if let Some(text) = paths.find(|text| text.exists() && is_outside(text)) {
         let fingerprint = read_tokenizer(path)?.fingerprint();
         let found = Corpus::identity_of_text(data, &fingerprint)?;
         if found != Some(read_data(path)?.identity) {

@@ -1,0 +1,230 @@
+//! What to train on.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::synthetic::{self, SyntheticConfig};
+use crate::tokenize::Text;
+use crate::{CopyConfig, DataError, TokenizerConfig, cache, cifar, files, hash};
+
+/// The data to train on and how they are tokenized. A field that a config file leaves out has its
+/// [`Default`] value.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DataConfig {
+    /// Where the data come from.
+    pub source: Source,
+    /// How text becomes tokens.
+    pub tokenizer: TokenizerConfig,
+    /// The fraction of the text, at its end, that is used for validation; between 0 and 1.
+    pub valid_fraction: f64,
+    /// The field with the text in the objects of a JSONL file.
+    pub text_field: String,
+    /// What stands between two documents, such as a tokenizer's `<|endoftext|>`.
+    pub separator: String,
+    /// The directory of the token cache. `None` is `residual-zoo/tokens` in the user's cache
+    /// directory.
+    pub cache: Option<PathBuf>,
+}
+
+impl Default for DataConfig {
+    fn default() -> Self {
+        Self {
+            source: Source::default(),
+            tokenizer: TokenizerConfig::default(),
+            valid_fraction: 0.1,
+            text_field: "text".into(),
+            separator: "\n".into(),
+            cache: None,
+        }
+    }
+}
+
+impl DataConfig {
+    /// Checks every field without reading any file.
+    ///
+    /// # Errors
+    ///
+    /// [`DataError::InvalidConfig`].
+    pub fn validate(&self) -> Result<(), DataError> {
+        if !(self.valid_fraction > 0.0 && self.valid_fraction < 1.0) {
+            return Err(DataError::InvalidConfig {
+                field: "data.valid_fraction".into(),
+                problem: format!("is {}; it must be between 0 and 1", self.valid_fraction),
+            });
+        }
+        if let Source::Synthetic(SyntheticConfig { tokens, .. }) = self.source
+            && tokens > synthetic::MOST_TOKENS
+        {
+            return Err(DataError::InvalidConfig {
+                field: "data.source.tokens".into(),
+                problem: format!("is {tokens}; it must be at most {}", synthetic::MOST_TOKENS),
+            });
+        }
+        if let Source::Copying(copying) = &self.source {
+            copying.validate()?;
+        }
+        self.check_texts()?;
+        self.tokenizer.validate()
+    }
+
+    /// The sequence length at the end of the curriculum, if the source determines it.
+    pub fn time(&self) -> Option<usize> {
+        match &self.source {
+            Source::Copying(copying) => Some(copying.time(copying.last_level())),
+            Source::Cifar10(_) => Some(cifar::PIXELS),
+            _ => None,
+        }
+    }
+
+    /// Number of outputs of a model of these data: the `vocab_size` token ids, or for images the classes.
+    pub fn outputs(&self, vocab_size: usize) -> usize {
+        match &self.source {
+            Source::Cifar10(_) => cifar::CLASSES,
+            _ => vocab_size,
+        }
+    }
+
+    /// Checks the lists of texts.
+    fn check_texts(&self) -> Result<(), DataError> {
+        let wrong = |problem: String| {
+            Err(DataError::InvalidConfig {
+                field: "data.source".into(),
+                problem,
+            })
+        };
+        let parts = match &self.source {
+            Source::Paths(paths) if paths.is_empty() => return wrong("has no texts".into()),
+            Source::Mixture(parts) => parts,
+            _ => return Ok(()),
+        };
+        let is_weight = |weight: f64| weight > 0.0 && weight.is_finite();
+        if parts.is_empty() {
+            return wrong("has no texts".into());
+        }
+        if let Some(part) = parts.iter().find(|part| !is_weight(part.weight)) {
+            let Weighted { path, weight } = part;
+            return wrong(format!(
+                "gives `{}` the weight {weight}; it must be a positive number",
+                path.display()
+            ));
+        }
+        match self.tokenizer {
+            TokenizerConfig::Bytes | TokenizerConfig::File(_) => Ok(()),
+            _ => wrong(
+                "is a mixture, whose tokenizer cannot be trained on all of its texts; \
+                 set `data.tokenizer` to Bytes or to File(\"tokenizer.json\")"
+                    .into(),
+            ),
+        }
+    }
+
+    /// The text at `paths`.
+    pub(crate) fn text(&self, paths: &[impl AsRef<Path>]) -> Text {
+        Text::Files {
+            paths: paths.iter().map(|path| path.as_ref().into()).collect(),
+            field: self.text_field.clone(),
+            separator: self.separator.clone(),
+        }
+    }
+
+    /// The cache entry for a text with this hash; `None` if there is no cache directory.
+    pub(crate) fn cache_entry(&self, source_hash: &str) -> Result<Option<PathBuf>, DataError> {
+        let user = || dirs::cache_dir().map(|cache| cache.join("residual-zoo").join("tokens"));
+        let Some(root) = self.cache.clone().or_else(user) else {
+            return Ok(None);
+        };
+        let tokenizer = match &self.tokenizer {
+            TokenizerConfig::Bytes => "bytes".to_owned(),
+            TokenizerConfig::Chars => "chars".to_owned(),
+            TokenizerConfig::Bpe { vocab_size } => format!("bpe {vocab_size}"),
+            TokenizerConfig::File(path) => {
+                format!("file {}", blake3::hash(&files::read_file(path)?))
+            }
+        };
+        let key = hash::of_parts(
+            "residual-zoo-data cache entry",
+            &[
+                &cache::FORMAT.to_le_bytes(),
+                source_hash.as_bytes(),
+                tokenizer.as_bytes(),
+                &self.valid_fraction.to_le_bytes(),
+                self.text_field.as_bytes(),
+            ],
+        );
+        Ok(Some(root.join(&key.to_hex()[..32])))
+    }
+}
+
+/// Where data come from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub enum Source {
+    /// A synthetic language whose tokens are words; the configured tokenizer is ignored (see
+    /// [`crate::synthetic`]). Needs no file.
+    Synthetic(SyntheticConfig),
+    /// 1.1 MB of Shakespeare's plays, downloaded once (see [`crate::tiny_shakespeare`]).
+    TinyShakespeare,
+    /// Symbols to copy across noise, newly generated for every batch. Needs no file.
+    Copying(CopyConfig),
+    /// The directory of CIFAR-10's binary batches. The task is to predict the class of an image
+    /// from its grey pixels. The test batch is used for validation.
+    Cifar10(PathBuf),
+    /// A text file, a `.jsonl` or `.parquet` file, or a directory of those (see [`crate::read_documents`]). A
+    /// relative path is relative to the current directory.
+    Path(PathBuf),
+    /// Several texts as in `Path`, one after the other.
+    Paths(Vec<PathBuf>),
+    /// Several texts as in `Path`, each with a weight. Each sequence is drawn from one of them. The last part of each
+    /// is used for validation, in the same proportions. The tokenizer must not need training.
+    Mixture(Vec<Weighted>),
+}
+
+/// A text of a mixture.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Weighted {
+    /// As in `Path`.
+    pub path: PathBuf,
+    /// Proportional to the probability that a sequence is from this text.
+    pub weight: f64,
+}
+
+impl Source {
+    /// The files and directories with its texts.
+    pub fn paths(&self) -> Vec<&Path> {
+        match self {
+            Self::Path(path) => vec![path],
+            Self::Paths(paths) => paths.iter().map(PathBuf::as_path).collect(),
+            Self::Mixture(parts) => parts.iter().map(|part| part.path.as_path()).collect(),
+            _ => Vec::new(),
+        }
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Synthetic(_) => f.write_str("a synthetic language"),
+            Self::TinyShakespeare => f.write_str("tiny shakespeare"),
+            Self::Copying(_) => f.write_str("the copy task"),
+            Self::Cifar10(_) => f.write_str("CIFAR-10"),
+            Self::Path(path) => path.display().fmt(f),
+            Self::Paths(_) | Self::Mixture(_) => {
+                let paths = self
+                    .paths()
+                    .into_iter()
+                    .map(|path| path.display().to_string());
+                f.write_str(&paths.collect::<Vec<_>>().join(", "))
+            }
+        }
+    }
+}
+
+impl Default for Source {
+    fn default() -> Self {
+        Self::Synthetic(SyntheticConfig::default())
+    }
+}

@@ -1,0 +1,232 @@
+//! Several texts with weights.
+
+use burn_dataset::Dataset;
+
+use crate::draws::Draws;
+use crate::windows::even_places;
+use crate::{Batch, DataError, Tokens, Windows, hash};
+
+/// Texts of the same vocabulary, each with a weight. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Mixture(Vec<(f64, Tokens)>);
+
+impl Mixture {
+    /// These texts with these weights, which are positive.
+    pub fn new(texts: impl Iterator<Item = (f64, Tokens)>) -> Self {
+        Self(texts.collect())
+    }
+
+    /// The texts.
+    pub fn texts(&self) -> impl Iterator<Item = &Tokens> {
+        self.0.iter().map(|(_, tokens)| tokens)
+    }
+
+    /// Number of tokens in all texts.
+    pub fn len(&self) -> usize {
+        self.texts().map(Tokens::len).sum()
+    }
+
+    /// Whether there are no tokens.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// BLAKE3 of the weights and the texts, as 64 hexadecimal digits.
+    pub fn blake3(&self) -> String {
+        let parts = self.0.iter().map(|(weight, tokens)| {
+            let weight = weight.to_le_bytes();
+            [weight.as_slice(), tokens.blake3().as_bytes()].concat()
+        });
+        let parts: Vec<Vec<u8>> = parts.collect();
+        let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
+        hash::of_parts("residual-zoo-data mixture v1", &parts).to_string()
+    }
+
+    /// The windows of `time` tokens. `what` names the texts in errors.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Windows::new`], for each text.
+    pub fn windows(&self, time: usize, what: &str) -> Result<MixedWindows, DataError> {
+        let all: f64 = self.0.iter().map(|(weight, _)| weight).sum();
+        let texts = self.0.iter().enumerate().map(|(i, (weight, tokens))| {
+            let what = format!("{what} of text {} of the mixture", i + 1);
+            Ok((weight / all, Windows::new(tokens.clone(), time, &what)?))
+        });
+        Ok(MixedWindows {
+            texts: texts.collect::<Result<_, _>>()?,
+            time,
+        })
+    }
+}
+
+/// Windows of one length in several texts, drawn with the texts' weights.
+#[derive(Clone, Debug)]
+pub struct MixedWindows {
+    /// At least one, each with its share; the shares add up to 1.
+    texts: Vec<(f64, Windows)>,
+    time: usize,
+}
+
+impl MixedWindows {
+    /// Tokens per window.
+    pub fn time(&self) -> usize {
+        self.time
+    }
+
+    /// Micro-batch `micro` of step `step`: for each of `batch` windows, first its text is drawn by weight,
+    /// and then the window, uniformly. Otherwise as [`Windows::random_batch`].
+    pub fn random_batch(&self, seed: u64, step: u64, micro: u64, batch: usize) -> Batch {
+        const UNIT: usize = 1 << 53;
+        let mut draws = Draws::new("residual-zoo-data mixed batch v1", seed, step, micro);
+        let places = (0..batch).map(|_| {
+            let mut left = draws.below(UNIT) as f64 / UNIT as f64;
+            let last = self.texts.len() - 1;
+            let text = self.texts[..last].iter().position(|(share, _)| {
+                left -= share;
+                left < 0.0
+            });
+            let text = text.unwrap_or(last);
+            (text, draws.below(self.texts[text].1.len()))
+        });
+        self.batch(&places.collect::<Vec<_>>())
+    }
+
+    /// `batches` batches of `batch` distinct windows, the same on every call. Each text has its share of them,
+    /// to within one, spaced evenly over its tokens. If a text has too few windows, there are fewer; then all
+    /// batches are full, except for a single one.
+    pub fn even_batches(&self, batches: usize, batch: usize) -> Vec<Batch> {
+        let all = batches.saturating_mul(batch);
+        let (mut places, mut before) = (Vec::new(), 0.0);
+        for (i, (share, windows)) in self.texts.iter().enumerate() {
+            let first = (before * all as f64).round() as usize;
+            before += share;
+            let end = (before * all as f64).round() as usize;
+            let starts = even_places(windows.len(), end.saturating_sub(first), 1);
+            places.extend(starts.into_iter().flatten().map(|start| (i, start)));
+        }
+        if places.len() > batch {
+            places.truncate(places.len() - places.len() % batch);
+        }
+        places
+            .chunks(batch.max(1))
+            .map(|places| self.batch(places))
+            .collect()
+    }
+
+    /// The windows of these texts that begin at these tokens.
+    fn batch(&self, places: &[(usize, usize)]) -> Batch {
+        let time = self.time;
+        let mut all = Batch {
+            inputs: Vec::with_capacity(places.len() * time),
+            targets: Vec::with_capacity(places.len() * time),
+            batch: places.len(),
+            time,
+            scored: time,
+        };
+        for (text, start) in places {
+            let one = self.texts[*text].1.batch(std::iter::once(*start));
+            all.inputs.extend(one.inputs);
+            all.targets.extend(one.targets);
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Texts of 100, 1000 and 50 tokens. The tokens of the first are below 1000, of the second below 2000, …
+    fn mixture(weights: [f64; 3]) -> Mixture {
+        let texts = [100, 1000, 50].into_iter().enumerate().map(|(i, len)| {
+            let first = i as u32 * 1000;
+            Tokens::from_vec((first..first + len).collect())
+        });
+        Mixture::new(weights.into_iter().zip(texts))
+    }
+
+    /// The number of sequences of each text. Checks that every sequence is a window.
+    fn counts(batches: &[Batch]) -> [usize; 3] {
+        let mut counts = [0; 3];
+        for batch in batches {
+            assert_eq!(batch.inputs.len(), batch.batch * batch.time);
+            let windows = batch
+                .inputs
+                .chunks(batch.time)
+                .zip(batch.targets.chunks(batch.time));
+            for (input, target) in windows {
+                let expected: Vec<u32> = (input[0]..).take(batch.time).collect();
+                assert_eq!(input, expected);
+                assert!(
+                    target
+                        .iter()
+                        .zip(input)
+                        .all(|(target, input)| *target == input + 1)
+                );
+                counts[input[0] as usize / 1000] += 1;
+            }
+        }
+        counts
+    }
+
+    #[test]
+    fn sequences_are_drawn_with_the_weights() {
+        let windows = mixture([1.0, 2.0, 7.0]).windows(8, "text").unwrap();
+        let batches: Vec<Batch> = (0..1000)
+            .map(|step| windows.random_batch(3, step, 0, 10))
+            .collect();
+        let found = counts(&batches);
+        for (count, share) in found.into_iter().zip([0.1, 0.2, 0.7f64]) {
+            // Five standard deviations of a binomial distribution.
+            let bound = 5.0 * (1e4 * share * (1.0 - share)).sqrt();
+            assert!((count as f64 - 1e4 * share).abs() < bound, "{found:?}");
+        }
+    }
+
+    #[test]
+    fn a_batch_depends_on_seed_step_and_micro_batch_alone() {
+        let windows = mixture([1.0, 1.0, 1.0]).windows(8, "text").unwrap();
+        let batch = windows.random_batch(3, 4, 5, 6);
+        assert_eq!(batch, windows.clone().random_batch(3, 4, 5, 6));
+        for other in [(2, 4, 5), (3, 5, 5), (3, 4, 4)] {
+            assert_ne!(batch, windows.random_batch(other.0, other.1, other.2, 6));
+        }
+        let larger = windows.random_batch(3, 4, 5, 9);
+        assert_eq!(larger.inputs[..batch.inputs.len()], batch.inputs);
+    }
+
+    #[test]
+    fn validation_has_the_shares_of_the_texts() {
+        let windows = mixture([1.0, 2.0, 1.0]).windows(8, "text").unwrap();
+        let batches = windows.even_batches(5, 4);
+        assert!(batches.iter().all(|batch| batch.batch == 4));
+        assert_eq!(counts(&batches), [5, 10, 5]);
+        assert_eq!(batches, windows.even_batches(5, 4));
+        // The last text has only 42 windows.
+        let batches = windows.even_batches(100, 4);
+        assert_eq!(batches.iter().map(|batch| batch.batch).max(), Some(4));
+        let [first, second, last] = counts(&batches);
+        assert_eq!((first, second), (92, 200));
+        assert!((39..=42).contains(&last), "{last}");
+    }
+
+    #[test]
+    fn a_text_that_is_too_short_is_named() {
+        let error = mixture([1.0; 3])
+            .windows(60, "training text")
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("training text of text 3 of the mixture"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn weights_and_texts_are_the_identity() {
+        let same = mixture([1.0; 3]).blake3();
+        assert_eq!(same, mixture([1.0; 3]).blake3());
+        assert_ne!(same, mixture([1.0, 1.0, 2.0]).blake3());
+    }
+}

@@ -1,0 +1,49 @@
+//! Words for errors.
+
+/// ` (did you mean X?)` for the name in `known` that is most like `name`, if there is one.
+pub fn did_you_mean(name: &str, known: impl Iterator<Item = impl AsRef<str>>) -> String {
+    const ALIKE: f64 = 0.8;
+    let scored = known.map(|known| (strsim::jaro_winkler(name, known.as_ref()), known));
+    let best = scored.max_by(|(a, _), (b, _)| a.total_cmp(b));
+    match best.filter(|(score, _)| *score > ALIKE) {
+        Some((_, known)) => format!(" (did you mean `{}`?)", known.as_ref()),
+        None => String::new(),
+    }
+}
+
+/// A message of `serde` or `ron` without the names of Rust's types.
+pub(crate) fn in_plain_words(message: &str) -> String {
+    const WORDS: [(&str, &str); 10] = [
+        ("expected usize", "expected a whole number"),
+        ("expected u64", "expected a whole number"),
+        ("expected f64", "expected a number"),
+        ("expected a boolean", "expected true or false"),
+        ("expected struct variant", "expected `Name(field: value)`"),
+        ("expected newtype variant", "expected `Name(value)`"),
+        ("expected unit variant", "expected a name alone"),
+        ("unit variant", "a name alone"),
+        ("newtype variant", "`Name(value)`"),
+        ("struct variant", "`Name(field: value)`"),
+    ];
+    let message = message.to_owned();
+    WORDS.into_iter().fold(message, |message, (rust, plain)| {
+        message.replace(rust, plain)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_most_similar_name_is_suggested() {
+        let known = ["steps", "batch", "warmup", "learning_rate"];
+        let suggested = |name| did_you_mean(name, known.into_iter());
+        assert_eq!(suggested("step"), " (did you mean `steps`?)");
+        assert_eq!(
+            suggested("learnig_rate"),
+            " (did you mean `learning_rate`?)"
+        );
+        assert_eq!(suggested("dropout"), "");
+    }
+}
