@@ -123,7 +123,7 @@ fn an_experiment(name: &str) -> ConfigError {
 /// Reads the run file CONFIG, or the one of that name that is part of the program.
 fn read_config(config: &Path) -> anyhow::Result<RunConfig> {
     if config.join("config.ron").exists() {
-        let run = cli::quoted(&config.to_string_lossy());
+        let run = cli::quoted_path(config);
         let problem = format!("is a run; continue it by `residual-zoo train --resume {run}`");
         return Err(ConfigError::new(config.display().to_string(), problem).into());
     }

@@ -140,7 +140,7 @@ pub fn train(options: Options) -> anyhow::Result<()> {
 
     print(&describe_end(&summary, &corpus));
     print(&format!("checkpoint: {}", summary.checkpoint.display()));
-    let directory = cli::quoted(&run_options.directory.to_string_lossy());
+    let directory = cli::quoted_path(&run_options.directory);
     if summary.stopped {
         print(&format!(
             "to continue: repeat the command, or use `--resume {directory}`"

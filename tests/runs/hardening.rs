@@ -280,6 +280,11 @@ fn a_received_run_leads_to_no_file_of_the_user() {
     edit(&evil, "cache: None", &cached);
     fails(&mut resume(&evil), 2, &["`data.cache` is", "--allow-paths"]);
     assert!(!cache.exists());
+    // What is in the run is not trusted either.
+    let inner = format!("cache: {:?}", evil.join("cache").to_str().unwrap());
+    edit(&evil, &cached, &inner);
+    fails(&mut resume(&evil), 2, &["`data.cache` is", "--allow-paths"]);
+    edit(&evil, &inner, &cached);
     // The user may insist.
     edit(&evil, "own.txt", "secret.txt");
     let allowed = run(resume(&evil).arg("--allow-paths"));
@@ -472,6 +477,63 @@ fn a_link_in_place_of_a_run_of_a_pool_is_not_followed() {
     let output = run(&mut command);
     assert!(!output.status.success());
     assert!(text(&output.stdout).contains("is a link"), "{output:?}");
+}
+
+#[test]
+fn force_writes_nothing_behind_the_link_of_a_run() {
+    let scratch = Scratch::new();
+    ok(&mut four_runs(&scratch));
+    let mut pool = fs::read_dir(scratch.path("out/pool")).unwrap();
+    let (place, theirs) = (pool.next().unwrap().unwrap().path(), scratch.path("theirs"));
+    fs::remove_dir_all(&place).unwrap();
+    fs::create_dir(&theirs).unwrap();
+    fs::write(theirs.join("lock"), "mine").unwrap();
+    symlink(&theirs, &place).unwrap();
+    fails(four_runs(&scratch).arg("--force"), 2, &["is a link"]);
+    assert_eq!(fs::read_to_string(theirs.join("lock")).unwrap(), "mine");
+}
+
+#[test]
+fn no_verdict_rests_on_runs_that_have_lost_rows() {
+    let scratch = Scratch::new();
+    ok(&mut four_runs(&scratch));
+    let mut pool = fs::read_dir(scratch.path("out/pool")).unwrap();
+    let metrics = pool.next().unwrap().unwrap().path().join("metrics.jsonl");
+    let whole = fs::read_to_string(&metrics).unwrap();
+    let first = whole.lines().next().unwrap().to_owned() + "\n";
+    for lost in [Some(first), Some(String::new()), None] {
+        match lost {
+            Some(text) => fs::write(&metrics, text).unwrap(),
+            None => fs::remove_file(&metrics).unwrap(),
+        }
+        let output = run(&mut four_runs(&scratch));
+        let shown = text(&output.stdout);
+        assert!(!output.status.success(), "{shown}");
+        assert!(
+            shown.contains("has lost") && shown.contains("--force"),
+            "{shown}"
+        );
+    }
+    ok(four_runs(&scratch).arg("--force"));
+}
+
+#[test]
+fn a_pipe_in_place_of_a_measurement_does_not_hold_up_an_experiment() {
+    let scratch = Scratch::new();
+    ok(&mut four_runs(&scratch));
+    let mut pool = fs::read_dir(scratch.path("out/pool")).unwrap();
+    let measured = pool.next().unwrap().unwrap().path().join("measured.json");
+    fs::remove_file(&measured).unwrap();
+    assert!(
+        Command::new("mkfifo")
+            .arg(&measured)
+            .status()
+            .unwrap()
+            .success()
+    );
+    let mut child = four_runs(&scratch).stdout(Stdio::null()).spawn().unwrap();
+    assert!(wait(|| child.try_wait().unwrap()).is_some());
+    child.kill().ok();
 }
 
 #[test]

@@ -19,6 +19,8 @@ mod program;
 mod resume;
 #[cfg(target_os = "linux")]
 mod settings;
+#[cfg(target_os = "linux")]
+mod stopping;
 mod sweep;
 #[cfg(target_os = "linux")]
 mod terminal;

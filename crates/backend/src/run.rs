@@ -75,6 +75,10 @@ where
     B: Backend,
     T: OnBackend,
 {
+    if let Err(error) = std::env::current_dir() {
+        let reason = format!("the current directory is gone ({error}); change to another one");
+        return Err(BackendError::Unusable { kind, reason });
+    }
     // The first panic tells the cause; it may be another thread's, and others follow from it.
     let first = Arc::new(Mutex::new(None));
     let heard = first.clone();
@@ -83,8 +87,11 @@ where
         let mut heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
         heard.get_or_insert_with(|| panic_message(panic.payload()));
     }));
+    // The backward pass of a product, because Burn reads its configuration (`burn.toml`) there.
     let probe = panic::catch_unwind(AssertUnwindSafe(|| {
-        Tensor::<B, 1>::ones([1], &device).into_data();
+        let one = Tensor::<Autodiff<B>, 1>::ones([1], &device).require_grad();
+        let gradients = (one.clone() * one.clone()).sum().backward();
+        one.grad(&gradients).map(Tensor::into_data)
     }));
     panic::set_hook(hook);
     if probe.is_ok() {

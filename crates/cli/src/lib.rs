@@ -12,6 +12,7 @@ mod trial;
 use std::io::{ErrorKind, IsTerminal as _, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use residual_zoo_backend::{BackendError, BackendKind};
@@ -21,9 +22,9 @@ use residual_zoo_data::{DataConfig, DataError, SyntheticConfig, TokenizerConfig}
 use residual_zoo_lab::{Error, Verdict};
 use residual_zoo_report::Tone;
 use residual_zoo_runs::Error as RunError;
-use residual_zoo_system::harmless;
 use residual_zoo_system::signals::{on_stop, on_suspension};
 use residual_zoo_system::terminal::is_gone;
+use residual_zoo_system::{harmless, output};
 use residual_zoo_train::Interrupter;
 use residual_zoo_train::dashboard::{Display, is_open, restore_terminal, suspend_screen, warn};
 
@@ -163,6 +164,15 @@ pub fn quoted(word: &str) -> String {
     }
 }
 
+/// The path of a run as a word of a shell that is no option.
+pub fn quoted_path(path: &Path) -> String {
+    let path = path.to_string_lossy();
+    match path.starts_with('-') {
+        true => quoted(&format!("./{path}")),
+        false => quoted(&path),
+    }
+}
+
 /// Prints a line to standard output. Control characters are escaped. A reader that stops reading, such as
 /// `head`, is no error.
 ///
@@ -194,8 +204,7 @@ fn painted(verdict: Verdict, in_color: bool) -> String {
 
 /// Writes text to standard output as it is.
 pub(crate) fn write(text: &str) -> Result<(), Error> {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    match output::write(output::Stream::Out, text.as_bytes()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         written => Ok(written.map_err(RunError::io("write", "standard output".as_ref()))?),
     }
@@ -247,21 +256,31 @@ fn is_bad_input(error: &anyhow::Error) -> bool {
     known.contains(&Some(true))
 }
 
+/// The time in which several signals are one.
+const TOGETHER: Duration = Duration::from_millis(500);
+
 /// A switch that Ctrl-C, SIGTERM or SIGHUP sets, unless they were ignored when the program started; a second
-/// signal ends the program at once. The first one is answered by a line, or by the dashboard if it is open. A
-/// terminal that goes away may send several signals; they are one.
+/// signal ends the program at once. The first one is answered by a line, or by the dashboard if it is open. Signals
+/// that come together are one, as those of a terminal that goes away, or of `timeout`, which asks the process and
+/// its group.
 ///
 /// # Errors
 ///
 /// When signals cannot be caught.
 pub fn stop_on_signal() -> Result<Interrupter, Error> {
     let stop = Interrupter::new();
-    let switch = stop.clone();
+    let (switch, mut first) = (stop.clone(), None);
     on_stop(move || {
+        let is_one = first.is_some_and(|first: Instant| first.elapsed() < TOGETHER);
+        if is_one || first.is_some() && is_gone() {
+            return;
+        }
+        output::hurry();
         if switch.should_stop() && !is_gone() {
             restore_terminal();
             std::process::exit(130);
         }
+        first = Some(Instant::now());
         switch.stop(None);
         if !is_open() {
             warn("stopping after this step; Ctrl-C again ends the program at once");

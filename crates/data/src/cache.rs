@@ -201,8 +201,11 @@ impl Work {
         sweep(root);
         let name = dir.file_name().unwrap_or_default().to_string_lossy();
         let part = root.join(format!("{PART}{name}"));
-        fs::create_dir_all(part.join("new")).map_err(failed)?;
         let path = part.join(LOCK);
+        for (place, is_directory) in [(&part, true), (&part.join("new"), true), (&path, false)] {
+            refuse_another_kind(place, is_directory)?;
+        }
+        fs::create_dir_all(part.join("new")).map_err(failed)?;
         let lock = File::options().create(true).append(true).open(&path);
         let lock = lock.map_err(failed)?;
         let folder = match lock.try_lock() {
@@ -339,6 +342,17 @@ impl Work {
         if let Folder::Kept(path, _lock) = &self.folder {
             fs::remove_dir_all(path).ok();
         }
+    }
+}
+
+/// Refuses what is there if it is of another kind, such as a link: what is behind it is not of the cache.
+fn refuse_another_kind(place: &Path, is_directory: bool) -> Result<(), DataError> {
+    let Ok(found) = fs::symlink_metadata(place) else {
+        return Ok(());
+    };
+    match found.is_dir() == is_directory && (is_directory || found.is_file()) {
+        true => Ok(()),
+        false => Err(bad(place, "it is a link or of another kind")),
     }
 }
 

@@ -22,6 +22,15 @@ pub enum DataError {
         /// The requested path.
         path: PathBuf,
     },
+    /// A directory of texts has a symbolic link.
+    #[error(
+        "`{path}` is a symbolic link, which is not followed in a directory of texts; replace it by a copy, or \
+         give the texts one by one: `--set 'data.source=Paths([\"a.txt\", \"b.txt\"])'`"
+    )]
+    Linked {
+        /// The link.
+        path: PathBuf,
+    },
     /// The path contains no text.
     #[error(
         "`{path}` contains no text; \
@@ -242,6 +251,7 @@ impl DataError {
         match self {
             Self::NotFound { .. }
             | Self::NotAFile { .. }
+            | Self::Linked { .. }
             | Self::Empty { .. }
             | Self::TooShort { .. }
             | Self::NotUtf8 { .. }

@@ -4,14 +4,17 @@ mod file;
 
 use std::ops::RangeInclusive;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
 
 use tokenizers::decoders::DecoderWrapper;
-use tokenizers::models::TrainerWrapper;
 use tokenizers::models::bpe::{BPE, BpeTrainer};
 use tokenizers::normalizers::NormalizerWrapper;
 use tokenizers::pre_tokenizers::PreTokenizerWrapper;
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::processors::PostProcessorWrapper;
+use tokenizers::{OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer, Trainer};
 
 use crate::DataError;
 use crate::chunks::chunks;
@@ -21,6 +24,10 @@ use crate::progress::{OnProgress, Stage, report};
 pub(crate) const CHUNK: usize = 1 << 13;
 /// Number of chunks tokenized in parallel.
 const GROUP: usize = 256;
+/// The longest word from which merges are learned, in bytes.
+const LONGEST_WORD: usize = 1 << 12;
+/// The longest text that is tokenized as one piece because it cannot be cut, in bytes.
+pub(crate) const LONGEST_PIECE: usize = if cfg!(test) { 1 << 16 } else { 1 << 22 };
 /// Allowed vocabulary sizes. Every byte needs a token, and the trainer reserves memory for the
 /// vocabulary.
 pub(crate) const VOCAB_SIZES: RangeInclusive<usize> = 256..=1 << 20;
@@ -77,13 +84,11 @@ impl Hf {
             .with_pre_tokenizer(Some(PreTokenizerWrapper::from(byte_level)))
             .with_post_processor(Some(PostProcessorWrapper::from(byte_level)))
             .with_decoder(Some(DecoderWrapper::from(byte_level)));
-        let mut trainer = TrainerWrapper::from(
-            BpeTrainer::builder()
-                .vocab_size(vocab_size)
-                .initial_alphabet(ByteLevel::alphabet().into_iter().collect())
-                .show_progress(false)
-                .build(),
-        );
+        let mut trainer = BpeTrainer::builder()
+            .vocab_size(vocab_size)
+            .initial_alphabet(ByteLevel::alphabet().into_iter().collect())
+            .show_progress(false)
+            .build();
         let (mut done, mut problem) = (0, None);
         let pieces = pieces.map_while(|piece| {
             let reported = piece.and_then(|piece| {
@@ -98,11 +103,19 @@ impl Hf {
             });
             reported.map_err(|error| problem = Some(error)).ok()
         });
-        let trained = inner.train(&mut trainer, pieces);
+        let words = |piece: &str| {
+            let mut words = PreTokenizedString::from(piece);
+            byte_level.pre_tokenize(&mut words)?;
+            let words = words.get_splits(OffsetReferential::Original, OffsetType::Byte);
+            Ok(words.into_iter().flat_map(|(word, ..)| cut(word)).collect())
+        };
+        let counted = trainer.feed(pieces, words);
         if let Some(problem) = problem {
             return Err(problem);
         }
-        trained.map_err(failed)?;
+        counted.map_err(failed)?;
+        let model = train_meanwhile(trainer, || report(progress, Stage::Training, all, all))?;
+        inner.with_model(model.map_err(failed)?);
         Self::from_json(inner.to_string(false).map_err(failed)?, "training")
     }
 
@@ -141,6 +154,9 @@ impl Hf {
             if group.is_empty() {
                 return Ok(ids);
             }
+            if self.separable && group.iter().any(|piece| piece.len() > LONGEST_PIECE) {
+                return Err(uncut());
+            }
             done += group.iter().map(|piece| piece.len()).sum::<usize>();
             let encodings = contain(|| self.inner.encode_batch_fast(group, false))
                 .map_err(|e| DataError::tokenizer("encoding", e))?;
@@ -152,6 +168,41 @@ impl Hf {
     /// The text of `ids`. Ids without a token have no text.
     pub(crate) fn decode(&self, ids: &[u32]) -> Result<String, DataError> {
         contain(|| self.inner.decode(ids, false)).map_err(|e| DataError::tokenizer("decoding", e))
+    }
+}
+
+/// The parts of a word from which merges are learned. Merging takes time that grows with the square of a word's
+/// length.
+fn cut(word: &str) -> Vec<String> {
+    let mut rest = word;
+    let mut parts = Vec::new();
+    while rest.len() > LONGEST_WORD {
+        let (part, tail) = rest.split_at(rest.floor_char_boundary(LONGEST_WORD));
+        parts.push(part.to_owned());
+        rest = tail;
+    }
+    parts.push(rest.to_owned());
+    parts
+}
+
+/// Trains a BPE in a thread of its own, because it cannot be interrupted: if `goes_on` fails, the thread is left
+/// to itself.
+fn train_meanwhile(
+    trainer: BpeTrainer,
+    mut goes_on: impl FnMut() -> Result<(), DataError>,
+) -> Result<tokenizers::Result<BPE>, DataError> {
+    let (done, trained) = mpsc::channel();
+    thread::spawn(move || {
+        let mut model = BPE::default();
+        let trained = contain(|| trainer.train(&mut model));
+        done.send(trained.map(|_| model)).ok();
+    });
+    loop {
+        match trained.recv_timeout(Duration::from_millis(50)) {
+            Ok(model) => return Ok(model),
+            Err(RecvTimeoutError::Timeout) => goes_on()?,
+            Err(RecvTimeoutError::Disconnected) => return Ok(Err(PANICKED.into())),
+        }
     }
 }
 
@@ -167,6 +218,16 @@ fn contain<T>(call: impl FnOnce() -> tokenizers::Result<T>) -> tokenizers::Resul
     // Unwind safe: only the caches of a tokenizer change, and they are updated all at once.
     let result = catch_unwind(AssertUnwindSafe(call));
     result.unwrap_or_else(|_| Err(PANICKED.into()))
+}
+
+/// The error of a text that cannot be cut.
+pub(crate) fn uncut() -> DataError {
+    let problem = format!(
+        "the text has more than {} MiB without white space, which take too much memory; use `--tokenizer bytes`, or \
+         break these lines",
+        LONGEST_PIECE >> 20
+    );
+    DataError::tokenizer("encoding", problem)
 }
 
 /// Whether tokenizing the chunks of a text gives the tokens of the whole text.

@@ -24,7 +24,7 @@ const ENDINGS: [&str; 4] = ["txt", "md", "jsonl", "parquet"];
 /// - Any other file is one document.
 /// - A file whose name ends with `.gz` or `.zst` is decompressed.
 /// - A directory has the documents of all `.txt`, `.md`, `.jsonl` and `.parquet` files in it and in its
-///   subdirectories, compressed or not, sorted by path. Symbolic links in it are not followed.
+///   subdirectories, compressed or not, sorted by path. A symbolic link to a text or a directory in it is an error.
 ///
 /// # Errors
 ///
@@ -64,9 +64,13 @@ fn text_files(root: &Path) -> Result<Vec<PathBuf>, DataError> {
             let kind = entry.file_type().map_err(failed)?;
             let path = entry.path();
             let (ending, _) = Compression::of(&path);
+            let is_text = ENDINGS.contains(&ending.as_str());
             if kind.is_dir() {
                 folders.push(path);
-            } else if kind.is_file() && ENDINGS.contains(&ending.as_str()) {
+            } else if kind.is_symlink() && (is_text || path.is_dir()) {
+                return Err(DataError::Linked { path });
+            } else if is_text {
+                // What is no regular file is refused when it is read.
                 found.push(path);
             }
         }
@@ -132,12 +136,18 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn symbolic_links_in_a_directory_are_not_followed() {
+    fn symbolic_links_in_a_directory_are_refused_and_not_left_out() {
         let outside = folder(&[("secret.txt", b"secret")]);
+        for (link, target) in [("loop", ""), ("b.txt", "secret.txt"), ("c.txt", "none")] {
+            let dir = folder(&[("a.txt", b"text")]);
+            std::os::unix::fs::symlink(outside.path().join(target), dir.path().join(link)).unwrap();
+            let error = read_documents(dir.path(), "text").unwrap_err();
+            assert!(matches!(&error, DataError::Linked { path } if path.ends_with(link)));
+        }
+        // Links to other files do not matter.
         let dir = folder(&[("a.txt", b"text")]);
-        std::os::unix::fs::symlink(outside.path(), dir.path().join("loop")).unwrap();
         let file = outside.path().join("secret.txt");
-        std::os::unix::fs::symlink(file, dir.path().join("b.txt")).unwrap();
+        std::os::unix::fs::symlink(file, dir.path().join("b.rs")).unwrap();
         assert_eq!(read_documents(dir.path(), "text").unwrap(), ["text"]);
     }
 

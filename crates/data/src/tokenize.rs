@@ -12,6 +12,9 @@ use crate::{DataError, Tokenizer, TokenizerConfig, hf};
 /// Bytes of text in a segment. A byte may be a token, and a token takes four bytes in memory.
 pub(crate) const SEGMENT: usize = if cfg!(test) { 1 << 12 } else { 1 << 25 };
 
+/// How far a text is searched for a place where it may be cut.
+const FAR: usize = 1 << 18;
+
 /// A text that can be read several times.
 pub(crate) enum Text {
     /// In memory.
@@ -120,6 +123,8 @@ pub(crate) enum Places {
     Characters,
     /// Before white space that follows another kind of character.
     Words,
+    /// As `Words`, or after any character where there is no such place for long.
+    Nearly,
     /// Only between the parts.
     Nowhere,
 }
@@ -197,6 +202,8 @@ impl<'a> Segments<'a> {
             Places::Nowhere => None,
             Places::Characters => Some(text.ceil_char_boundary(self.size)),
             Places::Words => chunks::cut(text, self.searched),
+            Places::Nearly => chunks::cut(text, self.searched)
+                .or_else(|| (text.len() > FAR).then(|| text.floor_char_boundary(FAR))),
         };
         let found = found.filter(|at| *at < text.len());
         self.searched = match found {
@@ -227,6 +234,10 @@ impl<'a> Segments<'a> {
         while !self.is_over {
             if let Some(len) = self.cut() {
                 return Ok(Some(self.take(Some(len))));
+            }
+            let waiting = self.buffer.len() - self.start;
+            if self.places == Places::Words && waiting > self.size + 2 * hf::LONGEST_PIECE {
+                return Err(hf::uncut());
             }
             match self.next_piece()? {
                 Some((part, piece)) if part == self.part => self.push(&piece),
@@ -276,7 +287,7 @@ pub(crate) fn tokenizer(
     match config {
         TokenizerConfig::Chars => Tokenizer::chars(survey.chars.iter().copied().collect()),
         TokenizerConfig::Bpe { vocab_size } => {
-            let segments = Segments::of(text, split, hf::CHUNK, Places::Words)?;
+            let segments = Segments::of(text, split, hf::CHUNK, Places::Nearly)?;
             let is_train = |segment: &Result<Segment, DataError>| match segment {
                 Ok(segment) => segment.part == Part::Train,
                 Err(_) => true,
@@ -327,7 +338,7 @@ mod tests {
                         Places::Characters => {
                             assert!(others.iter().all(|text| (20..24).contains(&text.len())));
                         }
-                        Places::Words => {
+                        Places::Words | Places::Nearly => {
                             let expected: Vec<&str> = chunks(whole, 20).collect();
                             let found = found.into_iter().filter(|text| !text.is_empty());
                             assert_eq!(found.collect::<Vec<_>>(), expected);

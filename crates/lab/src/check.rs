@@ -9,6 +9,9 @@ use crate::curves::CURVES;
 use crate::quantity::{QUANTITIES, is_curve};
 use crate::{After, Axis, ChartSpec, Claim, Error, Experiment, Measure, PlannedRun, describe};
 
+/// The most seeds of an experiment.
+const MOST_SEEDS: usize = 1000;
+
 impl<C: ModelConfig> Experiment<C> {
     /// Checks that names are unique, and that what columns, charts and claims refer to exists.
     ///
@@ -42,6 +45,9 @@ impl<C: ModelConfig> Experiment<C> {
 
     fn check_seeds(&self) -> Result<(), ConfigError> {
         check::at_least_one("seeds", self.seeds.len())?;
+        if self.seeds.len() > MOST_SEEDS {
+            return error("seeds", format!("are more than {MOST_SEEDS}"));
+        }
         let different: BTreeSet<&u64> = self.seeds.iter().collect();
         match different.len() < self.seeds.len() {
             true => error("seeds", "has one of them twice"),

@@ -178,6 +178,7 @@ fn prepare<C: ModelConfig>(
 
 /// Checks that an earlier run in this directory had this config.
 fn check_same<C: ModelConfig>(run: &Path, config: &RunConfig<C>) -> Result<(), Error> {
+    disk::refuse_linked_directory(run)?;
     if !run.join("config.ron").exists() {
         return Ok(());
     }

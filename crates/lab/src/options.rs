@@ -67,6 +67,7 @@ impl Options {
             init_from,
             stop: self.stop.clone(),
             shares_cores: self.shares_cores,
+            needs_all_rows: true,
             ..RunOptions::new(directory)
         }
     }

@@ -8,6 +8,9 @@ use residual_zoo_runs::RunConfig;
 use crate::experiment::Vary;
 use crate::{After, Error, Experiment, RunSpec};
 
+/// The most values of a field that varies. Each makes a run.
+const MOST_VALUES: usize = 1000;
+
 /// A run of an experiment with everything that it takes from there.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlannedRun<C> {
@@ -71,6 +74,13 @@ impl<C: ModelConfig> Experiment<C> {
             let run = self.run_of(spec).set(&spec.set)?;
             match &spec.vary {
                 None => planned.push(run.set(set)?),
+                Some(vary) if vary.over.len() > MOST_VALUES => {
+                    let problem = format!(
+                        "has {} values; it must have at most {MOST_VALUES}",
+                        vary.over.len()
+                    );
+                    return Err(ConfigError::new("vary.over", problem).into());
+                }
                 Some(vary) => {
                     for value in &vary.over {
                         planned.push(vary.variant(&run, *value)?.set(set)?);

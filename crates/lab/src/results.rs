@@ -8,6 +8,7 @@ use std::time::Duration;
 use residual_zoo_core::ModelConfig;
 use residual_zoo_report::{Cell, Chart, Column, Report, Section, Table, csv};
 use residual_zoo_runs::{Error as RunError, disk};
+use residual_zoo_system::harmless;
 use residual_zoo_train::dashboard::duration;
 use serde::Serialize;
 
@@ -476,5 +477,6 @@ fn seeds(observations: &[Observation]) -> (usize, usize) {
 
 fn write(directory: &Path, name: &str, text: &str) -> Result<(), RunError> {
     let path = directory.join(name);
-    disk::replace_shared(&path, text.as_bytes())
+    // Names and texts are those of the experiment's file, which may come from others.
+    disk::replace_shared(&path, harmless(text).as_bytes())
 }

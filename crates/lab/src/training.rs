@@ -1,7 +1,6 @@
 //! Trains the runs of an experiment that are not trained yet, and observes them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
 use std::thread;
@@ -354,7 +353,10 @@ fn is_trained(place: &Place) -> bool {
 
 /// What was measured of the run in a directory.
 fn measured(directory: &Path) -> Option<Measured> {
-    let text = fs::read_to_string(directory.join(MEASURED)).ok()?;
+    let path = directory.join(MEASURED);
+    disk::refuse_link(&path).ok()?;
+    // What is no regular file is not opened.
+    let text = residual_zoo_data::read_utf8(&path).ok()?;
     serde_json::from_str(&text).ok()
 }
 

@@ -79,9 +79,9 @@ pub enum Error {
         /// What is missing.
         problem: String,
     },
-    /// The config of a run names a place outside of the run that it cannot show to be its own.
+    /// The config of a run names a place that it cannot show to be its own.
     #[error(
-        "{}: `{field}` is {}, outside of the run{why}; if you trust the run, allow its paths with \
+        "{}: `{field}` is {}{why}; if you trust the run, allow its paths with \
          `--allow-paths`",
         run.display(),
         one_line(path.display())

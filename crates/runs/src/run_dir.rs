@@ -389,6 +389,9 @@ pub fn is_in_use(path: &Path) -> bool {
 /// deleted; I/O errors.
 pub fn delete(runs: &BTreeSet<PathBuf>) -> Result<(), Error> {
     let runs: Vec<&PathBuf> = runs.iter().filter(|run| run.is_dir()).collect();
+    // Before the lock is written.
+    runs.iter()
+        .try_for_each(|run| disk::refuse_linked_directory(run))?;
     let locks: Result<Vec<RunDir>, Error> = runs.iter().map(|run| RunDir::open(run)).collect();
     let _locks = locks?;
     runs.iter().try_for_each(|run| check_own(run))?;

@@ -1,4 +1,4 @@
-//! What differs between operating systems: terminals, signals, locks and memory. No other crate asks which
+//! What differs between operating systems: terminals, signals, locks and memory; and the output. No other crate asks which
 //! system it is on, apart from file permissions and the settings of C libraries.
 //!
 //! On systems that are not Unix, a terminal that goes away is not noticed, the process cannot be suspended from
@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod memory;
+pub mod output;
 mod text;
 
 #[cfg(not(unix))]

@@ -81,6 +81,11 @@ pub mod signals {
     }
 
     /// There is no such signal here.
+    pub fn stopped() -> std::time::Duration {
+        std::time::Duration::ZERO
+    }
+
+    /// There is no such signal here.
     pub fn large_files_are_errors() {}
 }
 

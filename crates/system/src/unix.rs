@@ -98,11 +98,13 @@ pub mod process {
 /// Signals.
 pub mod signals {
     use std::io;
-    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+    use std::sync::{Arc, OnceLock};
     use std::thread;
+    use std::time::{Duration, Instant};
 
-    use rustix::process::{Signal, getpid, kill_process};
-    use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
+    use rustix::process::{Signal, getpid, getppid, getsid, kill_process};
+    use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
     use signal_hook::iterator::Signals;
     use signal_hook::low_level::emulate_default_handler;
 
@@ -123,22 +125,87 @@ pub mod signals {
     }
 
     /// Calls `suspended(true)` in a thread of its own before SIGTSTP stops the process, and `suspended(false)` when
-    /// it goes on. Calls `suspended(true)` before SIGQUIT ends the process.
+    /// it goes on. Calls `suspended(true)` before SIGQUIT ends the process. Measures how long the process is
+    /// [`stopped`].
+    ///
+    /// As with the default action, SIGTSTP does not stop a process that no shell can continue, nor one that SIGCONT
+    /// reaches first.
     ///
     /// # Errors
     ///
     /// When the signal cannot be caught.
     pub fn on_suspension(mut suspended: impl FnMut(bool) + Send + 'static) -> io::Result<()> {
-        let mut signals = Signals::new(heard(&[SIGTSTP, SIGQUIT]))?;
+        measure_stops()?;
+        let mut signals = Signals::new(heard(&[SIGTSTP, SIGQUIT, SIGCONT]))?;
         let thread = thread::Builder::new().name("suspension".into());
         thread.spawn(move || {
-            for signal in signals.forever() {
-                suspended(true);
-                match signal {
-                    SIGQUIT => emulate_default_handler(signal).ok(),
-                    _ => kill_process(getpid(), Signal::STOP).ok(),
-                };
-                suspended(false);
+            loop {
+                let came: Vec<i32> = signals.wait().collect();
+                if came.contains(&SIGQUIT) {
+                    suspended(true);
+                    emulate_default_handler(SIGQUIT).ok();
+                }
+                if came.contains(&SIGTSTP) && !came.contains(&SIGCONT) && !is_orphan() {
+                    suspended(true);
+                    if !signals.pending().any(|signal| signal == SIGCONT) {
+                        kill_process(getpid(), Signal::STOP).ok();
+                    }
+                    suspended(false);
+                }
+            }
+        })?;
+        Ok(())
+    }
+
+    /// Whether the parent is in another session, so that there is no shell that could continue this process.
+    fn is_orphan() -> bool {
+        let session = |process| getsid(process).ok();
+        getppid().is_none_or(|parent| session(Some(parent)) != session(None))
+    }
+
+    /// Nanoseconds for which the process was stopped.
+    static STOPPED: AtomicU64 = AtomicU64::new(0);
+
+    /// Whether a SIGCONT was heard whose stop is not in `STOPPED` yet.
+    static CONTINUED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+
+    /// How long the process was stopped, by SIGTSTP or SIGSTOP, since [`on_suspension`] was called.
+    pub fn stopped() -> Duration {
+        let is_being_measured = || {
+            let continued = CONTINUED.get();
+            continued.is_some_and(|continued| continued.load(Ordering::Acquire))
+        };
+        for _ in 0..100 {
+            if !is_being_measured() {
+                break;
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
+        Duration::from_nanos(STOPPED.load(Ordering::Acquire))
+    }
+
+    /// Starts a thread that measures the stops. A thread of a stopped process sleeps longer than it asked for. So does
+    /// one on a busy machine, but no SIGCONT tells of it.
+    fn measure_stops() -> io::Result<()> {
+        const TICK: Duration = Duration::from_millis(50);
+        let continued = CONTINUED.get_or_init(Arc::default).clone();
+        signal_hook::flag::register(SIGCONT, continued.clone())?;
+        let thread = thread::Builder::new().name("stops".into());
+        thread.spawn(move || {
+            let (mut last, mut before) = (Instant::now(), Duration::ZERO);
+            loop {
+                thread::sleep(TICK);
+                let gap = last.elapsed().saturating_sub(TICK);
+                last = Instant::now();
+                // The signal may be heard a tick after the gap.
+                if continued.load(Ordering::Acquire) {
+                    let stopped = gap.max(before).as_nanos() as u64;
+                    STOPPED.fetch_add(stopped, Ordering::AcqRel);
+                    continued.store(false, Ordering::Release);
+                    before = Duration::ZERO;
+                } else {
+                    before = gap;
+                }
             }
         })?;
         Ok(())

@@ -28,6 +28,9 @@ pub struct RunOptions {
     pub until: Option<usize>,
     /// Whether other runs are trained on the same cores, which is noted in the history.
     pub shares_cores: bool,
+    /// Whether a run that has lost rows of its metrics is refused, because its rows are compared. Otherwise there is
+    /// only a note.
+    pub needs_all_rows: bool,
 }
 
 impl RunOptions {
@@ -43,6 +46,7 @@ impl RunOptions {
             stop: Interrupter::new(),
             until: None,
             shares_cores: false,
+            needs_all_rows: false,
         }
     }
 }

@@ -59,7 +59,17 @@ pub(crate) fn resume<B: AutodiffBackend, C: ModelConfig>(
         check_step(&newest.path, trainer.progress.step)?;
         notes.extend(kept_note(&kept, path));
         let (read, lost) = directory.read_back(trainer.progress.step, found.logs())?;
-        notes.extend(lost);
+        match lost.first() {
+            Some(lost) if options.needs_all_rows => {
+                return Err(Error::NoRun {
+                    path: path.clone(),
+                    problem: format!(
+                        "{lost}; restore the file, or train the run again by `--force`"
+                    ),
+                });
+            }
+            _ => notes.extend(lost),
+        }
         (journal, rows) = (found, read);
     }
     start.step = trainer.progress.step;

@@ -12,6 +12,7 @@ use residual_zoo_runs::run_dir::{self, Start};
 use residual_zoo_runs::{
     Error, OnDiskError, Row, RunConfig, RunDir, describe_not_finite, vocabulary,
 };
+use residual_zoo_system::signals::stopped;
 
 use crate::checkpoint::{self, Journal};
 use crate::dashboard::{About, Activity, Dashboard};
@@ -226,9 +227,11 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
     /// Makes a step, and fails if too many steps in a row were skipped.
     fn advance(&mut self) -> Result<(), Error> {
         self.dashboard.activity(Activity::Training);
-        let (lr, clock) = (self.trainer.learning_rate(), Instant::now());
+        let (lr, clock, before) = (self.trainer.learning_rate(), Instant::now(), stopped());
         let step = self.trainer.step();
-        let seconds = clock.elapsed().as_secs_f64();
+        // A process that is stopped does not train.
+        let seconds = clock.elapsed().saturating_sub(stopped() - before);
+        let seconds = seconds.as_secs_f64();
         self.trainer.progress.seconds += seconds;
         let number = self.trainer.progress.step;
         self.dashboard.step(number, self.trainer.progress.tokens);

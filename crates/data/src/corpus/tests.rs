@@ -569,3 +569,61 @@ fn a_mixture_has_an_entry_for_each_text() {
         );
     }
 }
+
+#[cfg(unix)]
+#[test]
+fn links_in_place_of_an_unfinished_entry_are_not_followed() {
+    use std::os::unix::fs::symlink;
+    for link in ["", "new", "lock"] {
+        let mut setup = Setup::new(&TEXT.repeat(20));
+        setup.open();
+        let key = setup.entry();
+        fs::remove_dir_all(&key).unwrap();
+        let theirs = setup.dir.path().join("theirs");
+        fs::create_dir_all(theirs.join("new")).unwrap();
+        fs::write(theirs.join("new/thesis"), "mine").unwrap();
+        fs::write(theirs.join("lock"), "mine").unwrap();
+        let name = format!(".part-{}", key.file_name().unwrap().to_str().unwrap());
+        let part = key.with_file_name(name);
+        if !link.is_empty() {
+            fs::create_dir(&part).unwrap();
+        }
+        symlink(theirs.join(link), part.join(link).components().as_path()).unwrap();
+        let corpus = setup.open();
+        assert!(corpus.note.unwrap().contains("is a link"), "{link}");
+        assert_eq!(
+            fs::read_to_string(theirs.join("new/thesis")).unwrap(),
+            "mine"
+        );
+        assert_eq!(fs::read_to_string(theirs.join("lock")).unwrap(), "mine");
+        assert!(!theirs.join("new/tokenizer.json").exists());
+        setup.config.valid_fraction = 0.2;
+        assert!(setup.open().note.is_none());
+    }
+}
+
+#[test]
+fn a_tokenizer_is_trained_on_text_without_white_space_but_does_not_take_it_whole() {
+    let mut setup = Setup::new(&"abcdefghij".repeat(40_000));
+    setup.config.tokenizer = TokenizerConfig::Bpe { vocab_size: 300 };
+    let error = Corpus::open(&setup.config).unwrap_err();
+    assert!(
+        error.is_bad_input() && error.to_string().contains("without white space"),
+        "{error}"
+    );
+    setup.write(&"abcdefghij".repeat(4_000));
+    assert!((265..300).contains(&setup.open().tokenizer.vocab_size()));
+}
+
+#[test]
+fn the_training_of_a_tokenizer_can_be_stopped() {
+    let text: String = (0..3000).map(|seed| random_text(seed, 300)).collect();
+    let mut setup = Setup::new(&text);
+    setup.config.tokenizer = TokenizerConfig::Bpe { vocab_size: 60_000 };
+    let mut stages = 0;
+    let stopped = Corpus::open_with(&setup.config, &mut |stage, _, _| {
+        stages += usize::from(stage == Stage::Training);
+        stages < 2
+    });
+    assert!(matches!(stopped, Err(DataError::Stopped)));
+}

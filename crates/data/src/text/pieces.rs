@@ -171,10 +171,12 @@ impl Whole {
     fn next_piece(&mut self) -> Result<Option<Piece>, DataError> {
         let mut bytes = mem::take(&mut self.rest);
         let before = self.read - bytes.len();
-        let mut part = (&mut self.reader).take((PIECE - bytes.len()) as u64);
+        let kept = bytes.len();
+        let mut part = (&mut self.reader).take((PIECE - kept) as u64);
         let new = part.read_to_end(&mut bytes).map_err(|e| {
-            let place = format!("after {} bytes of text", self.read);
-            unreadable(&self.path, place, e)
+            // What was read before the error is in `bytes`.
+            let read = self.read + bytes.len() - kept;
+            unreadable(&self.path, format!("after {read} bytes of text"), e)
         })?;
         self.read += new;
         let begins = mem::take(&mut self.begins);

@@ -67,7 +67,7 @@ pub fn check_tokenizer(path: &Path, corpus: &Corpus, otherwise: &str) -> Result<
 
 /// Checks the paths in the config of the run in `path`, which may come from others: `data` are its data, except
 /// for what the user has replaced. A text outside of the run must be the one that the run was trained on, so that
-/// no other file is tokenized and stored. A cache outside of the run is refused.
+/// no other file is tokenized and stored. A cache is refused, also one in the run: what is in it is trusted.
 ///
 /// # Errors
 ///
@@ -91,15 +91,16 @@ pub fn check_paths(path: &Path, data: &DataConfig) -> Result<(), Error> {
         path: place.into(),
         why,
     };
-    if let Some(cache) = data.cache.as_ref().filter(|cache| is_outside(cache)) {
-        return Err(outside("data.cache", cache, ""));
+    if let Some(cache) = &data.cache {
+        let why = ", and what is in a cache is trusted";
+        return Err(outside("data.cache", cache, why));
     }
     let mut paths = data.source.paths().into_iter();
     if let Some(text) = paths.find(|text| text.exists() && is_outside(text)) {
         let fingerprint = read_tokenizer(path)?.fingerprint();
         let found = Corpus::identity_of_text(data, &fingerprint)?;
         if found != Some(read_data(path)?.identity) {
-            let why = ", and not the text that it was trained on; give the data with `--data`";
+            let why = ", outside of the run and not the text that it was trained on; give the data with `--data`";
             return Err(outside("data.source", text, why));
         }
     }

@@ -1,10 +1,11 @@
 //! A line that tells how far something is: on a terminal the same line again and again, elsewhere a new line
 //! from time to time.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
 
 use residual_zoo_system::harmless;
+use residual_zoo_system::output::{self, Stream};
 
 use super::rows::{Metric, Reached, Sink};
 use super::{Activity, LOSS, Pace, duration, print, warn};
@@ -52,17 +53,13 @@ impl Status {
         self.is_shown = true;
         let text = text();
         let text: String = harmless(&text).chars().take(self.columns - 1).collect();
-        let mut out = io::stderr().lock();
-        write!(out, "\r\x1b[K{text}")
-            .and_then(|()| out.flush())
-            .ok();
+        output::write(Stream::Err, format!("\r\x1b[K{text}").as_bytes()).ok();
     }
 
     /// Takes the line off the terminal, for other text. It comes back when it is shown again.
     pub fn clear(&mut self) {
         if std::mem::take(&mut self.is_shown) {
-            let mut out = io::stderr().lock();
-            write!(out, "\r\x1b[K").and_then(|()| out.flush()).ok();
+            output::write(Stream::Err, b"\r\x1b[K").ok();
         }
     }
 }

@@ -16,6 +16,7 @@ use burn_train::Interrupter;
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::{cursor, execute, terminal};
 use ratatui::layout::Size;
+use residual_zoo_system::output::{self, Stream};
 use residual_zoo_system::{harmless, terminal as tty};
 
 use super::rows::{Metric, Reached, Sink};
@@ -151,7 +152,7 @@ pub fn print(text: &str) {
         lock(&LATER).push(Later::Line(text.to_string()));
     } else {
         print_later();
-        writeln!(io::stdout(), "{text}").ok();
+        line(Stream::Out, text);
     }
 }
 
@@ -163,8 +164,13 @@ pub fn warn(text: &str) {
         lock(&LATER).push(Later::Note(text.to_string()));
     } else {
         print_later();
-        writeln!(io::stderr(), "{text}").ok();
+        line(Stream::Err, text);
     }
+}
+
+/// Writes a line. Nobody is told of errors.
+fn line(stream: Stream, text: &str) {
+    output::write(stream, format!("{text}\n").as_bytes()).ok();
 }
 
 /// Closes the dashboard, restores the terminal and prints what waited for it. Does nothing if it is
@@ -197,18 +203,19 @@ fn print_later() {
     let notes = lines.iter().filter(|line| matches!(line, Later::Note(_)));
     let left_out = notes.count().saturating_sub(MOST_NOTES);
     if left_out > 0 {
-        writeln!(io::stderr(), "({left_out} earlier notes)").ok();
+        line(Stream::Err, &format!("({left_out} earlier notes)"));
     }
     let mut notes = 0;
-    for line in lines {
-        match line {
-            Later::Line(text) => writeln!(io::stdout(), "{text}").ok(),
+    for later in lines {
+        match later {
+            Later::Line(text) => line(Stream::Out, &text),
             Later::Note(text) => {
                 notes += 1;
-                (notes > left_out).then(|| writeln!(io::stderr(), "{text}").ok());
-                Some(())
+                if notes > left_out {
+                    line(Stream::Err, &text);
+                }
             }
-        };
+        }
     }
 }
 

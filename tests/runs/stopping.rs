@@ -1,0 +1,159 @@
+//! Signals that come together, readers that do not read, and processes that are stopped for a while.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use residual_zoo::runs::{checkpoint, run_dir};
+use residual_zoo_testing::program::{SMOKE, Scratch, in_shell, run, signal, text, zoo};
+use residual_zoo_testing::terminal::wait;
+
+/// A run that logs every step and does not end by itself.
+fn endless(directory: &Path) -> Command {
+    let mut command = zoo("train");
+    command.arg(SMOKE).arg("--run").arg(directory);
+    for setting in [
+        "train.steps=100000000",
+        "train.validate_every=100000000",
+        "train.sample_every=None",
+        "train.log_every=1",
+    ] {
+        command.args(["--set", setting]);
+    }
+    command
+}
+
+fn logged(run: &Path) -> usize {
+    run_dir::read_metrics(run).unwrap_or_default().len()
+}
+
+fn wait_for_steps(run: &Path, steps: usize) {
+    assert!(wait(|| (logged(run) > steps).then_some(())).is_some());
+}
+
+/// The process ends by itself, with a checkpoint.
+fn ends_with_a_checkpoint(mut child: Child, run: &Path, what: &str) {
+    let status = wait(|| child.try_wait().unwrap());
+    let status = status.unwrap_or_else(|| {
+        child.kill().unwrap();
+        panic!("{what}: hangs")
+    });
+    assert!(status.success(), "{what}: {status}");
+    assert!(checkpoint::newest(run).is_ok(), "{what}");
+}
+
+#[test]
+fn signals_that_come_together_are_one() {
+    for (i, (first, second)) in [("-TERM", "-TERM"), ("-HUP", "-HUP"), ("-INT", "-TERM")]
+        .into_iter()
+        .enumerate()
+    {
+        let scratch = Scratch::new();
+        let directory = scratch.path("run");
+        let child = endless(&directory).stdout(Stdio::null()).spawn().unwrap();
+        wait_for_steps(&directory, 5);
+        signal(&child, first);
+        thread::sleep(Duration::from_millis(2 * i as u64));
+        signal(&child, second);
+        ends_with_a_checkpoint(child, &directory, first);
+    }
+}
+
+#[test]
+fn a_reader_who_does_not_read_does_not_keep_a_run_from_saving() {
+    let scratch = Scratch::new();
+    for name in ["both", "out"] {
+        let directory = scratch.path(name);
+        let mut command = endless(&directory);
+        command.stdout(Stdio::piped());
+        match name {
+            "both" => command.stderr(Stdio::piped()),
+            _ => command.stderr(File::create(scratch.path("err")).unwrap()),
+        };
+        let child = command.spawn().unwrap();
+        // The pipe is full when no step is logged any more.
+        let mut last = (0, Instant::now());
+        let full = wait(|| {
+            let steps = logged(&directory);
+            if steps != last.0 {
+                last = (steps, Instant::now());
+            }
+            (steps > 0 && last.1.elapsed() > Duration::from_secs(2)).then_some(())
+        });
+        assert!(full.is_some());
+        signal(&child, "-TERM");
+        ends_with_a_checkpoint(child, &directory, name);
+    }
+}
+
+#[test]
+fn a_process_that_no_shell_can_continue_is_not_stopped() {
+    let scratch = Scratch::new();
+    let directory = scratch.path("run");
+    let program = endless(&directory);
+    let mut command = Command::new("setsid");
+    command.arg(program.get_program()).args(program.get_args());
+    command.current_dir(program.get_current_dir().unwrap());
+    let child = command.stdout(Stdio::null()).spawn().unwrap();
+    wait_for_steps(&directory, 5);
+    signal(&child, "-TSTP");
+    thread::sleep(Duration::from_millis(500));
+    let before = logged(&directory);
+    wait_for_steps(&directory, before + 5);
+    signal(&child, "-TERM");
+    ends_with_a_checkpoint(child, &directory, "setsid");
+}
+
+#[test]
+fn the_time_in_which_a_process_is_stopped_is_no_training() {
+    let scratch = Scratch::new();
+    let directory = scratch.path("run");
+    let start = Instant::now();
+    let child = endless(&directory).stdout(Stdio::null()).spawn().unwrap();
+    wait_for_steps(&directory, 5);
+    signal(&child, "-STOP");
+    thread::sleep(Duration::from_secs(4));
+    signal(&child, "-CONT");
+    let before = logged(&directory);
+    wait_for_steps(&directory, before + 5);
+    signal(&child, "-TERM");
+    ends_with_a_checkpoint(child, &directory, "stopped");
+    let rows = run_dir::read_metrics(&directory).unwrap();
+    let trained = rows.last().unwrap().seconds;
+    let most = start.elapsed().as_secs_f64() - 3.5;
+    assert!(trained < most, "{trained} s of at most {most} s");
+}
+
+#[test]
+fn a_directory_or_configuration_that_burn_cannot_use_is_an_error() {
+    let scratch = Scratch::new();
+    let fails = |command: &mut Command, says: &str| {
+        let output = run(command);
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{error}");
+        assert!(
+            error.starts_with("error: ") && error.contains(says),
+            "{error}"
+        );
+        assert_eq!(error.lines().count(), 1, "{error}");
+    };
+    let mut command = zoo("train");
+    command
+        .arg("gpt2/smoke")
+        .arg("--run")
+        .arg(scratch.path("run"));
+    let gone = scratch.path("gone");
+    fs::create_dir(&gone).unwrap();
+    let leave = format!("cd {0} && rmdir {0}", gone.display());
+    fails(
+        &mut in_shell(&leave, &command),
+        "the current directory is gone",
+    );
+
+    scratch.file("burn.toml", "x[[");
+    let inner = scratch.path("inner");
+    fs::create_dir(&inner).unwrap();
+    fails(command.current_dir(inner), "right format");
+}
