@@ -231,6 +231,28 @@ fn a_state_that_no_run_can_have_is_refused() {
 }
 
 #[test]
+fn weights_that_give_no_probabilities_generate_nothing() {
+    let scratch = Scratch::new();
+    let (own, evil) = (trained(&scratch, "own"), scratch.path("evil"));
+    copied(&own, &evil);
+    let newest = checkpoint::newest(&evil).unwrap().path;
+    let path = newest.join(checkpoint::MODEL);
+    let mut bytes = fs::read(&path).unwrap();
+    let head = 8 + u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    for number in bytes[head..].chunks_exact_mut(4) {
+        number.copy_from_slice(&3e38_f32.to_le_bytes());
+    }
+    fs::write(&path, bytes).unwrap();
+    manifest::write(&newest, &checkpoint::FILES).unwrap();
+    for options in [[].as_slice(), &["--samples", "2"]] {
+        let output = run(zoo("generate").arg(&evil).args(options));
+        assert_eq!(output.status.code(), Some(2));
+        let error = text(&output.stderr);
+        assert!(error.contains("logits are not finite"), "{error}");
+    }
+}
+
+#[test]
 fn weights_and_moments_that_are_not_finite_are_refused() {
     let scratch = Scratch::new();
     let (own, evil) = (trained(&scratch, "own"), scratch.path("evil"));

@@ -9,6 +9,8 @@ use crate::curves::CURVES;
 use crate::quantity::{QUANTITIES, is_curve};
 use crate::{After, Axis, ChartSpec, Claim, Error, Experiment, Measure, PlannedRun, describe};
 
+/// The largest vocabulary that is counted. Sizes of models are exact up to it.
+const MOST_IDS: usize = 1 << 32;
 /// The most seeds of an experiment.
 const MOST_SEEDS: usize = 1000;
 
@@ -22,6 +24,12 @@ impl<C: ModelConfig> Experiment<C> {
         let planned = self.plan(&[])?;
         let names = Names::of(self, &planned);
         self.check_seeds()?;
+        if let Some(count) = self.count.filter(|count| *count > MOST_IDS) {
+            error(
+                "count",
+                format!("is {count}; it must be at most {MOST_IDS}"),
+            )?;
+        }
         self.check_sweep(&planned)?;
         if self.measure.is_some() && self.count.is_none() {
             let problem = "is given without `count`; a run that trains is measured anyway";

@@ -99,6 +99,11 @@ pub enum Error {
     /// A prompt does not suit the model.
     #[error("the prompt {0}")]
     Prompt(String),
+    /// A model gives no probabilities.
+    #[error(
+        "the model's logits are not finite, so no token can be drawn; its weights are too large"
+    )]
+    Logits,
     /// A file of a run or checkpoint cannot be used.
     #[error("{path}: {}", one_line(problem))]
     Checkpoint {

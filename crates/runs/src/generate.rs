@@ -83,7 +83,7 @@ impl Sampling {
     }
 }
 
-/// An endless iterator over the tokens that follow a prompt.
+/// An iterator over the tokens that follow a prompt. It ends only if the logits are not finite.
 pub struct Generator<'a, B: Backend, M: LanguageModel<B>>(Generators<'a, B, M>);
 
 impl<'a, B: Backend, M: LanguageModel<B>> Generator<'a, B, M> {
@@ -112,8 +112,8 @@ impl<B: Backend, M: LanguageModel<B>> Iterator for Generator<'_, B, M> {
     }
 }
 
-/// An endless iterator over the tokens that follow several prompts. A step of the model continues all of
-/// them.
+/// An iterator over the tokens that follow several prompts. A step of the model continues all of them. It ends
+/// only if the logits are not finite.
 ///
 /// All texts are at the same position, so there is no padding. The model reads the prompts in one pass up to
 /// the end of the shortest. While it continues that one, it reads the others token by token, and these have
@@ -212,6 +212,9 @@ impl<B: Backend, M: LanguageModel<B>> Iterator for Generators<'_, B, M> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let logits = self.logits();
+        if !logits.iter().all(|x| x.is_finite()) {
+            return None;
+        }
         let rows = logits.chunks_exact(logits.len() / self.texts.len());
         let drawn = self.texts.iter_mut().zip(rows).map(|(text, logits)| {
             if text.tokens.len() > self.seen {

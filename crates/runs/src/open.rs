@@ -180,7 +180,7 @@ impl<C: ModelConfig> Run<C> {
                 .zip(&full)
                 .any(|(text, full)| text.len() < *full)
             {
-                let new = steps.next().unwrap_or_default();
+                let new = steps.next().ok_or(Error::Logits)?;
                 for ((text, full), new) in texts.iter_mut().zip(&full).zip(new) {
                     text.extend(new.filter(|_| text.len() < *full));
                 }
@@ -228,11 +228,21 @@ impl<C: ModelConfig> Run<C> {
         let (sizes, device) = self.place(model);
         let generator = Generator::new(model, sizes, &prompt, sampling, &device)?;
         let mut decoder = Some(StreamDecoder::new(self.tokenizer.clone()));
+        let mut left = prompt.len().saturating_add(tokens);
         let mut ids = prompt.into_iter().chain(generator.take(tokens));
         Ok(std::iter::from_fn(move || {
             let piece = match (ids.next(), &mut decoder) {
-                (Some(id), Some(decoder)) => decoder.push(id),
-                (None, decoder) => decoder.take()?.finish(),
+                (Some(id), Some(decoder)) => {
+                    left -= 1;
+                    decoder.push(id)
+                }
+                (None, decoder) => {
+                    let decoder = decoder.take()?;
+                    if left > 0 {
+                        return Some(Err(Error::Logits));
+                    }
+                    decoder.finish()
+                }
                 (Some(_), None) => return None,
             };
             Some(piece.map_err(Error::from))
