@@ -3,9 +3,14 @@
 use std::borrow::Cow;
 
 /// `text` with its control characters escaped, except for line breaks and tabs, so that a terminal only shows
-/// it. With them, text could set the title, move the cursor or type in place of the user.
+/// it. With them, text could set the title, move the cursor or type in place of the user. Characters that reverse the
+/// direction of what follows, or break lines, are escaped too: with them, text could look like another one.
 pub fn harmless(text: &str) -> Cow<'_, str> {
-    let is_harmful = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
+    let is_harmful = |c: char| match c {
+        '\n' | '\t' => false,
+        '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
+        c => c.is_control(),
+    };
     if !text.contains(is_harmful) {
         return text.into();
     }
@@ -28,5 +33,6 @@ mod tests {
         assert_eq!(harmless("α\tβ\nγ 🙂"), "α\tβ\nγ 🙂");
         let title = harmless("a\u{1b}]0;title\u{7}\u{9b}2J\r\u{8}\u{7f}b");
         assert_eq!(title, r"a\u{1b}]0;title\u{7}\u{9b}2J\r\u{8}\u{7f}b");
+        assert_eq!(harmless("a\u{202e}txt.exe"), r"a\u{202e}txt.exe");
     }
 }
