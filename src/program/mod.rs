@@ -19,7 +19,7 @@ use residual_zoo::RunConfig;
 use residual_zoo::backend::BackendKind;
 use residual_zoo::cli::{self, DataArgs, ExperimentArgs};
 use residual_zoo::core::ConfigError;
-use residual_zoo::data::{Corpus, DataConfig, Source};
+use residual_zoo::data::{Corpus, DataConfig, Source, TokenizerConfig};
 use residual_zoo::report::si;
 use residual_zoo::runs::{did_you_mean, run_dir};
 use residual_zoo::{builtin, experiment};
@@ -161,6 +161,9 @@ fn check_paths(run: &Path, data: &DataConfig, own: &DataArgs) -> anyhow::Result<
     let mut data = data.clone();
     if own.data.is_some() {
         data.source = Source::default();
+    }
+    if own.tokenizer.is_some() {
+        data.tokenizer = TokenizerConfig::default();
     }
     Ok(run_dir::check_paths(run, &data)?)
 }

@@ -246,7 +246,7 @@ fn a_comparison_that_is_stopped_says_so_and_continues() {
         let mut command = zoo("compare");
         command.args(["compare/gpt2", "compare/rmt", "compare/laurel"]);
         command.arg("--run").arg(&directory);
-        for assignment in ["train.steps=40", "data.source.tokens=20000"] {
+        for assignment in ["train.steps=150", "data.source.tokens=20000"] {
             command.args(["--set", assignment]);
         }
         command

@@ -297,6 +297,15 @@ fn a_received_run_leads_to_no_file_of_the_user() {
     fails(&mut resume(&evil), 2, &says);
     let describe = run(zoo("describe").arg(&evil));
     assert_eq!(describe.status.code(), Some(2));
+    // The same for a tokenizer.
+    edit(&evil, "secret.txt", "own.txt");
+    let of_others = format!("tokenizer: File({:?})", secret.to_str().unwrap());
+    edit(&evil, "tokenizer: Bytes", &of_others);
+    let says = ["`data.tokenizer` is", "secret.txt", "--tokenizer"];
+    fails(&mut resume(&evil), 2, &says);
+    fails(zoo("describe").arg(&evil), 2, &says);
+    edit(&evil, &of_others, "tokenizer: Bytes");
+    edit(&evil, "own.txt", "secret.txt");
     // Nor does it choose where tokens are stored, not even those of the text that it was trained on.
     edit(&evil, "secret.txt", "own.txt");
     edit(&evil, "cache: None", &cached);

@@ -46,8 +46,14 @@ impl Chart {
                 @for entry in entries { (entry) }
             } "\n"
         };
-        svg.into_string()
+        printable(svg)
     }
+}
+
+/// The text of a document, without characters that XML does not allow.
+pub(crate) fn printable(document: Markup) -> String {
+    let is_odd = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
+    document.into_string().replace(is_odd, "\u{fffd}")
 }
 
 /// The class, the sample and the name of each entry of a legend. Samples of lines and markers are 26

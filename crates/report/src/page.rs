@@ -3,7 +3,7 @@
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::chart::Chart;
-use crate::figure::{STYLE, render};
+use crate::figure::{STYLE, printable, render};
 use crate::table::{Cell, Column, Table, Tone};
 
 const HOVER: &str = include_str!("hover.js");
@@ -70,7 +70,7 @@ impl Report {
                 }
             } "\n"
         };
-        page.into_string()
+        printable(page)
     }
 }
 

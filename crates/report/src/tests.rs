@@ -57,7 +57,7 @@ fn log(lo: f64, hi: f64) -> Vec<String> {
 
 #[test]
 fn every_string_is_escaped() {
-    let evil = || "</script><b>&\"'".to_owned();
+    let evil = || "</script><b>&\"'\u{1b}]0;\u{7}".to_owned();
     let points = vec![(0.0, 1.0), (1.0, 2.0)];
     let chart = Chart {
         heading: evil(),
@@ -87,7 +87,9 @@ fn every_string_is_escaped() {
     let code = Section::Code { heading, body };
     let (heading, body) = (evil(), evil());
     let text = Section::Text { heading, body };
+    let is_control = |c: char| c.is_control() && c != '\n';
     let svg = chart.to_svg();
+    assert!(!svg.contains(is_control));
     let sections = vec![Section::Chart(chart), Section::Table(table), code, text];
     let (title, lead) = (evil(), evil());
     let html = Report {
@@ -103,9 +105,7 @@ fn every_string_is_escaped() {
     }
     assert_eq!(html.matches("</script>").count(), 1);
     // The values to hover over, as JSON in an attribute.
-    assert!(
-        html.contains(r#"&quot;label&quot;:&quot;&lt;/script&gt;&lt;b&gt;&amp;\&quot;'&quot;"#)
-    );
+    assert!(html.contains(r#"&quot;label&quot;:&quot;&lt;/script&gt;&lt;b&gt;&amp;\&quot;'"#));
 }
 
 #[test]

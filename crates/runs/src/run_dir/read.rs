@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use residual_zoo_core::ModelConfig;
-use residual_zoo_data::{Corpus, DataConfig, Tokenizer};
+use residual_zoo_data::{Corpus, DataConfig, Tokenizer, TokenizerConfig};
 
 use super::{CONFIG, DATA, DataIdentity, HISTORY, METRICS, Start, TOKENIZER};
 use crate::log::read_lines;
@@ -66,8 +66,8 @@ pub fn check_tokenizer(path: &Path, corpus: &Corpus, otherwise: &str) -> Result<
 }
 
 /// Checks the paths in the config of the run in `path`, which may come from others: `data` are its data, except
-/// for what the user has replaced. A text outside of the run must be the one that the run was trained on, so that
-/// no other file is tokenized and stored. A cache is refused, also one in the run: what is in it is trusted.
+/// for what the user has replaced. A text or tokenizer outside of the run must be the one that the run was trained
+/// with, so that no other file is read on, tokenized or stored. A cache is refused, also one in the run: what is in it is trusted.
 ///
 /// # Errors
 ///
@@ -94,6 +94,16 @@ pub fn check_paths(path: &Path, data: &DataConfig) -> Result<(), Error> {
     if let Some(cache) = &data.cache {
         let why = ", and what is in a cache is trusted";
         return Err(outside("data.cache", cache, why));
+    }
+    if let TokenizerConfig::File(file) = &data.tokenizer
+        && file.exists()
+        && is_outside(file)
+    {
+        let found = Tokenizer::train(&data.tokenizer, &[]).map(|tokenizer| tokenizer.fingerprint());
+        if found.ok() != Some(read_tokenizer(path)?.fingerprint()) {
+            let why = ", outside of the run and not the tokenizer that it was trained with; give that with `--tokenizer`";
+            return Err(outside("data.tokenizer", file, why));
+        }
     }
     let mut paths = data.source.paths().into_iter();
     if let Some(text) = paths.find(|text| text.exists() && is_outside(text)) {
