@@ -5,6 +5,7 @@
 //! behind for the next one.
 
 use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -199,15 +200,18 @@ impl Work {
         let failed = |e| DataError::io(root, "write", e);
         fs::create_dir_all(root).map_err(failed)?;
         sweep(root);
-        let name = dir.file_name().unwrap_or_default().to_string_lossy();
-        let part = root.join(format!("{PART}{name}"));
+        let part = part_of(dir);
         let path = part.join(LOCK);
         for (place, is_directory) in [(&part, true), (&part.join("new"), true), (&path, false)] {
             refuse_another_kind(place, is_directory)?;
         }
-        fs::create_dir_all(part.join("new")).map_err(failed)?;
-        let lock = File::options().create(true).append(true).open(&path);
-        let lock = lock.map_err(failed)?;
+        let opened = fs::create_dir_all(part.join("new"))
+            .and_then(|()| File::options().create(true).append(true).open(&path));
+        let lock = match opened {
+            // A process that found the entry complete has cleared this away.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            opened => opened.map_err(failed)?,
+        };
         let folder = match lock.try_lock() {
             Ok(()) => {
                 // The process that held it may have deleted it.
@@ -342,6 +346,27 @@ impl Work {
         if let Folder::Kept(path, _lock) = &self.folder {
             fs::remove_dir_all(path).ok();
         }
+    }
+}
+
+/// Where the entry `dir` is made.
+fn part_of(dir: &Path) -> PathBuf {
+    let name = dir.file_name().unwrap_or_default().to_string_lossy();
+    dir.with_file_name(format!("{PART}{name}"))
+}
+
+/// Deletes what a process that was killed has left where the entry `dir` was made, which is complete.
+pub(crate) fn clear(dir: &Path) {
+    let part = part_of(dir);
+    let is_directory = fs::symlink_metadata(&part).is_ok_and(|found| found.is_dir());
+    if !is_directory || refuse_another_kind(&part.join(LOCK), false).is_err() {
+        return;
+    }
+    match File::open(part.join(LOCK)) {
+        Ok(lock) if lock.try_lock().is_ok() => drop(fs::remove_dir_all(&part)),
+        Ok(_) => {}
+        // It was killed before it took the lock.
+        Err(_) => drop(fs::remove_dir(part.join("new")).and_then(|()| fs::remove_dir(&part))),
     }
 }
 

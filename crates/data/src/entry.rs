@@ -66,7 +66,10 @@ impl Tokenizing<'_> {
         loop {
             if fs::symlink_metadata(dir).is_ok() {
                 match cache::load(dir, &self.survey.hash, self.config.valid_fraction) {
-                    Ok(entry) => return Ok((entry, note)),
+                    Ok(entry) => {
+                        cache::clear(dir);
+                        return Ok((entry, note));
+                    }
                     Err(e) => note = Some(format!("tokenized the data again: {e}")),
                 }
             }

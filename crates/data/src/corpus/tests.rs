@@ -627,3 +627,24 @@ fn the_training_of_a_tokenizer_can_be_stopped() {
     });
     assert!(matches!(stopped, Err(DataError::Stopped)));
 }
+
+#[test]
+fn what_a_killed_process_has_left_beside_a_complete_entry_is_deleted() {
+    let setup = Setup::new(&TEXT.repeat(20));
+    setup.open();
+    let name = setup.entry();
+    let name = format!(".part-{}", name.file_name().unwrap().to_str().unwrap());
+    let part = setup.entry().with_file_name(name);
+    fs::create_dir_all(part.join("new")).unwrap();
+    for has_lock in [false, true] {
+        fs::create_dir_all(part.join("new")).unwrap();
+        if has_lock {
+            let lock = fs::File::create(part.join("lock")).unwrap();
+            lock.lock().unwrap();
+            setup.open();
+            assert!(part.join("new").exists(), "it is in use");
+        }
+        setup.open();
+        assert!(!part.exists());
+    }
+}
