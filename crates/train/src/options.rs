@@ -54,9 +54,9 @@ impl RunOptions {
 /// How a model starts from the checkpoint of another one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FirstWeights {
-    /// Its weights come from [`ModelConfig::grow`](residual_zoo_core::ModelConfig::grow), and it takes over the optimizer's moments.
+    /// Its weights come from `ModelConfig::grow`, and it takes over the optimizer's moments.
     #[default]
     Grow,
-    /// Its weights come from [`ModelConfig::grow`](residual_zoo_core::ModelConfig::grow), and its moments are fresh.
+    /// Its weights come from `ModelConfig::grow`, and its moments are fresh.
     GrowFresh,
 }
