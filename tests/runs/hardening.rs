@@ -568,6 +568,28 @@ fn a_pipe_in_place_of_a_measurement_does_not_hold_up_an_experiment() {
 }
 
 #[test]
+fn results_have_no_control_characters_and_are_still_json() {
+    let scratch = Scratch::new();
+    let file = scratch.file(
+        "evil.ron",
+        r#"(title: "a\u{1b}]0;b\u{7}\u{202e}c", about: "", data: (source: Synthetic(tokens: 3000)),
+          train: (steps: 4, batch: 2, warmup: 2, validate_every: 2, validate_batches: 2),
+          runs: [(name: "x\u{1b}y", model: Gpt2(n_layer: 1, n_head: 1, width: 8, context: 16))],
+          columns: ["valid_loss"])"#,
+    );
+    ok(zoo("experiment")
+        .arg(file)
+        .arg("--runs")
+        .arg(scratch.path("out")));
+    let read = |name| fs::read_to_string(scratch.path("out/evil").join(name)).unwrap();
+    for name in ["results.md", "results.csv", "report.html"] {
+        assert!(!read(name).contains(['\u{1b}', '\u{7}']), "{name}");
+    }
+    let json: serde_json::Value = serde_json::from_str(&read("results.json")).unwrap();
+    assert_eq!(json["title"], "a\u{1b}]0;b\u{7}\u{202e}c");
+}
+
+#[test]
 fn errors_of_arguments_have_no_control_characters_and_lost_help_is_an_error() {
     let mut command = zoo("\u{1b}[31mX\u{7}");
     let output = run(&mut command);
