@@ -12,6 +12,7 @@ mod embedding;
 mod hardening;
 #[cfg(unix)]
 mod health;
+mod hub;
 #[cfg(unix)]
 mod kills;
 mod program;

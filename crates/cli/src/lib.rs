@@ -18,7 +18,7 @@ use clap::Args;
 use residual_zoo_backend::{BackendError, BackendKind};
 use residual_zoo_core::ConfigError;
 use residual_zoo_data::Source as Data;
-use residual_zoo_data::{DataConfig, DataError, SyntheticConfig, TokenizerConfig};
+use residual_zoo_data::{DataConfig, DataError, SyntheticConfig, TokenizerConfig, is_on_hub};
 use residual_zoo_lab::{Error, Verdict};
 use residual_zoo_report::Tone;
 use residual_zoo_runs::Error as RunError;
@@ -63,12 +63,13 @@ impl BackendArgs {
 #[derive(Args, Debug, Clone)]
 pub struct DataArgs {
     /// What to train on: a text file, a directory of text, JSON lines (.jsonl), each plain or
-    /// compressed (.gz, .zst), Parquet (.parquet), `tinyshakespeare` (downloaded once) or
-    /// `synthetic` (needs no file); for a run on images, the directory of CIFAR-10's binary batches
+    /// compressed (.gz, .zst), Parquet (.parquet), an address on the Hugging Face hub
+    /// (hf://datasets/OWNER/NAME/PATH), `tinyshakespeare` (downloaded once) or `synthetic` (needs no
+    /// file); for a run on images, the directory of CIFAR-10's binary batches
     #[arg(long, value_name = "PATH|NAME")]
     pub data: Option<String>,
-    /// Tokenizer of text: `bytes`, `chars`, `bpe:SIZE` (trained on the text) or the path of a
-    /// Hugging Face tokenizer.json
+    /// Tokenizer of text: `bytes`, `chars`, `bpe:SIZE` (trained on the text), the path of a
+    /// Hugging Face tokenizer.json, or the address of a model on the hub (hf://OWNER/NAME)
     #[arg(long, value_name = "NAME|PATH")]
     pub tokenizer: Option<String>,
 }
@@ -99,10 +100,10 @@ impl DataArgs {
             config.tokenizer = match (name.as_str(), name.strip_prefix("bpe:")) {
                 ("bytes", _) => TokenizerConfig::Bytes,
                 ("chars", _) => TokenizerConfig::Chars,
-                (path, None) if !Path::new(path).exists() => {
+                (path, None) if !is_on_hub(Path::new(path)) && !Path::new(path).exists() => {
                     let problem = format!(
                         "`{path}` does not exist; the tokenizers are bytes, chars, bpe:SIZE, or \
-                         the path of a tokenizer.json"
+                         the path of a tokenizer.json, or hf://OWNER/NAME"
                     );
                     return Err(ConfigError::new("--tokenizer", problem));
                 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::synthetic::{self, SyntheticConfig};
 use crate::tokenize::Text;
-use crate::{CopyConfig, DataError, TokenizerConfig, cache, cifar, files, hash};
+use crate::{CopyConfig, DataError, TokenizerConfig, cache, cifar, files, hash, hub};
 
 /// The data to train on and how they are tokenized. A field that a config file leaves out has its
 /// [`Default`] value.
@@ -67,6 +67,7 @@ impl DataConfig {
             copying.validate()?;
         }
         self.check_texts()?;
+        hub::check(self)?;
         self.tokenizer.validate()
     }
 
@@ -141,7 +142,8 @@ impl DataConfig {
             TokenizerConfig::Chars => "chars".to_owned(),
             TokenizerConfig::Bpe { vocab_size } => format!("bpe {vocab_size}"),
             TokenizerConfig::File(path) => {
-                format!("file {}", blake3::hash(&files::read_file(path)?))
+                let file = hub::local_tokenizer(path)?;
+                format!("file {}", blake3::hash(&files::read_file(&file)?))
             }
         };
         let key = hash::of_parts(
@@ -173,7 +175,8 @@ pub enum Source {
     /// from its grey pixels. The test batch is used for validation.
     Cifar10(PathBuf),
     /// A text file, a `.jsonl` or `.parquet` file, or a directory of those (see [`crate::read_documents`]). A
-    /// relative path is relative to the current directory.
+    /// relative path is relative to the current directory. `hf://datasets/OWNER/NAME/PATH` is a file or directory
+    /// on the Hugging Face hub, which is downloaded once.
     Path(PathBuf),
     /// Several texts as in `Path`, one after the other.
     Paths(Vec<PathBuf>),

@@ -10,7 +10,7 @@ use crate::synthetic::{self, Entropy, SyntheticConfig};
 use crate::tokenize::{Survey, Text};
 use crate::{
     Cifar10, CopyConfig, DataConfig, DataError, Examples, Mixture, Source, Tokenizer,
-    TokenizerConfig, Tokens, Weighted, cifar, copying, download, hash,
+    TokenizerConfig, Tokens, Weighted, cifar, copying, download, hash, hub,
 };
 
 /// Training and validation examples, and how they were made.
@@ -64,6 +64,7 @@ impl Corpus {
     /// Those of [`open`](Self::open), and [`DataError::Stopped`] if `progress` says so.
     pub fn open_with(config: &DataConfig, progress: OnProgress) -> Result<Self, DataError> {
         config.validate()?;
+        hub::fetch(config, progress)?;
         match &config.source {
             Source::Synthetic(synthetic) => Self::synthetic(synthetic, config),
             Source::Copying(copying) => Self::copying(copying),

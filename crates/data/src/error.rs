@@ -220,6 +220,24 @@ pub enum DataError {
         /// Why the download failed.
         message: String,
     },
+    /// A path that begins with `hf://` is no place on the hub.
+    #[error(
+        "`{}` is not an address on the hub; write hf://datasets/OWNER/NAME/PATH or hf://OWNER/NAME/PATH, with \
+         @REVISION after NAME if it is not main",
+        one_line(address)
+    )]
+    InvalidAddress {
+        /// The address.
+        address: String,
+    },
+    /// What is on the hub has not been downloaded.
+    #[error(
+        "{address} is not in the cache of the Hugging Face hub; `residual-zoo tokenize` downloads it"
+    )]
+    NotInHubCache {
+        /// The address.
+        address: String,
+    },
     /// The user stopped the preparation of data. Segments that were tokenized are kept.
     #[error("stopped while the data were prepared; repeat the command to continue")]
     Stopped,
@@ -261,6 +279,8 @@ impl DataError {
             | Self::MissingField { .. }
             | Self::Parquet { .. }
             | Self::MissingFeature { .. }
+            | Self::InvalidAddress { .. }
+            | Self::NotInHubCache { .. }
             | Self::Tokenizer { .. }
             | Self::UnknownSymbol { .. }
             | Self::UnknownId { .. }

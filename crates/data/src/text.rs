@@ -8,7 +8,7 @@ mod pieces;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::DataError;
+use crate::{DataError, hub};
 pub(crate) use pieces::{Piece, Pieces};
 
 /// The endings of the files of a directory that are read. Each may be followed by `.gz` or `.zst`, except
@@ -23,6 +23,8 @@ const ENDINGS: [&str; 4] = ["txt", "md", "jsonl", "parquet"];
 ///   `parquet`.
 /// - Any other file is one document.
 /// - A file whose name ends with `.gz` or `.zst` is decompressed.
+/// - An address on the Hugging Face hub, `hf://…`, is a file or directory in the hub's cache. Needs the cargo
+///   feature `hub`.
 /// - A directory has the documents of all `.txt`, `.md`, `.jsonl` and `.parquet` files in it and in its
 ///   subdirectories, compressed or not, sorted by path. A symbolic link to a text or a directory in it is an error.
 ///
@@ -45,8 +47,16 @@ pub fn read_documents(path: &Path, text_field: &str) -> Result<Vec<String>, Data
     }
 }
 
+/// Whether the ending of a file is one of a text.
+pub(crate) fn is_text_file(path: &Path) -> bool {
+    ENDINGS.contains(&Compression::of(path).0.as_str())
+}
+
 /// The files at `path`, in order.
 fn files_at(path: &Path) -> Result<Vec<PathBuf>, DataError> {
+    if let Some(files) = hub::local_texts(path)? {
+        return Ok(files);
+    }
     let metadata = fs::metadata(path).map_err(|e| DataError::io(path, "read", e))?;
     match metadata.is_dir() {
         true => text_files(path),
@@ -63,8 +73,7 @@ fn text_files(root: &Path) -> Result<Vec<PathBuf>, DataError> {
             let entry = entry.map_err(failed)?;
             let kind = entry.file_type().map_err(failed)?;
             let path = entry.path();
-            let (ending, _) = Compression::of(&path);
-            let is_text = ENDINGS.contains(&ending.as_str());
+            let is_text = is_text_file(&path);
             if kind.is_dir() {
                 folders.push(path);
             } else if kind.is_symlink() && (is_text || path.is_dir()) {

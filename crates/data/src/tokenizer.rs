@@ -12,7 +12,7 @@ use crate::chunks::chunks;
 use crate::hf::{self, Hf, VOCAB_SIZES};
 use crate::progress::OnProgress;
 use crate::tokenize::Places;
-use crate::{DataError, StreamDecoder, files, hash};
+use crate::{DataError, StreamDecoder, files, hash, hub};
 
 /// The kind of a tokenizer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -148,7 +148,8 @@ impl Tokenizer {
             }
             TokenizerConfig::File(path) => {
                 let origin = format!("`{}`", path.display());
-                Kind::Hf(Hf::from_json(files::read_utf8(path)?, &origin)?.into())
+                let file = hub::local_tokenizer(path)?;
+                Kind::Hf(Hf::from_json(files::read_utf8(&file)?, &origin)?.into())
             }
         };
         Ok(Self(Arc::new(kind)))

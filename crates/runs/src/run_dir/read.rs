@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use residual_zoo_core::ModelConfig;
-use residual_zoo_data::{Corpus, DataConfig, Tokenizer, TokenizerConfig};
+use residual_zoo_data::{Corpus, DataConfig, Tokenizer, TokenizerConfig, is_on_hub};
 
 use super::{CONFIG, DATA, DataIdentity, HISTORY, METRICS, Start, TOKENIZER};
 use crate::log::read_lines;
@@ -67,7 +67,8 @@ pub fn check_tokenizer(path: &Path, corpus: &Corpus, otherwise: &str) -> Result<
 
 /// Checks the paths in the config of the run in `path`, which may come from others: `data` are its data, except
 /// for what the user has replaced. A text or tokenizer outside of the run must be the one that the run was trained
-/// with, so that no other file is read on, tokenized or stored. A cache is refused, also one in the run: what is in it is trusted.
+/// with, so that no other file is read on, tokenized or stored, and nothing is downloaded. A cache is refused, also
+/// one in the run: what is in it is trusted.
 ///
 /// # Errors
 ///
@@ -75,6 +76,10 @@ pub fn check_tokenizer(path: &Path, corpus: &Corpus, otherwise: &str) -> Result<
 pub fn check_paths(path: &Path, data: &DataConfig) -> Result<(), Error> {
     let run = std::fs::canonicalize(path).map_err(Error::io("read", path))?;
     let is_outside = |place: &Path| {
+        // What is on the hub is compared with what is in its cache.
+        if is_on_hub(place) {
+            return true;
+        }
         let place = std::path::absolute(place).unwrap_or_else(|_| place.into());
         // What does not exist yet is where its parent leads.
         let known = place
@@ -85,6 +90,7 @@ pub fn check_paths(path: &Path, data: &DataConfig) -> Result<(), Error> {
             .any(|part| part == std::path::Component::ParentDir);
         has_dots || !known.is_some_and(|known| known.starts_with(&run))
     };
+    let exists = |place: &Path| is_on_hub(place) || place.exists();
     let outside = |field, place: &Path, why| Error::Outside {
         run: path.into(),
         field,
@@ -96,7 +102,7 @@ pub fn check_paths(path: &Path, data: &DataConfig) -> Result<(), Error> {
         return Err(outside("data.cache", cache, why));
     }
     if let TokenizerConfig::File(file) = &data.tokenizer
-        && file.exists()
+        && exists(file)
         && is_outside(file)
     {
         let found = Tokenizer::train(&data.tokenizer, &[]).map(|tokenizer| tokenizer.fingerprint());
@@ -106,7 +112,7 @@ pub fn check_paths(path: &Path, data: &DataConfig) -> Result<(), Error> {
         }
     }
     let mut paths = data.source.paths().into_iter();
-    if let Some(text) = paths.find(|text| text.exists() && is_outside(text)) {
+    if let Some(text) = paths.find(|text| exists(text) && is_outside(text)) {
         let fingerprint = read_tokenizer(path)?.fingerprint();
         let found = Corpus::identity_of_text(data, &fingerprint)?;
         if found != Some(read_data(path)?.identity) {

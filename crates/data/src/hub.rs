@@ -1,0 +1,268 @@
+//! Files on the Hugging Face hub, by their addresses:
+//!
+//! - `hf://datasets/OWNER/NAME/PATH`, a file or directory of a data set;
+//! - `hf://OWNER/NAME/PATH`, a file or directory of a model.
+//!
+//! After NAME there can be `@` and a branch, tag or commit. [`fetch`] downloads what is not in the cache, which
+//! is that of Python's `huggingface_hub`. Everything else reads the cache only.
+
+#[cfg(feature = "hub")]
+mod client;
+
+use std::borrow::Cow;
+use std::path::{Component, Path, PathBuf};
+
+use crate::progress::OnProgress;
+use crate::text::is_text_file;
+use crate::{DataConfig, DataError, TokenizerConfig};
+
+/// What addresses begin with.
+const SCHEME: &str = "hf://";
+
+/// An address on the hub, in its parts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// Whether it is in a data set, rather than a model.
+    is_data_set: bool,
+    /// `OWNER/NAME`.
+    repository: String,
+    /// A branch, tag or commit.
+    revision: String,
+    /// The file or directory in the repository; empty for all of it.
+    path: String,
+}
+
+impl Address {
+    /// The address that `path` is; `None` if it is an ordinary path.
+    ///
+    /// # Errors
+    ///
+    /// An address that is not complete, or leads out of the repository.
+    pub fn parse(path: &Path) -> Result<Option<Self>, DataError> {
+        let Some(place) = path.to_str().and_then(|path| path.strip_prefix(SCHEME)) else {
+            return Ok(None);
+        };
+        let (is_data_set, rest) = match place.strip_prefix("datasets/") {
+            Some(rest) => (true, rest),
+            None => (false, place),
+        };
+        let mut parts = rest.splitn(3, '/');
+        let mut next = || parts.next().unwrap_or_default();
+        let (owner, name, path) = (next(), next(), next().trim_end_matches('/'));
+        let (name, revision) = name.split_once('@').unwrap_or((name, "main"));
+        let is_name = |name: &str| {
+            let known = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+            !name.is_empty() && !name.starts_with('.') && name.chars().all(known)
+        };
+        match is_name(owner) && is_name(name) && is_name(revision) && is_inside(path) {
+            true => Ok(Some(Self {
+                is_data_set,
+                repository: format!("{owner}/{name}"),
+                revision: revision.into(),
+                path: path.into(),
+            })),
+            false => Err(DataError::InvalidAddress {
+                address: format!("{SCHEME}{place}"),
+            }),
+        }
+    }
+
+    /// Whether it is one file; otherwise it is a directory.
+    fn is_file(&self) -> bool {
+        let path = Path::new(&self.path);
+        is_text_file(path) || path.extension().is_some_and(|ending| ending == "json")
+    }
+
+    /// Whether a file of the repository is one of the texts at this address. The description of the repository is
+    /// none.
+    #[cfg_attr(not(feature = "hub"), expect(dead_code))]
+    fn has_text(&self, file: &str) -> bool {
+        let path = Path::new(file);
+        is_inside(file) && path.starts_with(&self.path) && is_text_file(path) && file != "README.md"
+    }
+}
+
+/// Whether a path in a repository stays in it.
+fn is_inside(path: &str) -> bool {
+    let mut parts = Path::new(path).components();
+    !path.contains('\\') && parts.all(|part| matches!(part, Component::Normal(_)))
+}
+
+/// Whether `path` is an address on the Hugging Face hub, and no path.
+pub fn is_on_hub(path: &Path) -> bool {
+    path.to_str().is_some_and(|path| path.starts_with(SCHEME))
+}
+
+/// Checks the addresses of `config` without network.
+///
+/// # Errors
+///
+/// [`DataError::InvalidAddress`].
+pub fn check(config: &DataConfig) -> Result<(), DataError> {
+    addresses(config).map(drop)
+}
+
+/// Downloads the texts and the tokenizer of `config` that are on the hub and not in the cache.
+///
+/// # Errors
+///
+/// An invalid address; a failed download; [`DataError::MissingFeature`].
+pub fn fetch(config: &DataConfig, progress: OnProgress) -> Result<(), DataError> {
+    let addresses = addresses(config)?;
+    addresses
+        .iter()
+        .try_for_each(|address| download(address, progress))
+}
+
+/// The addresses of the texts and the tokenizer.
+fn addresses(config: &DataConfig) -> Result<Vec<Address>, DataError> {
+    let texts = config.source.paths().into_iter().map(Address::parse);
+    let tokenizer = match &config.tokenizer {
+        TokenizerConfig::File(path) => tokenizer(path),
+        _ => Ok(None),
+    };
+    let all = texts.chain([tokenizer]);
+    all.filter_map(Result::transpose).collect()
+}
+
+/// The file or files at `path`, which are those in the cache if it is an address.
+///
+/// # Errors
+///
+/// An invalid address; files that are not in the cache.
+pub fn local_texts(path: &Path) -> Result<Option<Vec<PathBuf>>, DataError> {
+    let address = Address::parse(path)?;
+    address.map(|address| cached(&address)).transpose()
+}
+
+/// The file of a tokenizer, which is the one in the cache if `path` is an address. The file of a whole model is
+/// `tokenizer.json`.
+///
+/// # Errors
+///
+/// Those of [`local_texts`].
+pub fn local_tokenizer(path: &Path) -> Result<Cow<'_, Path>, DataError> {
+    Ok(match tokenizer(path)? {
+        Some(address) => Cow::Owned(cached(&address)?.swap_remove(0)),
+        None => Cow::Borrowed(path),
+    })
+}
+
+fn tokenizer(path: &Path) -> Result<Option<Address>, DataError> {
+    let mut address = Address::parse(path)?;
+    if let Some(address) = address.as_mut().filter(|address| !address.is_file()) {
+        let directory = std::mem::take(&mut address.path);
+        address.path = match directory.as_str() {
+            "" => "tokenizer.json".into(),
+            directory => format!("{directory}/tokenizer.json"),
+        };
+    }
+    Ok(address)
+}
+
+#[cfg(feature = "hub")]
+use client::{cached, download};
+
+#[cfg(not(feature = "hub"))]
+fn download(address: &Address, _: OnProgress) -> Result<(), DataError> {
+    cached(address).map(drop)
+}
+
+#[cfg(not(feature = "hub"))]
+fn cached(address: &Address) -> Result<Vec<PathBuf>, DataError> {
+    Err(DataError::MissingFeature {
+        what: format!("`{address}`"),
+        feature: "hub",
+    })
+}
+
+impl std::fmt::Display for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self {
+            repository,
+            revision,
+            path,
+            ..
+        } = self;
+        let kind = if self.is_data_set { "datasets/" } else { "" };
+        write!(f, "{SCHEME}{kind}{repository}")?;
+        if revision != "main" {
+            write!(f, "@{revision}")?;
+        }
+        match path.as_str() {
+            "" => Ok(()),
+            path => write!(f, "/{path}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> Address {
+        Address::parse(Path::new(text)).unwrap().unwrap()
+    }
+
+    #[test]
+    fn an_address_names_a_data_set_or_a_model() {
+        let address = parsed("hf://datasets/a/b@v1.0/c/d.jsonl.zst");
+        assert_eq!(address.repository, "a/b");
+        assert_eq!(address.revision, "v1.0");
+        assert_eq!(address.path, "c/d.jsonl.zst");
+        assert!(address.is_data_set && address.is_file());
+        let address = parsed("hf://a/b/");
+        assert_eq!(
+            (address.revision.as_str(), address.path.as_str()),
+            ("main", "")
+        );
+        assert!(!address.is_data_set && !address.is_file());
+    }
+
+    #[test]
+    fn an_address_is_written_as_it_is_read() {
+        for address in ["hf://datasets/a/b@v1/c/d.txt", "hf://a/b", "hf://a/b/c"] {
+            assert_eq!(parsed(address).to_string(), address);
+        }
+    }
+
+    #[test]
+    fn other_paths_are_not_addresses() {
+        for path in ["a.txt", "/hf://a/b", "hf:/a/b", "HF://a/b", ""] {
+            assert_eq!(Address::parse(Path::new(path)).unwrap(), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn incomplete_addresses_and_those_that_lead_elsewhere_are_refused() {
+        for address in [
+            "hf://",
+            "hf://a",
+            "hf://datasets/a",
+            "hf://a/b@",
+            "hf://a/b@x y",
+            "hf://../b/c.txt",
+            "hf://a/../c.txt",
+            "hf://a/b/../c.txt",
+            "hf://a/b//c.txt",
+            "hf://a/b/c\\d.txt",
+            "hf://a/b@../c.txt",
+            "hf://a?/b/c.txt",
+        ] {
+            let error = Address::parse(Path::new(address)).unwrap_err();
+            assert!(
+                error.to_string().contains("hf://datasets/OWNER/NAME"),
+                "{error}"
+            );
+            assert!(error.is_bad_input());
+        }
+    }
+
+    #[test]
+    fn the_tokenizer_of_a_model_is_its_tokenizer_json() {
+        let file = |text: &str| tokenizer(Path::new(text)).unwrap().unwrap().path;
+        assert_eq!(file("hf://a/b"), "tokenizer.json");
+        assert_eq!(file("hf://a/b/c"), "c/tokenizer.json");
+        assert_eq!(file("hf://a/b/c/my.json"), "c/my.json");
+    }
+}

@@ -1,0 +1,402 @@
+//! Texts and tokenizers on the Hugging Face hub, which is a server on loopback here.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::Command;
+#[cfg(unix)]
+use std::process::Stdio;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use residual_zoo_testing::program::{SMOKE, Scratch, fails, ok, run, text, zoo};
+
+const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
+const NEXT: &str = "89abcdef0123456789abcdef0123456789abcdef";
+
+/// A hub with repositories, by paths such as `datasets/o/n`.
+struct Hub {
+    address: String,
+    state: Arc<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The commit of every branch and tag, and the files of every commit.
+    commit: Mutex<String>,
+    files: Mutex<HashMap<String, Vec<u8>>>,
+    /// How many requests it has had.
+    requests: AtomicUsize,
+    /// The number of bytes after which a download breaks off once.
+    breaks: Mutex<Option<usize>>,
+    /// The `Authorization` of the last request.
+    token: Mutex<String>,
+}
+
+impl Hub {
+    fn start(files: &[(&str, &[u8])]) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        let state = Arc::new(State::default());
+        *state.commit.lock().unwrap() = COMMIT.into();
+        let owned = files
+            .iter()
+            .map(|(name, text)| ((*name).into(), text.to_vec()));
+        *state.files.lock().unwrap() = owned.collect();
+        let served = state.clone();
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let served = served.clone();
+                // A client that closes the connection is none of our concern.
+                thread::spawn(move || served.answer(stream.unwrap()));
+            }
+        });
+        Self { address, state }
+    }
+
+    fn requests(&self) -> usize {
+        self.state.requests.load(Ordering::SeqCst)
+    }
+
+    fn put(&self, name: &str, content: &[u8]) {
+        let mut files = self.state.files.lock().unwrap();
+        files.insert(name.into(), content.into());
+    }
+}
+
+impl State {
+    fn answer(&self, mut stream: TcpStream) -> std::io::Result<()> {
+        let mut lines = BufReader::new(stream.try_clone()?).lines();
+        let request = lines.next().unwrap_or(Ok(String::new()))?;
+        let path = request.split(' ').nth(1).unwrap_or("").to_owned();
+        let mut from = 0;
+        let mut probe = false;
+        for line in lines {
+            let line = line?;
+            let header = line.to_ascii_lowercase();
+            if let Some(range) = header.strip_prefix("range: bytes=") {
+                probe = range == "0-0";
+                from = range.split('-').next().unwrap().parse().unwrap();
+            }
+            if header.starts_with("authorization: ") {
+                *self.token.lock().unwrap() = line[15..].into();
+            }
+            if line.is_empty() {
+                break;
+            }
+        }
+        self.requests.fetch_add(1, Ordering::SeqCst);
+        let commit = self.commit.lock().unwrap().clone();
+        let files = self.files.lock().unwrap();
+        if let Some(repository) = path.strip_prefix("/api/") {
+            let (repository, _) = repository.split_once("/revision/").unwrap();
+            let repository = repository.trim_start_matches("models/");
+            let inside = files
+                .keys()
+                .filter_map(|file| file.strip_prefix(repository)?.strip_prefix('/'));
+            let siblings: Vec<String> = inside
+                .map(|file| format!("{{\"rfilename\": {file:?}}}"))
+                .collect();
+            if siblings.is_empty() {
+                return stream.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
+            }
+            let body = format!(
+                "{{\"sha\": {commit:?}, \"siblings\": [{}]}}",
+                siblings.join(", ")
+            );
+            return write!(
+                stream,
+                "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+                body.len()
+            );
+        }
+        let (repository, file) = path[1..].split_once("/resolve/").unwrap();
+        let file = file.split_once('/').unwrap().1;
+        let Some(content) = files.get(&format!("{repository}/{file}")) else {
+            return stream.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
+        };
+        let to = if probe { 1 } else { content.len() };
+        let etag = content
+            .iter()
+            .fold(0, |sum: u64, &byte| sum * 31 % 1_000_003 + u64::from(byte));
+        write!(
+            stream,
+            "HTTP/1.1 206 Partial Content\r\nContent-Length: {}\r\nConnection: close\r\n\
+             Content-Range: bytes {from}-{}/{}\r\nX-Repo-Commit: {commit}\r\nETag: \"{etag}\"\r\n\r\n",
+            to - from,
+            to - 1,
+            content.len()
+        )?;
+        let breaks = if probe {
+            None
+        } else {
+            self.breaks.lock().unwrap().take()
+        };
+        let to = breaks.map_or(to, |after| (from + after).min(to));
+        stream.write_all(&content[from..to])
+    }
+}
+
+/// `residual-zoo tokenize` with its caches in `scratch`.
+fn tokenize(hub: &Hub, scratch: &Scratch, data: &str) -> Command {
+    let mut command = on_hub("tokenize", hub, scratch);
+    command.args(["--data", data, "--tokenizer", "bytes"]);
+    command
+}
+
+fn on_hub(name: &str, hub: &Hub, scratch: &Scratch) -> Command {
+    let mut command = zoo(name);
+    command
+        .env("HF_HOME", scratch.path("hf"))
+        .env("HF_ENDPOINT", &hub.address)
+        .env("HF_TOKEN", "")
+        .arg("--set")
+        .arg(format!(
+            "data.cache={:?}",
+            scratch.path("cache").to_str().unwrap()
+        ));
+    command
+}
+
+/// The files of the last snapshot in the hub's cache.
+fn snapshot(scratch: &Scratch, repository: &str) -> PathBuf {
+    scratch
+        .path("hf/hub")
+        .join(repository)
+        .join("snapshots")
+        .join(COMMIT)
+}
+
+fn tokens(shown: &str) -> String {
+    let words = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+    let at = words
+        .find("training and")
+        .unwrap_or_else(|| panic!("{shown}"));
+    words[..at].split(' ').rev().nth(1).unwrap().to_owned()
+}
+
+#[test]
+fn a_file_on_the_hub_is_downloaded_once() {
+    let hub = Hub::start(&[("datasets/o/n/train/a.txt", &b"to be or not ".repeat(100))]);
+    let scratch = Scratch::new();
+    let address = "hf://datasets/o/n/train/a.txt";
+    let first = ok(&mut tokenize(&hub, &scratch, address));
+    assert_eq!(tokens(&first), "1.17k");
+    assert!(
+        snapshot(&scratch, "datasets--o--n")
+            .join("train/a.txt")
+            .is_file()
+    );
+    // The next time it asks which commit is the newest, and nothing else.
+    let before = hub.requests();
+    ok(&mut tokenize(&hub, &scratch, address));
+    assert_eq!(hub.requests(), before + 1);
+    // A commit never changes.
+    let of_commit = format!("hf://datasets/o/n@{COMMIT}/train/a.txt");
+    ok(&mut tokenize(&hub, &scratch, &of_commit));
+    assert_eq!(hub.requests(), before + 1);
+}
+
+#[test]
+fn a_directory_on_the_hub_is_its_texts_in_order() {
+    let long = b"x".repeat(1000);
+    let hub = Hub::start(&[
+        ("datasets/o/n/README.md", b"a description"),
+        ("datasets/o/n/data/b.txt", &long),
+        (
+            "datasets/o/n/data/a/c.jsonl",
+            b"{\"text\": \"yyyyyyyyy\"}\n",
+        ),
+        ("datasets/o/n/data/image.png", b"PNG"),
+        ("datasets/o/n/database/z.txt", &long),
+        ("datasets/o/n/../../evil.txt", &long),
+    ]);
+    let scratch = Scratch::new();
+    // 9 bytes, a line break and 1000 bytes.
+    let shown = ok(&mut tokenize(&hub, &scratch, "hf://datasets/o/n/data"));
+    assert_eq!(tokens(&shown), "909");
+    let whole = ok(&mut tokenize(&hub, &scratch, "hf://datasets/o/n"));
+    assert_eq!(tokens(&whole), "1.81k");
+    assert!(
+        !snapshot(&scratch, "datasets--o--n")
+            .join("README.md")
+            .exists()
+    );
+    assert!(
+        !snapshot(&scratch, "datasets--o--n")
+            .join("data/image.png")
+            .exists()
+    );
+    // Alone and in a mixture.
+    let mut mixture = on_hub("tokenize", &hub, &scratch);
+    mixture.args(["--set", "data.tokenizer=Bytes", "--set"]);
+    mixture.arg("data.source=Mixture([(path: \"hf://datasets/o/n/data\", weight: 1), (path: \"hf://datasets/o/n/database\", weight: 2)])");
+    ok(&mut mixture);
+}
+
+#[test]
+fn a_new_commit_replaces_all_files_at_once() {
+    let hub = Hub::start(&[
+        ("datasets/o/n/a.txt", &b"a".repeat(100)),
+        ("datasets/o/n/b.txt", &b"b".repeat(99)),
+    ]);
+    let scratch = Scratch::new();
+    let shown = ok(&mut tokenize(&hub, &scratch, "hf://datasets/o/n"));
+    assert_eq!(tokens(&shown), "180");
+    hub.put("datasets/o/n/a.txt", &b"a".repeat(300));
+    *hub.state.commit.lock().unwrap() = NEXT.into();
+    let shown = ok(&mut tokenize(&hub, &scratch, "hf://datasets/o/n"));
+    assert_eq!(tokens(&shown), "360");
+}
+
+#[test]
+fn a_download_that_breaks_off_goes_on() {
+    let content: Vec<u8> = (0..200_000).map(|i| b"abcdefghij\n"[i * i % 11]).collect();
+    let hub = Hub::start(&[("datasets/o/n/a.txt", &content)]);
+    *hub.state.breaks.lock().unwrap() = Some(100_001);
+    let scratch = Scratch::new();
+    ok(&mut tokenize(&hub, &scratch, "hf://datasets/o/n/a.txt"));
+    let file = snapshot(&scratch, "datasets--o--n").join("a.txt");
+    assert!(fs::read(file).unwrap() == content);
+}
+
+#[test]
+fn a_run_on_the_hub_trains_and_resumes_without_network() {
+    let hub = Hub::start(&[
+        ("datasets/o/n/a.txt", &b"to be or not to be ".repeat(200)),
+        ("o/m/tokenizer.json", &word_tokenizer()),
+    ]);
+    let scratch = Scratch::new();
+    let directory = scratch.path("run");
+    let mut train = on_hub("train", &hub, &scratch);
+    train.args(["--data", "hf://datasets/o/n/a.txt"]);
+    train
+        .arg(SMOKE)
+        .args(["--tokenizer", "hf://o/m", "--set", "train.steps=2"]);
+    ok(train.arg("--run").arg(&directory));
+    let resume = |home: &str| {
+        let mut command = zoo("train");
+        command.arg("--resume").arg(&directory).arg("--allow-paths");
+        command.env("HF_HOME", scratch.path(home));
+        command.env("HF_ENDPOINT", "http://127.0.0.1:1");
+        command.args(["--set", "train.steps=4", "--allow-config-change"]);
+        command
+    };
+    ok(&mut resume("hf"));
+    let says = ["could not download hf://datasets/o/n/a.txt", "--data PATH"];
+    fails(&mut resume("empty"), 1, &says);
+}
+
+#[test]
+fn a_received_run_downloads_nothing() {
+    let hub = Hub::start(&[("datasets/o/n/a.txt", &b"to be or not to be ".repeat(200))]);
+    let scratch = Scratch::new();
+    let directory = scratch.path("run");
+    let mut command = zoo("train");
+    command
+        .env("XDG_CACHE_HOME", scratch.path("user"))
+        .env("HF_HOME", scratch.path("hf"));
+    command.env("HF_ENDPOINT", &hub.address);
+    command.args(["--data", "hf://datasets/o/n/a.txt", "--tokenizer", "bytes"]);
+    command.arg(SMOKE).args(["--set", "train.steps=2"]);
+    ok(command.arg("--run").arg(&directory));
+    let before = hub.requests();
+    let describe = |home: &str| {
+        let mut command = zoo("describe");
+        command
+            .env("XDG_CACHE_HOME", scratch.path("user"))
+            .env("HF_HOME", scratch.path(home));
+        command.env("HF_ENDPOINT", &hub.address).arg(&directory);
+        command
+    };
+    fails(
+        &mut describe("other"),
+        2,
+        &["not in the cache of the Hugging Face hub"],
+    );
+    assert_eq!(hub.requests(), before);
+    ok(&mut describe("hf"));
+}
+
+#[test]
+fn what_is_not_on_the_hub_is_one_clear_line() {
+    let hub = Hub::start(&[("datasets/o/n/a.bin", b"x"), ("o/m/config.json", b"{}")]);
+    let scratch = Scratch::new();
+    for (data, code, says) in [
+        ("hf://datasets/o/none/a.txt", 1, "no such repository"),
+        (
+            "hf://datasets/o/n/none.txt",
+            1,
+            "no such repository, revision or file",
+        ),
+        ("hf://datasets/o/n", 2, "contains no text"),
+        ("hf://datasets/o", 2, "hf://datasets/OWNER/NAME/PATH"),
+        (
+            "hf://datasets/o/n/../a.txt",
+            2,
+            "hf://datasets/OWNER/NAME/PATH",
+        ),
+    ] {
+        fails(&mut tokenize(&hub, &scratch, data), code, &[says]);
+    }
+    let mut command = on_hub("tokenize", &hub, &scratch);
+    command.args(["--data", "hf://datasets/o/n/a.txt"]);
+    fails(
+        command.args(["--tokenizer", "hf://o"]),
+        2,
+        &["hf://OWNER/NAME"],
+    );
+    let mut command = tokenize(&hub, &scratch, "hf://datasets/o/n/a.txt");
+    command
+        .env("HF_TOKEN", "secret")
+        .env("HF_ENDPOINT", format!("{}/", hub.address));
+    let shown = text(&run(&mut command).stderr).to_owned();
+    assert!(!shown.contains("secret"), "{shown}");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_download_from_a_server_that_does_not_answer_can_be_stopped() {
+    use residual_zoo_testing::program::signal;
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let scratch = Scratch::new();
+    let mut command = zoo("tokenize");
+    command.env("HF_HOME", scratch.path("hf"));
+    command.env(
+        "HF_ENDPOINT",
+        format!("http://{}", listener.local_addr().unwrap()),
+    );
+    command.args(["--data", "hf://datasets/o/n/a.txt"]);
+    let child = command.stderr(Stdio::piped()).spawn().unwrap();
+    let (connection, _) = listener.accept().unwrap();
+    signal(&child, "-INT");
+    let output = child.wait_with_output().unwrap();
+    let error = text(&output.stderr);
+    assert!(
+        error.contains("stopped while the data were prepared"),
+        "{error}"
+    );
+    drop(connection);
+}
+
+#[test]
+fn a_token_is_sent() {
+    let hub = Hub::start(&[("datasets/o/n/a.txt", &b"text ".repeat(20))]);
+    let scratch = Scratch::new();
+    let mut command = tokenize(&hub, &scratch, "hf://datasets/o/n/a.txt");
+    ok(command.env("HF_TOKEN", "secret"));
+    assert_eq!(*hub.state.token.lock().unwrap(), "Bearer secret");
+}
+
+/// A tokenizer of words.
+fn word_tokenizer() -> Vec<u8> {
+    let vocabulary = r#"{"to": 0, "be": 1, "or": 2, "not": 3, "?": 4}"#;
+    format!(
+        r#"{{"version": "1.0", "pre_tokenizer": {{"type": "WhitespaceSplit"}},
+            "model": {{"type": "WordLevel", "vocab": {vocabulary}, "unk_token": "?"}}}}"#
+    )
+    .into_bytes()
+}
