@@ -13,6 +13,7 @@ mod train;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use anyhow::anyhow;
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use residual_zoo::RunConfig;
@@ -23,6 +24,7 @@ use residual_zoo::data::{Corpus, DataConfig, Source, TokenizerConfig};
 use residual_zoo::report::si;
 use residual_zoo::runs::{did_you_mean, run_dir};
 use residual_zoo::{builtin, experiment};
+use residual_zoo_system::team::started;
 
 /// Reproduce, compare and compose language-model architectures that change the residual stream.
 ///
@@ -72,6 +74,14 @@ pub fn main() -> ExitCode {
         Ok(program) => program.command,
         Err(code) => return code,
     };
+    let alone = !matches!(command, Command::Train(_));
+    if alone && started() > 1 {
+        let problem = format!(
+            "{} processes were started, but only `train` can work with several; start one",
+            started()
+        );
+        return cli::report(Err(anyhow!(problem)));
+    }
     let done = match command {
         Command::Train(options) => train::train(options),
         Command::Generate(options) => generate::generate(options),

@@ -3,9 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 use clap::{Args, ValueEnum};
-use residual_zoo::RunConfig;
 use residual_zoo::backend::BackendKind;
 use residual_zoo::cli::{self, BackendArgs, DataArgs, DisplayArgs};
 use residual_zoo::core::ModelConfig as _;
@@ -14,7 +13,11 @@ use residual_zoo::lab::{Use, check_size, open_corpus};
 use residual_zoo::report::si;
 use residual_zoo::runs::{run_dir, vocabulary};
 use residual_zoo::train::dashboard::{Display, Title, describe_loss, duration, print};
-use residual_zoo::train::{FirstWeights, RunOptions, Summary};
+use residual_zoo::train::team::{self, Team};
+use residual_zoo::train::{FirstWeights, Interrupter, RunOptions, Summary};
+use residual_zoo::{ModelConfig, RunConfig};
+use residual_zoo_system::signals::on_stop;
+use residual_zoo_system::team::{Membership, join, local_rank};
 
 use super::{check_paths, default_directory, name_of, or_force, passes_note, read_config};
 
@@ -91,6 +94,56 @@ impl From<InitBy> for FirstWeights {
 }
 
 pub fn train(options: Options) -> anyhow::Result<()> {
+    let membership = join()?;
+    let team = membership.as_ref().map(Membership::team);
+    match team.filter(|team| !team.leads()) {
+        None => lead(options, team),
+        Some(team) => {
+            let followed = follow(&options, team);
+            if let Err(error) = &followed {
+                // The others wait for this process, so all of them end.
+                cli::report(Err(anyhow!(
+                    "rank {} of {}: {error:#}",
+                    team.rank(),
+                    team.size()
+                )));
+                team.abort(1);
+            }
+            followed
+        }
+    }
+}
+
+/// Trains as one of the processes that do what the leader says.
+fn follow(options: &Options, team: Team) -> anyhow::Result<()> {
+    // The leader is told as well, and ends this process when it has saved.
+    on_stop(|| {})?;
+    let Some(start) = team::start::<ModelConfig>(team) else {
+        return Ok(());
+    };
+    let corpus = open_corpus(&start.config.data, &Interrupter::new())?;
+    let (kind, gpu) = device(options, Some(team))?;
+    Ok(residual_zoo::lab::follow(
+        kind,
+        gpu,
+        (team, start),
+        &corpus,
+    )?)
+}
+
+/// The backend, and the GPU: that of the process's index on its machine if there are several processes.
+fn device(options: &Options, team: Option<Team>) -> anyhow::Result<(BackendKind, Option<usize>)> {
+    let kind = options.backend.kind()?;
+    let is_gpu = matches!(
+        kind,
+        BackendKind::Cuda | BackendKind::Vulkan | BackendKind::Wgpu
+    );
+    let own = team.and_then(|_| local_rank()).filter(|_| is_gpu);
+    Ok((kind, options.backend.gpu.or(own)))
+}
+
+/// Trains as the only process, or as the leader of `team`.
+fn lead(options: Options, team: Option<Team>) -> anyhow::Result<()> {
     let (config, directory) = match (&options.config, &options.resume) {
         (Some(file), None) => {
             let directory = options
@@ -107,11 +160,10 @@ pub fn train(options: Options) -> anyhow::Result<()> {
     if let Some(run) = options.resume.as_ref().filter(|_| !options.allow_paths) {
         check_paths(run, &config.data, &options.data)?;
     }
-    let kind = options.backend.kind()?;
+    let (kind, gpu) = device(&options, team)?;
     let stop = cli::stop_on_signal()?;
     let corpus = open_corpus(&config.data, &stop)?;
     config.validate(vocabulary(&corpus))?;
-    let gpu = options.backend.gpu;
     if !options.force {
         let checked = check_size(&config, vocabulary(&corpus), (kind, gpu), Use::Train);
         checked.map_err(or_force)?;
@@ -127,10 +179,14 @@ pub fn train(options: Options) -> anyhow::Result<()> {
         init_from: options.init_from.map(|run| (run, options.init_by.into())),
         allow_config_change: options.allow_config_change,
         stop,
+        team,
         ..RunOptions::new(directory)
     };
     if display == Display::Log {
         print(&describe(&config, &corpus, kind));
+        if let Some(team) = team {
+            print(&format!("{} processes", team.size()));
+        }
         print(&format!(
             "run directory: {}",
             run_options.directory.display()

@@ -24,6 +24,8 @@ NOT_RUN = {
     "torch-venv": "the parity check installs LibTorch",
     "CUDARC_CUDA_VERSION": "the last check builds for CUDA",
     "--example …": "a pattern, not a command",
+    "hf://": "it needs the network; tests/runs/hub.rs has a hub of its own",
+    "mpirun": "tests/team.rs runs it, with another build",
     "benches/": "it measures for minutes, on a quiet machine",
 }
 # Commands of cargo that other checks run.

@@ -27,13 +27,44 @@ struct AddGradients<'a, B: AutodiffBackend> {
 impl<B: AutodiffBackend> ModuleVisitor<B> for AddGradients<'_, B> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
         if let Some(new) = param.val().grad_remove(&mut self.gradients) {
-            let sum = match self.sum.remove::<B::InnerBackend, D>(param.id) {
-                Some(sum) => sum + new,
-                None => new,
-            };
-            self.sum.register(param.id, sum);
+            add::<B, D>(self.sum, param, new);
         }
     }
+}
+
+/// Adds `gradients` of the parameters of `model` to `sum`.
+pub(crate) fn merge_gradients<B: AutodiffBackend, M: Module<B>>(
+    gradients: GradientsParams,
+    model: &M,
+    sum: &mut GradientsParams,
+) {
+    model.visit(&mut MergeGradients { gradients, sum });
+}
+
+struct MergeGradients<'a> {
+    gradients: GradientsParams,
+    sum: &'a mut GradientsParams,
+}
+
+impl<B: AutodiffBackend> ModuleVisitor<B> for MergeGradients<'_> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        if let Some(new) = self.gradients.remove::<B::InnerBackend, D>(param.id) {
+            add::<B, D>(self.sum, param, new);
+        }
+    }
+}
+
+/// Adds the gradient `new` of a parameter to `sum`.
+fn add<B: AutodiffBackend, const D: usize>(
+    sum: &mut GradientsParams,
+    param: &Param<Tensor<B, D>>,
+    new: Tensor<B::InnerBackend, D>,
+) {
+    let sum_of = match sum.remove::<B::InnerBackend, D>(param.id) {
+        Some(sum) => sum + new,
+        None => new,
+    };
+    sum.register(param.id, sum_of);
 }
 
 /// Gives `to` the parameters of `from`. Both are the same model; `to` is without autodiff. The values

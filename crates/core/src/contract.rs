@@ -20,7 +20,7 @@ use burn::tensor::{
 };
 
 use crate::ops::loss::Loss;
-use crate::{LanguageModel, ModelConfig, autodiff, params};
+use crate::{LanguageModel, ModelConfig, Recompute, autodiff, params, recompute};
 
 /// The sizes are odd and differ, so that a transposed or wrongly reshaped axis does not fit.
 const BATCH: usize = 3;
@@ -41,6 +41,8 @@ pub const VOCAB: usize = 37;
 /// 7. The number of trainable parameters is the one that the config counts.
 /// 8. The class logits are the logits of the last position.
 /// 9. The model without autodiff gives the same logits.
+/// 10. With [recomputed](crate::recompute) activations, in parts of one or two layers, the loss and the gradients
+///     are the same.
 ///
 /// # Panics
 ///
@@ -68,6 +70,7 @@ where
     decodes_as_it_reads(&model, device);
     classifies_by_the_last_position(&model, device);
     validates_as_it_trains::<B, C>(config, &model, device);
+    recomputes_what_it_computed::<B, C>(&model, device);
 }
 
 fn counts_parameters<B: AutodiffBackend, C: ModelConfig>(config: &C, model: &C::Model<B>) {
@@ -125,11 +128,7 @@ where
     B: AutodiffBackend,
     C: ModelConfig,
 {
-    let ids = ids(BATCH, TIME + 1, device);
-    let input = ids.clone().narrow(1, 0, TIME);
-    let loss = Loss::new(model.forward(input), ids.narrow(1, 1, TIME)).cross_entropy;
-    let mut grads = GradientsParams::new();
-    autodiff::add_gradients(loss.backward(), model, &mut grads);
+    let grads = gradients::<B, C>(model, None, device).1;
     let mut largest = LargestGradient {
         grads: &grads,
         found: Vec::new(),
@@ -145,6 +144,50 @@ where
             "gradient of `{}`: largest entry {gradient}",
             info.name
         );
+    }
+}
+
+/// The loss and the gradients of a pass that is cut like this.
+fn gradients<B, C>(
+    model: &C::Model<B>,
+    cut: Option<Recompute>,
+    device: &B::Device,
+) -> (f64, GradientsParams)
+where
+    B: AutodiffBackend,
+    C: ModelConfig,
+{
+    let ids = ids(BATCH, TIME + 1, device);
+    let input = ids.clone().narrow(1, 0, TIME);
+    let (logits, recording) = recompute::record(None, cut, || model.forward(input));
+    let loss = Loss::new(logits, ids.narrow(1, 1, TIME)).cross_entropy;
+    let value = scalar(loss.clone().inner());
+    let mut gradients = GradientsParams::new();
+    recording.add_gradients(loss, model, &mut gradients);
+    (value, gradients)
+}
+
+fn recomputes_what_it_computed<B, C>(model: &C::Model<B>, device: &B::Device)
+where
+    B: AutodiffBackend,
+    C: ModelConfig,
+{
+    let (loss, all) = gradients::<B, C>(model, None, device);
+    for cut in [Recompute::Layers, Recompute::Every(2)] {
+        let (other_loss, other) = gradients::<B, C>(model, Some(cut), device);
+        assert_eq!(loss, other_loss, "loss with recomputed activations");
+        let mut difference = LargestDifference {
+            pair: [&all, &other],
+            found: Vec::new(),
+        };
+        model.visit(&mut difference);
+        for (info, difference) in params::list::<B, _>(model).iter().zip(difference.found) {
+            assert!(
+                difference <= 1e-5,
+                "gradient of `{}` with recomputed activations: differs by {difference:.1e} of its largest entry",
+                info.name
+            );
+        }
     }
 }
 
@@ -271,5 +314,22 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for LargestGradient<'_> {
         }
         let gradient = self.grads.get::<B::InnerBackend, D>(param.id);
         self.found.push(gradient.map(|g| scalar(g.abs().max())));
+    }
+}
+
+/// The largest difference of the two gradients of each parameter, as a share of its largest entry.
+struct LargestDifference<'a> {
+    pair: [&'a GradientsParams; 2],
+    found: Vec<f64>,
+}
+
+impl<B: AutodiffBackend> ModuleVisitor<B> for LargestDifference<'_> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        let pair = self.pair.map(|g| g.get::<B::InnerBackend, D>(param.id));
+        self.found.push(match pair {
+            [Some(a), Some(b)] => scalar((a.clone() - b).abs().max()) / scalar(a.abs().max()),
+            [None, None] => 0.0,
+            _ => f64::INFINITY,
+        });
     }
 }

@@ -15,6 +15,7 @@
 //!
 //! [`autodiff`] has the gradients of a model, [`mup`] the start and the rates of μP, [`ops`] the operations
 //! that architectures share.
+//! [`recompute`] runs layers again in the backward pass instead of keeping their activations.
 //! [`params`] lists, exports and imports the parameters of a model by name. [`Cost`] counts parameters and
 //! FLOPs.
 
@@ -34,6 +35,7 @@ mod model;
 pub mod mup;
 pub mod ops;
 pub mod params;
+pub mod recompute;
 mod stream;
 
 pub use architecture::{
@@ -49,6 +51,7 @@ pub use mup::{Mup, Scaled};
 pub use ops::activation::Activation;
 pub use ops::linear::{Linear, product, product_of_parts, project};
 pub use ops::norm::{Norm, NormParams};
+pub use recompute::Recompute;
 pub use stream::{
     Branch, Connection, Increment, Layer, Plain, ResidualBlock, Stack, Stream, Update,
 };

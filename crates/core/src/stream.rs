@@ -5,6 +5,8 @@ use std::marker::PhantomData;
 use burn::module::{Module, ModuleDisplay};
 use burn::tensor::{Tensor, backend::Backend};
 
+use crate::recompute;
+
 /// The residual stream between two blocks: x_i, and the streams x_{i-1}, x_{i-2}, … before it that
 /// connections read.
 ///
@@ -15,13 +17,20 @@ pub struct Stream<B: Backend> {
     pub x: Tensor<B, 3>,
     earlier: Vec<Tensor<B, 3>>,
     reach: usize,
+    /// How many of these streams are new since this was made.
+    new: usize,
 }
 
 impl<B: Backend> Stream<B> {
     /// The stream x_0 `[batch, time, width]`. It keeps the last `reach` streams before the current one.
     pub fn new(x: Tensor<B, 3>, reach: usize) -> Self {
         let earlier = Vec::with_capacity(reach);
-        Self { x, earlier, reach }
+        Self {
+            x,
+            earlier,
+            reach,
+            new: 0,
+        }
     }
 
     /// x_{i-1}, …, x_{i-count}, newest first, each `[batch, time, width]`. Near the input there are
@@ -37,12 +46,43 @@ impl<B: Backend> Stream<B> {
             self.earlier.insert(0, self.x);
         }
         self.x = next;
+        self.new += 1;
         self
+    }
+
+    /// The stream whose tensors are `all`: x_i, x_{i-1}, …
+    pub(crate) fn of_all(mut all: Vec<Tensor<B, 3>>, reach: usize) -> Self {
+        let x = all.remove(0);
+        Self {
+            x,
+            earlier: all,
+            reach,
+            new: 0,
+        }
+    }
+
+    /// x_i, x_{i-1}, …, as many as are kept.
+    pub(crate) fn into_all(self) -> Vec<Tensor<B, 3>> {
+        let mut all = self.earlier;
+        all.insert(0, self.x);
+        all
+    }
+
+    /// Those of x_i, x_{i-1}, … that were not there when this was made.
+    pub(crate) fn into_new(self) -> Vec<Tensor<B, 3>> {
+        let new = self.new;
+        let mut all = self.into_all();
+        all.truncate(new);
+        all
+    }
+
+    pub(crate) fn reach(&self) -> usize {
+        self.reach
     }
 }
 
 /// f, the non-linear branch of an update. It includes the pre-norm but not the residual.
-pub trait Branch<B: Backend>: Module<B> + ModuleDisplay {
+pub trait Branch<B: Backend>: Module<B> + ModuleDisplay + 'static {
     /// The state of an incremental pass over the positions so far.
     type Cache: Clone + Send;
 
@@ -56,7 +96,7 @@ pub trait Branch<B: Backend>: Module<B> + ModuleDisplay {
 
 /// How f(x_i) joins the stream. A connection acts on each position separately, so a full and an
 /// incremental pass give the same result.
-pub trait Connection<B: Backend>: Module<B> + ModuleDisplay {
+pub trait Connection<B: Backend>: Module<B> + ModuleDisplay + 'static {
     /// How many streams before x_i the connection reads.
     fn reach(&self) -> usize {
         0
@@ -79,7 +119,7 @@ impl<B: Backend> Connection<B> for Plain {
 }
 
 /// One update of the stream. A sublayer, a layer and a stack of layers are all residual blocks.
-pub trait ResidualBlock<B: Backend>: Module<B> + ModuleDisplay {
+pub trait ResidualBlock<B: Backend>: Module<B> + ModuleDisplay + 'static {
     /// The state of an incremental pass over the positions so far.
     type Cache: Clone + Send;
 
@@ -126,6 +166,7 @@ impl<B: Backend, F: Branch<B>, C: Connection<B>> ResidualBlock<B> for Update<B, 
     }
 
     fn forward(&self, stream: Stream<B>, cache: Option<&mut Self::Cache>) -> Stream<B> {
+        recompute::seed_dropout(&stream.x);
         let fx = self.branch.forward(stream.x.clone(), cache);
         let x = self.connection.join(&stream, fx);
         stream.advance(x)
@@ -196,10 +237,13 @@ impl<B: Backend, R: ResidualBlock<B>> ResidualBlock<B> for Stack<B, R> {
     }
 
     fn forward(&self, stream: Stream<B>, cache: Option<&mut Self::Cache>) -> Stream<B> {
-        let mut caches = cache.into_iter().flatten();
-        self.layers
-            .iter()
-            .fold(stream, |stream, layer| layer.forward(stream, caches.next()))
+        let Some(caches) = cache else {
+            return recompute::layers(&self.layers, stream);
+        };
+        let layers = self.layers.iter().zip(caches);
+        layers.fold(stream, |stream, (layer, cache)| {
+            layer.forward(stream, Some(cache))
+        })
     }
 }
 

@@ -6,6 +6,7 @@ use residual_zoo_core::ModelConfig;
 use residual_zoo_data::Corpus;
 use residual_zoo_runs::{Error as RunError, RunConfig, vocabulary};
 use residual_zoo_train::bench::{Rates, StepTime, time_steps};
+use residual_zoo_train::team::{self, Team};
 use residual_zoo_train::{RunOptions, Summary, run};
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +26,31 @@ pub fn train<C: ModelConfig>(
     options: &RunOptions,
 ) -> Result<Summary, Error> {
     Ok(kind.run(gpu, Train(config, corpus, options))??)
+}
+
+/// Follows the leader of `team` in training on backend `kind`, as [`team::follow`] does.
+///
+/// # Errors
+///
+/// Those of [`team::follow`], and when the backend cannot be used.
+pub fn follow<C: ModelConfig>(
+    kind: BackendKind,
+    gpu: Option<usize>,
+    (team, start): (Team, team::Start<C>),
+    corpus: &Corpus,
+) -> Result<(), Error> {
+    Ok(kind.run(gpu, Follow(team, start, corpus))??)
+}
+
+struct Follow<'a, C>(Team, team::Start<C>, &'a Corpus);
+
+impl<C: ModelConfig> OnBackend for Follow<'_, C> {
+    type Output = Result<(), RunError>;
+
+    fn run<B: AutodiffBackend>(self, device: B::Device) -> Self::Output {
+        let Self(team, start, corpus) = self;
+        team::follow::<B, C>(team, start, corpus, device)
+    }
 }
 
 /// The training FLOPs of a whole run on `corpus`.
@@ -83,7 +109,7 @@ pub fn time<C: ModelConfig>(
 ) -> Result<Bench, Error> {
     config.validate(vocabulary(corpus))?;
     check_size(&config, vocabulary(corpus), (kind, gpu), Use::Train)?;
-    let rates = kind.run(gpu, MeasureRates)?;
+    let rates = measure_rates(kind, gpu)?;
     let memory = PeakMemory::start(kind, gpu);
     let time = kind.run(gpu, Time(config, corpus, steps))??;
     Ok(Bench {
@@ -91,6 +117,15 @@ pub fn time<C: ModelConfig>(
         peak_memory: memory.bytes(),
         rates,
     })
+}
+
+/// What the device of backend `kind` can do.
+///
+/// # Errors
+///
+/// When the backend cannot be used.
+pub fn measure_rates(kind: BackendKind, gpu: Option<usize>) -> Result<Rates, Error> {
+    Ok(kind.run(gpu, MeasureRates)?)
 }
 
 struct MeasureRates;

@@ -6,7 +6,7 @@
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use residual_zoo_backend::{BackendKind, PeakMemory};
-use residual_zoo_core::{ConfigError, ModelConfig};
+use residual_zoo_core::{ConfigError, Cost, ModelConfig, Recompute};
 use residual_zoo_data::{
     Corpus, DataConfig, Examples, Source, SyntheticConfig, Tokenizer, TokenizerConfig, Tokens,
 };
@@ -56,12 +56,22 @@ impl<C: ModelConfig> Trial<C> {
             model.is_ok_and(|(model, _)| model.validate().is_ok())
         };
         let unit = (1..n_layer).find(is_valid).unwrap_or(n_layer);
+        // Parts of several layers are alike only as a whole.
+        let unit = match config.train.recompute {
+            Some(Recompute::Every(layers)) => (unit * layers.max(1)).min(n_layer),
+            _ => unit,
+        };
         Ok(Self {
             config,
             corpus,
             n_layer,
             unit,
         })
+    }
+
+    /// The cost of the model, with the vocabulary of the paper.
+    pub fn cost(&self) -> Cost {
+        self.config.model.cost(vocabulary(&self.corpus))
     }
 
     /// Measures what the model would take with other numbers of layers and sequences; `None` where

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::activation::sigmoid;
 use burn::tensor::{Tensor, backend::Backend};
-use residual_zoo_core::{ResidualBlock, Stream};
+use residual_zoo_core::{ResidualBlock, Stream, recompute};
 
 use crate::streaming::RecurrentCache;
 use crate::{Alpha, Form, RecurrentConfig};
@@ -92,56 +92,89 @@ impl<B: Backend, R: ResidualBlock<B>> Recurrent<B, R> {
 
     /// Eqs. 8-10 for x `[batch, time, width]`.
     fn recur(&self, tau: &R, x: Tensor<B, 3>) -> Tensor<B, 3> {
-        let tau = tau.clone().map(&mut NoLeaves);
-        let tau = |x: Tensor<B, 3>| tau.forward(Stream::new(x, tau.reach()), None).x;
-        let blocks = cut(x, self.block);
+        let layer = Self {
+            layers: vec![tau.clone()],
+            ..self.clone()
+        };
+        let layer = match recompute::is_cut::<B>() {
+            None => layer.map(&mut NoLeaves),
+            // A graph is walked back once, so parts share nothing but leaves.
+            Some(_) => layer,
+        };
+        let blocks = recompute::leaves(cut(x, self.block));
         let ys = match self.form {
-            Form::Paper => self.paper(tau, blocks),
-            Form::Code => self.code(tau, blocks),
+            Form::Paper => layer.paper(blocks),
+            Form::Code => layer.code(blocks),
         };
         Tensor::cat(ys, 1)
     }
 
-    /// y_1, …, y_t as in the paper: the carry is α h_{i-1}, and h_0 = 0.
-    fn paper(
-        &self,
-        tau: impl Fn(Tensor<B, 3>) -> Tensor<B, 3>,
-        x: Vec<Tensor<B, 3>>,
-    ) -> Vec<Tensor<B, 3>> {
-        let alpha = self.alpha();
+    /// y_1, …, y_t of the only layer as in the paper: the carry is α h_{i-1}, and h_0 = 0.
+    fn paper(&self, x: Vec<Tensor<B, 3>>) -> Vec<Tensor<B, 3>> {
         let mut h_before = None;
-        let mut h = tau(x[0].clone());
+        let mut h = self.tau(x[0].clone());
         let mut ys = Vec::with_capacity(x.len());
         for x_next in x.into_iter().skip(1) {
-            let carry = h_before.map(|h| alpha.clone() * h);
-            let (y, h_next) = step(&tau, carry, h.clone(), x_next);
+            let (y, h_next) = self.step(h_before, h.clone(), x_next);
             h_before = Some(h);
             h = h_next;
             ys.push(y);
         }
-        ys.push(tau(h));
+        ys.push(self.tau(h));
         ys
     }
 
-    /// y_1, …, y_t as in the authors' code: the carry is α y_{i-1}, and y_0 = x_1.
-    fn code(
-        &self,
-        tau: impl Fn(Tensor<B, 3>) -> Tensor<B, 3>,
-        x: Vec<Tensor<B, 3>>,
-    ) -> Vec<Tensor<B, 3>> {
-        let alpha = self.alpha();
+    /// y_1, …, y_t of the only layer as in the authors' code: the carry is α y_{i-1}, and y_0 = x_1.
+    fn code(&self, x: Vec<Tensor<B, 3>>) -> Vec<Tensor<B, 3>> {
         let mut y_before = x[0].clone();
-        let mut h = tau(x[0].clone());
+        let mut h = self.tau(x[0].clone());
         let mut ys = Vec::with_capacity(x.len());
         for x_next in x.into_iter().skip(1) {
-            let carry = alpha.clone() * y_before;
-            let (y, h_next) = step(&tau, Some(carry), h, x_next);
+            let (y, h_next) = self.step(Some(y_before), h, x_next);
             y_before = y.clone();
             h = h_next;
             ys.push(y);
         }
-        ys.push(tau(h));
+        ys.push(self.tau(h));
         ys
+    }
+
+    /// τ(x).
+    fn tau(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
+        recompute::run(self, vec![x], |layer, x| {
+            x.into_iter().map(|x| layer.apply(x)).collect()
+        })
+        .remove(0)
+    }
+
+    /// (y_i, h_{i+1}) = τ(α c + h_i, α c + x_{i+1}) (eq. 9). If the last block is shorter than the carry α c,
+    /// it takes the first rows of the carry.
+    fn step(
+        &self,
+        c: Option<Tensor<B, 3>>,
+        h: Tensor<B, 3>,
+        x: Tensor<B, 3>,
+    ) -> (Tensor<B, 3>, Tensor<B, 3>) {
+        let (k, m) = (h.dims()[1], x.dims()[1]);
+        let inputs = [h, x].into_iter().chain(c).collect();
+        let mut both = recompute::run(self, inputs, move |layer, inputs| {
+            let carry = inputs.get(2).map(|c| layer.alpha() * c.clone());
+            let [h, x] = [0, 1].map(|i| inputs[i].clone());
+            let (left, right) = match carry {
+                Some(carry) => (carry.clone() + h, carry.narrow(1, 0, m) + x),
+                None => (h, x),
+            };
+            let both = layer.apply(Tensor::cat(vec![left, right], 1));
+            vec![both.clone().narrow(1, 0, k), both.narrow(1, k, m)]
+        });
+        let h_next = both.remove(1);
+        (both.remove(0), h_next)
+    }
+
+    /// The only layer, on blocks x `[batch, ≤ 2 k, width]`.
+    fn apply(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
+        let tau = &self.layers[0];
+        tau.forward(Stream::new(x, tau.reach()), None).x
     }
 }
 
@@ -171,23 +204,6 @@ fn cut<B: Backend>(x: Tensor<B, 3>, k: usize) -> Vec<Tensor<B, 3>> {
     }
     let halves = [x.clone().narrow(1, 0, left), x.narrow(1, left, time - left)];
     halves.into_iter().flat_map(|half| cut(half, k)).collect()
-}
-
-/// (y_i, h_{i+1}) = τ(carry + h_i, carry + x_{i+1}) (eq. 9). If the last block is shorter than the
-/// carry, it takes the first rows of the carry.
-fn step<B: Backend>(
-    tau: impl Fn(Tensor<B, 3>) -> Tensor<B, 3>,
-    carry: Option<Tensor<B, 3>>,
-    h: Tensor<B, 3>,
-    x: Tensor<B, 3>,
-) -> (Tensor<B, 3>, Tensor<B, 3>) {
-    let (k, m) = (h.dims()[1], x.dims()[1]);
-    let (left, right) = match carry {
-        Some(carry) => (carry.clone() + h, carry.narrow(1, 0, m) + x),
-        None => (h, x),
-    };
-    let both = tau(Tensor::cat(vec![left, right], 1));
-    (both.clone().narrow(1, 0, k), both.narrow(1, k, m))
 }
 
 impl<B: Backend, R: ResidualBlock<B>> ResidualBlock<B> for Recurrent<B, R> {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use residual_zoo_core::{ConfigError, ModelConfig, Vocabulary, check};
+use residual_zoo_core::{ConfigError, ModelConfig, Recompute, Vocabulary, check};
 use residual_zoo_data::DataConfig;
 use ron::error::SpannedError;
 use ron::extensions::Extensions;
@@ -64,6 +64,9 @@ pub struct TrainConfig {
     pub z_loss: f64,
     /// Number format of weights and computation.
     pub precision: Precision,
+    /// Which activations are kept for the backward pass. The others are computed again there, which takes less
+    /// memory and more time. The results are the same. `None` keeps all.
+    pub recompute: Option<Recompute>,
     /// Steps between two log lines.
     pub log_every: usize,
     /// Steps between two validations.
@@ -178,6 +181,7 @@ impl Default for TrainConfig {
             grad_clip: Some(1.0),
             z_loss: 1e-4,
             precision: Precision::F32,
+            recompute: None,
             log_every: 10,
             validate_every: 250,
             validate_batches: 20,
@@ -213,6 +217,10 @@ impl TrainConfig {
         check::at_least_one("time", self.time.unwrap_or(1))?;
         check::positive("learning_rate", self.learning_rate)?;
         self.min_learning_rate.validate(self.learning_rate)?;
+        if self.recompute == Some(Recompute::Every(0)) {
+            let problem = "is Every(0); it must be Every(1) or more";
+            return Err(ConfigError::new("recompute", problem));
+        }
         check::fraction("beta_1", self.beta_1)?;
         check::fraction("beta_2", self.beta_2)?;
         check::positive("eps", self.eps)?;

@@ -34,6 +34,23 @@ pub enum Error {
     /// The data cannot be used.
     #[error(transparent)]
     Data(#[from] DataError),
+    /// A process of a team has other data than its leader.
+    #[error(
+        "the process of rank {rank} has other data than that of rank 0; give all machines the same files"
+    )]
+    OtherData {
+        /// Its rank.
+        rank: usize,
+    },
+    /// A process of a team has other weights than its leader.
+    #[error(
+        "the process of rank {rank} has other weights than that of rank 0, so nothing was saved; continue from the \
+         last checkpoint with the same hardware and libraries on all machines"
+    )]
+    OtherWeights {
+        /// Its rank.
+        rank: usize,
+    },
     /// The directory for a new run already holds something else.
     #[error(
         "{0} already exists and holds something else; choose another directory with `--run DIR`, or \
@@ -180,7 +197,11 @@ impl Error {
                 let user = [NotFound, IsADirectory, NotADirectory, InvalidData];
                 *action == "read" && user.contains(&source.kind())
             }
-            Self::NotFinite { .. } | Self::Vanished(_) | Self::Locked { .. } => false,
+            Self::NotFinite { .. }
+            | Self::Vanished(_)
+            | Self::Locked { .. }
+            | Self::OtherData { .. }
+            | Self::OtherWeights { .. } => false,
             _ => true,
         }
     }

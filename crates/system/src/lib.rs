@@ -1,5 +1,5 @@
-//! What differs between operating systems: terminals, signals, locks and memory; and the output. No other crate asks which
-//! system it is on, apart from file permissions and the settings of C libraries.
+//! What differs between operating systems: terminals, signals, locks and memory; the output; and processes that work
+//! together. No other crate asks which system it is on, apart from file permissions and the settings of C libraries.
 //!
 //! On systems that are not Unix, a terminal that goes away is not noticed, the process cannot be suspended from
 //! the dashboard, and two directories cannot be told apart by their files' identity. Which signals were ignored
@@ -9,6 +9,7 @@
 
 pub mod memory;
 pub mod output;
+pub mod team;
 mod text;
 
 #[cfg(not(unix))]

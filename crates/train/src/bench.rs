@@ -124,10 +124,10 @@ fn time_step<B: AutodiffBackend, C: ModelConfig>(trainer: &mut Trainer<B, C>) ->
     };
     let batch = trainer.upload(&trainer.batch(0));
     let data = lap();
-    let loss = trainer.forward(batch, 0);
+    let (loss, recording) = trainer.forward(batch, 0);
     let forward = lap();
     let mut grads = GradientsParams::new();
-    trainer.backward(&loss, &mut grads);
+    trainer.backward(&loss, recording, &mut grads);
     let backward = lap();
     trainer.update(loss.cross_entropy.inner(), grads);
     [data, forward, backward, lap()]

@@ -16,6 +16,7 @@ pub mod resume;
 mod run;
 mod schedule;
 mod summary;
+pub mod team;
 mod trainer;
 
 pub use options::{FirstWeights, Interrupter, RunOptions};

@@ -6,6 +6,7 @@ pub use burn_train::Interrupter;
 use serde::{Deserialize, Serialize};
 
 use crate::dashboard::{Display, Title};
+use crate::team::Team;
 
 /// The options of a run that are not part of its config.
 #[derive(Clone)]
@@ -28,6 +29,8 @@ pub struct RunOptions {
     pub until: Option<usize>,
     /// Whether other runs are trained on the same cores, which is noted in the history.
     pub shares_cores: bool,
+    /// The processes that train the run together, if there are several. This one leads them.
+    pub team: Option<Team>,
     /// Whether a run that has lost rows of its metrics is refused, because its rows are compared. Otherwise there is
     /// only a note.
     pub needs_all_rows: bool,
@@ -46,6 +49,7 @@ impl RunOptions {
             stop: Interrupter::new(),
             until: None,
             shares_cores: false,
+            team: None,
             needs_all_rows: false,
         }
     }

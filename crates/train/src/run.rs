@@ -19,6 +19,7 @@ use crate::dashboard::{About, Activity, Dashboard};
 use crate::health::Interval;
 use crate::resume::{self, Resumed};
 use crate::summary::{last, last_valid_loss};
+use crate::team;
 use crate::trainer::SAMPLE;
 use crate::{FirstWeights, RunOptions, Summary, Trainer, Validation};
 
@@ -39,6 +40,9 @@ pub fn run<B: AutodiffBackend, C: ModelConfig>(
     device: B::Device,
 ) -> Result<Summary, Error> {
     check::positive("--peak-tflops", options.peak_tflops.unwrap_or(1.0))?;
+    if let Some(team) = options.team {
+        team::begin(team, &config, corpus)?;
+    }
     let is_new = run_dir::is_free(&options.directory)?;
     let mut trainer = Trainer::<B, C>::new(config, corpus, device)?;
     let (mut notes, init_weights) = match &options.init_from {
@@ -56,6 +60,9 @@ pub fn run<B: AutodiffBackend, C: ModelConfig>(
         false => resume::resume(&mut trainer, corpus, options, &mut directory)?,
     };
     resumed.notes.splice(0..0, notes);
+    if let Some(team) = options.team {
+        trainer.share(team);
+    }
     Run::new(trainer, corpus, options, directory, resumed).finish()
 }
 
@@ -392,6 +399,7 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
             return Ok(());
         }
         self.dashboard.activity(Activity::Saving);
+        self.trainer.check_team()?;
         // The rows reach the disk before the checkpoint, so that a power failure cannot lose them.
         (self.journal.metrics, self.journal.samples) = self.directory.sync()?;
         let (directory, clock) = (&self.directory, Instant::now());

@@ -7,7 +7,8 @@ use burn::optim::GradientsParams;
 use burn::tensor::{Tensor, TensorData};
 use residual_zoo_core::ops::loss::Loss;
 use residual_zoo_core::params::{self, Role};
-use residual_zoo_core::{DecoderOf, LanguageModel, ModelConfig, Mup, PlainModel};
+use residual_zoo_core::recompute::Recording;
+use residual_zoo_core::{DecoderOf, LanguageModel, ModelConfig, Mup, PlainModel, Recompute};
 use residual_zoo_data::{CopyConfig, Corpus, DataConfig, Source, SyntheticConfig, derive_seed};
 use residual_zoo_gpt2::{Gpt2Base, Gpt2Config};
 
@@ -146,8 +147,8 @@ fn assert_steps_are_adamw(config: &RunConfig<Config>) {
     for t in 1..=3 {
         let lr = trainer.learning_rate();
         let batch = trainer.upload(&trainer.batch(0));
-        let loss = trainer.forward(batch, 0);
-        let grads = gradients_of(&trainer, &loss);
+        let (loss, recording) = trainer.forward(batch, 0);
+        let grads = gradients_of(&trainer, &loss, recording);
         let mut gradients = Gradients {
             grads: &grads,
             found: Vec::new(),
@@ -235,8 +236,8 @@ fn accumulated_gradients_are_those_of_one_large_batch() {
     large.inputs.extend(&b.inputs);
     large.targets.extend(&b.targets);
     large.batch *= 2;
-    let loss = one.forward(one.upload(&large), 0);
-    let grads = gradients_of(&one, &loss);
+    let (loss, recording) = one.forward(one.upload(&large), 0);
+    let grads = gradients_of(&one, &loss, recording);
     let large = one.update(loss.cross_entropy.inner(), grads);
 
     assert!((step.loss - large.loss).abs() < 1e-5);
@@ -303,9 +304,13 @@ fn a_damaged_checkpoint_is_an_error() {
     assert!(error.to_string().contains("has shape"), "{error}");
 }
 
-fn gradients_of(trainer: &Trainer<B, Config>, loss: &Loss<B>) -> GradientsParams {
+fn gradients_of(
+    trainer: &Trainer<B, Config>,
+    loss: &Loss<B>,
+    recording: Recording<B>,
+) -> GradientsParams {
     let mut grads = GradientsParams::new();
-    trainer.backward(loss, &mut grads);
+    trainer.backward(loss, recording, &mut grads);
     grads
 }
 
@@ -314,10 +319,10 @@ fn a_step_that_is_not_finite_is_skipped_and_counted() {
     let _turn = my_turn();
     let mut trainer = trainer(&config());
     let gradients = |trainer: &Trainer<B, Config>| {
-        let loss = trainer.forward(trainer.upload(&trainer.batch(0)), 0);
+        let (loss, recording) = trainer.forward(trainer.upload(&trainer.batch(0)), 0);
         (
             loss.cross_entropy.clone().inner(),
-            gradients_of(trainer, &loss),
+            gradients_of(trainer, &loss, recording),
         )
     };
     trainer.step();
@@ -381,7 +386,7 @@ fn the_z_loss_pulls_the_normaliser_and_is_not_reported() {
         let batch = trainer.upload(&trainer.batch(0));
         (
             first,
-            read(&trainer.forward(batch, 0).log_z_squared.inner()),
+            read(&trainer.forward(batch, 0).0.log_z_squared.inner()),
         )
     };
     let ((plain, without), (same, with)) = (run(0.0), run(1.0));
@@ -510,5 +515,30 @@ impl burn::module::ModuleVisitor<B> for Gradients<'_> {
     ) {
         let grad = self.grads.get::<Flex, D>(param.id).unwrap();
         self.found.push(grad.into_data().iter::<f64>().collect());
+    }
+}
+
+#[test]
+fn recomputed_activations_change_no_bit_also_with_dropout() {
+    let _turn = my_turn();
+    let mut config = config();
+    config.model.0.n_layer = 3;
+    config.model.0.dropout = 0.2;
+    config.train.accumulate = 2;
+    let weights_after = |recompute| {
+        let train = TrainConfig {
+            recompute,
+            ..config.train.clone()
+        };
+        let mut trainer = trainer(&RunConfig {
+            train,
+            ..config.clone()
+        });
+        let losses = [(); 3].map(|()| trainer.step().loss);
+        (losses, weights(trainer.model()))
+    };
+    let all = weights_after(None);
+    for recompute in [Recompute::Layers, Recompute::Every(2), Recompute::Every(9)] {
+        assert!(all == weights_after(Some(recompute)), "{recompute:?}");
     }
 }

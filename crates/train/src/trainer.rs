@@ -1,16 +1,21 @@
 //! The trainer: an optimizer step and its parts, and validation.
 
+use std::collections::BTreeMap;
+
 use burn::optim::GradientsParams;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Int, Tensor, TensorData};
 use residual_zoo_core::ops::loss::{self, Loss};
+use residual_zoo_core::params::ImportError;
+use residual_zoo_core::recompute::{self, Recording};
 use residual_zoo_core::{LanguageModel, ModelConfig, Vocabulary, autodiff, params};
 use residual_zoo_data::{Batch, Corpus, Sequences, derive_seed};
 use residual_zoo_runs::{Error, RunConfig, TrainConfig, vocabulary};
 use serde::{Deserialize, Serialize};
 
-use crate::optimizer::{self, Optimizer};
+use crate::optimizer::{self, Moments, Optimizer};
 use crate::schedule::{self, Curriculum};
+use crate::team::{self, Team};
 
 /// The progress of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -72,6 +77,8 @@ pub struct Trainer<B: AutodiffBackend, C: ModelConfig> {
     pub optimizer: Optimizer<B>,
     /// Steps, tokens and FLOPs so far.
     pub progress: Progress,
+    /// The processes that train this model together, if there are several.
+    pub(crate) team: Option<Team>,
     device: B::Device,
     vocabulary: Vocabulary,
     training: Sequences,
@@ -121,6 +128,7 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
             model: Some(model),
             optimizer: Optimizer::new(&config.train, rates),
             progress: Progress::default(),
+            team: None,
             vocabulary,
             training,
             validation,
@@ -143,6 +151,25 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
         autodiff::without_autodiff::<B, _, _>(self.model(), model)
     }
 
+    pub(crate) fn take_model(&mut self) -> C::Model<B> {
+        let model = self.model.take();
+        model.unwrap_or_else(|| unreachable!("the optimizer returns the model"))
+    }
+
+    /// Restores the moments of the optimizer.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Optimizer::import`].
+    pub(crate) fn import_moments(
+        &mut self,
+        moments: BTreeMap<String, Moments>,
+    ) -> Result<(), ImportError> {
+        let (optimizer, model) = (&mut self.optimizer, self.model.as_ref());
+        let model = model.unwrap_or_else(|| unreachable!("the optimizer returns the model"));
+        optimizer.import(model, moments, &self.device)
+    }
+
     /// Replaces the model. Its parameters must have the names and shapes that the config gives.
     pub fn replace_model(&mut self, model: C::Model<B>) {
         self.model = Some(model);
@@ -151,20 +178,25 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
     /// Makes one step. If the loss or gradients are not finite, the step is skipped: weights and moments
     /// stay unchanged. It still counts as a step, so the next one has other data.
     pub fn step(&mut self) -> Step {
+        self.announce_step();
+        let (first, all) = self.team.map_or((0, 1), |team| (team.rank(), team.size()));
         let micro_batches = self.config.train.accumulate;
         let mut grads = GradientsParams::new();
         let mut total: Option<Tensor<B::InnerBackend, 1>> = None;
-        for micro in 0..micro_batches {
+        for micro in (first..micro_batches).step_by(all) {
             let batch = self.upload(&self.batch(micro));
-            let loss = self.forward(batch, micro);
+            let (loss, recording) = self.forward(batch, micro);
             let part = loss.cross_entropy.clone().inner() / micro_batches as f64;
             total = Some(match total {
                 Some(total) => total + part,
                 None => part,
             });
-            self.backward(&loss, &mut grads);
+            self.backward(&loss, recording, &mut grads);
         }
-        let loss = total.unwrap_or_else(|| unreachable!("`accumulate` is at least 1"));
+        let mut loss = total.unwrap_or_else(|| unreachable!("each process has a micro-batch"));
+        if let Some(team) = self.team {
+            loss = team::sum::<B, _>(team, self.model(), &mut grads, loss);
+        }
         self.update(loss, grads)
     }
 
@@ -184,20 +216,31 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
         upload(batch, &self.device)
     }
 
-    /// Computes the loss of a micro-batch.
-    pub fn forward(&self, [inputs, targets]: DeviceBatch<B>, micro: usize) -> Loss<B> {
-        if self.config.model.shape().dropout > 0.0 {
+    /// Computes the loss of a micro-batch. The recording is for [`backward`](Self::backward).
+    pub fn forward(
+        &self,
+        [inputs, targets]: DeviceBatch<B>,
+        micro: usize,
+    ) -> (Loss<B>, Recording<B>) {
+        let train = &self.config.train;
+        let has_dropout = self.config.model.shape().dropout > 0.0;
+        let seed = has_dropout.then(|| {
             let at = [DROPOUT, self.progress.step as u64, micro as u64];
-            B::seed(&self.device, derive_seed(self.config.train.seed, &at));
+            derive_seed(train.seed, &at)
+        });
+        if let Some(seed) = seed {
+            B::seed(&self.device, seed);
         }
-        Loss::new(self.model().forward(inputs), targets)
+        let pass = || self.model().forward(inputs);
+        let (logits, recording) = recompute::record(seed, train.recompute, pass);
+        (Loss::new(logits, targets), recording)
     }
 
     /// Adds the gradients of a micro-batch's share of the objective to `grads`.
-    pub fn backward(&self, loss: &Loss<B>, grads: &mut GradientsParams) {
+    pub fn backward(&self, loss: &Loss<B>, recording: Recording<B>, grads: &mut GradientsParams) {
         let train = &self.config.train;
         let objective = loss.with_z_loss(train.z_loss) / train.accumulate as f64;
-        autodiff::add_gradients(objective.backward(), self.model(), grads);
+        recording.add_gradients(objective, self.model(), grads);
     }
 
     /// Clips `grads`, updates the weights and counts the step. `loss` is the mean cross-entropy of the

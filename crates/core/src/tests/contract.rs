@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     ConfigError, Cost, LanguageModel, ModelConfig, Shape, Tensors, Vocabulary, contract, normal,
+    recompute,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -24,6 +25,7 @@ enum Fault {
     HidesState,
     ClassifiesByTheFirst,
     PredictsByTheFirst,
+    RecomputesDifferently,
 }
 
 /// A bigram model: the logits after a token are the token's row of a table.
@@ -57,6 +59,8 @@ impl<B: Backend> LanguageModel<B> for Bigram<B> {
             (logits + self.dead.val().unsqueeze()) * f32::MAX * f32::MAX
         } else if is(Fault::HidesState) {
             logits + self.dead.val().unsqueeze() + self.hidden.clone().unsqueeze()
+        } else if is(Fault::RecomputesDifferently) && recompute::is_cut::<B>().is_some() {
+            logits.detach() + self.dead.val().unsqueeze()
         } else {
             logits + self.dead.val().unsqueeze()
         }
@@ -204,4 +208,10 @@ fn a_model_that_predicts_by_another_position_fails() {
 #[should_panic(expected = "parameter count")]
 fn a_config_that_miscounts_fails() {
     check(Fault::Miscounts);
+}
+
+#[test]
+#[should_panic(expected = "with recomputed activations")]
+fn a_model_that_recomputes_something_else_fails() {
+    check(Fault::RecomputesDifferently);
 }

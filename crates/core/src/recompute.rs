@@ -1,0 +1,267 @@
+//! Activations that are computed twice instead of kept: a layer keeps only its inputs, and is run again in the
+//! backward pass (Chen et al., "Training deep nets with sublinear memory cost", 2016).
+//!
+//! [`record`] cuts a forward pass into parts of one or more layers. Each [part](run) runs without a graph, and its
+//! outputs are leaves of the graph after it. [`Recording::add_gradients`] goes back from the loss to these leaves.
+//! Then, from the last part to the first, it runs the part again, now with a graph, and passes the gradients of its
+//! outputs on to its inputs and parameters. A part has the dropout that it had before.
+//!
+//! The values are those of a pass that is not cut. So are the gradients, to the bit where the backend is
+//! deterministic, unless a connection reads earlier streams: their gradients are summed in another order.
+
+use std::any::Any;
+use std::cell::RefCell;
+
+use burn::module::Module;
+use burn::optim::GradientsParams;
+use burn::tensor::Tensor;
+use burn::tensor::backend::{AutodiffBackend, Backend};
+use serde::{Deserialize, Serialize};
+
+use crate::autodiff::{add_gradients, merge_gradients};
+use crate::{ResidualBlock, Stream};
+
+/// Which activations are kept for the backward pass, other than those of the last layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Recompute {
+    /// The inputs of each layer; in a recurrence, those of each pair of blocks.
+    Layers,
+    /// The inputs of every nth layer, `Every(2)`. In a recurrence, the same as `Layers`.
+    Every(usize),
+}
+
+thread_local! {
+    /// The `Recording` of the pass that this thread is in.
+    static NOW: RefCell<Option<Box<dyn Any>>> = const { RefCell::new(None) };
+}
+
+/// What the backward pass of a forward pass needs, other than the graph of its loss.
+pub struct Recording<B: Backend> {
+    /// The seed of dropout, and how many updates have been given one.
+    seed: Option<u64>,
+    seeded: u64,
+    /// How the pass is cut, if it is.
+    cut: Option<Recompute>,
+    parts: Vec<Part<B>>,
+}
+
+/// A part of a forward pass.
+struct Part<B: Backend> {
+    /// Leaves of the graph after it, each `[batch, time, width]`.
+    outputs: Vec<Tensor<B, 3>>,
+    /// Computes the outputs with a graph.
+    again: Box<dyn FnOnce() -> Vec<Tensor<B, 3>>>,
+    /// `seeded` at its beginning.
+    seeded: u64,
+}
+
+/// Records the forward pass `pass`, cut as `cut` says. With a `seed`, each update has dropout of its own seed,
+/// which does not depend on `cut`.
+pub fn record<B: Backend, T>(
+    seed: Option<u64>,
+    cut: Option<Recompute>,
+    pass: impl FnOnce() -> T,
+) -> (T, Recording<B>) {
+    let recording = Recording {
+        cut,
+        ..Recording::uncut(seed, 0)
+    };
+    recording.during(pass)
+}
+
+/// Updates the stream by `layers` in turn.
+pub(crate) fn layers<B: Backend, R: ResidualBlock<B>>(
+    layers: &[R],
+    stream: Stream<B>,
+) -> Stream<B> {
+    let Some(cut) = is_cut::<B>() else {
+        return in_turn(layers, stream);
+    };
+    let size = match cut {
+        Recompute::Layers => 1,
+        Recompute::Every(size) => size.max(1),
+    };
+    let (first, last) = layers.split_at(layers.len().saturating_sub(1) / size * size);
+    let reach = stream.reach();
+    let mut all = leaves(stream.into_all());
+    for layers in first.chunks(size) {
+        let mut next = run(&layers.to_vec(), all.clone(), move |layers, all| {
+            in_turn(layers, Stream::of_all(all, reach)).into_new()
+        });
+        next.extend(all);
+        next.truncate(1 + reach);
+        all = next;
+    }
+    // The backward pass begins with the last layers, so their activations are kept.
+    now(|recording: &mut Recording<B>| recording.cut = None);
+    let stream = in_turn(last, Stream::of_all(all, reach));
+    now(|recording: &mut Recording<B>| recording.cut = Some(cut));
+    stream
+}
+
+fn in_turn<B: Backend, R: ResidualBlock<B>>(layers: &[R], stream: Stream<B>) -> Stream<B> {
+    layers
+        .iter()
+        .fold(stream, |stream, layer| layer.forward(stream, None))
+}
+
+/// Gives dropout the next seed, if this pass has one. `x` is on the device.
+pub(crate) fn seed_dropout<B: Backend>(x: &Tensor<B, 3>) {
+    let seed = now(|recording: &mut Recording<B>| {
+        recording.seeded += 1;
+        Some(recording.seed?.wrapping_add(recording.seeded))
+    });
+    if let Some(seed) = seed.flatten() {
+        B::seed(&x.device(), seed);
+    }
+}
+
+/// How this pass is cut, if it is.
+pub fn is_cut<B: Backend>() -> Option<Recompute> {
+    now(|recording: &mut Recording<B>| recording.cut).flatten()
+}
+
+/// Leaves of the graph with the values of `tensors`, if this pass is cut. Two parts can have inputs that are
+/// computed from the same tensor only if they are cut together, because a graph can be walked back once.
+pub fn leaves<B: Backend>(tensors: Vec<Tensor<B, 3>>) -> Vec<Tensor<B, 3>> {
+    if is_cut::<B>().is_none() || tensors.iter().all(Tensor::is_require_grad) {
+        return tensors;
+    }
+    let leaf = |x: &Tensor<B, 3>| x.clone().detach().require_grad();
+    let outputs: Vec<_> = tensors.iter().map(leaf).collect();
+    now(|recording| {
+        recording.parts.push(Part {
+            outputs: outputs.clone(),
+            again: Box::new(move || tensors),
+            seeded: recording.seeded,
+        });
+    });
+    outputs
+}
+
+/// The results of `part` with the parameters of `module` on `inputs`, each `[batch, time, width]`. If this pass is
+/// cut, this is a part of it, and the inputs must be results of [`run`] or [`leaves`].
+///
+/// # Panics
+///
+/// If this pass is cut and an input is the result of something else.
+pub fn run<B: Backend, M: Module<B> + 'static>(
+    module: &M,
+    inputs: Vec<Tensor<B, 3>>,
+    part: impl Fn(&M, Vec<Tensor<B, 3>>) -> Vec<Tensor<B, 3>> + 'static,
+) -> Vec<Tensor<B, 3>> {
+    if is_cut::<B>().is_none() {
+        return part(module, inputs);
+    }
+    assert!(
+        inputs.iter().all(Tensor::is_require_grad),
+        "an input of a part is not a leaf"
+    );
+    let quiet = module.clone().no_grad();
+    // `detach` alone keeps a leaf a leaf.
+    let quiet_inputs = inputs.iter().cloned();
+    let quiet_inputs = quiet_inputs.map(|x| x.detach().set_require_grad(false));
+    let quiet_inputs = quiet_inputs.collect();
+    let seed = now(|recording: &mut Recording<B>| (recording.seed, recording.seeded));
+    let (seed, seeded) = seed.unwrap_or_default();
+    let inner = Recording::<B>::uncut(seed, seeded);
+    let (outputs, inner) = inner.during(|| part(&quiet, quiet_inputs));
+    let outputs: Vec<_> = outputs.into_iter().map(Tensor::require_grad).collect();
+    let module = module.clone();
+    now(|recording| {
+        recording.seeded = inner.seeded;
+        recording.parts.push(Part {
+            outputs: outputs.clone(),
+            again: Box::new(move || part(&module, inputs)),
+            seeded,
+        });
+    });
+    outputs
+}
+
+/// Calls `f` with the recording of this pass, if there is one.
+fn now<B: Backend, T>(f: impl FnOnce(&mut Recording<B>) -> T) -> Option<T> {
+    NOW.with_borrow_mut(|now| now.as_mut()?.downcast_mut().map(f))
+}
+
+/// Puts the recording of the pass around this one back, also after a panic.
+struct Around(Option<Box<dyn Any>>);
+
+impl Drop for Around {
+    fn drop(&mut self) {
+        NOW.set(self.0.take());
+    }
+}
+
+impl<B: Backend> Recording<B> {
+    fn uncut(seed: Option<u64>, seeded: u64) -> Self {
+        Self {
+            seed,
+            seeded,
+            cut: None,
+            parts: Vec::new(),
+        }
+    }
+
+    /// Records `pass`.
+    fn during<T>(self, pass: impl FnOnce() -> T) -> (T, Self) {
+        let around = Around(NOW.replace(Some(Box::new(self))));
+        let result = pass();
+        let now = NOW.take().and_then(|now| now.downcast().ok());
+        drop(around);
+        let recording = now.unwrap_or_else(|| unreachable!("it was put there"));
+        (result, *recording)
+    }
+}
+
+impl<B: AutodiffBackend> Recording<B> {
+    /// Adds the gradients of `loss`, `[1]`, by the parameters of `model` to `sum`.
+    pub fn add_gradients<M: Module<B>>(
+        self,
+        loss: Tensor<B, 1>,
+        model: &M,
+        sum: &mut GradientsParams,
+    ) {
+        let Self {
+            seed, mut parts, ..
+        } = self;
+        let mut gradients = loss.backward();
+        if parts.is_empty() {
+            return add_gradients(gradients, model, sum);
+        }
+        // The gradients of the outputs of each part so far. Parts before the one at hand have all of theirs
+        // only when it is their turn, because later parts may read them too.
+        let no_gradient = |part: &Part<B>| vec![None; part.outputs.len()];
+        let mut of_outputs: Vec<Vec<Option<Tensor<B::InnerBackend, 3>>>> =
+            parts.iter().map(no_gradient).collect();
+        let mut own = GradientsParams::new();
+        loop {
+            for (part, of_outputs) in parts.iter().zip(&mut of_outputs) {
+                for (output, sum) in part.outputs.iter().zip(of_outputs) {
+                    if let Some(new) = output.grad_remove(&mut gradients) {
+                        *sum = Some(match sum.take() {
+                            Some(sum) => sum + new,
+                            None => new,
+                        });
+                    }
+                }
+            }
+            add_gradients(gradients, model, &mut own);
+            let (Some(part), Some(of_outputs)) = (parts.pop(), of_outputs.pop()) else {
+                break;
+            };
+            drop(part.outputs);
+            let (outputs, _) = Recording::<B>::uncut(seed, part.seeded).during(part.again);
+            let device = outputs[0].device();
+            // A leaf, because the rest may not depend on any.
+            let mut product = Tensor::<B, 1>::zeros([1], &device).require_grad();
+            for (output, gradient) in outputs.into_iter().zip(of_outputs) {
+                if let Some(gradient) = gradient {
+                    product = product + (output * Tensor::from_inner(gradient)).sum();
+                }
+            }
+            gradients = product.backward();
+        }
+        merge_gradients::<B, M>(own, model, sum);
+    }
+}

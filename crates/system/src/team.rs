@@ -1,0 +1,226 @@
+//! The processes of a run that is trained by several of them, started by `mpirun` or `srun`.
+//!
+//! Rank 0 leads: it says what comes next, and the others follow. [`join`] connects them, which needs the cargo
+//! feature `mpi`.
+
+use std::fmt;
+
+/// The environment variables that tell how many processes were started: Open MPI, MPICH and Slurm.
+const SIZES: [&str; 3] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"];
+/// The variables that tell that this process was started by one of them, and not by a script in an allocation.
+const RANKS: [&str; 3] = ["OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"];
+/// The variables with the index of this process on its machine.
+const LOCAL_RANKS: [&str; 3] = [
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "MPI_LOCALRANKID",
+    "SLURM_LOCALID",
+];
+
+/// The number of processes that this one was started with.
+pub fn started() -> usize {
+    let found = SIZES.iter().zip(RANKS).find_map(|(size, rank)| {
+        number(rank)?;
+        number(size)
+    });
+    found.unwrap_or(1)
+}
+
+/// The index of this process among those on its machine, if there are several processes.
+pub fn local_rank() -> Option<usize> {
+    LOCAL_RANKS.into_iter().find_map(number)
+}
+
+fn number(variable: &str) -> Option<usize> {
+    std::env::var(variable).ok()?.parse().ok()
+}
+
+/// A process of a team.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Team {
+    rank: usize,
+    size: usize,
+}
+
+/// The connection to the team. If the leader drops it, the others are told that it has ended.
+pub struct Membership {
+    team: Team,
+    #[cfg(feature = "mpi")]
+    _universe: mpi::environment::Universe,
+}
+
+/// Why a process cannot join its team.
+#[derive(Debug)]
+pub struct NotJoined(String);
+
+impl fmt::Display for NotJoined {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for NotJoined {}
+
+/// Joins the processes that were started together; `None` if this is the only one. To be called once.
+///
+/// # Errors
+///
+/// If there are several and they cannot be connected.
+pub fn join() -> Result<Option<Membership>, NotJoined> {
+    match started() {
+        0 | 1 => Ok(None),
+        size => connect(size).map(Some),
+    }
+}
+
+#[cfg(not(feature = "mpi"))]
+fn connect(size: usize) -> Result<Membership, NotJoined> {
+    Err(NotJoined(format!(
+        "this is one of {size} processes, which needs the cargo feature `mpi`; build the program with \
+         `cargo build --release --features mpi`"
+    )))
+}
+
+#[cfg(feature = "mpi")]
+fn connect(size: usize) -> Result<Membership, NotJoined> {
+    use mpi::traits::Communicator;
+    let failed = |problem: &str| NotJoined(format!("{size} processes were started, but {problem}"));
+    let universe = mpi::initialize().ok_or_else(|| failed("MPI was initialized before"))?;
+    let world = universe.world();
+    let (rank, joined) = (world.rank() as usize, world.size() as usize);
+    if joined != size {
+        return Err(failed(&format!(
+            "MPI connects {joined}; the program was built for another MPI than the one that started it"
+        )));
+    }
+    Ok(Membership {
+        team: Team { rank, size },
+        _universe: universe,
+    })
+}
+
+impl Membership {
+    /// This process in the team.
+    pub fn team(&self) -> Team {
+        self.team
+    }
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        match std::thread::panicking() {
+            // The others may be in the middle of a step.
+            true => self.team.abort(101),
+            false if self.team.leads() => self.team.send(&[]),
+            false => {}
+        }
+    }
+}
+
+impl Team {
+    /// The index of this process, from 0.
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// The number of processes.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Whether the others follow this process.
+    pub fn leads(&self) -> bool {
+        self.rank == 0
+    }
+}
+
+/// The bytes that are sent at a time, because MPI counts in 32 bits.
+#[cfg(feature = "mpi")]
+const MOST: usize = 1 << 30;
+
+/// The numbers that are summed at a time, 64 MiB of them, which are held twice.
+#[cfg(feature = "mpi")]
+const BUCKET: usize = 1 << 24;
+
+#[cfg(feature = "mpi")]
+impl Team {
+    fn world() -> mpi::topology::SimpleCommunicator {
+        mpi::topology::SimpleCommunicator::world()
+    }
+
+    /// As the leader, sends a message to all others. An empty one says that the leader has ended.
+    pub fn send(&self, message: &[u8]) {
+        let mut length = message.len() as u64;
+        self.broadcast(std::slice::from_mut(&mut length));
+        // MPI wants a buffer that it could write to.
+        let mut message = message.to_vec();
+        self.broadcast(&mut message);
+    }
+
+    /// The next message of the leader; `None` if it has ended.
+    pub fn receive(&self) -> Option<Vec<u8>> {
+        let mut length = 0u64;
+        self.broadcast(std::slice::from_mut(&mut length));
+        let mut message = vec![0; length as usize];
+        self.broadcast(&mut message);
+        (length > 0).then_some(message)
+    }
+
+    /// Gives all processes the leader's `values`.
+    pub fn broadcast<T: mpi::traits::Equivalence>(&self, values: &mut [T]) {
+        use mpi::traits::{Communicator, Root};
+        let world = Self::world();
+        let leader = world.process_at_rank(0);
+        for part in values.chunks_mut(MOST / size_of::<T>()) {
+            leader.broadcast_into(part);
+        }
+    }
+
+    /// Gives all processes the sums of their `values`, the same ones to the bit.
+    pub fn sum(&self, values: &mut [f32]) {
+        use mpi::collective::SystemOperation;
+        use mpi::traits::CommunicatorCollectives;
+        let world = Self::world();
+        for part in values.chunks_mut(BUCKET) {
+            let own = part.to_vec();
+            world.all_reduce_into(&own[..], part, SystemOperation::sum());
+        }
+    }
+
+    /// The `values` of all processes, in the order of their ranks.
+    pub fn gather(&self, values: [u8; 32]) -> Vec<[u8; 32]> {
+        use mpi::traits::CommunicatorCollectives;
+        let mut all = vec![0; 32 * self.size];
+        Self::world().all_gather_into(&values[..], &mut all[..]);
+        let all = all.chunks(32).map(|part| std::array::from_fn(|i| part[i]));
+        all.collect()
+    }
+
+    /// Ends all processes.
+    pub fn abort(&self, code: i32) -> ! {
+        use mpi::traits::Communicator;
+        Self::world().abort(code)
+    }
+}
+
+/// Without MPI there is no team, so none of these is called.
+#[cfg(not(feature = "mpi"))]
+#[expect(missing_docs, reason = "they are those with MPI")]
+impl Team {
+    pub fn send(&self, _: &[u8]) {}
+
+    pub fn receive(&self) -> Option<Vec<u8>> {
+        None
+    }
+
+    pub fn broadcast<T>(&self, _: &mut [T]) {}
+
+    pub fn sum(&self, _: &mut [f32]) {}
+
+    pub fn gather(&self, values: [u8; 32]) -> Vec<[u8; 32]> {
+        vec![values]
+    }
+
+    pub fn abort(&self, code: i32) -> ! {
+        std::process::exit(code)
+    }
+}

@@ -1,0 +1,255 @@
+//! One run trained by several processes: each computes the gradients of its share of the micro-batches of a step,
+//! and all update the same weights by their sum.
+//!
+//! The leader runs [`run`](crate::run) as if it were alone, and keeps the run directory. The others [`follow`] it.
+
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::optim::GradientsParams;
+use burn::tensor::backend::AutodiffBackend;
+use burn::tensor::{Tensor, TensorData};
+use residual_zoo_core::{ConfigError, ModelConfig, params};
+use residual_zoo_data::{Corpus, hash_of_parts};
+use residual_zoo_runs::{Error, RunConfig};
+pub use residual_zoo_system::team::Team;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::optimizer::Moments;
+use crate::{Progress, Trainer};
+
+/// What the leader says first.
+#[derive(Serialize, Deserialize)]
+#[serde(bound = "C: ModelConfig")]
+pub struct Start<C> {
+    /// The config of the run.
+    pub config: RunConfig<C>,
+    /// The [identity](Corpus::identity) of its data.
+    pub data: String,
+}
+
+/// What the leader says from then on.
+#[derive(Serialize, Deserialize)]
+enum Order {
+    /// Make the next step, from this progress.
+    Step(Progress),
+    /// Show that you have the same weights.
+    Compare,
+}
+
+/// As the leader, tells the others what will be trained.
+///
+/// # Errors
+///
+/// If a step has fewer micro-batches than the team processes.
+pub(crate) fn begin<C: ModelConfig>(
+    team: Team,
+    config: &RunConfig<C>,
+    corpus: &Corpus,
+) -> Result<(), Error> {
+    let (micro_batches, size) = (config.train.accumulate, team.size());
+    if micro_batches < size {
+        let problem = format!(
+            "is {micro_batches}, but {size} processes share the micro-batches of a step; set it to {size} or more"
+        );
+        return Err(ConfigError::new("train.accumulate", problem).into());
+    }
+    let start = Start {
+        config: config.clone(),
+        data: corpus.identity.clone(),
+    };
+    say(team, &start);
+    Ok(())
+}
+
+/// As one of the others, what will be trained; `None` if the leader has ended.
+pub fn start<C: ModelConfig>(team: Team) -> Option<Start<C>> {
+    hear(team)
+}
+
+/// Follows the leader of `team` in training on `corpus`, until it ends.
+///
+/// # Errors
+///
+/// When this process has other data than the leader, and those of [`Trainer::new`].
+pub fn follow<B: AutodiffBackend, C: ModelConfig>(
+    team: Team,
+    start: Start<C>,
+    corpus: &Corpus,
+    device: B::Device,
+) -> Result<(), Error> {
+    if corpus.identity != start.data {
+        return Err(Error::OtherData { rank: team.rank() });
+    }
+    let mut trainer = Trainer::<B, C>::new(start.config, corpus, device)?;
+    trainer.share(team);
+    while let Some(order) = hear(team) {
+        match order {
+            Order::Step(progress) => {
+                trainer.progress = progress;
+                trainer.step();
+            }
+            Order::Compare => drop(trainer.same_weights()),
+        }
+    }
+    Ok(())
+}
+
+fn say(team: Team, what: &impl Serialize) {
+    let message = serde_json::to_vec(what);
+    team.send(&message.unwrap_or_else(|error| unreachable!("it is plain data: {error}")));
+}
+
+fn hear<T: DeserializeOwned>(team: Team) -> Option<T> {
+    let message = team.receive()?;
+    let what = serde_json::from_slice(&message);
+    Some(what.unwrap_or_else(|error| unreachable!("the same program has written it: {error}")))
+}
+
+impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
+    /// Joins the team, whose processes then all have the leader's weights and moments.
+    pub(crate) fn share(&mut self, team: Team) {
+        let mut weights = params::export::<B, _>(self.model());
+        for data in weights.values_mut() {
+            broadcast(team, data);
+        }
+        let mut moments = self.optimizer.export(self.model());
+        let steps: Vec<(String, usize)> = match team.leads() {
+            true => {
+                let steps = moments
+                    .iter()
+                    .map(|(name, moments)| (name.clone(), moments.steps));
+                let steps = steps.collect();
+                say(team, &steps);
+                steps
+            }
+            false => hear(team).unwrap_or_default(),
+        };
+        for (name, steps) in steps {
+            let zeros = || TensorData::zeros::<f32, _>(weights[&name].shape.clone());
+            let of_name = moments.entry(name.clone()).or_insert_with(|| Moments {
+                first: zeros(),
+                second: zeros(),
+                steps,
+            });
+            broadcast(team, &mut of_name.first);
+            broadcast(team, &mut of_name.second);
+        }
+        if !team.leads() {
+            let same = "all processes have the same model";
+            let model = self.take_model();
+            let model = params::import::<B, _>(model, weights);
+            self.replace_model(model.unwrap_or_else(|error| unreachable!("{same}: {error}")));
+            let taken = self.import_moments(moments);
+            taken.unwrap_or_else(|error| unreachable!("{same}: {error}"));
+        }
+        self.team = Some(team);
+    }
+
+    /// As the leader, tells the others to make the next step too.
+    pub(crate) fn announce_step(&self) {
+        if let Some(team) = self.team.filter(Team::leads) {
+            say(team, &Order::Step(self.progress));
+        }
+    }
+
+    /// As the leader, checks that all processes have the same weights.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OtherWeights`].
+    pub(crate) fn check_team(&self) -> Result<(), Error> {
+        match self.team {
+            Some(team) => {
+                say(team, &Order::Compare);
+                self.same_weights()
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn same_weights(&self) -> Result<(), Error> {
+        let Some(team) = self.team else {
+            return Ok(());
+        };
+        let weights = params::export::<B, _>(self.model());
+        let parts: Vec<&[u8]> = weights.values().map(TensorData::as_bytes).collect();
+        let hashes = team.gather(*hash_of_parts("residual-zoo team weights", &parts).as_bytes());
+        match hashes.iter().position(|hash| *hash != hashes[0]) {
+            None => Ok(()),
+            Some(rank) => Err(Error::OtherWeights { rank }),
+        }
+    }
+}
+
+/// Appends the values of a tensor.
+fn extend(values: &mut Vec<f32>, data: TensorData) {
+    let data = data.convert::<f32>();
+    let all = data.as_slice::<f32>();
+    values.extend_from_slice(all.unwrap_or_else(|error| unreachable!("it is f32: {error:?}")));
+}
+
+/// Gives all processes the leader's tensor.
+fn broadcast(team: Team, data: &mut TensorData) {
+    let mut values = Vec::new();
+    extend(&mut values, data.clone());
+    team.broadcast(&mut values);
+    *data = TensorData::new(values, data.shape.clone());
+}
+
+/// Replaces the gradients of the parameters of `model`, and `loss`, `[1]`, by their sums over all processes.
+///
+/// They go through the memory of the host in one buffer.
+pub(crate) fn sum<B: AutodiffBackend, M: Module<B>>(
+    team: Team,
+    model: &M,
+    grads: &mut GradientsParams,
+    loss: Tensor<B::InnerBackend, 1>,
+) -> Tensor<B::InnerBackend, 1> {
+    let device = loss.device();
+    let mut take = Take {
+        values: Vec::with_capacity(1 + model.num_params()),
+        grads,
+    };
+    extend(&mut take.values, loss.into_data());
+    Module::<B>::visit(model, &mut take);
+    let mut values = take.values;
+    team.sum(&mut values);
+    let mut put = Put {
+        values: &values[1..],
+        grads,
+    };
+    Module::<B>::visit(model, &mut put);
+    Tensor::from_data([values[0]], &device)
+}
+
+struct Take<'a> {
+    values: Vec<f32>,
+    grads: &'a GradientsParams,
+}
+
+impl<B: AutodiffBackend> ModuleVisitor<B> for Take<'_> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        if let Some(grad) = self.grads.get::<B::InnerBackend, D>(param.id) {
+            extend(&mut self.values, grad.into_data());
+        }
+    }
+}
+
+struct Put<'a> {
+    values: &'a [f32],
+    grads: &'a mut GradientsParams,
+}
+
+impl<B: AutodiffBackend> ModuleVisitor<B> for Put<'_> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        if let Some(grad) = self.grads.remove::<B::InnerBackend, D>(param.id) {
+            let (values, rest) = self.values.split_at(grad.shape().num_elements());
+            self.values = rest;
+            let sum = TensorData::new(values.to_vec(), grad.shape());
+            self.grads.register(
+                param.id,
+                Tensor::<B::InnerBackend, D>::from_data(sum, &grad.device()),
+            );
+        }
+    }
+}

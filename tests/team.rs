@@ -1,0 +1,215 @@
+//! Training by several processes of one machine. Needs `--features mpi`, and `mpirun` of Open MPI.
+//!
+//! ```sh
+//! cargo test --release --features mpi --test team
+//! TEAM_KILLS=20 cargo test --release --features mpi --test team killed
+//! ```
+
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use residual_zoo::backend::BackendKind;
+use residual_zoo::runs::{checkpoint, run_dir};
+use residual_zoo_testing::hostile::Numbers;
+use residual_zoo_testing::program::{SMOKE, Scratch, run, text, zoo};
+use residual_zoo_testing::runs::{MODELS, STEPS, assert_same, differences, outcome, train};
+
+/// Teams are as large as the machine, so one works at a time.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// `command` as `processes` processes.
+fn team(processes: usize, command: &Command) -> Command {
+    let mut team = Command::new("mpirun");
+    team.args(["--oversubscribe", "--mca", "btl", "self,vader", "-n"]);
+    team.arg(processes.to_string());
+    // Containers often have no other user.
+    team.env("OMPI_ALLOW_RUN_AS_ROOT", "1");
+    team.env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    team.arg(command.get_program()).args(command.get_args());
+    team.current_dir(command.get_current_dir().unwrap());
+    team
+}
+
+/// The config of a run of `model` with four micro-batches a step.
+fn config(scratch: &Scratch, model: &str, steps: usize) -> PathBuf {
+    // Short runs are killed and stopped.
+    let (validate, save) = if steps == STEPS { (4, 3) } else { (100, 100) };
+    let text = format!(
+        "(model: {model}, data: (source: Synthetic(tokens: 3000)), \
+         train: (steps: {steps}, batch: 2, accumulate: 4, warmup: 4, log_every: 1, validate_every: {validate}, \
+         validate_batches: 2, checkpoint_every: {save}, keep_checkpoints: 2))"
+    );
+    scratch.file(&format!("run-{steps}.ron"), text)
+}
+
+fn trained(processes: usize, config: &Path, directory: &Path, backend: BackendKind) {
+    let mut command = train(config, directory);
+    command.args(["--backend", backend.feature()]);
+    let output = run(&mut team(processes, &command));
+    assert!(output.status.success(), "{}", text(&output.stderr));
+}
+
+fn losses(run: &Path) -> Vec<f64> {
+    let rows = run_dir::read_metrics(run).unwrap();
+    rows.iter().filter_map(|row| row.train_loss).collect()
+}
+
+#[test]
+fn any_number_of_processes_trains_the_same_run() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let kinds = BackendKind::compiled().into_iter();
+    for backend in kinds.filter(|kind| matches!(kind, BackendKind::Flex | BackendKind::LibTorch)) {
+        for (name, model) in MODELS {
+            let scratch = Scratch::new();
+            let config = config(&scratch, model, 200);
+            let [alone, two, four, again] = ["1", "2", "4", "again"].map(|name| scratch.path(name));
+            for (processes, directory) in [(1, &alone), (2, &two), (4, &four), (4, &again)] {
+                trained(processes, &config, directory, backend);
+            }
+            let expected = losses(&alone);
+            assert_eq!(expected.len(), 200);
+            for (other, processes) in [(&two, 2), (&four, 4)] {
+                let pairs = expected.iter().zip(losses(other));
+                let apart = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+                println!(
+                    "{name} on {backend}, {processes} processes: losses differ by up to {apart:.1e}"
+                );
+                assert!(
+                    apart < 1e-5,
+                    "{name} on {backend}, {processes} processes: {apart:.1e}"
+                );
+            }
+            // The same number of processes gives the same bits.
+            assert_eq!(losses(&four), losses(&again), "{name} on {backend}");
+            let weights = |run: &Path| {
+                let newest = checkpoint::newest(run).unwrap().path;
+                let read = |file| fs::read(newest.join(file)).unwrap();
+                [read("model.safetensors"), read("optimizer.safetensors")]
+            };
+            assert!(weights(&four) == weights(&again), "{name} on {backend}");
+        }
+    }
+}
+
+/// The process of this rank among the children of `mpirun`.
+fn process(mpirun: &Child, rank: usize) -> Option<String> {
+    let children = format!("/proc/{0}/task/{0}/children", mpirun.id());
+    let children = fs::read_to_string(children).ok()?;
+    let wanted = format!("OMPI_COMM_WORLD_RANK={rank}");
+    let has_rank = |child: &&str| {
+        let environment = fs::read(format!("/proc/{child}/environ")).unwrap_or_default();
+        let mut variables = environment.split(|&byte| byte == 0);
+        variables.any(|variable| variable == wanted.as_bytes())
+    };
+    children.split_whitespace().find(has_rank).map(Into::into)
+}
+
+#[test]
+fn killed_teams_lose_nothing_and_go_on_in_any_number() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let kills = std::env::var("TEAM_KILLS").map_or(4, |kills| kills.parse().unwrap());
+    let scratch = Scratch::new();
+    let (_, model) = MODELS[0];
+    let config = config(&scratch, model, STEPS);
+    let straight = scratch.path("straight");
+    let clock = Instant::now();
+    trained(2, &config, &straight, BackendKind::Flex);
+    let duration = clock.elapsed();
+    let expected = outcome(&straight);
+    let mut numbers = Numbers(7);
+    for i in 0..kills {
+        let directory = scratch.path(&format!("killed-{i}"));
+        let mut command = team(2, &train(&config, &directory));
+        let mut mpirun = command
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        sleep(duration.mul_f64(numbers.below(1000) as f64 / 1000.0));
+        let rank = numbers.below(2);
+        let victim = process(&mpirun, rank);
+        if let Some(victim) = &victim {
+            Command::new("kill").args(["-9", victim]).status().unwrap();
+        }
+        let clock = Instant::now();
+        while mpirun.try_wait().unwrap().is_none() {
+            assert!(
+                clock.elapsed() < Duration::from_secs(60),
+                "the team of a dead process goes on"
+            );
+            sleep(Duration::from_millis(10));
+        }
+        let output = mpirun.wait_with_output().unwrap();
+        let error = text(&output.stderr);
+        if victim.is_some() && !output.status.success() {
+            assert!(error.contains(&format!("rank {rank}")), "{error}");
+        }
+        // With as many processes as before, it ends alike to the bit; with another number, up to rounding.
+        let processes = [2, 4, 1][i % 3];
+        trained(processes, &config, &directory, BackendKind::Flex);
+        match processes {
+            2 => assert_same(&directory, &expected, &format!("kill {i}")),
+            _ => {
+                let (metrics, weights) = differences(&directory, &expected);
+                assert!(
+                    metrics < 1e-3 && weights < 1e-3,
+                    "kill {i}: {metrics} {weights}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_team_that_is_asked_to_stop_saves_and_goes_on() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let scratch = Scratch::new();
+    let directory = scratch.path("run");
+    let config = config(&scratch, MODELS[0].1, 1_000_000);
+    let mut command = team(2, &train(&config, &directory));
+    let mut mpirun = command.stdout(Stdio::null()).spawn().unwrap();
+    let clock = Instant::now();
+    while run_dir::read_metrics(&directory).map_or(0, |rows| rows.len()) < 10 {
+        assert!(clock.elapsed() < Duration::from_secs(60));
+        sleep(Duration::from_millis(10));
+    }
+    Command::new("kill")
+        .arg(mpirun.id().to_string())
+        .status()
+        .unwrap();
+    mpirun.wait().unwrap();
+    let rows = run_dir::read_metrics(&directory).unwrap();
+    let newest = checkpoint::newest(&directory).unwrap().path;
+    let step = checkpoint::step_of(&newest).unwrap();
+    assert!(step >= rows.last().unwrap().step);
+}
+
+#[test]
+fn what_a_team_cannot_do_is_said_once() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let scratch = Scratch::new();
+    let says = |command: &Command, problem: &str| {
+        let output = run(&mut team(2, command));
+        let error = text(&output.stderr);
+        assert!(!output.status.success());
+        assert_eq!(error.matches("error: ").count(), 1, "{error}");
+        assert!(error.contains(problem), "{error}");
+    };
+    let mut alone = zoo("train");
+    alone.arg(SMOKE).arg("--run").arg(scratch.path("run"));
+    says(&alone, "`train.accumulate`: is 1, but 2 processes share");
+    let mut missing = zoo("train");
+    missing.arg("nowhere.ron");
+    says(&missing, "nowhere.ron");
+    // Only one says so, because the other ones have ended by then or say the same.
+    let output = run(&mut team(2, &zoo("list")));
+    assert!(!output.status.success());
+    assert!(text(&output.stderr).contains("only `train` can work with several"));
+}
