@@ -5,6 +5,7 @@ mod compare;
 mod describe;
 mod generate;
 mod list;
+mod plan;
 mod plot;
 mod sweep;
 mod tokenize;
@@ -45,6 +46,7 @@ enum Command {
     Experiment(ExperimentOptions),
     Sweep(sweep::Options),
     Describe(describe::Options),
+    Plan(plan::Options),
     /// List the architectures, connections, run files and experiments that have a name
     List,
     Plot(plot::Options),
@@ -92,6 +94,7 @@ pub fn main() -> ExitCode {
         }) => experiment::run_named(&experiment, &options).map_err(Into::into),
         Command::Sweep(options) => sweep::sweep(options),
         Command::Describe(options) => describe::describe(options),
+        Command::Plan(options) => plan::plan(options),
         Command::List => list::list(),
         Command::Plot(options) => plot::plot(options),
         Command::Bench(options) => bench::bench(options),

@@ -5,9 +5,11 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use residual_zoo::RunConfig;
 use residual_zoo::runs::{checkpoint, run_dir};
-use residual_zoo_testing::program::{SMOKE, Scratch, example, fails, ok, signal, smoke, zoo};
+use residual_zoo::{RunConfig, builtin};
+use residual_zoo_testing::program::{
+    SMOKE, Scratch, example, fails, ok, run, signal, smoke, text, zoo,
+};
 use residual_zoo_testing::root;
 use residual_zoo_testing::runs::start;
 
@@ -306,6 +308,33 @@ fn tokenize_takes_the_fields_of_the_data_and_refuses_what_is_no_text() {
         shown.contains("no more pairs to merge for 100000"),
         "{shown}"
     );
+}
+
+#[test]
+fn plan_says_what_every_experiment_of_the_papers_takes() {
+    for source in builtin::experiments() {
+        let output = run(zoo("plan").args([&source.name, "--tflops", "100"]));
+        let (shown, error) = (text(&output.stdout), text(&output.stderr));
+        match output.status.success() {
+            true => assert!(shown.contains("100 TFLOP/s"), "{}: {shown}", source.name),
+            false => assert!(error.contains("trains nothing"), "{}: {error}", source.name),
+        }
+    }
+    let shown = ok(zoo("plan").args([SMOKE, "--memory", "--tokens-per-second", "1000"]));
+    let row = shown.lines().find(|line| line.contains("MiB")).unwrap();
+    let sizes: Vec<f64> = (row.split_whitespace().zip(row.split_whitespace().skip(1)))
+        .filter(|(_, unit)| *unit == "MiB")
+        .map(|(size, _)| size.parse().unwrap())
+        .collect();
+    assert!(sizes.len() == 2 && sizes[1] <= sizes[0], "{shown}");
+    for (arguments, says) in [
+        (["rmt_scaling", "--tflops", "0"], "--tflops"),
+        (["rmt_scaling", "--gbit", "nan"], "--gbit"),
+        (["rmt_scaling", "--devices", "0"], "--devices"),
+        (["rmt_scaling", "--set", "train.steps=0"], "train.steps"),
+    ] {
+        fails(zoo("plan").args(arguments), 2, &[says]);
+    }
 }
 
 #[test]

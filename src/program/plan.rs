@@ -1,0 +1,280 @@
+//! `residual-zoo plan`
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use residual_zoo::backend::BackendKind;
+use residual_zoo::cli::{self, BackendArgs, Files};
+use residual_zoo::core::{ConfigError, Recompute};
+use residual_zoo::experiment::{Experiment, estimate_memory};
+use residual_zoo::lab::trial::Trial;
+use residual_zoo::lab::{Error, measure_rates};
+use residual_zoo::report::{Cell, Column, Table, bytes, si};
+use residual_zoo::{RunConfig, builtin};
+
+use super::{experiment_in, read_config};
+
+/// Say what a run will take: parameters, FLOPs, memory, and time on one or several devices
+///
+/// Times follow from the FLOPs of the run and the FLOP/s that a device sustains, which is a share of
+/// its peak. Without --tflops they are those of matrix products on this machine, which no run reaches.
+///
+/// Examples:
+///   residual-zoo plan gpt2/shakespeare-cpu --memory
+///   residual-zoo plan rmt_scaling --tflops 400 --gbit 100
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub struct Options {
+    /// A run file, or an experiment or its file
+    #[arg(value_name = "CONFIG|EXPERIMENT")]
+    path: PathBuf,
+    /// The scale of an experiment of the zoo
+    #[arg(long, value_enum, default_value_t = Scale::Paper)]
+    scale: Scale,
+    /// Set a field of every run: train.steps=100, …
+    #[arg(long, value_name = "PATH=VALUE")]
+    set: Vec<String>,
+    /// Numbers of devices
+    #[arg(
+        long,
+        value_name = "N,…",
+        value_delimiter = ',',
+        default_value = "1,8,64"
+    )]
+    devices: Vec<usize>,
+    /// TFLOP/s that a device sustains: its peak times the share in use (MFU)
+    #[arg(long, value_name = "TFLOPS", conflicts_with = "tokens_per_second")]
+    tflops: Option<f64>,
+    /// Tokens that a device trains per second
+    #[arg(long, value_name = "TOKENS")]
+    tokens_per_second: Option<f64>,
+    /// Bandwidth between devices, to add the time in which gradients are summed
+    #[arg(long, value_name = "GBIT/S")]
+    gbit: Option<f64>,
+    /// Also estimate the memory of a device, from steps of smaller copies of each model
+    #[arg(long)]
+    memory: bool,
+    #[command(flatten)]
+    backend: BackendArgs,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+enum Scale {
+    /// Seconds
+    Smoke,
+    /// Minutes on two cores
+    Cpu,
+    /// As published
+    Paper,
+}
+
+/// What a run takes.
+struct Plan {
+    parameters: f64,
+    tokens: f64,
+    flops: f64,
+    steps: f64,
+    /// Sequences in a step.
+    sequences: usize,
+}
+
+impl Plan {
+    fn of(config: &RunConfig) -> Result<Self, Error> {
+        let cost = Trial::new(config)?.cost();
+        let steps = config.train.steps as f64;
+        let tokens = steps * config.tokens_per_step() as f64;
+        // Layers that are run again cost another forward pass.
+        let again = match config.train.recompute {
+            Some(_) => 4.0 / 3.0,
+            None => 1.0,
+        };
+        Ok(Self {
+            parameters: cost.params.total() as f64,
+            tokens,
+            flops: again * cost.training_flops() as f64 * tokens,
+            steps,
+            sequences: config.train.batch * config.train.accumulate,
+        })
+    }
+
+    /// Seconds on `devices` devices; `None` if a step has fewer sequences than that.
+    fn seconds(&self, devices: usize, speed: Speed, gbit: Option<f64>) -> Option<f64> {
+        let alone = match speed {
+            Speed::Flops(rate) => self.flops / rate,
+            Speed::Tokens(rate) => self.tokens / rate,
+        };
+        let n = devices as f64;
+        // Each number goes around a ring twice, except for its own part.
+        let moved = 2.0 * (n - 1.0) / n * 4.0 * self.parameters;
+        let sum = gbit.map_or(0.0, |gbit| moved * 8.0 / (gbit * 1e9));
+        (devices <= self.sequences).then_some(alone / n + self.steps * sum)
+    }
+}
+
+/// How fast a device is.
+#[derive(Clone, Copy)]
+enum Speed {
+    Flops(f64),
+    Tokens(f64),
+}
+
+pub fn plan(options: Options) -> anyhow::Result<()> {
+    for (option, value) in [
+        ("--tflops", options.tflops),
+        ("--tokens-per-second", options.tokens_per_second),
+        ("--gbit", options.gbit),
+    ] {
+        residual_zoo::core::check::positive(option, value.unwrap_or(1.0))?;
+    }
+    if options.devices.contains(&0) {
+        return Err(ConfigError::new("--devices", "has 0; give 1 or more").into());
+    }
+    let kind = options.backend.kind()?;
+    let (speed, source) = speed(&options, kind)?;
+    let mut columns = vec![
+        Column::text("run"),
+        Column::number("parameters", ""),
+        Column::number("tokens", ""),
+        Column::number("FLOPs", ""),
+    ];
+    if options.memory {
+        columns.push(Column::number("memory", "all kept"));
+        columns.push(Column::number("memory", "recomputed"));
+    }
+    for devices in &options.devices {
+        let unit = if *devices == 1 { "device" } else { "devices" };
+        columns.push(Column::number(format!("{devices} {unit}"), "time"));
+    }
+    columns.push(Column::number("device hours", "on one"));
+    let mut rows = Vec::new();
+    for (name, config) in runs(&options)? {
+        let plan = Plan::of(&config)?;
+        let mut row: Vec<Cell> = vec![
+            name.into(),
+            si(plan.parameters).into(),
+            si(plan.tokens).into(),
+            si(plan.flops).into(),
+        ];
+        if options.memory {
+            for recompute in [None, Some(Recompute::Layers)] {
+                let mut config = config.clone();
+                config.train.recompute = recompute;
+                let memory = estimate_memory(kind, options.backend.gpu, &config)?;
+                let memory = memory.map(|memory| bytes(memory as f64));
+                row.push(memory.unwrap_or_else(|| "–".into()).into());
+            }
+        }
+        for &devices in &options.devices {
+            let seconds = plan.seconds(devices, speed, options.gbit);
+            row.push(seconds.map_or("–".into(), time).into());
+        }
+        let hours = plan.seconds(1, speed, None).unwrap_or(f64::NAN) / 3600.0;
+        row.push(si(hours).into());
+        rows.push(row);
+    }
+    let table = Table {
+        columns,
+        rows,
+        ..Table::default()
+    };
+    cli::print(table.to_text().trim_end())?;
+    cli::print(&source)?;
+    if options.memory {
+        let line = "Memory is that of a device that trains one micro-batch at a time, in f32.";
+        cli::print(line)?;
+    }
+    Ok(())
+}
+
+/// How fast a device is, and a line that says where that comes from.
+fn speed(options: &Options, kind: BackendKind) -> anyhow::Result<(Speed, String)> {
+    Ok(match (options.tflops, options.tokens_per_second) {
+        (_, Some(tokens)) => {
+            let line = format!(
+                "Times are for {} tokens a second on each device.",
+                si(tokens)
+            );
+            (Speed::Tokens(tokens), line)
+        }
+        (Some(tflops), None) => {
+            let line = format!("Times are for {tflops} TFLOP/s on each device.");
+            (Speed::Flops(1e12 * tflops), line)
+        }
+        (None, None) => {
+            let rate = measure_rates(kind, options.backend.gpu)?.product;
+            let line = format!(
+                "Times are for {} FLOP/s, the rate of matrix products on this machine; set another one with --tflops.",
+                si(rate)
+            );
+            (Speed::Flops(rate), line)
+        }
+    })
+}
+
+/// The runs in a file, by name; of an experiment those that are trained, without their seeds.
+fn runs(options: &Options) -> anyhow::Result<Vec<(String, RunConfig)>> {
+    let path = &options.path;
+    let Some(experiment) = experiment(path, options.scale)? else {
+        let name = path.with_extension("").display().to_string();
+        return Ok(vec![(name, read_config(path)?.set(&options.set)?)]);
+    };
+    let planned = experiment.plan(&options.set)?.into_iter();
+    let runs: Vec<_> = planned
+        .filter_map(|run| Some((run.name, run.config?)))
+        .collect();
+    match runs.is_empty() {
+        false => Ok(runs),
+        true => Err(ConfigError::new(path.display().to_string(), "trains nothing").into()),
+    }
+}
+
+/// The experiment of this name or in this file, if it is one.
+fn experiment(path: &Path, scale: Scale) -> anyhow::Result<Option<Experiment>> {
+    let named = builtin::experiments().find(|source| Path::new(&source.name) == path);
+    Ok(match named.map(|source| source.files) {
+        Some(Files::Scales(texts)) => Some(Experiment::parse(texts[scale as usize], path)?),
+        _ => experiment_in(path),
+    })
+}
+
+/// A time in at most two units.
+fn time(seconds: f64) -> String {
+    let (days, years) = (seconds / 86_400.0, seconds / (365.25 * 86_400.0));
+    match () {
+        () if years >= 2.0 => format!("{} years", si(years)),
+        () if days >= 2.0 => format!("{} days", si(days)),
+        () if seconds >= 3600.0 => format!("{} h", si(seconds / 3600.0)),
+        () if seconds >= 60.0 => format!("{} min", si(seconds / 60.0)),
+        () => format!("{} s", si(seconds)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_share_the_work_and_pay_for_the_sums() {
+        let plan = Plan {
+            parameters: 1e9,
+            tokens: 1e9,
+            flops: 6e18,
+            steps: 100.0,
+            sequences: 16,
+        };
+        let speed = Speed::Flops(1e15);
+        assert_eq!(plan.seconds(1, speed, Some(1.0)), Some(6000.0));
+        assert_eq!(plan.seconds(8, speed, None), Some(750.0));
+        // 2 · ⅞ · 4 bytes · 1e9 = 7e9 bytes, 0.56 s at 100 Gbit/s.
+        let summed = plan.seconds(8, speed, Some(100.0)).unwrap();
+        assert!((summed - 750.0 - 56.0).abs() < 1e-9, "{summed}");
+        assert_eq!(plan.seconds(64, speed, None), None);
+        assert_eq!(plan.seconds(10, Speed::Tokens(1e6), None), Some(100.0));
+    }
+
+    #[test]
+    fn times_have_the_unit_that_is_read_most_easily() {
+        let shown = [30.0, 90.0, 7200.0, 260_000.0, 1e9].map(time);
+        assert_eq!(shown, ["30 s", "1.5 min", "2 h", "3.01 days", "31.7 years"]);
+    }
+}
