@@ -1,6 +1,6 @@
 //! The run files and experiments of the directory `experiments`, which are part of every program.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use include_dir::{Dir, include_dir};
 use residual_zoo_cli::{Files, Source};
@@ -16,11 +16,20 @@ pub fn run_files() -> impl Iterator<Item = (String, &'static str)> {
     })
 }
 
+/// A path without the ending `.ron`, which is all that is cut of a name such as `tokenformer/1.5b`.
+pub fn without_ending(path: &Path) -> PathBuf {
+    match path.extension().is_some_and(|ending| ending == "ron") {
+        true => path.with_extension(""),
+        false => path.into(),
+    }
+}
+
 /// The text of the run file `name`, such as `gpt2/smoke` or `experiments/gpt2/smoke.ron`.
 pub fn run_file(name: &Path) -> Option<&'static str> {
     let name = name.strip_prefix("experiments").unwrap_or(name);
-    let file = EXPERIMENTS.get_file(name.with_extension("ron"))?;
-    file.contents_utf8()
+    let mut file = without_ending(name).into_os_string();
+    file.push(".ron");
+    EXPERIMENTS.get_file(file)?.contents_utf8()
 }
 
 /// All experiments.

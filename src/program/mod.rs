@@ -206,7 +206,8 @@ const MOST_PASSES: f64 = 100.0;
 fn name_of(config: &Path) -> String {
     let stem = |path: Option<&std::ffi::OsStr>| path.map(|p| p.to_string_lossy().into_owned());
     let family = config.parent().and_then(|parent| stem(parent.file_name()));
-    let name = [family, stem(config.file_stem())].into_iter().flatten();
+    let config = builtin::without_ending(config);
+    let name = [family, stem(config.file_name())].into_iter().flatten();
     name.collect::<Vec<_>>().join("-")
 }
 

@@ -179,6 +179,16 @@ pub fn plan(options: Options) -> anyhow::Result<()> {
     };
     cli::print(table.to_text().trim_end())?;
     cli::print(&source)?;
+    match options.gbit {
+        Some(gbit) => cli::print(&format!(
+            "They include the sums of gradients over {gbit} Gbit/s."
+        ))?,
+        None => cli::print("They leave out the sums of gradients, which --gbit adds.")?,
+    }
+    cli::print(
+        "A process trains a micro-batch at a time, so train.accumulate must be at least the number of devices.\n\
+         –: a step has fewer sequences. A tokenizer.json is taken to have 50,304 tokens.",
+    )?;
     if options.memory {
         let line = "Memory is that of a device that trains one micro-batch at a time, in f32.";
         cli::print(line)?;
@@ -215,7 +225,7 @@ fn speed(options: &Options, kind: BackendKind) -> anyhow::Result<(Speed, String)
 fn runs(options: &Options) -> anyhow::Result<Vec<(String, RunConfig)>> {
     let path = &options.path;
     let Some(experiment) = experiment(path, options.scale)? else {
-        let name = path.with_extension("").display().to_string();
+        let name = builtin::without_ending(path).display().to_string();
         return Ok(vec![(name, read_config(path)?.set(&options.set)?)]);
     };
     let planned = experiment.plan(&options.set)?.into_iter();

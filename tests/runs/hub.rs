@@ -286,7 +286,10 @@ fn a_run_on_the_hub_trains_and_resumes_without_network() {
         command
     };
     ok(&mut resume("hf"));
-    let says = ["could not download hf://datasets/o/n/a.txt", "--data PATH"];
+    let says = [
+        "could not download hf://datasets/o/n/a.txt",
+        "give its path",
+    ];
     fails(&mut resume("empty"), 1, &says);
 }
 
@@ -326,11 +329,11 @@ fn what_is_not_on_the_hub_is_one_clear_line() {
     let hub = Hub::start(&[("datasets/o/n/a.bin", b"x"), ("o/m/config.json", b"{}")]);
     let scratch = Scratch::new();
     for (data, code, says) in [
-        ("hf://datasets/o/none/a.txt", 1, "no such repository"),
+        ("hf://datasets/o/none/a.txt", 1, "no such data set"),
         (
             "hf://datasets/o/n/none.txt",
             1,
-            "no such repository, revision or file",
+            "no such data set, revision or file",
         ),
         ("hf://datasets/o/n", 2, "contains no text"),
         ("hf://datasets/o", 2, "hf://datasets/OWNER/NAME/PATH"),

@@ -44,6 +44,7 @@ fn list_names_everything_in_lines_of_a_terminal() {
     for (name, text) in run_files {
         assert!(shown.contains(&name));
         RunConfig::parse(text, name.as_ref()).unwrap();
+        assert_eq!(residual_zoo::builtin::run_file(name.as_ref()), Some(text));
     }
 }
 

@@ -238,6 +238,17 @@ pub enum DataError {
         /// The address.
         address: String,
     },
+    /// A file on the hub could not be downloaded.
+    #[error(
+        "could not download {}: {message}; download it another way and give its path instead",
+        one_line(address)
+    )]
+    Hub {
+        /// The address.
+        address: String,
+        /// Why the download failed.
+        message: String,
+    },
     /// The user stopped the preparation of data. Segments that were tokenized are kept.
     #[error("stopped while the data were prepared; repeat the command to continue")]
     Stopped,
@@ -292,6 +303,7 @@ impl DataError {
             | Self::BadCache { .. }
             | Self::Io { .. }
             | Self::Download { .. }
+            | Self::Hub { .. }
             | Self::Stopped
             | Self::Checksum { .. } => false,
         }

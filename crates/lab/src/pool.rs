@@ -20,7 +20,12 @@ pub struct Pool {
 }
 
 /// Fields that came after version 2 of the pool, where they change nothing: runs from before are still found.
-const LATER: [&str; 3] = ["mup: None,", r#"separator: "\n","#, "recompute: None,"];
+const LATER: [&str; 4] = [
+    "mup: None,",
+    r#"separator: "\n","#,
+    "recompute: None,",
+    "shard_optimizer: false,",
+];
 
 /// Where a run is kept.
 pub(crate) struct Place {

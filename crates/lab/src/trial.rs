@@ -208,6 +208,8 @@ fn random_tokens(data: &DataConfig, count: usize) -> Result<Corpus, Error> {
         (Source::Cifar10(_), _) => (256, 10),
         // Tiny Shakespeare has 65 characters.
         (_, TokenizerConfig::Chars) => (65, 65),
+        (_, TokenizerConfig::Bytes) => (256, 256),
+        (_, TokenizerConfig::Bpe { vocab_size }) => (*vocab_size, *vocab_size),
         // GPT-NeoX's tokenizer has these, and GPT-2's about as many.
         _ => (50_304, 50_304),
     };

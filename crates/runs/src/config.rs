@@ -67,6 +67,9 @@ pub struct TrainConfig {
     /// Which activations are kept for the backward pass. The others are computed again there, which takes less
     /// memory and more time. The results are the same. `None` keeps all.
     pub recompute: Option<Recompute>,
+    /// Whether several processes share the moments of AdamW: each keeps those of some parameters, updates these, and
+    /// sends them to the others. The results are the same. (ZeRO stage 1, Rajbhandari et al. 2020.)
+    pub shard_optimizer: bool,
     /// Steps between two log lines.
     pub log_every: usize,
     /// Steps between two validations.
@@ -182,6 +185,7 @@ impl Default for TrainConfig {
             z_loss: 1e-4,
             precision: Precision::F32,
             recompute: None,
+            shard_optimizer: false,
             log_every: 10,
             validate_every: 250,
             validate_batches: 20,

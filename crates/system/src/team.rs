@@ -5,10 +5,9 @@
 
 use std::fmt;
 
-/// The environment variables that tell how many processes were started: Open MPI, MPICH and Slurm.
-const SIZES: [&str; 3] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"];
-/// The variables that tell that this process was started by one of them, and not by a script in an allocation.
-const RANKS: [&str; 3] = ["OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"];
+/// The environment variables that tell how many processes were started: Open MPI, MPICH and Slurm's `srun`. A script of
+/// `sbatch` does not have the last one.
+const SIZES: [&str; 3] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"];
 /// The variables with the index of this process on its machine.
 const LOCAL_RANKS: [&str; 3] = [
     "OMPI_COMM_WORLD_LOCAL_RANK",
@@ -18,11 +17,7 @@ const LOCAL_RANKS: [&str; 3] = [
 
 /// The number of processes that this one was started with.
 pub fn started() -> usize {
-    let found = SIZES.iter().zip(RANKS).find_map(|(size, rank)| {
-        number(rank)?;
-        number(size)
-    });
-    found.unwrap_or(1)
+    SIZES.into_iter().find_map(number).unwrap_or(1)
 }
 
 /// The index of this process among those on its machine, if there are several processes.
@@ -89,7 +84,8 @@ fn connect(size: usize) -> Result<Membership, NotJoined> {
     let (rank, joined) = (world.rank() as usize, world.size() as usize);
     if joined != size {
         return Err(failed(&format!(
-            "MPI connects {joined}; the program was built for another MPI than the one that started it"
+            "MPI connects {joined}; the program was built for another MPI than the one that started it, or Slurm needs \
+             `srun --mpi=pmix`"
         )));
     }
     Ok(Membership {
@@ -167,11 +163,16 @@ impl Team {
 
     /// Gives all processes the leader's `values`.
     pub fn broadcast<T: mpi::traits::Equivalence>(&self, values: &mut [T]) {
+        self.broadcast_from(0, values);
+    }
+
+    /// Gives all processes the `values` of the process of this rank.
+    pub fn broadcast_from<T: mpi::traits::Equivalence>(&self, rank: usize, values: &mut [T]) {
         use mpi::traits::{Communicator, Root};
         let world = Self::world();
-        let leader = world.process_at_rank(0);
+        let sender = world.process_at_rank(rank as i32);
         for part in values.chunks_mut(MOST / size_of::<T>()) {
-            leader.broadcast_into(part);
+            sender.broadcast_into(part);
         }
     }
 
@@ -213,6 +214,8 @@ impl Team {
     }
 
     pub fn broadcast<T>(&self, _: &mut [T]) {}
+
+    pub fn broadcast_from<T>(&self, _: usize, _: &mut [T]) {}
 
     pub fn sum(&self, _: &mut [f32]) {}
 

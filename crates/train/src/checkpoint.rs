@@ -136,7 +136,7 @@ fn write_files<B: AutodiffBackend, C: ModelConfig>(
     let model = params::export::<B, _>(trainer.model());
     write_tensors(&directory.join(MODEL), &model, None)?;
     drop(model);
-    write_moments(directory, trainer.optimizer.export(trainer.model()))?;
+    write_moments(directory, trainer.moments())?;
     let state = State {
         progress: trainer.progress,
         journal: journal.clone(),

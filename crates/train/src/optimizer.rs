@@ -19,6 +19,8 @@ pub struct Optimizer<B: AutodiffBackend> {
     /// The factors of the learning rates that are not 1, by the name of the parameter.
     rates: BTreeMap<String, f64>,
     states: HashMap<ParamId, State<B>>,
+    /// The parameters that other processes update.
+    of_others: HashSet<ParamId>,
 }
 
 /// The moments of a flattened parameter, `[count]`.
@@ -55,7 +57,14 @@ impl<B: AutodiffBackend> Optimizer<B> {
                 time: 0,
             },
             states: HashMap::new(),
+            of_others: HashSet::new(),
         }
+    }
+
+    /// Leaves these parameters to other processes, with their moments.
+    pub(crate) fn leave(&mut self, parameters: HashSet<ParamId>) {
+        self.states.retain(|id, _| !parameters.contains(id));
+        self.of_others = parameters;
     }
 
     /// Makes one step with the gradients `grads` times `scale` at learning rate `lr`, and returns the
@@ -185,6 +194,9 @@ impl<B: AutodiffBackend> ModuleMapper<B> for Step<'_, B> {
             return param;
         };
         let id = param.id;
+        if self.optimizer.of_others.contains(&id) {
+            return param;
+        }
         let Some(mut step) = self.constants.remove(&id) else {
             return param;
         };

@@ -7,7 +7,7 @@ use residual_zoo_core::ModelConfig;
 use residual_zoo_data::Corpus;
 use residual_zoo_runs::checkpoint::{self, Newest};
 use residual_zoo_runs::run_dir::{self, DataIdentity, Start};
-use residual_zoo_runs::{Error, Row, RunConfig, RunDir, disk};
+use residual_zoo_runs::{Error, Row, RunConfig, RunDir, TrainConfig, disk};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -262,7 +262,12 @@ pub fn differences<C: ModelConfig>(before: &RunConfig<C>, now: &RunConfig<C>) ->
     fn tree<T: Serialize>(value: &T) -> Value {
         serde_json::to_value(value).unwrap_or_else(|e| unreachable!("a config is plain data: {e}"))
     }
-    let mut train = before.train.clone();
+    // What changes no results.
+    let mut train = TrainConfig {
+        recompute: now.train.recompute,
+        shard_optimizer: now.train.shard_optimizer,
+        ..before.train.clone()
+    };
     train.steps = match longer(before, now) {
         Some(_) => now.train.steps,
         None => before.train.steps,

@@ -61,7 +61,7 @@ pub fn run<B: AutodiffBackend, C: ModelConfig>(
     };
     resumed.notes.splice(0..0, notes);
     if let Some(team) = options.team {
-        trainer.share(team);
+        trainer.lead(team);
     }
     Run::new(trainer, corpus, options, directory, resumed).finish()
 }
@@ -400,6 +400,7 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
         }
         self.dashboard.activity(Activity::Saving);
         self.trainer.check_team()?;
+        self.trainer.collect_moments();
         // The rows reach the disk before the checkpoint, so that a power failure cannot lose them.
         (self.journal.metrics, self.journal.samples) = self.directory.sync()?;
         let (directory, clock) = (&self.directory, Instant::now());

@@ -3,10 +3,13 @@
 //!
 //! The leader runs [`run`](crate::run) as if it were alone, and keeps the run directory. The others [`follow`] it.
 
-use burn::module::{Module, ModuleVisitor, Param};
+use std::collections::{BTreeMap, HashMap};
+
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
 use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::{Tensor, TensorData};
+use residual_zoo_core::params::ParamInfo;
 use residual_zoo_core::{ConfigError, ModelConfig, params};
 use residual_zoo_data::{Corpus, hash_of_parts};
 use residual_zoo_runs::{Error, RunConfig};
@@ -30,10 +33,14 @@ pub struct Start<C> {
 /// What the leader says from then on.
 #[derive(Serialize, Deserialize)]
 enum Order {
+    /// Take my weights and moments.
+    Share,
     /// Make the next step, from this progress.
     Step(Progress),
     /// Show that you have the same weights.
     Compare,
+    /// Send the moments that only you have.
+    Collect,
 }
 
 /// As the leader, tells the others what will be trained.
@@ -49,7 +56,8 @@ pub(crate) fn begin<C: ModelConfig>(
     let (micro_batches, size) = (config.train.accumulate, team.size());
     if micro_batches < size {
         let problem = format!(
-            "is {micro_batches}, but {size} processes share the micro-batches of a step; set it to {size} or more"
+            "is {micro_batches}, but {size} processes share the micro-batches of a step; start at most {micro_batches}, \
+             or set it to {size} or more and `train.batch` to a smaller number"
         );
         return Err(ConfigError::new("train.accumulate", problem).into());
     }
@@ -81,14 +89,15 @@ pub fn follow<B: AutodiffBackend, C: ModelConfig>(
         return Err(Error::OtherData { rank: team.rank() });
     }
     let mut trainer = Trainer::<B, C>::new(start.config, corpus, device)?;
-    trainer.share(team);
     while let Some(order) = hear(team) {
         match order {
+            Order::Share => trainer.share(team),
             Order::Step(progress) => {
                 trainer.progress = progress;
                 trainer.step();
             }
             Order::Compare => drop(trainer.same_weights()),
+            Order::Collect => trainer.collected = trainer.collected_moments(),
         }
     }
     Ok(())
@@ -106,8 +115,14 @@ fn hear<T: DeserializeOwned>(team: Team) -> Option<T> {
 }
 
 impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
+    /// As the leader, joins the team and gives it the weights and moments.
+    pub(crate) fn lead(&mut self, team: Team) {
+        say(team, &Order::Share);
+        self.share(team);
+    }
+
     /// Joins the team, whose processes then all have the leader's weights and moments.
-    pub(crate) fn share(&mut self, team: Team) {
+    fn share(&mut self, team: Team) {
         let mut weights = params::export::<B, _>(self.model());
         for data in weights.values_mut() {
             broadcast(team, data);
@@ -143,6 +158,90 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
             taken.unwrap_or_else(|error| unreachable!("{same}: {error}"));
         }
         self.team = Some(team);
+        if self.config.train.shard_optimizer {
+            let owners = self.owners().into_iter();
+            let of_others = owners.filter(|(_, rank)| *rank != team.rank());
+            self.optimizer.leave(of_others.map(|(id, _)| id).collect());
+        }
+    }
+
+    /// The rank of the process that updates each parameter: of the largest ones first, each goes to the process that
+    /// has the fewest numbers.
+    fn owners(&self) -> HashMap<ParamId, usize> {
+        let size = self.team.map_or(1, |team| team.size());
+        let count = |parameter: &ParamInfo| parameter.shape.iter().product::<usize>();
+        let mut parameters = params::list::<B, _>(self.model());
+        parameters.sort_by_key(|parameter| std::cmp::Reverse(count(parameter)));
+        let mut held = vec![0; size];
+        let owners = parameters.into_iter().map(|parameter| {
+            let rank = (0..size).min_by_key(|&rank| held[rank]).unwrap_or(0);
+            held[rank] += count(&parameter);
+            (parameter.id, rank)
+        });
+        owners.collect()
+    }
+
+    /// The team, if it shares the moments.
+    fn sharing(&self) -> Option<Team> {
+        self.team.filter(|_| self.config.train.shard_optimizer)
+    }
+
+    /// Gives all processes the parameters that each has updated.
+    pub(crate) fn exchange_weights(&mut self) {
+        if let Some(team) = self.sharing() {
+            let owners = self.owners();
+            let model = self.take_model();
+            self.replace_model(model.map(&mut Exchange { team, owners }));
+        }
+    }
+
+    /// As the leader, gets the moments of all processes for a checkpoint.
+    pub(crate) fn collect_moments(&mut self) {
+        if let Some(team) = self.sharing() {
+            say(team, &Order::Collect);
+            self.collected = self.collected_moments();
+        }
+    }
+
+    /// The moments of all processes, on the leader.
+    fn collected_moments(&self) -> Option<BTreeMap<String, Moments>> {
+        let team = self.sharing()?;
+        let owners = self.owners();
+        let mut own = self.optimizer.export(self.model());
+        let mut all = BTreeMap::new();
+        for ParamInfo {
+            name, id, shape, ..
+        } in params::list::<B, _>(self.model())
+        {
+            let moments = own.remove(&name);
+            let mut steps = [moments.as_ref().map_or(0, |moments| moments.steps as u64)];
+            team.broadcast_from(owners[&id], &mut steps);
+            if steps[0] == 0 {
+                continue;
+            }
+            let part = |data: Option<TensorData>| {
+                let zeros = || TensorData::zeros::<f32, _>(shape.clone());
+                let mut data = data.unwrap_or_else(zeros);
+                broadcast_from(team, owners[&id], &mut data);
+                data
+            };
+            let (first, second) = moments
+                .map(|moments| (moments.first, moments.second))
+                .unzip();
+            let (first, second) = (part(first), part(second));
+            if team.leads() {
+                let steps = steps[0] as usize;
+                all.insert(
+                    name,
+                    Moments {
+                        first,
+                        second,
+                        steps,
+                    },
+                );
+            }
+        }
+        team.leads().then_some(all)
     }
 
     /// As the leader, tells the others to make the next step too.
@@ -188,11 +287,40 @@ fn extend(values: &mut Vec<f32>, data: TensorData) {
     values.extend_from_slice(all.unwrap_or_else(|error| unreachable!("it is f32: {error:?}")));
 }
 
+/// Gives all processes the parameters of their owners.
+struct Exchange {
+    team: Team,
+    owners: HashMap<ParamId, usize>,
+}
+
+impl<B: AutodiffBackend> ModuleMapper<B> for Exchange {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+        if !param.is_require_grad() {
+            return param;
+        }
+        let owner = self.owners[&param.id];
+        param.map(|x| {
+            let device = x.device();
+            let mut data = x.clone().into_data();
+            broadcast_from(self.team, owner, &mut data);
+            match owner == self.team.rank() {
+                true => x,
+                false => Tensor::from_data(data, &device).require_grad(),
+            }
+        })
+    }
+}
+
 /// Gives all processes the leader's tensor.
 fn broadcast(team: Team, data: &mut TensorData) {
+    broadcast_from(team, 0, data);
+}
+
+/// Gives all processes the tensor of the process of this rank.
+fn broadcast_from(team: Team, rank: usize, data: &mut TensorData) {
     let mut values = Vec::new();
     extend(&mut values, data.clone());
-    team.broadcast(&mut values);
+    team.broadcast_from(rank, &mut values);
     *data = TensorData::new(values, data.shape.clone());
 }
 

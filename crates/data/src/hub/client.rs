@@ -160,11 +160,12 @@ fn failed(address: &Address, error: &ApiError) -> DataError {
         Some(401 | 403) => "the hub refuses access, or there is no such repository; for one that is private or has \
                             terms to accept, set HF_TOKEN"
             .into(),
-        Some(404) => "there is no such repository, revision or file".into(),
+        Some(404) if address.is_data_set => "there is no such data set, revision or file".into(),
+        Some(404) => "there is no such model, revision or file; a data set is at hf://datasets/OWNER/NAME".into(),
         _ => one_line(error),
     };
-    DataError::Download {
-        url: address.to_string(),
+    DataError::Hub {
+        address: address.to_string(),
         message,
     }
 }
