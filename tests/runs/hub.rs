@@ -34,6 +34,10 @@ struct State {
     breaks: Mutex<Option<usize>>,
     /// The `Authorization` of the last request.
     token: Mutex<String>,
+    /// Where files are redirected to.
+    elsewhere: Mutex<Option<String>>,
+    /// The bytes of a file that are sent, if they are not those that are announced.
+    sends: Mutex<Option<Vec<u8>>>,
 }
 
 impl Hub {
@@ -113,11 +117,32 @@ impl State {
                 body.len()
             );
         }
+        if let Some(elsewhere) = self.elsewhere.lock().unwrap().as_ref() {
+            return write!(
+                stream,
+                "HTTP/1.1 302 Found\r\nLocation: {elsewhere}{path}\r\nContent-Length: 0\r\n\r\n"
+            );
+        }
         let (repository, file) = path[1..].split_once("/resolve/").unwrap();
-        let file = file.split_once('/').unwrap().1;
+        let file = file
+            .split_once('/')
+            .unwrap()
+            .1
+            .replace("%23", "#")
+            .replace("%20", " ");
         let Some(content) = files.get(&format!("{repository}/{file}")) else {
             return stream.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
         };
+        if let Some(sends) = self.sends.lock().unwrap().as_ref() {
+            write!(
+                stream,
+                "HTTP/1.1 206 Partial Content\r\nConnection: close\r\n\
+                 Content-Range: bytes {from}-{}/{}\r\nETag: \"../../../evil\"\r\n\r\n",
+                content.len() - 1,
+                content.len()
+            )?;
+            return stream.write_all(sends);
+        }
         let to = if probe { 1 } else { content.len() };
         let etag = content
             .iter()
@@ -383,6 +408,52 @@ fn a_download_from_a_server_that_does_not_answer_can_be_stopped() {
         "{error}"
     );
     drop(connection);
+}
+
+#[test]
+fn a_file_is_as_long_as_announced_and_stays_in_the_cache() {
+    let hub = Hub::start(&[("datasets/o/n/a.txt", &b"text ".repeat(200))]);
+    let scratch = Scratch::new();
+    for (sends, says) in [
+        (100, "the file ends after"),
+        (5000, "is longer than it says"),
+    ] {
+        *hub.state.sends.lock().unwrap() = Some(vec![b'x'; sends]);
+        // Parts of 100 bytes are appended to what is there, until the tries are used up.
+        let output = run(&mut tokenize(&hub, &scratch, "hf://datasets/o/n/a.txt"));
+        let error = text(&output.stderr);
+        assert!(!output.status.success() && error.contains(says), "{error}");
+        let files = snapshot(&scratch, "datasets--o--n");
+        assert!(!files.join("a.txt").exists());
+        fs::remove_dir_all(files).unwrap();
+    }
+    assert!(!scratch.path("evil").exists());
+}
+
+#[test]
+fn names_of_files_may_have_any_characters() {
+    let hub = Hub::start(&[
+        ("datasets/o/n/a#1.txt", &b"a".repeat(100)),
+        ("datasets/o/n/b c.txt", &b"b".repeat(99)),
+    ]);
+    let scratch = Scratch::new();
+    assert_eq!(
+        tokens(&ok(&mut tokenize(&hub, &scratch, "hf://datasets/o/n"))),
+        "180"
+    );
+}
+
+#[test]
+fn a_token_is_not_sent_to_another_server() {
+    let files = [("datasets/o/n/a.txt", &b"text ".repeat(20)[..])];
+    let (hub, other) = (Hub::start(&files), Hub::start(&files));
+    *hub.state.elsewhere.lock().unwrap() = Some(other.address.replace("127.0.0.1", "localhost"));
+    let scratch = Scratch::new();
+    let mut command = tokenize(&hub, &scratch, "hf://datasets/o/n/a.txt");
+    ok(command.env("HF_TOKEN", "secret"));
+    assert_eq!(*hub.state.token.lock().unwrap(), "Bearer secret");
+    assert!(other.requests() > 0);
+    assert_eq!(*other.state.token.lock().unwrap(), "");
 }
 
 #[test]

@@ -1,15 +1,18 @@
-//! Downloads from the hub, through the crate `hf-hub`.
+//! Downloads from the hub. The crate `hf-hub` lists repositories and knows where the cache has their files.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use std::{fs, io, thread};
 
+use hf_hub::api::RepoInfo;
 use hf_hub::api::sync::{ApiBuilder, ApiError};
-use hf_hub::api::{Progress, RepoInfo};
 use hf_hub::{Cache, Repo, RepoType};
+use ureq::config::RedirectAuthHeaders;
 
 use super::Address;
 use crate::progress::{OnProgress, Stage, report};
@@ -19,6 +22,8 @@ use crate::{DataError, one_line};
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How often a download is tried again.
 const RETRIES: usize = 3;
+/// The time between two tries.
+const PAUSE: Duration = Duration::from_secs(1);
 /// How often progress is reported.
 const REPORT: Duration = Duration::from_millis(100);
 
@@ -59,15 +64,20 @@ pub fn download(address: &Address, progress: OnProgress) -> Result<(), DataError
     // All of one commit, even if the branch moves on.
     for file in files {
         let repo = repo(address, &info.sha);
+        let place = Cache::from_env().repo(repo.clone());
+        let place = place.pointer_path(&info.sha).join(&file);
+        if place.exists() {
+            continue;
+        }
         let got = in_background(progress, move |meter| {
-            match Cache::from_env().repo(repo.clone()).get(&file) {
-                Some(_) => Ok(()),
-                None => {
-                    let api = builder().with_retries(RETRIES).build()?;
-                    api.repo(repo)
-                        .download_with_progress(&file, meter)
-                        .map(drop)
+            let url = builder().build()?.repo(repo).url(&encoded(&file));
+            let mut tried = 0;
+            loop {
+                match download_file(&url, &place, &meter) {
+                    Err(error) if tried < RETRIES && is_unreachable(&error) => tried += 1,
+                    done => return done,
                 }
+                thread::sleep(PAUSE);
             }
         });
         got?.map_err(|e| failed(address, &e))?;
@@ -75,6 +85,109 @@ pub fn download(address: &Address, progress: OnProgress) -> Result<(), DataError
     let cache = Cache::from_env().repo(repo(address, &address.revision));
     let noted = cache.create_ref(&info.sha);
     noted.map_err(|e| DataError::io(Cache::from_env().path(), "write", e))
+}
+
+/// Downloads a file to `place`, which appears only when it is complete. Continues where an earlier process stopped.
+///
+/// `hf-hub` would trust the server's headers with the names of files, take a short file for a whole one, and send the
+/// token to other hosts.
+fn download_file(url: &str, place: &Path, meter: &Meter) -> Result<(), ApiError> {
+    let part = place.with_file_name(format!(
+        "{}.incomplete",
+        place.file_name().unwrap_or_default().display()
+    ));
+    fs::create_dir_all(place.parent().unwrap_or(place))?;
+    let mut options = File::options();
+    let mut file = options.create(true).append(true).open(&part)?;
+    // Another process may be downloading it.
+    file.lock()?;
+    if place.exists() {
+        return Ok(());
+    }
+    let start = file.metadata()?.len();
+    let agent = ureq::Agent::config_builder()
+        .timeout_connect(Some(Duration::from_secs(15)))
+        .redirect_auth_headers(RedirectAuthHeaders::SameHost)
+        .build()
+        .new_agent();
+    let mut request = agent.get(url).header("Accept-Encoding", "identity");
+    if let Some(token) = token() {
+        request = request.header("Authorization", format!("Bearer {token}"));
+    }
+    if start > 0 {
+        request = request.header("Range", format!("bytes={start}-"));
+    }
+    let mut response = match request.call() {
+        // There is no more, although it is not complete.
+        Err(ureq::Error::StatusCode(416)) if start > 0 => {
+            file.set_len(0)?;
+            return Err(io::Error::from(io::ErrorKind::TimedOut).into());
+        }
+        response => response.map_err(Box::new)?,
+    };
+    let invalid = |problem: &str| io::Error::other(format!("the server's answer {problem}"));
+    let header = |name: &str| response.headers().get(name)?.to_str().ok();
+    let (from, total) = match response.status().as_u16() {
+        206 => {
+            let range = header("Content-Range").and_then(range);
+            range.ok_or_else(|| invalid("has no range"))?
+        }
+        _ => {
+            let length = header("Content-Length").and_then(|length| length.parse().ok());
+            (0, length.ok_or_else(|| invalid("has no length"))?)
+        }
+    };
+    if from != start && from != 0 || start > total {
+        file.set_len(0)?;
+        return Err(invalid("is another part of the file than asked for").into());
+    }
+    if from == 0 {
+        file.set_len(0)?;
+    }
+    meter.begin(from, total);
+    // One byte more, to see whether there is more.
+    let mut body = response.body_mut().as_reader().take(total - from + 1);
+    let mut bytes = vec![0; 1 << 16];
+    loop {
+        let read = body.read(&mut bytes)?;
+        if read == 0 {
+            break;
+        }
+        file.write_all(&bytes[..read])?;
+        meter.add(read as u64);
+    }
+    let length = file.metadata()?.len();
+    if length > total {
+        file.set_len(0)?;
+        return Err(invalid("is longer than it says").into());
+    }
+    if length < total {
+        // What is there is kept.
+        let problem = format!("the file ends after {length} of {total} bytes");
+        return Err(io::Error::new(io::ErrorKind::TimedOut, problem).into());
+    }
+    file.sync_all()?;
+    Ok(fs::rename(&part, place)?)
+}
+
+/// The first byte and the length of the whole of a `Content-Range`, such as `bytes 5-9/10`.
+fn range(header: &str) -> Option<(u64, u64)> {
+    let (part, total) = header.strip_prefix("bytes ")?.split_once('/')?;
+    Some((part.split_once('-')?.0.parse().ok()?, total.parse().ok()?))
+}
+
+/// A path as it is written in a URL.
+fn encoded(path: &str) -> String {
+    let mut url = String::new();
+    for byte in path.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' | b'/' => {
+                url.push(byte.into());
+            }
+            _ => url.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    url
 }
 
 /// The file or the texts at `address`, from the cache.
@@ -87,13 +200,20 @@ pub fn cached(address: &Address) -> Result<Vec<PathBuf>, DataError> {
         address: address.to_string(),
     };
     let (cache, repo) = (Cache::from_env(), repo(address, &address.revision));
+    let commit = match is_commit(&address.revision) {
+        true => address.revision.clone(),
+        false => {
+            let references = cache.path().join(repo.folder_name()).join("refs");
+            let commit = fs::read_to_string(references.join(repo.revision()));
+            commit.map_err(|_| missing())?.trim().to_owned()
+        }
+    };
+    let snapshot = cache.repo(repo).pointer_path(&commit);
     if address.is_file() {
-        let file = cache.repo(repo).get(&address.path);
+        let file = Some(snapshot.join(&address.path));
+        let file = file.filter(|file| file.exists());
         return Ok(vec![file.ok_or_else(missing)?]);
     }
-    let reference = cache.path().join(repo.folder_name()).join("refs");
-    let commit = fs::read_to_string(reference.join(repo.revision())).map_err(|_| missing())?;
-    let snapshot = cache.repo(repo).pointer_path(commit.trim());
     let mut files = Vec::new();
     let mut folders = vec![PathBuf::from(&address.path)];
     while let Some(folder) = folders.pop() {
@@ -102,7 +222,7 @@ pub fn cached(address: &Address) -> Result<Vec<PathBuf>, DataError> {
         for entry in fs::read_dir(&place).map_err(|_| missing())? {
             let entry = entry.map_err(failed)?;
             let name = folder.join(entry.file_name());
-            // A snapshot has directories and links to files.
+            // Where Python has downloaded files, a snapshot has links to them.
             if entry.file_type().map_err(failed)?.is_dir() {
                 folders.push(name);
             } else if name.to_str().is_some_and(|name| address.has_text(name)) {
@@ -131,11 +251,14 @@ fn is_commit(revision: &str) -> bool {
 
 /// The client that the environment asks for.
 fn builder() -> ApiBuilder {
-    let builder = ApiBuilder::from_env();
-    match std::env::var("HF_TOKEN") {
-        Ok(token) if !token.is_empty() => builder.with_token(Some(token)),
-        _ => builder,
-    }
+    ApiBuilder::from_env().with_token(token())
+}
+
+/// The user's token, from the environment or from the file of Python's `huggingface_hub`.
+fn token() -> Option<String> {
+    let own = std::env::var("HF_TOKEN").ok();
+    own.filter(|token| !token.is_empty())
+        .or_else(|| Cache::from_env().token())
 }
 
 /// Whether the network is at fault, and not the request.
@@ -143,7 +266,13 @@ fn is_unreachable(error: &ApiError) -> bool {
     match error {
         ApiError::RequestError(error) => !matches!(**error, ureq::Error::StatusCode(_)),
         ApiError::TooManyRetries(error) => is_unreachable(error),
-        ApiError::IoError(error) => error.kind() == io::ErrorKind::TimedOut,
+        ApiError::IoError(error) => matches!(
+            error.kind(),
+            io::ErrorKind::TimedOut
+                | io::ErrorKind::UnexpectedEof
+                | io::ErrorKind::ConnectionReset
+                | io::ErrorKind::ConnectionAborted
+        ),
         _ => false,
     }
 }
@@ -175,6 +304,15 @@ fn failed(address: &Address, error: &ApiError) -> DataError {
 struct Meter(Arc<[AtomicU64; 2]>);
 
 impl Meter {
+    fn begin(&self, done: u64, all: u64) {
+        self.0[0].store(done, Ordering::Relaxed);
+        self.0[1].store(all, Ordering::Relaxed);
+    }
+
+    fn add(&self, bytes: u64) {
+        self.0[0].fetch_add(bytes, Ordering::Relaxed);
+    }
+
     fn read(&self) -> [u64; 2] {
         self.0
             .each_ref()
@@ -182,20 +320,7 @@ impl Meter {
     }
 }
 
-impl Progress for Meter {
-    fn init(&mut self, size: usize, _: &str) {
-        self.0[0].store(0, Ordering::Relaxed);
-        self.0[1].store(size as u64, Ordering::Relaxed);
-    }
-
-    fn update(&mut self, size: usize) {
-        self.0[0].fetch_add(size as u64, Ordering::Relaxed);
-    }
-
-    fn finish(&mut self) {}
-}
-
-/// Does `work` in a thread of its own and reports how far it is, because `hf-hub` can neither be stopped nor
+/// Does `work` in a thread of its own and reports how far it is, because a request can neither be stopped nor
 /// waits for a limited time. If this returns early, the thread is left to itself; what it has downloaded is
 /// continued the next time.
 fn in_background<T: Send + 'static>(
