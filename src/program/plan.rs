@@ -14,7 +14,7 @@ use residual_zoo::{RunConfig, builtin};
 
 use super::{experiment_in, read_config};
 
-/// Say what a run will take: parameters, FLOPs, memory, and time on one or several devices
+/// Estimate what a run will take: parameters, FLOPs, memory, and time on one or several devices
 ///
 /// Times follow from the FLOPs of the run and the FLOP/s that a device sustains, which is a share of
 /// its peak. Without --tflops they are those of matrix products on this machine, which no run reaches.

@@ -337,6 +337,24 @@ fn plan_says_what_every_experiment_of_the_papers_takes() {
     }
 }
 
+#[cfg(not(feature = "mpi"))]
+#[test]
+fn one_of_several_processes_needs_mpi_and_a_script_of_slurm_is_none() {
+    let scratch = Scratch::new();
+    let two = |mut command: Command| {
+        command.env("OMPI_COMM_WORLD_SIZE", "2");
+        command
+    };
+    fails(
+        &mut two(smoke(&scratch.path("run"))),
+        1,
+        &["--features mpi"],
+    );
+    fails(&mut two(zoo("list")), 1, &["only `train`"]);
+    let mut script = smoke(&scratch.path("run"));
+    ok(script.envs([("SLURM_PROCID", "0"), ("SLURM_NTASKS", "4")]));
+}
+
 #[test]
 fn a_run_in_place_of_a_file_is_named() {
     let scratch = Scratch::new();

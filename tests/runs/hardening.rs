@@ -16,6 +16,13 @@ fn logged(run: &Path) -> usize {
     rows.last().map_or(0, |row| row.step)
 }
 
+/// Trains the experiment of four runs, and returns one of them.
+fn pooled(scratch: &Scratch) -> PathBuf {
+    ok(&mut four_runs(scratch));
+    let mut pool = fs::read_dir(scratch.path("out/pool")).unwrap();
+    pool.next().unwrap().unwrap().path()
+}
+
 fn wait_until(done: impl Fn() -> bool) {
     assert!(wait(|| done().then_some(())).is_some());
 }
@@ -513,9 +520,7 @@ fn a_link_in_place_of_a_run_of_a_pool_is_not_followed() {
 #[test]
 fn force_writes_nothing_behind_the_link_of_a_run() {
     let scratch = Scratch::new();
-    ok(&mut four_runs(&scratch));
-    let mut pool = fs::read_dir(scratch.path("out/pool")).unwrap();
-    let (place, theirs) = (pool.next().unwrap().unwrap().path(), scratch.path("theirs"));
+    let (place, theirs) = (pooled(&scratch), scratch.path("theirs"));
     fs::remove_dir_all(&place).unwrap();
     fs::create_dir(&theirs).unwrap();
     fs::write(theirs.join("lock"), "mine").unwrap();
@@ -527,9 +532,7 @@ fn force_writes_nothing_behind_the_link_of_a_run() {
 #[test]
 fn no_verdict_rests_on_runs_that_have_lost_rows() {
     let scratch = Scratch::new();
-    ok(&mut four_runs(&scratch));
-    let mut pool = fs::read_dir(scratch.path("out/pool")).unwrap();
-    let metrics = pool.next().unwrap().unwrap().path().join("metrics.jsonl");
+    let metrics = pooled(&scratch).join("metrics.jsonl");
     let whole = fs::read_to_string(&metrics).unwrap();
     let first = whole.lines().next().unwrap().to_owned() + "\n";
     for lost in [Some(first), Some(String::new()), None] {
@@ -551,9 +554,7 @@ fn no_verdict_rests_on_runs_that_have_lost_rows() {
 #[test]
 fn a_pipe_in_place_of_a_measurement_does_not_hold_up_an_experiment() {
     let scratch = Scratch::new();
-    ok(&mut four_runs(&scratch));
-    let mut pool = fs::read_dir(scratch.path("out/pool")).unwrap();
-    let measured = pool.next().unwrap().unwrap().path().join("measured.json");
+    let measured = pooled(&scratch).join("measured.json");
     fs::remove_file(&measured).unwrap();
     assert!(
         Command::new("mkfifo")

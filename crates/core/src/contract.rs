@@ -41,8 +41,7 @@ pub const VOCAB: usize = 37;
 /// 7. The number of trainable parameters is the one that the config counts.
 /// 8. The class logits are the logits of the last position.
 /// 9. The model without autodiff gives the same logits.
-/// 10. With [recomputed](crate::recompute) activations, in parts of one or two layers, the loss and the gradients
-///     are the same.
+/// 10. With [recomputed](crate::recompute) activations, the loss is the same, and so are the gradients up to rounding.
 ///
 /// # Panics
 ///
@@ -173,21 +172,19 @@ where
     C: ModelConfig,
 {
     let (loss, all) = gradients::<B, C>(model, None, device);
-    for cut in [Recompute::Layers, Recompute::Every(2)] {
-        let (other_loss, other) = gradients::<B, C>(model, Some(cut), device);
-        assert_eq!(loss, other_loss, "loss with recomputed activations");
-        let mut difference = LargestDifference {
-            pair: [&all, &other],
-            found: Vec::new(),
-        };
-        model.visit(&mut difference);
-        for (info, difference) in params::list::<B, _>(model).iter().zip(difference.found) {
-            assert!(
-                difference <= 1e-5,
-                "gradient of `{}` with recomputed activations: differs by {difference:.1e} of its largest entry",
-                info.name
-            );
-        }
+    let (other_loss, other) = gradients::<B, C>(model, Some(Recompute::Layers), device);
+    assert_eq!(loss, other_loss, "loss with recomputed activations");
+    let mut difference = LargestDifference {
+        pair: [&all, &other],
+        found: Vec::new(),
+    };
+    model.visit(&mut difference);
+    for (info, difference) in params::list::<B, _>(model).iter().zip(difference.found) {
+        assert!(
+            difference <= 1e-5,
+            "gradient of `{}` with recomputed activations: differs by {difference:.1e} of its largest entry",
+            info.name
+        );
     }
 }
 

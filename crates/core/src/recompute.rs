@@ -7,7 +7,8 @@
 //! outputs on to its inputs and parameters. A part has the dropout that it had before.
 //!
 //! The values are those of a pass that is not cut. So are the gradients, to the bit where the backend is
-//! deterministic, unless a connection reads earlier streams: their gradients are summed in another order.
+//! deterministic. Only a tensor that several parts read has its gradients summed in another order: the earlier streams
+//! of a connection, and the blocks of a recurrence.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -74,7 +75,7 @@ pub(crate) fn layers<B: Backend, R: ResidualBlock<B>>(
     layers: &[R],
     stream: Stream<B>,
 ) -> Stream<B> {
-    let Some(cut) = is_cut::<B>() else {
+    let Some(cut) = now(|recording: &mut Recording<B>| recording.cut).flatten() else {
         return in_turn(layers, stream);
     };
     let size = match cut {
@@ -116,15 +117,15 @@ pub(crate) fn seed_dropout<B: Backend>(x: &Tensor<B, 3>) {
     }
 }
 
-/// How this pass is cut, if it is.
-pub fn is_cut<B: Backend>() -> Option<Recompute> {
-    now(|recording: &mut Recording<B>| recording.cut).flatten()
+/// Whether this pass is cut into parts.
+pub fn is_cut<B: Backend>() -> bool {
+    now(|recording: &mut Recording<B>| recording.cut.is_some()).unwrap_or(false)
 }
 
 /// Leaves of the graph with the values of `tensors`, if this pass is cut. Two parts can have inputs that are
 /// computed from the same tensor only if they are cut together, because a graph can be walked back once.
 pub fn leaves<B: Backend>(tensors: Vec<Tensor<B, 3>>) -> Vec<Tensor<B, 3>> {
-    if is_cut::<B>().is_none() || tensors.iter().all(Tensor::is_require_grad) {
+    if !is_cut::<B>() || tensors.iter().all(Tensor::is_require_grad) {
         return tensors;
     }
     let leaf = |x: &Tensor<B, 3>| x.clone().detach().require_grad();
@@ -150,7 +151,7 @@ pub fn run<B: Backend, M: Module<B> + 'static>(
     inputs: Vec<Tensor<B, 3>>,
     part: impl Fn(&M, Vec<Tensor<B, 3>>) -> Vec<Tensor<B, 3>> + 'static,
 ) -> Vec<Tensor<B, 3>> {
-    if is_cut::<B>().is_none() {
+    if !is_cut::<B>() {
         return part(module, inputs);
     }
     assert!(

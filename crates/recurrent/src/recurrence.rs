@@ -97,9 +97,9 @@ impl<B: Backend, R: ResidualBlock<B>> Recurrent<B, R> {
             ..self.clone()
         };
         let layer = match recompute::is_cut::<B>() {
-            None => layer.map(&mut NoLeaves),
+            false => layer.map(&mut NoLeaves),
             // A graph is walked back once, so parts share nothing but leaves.
-            Some(_) => layer,
+            true => layer,
         };
         let blocks = recompute::leaves(cut(x, self.block));
         let ys = match self.form {

@@ -277,7 +277,7 @@ mod tests {
             ("Some(3)", json!(3)),
             ("Kausik", json!("Kausik")),
             ("my-text.txt", json!("my-text.txt")),
-            ("/tmp/a b.txt", json!("/tmp/a b.txt")),
+            ("texts/a b.txt", json!("texts/a b.txt")),
             ("\"(x)\"", json!("(x)")),
             ("[1, 2,]", json!([1, 2])),
             ("(block: 16)", json!({"block": 16})),

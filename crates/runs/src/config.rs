@@ -65,8 +65,8 @@ pub struct TrainConfig {
     /// Number format of weights and computation.
     pub precision: Precision,
     /// Which activations are kept for the backward pass. The others are computed again there, which takes less
-    /// memory and more time. The results are the same, up to rounding if a connection reads earlier streams. `None`
-    /// keeps all.
+    /// memory and more time. The results are the same, in a recurrence and with connections that read earlier streams
+    /// up to rounding. `None` keeps all.
     pub recompute: Option<Recompute>,
     /// Whether several processes share the moments of AdamW: each keeps those of some parameters, updates these, and
     /// sends them to the others. The results are the same. (ZeRO stage 1, Rajbhandari et al. 2020.)

@@ -26,8 +26,8 @@ use crate::{FirstWeights, RunOptions, Summary, Trainer, Validation};
 /// Trains the model of `config` on `corpus`. Starts a new run, or continues the run in the directory.
 ///
 /// A run continues from its newest good checkpoint. It gives the same rows and weights as without the
-/// interruption, to the bit on deterministic backends. Model, training, data and backend must be the same;
-/// only the number of steps may be larger.
+/// interruption, to the bit on deterministic backends. Model, training, data and backend must be the same.
+/// Only the number of steps may be larger, and activations and moments may be kept in another way.
 ///
 /// # Errors
 ///
@@ -400,7 +400,6 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
         }
         self.dashboard.activity(Activity::Saving);
         self.trainer.check_team()?;
-        self.trainer.collect_moments();
         // The rows reach the disk before the checkpoint, so that a power failure cannot lose them.
         (self.journal.metrics, self.journal.samples) = self.directory.sync()?;
         let (directory, clock) = (&self.directory, Instant::now());

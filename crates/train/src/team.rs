@@ -97,7 +97,7 @@ pub fn follow<B: AutodiffBackend, C: ModelConfig>(
                 trainer.step();
             }
             Order::Compare => drop(trainer.same_weights()),
-            Order::Collect => trainer.collected = trainer.collected_moments(),
+            Order::Collect => drop(trainer.collect(team)),
         }
     }
     Ok(())
@@ -195,17 +195,20 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
         }
     }
 
-    /// As the leader, gets the moments of all processes for a checkpoint.
-    pub(crate) fn collect_moments(&mut self) {
-        if let Some(team) = self.sharing() {
-            say(team, &Order::Collect);
-            self.collected = self.collected_moments();
+    /// The moments of the optimizer on the host, by parameter name. The leader of processes that share them gets those
+    /// of all.
+    pub(crate) fn moments(&self) -> BTreeMap<String, Moments> {
+        match self.sharing() {
+            Some(team) => {
+                say(team, &Order::Collect);
+                self.collect(team)
+            }
+            None => self.optimizer.export(self.model()),
         }
     }
 
     /// The moments of all processes, on the leader.
-    fn collected_moments(&self) -> Option<BTreeMap<String, Moments>> {
-        let team = self.sharing()?;
+    fn collect(&self, team: Team) -> BTreeMap<String, Moments> {
         let owners = self.owners();
         let mut own = self.optimizer.export(self.model());
         let mut all = BTreeMap::new();
@@ -241,7 +244,7 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
                 );
             }
         }
-        team.leads().then_some(all)
+        all
     }
 
     /// As the leader, tells the others to make the next step too.

@@ -79,8 +79,6 @@ pub struct Trainer<B: AutodiffBackend, C: ModelConfig> {
     pub progress: Progress,
     /// The processes that train this model together, if there are several.
     pub(crate) team: Option<Team>,
-    /// The moments that the processes share, collected for the next checkpoint.
-    pub(crate) collected: Option<BTreeMap<String, Moments>>,
     device: B::Device,
     vocabulary: Vocabulary,
     training: Sequences,
@@ -131,7 +129,6 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
             optimizer: Optimizer::new(&config.train, rates),
             progress: Progress::default(),
             team: None,
-            collected: None,
             vocabulary,
             training,
             validation,
@@ -152,14 +149,6 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
     pub fn inner_model(&self) -> C::Model<B::InnerBackend> {
         let model = self.config.model.assemble(self.vocabulary, &self.device);
         autodiff::without_autodiff::<B, _, _>(self.model(), model)
-    }
-
-    /// The moments of the optimizer on the host, by parameter name.
-    pub fn moments(&self) -> BTreeMap<String, Moments> {
-        match &self.collected {
-            Some(moments) => moments.clone(),
-            None => self.optimizer.export(self.model()),
-        }
     }
 
     pub(crate) fn take_model(&mut self) -> C::Model<B> {
@@ -271,7 +260,6 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
             let lr = self.learning_rate();
             let model = self.model.take();
             self.model = model.map(|model| self.optimizer.step(model, grads, scale, lr));
-            self.collected = None;
             self.exchange_weights();
             self.progress.skipped_in_a_row = 0;
         } else {

@@ -118,10 +118,10 @@ fn download_file(url: &str, place: &Path, meter: &Meter) -> Result<(), ApiError>
         request = request.header("Range", format!("bytes={start}-"));
     }
     let mut response = match request.call() {
-        // There is no more, although it is not complete.
         Err(ureq::Error::StatusCode(416)) if start > 0 => {
             file.set_len(0)?;
-            return Err(io::Error::from(io::ErrorKind::TimedOut).into());
+            let problem = "the part from before is longer than the file";
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, problem).into());
         }
         response => response.map_err(Box::new)?,
     };
@@ -164,7 +164,7 @@ fn download_file(url: &str, place: &Path, meter: &Meter) -> Result<(), ApiError>
     if length < total {
         // What is there is kept.
         let problem = format!("the file ends after {length} of {total} bytes");
-        return Err(io::Error::new(io::ErrorKind::TimedOut, problem).into());
+        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, problem).into());
     }
     file.sync_all()?;
     Ok(fs::rename(&part, place)?)
@@ -251,7 +251,11 @@ fn is_commit(revision: &str) -> bool {
 
 /// The client that the environment asks for.
 fn builder() -> ApiBuilder {
-    ApiBuilder::from_env().with_token(token())
+    let builder = ApiBuilder::from_env().with_token(token());
+    match std::env::var("HF_ENDPOINT") {
+        Ok(endpoint) => builder.with_endpoint(endpoint.trim_end_matches('/').into()),
+        Err(_) => builder,
+    }
 }
 
 /// The user's token, from the environment or from the file of Python's `huggingface_hub`.
