@@ -173,7 +173,11 @@ where
 {
     let (loss, all) = gradients::<B, C>(model, None, device);
     let (other_loss, other) = gradients::<B, C>(model, Some(Recompute::Layers), device);
-    assert_eq!(loss, other_loss, "loss with recomputed activations");
+    // A backend that fuses operations sums in another order where an activation is not kept.
+    assert!(
+        (loss - other_loss).abs() <= 1e-6 * loss.abs(),
+        "loss {loss}, with recomputed activations {other_loss}"
+    );
     let mut difference = LargestDifference {
         pair: [&all, &other],
         found: Vec::new(),
