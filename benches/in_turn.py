@@ -29,8 +29,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-# Token ids of the synthetic language, which files without `data` use, and of tiny shakespeare.
-SYNTHETIC, SHAKESPEARE = 56, 65
+# Token ids of the synthetic language, which files without `data` use, of tiny shakespeare and of GPT-2.
+SYNTHETIC, SHAKESPEARE, GPT2 = 56, 65, 50257
 
 
 class Problem(Exception):
@@ -60,7 +60,7 @@ class Suites:
     def torch(self, group, form, steps=8, **sizes):
         words = [str(self.args.python), str(ROOT / "benches/pytorch_step.py"), "--form", form]
         for name, value in sizes.items():
-            words += [f"--{name}", str(value)]
+            words += [f"--{name}"] if value is True else [f"--{name}", str(value)]
         return Command(f"PyTorch, {form}", group, words + self.counts(steps))
 
     def counts(self, steps):
@@ -71,7 +71,7 @@ class Suites:
     def text(self, vocabulary):
         """Fields for a random text with this number of characters, which are the tokens."""
         path = self.folder / f"{vocabulary}.txt"
-        letters = [chr(0x4E00 + i) for i in range(vocabulary)]
+        letters = [chr(0x10000 + i) for i in range(vocabulary)]
         drawn = random.Random(1).choices(letters, k=500_000)
         path.write_text("".join(letters + drawn), encoding="utf-8")
         return (
@@ -105,6 +105,29 @@ class Suites:
             *(self.zoo(group, "residual-zoo", "compare/gpt2", backend, steps=200) for backend in CPU),
         ]
 
+    def bf16(self):
+        small, large = "GPT-2 10.7M, 8 x 256", "GPT-2 124M, 1 x 512"
+        sizes = {"layers": 12, "heads": 12, "width": 768, "time": 512, "batch": 1, "vocabulary": GPT2}
+        fields = [
+            "model.n_layer=12",
+            "model.n_head=12",
+            "model.width=768",
+            "model.context=512",
+            "model.bias=true",
+            "train.batch=1",
+            *self.text(GPT2),
+        ]
+        return [
+            command
+            for precision, form in (("F32", "fused"), ("Bf16", "bf16"))
+            for command in (
+                self.torch(small, form, vocabulary=SYNTHETIC),
+                self.zoo(small, f"residual-zoo, {precision}", "gpt2/bench", "tch", f"train.precision={precision}"),
+                self.torch(large, form, bias=True, **sizes),
+                self.zoo(large, f"residual-zoo, {precision}", "gpt2/bench", "tch", f"train.precision={precision}", *fields),
+            )
+        ]
+
     def rmt(self):
         small = ("GPT-2 10.7M", "gpt2/bench"), ("RMT 7.2M", "rmt/bench")
         # They have 49M and 46M parameters at 50,257 token ids.
@@ -129,6 +152,7 @@ class Suites:
 CPU = ("flex", "tch")
 SUITES = {
     "gpt2": Suites.gpt2,
+    "bf16": Suites.bf16,
     "nanogpt": Suites.nanogpt,
     "small": Suites.small,
     "rmt": Suites.rmt,

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use residual_zoo::backend::BackendKind;
 use residual_zoo::cli::{self, BackendArgs, Files};
-use residual_zoo::core::{ConfigError, Recompute};
+use residual_zoo::core::{ConfigError, Precision, Recompute};
 use residual_zoo::experiment::{Experiment, estimate_memory};
 use residual_zoo::lab::trial::Trial;
-use residual_zoo::lab::{Error, measure_rates};
+use residual_zoo::lab::{Error, check_precision, measure_rates};
 use residual_zoo::report::{Cell, Column, Table, bytes, si};
 use residual_zoo::{RunConfig, builtin};
 
@@ -130,16 +130,32 @@ pub fn plan(options: Options) -> anyhow::Result<()> {
         return Err(ConfigError::new("--devices", "has 0; give 1 or more").into());
     }
     let kind = options.backend.kind()?;
-    let (speed, source) = speed(&options, kind)?;
+    let runs = runs(&options)?;
+    // The runs of a file differ in what is compared, which precision is not.
+    let precision = runs
+        .first()
+        .map_or_else(Precision::default, |(_, config)| config.train.precision);
+    let (speed, source) = speed(&options, kind, precision)?;
+    let choices = memory_choices(&options, kind);
     let mut columns = vec![
         Column::text("run"),
         Column::number("parameters", ""),
         Column::number("tokens", ""),
         Column::number("FLOPs", ""),
     ];
+    for (precision, recompute) in &choices {
+        let format = match precision {
+            Precision::F32 => "f32",
+            Precision::Bf16 => "bf16",
+        };
+        let kept = match recompute {
+            Some(_) => "recomputed",
+            None => "all kept",
+        };
+        columns.push(Column::number("memory", format!("{format}, {kept}")));
+    }
     if options.memory {
-        columns.push(Column::number("memory", "all kept"));
-        columns.push(Column::number("memory", "recomputed"));
+        columns.push(Column::number("moments", "of it"));
     }
     for devices in &options.devices {
         let unit = if *devices == 1 { "device" } else { "devices" };
@@ -147,7 +163,7 @@ pub fn plan(options: Options) -> anyhow::Result<()> {
     }
     columns.push(Column::number("device hours", "on one"));
     let mut rows = Vec::new();
-    for (name, config) in runs(&options)? {
+    for (name, config) in runs {
         let plan = Plan::of(&config)?;
         let mut row: Vec<Cell> = vec![
             name.into(),
@@ -155,14 +171,16 @@ pub fn plan(options: Options) -> anyhow::Result<()> {
             si(plan.tokens).into(),
             si(plan.flops).into(),
         ];
+        for &(precision, recompute) in &choices {
+            let mut config = config.clone();
+            (config.train.precision, config.train.recompute) = (precision, recompute);
+            let memory = estimate_memory(kind, options.backend.gpu, &config)?;
+            let memory = memory.map(|memory| bytes(memory as f64));
+            row.push(memory.unwrap_or_else(|| "–".into()).into());
+        }
         if options.memory {
-            for recompute in [None, Some(Recompute::Layers)] {
-                let mut config = config.clone();
-                config.train.recompute = recompute;
-                let memory = estimate_memory(kind, options.backend.gpu, &config)?;
-                let memory = memory.map(|memory| bytes(memory as f64));
-                row.push(memory.unwrap_or_else(|| "–".into()).into());
-            }
+            // Two of 4 bytes each.
+            row.push(bytes(8.0 * plan.parameters).into());
         }
         for &devices in &options.devices {
             let seconds = plan.seconds(devices, speed, options.gbit);
@@ -190,14 +208,31 @@ pub fn plan(options: Options) -> anyhow::Result<()> {
          –: a step has fewer sequences. A tokenizer.json is taken to have 50,304 tokens.",
     )?;
     if options.memory {
-        let line = "Memory is that of a device that trains one micro-batch at a time, in f32.";
-        cli::print(line)?;
+        cli::print(
+            "Memory is that of a device that trains one micro-batch at a time. With train.shard_optimizer, N devices \
+             keep 1/N of the moments each.",
+        )?;
     }
     Ok(())
 }
 
-/// How fast a device is, and a line that says where that comes from.
-fn speed(options: &Options, kind: BackendKind) -> anyhow::Result<(Speed, String)> {
+/// What the memory is estimated for: each precision that the backend has, with and without recomputation.
+fn memory_choices(options: &Options, kind: BackendKind) -> Vec<(Precision, Option<Recompute>)> {
+    let has = |precision: &Precision| {
+        options.memory && check_precision(kind, options.backend.gpu, *precision).is_ok()
+    };
+    let precisions = [Precision::F32, Precision::Bf16].into_iter().filter(has);
+    precisions
+        .flat_map(|precision| [None, Some(Recompute::Layers)].map(|cut| (precision, cut)))
+        .collect()
+}
+
+/// How fast a device is with products in `precision`, and a line that says where that comes from.
+fn speed(
+    options: &Options,
+    kind: BackendKind,
+    precision: Precision,
+) -> anyhow::Result<(Speed, String)> {
     Ok(match (options.tflops, options.tokens_per_second) {
         (_, Some(tokens)) => {
             let line = format!(
@@ -211,7 +246,7 @@ fn speed(options: &Options, kind: BackendKind) -> anyhow::Result<(Speed, String)
             (Speed::Flops(1e12 * tflops), line)
         }
         (None, None) => {
-            let rate = measure_rates(kind, options.backend.gpu)?.product;
+            let rate = measure_rates(kind, options.backend.gpu, precision)?.product;
             let line = format!(
                 "Times are for {} FLOP/s, the rate of matrix products on this machine; set another one with --tflops.",
                 si(rate)

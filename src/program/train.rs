@@ -9,7 +9,7 @@ use residual_zoo::backend::BackendKind;
 use residual_zoo::cli::{self, BackendArgs, DataArgs, DisplayArgs};
 use residual_zoo::core::ModelConfig as _;
 use residual_zoo::data::{Corpus, Examples};
-use residual_zoo::lab::{Use, check_size, open_corpus};
+use residual_zoo::lab::{Use, check_precision, check_size, open_corpus};
 use residual_zoo::report::si;
 use residual_zoo::runs::{run_dir, vocabulary};
 use residual_zoo::train::dashboard::{Display, Title, describe_loss, duration, print};
@@ -161,6 +161,7 @@ fn lead(options: Options, team: Option<Team>) -> anyhow::Result<()> {
         check_paths(run, &config.data, &options.data)?;
     }
     let (kind, gpu) = device(&options, team)?;
+    check_precision(kind, gpu, config.train.precision)?;
     let stop = cli::stop_on_signal()?;
     let corpus = open_corpus(&config.data, &stop)?;
     config.validate(vocabulary(&corpus))?;

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod bf16;
 mod fixtures;
 mod ops;
 mod parity;

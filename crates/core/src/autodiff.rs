@@ -10,6 +10,8 @@ use burn::optim::GradientsParams;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Tensor, TensorPrimitive};
 
+use crate::ops::precision::widen;
+
 /// Adds the gradients of the parameters of `model` to `sum`.
 pub fn add_gradients<B: AutodiffBackend, M: Module<B>>(
     gradients: B::Gradients,
@@ -27,7 +29,7 @@ struct AddGradients<'a, B: AutodiffBackend> {
 impl<B: AutodiffBackend> ModuleVisitor<B> for AddGradients<'_, B> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
         if let Some(new) = param.val().grad_remove(&mut self.gradients) {
-            add::<B, D>(self.sum, param, new);
+            add::<B, D>(self.sum, param, widen(new));
         }
     }
 }

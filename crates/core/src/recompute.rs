@@ -20,7 +20,7 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use serde::{Deserialize, Serialize};
 
 use crate::autodiff::{add_gradients, merge_gradients};
-use crate::{ResidualBlock, Stream};
+use crate::{Precision, ResidualBlock, Stream};
 
 /// Which activations are kept for the backward pass, other than those of the last layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,6 +43,7 @@ pub struct Recording<B: Backend> {
     seeded: u64,
     /// How the pass is cut, if it is.
     cut: Option<Recompute>,
+    precision: Precision,
     parts: Vec<Part<B>>,
 }
 
@@ -200,6 +201,7 @@ impl<B: Backend> Recording<B> {
             seed,
             seeded,
             cut: None,
+            precision: Precision::now(),
             parts: Vec::new(),
         }
     }
@@ -224,7 +226,10 @@ impl<B: AutodiffBackend> Recording<B> {
         sum: &mut GradientsParams,
     ) {
         let Self {
-            seed, mut parts, ..
+            seed,
+            precision,
+            mut parts,
+            ..
         } = self;
         let mut gradients = loss.backward();
         if parts.is_empty() {
@@ -252,7 +257,8 @@ impl<B: AutodiffBackend> Recording<B> {
                 break;
             };
             drop(part.outputs);
-            let (outputs, _) = Recording::<B>::uncut(seed, part.seeded).during(part.again);
+            let again = Recording::<B>::uncut(seed, part.seeded);
+            let (outputs, _) = precision.during(|| again.during(part.again));
             let device = outputs[0].device();
             // A leaf, because the rest may not depend on any.
             let mut product = Tensor::<B, 1>::zeros([1], &device).require_grad();

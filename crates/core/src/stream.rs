@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use burn::module::{Module, ModuleDisplay};
 use burn::tensor::{Tensor, backend::Backend};
 
+use crate::ops::precision::{Precision, widen};
 use crate::recompute;
 
 /// The residual stream between two blocks: x_i, and the streams x_{i-1}, x_{i-2}, … before it that
@@ -26,7 +27,8 @@ impl<B: Backend> Stream<B> {
     pub fn new(x: Tensor<B, 3>, reach: usize) -> Self {
         let earlier = Vec::with_capacity(reach);
         Self {
-            x,
+            // Embeddings can be products as well.
+            x: widen(x),
             earlier,
             reach,
             new: 0,
@@ -168,7 +170,8 @@ impl<B: Backend, F: Branch<B>, C: Connection<B>> ResidualBlock<B> for Update<B, 
     fn forward(&self, stream: Stream<B>, cache: Option<&mut Self::Cache>) -> Stream<B> {
         recompute::seed_dropout(&stream.x);
         let fx = self.branch.forward(stream.x.clone(), cache);
-        let x = self.connection.join(&stream, fx);
+        // The stream is f32, whatever the precision of the branch.
+        let x = Precision::F32.during(|| self.connection.join(&stream, widen(fx)));
         stream.advance(x)
     }
 }

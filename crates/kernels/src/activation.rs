@@ -244,9 +244,8 @@ mod libtorch {
         }
 
         fn backward(&self, x: TchTensor, grad: TchTensor) -> [TchTensor; 1] {
-            [TchTensor::new(
-                x.tensor.gelu_backward(&grad.tensor, self.form()),
-            )]
+            let grad = grad.tensor.to_kind(x.tensor.kind());
+            [TchTensor::new(x.tensor.gelu_backward(&grad, self.form()))]
         }
     }
 }

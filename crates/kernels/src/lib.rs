@@ -15,6 +15,7 @@
 
 mod activation;
 mod attention;
+mod bf16;
 mod cache;
 #[cfg(feature = "flex")]
 mod flex;
@@ -28,6 +29,7 @@ mod theta;
 
 pub use activation::{Activation, activation};
 pub use attention::{Attention, Dropped, attention, hash, packed_attention};
+pub use bf16::bf16_product;
 pub use cache::write_positions;
 pub use loss::log_z_and_target;
 pub use norm::{Norm, norm};

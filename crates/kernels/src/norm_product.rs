@@ -150,4 +150,4 @@ mod flex {
 }
 
 #[cfg(feature = "tch")]
-crate::op::not_on_libtorch!(NormProduct, 3);
+crate::op::no_kernel!(NormProduct, 3, burn::backend::LibTorch, burn_tch::TchTensor);

@@ -158,26 +158,26 @@ impl<K: Backend, O: Op<K, N>, const N: usize> Backward<K, N> for Differentiable<
     }
 }
 
-/// Says that PyTorch has no kernel for an operation.
-#[cfg(feature = "tch")]
-macro_rules! not_on_libtorch {
-    ($op:ty, $inputs:literal) => {
-        impl crate::op::Op<burn::backend::LibTorch, $inputs> for $op {
+/// Says that a backend has no kernel for an operation on so many tensors.
+#[cfg(any(feature = "flex", feature = "tch"))]
+macro_rules! no_kernel {
+    ($op:ty, $inputs:literal, $backend:ty, $tensor:ty) => {
+        impl crate::op::Op<$backend, $inputs> for $op {
             type Kept = ();
 
-            fn takes(&self, _: &[burn_tch::TchTensor; $inputs]) -> bool {
+            fn takes(&self, _: &[$tensor; $inputs]) -> bool {
                 false
             }
 
-            fn forward(&self, _: [burn_tch::TchTensor; $inputs]) -> (burn_tch::TchTensor, ()) {
+            fn forward(&self, _: [$tensor; $inputs]) -> ($tensor, ()) {
                 unreachable!("it takes no inputs")
             }
 
-            fn backward(&self, (): (), _: burn_tch::TchTensor) -> [burn_tch::TchTensor; $inputs] {
+            fn backward(&self, (): (), _: $tensor) -> [$tensor; $inputs] {
                 unreachable!("it takes no inputs")
             }
         }
     };
 }
-#[cfg(feature = "tch")]
-pub(crate) use not_on_libtorch;
+#[cfg(any(feature = "flex", feature = "tch"))]
+pub(crate) use no_kernel;

@@ -257,4 +257,4 @@ pub(crate) mod flex {
 }
 
 #[cfg(feature = "tch")]
-crate::op::not_on_libtorch!(SmallMatrix, 2);
+crate::op::no_kernel!(SmallMatrix, 2, burn::backend::LibTorch, burn_tch::TchTensor);

@@ -279,4 +279,4 @@ mod flex {
 }
 
 #[cfg(feature = "tch")]
-crate::op::not_on_libtorch!(Theta, 2);
+crate::op::no_kernel!(Theta, 2, burn::backend::LibTorch, burn_tch::TchTensor);

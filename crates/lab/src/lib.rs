@@ -81,7 +81,7 @@ pub use pool::Pool;
 pub use quantity::{Axis, Observed, describe, is_cost};
 pub use results::{REPORT, Results};
 pub use run::run_experiment;
-pub use single::{Bench, follow, measure_rates, time, train};
+pub use single::{Bench, check_precision, follow, measure_rates, time, train};
 pub use size::{Use, check_size};
 pub use stats::{Estimate, Line};
 pub use sweep::Sweep;

@@ -2,7 +2,7 @@
 
 use burn::tensor::backend::AutodiffBackend;
 use residual_zoo_backend::{BackendKind, OnBackend, PeakMemory};
-use residual_zoo_core::ModelConfig;
+use residual_zoo_core::{ConfigError, ModelConfig, Precision};
 use residual_zoo_data::Corpus;
 use residual_zoo_runs::{Error as RunError, RunConfig, vocabulary};
 use residual_zoo_train::bench::{Rates, StepTime, time_steps};
@@ -109,7 +109,7 @@ pub fn time<C: ModelConfig>(
 ) -> Result<Bench, Error> {
     config.validate(vocabulary(corpus))?;
     check_size(&config, vocabulary(corpus), (kind, gpu), Use::Train)?;
-    let rates = measure_rates(kind, gpu)?;
+    let rates = measure_rates(kind, gpu, config.train.precision)?;
     let memory = PeakMemory::start(kind, gpu);
     let time = kind.run(gpu, Time(config, corpus, steps))??;
     Ok(Bench {
@@ -119,22 +119,56 @@ pub fn time<C: ModelConfig>(
     })
 }
 
-/// What the device of backend `kind` can do.
+/// What the device of backend `kind` can do, with products in `precision`.
 ///
 /// # Errors
 ///
-/// When the backend cannot be used.
-pub fn measure_rates(kind: BackendKind, gpu: Option<usize>) -> Result<Rates, Error> {
-    Ok(kind.run(gpu, MeasureRates)?)
+/// When the backend cannot be used, or has no products in `precision`.
+pub fn measure_rates(
+    kind: BackendKind,
+    gpu: Option<usize>,
+    precision: Precision,
+) -> Result<Rates, Error> {
+    check_precision(kind, gpu, precision)?;
+    Ok(kind.run(gpu, MeasureRates(precision))?)
 }
 
-struct MeasureRates;
+struct MeasureRates(Precision);
 
 impl OnBackend for MeasureRates {
     type Output = Rates;
 
     fn run<B: AutodiffBackend>(self, device: B::Device) -> Rates {
-        Rates::measure::<B::InnerBackend>(&device)
+        let Self(precision) = self;
+        precision.during(|| Rates::measure::<B::InnerBackend>(&device))
+    }
+}
+
+/// That backend `kind` has products in `precision`, see [`Precision::check`].
+///
+/// # Errors
+///
+/// When it has none, or cannot be used.
+pub fn check_precision(
+    kind: BackendKind,
+    gpu: Option<usize>,
+    precision: Precision,
+) -> Result<(), Error> {
+    // Another backend is not started only for this.
+    if precision == Precision::F32 {
+        return Ok(());
+    }
+    let checked = kind.run(gpu, CheckPrecision(precision))?;
+    Ok(checked.map_err(|error| error.within("train"))?)
+}
+
+struct CheckPrecision(Precision);
+
+impl OnBackend for CheckPrecision {
+    type Output = Result<(), ConfigError>;
+
+    fn run<B: AutodiffBackend>(self, device: B::Device) -> Self::Output {
+        self.0.check::<B>(&device)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use residual_zoo_core::{ConfigError, ModelConfig, Recompute, Vocabulary, check};
+use residual_zoo_core::{ConfigError, ModelConfig, Precision, Recompute, Vocabulary, check};
 use residual_zoo_data::DataConfig;
 use ron::error::SpannedError;
 use ron::extensions::Extensions;
@@ -62,7 +62,7 @@ pub struct TrainConfig {
     pub grad_clip: Option<f64>,
     /// Coefficient of the z-loss.
     pub z_loss: f64,
-    /// Number format of weights and computation.
+    /// Number format of matrix products and attention.
     pub precision: Precision,
     /// Which activations are kept for the backward pass. The others are computed again there, which takes less
     /// memory and more time. The results are the same, in a recurrence and with connections that read earlier streams
@@ -156,14 +156,6 @@ pub enum OnDiskError {
     /// The run prints the error and continues. Rows are written as soon as that works again. If the last
     /// checkpoint cannot be written, the run still fails.
     Continue,
-}
-
-/// Number format of weights and computation.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Precision {
-    /// 32-bit floating point throughout.
-    #[default]
-    F32,
 }
 
 impl Default for TrainConfig {

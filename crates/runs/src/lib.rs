@@ -20,9 +20,7 @@ pub mod row;
 pub mod run_dir;
 mod wording;
 
-pub use config::{
-    MinLearningRate, OnDiskError, Precision, RunConfig, Schedule, TrainConfig, parse_ron,
-};
+pub use config::{MinLearningRate, OnDiskError, RunConfig, Schedule, TrainConfig, parse_ron};
 pub use error::{Error, describe_not_finite};
 pub use open::{Run, vocabulary};
 pub use row::Row;

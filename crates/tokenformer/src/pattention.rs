@@ -3,6 +3,7 @@
 use burn::module::{Module, Param};
 use burn::tensor::activation::softmax;
 use burn::tensor::{Tensor, backend::Backend};
+use residual_zoo_core::ops::precision::widen;
 use residual_zoo_core::{Activation, normal, project};
 use residual_zoo_kernels as kernels;
 
@@ -50,6 +51,7 @@ impl<B: Backend> Pattention<B> {
 
     /// Θ over the last axis (eq. 5 and the other rows of Table 4).
     pub(crate) fn theta(&self, a: Tensor<B, 3>) -> Tensor<B, 3> {
+        let a = widen(a);
         let theta = kernels::Theta {
             form: match self.normalization {
                 Normalization::L2NormGelu => kernels::Form::NormThenActivation,

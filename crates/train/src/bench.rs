@@ -6,6 +6,7 @@ use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use residual_zoo_core::ModelConfig;
+use residual_zoo_core::ops::precision::matmul;
 use residual_zoo_data::Corpus;
 use serde::{Deserialize, Serialize};
 
@@ -42,7 +43,7 @@ pub struct StepTime {
 /// What a device can do at most.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rates {
-    /// FLOP/s of a large matrix product.
+    /// FLOP/s of a large matrix product, in the precision of the pass.
     pub product: f64,
     /// Bytes read and written per second by an operation on every element of a large tensor.
     pub copy: f64,
@@ -63,7 +64,7 @@ impl Rates {
             times.fold(f64::INFINITY, f64::min)
         };
         let square = Tensor::<B, 2>::ones([SIDE, SIDE], device);
-        let product = fastest(&|| drop(square.clone().matmul(square.clone())));
+        let product = fastest(&|| drop(matmul(square.clone(), square.clone())));
         let row = Tensor::<B, 1>::ones([COUNT], device);
         let copy = fastest(&|| drop(row.clone().neg()));
         Self {

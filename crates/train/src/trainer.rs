@@ -110,6 +110,10 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
     pub fn new(config: RunConfig<C>, corpus: &Corpus, device: B::Device) -> Result<Self, Error> {
         let vocabulary = vocabulary(corpus);
         config.validate(vocabulary)?;
+        let precision = config.train.precision;
+        precision
+            .check::<B>(&device)
+            .map_err(|error| error.within("train"))?;
         for examples in [&corpus.train, &corpus.valid] {
             examples.check(vocabulary.ids, vocabulary.outputs)?;
         }
@@ -232,7 +236,8 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
             B::seed(&self.device, seed);
         }
         let pass = || self.model().forward(inputs);
-        let (logits, recording) = recompute::record(seed, train.recompute, pass);
+        let pass = || recompute::record(seed, train.recompute, pass);
+        let (logits, recording) = train.precision.during(pass);
         (Loss::new(logits, targets), recording)
     }
 

@@ -5,6 +5,8 @@ use burn::nn::DropoutConfig;
 use burn::tensor::{Bool, Distribution, Int, Tensor, TensorData, backend::Backend};
 use residual_zoo_kernels as kernels;
 
+use super::precision::{matmul, narrow, widen};
+
 /// The keys and values of the positions seen so far. Their tensors have the size of the whole context from
 /// the start, and each new position is written in its place.
 #[derive(Clone, Debug)]
@@ -49,7 +51,8 @@ impl<B: Backend> KvCache<B> {
         );
         let empty = |like: &Tensor<B, 4>| {
             let d = like.dims()[3];
-            Tensor::zeros([batch, heads, cache.context, d], &like.device())
+            let options = (&like.device(), like.dtype());
+            Tensor::zeros([batch, heads, cache.context, d], options)
         };
         let [k0, v0] = cache.kv.take().unwrap_or_else(|| [empty(&k), empty(&v)]);
         let write = |all, new| {
@@ -120,6 +123,7 @@ impl CausalAttention {
         if cache.is_some() {
             return self.forward(split(qkv), cache);
         }
+        let qkv = narrow(qkv);
         kernels::packed_attention(self.kernel(&qkv), qkv)
             .unwrap_or_else(|qkv| self.plain(split(qkv)))
     }
@@ -132,6 +136,7 @@ impl CausalAttention {
         cache: Option<&mut KvCache<B>>,
     ) -> Tensor<B, 4> {
         let [k, v] = KvCache::extend(cache, k, v);
+        let [q, k, v] = [q, k, v].map(narrow);
         kernels::attention(self.kernel(&q), [q, k, v]).unwrap_or_else(|qkv| self.plain(qkv))
     }
 
@@ -142,7 +147,7 @@ impl CausalAttention {
     pub fn plain<B: Backend>(&self, [q, k, v]: [Tensor<B, 4>; 3]) -> Tensor<B, 4> {
         let ([_, heads, new, _], all) = (q.dims(), k.dims()[2]);
         let device = q.device();
-        let scores = (q * self.scale).matmul(k.swap_dims(2, 3));
+        let scores = widen(matmul(q * self.scale, k.swap_dims(2, 3)));
         let scores = mask_future(match self.alibi {
             true => scores + alibi(heads, new, all - new, &device),
             false => scores,
@@ -151,7 +156,7 @@ impl CausalAttention {
         let weights = (scores - max).exp();
         let sum = weights.clone().sum_dim(3);
         let dropout = DropoutConfig::new(self.dropout).init();
-        dropout.forward(weights).matmul(v) / sum
+        matmul(dropout.forward(weights), v) / sum
     }
 
     fn kernel<B: Backend>(&self, q: &Tensor<B, 4>) -> kernels::Attention {

@@ -4,6 +4,8 @@ use burn::module::{Module, Param};
 use burn::tensor::{Tensor, backend::Backend};
 use residual_zoo_kernels as kernels;
 
+use super::precision::{Precision, matmul};
+
 /// y = x · weight + bias.
 #[derive(Module, Debug)]
 pub struct Linear<B: Backend> {
@@ -36,7 +38,10 @@ pub fn project<B: Backend>(x: Tensor<B, 3>, weight: Tensor<B, 2>) -> Tensor<B, 3
 
 /// x · w: `[rows, d_in]` by `[d_in, d_out]` to `[rows, d_out]`.
 pub fn product<B: Backend>(x: Tensor<B, 2>, w: Tensor<B, 2>) -> Tensor<B, 2> {
-    kernels::small_matrix(x, w).unwrap_or_else(|[x, w]| x.matmul(w))
+    match Precision::now() {
+        Precision::F32 => kernels::small_matrix(x, w).unwrap_or_else(|[x, w]| x.matmul(w)),
+        Precision::Bf16 => matmul(x, w),
+    }
 }
 
 /// Each `d_in` features of x `[batch, time, n · d_in]` times w `[d_in, d_out]`: `[batch, time, n · d_out]`.

@@ -3,6 +3,8 @@
 use burn::tensor::{Int, Tensor, backend::Backend};
 use residual_zoo_kernels as kernels;
 
+use super::precision::widen;
+
 /// Cross-entropy of a batch and the size of its normaliser.
 #[derive(Clone, Debug)]
 pub struct Loss<B: Backend> {
@@ -22,7 +24,7 @@ impl<B: Backend> Loss<B> {
 
     /// The loss of `logits` `[batch, classes]` for `targets` `[batch]`.
     pub fn classification(logits: Tensor<B, 2>, targets: Tensor<B, 1, Int>) -> Self {
-        let of_rows = log_z_and_target(logits, targets);
+        let of_rows = log_z_and_target(widen(logits), targets);
         let [log_z, target] = [0, 1].map(|column| of_rows.clone().narrow(1, column, 1));
         Self {
             cross_entropy: (log_z.clone() - target).mean(),

@@ -10,3 +10,4 @@ pub mod linear;
 pub mod loss;
 pub mod norm;
 pub mod optimizer;
+pub mod precision;

@@ -5,6 +5,7 @@ use burn::tensor::{Tensor, backend::Backend};
 use residual_zoo_kernels as kernels;
 use serde::{Deserialize, Serialize};
 
+use super::precision::widen;
 use crate::{Cost, product_of_parts};
 
 /// The parameters of a norm.
@@ -69,7 +70,7 @@ impl<B: Backend> Norm<B> {
     /// `[…, width]` to the same.
     pub fn forward<const D: usize>(&self, x: Tensor<B, D>) -> Tensor<B, D> {
         let [gamma, beta] = [&self.gamma, &self.beta].map(|p| p.as_ref().map(Param::val));
-        kernels::norm(self.kernel(), x, gamma, beta).unwrap_or_else(|x| self.plain(x))
+        kernels::norm(self.kernel(), widen(x), gamma, beta).unwrap_or_else(|x| self.plain(x))
     }
 
     /// The norm of x `[batch, time, n · d_in]`, and each `d_in` features of it times w `[d_in, d_out]`:

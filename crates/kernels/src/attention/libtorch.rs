@@ -36,7 +36,11 @@ impl Attention {
             let query = Tensor::arange_start(all - new, all, options).reshape([1, 1, new, 1]);
             let bias = (&key - &query) * slopes;
             let mask = bias.masked_fill(&key.gt_tensor(&query), f64::NEG_INFINITY);
-            TchTensor::new(mask.to_kind(q.kind()))
+            // The kernel adds a mask in f32 to scores in f32, also for bf16.
+            TchTensor::new(mask.to_kind(match q.kind() {
+                Kind::BFloat16 => Kind::Float,
+                kind => kind,
+            }))
         })
     }
 
@@ -69,9 +73,10 @@ impl Attention {
 
     fn flash_backward(&self, kept: Kept, grad: TchTensor) -> [Tensor; 3] {
         let [q, k, v] = kept.qkv.each_ref().map(|x| &x.tensor);
-        let grad = match grad.tensor.stride()[3] {
-            1 => grad.tensor,
-            _ => grad.tensor.contiguous(),
+        let grad = grad.tensor.to_kind(q.kind());
+        let grad = match grad.stride()[3] {
+            1 => grad,
+            _ => grad.contiguous(),
         };
         let (dq, dk, dv) = Tensor::internal_scaled_dot_product_flash_attention_for_cpu_backward(
             &grad,

@@ -2,7 +2,7 @@
 
     pip install tokenizers
     cargo build --release
-    python benches/tokenize.py --tokenizer tokenizer.json --text a.txt b.txt [--megabytes 100] [--rounds 3]
+    python benches/tokenizers_rate.py --tokenizer tokenizer.json --text a.txt b.txt [--megabytes 100] [--rounds 3]
 
 The text is made of the lines of the files, drawn at random. The time of `residual-zoo` is that of the whole command:
 it reads the text twice and stores the tokens. The time of Python is that of `encode_batch_fast` alone, on the text in

@@ -1,0 +1,98 @@
+//! The number format of matrix products and attention.
+//!
+//! A pass in bf16 rounds the inputs of its matrix products and of attention to bf16; their sums are f32. All else is
+//! f32: weights and their moments, sums of gradients, norms, the statistics of softmax, the stream and the loss
+//! (Micikevicius et al., "Mixed precision training", 2018). A result is rounded to bf16 as well, and on LibTorch it
+//! stays in bf16 up to the next operation that needs f32, because conversions would take the time that products save.
+
+use std::cell::Cell;
+
+use burn::tensor::{DType, FloatDType, Tensor, backend::Backend};
+use residual_zoo_kernels as kernels;
+use serde::{Deserialize, Serialize};
+
+use crate::ConfigError;
+
+/// The number format of matrix products and attention in training.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Precision {
+    /// 32-bit floating point.
+    #[default]
+    F32,
+    /// bfloat16, which has the range of `F32` and 8 bits of precision. Weights, moments, sums of gradients, norms,
+    /// softmax statistics, the loss and checkpoints stay `F32`, and so do validation and generation.
+    Bf16,
+}
+
+thread_local! {
+    /// The precision of the pass that this thread is in.
+    static NOW: Cell<Precision> = const { Cell::new(Precision::F32) };
+}
+
+impl Precision {
+    /// The precision of the pass that this thread is in.
+    pub fn now() -> Self {
+        NOW.get()
+    }
+
+    /// Runs `pass` in this precision.
+    pub fn during<T>(self, pass: impl FnOnce() -> T) -> T {
+        /// Puts the precision of the pass around this one back, also after a panic.
+        struct Around(Precision);
+        impl Drop for Around {
+            fn drop(&mut self) {
+                NOW.set(self.0);
+            }
+        }
+        let _around = Around(NOW.replace(self));
+        pass()
+    }
+
+    /// That the backend has products in this precision.
+    ///
+    /// # Errors
+    ///
+    /// Says why it has none.
+    pub fn check<B: Backend>(self, device: &B::Device) -> Result<(), ConfigError> {
+        let name = B::name(device);
+        let problem = match self {
+            Self::Bf16 if name.contains("flex") => {
+                "the backend Flex computes in f32 and would only convert. Leave it out, or use LibTorch, \
+                 CUDA or Vulkan (--backend tch, cuda, vulkan)"
+                    .to_owned()
+            }
+            Self::Bf16 if !B::supports_dtype(device, DType::BF16) => {
+                format!("the device of the backend {name} has no arithmetic in bf16. Leave it out")
+            }
+            _ => return Ok(()),
+        };
+        let problem = format!("is Bf16, but {problem}");
+        Err(ConfigError::new("precision", problem))
+    }
+}
+
+/// a · b in the precision of this pass: `[…, n, k]` by `[…, k, m]` to `[…, n, m]`, with equal leading axes.
+pub fn matmul<B: Backend, const D: usize>(a: Tensor<B, D>, b: Tensor<B, D>) -> Tensor<B, D> {
+    match Precision::now() {
+        Precision::F32 => a.matmul(b),
+        Precision::Bf16 => {
+            kernels::bf16_product(a, b).unwrap_or_else(|[a, b]| widen(narrow(a).matmul(narrow(b))))
+        }
+    }
+}
+
+/// x as an input of products and attention in the precision of this pass.
+pub fn narrow<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
+    match Precision::now() {
+        Precision::F32 => x,
+        Precision::Bf16 => x.cast(FloatDType::BF16),
+    }
+}
+
+/// x in f32, if it is bf16.
+pub fn widen<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
+    match x.dtype() {
+        DType::BF16 => x.cast(FloatDType::F32),
+        _ => x,
+    }
+}
