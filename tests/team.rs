@@ -38,6 +38,16 @@ fn team(processes: usize, command: &Command) -> Command {
     team
 }
 
+/// Lets the processes share the moments.
+fn sharded(config: &Path) {
+    let ron = fs::read_to_string(config).unwrap();
+    fs::write(
+        config,
+        ron.replace("warmup: 4,", "warmup: 4, shard_optimizer: true,"),
+    )
+    .unwrap();
+}
+
 /// The config of a run of `model` with four micro-batches a step.
 fn config(scratch: &Scratch, model: &str, steps: usize) -> PathBuf {
     // Short runs are killed and stopped.
@@ -114,14 +124,13 @@ fn shared_moments_change_no_bit() {
     for (name, model) in MODELS {
         let scratch = Scratch::new();
         let config = config(&scratch, model, STEPS);
-        let sharded = scratch.path("sharded.ron");
-        let ron = fs::read_to_string(&config).unwrap();
-        let ron = ron.replace("warmup: 4,", "warmup: 4, shard_optimizer: true,");
-        fs::write(&sharded, ron).unwrap();
         let [whole, shared] = ["whole", "shared"].map(|name| scratch.path(name));
         trained(2, &config, &whole, BackendKind::Flex);
-        trained(2, &sharded, &shared, BackendKind::Flex);
+        sharded(&config);
+        trained(2, &config, &shared, BackendKind::Flex);
         assert_same(&shared, &outcome(&whole), name);
+        let newest = checkpoint::newest(&shared).unwrap().path;
+        assert_eq!(checkpoint::optimizer_files(&newest).unwrap().len(), 2);
         // It goes on in another number, where other processes have other moments.
         let mut command = zoo("train");
         command.arg("--resume").arg(&shared);
@@ -129,7 +138,49 @@ fn shared_moments_change_no_bit() {
         let output = run(&mut team(4, &command));
         assert!(output.status.success(), "{}", text(&output.stderr));
         assert_eq!(losses(&shared).len(), STEPS + 4);
+        let newest = checkpoint::newest(&shared).unwrap().path;
+        assert_eq!(checkpoint::optimizer_files(&newest).unwrap().len(), 4);
+        // One process reads the files of four, and writes one.
+        let mut alone = zoo("train");
+        alone.arg("--resume").arg(&shared);
+        alone.args(["--set", &format!("train.steps={}", STEPS + 8)]);
+        assert!(run(&mut alone).status.success());
+        let newest = checkpoint::newest(&shared).unwrap().path;
+        assert_eq!(checkpoint::optimizer_files(&newest).unwrap().len(), 1);
     }
+}
+
+#[test]
+fn a_full_disk_of_one_process_stops_all_and_loses_nothing() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let scratch = Scratch::new();
+    let config = config(&scratch, MODELS[0].1, STEPS);
+    sharded(&config);
+    let [straight, struck] = ["straight", "struck"].map(|name| scratch.path(name));
+    trained(2, &config, &straight, BackendKind::Flex);
+    let command = train(&config, &struck);
+    // Rank 1 writes its moments only, so its fifth change on disk is in a later checkpoint.
+    for kind in ["fail", "kill"] {
+        let mut both = team(1, &command);
+        both.args([":", "-n", "1", "-x", &format!("ZOO_FAULT=5:{kind}")]);
+        both.arg(command.get_program()).args(command.get_args());
+        let output = run(&mut both);
+        let error = text(&output.stderr);
+        assert!(!output.status.success(), "{kind}: {error}");
+        if kind == "fail" {
+            assert_eq!(error.matches("error: ").count(), 1, "{error}");
+            assert!(
+                error.contains("the process of rank 1: could not"),
+                "{error}"
+            );
+            assert!(error.contains("optimizer-00002-of-00002"), "{error}");
+            assert!(error.contains("free some space"), "{error}");
+        }
+        let newest = checkpoint::newest(&struck).unwrap();
+        assert!(newest.passed_over.is_empty());
+    }
+    trained(2, &config, &struck, BackendKind::Flex);
+    assert_same(&struck, &outcome(&straight), "after a full disk");
 }
 
 /// The process of this rank among the children of `mpirun`.
@@ -152,6 +203,8 @@ fn killed_teams_lose_nothing_and_go_on_in_any_number() {
     let scratch = Scratch::new();
     let (_, model) = MODELS[0];
     let config = config(&scratch, model, STEPS);
+    // Each process then writes a part of a checkpoint.
+    sharded(&config);
     let straight = scratch.path("straight");
     let clock = Instant::now();
     trained(2, &config, &straight, BackendKind::Flex);

@@ -109,10 +109,12 @@ fn a_manifest_cannot_lead_elsewhere() {
     let path = newer.join("manifest.json");
     let good = fs::read_to_string(&path).unwrap();
     let deep = "[".repeat(30_000);
-    let long = format!("{good}{}", " ".repeat(100_000));
+    let long = format!("{good}{}", " ".repeat(1 << 20));
     for bad in [
         good.replace("state.json", "../state.json"),
         good.replace("state.json", "/etc/passwd"),
+        good.replace("optimizer.safetensors", "optimizer/../../x.safetensors"),
+        good.replace("optimizer.safetensors", "optimizer-00001-of-00002.safetensors"),
         good.replace("\"state.json\"", "\"state.json\": {}, \"more.json\""),
         good.replace("\"bytes\": ", "\"bytes\": 99999999999999999999"),
         good.replace("\"bytes\": ", "\"bytes\": -"),

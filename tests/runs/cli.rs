@@ -326,7 +326,9 @@ fn plan_says_what_every_experiment_of_the_papers_takes() {
         .filter(|(_, unit)| *unit == "MiB")
         .map(|(size, _)| size.parse().unwrap())
         .collect();
-    assert!(sizes.len() == 2 && sizes[1] <= sizes[0], "{shown}");
+    // All activations, recomputed ones, and the moments.
+    assert!(sizes.len() == 3, "{shown}");
+    assert!(sizes[1] <= sizes[0] && sizes[2] < sizes[1], "{shown}");
     for (arguments, says) in [
         (["rmt_scaling", "--tflops", "0"], "--tflops"),
         (["rmt_scaling", "--gbit", "nan"], "--gbit"),

@@ -203,7 +203,7 @@ fn change_state(run: &Path, from: &str, to: &str) {
         .unwrap_or_else(|| panic!("no {from} in {text}"));
     let end = at + text[at..].find(['\n', ',']).unwrap();
     fs::write(&path, format!("{}{to}{}", &text[..at], &text[end..])).unwrap();
-    manifest::write(&newest, &checkpoint::FILES).unwrap();
+    manifest::write(&newest, &checkpoint::files(1)).unwrap();
 }
 
 #[test]
@@ -250,7 +250,7 @@ fn weights_that_give_no_probabilities_generate_nothing() {
         number.copy_from_slice(&3e38_f32.to_le_bytes());
     }
     fs::write(&path, bytes).unwrap();
-    manifest::write(&newest, &checkpoint::FILES).unwrap();
+    manifest::write(&newest, &checkpoint::files(1)).unwrap();
     for options in [[].as_slice(), &["--samples", "2"]] {
         let output = run(zoo("generate").arg(&evil).args(options));
         assert_eq!(output.status.code(), Some(2));
@@ -271,7 +271,7 @@ fn weights_and_moments_that_are_not_finite_are_refused() {
         let end = bytes.len();
         bytes[end - 4..].copy_from_slice(&f32::NAN.to_le_bytes());
         fs::write(&path, bytes).unwrap();
-        manifest::write(&newest, &checkpoint::FILES).unwrap();
+        manifest::write(&newest, &checkpoint::files(1)).unwrap();
         // More steps, so that the moments are needed.
         fails(&mut longer(&evil), 2, &[file, "not finite"]);
         if file == checkpoint::MODEL {

@@ -51,7 +51,7 @@ pub use mup::{Mup, Scaled};
 pub use ops::activation::Activation;
 pub use ops::linear::{Linear, product, product_of_parts, project};
 pub use ops::norm::{Norm, NormParams};
-pub use ops::precision::Precision;
+pub use ops::precision::{Precision, matmul, widen};
 pub use recompute::Recompute;
 pub use stream::{
     Branch, Connection, Increment, Layer, Plain, ResidualBlock, Stack, Stream, Update,

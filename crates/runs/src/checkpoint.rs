@@ -1,7 +1,7 @@
 //! The files of checkpoints, and the checkpoint directories of a run.
 //!
 //! A checkpoint is a directory with the model and the optimizer as safetensors, the progress as JSON, and a
-//! manifest with their checksums. It is written under another name, synced to disk and renamed; its manifest
+//! manifest with their checksums. Processes that share the moments of the optimizer write a file each. It is written under another name, synced to disk and renamed; its manifest
 //! is the last of its files. Readers take the newest checkpoint that matches its manifest, and report the
 //! ones that they passed over.
 
@@ -24,8 +24,48 @@ pub const MODEL: &str = "model.safetensors";
 pub const OPTIMIZER: &str = "optimizer.safetensors";
 /// The progress of the run.
 pub const STATE: &str = "state.json";
-/// All files of a checkpoint except the manifest, in the order of their names.
-pub const FILES: [&str; 3] = [MODEL, OPTIMIZER, STATE];
+/// All files of a checkpoint except the manifest, in the order of their names. The moments are in `shards` files.
+pub fn files(shards: usize) -> Vec<String> {
+    let moments = (0..shards).map(|rank| optimizer_file(rank, shards));
+    let moments = [MODEL.to_owned()].into_iter().chain(moments);
+    moments.chain([STATE.to_owned()]).collect()
+}
+
+/// The file of the moments that the process `rank` of `shards` processes keeps: [`OPTIMIZER`] if it is the only one,
+/// else `optimizer-00001-of-00004.safetensors`.
+pub fn optimizer_file(rank: usize, shards: usize) -> String {
+    match shards {
+        1 => OPTIMIZER.to_owned(),
+        _ => format!("optimizer-{:05}-of-{shards:05}.safetensors", rank + 1),
+    }
+}
+
+/// The files of a checkpoint with moments of the optimizer; none if it has no moments.
+///
+/// # Errors
+///
+/// When it has no manifest that could name them.
+pub fn optimizer_files(directory: &Path) -> Result<Vec<PathBuf>, Error> {
+    if directory.join(OPTIMIZER).exists() || !directory.join(MANIFEST).exists() {
+        let whole = [directory.join(OPTIMIZER)].into_iter();
+        return Ok(whole.filter(|path| path.exists()).collect());
+    }
+    let shards = shards(directory)?;
+    let files = (0..shards).map(|rank| directory.join(optimizer_file(rank, shards)));
+    Ok(files.filter(|path| shards > 1 || path.exists()).collect())
+}
+
+/// The number of files of moments that the manifest names, at least 1.
+fn shards(directory: &Path) -> Result<usize, Error> {
+    let names = manifest::names(directory)?.into_iter();
+    let count = names.filter(|name| name.starts_with("optimizer")).count();
+    Ok(count.max(1))
+}
+
+/// Checks a checkpoint against its manifest.
+fn verify(directory: &Path) -> Result<(), Error> {
+    manifest::verify(directory, &files(shards(directory)?))
+}
 
 /// Writes `tensors` as safetensors, with at most one entry of metadata.
 pub fn write_tensors(
@@ -191,7 +231,7 @@ pub fn newest(run: &Path) -> Result<Newest, Error> {
 pub fn newest_if_any(run: &Path) -> Result<Option<Newest>, Error> {
     let mut passed_over = Vec::new();
     for path in all(run)? {
-        match manifest::verify(&path, &FILES) {
+        match verify(&path) {
             Ok(()) => return Ok(Some(Newest { path, passed_over })),
             Err(error @ Error::Checkpoint { .. }) => passed_over.push((path, error)),
             // A checkpoint that cannot be read now may be good.
@@ -259,8 +299,14 @@ pub(crate) fn foreign(run: &Path) -> Option<PathBuf> {
         step_of(Path::new(name)).is_some() || is_partial(path)
     };
     let is_file = |path: &PathBuf| {
-        let mut names = FILES.into_iter().chain([MANIFEST]);
-        names.any(|name| path.file_name() == Some(name.as_ref()))
+        let name = path.file_name().unwrap_or_default();
+        let is_shard = || {
+            let name = name.to_str()?.strip_prefix("optimizer-")?;
+            let (rank, shards) = name.strip_suffix(".safetensors")?.split_once("-of-")?;
+            rank.parse::<usize>().ok().zip(shards.parse::<usize>().ok())
+        };
+        let mut names = [MODEL, OPTIMIZER, STATE, MANIFEST].into_iter();
+        names.any(|own| name == own) || is_shard().is_some()
     };
     paths(&run.join(CHECKPOINTS)).find_map(|path| match is_checkpoint(&path) {
         true => paths(&path).find(|path| !is_file(path)),

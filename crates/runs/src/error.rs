@@ -51,6 +51,14 @@ pub enum Error {
         /// Its rank.
         rank: usize,
     },
+    /// A process of a team could not write its part of a checkpoint.
+    #[error("the process of rank {rank}: {problem}")]
+    OfRank {
+        /// Its rank.
+        rank: usize,
+        /// Its error.
+        problem: String,
+    },
     /// The directory for a new run already holds something else.
     #[error(
         "{0} already exists and holds something else; choose another directory with `--run DIR`, or \
@@ -201,7 +209,8 @@ impl Error {
             | Self::Vanished(_)
             | Self::Locked { .. }
             | Self::OtherData { .. }
-            | Self::OtherWeights { .. } => false,
+            | Self::OtherWeights { .. }
+            | Self::OfRank { .. } => false,
             _ => true,
         }
     }

@@ -13,7 +13,7 @@ use crate::{Error, disk};
 /// The name of the manifest file.
 pub const MANIFEST: &str = "manifest.json";
 /// Maximum bytes of a manifest. Longer files are refused.
-const MOST_BYTES: u64 = 64 * 1024;
+const MOST_BYTES: u64 = 1024 * 1024;
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -33,16 +33,25 @@ struct Entry {
 /// # Errors
 ///
 /// I/O errors.
-pub fn write(directory: &Path, files: &[&str]) -> Result<(), Error> {
+pub fn write(directory: &Path, files: &[String]) -> Result<(), Error> {
     let entries = files.iter().map(|name| {
         let path = directory.join(name);
         let (bytes, blake3) = digest(&path).map_err(Error::io("read", &path))?;
-        Ok((name.to_string(), Entry { bytes, blake3 }))
+        Ok((name.clone(), Entry { bytes, blake3 }))
     });
     let files = entries.collect::<Result<_, Error>>()?;
     let text = serde_json::to_vec_pretty(&Manifest { files });
     let text = text.unwrap_or_else(|e| unreachable!("a manifest is plain data: {e}"));
     disk::write(&directory.join(MANIFEST), &text)
+}
+
+/// The names of the files that the manifest in `directory` lists, in order.
+///
+/// # Errors
+///
+/// When it is missing or damaged; I/O errors.
+pub(crate) fn names(directory: &Path) -> Result<Vec<String>, Error> {
+    Ok(read(directory)?.files.into_keys().collect())
 }
 
 /// Checks that the manifest in `directory` lists exactly `files`, and that each is a regular file
@@ -52,7 +61,7 @@ pub fn write(directory: &Path, files: &[&str]) -> Result<(), Error> {
 ///
 /// [`Error::Checkpoint`] for a missing or damaged manifest, and for the first file that differs
 /// from it; I/O errors.
-pub fn verify(directory: &Path, files: &[&str]) -> Result<(), Error> {
+pub fn verify(directory: &Path, files: &[String]) -> Result<(), Error> {
     let manifest = read(directory)?;
     if !manifest.files.keys().eq(files) {
         let path = directory.join(MANIFEST);

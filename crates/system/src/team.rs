@@ -157,6 +157,10 @@ impl Team {
         match *self {}
     }
 
+    pub fn first_problem(&self, _: Option<String>) -> Option<(usize, String)> {
+        match *self {}
+    }
+
     pub fn abort(&self, _: i32) -> ! {
         match *self {}
     }
@@ -245,6 +249,18 @@ impl Team {
         Self::world().all_gather_into(&values[..], &mut all[..]);
         let all = all.chunks(32).map(|part| std::array::from_fn(|i| part[i]));
         all.collect()
+    }
+
+    /// The first rank that has a `problem`, and that problem.
+    pub fn first_problem(&self, problem: Option<String>) -> Option<(usize, String)> {
+        let ranks = self.gather([u8::from(problem.is_some()); 32]);
+        let rank = ranks.iter().position(|has| has[0] != 0)?;
+        let mut text = problem.unwrap_or_default().into_bytes();
+        let mut length = text.len() as u64;
+        self.broadcast_from(rank, std::slice::from_mut(&mut length));
+        text.resize(length as usize, 0);
+        self.broadcast_from(rank, &mut text);
+        Some((rank, String::from_utf8_lossy(&text).into_owned()))
     }
 
     /// Ends all processes.

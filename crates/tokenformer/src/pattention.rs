@@ -3,8 +3,7 @@
 use burn::module::{Module, Param};
 use burn::tensor::activation::softmax;
 use burn::tensor::{Tensor, backend::Backend};
-use residual_zoo_core::ops::precision::widen;
-use residual_zoo_core::{Activation, normal, project};
+use residual_zoo_core::{Activation, normal, project, widen};
 use residual_zoo_kernels as kernels;
 
 use crate::{Normalization, TokenFormerConfig};

@@ -9,7 +9,7 @@ use burn::tensor::backend::AutodiffBackend;
 use residual_zoo_core::{ConfigError, ModelConfig, Tensors, params};
 use residual_zoo_data::Source;
 use residual_zoo_runs::checkpoint::{
-    FILES, MODEL, OPTIMIZER, PARTIAL, STATE, read_finite_tensors, write_tensors,
+    MODEL, OPTIMIZER, PARTIAL, STATE, files, optimizer_files, read_finite_tensors, write_tensors,
 };
 use residual_zoo_runs::row::{MOST_STEPS, totals_problem};
 use residual_zoo_runs::{Error, disk, manifest};
@@ -136,7 +136,7 @@ fn write_files<B: AutodiffBackend, C: ModelConfig>(
     let model = params::export::<B, _>(trainer.model());
     write_tensors(&directory.join(MODEL), &model, None)?;
     drop(model);
-    write_moments(directory, trainer.moments())?;
+    let shards = trainer.save_moments(directory)?;
     let state = State {
         progress: trainer.progress,
         journal: journal.clone(),
@@ -144,12 +144,12 @@ fn write_files<B: AutodiffBackend, C: ModelConfig>(
     let state = serde_json::to_vec_pretty(&state);
     let state = state.unwrap_or_else(|e| unreachable!("{e}"));
     disk::write(&directory.join(STATE), &state)?;
-    manifest::write(directory, &FILES)?;
+    manifest::write(directory, &files(shards))?;
     disk::sync(directory)
 }
 
-/// Writes the moments of the optimizer, given by parameter name.
-fn write_moments(directory: &Path, state: BTreeMap<String, Moments>) -> Result<(), Error> {
+/// Writes moments of the optimizer, given by parameter name.
+pub(crate) fn write_moments(file: &Path, state: BTreeMap<String, Moments>) -> Result<(), Error> {
     let mut moments = BTreeMap::new();
     let mut steps = BTreeMap::new();
     for (name, state) in state {
@@ -158,7 +158,7 @@ fn write_moments(directory: &Path, state: BTreeMap<String, Moments>) -> Result<(
         steps.insert(name, state.steps);
     }
     let steps = serde_json::to_string(&steps).unwrap_or_else(|e| unreachable!("{e}"));
-    write_tensors(&directory.join(OPTIMIZER), &moments, Some(("steps", steps)))
+    write_tensors(file, &moments, Some(("steps", steps)))
 }
 
 /// Restores model, optimizer and progress of `trainer` from a checkpoint of the same config. Returns
@@ -279,13 +279,18 @@ fn load_grown<B: AutodiffBackend, C: ModelConfig>(
 
 /// Reads the moments of a checkpoint, by parameter name. There are none if there is no file of moments.
 fn read_moments(directory: &Path) -> Result<BTreeMap<String, Moments>, Error> {
-    let optimizer = directory.join(OPTIMIZER);
-    if !optimizer.exists() {
-        return Ok(BTreeMap::new());
+    let mut moments = BTreeMap::new();
+    for file in optimizer_files(directory)? {
+        read_moments_of(&file, &mut moments)?;
     }
-    let (mut tensors, metadata) = read_finite_tensors(&optimizer)?;
+    Ok(moments)
+}
+
+/// Adds the moments in a file to `moments`.
+fn read_moments_of(optimizer: &Path, moments: &mut BTreeMap<String, Moments>) -> Result<(), Error> {
+    let (mut tensors, metadata) = read_finite_tensors(optimizer)?;
     let damaged = |problem: String| Error::Checkpoint {
-        path: optimizer.clone(),
+        path: optimizer.into(),
         problem,
     };
     let steps = metadata
@@ -293,7 +298,6 @@ fn read_moments(directory: &Path) -> Result<BTreeMap<String, Moments>, Error> {
         .ok_or_else(|| damaged("has no step counts".into()))?;
     let steps: BTreeMap<String, usize> =
         serde_json::from_str(steps).map_err(|e| damaged(format!("step counts: {e}")))?;
-    let mut moments = BTreeMap::new();
     for (name, steps) in steps {
         let mut take = |moment: &str| {
             let key = format!("{name}.{moment}");
@@ -309,16 +313,18 @@ fn read_moments(directory: &Path) -> Result<BTreeMap<String, Moments>, Error> {
         if second.iter::<f32>().any(|x| x < 0.0) {
             return Err(damaged(format!("`{name}.second` has squares below 0")));
         }
-        moments.insert(
-            name,
-            Moments {
-                first,
-                second,
-                steps,
-            },
-        );
+        let found = Moments {
+            first,
+            second,
+            steps,
+        };
+        if moments.insert(name.clone(), found).is_some() {
+            return Err(damaged(format!(
+                "has moments of `{name}`, and so does another file"
+            )));
+        }
     }
-    Ok(moments)
+    Ok(())
 }
 
 /// Gives `moments`, which were read from `directory`, to `trainer`. If there are none, the trainer keeps

@@ -3,7 +3,8 @@
 //!
 //! The leader runs [`run`](crate::run) as if it were alone, and keeps the run directory. The others [`follow`] it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
@@ -12,11 +13,13 @@ use burn::tensor::{Tensor, TensorData};
 use residual_zoo_core::params::ParamInfo;
 use residual_zoo_core::{ConfigError, ModelConfig, params};
 use residual_zoo_data::{Corpus, hash_of_parts};
+use residual_zoo_runs::checkpoint::{OPTIMIZER, optimizer_file};
 use residual_zoo_runs::{Error, RunConfig};
 pub use residual_zoo_system::team::Team;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::checkpoint::write_moments;
 use crate::optimizer::Moments;
 use crate::{Progress, Trainer};
 
@@ -39,8 +42,8 @@ enum Order {
     Step(Progress),
     /// Show that you have the same weights.
     Compare,
-    /// Send the moments that only you have.
-    Collect,
+    /// Write the moments that only you have to this directory.
+    Save(PathBuf),
 }
 
 /// As the leader, tells the others what will be trained.
@@ -97,7 +100,8 @@ pub fn follow<B: AutodiffBackend, C: ModelConfig>(
                 trainer.step();
             }
             Order::Compare => drop(trainer.same_weights()),
-            Order::Collect => drop(trainer.collect(team)),
+            // The leader gets the error as well.
+            Order::Save(directory) => drop(trainer.save_shard(team, &directory)),
         }
     }
     Ok(())
@@ -195,56 +199,48 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
         }
     }
 
-    /// The moments of the optimizer on the host, by parameter name. The leader of processes that share them gets those
-    /// of all.
-    pub(crate) fn moments(&self) -> BTreeMap<String, Moments> {
-        match self.sharing() {
-            Some(team) => {
-                say(team, &Order::Collect);
-                self.collect(team)
+    /// Writes the moments of the optimizer to `directory`. Processes that share them write a file each. Returns the
+    /// number of files.
+    ///
+    /// # Errors
+    ///
+    /// I/O errors, also of another process.
+    pub(crate) fn save_moments(&self, directory: &Path) -> Result<usize, Error> {
+        let Some(team) = self.sharing() else {
+            let moments = self.optimizer.export(self.model());
+            write_moments(&directory.join(OPTIMIZER), moments)?;
+            return Ok(1);
+        };
+        let directory = std::path::absolute(directory).map_err(Error::io("find", directory))?;
+        say(team, &Order::Save(directory.clone()));
+        self.save_shard(team, &directory)?;
+        // Only this process knows whether it is the same directory.
+        let all = (0..team.size()).map(|rank| (rank, optimizer_file(rank, team.size())));
+        for (rank, file) in all {
+            if !directory.join(&file).exists() {
+                let problem = format!(
+                    "wrote {file} to another disk than rank 0; with `train.shard_optimizer`, the run directory must be \
+                     on a file system that all processes share"
+                );
+                return Err(Error::OfRank { rank, problem });
             }
-            None => self.optimizer.export(self.model()),
         }
+        Ok(team.size())
     }
 
-    /// The moments of all processes, on the leader.
-    fn collect(&self, team: Team) -> BTreeMap<String, Moments> {
-        let owners = self.owners();
-        let mut own = self.optimizer.export(self.model());
-        let mut all = BTreeMap::new();
-        for ParamInfo {
-            name, id, shape, ..
-        } in params::list::<B, _>(self.model())
-        {
-            let moments = own.remove(&name);
-            let mut steps = [moments.as_ref().map_or(0, |moments| moments.steps as u64)];
-            team.broadcast_from(owners[&id], &mut steps);
-            if steps[0] == 0 {
-                continue;
-            }
-            let part = |data: Option<TensorData>| {
-                let zeros = || TensorData::zeros::<f32, _>(shape.clone());
-                let mut data = data.unwrap_or_else(zeros);
-                broadcast_from(team, owners[&id], &mut data);
-                data
-            };
-            let (first, second) = moments
-                .map(|moments| (moments.first, moments.second))
-                .unzip();
-            let (first, second) = (part(first), part(second));
-            if team.leads() {
-                let steps = steps[0] as usize;
-                all.insert(
-                    name,
-                    Moments {
-                        first,
-                        second,
-                        steps,
-                    },
-                );
-            }
+    /// Writes the moments of this process to `directory`.
+    ///
+    /// # Errors
+    ///
+    /// The same one in all processes if one of them could not write.
+    fn save_shard(&self, team: Team, directory: &Path) -> Result<(), Error> {
+        let file = directory.join(optimizer_file(team.rank(), team.size()));
+        let written = write_moments(&file, self.optimizer.export(self.model()));
+        let problem = written.err().map(|error| error.to_string());
+        match team.first_problem(problem) {
+            None => Ok(()),
+            Some((rank, problem)) => Err(Error::OfRank { rank, problem }),
         }
-        all
     }
 
     /// As the leader, tells the others to make the next step too.
