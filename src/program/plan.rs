@@ -134,7 +134,9 @@ pub fn plan(options: Options) -> anyhow::Result<()> {
     // The runs of a file differ in what is compared, which precision is not.
     let precision = runs
         .first()
-        .map_or_else(Precision::default, |(_, config)| config.train.precision);
+        .map(|(_, config)| config.train.precision)
+        .filter(|precision| check_precision(kind, options.backend.gpu, *precision).is_ok())
+        .unwrap_or_default();
     let (speed, source) = speed(&options, kind, precision)?;
     let choices = memory_choices(&options, kind);
     let mut columns = vec![
@@ -155,14 +157,14 @@ pub fn plan(options: Options) -> anyhow::Result<()> {
         columns.push(Column::number("memory", format!("{format}, {kept}")));
     }
     if options.memory {
-        columns.push(Column::number("moments", "of it"));
+        columns.push(Column::number("of which", "moments"));
     }
     for devices in &options.devices {
         let unit = if *devices == 1 { "device" } else { "devices" };
         columns.push(Column::number(format!("{devices} {unit}"), "time"));
     }
     columns.push(Column::number("device hours", "on one"));
-    let mut rows = Vec::new();
+    let (mut rows, mut is_counted) = (Vec::new(), true);
     for (name, config) in runs {
         let plan = Plan::of(&config)?;
         let mut row: Vec<Cell> = vec![
@@ -175,6 +177,7 @@ pub fn plan(options: Options) -> anyhow::Result<()> {
             let mut config = config.clone();
             (config.train.precision, config.train.recompute) = (precision, recompute);
             let memory = estimate_memory(kind, options.backend.gpu, &config)?;
+            is_counted &= memory.is_some();
             let memory = memory.map(|memory| bytes(memory as f64));
             row.push(memory.unwrap_or_else(|| "–".into()).into());
         }
@@ -207,7 +210,9 @@ pub fn plan(options: Options) -> anyhow::Result<()> {
         "A process trains a micro-batch at a time, so train.accumulate must be at least the number of devices.\n\
          –: a step has fewer sequences. A tokenizer.json is taken to have 50,304 tokens.",
     )?;
-    if options.memory {
+    if !is_counted {
+        cli::print("Memory is not counted on this backend; the default one, and GPUs, do.")?;
+    } else if options.memory {
         cli::print(
             "Memory is that of a device that trains one micro-batch at a time. With train.shard_optimizer, N devices \
              keep 1/N of the moments each.",

@@ -16,11 +16,14 @@ use residual_zoo_testing::program::Scratch;
 use residual_zoo_testing::reference::{Case, cases};
 use residual_zoo_testing::runs::{self, MODELS, assert_same, differences, outcome};
 
-/// The error that bf16 may have, as a multiple of what rounding the weights alone changes in f32.
+use crate::parity::{VOCAB, weights};
+
+/// The error that bf16 may have, as a multiple of what rounding the weights alone changes in f32, which shows how
+/// sensitive a model is.
 ///
 /// A product in bf16 rounds x, w and the result, and in the backward pass the gradients of the three: six values
-/// instead of one. Errors of independent roundings add in squares, so √6 times the effect of one is expected. The
-/// bound is twice that.
+/// instead of one. If their errors were independent and of equal effect, √6 times the effect of one would be expected.
+/// The bound is twice that. It finds errors that are larger than a few roundings.
 const BOUND: f64 = 2.0 * 2.449_489_742_783_178;
 
 /// Passes in f32, in f32 with weights that are rounded to bf16, and in bf16.
@@ -91,6 +94,48 @@ fn gradients_in_bf16_are_those_in_f32_up_to_rounding() {
         }
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+struct Gradients(Zoo, BTreeMap<String, TensorData>, TensorData);
+
+impl OnBackend for Gradients {
+    type Output = [Outcome; 2];
+
+    fn run<B: AutodiffBackend>(self, device: B::Device) -> [Outcome; 2] {
+        let Self(config, weights, ids) = self;
+        [Precision::F32, Precision::Bf16].map(|precision| {
+            let (weights, inputs, targets) = (weights.clone(), ids.clone(), ids.clone());
+            precision.during(|| run::<B, Zoo>(&config, VOCAB, weights, inputs, targets, &device))
+        })
+    }
+}
+
+/// A sum of hundreds of gradients in bf16 would leave out the small ones.
+#[test]
+fn the_gradients_of_all_uses_of_a_parameter_are_summed_in_f32() {
+    let _turn = my_turn();
+    let context = 1024;
+    let model = format!(
+        "(model: Composed(recurrence: (block: 2), \
+         layers: [Gpt2(n_layer: 1, n_head: 2, width: 16, context: {context})]))"
+    );
+    let config: RunConfig = RunConfig::parse(&model, Path::new("long.ron")).unwrap();
+    let ids = (0..context as i64).map(|i| i * i * 7 % VOCAB as i64);
+    let ids = TensorData::new(ids.collect::<Vec<_>>(), [1, context]);
+    for kind in kinds() {
+        let task = Gradients(config.model.clone(), weights(&config.model), ids.clone());
+        let [exact, found] = kind.run(None, task).unwrap();
+        for (name, exact) in &exact.gradients {
+            let pairs = || exact.data.iter().zip(&found.gradients[name].data);
+            let error = pairs().map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt();
+            let size = exact.data.iter().map(|a| a * a).sum::<f64>().sqrt();
+            println!("{kind}, {name}: {:.1e} of {size:.1e}", error / size);
+            assert!(
+                error <= 0.02 * size,
+                "{kind}, {name}: {error:.1e} of {size:.1e}"
+            );
+        }
+    }
 }
 
 struct Check(Precision);

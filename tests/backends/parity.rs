@@ -13,7 +13,7 @@ use residual_zoo_testing::my_turn;
 use residual_zoo_testing::pass::{Outcome, run};
 use residual_zoo_testing::zoo::architectures;
 
-const VOCAB: usize = 101;
+pub const VOCAB: usize = 101;
 
 #[derive(Clone)]
 struct Task {
@@ -107,7 +107,7 @@ fn the_contract_holds_on_every_backend() {
 }
 
 /// Weights, including biases, that are large enough to show every term.
-fn weights(config: &Zoo) -> BTreeMap<String, TensorData> {
+pub fn weights(config: &Zoo) -> BTreeMap<String, TensorData> {
     use burn::tensor::backend::Backend;
     let device = Default::default();
     Flex::seed(&device, 11);

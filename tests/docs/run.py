@@ -25,6 +25,7 @@ NOT_RUN = {
     "CUDARC_CUDA_VERSION": "the last check builds for CUDA",
     "--example …": "a pattern, not a command",
     "hf://": "it needs the network; tests/runs/hub.rs has a hub of its own",
+    "precision=Bf16": "it needs LibTorch; tests/backends trains in bf16",
     "srun": "it needs a cluster",
     "mpirun": "tests/team.rs runs it, with another build",
     "benches/": "it measures for minutes, on a quiet machine",

@@ -114,7 +114,10 @@ fn a_manifest_cannot_lead_elsewhere() {
         good.replace("state.json", "../state.json"),
         good.replace("state.json", "/etc/passwd"),
         good.replace("optimizer.safetensors", "optimizer/../../x.safetensors"),
-        good.replace("optimizer.safetensors", "optimizer-00001-of-00002.safetensors"),
+        good.replace(
+            "optimizer.safetensors",
+            "optimizer-00001-of-00002.safetensors",
+        ),
         good.replace("\"state.json\"", "\"state.json\": {}, \"more.json\""),
         good.replace("\"bytes\": ", "\"bytes\": 99999999999999999999"),
         good.replace("\"bytes\": ", "\"bytes\": -"),

@@ -46,11 +46,11 @@ pub fn optimizer_file(rank: usize, shards: usize) -> String {
 ///
 /// When it has no manifest that could name them.
 pub fn optimizer_files(directory: &Path) -> Result<Vec<PathBuf>, Error> {
-    if directory.join(OPTIMIZER).exists() || !directory.join(MANIFEST).exists() {
-        let whole = [directory.join(OPTIMIZER)].into_iter();
-        return Ok(whole.filter(|path| path.exists()).collect());
-    }
-    let shards = shards(directory)?;
+    // Only what the manifest names has been verified.
+    let shards = match directory.join(MANIFEST).exists() {
+        true => shards(directory)?,
+        false => 1,
+    };
     let files = (0..shards).map(|rank| directory.join(optimizer_file(rank, shards)));
     Ok(files.filter(|path| shards > 1 || path.exists()).collect())
 }

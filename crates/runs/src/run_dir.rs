@@ -32,7 +32,8 @@ pub use read::{
     read_tokenizer,
 };
 
-const CONFIG: &str = "config.ron";
+/// The config of a run, in its directory.
+pub const CONFIG: &str = "config.ron";
 const TOKENIZER: &str = "tokenizer.json";
 const DATA: &str = "data.json";
 const HISTORY: &str = "history.jsonl";
@@ -99,6 +100,8 @@ pub struct Start {
     pub backend: String,
     /// Number of threads that the system offers.
     pub threads: usize,
+    /// Number of processes that train together; 0 in files from before there were several.
+    pub processes: usize,
     /// Whether other runs were trained on the same cores.
     pub shared: bool,
     /// The directory of the run that the first weights came from, as it was at this start.

@@ -320,7 +320,8 @@ fn read_moments_of(optimizer: &Path, moments: &mut BTreeMap<String, Moments>) ->
         };
         if moments.insert(name.clone(), found).is_some() {
             return Err(damaged(format!(
-                "has moments of `{name}`, and so does another file"
+                "has moments of `{name}`, and so does another file; continue from an earlier checkpoint: delete this \
+                 one"
             )));
         }
     }

@@ -139,6 +139,13 @@ fn change_notes(last: Option<&Start>, now: &Start) -> Vec<String> {
             now.threads, last.threads
         ));
     }
+    let before = last.map_or(now.processes, |last| last.processes.max(1));
+    if before != now.processes {
+        notes.push(format!(
+            "{} instead of {before} processes: sums are rounded differently",
+            now.processes
+        ));
+    }
     notes
 }
 
@@ -249,6 +256,7 @@ pub(crate) fn this_start<B: AutodiffBackend>(options: &RunOptions, device: &B::D
         version: env!("CARGO_PKG_VERSION").into(),
         backend: B::name(device),
         threads: threads.map_or(0, |threads| threads.get()),
+        processes: options.team.map_or(1, |team| team.size()),
         shared: options.shares_cores,
         init_from: options.init_from.as_ref().map(|(run, _)| absolute(run)),
         init_weights: None,

@@ -61,7 +61,7 @@ pub fn run<B: AutodiffBackend, C: ModelConfig>(
     };
     resumed.notes.splice(0..0, notes);
     if let Some(team) = options.team {
-        trainer.lead(team);
+        trainer.lead(team, &options.directory)?;
     }
     Run::new(trainer, corpus, options, directory, resumed).finish()
 }

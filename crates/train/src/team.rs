@@ -3,8 +3,8 @@
 //!
 //! The leader runs [`run`](crate::run) as if it were alone, and keeps the run directory. The others [`follow`] it.
 
-use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
@@ -14,6 +14,7 @@ use residual_zoo_core::params::ParamInfo;
 use residual_zoo_core::{ConfigError, ModelConfig, params};
 use residual_zoo_data::{Corpus, hash_of_parts};
 use residual_zoo_runs::checkpoint::{OPTIMIZER, optimizer_file};
+use residual_zoo_runs::run_dir::CONFIG;
 use residual_zoo_runs::{Error, RunConfig};
 pub use residual_zoo_system::team::Team;
 use serde::de::DeserializeOwned;
@@ -42,8 +43,10 @@ enum Order {
     Step(Progress),
     /// Show that you have the same weights.
     Compare,
+    /// Show that you see the run in this directory.
+    Find(String),
     /// Write the moments that only you have to this directory.
-    Save(PathBuf),
+    Save(String),
 }
 
 /// As the leader, tells the others what will be trained.
@@ -59,8 +62,8 @@ pub(crate) fn begin<C: ModelConfig>(
     let (micro_batches, size) = (config.train.accumulate, team.size());
     if micro_batches < size {
         let problem = format!(
-            "is {micro_batches}, but {size} processes share the micro-batches of a step; start at most {micro_batches}, \
-             or set it to {size} or more and `train.batch` to a smaller number"
+            "is {micro_batches}, but {size} processes share the micro-batches of a step; set it to {size} or more, and \
+             `train.batch` to a smaller number if the step is to keep its size, or start fewer processes"
         );
         return Err(ConfigError::new("train.accumulate", problem).into());
     }
@@ -100,8 +103,9 @@ pub fn follow<B: AutodiffBackend, C: ModelConfig>(
                 trainer.step();
             }
             Order::Compare => drop(trainer.same_weights()),
-            // The leader gets the error as well.
-            Order::Save(directory) => drop(trainer.save_shard(team, &directory)),
+            // The leader gets the errors as well.
+            Order::Find(run) => drop(find(team, Path::new(&run))),
+            Order::Save(directory) => drop(trainer.save_shard(team, Path::new(&directory))),
         }
     }
     Ok(())
@@ -120,13 +124,24 @@ fn hear<T: DeserializeOwned>(team: Team) -> Option<T> {
 
 impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
     /// As the leader, joins the team and gives it the weights and moments.
-    pub(crate) fn lead(&mut self, team: Team) {
+    ///
+    /// # Errors
+    ///
+    /// If the processes will write parts of checkpoints, and one does not see the run in `directory`.
+    pub(crate) fn lead(&mut self, team: Team, directory: &Path) -> Result<(), Error> {
         say(team, &Order::Share);
         self.share(team);
+        if self.sharing().is_some() {
+            let run = sendable(directory)?;
+            say(team, &Order::Find(run.clone()));
+            find(team, Path::new(&run))?;
+        }
+        Ok(())
     }
 
     /// Joins the team, whose processes then all have the leader's weights and moments.
     fn share(&mut self, team: Team) {
+        self.team = Some(team);
         let mut weights = params::export::<B, _>(self.model());
         for data in weights.values_mut() {
             broadcast(team, data);
@@ -143,15 +158,24 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
             }
             false => hear(team).unwrap_or_default(),
         };
+        let of_others = self.of_others();
+        let names = params::list::<B, _>(self.model()).into_iter();
+        let of_others_by_name: HashSet<String> = names
+            .filter(|info| of_others.contains(&info.id))
+            .map(|info| info.name)
+            .collect();
         for (name, steps) in steps {
             let zeros = || TensorData::zeros::<f32, _>(weights[&name].shape.clone());
-            let of_name = moments.entry(name.clone()).or_insert_with(|| Moments {
+            let mut of_name = moments.remove(&name).unwrap_or_else(|| Moments {
                 first: zeros(),
                 second: zeros(),
                 steps,
             });
             broadcast(team, &mut of_name.first);
             broadcast(team, &mut of_name.second);
+            if !of_others_by_name.contains(&name) {
+                moments.insert(name, of_name);
+            }
         }
         if !team.leads() {
             let same = "all processes have the same model";
@@ -161,12 +185,17 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
             let taken = self.import_moments(moments);
             taken.unwrap_or_else(|error| unreachable!("{same}: {error}"));
         }
-        self.team = Some(team);
-        if self.config.train.shard_optimizer {
-            let owners = self.owners().into_iter();
-            let of_others = owners.filter(|(_, rank)| *rank != team.rank());
-            self.optimizer.leave(of_others.map(|(id, _)| id).collect());
-        }
+        self.optimizer.leave(of_others);
+    }
+
+    /// The parameters that other processes update.
+    fn of_others(&self) -> HashSet<ParamId> {
+        let Some(team) = self.sharing() else {
+            return HashSet::new();
+        };
+        let owners = self.owners().into_iter();
+        let of_others = owners.filter(|(_, rank)| *rank != team.rank());
+        of_others.map(|(id, _)| id).collect()
     }
 
     /// The rank of the process that updates each parameter: of the largest ones first, each goes to the process that
@@ -211,20 +240,9 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
             write_moments(&directory.join(OPTIMIZER), moments)?;
             return Ok(1);
         };
-        let directory = std::path::absolute(directory).map_err(Error::io("find", directory))?;
+        let directory = sendable(directory)?;
         say(team, &Order::Save(directory.clone()));
-        self.save_shard(team, &directory)?;
-        // Only this process knows whether it is the same directory.
-        let all = (0..team.size()).map(|rank| (rank, optimizer_file(rank, team.size())));
-        for (rank, file) in all {
-            if !directory.join(&file).exists() {
-                let problem = format!(
-                    "wrote {file} to another disk than rank 0; with `train.shard_optimizer`, the run directory must be \
-                     on a file system that all processes share"
-                );
-                return Err(Error::OfRank { rank, problem });
-            }
-        }
+        self.save_shard(team, Path::new(&directory))?;
         Ok(team.size())
     }
 
@@ -276,6 +294,34 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
             None => Ok(()),
             Some(rank) => Err(Error::OtherWeights { rank }),
         }
+    }
+}
+
+/// A path that means the same to all processes.
+fn sendable(path: &Path) -> Result<String, Error> {
+    let whole = std::path::absolute(path).map_err(Error::io("find", path))?;
+    whole.into_os_string().into_string().map_err(|_| {
+        let problem = "is not UTF-8, which it must be with `train.shard_optimizer`; choose another directory by --run";
+        Error::Checkpoint { path: path.into(), problem: problem.into() }
+    })
+}
+
+/// Checks that all processes see the config of the run in `directory`.
+///
+/// # Errors
+///
+/// The same one in all processes.
+fn find(team: Team, directory: &Path) -> Result<(), Error> {
+    let problem = (!directory.join(CONFIG).is_file()).then(|| {
+        format!(
+            "does not see {}; with `train.shard_optimizer`, the run directory must be on a file system that all \
+             processes share",
+            directory.display()
+        )
+    });
+    match team.first_problem(problem) {
+        None => Ok(()),
+        Some((rank, problem)) => Err(Error::OfRank { rank, problem }),
     }
 }
 

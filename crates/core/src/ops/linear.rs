@@ -1,10 +1,10 @@
 //! Products of all tokens with one matrix.
 
 use burn::module::{Module, Param};
-use burn::tensor::{Tensor, backend::Backend};
+use burn::tensor::{DType, Tensor, backend::Backend};
 use residual_zoo_kernels as kernels;
 
-use super::precision::{Precision, matmul};
+use super::precision::{Precision, matmul, narrow};
 
 /// y = x · weight + bias.
 #[derive(Module, Debug)]
@@ -18,11 +18,17 @@ pub struct Linear<B: Backend> {
 impl<B: Backend> Linear<B> {
     /// `[batch, time, d_in]` to `[batch, time, d_out]`.
     pub fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
-        let y = project(x, self.weight.val());
-        match &self.bias {
+        let [batch, time, d_in] = x.dims();
+        let y = product(x.reshape([batch * time, d_in]), self.weight.val());
+        let y = match &self.bias {
+            // In bf16, each use of the bias is rounded, so that the gradients of all uses are summed in f32. There is
+            // one sum for a use, over all tokens.
+            Some(bias) if y.dtype() == DType::BF16 => y + narrow(bias.val()).unsqueeze(),
             Some(bias) => y + bias.val().unsqueeze(),
             None => y,
-        }
+        };
+        let d_out = y.dims()[1];
+        y.reshape([batch, time, d_out])
     }
 }
 

@@ -57,12 +57,15 @@ impl Precision {
         let name = B::name(device);
         let problem = match self {
             Self::Bf16 if name.contains("flex") => {
-                "the backend Flex computes in f32 and would only convert. Leave it out, or use LibTorch, \
-                 CUDA or Vulkan (--backend tch, cuda, vulkan)"
+                "the backend Flex would convert every number to f32 and gain nothing; use another backend \
+                 (--backend tch, cuda or vulkan), or F32, with which a run in bf16 continues by \
+                 --allow-config-change"
                     .to_owned()
             }
             Self::Bf16 if !B::supports_dtype(device, DType::BF16) => {
-                format!("the device of the backend {name} has no arithmetic in bf16. Leave it out")
+                format!(
+                    "the device of the backend {name} has no arithmetic in bf16; use F32, or --backend tch"
+                )
             }
             _ => return Ok(()),
         };
