@@ -10,6 +10,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
@@ -131,6 +132,8 @@ fn shared_moments_change_no_bit() {
         assert_same(&shared, &outcome(&whole), name);
         let newest = checkpoint::newest(&shared).unwrap().path;
         assert_eq!(checkpoint::optimizer_files(&newest).unwrap().len(), 2);
+        // What the manifest does not name was not verified.
+        fs::write(newest.join(checkpoint::OPTIMIZER), "junk").unwrap();
         // It goes on in another number, where other processes have other moments.
         let mut command = zoo("train");
         command.arg("--resume").arg(&shared);
@@ -310,6 +313,15 @@ fn what_a_team_cannot_do_is_said_once() {
         .arg(&run_of_team)
         .args(["--set", "train.batch=3"]);
     says(&changed, "train.batch was 2, now 3");
+    // The path of the run is sent to all.
+    let odd = scratch.path("odd");
+    let odd = odd.with_file_name(std::ffi::OsStr::from_bytes(b"odd\xff"));
+    let mut odd = train(&config(&scratch, MODELS[0].1, STEPS), &odd);
+    odd.args(["--set", "train.shard_optimizer=true"]);
+    let output = run(&mut team(2, &odd));
+    let error = text(&output.stderr);
+    assert!(error.contains("is not UTF-8"), "{error}");
+    assert!(!error.contains("panicked"), "{error}");
     // How activations and moments are kept may change.
     let mut kept = zoo("train");
     kept.arg("--resume")
