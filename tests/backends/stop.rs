@@ -76,7 +76,7 @@ fn a_stopped_run_ends_as_another_on_every_backend() {
                 }
                 let (metrics, weights) = differences(&scratch.path(run), &expected);
                 println!("{what}, {run}: metrics {metrics:.1e}, weights {weights:.1e}");
-                assert!(metrics < 1e-4 && weights < 1e-3, "{what}, {run}");
+                assert!(metrics < 1e-4 && weights < 5e-4, "{what}, {run}");
             };
             train("again", None);
             compare("again");

@@ -41,7 +41,8 @@ pub const VOCAB: usize = 37;
 /// 7. The number of trainable parameters is the one that the config counts.
 /// 8. The class logits are the logits of the last position.
 /// 9. The model without autodiff gives the same logits.
-/// 10. With [recomputed](crate::recompute) activations, the loss is the same, and so are the gradients up to rounding.
+/// 10. With [recomputed](crate::recompute) activations, the loss is the same, to the bit where operations are not
+///     fused, and so are the gradients up to rounding.
 ///
 /// # Panics
 ///
@@ -174,8 +175,12 @@ where
     let (loss, all) = gradients::<B, C>(model, None, device);
     let (other_loss, other) = gradients::<B, C>(model, Some(Recompute::Layers), device);
     // A backend that fuses operations sums in another order where an activation is not kept.
+    let tolerance = match B::name(device).contains("fusion") {
+        true => 1e-6 * loss.abs(),
+        false => 0.0,
+    };
     assert!(
-        (loss - other_loss).abs() <= 1e-6 * loss.abs(),
+        (loss - other_loss).abs() <= tolerance,
         "loss {loss}, with recomputed activations {other_loss}"
     );
     let mut difference = LargestDifference {

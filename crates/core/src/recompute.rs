@@ -1,7 +1,7 @@
 //! Activations that are computed twice instead of kept: a layer keeps only its inputs, and is run again in the
 //! backward pass (Chen et al., "Training deep nets with sublinear memory cost", 2016).
 //!
-//! [`record`] cuts a forward pass into parts: updates of the stream, or some layers. Each [part](run) runs without a graph, and its
+//! [`record`] cuts a forward pass into parts of one or more layers. Each [part](run) runs without a graph, and its
 //! outputs are leaves of the graph after it. [`Recording::add_gradients`] goes back from the loss to these leaves.
 //! Then, from the last part to the first, it runs the part again, now with a graph, and passes the gradients of its
 //! outputs on to its inputs and parameters. A part has the dropout that it had before.
@@ -22,11 +22,10 @@ use serde::{Deserialize, Serialize};
 use crate::autodiff::{add_gradients, merge_gradients};
 use crate::{Precision, ResidualBlock, Stream};
 
-/// Which activations are kept for the backward pass, other than those of the last layer or of its last part.
+/// Which activations are kept for the backward pass, other than those of the last layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Recompute {
-    /// The inputs of each layer, or of both its parts, attention and feed-forward network, where these inputs take less
-    /// memory than the gradients. In a recurrence, those of each pair of blocks.
+    /// The inputs of each layer; in a recurrence, those of each pair of blocks.
     Layers,
     /// The inputs of every nth layer, `Every(2)`. In a recurrence, the same as `Layers`.
     Every(usize),
@@ -44,7 +43,6 @@ pub struct Recording<B: Backend> {
     seeded: u64,
     /// How the pass is cut, if it is.
     cut: Option<Recompute>,
-    is_last_layer: bool,
     precision: Precision,
     parts: Vec<Part<B>>,
 }
@@ -82,71 +80,25 @@ pub(crate) fn layers<B: Backend, R: ResidualBlock<B>>(
         return in_turn(layers, stream);
     };
     let size = match cut {
-        // Each update of the stream is a part.
-        Recompute::Layers if updates_are_kept_for_free(layers, &stream) => {
-            let (first, last) = layers.split_at(layers.len().saturating_sub(1));
-            let stream = in_turn(first, stream);
-            now(|recording: &mut Recording<B>| recording.is_last_layer = true);
-            let stream = in_turn(last, stream);
-            now(|recording: &mut Recording<B>| {
-                (recording.is_last_layer, recording.cut) = (false, Some(cut));
-            });
-            return stream;
-        }
         Recompute::Layers => 1,
         Recompute::Every(size) => size.max(1),
     };
     let (first, last) = layers.split_at(layers.len().saturating_sub(1) / size * size);
-    let stream = first.chunks(size).fold(stream, |stream, layers| {
-        part(&layers.to_vec(), stream, |layers, stream| {
-            in_turn(layers, stream)
-        })
-    });
+    let reach = stream.reach();
+    let mut all = leaves(stream.into_all());
+    for layers in first.chunks(size) {
+        let mut next = run(&layers.to_vec(), all.clone(), move |layers, all| {
+            in_turn(layers, Stream::of_all(all, reach)).into_new()
+        });
+        next.extend(all);
+        next.truncate(1 + reach);
+        all = next;
+    }
     // The backward pass begins with the last layers, so their activations are kept.
     now(|recording: &mut Recording<B>| recording.cut = None);
-    let stream = in_turn(last, stream);
+    let stream = in_turn(last, Stream::of_all(all, reach));
     now(|recording: &mut Recording<B>| recording.cut = Some(cut));
     stream
-}
-
-/// Whether the inputs of two updates a layer take less memory than the gradients of the layers.
-///
-/// At the beginning of the backward pass, all inputs are there and no gradients; at its end, all gradients and no
-/// inputs. So with that many inputs, the pass needs the most memory at its end, where smaller parts need less.
-fn updates_are_kept_for_free<B: Backend, R: ResidualBlock<B>>(
-    layers: &[R],
-    stream: &Stream<B>,
-) -> bool {
-    let gradients: usize = layers.iter().map(Module::<B>::num_params).sum();
-    2 * layers.len() * stream.x.shape().num_elements() <= gradients
-}
-
-/// Keeps the activations from here on if this is the last layer, because the backward pass begins with them.
-pub(crate) fn keep_the_last<B: Backend>() {
-    now(|recording: &mut Recording<B>| {
-        if recording.is_last_layer {
-            recording.cut = None;
-        }
-    });
-}
-
-/// Updates the stream by `update` with the parameters of `module`, as a part of this pass if it is cut.
-pub(crate) fn part<B: Backend, M: Module<B> + 'static>(
-    module: &M,
-    stream: Stream<B>,
-    update: impl Fn(&M, Stream<B>) -> Stream<B> + 'static,
-) -> Stream<B> {
-    if !is_cut::<B>() {
-        return update(module, stream);
-    }
-    let reach = stream.reach();
-    let all = leaves(stream.into_all());
-    let mut next = run(module, all.clone(), move |module, all| {
-        update(module, Stream::of_all(all, reach)).into_new()
-    });
-    next.extend(all);
-    next.truncate(1 + reach);
-    Stream::of_all(next, reach)
 }
 
 fn in_turn<B: Backend, R: ResidualBlock<B>>(layers: &[R], stream: Stream<B>) -> Stream<B> {
@@ -249,7 +201,6 @@ impl<B: Backend> Recording<B> {
             seed,
             seeded,
             cut: None,
-            is_last_layer: false,
             precision: Precision::now(),
             parts: Vec::new(),
         }

@@ -168,15 +168,6 @@ impl<B: Backend, F: Branch<B>, C: Connection<B>> ResidualBlock<B> for Update<B, 
     }
 
     fn forward(&self, stream: Stream<B>, cache: Option<&mut Self::Cache>) -> Stream<B> {
-        match cache {
-            Some(_) => self.apply(stream, cache),
-            None => recompute::part(self, stream, |update, stream| update.apply(stream, None)),
-        }
-    }
-}
-
-impl<B: Backend, F: Branch<B>, C: Connection<B>> Update<B, F, C> {
-    fn apply(&self, stream: Stream<B>, cache: Option<&mut F::Cache>) -> Stream<B> {
         recompute::seed_dropout(&stream.x);
         let fx = self.branch.forward(stream.x.clone(), cache);
         // The stream is f32, whatever the precision of the branch.
@@ -218,7 +209,6 @@ impl<B: Backend, A: Branch<B>, F: Branch<B>, C: Connection<B>> ResidualBlock<B>
     fn forward(&self, stream: Stream<B>, cache: Option<&mut Self::Cache>) -> Stream<B> {
         let (attention, feed_forward) = cache.map(|(a, f)| (a, f)).unzip();
         let stream = self.attention.forward(stream, attention);
-        recompute::keep_the_last::<B>();
         self.feed_forward.forward(stream, feed_forward)
     }
 }

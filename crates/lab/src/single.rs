@@ -154,7 +154,7 @@ pub fn check_precision(
     gpu: Option<usize>,
     precision: Precision,
 ) -> Result<(), Error> {
-    // Another backend is not started only for this.
+    // Every backend has f32, so none is started to ask.
     if precision == Precision::F32 {
         return Ok(());
     }

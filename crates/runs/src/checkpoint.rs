@@ -1,9 +1,10 @@
 //! The files of checkpoints, and the checkpoint directories of a run.
 //!
 //! A checkpoint is a directory with the model and the optimizer as safetensors, the progress as JSON, and a
-//! manifest with their checksums. Processes that share the moments of the optimizer write a file each. It is written under another name, synced to disk and renamed; its manifest
-//! is the last of its files. Readers take the newest checkpoint that matches its manifest, and report the
-//! ones that they passed over.
+//! manifest with their checksums. Processes that share the moments of the optimizer write a file each. A
+//! checkpoint is written under another name, synced to disk and renamed; its manifest is the last of its
+//! files. Readers take the newest checkpoint that matches its manifest, and report the ones that they passed
+//! over.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -44,7 +45,7 @@ pub fn optimizer_file(rank: usize, shards: usize) -> String {
 ///
 /// # Errors
 ///
-/// When it has no manifest that could name them.
+/// When its manifest is damaged; I/O errors.
 pub fn optimizer_files(directory: &Path) -> Result<Vec<PathBuf>, Error> {
     // Only what the manifest names has been verified.
     let shards = match directory.join(MANIFEST).exists() {
