@@ -17,7 +17,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 pub use data::{cifar, documents, shard, tokenizer};
-pub use run::{checkpoint, config, good_checkpoint, manifest, metrics, set};
+pub use run::{checkpoint, config, good_checkpoint, manifest, metrics, set, weights};
 
 /// The result of a parser: accepted, or the error.
 pub type Verdict = Result<(), String>;
@@ -26,7 +26,7 @@ pub type Verdict = Result<(), String>;
 pub type Target = fn(&[u8]) -> Verdict;
 
 /// All targets by name.
-pub const TARGETS: [(&str, Target); 9] = [
+pub const TARGETS: [(&str, Target); 10] = [
     ("checkpoint", checkpoint),
     ("cifar", cifar),
     ("config", config),
@@ -36,6 +36,7 @@ pub const TARGETS: [(&str, Target); 9] = [
     ("set", set),
     ("shard", shard),
     ("tokenizer", tokenizer),
+    ("weights", weights),
 ];
 
 /// The message of an error. It must be a single line of reasonable length.

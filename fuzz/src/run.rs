@@ -11,6 +11,7 @@ use burn::module::{AutodiffModule, Module};
 use burn::tensor::Tensor;
 use residual_zoo::core::{ModelConfig as _, params};
 use residual_zoo::data::{Corpus, Source, SyntheticConfig};
+use residual_zoo::exchange::{ImportOptions, import};
 use residual_zoo::runs::{checkpoint as files, run_dir};
 use residual_zoo::train::{Trainer, checkpoint as checkpoints};
 use residual_zoo::{ModelConfig, RunConfig};
@@ -70,6 +71,25 @@ fn use_config(config: &RunConfig) -> Verdict {
         forget();
     }
     Ok(())
+}
+
+/// The weights of another project, as PyTorch saves them.
+pub fn weights(data: &[u8]) -> Verdict {
+    let scratch = Scratch::new();
+    let path = scratch.file("weights.pt", data);
+    let options = ImportOptions {
+        tokenizer: Some("bytes".into()),
+        n_head: Some(1),
+        set: Vec::new(),
+    };
+    let imported = import(&path, &options).map_err(refused)?;
+    let found = imported
+        .weights
+        .values()
+        .map(|tensor| tensor.num_elements());
+    // What is shared in the file, such as a tied table, is there once.
+    assert!(found.sum::<usize>() <= 4 * data.len());
+    imported.write(&path.with_extension("run")).map_err(refused)
 }
 
 /// Runs a backward pass, so that Burn forgets dropped parameters.

@@ -20,7 +20,7 @@ pub struct Options {
     /// The run directory, such as runs/gpt2-shakespeare-cpu
     run: PathBuf,
     /// Text to continue; repeat it for several. The model reads as many of its last tokens as the context has
-    /// [default: the first token id of the vocabulary]
+    /// [default: the token between documents, or the first one of the vocabulary]
     #[arg(long)]
     prompt: Vec<String>,
     /// Texts for each prompt, 1 to 10000. Several texts are generated together and printed at the end, with a

@@ -3,7 +3,9 @@
 mod bench;
 mod compare;
 mod describe;
+mod export;
 mod generate;
+mod import;
 mod list;
 mod plan;
 mod plot;
@@ -52,6 +54,8 @@ enum Command {
     Plot(plot::Options),
     Bench(bench::Options),
     Tokenize(tokenize::Options),
+    Import(import::Options),
+    Export(export::Options),
     /// Print a shell's completions, to be saved where the shell looks for them
     Completions {
         /// The shell
@@ -99,6 +103,8 @@ pub fn main() -> ExitCode {
         Command::Plot(options) => plot::plot(options),
         Command::Bench(options) => bench::bench(options),
         Command::Tokenize(options) => tokenize::tokenize(options),
+        Command::Import(options) => import::import(options),
+        Command::Export(options) => export::export(options),
         Command::Completions { shell } => {
             let mut command = Program::command();
             let mut script = Vec::new();

@@ -143,6 +143,8 @@ def steps(count):
 def train(rest):
     if "--resume" in rest:
         return rest + ["--set", "train.steps=6"]
+    if Path(rest[0]).exists():
+        return rest + steps(4)
     config = Path(rest[0]).with_suffix(".ron")
     config = ROOT / "experiments" / config.relative_to("experiments") if config.parts[0] == "experiments" \
         else ROOT / "experiments" / config

@@ -27,7 +27,7 @@ const ROOMS: [&[&str]; 11] = [
     ],
     &["residual-zoo-runs"],
     &["residual-zoo-models"],
-    &["residual-zoo-train"],
+    &["residual-zoo-exchange", "residual-zoo-train"],
     &["residual-zoo-backend"],
     &["residual-zoo-lab"],
     &["residual-zoo-cli"],

@@ -469,3 +469,75 @@ fn word_tokenizer() -> Vec<u8> {
     )
     .into_bytes()
 }
+
+#[test]
+fn a_model_on_the_hub_is_imported_and_then_needs_no_network() {
+    let exported = Scratch::new();
+    let (run, out) = (exported.path("run"), exported.path("out"));
+    let mut train = zoo("train");
+    ok(train
+        .arg(SMOKE)
+        .args(["--set", "train.steps=2", "--run"])
+        .arg(&run));
+    ok(zoo("export").arg(&run).args(["--to", "hf"]).arg(&out));
+    let names = [
+        "config.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "model.safetensors",
+        "README.md",
+    ];
+    let files: Vec<(String, Vec<u8>)> = names
+        .iter()
+        .map(|name| (format!("o/m/{name}"), fs::read(out.join(name)).unwrap()))
+        .collect();
+    let files: Vec<(&str, &[u8])> = files
+        .iter()
+        .map(|(name, content)| (name.as_str(), content.as_slice()))
+        .collect();
+    let hub = Hub::start(&files);
+    let scratch = Scratch::new();
+    let import = |address: &str, home: &str, run: &str| {
+        let mut command = zoo("import");
+        command
+            .env("HF_HOME", scratch.path(home))
+            .env("HF_ENDPOINT", address)
+            .env("HF_TOKEN", "");
+        command.arg("hf://o/m").arg("--run").arg(scratch.path(run));
+        command
+    };
+    let shown = ok(&mut import(&hub.address, "hf", "first"));
+    assert!(shown.contains("GPT-2 of Hugging Face"), "{shown}");
+    // The model card is not read.
+    assert!(
+        !snapshot(&scratch, "models--o--m")
+            .join("README.md")
+            .exists()
+    );
+    ok(&mut import("http://127.0.0.1:1", "hf", "second"));
+    let weights = |run: &str| {
+        let file = "checkpoints/step-00000000/model.safetensors";
+        fs::read(scratch.path(run).join(file)).unwrap()
+    };
+    assert_eq!(weights("first"), weights("second"));
+    let says = ["could not download hf://o/m"];
+    fails(
+        &mut import("http://127.0.0.1:1", "other", "third"),
+        1,
+        &says,
+    );
+    // A directory that is taken is noticed before anything is downloaded.
+    let before = hub.requests();
+    fails(&mut import(&hub.address, "other", "first"), 2, &["already"]);
+    assert_eq!(hub.requests(), before);
+    hub.state
+        .files
+        .lock()
+        .unwrap()
+        .retain(|name, _| name.ends_with("README.md"));
+    fails(
+        &mut import(&hub.address, "empty", "fourth"),
+        1,
+        &["neither a config.json"],
+    );
+}

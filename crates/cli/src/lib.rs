@@ -19,6 +19,7 @@ use residual_zoo_backend::{BackendError, BackendKind};
 use residual_zoo_core::ConfigError;
 use residual_zoo_data::Source as Data;
 use residual_zoo_data::{DataConfig, DataError, SyntheticConfig, TokenizerConfig, is_on_hub};
+use residual_zoo_exchange::Error as ExchangeError;
 use residual_zoo_lab::{Error, Verdict};
 use residual_zoo_report::Tone;
 use residual_zoo_runs::Error as RunError;
@@ -251,6 +252,7 @@ fn is_bad_input(error: &anyhow::Error) -> bool {
         error.downcast_ref().map(Error::is_bad_input),
         error.downcast_ref().map(RunError::is_bad_input),
         error.downcast_ref().map(DataError::is_bad_input),
+        error.downcast_ref().map(ExchangeError::is_bad_input),
         error.downcast_ref().map(BackendError::is_bad_input),
         error.downcast_ref().map(|_: &ConfigError| true),
     ];

@@ -183,6 +183,8 @@ pub enum Source {
     /// Several texts as in `Path`, each with a weight. Each sequence is drawn from one of them. The last part of each
     /// is used for validation, in the same proportions. The tokenizer must not need training.
     Mixture(Vec<Weighted>),
+    /// Not known: the model was imported from another project. There is nothing to train on.
+    Imported,
 }
 
 /// A text of a mixture.
@@ -214,6 +216,7 @@ impl fmt::Display for Source {
             Self::TinyShakespeare => f.write_str("tiny shakespeare"),
             Self::Copying(_) => f.write_str("the copy task"),
             Self::Cifar10(_) => f.write_str("CIFAR-10"),
+            Self::Imported => f.write_str("not known, the model was imported"),
             Self::Path(path) => path.display().fmt(f),
             Self::Paths(_) | Self::Mixture(_) => {
                 let paths = self

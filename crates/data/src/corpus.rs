@@ -76,6 +76,12 @@ impl Corpus {
             Source::Path(path) => Self::of_files(config, &[path], progress),
             Source::Paths(paths) => Self::of_files(config, paths, progress),
             Source::Mixture(parts) => Self::mixture(config, parts, progress),
+            Source::Imported => Err(DataError::InvalidConfig {
+                field: "data.source".into(),
+                problem: "is Imported: the data of an imported model are not known; give data with `--data`, and to \
+                          train, start another run with `--init-from`"
+                    .into(),
+            }),
         }
     }
 

@@ -18,7 +18,11 @@ pub fn read_file(path: &Path) -> Result<Vec<u8>, DataError> {
 }
 
 /// Refuses a path that does not exist or is not a regular file.
-pub(crate) fn check_is_file(path: &Path) -> Result<(), DataError> {
+///
+/// # Errors
+///
+/// [`DataError::NotFound`]; [`DataError::NotAFile`]; I/O errors.
+pub fn check_is_file(path: &Path) -> Result<(), DataError> {
     let metadata = fs::metadata(path).map_err(|e| DataError::io(path, "read", e))?;
     match metadata.is_file() {
         true => Ok(()),

@@ -128,6 +128,11 @@ impl Hf {
         self.vocab_size
     }
 
+    /// The id of a token.
+    pub(crate) fn id(&self, token: &str) -> Option<u32> {
+        self.inner.token_to_id(token)
+    }
+
     pub(crate) fn json(&self) -> &str {
         &self.json
     }
@@ -169,6 +174,20 @@ impl Hf {
     pub(crate) fn decode(&self, ids: &[u32]) -> Result<String, DataError> {
         contain(|| self.inner.decode(ids, false)).map_err(|e| DataError::tokenizer("decoding", e))
     }
+}
+
+/// The characters that stand for bytes in a byte-level tokenizer, and these bytes (the table of GPT-2: printable
+/// characters stand for themselves, the others for characters from U+0100 on).
+pub(crate) fn bytes() -> impl Iterator<Item = (char, u8)> {
+    let is_printable = |byte: u8| matches!(byte, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
+    let mut other = 0x100;
+    (0..=u8::MAX).map(move |byte| match is_printable(byte) {
+        true => (byte.into(), byte),
+        false => {
+            other += 1;
+            (char::from_u32(other - 1).unwrap_or_default(), byte)
+        }
+    })
 }
 
 /// The parts of a word from which merges are learned. Merging takes time that grows with the square of a word's

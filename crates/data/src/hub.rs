@@ -82,6 +82,46 @@ impl Address {
     }
 }
 
+/// The files of a model that are downloaded.
+#[cfg(any(feature = "hub", test))]
+const MODEL_FILES: [&str; 8] = [
+    "config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "vocab.json",
+    "merges.txt",
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+];
+
+/// Those of the `files` of a repository that a model in its folder `folder` consists of. Weights as a pickle are left
+/// out where there are others.
+#[cfg(any(feature = "hub", test))]
+fn model_files(folder: &str, files: Vec<String>) -> Vec<String> {
+    let folder = Path::new(folder);
+    let name = |file: &str| {
+        let name = Path::new(file).strip_prefix(folder).ok()?.to_str()?;
+        is_inside(file).then_some(name.to_owned())
+    };
+    let is_shard = |name: &str| {
+        name.starts_with("model-") && name.ends_with(".safetensors") && !name.contains('/')
+    };
+    let mut found: Vec<(String, String)> = files
+        .into_iter()
+        .filter_map(|file| Some((name(&file)?, file)))
+        .filter(|(name, _)| MODEL_FILES.contains(&name.as_str()) || is_shard(name))
+        .collect();
+    let is_safe = |name: &str| name.starts_with("model.safetensors");
+    if found.iter().any(|(name, _)| is_safe(name)) {
+        found.retain(|(name, _)| name != "pytorch_model.bin");
+    }
+    if found.iter().any(|(name, _)| name == "model.safetensors") {
+        found.retain(|(name, _)| !is_shard(name) && !name.ends_with(".index.json"));
+    }
+    found.into_iter().map(|(_, file)| file).collect()
+}
+
 /// Whether a path in a repository stays in it.
 fn is_inside(path: &str) -> bool {
     let mut parts = Path::new(path).components();
@@ -112,6 +152,18 @@ pub fn fetch(config: &DataConfig, progress: OnProgress) -> Result<(), DataError>
     addresses
         .iter()
         .try_for_each(|address| download(address, progress))
+}
+
+/// The directory of a model, whose files are downloaded if `path` is an address and they are not in the cache.
+///
+/// # Errors
+///
+/// An invalid address; a failed download; [`DataError::MissingFeature`].
+pub fn fetch_model(path: &Path, progress: OnProgress) -> Result<PathBuf, DataError> {
+    match Address::parse(path)? {
+        Some(address) => download_model(&address, progress),
+        None => Ok(path.into()),
+    }
 }
 
 /// The addresses of the texts and the tokenizer.
@@ -161,11 +213,16 @@ fn tokenizer(path: &Path) -> Result<Option<Address>, DataError> {
 }
 
 #[cfg(feature = "hub")]
-use client::{cached, download};
+use client::{cached, download, download_model};
 
 #[cfg(not(feature = "hub"))]
 fn download(address: &Address, _: OnProgress) -> Result<(), DataError> {
     cached(address).map(drop)
+}
+
+#[cfg(not(feature = "hub"))]
+fn download_model(address: &Address, _: OnProgress) -> Result<PathBuf, DataError> {
+    cached(address).map(|_| PathBuf::new())
 }
 
 #[cfg(not(feature = "hub"))]
@@ -256,6 +313,38 @@ mod tests {
             );
             assert!(error.is_bad_input());
         }
+    }
+
+    #[test]
+    fn the_files_of_a_model_are_those_that_are_read() {
+        let files = |folder: &str, all: &[&str]| {
+            model_files(folder, all.iter().map(|file| (*file).to_owned()).collect())
+        };
+        let all = [
+            "README.md",
+            "config.json",
+            "tokenizer.json",
+            "model.safetensors",
+            "pytorch_model.bin",
+            "onnx/config.json",
+            "tf_model.h5",
+            "../config.json",
+        ];
+        assert_eq!(
+            files("", &all),
+            ["config.json", "tokenizer.json", "model.safetensors"]
+        );
+        assert_eq!(files("onnx", &all), ["onnx/config.json"]);
+        assert_eq!(
+            files("", &["pytorch_model.bin", "a.bin"]),
+            ["pytorch_model.bin"]
+        );
+        let shards = [
+            "model-00001-of-00002.safetensors",
+            "model.safetensors.index.json",
+            "pytorch_model.bin",
+        ];
+        assert_eq!(files("", &shards), shards[..2]);
     }
 
     #[test]

@@ -32,6 +32,9 @@ impl StreamDecoder {
     /// [`DataError::UnknownId`] for an id outside the vocabulary. The id is then ignored.
     pub fn push(&mut self, id: u32) -> Result<String, DataError> {
         self.tokenizer.check(id)?;
+        if id as usize >= self.tokenizer.kind().tokens() {
+            return Ok(String::new());
+        }
         self.ids.push(id);
         match self.tokenizer.kind() {
             Kind::Bytes => Ok(self.complete_bytes()),

@@ -1,12 +1,13 @@
 //! Maps text to token ids and back.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::chunks::chunks;
 use crate::hf::{self, Hf, VOCAB_SIZES};
@@ -28,7 +29,7 @@ pub enum TokenizerConfig {
         /// Number of tokens, at least 256. A small corpus may yield fewer.
         vocab_size: usize,
     },
-    /// A Hugging Face `tokenizer.json`.
+    /// A Hugging Face `tokenizer.json`, or that of a run.
     File(PathBuf),
 }
 
@@ -54,13 +55,28 @@ impl TokenizerConfig {
 
 /// Maps text to token ids below [`vocab_size`](Self::vocab_size) and back. Cheap to clone.
 #[derive(Clone)]
-pub struct Tokenizer(Arc<Kind>);
+pub struct Tokenizer {
+    kind: Arc<Kind>,
+    vocab_size: usize,
+}
 
 pub(crate) enum Kind {
     Bytes,
     Chars(Vec<char>),
     Words(Words),
     Hf(Box<Hf>),
+}
+
+impl Kind {
+    /// Number of ids with a token. All are below it.
+    pub(crate) fn tokens(&self) -> usize {
+        match self {
+            Self::Bytes => 256,
+            Self::Chars(chars) => chars.len(),
+            Self::Words(words) => words.list.len(),
+            Self::Hf(hf) => hf.vocab_size(),
+        }
+    }
 }
 
 pub(crate) struct Words {
@@ -78,8 +94,8 @@ impl Words {
     }
 }
 
-/// The file format of a tokenizer: `kind`, and the field for that kind. The content of a
-/// `tokenizer.json` is stored as a string, so it is preserved verbatim.
+/// The file format of a tokenizer: `kind`, the field for that kind, and the number of ids if some of them have no
+/// token. The content of a `tokenizer.json` is stored as a string, so it is preserved verbatim.
 ///
 /// This is not an enum, because serde keeps all fields of an enum in memory to find its tag.
 #[derive(Deserialize)]
@@ -90,6 +106,7 @@ struct Envelope {
     #[serde(default, deserialize_with = "few_words")]
     words: Option<Vec<String>>,
     json: Option<String>,
+    vocab_size: Option<usize>,
 }
 
 /// Maximum number of words. The languages here have up to a few hundred.
@@ -148,11 +165,94 @@ impl Tokenizer {
             }
             TokenizerConfig::File(path) => {
                 let origin = format!("`{}`", path.display());
-                let file = hub::local_tokenizer(path)?;
-                Kind::Hf(Hf::from_json(files::read_utf8(&file)?, &origin)?.into())
+                let json = files::read_utf8(&hub::local_tokenizer(path)?)?;
+                return match serde_json::from_str(&json) {
+                    Ok(envelope) => Self::from_envelope(envelope, &origin),
+                    Err(_) => Self::from_hf_json(json, &origin),
+                };
             }
         };
-        Ok(Self(Arc::new(kind)))
+        Ok(Self::of(kind))
+    }
+
+    fn of(kind: Kind) -> Self {
+        Self {
+            vocab_size: kind.tokens(),
+            kind: Arc::new(kind),
+        }
+    }
+
+    /// The tokenizer in the content of a Hugging Face `tokenizer.json`. `origin` describes it in errors.
+    ///
+    /// # Errors
+    ///
+    /// [`DataError::Tokenizer`] for anything else.
+    pub fn from_hf_json(json: String, origin: &str) -> Result<Self, DataError> {
+        Ok(Self::of(Kind::Hf(Hf::from_json(json, origin)?.into())))
+    }
+
+    /// The content of a Hugging Face `tokenizer.json` that gives the same ids.
+    pub fn to_hf_json(&self) -> String {
+        let mut file = json!({
+            "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+            "post_processor": null,
+        });
+        let (split, decoder, model) = match self.kind() {
+            Kind::Hf(hf) => return hf.json().to_owned(),
+            // Its alphabet has a printable character for each byte.
+            Kind::Bytes => {
+                let byte_level = json!({
+                    "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false,
+                });
+                let vocab: BTreeMap<String, usize> =
+                    hf::bytes().map(|(c, b)| (c.into(), b.into())).collect();
+                let model = json!({ "type": "BPE", "vocab": vocab, "merges": [] });
+                (byte_level.clone(), byte_level, model)
+            }
+            Kind::Chars(chars) => {
+                let split = json!({
+                    "type": "Split", "pattern": { "Regex": "[\\s\\S]" }, "behavior": "Isolated", "invert": false,
+                });
+                let words = chars.iter().map(char::to_string);
+                (split, json!({ "type": "Fuse" }), word_level(words))
+            }
+            Kind::Words(words) => {
+                let split = json!({ "type": "WhitespaceSplit" });
+                (split, Value::Null, word_level(words.list.iter().cloned()))
+            }
+        };
+        file["pre_tokenizer"] = split;
+        file["decoder"] = decoder;
+        file["model"] = model;
+        file.to_string()
+    }
+
+    /// Its kind, as in [`to_json`](Self::to_json): `bytes`, `chars`, `words` or `hf`.
+    pub fn kind_name(&self) -> &'static str {
+        match self.kind() {
+            Kind::Bytes => "bytes",
+            Kind::Chars(_) => "chars",
+            Kind::Words(_) => "words",
+            Kind::Hf(_) => "hf",
+        }
+    }
+
+    /// The same tokenizer with `vocab_size` ids. Those at the end have no token, as in models whose tables have
+    /// more rows than there are tokens.
+    ///
+    /// # Errors
+    ///
+    /// If the tokenizer has more ids, or `vocab_size` is above 1,048,576.
+    pub fn padded(self, vocab_size: usize) -> Result<Self, DataError> {
+        let most = *VOCAB_SIZES.end();
+        if vocab_size < self.vocab_size || vocab_size > most {
+            let problem = format!(
+                "it has {} token ids and cannot be padded to {vocab_size}; the most is {most}",
+                self.vocab_size
+            );
+            return Err(DataError::tokenizer("of a model", problem));
+        }
+        Ok(Self { vocab_size, ..self })
     }
 
     /// A tokenizer for texts that are words of `list` separated by white space. The id of a word
@@ -186,7 +286,7 @@ impl Tokenizer {
         {
             return wrong(format!("word {:?} is repeated", word(pair[0])));
         }
-        Ok(Self(Arc::new(Kind::Words(Words { list, sorted }))))
+        Ok(Self::of(Kind::Words(Words { list, sorted })))
     }
 
     /// A byte-level BPE, trained on `pieces`, which have `all` bytes and can be tokenized apart.
@@ -201,25 +301,37 @@ impl Tokenizer {
         progress: OnProgress,
     ) -> Result<Self, DataError> {
         let hf = Hf::train(vocab_size, pieces, all, progress)?;
-        Ok(Self(Arc::new(Kind::Hf(hf.into()))))
+        Ok(Self::of(Kind::Hf(hf.into())))
     }
 
     /// A tokenizer for the characters `chars`, which must be sorted and distinct.
-    pub(crate) fn chars(chars: Vec<char>) -> Result<Self, DataError> {
+    ///
+    /// # Errors
+    ///
+    /// If they are not, or there are none.
+    pub fn chars(chars: Vec<char>) -> Result<Self, DataError> {
         if chars.is_empty() || !chars.is_sorted_by(|a, b| a < b) {
             let problem = "the list must be sorted, distinct and not empty";
             return Err(DataError::tokenizer("with a character list", problem));
         }
-        Ok(Self(Arc::new(Kind::Chars(chars))))
+        Ok(Self::of(Kind::Chars(chars)))
     }
 
-    /// Number of token ids. All ids are below it.
+    /// Number of token ids. All ids are below it. Some may have no token.
     pub fn vocab_size(&self) -> usize {
+        self.vocab_size
+    }
+
+    /// The id that begins a text without a prompt: that of `<|endoftext|>`, or 0 if there is no such token.
+    pub fn first_id(&self) -> u32 {
+        self.end_of_text().unwrap_or(0)
+    }
+
+    /// The id of `<|endoftext|>`, if there is such a token.
+    pub fn end_of_text(&self) -> Option<u32> {
         match self.kind() {
-            Kind::Bytes => 256,
-            Kind::Chars(chars) => chars.len(),
-            Kind::Words(words) => words.list.len(),
-            Kind::Hf(hf) => hf.vocab_size(),
+            Kind::Hf(hf) => hf.id(END_OF_TEXT),
+            _ => None,
         }
     }
 
@@ -266,7 +378,7 @@ impl Tokenizer {
         }
     }
 
-    /// The text of `ids`. Bytes that are not UTF-8 become U+FFFD.
+    /// The text of `ids`. Bytes that are not UTF-8 become U+FFFD. Ids without a token have no text.
     ///
     /// # Errors
     ///
@@ -277,16 +389,16 @@ impl Tokenizer {
         }
         Ok(match self.kind() {
             Kind::Bytes => {
-                let bytes: Vec<u8> = ids.iter().map(|&id| id as u8).collect();
-                String::from_utf8_lossy(&bytes).into_owned()
+                let bytes = ids.iter().filter(|id| **id < 256).map(|&id| id as u8);
+                String::from_utf8_lossy(&bytes.collect::<Vec<_>>()).into_owned()
             }
-            Kind::Chars(chars) => ids.iter().map(|&id| chars[id as usize]).collect(),
+            Kind::Chars(chars) => ids
+                .iter()
+                .filter_map(|&id| chars.get(id as usize))
+                .collect(),
             Kind::Words(words) => {
-                let words: Vec<&str> = ids
-                    .iter()
-                    .map(|&id| words.list[id as usize].as_str())
-                    .collect();
-                words.join(" ")
+                let words = ids.iter().filter_map(|&id| words.list.get(id as usize));
+                words.map(String::as_str).collect::<Vec<_>>().join(" ")
             }
             Kind::Hf(hf) => hf.decode(ids)?,
         })
@@ -302,6 +414,10 @@ impl Tokenizer {
     pub fn fingerprint(&self) -> String {
         let chars: String;
         let mut parts: Vec<&[u8]> = Vec::new();
+        let vocab_size = self.vocab_size.to_le_bytes();
+        if self.is_padded() {
+            parts.extend([b"padded".as_slice(), &vocab_size]);
+        }
         match self.kind() {
             Kind::Bytes => parts.push(b"bytes"),
             Kind::Chars(list) => {
@@ -319,7 +435,7 @@ impl Tokenizer {
 
     /// The tokenizer as JSON, which [`from_json`](Self::from_json) reads.
     pub fn to_json(&self) -> String {
-        let envelope = match self.kind() {
+        let mut envelope = match self.kind() {
             Kind::Bytes => json!({ "kind": "bytes" }),
             Kind::Chars(chars) => {
                 json!({ "kind": "chars", "chars": chars.iter().collect::<String>() })
@@ -327,6 +443,9 @@ impl Tokenizer {
             Kind::Words(words) => json!({ "kind": "words", "words": words.list }),
             Kind::Hf(hf) => json!({ "kind": "hf", "json": hf.json() }),
         };
+        if self.is_padded() {
+            envelope["vocab_size"] = self.vocab_size.into();
+        }
         envelope.to_string()
     }
 
@@ -338,23 +457,34 @@ impl Tokenizer {
     pub fn from_json(json: &str) -> Result<Self, DataError> {
         let origin = "saved in a run or the cache";
         let wrong = |problem: String| DataError::tokenizer(origin, problem);
-        let envelope: Envelope = serde_json::from_str(json).map_err(|e| wrong(e.to_string()))?;
+        let envelope = serde_json::from_str(json).map_err(|e| wrong(e.to_string()))?;
+        Self::from_envelope(envelope, origin)
+    }
+
+    fn from_envelope(envelope: Envelope, origin: &str) -> Result<Self, DataError> {
+        let wrong = |problem: String| DataError::tokenizer(origin, problem);
         let kind = envelope.kind.as_str();
-        match (kind, envelope.chars, envelope.words, envelope.json) {
-            ("bytes", None, None, None) => Ok(Self(Arc::new(Kind::Bytes))),
+        let tokenizer = match (kind, envelope.chars, envelope.words, envelope.json) {
+            ("bytes", None, None, None) => Ok(Self::of(Kind::Bytes)),
             // Checked before collecting: a list of characters may take four times the memory of the
             // text, but a list of distinct characters is short.
             ("chars", Some(chars), None, None) if chars.chars().is_sorted_by(|a, b| a < b) => {
                 Self::chars(chars.chars().collect())
             }
             ("words", None, Some(words), None) => Self::words(words),
-            ("hf", None, None, Some(json)) => Ok(Self(Arc::new(Kind::Hf(
-                Hf::from_json(json, origin)?.into(),
-            )))),
+            ("hf", None, None, Some(json)) => Self::from_hf_json(json, origin),
             _ => Err(wrong(format!(
                 "its fields and values do not fit the kind {kind:?}"
             ))),
+        }?;
+        match envelope.vocab_size {
+            Some(vocab_size) => tokenizer.padded(vocab_size),
+            None => Ok(tokenizer),
         }
+    }
+
+    fn is_padded(&self) -> bool {
+        self.vocab_size > self.kind.tokens()
     }
 
     /// Where a text may be cut, so that its parts have the tokens of the whole.
@@ -367,7 +497,7 @@ impl Tokenizer {
     }
 
     pub(crate) fn kind(&self) -> &Kind {
-        &self.0
+        &self.kind
     }
 
     /// Refuses an id outside the vocabulary.
@@ -381,17 +511,29 @@ impl Tokenizer {
     }
 }
 
+/// A model whose tokens are `words`, in the order of their ids.
+fn word_level(words: impl Iterator<Item = String>) -> Value {
+    let vocab: serde_json::Map<String, Value> = words
+        .zip(0..)
+        .map(|(word, id)| (word, Value::from(id)))
+        .collect();
+    // A word that is not known is an error, because this token is not in the vocabulary.
+    json!({ "type": "WordLevel", "vocab": vocab, "unk_token": "<unknown>" })
+}
+
+/// The token between documents of GPT-2, GPT-NeoX and others.
+const END_OF_TEXT: &str = "<|endoftext|>";
+
 const FINGERPRINT: &str = "residual-zoo-data tokenizer fingerprint v1";
 
 impl fmt::Debug for Tokenizer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = match self.kind() {
-            Kind::Bytes => "bytes",
-            Kind::Chars(_) => "chars",
-            Kind::Words(_) => "words",
-            Kind::Hf(_) => "hf",
-        };
-        write!(f, "Tokenizer({kind}, {} ids)", self.vocab_size())
+        write!(
+            f,
+            "Tokenizer({}, {} ids)",
+            self.kind_name(),
+            self.vocab_size()
+        )
     }
 }
 

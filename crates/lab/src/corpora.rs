@@ -1,5 +1,6 @@
 //! The data of an experiment, each corpus opened once.
 
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Mutex, PoisonError};
@@ -7,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use residual_zoo_core::ModelConfig;
-use residual_zoo_data::{Corpus, DataConfig, DataError, Stage};
+use residual_zoo_data::{Corpus, DataConfig, DataError, OnProgress, Stage};
 use residual_zoo_report::si;
 use residual_zoo_train::Interrupter;
 use residual_zoo_train::dashboard::{Status, duration, warn};
@@ -32,6 +33,23 @@ pub fn open_corpus(config: &DataConfig, stop: &Interrupter) -> Result<Corpus, Da
 type Preparing = Option<(Stage, u64, u64, Instant)>;
 
 fn prepare(config: &DataConfig, stop: &Interrupter) -> Result<Corpus, DataError> {
+    with_progress(stop, |progress| Corpus::open_with(config, progress))
+}
+
+/// The directory of the model at `path`, which may be an address on the hub; see
+/// [`residual_zoo_data::fetch_model`]. Downloads show how far they are.
+///
+/// # Errors
+///
+/// Those of [`residual_zoo_data::fetch_model`]; [`DataError::Stopped`].
+pub fn fetch_model(path: &Path, stop: &Interrupter) -> Result<PathBuf, DataError> {
+    with_progress(stop, |progress| {
+        residual_zoo_data::fetch_model(path, progress)
+    })
+}
+
+/// Does `work`, shows how far it is, and stops it on request.
+fn with_progress<T>(stop: &Interrupter, work: impl FnOnce(OnProgress) -> T) -> T {
     let now: Mutex<Preparing> = Mutex::new(None);
     let set = |preparing| *now.lock().unwrap_or_else(PoisonError::into_inner) = preparing;
     let (ended, end) = mpsc::channel::<()>();
@@ -49,7 +67,7 @@ fn prepare(config: &DataConfig, stop: &Interrupter) -> Result<Corpus, DataError>
             }
         });
         let mut since = (Stage::Downloading, Instant::now());
-        let corpus = Corpus::open_with(config, &mut |stage, done, all| {
+        let done = work(&mut |stage, done, all| {
             if since.0 != stage || done == 0 {
                 since = (stage, Instant::now());
             }
@@ -57,7 +75,7 @@ fn prepare(config: &DataConfig, stop: &Interrupter) -> Result<Corpus, DataError>
             !stop.should_stop()
         });
         drop(ended);
-        corpus
+        done
     })
 }
 

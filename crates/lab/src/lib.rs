@@ -66,7 +66,7 @@ mod tuning_report;
 pub use check::unequal_budgets;
 pub use claims::{Claim, Judgement, Test, Verdict};
 pub use compare::{Comparison, compare};
-pub use corpora::open_corpus;
+pub use corpora::{fetch_model, open_corpus};
 pub use curves::{CURVES, curves};
 pub use error::Error;
 pub use experiment::{After, ChartSpec, Experiment, Measure, RunSpec, Vary};

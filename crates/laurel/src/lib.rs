@@ -28,5 +28,8 @@ pub mod formulas;
 pub use config::{Augmentation, LaurelConfig, LowRankInit, Weights};
 pub use connection::Laurel;
 
+/// The connection in PyTorch, for models that are exported to Hugging Face.
+pub const MODELING: &str = include_str!("../modeling.py");
+
 #[cfg(test)]
 mod tests;

@@ -17,5 +17,8 @@ pub use config::{Alpha, Form, RecurrentConfig};
 pub use recurrence::Recurrent;
 pub use streaming::RecurrentCache;
 
+/// The recurrence in PyTorch, for models that are exported to Hugging Face.
+pub const MODELING: &str = include_str!("../modeling.py");
+
 #[cfg(test)]
 mod tests;

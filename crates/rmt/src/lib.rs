@@ -41,5 +41,8 @@ pub type Block<B, C = Plain> = Layer<B, Attention<B>, FeedForward<B>, C>;
 /// The Residual Matrix Transformer as published, with plain connections.
 pub type Rmt<B> = Decoder<B, RmtEmbeddings<B>, Stack<B, Block<B>>>;
 
+/// The branches and the embeddings in PyTorch, for models that are exported to Hugging Face.
+pub const MODELING: &str = include_str!("../modeling.py");
+
 #[cfg(test)]
 mod tests;

@@ -1,8 +1,8 @@
 //! The files of checkpoints, and the checkpoint directories of a run.
 //!
 //! A checkpoint is a directory with the model and the optimizer as safetensors, the progress as JSON, and a
-//! manifest with their checksums. Processes that share the moments of the optimizer write a file each. A
-//! checkpoint is written under another name, synced to disk and renamed; its manifest is the last of its
+//! manifest with their checksums. Processes that share the moments of the optimizer write a file each. That of an
+//! imported model has only the weights and the manifest. A checkpoint is written under another name, synced to disk and renamed; its manifest is the last of its
 //! files. Readers take the newest checkpoint that matches its manifest, and report the ones that they passed
 //! over.
 
@@ -25,8 +25,12 @@ pub const MODEL: &str = "model.safetensors";
 pub const OPTIMIZER: &str = "optimizer.safetensors";
 /// The progress of the run.
 pub const STATE: &str = "state.json";
-/// All files of a checkpoint except the manifest, in the order of their names. The moments are in `shards` files.
+/// All files of a checkpoint except the manifest, in the order of their names. The moments are in `shards` files; with
+/// none, there are only the weights.
 pub fn files(shards: usize) -> Vec<String> {
+    if shards == 0 {
+        return vec![MODEL.to_owned()];
+    }
     let moments = (0..shards).map(|rank| optimizer_file(rank, shards));
     let moments = [MODEL.to_owned()].into_iter().chain(moments);
     moments.chain([STATE.to_owned()]).collect()
@@ -56,11 +60,28 @@ pub fn optimizer_files(directory: &Path) -> Result<Vec<PathBuf>, Error> {
     Ok(files.filter(|path| shards > 1 || path.exists()).collect())
 }
 
-/// The number of files of moments that the manifest names, at least 1.
+/// The number of files of moments that the manifest names.
 fn shards(directory: &Path) -> Result<usize, Error> {
     let names = manifest::names(directory)?.into_iter();
-    let count = names.filter(|name| name.starts_with("optimizer")).count();
-    Ok(count.max(1))
+    Ok(names.filter(|name| name.starts_with("optimizer")).count())
+}
+
+/// Writes a checkpoint that has only weights, by parameter name.
+///
+/// # Errors
+///
+/// When `directory` already exists; I/O errors.
+pub fn write_weights(
+    directory: &Path,
+    weights: &BTreeMap<String, TensorData>,
+) -> Result<(), Error> {
+    let aside = directory.with_extension(format!("{}.{PARTIAL}", std::process::id()));
+    disk::remove_directory(&aside)?;
+    disk::create_directory(&aside)?;
+    write_tensors(&aside.join(MODEL), weights, None)?;
+    manifest::write(&aside, &files(0))?;
+    disk::sync(&aside)?;
+    disk::rename(&aside, directory)
 }
 
 /// Checks a checkpoint against its manifest.
@@ -111,6 +132,15 @@ type Content = (BTreeMap<String, TensorData>, BTreeMap<String, String>);
 
 /// Reads a safetensors file.
 pub fn read_tensors(path: &Path) -> Result<Content, Error> {
+    read_some_tensors(path, |_| true)
+}
+
+/// Reads those tensors of a safetensors file for whose names `wanted` is true.
+///
+/// # Errors
+///
+/// When the file is missing or damaged, or a tensor does not consist of floats; I/O errors.
+pub fn read_some_tensors(path: &Path, wanted: impl Fn(&str) -> bool) -> Result<Content, Error> {
     let bytes = residual_zoo_data::read_file(path)?;
     let damaged = |problem: String| Error::Checkpoint {
         path: path.into(),
@@ -129,7 +159,8 @@ pub fn read_tensors(path: &Path) -> Result<Content, Error> {
         .map(|(key, value)| (key.clone(), value.clone()))
         .collect();
     let file = SafeTensors::deserialize(&bytes).map_err(|e| damaged(format!("is damaged: {e}")))?;
-    let tensors = file.iter().map(|(name, view)| {
+    let tensors = file.iter().filter(|(name, _)| wanted(name));
+    let tensors = tensors.map(|(name, view)| {
         let dtype = match view.dtype() {
             Dtype::F64 => DType::F64,
             Dtype::F32 => DType::F32,

@@ -130,8 +130,8 @@ impl<C: ModelConfig> Run<C> {
         }
     }
 
-    /// The text of `prompt` and the `tokens` tokens that `model` puts after it. Without a prompt, the first
-    /// token id of the vocabulary begins the text.
+    /// The text of `prompt` and the `tokens` tokens that `model` puts after it. Without a prompt, the token
+    /// between documents begins the text, or the first one of the vocabulary.
     ///
     /// # Errors
     ///
@@ -200,7 +200,7 @@ impl<C: ModelConfig> Run<C> {
         }
         Ok(match prompt {
             Some(text) => self.tokenizer.encode(text)?,
-            None => vec![0],
+            None => vec![self.tokenizer.first_id()],
         })
     }
 

@@ -3,7 +3,7 @@
 //! ```text
 //! config.ron       the config with every field written out
 //! tokenizer.json   the tokenizer
-//! data.json        the identity of the data: hashes and counts
+//! data.json        the identity of the data: hashes and counts; not for an imported model
 //! history.jsonl    a line for each start: the backend and the changes
 //! metrics.jsonl    a row for each log line
 //! samples.txt      text sampled during training
@@ -17,7 +17,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use residual_zoo_core::ModelConfig;
-use residual_zoo_data::Corpus;
+use residual_zoo_data::{Corpus, Tokenizer};
 use serde::{Deserialize, Serialize};
 
 use crate::checkpoint;
@@ -168,8 +168,8 @@ impl RunDir {
         self.lock.keeps_out()
     }
 
-    /// Begins a new run. The directory is a run as soon as it has a config, which is written last.
-    /// `before` is called just before that.
+    /// Begins a new run with `tokenizer`, and on the data of this identity if they are known. The directory is a run
+    /// as soon as it has a config, which is written last. `before` is called just before that.
     ///
     /// # Errors
     ///
@@ -177,7 +177,7 @@ impl RunDir {
     pub fn begin<C: ModelConfig>(
         &mut self,
         config: &RunConfig<C>,
-        corpus: &Corpus,
+        (tokenizer, data): (&Tokenizer, Option<&DataIdentity>),
         start: &Start,
         before: impl FnOnce() -> Result<(), Error>,
     ) -> Result<(), Error> {
@@ -188,8 +188,10 @@ impl RunDir {
         disk::remove_directory(&checkpoints)?;
         disk::create_directory(&checkpoints)?;
         let write = |name: &str, text: String| disk::write(&self.path.join(name), text.as_bytes());
-        write(TOKENIZER, corpus.tokenizer.to_json())?;
-        write(DATA, json_lines(&DataIdentity::of(corpus)))?;
+        write(TOKENIZER, tokenizer.to_json())?;
+        if let Some(data) = data {
+            write(DATA, json_lines(data))?;
+        }
         write(HISTORY, json_line(start))?;
         before()?;
         disk::replace(&self.path.join(CONFIG), config.to_ron().as_bytes())

@@ -42,5 +42,8 @@ pub type Block<B, C = Plain> = Layer<B, Attention<B>, FeedForward<B>, C>;
 /// TokenFormer as published, with plain connections.
 pub type TokenFormer<B> = Decoder<B, TokenEmbeddings<B>, Stack<B, Block<B>>>;
 
+/// The branches and the embeddings in PyTorch, for models that are exported to Hugging Face.
+pub const MODELING: &str = include_str!("../modeling.py");
+
 #[cfg(test)]
 mod tests;

@@ -85,7 +85,9 @@ fn begin<B: AutodiffBackend, C: ModelConfig>(
         Some(_) => checkpoint::save(trainer, &Journal::default(), &first),
         None => Ok(()),
     };
-    directory.begin(&trainer.config, corpus, &start, save)?;
+    let data = run_dir::DataIdentity::of(corpus);
+    let data = (&corpus.tokenizer, Some(&data));
+    directory.begin(&trainer.config, data, &start, save)?;
     Ok(Resumed {
         rows: Vec::new(),
         journal: Journal::default(),

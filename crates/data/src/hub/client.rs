@@ -14,7 +14,7 @@ use hf_hub::api::sync::{ApiBuilder, ApiError};
 use hf_hub::{Cache, Repo, RepoType};
 use ureq::config::RedirectAuthHeaders;
 
-use super::Address;
+use super::{Address, model_files};
 use crate::progress::{OnProgress, Stage, report};
 use crate::{DataError, one_line};
 
@@ -38,23 +38,76 @@ pub fn download(address: &Address, progress: OnProgress) -> Result<(), DataError
     if is_commit(&address.revision) && has_file() {
         return Ok(());
     }
-    let asked = repo(address, &address.revision);
-    let info = in_background(progress, move |_| builder().build()?.repo(asked).info())?;
-    let info: RepoInfo = match info {
+    let info = match info(address, progress)? {
         Err(error) if is_unreachable(&error) && has_file() => return Ok(()),
-        info => info.map_err(|e| failed(address, &e))?,
+        info => checked(address, info)?,
     };
-    if !is_commit(&info.sha) {
-        let error = io::Error::other("the server's commit is not a hash");
-        return Err(failed(address, &error.into()));
-    }
-    let mut files: Vec<String> = match address.is_file() {
+    let files = match address.is_file() {
         true => vec![address.path.clone()],
         false => {
-            let files = info.siblings.into_iter().map(|file| file.rfilename);
+            let files = info.siblings.iter().map(|file| file.rfilename.clone());
             files.filter(|file| address.has_text(file)).collect()
         }
     };
+    download_files(address, &info.sha, files, progress)
+}
+
+/// Downloads the files of the model at `address` that are not in the cache, and returns their directory. Without
+/// network, what is in the cache is used.
+///
+/// # Errors
+///
+/// A failed download; [`DataError::Stopped`].
+pub fn download_model(address: &Address, progress: OnProgress) -> Result<PathBuf, DataError> {
+    let (commit, files) = match info(address, progress)? {
+        Err(error) if is_unreachable(&error) => {
+            let commit = cached_commit(address);
+            (commit.map_err(|_| failed(address, &error))?, None)
+        }
+        info => {
+            let info = checked(address, info)?;
+            let files = info.siblings.into_iter().map(|file| file.rfilename);
+            let files = model_files(&address.path, files.collect());
+            if files.is_empty() {
+                return Err(DataError::Hub {
+                    address: address.to_string(),
+                    message: "there is neither a config.json nor weights of a known name".into(),
+                });
+            }
+            (info.sha, Some(files))
+        }
+    };
+    if let Some(files) = files {
+        download_files(address, &commit, files, progress)?;
+    }
+    let cache = Cache::from_env().repo(repo(address, &commit));
+    Ok(cache.pointer_path(&commit).join(&address.path))
+}
+
+/// What the hub says about the repository at `address`.
+fn info(address: &Address, progress: OnProgress) -> Result<Result<RepoInfo, ApiError>, DataError> {
+    let asked = repo(address, &address.revision);
+    in_background(progress, move |_| builder().build()?.repo(asked).info())
+}
+
+fn checked(address: &Address, info: Result<RepoInfo, ApiError>) -> Result<RepoInfo, DataError> {
+    let info = info.map_err(|e| failed(address, &e))?;
+    match is_commit(&info.sha) {
+        true => Ok(info),
+        false => {
+            let error = io::Error::other("the server's commit is not a hash");
+            Err(failed(address, &error.into()))
+        }
+    }
+}
+
+/// Downloads those of `files` that are not in the cache, and notes the commit in it.
+fn download_files(
+    address: &Address,
+    commit: &str,
+    mut files: Vec<String>,
+    progress: OnProgress,
+) -> Result<(), DataError> {
     files.sort();
     if files.is_empty() {
         return Err(DataError::Empty {
@@ -63,9 +116,9 @@ pub fn download(address: &Address, progress: OnProgress) -> Result<(), DataError
     }
     // All of one commit, even if the branch moves on.
     for file in files {
-        let repo = repo(address, &info.sha);
+        let repo = repo(address, commit);
         let place = Cache::from_env().repo(repo.clone());
-        let place = place.pointer_path(&info.sha).join(&file);
+        let place = place.pointer_path(commit).join(&file);
         if place.exists() {
             continue;
         }
@@ -83,7 +136,7 @@ pub fn download(address: &Address, progress: OnProgress) -> Result<(), DataError
         got?.map_err(|e| failed(address, &e))?;
     }
     let cache = Cache::from_env().repo(repo(address, &address.revision));
-    let noted = cache.create_ref(&info.sha);
+    let noted = cache.create_ref(commit);
     noted.map_err(|e| DataError::io(Cache::from_env().path(), "write", e))
 }
 
@@ -199,16 +252,10 @@ pub fn cached(address: &Address) -> Result<Vec<PathBuf>, DataError> {
     let missing = || DataError::NotInHubCache {
         address: address.to_string(),
     };
-    let (cache, repo) = (Cache::from_env(), repo(address, &address.revision));
-    let commit = match is_commit(&address.revision) {
-        true => address.revision.clone(),
-        false => {
-            let references = cache.path().join(repo.folder_name()).join("refs");
-            let commit = fs::read_to_string(references.join(repo.revision()));
-            commit.map_err(|_| missing())?.trim().to_owned()
-        }
-    };
-    let snapshot = cache.repo(repo).pointer_path(&commit);
+    let commit = cached_commit(address).map_err(|_| missing())?;
+    let snapshot = Cache::from_env()
+        .repo(repo(address, &commit))
+        .pointer_path(&commit);
     if address.is_file() {
         let file = Some(snapshot.join(&address.path));
         let file = file.filter(|file| file.exists());
@@ -235,6 +282,17 @@ pub fn cached(address: &Address) -> Result<Vec<PathBuf>, DataError> {
         true => Err(missing()),
         false => Ok(files),
     }
+}
+
+/// The commit that the cache has for `address`.
+fn cached_commit(address: &Address) -> io::Result<String> {
+    if is_commit(&address.revision) {
+        return Ok(address.revision.clone());
+    }
+    let (cache, repo) = (Cache::from_env(), repo(address, &address.revision));
+    let references = cache.path().join(repo.folder_name()).join("refs");
+    let commit = fs::read_to_string(references.join(repo.revision()))?;
+    Ok(commit.trim().to_owned())
 }
 
 fn repo(address: &Address, revision: &str) -> Repo {

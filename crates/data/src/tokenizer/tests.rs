@@ -35,6 +35,72 @@ fn every_kind_survives_json_with_its_fingerprint_and_ids() {
 }
 
 #[test]
+fn ids_beyond_the_tokens_have_no_text() {
+    let text = "the cat sat on the mat";
+    for tokenizer in all_kinds() {
+        let size = tokenizer.vocab_size();
+        let padded = tokenizer.clone().padded(size + 3).unwrap();
+        assert_eq!(padded.vocab_size(), size + 3);
+        assert_ne!(padded.fingerprint(), tokenizer.fingerprint());
+        let back = Tokenizer::from_json(&padded.to_json()).unwrap();
+        assert_eq!(back.fingerprint(), padded.fingerprint());
+        let mut ids = padded.encode(text).unwrap();
+        let last = ids.pop().unwrap();
+        ids.extend([size as u32, last, size as u32 + 2]);
+        assert_eq!(padded.decode(&ids).unwrap(), text);
+        let mut stream = padded.stream();
+        let pieces: String = ids.iter().map(|&id| stream.push(id).unwrap()).collect();
+        assert_eq!(pieces + &stream.finish().unwrap(), text);
+        assert!(padded.decode(&[size as u32 + 3]).is_err());
+        assert!(padded.padded(size).is_err());
+    }
+}
+
+#[test]
+fn the_tokenizer_of_a_run_can_be_given_as_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("tokenizer.json");
+    for tokenizer in all_kinds() {
+        std::fs::write(&file, tokenizer.to_json()).unwrap();
+        let read = Tokenizer::train(&TokenizerConfig::File(file.clone()), &[]).unwrap();
+        assert_eq!(read.fingerprint(), tokenizer.fingerprint());
+    }
+}
+
+#[test]
+fn every_kind_can_be_written_for_hugging_face() {
+    let text = "the cat sat on the mat";
+    for tokenizer in all_kinds() {
+        let hf = Tokenizer::from_hf_json(tokenizer.to_hf_json(), "test").unwrap();
+        let ids = tokenizer.encode(text).unwrap();
+        assert_eq!(hf.encode(text).unwrap(), ids, "{tokenizer:?}");
+        assert_eq!(hf.decode(&ids).unwrap(), text, "{tokenizer:?}");
+        assert_eq!(hf.vocab_size(), tokenizer.vocab_size());
+    }
+    let bytes = Tokenizer::train(&TokenizerConfig::Bytes, &[]).unwrap();
+    let hf = Tokenizer::from_hf_json(bytes.to_hf_json(), "test").unwrap();
+    let odd = "\n\t é\u{0}\u{10ffff}";
+    assert_eq!(hf.encode(odd).unwrap(), bytes.encode(odd).unwrap());
+    let chars = Tokenizer::train(&TokenizerConfig::Chars, &[odd]).unwrap();
+    let hf = Tokenizer::from_hf_json(chars.to_hf_json(), "test").unwrap();
+    assert_eq!(hf.encode(odd).unwrap(), chars.encode(odd).unwrap());
+    assert!(hf.encode("x").is_err());
+}
+
+#[test]
+fn the_end_of_a_text_begins_the_next_one() {
+    let bpe = Tokenizer::train(&TokenizerConfig::Bpe { vocab_size: 280 }, &[TEXT]).unwrap();
+    assert_eq!(bpe.first_id(), 0);
+    let added = r#""added_tokens":[{"id":280,"content":"<|endoftext|>","single_word":false,"lstrip":false,"rstrip":false,"normalized":false,"special":true}]"#;
+    let json = bpe.to_hf_json();
+    let json = json.replace("\"added_tokens\":[]", added);
+    assert_eq!(
+        Tokenizer::from_hf_json(json, "test").unwrap().first_id(),
+        280
+    );
+}
+
+#[test]
 fn bytes_and_bpe_round_trip_any_text() {
     let bytes = Tokenizer::train(&TokenizerConfig::Bytes, &[]).unwrap();
     let bpe = Tokenizer::train(&TokenizerConfig::Bpe { vocab_size: 280 }, &[TEXT]).unwrap();

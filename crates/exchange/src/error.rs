@@ -1,0 +1,81 @@
+//! Errors of reading and writing the models of other projects.
+
+use std::path::PathBuf;
+
+use residual_zoo_core::ConfigError;
+use residual_zoo_data::DataError;
+
+/// Why a model cannot be imported or exported.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A file is none of those that can be read, or damaged.
+    #[error("`{}` {problem}", path.display())]
+    File {
+        /// The file or directory.
+        path: PathBuf,
+        /// What is wrong with it, and how to fix it.
+        problem: String,
+    },
+    /// The tensors of a file are not those of its model.
+    #[error("`{}` does not have the tensors of its model: {}", path.display(), Self::list(missing, unexpected, shapes))]
+    Tensors {
+        /// The file.
+        path: PathBuf,
+        /// The tensors that it lacks.
+        missing: Vec<String>,
+        /// The tensors that the model does not have.
+        unexpected: Vec<String>,
+        /// The tensors of wrong shape, each with both shapes.
+        shapes: Vec<String>,
+    },
+    /// A setting is invalid.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A tokenizer or a file of the hub cannot be used.
+    #[error(transparent)]
+    Data(#[from] DataError),
+    /// A run cannot be read or written.
+    #[error(transparent)]
+    Run(#[from] residual_zoo_runs::Error),
+}
+
+/// Names of each kind that an error lists.
+const LISTED: usize = 12;
+
+impl Error {
+    /// An error about the file or directory `path`.
+    pub(crate) fn file(path: impl Into<PathBuf>, problem: impl Into<String>) -> Self {
+        Self::File {
+            path: path.into(),
+            problem: problem.into(),
+        }
+    }
+
+    /// Whether the user can fix it by other input.
+    pub fn is_bad_input(&self) -> bool {
+        match self {
+            Self::Data(error) => error.is_bad_input(),
+            Self::Run(error) => error.is_bad_input(),
+            Self::File { .. } | Self::Tensors { .. } | Self::Config(_) => true,
+        }
+    }
+
+    fn list(missing: &[String], unexpected: &[String], shapes: &[String]) -> String {
+        let kinds = [
+            ("missing", missing),
+            ("unexpected", unexpected),
+            ("of wrong shape", shapes),
+        ];
+        let kinds = kinds.into_iter().filter(|(_, names)| !names.is_empty());
+        let kinds = kinds.map(|(kind, names)| {
+            let more = match names.len().saturating_sub(LISTED) {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            let listed: Vec<&str> = names.iter().take(LISTED).map(String::as_str).collect();
+            format!("{kind}: {}{more}", listed.join(", "))
+        });
+        kinds.collect::<Vec<_>>().join("; ")
+    }
+}

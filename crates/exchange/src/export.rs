@@ -1,0 +1,288 @@
+//! Writes models for Hugging Face's `transformers`.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use residual_zoo_core::{ModelConfig as _, Tensors};
+use residual_zoo_models::{ConnectionConfig, PlacedConnection, Run, Zoo};
+use residual_zoo_models::{gpt2, laurel, recurrent, rmt, tokenformer};
+use residual_zoo_runs::checkpoint::{self, MODEL, read_finite_tensors, write_tensors};
+use residual_zoo_runs::disk;
+use serde_json::{Value, json};
+
+use crate::Error;
+use crate::gpt2::{HEAD, HUGGING_FACE, HfConfig, PREFIX, UNEMBEDDING};
+use crate::weights::transpose;
+
+/// What a user says about an exported model.
+#[derive(Clone, Debug, Default)]
+pub struct ExportOptions {
+    /// The licence of the weights, as Hugging Face names it: `mit`, `apache-2.0`, ….
+    pub license: Option<String>,
+}
+
+/// What was exported.
+pub struct Exported {
+    /// The class of `transformers` that reads it.
+    pub class: &'static str,
+    /// The checkpoint that was read.
+    pub checkpoint: PathBuf,
+}
+
+const GPT2: &str = "GPT2LMHeadModel";
+const OWN: &str = "ResidualZooForCausalLM";
+/// The module of the models that `transformers` does not have.
+pub const MODULE: &str = "modeling_residual_zoo";
+/// What `model_type` is for these models.
+pub const OWN_TYPE: &str = "residual_zoo";
+
+/// Writes the newest checkpoint of `run` to the new directory `directory`: configs, weights, tokenizer and a model
+/// card. A GPT-2 becomes a `GPT2LMHeadModel`. Any other model comes with the code that `trust_remote_code` runs.
+///
+/// # Errors
+///
+/// When there is something in `directory`; a run without a good checkpoint, or whose model is no language model; I/O
+/// errors.
+pub fn export(run: &Run, directory: &Path, options: &ExportOptions) -> Result<Exported, Error> {
+    if run.config.data.time().is_some() {
+        let problem = "was not trained on text, so it is no language model that could be exported";
+        return Err(Error::file(run.directory(), problem));
+    }
+    let is_free = match std::fs::read_dir(directory) {
+        Ok(mut entries) => entries.next().is_none(),
+        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+    };
+    if !is_free {
+        let problem = "already exists and is not an empty directory; give another, or delete it";
+        return Err(Error::file(directory, problem));
+    }
+    let checkpoint = run.checkpoint()?.path;
+    let (weights, _) = read_finite_tensors(&checkpoint.join(MODEL))?;
+    let files = Files::of(run, weights);
+    let absolute = std::path::absolute(directory);
+    let directory =
+        &absolute.map_err(|e| Error::file(directory, format!("cannot be found: {e}")))?;
+    let aside = aside(directory);
+    disk::remove_directory(&aside)?;
+    disk::create_directories(&aside)?;
+    let written = files.write(run, &aside, &checkpoint, options);
+    let written = written.and_then(|()| Ok(disk::rename(&aside, directory)?));
+    if let Err(error) = written {
+        disk::remove_directory(&aside).ok();
+        return Err(error);
+    }
+    Ok(Exported {
+        class: files.class,
+        checkpoint,
+    })
+}
+
+/// Where the files are until they are complete.
+fn aside(directory: &Path) -> PathBuf {
+    let name = directory.file_name().unwrap_or_default().to_string_lossy();
+    directory.with_file_name(format!("{name}.{}.partial", std::process::id()))
+}
+
+/// The parts of an exported model.
+struct Files {
+    class: &'static str,
+    config: Value,
+    weights: Tensors,
+    /// The Python module, if `transformers` does not have the model.
+    module: Option<String>,
+}
+
+impl Files {
+    fn of(run: &Run, weights: Tensors) -> Self {
+        let vocab_size = run.tokenizer.vocab_size();
+        let end = run.tokenizer.end_of_text();
+        if let Some(Zoo::Gpt2(config)) = run.config.model.plain()
+            && let Some(hf) = HfConfig::write(config, vocab_size, end)
+        {
+            return Self {
+                class: GPT2,
+                config: to_json(&hf),
+                weights: gpt2_weights(config, weights),
+                module: None,
+            };
+        }
+        let config = json!({
+            "model_type": OWN_TYPE,
+            "architectures": [OWN],
+            "auto_map": {
+                "AutoConfig": format!("{MODULE}.ResidualZooConfig"),
+                "AutoModelForCausalLM": format!("{MODULE}.{OWN}"),
+            },
+            "vocab_size": vocab_size,
+            "max_position_embeddings": run.config.model.shape().context,
+            "bos_token_id": end,
+            "eos_token_id": end,
+            "tie_word_embeddings": false,
+            "use_cache": false,
+            "dtype": "float32",
+            "model": to_json(&run.config.model),
+        });
+        Self {
+            class: OWN,
+            config,
+            weights,
+            module: Some(module(run)),
+        }
+    }
+
+    fn write(
+        &self,
+        run: &Run,
+        directory: &Path,
+        checkpoint: &Path,
+        options: &ExportOptions,
+    ) -> Result<(), Error> {
+        let write = |name: &str, text: &str| disk::write(&directory.join(name), text.as_bytes());
+        let end = run.tokenizer.end_of_text();
+        let generation =
+            json!({ "bos_token_id": end, "eos_token_id": end, "use_cache": self.module.is_none() });
+        let mut tokenizer = json!({
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "model_max_length": run.config.model.shape().context,
+            "clean_up_tokenization_spaces": false,
+            KIND: run.tokenizer.kind_name(),
+        });
+        if let Some(id) = end {
+            let token = run.tokenizer.decode(&[id])?;
+            for name in ["bos_token", "eos_token"] {
+                tokenizer[name] = token.as_str().into();
+            }
+        }
+        write("config.json", &pretty(&self.config))?;
+        write("generation_config.json", &pretty(&generation))?;
+        write("tokenizer.json", &run.tokenizer.to_hf_json())?;
+        write("tokenizer_config.json", &pretty(&tokenizer))?;
+        if let Some(module) = &self.module {
+            write(&format!("{MODULE}.py"), module)?;
+        }
+        write("README.md", &self.card(run, checkpoint, options)?)?;
+        let weights = directory.join("model.safetensors");
+        write_tensors(&weights, &self.weights, Some(("format", "pt".into())))?;
+        Ok(())
+    }
+
+    /// The model card.
+    fn card(&self, run: &Run, checkpoint: &Path, options: &ExportOptions) -> Result<String, Error> {
+        let model = &run.config.model;
+        let mut card =
+            String::from("---\nlibrary_name: transformers\npipeline_tag: text-generation\n");
+        if let Some(license) = &options.license {
+            writeln!(card, "license: {}", json!(license)).ok();
+        }
+        writeln!(card, "---\n\n# {}\n", model.name()).ok();
+        let trust = match self.module {
+            Some(_) => ", trust_remote_code=True",
+            None => "",
+        };
+        writeln!(
+            card,
+            "```python\nfrom transformers import AutoModelForCausalLM, AutoTokenizer\n\n\
+             model = AutoModelForCausalLM.from_pretrained(\".\"{trust})\n\
+             tokenizer = AutoTokenizer.from_pretrained(\".\"{trust})\n```\n"
+        )
+        .ok();
+        let row = |name: &str, value: &str| format!("| {name} | {value} |\n");
+        card += "| | |\n|---|---|\n";
+        let parameters = model.cost(run.vocabulary()).params.total();
+        card += &row("parameters", &parameters.to_string());
+        card += &row("context", &model.shape().context.to_string());
+        card += &row("token ids", &run.tokenizer.vocab_size().to_string());
+        card += &row(
+            "data",
+            &run.config.data.source.to_string().replace('|', "\\|"),
+        );
+        let step = checkpoint::step_of(checkpoint).unwrap_or_default();
+        card += &row("optimizer steps", &step.to_string());
+        if let Some((at, loss)) = last_loss(run, step)? {
+            let name = format!("validation loss after {at} steps, nats per token");
+            card += &row(&name, &format!("{loss:.4}"));
+        }
+        let license = options.license.as_deref().unwrap_or("none was given");
+        card += &row("licence", license);
+        writeln!(
+            card,
+            "\nTrained and exported by [residual-zoo]({}) {}. Saved as `config.ron`, the following settings train it \
+             again with `residual-zoo train config.ron`.\n\n```ron\n{}\n```",
+            env!("CARGO_PKG_REPOSITORY"),
+            env!("CARGO_PKG_VERSION"),
+            run.config.to_ron()
+        )
+        .ok();
+        Ok(card)
+    }
+}
+
+/// The field of `tokenizer_config.json` with the kind that the tokenizer has in the zoo.
+pub const KIND: &str = "residual_zoo_kind";
+
+/// The last validation loss up to `step`, and its step. An imported run has none.
+fn last_loss(run: &Run, step: usize) -> Result<Option<(usize, f64)>, Error> {
+    if !run.directory().join("metrics.jsonl").exists() {
+        return Ok(None);
+    }
+    let rows = run.rows()?;
+    let validated = rows.iter().filter(|row| row.step <= step);
+    Ok(validated
+        .filter_map(|row| Some((row.step, row.valid_loss?)))
+        .next_back())
+}
+
+/// The weights as `GPT2LMHeadModel` has them.
+fn gpt2_weights(config: &gpt2::Gpt2Config, mut weights: Tensors) -> Tensors {
+    let head = weights.remove(UNEMBEDDING).and_then(transpose);
+    let theirs = HUGGING_FACE.write(weights, config.n_layer).into_iter();
+    let mut theirs: Tensors = theirs
+        .map(|(name, tensor)| (format!("{PREFIX}{name}"), tensor))
+        .collect();
+    theirs.extend(head.map(|head| (HEAD.to_owned(), head)));
+    if !config.bias {
+        crate::gpt2::add_zero_biases(&mut theirs);
+    }
+    theirs
+}
+
+/// The Python module with the parts that the model of `run` has.
+fn module(run: &Run) -> String {
+    let model = &run.config.model;
+    let mut parts = vec![include_str!("../modeling/base.py")];
+    for entry in &model.layers {
+        let part = match entry {
+            Zoo::Gpt2(_) => gpt2::MODELING,
+            Zoo::Rmt(_) => rmt::MODELING,
+            Zoo::TokenFormer(_) => tokenformer::MODELING,
+        };
+        if !parts.contains(&part) {
+            parts.push(part);
+        }
+    }
+    if let Some(connection) = &model.connection {
+        let (PlacedConnection::PerSublayer(config) | PlacedConnection::PerLayer(config)) =
+            connection;
+        parts.push(match config {
+            ConnectionConfig::Laurel(_) => laurel::MODELING,
+        });
+    }
+    if model.recurrence.is_some() {
+        parts.push(recurrent::MODELING);
+    }
+    parts.push(include_str!("../modeling/model.py"));
+    let heading = format!(
+        "\"\"\"{}, exported by residual-zoo {}.\"\"\"\n",
+        model.name(),
+        env!("CARGO_PKG_VERSION")
+    );
+    heading + &parts.join("\n\n")
+}
+
+fn to_json(value: &impl serde::Serialize) -> Value {
+    serde_json::to_value(value).unwrap_or_else(|e| unreachable!("plain data: {e}"))
+}
+
+fn pretty(value: &Value) -> String {
+    format!("{value:#}\n")
+}

@@ -1,0 +1,349 @@
+//! GPT-2 of Hugging Face (`GPT2LMHeadModel`) and of nanoGPT.
+
+use std::path::Path;
+
+use burn::tensor::TensorData;
+use residual_zoo_core::{Activation, ConfigError, Tensors};
+use residual_zoo_models::gpt2::Gpt2Config;
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+use crate::pickle::{Id, Pickle, Value};
+use crate::weights::{Format, Name, linear, same, transpose};
+
+/// Names here and in `GPT2LMHeadModel`, without its `transformer.`. nanoGPT took these names from it.
+const NAMES: &[Name] = &[
+    same("embeddings.tokens.weight", "wte.weight"),
+    same("embeddings.positions.weight", "wpe.weight"),
+    same("embeddings.norm.gamma", "ln_f.weight"),
+    same("embeddings.norm.beta", "ln_f.bias"),
+    same(
+        "block.layers.{}.attention.branch.norm.gamma",
+        "h.{}.ln_1.weight",
+    ),
+    same(
+        "block.layers.{}.attention.branch.norm.beta",
+        "h.{}.ln_1.bias",
+    ),
+    linear(
+        "block.layers.{}.attention.branch.qkv.weight",
+        "h.{}.attn.c_attn.weight",
+    ),
+    same(
+        "block.layers.{}.attention.branch.qkv.bias",
+        "h.{}.attn.c_attn.bias",
+    ),
+    linear(
+        "block.layers.{}.attention.branch.proj.weight",
+        "h.{}.attn.c_proj.weight",
+    ),
+    same(
+        "block.layers.{}.attention.branch.proj.bias",
+        "h.{}.attn.c_proj.bias",
+    ),
+    same(
+        "block.layers.{}.feed_forward.branch.norm.gamma",
+        "h.{}.ln_2.weight",
+    ),
+    same(
+        "block.layers.{}.feed_forward.branch.norm.beta",
+        "h.{}.ln_2.bias",
+    ),
+    linear(
+        "block.layers.{}.feed_forward.branch.fc.weight",
+        "h.{}.mlp.c_fc.weight",
+    ),
+    same(
+        "block.layers.{}.feed_forward.branch.fc.bias",
+        "h.{}.mlp.c_fc.bias",
+    ),
+    linear(
+        "block.layers.{}.feed_forward.branch.proj.weight",
+        "h.{}.mlp.c_proj.weight",
+    ),
+    same(
+        "block.layers.{}.feed_forward.branch.proj.bias",
+        "h.{}.mlp.c_proj.bias",
+    ),
+    // Its weight is [vocabulary, width] in both, so it is transposed apart.
+    same(UNEMBEDDING, HEAD),
+];
+
+/// The unembedding here.
+pub const UNEMBEDDING: &str = "embeddings.unembedding.weight";
+const TOKENS: &str = "wte.weight";
+/// The unembedding there, if the file is of the whole model.
+pub const HEAD: &str = "lm_head.weight";
+
+/// Hugging Face's `Conv1D` has its weight as `[in, out]`.
+pub const HUGGING_FACE: Format = Format {
+    names: NAMES,
+    first_layer: 0,
+    transposed: false,
+};
+
+/// nanoGPT's `nn.Linear` has its weight as `[out, in]`.
+pub const NANO_GPT: Format = Format {
+    names: NAMES,
+    first_layer: 0,
+    transposed: true,
+};
+
+/// Masks that old files have, which are no weights.
+pub fn is_buffer(name: &str) -> bool {
+    name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias")
+}
+
+/// Begins the names of all tensors but the unembedding, in files of whole models.
+pub const PREFIX: &str = "transformer.";
+
+/// Brings the names and the unembedding of a file into one form: without prefix, and with an unembedding only if it
+/// is not `tied` to the token table, as `[width, vocabulary]`.
+///
+/// # Errors
+///
+/// An unembedding that differs from the token table although it is tied.
+pub fn normalise(path: &Path, tensors: Tensors, tied: bool) -> Result<Tensors, Error> {
+    // torch.compile has a prefix of its own.
+    let plain = |name: String| {
+        let name = name.strip_prefix("_orig_mod.").unwrap_or(&name);
+        name.strip_prefix(PREFIX).unwrap_or(name).to_owned()
+    };
+    let tensors = tensors.into_iter();
+    let mut tensors: Tensors = tensors
+        .map(|(name, tensor)| (plain(name), tensor))
+        .collect();
+    match (tensors.remove(HEAD), tied) {
+        (Some(head), true) => {
+            let is_same = tensors.get(TOKENS).is_some_and(|tokens| {
+                tokens.shape == head.shape && tokens.as_bytes() == head.as_bytes()
+            });
+            if !is_same {
+                let problem = format!(
+                    "has {HEAD}, which differs from {TOKENS} although the config ties them; set \
+                     `tie_word_embeddings` to false in config.json"
+                );
+                return Err(Error::file(path, problem));
+            }
+        }
+        (Some(head), false) => {
+            if let Some(head) = transpose(head) {
+                tensors.insert(HEAD.into(), head);
+            }
+        }
+        (None, _) => {}
+    }
+    Ok(tensors)
+}
+
+/// The `config.json` of `GPT2LMHeadModel`. Fields that a file leaves out have its defaults.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HfConfig {
+    model_type: String,
+    architectures: Vec<String>,
+    vocab_size: usize,
+    n_positions: usize,
+    n_embd: usize,
+    n_layer: usize,
+    n_head: usize,
+    n_inner: Option<usize>,
+    activation_function: String,
+    resid_pdrop: f64,
+    embd_pdrop: f64,
+    attn_pdrop: f64,
+    layer_norm_epsilon: f64,
+    scale_attn_weights: bool,
+    scale_attn_by_inverse_layer_idx: bool,
+    tie_word_embeddings: bool,
+    add_cross_attention: bool,
+    bos_token_id: Option<u32>,
+    eos_token_id: Option<u32>,
+    /// Whether linear layers and norms have biases. Hugging Face's always have; if the model here has none, they are
+    /// zeros there.
+    bias: bool,
+}
+
+impl Default for HfConfig {
+    fn default() -> Self {
+        Self {
+            model_type: "gpt2".into(),
+            architectures: vec!["GPT2LMHeadModel".into()],
+            vocab_size: 50257,
+            n_positions: 1024,
+            n_embd: 768,
+            n_layer: 12,
+            n_head: 12,
+            n_inner: None,
+            activation_function: "gelu_new".into(),
+            resid_pdrop: 0.1,
+            embd_pdrop: 0.1,
+            attn_pdrop: 0.1,
+            layer_norm_epsilon: 1e-5,
+            scale_attn_weights: true,
+            scale_attn_by_inverse_layer_idx: false,
+            tie_word_embeddings: true,
+            add_cross_attention: false,
+            bos_token_id: None,
+            eos_token_id: None,
+            bias: true,
+        }
+    }
+}
+
+impl HfConfig {
+    /// The number of token ids.
+    pub fn vocab_size(&self) -> usize {
+        self.vocab_size
+    }
+
+    /// The config here.
+    ///
+    /// # Errors
+    ///
+    /// A setting that the zoo does not have.
+    pub fn read(&self) -> Result<Gpt2Config, ConfigError> {
+        let unsupported = |field: &str, problem: String| Err(ConfigError::new(field, problem));
+        let activation = match self.activation_function.as_str() {
+            "gelu_new" | "gelu_pytorch_tanh" | "gelu_fast" => Activation::GeluTanh,
+            "gelu" => Activation::GeluErf,
+            "relu" => Activation::Relu,
+            other => {
+                let problem = format!("is {other}; gelu_new, gelu and relu are supported");
+                return unsupported("activation_function", problem);
+            }
+        };
+        if !self.scale_attn_weights {
+            return unsupported(
+                "scale_attn_weights",
+                "is false, which is not supported".into(),
+            );
+        }
+        if self.add_cross_attention {
+            return unsupported(
+                "add_cross_attention",
+                "is true, which is not supported".into(),
+            );
+        }
+        let dropout = self.resid_pdrop;
+        if [self.embd_pdrop, self.attn_pdrop] != [dropout; 2] {
+            let problem = format!(
+                "is {dropout}, but embd_pdrop is {} and attn_pdrop {}; only equal ones are supported. If the model \
+                 is not trained on, set all to 0",
+                self.embd_pdrop, self.attn_pdrop
+            );
+            return unsupported("resid_pdrop", problem);
+        }
+        Ok(Gpt2Config {
+            n_layer: self.n_layer,
+            n_head: self.n_head,
+            width: self.n_embd,
+            d_ff: self.n_inner,
+            context: self.n_positions,
+            bias: self.bias,
+            tied: self.tie_word_embeddings,
+            activation,
+            dropout,
+            inverse_layer_scale: self.scale_attn_by_inverse_layer_idx,
+            norm_eps: self.layer_norm_epsilon,
+            init: None,
+            mup: None,
+        })
+    }
+
+    /// The config there, for `vocab_size` token ids of which `end` ends a text. `None` if Hugging Face's GPT-2 is
+    /// another model: it has no multipliers of μP.
+    pub fn write(config: &Gpt2Config, vocab_size: usize, end: Option<u32>) -> Option<Self> {
+        if config.mup.is_some() {
+            return None;
+        }
+        let activation = match config.activation {
+            Activation::GeluTanh => "gelu_new",
+            Activation::GeluErf => "gelu",
+            Activation::Relu => "relu",
+        };
+        Some(Self {
+            vocab_size,
+            n_positions: config.context,
+            n_embd: config.width,
+            n_layer: config.n_layer,
+            n_head: config.n_head,
+            n_inner: config.d_ff,
+            activation_function: activation.into(),
+            resid_pdrop: config.dropout,
+            embd_pdrop: config.dropout,
+            attn_pdrop: config.dropout,
+            layer_norm_epsilon: config.norm_eps,
+            scale_attn_by_inverse_layer_idx: config.inverse_layer_scale,
+            tie_word_embeddings: config.tied,
+            bos_token_id: end,
+            eos_token_id: end,
+            bias: config.bias,
+            ..Self::default()
+        })
+    }
+}
+
+/// Adds the biases of a model without any.
+pub fn add_zero_biases(theirs: &mut Tensors) {
+    let biases = theirs.iter().filter_map(|(name, weight)| {
+        // The token and position tables and the unembedding have none there either.
+        let of_layer = name.starts_with("transformer.h.") || name.contains("ln_f");
+        let bias = name.strip_suffix(".weight").filter(|_| of_layer)?;
+        let size = *weight.shape.last()?;
+        Some((format!("{bias}.bias"), TensorData::zeros::<f32, _>([size])))
+    });
+    let biases: Tensors = biases.collect();
+    theirs.extend(biases);
+}
+
+/// Removes the biases of a model without any, which are zeros in `GPT2LMHeadModel`.
+///
+/// # Errors
+///
+/// A bias that is not zero.
+pub fn without_biases(path: &Path, mut tensors: Tensors) -> Result<Tensors, Error> {
+    let is_bias = |name: &str| name.ends_with(".bias");
+    let odd = tensors
+        .iter()
+        .find(|(name, tensor)| is_bias(name) && tensor.iter::<f64>().any(|x| x != 0.0));
+    if let Some((name, _)) = odd {
+        let problem =
+            format!("has {name}, which is not zero although `bias` is false in config.json");
+        return Err(Error::file(path, problem));
+    }
+    tensors.retain(|name, _| !is_bias(name));
+    Ok(tensors)
+}
+
+/// The config in a checkpoint of nanoGPT, `model_args`, and the number of token ids.
+///
+/// # Errors
+///
+/// What is wrong with the field that it names.
+pub fn read_nano_gpt(pickle: &Pickle, arguments: Id) -> Result<(Gpt2Config, usize), ConfigError> {
+    let field = |name: &str| pickle.field(arguments, name).map(|id| pickle.get(id));
+    let size = |name: &str| match field(name) {
+        Some(Value::Int(size)) if *size > 0 => Ok(*size as usize),
+        found => {
+            let problem = format!("is {found:?}; it must be a positive integer");
+            Err(ConfigError::new(format!("model_args.{name}"), problem))
+        }
+    };
+    let config = Gpt2Config {
+        n_layer: size("n_layer")?,
+        n_head: size("n_head")?,
+        width: size("n_embd")?,
+        context: size("block_size")?,
+        // Missing in checkpoints from before there was a choice.
+        bias: !matches!(field("bias"), Some(Value::Bool(false))),
+        dropout: match field("dropout") {
+            Some(Value::Float(dropout)) => *dropout,
+            _ => 0.0,
+        },
+        // It uses PyTorch's default, the error function.
+        activation: Activation::GeluErf,
+        ..Gpt2Config::default()
+    };
+    Ok((config, size("vocab_size")?))
+}

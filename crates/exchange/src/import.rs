@@ -1,0 +1,424 @@
+//! Reads models of other projects.
+
+use std::path::{Path, PathBuf};
+
+use residual_zoo_core::{ModelConfig as _, Tensors, Vocabulary};
+use residual_zoo_data::{DataConfig, Source, Tokenizer, TokenizerConfig, read_utf8};
+use residual_zoo_models::{ModelConfig, RunConfig};
+use residual_zoo_runs::run_dir::{RunDir, Start};
+use residual_zoo_runs::{TrainConfig, checkpoint};
+
+use crate::export::OWN_TYPE;
+use crate::pickle::Value;
+use crate::torch::TorchFile;
+use crate::weights::{read_safetensors, read_torch};
+use crate::{Error, gpt2, tokenformer, tokenizer, weights};
+
+/// What a user says about a model beyond its files.
+#[derive(Clone, Debug, Default)]
+pub struct ImportOptions {
+    /// The tokenizer: `bytes`, a `tokenizer.json` or nanoGPT's `meta.pkl`. `None` is the one beside the weights.
+    pub tokenizer: Option<String>,
+    /// Number of attention heads, where the files do not give it.
+    pub n_head: Option<usize>,
+    /// Changes of fields, such as `model.dropout=0`.
+    pub set: Vec<String>,
+}
+
+/// A model of another project.
+pub struct Imported {
+    /// The kind of the files.
+    pub kind: &'static str,
+    /// The file of the weights.
+    pub path: PathBuf,
+    /// The config of its run.
+    pub config: RunConfig,
+    /// The tokenizer, with as many ids as the token table has rows.
+    pub tokenizer: Tokenizer,
+    /// The weights, by their names in the zoo.
+    pub weights: Tensors,
+    /// What the user should know.
+    pub notes: Vec<String>,
+}
+
+/// Learning rate of runs that go on from an imported model, as in nanoGPT's example of finetuning.
+const LEARNING_RATE: f64 = 3e-5;
+
+/// Reads the model at `path`: a directory of Hugging Face with a GPT-2 or an exported model of the zoo, or a file of
+/// nanoGPT or of TokenFormer's authors.
+///
+/// # Errors
+///
+/// A file that is missing, damaged or of another kind; tensors that do not fit the model; a tokenizer that does not
+/// fit them.
+pub fn import(path: &Path, options: &ImportOptions) -> Result<Imported, Error> {
+    let found = find(path)?;
+    let Found {
+        kind,
+        path: file,
+        model,
+        vocab_size,
+        most_parameters,
+        weights,
+    } = found.read(options.n_head)?;
+    let set = RunConfig::new(model).set(&options.set)?;
+    let config = RunConfig {
+        data: DataConfig {
+            source: Source::Imported,
+            ..DataConfig::default()
+        },
+        train: TrainConfig {
+            learning_rate: LEARNING_RATE,
+            ..set.train
+        },
+        model: set.model,
+    };
+    config.validate(vocab_size)?;
+    // Before a model of that size is put together.
+    let needed = config.model.cost(vocab_size).params.total();
+    if needed > most_parameters {
+        let problem = format!(
+            "has at most {most_parameters} numbers, but the model of its config has {needed} parameters"
+        );
+        return Err(Error::file(file, problem));
+    }
+    let weights = weights(&config.model)?;
+    let tokenizer = match &options.tokenizer {
+        Some(name) => tokenizer::given(name)?,
+        None => {
+            let directory = file.parent().unwrap_or(Path::new("."));
+            let found = tokenizer::in_directory(directory)?;
+            found.ok_or_else(|| Error::file(directory, NO_TOKENIZER))?
+        }
+    };
+    let mut notes = Vec::new();
+    let tokens = tokenizer.vocab_size();
+    if tokens > vocab_size {
+        let problem = format!(
+            "has a table of {vocab_size} token ids, but the tokenizer has {tokens}; give the model's own with \
+             `--tokenizer`"
+        );
+        return Err(Error::file(file, problem));
+    }
+    if tokens < vocab_size {
+        notes.push(format!(
+            "{} of {vocab_size} token ids have no token; they are kept, so the logits are those of the original",
+            vocab_size - tokens
+        ));
+    }
+    Ok(Imported {
+        kind,
+        path: file,
+        config,
+        tokenizer: tokenizer.padded(vocab_size)?,
+        weights,
+        notes,
+    })
+}
+
+const NO_TOKENIZER: &str = "has no tokenizer.json; give the model's tokenizer with `--tokenizer`: bytes, the path of a \
+                            tokenizer.json, or nanoGPT's meta.pkl";
+
+impl Imported {
+    /// Writes a run that has not trained, with the model as its checkpoint.
+    ///
+    /// # Errors
+    ///
+    /// When there is something in `directory`; I/O errors.
+    pub fn write(&self, directory: &Path) -> Result<(), Error> {
+        let mut run = RunDir::open(directory)?;
+        let start = Start {
+            version: env!("CARGO_PKG_VERSION").into(),
+            changes: vec![format!(
+                "imported from {}, {}",
+                self.path.display(),
+                self.kind
+            )],
+            ..Start::default()
+        };
+        let mut config = self.config.clone();
+        config.data.tokenizer = match self.tokenizer.is_bytes() {
+            true => TokenizerConfig::Bytes,
+            false => TokenizerConfig::File(directory.join("tokenizer.json")),
+        };
+        let checkpoint = run.checkpoint(0);
+        let save = || checkpoint::write_weights(&checkpoint, &self.weights);
+        run.begin(&config, (&self.tokenizer, None), &start, save)?;
+        Ok(())
+    }
+
+    /// The number of parameters.
+    pub fn parameters(&self) -> usize {
+        let vocabulary = Vocabulary::from(self.tokenizer.vocab_size());
+        self.config.model.cost(vocabulary).params.total()
+    }
+}
+
+/// Reads the weights of a model.
+type ReadWeights = Box<dyn FnOnce(&ModelConfig) -> Result<Tensors, Error>>;
+
+/// A model in files, as far as they tell without reading all weights.
+struct Found {
+    kind: &'static str,
+    path: PathBuf,
+    model: ModelConfig,
+    vocab_size: usize,
+    /// Parameters of a model that the files could have, where some of theirs may be shared.
+    most_parameters: usize,
+    /// Reads the weights of this or a slightly different model.
+    weights: ReadWeights,
+}
+
+/// Files of a known kind.
+enum Files {
+    /// A directory with a `config.json`, and its files of weights.
+    HuggingFace { directory: PathBuf },
+    /// What `torch.save` wrote.
+    Torch(PathBuf),
+}
+
+/// The files at `path`.
+fn find(path: &Path) -> Result<Files, Error> {
+    let named = |directory: &Path| directory.join("config.json").exists();
+    if path.is_dir() {
+        let weights = ["pytorch_model.bin", "ckpt.pt"].map(|name| path.join(name));
+        return match (named(path), weights.into_iter().find(|file| file.exists())) {
+            (true, _) => Ok(Files::HuggingFace {
+                directory: path.into(),
+            }),
+            (false, Some(file)) => Ok(Files::Torch(file)),
+            (false, None) => {
+                let problem = "has neither config.json nor pytorch_model.bin nor ckpt.pt; give the directory of a \
+                               model";
+                Err(Error::file(path, problem))
+            }
+        };
+    }
+    if path
+        .extension()
+        .is_some_and(|ending| ending == "safetensors")
+    {
+        let directory = path.parent().unwrap_or(Path::new("")).to_owned();
+        return match named(&directory) {
+            true => Ok(Files::HuggingFace { directory }),
+            false => Err(Error::file(
+                path,
+                "has no config.json beside it, which says what model it is",
+            )),
+        };
+    }
+    Ok(Files::Torch(path.into()))
+}
+
+impl Files {
+    fn read(self, n_head: Option<usize>) -> Result<Found, Error> {
+        match self {
+            Self::HuggingFace { directory } => read_hugging_face(&directory),
+            Self::Torch(path) => read_saved(path, n_head),
+        }
+    }
+}
+
+fn read_hugging_face(directory: &Path) -> Result<Found, Error> {
+    let file = directory.join("config.json");
+    let damaged = |e: serde_json::Error| Error::file(&file, format!("is damaged: {e}"));
+    let text = read_utf8(&file)?;
+    let json: serde_json::Value = serde_json::from_str(&text).map_err(damaged)?;
+    match json.get("model_type").and_then(|kind| kind.as_str()) {
+        Some("gpt2") => {}
+        Some(OWN_TYPE) => return read_own(directory, json),
+        kind => {
+            let kind = kind.map_or("without model_type".into(), |kind| {
+                format!("of a model of type {kind}")
+            });
+            let problem = format!("is {kind}; only gpt2 and models of the zoo can be imported");
+            return Err(Error::file(&file, problem));
+        }
+    }
+    let config: gpt2::HfConfig = serde_json::from_value(json).map_err(damaged)?;
+    let read = config
+        .read()
+        .map_err(|e| Error::file(&file, e.to_string()))?;
+    let (bias, vocab_size) = (read.bias, config.vocab_size());
+    let directory = directory.to_owned();
+    let weights = weights_of(&directory)?;
+    let path = weights.path().to_owned();
+    Ok(Found {
+        kind: "GPT-2 of Hugging Face",
+        most_parameters: weights.most_parameters(),
+        model: ModelConfig::of(read),
+        vocab_size,
+        path: path.clone(),
+        weights: Box::new(move |model| {
+            let tensors = weights.read(gpt2::is_buffer)?;
+            let tied = is_tied(model);
+            let mut tensors = gpt2::normalise(&path, tensors, tied)?;
+            if !bias {
+                tensors = gpt2::without_biases(&path, tensors)?;
+            }
+            gpt2::HUGGING_FACE.read(&path, tensors, model, vocab_size.into())
+        }),
+    })
+}
+
+/// A model of the zoo that was exported with its own code.
+fn read_own(directory: &Path, mut config: serde_json::Value) -> Result<Found, Error> {
+    let file = directory.join("config.json");
+    let damaged = |problem: String| Error::file(&file, format!("is damaged: {problem}"));
+    let vocab_size = config["vocab_size"]
+        .as_u64()
+        .and_then(|size| usize::try_from(size).ok());
+    let vocab_size = vocab_size.ok_or_else(|| damaged("`vocab_size` is not a number".into()))?;
+    let model = serde_json::from_value(config["model"].take());
+    let model: ModelConfig = model.map_err(|e| damaged(format!("`model`: {e}")))?;
+    let weights = weights_of(directory)?;
+    let path = weights.path().to_owned();
+    Ok(Found {
+        kind: "residual-zoo",
+        most_parameters: weights.most_parameters(),
+        path: path.clone(),
+        model,
+        vocab_size,
+        weights: Box::new(move |model| {
+            let tensors = weights.read(|_| false)?;
+            weights::read_own(&path, tensors, model, vocab_size.into())
+        }),
+    })
+}
+
+fn is_tied(model: &ModelConfig) -> bool {
+    match model.plain() {
+        Some(residual_zoo_models::Zoo::Gpt2(config)) => config.tied,
+        _ => true,
+    }
+}
+
+/// The files of weights in a directory of Hugging Face.
+enum WeightFiles {
+    Safetensors(Vec<PathBuf>),
+    Torch(PathBuf),
+}
+
+fn weights_of(directory: &Path) -> Result<WeightFiles, Error> {
+    let one = directory.join("model.safetensors");
+    if one.exists() {
+        return Ok(WeightFiles::Safetensors(vec![one]));
+    }
+    let index = directory.join("model.safetensors.index.json");
+    if index.exists() {
+        return Ok(WeightFiles::Safetensors(indexed(directory, &index)?));
+    }
+    let torch = directory.join("pytorch_model.bin");
+    match torch.exists() {
+        true => Ok(WeightFiles::Torch(torch)),
+        false => Err(Error::file(
+            directory,
+            "has neither model.safetensors nor pytorch_model.bin",
+        )),
+    }
+}
+
+/// The files that an index names, which must be beside it.
+fn indexed(directory: &Path, index: &Path) -> Result<Vec<PathBuf>, Error> {
+    #[derive(serde::Deserialize)]
+    struct Index {
+        weight_map: std::collections::BTreeMap<String, String>,
+    }
+    let damaged = |problem: String| Error::file(index, format!("is damaged: {problem}"));
+    let read: Index =
+        serde_json::from_str(&read_utf8(index)?).map_err(|e| damaged(e.to_string()))?;
+    let mut files: Vec<String> = read.weight_map.into_values().collect();
+    files.sort();
+    files.dedup();
+    let is_name = |file: &str| Path::new(file).file_name().is_some_and(|name| name == file);
+    if let Some(file) = files.iter().find(|file| !is_name(file)) {
+        return Err(damaged(format!(
+            "it names {file:?}, which is not beside it"
+        )));
+    }
+    Ok(files.into_iter().map(|file| directory.join(file)).collect())
+}
+
+impl WeightFiles {
+    fn path(&self) -> &Path {
+        match self {
+            Self::Safetensors(files) => files.first().map_or(Path::new(""), PathBuf::as_path),
+            Self::Torch(path) => path,
+        }
+    }
+
+    fn most_parameters(&self) -> usize {
+        match self {
+            Self::Safetensors(files) => {
+                most_parameters(&files.iter().map(PathBuf::as_path).collect::<Vec<_>>())
+            }
+            Self::Torch(path) => most_parameters(&[path]),
+        }
+    }
+
+    fn read(&self, is_buffer: fn(&str) -> bool) -> Result<Tensors, Error> {
+        match self {
+            Self::Safetensors(files) => read_safetensors(files, is_buffer),
+            Self::Torch(path) => {
+                let mut file = TorchFile::open(path)?;
+                let state = file.pickle.top;
+                read_torch(path, &mut file, state, is_buffer)
+            }
+        }
+    }
+}
+
+/// The numbers that `files` can have. One has two bytes at least.
+fn most_parameters(files: &[&Path]) -> usize {
+    let bytes = files.iter().filter_map(|file| std::fs::metadata(file).ok());
+    bytes.map(|metadata| metadata.len() as usize / 2).sum()
+}
+
+/// A model that `torch.save` wrote: a checkpoint of nanoGPT, or the weights of a TokenFormer.
+fn read_saved(path: PathBuf, n_head: Option<usize>) -> Result<Found, Error> {
+    let mut file = TorchFile::open(&path)?;
+    let top = file.pickle.top;
+    let [arguments, state] = ["model_args", "model"].map(|key| file.pickle.field(top, key));
+    if let (Some(arguments), Some(state)) = (arguments, state) {
+        let read = gpt2::read_nano_gpt(&file.pickle, arguments);
+        let (config, vocab_size) = read.map_err(|e| Error::file(&path, e.to_string()))?;
+        let there = path.clone();
+        return Ok(Found {
+            kind: "nanoGPT",
+            most_parameters: most_parameters(&[&there]),
+            path,
+            model: ModelConfig::of(config),
+            vocab_size,
+            weights: Box::new(move |model| {
+                let tensors = read_torch(&there, &mut file, state, gpt2::is_buffer)?;
+                let tensors = gpt2::normalise(&there, tensors, true)?;
+                gpt2::NANO_GPT.read(&there, tensors, model, vocab_size.into())
+            }),
+        });
+    }
+    let names = match file.pickle.get(top) {
+        Value::Dict(entries) => entries.iter().filter_map(|(key, _)| file.pickle.text(*key)),
+        _ => return Err(Error::file(&path, NO_MODEL)),
+    };
+    if !tokenformer::is_one(names) {
+        return Err(Error::file(&path, NO_MODEL));
+    }
+    let tensors = read_torch(&path, &mut file, top, tokenformer::is_buffer)?;
+    let tensors = tokenformer::normalise(tensors);
+    let read = tokenformer::config(&tensors, n_head);
+    let (config, vocab_size) = read.map_err(|e| Error::file(&path, e.to_string()))?;
+    let there = path.clone();
+    Ok(Found {
+        kind: "TokenFormer",
+        most_parameters: most_parameters(&[&there]),
+        path,
+        model: ModelConfig::of(config),
+        vocab_size,
+        weights: Box::new(move |model| {
+            tokenformer::AUTHORS.read(&there, tensors, model, vocab_size.into())
+        }),
+    })
+}
+
+const NO_MODEL: &str = "is neither a checkpoint of nanoGPT (`model` and `model_args`) nor the weights of a TokenFormer; \
+                        a GPT-2 of Hugging Face has a config.json beside its weights: give the directory";

@@ -1,0 +1,29 @@
+//! Models from and for other projects.
+//!
+//! | | read by [`import()`] |
+//! |---|---|
+//! | GPT-2 of Hugging Face | `config.json`, and `model.safetensors` or `pytorch_model.bin` |
+//! | nanoGPT | `ckpt.pt` |
+//! | TokenFormer, as its authors publish it | `pytorch_model.bin` |
+//!
+//! [`export()`] writes a run for Hugging Face's `transformers`: a GPT-2 as `GPT2LMHeadModel`, any other model with the
+//! Python code of its parts. That is read back as well.
+//!
+//! Every tensor is accounted for: one that is missing, unexpected or of another shape is an error. Pickles are read
+//! without executing them.
+
+#![forbid(unsafe_code)]
+
+mod error;
+mod export;
+mod gpt2;
+mod import;
+pub mod pickle;
+mod tokenformer;
+mod tokenizer;
+mod torch;
+mod weights;
+
+pub use error::Error;
+pub use export::{ExportOptions, Exported, export};
+pub use import::{ImportOptions, Imported, import};

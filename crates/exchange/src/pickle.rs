@@ -1,0 +1,543 @@
+//! Reads pickles of weights without executing them.
+//!
+//! A pickle is a program for a stack machine that can call any function of Python. This reader knows the few
+//! functions that files of weights call, and refuses all others by name. `burn-store` 0.21 has a reader too, but it
+//! ignores the strides of tensors, so a transposed one would be read in the wrong order.
+
+use std::collections::HashMap;
+
+/// Maximum bytes of a pickle. That of a model has some hundred kilobytes; the numbers are elsewhere.
+pub const MOST_BYTES: usize = 1 << 26;
+
+/// Why a pickle cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PickleError {
+    /// It ends too early.
+    #[error("it is truncated")]
+    Truncated,
+    /// It is not a pickle, or a damaged one.
+    #[error("it is damaged: {0} at byte {1}")]
+    Damaged(&'static str, usize),
+    /// It has an operation that no file of weights needs.
+    #[error("it has the operation {0:#04x} at byte {1}, which no file of weights needs")]
+    Operation(u8, usize),
+    /// It calls a function of Python that no file of weights needs.
+    #[error(
+        "it calls `{0}` of Python, which no file of weights needs and which may do harm; if you trust the file, save \
+         its weights as safetensors"
+    )]
+    Call(String),
+}
+
+/// The place of a [`Value`] in a [`Pickle`].
+pub type Id = usize;
+
+/// A value of a pickle.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// `None`, and what is not needed.
+    None,
+    /// A bool.
+    Bool(bool),
+    /// An integer that fits.
+    Int(i64),
+    /// A float.
+    Float(f64),
+    /// A string.
+    Text(String),
+    /// Bytes.
+    Bytes,
+    /// A tuple.
+    Tuple(Vec<Id>),
+    /// A list.
+    List(Vec<Id>),
+    /// A dictionary, in its order.
+    Dict(Vec<(Id, Id)>),
+    /// A function or class, `module.name`.
+    Global(String),
+    /// A reference to something outside of the pickle, by the value that names it.
+    Persistent(Id),
+    /// A tensor.
+    Tensor(StridedTensor),
+}
+
+/// Where a tensor's numbers are. All counts are of numbers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StridedTensor {
+    /// What names the storage.
+    pub storage: Id,
+    /// The place of the first number.
+    pub offset: usize,
+    /// The shape.
+    pub shape: Vec<usize>,
+    /// The distance of neighbours along each axis.
+    pub strides: Vec<usize>,
+}
+
+/// The values of a pickle. Values refer to each other by their places, so hostile nesting and cycles are
+/// harmless.
+#[derive(Debug, Default)]
+pub struct Pickle {
+    values: Vec<Value>,
+    /// The outermost value.
+    pub top: Id,
+}
+
+impl Pickle {
+    /// Reads one pickle at the beginning of `bytes`. Returns it and its length in bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`PickleError`].
+    pub fn read(bytes: &[u8]) -> Result<(Self, usize), PickleError> {
+        let mut machine = Machine {
+            bytes,
+            at: 0,
+            pickle: Self::default(),
+            stack: Vec::new(),
+            marks: Vec::new(),
+            memo: HashMap::new(),
+        };
+        while machine.step()? {}
+        Ok((machine.pickle, machine.at))
+    }
+
+    /// A value.
+    pub fn get(&self, id: Id) -> &Value {
+        &self.values[id]
+    }
+
+    /// All values.
+    pub fn values(&self) -> impl Iterator<Item = &Value> {
+        self.values.iter()
+    }
+
+    /// The value of a string key, if `id` is a dictionary that has it.
+    pub fn field(&self, id: Id, key: &str) -> Option<Id> {
+        let Value::Dict(entries) = self.get(id) else {
+            return None;
+        };
+        let is_key = |id: Id| matches!(self.get(id), Value::Text(text) if text == key);
+        // The last of several counts.
+        let found = entries.iter().rev().find(|(name, _)| is_key(*name));
+        found.map(|(_, value)| *value)
+    }
+
+    /// A string.
+    pub fn text(&self, id: Id) -> Option<&str> {
+        match self.get(id) {
+            Value::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// A number that is not negative.
+    pub fn size(&self, id: Id) -> Option<usize> {
+        match self.get(id) {
+            Value::Int(number) => usize::try_from(*number).ok(),
+            _ => None,
+        }
+    }
+
+    fn sizes(&self, id: Id) -> Option<Vec<usize>> {
+        let (Value::Tuple(ids) | Value::List(ids)) = self.get(id) else {
+            return None;
+        };
+        ids.iter().map(|id| self.size(*id)).collect()
+    }
+}
+
+/// The stack machine.
+struct Machine<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    pickle: Pickle,
+    stack: Vec<Id>,
+    /// Heights of the stack at its marks.
+    marks: Vec<usize>,
+    memo: HashMap<u32, Id>,
+}
+
+impl<'a> Machine<'a> {
+    /// Does one operation. Returns whether there are more.
+    fn step(&mut self) -> Result<bool, PickleError> {
+        let start = self.at;
+        let operation = self.take(1)?[0];
+        match operation {
+            // STOP
+            b'.' => {
+                self.pickle.top = self.pop()?;
+                return Ok(false);
+            }
+            // PROTO, FRAME
+            0x80 => drop(self.take(1)?),
+            0x95 => drop(self.take(8)?),
+            // MARK, POP, POP_MARK
+            b'(' => self.marks.push(self.stack.len()),
+            b'0' => drop(self.pop()?),
+            b'1' => drop(self.pop_mark()?),
+            b'N' => self.push(Value::None),
+            0x88 => self.push(Value::Bool(true)),
+            0x89 => self.push(Value::Bool(false)),
+            // BININT, BININT1, BININT2, LONG1, BINFLOAT
+            b'J' => {
+                let number = i32::from_le_bytes(self.array()?);
+                self.push(Value::Int(number.into()));
+            }
+            b'K' => {
+                let number = self.take(1)?[0];
+                self.push(Value::Int(number.into()));
+            }
+            b'M' => {
+                let number = u16::from_le_bytes(self.array()?);
+                self.push(Value::Int(number.into()));
+            }
+            0x8a => {
+                let length = self.take(1)?[0].into();
+                let number = long(self.take(length)?);
+                self.push(number.map_or(Value::None, Value::Int));
+            }
+            b'G' => {
+                let number = f64::from_be_bytes(self.array()?);
+                self.push(Value::Float(number));
+            }
+            // BINUNICODE, BINUNICODE8, SHORT_BINUNICODE, BINSTRING, SHORT_BINSTRING
+            b'X' | b'T' => {
+                let length = u32::from_le_bytes(self.array()?) as usize;
+                self.text(length)?;
+            }
+            0x8d => {
+                let length = u64::from_le_bytes(self.array()?);
+                self.text(usize::try_from(length).unwrap_or(usize::MAX))?;
+            }
+            0x8c | b'U' => {
+                let length = self.take(1)?[0].into();
+                self.text(length)?;
+            }
+            // BINBYTES, SHORT_BINBYTES
+            b'B' => {
+                let length = u32::from_le_bytes(self.array()?) as usize;
+                self.take(length)?;
+                self.push(Value::Bytes);
+            }
+            b'C' => {
+                let length = self.take(1)?[0].into();
+                self.take(length)?;
+                self.push(Value::Bytes);
+            }
+            // EMPTY_TUPLE, TUPLE1, TUPLE2, TUPLE3, TUPLE
+            b')' => self.push(Value::Tuple(Vec::new())),
+            0x85..=0x87 => {
+                let count = usize::from(operation - 0x84);
+                let first = self.stack.len().checked_sub(count);
+                let first = first.ok_or(self.damaged("the stack is empty"))?;
+                let items = self.stack.split_off(first);
+                self.push(Value::Tuple(items));
+            }
+            b't' => {
+                let items = self.pop_mark()?;
+                self.push(Value::Tuple(items));
+            }
+            // EMPTY_LIST, APPEND, APPENDS
+            b']' => self.push(Value::List(Vec::new())),
+            b'a' => {
+                let item = self.pop()?;
+                self.extend(vec![item])?;
+            }
+            b'e' => {
+                let items = self.pop_mark()?;
+                self.extend(items)?;
+            }
+            // EMPTY_DICT, SETITEM, SETITEMS
+            b'}' => self.push(Value::Dict(Vec::new())),
+            b's' => {
+                let value = self.pop()?;
+                let key = self.pop()?;
+                self.insert(&[key, value])?;
+            }
+            b'u' => {
+                let items = self.pop_mark()?;
+                self.insert(&items)?;
+            }
+            // GLOBAL, STACK_GLOBAL
+            b'c' => {
+                let (module, name) = (self.line()?, self.line()?);
+                self.push(Value::Global(format!("{module}.{name}")));
+            }
+            0x93 => {
+                let (name, module) = (self.pop()?, self.pop()?);
+                let pair = self.pickle.text(module).zip(self.pickle.text(name));
+                let global = pair.map(|(module, name)| format!("{module}.{name}"));
+                let global = global.ok_or(self.damaged("a function without a name"))?;
+                self.push(Value::Global(global));
+            }
+            // REDUCE, BUILD, BINPERSID
+            b'R' => {
+                let (arguments, function) = (self.pop()?, self.pop()?);
+                self.call(function, arguments)?;
+            }
+            b'b' => {
+                let _state = self.pop()?;
+                // An ordered dictionary has attributes, which do not matter.
+                let object = *self
+                    .stack
+                    .last()
+                    .ok_or(self.damaged("the stack is empty"))?;
+                if !matches!(self.pickle.get(object), Value::Dict(_)) {
+                    return Err(PickleError::Operation(operation, start));
+                }
+            }
+            b'Q' => {
+                let name = self.pop()?;
+                self.push(Value::Persistent(name));
+            }
+            // BINPUT, LONG_BINPUT, MEMOIZE, BINGET, LONG_BINGET
+            b'q' => {
+                let place = self.take(1)?[0].into();
+                self.memoize(place)?;
+            }
+            b'r' => {
+                let place = u32::from_le_bytes(self.array()?);
+                self.memoize(place)?;
+            }
+            0x94 => self.memoize(self.memo.len() as u32)?,
+            b'h' => {
+                let place = self.take(1)?[0].into();
+                self.recall(place)?;
+            }
+            b'j' => {
+                let place = u32::from_le_bytes(self.array()?);
+                self.recall(place)?;
+            }
+            _ => return Err(PickleError::Operation(operation, start)),
+        }
+        Ok(true)
+    }
+
+    /// Does what files of weights call.
+    fn call(&mut self, function: Id, arguments: Id) -> Result<(), PickleError> {
+        let Value::Global(name) = self.pickle.get(function) else {
+            return Err(self.damaged("a call of something else than a function"));
+        };
+        let Value::Tuple(arguments) = self.pickle.get(arguments) else {
+            return Err(self.damaged("a call without arguments"));
+        };
+        match (name.as_str(), arguments.as_slice()) {
+            ("collections.OrderedDict", []) => self.push(Value::Dict(Vec::new())),
+            ("torch.Size", &[sizes]) => self.stack.push(sizes),
+            ("torch._utils._rebuild_parameter", &[tensor, ..]) => self.stack.push(tensor),
+            ("torch._utils._rebuild_tensor_v2", &[storage, offset, shape, strides, ..]) => {
+                let parts = (|| {
+                    let Value::Persistent(storage) = *self.pickle.get(storage) else {
+                        return None;
+                    };
+                    let tensor = StridedTensor {
+                        storage,
+                        offset: self.pickle.size(offset)?,
+                        shape: self.pickle.sizes(shape)?,
+                        strides: self.pickle.sizes(strides)?,
+                    };
+                    (tensor.shape.len() == tensor.strides.len()).then_some(tensor)
+                })();
+                let tensor = parts.ok_or(self.damaged("a tensor without storage or shape"))?;
+                self.push(Value::Tensor(tensor));
+            }
+            _ => return Err(PickleError::Call(name.clone())),
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, value: Value) {
+        self.stack.push(self.pickle.values.len());
+        self.pickle.values.push(value);
+    }
+
+    fn pop(&mut self) -> Result<Id, PickleError> {
+        // What is below a mark belongs to the container that was begun there.
+        let lowest = self.marks.last().copied().unwrap_or(0);
+        match self.stack.len() > lowest {
+            true => Ok(self.stack.pop().unwrap_or_default()),
+            false => Err(self.damaged("the stack is empty")),
+        }
+    }
+
+    fn pop_mark(&mut self) -> Result<Vec<Id>, PickleError> {
+        let mark = self.marks.pop();
+        let mark = mark.filter(|mark| *mark <= self.stack.len());
+        let mark = mark.ok_or(self.damaged("a mark is missing"))?;
+        Ok(self.stack.split_off(mark))
+    }
+
+    fn extend(&mut self, items: Vec<Id>) -> Result<(), PickleError> {
+        let damaged = self.damaged("items without a list");
+        let list = *self.stack.last().ok_or(damaged.clone())?;
+        match &mut self.pickle.values[list] {
+            Value::List(list) => list.extend(items),
+            _ => return Err(damaged),
+        }
+        Ok(())
+    }
+
+    fn insert(&mut self, items: &[Id]) -> Result<(), PickleError> {
+        let damaged = self.damaged("items without a dictionary");
+        let dict = *self.stack.last().ok_or(damaged.clone())?;
+        let (pairs, []) = items.as_chunks::<2>() else {
+            return Err(self.damaged("a key without a value"));
+        };
+        match &mut self.pickle.values[dict] {
+            Value::Dict(dict) => dict.extend(pairs.iter().map(|&[key, value]| (key, value))),
+            _ => return Err(damaged),
+        }
+        Ok(())
+    }
+
+    fn memoize(&mut self, place: u32) -> Result<(), PickleError> {
+        let top = *self
+            .stack
+            .last()
+            .ok_or(self.damaged("the stack is empty"))?;
+        self.memo.insert(place, top);
+        Ok(())
+    }
+
+    fn recall(&mut self, place: u32) -> Result<(), PickleError> {
+        let found = self.memo.get(&place).copied();
+        self.stack
+            .push(found.ok_or(self.damaged("an unknown reference"))?);
+        Ok(())
+    }
+
+    fn text(&mut self, length: usize) -> Result<(), PickleError> {
+        let text = self.take(length)?;
+        self.push(Value::Text(String::from_utf8_lossy(text).into_owned()));
+        Ok(())
+    }
+
+    fn line(&mut self) -> Result<String, PickleError> {
+        let rest = &self.bytes[self.at..];
+        let end = rest.iter().position(|byte| *byte == b'\n');
+        let line = &rest[..end.ok_or(PickleError::Truncated)?];
+        self.at += line.len() + 1;
+        Ok(String::from_utf8_lossy(line).into_owned())
+    }
+
+    fn take(&mut self, count: usize) -> Result<&'a [u8], PickleError> {
+        let end = self.at.checked_add(count);
+        let taken = end.and_then(|end| self.bytes.get(self.at..end));
+        let taken = taken.ok_or(PickleError::Truncated)?;
+        self.at += count;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], PickleError> {
+        let mut array = [0; N];
+        array.copy_from_slice(self.take(N)?);
+        Ok(array)
+    }
+
+    fn damaged(&self, problem: &'static str) -> PickleError {
+        PickleError::Damaged(problem, self.at)
+    }
+}
+
+/// A number of any length, little-endian, two's complement; `None` if it has more than 64 bits.
+fn long(bytes: &[u8]) -> Option<i64> {
+    let sign = match bytes.last() {
+        Some(last) if last & 0x80 != 0 => 0xff,
+        _ => 0,
+    };
+    let mut number = [sign; 8];
+    number.get_mut(..bytes.len())?.copy_from_slice(bytes);
+    Some(i64::from_le_bytes(number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(bytes: &[u8]) -> Result<Pickle, PickleError> {
+        Pickle::read(bytes).map(|(pickle, _)| pickle)
+    }
+
+    // pickle.dumps({"a": [1, -2, 300, 70000, 2**40, True, None, 1.5], "b": ("x", ())}, protocol=2)
+    const PROTOCOL_2: &[u8] = b"\x80\x02}q\x00(X\x01\x00\x00\x00aq\x01]q\x02(K\x01J\xfe\xff\xff\xffM,\x01Jp\x11\x01\x00\x8a\x06\x00\x00\x00\x00\x00\x01\x88NG?\xf8\x00\x00\x00\x00\x00\x00eX\x01\x00\x00\x00bq\x03X\x01\x00\x00\x00xq\x04)\x86q\x05u.";
+    // The same with protocol 5.
+    const PROTOCOL_5: &[u8] = b"\x80\x05\x95>\x00\x00\x00\x00\x00\x00\x00}\x94(\x8c\x01a\x94]\x94(K\x01J\xfe\xff\xff\xffM,\x01Jp\x11\x01\x00\x8a\x06\x00\x00\x00\x00\x00\x01\x88NG?\xf8\x00\x00\x00\x00\x00\x00e\x8c\x01b\x94\x8c\x01x\x94)\x86\x94u.";
+
+    #[test]
+    fn values_of_both_protocols_in_use_are_read() {
+        for bytes in [PROTOCOL_2, PROTOCOL_5] {
+            let (pickle, length) = Pickle::read(bytes).unwrap();
+            assert_eq!(length, bytes.len());
+            let list = pickle.field(pickle.top, "a").unwrap();
+            let Value::List(items) = pickle.get(list) else {
+                panic!("a list was expected");
+            };
+            let items: Vec<&Value> = items.iter().map(|id| pickle.get(*id)).collect();
+            let numbers = [1, -2, 300, 70_000, 1 << 40].map(Value::Int);
+            assert!(items[..5].iter().copied().eq(&numbers));
+            let rest = [Value::Bool(true), Value::None, Value::Float(1.5)];
+            assert!(items[5..].iter().copied().eq(&rest));
+            let tuple = pickle.field(pickle.top, "b").unwrap();
+            assert!(matches!(pickle.get(tuple), Value::Tuple(items) if items.len() == 2));
+            assert_eq!(pickle.field(pickle.top, "c"), None);
+        }
+    }
+
+    #[test]
+    fn a_value_that_is_changed_after_it_was_stored_is_read_as_changed() {
+        // a = []; [a, a], where the first reference is memoized while a is still empty.
+        let pickle = read(b"\x80\x02]q\x00(]q\x01K\x07ah\x01e.").unwrap();
+        let Value::List(outer) = pickle.get(pickle.top) else {
+            panic!("a list was expected");
+        };
+        assert_eq!(outer[0], outer[1]);
+        assert!(matches!(pickle.get(outer[1]), Value::List(items) if items.len() == 1));
+    }
+
+    #[test]
+    fn a_call_of_any_other_function_is_refused_by_its_name() {
+        let error = read(b"\x80\x02cposix\nsystem\nX\x02\x00\x00\x00ls\x85R.").unwrap_err();
+        assert!(error.to_string().contains("`posix.system`"), "{error}");
+        let error = read(b"\x80\x04\x8c\x08builtins\x8c\x04eval\x93\x8c\x011\x85R.").unwrap_err();
+        assert_eq!(error, PickleError::Call("builtins.eval".into()));
+        // INST, OBJ, NEWOBJ, EXT1, BUILD of something else
+        for bytes in [
+            b"(ios\nsystem\n.".as_slice(),
+            b"(cos\nsystem\no.",
+            b"cos\nsystem\n)\x81.",
+            b"\x82\x01.",
+            b"K\x01}b.",
+        ] {
+            let error = read(bytes).unwrap_err();
+            assert!(matches!(error, PickleError::Operation(..)), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_truncated_or_damaged_pickle_is_an_error() {
+        for bytes in [PROTOCOL_2, PROTOCOL_5] {
+            for end in 0..bytes.len() {
+                assert!(read(&bytes[..end]).is_err(), "the first {end} bytes");
+            }
+            for place in 0..bytes.len() {
+                for byte in [0x00, 0x28, 0x52, 0x86, 0xff] {
+                    let mut bytes = bytes.to_vec();
+                    bytes[place] = byte;
+                    // Some changes give other values; none may panic.
+                    read(&bytes).ok();
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn deep_nesting_and_cycles_take_no_stack() {
+        let mut deep = b"\x80\x02)".to_vec();
+        deep.extend([0x85].repeat(1_000_000));
+        deep.push(b'.');
+        drop(read(&deep).unwrap());
+        // A list that contains itself.
+        drop(read(b"]q\x00h\x00a.").unwrap());
+    }
+}

@@ -1,0 +1,261 @@
+//! Tensors of other projects and their names there.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use burn::backend::Flex;
+use burn::module::Module;
+use burn::tensor::{DType, TensorData};
+use residual_zoo_core::{ModelConfig as _, Tensors, Vocabulary, params};
+use residual_zoo_models::ModelConfig;
+use residual_zoo_runs::checkpoint;
+
+use crate::Error;
+use crate::pickle::{Id, Value};
+use crate::torch::TorchFile;
+
+/// A tensor in the zoo and in another project.
+pub struct Name {
+    /// Its name here. `{}` is the number of a layer.
+    ours: &'static str,
+    /// Its name there. `{}` is the number of a layer there.
+    theirs: &'static str,
+    /// Whether it is the weight of a linear layer, `[in, out]` here.
+    linear: bool,
+}
+
+/// A tensor with the same layout in both projects.
+pub const fn same(ours: &'static str, theirs: &'static str) -> Name {
+    Name {
+        ours,
+        theirs,
+        linear: false,
+    }
+}
+
+/// The weight of a linear layer.
+pub const fn linear(ours: &'static str, theirs: &'static str) -> Name {
+    Name {
+        ours,
+        theirs,
+        linear: true,
+    }
+}
+
+/// How another project names and stores the tensors of a model.
+pub struct Format {
+    /// The tensors.
+    pub names: &'static [Name],
+    /// The number of the first layer there.
+    pub first_layer: usize,
+    /// Whether weights of linear layers are `[out, in]` there.
+    pub transposed: bool,
+}
+
+impl Format {
+    /// The tensors of a model with `n_layer` layers: the names here and there, and whether the tensor is transposed.
+    fn pairs(&self, n_layer: usize) -> impl Iterator<Item = (String, String, bool)> {
+        self.names.iter().flat_map(move |name| {
+            let layers = match name.ours.contains("{}") {
+                true => n_layer,
+                false => 1,
+            };
+            (0..layers).map(move |layer| {
+                let ours = name.ours.replace("{}", &layer.to_string());
+                let there = (layer + self.first_layer).to_string();
+                let theirs = name.theirs.replace("{}", &there);
+                // In a numbered list of modules, the final norm follows the layers and a module without tensors.
+                let end = (n_layer + self.first_layer + 1).to_string();
+                (
+                    ours,
+                    theirs.replace("{end}", &end),
+                    name.linear && self.transposed,
+                )
+            })
+        })
+    }
+
+    /// The tensors of `model`, from those of the file `path`. Tensors that only the zoo has keep their initial
+    /// values.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Tensors`] with all that are missing, unexpected or of another shape.
+    pub fn read(
+        &self,
+        path: &Path,
+        mut theirs: Tensors,
+        model: &ModelConfig,
+        vocabulary: Vocabulary,
+    ) -> Result<Tensors, Error> {
+        let assembled = model.assemble::<Flex>(vocabulary, &Default::default());
+        let mut shapes = shapes(&assembled);
+        let (mut found, mut missing, mut odd) = (Tensors::new(), Vec::new(), Vec::new());
+        for (ours, name, transposed) in self.pairs(model.shape().n_layer) {
+            let Some(expected) = shapes.remove(&ours) else {
+                continue;
+            };
+            let Some(tensor) = theirs.remove(&name) else {
+                missing.push(name);
+                continue;
+            };
+            let before = tensor.shape.to_vec();
+            let tensor = match transposed {
+                true => transpose(tensor),
+                false => Some(tensor),
+            };
+            match tensor.filter(|tensor| *tensor.shape == *expected) {
+                Some(tensor) => drop(found.insert(ours, tensor.convert_dtype(DType::F32))),
+                None => {
+                    let mut expected = expected;
+                    if transposed {
+                        expected.reverse();
+                    }
+                    odd.push(format!("{name} has {before:?} instead of {expected:?}"));
+                }
+            }
+        }
+        if !(missing.is_empty() && theirs.is_empty() && odd.is_empty()) {
+            return Err(Error::Tensors {
+                path: path.into(),
+                missing,
+                unexpected: theirs.into_keys().collect(),
+                shapes: odd,
+            });
+        }
+        let own =
+            params::export_some::<Flex, _>(&assembled, |info| shapes.contains_key(&info.name));
+        found.extend(own);
+        Ok(found)
+    }
+
+    /// The tensors `ours` of a model with `n_layer` layers as they are there.
+    pub fn write(&self, mut ours: Tensors, n_layer: usize) -> Tensors {
+        let pairs = self
+            .pairs(n_layer)
+            .filter_map(|(name, theirs, transposed)| {
+                let tensor = ours.remove(&name)?;
+                let tensor = match transposed {
+                    true => transpose(tensor)?,
+                    false => tensor,
+                };
+                Some((theirs, tensor))
+            });
+        pairs.collect()
+    }
+}
+
+/// The tensors of `model`, from those of the file `path`, which have the names of the zoo.
+///
+/// # Errors
+///
+/// [`Error::Tensors`] with all that are missing, unexpected or of another shape.
+pub fn read_own(
+    path: &Path,
+    tensors: Tensors,
+    model: &ModelConfig,
+    vocabulary: Vocabulary,
+) -> Result<Tensors, Error> {
+    let shapes = shapes(&model.assemble::<Flex>(vocabulary, &Default::default()));
+    let names = shapes.keys().filter(|name| !tensors.contains_key(*name));
+    let missing: Vec<String> = names.cloned().collect();
+    let names = tensors.keys().filter(|name| !shapes.contains_key(*name));
+    let unexpected: Vec<String> = names.cloned().collect();
+    let odd = tensors.iter().filter_map(|(name, tensor)| {
+        let (found, expected) = (tensor.shape.to_vec(), shapes.get(name)?);
+        (found != *expected).then(|| format!("{name} has {found:?} instead of {expected:?}"))
+    });
+    let odd: Vec<String> = odd.collect();
+    if !(missing.is_empty() && unexpected.is_empty() && odd.is_empty()) {
+        return Err(Error::Tensors {
+            path: path.into(),
+            missing,
+            unexpected,
+            shapes: odd,
+        });
+    }
+    let tensors = tensors.into_iter();
+    Ok(tensors
+        .map(|(name, tensor)| (name, tensor.convert_dtype(DType::F32)))
+        .collect())
+}
+
+/// The shapes of a model's parameters, by name.
+fn shapes(model: &impl Module<Flex>) -> BTreeMap<String, Vec<usize>> {
+    let list = params::list::<Flex, _>(model).into_iter();
+    list.map(|info| (info.name, info.shape)).collect()
+}
+
+/// The transposed matrix; `None` if `tensor` is no matrix.
+pub fn transpose(tensor: TensorData) -> Option<TensorData> {
+    let &[rows, columns] = tensor.shape.as_slice() else {
+        return None;
+    };
+    let (dtype, bytes) = (tensor.dtype, tensor.as_bytes());
+    let size = dtype.size();
+    let mut transposed = Vec::with_capacity(bytes.len());
+    for column in 0..columns {
+        for row in 0..rows {
+            let place = (row * columns + column) * size;
+            transposed.extend_from_slice(&bytes[place..place + size]);
+        }
+    }
+    Some(TensorData::from_bytes_vec(
+        transposed,
+        vec![columns, rows],
+        dtype,
+    ))
+}
+
+/// Reads the tensors of safetensors files, without those for whose names `is_buffer` is true.
+///
+/// # Errors
+///
+/// A file that is missing or damaged; tensors that do not consist of floats.
+pub fn read_safetensors(files: &[PathBuf], is_buffer: fn(&str) -> bool) -> Result<Tensors, Error> {
+    let mut all = Tensors::new();
+    for file in files {
+        let (tensors, _) = checkpoint::read_some_tensors(file, |name| !is_buffer(name))?;
+        if let Some(name) = tensors.keys().find(|name| all.contains_key(*name)) {
+            let problem = format!("has the tensor {name}, and so does another file");
+            return Err(Error::file(file, problem));
+        }
+        all.extend(tensors);
+    }
+    Ok(all)
+}
+
+/// Reads the tensors of the dictionary `state`, without those for whose names `is_buffer` is true.
+///
+/// # Errors
+///
+/// Something else than tensors of floats.
+pub fn read_torch(
+    path: &Path,
+    file: &mut TorchFile,
+    state: Id,
+    is_buffer: fn(&str) -> bool,
+) -> Result<Tensors, Error> {
+    let Value::Dict(entries) = file.pickle.get(state) else {
+        return Err(Error::file(path, "has no dictionary of tensors"));
+    };
+    let mut all = Tensors::new();
+    for (key, value) in entries.clone() {
+        let name = file
+            .pickle
+            .text(key)
+            .unwrap_or("a key that is no string")
+            .to_owned();
+        if is_buffer(&name) {
+            continue;
+        }
+        let Value::Tensor(tensor) = file.pickle.get(value).clone() else {
+            return Err(Error::file(path, format!("has {name}, which is no tensor")));
+        };
+        let tensor = file.tensor(&tensor);
+        let tensor =
+            tensor.map_err(|e| Error::file(path, format!("cannot be read: {name} {e}")))?;
+        all.insert(name, tensor);
+    }
+    Ok(all)
+}

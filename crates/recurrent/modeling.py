@@ -1,0 +1,28 @@
+class Recurrent(nn.Module):
+    """The recurrence of eqs. 8-10 around each of its layers in turn."""
+
+    def __init__(self, config, layers):
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+        self.size, self.form = config["block"], config["form"]
+        kind, _ = variant(config["alpha"])
+        self.alpha = None if kind == "Sigmoid" else nn.Parameter(torch.empty(1), kind != "Fixed")
+        self.alpha_logit = parameter(1) if kind == "Sigmoid" else None
+
+    def forward(self, x):
+        alpha = self.alpha_logit.sigmoid() if self.alpha is None else self.alpha.clamp(0, 1)
+        for layer in self.layers:
+            x = self.recur(lambda block: layer([block])[0], alpha, x)
+        return x
+
+    def recur(self, tau, alpha, x):
+        blocks, ys = x.split(self.size, 1), []
+        h = tau(blocks[0])
+        carried = torch.zeros_like(h) if self.form == "Paper" else blocks[0]
+        for block in blocks[1:]:
+            carry = alpha * carried
+            both = tau(torch.cat([carry + h, carry[:, : block.shape[1]] + block], 1))
+            y, h_next = both.split([self.size, block.shape[1]], 1)
+            carried, h = (h if self.form == "Paper" else y), h_next
+            ys.append(y)
+        return torch.cat([*ys, tau(h)], 1)

@@ -1,0 +1,53 @@
+//! `residual-zoo export`
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use residual_zoo::Run;
+use residual_zoo::cli;
+use residual_zoo::exchange::{ExportOptions, export as write};
+
+/// Write a run's newest checkpoint for another project
+///
+/// A GPT-2 becomes a GPT2LMHeadModel of Hugging Face's transformers. Any other model comes with
+/// its Python code, which transformers runs with trust_remote_code=True:
+///
+///   residual-zoo export runs/gpt2-smoke --to hf exported/
+///   python -c 'from transformers import pipeline as p; print(p(model="exported/")("the"))'
+#[derive(Args)]
+#[command(verbatim_doc_comment)]
+pub struct Options {
+    /// The run directory, such as runs/gpt2-shakespeare-cpu
+    run: PathBuf,
+    /// The format
+    #[arg(long, value_enum)]
+    to: Format,
+    /// The new directory
+    directory: PathBuf,
+    /// The licence of the weights for the model card: mit, apache-2.0, …
+    #[arg(long, value_name = "NAME")]
+    license: Option<String>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Format {
+    /// Hugging Face's transformers
+    Hf,
+}
+
+pub fn export(options: Options) -> anyhow::Result<()> {
+    let Options {
+        run,
+        to: Format::Hf,
+        directory,
+        license,
+    } = options;
+    let exported = write(&Run::open(&run)?, &directory, &ExportOptions { license })?;
+    cli::print(&format!(
+        "{} as {}: {}",
+        exported.checkpoint.display(),
+        exported.class,
+        directory.display()
+    ))?;
+    Ok(())
+}

@@ -1,0 +1,76 @@
+//! `residual-zoo import`
+
+use std::path::PathBuf;
+
+use clap::Args;
+use residual_zoo::cli;
+use residual_zoo::core::ModelConfig as _;
+use residual_zoo::exchange::{ImportOptions, import as read};
+use residual_zoo::lab::fetch_model;
+use residual_zoo::report::si;
+use residual_zoo::runs::{Error as RunError, run_dir};
+
+/// Make a run out of a model of another project: GPT-2 of Hugging Face, nanoGPT, TokenFormer
+///
+/// The run has not trained. `generate` reads it, and `train` starts from it:
+///
+///   residual-zoo import gpt2/ --run runs/gpt2
+///   residual-zoo generate runs/gpt2 --prompt "Hello, I am"
+///   residual-zoo train runs/gpt2/config.ron --init-from runs/gpt2 \\
+///     --data my.txt --run runs/mine --set train.steps=100
+#[derive(Args)]
+#[command(verbatim_doc_comment)]
+pub struct Options {
+    /// The directory of a model of Hugging Face, with its config.json, or its address on the hub
+    /// (hf://OWNER/NAME); the ckpt.pt of nanoGPT; or the pytorch_model.bin of a TokenFormer
+    path: PathBuf,
+    /// The directory of the new run
+    #[arg(long)]
+    run: PathBuf,
+    /// The tokenizer, if there is none beside the weights: `bytes`, the path of a tokenizer.json, or of nanoGPT's
+    /// meta.pkl
+    #[arg(long, value_name = "NAME|PATH")]
+    tokenizer: Option<String>,
+    /// Number of attention heads of a TokenFormer that is none of the published ones
+    #[arg(long, value_name = "N")]
+    heads: Option<usize>,
+    /// Set a field: model.activation=GeluTanh, train.learning_rate=1e-4, …
+    #[arg(long, value_name = "PATH=VALUE")]
+    set: Vec<String>,
+}
+
+pub fn import(options: Options) -> anyhow::Result<()> {
+    let Options {
+        path,
+        run,
+        tokenizer,
+        heads,
+        set,
+    } = options;
+    // Before anything is downloaded.
+    if !run_dir::is_free(&run)? {
+        return Err(RunError::RunExists(run).into());
+    }
+    let directory = fetch_model(&path, &cli::stop_on_signal()?)?;
+    let imported = read(
+        &directory,
+        &ImportOptions {
+            tokenizer,
+            n_head: heads,
+            set,
+        },
+    )?;
+    imported.write(&run)?;
+    for note in &imported.notes {
+        cli::print(&format!("note: {note}"))?;
+    }
+    cli::print(&format!(
+        "{}: {}, {} parameters, {} token ids\nrun: {}",
+        imported.kind,
+        imported.config.model.name(),
+        si(imported.parameters() as f64),
+        imported.tokenizer.vocab_size(),
+        run.display()
+    ))?;
+    Ok(())
+}

@@ -1,0 +1,316 @@
+//! Files that cannot be imported: each gets a clear error and leaves nothing behind.
+
+use std::fs;
+use std::path::Path;
+
+use residual_zoo::Run;
+use residual_zoo::exchange::{ExportOptions, ImportOptions, export, import};
+use residual_zoo_testing::program::{fails, ok, zoo as command};
+use residual_zoo_testing::{root, zoo};
+use tempfile::TempDir;
+
+use crate::{tokenizer, write_run};
+
+/// A folder with an exported GPT-2.
+fn exported() -> (TempDir, std::path::PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let (run, out) = (folder.path().join("run"), folder.path().join("out"));
+    write_run(&zoo::gpt2(), &tokenizer(), &run);
+    export(&Run::open(&run).unwrap(), &out, &ExportOptions::default()).unwrap();
+    (folder, out)
+}
+
+/// Expects an error with each of `says`, in one line.
+fn refused(path: &Path, says: &[&str]) {
+    let error = import(path, &ImportOptions::default()).err();
+    let error = error
+        .unwrap_or_else(|| panic!("{says:?} was imported"))
+        .to_string();
+    assert_eq!(error.lines().count(), 1, "{error}");
+    for part in says {
+        assert!(error.contains(part), "{part:?} is not in: {error}");
+    }
+}
+
+/// Changes a text file.
+fn change(file: &Path, from: &str, to: &str) {
+    let text = fs::read_to_string(file).unwrap();
+    assert!(text.contains(from), "{from} is not in {text}");
+    fs::write(file, text.replacen(from, to, 1)).unwrap();
+}
+
+#[test]
+fn tensors_that_do_not_fit_are_listed() {
+    let (_folder, out) = exported();
+    change(&out.join("config.json"), "\"n_layer\": 2", "\"n_layer\": 1");
+    refused(
+        &out,
+        &[
+            "unexpected: h.1.attn.c_attn.bias, ",
+            "h.1.attn.c_attn.weight",
+        ],
+    );
+    let (_folder, out) = exported();
+    change(
+        &out.join("config.json"),
+        "\"n_positions\": 64",
+        "\"n_positions\": 32",
+    );
+    refused(
+        &out,
+        &["of wrong shape: wpe.weight has [64, 48] instead of [32, 48]"],
+    );
+    let (_folder, out) = exported();
+    change(&out.join("config.json"), "\"n_layer\": 2", "\"n_layer\": 3");
+    refused(&out, &["missing: h.2.ln_1.weight, "]);
+    let (_folder, out) = exported();
+    change(
+        &out.join("config.json"),
+        "\"n_layer\": 2",
+        "\"n_layer\": 2000000",
+    );
+    // So many parameters do not fit into the file.
+    refused(&out, &["model.safetensors", "parameters"]);
+    let (_folder, out) = exported();
+    change(
+        &out.join("config.json"),
+        "\"tie_word_embeddings\": true",
+        "\"tie_word_embeddings\": false",
+    );
+    refused(&out, &["missing: lm_head.weight"]);
+}
+
+#[test]
+fn settings_that_the_zoo_does_not_have_are_named() {
+    for (from, to, says) in [
+        (
+            "\"gelu_new\"",
+            "\"swish\"",
+            ["activation_function", "swish"],
+        ),
+        (
+            "\"scale_attn_weights\": true",
+            "\"scale_attn_weights\": false",
+            ["scale_attn_weights", "config.json"],
+        ),
+        (
+            "\"attn_pdrop\": 0.0",
+            "\"attn_pdrop\": 0.2",
+            ["resid_pdrop", "attn_pdrop"],
+        ),
+        (
+            "\"model_type\": \"gpt2\"",
+            "\"model_type\": \"llama\"",
+            ["llama", "gpt2"],
+        ),
+        (
+            "\"model_type\": \"gpt2\",",
+            "",
+            ["model_type", "config.json"],
+        ),
+        ("\"n_head\": 4", "\"n_head\": 5", ["n_head", "48"]),
+        (
+            "\"n_layer\": 2",
+            "\"n_layer\": -2",
+            ["config.json", "damaged"],
+        ),
+        (
+            "\"n_layer\": 2",
+            "\"n_layer\": 999999999999",
+            ["model", "parameters"],
+        ),
+        (
+            "\"vocab_size\": 271",
+            "\"vocab_size\": 200",
+            ["wte.weight", "[271, 48]"],
+        ),
+        ("{", "<!DOCTYPE html><html>", ["config.json", "damaged"]),
+    ] {
+        let (_folder, out) = exported();
+        change(&out.join("config.json"), from, to);
+        refused(&out, &says);
+    }
+}
+
+#[test]
+fn a_tokenizer_that_does_not_fit_is_refused() {
+    let (folder, out) = exported();
+    fs::write(out.join("tokenizer.json"), "<html>").unwrap();
+    refused(&out, &["tokenizer.json", "cannot be read"]);
+    let json = tokenizer().to_hf_json();
+    let (begin, rest) = json.split_once("\"added_tokens\":[").unwrap();
+    let (token, end) = rest.split_once(']').unwrap();
+    let second = token.replace("270", "271").replace("endoftext", "other");
+    let larger = format!("{begin}\"added_tokens\":[{token},{second}]{end}");
+    fs::write(out.join("tokenizer.json"), larger).unwrap();
+    refused(&out, &["271 token ids", "272", "--tokenizer"]);
+    fs::remove_file(out.join("tokenizer.json")).unwrap();
+    refused(&out, &["no tokenizer.json", "--tokenizer"]);
+    let missing = folder.path().join("missing.json");
+    let options = ImportOptions {
+        tokenizer: Some(missing.display().to_string()),
+        ..ImportOptions::default()
+    };
+    let error = import(&out, &options).err().unwrap().to_string();
+    assert!(error.contains("missing.json` does not exist"), "{error}");
+}
+
+#[test]
+fn truncated_and_hostile_weights_are_refused() {
+    let (_folder, out) = exported();
+    let file = out.join("model.safetensors");
+    let whole = fs::read(&file).unwrap();
+    for length in [0, 1, 7, 8, 100, whole.len() / 2, whole.len() - 1] {
+        fs::write(&file, &whole[..length]).unwrap();
+        refused(&out, &["model.safetensors"]);
+    }
+    let mut header = u64::MAX.to_le_bytes().to_vec();
+    header.extend(&whole[8..]);
+    fs::write(&file, header).unwrap();
+    refused(&out, &["model.safetensors", "header"]);
+    fs::remove_file(&file).unwrap();
+    refused(&out, &["neither model.safetensors nor pytorch_model.bin"]);
+    let index = r#"{"weight_map": {"wte.weight": "../model.safetensors"}}"#;
+    fs::write(out.join("model.safetensors.index.json"), index).unwrap();
+    refused(&out, &["index.json", "not beside it"]);
+}
+
+#[test]
+fn truncated_and_changed_files_of_pytorch_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("ckpt.pt");
+    let tokenizer = ImportOptions {
+        tokenizer: Some("bytes".into()),
+        n_head: Some(1),
+        ..ImportOptions::default()
+    };
+    for seed in ["nanogpt.pt", "tokenformer-old.pt"] {
+        let whole = fs::read(root().join("fuzz/corpus/weights").join(seed)).unwrap();
+        fs::write(&file, &whole).unwrap();
+        import(&file, &tokenizer).unwrap();
+        for length in (0..whole.len()).step_by(61) {
+            fs::write(&file, &whole[..length]).unwrap();
+            let error = import(&file, &tokenizer).err().unwrap().to_string();
+            assert_eq!(error.lines().count(), 1, "{error}");
+            assert!(error.contains("ckpt.pt"), "{error}");
+        }
+    }
+    // The zip archive has checksums, so no changed number goes unnoticed.
+    let whole = fs::read(root().join("fuzz/corpus/weights/nanogpt.pt")).unwrap();
+    let place = whole
+        .windows(6)
+        .position(|bytes| bytes == b"data/0")
+        .unwrap()
+        + 300;
+    let mut changed = whole.clone();
+    changed[place] ^= 1;
+    fs::write(&file, changed).unwrap();
+    let error = import(&file, &tokenizer).err().unwrap().to_string();
+    assert!(
+        error.contains("damaged") && error.contains("data/"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_pickle_with_code_is_refused_by_the_name_of_what_it_calls() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("pytorch_model.bin");
+    let number = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.".as_slice();
+    let machine = |little: &[u8]| {
+        [
+            b"\x80\x02}X\x0d\x00\x00\x00little_endian".as_slice(),
+            little,
+            b"s.",
+        ]
+        .concat()
+    };
+    let version = b"\x80\x02M\xe9\x03.".as_slice();
+    let call = b"\x80\x02cos\nsystem\nX\x04\x00\x00\x00true\x85R.".as_slice();
+    let end = b"\x80\x02]q\x00.".as_slice();
+    fs::write(
+        &file,
+        [number, version, &machine(b"\x88"), call, end].concat(),
+    )
+    .unwrap();
+    refused(
+        &file,
+        &["pytorch_model.bin", "calls `os.system`", "safetensors"],
+    );
+    let empty = b"\x80\x02}.".as_slice();
+    fs::write(
+        &file,
+        [number, version, &machine(b"\x89"), empty, end].concat(),
+    )
+    .unwrap();
+    refused(&file, &["big-endian"]);
+    fs::write(
+        &file,
+        [number, version, &machine(b"\x88"), empty, end].concat(),
+    )
+    .unwrap();
+    refused(&file, &["neither a checkpoint of nanoGPT", "config.json"]);
+    for other in [b"not a pickle".as_slice(), b"", b"PK\x03\x04 and no more"] {
+        fs::write(&file, other).unwrap();
+        refused(&file, &["pytorch_model.bin"]);
+    }
+}
+
+#[test]
+fn the_program_keeps_what_is_there() {
+    let (folder, out) = exported();
+    let run = folder.path().join("imported");
+    ok(command("import").arg(&out).arg("--run").arg(&run));
+    let before = fs::read(run.join("config.ron")).unwrap();
+    fails(
+        command("import").arg(&out).arg("--run").arg(&run),
+        2,
+        &["already"],
+    );
+    assert_eq!(fs::read(run.join("config.ron")).unwrap(), before);
+    fails(
+        command("export").arg(&run).arg("--to").arg("hf").arg(&out),
+        2,
+        &["not an empty directory"],
+    );
+    fails(
+        command("train").arg("--resume").arg(&run),
+        2,
+        &["Imported", "--init-from"],
+    );
+    // Training goes on from it with the data that are given.
+    let text = folder.path().join("a.txt");
+    fs::write(&text, "the cat sat on the mat. ".repeat(100)).unwrap();
+    let trained = folder.path().join("trained");
+    let mut train = command("train");
+    train
+        .arg(run.join("config.ron"))
+        .arg("--init-from")
+        .arg(&run)
+        .arg("--data")
+        .arg(&text);
+    ok(train.arg("--run").arg(&trained).args([
+        "--set",
+        "train.steps=3",
+        "--set",
+        "train.warmup=1",
+    ]));
+    let again = folder.path().join("again");
+    ok(command("export")
+        .arg(&trained)
+        .arg("--to")
+        .arg("hf")
+        .arg(&again));
+    let card = fs::read_to_string(again.join("README.md")).unwrap();
+    assert!(card.contains("validation loss after 3 steps"), "{card}");
+    let missing = folder.path().join("missing");
+    fails(
+        command("import")
+            .arg(&missing)
+            .arg("--run")
+            .arg(folder.path().join("x")),
+        2,
+        &["missing", "exist"],
+    );
+    assert!(!folder.path().join("x").exists());
+}

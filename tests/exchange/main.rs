@@ -1,0 +1,95 @@
+//! Models to and from other projects.
+//!
+//! The tests that need Python with `torch` and `transformers` are ignored by default. This runs them:
+//!
+//! ```sh
+//! RESIDUAL_ZOO_PYTHON=venv/bin/python cargo test --release --test exchange -- --ignored
+//! ```
+
+#![allow(clippy::unwrap_used)]
+
+mod bad_input;
+mod round_trip;
+mod with_python;
+
+use std::path::Path;
+
+use burn::backend::Flex;
+use burn::tensor::backend::Backend;
+use burn::tensor::{Int, Tensor, TensorData};
+use residual_zoo::core::{LanguageModel, ModelConfig as _, Tensors, params};
+use residual_zoo::data::{DataConfig, Source, Tokenizer, TokenizerConfig};
+use residual_zoo::exchange::Imported;
+use residual_zoo::runs::checkpoint::read_tensors;
+use residual_zoo::{ModelConfig, Run, RunConfig};
+use residual_zoo_testing::my_turn;
+
+/// A byte-level BPE with an end-of-text token.
+fn tokenizer() -> Tokenizer {
+    let text = "the cat sat on the mat, and the dog sat too";
+    let bpe = Tokenizer::train(&TokenizerConfig::Bpe { vocab_size: 270 }, &[text]).unwrap();
+    let end = r#""added_tokens":[{"id":270,"content":"<|endoftext|>","single_word":false,"lstrip":false,"rstrip":false,"normalized":false,"special":true}]"#;
+    let json = bpe.to_hf_json().replace("\"added_tokens\":[]", end);
+    Tokenizer::from_hf_json(json, "test").unwrap()
+}
+
+/// Writes a run of `model` whose weights are nowhere special, such as zero.
+fn write_run(model: &ModelConfig, tokenizer: &Tokenizer, directory: &Path) {
+    let (_turn, device) = (my_turn(), Default::default());
+    Flex::seed(&device, 1);
+    let built = model.build::<Flex>(tokenizer.vocab_size(), &device);
+    let mut weights = params::export::<Flex, _>(&built.unwrap());
+    for (salt, (name, tensor)) in weights.iter_mut().enumerate() {
+        let noise = |i: usize| ((i * 7919 + salt * 104_729) as f32).sin();
+        let size = if name.ends_with("alpha") { 0.0 } else { 0.1 };
+        let numbers = tensor.iter::<f32>().enumerate();
+        let numbers: Vec<f32> = numbers.map(|(i, x)| x + size * noise(i)).collect();
+        *tensor = TensorData::new(numbers, tensor.shape.clone());
+    }
+    let config = RunConfig {
+        data: DataConfig {
+            source: Source::Imported,
+            ..DataConfig::default()
+        },
+        ..RunConfig::new(model.clone())
+    };
+    let imported = Imported {
+        kind: "test",
+        path: "test".into(),
+        config,
+        tokenizer: tokenizer.clone(),
+        weights,
+        notes: Vec::new(),
+    };
+    imported.write(directory).unwrap();
+}
+
+/// The logits after each of `ids`, and the `new` most likely tokens after them.
+fn logits(run: &Path, ids: &[i32], new: usize) -> (Vec<Vec<f64>>, Vec<i32>) {
+    let run = Run::open(run).unwrap();
+    let device = Default::default();
+    let model = run.model::<Flex>(&device).unwrap();
+    let forward = |ids: &[i32]| {
+        let data = TensorData::new(ids.to_vec(), [1, ids.len()]);
+        let logits = model.forward(Tensor::<Flex, 2, Int>::from_data(data, &device));
+        let [_, time, vocabulary] = logits.dims();
+        let all: Vec<f64> = logits.into_data().iter::<f64>().collect();
+        assert_eq!(all.len(), time * vocabulary);
+        all.chunks(vocabulary)
+            .map(<[f64]>::to_vec)
+            .collect::<Vec<_>>()
+    };
+    let mut text = ids.to_vec();
+    for _ in 0..new {
+        let last = forward(&text).pop().unwrap();
+        let best = (0..last.len()).max_by(|a, b| last[*a].total_cmp(&last[*b]));
+        text.push(best.unwrap() as i32);
+    }
+    (forward(ids), text.split_off(ids.len()))
+}
+
+/// The weights of a run that has not trained.
+fn weights(run: &Path) -> Tensors {
+    let file = run.join("checkpoints/step-00000000/model.safetensors");
+    read_tensors(&file).unwrap().0
+}

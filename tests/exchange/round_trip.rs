@@ -1,0 +1,137 @@
+//! What is exported is read back to the bit.
+
+use residual_zoo::Run;
+use residual_zoo::core::Activation;
+use residual_zoo::data::{Tokenizer, TokenizerConfig};
+use residual_zoo::exchange::{ExportOptions, ImportOptions, export, import};
+use residual_zoo::gpt2::{Gpt2Base, Gpt2Config};
+use residual_zoo::{ModelConfig, core::Mup};
+use residual_zoo_testing::zoo;
+
+use crate::{tokenizer, weights, write_run};
+
+/// Forms of GPT-2 that `GPT2LMHeadModel` has.
+pub fn gpt2s() -> Vec<(&'static str, ModelConfig)> {
+    let small = Gpt2Config {
+        n_layer: 2,
+        n_head: 3,
+        width: 48,
+        context: 64,
+        ..Gpt2Config::default()
+    };
+    let other = Gpt2Config {
+        tied: false,
+        d_ff: Some(100),
+        activation: Activation::GeluErf,
+        norm_eps: 1e-3,
+        ..small.clone()
+    };
+    let plain = Gpt2Config {
+        bias: false,
+        inverse_layer_scale: true,
+        activation: Activation::Relu,
+        ..small.clone()
+    };
+    vec![
+        ("GPT-2 as published", ModelConfig::of(small)),
+        ("GPT-2 with an unembedding", ModelConfig::of(other)),
+        ("GPT-2 without biases", ModelConfig::of(plain)),
+    ]
+}
+
+/// A GPT-2 with the multipliers of μP, which `GPT2LMHeadModel` does not have.
+pub fn mup() -> ModelConfig {
+    ModelConfig::of(Gpt2Config {
+        n_layer: 2,
+        n_head: 4,
+        width: 64,
+        context: 64,
+        tied: false,
+        mup: Some(Mup {
+            base: Gpt2Base {
+                width: 32,
+                n_head: 4,
+                d_ff: None,
+            },
+            init_std: 0.3,
+            input: 2.0,
+            attention: 1.5,
+            output: 3.0,
+        }),
+        ..Gpt2Config::default()
+    })
+}
+
+/// All models that are tried.
+pub fn all() -> Vec<(&'static str, ModelConfig)> {
+    let own = [
+        zoo::architectures(),
+        zoo::compositions(),
+        vec![("μP", mup())],
+    ];
+    own.into_iter().flatten().chain(gpt2s()).collect()
+}
+
+#[test]
+fn every_model_is_read_back_to_the_bit() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = |name: &str, i: usize| folder.path().join(format!("{name}-{i}"));
+    for (i, (name, model)) in all().into_iter().enumerate() {
+        let (run, exported, back) = (place("run", i), place("exported", i), place("back", i));
+        write_run(&model, &tokenizer(), &run);
+        let written = Run::open(&run).unwrap();
+        export(&written, &exported, &ExportOptions::default()).unwrap();
+        let imported = import(&exported, &ImportOptions::default()).unwrap();
+        assert_eq!(imported.config.model, model, "{name}");
+        imported.write(&back).unwrap();
+        assert_eq!(weights(&back), weights(&run), "{name}");
+        let read = Run::open(&back).unwrap();
+        assert_eq!(
+            read.tokenizer.fingerprint(),
+            written.tokenizer.fingerprint()
+        );
+    }
+}
+
+#[test]
+fn every_tokenizer_is_read_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let words = ["the", "cat", "sat"].map(str::to_owned).to_vec();
+    let train = |config| Tokenizer::train(&config, &["the cat\né"]).unwrap();
+    let all = [
+        train(TokenizerConfig::Bytes),
+        train(TokenizerConfig::Chars),
+        Tokenizer::words(words).unwrap(),
+        tokenizer().padded(300).unwrap(),
+    ];
+    for (i, tokenizer) in all.into_iter().enumerate() {
+        let place = |name: &str| folder.path().join(format!("{name}-{i}"));
+        write_run(&zoo::gpt2(), &tokenizer, &place("run"));
+        let run = Run::open(place("run")).unwrap();
+        export(&run, &place("exported"), &ExportOptions::default()).unwrap();
+        let imported = import(&place("exported"), &ImportOptions::default()).unwrap();
+        assert_eq!(imported.tokenizer.fingerprint(), tokenizer.fingerprint());
+    }
+}
+
+#[test]
+fn the_model_card_says_what_the_model_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let (run, exported) = (folder.path().join("run"), folder.path().join("exported"));
+    write_run(&zoo::rmt(), &tokenizer(), &run);
+    let options = ExportOptions {
+        license: Some("mit".into()),
+    };
+    let written = export(&Run::open(&run).unwrap(), &exported, &options).unwrap();
+    assert_eq!(written.class, "ResidualZooForCausalLM");
+    let card = std::fs::read_to_string(exported.join("README.md")).unwrap();
+    for part in [
+        "license: \"mit\"",
+        "# RMT",
+        "| parameters | ",
+        "trust_remote_code=True",
+        "Rmt(",
+    ] {
+        assert!(card.contains(part), "{part} is missing in\n{card}");
+    }
+}
