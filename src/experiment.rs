@@ -9,11 +9,12 @@ use residual_zoo_backend::BackendKind;
 use residual_zoo_cli::{CompareArgs, ExperimentArgs, Source, SweepArgs};
 use residual_zoo_core::ConfigError;
 use residual_zoo_data::Corpus;
+use residual_zoo_evaluate::{Options as EvaluateOptions, Results as Evaluated, Task};
 use residual_zoo_lab::trial::Trial;
 use residual_zoo_lab::{Bench, Error, Options, Results};
 use residual_zoo_runs::Run;
 use residual_zoo_runs::generate::Sampling;
-use residual_zoo_train::{RunOptions, Summary};
+use residual_zoo_train::{Interrupter, RunOptions, Summary};
 
 use crate::{ModelConfig, RunConfig, builtin};
 
@@ -83,6 +84,21 @@ pub fn generate(
     gpu: Option<usize>,
 ) -> Result<(), Error> {
     residual_zoo_lab::generate(run, prompts, tokens, sampling, kind, gpu)
+}
+
+/// Evaluates a run, see [`residual_zoo_lab::evaluate`].
+///
+/// # Errors
+///
+/// Those of [`residual_zoo_lab::evaluate`].
+pub fn evaluate(
+    run: &Run<ModelConfig>,
+    tasks: &[Task],
+    options: &EvaluateOptions,
+    backend: (BackendKind, Option<usize>),
+    stop: &Interrupter,
+) -> Result<Vec<Evaluated>, Error> {
+    residual_zoo_lab::evaluate(run, tasks, options, backend, stop)
 }
 
 /// The models of `experiments/compare`, by name.

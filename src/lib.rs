@@ -13,6 +13,7 @@ pub mod experiment;
 
 pub use residual_zoo_backend as backend;
 pub use residual_zoo_cli as cli;
+pub use residual_zoo_evaluate as evaluate;
 pub use residual_zoo_exchange as exchange;
 pub use residual_zoo_lab as lab;
 pub use residual_zoo_models::*;

@@ -3,6 +3,7 @@
 mod bench;
 mod compare;
 mod describe;
+mod evaluate;
 mod export;
 mod generate;
 mod import;
@@ -54,6 +55,7 @@ enum Command {
     Plot(plot::Options),
     Bench(bench::Options),
     Tokenize(tokenize::Options),
+    Evaluate(evaluate::Options),
     Import(import::Options),
     Export(export::Options),
     /// Print a shell's completions, to be saved where the shell looks for them
@@ -103,6 +105,7 @@ pub fn main() -> ExitCode {
         Command::Plot(options) => plot::plot(options),
         Command::Bench(options) => bench::bench(options),
         Command::Tokenize(options) => tokenize::tokenize(options),
+        Command::Evaluate(options) => evaluate::evaluate(options),
         Command::Import(options) => import::import(options),
         Command::Export(options) => export::export(options),
         Command::Completions { shell } => {

@@ -15,14 +15,12 @@ mod with_python;
 use std::path::Path;
 
 use burn::backend::Flex;
-use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor, TensorData};
-use residual_zoo::core::{LanguageModel, ModelConfig as _, Tensors, params};
-use residual_zoo::data::{DataConfig, Source, Tokenizer, TokenizerConfig};
-use residual_zoo::exchange::Imported;
+use residual_zoo::Run;
+use residual_zoo::core::{LanguageModel, Tensors};
+use residual_zoo::data::{Tokenizer, TokenizerConfig};
 use residual_zoo::runs::checkpoint::read_tensors;
-use residual_zoo::{ModelConfig, Run, RunConfig};
-use residual_zoo_testing::my_turn;
+use residual_zoo_testing::runs::untrained as write_run;
 
 /// A byte-level BPE with an end-of-text token.
 fn tokenizer() -> Tokenizer {
@@ -31,37 +29,6 @@ fn tokenizer() -> Tokenizer {
     let end = r#""added_tokens":[{"id":270,"content":"<|endoftext|>","single_word":false,"lstrip":false,"rstrip":false,"normalized":false,"special":true}]"#;
     let json = bpe.to_hf_json().replace("\"added_tokens\":[]", end);
     Tokenizer::from_hf_json(json, "test").unwrap()
-}
-
-/// Writes a run of `model` whose weights are nowhere special, such as zero.
-fn write_run(model: &ModelConfig, tokenizer: &Tokenizer, directory: &Path) {
-    let (_turn, device) = (my_turn(), Default::default());
-    Flex::seed(&device, 1);
-    let built = model.build::<Flex>(tokenizer.vocab_size(), &device);
-    let mut weights = params::export::<Flex, _>(&built.unwrap());
-    for (salt, (name, tensor)) in weights.iter_mut().enumerate() {
-        let noise = |i: usize| ((i * 7919 + salt * 104_729) as f32).sin();
-        let size = if name.ends_with("alpha") { 0.0 } else { 0.1 };
-        let numbers = tensor.iter::<f32>().enumerate();
-        let numbers: Vec<f32> = numbers.map(|(i, x)| x + size * noise(i)).collect();
-        *tensor = TensorData::new(numbers, tensor.shape.clone());
-    }
-    let config = RunConfig {
-        data: DataConfig {
-            source: Source::Imported,
-            ..DataConfig::default()
-        },
-        ..RunConfig::new(model.clone())
-    };
-    let imported = Imported {
-        kind: "test",
-        path: "test".into(),
-        config,
-        tokenizer: tokenizer.clone(),
-        weights,
-        notes: Vec::new(),
-    };
-    imported.write(directory).unwrap();
 }
 
 /// The logits after each of `ids`, and the `new` most likely tokens after them.

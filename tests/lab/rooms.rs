@@ -26,7 +26,7 @@ const ROOMS: [&[&str]; 11] = [
         "residual-zoo-tokenformer",
     ],
     &["residual-zoo-runs"],
-    &["residual-zoo-models"],
+    &["residual-zoo-evaluate", "residual-zoo-models"],
     &["residual-zoo-exchange", "residual-zoo-train"],
     &["residual-zoo-backend"],
     &["residual-zoo-lab"],

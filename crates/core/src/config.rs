@@ -69,6 +69,12 @@ pub trait ModelConfig:
     /// although there are fewer near the input.
     fn cost(&self, vocabulary: impl Into<Vocabulary>) -> Cost;
 
+    /// Whether logits can change when tokens are appended. A full pass and an incremental one then differ at earlier
+    /// positions. By default they do not.
+    fn revises(&self) -> bool {
+        false
+    }
+
     /// The factor of the learning rate of parameter `name`. By default 1.
     fn rate(&self, name: &str) -> f64 {
         let _ = name;

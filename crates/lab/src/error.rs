@@ -14,6 +14,9 @@ pub enum Error {
     /// The backend.
     #[error(transparent)]
     Backend(#[from] BackendError),
+    /// An evaluation.
+    #[error(transparent)]
+    Evaluate(#[from] residual_zoo_evaluate::Error),
     /// A number that a measurement needs and the file of the experiment does not give.
     #[error("run `{run}` has no value `{name}`")]
     NoValue {
@@ -42,6 +45,7 @@ impl Error {
         match self {
             Self::Run(error) => error.is_bad_input(),
             Self::Backend(error) => error.is_bad_input(),
+            Self::Evaluate(error) => error.is_bad_input(),
             Self::NoValue { .. } => true,
             Self::Missing { .. } | Self::Signals(_) => false,
         }

@@ -311,6 +311,11 @@ impl<A: List> ModelConfig for Composition<A> {
         self.validate_reach()
     }
 
+    /// A recurrence closes its last block without a carry.
+    fn revises(&self) -> bool {
+        self.recurrence.is_some()
+    }
+
     fn shape(&self) -> Shape {
         let dropout = self.layers.iter().map(|entry| entry.shape().dropout);
         let dropout = dropout.fold(0.0, f64::max);

@@ -5,8 +5,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
+use burn::backend::Flex;
+use burn::tensor::TensorData;
+use burn::tensor::backend::Backend;
+use residual_zoo::core::{ModelConfig as _, params};
+use residual_zoo::data::{DataConfig, Source, Tokenizer};
+use residual_zoo::exchange::Imported;
 use residual_zoo::runs::{Row, checkpoint, run_dir};
+use residual_zoo::{ModelConfig, RunConfig};
 
+use crate::my_turn;
 use crate::program::{Scratch, text, zoo};
 
 /// A tiny model of each architecture and of a composition, with dropout.
@@ -219,4 +227,35 @@ pub fn differences(found: &Path, expected: &Outcome) -> (f64, f64) {
     assert_eq!(a.len(), b.len());
     let squares = a.iter().zip(&b).map(|(a, b)| f64::from(a - b).powi(2));
     (metrics, (squares.sum::<f64>() / a.len() as f64).sqrt())
+}
+
+/// Writes a run of `model` that has not trained and whose weights are nowhere special, such as zero.
+pub fn untrained(model: &ModelConfig, tokenizer: &Tokenizer, directory: &Path) {
+    let (_turn, device) = (my_turn(), Default::default());
+    Flex::seed(&device, 1);
+    let built = model.build::<Flex>(tokenizer.vocab_size(), &device);
+    let mut weights = params::export::<Flex, _>(&built.unwrap());
+    for (salt, (name, tensor)) in weights.iter_mut().enumerate() {
+        let noise = |i: usize| ((i * 7919 + salt * 104_729) as f32).sin();
+        let size = if name.ends_with("alpha") { 0.0 } else { 0.1 };
+        let numbers = tensor.iter::<f32>().enumerate();
+        let numbers: Vec<f32> = numbers.map(|(i, x)| x + size * noise(i)).collect();
+        *tensor = TensorData::new(numbers, tensor.shape.clone());
+    }
+    let config = RunConfig {
+        data: DataConfig {
+            source: Source::Imported,
+            ..DataConfig::default()
+        },
+        ..RunConfig::new(model.clone())
+    };
+    let imported = Imported {
+        kind: "test",
+        path: "test".into(),
+        config,
+        tokenizer: tokenizer.clone(),
+        weights,
+        notes: Vec::new(),
+    };
+    imported.write(directory).unwrap();
 }

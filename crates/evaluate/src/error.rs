@@ -1,0 +1,52 @@
+//! Errors of evaluations.
+
+use std::path::PathBuf;
+
+use residual_zoo_data::DataError;
+
+/// Why a task cannot be read or evaluated.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A file is no task of its kind.
+    #[error("`{}`{}: {problem}", path.display(), line.map_or(String::new(), |line| format!(", line {line}")))]
+    Task {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: Option<usize>,
+        /// What is wrong with it, and how to fix it.
+        problem: String,
+    },
+    /// A document cannot be scored.
+    #[error("document {document} of {task}: {problem}")]
+    Document {
+        /// The task.
+        task: String,
+        /// The number of the document, from 0.
+        document: usize,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The evaluation was stopped. What was scored is kept.
+    #[error("the evaluation was stopped; the same command continues it")]
+    Stopped,
+    /// The data cannot be read.
+    #[error(transparent)]
+    Data(#[from] DataError),
+    /// The run cannot be read, or the results cannot be written.
+    #[error(transparent)]
+    Run(#[from] residual_zoo_runs::Error),
+}
+
+impl Error {
+    /// Whether the user can fix it by other input.
+    pub fn is_bad_input(&self) -> bool {
+        match self {
+            Self::Data(error) => error.is_bad_input(),
+            Self::Run(error) => error.is_bad_input(),
+            Self::Task { .. } | Self::Document { .. } => true,
+            Self::Stopped => false,
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! Standard evaluation of a run: perplexity of texts, last words, multiple choice.
+//!
+//! A [`Task`] is a file of documents. What is asked about a document becomes token requests, each the likelihood of a
+//! continuation of a context. [`evaluate()`] scores them and writes the metrics with their standard errors, in the layout
+//! of EleutherAI's `lm_eval`, whose tasks these follow.
+
+#![forbid(unsafe_code)]
+
+mod error;
+mod evaluation;
+mod metric;
+mod request;
+mod score;
+mod task;
+
+pub use error::Error;
+pub use evaluation::{OnProgress, Options, Results, evaluate};
+pub use metric::{Metric, Sample};
+pub use task::{Document, KINDS, Kind, Task};

@@ -1,0 +1,181 @@
+//! The likelihood of continuations.
+
+use std::collections::BTreeMap;
+
+use burn::tensor::activation::log_softmax;
+use burn::tensor::{Int, Tensor, TensorData, backend::Backend};
+use residual_zoo_core::LanguageModel;
+
+use crate::request::Request;
+
+/// The answer to a request.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Score {
+    /// The logarithm of the probability of the continuation, in nats.
+    pub log_likelihood: f64,
+    /// Whether each of its tokens is the most likely one.
+    pub is_greedy: bool,
+}
+
+impl Score {
+    /// That of no tokens.
+    const NONE: Self = Self {
+        log_likelihood: 0.0,
+        is_greedy: true,
+    };
+}
+
+/// Requests that are scored together: the places of the requests, by rows.
+///
+/// Either the rows have a continuation each, and contexts and continuations of equal lengths. Or there is one row, with
+/// several continuations of the same context.
+pub type Batch = Vec<Vec<usize>>;
+
+/// Most logits that are computed at once.
+const MOST_LOGITS: usize = 1 << 24;
+
+/// Puts requests together. Those of a document with the same context share it; of others, at most `rows` go together.
+/// Nothing is padded: an appended token changes what a recurrence computes before it.
+pub fn batches(requests: &[Request], rows: usize) -> Vec<Batch> {
+    let mut shared: BTreeMap<(usize, &[u32]), Vec<usize>> = BTreeMap::new();
+    for (place, request) in requests.iter().enumerate() {
+        let key = (request.document, request.context.as_slice());
+        shared.entry(key).or_default().push(place);
+    }
+    let (single, several): (Vec<_>, Vec<_>) =
+        shared.into_values().partition(|group| group.len() == 1);
+    let mut equal: BTreeMap<(usize, usize), Vec<Vec<usize>>> = BTreeMap::new();
+    for group in single {
+        let request = &requests[group[0]];
+        let lengths = (request.context.len(), request.continuation.len());
+        equal.entry(lengths).or_default().push(group);
+    }
+    let mut batches: Vec<Batch> = several.into_iter().map(|group| vec![group]).collect();
+    for groups in equal.into_values() {
+        batches.extend(groups.chunks(rows.max(1)).map(<[_]>::to_vec));
+    }
+    // In the order of the documents, so that those that are scored are the first ones.
+    batches.sort_by_key(|batch| batch[0][0]);
+    batches
+}
+
+/// Scores a batch of `requests`: the places and their scores.
+///
+/// The context is read once, without computing its logits. Each continuation goes on from a copy of the cache. If the
+/// model `revises` what it has read, each sequence is read as a whole, as in training.
+pub fn score<B: Backend, M: LanguageModel<B>>(
+    model: &M,
+    revises: bool,
+    requests: &[Request],
+    batch: &Batch,
+    device: &B::Device,
+) -> Vec<(usize, Score)> {
+    let contexts: Vec<&[u32]> = batch
+        .iter()
+        .map(|row| requests[row[0]].context.as_slice())
+        .collect();
+    let read = (!revises).then(|| {
+        let mut cache = model.new_cache();
+        let next = model.predict(ids::<B>(&contexts, device), &mut cache);
+        (next, cache)
+    });
+    // What each row continues with: all first continuations, then all second ones.
+    let count = batch.iter().map(Vec::len).max().unwrap_or(0);
+    let mut scores = Vec::new();
+    for turn in 0..count {
+        let places: Vec<usize> = batch.iter().map(|row| row[turn]).collect();
+        let continuations: Vec<&[u32]> = places
+            .iter()
+            .map(|place| requests[*place].continuation.as_slice())
+            .collect();
+        let found = match &read {
+            Some((next, cache)) => continue_with(
+                model,
+                next.clone(),
+                &continuations,
+                &mut cache.clone(),
+                device,
+            ),
+            None => whole(model, &contexts, &continuations, device),
+        };
+        scores.extend(places.into_iter().zip(found));
+    }
+    scores
+}
+
+/// Scores continuations of equal lengths from the logits of the whole sequences.
+fn whole<B: Backend, M: LanguageModel<B>>(
+    model: &M,
+    contexts: &[&[u32]],
+    continuations: &[&[u32]],
+    device: &B::Device,
+) -> Vec<Score> {
+    let (before, new) = (contexts[0].len(), continuations[0].len());
+    let rows = contexts.iter().zip(continuations);
+    let sequences: Vec<Vec<u32>> = rows
+        .map(|(context, continuation)| [context, &continuation[..new - 1]].concat())
+        .collect();
+    let sequences: Vec<&[u32]> = sequences.iter().map(Vec::as_slice).collect();
+    let logits = model.forward(ids::<B>(&sequences, device));
+    let mut scores = vec![Score::NONE; contexts.len()];
+    add(
+        &mut scores,
+        logits.narrow(1, before - 1, new),
+        ids(continuations, device),
+    );
+    scores
+}
+
+/// Scores continuations of equal lengths, one for each row. `next` are the logits `[rows, vocab]` after the cached
+/// tokens.
+fn continue_with<B: Backend, M: LanguageModel<B>>(
+    model: &M,
+    next: Tensor<B, 2>,
+    continuations: &[&[u32]],
+    cache: &mut M::Cache,
+    device: &B::Device,
+) -> Vec<Score> {
+    let (rows, length) = (continuations.len(), continuations[0].len());
+    let vocabulary = next.dims()[1];
+    let piece = (MOST_LOGITS / (rows * vocabulary)).max(1);
+    let mut scores = vec![Score::NONE; rows];
+    let part = |from: usize, to: usize| {
+        let parts: Vec<&[u32]> = continuations.iter().map(|ids| &ids[from..to]).collect();
+        ids::<B>(&parts, device)
+    };
+    add(&mut scores, next.unsqueeze_dim(1), part(0, 1));
+    let mut done = 1;
+    while done < length {
+        let end = (done + piece).min(length);
+        let logits = model.decode(part(done - 1, end - 1), cache);
+        add(&mut scores, logits, part(done, end));
+        done = end;
+    }
+    scores
+}
+
+/// Adds the likelihood of `targets` `[rows, time]`, given their logits `[rows, time, vocab]`.
+fn add<B: Backend>(scores: &mut [Score], logits: Tensor<B, 3>, targets: Tensor<B, 2, Int>) {
+    let time = targets.dims()[1];
+    let best = logits
+        .clone()
+        .argmax(2)
+        .squeeze_dim::<2>(2)
+        .equal(targets.clone());
+    let found = log_softmax(logits, 2).gather(2, targets.unsqueeze_dim(2));
+    let found: Vec<f64> = found.into_data().iter::<f64>().collect();
+    let best: Vec<bool> = best.into_data().iter::<bool>().collect();
+    for (row, score) in scores.iter_mut().enumerate() {
+        let range = row * time..(row + 1) * time;
+        score.log_likelihood += found[range.clone()].iter().sum::<f64>();
+        score.is_greedy &= best[range].iter().all(|best| *best);
+    }
+}
+
+fn ids<B: Backend>(rows: &[&[u32]], device: &B::Device) -> Tensor<B, 2, Int> {
+    let flat: Vec<i32> = rows
+        .iter()
+        .flat_map(|row| row.iter().map(|&id| id as i32))
+        .collect();
+    Tensor::from_data(TensorData::new(flat, [rows.len(), rows[0].len()]), device)
+}

@@ -1,0 +1,61 @@
+//! The evaluation of a run on any backend.
+
+use burn::tensor::backend::AutodiffBackend;
+use residual_zoo_backend::{BackendKind, OnBackend};
+use residual_zoo_core::ModelConfig;
+use residual_zoo_evaluate::{Error as EvaluateError, Options, Results, Task};
+use residual_zoo_runs::Run;
+use residual_zoo_train::Interrupter;
+use residual_zoo_train::dashboard::{Status, warn};
+
+use crate::Error;
+
+/// Evaluates `run` on `tasks` as [`residual_zoo_evaluate::evaluate`] does, and shows how far it is. `stop` ends it.
+///
+/// # Errors
+///
+/// Those of [`residual_zoo_evaluate::evaluate`], and when the backend cannot be used.
+pub fn evaluate<C: ModelConfig>(
+    run: &Run<C>,
+    tasks: &[Task],
+    options: &Options,
+    (kind, gpu): (BackendKind, Option<usize>),
+    stop: &Interrupter,
+) -> Result<Vec<Results>, Error> {
+    for (_, error) in run.checkpoint()?.passed_over {
+        warn(&format!("passed over: {error}"));
+    }
+    let task = Evaluate {
+        run,
+        tasks,
+        options,
+        stop,
+    };
+    Ok(kind.run(gpu, task)??)
+}
+
+struct Evaluate<'a, C> {
+    run: &'a Run<C>,
+    tasks: &'a [Task],
+    options: &'a Options,
+    stop: &'a Interrupter,
+}
+
+impl<C: ModelConfig> OnBackend for Evaluate<'_, C> {
+    type Output = Result<Vec<Results>, EvaluateError>;
+
+    fn run<B: AutodiffBackend>(self, device: B::Device) -> Self::Output {
+        let mut status = Status::default();
+        let mut progress = |task: &str, done, all| {
+            status.show(|| format!("{task}: {done} of {all} documents"));
+            !self.stop.should_stop()
+        };
+        residual_zoo_evaluate::evaluate::<B::InnerBackend, C>(
+            self.run,
+            self.tasks,
+            self.options,
+            &device,
+            &mut progress,
+        )
+    }
+}

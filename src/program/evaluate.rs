@@ -1,0 +1,116 @@
+//! `residual-zoo evaluate`
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use residual_zoo::cli::{self, BackendArgs};
+use residual_zoo::core::ConfigError;
+use residual_zoo::evaluate::{Options as Evaluation, Task};
+use residual_zoo::lab::{Error, Use, check_size};
+use residual_zoo::report::sig;
+use residual_zoo::{Run, experiment};
+
+use super::or_force;
+
+/// Evaluate a run's newest checkpoint: perplexity of texts, last words, multiple choice
+///
+/// A task is a file with the fields of a public data set, a JSON object on each line, or a text.
+/// What is asked and the metrics are those of EleutherAI's lm_eval. An evaluation that was
+/// stopped continues with the same command.
+///
+/// Examples:
+///   residual-zoo evaluate runs/gpt2 --task wikitext.txt
+///   residual-zoo evaluate runs/gpt2 --task lambada=lambada_test.jsonl --task hellaswag_val.jsonl
+#[derive(Args)]
+#[command(verbatim_doc_comment)]
+pub struct Options {
+    /// The run directory, such as runs/gpt2-shakespeare-cpu
+    run: PathBuf,
+    /// The file of a task; repeat it for several. KIND is lambada, hellaswag, piqa, arc, winogrande, wikitext or text;
+    /// it may be left out except for lambada, whose fields are those of text
+    #[arg(long, value_name = "[KIND=]FILE", required = true)]
+    task: Vec<String>,
+    /// Take the first N documents of each task
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    limit: Option<usize>,
+    /// Tokens of a long text that each window predicts; with fewer, each has more tokens before it
+    /// [default: the context of the model]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    stride: Option<usize>,
+    /// Requests of equal lengths that are scored at once
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = at_least_one)]
+    batch: usize,
+    /// The directory of results.json and of the samples [default: evaluations/ and the name of the run]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Load the model even if this machine's memory cannot hold it
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    backend: BackendArgs,
+}
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    let number: usize = text
+        .parse()
+        .map_err(|_| "must be a number from 1 on".to_owned())?;
+    match number {
+        0 => Err("must be a number from 1 on".into()),
+        number => Ok(number),
+    }
+}
+
+pub fn evaluate(options: Options) -> anyhow::Result<()> {
+    let (kind, gpu) = (options.backend.kind()?, options.backend.gpu);
+    let run = Run::open(&options.run)?;
+    let tasks = options
+        .task
+        .iter()
+        .map(|task| Task::read(task, options.limit).map_err(Error::from));
+    let tasks: Vec<Task> = tasks.collect::<Result<_, _>>()?;
+    for (i, task) in tasks.iter().enumerate() {
+        if tasks[..i].iter().any(|other| other.name == task.name) {
+            let problem = format!("names two files {}; rename one", task.name);
+            return Err(ConfigError::new("--task", problem).into());
+        }
+    }
+    if !options.force {
+        let checked = check_size(&run.config, run.vocabulary(), (kind, gpu), Use::Load);
+        checked.map_err(or_force)?;
+    }
+    let name = std::path::absolute(&options.run)?;
+    let name = name.file_name().unwrap_or_default();
+    let directory = options
+        .out
+        .unwrap_or_else(|| Path::new("evaluations").join(name));
+    let evaluation = Evaluation {
+        directory: directory.clone(),
+        batch: options.batch,
+        stride: options.stride,
+    };
+    let stop = cli::stop_on_signal()?;
+    let results = experiment::evaluate(&run, &tasks, &evaluation, (kind, gpu), &stop)?;
+    for task in results {
+        cli::print(&format!("{} ({} documents)", task.task, task.documents))?;
+        for metric in task.metrics {
+            let error = metric
+                .error
+                .map_or(String::new(), |error| format!(" ± {}", sig(error, 2)));
+            let better = if metric.higher_is_better {
+                "higher"
+            } else {
+                "lower"
+            };
+            cli::print(&format!(
+                "  {:<18}{}{error}  ({better} is better)",
+                metric.name,
+                sig(metric.value, 5)
+            ))?;
+        }
+    }
+    cli::print(&format!(
+        "results: {}",
+        directory.join("results.json").display()
+    ))?;
+    Ok(())
+}

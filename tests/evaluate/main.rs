@@ -1,0 +1,438 @@
+//! Evaluation of runs, against a plain computation and against `lm_eval`.
+//!
+//! The test that needs Python with `lm_eval` is ignored by default. This runs it:
+//!
+//! ```sh
+//! RESIDUAL_ZOO_PYTHON=venv/bin/python cargo test --release --test evaluate -- --ignored
+//! ```
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use burn::backend::Flex;
+use burn::tensor::activation::log_softmax;
+use burn::tensor::{Int, Tensor, TensorData};
+use residual_zoo::Run;
+use residual_zoo::core::{LanguageModel, ModelConfig as _};
+use residual_zoo::data::{Tokenizer, TokenizerConfig};
+use residual_zoo::evaluate::{Document, Error, Options, Results, Sample, Task, evaluate};
+use residual_zoo::exchange::{ExportOptions, export};
+use residual_zoo_testing::program::{self, fails, ok, zoo as command};
+use residual_zoo_testing::{root, runs, zoo};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// The made-up samples of the public tasks.
+fn tasks() -> Vec<Task> {
+    let folder = root().join("tests/evaluate/tasks");
+    let names = [
+        "lambada=lambada.jsonl",
+        "hellaswag.jsonl",
+        "piqa.jsonl",
+        "arc.jsonl",
+        "winogrande.jsonl",
+        "wikitext.jsonl",
+        "story.txt",
+    ];
+    let read = |name: &str| {
+        let (kind, file) = name
+            .split_once('=')
+            .map_or((None, name), |(kind, file)| (Some(kind), file));
+        let path = folder.join(file).display().to_string();
+        Task::read(
+            &kind.map_or(path.clone(), |kind| format!("{kind}={path}")),
+            None,
+        )
+        .unwrap()
+    };
+    names.map(read).into()
+}
+
+/// A byte-level BPE with an end-of-text token, whose id is not 0.
+fn tokenizer() -> Tokenizer {
+    let story = fs::read_to_string(root().join("tests/evaluate/tasks/story.txt")).unwrap();
+    let bpe = Tokenizer::train(&TokenizerConfig::Bpe { vocab_size: 300 }, &[&story]).unwrap();
+    let end = r#""added_tokens":[{"id":300,"content":"<|endoftext|>","single_word":false,"lstrip":false,"rstrip":false,"normalized":false,"special":true}]"#;
+    let json = bpe.to_hf_json().replace("\"added_tokens\":[]", end);
+    Tokenizer::from_hf_json(json, "test").unwrap()
+}
+
+struct Place(TempDir);
+
+impl Place {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// A run of `model` with random weights.
+    fn run(&self, name: &str, model: &residual_zoo::ModelConfig) -> Run {
+        runs::untrained(model, &tokenizer(), &self.path(name));
+        Run::open(self.path(name)).unwrap()
+    }
+}
+
+fn options(directory: PathBuf) -> Options {
+    Options {
+        directory,
+        batch: 3,
+        stride: None,
+    }
+}
+
+fn evaluated(run: &Run, tasks: &[Task], options: &Options) -> Vec<Results> {
+    evaluate::<Flex, _>(run, tasks, options, &Default::default(), &mut |_, _, _| {
+        true
+    })
+    .unwrap()
+}
+
+/// The samples in a directory of results, in the order of the documents.
+fn samples(directory: &Path, task: &str) -> Vec<Sample> {
+    let text = fs::read_to_string(directory.join(format!("samples_{task}.jsonl"))).unwrap();
+    let mut all: Vec<Sample> = text
+        .lines()
+        .skip(1)
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    all.sort_by_key(|sample| sample.doc_id);
+    all
+}
+
+/// The log-likelihood of the last `count` of `ids`, from the logits of the whole sequence.
+fn plain(run: &Run, model: &impl LanguageModel<Flex>, ids: &[u32], count: usize) -> f64 {
+    let most = run.config.model.shape().context + 1;
+    let ids: Vec<i32> = ids[ids.len().saturating_sub(most)..]
+        .iter()
+        .map(|&id| id as i32)
+        .collect();
+    let (inputs, targets) = (&ids[..ids.len() - 1], &ids[1..]);
+    let inputs = TensorData::new(inputs.to_vec(), [1, inputs.len()]);
+    let logits = model.forward(Tensor::<Flex, 2, Int>::from_data(
+        inputs,
+        &Default::default(),
+    ));
+    let vocabulary = logits.dims()[2];
+    let all: Vec<f64> = log_softmax(logits, 2).into_data().iter::<f64>().collect();
+    let place = |i: usize| all[i * vocabulary + targets[i] as usize];
+    (targets.len() - count..targets.len()).map(place).sum()
+}
+
+#[test]
+fn scores_are_those_of_the_whole_sequence_for_every_model() {
+    let place = Place::new();
+    let (tasks, tokenizer) = (tasks(), tokenizer());
+    let models = [zoo::architectures(), zoo::compositions()].concat();
+    for (i, (name, model)) in models.into_iter().enumerate() {
+        let run = place.run(&format!("run{i}"), &model);
+        let built = run.model::<Flex>(&Default::default()).unwrap();
+        let out = place.path(&format!("out{i}"));
+        evaluated(&run, &tasks, &options(out.clone()));
+        let mut count = 0;
+        for task in &tasks {
+            let samples = samples(&out, &task.name);
+            assert_eq!(samples.len(), task.documents.len());
+            for (sample, document) in samples.iter().zip(&task.documents) {
+                let pairs = match document {
+                    Document::Continue {
+                        context,
+                        continuation,
+                    } => vec![(context, continuation)],
+                    Document::Choose { pairs, .. } => pairs.iter().map(|(a, b)| (a, b)).collect(),
+                    // Windows are compared with lm_eval.
+                    Document::Roll { .. } => continue,
+                };
+                for ((context, continuation), found) in pairs.iter().zip(&sample.log_likelihoods) {
+                    let both = tokenizer
+                        .encode(&format!("{context}{continuation}"))
+                        .unwrap();
+                    let new = both.len() - tokenizer.encode(context).unwrap().len();
+                    let expected = plain(&run, &built, &both, new);
+                    let difference = (found - expected).abs();
+                    assert!(
+                        difference < 1e-4,
+                        "{name}, {}: {found}, not {expected}",
+                        task.name
+                    );
+                    count += 1;
+                }
+            }
+        }
+        assert_eq!(count, 8 + 16 + 8 + 15 + 8);
+    }
+}
+
+#[test]
+fn the_size_of_batches_does_not_matter() {
+    let (place, tasks) = (Place::new(), tasks());
+    let run = place.run("run", &zoo::rmt());
+    for batch in [1, 64] {
+        let out = place.path(&format!("out{batch}"));
+        let options = Options {
+            batch,
+            ..options(out)
+        };
+        evaluated(&run, &tasks, &options);
+    }
+    for task in &tasks {
+        let [one, many] = ["out1", "out64"].map(|out| samples(&place.path(out), &task.name));
+        for (a, b) in one.iter().zip(&many) {
+            assert_eq!((a.doc_id, &a.is_greedy), (b.doc_id, &b.is_greedy));
+            let pairs = a.log_likelihoods.iter().zip(&b.log_likelihoods);
+            pairs.for_each(|(a, b)| assert!((a - b).abs() < 1e-4, "{a} {b}"));
+        }
+    }
+}
+
+#[test]
+fn a_smaller_stride_gives_tokens_more_context_and_predicts_each_once() {
+    let (place, tasks) = (Place::new(), tasks());
+    let story = &tasks[6..];
+    let run = place.run("run", &zoo::gpt2());
+    let tokens = |stride| {
+        let out = place.path(&format!("out{stride:?}"));
+        let options = Options {
+            stride,
+            ..options(out.clone())
+        };
+        evaluated(&run, story, &options);
+        samples(&out, "story")[0].tokens
+    };
+    let text = fs::read_to_string(&story[0].path).unwrap();
+    let all = tokenizer().encode(&text).unwrap().len();
+    assert_eq!([tokens(None), tokens(Some(16)), tokens(Some(1))], [all; 3]);
+}
+
+#[test]
+fn a_stopped_evaluation_goes_on_where_it_was() {
+    let (place, tasks) = (Place::new(), tasks());
+    let run = place.run("run", &zoo::gpt2());
+    let whole = evaluated(&run, &tasks, &options(place.path("whole")));
+    let out = options(place.path("out"));
+    let mut calls = 0;
+    loop {
+        // Each try does a few batches.
+        let mut left = 12;
+        let mut progress = |_: &str, _: usize, _: usize| {
+            calls += 1;
+            left -= 1;
+            left >= 0
+        };
+        match evaluate::<Flex, _>(&run, &tasks, &out, &Default::default(), &mut progress) {
+            Err(Error::Stopped) => {
+                // A line that was being written counts for nothing.
+                let file = out.directory.join("samples_lambada.jsonl");
+                let text = fs::read_to_string(&file).unwrap();
+                fs::write(&file, text + "{\"doc_id\": 7, \"log").unwrap();
+            }
+            found => {
+                let found = found.unwrap();
+                for (a, b) in found.iter().zip(&whole) {
+                    assert_eq!(
+                        (&a.task, a.documents, &a.metrics),
+                        (&b.task, b.documents, &b.metrics)
+                    );
+                }
+                break;
+            }
+        }
+        assert!(calls < 1000);
+    }
+    let json = |name: &str| fs::read(place.path(name).join("results.json")).unwrap();
+    assert_eq!(json("out"), json("whole"));
+    // Other weights have other samples.
+    let other = place.run("other", &zoo::rmt());
+    let others = evaluated(&other, &tasks, &out);
+    assert_ne!(others[0].metrics, whole[0].metrics);
+}
+
+#[test]
+fn bad_tasks_are_named_with_their_line() {
+    let place = Place::new();
+    place.run("run", &zoo::gpt2());
+    let file = place.path("task.jsonl");
+    let good = r#"{"goal": "a", "sol1": "b", "sol2": "c", "label": 0}"#;
+    for (text, says) in [
+        ("", ["task.jsonl", "no documents"]),
+        ("{\"goal\": \"a\"", ["line 1", "JSON"]),
+        ("{\"colour\": 1}", ["colour", "KIND=FILE"]),
+        (
+            "GOOD\n\n{\"goal\": \"a\", \"sol1\": \"b\"}",
+            ["line 3", "`sol2`"],
+        ),
+        ("GOOD\n{\"goal\": 1}", ["line 2", "`goal` is no text"]),
+        (
+            r#"{"goal": "a", "sol1": "b", "sol2": "c", "label": 2}"#,
+            ["line 1", "there are 2"],
+        ),
+        (
+            r#"{"goal": "a", "sol1": "b", "sol2": "c", "label": -1}"#,
+            ["line 1", "`label`"],
+        ),
+        (
+            r#"{"question": "a", "choices": {"text": ["b"], "label": ["A"]}, "answerKey": "B"}"#,
+            ["line 1", "answerKey"],
+        ),
+        (
+            r#"{"sentence": "a", "option1": "b", "option2": "c", "answer": "1"}"#,
+            ["line 1", "`_`"],
+        ),
+        (
+            r#"{"goal": "a", "sol1": "b", "sol2": "LONG", "label": 0}"#,
+            ["document 0", "tokens"],
+        ),
+    ] {
+        let text = text
+            .replace("GOOD", good)
+            .replace("LONG", &"word ".repeat(300));
+        fs::write(&file, text).unwrap();
+        let mut evaluate = command("evaluate");
+        evaluate
+            .arg(place.path("run"))
+            .arg("--task")
+            .arg(&file)
+            .arg("--out")
+            .arg(place.path("out"));
+        fails(&mut evaluate, 2, &says);
+    }
+    let mut evaluate = command("evaluate");
+    evaluate
+        .arg(place.path("run"))
+        .args(["--task", "lambada=missing.jsonl"]);
+    fails(&mut evaluate, 2, &["missing.jsonl", "does not exist"]);
+}
+
+#[test]
+fn the_program_prints_metrics_and_writes_results() {
+    let place = Place::new();
+    place.run("run", &zoo::gpt2());
+    let folder = root().join("tests/evaluate/tasks");
+    let mut evaluate = command("evaluate");
+    evaluate
+        .arg(place.path("run"))
+        .arg("--out")
+        .arg(place.path("out"));
+    evaluate
+        .arg("--task")
+        .arg(folder.join("hellaswag.jsonl"))
+        .args(["--limit", "3"]);
+    let shown = ok(evaluate.arg("--task").arg(folder.join("story.txt")));
+    for part in [
+        "hellaswag (3 documents)",
+        "acc_norm",
+        "bits_per_byte",
+        "results.json",
+    ] {
+        assert!(shown.contains(part), "{part} is not in {shown}");
+    }
+    let json = fs::read(place.path("out/results.json")).unwrap();
+    let json: Value = serde_json::from_slice(&json).unwrap();
+    assert_eq!(json["n-samples"]["hellaswag"]["effective"], 3);
+    assert!(json["results"]["hellaswag"]["acc_stderr,none"].is_number());
+}
+
+#[test]
+#[ignore = "needs Python with torch, transformers and lm_eval"]
+fn likelihoods_and_metrics_are_those_of_lm_eval() {
+    let place = Place::new();
+    let run = place.run("run", &zoo::gpt2());
+    export(&run, &place.path("exported"), &ExportOptions::default()).unwrap();
+    let folder = place.path("tasks");
+    fs::create_dir(&folder).unwrap();
+    for file in fs::read_dir(root().join("tests/evaluate/tasks"))
+        .unwrap()
+        .map(Result::unwrap)
+    {
+        let text = fs::read_to_string(file.path()).unwrap();
+        // lm_eval does not know the fields of the original files of ARC.
+        let lines = text.lines().filter(|line| !line.contains("stem"));
+        fs::write(
+            folder.join(file.file_name()),
+            lines.collect::<Vec<_>>().join("\n") + "\n",
+        )
+        .unwrap();
+    }
+    let names = [
+        "lambada",
+        "hellaswag",
+        "piqa",
+        "arc",
+        "winogrande",
+        "wikitext",
+    ];
+    let read = |name: &str| {
+        let path = folder.join(format!("{name}.jsonl")).display().to_string();
+        Task::read(&format!("{name}={path}"), None).unwrap()
+    };
+    let tasks: Vec<Task> = names.into_iter().map(read).collect();
+    let ours = evaluated(&run, &tasks, &options(place.path("ours")));
+    let python = std::env::var("RESIDUAL_ZOO_PYTHON").unwrap_or("python3".into());
+    let mut reference = Command::new(python);
+    reference.arg(root().join("tests/evaluate/reference.py"));
+    reference.args([
+        place.path("exported"),
+        folder.clone(),
+        place.path("theirs.json"),
+    ]);
+    reference
+        .env("HF_HOME", place.path("home"))
+        .env("HF_HUB_OFFLINE", "1")
+        .env("HF_DATASETS_OFFLINE", "1");
+    println!("{}", program::ok(&mut reference));
+    compare(&place, &tasks, &ours);
+}
+
+/// Compares the results with those of `lm_eval` in `theirs.json`.
+fn compare(place: &Place, tasks: &[Task], ours: &[Results]) {
+    let theirs = fs::read(place.path("theirs.json")).unwrap();
+    let theirs: Value = serde_json::from_slice(&theirs).unwrap();
+    for (task, results) in tasks.iter().zip(ours) {
+        let theirs = &theirs[&task.name];
+        let (mut largest, mut count) = (0.0_f64, 0);
+        for (sample, found) in samples(&place.path("ours"), &task.name)
+            .iter()
+            .zip(theirs["samples"].as_array().unwrap())
+        {
+            for (i, ours) in sample.log_likelihoods.iter().enumerate() {
+                let (value, greedy) = match &found[i] {
+                    Value::Array(pair) => (pair[0].as_f64().unwrap(), pair[1].as_bool()),
+                    value => (value.as_f64().unwrap(), None),
+                };
+                largest = largest.max((ours - value).abs());
+                assert!(
+                    greedy.is_none_or(|greedy| greedy == sample.is_greedy[i]),
+                    "{}",
+                    task.name
+                );
+                count += 1;
+            }
+        }
+        println!(
+            "{}: {count} log-likelihoods, largest difference {largest:.1e}",
+            task.name
+        );
+        assert!(count >= 2 && largest <= 1e-4, "{}: {largest}", task.name);
+        for metric in &results.metrics {
+            let Some(value) = theirs["metrics"][format!("{},none", metric.name)].as_f64() else {
+                assert!(metric.name.contains("token"), "{}", metric.name);
+                continue;
+            };
+            let tolerance = if metric.name.starts_with("acc") {
+                0.0
+            } else {
+                1e-4 * value
+            };
+            assert!(
+                (metric.value - value).abs() <= tolerance,
+                "{}: {metric:?} {value}",
+                task.name
+            );
+        }
+    }
+}
