@@ -4,6 +4,7 @@ use std::path::Path;
 
 use burn::backend::{Autodiff, Flex};
 use burn::tensor::TensorData;
+use residual_zoo::core::contract::alone;
 use residual_zoo::core::params;
 use residual_zoo::data::{Corpus, Source, SyntheticConfig};
 use residual_zoo::gpt2::Gpt2Config;
@@ -98,16 +99,19 @@ fn grows(compose: impl Fn(TokenFormerConfig) -> ModelConfig) {
 
 #[test]
 fn a_checkpoint_and_its_moments_grow() {
+    let _alone = alone();
     grows(ModelConfig::of);
 }
 
 #[test]
 fn a_checkpoint_grows_inside_a_composition() {
+    let _alone = alone();
     grows(|config| ModelConfig::of(config).per_layer(LaurelConfig::rw_lr(4)));
 }
 
 #[test]
 fn a_parameter_that_took_no_part_in_the_loss_starts_anew() {
+    let _alone = alone();
     // With two blocks there is no carry yet, so α never got a gradient.
     let of = ModelConfig::of(small()).recurrent(RecurrentConfig {
         block: 12,
@@ -143,6 +147,7 @@ fn a_parameter_that_took_no_part_in_the_loss_starts_anew() {
 
 #[test]
 fn weights_alone_leave_the_moments_behind() {
+    let _alone = alone();
     let mut trained = trainer(ModelConfig::of(small()));
     steps(&mut trained, 3);
     let directory = tempfile::tempdir().unwrap();
@@ -156,6 +161,7 @@ fn weights_alone_leave_the_moments_behind() {
 
 #[test]
 fn a_gpt2_of_twice_the_width_starts_near_the_loss_of_the_narrow_one() {
+    let _alone = alone();
     let narrow = Gpt2Config {
         n_layer: 2,
         n_head: 2,
@@ -220,6 +226,7 @@ fn a_gpt2_of_twice_the_width_starts_near_the_loss_of_the_narrow_one() {
 
 #[test]
 fn a_tokenformer_whose_norms_have_parameters_takes_no_gpt2() {
+    let _alone = alone();
     let config = TokenFormerConfig {
         n_attn: None,
         norm_params: residual_zoo::core::NormParams::Scale,
@@ -232,6 +239,7 @@ fn a_tokenformer_whose_norms_have_parameters_takes_no_gpt2() {
 
 #[test]
 fn a_pretrained_gpt2_becomes_a_tokenformer_to_train() {
+    let _alone = alone();
     let gpt2 = Gpt2Config {
         n_layer: 2,
         n_head: 2,
@@ -275,6 +283,7 @@ fn a_pretrained_gpt2_becomes_a_tokenformer_to_train() {
 
 #[test]
 fn a_larger_checkpoint_or_another_model_is_refused() {
+    let _alone = alone();
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path().join("checkpoint");
     let larger = ModelConfig::of(small().grown(17, 40).unwrap());

@@ -4,6 +4,7 @@ use burn::backend::{Autodiff, Flex};
 use burn::module::Module;
 use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor};
+use residual_zoo::core::contract::alone;
 use residual_zoo::core::params::{self, Role};
 use residual_zoo::core::{
     Architecture, Embeddings, ModelConfig, Mup, Plain, PlainModel, ResidualBlock, Stream, Tensors,
@@ -243,6 +244,7 @@ fn corpus_vocabulary(corpus: &Corpus) -> residual_zoo::core::Vocabulary {
 /// times as wide. Means over three seeds, because the initial weights are random, and other tests of this process draw
 /// from the same generator.
 fn exponents<A: Architecture>(model: impl Fn(usize) -> A) -> Vec<f64> {
+    let _alone = alone();
     let exponents = [1, 2, 3].map(|seed| {
         let (narrow, wide) = (changes(model(1), seed), changes(model(16), seed));
         let exponent = |(wide, narrow): (f64, f64)| (wide / narrow).ln() / 16f64.ln();

@@ -11,6 +11,7 @@
 //! ```
 
 use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
@@ -29,6 +30,16 @@ pub const TIME: usize = 63;
 /// Token ids of the test models.
 pub const VOCAB: usize = 37;
 
+/// Waits until no other test holds the guard, and returns it.
+///
+/// A test that computes gradients holds it. When a thread goes back through a graph, Burn 0.21 also drops what looks
+/// unused in the graphs of other threads. Between two operations, the only tensor of a graph may be on its way into
+/// the next one, so gradients of what came before can be lost (`GraphCleaner::cleanup_orphaned_entries`).
+pub fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Checks a model built by `config`, which must have no dropout and a context of at least [`TIME`].
 ///
 /// 1. Logits are finite and `[batch, time, vocab]`, at any length down to 1.
@@ -44,6 +55,8 @@ pub const VOCAB: usize = 37;
 /// 10. With [recomputed](crate::recompute) activations, the loss is the same, to the bit where operations are not
 ///     fused, and so are the gradients up to rounding.
 ///
+/// Waits for its [turn](alone).
+///
 /// # Panics
 ///
 /// When a property is violated. The message names it.
@@ -52,6 +65,7 @@ where
     B: AutodiffBackend,
     C: ModelConfig,
 {
+    let _alone = alone();
     B::seed(device, 7);
     assert!(
         config.shape().dropout == 0.0,
