@@ -10,7 +10,6 @@ use residual_zoo::experiment;
 use residual_zoo::lab::open_corpus;
 use residual_zoo::report::{bytes, si};
 use residual_zoo::runs::{run_dir, vocabulary};
-use residual_zoo::train::Interrupter;
 
 use super::{check_paths, passes_note, read_config};
 
@@ -47,7 +46,7 @@ pub fn describe(options: Options) -> anyhow::Result<()> {
     }
     // The config comes first, because the data may have to be downloaded for the rest.
     cli::print(&format!("{}\n", config.to_ron()))?;
-    let corpus = open_corpus(&config.data, &Interrupter::new())?;
+    let corpus = open_corpus(&config.data, &cli::stop_on_signal()?)?;
     config.validate(corpus.tokenizer.vocab_size())?;
     let cost = config.model.cost(vocabulary(&corpus));
     let tokens = |examples: &Examples| {

@@ -23,6 +23,7 @@ mod settings;
 #[cfg(target_os = "linux")]
 mod stopping;
 mod sweep;
+mod tensorboard;
 #[cfg(target_os = "linux")]
 mod terminal;
 mod threads;

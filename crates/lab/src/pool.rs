@@ -20,11 +20,12 @@ pub struct Pool {
 }
 
 /// Fields that came after version 2 of the pool, where they change nothing: runs from before are still found.
-const LATER: [&str; 4] = [
+const LATER: [&str; 5] = [
     "mup: None,",
     r#"separator: "\n","#,
     "recompute: None,",
     "shard_optimizer: false,",
+    "tensorboard: false,",
 ];
 
 /// Where a run is kept.

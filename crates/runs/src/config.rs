@@ -71,6 +71,8 @@ pub struct TrainConfig {
     /// Whether several processes share the moments of AdamW: each keeps those of some parameters, updates these, and
     /// sends them to the others. The results are the same. (ZeRO stage 1, Rajbhandari et al. 2020.)
     pub shard_optimizer: bool,
+    /// Whether to write event files for TensorBoard too, in `tensorboard/` of the run.
+    pub tensorboard: bool,
     /// Steps between two log lines.
     pub log_every: usize,
     /// Steps between two validations.
@@ -179,6 +181,7 @@ impl Default for TrainConfig {
             precision: Precision::F32,
             recompute: None,
             shard_optimizer: false,
+            tensorboard: false,
             log_every: 10,
             validate_every: 250,
             validate_batches: 20,

@@ -11,6 +11,7 @@ pub mod checkpoint;
 mod config;
 pub mod disk;
 mod error;
+mod events;
 pub mod generate;
 mod lock;
 mod log;

@@ -8,6 +8,7 @@
 //! metrics.jsonl    a row for each log line
 //! samples.txt      text sampled during training
 //! checkpoints/     step-00000100/ and so on
+//! tensorboard/     the same rows and samples for TensorBoard, with `train.tensorboard`
 //! lock             locked by the process that trains
 //! ```
 
@@ -21,6 +22,7 @@ use residual_zoo_data::{Corpus, Tokenizer};
 use serde::{Deserialize, Serialize};
 
 use crate::checkpoint;
+use crate::events::{self, Events};
 use crate::lock::{LOCK, Lock};
 use crate::log::{Log, json_line, whole_lines};
 use crate::{Error, Row, RunConfig, disk};
@@ -54,6 +56,7 @@ pub struct RunDir {
     lock: Lock,
     metrics: Log,
     samples: Log,
+    events: Option<Events>,
 }
 
 /// Identifies the data of a run.
@@ -157,6 +160,7 @@ impl RunDir {
             lock: Lock::take(path)?,
             metrics: Log::new(path.join(METRICS)),
             samples: Log::new(path.join(SAMPLES)),
+            events: None,
         };
         // The directory may have been deleted before it was locked.
         directory.is_here()?;
@@ -272,6 +276,22 @@ impl RunDir {
         Ok(())
     }
 
+    /// From now on, rows and samples also go to TensorBoard, after `rows` and the samples so far.
+    ///
+    /// # Errors
+    ///
+    /// I/O errors.
+    pub fn show_events<C: ModelConfig>(
+        &mut self,
+        config: &RunConfig<C>,
+        rows: &[Row],
+    ) -> Result<(), Error> {
+        let samples = fs::read(&self.samples.path).unwrap_or_default();
+        let samples = String::from_utf8_lossy(&samples);
+        self.events = Some(Events::start(&self.path, &config.to_ron(), rows, &samples)?);
+        Ok(())
+    }
+
     /// Appends a row to the metrics.
     ///
     /// # Errors
@@ -282,6 +302,10 @@ impl RunDir {
         self.metrics.waiting.push_str(&json_line(row));
         self.is_here()?;
         let written = self.metrics.flush();
+        let written = written.and_then(|()| match &mut self.events {
+            Some(events) => events.log(row),
+            None => Ok(()),
+        });
         written.map_err(|error| self.explain(error))
     }
 
@@ -291,10 +315,14 @@ impl RunDir {
     ///
     /// Those of [`log`](Self::log).
     pub fn sample(&mut self, step: usize, text: &str) -> Result<(), Error> {
-        let text = format!("=== step {step}\n{text}\n\n");
-        self.samples.waiting.push_str(&text);
+        let sample = format!("=== step {step}\n{text}\n\n");
+        self.samples.waiting.push_str(&sample);
         self.is_here()?;
         let written = self.samples.flush();
+        let written = written.and_then(|()| match &mut self.events {
+            Some(events) => events.sample(step, text),
+            None => Ok(()),
+        });
         written.map_err(|error| self.explain(error))
     }
 
@@ -353,7 +381,8 @@ fn check_own(run: &Path) -> Result<(), Error> {
     let known = [
         CONFIG, TOKENIZER, DATA, HISTORY, METRICS, SAMPLES, LOCK, MEASURED,
     ];
-    let is_known = |name: &str| known.contains(&name) || name == checkpoint::CHECKPOINTS;
+    let folders = [checkpoint::CHECKPOINTS, events::FOLDER];
+    let is_known = |name: &str| known.contains(&name) || folders.contains(&name);
     let is_partial = |name: &str| match name.strip_suffix(".partial") {
         Some("config" | "data") => true,
         Some(name) => name
@@ -368,7 +397,14 @@ fn check_own(run: &Path) -> Result<(), Error> {
         let name = path.file_name().and_then(|name| name.to_str());
         !name.is_some_and(|name| is_known(name) || is_remainder(name))
     });
-    let other = others.next().or_else(|| checkpoint::foreign(run));
+    let other = others
+        .next()
+        .or_else(|| checkpoint::foreign(run))
+        .or_else(|| {
+            let entries = fs::read_dir(run.join(events::FOLDER)).into_iter().flatten();
+            let mut paths = entries.filter_map(Result::ok).map(|entry| entry.path());
+            paths.find(|path| !events::is_event_file(path))
+        });
     match other {
         None => Ok(()),
         Some(other) => Err(Error::NoRun {

@@ -261,8 +261,64 @@ pub fn made_to_harm(name: &str) -> Vec<Vec<u8>> {
             let bad = bad.map(String::into_bytes);
             bad.into_iter().chain(deep_json()).collect()
         }
+        "weights" => weights(),
         other => unreachable!("{other}"),
     }
+}
+
+/// Files of PyTorch before 1.6, which consist of pickles, with one that does harm.
+fn weights() -> Vec<Vec<u8>> {
+    let file = |object: &[u8]| {
+        let number = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.".as_slice();
+        [
+            number,
+            b"\x80\x02M\xe9\x03.",
+            b"\x80\x02}.",
+            object,
+            b"\x80\x02]q\x00.",
+        ]
+        .concat()
+    };
+    let tensor = |shape: &str| {
+        let storage = "(X\x07\x00\x00\x00storagectorch\nFloatStorage\nX\x01\x00\x00\x000X\x03\x00\x00\x00cpuK\x04tQ";
+        let call =
+            format!("ctorch._utils\n_rebuild_tensor_v2\n({storage}K\x00{shape}{shape}\u{89}NtR");
+        let key = "X\x17\x00\x00\x002.mlp.key_param_tokens__";
+        // U+0089 stands for the byte of False.
+        let text = format!("}}{key}{call}s.");
+        file(&text.chars().map(|c| c as u8).collect::<Vec<_>>())
+    };
+    let objects: [&[u8]; 12] = [
+        b"",
+        b".",
+        b"cos\nsystem\nX\x02\x00\x00\x00ls\x85R.",
+        b"\x80\x04\x8c\x08builtins\x8c\x04eval\x93\x8c\x011\x85R.",
+        b"(ios\nsystem\n.",
+        b"cos\nsystem\n)\x81.",
+        b"ccollections\nOrderedDict\n)R}b(",
+        b"X\xff\xff\xff\xff.",
+        b"\x8d\xff\xff\xff\xff\xff\xff\xff\xff.",
+        b"h\x00.",
+        b"}(K\x01u.",
+        b"]q\x00h\x00ah\x00a.",
+    ];
+    let deep = [vec![b')'], vec![0x85; 100_000], vec![b'.']].concat();
+    let objects = objects.into_iter().map(file).chain([file(&deep)]);
+    let shapes = [
+        "(J\u{ff}\u{ff}\u{ff}\u{7f}J\u{ff}\u{ff}\u{ff}\u{7f}t",
+        "(J\u{ff}\u{ff}\u{ff}\u{ff}t",
+        "(Nt",
+    ];
+    let zips = [
+        b"PK".to_vec(),
+        b"PK\x05\x06".to_vec(),
+        [b"PK\x05\x06".to_vec(), vec![0xff; 18]].concat(),
+    ];
+    objects
+        .chain(shapes.map(tensor))
+        .chain(zips)
+        .chain([b"GGUF".repeat(50)])
+        .collect()
 }
 
 fn shards() -> Vec<Vec<u8>> {

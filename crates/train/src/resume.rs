@@ -274,6 +274,7 @@ pub fn differences<C: ModelConfig>(before: &RunConfig<C>, now: &RunConfig<C>) ->
     let mut train = TrainConfig {
         recompute: now.train.recompute,
         shard_optimizer: now.train.shard_optimizer,
+        tensorboard: now.train.tensorboard,
         ..before.train.clone()
     };
     train.steps = match longer(before, now) {

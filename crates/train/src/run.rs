@@ -60,6 +60,9 @@ pub fn run<B: AutodiffBackend, C: ModelConfig>(
         false => resume::resume(&mut trainer, corpus, options, &mut directory)?,
     };
     resumed.notes.splice(0..0, notes);
+    if trainer.config.train.tensorboard {
+        directory.show_events(&trainer.config, &resumed.rows)?;
+    }
     if let Some(team) = options.team {
         trainer.lead(team, &options.directory)?;
     }

@@ -1,0 +1,240 @@
+//! The event file of a run for TensorBoard.
+//!
+//! It repeats what is in `metrics.jsonl` and `samples.txt`. Each start of the run writes it again from these, so it never
+//! has rows that a resumed run takes back. A record is a length, a message `Event` of TensorFlow (`event.proto`,
+//! `summary.proto`) and their checksums.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::{Error, Row, disk};
+
+/// The folder of the event file in a run directory.
+pub const FOLDER: &str = "tensorboard";
+/// In the name of every event file.
+const NAME: &str = "events.out.tfevents.";
+
+/// The event file of a run that trains.
+pub struct Events {
+    path: PathBuf,
+    file: File,
+}
+
+impl Events {
+    /// Replaces the event file in the run directory `run` by one with its `config`, `rows`, and `samples`, the content
+    /// of `samples.txt`.
+    ///
+    /// # Errors
+    ///
+    /// I/O errors.
+    pub fn start(run: &Path, config: &str, rows: &[Row], samples: &str) -> Result<Self, Error> {
+        let folder = run.join(FOLDER);
+        disk::refuse_linked_directory(&folder)?;
+        disk::create_directories(&folder)?;
+        let before = fs::read_dir(&folder).map_err(Error::io("read", &folder))?;
+        for entry in before.filter_map(Result::ok) {
+            if is_event_file(&entry.path()) {
+                disk::remove_file(&entry.path())?;
+            }
+        }
+        let (now, process) = (now(), std::process::id());
+        let path = folder.join(format!("{NAME}{}.residual-zoo.{process}", now as u64));
+        disk::write(&path, &[])?;
+        let file = disk::open_to_append(&path, 0)?;
+        let mut events = Self { path, file };
+        let mut records = record(&event(now, 0, &version()));
+        records.extend(record(&event(now, 0, &text("config", &fenced(config)))));
+        // Rows have the seconds of training, not the time of the day.
+        let last = rows.last().map_or(0.0, |row| row.seconds);
+        for row in rows {
+            records.extend(scalars(row, now - (last - row.seconds)));
+        }
+        for (step, sample) in samples_of(samples) {
+            records.extend(record(&event(now, step, &text("sample", &fenced(sample)))));
+        }
+        events.append(&records)?;
+        Ok(events)
+    }
+
+    /// Appends a row.
+    ///
+    /// # Errors
+    ///
+    /// I/O errors.
+    pub fn log(&mut self, row: &Row) -> Result<(), Error> {
+        self.append(&scalars(row, now()))
+    }
+
+    /// Appends text that was sampled after `step` steps.
+    ///
+    /// # Errors
+    ///
+    /// I/O errors.
+    pub fn sample(&mut self, step: usize, sample: &str) -> Result<(), Error> {
+        self.append(&record(&event(
+            now(),
+            step,
+            &text("sample", &fenced(sample)),
+        )))
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        disk::append(&mut self.file, &self.path, bytes)
+    }
+}
+
+/// Whether a file is one that [`Events`] wrote.
+pub fn is_event_file(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str());
+    name.is_some_and(|name| name.starts_with(NAME))
+}
+
+fn now() -> f64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0.0, |since| since.as_secs_f64())
+}
+
+/// The samples in `samples.txt`: each begins with `=== step N`.
+fn samples_of(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let parts = text.split("=== step ").skip(1);
+    parts.filter_map(|part| {
+        let (step, sample) = part.split_once('\n')?;
+        Some((step.parse().ok()?, sample.trim_end_matches('\n')))
+    })
+}
+
+/// Text that TensorBoard shows as it is, in Markdown.
+fn fenced(text: &str) -> String {
+    let lines: Vec<String> = text.lines().map(|line| format!("    {line}")).collect();
+    lines.join("\n")
+}
+
+/// A record for each number of a row.
+fn scalars(row: &Row, time: f64) -> Vec<u8> {
+    let count = |count: Option<usize>| count.map(|count| count as f64);
+    let numbers = [
+        ("loss/train", row.train_loss),
+        ("loss/valid", row.valid_loss),
+        ("accuracy/valid", row.valid_accuracy),
+        ("learning_rate", row.lr),
+        ("grad_norm", row.grad_norm),
+        ("level", count(row.level)),
+        ("skipped", count(row.skipped)),
+        ("spike", row.spike),
+        ("speed/tokens_per_second", row.tokens_per_second),
+        ("speed/mfu", row.mfu),
+        ("memory", row.memory.map(|bytes| bytes as f64)),
+        ("tokens", Some(row.tokens as f64)),
+    ];
+    let found = numbers
+        .into_iter()
+        .filter_map(|(tag, number)| Some((tag, number?)));
+    found
+        .flat_map(|(tag, number)| record(&event(time, row.step, &scalar(tag, number))))
+        .collect()
+}
+
+/// `Event`: the time, the step and a field.
+fn event(time: f64, step: usize, field: &[u8]) -> Vec<u8> {
+    let mut event = vec![1 << 3 | 1];
+    event.extend(time.to_le_bytes());
+    event.extend(number(2, step as u64));
+    event.extend(field);
+    event
+}
+
+/// `Event.file_version`.
+fn version() -> Vec<u8> {
+    bytes(3, b"brain.Event:2")
+}
+
+/// `Event.summary` with a `Value` whose `simple_value` is a number.
+fn scalar(tag: &str, value: f64) -> Vec<u8> {
+    let mut content = bytes(1, tag.as_bytes());
+    content.push(2 << 3 | 5);
+    content.extend((value as f32).to_le_bytes());
+    bytes(5, &bytes(1, &content))
+}
+
+/// `Event.summary` with a `Value` whose `tensor` is a text.
+fn text(tag: &str, text: &str) -> Vec<u8> {
+    const STRING: u64 = 7;
+    let shape = bytes(2, &number(1, 1));
+    let tensor = [
+        number(1, STRING),
+        bytes(2, &shape),
+        bytes(8, text.as_bytes()),
+    ]
+    .concat();
+    let plugin = bytes(1, &bytes(1, b"text"));
+    let value = [
+        bytes(1, tag.as_bytes()),
+        bytes(8, &tensor),
+        bytes(9, &plugin),
+    ]
+    .concat();
+    bytes(5, &bytes(1, &value))
+}
+
+/// A field of a message: a number.
+fn number(field: u64, value: u64) -> Vec<u8> {
+    [varint(field << 3), varint(value)].concat()
+}
+
+/// A field of a message: a text, bytes or a message.
+fn bytes(field: u64, content: &[u8]) -> Vec<u8> {
+    let length = varint(content.len() as u64);
+    [varint(field << 3 | 2), length, content.to_vec()].concat()
+}
+
+fn varint(mut value: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while value >= 0x80 {
+        bytes.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    bytes.push(value as u8);
+    bytes
+}
+
+/// A record of an event file.
+fn record(event: &[u8]) -> Vec<u8> {
+    let length = (event.len() as u64).to_le_bytes();
+    let checksums =
+        [length.as_slice(), event].map(|bytes| masked(crc32c::crc32c(bytes)).to_le_bytes());
+    [&length, checksums[0].as_slice(), event, &checksums[1]].concat()
+}
+
+/// A checksum as it is stored: one of data that contain checksums must differ from them.
+fn masked(checksum: u32) -> u32 {
+    checksum.rotate_right(15).wrapping_add(0xa282_ead8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_has_the_bytes_that_tensorflow_writes() {
+        // The first record of any event file, at time 0.
+        let mut event = vec![9, 0, 0, 0, 0, 0, 0, 0, 0];
+        event.extend(version());
+        assert_eq!(&event[9..], b"\x1a\x0dbrain.Event:2");
+        let record = record(&event);
+        assert_eq!(record[..8], 24_u64.to_le_bytes());
+        assert_eq!(record.len(), 8 + 4 + 24 + 4);
+        // Of RFC 3720, B.4: 32 bytes of zeros.
+        assert_eq!(crc32c::crc32c(&[0; 32]), 0x8a91_36aa);
+        assert_eq!(masked(0), 0xa282_ead8);
+        assert_eq!(varint(300), [0xac, 0x02]);
+    }
+
+    #[test]
+    fn samples_are_found_with_their_steps() {
+        let text = "=== step 5\na\nb\n\n=== step 10\n\n\n";
+        let found: Vec<_> = samples_of(text).collect();
+        assert_eq!(found, [(5, "a\nb"), (10, "")]);
+        assert_eq!(samples_of("=== step x\na\n").count(), 0);
+    }
+}
