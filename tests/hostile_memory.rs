@@ -18,6 +18,7 @@ use residual_zoo::data::{
     Cifar10, Corpus, DataConfig, Shard, Source, Tokenizer, TokenizerConfig, read_documents,
     read_file, write_shard,
 };
+use residual_zoo::exchange::{ImportOptions, import};
 use residual_zoo::runs::{checkpoint, run_dir};
 use residual_zoo::{ModelConfig, RunConfig};
 use residual_zoo_fuzz::TARGETS;
@@ -64,6 +65,14 @@ fn reader(kind: &str) -> (&'static str, Read) {
         }),
         "manifest" => ("checkpoints/step-00000003/manifest.json", |path| {
             done(checkpoint::newest(path.ancestors().nth(3).unwrap()))
+        }),
+        "weights" => ("weights.pt", |path| {
+            let options = ImportOptions {
+                tokenizer: Some("bytes".into()),
+                n_head: Some(1),
+                ..ImportOptions::default()
+            };
+            done(import(path, &options))
         }),
         other => unreachable!("{other}"),
     }
@@ -326,6 +335,16 @@ fn memory_stays_within_four_times_the_file() {
     for (what, header) in HEADERS {
         let file = safetensors(&expand(header), 0);
         failures.extend(check("checkpoint", what, &file));
+    }
+    for (what, part) in [
+        ("tuples", b")".as_slice()),
+        ("references", b"h\x00"),
+        ("lists", b"]a"),
+    ] {
+        let number = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.".as_slice();
+        let object = [b"]q\x00".as_slice(), &part.repeat(LARGE)].concat();
+        let file = [number, b"M\xe9\x03.", b"}.", &object].concat();
+        failures.extend(check("weights", what, &file));
     }
     for (kind, what, file) in large() {
         failures.extend(check(kind, what, &file));

@@ -77,12 +77,14 @@ fn use_config(config: &RunConfig) -> Verdict {
 pub fn weights(data: &[u8]) -> Verdict {
     let scratch = Scratch::new();
     let path = scratch.file("weights.pt", data);
-    let options = ImportOptions {
+    let options = |n_head| ImportOptions {
         tokenizer: Some("bytes".into()),
-        n_head: Some(1),
+        n_head,
         set: Vec::new(),
     };
-    let imported = import(&path, &options).map_err(refused)?;
+    // The file of a TokenFormer does not have it.
+    let imported = import(&path, &options(None)).or_else(|_| import(&path, &options(Some(1))));
+    let imported = imported.map_err(refused)?;
     let found = imported
         .weights
         .values()

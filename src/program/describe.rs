@@ -1,11 +1,12 @@
 //! `residual-zoo describe`
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
+use residual_zoo::RunConfig;
 use residual_zoo::cli::{self, BackendArgs, DataArgs};
 use residual_zoo::core::ModelConfig as _;
-use residual_zoo::data::Examples;
+use residual_zoo::data::{Examples, Source};
 use residual_zoo::experiment;
 use residual_zoo::lab::open_corpus;
 use residual_zoo::report::{bytes, si};
@@ -46,6 +47,9 @@ pub fn describe(options: Options) -> anyhow::Result<()> {
     }
     // The config comes first, because the data may have to be downloaded for the rest.
     cli::print(&format!("{}\n", config.to_ron()))?;
+    if config.data.source == Source::Imported && options.path.is_dir() {
+        return describe_imported(&config, &options.path);
+    }
     let corpus = open_corpus(&config.data, &cli::stop_on_signal()?)?;
     config.validate(corpus.tokenizer.vocab_size())?;
     let cost = config.model.cost(vocabulary(&corpus));
@@ -71,9 +75,7 @@ pub fn describe(options: Options) -> anyhow::Result<()> {
         ("FLOPs of the run", si(training * all)),
         ("checkpoint", bytes(12.0 * cost.params.total() as f64)),
     ];
-    for (name, value) in lines {
-        cli::print(&format!("{name:<30}{value}"))?;
-    }
+    print(&lines)?;
     if let Some(note) = passes_note(&config, &corpus) {
         cli::print(&note)?;
     }
@@ -84,6 +86,32 @@ pub fn describe(options: Options) -> anyhow::Result<()> {
             format!("about {}", bytes(taken as f64))
         });
         cli::print(&format!("{:<30}{memory}", "memory of training"))?;
+    }
+    Ok(())
+}
+
+/// Describes an imported model, whose data are not known.
+fn describe_imported(config: &RunConfig, run: &Path) -> anyhow::Result<()> {
+    let ids = run_dir::read_tokenizer(run)?.vocab_size();
+    config.validate(ids)?;
+    let cost = config.model.cost(ids);
+    print(&[
+        ("model", config.model.name()),
+        ("data", config.data.source.to_string()),
+        ("parameters", si(cost.params.total() as f64)),
+        ("non-embedding", si(cost.params.other as f64)),
+        ("vocabulary", ids.to_string()),
+        ("FLOPs per token, forward", si(cost.forward_flops as f64)),
+        (
+            "FLOPs per token, training",
+            si(cost.training_flops() as f64),
+        ),
+    ])
+}
+
+fn print(lines: &[(&str, String)]) -> anyhow::Result<()> {
+    for (name, value) in lines {
+        cli::print(&format!("{name:<30}{value}"))?;
     }
     Ok(())
 }

@@ -91,7 +91,15 @@ pub fn evaluate(options: Options) -> anyhow::Result<()> {
     let stop = cli::stop_on_signal()?;
     let results = experiment::evaluate(&run, &tasks, &evaluation, (kind, gpu), &stop)?;
     for task in results {
-        cli::print(&format!("{} ({} documents)", task.task, task.documents))?;
+        for note in &task.notes {
+            cli::print(&format!("note: {}: {note}", task.task))?;
+        }
+        let unit = if task.documents == 1 {
+            "document"
+        } else {
+            "documents"
+        };
+        cli::print(&format!("{} ({} {unit})", task.task, task.documents))?;
         for metric in task.metrics {
             let error = metric
                 .error

@@ -13,7 +13,8 @@ use residual_zoo::exchange::{ExportOptions, export as write};
 /// its Python code, which transformers runs with trust_remote_code=True:
 ///
 ///   residual-zoo export runs/gpt2-smoke --to hf exported/
-///   python -c 'from transformers import pipeline as p; print(p(model="exported/")("the"))'
+///
+/// The model card in the directory, README.md, shows how to load it.
 #[derive(Args)]
 #[command(verbatim_doc_comment)]
 pub struct Options {

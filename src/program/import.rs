@@ -16,8 +16,8 @@ use residual_zoo::runs::{Error as RunError, run_dir};
 ///
 ///   residual-zoo import gpt2/ --run runs/gpt2
 ///   residual-zoo generate runs/gpt2 --prompt "Hello, I am"
-///   residual-zoo train runs/gpt2/config.ron --init-from runs/gpt2 \\
-///     --data my.txt --run runs/mine --set train.steps=100
+///   residual-zoo train runs/gpt2/config.ron --init-from runs/gpt2 \
+///     --data my.txt --run runs/mine --set train.steps=200 --set train.warmup=10
 #[derive(Args)]
 #[command(verbatim_doc_comment)]
 pub struct Options {
@@ -27,8 +27,8 @@ pub struct Options {
     /// The directory of the new run
     #[arg(long)]
     run: PathBuf,
-    /// The tokenizer, if there is none beside the weights: `bytes`, the path of a tokenizer.json, or of nanoGPT's
-    /// meta.pkl
+    /// The tokenizer, if there is none beside the weights: `bytes`, the path of a tokenizer.json, the address of a
+    /// model on the hub (hf://OWNER/NAME), or nanoGPT's meta.pkl
     #[arg(long, value_name = "NAME|PATH")]
     tokenizer: Option<String>,
     /// Number of attention heads of a TokenFormer that is none of the published ones

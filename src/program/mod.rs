@@ -156,10 +156,11 @@ fn read_config(config: &Path) -> anyhow::Result<RunConfig> {
         return Err(ConfigError::new(name, problem).into());
     }
     if config.exists() || config.extension().is_some_and(|ending| ending == "ron") {
-        return RunConfig::read(config).map_err(|error| match experiment_in(config) {
+        let read = RunConfig::read(config).map_err(|error| match experiment_in(config) {
             Some(_) => an_experiment(&config.display().to_string()).into(),
             None => error.into(),
         });
+        return read.map(|read| with_tokenizer_beside(read, config));
     }
     let Some(text) = builtin::run_file(config) else {
         let name = config.display().to_string();
@@ -173,6 +174,20 @@ fn read_config(config: &Path) -> anyhow::Result<RunConfig> {
         return Err(ConfigError::new(name, problem).into());
     };
     Ok(RunConfig::parse(text, config)?)
+}
+
+/// The config in the file `path` of a run that may have been moved: its tokenizer is beside it.
+fn with_tokenizer_beside(mut config: RunConfig, path: &Path) -> RunConfig {
+    let beside = path.with_file_name("tokenizer.json");
+    if let TokenizerConfig::File(file) = &mut config.data.tokenizer
+        && path.ends_with("config.ron")
+        && file.ends_with("tokenizer.json")
+        && !file.exists()
+        && beside.exists()
+    {
+        *file = beside;
+    }
+    config
 }
 
 /// Endings of texts, which are no configs.

@@ -246,10 +246,41 @@ fn a_stopped_evaluation_goes_on_where_it_was() {
     }
     let json = |name: &str| fs::read(place.path(name).join("results.json")).unwrap();
     assert_eq!(json("out"), json("whole"));
-    // Other weights have other samples.
+    // Fewer documents are those that were scored, and the rest is kept.
+    let few: Vec<Task> = tasks
+        .iter()
+        .map(|task| Task {
+            documents: task.documents[..1].to_vec(),
+            ..task.clone()
+        })
+        .collect();
+    let mut calls = 0;
+    let mut count = |_: &str, _: usize, _: usize| {
+        calls += 1;
+        true
+    };
+    let first = evaluate::<Flex, _>(&run, &few, &out, &Default::default(), &mut count).unwrap();
+    assert_eq!((first[0].documents, calls), (1, 0));
+    assert_eq!(samples(&out.directory, "lambada").len(), 8);
+    // The results of other tasks stay.
+    evaluated(&run, &tasks, &out);
+    evaluated(&run, &tasks[..1], &out);
+    assert_eq!(json("out"), json("whole"));
+    // Another evaluation may not write there.
+    let lock = residual_zoo::runs::Lock::take(&out.directory).unwrap();
+    let refused = evaluate::<Flex, _>(&run, &tasks, &out, &Default::default(), &mut |_, _, _| true);
+    assert!(refused.unwrap_err().to_string().contains("in use"));
+    drop(lock);
+    // Other weights have other samples, and those from before are set aside.
     let other = place.run("other", &zoo::rmt());
     let others = evaluated(&other, &tasks, &out);
     assert_ne!(others[0].metrics, whole[0].metrics);
+    assert!(
+        others[0].notes[0].contains("samples_lambada.before.jsonl"),
+        "{:?}",
+        others[0].notes
+    );
+    assert!(out.directory.join("samples_lambada.before.jsonl").exists());
 }
 
 #[test]

@@ -179,12 +179,13 @@ fn truncated_and_hostile_weights_are_refused() {
 fn truncated_and_changed_files_of_pytorch_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("ckpt.pt");
-    let tokenizer = ImportOptions {
+    let options = |n_head| ImportOptions {
         tokenizer: Some("bytes".into()),
-        n_head: Some(1),
+        n_head,
         ..ImportOptions::default()
     };
-    for seed in ["nanogpt.pt", "tokenformer-old.pt"] {
+    for (seed, n_head) in [("nanogpt.pt", None), ("tokenformer-old.pt", Some(1))] {
+        let tokenizer = options(n_head);
         let whole = fs::read(root().join("fuzz/corpus/weights").join(seed)).unwrap();
         fs::write(&file, &whole).unwrap();
         import(&file, &tokenizer).unwrap();
@@ -195,6 +196,7 @@ fn truncated_and_changed_files_of_pytorch_are_refused() {
             assert!(error.contains("ckpt.pt"), "{error}");
         }
     }
+    let tokenizer = options(None);
     // The zip archive has checksums, so no changed number goes unnoticed.
     let whole = fs::read(root().join("fuzz/corpus/weights/nanogpt.pt")).unwrap();
     let place = whole
@@ -262,6 +264,36 @@ fn the_program_keeps_what_is_there() {
     let run = folder.path().join("imported");
     ok(command("import").arg(&out).arg("--run").arg(&run));
     let before = fs::read(run.join("config.ron")).unwrap();
+    assert!(ok(command("describe").arg(&run)).contains("parameters"));
+    let set = folder.path().join("set");
+    let mut import = command("import");
+    import
+        .arg(&out)
+        .arg("--run")
+        .arg(&set)
+        .args(["--set", "train.learning_rate=1e-4"]);
+    ok(import.args(["--set", "model.activation=Relu"]));
+    let config = fs::read_to_string(set.join("config.ron")).unwrap();
+    assert!(
+        config.contains("learning_rate: 0.0001") && config.contains("activation: Relu"),
+        "{config}"
+    );
+    let heads = ["--heads", "4", "--run", "x"];
+    fails(
+        command("import").arg(&out).args(heads),
+        2,
+        &["--heads", "TokenFormer"],
+    );
+    fails(
+        command("import").args(["openai/gpt2", "--run", "x"]),
+        2,
+        &["hf://openai/gpt2"],
+    );
+    fails(
+        command("import").arg(&run).args(["--run", "x"]),
+        2,
+        &["already a run"],
+    );
     fails(
         command("import").arg(&out).arg("--run").arg(&run),
         2,
@@ -278,7 +310,10 @@ fn the_program_keeps_what_is_there() {
         2,
         &["Imported", "--init-from"],
     );
-    // Training goes on from it with the data that are given.
+    // Training goes on from it with the data that are given, also after it was moved.
+    let moved = folder.path().join("moved");
+    fs::rename(&run, &moved).unwrap();
+    let run = moved;
     let text = folder.path().join("a.txt");
     fs::write(&text, "the cat sat on the mat. ".repeat(100)).unwrap();
     let trained = folder.path().join("trained");

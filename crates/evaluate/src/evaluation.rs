@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::backend::Backend;
 use residual_zoo_core::ModelConfig;
-use residual_zoo_runs::{Run, checkpoint, disk};
+use residual_zoo_runs::{Lock, Run, checkpoint, disk};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -36,13 +36,16 @@ pub struct Results {
     pub documents: usize,
     /// The metrics.
     pub metrics: Vec<Metric>,
+    /// What the user should know.
+    pub notes: Vec<String>,
 }
 
-/// Told how far an evaluation is: the task, documents done, and of how many. If it returns false, the evaluation stops.
+/// Told how far an evaluation is: the task, batches of requests done, and of how many. If it returns false, the
+/// evaluation stops.
 pub type OnProgress<'a> = &'a mut dyn FnMut(&str, usize, usize) -> bool;
 
 /// Evaluates the newest checkpoint of `run` on `tasks`, and writes `results.json`, in the layout of `lm_eval`, and the
-/// samples of each task.
+/// samples of each task. Results of other tasks with the same weights stay.
 ///
 /// # Errors
 ///
@@ -57,17 +60,23 @@ pub fn evaluate<B: Backend, C: ModelConfig>(
     let checkpoint = run.checkpoint()?.path;
     let weights = checkpoint::weights_blake3(&checkpoint)?;
     disk::create_directories(&options.directory)?;
+    let _lock = Lock::take(&options.directory)?;
+    let path = options.directory.join("results.json");
+    let mut written = previous(&path, &weights).unwrap_or_else(|| json!({}));
     let model = run.model_at::<B>(&checkpoint, device)?;
     let mut all = Vec::new();
     for task in tasks {
-        let samples = samples::<B, C>(run, &model, task, (options, &weights), device, progress)?;
-        all.push(Results {
+        let (samples, notes) =
+            samples::<B, C>(run, &model, task, (options, &weights), device, progress)?;
+        let results = Results {
             task: task.name.clone(),
             documents: samples.len(),
             metrics: metrics(task, &samples),
-        });
-        let text = format!("{:#}\n", report(run, &all, &weights, options));
-        disk::replace(&options.directory.join("results.json"), text.as_bytes())?;
+            notes,
+        };
+        add(&mut written, run, &results, &weights, options);
+        disk::replace(&path, format!("{written:#}\n").as_bytes())?;
+        all.push(results);
     }
     Ok(all)
 }
@@ -90,7 +99,7 @@ fn samples<B: Backend, C: ModelConfig>(
     (options, weights): (&Options, &str),
     device: &B::Device,
     progress: OnProgress,
-) -> Result<Vec<Sample>, Error> {
+) -> Result<(Vec<Sample>, Vec<String>), Error> {
     let most = run.config.model.shape().context;
     let requests = Requests {
         tokenizer: &run.tokenizer,
@@ -100,14 +109,21 @@ fn samples<B: Backend, C: ModelConfig>(
     let heading = Heading {
         task: task.name.clone(),
         weights_blake3: weights.into(),
-        documents_blake3: blake3::hash(format!("{:?}", task.documents).as_bytes()).to_string(),
+        documents_blake3: task.blake3.clone(),
         stride: requests.stride,
         context: most,
     };
     let path = options
         .directory
         .join(format!("samples_{}.jsonl", task.name));
-    let mut file = Samples::open(&path, &heading, task.documents.len())?;
+    let (mut file, mut notes) = Samples::open(&path, &heading)?;
+    let known = file.done.range(..task.documents.len()).count();
+    if known > 0 {
+        notes.push(format!(
+            "{known} of {} documents were scored before",
+            task.documents.len()
+        ));
+    }
     let mut waiting: Vec<Request> = Vec::new();
     for (number, document) in task.documents.iter().enumerate() {
         if !file.done.contains_key(&number) {
@@ -128,12 +144,13 @@ fn samples<B: Backend, C: ModelConfig>(
             .or_default()
             .push((place, None));
     }
-    for batch in batches(&waiting, options.batch) {
-        if !progress(&task.name, file.done.len(), task.documents.len()) {
+    let batches = batches(&waiting, options.batch);
+    for (number, batch) in batches.iter().enumerate() {
+        if !progress(&task.name, number, batches.len()) {
             return Err(Error::Stopped);
         }
         for (place, score) in
-            score::<B, _>(model, run.config.model.revises(), &waiting, &batch, device)
+            score::<B, _>(model, run.config.model.revises(), &waiting, batch, device)
         {
             let number = waiting[place].document;
             let Some(scores) = open.get_mut(&number) else {
@@ -158,8 +175,10 @@ fn samples<B: Backend, C: ModelConfig>(
             }
         }
     }
-    progress(&task.name, file.done.len(), task.documents.len());
-    Ok(file.done.into_values().collect())
+    let mut done = file.done;
+    // Those of another limit stay in the file.
+    done.split_off(&task.documents.len());
+    Ok((done.into_values().collect(), notes))
 }
 
 /// A file of samples.
@@ -170,8 +189,10 @@ struct Samples {
 }
 
 impl Samples {
-    /// Opens the file with the samples of `heading`. Samples of something else are replaced.
-    fn open(path: &Path, heading: &Heading, documents: usize) -> Result<Self, Error> {
+    /// Opens the file with the samples of `heading`, and returns notes. A file with samples of something else is set
+    /// aside.
+    fn open(path: &Path, heading: &Heading) -> Result<(Self, Vec<String>), Error> {
+        let mut notes = Vec::new();
         let text = fs::read_to_string(path).unwrap_or_default();
         let mut lines = text
             .split_inclusive('\n')
@@ -179,30 +200,38 @@ impl Samples {
         let found = lines.next().filter(|line| {
             serde_json::from_str::<Heading>(line).is_ok_and(|found| found == *heading)
         });
-        let Some(first) = found else {
-            let line = json_line(heading);
-            disk::replace(path, line.as_bytes())?;
-            return Ok(Self {
-                path: path.into(),
-                file: disk::open_to_append(path, line.len() as u64)?,
-                done: BTreeMap::new(),
-            });
-        };
-        let mut keep = first.len();
-        let mut done = BTreeMap::new();
-        for line in lines {
-            let sample: Option<Sample> = serde_json::from_str(line).ok();
-            let Some(sample) = sample.filter(|sample| sample.doc_id < documents) else {
-                break;
-            };
-            keep += line.len();
-            done.insert(sample.doc_id, sample);
+        let (mut keep, mut done) = (0, BTreeMap::new());
+        match found {
+            Some(first) => {
+                keep = first.len();
+                for line in lines {
+                    let Ok(sample) = serde_json::from_str::<Sample>(line) else {
+                        break;
+                    };
+                    keep += line.len();
+                    done.insert(sample.doc_id, sample);
+                }
+            }
+            None => {
+                if path.exists() {
+                    let aside = path.with_extension("before.jsonl");
+                    disk::rename(path, &aside)?;
+                    notes.push(format!(
+                        "the samples of other weights or settings are in {} now",
+                        aside.display()
+                    ));
+                }
+                let line = json_line(heading);
+                disk::replace(path, line.as_bytes())?;
+                keep += line.len();
+            }
         }
-        Ok(Self {
+        let samples = Self {
             path: path.into(),
             file: disk::open_to_append(path, keep as u64)?,
             done,
-        })
+        };
+        Ok((samples, notes))
     }
 
     fn add(&mut self, sample: Sample) -> Result<(), Error> {
@@ -216,47 +245,53 @@ fn json_line(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_else(|e| unreachable!("plain data: {e}")) + "\n"
 }
 
-/// The results in the layout of `lm_eval`.
-fn report<C: ModelConfig>(
+/// The results in the file `path`, if they are of the same weights.
+fn previous(path: &Path, weights: &str) -> Option<Value> {
+    let text = fs::read_to_string(path).ok()?;
+    let found: Value = serde_json::from_str(&text).ok()?;
+    (found["config"]["weights_blake3"] == weights && found.is_object()).then_some(found)
+}
+
+/// Adds the results of a task to `all`, which is in the layout of `lm_eval`.
+fn add<C: ModelConfig>(
+    all: &mut Value,
     run: &Run<C>,
-    all: &[Results],
+    results: &Results,
     weights: &str,
     options: &Options,
-) -> Value {
-    let (mut results, mut better, mut counts) = (Map::new(), Map::new(), Map::new());
-    for Results {
+) {
+    let Results {
         task,
         documents,
         metrics,
-    } in all
-    {
-        let mut values = json!({ "alias": task });
-        let mut is_better = Map::new();
-        for metric in metrics {
-            values[format!("{},none", metric.name)] = metric.value.into();
-            let error = metric.error.map_or("N/A".into(), Value::from);
-            values[format!("{}_stderr,none", metric.name)] = error;
-            is_better.insert(metric.name.into(), metric.higher_is_better.into());
-        }
-        results.insert(task.clone(), values);
-        better.insert(task.clone(), is_better.into());
-        counts.insert(
-            task.clone(),
-            json!({ "original": documents, "effective": documents }),
-        );
+        ..
+    } = results;
+    let mut values = json!({ "alias": task });
+    let mut is_better = Map::new();
+    for metric in metrics {
+        values[format!("{},none", metric.name)] = metric.value.into();
+        let error = metric.error.map_or("N/A".into(), Value::from);
+        values[format!("{}_stderr,none", metric.name)] = error;
+        is_better.insert(metric.name.into(), metric.higher_is_better.into());
     }
-    json!({
-        "results": results,
-        "higher_is_better": better,
-        "n-samples": counts,
-        "config": {
-            "model": "residual-zoo",
-            "model_args": run.directory().display().to_string(),
-            "model_name": run.config.model.name(),
-            "weights_blake3": weights,
-            "batch_size": options.batch,
-            "stride": options.stride,
-        },
-        "max_length": run.config.model.shape().context,
-    })
+    let counts = json!({ "original": documents, "effective": documents });
+    for (part, value) in [
+        ("results", values),
+        ("higher_is_better", is_better.into()),
+        ("n-samples", counts),
+    ] {
+        if !all[part].is_object() {
+            all[part] = json!({});
+        }
+        all[part][task.as_str()] = value;
+    }
+    all["config"] = json!({
+        "model": "residual-zoo",
+        "model_args": run.directory().display().to_string(),
+        "model_name": run.config.model.name(),
+        "weights_blake3": weights,
+        "batch_size": options.batch,
+        "stride": options.stride,
+    });
+    all["max_length"] = run.config.model.shape().context.into();
 }

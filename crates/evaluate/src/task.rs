@@ -83,6 +83,8 @@ pub struct Task {
     pub kind: Kind,
     /// The documents.
     pub documents: Vec<Document>,
+    /// BLAKE3 of the file, with those that were not kept.
+    pub blake3: String,
 }
 
 impl Task {
@@ -98,9 +100,22 @@ impl Task {
         });
         let path = named.map_or(Path::new(task), |(_, file)| file);
         let name = path.file_stem().unwrap_or_default().to_string_lossy();
-        let name = name.trim_end_matches(".jsonl").to_owned();
+        let name = name.into_owned();
         let most = limit.unwrap_or(usize::MAX);
-        let is_lines = path.extension().is_some_and(|ending| ending == "jsonl");
+        let file = path.file_name().unwrap_or_default().to_string_lossy();
+        if [".json", ".jsonl.gz", ".jsonl.zst", ".parquet"]
+            .iter()
+            .any(|ending| file.ends_with(ending))
+        {
+            return Err(Error::Task {
+                path: path.into(),
+                line: None,
+                problem:
+                    "is no .jsonl file; write its documents to one, a JSON object on each line"
+                        .into(),
+            });
+        }
+        let is_lines = file.ends_with(".jsonl");
         if !is_lines {
             return match named {
                 None | Some((Kind::Text, _)) => Self::of_text(name, path, most),
@@ -136,13 +151,20 @@ impl Task {
                 path: path.into(),
                 kind,
                 documents,
+                blake3: blake3::hash(text.as_bytes()).to_string(),
             }),
             None => Err(empty(path)),
         }
     }
 
     fn of_text(name: String, path: &Path, most: usize) -> Result<Self, Error> {
-        let texts = read_documents(path, "text")?.into_iter().take(most);
+        let texts = read_documents(path, "text")?;
+        let mut hash = blake3::Hasher::new();
+        for text in &texts {
+            hash.update(&(text.len() as u64).to_le_bytes())
+                .update(text.as_bytes());
+        }
+        let texts = texts.into_iter().take(most);
         let documents: Vec<Document> = texts.map(|text| roll(&text, text.clone())).collect();
         match documents.is_empty() {
             true => Err(empty(path)),
@@ -151,6 +173,7 @@ impl Task {
                 path: path.into(),
                 kind: Kind::Text,
                 documents,
+                blake3: hash.finalize().to_string(),
             }),
         }
     }
@@ -320,9 +343,12 @@ fn index(value: &Value, name: &str, first: u64) -> Result<usize, String> {
         value => value.as_u64(),
     };
     let index = number.and_then(|number: u64| number.checked_sub(first));
-    index
-        .map(|index| index as usize)
-        .ok_or_else(|| format!("`{name}` is {value}, no number from {first} on"))
+    let problem = || {
+        format!(
+            "`{name}` is {value}, no number from {first} on; the test sets of some tasks hide it"
+        )
+    };
+    index.map(|index| index as usize).ok_or_else(problem)
 }
 
 /// The answers and their labels: two lists, or in the original files a list of pairs.

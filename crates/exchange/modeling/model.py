@@ -99,6 +99,10 @@ class ResidualZooForCausalLM(PreTrainedModel, GenerationMixin):
     def _init_weights(self, module):
         pass
 
+    def get_input_embeddings(self):
+        tokens = self.embeddings.tokens
+        return tokens if isinstance(tokens, nn.Embedding) else None
+
     def forward(self, input_ids, attention_mask=None, labels=None, **_):
         if attention_mask is not None and not bool(attention_mask[:, 0].all()):
             raise ValueError("padding on the left is not supported; pad on the right, or give one text at a time")

@@ -4,10 +4,12 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use residual_zoo_core::{ModelConfig as _, Tensors};
+use residual_zoo_data::Source;
 use residual_zoo_models::{ConnectionConfig, PlacedConnection, Run, Zoo};
 use residual_zoo_models::{gpt2, laurel, recurrent, rmt, tokenformer};
 use residual_zoo_runs::checkpoint::{self, MODEL, read_finite_tensors, write_tensors};
 use residual_zoo_runs::disk;
+use residual_zoo_runs::run_dir::read_history;
 use serde_json::{Value, json};
 
 use crate::Error;
@@ -114,6 +116,8 @@ impl Files {
                 "AutoModelForCausalLM": format!("{MODULE}.{OWN}"),
             },
             "vocab_size": vocab_size,
+            "num_hidden_layers": run.config.model.shape().n_layer,
+            "hidden_size": run.config.model.shape().width,
             "max_position_embeddings": run.config.model.shape().context,
             "bos_token_id": end,
             "eos_token_id": end,
@@ -204,15 +208,38 @@ impl Files {
         }
         let license = options.license.as_deref().unwrap_or("none was given");
         card += &row("licence", license);
+        let is_imported = run.config.data.source == Source::Imported;
+        let first = read_history(run.directory())
+            .ok()
+            .and_then(|starts| starts.into_iter().next());
+        let from = first
+            .as_ref()
+            .and_then(|start| start.init_from.as_ref()?.file_name());
+        let from = from.map(|run| format!(", from the weights of another run, {}", run.display()));
+        let how = match (is_imported, from) {
+            (true, _) => "Imported from another project and exported".to_owned(),
+            (false, from) => format!("Trained{} and exported", from.unwrap_or_default()),
+        };
         writeln!(
             card,
-            "\nTrained and exported by [residual-zoo]({}) {}. Saved as `config.ron`, the following settings train it \
-             again with `residual-zoo train config.ron`.\n\n```ron\n{}\n```",
+            "\n{how} by [residual-zoo]({}) {}, with these settings:\n\n```ron\n{}\n```",
             env!("CARGO_PKG_REPOSITORY"),
             env!("CARGO_PKG_VERSION"),
             run.config.to_ron()
         )
         .ok();
+        if !is_imported {
+            let command = "Saved as `config.ron`, they train such a model by `residual-zoo train config.ron`.";
+            writeln!(card, "\n{command}").ok();
+        }
+        if run.tokenizer.end_of_text().is_none() {
+            writeln!(
+                card,
+                "\nThe tokenizer has no token between documents; `lm_eval` needs `prefix_token_id=0` for it. Text that it does \
+                 not know is an error."
+            )
+            .ok();
+        }
         Ok(card)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use residual_zoo_core::{ModelConfig as _, Tensors, Vocabulary};
+use residual_zoo_core::{ConfigError, ModelConfig as _, Tensors, Vocabulary};
 use residual_zoo_data::{DataConfig, Source, Tokenizer, TokenizerConfig, read_utf8};
 use residual_zoo_models::{ModelConfig, RunConfig};
 use residual_zoo_runs::run_dir::{RunDir, Start};
@@ -61,19 +61,25 @@ pub fn import(path: &Path, options: &ImportOptions) -> Result<Imported, Error> {
         most_parameters,
         weights,
     } = found.read(options.n_head)?;
-    let set = RunConfig::new(model).set(&options.set)?;
-    let config = RunConfig {
+    let found = RunConfig {
         data: DataConfig {
             source: Source::Imported,
             ..DataConfig::default()
         },
         train: TrainConfig {
             learning_rate: LEARNING_RATE,
-            ..set.train
+            ..TrainConfig::default()
         },
-        model: set.model,
+        model,
     };
+    let config = found.clone().set(&options.set)?;
     config.validate(vocab_size)?;
+    let mut notes = Vec::new();
+    if config.model != found.model {
+        notes.push(
+            "the model differs from what its files say, because fields of it are set".to_owned(),
+        );
+    }
     // Before a model of that size is put together.
     let needed = config.model.cost(vocab_size).params.total();
     if needed > most_parameters {
@@ -91,7 +97,6 @@ pub fn import(path: &Path, options: &ImportOptions) -> Result<Imported, Error> {
             found.ok_or_else(|| Error::file(directory, NO_TOKENIZER))?
         }
     };
-    let mut notes = Vec::new();
     let tokens = tokenizer.vocab_size();
     if tokens > vocab_size {
         let problem = format!(
@@ -179,6 +184,17 @@ enum Files {
 
 /// The files at `path`.
 fn find(path: &Path) -> Result<Files, Error> {
+    if path.join("config.ron").exists() {
+        return Err(Error::file(path, "is already a run"));
+    }
+    let is_name = |path: &Path| path.is_relative() && path.components().count() == 2;
+    if !path.exists() && is_name(path) {
+        let problem = format!(
+            "does not exist; a model on the hub is hf://{}",
+            path.display()
+        );
+        return Err(Error::file(path, problem));
+    }
     let named = |directory: &Path| directory.join("config.json").exists();
     if path.is_dir() {
         let weights = ["pytorch_model.bin", "ckpt.pt"].map(|name| path.join(name));
@@ -213,9 +229,23 @@ fn find(path: &Path) -> Result<Files, Error> {
 impl Files {
     fn read(self, n_head: Option<usize>) -> Result<Found, Error> {
         match self {
-            Self::HuggingFace { directory } => read_hugging_face(&directory),
+            Self::HuggingFace { directory } => {
+                no_heads(n_head)?;
+                read_hugging_face(&directory)
+            }
             Self::Torch(path) => read_saved(path, n_head),
         }
+    }
+}
+
+/// Refuses a number of heads where the files have one.
+fn no_heads(n_head: Option<usize>) -> Result<(), ConfigError> {
+    match n_head {
+        None => Ok(()),
+        Some(_) => Err(ConfigError::new(
+            "--heads",
+            "is only for a TokenFormer; leave it out",
+        )),
     }
 }
 
@@ -380,6 +410,7 @@ fn read_saved(path: PathBuf, n_head: Option<usize>) -> Result<Found, Error> {
     let top = file.pickle.top;
     let [arguments, state] = ["model_args", "model"].map(|key| file.pickle.field(top, key));
     if let (Some(arguments), Some(state)) = (arguments, state) {
+        no_heads(n_head)?;
         let read = gpt2::read_nano_gpt(&file.pickle, arguments);
         let (config, vocab_size) = read.map_err(|e| Error::file(&path, e.to_string()))?;
         let there = path.clone();

@@ -7,7 +7,9 @@
 use std::collections::HashMap;
 
 /// Maximum bytes of a pickle. That of a model has some hundred kilobytes; the numbers are elsewhere.
-pub const MOST_BYTES: usize = 1 << 26;
+pub const MOST_BYTES: usize = 1 << 22;
+/// Maximum values in a pickle. A tensor has about 25.
+const MOST_VALUES: usize = 1 << 18;
 
 /// Why a pickle cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -18,6 +20,11 @@ pub enum PickleError {
     /// It is not a pickle, or a damaged one.
     #[error("it is damaged: {0} at byte {1}")]
     Damaged(&'static str, usize),
+    /// It is too large.
+    #[error(
+        "it has more than {MOST_BYTES} bytes or {MOST_VALUES} values, more than any file of weights"
+    )]
+    TooLarge,
     /// It has an operation that no file of weights needs.
     #[error("it has the operation {0:#04x} at byte {1}, which no file of weights needs")]
     Operation(u8, usize),
@@ -98,7 +105,11 @@ impl Pickle {
             marks: Vec::new(),
             memo: HashMap::new(),
         };
-        while machine.step()? {}
+        while machine.step()? {
+            if machine.pickle.values.len() > MOST_VALUES {
+                return Err(PickleError::TooLarge);
+            }
+        }
         Ok((machine.pickle, machine.at))
     }
 
@@ -534,9 +545,11 @@ mod tests {
     #[test]
     fn deep_nesting_and_cycles_take_no_stack() {
         let mut deep = b"\x80\x02)".to_vec();
-        deep.extend([0x85].repeat(1_000_000));
+        deep.extend([0x85].repeat(250_000));
         deep.push(b'.');
         drop(read(&deep).unwrap());
+        let many = [b")".repeat(1 << 19), b".".to_vec()].concat();
+        assert_eq!(read(&many).unwrap_err(), PickleError::TooLarge);
         // A list that contains itself.
         drop(read(b"]q\x00h\x00a.").unwrap());
     }

@@ -9,8 +9,8 @@ use crate::Error;
 use crate::export::KIND;
 use crate::pickle::{MOST_BYTES, Pickle, Value};
 
-/// The tokenizer in a directory of Hugging Face, if there is one: `tokenizer.json`, or the `vocab.json` and
-/// `merges.txt` of GPT-2.
+/// The tokenizer beside the weights, if there is one: `tokenizer.json`, the `vocab.json` and `merges.txt` of GPT-2, or
+/// nanoGPT's `meta.pkl`.
 ///
 /// # Errors
 ///
@@ -20,6 +20,10 @@ pub fn in_directory(directory: &Path) -> Result<Option<Tokenizer>, Error> {
     if file.exists() {
         let own = of_zoo(directory, &file)?;
         return own.map_or_else(|| of_file(&file), Ok).map(Some);
+    }
+    let characters = directory.join("meta.pkl");
+    if characters.exists() {
+        return of_characters(&characters).map(Some);
     }
     let [vocabulary, merges] = ["vocab.json", "merges.txt"].map(|name| directory.join(name));
     match vocabulary.exists() && merges.exists() {

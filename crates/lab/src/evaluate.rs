@@ -47,7 +47,7 @@ impl<C: ModelConfig> OnBackend for Evaluate<'_, C> {
     fn run<B: AutodiffBackend>(self, device: B::Device) -> Self::Output {
         let mut status = Status::default();
         let mut progress = |task: &str, done, all| {
-            status.show(|| format!("{task}: {done} of {all} documents"));
+            status.show(|| format!("{task}: {done} of {all} batches"));
             !self.stop.should_stop()
         };
         residual_zoo_evaluate::evaluate::<B::InnerBackend, C>(

@@ -23,6 +23,7 @@ mod wording;
 
 pub use config::{MinLearningRate, OnDiskError, RunConfig, Schedule, TrainConfig, parse_ron};
 pub use error::{Error, describe_not_finite};
+pub use lock::Lock;
 pub use open::{Run, vocabulary};
 pub use row::Row;
 pub use run_dir::RunDir;

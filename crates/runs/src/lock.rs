@@ -1,4 +1,4 @@
-//! The lock of a run directory: only one process at a time trains there.
+//! The lock of a directory: only one process at a time writes there.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -11,7 +11,7 @@ use crate::{Error, disk};
 /// Name of the lock file in the run directory.
 pub const LOCK: &str = "lock";
 
-/// The lock of a run directory, held until it is dropped.
+/// The lock of a directory, such as that of a run, held until it is dropped.
 pub struct Lock {
     /// The lock file. It is unlocked when it is closed, even if the process is killed.
     file: File,
@@ -19,7 +19,7 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// Locks the run directory `run` and writes the owner to the lock file.
+    /// Locks the directory `run` and writes the owner to the lock file.
     ///
     /// # Errors
     ///
