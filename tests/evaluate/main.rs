@@ -284,6 +284,65 @@ fn a_stopped_evaluation_goes_on_where_it_was() {
 }
 
 #[test]
+fn damaged_samples_are_scored_again() {
+    let (place, tasks) = (Place::new(), tasks());
+    let run = place.run("run", &zoo::gpt2());
+    let out = options(place.path("out"));
+    let whole = evaluated(&run, &tasks[..2], &out);
+    for (file, from, to) in [
+        (
+            "samples_lambada.jsonl",
+            "\"log_likelihoods\":[",
+            "\"log_likelihoods\":[],\"x\":[",
+        ),
+        (
+            "samples_lambada.jsonl",
+            "\"is_greedy\":[false]",
+            "\"is_greedy\":[]",
+        ),
+        (
+            "samples_hellaswag.jsonl",
+            "\"log_likelihoods\":[-",
+            "\"log_likelihoods\":[",
+        ),
+    ] {
+        let path = out.directory.join(file);
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.contains(from));
+        fs::write(&path, text.replacen(from, to, 1)).unwrap();
+        let again = evaluated(&run, &tasks[..2], &out);
+        for (a, b) in again.iter().zip(&whole) {
+            assert_eq!(a.metrics, b.metrics, "{file}, {to}");
+        }
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_pipe_in_place_of_samples_is_refused() {
+    let place = Place::new();
+    place.run("run", &zoo::gpt2());
+    fs::create_dir(place.path("out")).unwrap();
+    let pipe = place.path("out/samples_piqa.jsonl");
+    assert!(
+        Command::new("mkfifo")
+            .arg(&pipe)
+            .status()
+            .unwrap()
+            .success()
+    );
+    let mut evaluate = command("evaluate");
+    evaluate
+        .arg(place.path("run"))
+        .arg("--out")
+        .arg(place.path("out"));
+    evaluate
+        .arg("--task")
+        .arg(root().join("tests/evaluate/tasks/piqa.jsonl"));
+    fails(&mut evaluate, 2, &["samples_piqa.jsonl", "no regular file"]);
+}
+
+#[test]
 fn bad_tasks_are_named_with_their_line() {
     let place = Place::new();
     place.run("run", &zoo::gpt2());

@@ -176,6 +176,24 @@ fn truncated_and_hostile_weights_are_refused() {
 }
 
 #[test]
+fn weights_that_are_not_finite_are_refused() {
+    let (_folder, out) = exported();
+    let file = out.join("model.safetensors");
+    let mut bytes = fs::read(&file).unwrap();
+    let end = bytes.len();
+    bytes[end - 4..].copy_from_slice(&f32::NAN.to_le_bytes());
+    fs::write(&file, bytes).unwrap();
+    refused(&out, &["model.safetensors", "not finite"]);
+    fs::remove_file(&file).unwrap();
+    fs::create_dir(&file).unwrap();
+    refused(&out, &["model.safetensors", "not a regular file"]);
+    fs::remove_dir(&file).unwrap();
+    let index = r#"{"weight_map": {"wte.weight": "model-1.safetensors"}}"#;
+    fs::write(out.join("model.safetensors.index.json"), index).unwrap();
+    refused(&out, &["model-1.safetensors", "does not exist"]);
+}
+
+#[test]
 fn truncated_and_changed_files_of_pytorch_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("ckpt.pt");

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::backend::Backend;
 use residual_zoo_core::ModelConfig;
+use residual_zoo_data::read_file;
 use residual_zoo_runs::{Lock, Run, checkpoint, disk};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -14,7 +15,7 @@ use crate::Error;
 use crate::metric::{Metric, Sample, metrics};
 use crate::request::{Request, Requests};
 use crate::score::{Score, batches, score};
-use crate::task::Task;
+use crate::task::{Document, Task};
 
 /// How to evaluate.
 #[derive(Clone, Debug)]
@@ -62,7 +63,14 @@ pub fn evaluate<B: Backend, C: ModelConfig>(
     disk::create_directories(&options.directory)?;
     let _lock = Lock::take(&options.directory)?;
     let path = options.directory.join("results.json");
-    let mut written = previous(&path, &weights).unwrap_or_else(|| json!({}));
+    let mut written = previous(&path, &weights)?.unwrap_or_else(|| json!({}));
+    // A document that cannot be scored is noticed before anything is.
+    let requests = Requests::new(run, options);
+    for task in tasks {
+        for (number, document) in task.documents.iter().enumerate() {
+            of_document(&requests, task, number, document)?;
+        }
+    }
     let model = run.model_at::<B>(&checkpoint, device)?;
     let mut all = Vec::new();
     for task in tasks {
@@ -79,6 +87,33 @@ pub fn evaluate<B: Backend, C: ModelConfig>(
         all.push(results);
     }
     Ok(all)
+}
+
+impl<'a> Requests<'a> {
+    fn new<C: ModelConfig>(run: &'a Run<C>, options: &Options) -> Self {
+        let most = run.config.model.shape().context;
+        Self {
+            tokenizer: &run.tokenizer,
+            most,
+            stride: options.stride.unwrap_or(most).min(most),
+        }
+    }
+}
+
+/// The requests of a document of `task`.
+fn of_document(
+    requests: &Requests,
+    task: &Task,
+    number: usize,
+    document: &Document,
+) -> Result<Vec<Request>, Error> {
+    requests
+        .of(number, document)
+        .map_err(|problem| Error::Document {
+            task: task.name.clone(),
+            document: number,
+            problem,
+        })
 }
 
 /// The first line of a file of samples: what they are of.
@@ -100,23 +135,30 @@ fn samples<B: Backend, C: ModelConfig>(
     device: &B::Device,
     progress: OnProgress,
 ) -> Result<(Vec<Sample>, Vec<String>), Error> {
-    let most = run.config.model.shape().context;
-    let requests = Requests {
-        tokenizer: &run.tokenizer,
-        most,
-        stride: options.stride.unwrap_or(most).min(most),
-    };
+    let requests = Requests::new(run, options);
     let heading = Heading {
         task: task.name.clone(),
         weights_blake3: weights.into(),
         documents_blake3: task.blake3.clone(),
         stride: requests.stride,
-        context: most,
+        context: requests.most,
     };
     let path = options
         .directory
         .join(format!("samples_{}.jsonl", task.name));
     let (mut file, mut notes) = Samples::open(&path, &heading)?;
+    let before = file.done.len();
+    file.done.retain(|number, sample| {
+        let document = task.documents.get(*number);
+        document.is_none_or(|document| sample.is_of(document))
+    });
+    if file.done.len() < before {
+        let damaged = before - file.done.len();
+        notes.push(format!(
+            "{damaged} samples in {} are damaged and were scored again",
+            path.display()
+        ));
+    }
     let known = file.done.range(..task.documents.len()).count();
     if known > 0 {
         notes.push(format!(
@@ -127,13 +169,7 @@ fn samples<B: Backend, C: ModelConfig>(
     let mut waiting: Vec<Request> = Vec::new();
     for (number, document) in task.documents.iter().enumerate() {
         if !file.done.contains_key(&number) {
-            let found = requests
-                .of(number, document)
-                .map_err(|problem| Error::Document {
-                    task: task.name.clone(),
-                    document: number,
-                    problem,
-                })?;
+            let found = of_document(&requests, task, number, document)?;
             waiting.extend(found);
         }
     }
@@ -193,7 +229,7 @@ impl Samples {
     /// aside.
     fn open(path: &Path, heading: &Heading) -> Result<(Self, Vec<String>), Error> {
         let mut notes = Vec::new();
-        let text = fs::read_to_string(path).unwrap_or_default();
+        let text = read_if_there(path)?.unwrap_or_default();
         let mut lines = text
             .split_inclusive('\n')
             .filter(|line| line.ends_with('\n'));
@@ -246,10 +282,29 @@ fn json_line(value: &impl Serialize) -> String {
 }
 
 /// The results in the file `path`, if they are of the same weights.
-fn previous(path: &Path, weights: &str) -> Option<Value> {
-    let text = fs::read_to_string(path).ok()?;
-    let found: Value = serde_json::from_str(&text).ok()?;
-    (found["config"]["weights_blake3"] == weights && found.is_object()).then_some(found)
+fn previous(path: &Path, weights: &str) -> Result<Option<Value>, Error> {
+    let text = read_if_there(path)?;
+    let found = text.and_then(|text| serde_json::from_str(&text).ok());
+    let is_same = |found: &Value| found["config"]["weights_blake3"] == weights;
+    Ok(found.filter(is_same))
+}
+
+/// The text of a file that an evaluation wrote, if it is there. Links and what is no regular file are refused, because
+/// reading them may never end.
+fn read_if_there(path: &Path) -> Result<Option<String>, Error> {
+    match fs::symlink_metadata(path) {
+        Err(_) => Ok(None),
+        Ok(metadata) if metadata.is_file() => {
+            let text = read_file(path)?;
+            Ok(Some(String::from_utf8_lossy(&text).into_owned()))
+        }
+        Ok(_) => Err(Error::Task {
+            path: path.into(),
+            line: None,
+            problem: "is no regular file; move it away, or give another directory with `--out`"
+                .into(),
+        }),
+    }
 }
 
 /// Adds the results of a task to `all`, which is in the layout of `lm_eval`.

@@ -39,6 +39,21 @@ impl Sample {
     }
 }
 
+impl Sample {
+    /// Whether this can be the sample of `document`.
+    pub(crate) fn is_of(&self, document: &Document) -> bool {
+        let count = match document {
+            Document::Choose { pairs, .. } => pairs.len(),
+            Document::Continue { .. } | Document::Roll { .. } => 1,
+        };
+        let is_logarithm = |value: &f64| value.is_finite() && *value <= 1e-3;
+        self.log_likelihoods.len() == count
+            && self.is_greedy.len() == count
+            && self.tokens > 0
+            && self.log_likelihoods.iter().all(is_logarithm)
+    }
+}
+
 /// A metric of a task.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Metric {

@@ -68,7 +68,7 @@ impl Requests<'_> {
         }
         if continuation.is_empty() || continuation.len() > self.most {
             return Err(format!(
-                "an answer of {} tokens; the model can score 1 to {}",
+                "an answer of {} tokens, but the model can score 1 to {}; leave it out",
                 continuation.len(),
                 self.most
             ));

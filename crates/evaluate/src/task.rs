@@ -127,6 +127,7 @@ impl Task {
             };
         }
         let text = read_utf8(path)?;
+        let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
         let lines = (1..)
             .zip(text.lines())
             .filter(|(_, line)| !line.trim().is_empty());
@@ -257,6 +258,13 @@ fn document(kind: Kind, fields: &Map<String, Value>) -> Result<Document, String>
             };
             let (answers, labels) = arc_choices(choices.ok_or("no field `choices`")?)?;
             let key = text("answerKey")?;
+            if labels.len() != answers.len() {
+                return Err(format!(
+                    "`choices` has {} texts and {} labels",
+                    answers.len(),
+                    labels.len()
+                ));
+            }
             let gold = labels.iter().position(|label| *label == key);
             let gold =
                 gold.ok_or_else(|| format!("`answerKey` is {key:?}, which no choice has"))?;

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use residual_zoo_core::{ModelConfig as _, Tensors};
 use residual_zoo_data::Source;
@@ -65,6 +66,7 @@ pub fn export(run: &Run, directory: &Path, options: &ExportOptions) -> Result<Ex
     let directory =
         &absolute.map_err(|e| Error::file(directory, format!("cannot be found: {e}")))?;
     let aside = aside(directory);
+    remove_leftovers(directory);
     disk::remove_directory(&aside)?;
     disk::create_directories(&aside)?;
     let written = files.write(run, &aside, &checkpoint, options);
@@ -83,6 +85,35 @@ pub fn export(run: &Run, directory: &Path, options: &ExportOptions) -> Result<Ex
 fn aside(directory: &Path) -> PathBuf {
     let name = directory.file_name().unwrap_or_default().to_string_lossy();
     directory.with_file_name(format!("{name}.{}.partial", std::process::id()))
+}
+
+/// Deletes what exports to `directory` that were killed have left, if nothing was written there for an hour.
+fn remove_leftovers(directory: &Path) {
+    let name = directory.file_name().unwrap_or_default().to_string_lossy();
+    let is_one = |path: &Path| {
+        let found = path.file_name().and_then(|name| name.to_str());
+        let process = found.and_then(|found| {
+            let rest = found.strip_prefix(name.as_ref())?.strip_prefix('.')?;
+            rest.strip_suffix(".partial")?.parse::<u32>().ok()
+        });
+        process.is_some()
+    };
+    let is_old = |path: &Path| {
+        let changed = std::fs::symlink_metadata(path).and_then(|metadata| metadata.modified());
+        let age = changed.ok().and_then(|changed| changed.elapsed().ok());
+        age.is_some_and(|age| age > Duration::from_secs(3600))
+    };
+    let entries = directory
+        .parent()
+        .and_then(|parent| std::fs::read_dir(parent).ok());
+    let paths = entries
+        .into_iter()
+        .flatten()
+        .filter_map(Result::ok)
+        .map(|entry| entry.path());
+    for path in paths.filter(|path| is_one(path) && is_old(path)) {
+        disk::remove_directory(&path).ok();
+    }
 }
 
 /// The parts of an exported model.

@@ -157,7 +157,10 @@ pub struct HfConfig {
     scale_attn_by_inverse_layer_idx: bool,
     tie_word_embeddings: bool,
     add_cross_attention: bool,
+    /// Written, but not read: it may be a list.
+    #[serde(skip_deserializing)]
     bos_token_id: Option<u32>,
+    #[serde(skip_deserializing)]
     eos_token_id: Option<u32>,
     /// Whether linear layers and norms have biases. Hugging Face's always have; if the model here has none, they are
     /// zeros there.

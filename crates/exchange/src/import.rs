@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use residual_zoo_core::{ConfigError, ModelConfig as _, Tensors, Vocabulary};
-use residual_zoo_data::{DataConfig, Source, Tokenizer, TokenizerConfig, read_utf8};
+use residual_zoo_data::{DataConfig, Source, Tokenizer, TokenizerConfig, check_is_file, read_utf8};
 use residual_zoo_models::{ModelConfig, RunConfig};
 use residual_zoo_runs::run_dir::{RunDir, Start};
 use residual_zoo_runs::{TrainConfig, checkpoint};
@@ -58,7 +58,7 @@ pub fn import(path: &Path, options: &ImportOptions) -> Result<Imported, Error> {
         path: file,
         model,
         vocab_size,
-        most_parameters,
+        files,
         weights,
     } = found.read(options.n_head)?;
     let found = RunConfig {
@@ -80,6 +80,10 @@ pub fn import(path: &Path, options: &ImportOptions) -> Result<Imported, Error> {
             "the model differs from what its files say, because fields of it are set".to_owned(),
         );
     }
+    for file in &files {
+        check_is_file(file)?;
+    }
+    let most_parameters = most_parameters(&files);
     // Before a model of that size is put together.
     let needed = config.model.cost(vocab_size).params.total();
     if needed > most_parameters {
@@ -89,6 +93,14 @@ pub fn import(path: &Path, options: &ImportOptions) -> Result<Imported, Error> {
         return Err(Error::file(file, problem));
     }
     let weights = weights(&config.model)?;
+    let odd = weights
+        .iter()
+        .find(|(_, tensor)| tensor.iter::<f32>().any(|x| !x.is_finite()));
+    if let Some((name, _)) = odd {
+        let problem =
+            format!("has numbers that are not finite as f32, in what is {name} in the zoo");
+        return Err(Error::file(file, problem));
+    }
     let tokenizer = match &options.tokenizer {
         Some(name) => tokenizer::given(name)?,
         None => {
@@ -168,8 +180,8 @@ struct Found {
     path: PathBuf,
     model: ModelConfig,
     vocab_size: usize,
-    /// Parameters of a model that the files could have, where some of theirs may be shared.
-    most_parameters: usize,
+    /// The files of the weights.
+    files: Vec<PathBuf>,
     /// Reads the weights of this or a slightly different model.
     weights: ReadWeights,
 }
@@ -275,7 +287,7 @@ fn read_hugging_face(directory: &Path) -> Result<Found, Error> {
     let path = weights.path().to_owned();
     Ok(Found {
         kind: "GPT-2 of Hugging Face",
-        most_parameters: weights.most_parameters(),
+        files: weights.files(),
         model: ModelConfig::of(read),
         vocab_size,
         path: path.clone(),
@@ -305,7 +317,7 @@ fn read_own(directory: &Path, mut config: serde_json::Value) -> Result<Found, Er
     let path = weights.path().to_owned();
     Ok(Found {
         kind: "residual-zoo",
-        most_parameters: weights.most_parameters(),
+        files: weights.files(),
         path: path.clone(),
         model,
         vocab_size,
@@ -360,6 +372,9 @@ fn indexed(directory: &Path, index: &Path) -> Result<Vec<PathBuf>, Error> {
     let mut files: Vec<String> = read.weight_map.into_values().collect();
     files.sort();
     files.dedup();
+    if files.is_empty() {
+        return Err(damaged("it names no file".into()));
+    }
     let is_name = |file: &str| Path::new(file).file_name().is_some_and(|name| name == file);
     if let Some(file) = files.iter().find(|file| !is_name(file)) {
         return Err(damaged(format!(
@@ -377,12 +392,10 @@ impl WeightFiles {
         }
     }
 
-    fn most_parameters(&self) -> usize {
+    fn files(&self) -> Vec<PathBuf> {
         match self {
-            Self::Safetensors(files) => {
-                most_parameters(&files.iter().map(PathBuf::as_path).collect::<Vec<_>>())
-            }
-            Self::Torch(path) => most_parameters(&[path]),
+            Self::Safetensors(files) => files.clone(),
+            Self::Torch(path) => vec![path.clone()],
         }
     }
 
@@ -399,7 +412,7 @@ impl WeightFiles {
 }
 
 /// The numbers that `files` can have. One has two bytes at least.
-fn most_parameters(files: &[&Path]) -> usize {
+fn most_parameters(files: &[PathBuf]) -> usize {
     let bytes = files.iter().filter_map(|file| std::fs::metadata(file).ok());
     bytes.map(|metadata| metadata.len() as usize / 2).sum()
 }
@@ -416,7 +429,7 @@ fn read_saved(path: PathBuf, n_head: Option<usize>) -> Result<Found, Error> {
         let there = path.clone();
         return Ok(Found {
             kind: "nanoGPT",
-            most_parameters: most_parameters(&[&there]),
+            files: vec![there.clone()],
             path,
             model: ModelConfig::of(config),
             vocab_size,
@@ -441,7 +454,7 @@ fn read_saved(path: PathBuf, n_head: Option<usize>) -> Result<Found, Error> {
     let there = path.clone();
     Ok(Found {
         kind: "TokenFormer",
-        most_parameters: most_parameters(&[&there]),
+        files: vec![there.clone()],
         path,
         model: ModelConfig::of(config),
         vocab_size,
