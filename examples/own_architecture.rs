@@ -12,8 +12,8 @@ use burn::module::Module;
 use burn::tensor::{Tensor, backend::Backend};
 use residual_zoo::Composition;
 use residual_zoo::core::{
-    Architecture, Branch, Connection, Cost, EmbeddingsOf, Linear, Norm, NormParams, Plain, Shape,
-    TokenEmbeddings, TokenEmbeddingsOptions, Update, Vocabulary, linear,
+    Architecture, Branch, Cache, Connection, Cost, EmbeddingsOf, Linear, Norm, NormParams, Plain,
+    Shape, TokenEmbeddings, TokenEmbeddingsOptions, Update, Vocabulary, linear,
 };
 use residual_zoo::data::Corpus;
 use residual_zoo::runs::RunConfig;
@@ -39,17 +39,22 @@ pub struct Mean<B: Backend> {
     mix: Linear<B>,
 }
 
-impl<B: Backend> Branch<B> for Mean<B> {
-    /// Sum `[batch, 1, width]` and number of the positions seen.
-    type Cache = (Option<Tensor<B, 3>>, usize);
+/// Sum `[batch, 1, width]` and number of the positions seen.
+#[derive(Clone)]
+pub struct Sum<B: Backend>(Option<Tensor<B, 3>>, usize);
 
-    fn new_cache(&self) -> Self::Cache {
-        (None, 0)
+impl<B: Backend> Cache for Sum<B> {}
+
+impl<B: Backend> Branch<B> for Mean<B> {
+    type Cache = Sum<B>;
+
+    fn new_cache(&self) -> Sum<B> {
+        Sum(None, 0)
     }
 
-    fn forward(&self, x: Tensor<B, 3>, cache: Option<&mut Self::Cache>) -> Tensor<B, 3> {
+    fn forward(&self, x: Tensor<B, 3>, cache: Option<&mut Sum<B>>) -> Tensor<B, 3> {
         let (time, mut fresh) = (x.dims()[1], self.new_cache());
-        let (sum, seen) = cache.unwrap_or(&mut fresh);
+        let Sum(sum, seen) = cache.unwrap_or(&mut fresh);
         let mut sums = self.norm.forward(x).cumsum(1);
         if let Some(sum) = sum {
             sums = sums + sum.clone();

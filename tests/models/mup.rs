@@ -7,7 +7,8 @@ use burn::tensor::{Int, Tensor};
 use residual_zoo::core::contract::alone;
 use residual_zoo::core::params::{self, Role};
 use residual_zoo::core::{
-    Architecture, Embeddings, ModelConfig, Mup, Plain, PlainModel, ResidualBlock, Stream, Tensors,
+    Architecture, Embeddings, ModelConfig, Mup, Plain, PlainModel, ResidualBlock, Seen, Stream,
+    Tensors,
 };
 use residual_zoo::data::{Corpus, DataConfig, Source, SyntheticConfig};
 use residual_zoo::gpt2::{Gpt2Base, Gpt2Config};
@@ -173,7 +174,7 @@ struct Layers<B: Backend, R> {
 impl<B: Backend, E: Embeddings<B>, R: ResidualBlock<B>> Probe<B, E, R> {
     /// The stream before and after every layer, then the logits.
     fn coordinates(&self, ids: Tensor<B, 2, Int>) -> Vec<Tensor<B, 3>> {
-        let mut stream = Stream::new(self.embeddings.embed(ids, 0), 0);
+        let mut stream = Stream::new(self.embeddings.embed(ids, &Seen::default()), 0);
         let mut found = vec![stream.x.clone()];
         for layer in &self.block.layers {
             stream = layer.forward(stream, None);

@@ -21,7 +21,7 @@ use burn::tensor::{
 };
 
 use crate::ops::loss::Loss;
-use crate::{LanguageModel, ModelConfig, Recompute, autodiff, params, recompute};
+use crate::{Cache, LanguageModel, ModelConfig, Recompute, autodiff, params, recompute};
 
 /// The sizes are odd and differ, so that a transposed or wrongly reshaped axis does not fit.
 const BATCH: usize = 3;
@@ -82,6 +82,7 @@ where
     reaches_every_parameter::<B, C>(&model, device);
     survives_export::<B, C>(config, &model, device);
     decodes_as_it_reads(&model, device);
+    joins_rows(&model, device);
     classifies_by_the_last_position(&model, device);
     validates_as_it_trains::<B, C>(config, &model, device);
     recomputes_what_it_computed::<B, C>(&model, device);
@@ -273,6 +274,49 @@ fn decodes_as_it_reads<B: Backend>(model: &impl LanguageModel<B>, device: &B::De
         expected,
         "prediction after 12 tokens",
     );
+}
+
+/// Rows that began at different times are continued as each would be alone.
+fn joins_rows<B: Backend>(model: &impl LanguageModel<B>, device: &B::Device) {
+    let ids = ids(BATCH, TIME, device);
+    let prompt = |row: usize, time: usize| ids.clone().narrow(0, row, 1).narrow(1, 0, time);
+    let mut all = model.new_cache();
+    if !all.joins() {
+        return;
+    }
+    let mut lengths = Vec::new();
+    for (i, length) in [7, 3, 7, 5].into_iter().enumerate() {
+        let mut cache = model.new_cache();
+        model.predict(prompt(i % BATCH, length), &mut cache);
+        match i {
+            0 => all = cache,
+            _ => all.join(cache),
+        }
+        lengths.push((i % BATCH, length));
+    }
+    for step in 0..4 {
+        if step == 2 {
+            let keep = [true, false, true, true];
+            all.keep(&keep);
+            lengths.remove(1);
+        }
+        let next = lengths
+            .iter()
+            .map(|&(row, length)| prompt(row, length + 1).narrow(1, length, 1));
+        let logits = model.predict(Tensor::cat(next.collect(), 0), &mut all);
+        for (i, (row, length)) in lengths.iter_mut().enumerate() {
+            *length += 1;
+            let expected = model
+                .forward(prompt(*row, *length))
+                .narrow(1, *length - 1, 1);
+            let found = logits.clone().narrow(0, i, 1).unsqueeze_dim(1);
+            assert_close(
+                found,
+                expected,
+                &format!("row {i} of rows that began at different times"),
+            );
+        }
+    }
 }
 
 fn classifies_by_the_last_position<B: Backend>(model: &impl LanguageModel<B>, device: &B::Device) {

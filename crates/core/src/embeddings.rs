@@ -2,10 +2,11 @@
 
 use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig, Embedding};
-use burn::tensor::{Int, Tensor, backend::Backend};
+use burn::tensor::{Int, Tensor, backend::Backend, module::embedding};
 
 use crate::{
-    Cost, Embeddings, Linear, Mup, Norm, NormParams, Params, Scaled, Vocabulary, init, project,
+    Cost, Embeddings, Linear, Mup, Norm, NormParams, Params, Scaled, Seen, Vocabulary, init,
+    project,
 };
 
 /// x_0 = tokens\[ids\] + positions, logits = norm(x_L) · unembedding.
@@ -131,11 +132,11 @@ impl<B: Backend> TokenEmbeddings<B> {
 }
 
 impl<B: Backend> Embeddings<B> for TokenEmbeddings<B> {
-    fn embed(&self, ids: Tensor<B, 2, Int>, start: usize) -> Tensor<B, 3> {
+    fn embed(&self, ids: Tensor<B, 2, Int>, seen: &Seen) -> Tensor<B, 3> {
         let time = ids.dims()[1];
         let tokens = self.tokens.forward(ids);
         let x = match &self.positions {
-            Some(table) => add_positions(tokens, table.weight.val().narrow(0, start, time)),
+            Some(table) => add_positions(tokens, positions(table.weight.val(), seen, time)),
             None => tokens,
         };
         self.dropout.forward(scaled(x, self.input_scale))
@@ -158,9 +159,24 @@ pub fn scaled<B: Backend>(x: Tensor<B, 3>, factor: f64) -> Tensor<B, 3> {
     }
 }
 
-/// The sum of x `[batch, time, width]` and positions `[time, width]`.
-pub fn add_positions<B: Backend>(x: Tensor<B, 3>, positions: Tensor<B, 2>) -> Tensor<B, 3> {
+/// The rows of `table` `[context, width]` for `time` positions after `seen`, `[batch, time, width]`, or `[1, time,
+/// width]` if they are the same for all rows.
+pub fn positions<B: Backend>(table: Tensor<B, 2>, seen: &Seen, time: usize) -> Tensor<B, 3> {
+    match seen.same() {
+        Some(start) => table.narrow(0, start, time).unsqueeze(),
+        None => {
+            let positions = seen.next(time, &table.device());
+            embedding(table, positions)
+        }
+    }
+}
+
+/// The sum of x `[batch, time, width]` and positions of the same shape, or `[1, time, width]`.
+pub fn add_positions<B: Backend>(x: Tensor<B, 3>, positions: Tensor<B, 3>) -> Tensor<B, 3> {
     let [batch, time, width] = x.dims();
+    if positions.dims()[0] > 1 {
+        return x + positions;
+    }
     // Flex adds a row to all rows of a matrix ten times as fast as a matrix to several.
     let x = x.reshape([batch, time * width]) + positions.reshape([1, time * width]);
     x.reshape([batch, time, width])

@@ -11,6 +11,7 @@
 //! | ids to stream, stream to logits | [`Embeddings`], in most models [`TokenEmbeddings`] |
 //! | `Embeddings` and a `ResidualBlock` | [`Decoder`], a [`LanguageModel`] |
 //! | a config | [`Architecture`] builds the parts of a model, [`ModelConfig`] a whole model |
+//! | what an incremental pass keeps | [`Cache`] |
 //! | the check of token ids | [`token_ids`] |
 //!
 //! [`autodiff`] has the gradients of a model, [`mup`] the start and the rates of μP, [`ops`] the operations
@@ -23,6 +24,7 @@
 
 mod architecture;
 pub mod autodiff;
+mod cache;
 pub mod check;
 mod config;
 #[cfg(any(test, feature = "contract"))]
@@ -41,9 +43,10 @@ mod stream;
 pub use architecture::{
     Architecture, DecoderOf, EmbeddingsOf, PlainModel, Shape, Tensors, Vocabulary,
 };
+pub use cache::{Cache, Seen};
 pub use config::{ConfigError, ModelConfig, materialise};
 pub use cost::{Cost, Params};
-pub use embeddings::{TokenEmbeddings, TokenEmbeddingsOptions, add_positions, scaled};
+pub use embeddings::{TokenEmbeddings, TokenEmbeddingsOptions, add_positions, positions, scaled};
 pub use ids::{IdsError, token_ids};
 pub use init::{linear, normal, std_of_width};
 pub use model::{Decoder, DecoderCache, Embeddings, LanguageModel};

@@ -3,7 +3,7 @@
 use burn::module::{Module, ModuleDisplay};
 use burn::tensor::{Int, Tensor, backend::Backend};
 
-use crate::{ResidualBlock, Stream};
+use crate::{Cache, ResidualBlock, Seen, Stream};
 
 /// A model that maps token ids to next-token logits.
 ///
@@ -13,7 +13,7 @@ use crate::{ResidualBlock, Stream};
 /// [`token_ids`](crate::token_ids) checks both, once, where ids enter a program.
 pub trait LanguageModel<B: Backend>: Module<B> + ModuleDisplay {
     /// The state of an incremental pass.
-    type Cache: Clone + Send;
+    type Cache: Cache;
 
     /// Logits of the token after each position: `[batch, time]` to `[batch, time, vocab]`.
     fn forward(&self, ids: Tensor<B, 2, Int>) -> Tensor<B, 3>;
@@ -36,8 +36,8 @@ pub trait LanguageModel<B: Backend>: Module<B> + ModuleDisplay {
 
 /// Both ends of the stream: ids to x_0, and x_L to logits.
 pub trait Embeddings<B: Backend>: Module<B> + ModuleDisplay {
-    /// x_0 `[batch, time, width]` of `ids` `[batch, time]`. The first id is at position `start`.
-    fn embed(&self, ids: Tensor<B, 2, Int>, start: usize) -> Tensor<B, 3>;
+    /// x_0 `[batch, time, width]` of `ids` `[batch, time]`, which follow the positions `seen`.
+    fn embed(&self, ids: Tensor<B, 2, Int>, seen: &Seen) -> Tensor<B, 3>;
 
     /// Logits `[batch, time, vocab]` of x_L `[batch, time, width]`. Includes the final norm.
     fn unembed(&self, x: Tensor<B, 3>) -> Tensor<B, 3>;
@@ -68,16 +68,16 @@ impl<B: Backend, E: Embeddings<B>, R: ResidualBlock<B>> Decoder<B, E, R> {
         ids: Tensor<B, 2, Int>,
         cache: Option<&mut DecoderCache<R::Cache>>,
     ) -> Tensor<B, 3> {
-        let new = ids.dims()[1];
-        let (start, cache) = match cache {
-            Some(DecoderCache { position, block }) => {
-                let start = *position;
-                *position += new;
-                (start, Some(block))
+        let [rows, new] = ids.dims();
+        let (seen, cache) = match cache {
+            Some(DecoderCache { seen, block }) => {
+                let before = seen.clone();
+                seen.advance(rows, new);
+                (before, Some(block))
             }
-            None => (0, None),
+            None => (Seen::default(), None),
         };
-        let stream = Stream::new(self.embeddings.embed(ids, start), self.block.reach());
+        let stream = Stream::new(self.embeddings.embed(ids, &seen), self.block.reach());
         self.block.forward(stream, cache).x
     }
 
@@ -96,8 +96,24 @@ impl<B: Backend, E: Embeddings<B>, R: ResidualBlock<B>> Decoder<B, E, R> {
 /// The cache of a [`Decoder`].
 #[derive(Clone, Debug)]
 pub struct DecoderCache<C> {
-    position: usize,
+    seen: Seen,
     block: C,
+}
+
+impl<C: Cache> Cache for DecoderCache<C> {
+    fn joins(&self) -> bool {
+        self.block.joins()
+    }
+
+    fn join(&mut self, other: Self) {
+        self.seen.join(other.seen);
+        self.block.join(other.block);
+    }
+
+    fn keep(&mut self, keep: &[bool]) {
+        self.seen.keep(keep);
+        self.block.keep(keep);
+    }
 }
 
 impl<B: Backend, E: Embeddings<B>, R: ResidualBlock<B>> LanguageModel<B> for Decoder<B, E, R> {
@@ -113,7 +129,7 @@ impl<B: Backend, E: Embeddings<B>, R: ResidualBlock<B>> LanguageModel<B> for Dec
 
     fn new_cache(&self) -> Self::Cache {
         DecoderCache {
-            position: 0,
+            seen: Seen::default(),
             block: self.block.new_cache(),
         }
     }

@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use burn::module::{Module, ModuleDisplay};
 use burn::tensor::{Tensor, backend::Backend};
 
+use crate::Cache;
 use crate::ops::precision::{Precision, widen};
 use crate::recompute;
 
@@ -86,7 +87,7 @@ impl<B: Backend> Stream<B> {
 /// f, the non-linear branch of an update. It includes the pre-norm but not the residual.
 pub trait Branch<B: Backend>: Module<B> + ModuleDisplay + 'static {
     /// The state of an incremental pass over the positions so far.
-    type Cache: Clone + Send;
+    type Cache: Cache;
 
     /// The cache before the first position.
     fn new_cache(&self) -> Self::Cache;
@@ -123,7 +124,7 @@ impl<B: Backend> Connection<B> for Plain {
 /// One update of the stream. A sublayer, a layer and a stack of layers are all residual blocks.
 pub trait ResidualBlock<B: Backend>: Module<B> + ModuleDisplay + 'static {
     /// The state of an incremental pass over the positions so far.
-    type Cache: Clone + Send;
+    type Cache: Cache;
 
     /// How many streams before x_i the connections inside read.
     fn reach(&self) -> usize;

@@ -5,7 +5,9 @@
 
 use burn::module::Module;
 use burn::tensor::{Tensor, backend::Backend};
-use residual_zoo_core::{Connection, Increment, Plain, ResidualBlock, Stack, Stream, Update};
+use residual_zoo_core::{
+    Cache, Connection, Increment, Plain, ResidualBlock, Stack, Stream, Update,
+};
 use residual_zoo_laurel::Laurel;
 use residual_zoo_recurrent::{Recurrent, RecurrentCache};
 
@@ -84,6 +86,27 @@ pub enum BodyCache<B: Backend, C> {
     Stack(Vec<C>),
     /// The cache of a recurrence.
     Recurrent(RecurrentCache<B, C>),
+}
+
+/// Rows of a recurrence settle their blocks together, so they stay at one position.
+impl<B: Backend, C: Cache> Cache for BodyCache<B, C> {
+    fn joins(&self) -> bool {
+        matches!(self, Self::Stack(layers) if layers.joins())
+    }
+
+    fn join(&mut self, other: Self) {
+        match (self, other) {
+            (Self::Stack(layers), Self::Stack(other)) => layers.join(other),
+            _ => unreachable!("a recurrence joins no other"),
+        }
+    }
+
+    fn keep(&mut self, keep: &[bool]) {
+        match self {
+            Self::Stack(layers) => layers.keep(keep),
+            Self::Recurrent(_) => unreachable!("a recurrence keeps all rows"),
+        }
+    }
 }
 
 impl<B: Backend, R: ResidualBlock<B>> ResidualBlock<B> for Body<B, R> {

@@ -62,6 +62,28 @@ macro_rules! zoo {
             )+
         }
 
+        impl<B: Backend, C: $crate::core::Connection<B>> $crate::core::Cache for BlockCache<B, C> {
+            fn joins(&self) -> bool {
+                match self {
+                    $(Self::$name(cache) => cache.joins(),)+
+                }
+            }
+
+            fn join(&mut self, other: Self) {
+                #[allow(unreachable_patterns)]
+                match (self, other) {
+                    $((Self::$name(cache), Self::$name(other)) => cache.join(other),)+
+                    _ => unreachable!("the cache was made by a block of another architecture"),
+                }
+            }
+
+            fn keep(&mut self, keep: &[bool]) {
+                match self {
+                    $(Self::$name(cache) => cache.keep(keep),)+
+                }
+            }
+        }
+
         /// The form of a model config in a file.
         #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
         #[serde(rename = "model", deny_unknown_fields)]
@@ -147,10 +169,10 @@ macro_rules! zoo {
             fn embed(
                 &self,
                 ids: burn::tensor::Tensor<B, 2, burn::tensor::Int>,
-                start: usize,
+                seen: &$crate::core::Seen,
             ) -> burn::tensor::Tensor<B, 3> {
                 match self {
-                    $(Self::$name(embeddings) => embeddings.embed(ids, start),)+
+                    $(Self::$name(embeddings) => embeddings.embed(ids, seen),)+
                 }
             }
 

@@ -20,7 +20,7 @@
 //! computes in its open block is provisional too. `close` computes it again from settled inputs.
 
 use burn::tensor::{Tensor, backend::Backend};
-use residual_zoo_core::{ResidualBlock, Stream};
+use residual_zoo_core::{Cache, ResidualBlock, Stream};
 
 use crate::{Form, Recurrent};
 
@@ -41,6 +41,9 @@ pub struct RecurrentCache<B: Backend, C> {
     pub(crate) open: Option<Tensor<B, 3>>,
     pub(crate) layers: Vec<LayerCache<B, C>>,
 }
+
+/// Rows settle their blocks together, so they stay at one position.
+impl<B: Backend, C: Cache> Cache for RecurrentCache<B, C> {}
 
 /// The state of a layer while block i + 1 is open.
 #[derive(Clone, Debug)]

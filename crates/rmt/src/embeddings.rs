@@ -3,7 +3,9 @@
 use burn::module::{Module, Param};
 use burn::nn::{Dropout, DropoutConfig};
 use burn::tensor::{Int, Tensor, backend::Backend, module::embedding};
-use residual_zoo_core::{Embeddings, Norm, Vocabulary, add_positions, project, scaled};
+use residual_zoo_core::{
+    Embeddings, Norm, Seen, Vocabulary, add_positions, positions, project, scaled,
+};
 
 use crate::memory::{retrieve_normalised, store};
 use crate::{Positions, RmtConfig};
@@ -71,14 +73,14 @@ impl<B: Backend> RmtEmbeddings<B> {
 }
 
 impl<B: Backend> Embeddings<B> for RmtEmbeddings<B> {
-    fn embed(&self, ids: Tensor<B, 2, Int>, start: usize) -> Tensor<B, 3> {
+    fn embed(&self, ids: Tensor<B, 2, Int>, seen: &Seen) -> Tensor<B, 3> {
         let time = ids.dims()[1];
         let tokens = embedding(self.tokens.weight.val(), ids);
         let x = store(self.tokens.key.val(), tokens);
         let x = match &self.positions {
             Some(table) => {
-                let positions = table.weight.val().narrow(0, start, time).unsqueeze();
-                add_positions(x, store(table.key.val(), positions).squeeze_dim(0))
+                let positions = positions(table.weight.val(), seen, time);
+                add_positions(x, store(table.key.val(), positions))
             }
             None => x,
         };

@@ -3,7 +3,7 @@ use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::{Distribution, Int, Tensor, TensorData, backend::Backend};
 use residual_zoo_core::{
-    Architecture, Branch, Embeddings, PlainModel, Vocabulary, contract, params,
+    Architecture, Branch, Embeddings, PlainModel, Seen, Vocabulary, contract, params,
 };
 
 use crate::memory::{retrieve, store, xavier};
@@ -137,7 +137,9 @@ fn the_fast_embeddings_equal_the_naive_ones_in_values_and_gradients() {
             outputs: 13,
         };
         let embeddings = RmtEmbeddings::new(&config, vocabulary, &device).map(&mut Redraw);
-        let fast = outcome(&embeddings, |m| m.unembed(m.embed(ids.clone(), 0)));
+        let fast = outcome(&embeddings, |m| {
+            m.unembed(m.embed(ids.clone(), &Seen::default()))
+        });
         let naive = outcome(&embeddings, |m| {
             naive::unembed(m, naive::embed(m, ids.clone()))
         });

@@ -4,7 +4,7 @@ use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig};
 use burn::tensor::{Tensor, backend::Backend};
 use residual_zoo_core::ops::attention::{CausalAttention, KvCache, merge_heads, split_heads};
-use residual_zoo_core::{Branch, Norm};
+use residual_zoo_core::{Branch, Norm, Seen};
 
 use crate::rotary::rotate;
 use crate::{Pattention, TokenFormerConfig};
@@ -47,8 +47,8 @@ impl<B: Backend> Attention<B> {
         }
     }
 
-    /// Q, K, V (eq. 8), `[batch, heads, time, d]` each, for tokens that follow `seen` earlier ones.
-    fn qkv(&self, x: Tensor<B, 3>, seen: usize) -> [Tensor<B, 4>; 3] {
+    /// Q, K, V (eq. 8), `[batch, heads, time, d]` each, for tokens that follow the positions `seen`.
+    fn qkv(&self, x: Tensor<B, 3>, seen: &Seen) -> [Tensor<B, 4>; 3] {
         let x = self.norm.forward(x);
         let [q, k, v] = [&self.q, &self.k, &self.v]
             .map(|pattention| split_heads(pattention.forward(x.clone()), self.n_head));
@@ -71,7 +71,7 @@ impl<B: Backend> Branch<B> for Attention<B> {
     }
 
     fn forward(&self, x: Tensor<B, 3>, cache: Option<&mut KvCache<B>>) -> Tensor<B, 3> {
-        let qkv = self.qkv(x, KvCache::seen(&cache));
+        let qkv = self.qkv(x, &KvCache::seen(&cache));
         // Token-token attention in each head (eq. 9), then the output (eq. 10).
         let x_att = self.heads.forward(qkv, cache);
         self.dropout.forward(self.o.forward(merge_heads(x_att)))

@@ -1,18 +1,20 @@
 //! Rotary positions.
 
-use burn::tensor::{Int, Tensor, TensorData, backend::Backend};
+use burn::tensor::{Tensor, TensorData, backend::Backend};
+use residual_zoo_core::Seen;
 
 /// Rotates the first `rotated` coordinates of every head of `x` `[batch, heads, time, d]`, whose
-/// first row has position `start` (Su et al., "RoFormer", 2021). Coordinates c and c + rotated/2 are a
+/// rows follow the positions `seen` (Su et al., "RoFormer", 2021). Coordinates c and c + rotated/2 are a
 /// pair, rotated by the angle position · 10000^(−2c/rotated), as in the authors' configs.
-pub fn rotate<B: Backend>(x: Tensor<B, 4>, rotated: usize, start: usize) -> Tensor<B, 4> {
+pub fn rotate<B: Backend>(x: Tensor<B, 4>, rotated: usize, seen: &Seen) -> Tensor<B, 4> {
     let [_, _, time, d] = x.dims();
     let (half, device) = (rotated / 2, x.device());
     let frequency = |c: usize| 10_000f64.powf(-2.0 * c as f64 / rotated as f64);
     let frequencies: Vec<f64> = (0..half).map(frequency).collect();
     let frequencies = Tensor::from_data(TensorData::new(frequencies, [1, 1, 1, half]), &device);
-    let positions = Tensor::<B, 1, Int>::arange(start as i64..(start + time) as i64, &device);
-    let angle = positions.float().reshape([1, 1, time, 1]) * frequencies;
+    let positions = seen.next::<B>(time, &device).float();
+    let rows = positions.dims()[0];
+    let angle = positions.reshape([rows, 1, time, 1]) * frequencies;
     let (cos, sin) = (angle.clone().cos(), angle.sin());
 
     let part = |from, count| x.clone().narrow(3, from, count);

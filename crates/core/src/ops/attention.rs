@@ -6,64 +6,143 @@ use burn::tensor::{Bool, Distribution, Int, Tensor, TensorData, backend::Backend
 use residual_zoo_kernels as kernels;
 
 use super::precision::{matmul, narrow, widen};
+use crate::{Cache, Seen};
 
 /// The keys and values of the positions seen so far. Their tensors have the size of the whole context from
 /// the start, and each new position is written in its place.
 #[derive(Clone, Debug)]
 pub struct KvCache<B: Backend> {
-    /// `[batch, heads, context, d]` each.
-    kv: Option<[Tensor<B, 4>; 2]>,
-    seen: usize,
+    /// Rows that began together; of a batch that was read as one, there is one part.
+    parts: Vec<Part<B>>,
     context: usize,
+}
+
+/// Rows at the same position.
+#[derive(Clone, Debug)]
+struct Part<B: Backend> {
+    /// `[rows, heads, context, d]` each.
+    kv: [Tensor<B, 4>; 2],
+    seen: usize,
 }
 
 impl<B: Backend> KvCache<B> {
     /// An empty cache for at most `context` positions.
     pub fn new(context: usize) -> Self {
         Self {
-            kv: None,
-            seen: 0,
+            parts: Vec::new(),
             context,
         }
     }
 
-    /// Number of positions in `cache`; 0 without a cache.
-    pub fn seen(cache: &Option<&mut Self>) -> usize {
-        cache.as_ref().map_or(0, |cache| cache.seen)
+    /// The positions that each row of `cache` has seen; none without a cache.
+    pub fn seen(cache: &Option<&mut Self>) -> Seen {
+        let mut seen = Seen::default();
+        for part in cache.iter().flat_map(|cache| &cache.parts) {
+            seen.push(part.rows(), part.seen);
+        }
+        seen
     }
 
-    /// Writes the keys `k` and values `v` of new positions into `cache`, and returns all keys and values.
-    /// Without a cache, returns `k` and `v`.
+    /// Writes the keys and values of new positions, `[batch, heads, new, d]` each, and calls `attend` with the queries
+    /// and with all keys and values of rows at the same position. Returns what it returns, for all rows.
     ///
     /// # Panics
     ///
     /// When there are more positions than the context has.
-    pub fn extend(cache: Option<&mut Self>, k: Tensor<B, 4>, v: Tensor<B, 4>) -> [Tensor<B, 4>; 2] {
-        let Some(cache) = cache else {
-            return [k, v];
-        };
-        let [batch, heads, new, d] = k.dims();
-        let (start, end) = (cache.seen, cache.seen + new);
-        assert!(
-            end <= cache.context,
-            "{end} positions in a context of {}",
-            cache.context
-        );
+    pub fn attend(
+        &mut self,
+        qkv: [Tensor<B, 4>; 3],
+        attend: impl Fn([Tensor<B, 4>; 3]) -> Tensor<B, 4>,
+    ) -> Tensor<B, 4> {
+        if self.parts.is_empty() {
+            self.parts.push(Part::empty(&qkv[1], &qkv[2], self.context));
+        }
+        let single = self.parts.len() == 1;
+        let mut from = 0;
+        let mut all = Vec::new();
+        for part in std::mem::take(&mut self.parts) {
+            let rows = from..from + part.rows();
+            from = rows.end;
+            let [q, k, v] = match single {
+                true => qkv.clone(),
+                false => qkv.clone().map(|x| x.slice_dim(0, rows.clone())),
+            };
+            let (part, [k, v]) = part.extend(k, v);
+            self.parts.push(part);
+            all.push(attend([q, k, v]));
+        }
+        match all.len() {
+            1 => all.remove(0),
+            _ => Tensor::cat(all, 0),
+        }
+    }
+}
+
+impl<B: Backend> Part<B> {
+    /// No positions yet, for keys like `k` and values like `v`.
+    fn empty(k: &Tensor<B, 4>, v: &Tensor<B, 4>, context: usize) -> Self {
         let empty = |like: &Tensor<B, 4>| {
-            let d = like.dims()[3];
-            let options = (&like.device(), like.dtype());
-            Tensor::zeros([batch, heads, cache.context, d], options)
+            let [rows, heads, _, d] = like.dims();
+            Tensor::zeros([rows, heads, context, d], (&like.device(), like.dtype()))
         };
-        let [k0, v0] = cache.kv.take().unwrap_or_else(|| [empty(&k), empty(&v)]);
+        Self {
+            kv: [empty(k), empty(v)],
+            seen: 0,
+        }
+    }
+
+    fn rows(&self) -> usize {
+        self.kv[0].dims()[0]
+    }
+
+    /// Writes the keys `k` and values `v` of new positions. Returns all keys and values too.
+    fn extend(self, k: Tensor<B, 4>, v: Tensor<B, 4>) -> (Self, [Tensor<B, 4>; 2]) {
+        let Self {
+            kv: [k0, v0],
+            seen: start,
+        } = self;
+        let [rows, heads, context, d] = k0.dims();
+        let end = start + k.dims()[2];
+        assert!(end <= context, "{end} positions in a context of {context}");
         let write = |all, new| {
             kernels::write_positions(all, new, start).unwrap_or_else(|[all, new]| {
-                all.slice_assign([0..batch, 0..heads, start..end, 0..d], new)
+                all.slice_assign([0..rows, 0..heads, start..end, 0..d], new)
             })
         };
-        let all = [write(k0, k), write(v0, v)];
-        cache.seen = end;
-        cache.kv = Some(all.clone());
-        all.map(|all| all.narrow(2, 0, end))
+        let kv = [write(k0, k), write(v0, v)];
+        let seen = kv.clone().map(|all| all.narrow(2, 0, end));
+        (Self { kv, seen: end }, seen)
+    }
+}
+
+impl<B: Backend> Cache for KvCache<B> {
+    fn joins(&self) -> bool {
+        true
+    }
+
+    fn join(&mut self, other: Self) {
+        self.parts.extend(other.parts);
+    }
+
+    fn keep(&mut self, keep: &[bool]) {
+        let mut keep = keep.iter();
+        self.parts.retain_mut(|part| {
+            let rows = keep.by_ref().take(part.rows()).enumerate();
+            let kept: Vec<i32> = rows
+                .filter(|(_, keep)| **keep)
+                .map(|(row, _)| row as i32)
+                .collect();
+            if kept.len() < part.rows() && !kept.is_empty() {
+                let count = kept.len();
+                let rows = Tensor::<B, 1, Int>::from_data(
+                    TensorData::new(kept, [count]),
+                    &part.kv[0].device(),
+                );
+                part.kv = part.kv.clone().map(|x| x.select(0, rows.clone()));
+                return true;
+            }
+            !kept.is_empty()
+        });
     }
 }
 
@@ -132,12 +211,17 @@ impl CausalAttention {
     /// they follow the positions in the cache.
     pub fn forward<B: Backend>(
         &self,
-        [q, k, v]: [Tensor<B, 4>; 3],
+        qkv: [Tensor<B, 4>; 3],
         cache: Option<&mut KvCache<B>>,
     ) -> Tensor<B, 4> {
-        let [k, v] = KvCache::extend(cache, k, v);
-        let [q, k, v] = [q, k, v].map(narrow);
-        kernels::attention(self.kernel(&q), [q, k, v]).unwrap_or_else(|qkv| self.plain(qkv))
+        let attend = |qkv: [Tensor<B, 4>; 3]| {
+            let qkv = qkv.map(narrow);
+            kernels::attention(self.kernel(&qkv[0]), qkv).unwrap_or_else(|qkv| self.plain(qkv))
+        };
+        match cache {
+            Some(cache) => cache.attend(qkv, attend),
+            None => attend(qkv),
+        }
     }
 
     /// Attention of queries `[batch, heads, new, d]` to keys and values `[batch, heads, seen + new, d]`,

@@ -9,7 +9,7 @@ use crate::ops::attention::{CausalAttention, KvCache};
 use crate::ops::loss::Loss;
 use crate::params::{self, ImportError, Role};
 use crate::{
-    Activation, Branch, Connection, Increment, Plain, ResidualBlock, Stack, Stream,
+    Activation, Branch, Cache, Connection, Increment, Plain, ResidualBlock, Stack, Stream,
     TokenEmbeddings, TokenEmbeddingsOptions, Update,
 };
 
@@ -110,18 +110,33 @@ fn attention_is_the_equation() {
 #[test]
 fn a_cache_returns_all_it_was_given() {
     let device = Default::default();
-    let x = |v: f32| Tensor::<B, 4>::full([1, 1, 2, 1], v, &device);
+    let x = |rows, v: f32| Tensor::<B, 4>::full([rows, 1, 2, 1], v, &device);
+    let seen = |cache: &mut KvCache<B>| KvCache::seen(&Some(cache)).same();
     let mut cache = KvCache::new(5);
-    assert_eq!(KvCache::seen(&Some(&mut cache)), 0);
-    KvCache::extend(Some(&mut cache), x(1.0), x(2.0));
-    let [k, v] = KvCache::extend(Some(&mut cache), x(3.0), x(4.0));
-    assert_eq!(
-        (values(k), values(v)),
-        (vec![1., 1., 3., 3.], vec![2., 2., 4., 4.])
-    );
-    assert_eq!(KvCache::seen(&Some(&mut cache)), 4);
-    let [k, v] = KvCache::extend(None, x(5.0), x(6.0));
-    assert_eq!((values(k), values(v)), (vec![5.; 2], vec![6.; 2]));
+    assert_eq!(seen(&mut cache), Some(0));
+    // The keys and values that attention gets, part by part.
+    let all = std::cell::RefCell::new(Vec::new());
+    let read = |cache: &mut KvCache<B>, rows, v| {
+        cache.attend([x(rows, v), x(rows, v), x(rows, v + 1.0)], |[q, k, v]| {
+            all.borrow_mut().push((values(k), values(v)));
+            q
+        });
+        all.take()
+    };
+    read(&mut cache, 1, 1.0);
+    let whole = (vec![1., 1., 3., 3.], vec![2., 2., 4., 4.]);
+    assert_eq!(read(&mut cache, 1, 3.0), std::slice::from_ref(&whole));
+    assert_eq!(seen(&mut cache), Some(4));
+    // Rows that began later.
+    let mut later = KvCache::new(5);
+    read(&mut later, 2, 5.0);
+    cache.join(later);
+    assert_eq!(seen(&mut cache), None);
+    cache.keep(&[false, true, true]);
+    assert_eq!(seen(&mut cache), Some(2));
+    cache.keep(&[false, true]);
+    let rest = (vec![5., 5., 7., 7.], vec![6., 6., 8., 8.]);
+    assert_eq!(read(&mut cache, 1, 7.0), [rest]);
 }
 
 #[test]
