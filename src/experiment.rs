@@ -1,6 +1,7 @@
 //! The entry points of all programs. Code that is generic over the model config is compiled here,
 //! once for all programs.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -14,6 +15,7 @@ use residual_zoo_lab::trial::Trial;
 use residual_zoo_lab::{Bench, Error, Options, Results};
 use residual_zoo_runs::Run;
 use residual_zoo_runs::generate::Sampling;
+use residual_zoo_serve::Options as ServeOptions;
 use residual_zoo_train::{Interrupter, RunOptions, Summary};
 
 use crate::{ModelConfig, RunConfig, builtin};
@@ -99,6 +101,21 @@ pub fn evaluate(
     stop: &Interrupter,
 ) -> Result<Vec<Evaluated>, Error> {
     residual_zoo_lab::evaluate(run, tasks, options, backend, stop)
+}
+
+/// Serves a run, see [`residual_zoo_lab::serve`].
+///
+/// # Errors
+///
+/// Those of [`residual_zoo_lab::serve`].
+pub fn serve(
+    run: &Run<ModelConfig>,
+    options: &ServeOptions,
+    backend: (BackendKind, Option<usize>),
+    stop: &Interrupter,
+    ready: impl FnOnce(SocketAddr),
+) -> Result<(), Error> {
+    residual_zoo_lab::serve(run, options, backend, stop, ready)
 }
 
 /// The models of `experiments/compare`, by name.

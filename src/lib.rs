@@ -18,4 +18,5 @@ pub use residual_zoo_exchange as exchange;
 pub use residual_zoo_lab as lab;
 pub use residual_zoo_models::*;
 pub use residual_zoo_report as report;
+pub use residual_zoo_serve as serve;
 pub use residual_zoo_train as train;

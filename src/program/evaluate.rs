@@ -10,7 +10,7 @@ use residual_zoo::lab::{Error, Use, check_size};
 use residual_zoo::report::sig;
 use residual_zoo::{Run, experiment};
 
-use super::or_force;
+use super::{name_of_run, or_force};
 
 /// Evaluate a run's newest checkpoint: perplexity of texts, last words, multiple choice
 ///
@@ -78,11 +78,10 @@ pub fn evaluate(options: Options) -> anyhow::Result<()> {
         let checked = check_size(&run.config, run.vocabulary(), (kind, gpu), Use::Load);
         checked.map_err(or_force)?;
     }
-    let name = std::path::absolute(&options.run)?;
-    let name = name.file_name().unwrap_or_default();
-    let directory = options
-        .out
-        .unwrap_or_else(|| Path::new("evaluations").join(name));
+    let directory = match options.out {
+        Some(directory) => directory,
+        None => Path::new("evaluations").join(name_of_run(&options.run)?),
+    };
     let evaluation = Evaluation {
         directory: directory.clone(),
         batch: options.batch,

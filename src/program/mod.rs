@@ -10,6 +10,7 @@ mod import;
 mod list;
 mod plan;
 mod plot;
+mod serve;
 mod sweep;
 mod tokenize;
 mod train;
@@ -56,6 +57,7 @@ enum Command {
     Bench(bench::Options),
     Tokenize(tokenize::Options),
     Evaluate(evaluate::Options),
+    Serve(serve::Options),
     Import(import::Options),
     Export(export::Options),
     /// Print a shell's completions, to be saved where the shell looks for them
@@ -106,6 +108,7 @@ pub fn main() -> ExitCode {
         Command::Bench(options) => bench::bench(options),
         Command::Tokenize(options) => tokenize::tokenize(options),
         Command::Evaluate(options) => evaluate::evaluate(options),
+        Command::Serve(options) => serve::serve(options),
         Command::Import(options) => import::import(options),
         Command::Export(options) => export::export(options),
         Command::Completions { shell } => {
@@ -225,6 +228,13 @@ fn passes_note(config: &RunConfig, corpus: &Corpus) -> Option<String> {
 
 /// The passes over the training tokens that need no note.
 const MOST_PASSES: f64 = 100.0;
+
+/// The name of the run in the directory `run`: the last part of its path.
+fn name_of_run(run: &Path) -> anyhow::Result<String> {
+    let path = std::path::absolute(run)?;
+    let name = path.file_name().unwrap_or_default();
+    Ok(name.to_string_lossy().into_owned())
+}
 
 /// A name for the run file CONFIG: `gpt2-smoke` for `experiments/gpt2/smoke.ron`.
 fn name_of(config: &Path) -> String {

@@ -21,6 +21,7 @@ use residual_zoo::data::{Tokenizer, TokenizerConfig};
 use residual_zoo::evaluate::{Document, Error, Options, Results, Sample, Task, evaluate};
 use residual_zoo::exchange::{ExportOptions, export};
 use residual_zoo_testing::program::{self, fails, ok, zoo as command};
+use residual_zoo_testing::server::Server;
 use residual_zoo_testing::{root, runs, zoo};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -432,7 +433,38 @@ fn the_program_prints_metrics_and_writes_results() {
 fn likelihoods_and_metrics_are_those_of_lm_eval() {
     let place = Place::new();
     let run = place.run("run", &zoo::gpt2());
-    export(&run, &place.path("exported"), &ExportOptions::default()).unwrap();
+    let (tasks, ours) = evaluated_for_lm_eval(&place, &run);
+    lm_eval(&place, place.path("exported").to_str().unwrap(), &[]);
+    compare(&place, &tasks, &ours);
+}
+
+#[test]
+#[ignore = "needs Python with torch, transformers and lm_eval"]
+fn likelihoods_through_a_server_are_those_of_evaluate() {
+    for (name, model) in [("gpt2", zoo::gpt2()), ("rmt", zoo::rmt())] {
+        println!("{name}");
+        let place = Place::new();
+        let run = place.run("zoo", &model);
+        let (tasks, ours) = evaluated_for_lm_eval(&place, &run);
+        let server = Server::start(&place.path("zoo"), &[]);
+        let address = format!("http://127.0.0.1:{}/v1/completions", server.port);
+        let tokenizer = format!("tokenizer={:?}", place.path("exported"));
+        // The window of `evaluate` is one token longer than the context, and lm_eval leaves out another.
+        let length = format!("max_length={}", run.config.model.shape().context + 2);
+        let more = [
+            &tokenizer,
+            "tokenizer_backend=\"huggingface\"",
+            &length,
+            "num_concurrent=4",
+        ];
+        lm_eval(&place, &address, &more);
+        compare(&place, &tasks, &ours);
+    }
+}
+
+/// Exports the run, and evaluates it on the tasks that `lm_eval` knows.
+fn evaluated_for_lm_eval(place: &Place, run: &Run) -> (Vec<Task>, Vec<Results>) {
+    export(run, &place.path("exported"), &ExportOptions::default()).unwrap();
     let folder = place.path("tasks");
     fs::create_dir(&folder).unwrap();
     for file in fs::read_dir(root().join("tests/evaluate/tasks"))
@@ -461,21 +493,26 @@ fn likelihoods_and_metrics_are_those_of_lm_eval() {
         Task::read(&format!("{name}={path}"), None).unwrap()
     };
     let tasks: Vec<Task> = names.into_iter().map(read).collect();
-    let ours = evaluated(&run, &tasks, &options(place.path("ours")));
+    let ours = evaluated(run, &tasks, &options(place.path("ours")));
+    (tasks, ours)
+}
+
+/// Lets `lm_eval` evaluate `model`, an exported directory or the address of a server.
+fn lm_eval(place: &Place, model: &str, more: &[&str]) {
     let python = std::env::var("RESIDUAL_ZOO_PYTHON").unwrap_or("python3".into());
     let mut reference = Command::new(python);
     reference.arg(root().join("tests/evaluate/reference.py"));
-    reference.args([
-        place.path("exported"),
-        folder.clone(),
-        place.path("theirs.json"),
-    ]);
+    reference
+        .arg(model)
+        .arg(place.path("tasks"))
+        .arg(place.path("theirs.json"))
+        .args(more);
     reference
         .env("HF_HOME", place.path("home"))
+        .env("HF_MODULES_CACHE", place.path("modules"))
         .env("HF_HUB_OFFLINE", "1")
         .env("HF_DATASETS_OFFLINE", "1");
     println!("{}", program::ok(&mut reference));
-    compare(&place, &tasks, &ours);
 }
 
 /// Compares the results with those of `lm_eval` in `theirs.json`.

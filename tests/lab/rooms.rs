@@ -26,7 +26,11 @@ const ROOMS: [&[&str]; 11] = [
         "residual-zoo-tokenformer",
     ],
     &["residual-zoo-runs"],
-    &["residual-zoo-evaluate", "residual-zoo-models"],
+    &[
+        "residual-zoo-evaluate",
+        "residual-zoo-models",
+        "residual-zoo-serve",
+    ],
     &["residual-zoo-exchange", "residual-zoo-train"],
     &["residual-zoo-backend"],
     &["residual-zoo-lab"],

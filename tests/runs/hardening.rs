@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use residual_zoo::runs::{checkpoint, manifest, run_dir};
 use residual_zoo_testing::program::{Scratch, fails, in_shell, ok, run, signal, smoke, text, zoo};
-use residual_zoo_testing::runs::{MODELS, config, four_runs, resume, train};
+use residual_zoo_testing::runs::{MODELS, config, four_runs, resume, ruin, train};
 use residual_zoo_testing::terminal::wait;
 
 /// The number of steps that a run has logged.
@@ -242,15 +242,7 @@ fn weights_that_give_no_probabilities_generate_nothing() {
     let scratch = Scratch::new();
     let (own, evil) = (trained(&scratch, "own"), scratch.path("evil"));
     copied(&own, &evil);
-    let newest = checkpoint::newest(&evil).unwrap().path;
-    let path = newest.join(checkpoint::MODEL);
-    let mut bytes = fs::read(&path).unwrap();
-    let head = 8 + u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
-    for number in bytes[head..].chunks_exact_mut(4) {
-        number.copy_from_slice(&3e38_f32.to_le_bytes());
-    }
-    fs::write(&path, bytes).unwrap();
-    manifest::write(&newest, &checkpoint::files(1)).unwrap();
+    ruin(&evil, 1);
     for options in [[].as_slice(), &["--samples", "2"]] {
         let output = run(zoo("generate").arg(&evil).args(options));
         assert_eq!(output.status.code(), Some(2));

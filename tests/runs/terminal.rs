@@ -66,7 +66,7 @@ fn a_second_ctrl_c_ends_a_long_step_at_once() {
     let mut terminal = Terminal::open(&command, &scratch.path("status"));
     terminal.wait_for("training");
     terminal.press("q");
-    terminal.wait_for("stopping after this step");
+    terminal.wait_for("stopping");
     terminal.press("\x03");
     let (status, shown) = terminal.end();
     assert_eq!(status.code(), Some(130), "{}", screen(&shown));

@@ -27,7 +27,8 @@ use residual_zoo_system::signals::{on_stop, on_suspension};
 use residual_zoo_system::terminal::is_gone;
 use residual_zoo_system::{harmless, output};
 use residual_zoo_train::Interrupter;
-use residual_zoo_train::dashboard::{Display, is_open, restore_terminal, suspend_screen, warn};
+pub use residual_zoo_train::dashboard::warn;
+use residual_zoo_train::dashboard::{Display, is_open, restore_terminal, suspend_screen};
 
 pub use compare::CompareArgs;
 pub use experiment::{ExperimentArgs, Files, Source, experiment_main};
@@ -286,7 +287,7 @@ pub fn stop_on_signal() -> Result<Interrupter, Error> {
         first = Some(Instant::now());
         switch.stop(None);
         if !is_open() {
-            warn("stopping after this step; Ctrl-C again ends the program at once");
+            warn("stopping; Ctrl-C again ends the program at once");
         }
     })
     .and_then(|()| on_suspension(suspend_screen))

@@ -17,6 +17,9 @@ pub enum Error {
     /// An evaluation.
     #[error(transparent)]
     Evaluate(#[from] residual_zoo_evaluate::Error),
+    /// A server.
+    #[error(transparent)]
+    Serve(#[from] residual_zoo_serve::Error),
     /// A number that a measurement needs and the file of the experiment does not give.
     #[error("run `{run}` has no value `{name}`")]
     NoValue {
@@ -46,6 +49,7 @@ impl Error {
             Self::Run(error) => error.is_bad_input(),
             Self::Backend(error) => error.is_bad_input(),
             Self::Evaluate(error) => error.is_bad_input(),
+            Self::Serve(error) => error.is_bad_input(),
             Self::NoValue { .. } => true,
             Self::Missing { .. } | Self::Signals(_) => false,
         }

@@ -52,28 +52,35 @@ impl Sampling {
 
     /// Samples a token id given the logits of all ids.
     pub fn draw(&self, logits: &[f32], rng: &mut StdRng) -> u32 {
-        let mut candidates: Vec<(u32, f64)> = (0..).zip(logits.iter().map(|x| *x as f64)).collect();
         // Ties go to the smaller id, so the result does not depend on the sort.
-        candidates.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
-        if self.temperature == 0.0 {
-            candidates.truncate(1);
-        }
-        candidates.truncate(self.top_k.unwrap_or(usize::MAX));
-        let Some(&(likeliest, largest)) = candidates.first() else {
+        let is_before = |a: &(u32, f64), b: &(u32, f64)| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));
+        let all = (0..).zip(logits.iter().map(|x| *x as f64));
+        let Some((likeliest, largest)) = all.clone().min_by(is_before) else {
             return 0;
         };
-        for (_, x) in &mut candidates {
-            *x = ((*x - largest) / self.temperature.max(f64::MIN_POSITIVE)).exp();
+        if self.temperature == 0.0 {
+            return likeliest;
         }
-        let total: f64 = candidates.iter().map(|(_, p)| p).sum();
-        let nucleus = self.top_p.unwrap_or(1.0) * total;
-        let mut mass = 0.0;
-        let reach = candidates.iter().position(|(_, p)| {
-            mass += p;
-            mass >= nucleus
-        });
-        candidates.truncate(reach.map_or(usize::MAX, |last| last + 1));
-
+        let mut candidates: Vec<(u32, f64)> = all.collect();
+        if let Some(k) = self.top_k.filter(|k| *k < candidates.len()) {
+            candidates.select_nth_unstable_by(k - 1, is_before);
+            candidates.truncate(k);
+        }
+        if self.top_p.is_some() {
+            candidates.sort_unstable_by(is_before);
+        }
+        for (_, x) in &mut candidates {
+            *x = ((*x - largest) / self.temperature).exp();
+        }
+        if let Some(top_p) = self.top_p {
+            let nucleus = top_p * candidates.iter().map(|(_, p)| p).sum::<f64>();
+            let mut mass = 0.0;
+            let reach = candidates.iter().position(|(_, p)| {
+                mass += p;
+                mass >= nucleus
+            });
+            candidates.truncate(reach.map_or(usize::MAX, |last| last + 1));
+        }
         let mut rest = rng.random::<f64>() * candidates.iter().map(|(_, p)| p).sum::<f64>();
         let drawn = candidates.iter().find(|(_, p)| {
             rest -= p;

@@ -190,14 +190,24 @@ impl<C: ModelConfig> Run<C> {
         texts.iter().map(decode).collect()
     }
 
-    /// The token ids of a prompt.
-    fn prompt(&self, prompt: Option<&str>) -> Result<Vec<u32>, Error> {
-        if self.config.data.time().is_some() {
-            return Err(Error::NoRun {
+    /// Refuses a run on data that are not text.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it.
+    pub fn must_be_text(&self) -> Result<(), Error> {
+        match self.config.data.time() {
+            None => Ok(()),
+            Some(_) => Err(Error::NoRun {
                 path: self.directory.clone(),
                 problem: "was not trained on text, so it cannot generate any".into(),
-            });
+            }),
         }
+    }
+
+    /// The token ids of a prompt.
+    fn prompt(&self, prompt: Option<&str>) -> Result<Vec<u32>, Error> {
+        self.must_be_text()?;
         Ok(match prompt {
             Some(text) => self.tokenizer.encode(text)?,
             None => vec![self.tokenizer.first_id()],

@@ -12,6 +12,7 @@ pub mod pass;
 pub mod program;
 pub mod reference;
 pub mod runs;
+pub mod server;
 #[cfg(unix)]
 pub mod terminal;
 pub mod zoo;

@@ -11,7 +11,7 @@ use burn::tensor::backend::Backend;
 use residual_zoo::core::{ModelConfig as _, params};
 use residual_zoo::data::{DataConfig, Source, Tokenizer};
 use residual_zoo::exchange::Imported;
-use residual_zoo::runs::{Row, checkpoint, run_dir};
+use residual_zoo::runs::{Row, checkpoint, manifest, run_dir};
 use residual_zoo::{ModelConfig, RunConfig};
 
 use crate::my_turn;
@@ -227,6 +227,20 @@ pub fn differences(found: &Path, expected: &Outcome) -> (f64, f64) {
     assert_eq!(a.len(), b.len());
     let squares = a.iter().zip(&b).map(|(a, b)| f64::from(a - b).powi(2));
     (metrics, (squares.sum::<f64>() / a.len() as f64).sqrt())
+}
+
+/// Overwrites the newest weights of the run in `directory` by ones that give no probabilities. `parts` is the number of
+/// files with its moments.
+pub fn ruin(directory: &Path, parts: usize) {
+    let newest = checkpoint::newest(directory).unwrap().path;
+    let path = newest.join(checkpoint::MODEL);
+    let mut bytes = fs::read(&path).unwrap();
+    let head = 8 + u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    for number in bytes[head..].chunks_exact_mut(4) {
+        number.copy_from_slice(&3e38_f32.to_le_bytes());
+    }
+    fs::write(&path, bytes).unwrap();
+    manifest::write(&newest, &checkpoint::files(parts)).unwrap();
 }
 
 /// Writes a run of `model` that has not trained and whose weights are nowhere special, such as zero.

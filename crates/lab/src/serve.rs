@@ -1,0 +1,64 @@
+//! A run that answers requests, on any backend.
+
+use std::net::SocketAddr;
+
+use burn::tensor::backend::AutodiffBackend;
+use residual_zoo_backend::{BackendKind, OnBackend};
+use residual_zoo_core::ModelConfig;
+use residual_zoo_runs::Run;
+use residual_zoo_serve::{Bound, Error as ServeError, Options};
+use residual_zoo_train::Interrupter;
+use residual_zoo_train::dashboard::warn;
+
+use crate::Error;
+
+/// Serves the newest checkpoint of `run` as [`residual_zoo_serve::serve`] does, until `stop`. `ready` is told the
+/// address once the model is loaded.
+///
+/// # Errors
+///
+/// Those of [`residual_zoo_serve::serve`], a run on data that are not text, and when the backend cannot be used.
+pub fn serve<C: ModelConfig>(
+    run: &Run<C>,
+    options: &Options,
+    (kind, gpu): (BackendKind, Option<usize>),
+    stop: &Interrupter,
+    ready: impl FnOnce(SocketAddr),
+) -> Result<(), Error> {
+    run.must_be_text()?;
+    let bound = Bound::new(options)?;
+    for (_, error) in run.checkpoint()?.passed_over {
+        warn(&format!("passed over: {error}"));
+    }
+    let task = Serve {
+        run,
+        bound,
+        stop,
+        ready,
+    };
+    Ok(kind.run(gpu, task)??)
+}
+
+struct Serve<'a, C, R> {
+    run: &'a Run<C>,
+    bound: Bound,
+    stop: &'a Interrupter,
+    ready: R,
+}
+
+impl<C: ModelConfig, R: FnOnce(SocketAddr)> OnBackend for Serve<'_, C, R> {
+    type Output = Result<(), ServeError>;
+
+    fn run<B: AutodiffBackend>(self, device: B::Device) -> Self::Output {
+        let model = self.run.model::<B::InnerBackend>(&device)?;
+        (self.ready)(self.bound.address()?);
+        let stop = self.stop.clone();
+        residual_zoo_serve::serve::<B::InnerBackend, C>(
+            self.run,
+            &model,
+            self.bound,
+            &device,
+            move || stop.should_stop(),
+        )
+    }
+}

@@ -1,0 +1,86 @@
+//! Connections: how many, how slow, and how they end.
+
+use std::io;
+use std::net::TcpListener as StdListener;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio_io_timeout::TimeoutStream;
+
+/// Most connections at once. Others wait until one ends.
+const MOST_CONNECTIONS: usize = 512;
+
+/// The time that a client has to send the head of a request, also of the next one.
+const FOR_HEAD: Duration = Duration::from_secs(30);
+
+/// The time that a client may leave an answer unread.
+const UNREAD: Duration = Duration::from_secs(30);
+
+/// The time that requests have to end once the server stops.
+const TO_END: Duration = Duration::from_secs(30);
+
+/// How often the server looks whether it should stop.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Answers connections with `router` until `should_stop`.
+///
+/// # Errors
+///
+/// When the system refuses the runtime or the socket.
+pub fn accept(
+    listener: StdListener,
+    router: Router,
+    should_stop: impl Fn() -> bool,
+) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(2)
+        .build()?;
+    runtime.block_on(async {
+        let listener = TcpListener::from_std(listener)?;
+        let connections = GracefulShutdown::new();
+        let free = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+        let mut look = tokio::time::interval(LOOK);
+        loop {
+            let accepted = async {
+                let permit = free.clone().acquire_owned().await;
+                (permit, listener.accept().await)
+            };
+            let (permit, stream) = tokio::select! {
+                (permit, Ok((stream, _))) = accepted => (permit, stream),
+                _ = look.tick() => {
+                    if should_stop() {
+                        break;
+                    }
+                    continue;
+                }
+            };
+            // Each token is a small packet, to be sent at once.
+            let _ = stream.set_nodelay(true);
+            let mut stream = TimeoutStream::new(stream);
+            stream.set_write_timeout(Some(UNREAD));
+            let stream = TokioIo::new(Box::pin(stream));
+            let connection = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(FOR_HEAD)
+                .max_buf_size(64 << 10)
+                .serve_connection(stream, TowerToHyperService::new(router.clone()));
+            let connection = connections.watch(connection);
+            tokio::spawn(async move {
+                // A client that breaks off is no error of the server.
+                let _ = connection.await;
+                drop(permit);
+            });
+        }
+        drop((listener, router));
+        let _ = tokio::time::timeout(TO_END, connections.shutdown()).await;
+        Ok(())
+    })
+}

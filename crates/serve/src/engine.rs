@@ -1,0 +1,427 @@
+//! Many sequences, one model.
+//!
+//! The engine owns the model and works on its own thread. A step continues all sequences by a token: for 32 of them,
+//! it takes a few times as long as for one. A prompt is read by itself, or with others of its length, and then joins
+//! those that are being continued. A sequence that ends leaves them. In a recurrence, whose rows stay at one position,
+//! sequences that begin together form a group, and groups take turns.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::mpsc::{Receiver, RecvError};
+
+use burn::tensor::{Int, Tensor, TensorData, backend::Backend};
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use residual_zoo_core::{Cache, LanguageModel};
+use residual_zoo_runs::generate::Sampling;
+use tokio::sync::mpsc::UnboundedSender;
+
+/// A sequence that a client wants.
+pub struct Job {
+    /// The ids of the prompt, at least one and at most one more than the model reads.
+    pub prompt: Vec<u32>,
+    /// Tokens to generate; 0 only with `scores_prompt`.
+    pub max_tokens: usize,
+    /// How they are drawn.
+    pub sampling: Sampling,
+    /// The number of most likely tokens that are reported for each token; `None` reports no probabilities.
+    pub top: Option<usize>,
+    /// Whether the tokens of the prompt are scored.
+    pub scores_prompt: bool,
+    /// Where the tokens go. When the other end is closed, the sequence is given up.
+    pub events: UnboundedSender<Event>,
+}
+
+/// What becomes of a [`Job`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// The tokens of the prompt; the first has no probability.
+    Prompt(Vec<Scored>),
+    /// The next token.
+    Token(Scored),
+    /// The logits are not finite.
+    NotFinite,
+}
+
+/// A token and how likely it was.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scored {
+    /// The token.
+    pub id: u32,
+    /// The logarithm of its probability at temperature 1.
+    pub log_probability: Option<f64>,
+    /// The most likely tokens, and the token itself.
+    pub top: Vec<(u32, f64)>,
+}
+
+impl Scored {
+    /// The token `id` and the `count` most likely ones after `logits`.
+    fn new(id: u32, logits: &[f32], count: usize) -> Self {
+        let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max) as f64;
+        let sum: f64 = logits.iter().map(|x| (*x as f64 - largest).exp()).sum();
+        let log_probability = |id: u32| logits[id as usize] as f64 - largest - sum.ln();
+        let mut best: Vec<u32> = Vec::new();
+        for (other, x) in (0..).zip(logits) {
+            // Of equal ones, the first is kept.
+            let place = best.partition_point(|kept| logits[*kept as usize] >= *x);
+            if place < count {
+                best.insert(place, other);
+                best.truncate(count);
+            }
+        }
+        if !best.contains(&id) {
+            best.push(id);
+        }
+        Self {
+            id,
+            log_probability: Some(log_probability(id)),
+            top: best
+                .into_iter()
+                .map(|id| (id, log_probability(id)))
+                .collect(),
+        }
+    }
+
+    fn unknown(id: u32) -> Self {
+        Self {
+            id,
+            log_probability: None,
+            top: Vec::new(),
+        }
+    }
+}
+
+/// A job that is being worked on.
+struct Sequence {
+    /// The prompt and what was drawn, as much as fits the context.
+    tokens: Vec<u32>,
+    /// Tokens to generate.
+    left: usize,
+    scores_prompt: bool,
+    sampling: Sampling,
+    rng: StdRng,
+    top: Option<usize>,
+    events: UnboundedSender<Event>,
+}
+
+impl Sequence {
+    fn new(job: Job) -> Self {
+        Self {
+            tokens: job.prompt,
+            left: job.max_tokens,
+            scores_prompt: job.scores_prompt,
+            rng: StdRng::seed_from_u64(job.sampling.seed),
+            sampling: job.sampling,
+            top: job.top,
+            events: job.events,
+        }
+    }
+
+    /// Whether nobody waits for more of it.
+    fn is_over(&self) -> bool {
+        self.left == 0 && !self.scores_prompt || self.events.is_closed()
+    }
+
+    /// Draws the next token and reports it. The sequence is over if the logits are not finite.
+    fn draw(&mut self, logits: &[f32]) {
+        if self.is_over() {
+            return;
+        }
+        if !logits.iter().all(|x| x.is_finite()) {
+            self.fail();
+            return;
+        }
+        let id = self.sampling.draw(logits, &mut self.rng);
+        let scored = match self.top {
+            Some(count) => Scored::new(id, logits, count),
+            None => Scored::unknown(id),
+        };
+        self.left -= 1;
+        self.tokens.push(id);
+        self.send(Event::Token(scored));
+    }
+
+    /// Shortens the text to its newest half if the model cannot read all of it.
+    fn shorten(&mut self, context: usize) {
+        if self.tokens.len() > context {
+            self.tokens.drain(..self.tokens.len() - context.div_ceil(2));
+        }
+    }
+
+    /// Reports the tokens of the prompt, and draws the next one if more are wanted.
+    fn scored(&mut self, found: Prompt) {
+        self.scores_prompt = false;
+        self.send(Event::Prompt(found.scored));
+        if let Some(logits) = found.next {
+            self.draw(&logits);
+        }
+    }
+
+    fn fail(&mut self) {
+        self.send(Event::NotFinite);
+        (self.left, self.scores_prompt) = (0, false);
+    }
+
+    /// A client that has gone is noticed at the next step.
+    fn send(&self, event: Event) {
+        let _ = self.events.send(event);
+    }
+}
+
+/// The sizes of the engine and the model.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// Sequences that are continued at once, in all groups.
+    pub rows: usize,
+    /// Tokens that the model reads.
+    pub context: usize,
+    /// Token ids.
+    pub vocabulary: usize,
+}
+
+/// Most logits that are computed at once.
+const MOST_LOGITS: usize = 1 << 24;
+
+/// Most tokens of prompts that are read at once.
+const MOST_READ: usize = 1 << 13;
+
+/// The engine: a model and the sequences that it continues.
+pub struct Engine<'a, B: Backend, M: LanguageModel<B>> {
+    model: &'a M,
+    /// Whether the model revises what it has read, and scores a prompt as a whole.
+    revises: bool,
+    sizes: Sizes,
+    device: &'a B::Device,
+    waiting: VecDeque<Sequence>,
+    groups: Vec<Group<M::Cache>>,
+}
+
+/// Sequences that are continued in one step. All but the last of their tokens are in the cache.
+struct Group<C> {
+    sequences: Vec<Sequence>,
+    cache: C,
+}
+
+impl<'a, B: Backend, M: LanguageModel<B>> Engine<'a, B, M> {
+    /// An engine without work.
+    pub fn new(model: &'a M, revises: bool, sizes: Sizes, device: &'a B::Device) -> Self {
+        Self {
+            model,
+            revises,
+            sizes,
+            device,
+            waiting: VecDeque::new(),
+            groups: Vec::new(),
+        }
+    }
+
+    /// Works on `jobs` until the other end is closed and all are done.
+    pub fn work(mut self, jobs: &Receiver<Job>) {
+        loop {
+            if self.waiting.is_empty() && self.groups.is_empty() {
+                match jobs.recv() {
+                    Ok(job) => self.waiting.push_back(Sequence::new(job)),
+                    Err(RecvError) => return,
+                }
+            }
+            self.waiting.extend(jobs.try_iter().map(Sequence::new));
+            self.waiting.retain(|sequence| !sequence.is_over());
+            self.score_some();
+            let running: usize = self.groups.iter().map(|group| group.sequences.len()).sum();
+            let free = self.sizes.rows.saturating_sub(running);
+            let new = take(&mut self.waiting, free, |sequence| !sequence.scores_prompt);
+            self.read(new);
+            for group in std::mem::take(&mut self.groups) {
+                self.step(group);
+            }
+        }
+    }
+
+    /// Reads the tokens of sequences, those of equal length together, and draws their next tokens.
+    fn read(&mut self, sequences: Vec<Sequence>) {
+        let mut equal: BTreeMap<usize, Vec<Sequence>> = BTreeMap::new();
+        for mut sequence in sequences {
+            sequence.shorten(self.sizes.context);
+            equal
+                .entry(sequence.tokens.len())
+                .or_default()
+                .push(sequence);
+        }
+        for (length, mut rest) in equal {
+            while !rest.is_empty() {
+                let count = (MOST_READ / length).clamp(1, rest.len());
+                let mut group = Group {
+                    sequences: rest.drain(..count).collect(),
+                    cache: self.model.new_cache(),
+                };
+                self.draw(&mut group, length);
+                self.add(group);
+            }
+        }
+    }
+
+    /// Adds a group to those that are continued: to the first one if its cache takes more rows.
+    fn add(&mut self, mut group: Group<M::Cache>) {
+        match self.groups.first_mut() {
+            Some(first) if first.cache.joins() => {
+                first.sequences.append(&mut group.sequences);
+                first.cache.join(group.cache);
+            }
+            _ => self.groups.push(group),
+        }
+    }
+
+    /// Continues the sequences of a group by a token. Those that are over leave it, and those whose context is full
+    /// are read again from their newest half. Rows of a recurrence cannot leave, so all are read again without them.
+    fn step(&mut self, mut group: Group<M::Cache>) {
+        let stays = |s: &Sequence| !s.is_over() && s.tokens.len() <= self.sizes.context;
+        let keep: Vec<bool> = group.sequences.iter().map(stays).collect();
+        let mut again = Vec::new();
+        if keep.contains(&false) {
+            let joins = group.cache.joins();
+            if joins {
+                group.cache.keep(&keep);
+            }
+            let sequences = std::mem::take(&mut group.sequences).into_iter().zip(keep);
+            let (stay, leave): (Vec<_>, Vec<_>) = sequences.partition(|(_, keep)| joins && *keep);
+            group.sequences = stay.into_iter().map(|(sequence, _)| sequence).collect();
+            let leave = leave.into_iter().map(|(sequence, _)| sequence);
+            again = leave.filter(|sequence| !sequence.is_over()).collect();
+        }
+        if !group.sequences.is_empty() {
+            self.draw(&mut group, 1);
+            self.add(group);
+        }
+        self.read(again);
+    }
+
+    /// Reads the last `new` tokens of each sequence of a group, and draws the next ones.
+    fn draw(&self, group: &mut Group<M::Cache>, new: usize) {
+        let tokens = group
+            .sequences
+            .iter()
+            .map(|s| &s.tokens[s.tokens.len() - new..]);
+        let logits = self
+            .model
+            .predict(self.ids(&tokens.collect::<Vec<_>>()), &mut group.cache);
+        let [_, vocabulary] = logits.dims();
+        let logits: Vec<f32> = logits.into_data().iter::<f32>().collect();
+        for (sequence, logits) in group
+            .sequences
+            .iter_mut()
+            .zip(logits.chunks_exact(vocabulary))
+        {
+            sequence.draw(logits);
+        }
+    }
+
+    /// Scores the first prompt that waits for it, and others of the same length with it. Those that want more than a
+    /// token go on waiting.
+    fn score_some(&mut self) {
+        let Sizes {
+            rows,
+            context,
+            vocabulary,
+        } = self.sizes;
+        let lengths = self.waiting.iter().filter(|s| s.scores_prompt);
+        let Some(length) = lengths.map(|s| s.tokens.len()).next() else {
+            return;
+        };
+        let rows = (MOST_LOGITS / (length * vocabulary)).clamp(1, rows);
+        let wanted = |s: &Sequence| s.scores_prompt && s.tokens.len() == length;
+        let mut sequences = take(&mut self.waiting, rows, wanted);
+        let mut found: Vec<Prompt> = sequences.iter().map(Prompt::new).collect();
+        // Of a prompt that is one token longer than the context, the last token is scored but not read.
+        let read = length.min(context);
+        let ids = |from: usize, to: usize| {
+            let parts: Vec<&[u32]> = sequences.iter().map(|s| &s.tokens[from..to]).collect();
+            self.ids(&parts)
+        };
+        if self.revises {
+            add_logits(&mut found, &sequences, 0, self.model.forward(ids(0, read)));
+        } else {
+            let piece = (MOST_LOGITS / (sequences.len() * vocabulary)).max(1);
+            let mut cache = self.model.new_cache();
+            for from in (0..read).step_by(piece) {
+                let to = (from + piece).min(read);
+                let logits = self.model.decode(ids(from, to), &mut cache);
+                add_logits(&mut found, &sequences, from, logits);
+            }
+        }
+        for (sequence, found) in sequences.iter_mut().zip(found) {
+            match found.is_finite {
+                true => sequence.scored(found),
+                false => sequence.fail(),
+            }
+        }
+        // They have waited longest.
+        for sequence in sequences.into_iter().rev().filter(|s| !s.is_over()) {
+            self.waiting.push_front(sequence);
+        }
+    }
+
+    fn ids(&self, rows: &[&[u32]]) -> Tensor<B, 2, Int> {
+        let flat = rows.iter().flat_map(|row| row.iter().map(|id| *id as i32));
+        let ids = TensorData::new(flat.collect::<Vec<_>>(), [rows.len(), rows[0].len()]);
+        Tensor::from_data(ids, self.device)
+    }
+}
+
+/// What is found of a prompt.
+struct Prompt {
+    scored: Vec<Scored>,
+    /// The logits after its last token, if that was read.
+    next: Option<Vec<f32>>,
+    is_finite: bool,
+}
+
+impl Prompt {
+    fn new(sequence: &Sequence) -> Self {
+        Self {
+            scored: vec![Scored::unknown(sequence.tokens[0])],
+            next: None,
+            is_finite: true,
+        }
+    }
+}
+
+/// Adds what `logits` `[rows, time, vocab]` after the tokens from `from` on say.
+fn add_logits<B: Backend>(
+    found: &mut [Prompt],
+    sequences: &[Sequence],
+    from: usize,
+    logits: Tensor<B, 3>,
+) {
+    let [_, time, vocabulary] = logits.dims();
+    let logits: Vec<f32> = logits.into_data().iter::<f32>().collect();
+    let rows = logits.chunks_exact(time * vocabulary);
+    for ((found, sequence), logits) in found.iter_mut().zip(sequences).zip(rows) {
+        found.is_finite &= logits.iter().all(|x| x.is_finite());
+        for (at, logits) in (from..).zip(logits.chunks_exact(vocabulary)) {
+            match sequence.tokens.get(at + 1) {
+                Some(id) => {
+                    let scored = Scored::new(*id, logits, sequence.top.unwrap_or(0));
+                    found.scored.push(scored);
+                }
+                None => found.next = Some(logits.to_vec()),
+            }
+        }
+    }
+}
+
+/// Takes the first `most` sequences that are `wanted`.
+fn take(
+    waiting: &mut VecDeque<Sequence>,
+    most: usize,
+    wanted: impl Fn(&Sequence) -> bool,
+) -> Vec<Sequence> {
+    let mut taken = Vec::new();
+    let mut others = VecDeque::new();
+    for sequence in waiting.drain(..) {
+        match taken.len() < most && wanted(&sequence) {
+            true => taken.push(sequence),
+            false => others.push_back(sequence),
+        }
+    }
+    *waiting = others;
+    taken
+}

@@ -1,0 +1,81 @@
+//! Completions of a model over HTTP, with the interface of OpenAI: `/v1/models`, `/v1/completions`, and a page at `/`.
+//!
+//! [`serve`] needs the cargo feature `http`. The model computes on the calling thread, for all clients together; a
+//! second thread talks to them.
+
+#![forbid(unsafe_code)]
+
+#[cfg(feature = "http")]
+mod choice;
+#[cfg(feature = "http")]
+mod connections;
+#[cfg(feature = "http")]
+mod engine;
+#[cfg(feature = "http")]
+mod request;
+#[cfg(feature = "http")]
+mod server;
+
+use std::net::IpAddr;
+
+use residual_zoo_core::ConfigError;
+
+#[cfg(feature = "http")]
+pub use server::{Bound, serve};
+
+/// How to serve.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The address to listen at.
+    pub host: IpAddr,
+    /// The port; 0 takes a free one.
+    pub port: u16,
+    /// The key that clients have to send.
+    pub key: Option<String>,
+    /// The name of the model.
+    pub name: String,
+    /// Sequences that are continued at once.
+    pub batch: usize,
+    /// Sequences that wait or are continued. More are refused.
+    pub queue: usize,
+    /// Most tokens to generate for a choice.
+    pub max_tokens: usize,
+}
+
+impl Error {
+    /// Whether the user asked for something that cannot be done.
+    pub fn is_bad_input(&self) -> bool {
+        match self {
+            Self::Run(error) => error.is_bad_input(),
+            Self::Config(_) | Self::Address { .. } => true,
+            Self::Failed(_) => false,
+        }
+    }
+}
+
+/// What keeps a model from being served.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The run cannot be used.
+    #[error(transparent)]
+    Run(#[from] residual_zoo_runs::Error),
+    /// A setting is wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The address cannot be used.
+    #[error("cannot listen at {address}: {problem}; choose another one with `--port` and `--host`")]
+    Address {
+        /// The address.
+        address: String,
+        /// What the system says.
+        problem: String,
+    },
+    /// The server ended by itself.
+    #[error("the server failed: {0}")]
+    Failed(String),
+}
+
+#[cfg(not(feature = "http"))]
+mod missing;
+#[cfg(not(feature = "http"))]
+pub use missing::{Bound, serve};

@@ -1,0 +1,48 @@
+//! What stands in for the server in a program without the cargo feature `http`.
+
+use std::net::SocketAddr;
+
+use burn::tensor::backend::Backend;
+use residual_zoo_core::{ConfigError, ModelConfig};
+use residual_zoo_runs::Run;
+
+use crate::{Error, Options};
+
+/// A listening address. There is none without the cargo feature `http`.
+pub enum Bound {}
+
+impl Bound {
+    /// Says that the feature is missing.
+    ///
+    /// # Errors
+    ///
+    /// Always.
+    pub fn new(_: &Options) -> Result<Self, Error> {
+        let problem = "is not part of this program; build it with `--features serve`";
+        Err(ConfigError::new("serve", problem).into())
+    }
+
+    /// The address.
+    ///
+    /// # Errors
+    ///
+    /// None.
+    pub fn address(&self) -> Result<SocketAddr, Error> {
+        match *self {}
+    }
+}
+
+/// Serves nothing.
+///
+/// # Errors
+///
+/// None.
+pub fn serve<B: Backend, C: ModelConfig>(
+    _: &Run<C>,
+    _: &C::Model<B>,
+    bound: Bound,
+    _: &B::Device,
+    _: impl Fn() -> bool + Send,
+) -> Result<(), Error> {
+    match bound {}
+}

@@ -1,0 +1,493 @@
+//! Requests for completions, and the errors that answer wrong ones.
+
+use residual_zoo_data::{Tokenizer, derive_seed};
+use residual_zoo_runs::generate::Sampling;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// An error in OpenAI's form.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ApiError {
+    /// The HTTP status.
+    pub status: u16,
+    /// What is wrong and how to mend it.
+    pub message: String,
+    /// The field that is wrong.
+    pub param: Option<&'static str>,
+    /// A word for programs.
+    pub code: &'static str,
+}
+
+impl ApiError {
+    /// An error without a field.
+    pub fn new(status: u16, code: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            status,
+            message: message.into(),
+            param: None,
+            code,
+        }
+    }
+
+    fn field(param: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            param: Some(param),
+            ..Self::new(
+                400,
+                "invalid_value",
+                format!("`{param}` {}", message.into()),
+            )
+        }
+    }
+
+    /// The body of the answer.
+    pub fn body(&self) -> Value {
+        let kind = match self.status {
+            401 | 403 => "authentication_error",
+            429 | 503 => "overloaded_error",
+            500.. => "server_error",
+            _ => "invalid_request_error",
+        };
+        let Self {
+            message,
+            param,
+            code,
+            ..
+        } = self;
+        json!({ "error": { "message": message, "type": kind, "param": param, "code": code } })
+    }
+}
+
+/// What a request may ask for.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Tokens that the model reads.
+    pub context: usize,
+    /// Tokens to generate for each choice.
+    pub max_tokens: usize,
+    /// Choices of a request.
+    pub choices: usize,
+}
+
+/// The body of a request. Each field is read as any value and checked afterwards, so an error can name it.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Body {
+    model: Value,
+    prompt: Value,
+    max_tokens: Value,
+    temperature: Value,
+    top_p: Value,
+    top_k: Value,
+    n: Value,
+    best_of: Value,
+    stream: Value,
+    stream_options: Value,
+    logprobs: Value,
+    echo: Value,
+    stop: Value,
+    seed: Value,
+    presence_penalty: Value,
+    frequency_penalty: Value,
+    logit_bias: Value,
+    suffix: Value,
+    user: Value,
+}
+
+/// A request that has been checked.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// The choices, in the order of the answer.
+    pub choices: Vec<Wanted>,
+    /// Texts that end a choice.
+    pub stop: Vec<String>,
+    /// Whether tokens are sent as they come.
+    pub stream: bool,
+    /// Whether a stream ends with the numbers of tokens.
+    pub include_usage: bool,
+    /// Whether a choice begins with its prompt.
+    pub echo: bool,
+    /// The number of most likely tokens that are reported.
+    pub top: Option<usize>,
+    /// Tokens to generate for each choice.
+    pub max_tokens: usize,
+    /// Tokens of all prompts, each counted once.
+    pub prompt_tokens: usize,
+}
+
+impl Request {
+    /// Whether the tokens of the prompt are scored.
+    pub fn scores(&self, wanted: &Wanted) -> bool {
+        self.echo && self.top.is_some() && !wanted.is_empty
+    }
+}
+
+/// A choice of an answer.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// The ids of the prompt.
+    pub prompt: Vec<u32>,
+    /// Whether the prompt was empty, so that its only token is not the client's.
+    pub is_empty: bool,
+    /// How its tokens are drawn.
+    pub sampling: Sampling,
+}
+
+/// Most texts in `stop`, and most tokens in `logprobs`.
+const MOST_STOPS: usize = 16;
+const MOST_TOP: u64 = 20;
+
+/// Reads the body of a request for completions of the model `name`. Choices without a seed get one from `seed`.
+///
+/// # Errors
+///
+/// The first field that is wrong.
+pub fn read(
+    body: &[u8],
+    name: &str,
+    tokenizer: &Tokenizer,
+    limits: &Limits,
+    seed: impl FnOnce() -> u64,
+) -> Result<Request, ApiError> {
+    let invalid = |error: serde_json::Error| {
+        ApiError::new(400, "invalid_json", format!("the body is {error}"))
+    };
+    let text = std::str::from_utf8(body).map_err(|_| {
+        ApiError::new(
+            400,
+            "invalid_json",
+            "the body is not UTF-8; send JSON in UTF-8",
+        )
+    })?;
+    // A list would be read as the fields in their order.
+    if text.trim_start().starts_with('[') {
+        return Err(ApiError::new(
+            400,
+            "invalid_json",
+            "the body is a list; send an object",
+        ));
+    }
+    let body: Body = serde_json::from_str(text).map_err(|error| {
+        let what = match error.classify() {
+            serde_json::error::Category::Data => error.to_string(),
+            _ => {
+                return ApiError::new(400, "invalid_json", format!("the body is no JSON: {error}"));
+            }
+        };
+        match what.starts_with("unknown field") {
+            true => ApiError::new(400, "unknown_field", what),
+            false => invalid(error),
+        }
+    })?;
+    check_model(&body.model, name)?;
+    for (field, value, neutral) in [
+        ("presence_penalty", &body.presence_penalty, json!(0)),
+        ("frequency_penalty", &body.frequency_penalty, json!(0)),
+        ("logit_bias", &body.logit_bias, json!({})),
+        ("suffix", &body.suffix, json!("")),
+    ] {
+        let is_neutral = value.is_null() || *value == neutral || value.as_f64() == Some(0.0);
+        if !is_neutral {
+            return Err(ApiError::field(field, "is not supported; leave it out"));
+        }
+    }
+    let sampling = Sampling {
+        temperature: number("temperature", &body.temperature, 0.0, 100.0)?.unwrap_or(1.0),
+        top_p: number("top_p", &body.top_p, 0.0, 1.0)?.filter(|top_p| *top_p < 1.0),
+        top_k: whole("top_k", &body.top_k, 1, u64::MAX)?
+            .map(|k| k.try_into().unwrap_or(usize::MAX)),
+        seed: 0,
+    };
+    if sampling.top_p == Some(0.0) {
+        return Err(ApiError::field(
+            "top_p",
+            "is 0; it must be above 0 and at most 1",
+        ));
+    }
+    let seed = match body.seed {
+        Value::Null => seed(),
+        // Any integer, also a negative one.
+        ref given => match (given.as_u64(), given.as_i64()) {
+            (Some(seed), _) => seed,
+            (None, Some(seed)) => seed as u64,
+            _ => {
+                return Err(ApiError::field(
+                    "seed",
+                    format!("is {}; it must be an integer", brief(given)),
+                ));
+            }
+        },
+    };
+    let echo = flag("echo", &body.echo)?;
+    let top = whole("logprobs", &body.logprobs, 0, MOST_TOP)?.map(|top| top as usize);
+    let stream = flag("stream", &body.stream)?;
+    let most = limits.choices as u64;
+    let n = whole("n", &body.n, 1, most)?.unwrap_or(1) as usize;
+    if whole("best_of", &body.best_of, 1, most)?.is_some_and(|best_of| best_of as usize != n) {
+        return Err(ApiError::field(
+            "best_of",
+            "is not supported, other than as `n`; leave it out",
+        ));
+    }
+    let prompts = prompts(&body.prompt, tokenizer, limits)?;
+    if prompts.len() * n > limits.choices {
+        let problem = format!(
+            "has {} texts, {n} choices each; ask for at most {most} choices at once",
+            prompts.len()
+        );
+        return Err(ApiError::field("prompt", problem));
+    }
+    let prompt_tokens = prompts
+        .iter()
+        .map(|(ids, is_empty)| if *is_empty { 0 } else { ids.len() });
+    let prompt_tokens = prompt_tokens.sum();
+    let max_tokens = whole("max_tokens", &body.max_tokens, 0, limits.max_tokens as u64)?;
+    let max_tokens = max_tokens.map_or(DEFAULT_TOKENS.min(limits.max_tokens), |most| most as usize);
+    if max_tokens == 0 && !echo {
+        return Err(ApiError::field(
+            "max_tokens",
+            "is 0, which leaves nothing to answer without `echo`",
+        ));
+    }
+    let each = prompts.into_iter().flat_map(|prompt| vec![prompt; n]);
+    let choices = each.enumerate().map(|(i, (prompt, is_empty))| Wanted {
+        prompt,
+        is_empty,
+        sampling: Sampling {
+            seed: if i == 0 {
+                seed
+            } else {
+                derive_seed(seed, &[i as u64])
+            },
+            ..sampling.clone()
+        },
+    });
+    Ok(Request {
+        choices: choices.collect(),
+        stop: stops(&body.stop)?,
+        stream,
+        include_usage: include_usage(&body.stream_options, stream)?,
+        echo,
+        top,
+        max_tokens,
+        prompt_tokens,
+    })
+}
+
+/// The tokens of a choice if the request does not say how many, as OpenAI has it.
+const DEFAULT_TOKENS: usize = 16;
+
+fn check_model(model: &Value, name: &str) -> Result<(), ApiError> {
+    match model {
+        Value::Null => Ok(()),
+        Value::String(model) if model == name => Ok(()),
+        Value::String(model) => Err(ApiError {
+            param: Some("model"),
+            ..ApiError::new(
+                404,
+                "model_not_found",
+                format!(
+                    "there is no model {}; this server has {name}",
+                    brief(&json!(model))
+                ),
+            )
+        }),
+        other => Err(ApiError::field(
+            "model",
+            format!("is {}; it must be {name}", brief(other)),
+        )),
+    }
+}
+
+/// The prompts in any of OpenAI's four forms: a text, texts, ids, or lists of ids.
+fn prompts(
+    value: &Value,
+    tokenizer: &Tokenizer,
+    limits: &Limits,
+) -> Result<Vec<(Vec<u32>, bool)>, ApiError> {
+    let most = limits.context + 1;
+    let wrong = |problem: String| ApiError::field("prompt", problem);
+    let checked = |ids: Vec<u32>| match ids.len() {
+        0 => Ok((vec![tokenizer.first_id()], true)),
+        count if count <= most => Ok((ids, false)),
+        count => Err(ApiError {
+            code: "context_length_exceeded",
+            ..wrong(format!(
+                "has {count} tokens, but the model reads {}; shorten it",
+                limits.context
+            ))
+        }),
+    };
+    let encoded =
+        |text: &str| {
+            checked(tokenizer.encode(text).map_err(|error| {
+                ApiError::new(400, "invalid_value", format!("`prompt`: {error}"))
+            })?)
+        };
+    let numbered = |ids: &[Value]| {
+        let vocabulary = tokenizer.vocab_size() as u64;
+        let id = |id: &Value| match id.as_u64() {
+            Some(id) if id < vocabulary => Ok(id as u32),
+            _ => Err(wrong(format!(
+                "has the token {}; ids are whole numbers below {vocabulary}",
+                brief(id)
+            ))),
+        };
+        match ids.is_empty() {
+            true => Err(wrong(
+                "is an empty list of tokens; give at least one".into(),
+            )),
+            false => checked(ids.iter().map(id).collect::<Result<_, _>>()?),
+        }
+    };
+    let forms = || {
+        wrong(format!(
+            "is {}; it must be a text, a list of texts, a list of token ids, or a list of such lists",
+            brief(value)
+        ))
+    };
+    match value {
+        Value::Null => Ok(vec![checked(Vec::new())?]),
+        Value::String(text) => Ok(vec![encoded(text)?]),
+        Value::Array(list) => match list.first() {
+            None => Err(wrong("is an empty list; give at least one text".into())),
+            Some(Value::Number(_)) => Ok(vec![numbered(list)?]),
+            Some(_) if list.len() > limits.choices => Err(wrong(format!(
+                "has {} texts; ask for at most {} choices at once",
+                list.len(),
+                limits.choices
+            ))),
+            Some(_) => list
+                .iter()
+                .map(|item| match item {
+                    Value::String(text) => encoded(text),
+                    Value::Array(ids) => numbered(ids),
+                    _ => Err(forms()),
+                })
+                .collect(),
+        },
+        _ => Err(forms()),
+    }
+}
+
+fn stops(value: &Value) -> Result<Vec<String>, ApiError> {
+    let wrong = |problem: String| ApiError::field("stop", problem);
+    let texts = match value {
+        Value::Null => return Ok(Vec::new()),
+        Value::String(text) => vec![text.clone()],
+        Value::Array(list) if list.len() <= MOST_STOPS => {
+            let text = |item: &Value| match item {
+                Value::String(text) => Ok(text.clone()),
+                other => Err(wrong(format!(
+                    "has {}; it must be a text or a list of texts",
+                    brief(other)
+                ))),
+            };
+            list.iter().map(text).collect::<Result<_, _>>()?
+        }
+        Value::Array(list) => {
+            return Err(wrong(format!(
+                "has {} texts; give at most {MOST_STOPS}",
+                list.len()
+            )));
+        }
+        other => {
+            return Err(wrong(format!(
+                "is {}; it must be a text or a list of texts",
+                brief(other)
+            )));
+        }
+    };
+    match texts.iter().any(String::is_empty) {
+        true => Err(wrong(
+            "has an empty text, which would stop at once; leave it out".into(),
+        )),
+        false => Ok(texts),
+    }
+}
+
+fn include_usage(options: &Value, stream: bool) -> Result<bool, ApiError> {
+    let wrong = |problem: &str| ApiError::field("stream_options", problem);
+    match options {
+        Value::Null => Ok(false),
+        Value::Object(_) if !stream => Err(wrong("is only for `stream: true`")),
+        Value::Object(fields) => {
+            fields
+                .iter()
+                .try_fold(false, |found, (name, value)| match (name.as_str(), value) {
+                    ("include_usage", Value::Bool(include)) => Ok(*include),
+                    // No answer is obfuscated.
+                    ("include_obfuscation", Value::Bool(_)) => Ok(found),
+                    _ => Err(wrong("may have `include_usage`, true or false")),
+                })
+        }
+        _ => Err(wrong("must be an object with `include_usage`")),
+    }
+}
+
+fn flag(field: &'static str, value: &Value) -> Result<bool, ApiError> {
+    match value {
+        Value::Null => Ok(false),
+        Value::Bool(value) => Ok(*value),
+        other => Err(ApiError::field(
+            field,
+            format!("is {}; it must be true or false", brief(other)),
+        )),
+    }
+}
+
+/// A whole number from `least` to `most`, or nothing.
+fn whole(
+    field: &'static str,
+    value: &Value,
+    least: u64,
+    most: u64,
+) -> Result<Option<u64>, ApiError> {
+    match value {
+        Value::Null => Ok(None),
+        given => match given.as_u64() {
+            Some(number) if (least..=most).contains(&number) => Ok(Some(number)),
+            _ => {
+                let range = match most {
+                    u64::MAX => format!("from {least} on"),
+                    most => format!("from {least} to {most}"),
+                };
+                Err(ApiError::field(
+                    field,
+                    format!("is {}; it must be a whole number {range}", brief(given)),
+                ))
+            }
+        },
+    }
+}
+
+/// A number from `least` to `most`, or nothing.
+fn number(
+    field: &'static str,
+    value: &Value,
+    least: f64,
+    most: f64,
+) -> Result<Option<f64>, ApiError> {
+    match value {
+        Value::Null => Ok(None),
+        given => match given.as_f64() {
+            Some(number) if (least..=most).contains(&number) => Ok(Some(number)),
+            _ => {
+                let problem = format!(
+                    "is {}; it must be a number from {least} to {most}",
+                    brief(given)
+                );
+                Err(ApiError::field(field, problem))
+            }
+        },
+    }
+}
+
+/// The beginning of a value, for an error.
+fn brief(value: &Value) -> String {
+    let text = value.to_string();
+    match text.char_indices().nth(40) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}

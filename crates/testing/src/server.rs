@@ -1,0 +1,152 @@
+//! A server of the program, and a client that can send anything.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::program::{signal, zoo};
+
+/// A process of `residual-zoo serve`, which ends when it is dropped.
+pub struct Server {
+    child: Child,
+    /// Its port at 127.0.0.1.
+    pub port: u16,
+}
+
+impl Server {
+    /// Serves the run in `directory` at a free port.
+    pub fn start(directory: &Path, arguments: &[&str]) -> Self {
+        let mut command = zoo("serve");
+        command.arg(directory).args(["--port", "0"]).args(arguments);
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        let port = line
+            .trim()
+            .rsplit(':')
+            .next()
+            .and_then(|port| port.parse().ok());
+        let port = port.unwrap_or_else(|| panic!("no port in {line:?}"));
+        Self { child, port }
+    }
+
+    /// The id of the process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends SIGTERM.
+    pub fn stop(&self) {
+        signal(&self.child, "-TERM");
+    }
+
+    /// Waits until the process has ended, and returns its exit code.
+    pub fn end(&mut self) -> Option<i32> {
+        self.child.wait().unwrap().code()
+    }
+
+    /// Sends bytes over a connection of their own and returns all that comes back until the server closes it.
+    pub fn raw(&self, request: &[u8]) -> Vec<u8> {
+        let mut stream = self.connect();
+        // The server may refuse a request before it has read all of it.
+        let _ = stream.write_all(request);
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        answer
+    }
+
+    /// A connection.
+    pub fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(120)))
+            .unwrap();
+        stream
+    }
+
+    /// The status, the head and the body of an answer to `method` `path` with `body` and further `headers`.
+    pub fn send(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &str,
+        body: &[u8],
+    ) -> (u16, String, Vec<u8>) {
+        let length = body.len();
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}\r\n{headers}\r\n"
+        );
+        let mut stream = self.connect();
+        let _ = stream.write_all(&[head.as_bytes(), body].concat());
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        let end = answer.windows(4).position(|four| four == b"\r\n\r\n");
+        let end =
+            end.unwrap_or_else(|| panic!("no head in {:?}", String::from_utf8_lossy(&answer)));
+        let head = String::from_utf8_lossy(&answer[..end]).into_owned();
+        let status = head
+            .split(' ')
+            .nth(1)
+            .and_then(|status| status.parse().ok())
+            .unwrap();
+        (status, head, answer[end + 4..].to_vec())
+    }
+
+    /// The status and the answer to a request for completions.
+    pub fn ask(&self, body: &Value) -> (u16, Value) {
+        let json = "Content-Type: application/json\r\n";
+        let (status, _, body) =
+            self.send("POST", "/v1/completions", json, body.to_string().as_bytes());
+        let text = String::from_utf8_lossy(&body).into_owned();
+        (
+            status,
+            serde_json::from_str(&text).unwrap_or_else(|_| panic!("no JSON: {text:?}")),
+        )
+    }
+
+    /// The answer to a good request for completions.
+    pub fn complete(&self, body: &Value) -> Value {
+        let (status, answer) = self.ask(body);
+        assert_eq!(status, 200, "{body}: {answer}");
+        answer
+    }
+
+    /// The data of the events that answer a request for completions with `stream`.
+    pub fn stream(&self, body: &Value) -> Vec<String> {
+        let json = "Content-Type: application/json\r\n";
+        let (status, head, body) =
+            self.send("POST", "/v1/completions", json, body.to_string().as_bytes());
+        assert_eq!(status, 200, "{}", String::from_utf8_lossy(&body));
+        assert!(head.contains("text/event-stream"), "{head}");
+        let text = unchunked(&body);
+        let events = text
+            .split("\n\n")
+            .filter_map(|event| event.strip_prefix("data: "));
+        events.map(str::to_owned).collect()
+    }
+}
+
+/// The text of a body in chunks.
+fn unchunked(mut body: &[u8]) -> String {
+    let mut whole = Vec::new();
+    while let Some(end) = body.windows(2).position(|two| two == b"\r\n") {
+        let size = usize::from_str_radix(std::str::from_utf8(&body[..end]).unwrap(), 16).unwrap();
+        whole.extend_from_slice(&body[end + 2..][..size]);
+        body = &body[end + 2 + size + 2..];
+    }
+    String::from_utf8(whole).unwrap()
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,101 @@
+//! `residual-zoo serve`
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use residual_zoo::cli::{self, BackendArgs};
+use residual_zoo::core::ConfigError;
+use residual_zoo::data::read_utf8;
+use residual_zoo::lab::{Use, check_size};
+use residual_zoo::serve::Options as Serving;
+use residual_zoo::{Run, experiment};
+
+use super::{name_of_run, or_force};
+
+/// Answer requests for completions over HTTP, from a run's newest checkpoint
+///
+/// The interface is that of OpenAI: /v1/models and /v1/completions. A page at / takes a prompt and
+/// shows the tokens as they come. Requests of all clients are computed together. Ctrl-C lets those
+/// that run end, and stops.
+///
+/// Examples:
+///   residual-zoo serve runs/gpt2
+///   curl http://127.0.0.1:8000/v1/completions -H 'Content-Type: application/json' -d '{"prompt": "ROMEO:"}'
+#[derive(Args)]
+#[command(verbatim_doc_comment)]
+pub struct Options {
+    /// The run directory, such as runs/gpt2-shakespeare-cpu
+    run: PathBuf,
+    /// The port to listen at; 0 takes a free one
+    #[arg(long, default_value_t = 8000)]
+    port: u16,
+    /// The address to listen at; 0.0.0.0 is reached from other machines
+    #[arg(long, value_name = "ADDRESS", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
+    host: IpAddr,
+    /// A file with a key, which clients have to send as `Authorization: Bearer KEY`
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
+    /// The name of the model for clients [default: the name of the run directory]
+    #[arg(long)]
+    name: Option<String>,
+    /// Sequences that are continued at once, 1 to 1024. Each needs memory for its context
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    batch: u32,
+    /// Sequences that may wait or be continued, 1 to 65536; more are refused with status 429
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=65536))]
+    queue: u32,
+    /// Most tokens of a completion. When the context is full, the model goes on from its newest half
+    #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    max_tokens: u32,
+    /// Load the model even if this machine's memory cannot hold it
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    backend: BackendArgs,
+}
+
+pub fn serve(options: Options) -> anyhow::Result<()> {
+    let (kind, gpu) = (options.backend.kind()?, options.backend.gpu);
+    let run = Run::open(&options.run)?;
+    let key = options.key.map(|path| key(&path)).transpose()?;
+    if !options.force {
+        let checked = check_size(&run.config, run.vocabulary(), (kind, gpu), Use::Load);
+        checked.map_err(or_force)?;
+    }
+    let name = match options.name {
+        Some(name) => name,
+        None => name_of_run(&options.run)?,
+    };
+    let is_open = key.is_none() && !options.host.is_loopback();
+    let serving = Serving {
+        host: options.host,
+        port: options.port,
+        key,
+        name: name.clone(),
+        batch: options.batch as usize,
+        queue: options.queue as usize,
+        max_tokens: options.max_tokens as usize,
+    };
+    let stop = cli::stop_on_signal()?;
+    experiment::serve(&run, &serving, (kind, gpu), &stop, |address| {
+        if is_open {
+            cli::warn("whoever reaches this machine can use the model; ask for a key with `--key`");
+        }
+        // Nobody has to read it.
+        let _ = cli::print(&format!("serving {name} at http://{address}"));
+    })?;
+    Ok(())
+}
+
+/// The first line of the file `path`.
+fn key(path: &Path) -> anyhow::Result<String> {
+    let text = read_utf8(path)?;
+    let key = text.lines().next().unwrap_or_default().trim();
+    if key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
+        let problem =
+            "must have a key in its first line, of letters, digits and signs without spaces";
+        return Err(ConfigError::new(path.display().to_string(), problem).into());
+    }
+    Ok(key.to_owned())
+}

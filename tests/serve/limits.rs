@@ -1,0 +1,159 @@
+//! Many clients, slow ones, and ones that go away.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::Shutdown;
+use std::time::{Duration, Instant};
+
+use residual_zoo_testing::zoo;
+use serde_json::json;
+
+use super::{Served, bytes};
+
+fn request(body: &serde_json::Value) -> Vec<u8> {
+    let body = body.to_string();
+    format!(
+        "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .into_bytes()
+}
+
+#[test]
+fn of_many_clients_none_is_lost() {
+    let served = Served::gpt2();
+    let done: usize = std::thread::scope(|scope| {
+        let client = |client: usize| {
+            let server = &served.server;
+            scope.spawn(move || {
+                let prompt = &"a prompt of some length"[..client % 20 + 1];
+                let body = json!({ "prompt": prompt, "max_tokens": 32, "temperature": 0.9, "seed": client });
+                let right = |_: &usize| server.complete(&body)["usage"]["completion_tokens"] == 32;
+                (0..6).filter(right).count()
+            })
+        };
+        let clients: Vec<_> = (0..64).map(client).collect();
+        clients
+            .into_iter()
+            .map(|client| client.join().unwrap())
+            .sum()
+    });
+    assert_eq!(done, 64 * 6);
+}
+
+#[test]
+fn more_than_the_queue_holds_are_told_to_come_again() {
+    let served = Served::new(&zoo::gpt2(), &bytes(), &["--queue", "20", "--batch", "4"]);
+    let statuses: Vec<u16> = std::thread::scope(|scope| {
+        let ask = || {
+            let (status, answer) = served
+                .server
+                .ask(&json!({ "prompt": "a", "max_tokens": 400 }));
+            if status == 429 {
+                assert_eq!(answer["error"]["code"], "queue_full");
+            }
+            status
+        };
+        let clients: Vec<_> = (0..200).map(|_| scope.spawn(ask)).collect();
+        clients
+            .into_iter()
+            .map(|client| client.join().unwrap())
+            .collect()
+    });
+    let count = |status| statuses.iter().filter(|found| **found == status).count();
+    assert_eq!(count(200) + count(429), 200, "{statuses:?}");
+    assert!(
+        count(200) >= 20 && count(429) > 0,
+        "{} answered",
+        count(200)
+    );
+    // All places are free again.
+    served.server.complete(&json!({ "prompt": vec!["a"; 20] }));
+}
+
+#[test]
+fn clients_that_go_away_free_their_places() {
+    let served = Served::new(
+        &zoo::gpt2(),
+        &bytes(),
+        &["--queue", "8", "--batch", "8", "--max-tokens", "1000000"],
+    );
+    for stream in [true, false] {
+        // Each would take minutes.
+        for _ in 0..3 {
+            let body = json!({ "prompt": "a", "max_tokens": 1_000_000, "stream": stream, "n": 8 });
+            let begin = Instant::now();
+            let mut client = served.server.connect();
+            client.write_all(&request(&body)).unwrap();
+            if stream {
+                let mut line = String::new();
+                BufReader::new(&client).read_line(&mut line).unwrap();
+                // Until the places of the client before are free, this one is refused.
+                while !line.starts_with("HTTP/1.1 200") {
+                    assert!(begin.elapsed() < Duration::from_secs(20), "{line}");
+                    std::thread::sleep(Duration::from_millis(20));
+                    client = served.server.connect();
+                    client.write_all(&request(&body)).unwrap();
+                    line.clear();
+                    BufReader::new(&client).read_line(&mut line).unwrap();
+                }
+                client.read_exact(&mut [0; 1000]).unwrap();
+            } else {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            client.shutdown(Shutdown::Both).unwrap();
+        }
+    }
+    let begin = Instant::now();
+    while served.server.ask(&json!({ "prompt": vec!["a"; 8] })).0 != 200 {
+        assert!(
+            begin.elapsed() < Duration::from_secs(20),
+            "the places stay taken"
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn slow_clients_hold_up_nobody() {
+    let served = Served::gpt2();
+    // Half a head, half a body, and an answer that nobody reads.
+    let whole = request(&json!({ "prompt": "a", "max_tokens": 4000, "stream": true }));
+    let slow: Vec<_> = (0..90)
+        .map(|i| {
+            let mut client = served.server.connect();
+            let part = [20, whole.len() - 3, whole.len()][i % 3];
+            client.write_all(&whole[..part]).unwrap();
+            client
+        })
+        .collect();
+    for _ in 0..5 {
+        served
+            .server
+            .complete(&json!({ "prompt": "a", "max_tokens": 8 }));
+    }
+    drop(slow);
+}
+
+#[test]
+fn a_stopped_server_answers_what_it_has_begun() {
+    let mut served = Served::gpt2();
+    let mut client = served.server.connect();
+    client
+        .write_all(&request(
+            &json!({ "prompt": "a", "max_tokens": 2000, "stream": true }),
+        ))
+        .unwrap();
+    let mut lines = BufReader::new(client);
+    let mut line = String::new();
+    lines.read_line(&mut line).unwrap();
+    assert!(line.starts_with("HTTP/1.1 200"), "{line}");
+    served.server.stop();
+    let mut rest = String::new();
+    lines.read_to_string(&mut rest).unwrap();
+    assert!(
+        rest.contains("\"finish_reason\":\"length\"") && rest.contains("[DONE]"),
+        "the text was cut"
+    );
+    assert_eq!(served.server.end(), Some(0));
+    assert!(std::net::TcpStream::connect(("127.0.0.1", served.server.port)).is_err());
+}
