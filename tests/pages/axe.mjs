@@ -3,7 +3,7 @@
 //
 //   node tests/pages/axe.mjs MODULES CHROMIUM PAGE…
 //
-// MODULES is the directory into which npm installed axe-core and playwright-core.
+// A PAGE is a file or an address. MODULES is the directory into which npm installed axe-core and playwright-core.
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { resolve } from "node:path";
@@ -34,7 +34,7 @@ for (const path of pages) {
   for (const colorScheme of ["light", "dark"]) {
     for (const width of [1200, 400]) {
       const page = await browser.newPage({ colorScheme, viewport: { width, height: 800 } });
-      await page.goto(pathToFileURL(resolve(path)).href);
+      await page.goto(path.startsWith("http:") ? path : pathToFileURL(resolve(path)).href);
       for (const problem of await problems(page, width)) {
         console.error(`${path}, ${colorScheme}, ${width} px: ${problem}`);
         failures += 1;

@@ -18,8 +18,6 @@ mod server;
 
 use std::net::IpAddr;
 
-use residual_zoo_core::ConfigError;
-
 #[cfg(feature = "http")]
 pub use server::{Bound, serve};
 
@@ -47,7 +45,7 @@ impl Error {
     pub fn is_bad_input(&self) -> bool {
         match self {
             Self::Run(error) => error.is_bad_input(),
-            Self::Config(_) | Self::Address { .. } => true,
+            Self::Missing | Self::Address { .. } => true,
             Self::Failed(_) => false,
         }
     }
@@ -59,9 +57,9 @@ pub enum Error {
     /// The run cannot be used.
     #[error(transparent)]
     Run(#[from] residual_zoo_runs::Error),
-    /// A setting is wrong.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
+    /// The program was built without the cargo feature `serve`.
+    #[error("this program has no server; build it with `--features serve`")]
+    Missing,
     /// The address cannot be used.
     #[error("cannot listen at {address}: {problem}; choose another one with `--port` and `--host`")]
     Address {

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use burn::tensor::backend::Backend;
-use residual_zoo_core::{ConfigError, ModelConfig};
+use residual_zoo_core::ModelConfig;
 use residual_zoo_runs::Run;
 
 use crate::{Error, Options};
@@ -18,8 +18,7 @@ impl Bound {
     ///
     /// Always.
     pub fn new(_: &Options) -> Result<Self, Error> {
-        let problem = "is not part of this program; build it with `--features serve`";
-        Err(ConfigError::new("serve", problem).into())
+        Err(Error::Missing)
     }
 
     /// The address.
