@@ -6,3 +6,4 @@ mod findings;
 mod rooms;
 mod suite_files;
 mod suites;
+mod tasks;

@@ -11,8 +11,8 @@ use residual_zoo_report::{Column, Table, si};
 use residual_zoo_train::Interrupter;
 
 use residual_zoo_lab::{
-    Error, Experiment, INDEX, Missing, Options, Origin, PlannedRun, REPORT, Results, Verdict,
-    check_pages, only, origin, unequal_budgets, write_index,
+    Error, Experiment, INDEX, Missing, Options, Origin, PlannedRun, REPORT, Results, TaskSpec,
+    Verdict, check_pages, only, origin, unequal_budgets, write_index,
 };
 
 use residual_zoo_system::harmless;
@@ -145,6 +145,9 @@ pub struct ExperimentArgs {
     /// directory of text files or a JSON Lines file
     #[arg(long, value_name = "PATH")]
     new_data: Option<PathBuf>,
+    /// The file of a task on which the runs are evaluated, in place of that of the experiment; repeat it for several
+    #[arg(long, value_name = "TASK=FILE")]
+    task: Vec<String>,
     #[command(flatten)]
     backend: BackendArgs,
     #[command(flatten)]
@@ -318,6 +321,7 @@ impl ExperimentArgs {
     fn apply<C>(&self, experiment: &mut Experiment<C>) -> Result<(), ConfigError> {
         self.check_data(experiment)?;
         self.data.apply(&mut experiment.data)?;
+        self.apply_tasks(&mut experiment.tasks)?;
         let Some(data) = &mut experiment.new_data else {
             return self.new_data.as_ref().map_or(Ok(()), |path| {
                 let path = path.display();
@@ -333,6 +337,27 @@ impl ExperimentArgs {
         tokenizer.apply(data)?;
         if let Some(path) = &self.new_data {
             data.source = Data::Path(path.clone());
+        }
+        Ok(())
+    }
+
+    /// Puts the files of `--task` in place of those of the experiment.
+    fn apply_tasks(&self, tasks: &mut [TaskSpec]) -> Result<(), ConfigError> {
+        for given in &self.task {
+            let names = || {
+                tasks
+                    .iter()
+                    .map(|task| task.name.as_str())
+                    .collect::<Vec<_>>()
+            };
+            let wrong = |problem: String| ConfigError::new(format!("--task {given}"), problem);
+            let known = match names().as_slice() {
+                [] => "this experiment has no tasks; leave it out".to_owned(),
+                names => format!("give one of {} as TASK=FILE", names.join(", ")),
+            };
+            let (name, file) = given.split_once('=').ok_or_else(|| wrong(known.clone()))?;
+            let task = tasks.iter_mut().find(|task| task.name == name);
+            task.ok_or_else(|| wrong(known))?.file = file.into();
         }
         Ok(())
     }
@@ -367,6 +392,7 @@ impl ExperimentArgs {
         options.extend((!scale.is_empty()).then_some(("--scale", scale)));
         options.extend(self.only.iter().map(|text| ("--only", text.clone())));
         options.extend(self.set.iter().map(|set| ("--set", set.clone())));
+        options.extend(self.task.iter().map(|task| ("--task", task.clone())));
         let single = [
             ("--seeds", self.seeds.map(|seeds| seeds.to_string())),
             ("--jobs", self.jobs.several().map(|jobs| jobs.to_string())),

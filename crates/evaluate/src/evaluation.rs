@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::backend::Backend;
 use residual_zoo_core::ModelConfig;
-use residual_zoo_data::read_file;
+use residual_zoo_data::{Tokenizer, read_file};
 use residual_zoo_runs::{Lock, Run, checkpoint, disk};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -65,12 +65,7 @@ pub fn evaluate<B: Backend, C: ModelConfig>(
     let path = options.directory.join("results.json");
     let mut written = previous(&path, &weights)?.unwrap_or_else(|| json!({}));
     // A document that cannot be scored is noticed before anything is.
-    let requests = Requests::new(run, options);
-    for task in tasks {
-        for (number, document) in task.documents.iter().enumerate() {
-            of_document(&requests, task, number, document)?;
-        }
-    }
+    check(tasks, &run.tokenizer, run.config.model.shape().context)?;
     let model = run.model_at::<B>(&checkpoint, device)?;
     let mut all = Vec::new();
     for task in tasks {
@@ -87,6 +82,25 @@ pub fn evaluate<B: Backend, C: ModelConfig>(
         all.push(results);
     }
     Ok(all)
+}
+
+/// Checks that a model that reads `context` tokens of `tokenizer` can score all documents of `tasks`.
+///
+/// # Errors
+///
+/// The first document that it cannot score, and why.
+pub fn check(tasks: &[Task], tokenizer: &Tokenizer, context: usize) -> Result<(), Error> {
+    let requests = Requests {
+        tokenizer,
+        most: context,
+        stride: context,
+    };
+    for task in tasks {
+        for (number, document) in task.documents.iter().enumerate() {
+            of_document(&requests, task, number, document)?;
+        }
+    }
+    Ok(())
 }
 
 impl<'a> Requests<'a> {

@@ -14,6 +14,6 @@ mod score;
 mod task;
 
 pub use error::Error;
-pub use evaluation::{OnProgress, Options, Results, evaluate};
+pub use evaluation::{OnProgress, Options, Results, check, evaluate};
 pub use metric::{Metric, Sample};
 pub use task::{Document, KINDS, Kind, Task};

@@ -25,7 +25,8 @@ pub enum Kind {
     Arc,
     /// `sentence` with `_`, `option1`, `option2`, `answer` (Sakaguchi et al., "WinoGrande", 2020).
     WinoGrande,
-    /// `page`, a tokenized article of WikiText (Merity et al., "Pointer sentinel mixture models", 2017).
+    /// `page`, a tokenized article of WikiText (Merity et al., "Pointer sentinel mixture models", 2017); or the text
+    /// file, as it was published.
     WikiText,
     /// Plain texts: a text file, or `text`.
     Text,
@@ -41,6 +42,24 @@ pub const KINDS: [(&str, Kind); 7] = [
     ("wikitext", Kind::WikiText),
     ("text", Kind::Text),
 ];
+
+impl Kind {
+    /// The metrics of a task of this kind, as in `lm_eval`.
+    pub fn metrics(self) -> &'static [&'static str] {
+        match self {
+            Self::Lambada => &["perplexity", "acc"],
+            Self::HellaSwag | Self::Piqa | Self::Arc => &["acc", "acc_norm"],
+            Self::WinoGrande => &["acc"],
+            Self::WikiText | Self::Text => &[
+                "word_perplexity",
+                "byte_perplexity",
+                "bits_per_byte",
+                "token_perplexity",
+                "bits_per_token",
+            ],
+        }
+    }
+}
 
 /// What a model is asked about a document.
 #[derive(Clone, Debug, PartialEq)]
@@ -119,6 +138,7 @@ impl Task {
         if !is_lines {
             return match named {
                 None | Some((Kind::Text, _)) => Self::of_text(name, path, most),
+                Some((Kind::WikiText, _)) => Self::of_wikitext(name, path, most),
                 Some(_) => Err(Error::Task {
                     path: path.into(),
                     line: None,
@@ -178,6 +198,41 @@ impl Task {
             }),
         }
     }
+
+    /// The articles of a file of WikiText as it was published. Each begins with a heading `= Title =`.
+    fn of_wikitext(name: String, path: &Path, most: usize) -> Result<Self, Error> {
+        let text = read_utf8(path)?;
+        let mut starts = vec![0];
+        let mut at = 0;
+        for line in text.split_inclusive('\n') {
+            if is_title(line.trim()) {
+                starts.push(at);
+            }
+            at += line.len();
+        }
+        starts.push(text.len());
+        let pages = starts.windows(2).map(|range| &text[range[0]..range[1]]);
+        let pages = pages.filter(|page| !page.trim().is_empty()).take(most);
+        let documents: Vec<Document> = pages.map(|page| roll(page, detokenized(page))).collect();
+        match documents.is_empty() {
+            true => Err(empty(path)),
+            false => Ok(Self {
+                name,
+                path: path.into(),
+                kind: Kind::WikiText,
+                documents,
+                blake3: blake3::hash(text.as_bytes()).to_string(),
+            }),
+        }
+    }
+}
+
+/// Whether a line is the heading of an article, and not one within it, such as `= = History = =`.
+fn is_title(line: &str) -> bool {
+    let inner = line
+        .strip_prefix("= ")
+        .and_then(|line| line.strip_suffix(" ="));
+    inner.is_some_and(|inner| !inner.starts_with('=') && !inner.ends_with('='))
 }
 
 fn empty(path: &Path) -> Error {
@@ -444,4 +499,28 @@ fn detokenized(page: &str) -> String {
 
 fn pattern(text: &str) -> Regex {
     Regex::new(text).unwrap_or_else(|e| unreachable!("{e}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_of_wikitext_is_cut_into_its_articles() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("wiki.valid.raw");
+        let text =
+            " \n = First = \n \n One . \n \n = = Part = = \n Two . \n = Second = \n Three . \n";
+        std::fs::write(&path, text).unwrap();
+        let task = Task::read(&format!("wikitext={}", path.display()), None).unwrap();
+        let bytes = |document: &Document| match document {
+            Document::Roll { bytes, .. } => *bytes,
+            other => panic!("{other:?}"),
+        };
+        let found: Vec<usize> = task.documents.iter().map(bytes).collect();
+        let second = text.find(" = Second").unwrap();
+        // What comes before the first heading is white space.
+        assert_eq!(found, [second - 2, text.len() - second]);
+        assert!(Task::read(&format!("piqa={}", path.display()), None).is_err());
+    }
 }

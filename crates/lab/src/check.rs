@@ -7,7 +7,10 @@ use residual_zoo_report::si;
 
 use crate::curves::CURVES;
 use crate::quantity::{QUANTITIES, is_curve};
-use crate::{After, Axis, ChartSpec, Claim, Error, Experiment, Measure, PlannedRun, describe};
+use crate::{
+    After, Axis, ChartSpec, Claim, Error, Experiment, Measure, PlannedRun, TaskSpec, describe,
+    tasks,
+};
 
 /// The largest vocabulary that is counted. Sizes of models are exact up to it.
 const MOST_IDS: usize = 1 << 32;
@@ -34,6 +37,10 @@ impl<C: ModelConfig> Experiment<C> {
         if self.measure.is_some() && self.count.is_none() {
             let problem = "is given without `count`; a run that trains is measured anyway";
             error("measure", problem)?;
+        }
+        tasks::check(&self.tasks)?;
+        if self.count.is_some() && !self.tasks.is_empty() {
+            error("tasks", "are given, but nothing is trained; leave them out")?;
         }
         self.check_runs(&planned)?;
         if let Some(column) = self.columns.iter().find(|column| !names.measures(column)) {
@@ -185,6 +192,8 @@ struct Names<'a> {
     lines: BTreeSet<&'a str>,
     /// The quantities that the experiment itself measures or gives.
     own: BTreeSet<&'a str>,
+    /// Those of its tasks.
+    of_tasks: Vec<String>,
 }
 
 impl<'a> Names<'a> {
@@ -197,11 +206,17 @@ impl<'a> Names<'a> {
             runs: planned.iter().map(|run| run.name.as_str()).collect(),
             lines: planned.iter().map(|run| run.line.as_str()).collect(),
             own: given.chain(measured.iter().copied()).collect(),
+            of_tasks: experiment
+                .tasks
+                .iter()
+                .flat_map(TaskSpec::quantities)
+                .collect(),
         }
     }
 
     fn measures(&self, quantity: &str) -> bool {
-        self.own.contains(quantity) || describe(quantity).is_some()
+        let is_of_task = || self.of_tasks.iter().any(|own| own == quantity);
+        self.own.contains(quantity) || is_of_task() || describe(quantity).is_some()
     }
 
     /// Checks the lines and axes of a chart, and that there is something printed where that is drawn.

@@ -11,7 +11,7 @@ use residual_zoo_train::FirstWeights;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::{Claim, Error, Sweep};
+use crate::{Claim, Error, Sweep, TaskSpec};
 
 /// An experiment: the content of a file `experiments/<paper>/<name>/<scale>.ron`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -42,6 +42,9 @@ pub struct Experiment<C> {
     /// Nothing is trained: the cost of the models is counted with this number of token ids.
     #[serde(default)]
     pub count: Option<usize>,
+    /// On what the trained runs are evaluated.
+    #[serde(default)]
+    pub tasks: Vec<TaskSpec>,
     /// What is trained, counted or measured.
     pub runs: Vec<RunSpec<C>>,
     /// The columns of the table, as quantities.
@@ -224,6 +227,7 @@ impl<C: ModelConfig> Experiment<C> {
             sweep: None,
             measure: None,
             count: None,
+            tasks: Vec::new(),
             runs: vec![run],
             columns: Vec::new(),
             charts: Vec::new(),

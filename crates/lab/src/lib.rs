@@ -58,6 +58,7 @@ mod single;
 mod size;
 mod stats;
 pub mod sweep;
+mod tasks;
 #[cfg(test)]
 mod tests;
 mod training;
@@ -89,4 +90,5 @@ pub use single::{Bench, check_precision, follow, measure_rates, time, train};
 pub use size::{Use, check_size};
 pub use stats::{Estimate, Line};
 pub use sweep::Sweep;
+pub use tasks::TaskSpec;
 pub use tune::{SweptRun, TriedPoint, Tuning};

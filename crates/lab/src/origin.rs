@@ -47,6 +47,7 @@ pub fn hash<C: ModelConfig>(
         format!("{:?}", experiment.data.source),
         backend.to_string(),
     ];
+    parts.extend(experiment.tasks.iter().map(|task| format!("{task:?}")));
     parts.extend(configs);
     let parts: Vec<&[u8]> = parts.iter().map(|part| part.as_bytes()).collect();
     hash_of_parts("residual-zoo experiment v2", &parts).to_hex()[..12].to_owned()

@@ -144,10 +144,13 @@ pub fn is_cost(quantity: &str) -> bool {
 impl Observed {
     /// How a quantity is shown; one that an experiment measures itself is a plain number.
     pub fn of(quantity: &str) -> Self {
-        describe(quantity).unwrap_or(Self {
-            unit: "",
-            format: Format::Plain,
-        })
+        let (unit, format) = match quantity.rsplit_once(' ') {
+            // Of a task.
+            Some((_, "acc" | "acc_norm")) => ("%", Format::Percent),
+            Some((_, "bits_per_byte" | "bits_per_token")) => ("", Format::Loss),
+            _ => ("", Format::Plain),
+        };
+        describe(quantity).unwrap_or(Self { unit, format })
     }
 
     /// How values of a quantity are shown together: memory is in GiB if one of them is as large.

@@ -11,7 +11,7 @@ use crate::measure::Setting;
 use crate::training::train_runs;
 use crate::{
     DataFacts, Error, Experiment, Observation, Options, Origin, Outcome, PlannedRun, Pool, Results,
-    Sweep, origin,
+    Sweep, origin, tasks,
 };
 
 /// Runs the experiment that the RON text describes; `path` is what errors call it. With a number
@@ -121,7 +121,15 @@ impl<C: ModelConfig> Experiment<C> {
             let pool = Pool::open(options);
             pool.forget(&pool.runs(planned, &self.seeds, &corpora))?;
         }
-        let outcome = train_runs(planned, &self.seeds, &corpora, 1.0, options);
+        let tasks = tasks::read(&self.tasks)?;
+        // What cannot be evaluated is not trained.
+        for (run, corpus) in planned.iter().zip(&corpora) {
+            if let Some(config) = &run.config {
+                let context = config.model.shape().context;
+                residual_zoo_evaluate::check(&tasks, &corpus.tokenizer, context)?;
+            }
+        }
+        let outcome = train_runs(planned, &self.seeds, &corpora, 1.0, &tasks, options);
         Ok(Outcome {
             data: DataFacts::of_runs(planned, &corpora),
             ..outcome

@@ -9,6 +9,7 @@ use std::time::Duration;
 use residual_zoo_backend::{PeakMemory, panic_message};
 use residual_zoo_core::ModelConfig;
 use residual_zoo_data::{Corpus, one_line};
+use residual_zoo_evaluate::Task;
 use residual_zoo_runs::run_dir::MEASURED;
 use residual_zoo_runs::{Error as RunError, checkpoint, disk, run_dir, vocabulary};
 use residual_zoo_train::dashboard::{Screen, Title, duration, print};
@@ -20,19 +21,21 @@ use crate::pool::Place;
 use crate::single::work;
 use crate::size::{Use, check_size};
 use crate::sweep::until;
+use crate::tasks::{Unevaluated, metrics};
 use crate::{After, Error, Missing, Observation, Options, Outcome, PlannedRun, Pool, train};
 
 /// Trains the first `share` of every run for every seed, all runs of a seed before the next seed, and
 /// observes them. A run that is already in the pool is not trained again; one that was stopped
 /// continues. A run that another process trains comes last.
 ///
-/// `corpora` are the data of the runs, in their order. A run that fails is noted as missing; the
+/// `corpora` are the data of the runs, in their order. Runs that are trained to their end are evaluated on `tasks`. A run that fails is noted as missing; the
 /// others are still trained.
 pub(crate) fn train_runs<C: ModelConfig>(
     planned: &[PlannedRun<C>],
     seeds: &[u64],
     corpora: &[&Corpus],
     share: f64,
+    tasks: &[Task],
     options: &Options,
 ) -> Outcome {
     let mut due = turns(planned, seeds, corpora, share, options);
@@ -41,7 +44,7 @@ pub(crate) fn train_runs<C: ModelConfig>(
     while !due.is_empty() {
         let mut busy: Vec<Turn<C>> = Vec::new();
         for turn in due {
-            match turn.take(&found, &busy, options, &mut outcome) {
+            match turn.take(&found, &busy, tasks, options, &mut outcome) {
                 Ok(observation) => drop(found.insert(turn.number.0, observation)),
                 Err(Pending::Busy) => busy.push(turn),
                 Err(Pending::Missing { why, diverged }) => outcome.missing.push(Missing {
@@ -183,6 +186,7 @@ impl<C: ModelConfig> Turn<'_, C> {
         &self,
         found: &BTreeMap<usize, Observation>,
         busy: &[Self],
+        tasks: &[Task],
         options: &Options,
         outcome: &mut Outcome,
     ) -> Result<Observation, Pending> {
@@ -218,7 +222,19 @@ impl<C: ModelConfig> Turn<'_, C> {
         }
         let memory = (!is_partial).then_some(memory);
         let observed = self.observe(&summary, &place.directory, memory, parent);
-        let observed = observed.map_err(|error| one_line(&error).to_string())?;
+        let mut observed = observed.map_err(|error| one_line(&error).to_string())?;
+        if !is_partial && !tasks.is_empty() {
+            let metrics = match metrics::<C>(&place.directory, tasks, options) {
+                Ok(metrics) => metrics,
+                Err(Unevaluated::Busy) => return Err(Pending::Busy),
+                Err(Unevaluated::Stopped) => {
+                    outcome.stopped = true;
+                    return Err("not evaluated yet; to continue: repeat the command".into());
+                }
+                Err(Unevaluated::Failed(error)) => return Err(one_line(&error).to_string().into()),
+            };
+            observed.quantities.extend(metrics);
+        }
         let seconds = summary.rows.last().map_or(0.0, |row| row.seconds);
         let time = duration(Duration::from_secs_f64(seconds));
         if summary.trained || !options.brief {

@@ -246,7 +246,7 @@ impl Sweep {
                 let turns: Vec<&Candidate<C>> = parents.iter().chain(&candidates).collect();
                 let runs: Vec<_> = turns.iter().map(|turn| turn.planned.clone()).collect();
                 let data: Vec<&Corpus> = turns.iter().map(|turn| corpora[&turn.at]).collect();
-                let mut outcome = train_runs(&runs, &self.seeds, &data, *share, options);
+                let mut outcome = train_runs(&runs, &self.seeds, &data, *share, &[], options);
                 whole.stopped |= outcome.stopped;
                 whole.seconds.append(&mut outcome.seconds);
                 if whole.stopped {

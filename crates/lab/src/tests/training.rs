@@ -89,7 +89,7 @@ fn run(pool: &Path, planned: &[PlannedRun<Fragile>], corpus: &Corpus, seed: u64)
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let corpora = vec![corpus; planned.len()];
-    train_runs(planned, &[seed], &corpora, 1.0, &options(pool))
+    train_runs(planned, &[seed], &corpora, 1.0, &[], &options(pool))
 }
 
 fn run_small(pool: &Path) -> Outcome {

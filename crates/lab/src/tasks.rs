@@ -1,0 +1,115 @@
+//! Tasks on which the runs of an experiment are evaluated.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use residual_zoo_core::{ConfigError, ModelConfig};
+use residual_zoo_evaluate::{Error as EvaluateError, KINDS, Kind, Options as Evaluation, Task};
+use residual_zoo_runs::Run;
+use serde::{Deserialize, Serialize};
+
+use crate::{Error, Options, evaluate};
+
+/// A task on which trained runs are evaluated. Its metrics are quantities, such as `hellaswag acc_norm`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TaskSpec {
+    /// Its name in quantities.
+    pub name: String,
+    /// The form of its documents: `lambada`, `hellaswag`, `piqa`, `arc`, `winogrande`, `wikitext` or `text`.
+    pub kind: String,
+    /// The file, see [`Task::read`].
+    pub file: PathBuf,
+}
+
+impl TaskSpec {
+    fn kind(&self) -> Option<Kind> {
+        let known = KINDS.iter().find(|(name, _)| *name == self.kind);
+        known.map(|(_, kind)| *kind)
+    }
+
+    /// The quantities of the task.
+    pub fn quantities(&self) -> Vec<String> {
+        let metrics = self.kind().map_or(&[][..], Kind::metrics);
+        let quantity = |metric: &&str| format!("{} {metric}", self.name);
+        metrics.iter().map(quantity).collect()
+    }
+
+    fn read(&self) -> Result<Task, Error> {
+        let task = Task::read(&format!("{}={}", self.kind, self.file.display()), None)?;
+        Ok(Task {
+            name: self.name.clone(),
+            ..task
+        })
+    }
+}
+
+/// Checks the names and kinds of tasks.
+pub(crate) fn check(tasks: &[TaskSpec]) -> Result<(), ConfigError> {
+    let error = |problem: String| Err(ConfigError::new("tasks", problem));
+    let mut names = BTreeSet::new();
+    for task in tasks {
+        if task.kind().is_none() {
+            let known: Vec<&str> = KINDS.iter().map(|(name, _)| *name).collect();
+            let problem = format!("`{}` has the kind `{}`", task.name, task.kind);
+            return error(format!("{problem}; there are {}", known.join(", ")));
+        }
+        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
+        if task.name.is_empty() || task.name.starts_with('.') || !task.name.bytes().all(is_name) {
+            let problem = format!("has the name {:?}", task.name);
+            return error(problem + "; use letters, digits, `_`, `-` and `.`");
+        }
+        if !names.insert(&task.name) {
+            return error(format!("has two called `{}`", task.name));
+        }
+    }
+    Ok(())
+}
+
+/// Reads the files of tasks.
+pub(crate) fn read(tasks: &[TaskSpec]) -> Result<Vec<Task>, Error> {
+    tasks.iter().map(TaskSpec::read).collect()
+}
+
+/// Why a run has no metrics.
+pub(crate) enum Unevaluated {
+    /// Another process evaluates it.
+    Busy,
+    /// The user asked to stop.
+    Stopped,
+    /// It failed.
+    Failed(Error),
+}
+
+/// The metrics of the run in `directory` on `tasks`, by quantity. What was scored before is not scored again.
+pub(crate) fn metrics<C: ModelConfig>(
+    directory: &Path,
+    tasks: &[Task],
+    options: &Options,
+) -> Result<BTreeMap<String, f64>, Unevaluated> {
+    let failed = |error: Error| Unevaluated::Failed(error);
+    let run = Run::<C>::open(directory).map_err(|error| failed(error.into()))?;
+    // Beside the pool, because a run directory holds what training writes.
+    let name = directory.file_name().unwrap_or_default();
+    let evaluation = Evaluation {
+        directory: options.directory.with_file_name("evaluations").join(name),
+        batch: 16,
+        stride: None,
+    };
+    let backend = (options.backend, options.gpu);
+    let results = evaluate(&run, tasks, &evaluation, backend, &options.stop);
+    let results = results.map_err(|error| match error {
+        Error::Evaluate(EvaluateError::Stopped) => Unevaluated::Stopped,
+        Error::Evaluate(EvaluateError::Run(residual_zoo_runs::Error::Locked { .. })) => {
+            Unevaluated::Busy
+        }
+        error => failed(error),
+    })?;
+    let mut found = BTreeMap::new();
+    for task in results {
+        for metric in task.metrics {
+            found.insert(format!("{} {}", task.task, metric.name), metric.value);
+        }
+    }
+    Ok(found)
+}
