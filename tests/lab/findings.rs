@@ -57,7 +57,8 @@ const PAPERS: [Paper; 4] = [
                   stage alone, models from scratch are worse than the grown one, as the paper reports. Growing keeps \
                   the function. On new data, neither a grown TokenFormer nor a widened transformer gains from its size \
                   within 300 steps. Growing twice on the same data lowers the loss by more than widening a transformer \
-                  twice, but the transformer stays ahead. The order of Table 4 holds: L2 norm and GELU, then the L1 norm, then the softmax.",
+                  twice, but the transformer stays ahead. Starting from the weights of a transformer saves \
+                  training, but the transformer that is trained on is better. The order of Table 4 holds: L2 norm and GELU, then the L1 norm, then the softmax.",
     },
     Paper {
         directory: "recurrent",
