@@ -1,10 +1,36 @@
 //! A zoo of language-model architectures that change the residual stream, on
 //! [Burn](https://burn.dev).
 //!
-//! Every architecture is a separate crate. All of them implement the same traits, so the same trainer
-//! trains them and the same report compares them. [`residual_zoo_models`] lists them in one enum ([`Zoo`])
-//! and composes them ([`ModelConfig`]). This crate re-exports everything, and has the entry points of all
-//! programs ([`experiment`](mod@experiment)).
+//! One line describes every model: **x_{i+1} = connect(x_i, x_{i-1}, …; f(x_i))**. x_i is the residual stream before
+//! sublayer i, f the sublayer, and `connect` the way in which its result joins the stream.
+//!
+//! # Architectures
+//!
+//! Each is a crate of its own, and all implement the same traits, so the same trainer trains them, the same report
+//! compares them, and they combine with each other.
+//!
+//! | crate | what it is | equation |
+//! |---|---|---|
+//! | [`gpt2`] | the baseline | x_{i+1} = x_i + f(norm(x_i)) |
+//! | [`rmt`] | the stream is a matrix X, written under keys w and read by keys r | X^(l+1) = X^(l) + Σ_h w^(h) ⊗ f(r ·₁ LN(X^(l)))_h |
+//! | [`laurel`] | a learned connection around any sublayer | x_{i+1} = α f(x_i) + g(x_i, x_{i-1}, …) |
+//! | [`tokenformer`] | every projection attends to parameter tokens | Pattention(X, K_P, V_P) = Θ(X K_Pᵀ) V_P |
+//! | [`recurrent`] | one transformer τ passes over the text, two blocks at a time | (y_i, h_{i+1}) = τ(α h_{i-1} + h_i, α h_{i-1} + x_{i+1}) |
+//!
+//! # The map
+//!
+//! | to | use |
+//! |---|---|
+//! | build a model from a config, or compose one | [`ModelConfig`], [`Zoo`], [`Composition`] |
+//! | read the traits and operations that all share | [`core`] |
+//! | open a trained run and sample from it | [`Run`], [`runs`] |
+//! | read texts and tokenizers | [`data`] |
+//! | train | [`train`](mod@train), on a backend of [`backend`] |
+//! | score, serve, import and export models | [`evaluate`](mod@evaluate), [`serve`](mod@serve), [`exchange`] |
+//! | run experiments and judge claims | [`lab`], with the tables and charts of [`report`] |
+//! | write a program with the options of the zoo's | [`cli`], [`experiment`](mod@experiment) |
+//!
+//! The documentation in `docs/` has guides, results, and a page for each paper with its equations beside the code.
 
 #![forbid(unsafe_code)]
 

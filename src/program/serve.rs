@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::Args;
 use residual_zoo::cli::{self, BackendArgs};
@@ -31,7 +32,7 @@ pub struct Options {
     #[arg(long, default_value_t = 8000)]
     port: u16,
     /// The address to listen at; 0.0.0.0 is reached from other machines
-    #[arg(long, value_name = "ADDRESS", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
+    #[arg(long, value_name = "ADDRESS", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST), value_parser = address)]
     host: IpAddr,
     /// A file with a key, which clients have to send as `Authorization: Bearer KEY`
     #[arg(long, value_name = "FILE")]
@@ -48,6 +49,9 @@ pub struct Options {
     /// Most tokens of a completion. When the context is full, the model goes on from its newest half
     #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     max_tokens: u32,
+    /// Seconds that requests have to end when the server is stopped
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    grace: u32,
     /// Load the model even if this machine's memory cannot hold it
     #[arg(long)]
     force: bool,
@@ -64,6 +68,11 @@ pub fn serve(options: Options) -> anyhow::Result<()> {
         checked.map_err(or_force)?;
     }
     let name = match options.name {
+        Some(name) if name.is_empty() || name.chars().any(char::is_control) => {
+            return Err(
+                ConfigError::new("--name", "must have characters that can be shown").into(),
+            );
+        }
         Some(name) => name,
         None => name_of_run(&options.run)?,
     };
@@ -76,6 +85,7 @@ pub fn serve(options: Options) -> anyhow::Result<()> {
         batch: options.batch as usize,
         queue: options.queue as usize,
         max_tokens: options.max_tokens as usize,
+        grace: Duration::from_secs(options.grace.into()),
     };
     let stop = cli::stop_on_signal()?;
     experiment::serve(&run, &serving, (kind, gpu), &stop, |address| {
@@ -86,6 +96,16 @@ pub fn serve(options: Options) -> anyhow::Result<()> {
         let _ = cli::print(&format!("serving {name} at http://{address}"));
     })?;
     Ok(())
+}
+
+/// An IP address, or `localhost`.
+fn address(text: &str) -> Result<IpAddr, String> {
+    match text {
+        "localhost" => Ok(Ipv4Addr::LOCALHOST.into()),
+        text => text
+            .parse()
+            .map_err(|_| "must be an IP address, such as 0.0.0.0, or localhost".to_owned()),
+    }
 }
 
 /// The first line of the file `path`.

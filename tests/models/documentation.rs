@@ -8,6 +8,7 @@
 //! - a code span that is the text of a link to a Rust file, if it is a path or an identifier. Its item
 //!   must be in that file, unless it is part of the file's own path, such as the name of its crate.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -450,4 +451,26 @@ fn dead_links_and_items_are_found() {
         let dead = page(&format!("[`{code}`]({file})")).dead_items(&items);
         assert_eq!(dead, [format!("{code} in {file}")]);
     }
+}
+
+#[test]
+fn the_book_has_every_page() {
+    let docs = root().join("docs");
+    let summary = fs::read_to_string(docs.join("SUMMARY.md")).unwrap();
+    let listed: BTreeSet<&str> = summary
+        .split("](")
+        .skip(1)
+        .filter_map(|rest| rest.split(')').next())
+        .collect();
+    let mut there = BTreeSet::new();
+    for folder in ["", "papers", "results"] {
+        for entry in fs::read_dir(docs.join(folder)).unwrap() {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            if name.ends_with(".md") && name != "SUMMARY.md" {
+                there.insert(Path::new(folder).join(name).display().to_string());
+            }
+        }
+    }
+    let there: BTreeSet<&str> = there.iter().map(String::as_str).collect();
+    assert_eq!(listed, there);
 }

@@ -219,6 +219,11 @@ fn settings_of_a_request_are_respected() {
     let seeded = |seed: i64| text(json!({ "prompt": "abc", "max_tokens": 20, "seed": seed }));
     assert_eq!(seeded(-3), seeded(-3));
     assert_ne!(seeded(1), seeded(2));
+    // No choice of one seed has the draws of a choice of another.
+    let all = (0..12)
+        .flat_map(|seed| text(json!({ "prompt": "abc", "max_tokens": 20, "seed": seed, "n": 8 })));
+    let all: std::collections::BTreeSet<String> = all.collect();
+    assert_eq!(all.len(), 12 * 8);
     let free = || text(json!({ "prompt": "abc", "max_tokens": 20 }));
     assert_ne!(free(), free());
     let greedy = text(json!({ "prompt": "abc", "max_tokens": 20, "temperature": 0 }));

@@ -17,8 +17,16 @@ fn wrong() -> Vec<(Value, u16, Option<&'static str>)> {
     let mut all = vec![
         (json!([]), 400, None),
         (json!("text"), 400, None),
-        (json!({ "prompt": "a", "max_token": 4 }), 400, None),
-        (json!({ "prompt": "a", "messages": [] }), 400, None),
+        (
+            json!({ "prompt": "a", "max_token": 4 }),
+            400,
+            Some("max_token"),
+        ),
+        (
+            json!({ "prompt": "a", "messages": [] }),
+            400,
+            Some("messages"),
+        ),
         (
             json!({ "prompt": "a", "model": "gpt-4" }),
             404,
@@ -236,6 +244,7 @@ fn a_key_is_asked_for() {
     let served = Served::new(&zoo::gpt2(), &bytes(), &["--key", key.to_str().unwrap()]);
     let status = |headers: &str| served.server.send("GET", "/v1/models", headers, b"").0;
     assert_eq!(status("Authorization: Bearer sesame-123\r\n"), 200);
+    assert_eq!(status("Authorization: bearer sesame-123\r\n"), 200);
     for wrong in [
         "",
         "Authorization: Bearer sesame\r\n",

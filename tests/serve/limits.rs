@@ -157,3 +157,35 @@ fn a_stopped_server_answers_what_it_has_begun() {
     assert_eq!(served.server.end(), Some(0));
     assert!(std::net::TcpStream::connect(("127.0.0.1", served.server.port)).is_err());
 }
+
+#[test]
+fn what_a_stopped_server_cannot_finish_is_told() {
+    let mut served = Served::new(
+        &zoo::gpt2(),
+        &bytes(),
+        &["--max-tokens", "1000000", "--grace", "1"],
+    );
+    let endless = json!({ "prompt": "a", "max_tokens": 1_000_000, "stream": true });
+    let mut client = served.server.connect();
+    client.write_all(&request(&endless)).unwrap();
+    let mut lines = BufReader::new(client);
+    let mut line = String::new();
+    lines.read_line(&mut line).unwrap();
+    assert!(line.starts_with("HTTP/1.1 200"), "{line}");
+    let mut whole = served.server.connect();
+    whole
+        .write_all(&request(&json!({ "prompt": "a", "max_tokens": 1_000_000 })))
+        .unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    served.server.stop();
+    let mut rest = String::new();
+    lines.read_to_string(&mut rest).unwrap();
+    assert!(rest.contains("\"code\":\"stopping\"") && !rest.contains("[DONE]"));
+    let mut answer = String::new();
+    whole.read_to_string(&mut answer).unwrap();
+    assert!(
+        answer.starts_with("HTTP/1.1 503") && answer.contains("stopping"),
+        "{answer}"
+    );
+    assert_eq!(served.server.end(), Some(0));
+}

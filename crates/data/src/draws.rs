@@ -26,6 +26,8 @@ impl Draws {
 /// Derives an independent seed for each purpose and step, for generators that take a single number, such
 /// as a backend's. Applies the output function of SplitMix64 (Steele et al., "Fast splittable pseudorandom
 /// number generators", 2014) to the parts in turn.
+///
+/// The first part should be a constant: seeds 1 and 2 with the parts 2 and 1 give the same number.
 pub fn derive_seed(seed: u64, parts: &[u64]) -> u64 {
     parts.iter().fold(seed, |state, part| {
         let z = (state ^ part).wrapping_add(0x9e37_79b9_7f4a_7c15);

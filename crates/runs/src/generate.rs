@@ -90,6 +90,9 @@ impl Sampling {
     }
 }
 
+/// For seeds of several texts.
+const TEXT: u64 = 1;
+
 /// An iterator over the tokens that follow a prompt. It ends only if the logits are not finite.
 pub struct Generator<'a, B: Backend, M: LanguageModel<B>>(Generators<'a, B, M>);
 
@@ -171,7 +174,7 @@ impl<'a, B: Backend, M: LanguageModel<B>> Generators<'a, B, M> {
         }
         let seed = |i: usize| match i {
             0 => sampling.seed,
-            i => derive_seed(sampling.seed, &[i as u64]),
+            i => derive_seed(sampling.seed, &[TEXT, i as u64]),
         };
         let texts = prompts.iter().enumerate().map(|(i, prompt)| Text {
             tokens: prompt[prompt.len().saturating_sub(context)..].to_vec(),

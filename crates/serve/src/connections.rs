@@ -2,7 +2,9 @@
 
 use std::io;
 use std::net::TcpListener as StdListener;
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
@@ -12,6 +14,7 @@ use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
+use tokio::time::timeout;
 use tokio_io_timeout::TimeoutStream;
 
 /// Most connections at once. Others wait until one ends.
@@ -23,11 +26,19 @@ const FOR_HEAD: Duration = Duration::from_secs(30);
 /// The time that a client may leave an answer unread.
 const UNREAD: Duration = Duration::from_secs(30);
 
-/// The time that requests have to end once the server stops.
-const TO_END: Duration = Duration::from_secs(30);
+/// The time to tell clients that the server has stopped.
+const TO_TELL: Duration = Duration::from_secs(2);
 
 /// How often the server looks whether it should stop.
 const LOOK: Duration = Duration::from_millis(100);
+
+/// How the server ends.
+pub struct End<'a> {
+    /// The time that requests have to end.
+    pub grace: Duration,
+    /// Set when those that are left are given up.
+    pub give_up: &'a AtomicBool,
+}
 
 /// Answers connections with `router` until `should_stop`.
 ///
@@ -38,6 +49,7 @@ pub fn accept(
     listener: StdListener,
     router: Router,
     should_stop: impl Fn() -> bool,
+    end: &End,
 ) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -80,7 +92,11 @@ pub fn accept(
             });
         }
         drop((listener, router));
-        let _ = tokio::time::timeout(TO_END, connections.shutdown()).await;
+        let mut ended = pin!(connections.shutdown());
+        if timeout(end.grace, &mut ended).await.is_err() {
+            end.give_up.store(true, Ordering::Relaxed);
+            let _ = timeout(TO_TELL, ended).await;
+        }
         Ok(())
     })
 }

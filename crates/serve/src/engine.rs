@@ -6,6 +6,7 @@
 //! sequences that begin together form a group, and groups take turns.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvError};
 
 use burn::tensor::{Int, Tensor, TensorData, backend::Backend};
@@ -214,9 +215,13 @@ impl<'a, B: Backend, M: LanguageModel<B>> Engine<'a, B, M> {
         }
     }
 
-    /// Works on `jobs` until the other end is closed and all are done.
-    pub fn work(mut self, jobs: &Receiver<Job>) {
+    /// Works on `jobs` until the other end is closed and all are done, or are to be given up.
+    pub fn work(mut self, jobs: &Receiver<Job>, give_up: &AtomicBool) {
         loop {
+            if give_up.load(Ordering::Relaxed) {
+                self.waiting.clear();
+                self.groups.clear();
+            }
             if self.waiting.is_empty() && self.groups.is_empty() {
                 match jobs.recv() {
                     Ok(job) => self.waiting.push_back(Sequence::new(job)),

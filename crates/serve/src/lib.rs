@@ -12,11 +12,14 @@ mod connections;
 #[cfg(feature = "http")]
 mod engine;
 #[cfg(feature = "http")]
+mod prompt;
+#[cfg(feature = "http")]
 mod request;
 #[cfg(feature = "http")]
 mod server;
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 #[cfg(feature = "http")]
 pub use server::{Bound, serve};
@@ -38,6 +41,8 @@ pub struct Options {
     pub queue: usize,
     /// Most tokens to generate for a choice.
     pub max_tokens: usize,
+    /// The time that requests have to end once the server stops.
+    pub grace: Duration,
 }
 
 impl Error {

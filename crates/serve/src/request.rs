@@ -5,6 +5,8 @@ use residual_zoo_runs::generate::Sampling;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::prompt::prompts;
+
 /// An error in OpenAI's form.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ApiError {
@@ -13,7 +15,7 @@ pub struct ApiError {
     /// What is wrong and how to mend it.
     pub message: String,
     /// The field that is wrong.
-    pub param: Option<&'static str>,
+    pub param: Option<String>,
     /// A word for programs.
     pub code: &'static str,
 }
@@ -29,9 +31,9 @@ impl ApiError {
         }
     }
 
-    fn field(param: &'static str, message: impl Into<String>) -> Self {
+    pub(crate) fn field(param: &'static str, message: impl Into<String>) -> Self {
         Self {
-            param: Some(param),
+            param: Some(param.into()),
             ..Self::new(
                 400,
                 "invalid_value",
@@ -149,36 +151,7 @@ pub fn read(
     limits: &Limits,
     seed: impl FnOnce() -> u64,
 ) -> Result<Request, ApiError> {
-    let invalid = |error: serde_json::Error| {
-        ApiError::new(400, "invalid_json", format!("the body is {error}"))
-    };
-    let text = std::str::from_utf8(body).map_err(|_| {
-        ApiError::new(
-            400,
-            "invalid_json",
-            "the body is not UTF-8; send JSON in UTF-8",
-        )
-    })?;
-    // A list would be read as the fields in their order.
-    if text.trim_start().starts_with('[') {
-        return Err(ApiError::new(
-            400,
-            "invalid_json",
-            "the body is a list; send an object",
-        ));
-    }
-    let body: Body = serde_json::from_str(text).map_err(|error| {
-        let what = match error.classify() {
-            serde_json::error::Category::Data => error.to_string(),
-            _ => {
-                return ApiError::new(400, "invalid_json", format!("the body is no JSON: {error}"));
-            }
-        };
-        match what.starts_with("unknown field") {
-            true => ApiError::new(400, "unknown_field", what),
-            false => invalid(error),
-        }
-    })?;
+    let body = parse(body)?;
     check_model(&body.model, name)?;
     for (field, value, neutral) in [
         ("presence_penalty", &body.presence_penalty, json!(0)),
@@ -254,10 +227,9 @@ pub fn read(
         prompt,
         is_empty,
         sampling: Sampling {
-            seed: if i == 0 {
-                seed
-            } else {
-                derive_seed(seed, &[i as u64])
+            seed: match i {
+                0 => seed,
+                i => derive_seed(seed, &[CHOICE, i as u64]),
             },
             ..sampling.clone()
         },
@@ -274,15 +246,43 @@ pub fn read(
     })
 }
 
+/// For seeds of choices.
+const CHOICE: u64 = 1;
+
 /// The tokens of a choice if the request does not say how many, as OpenAI has it.
 const DEFAULT_TOKENS: usize = 16;
+
+/// The fields of a body.
+fn parse(body: &[u8]) -> Result<Body, ApiError> {
+    let invalid =
+        |problem: String| ApiError::new(400, "invalid_json", format!("the body {problem}"));
+    let text = std::str::from_utf8(body);
+    let text = text.map_err(|_| invalid("is not UTF-8; send JSON in UTF-8".into()))?;
+    // A list would be read as the fields in their order.
+    if text.trim_start().starts_with('[') {
+        return Err(invalid("is a list; send an object".into()));
+    }
+    serde_json::from_str(text).map_err(|error| {
+        let problem = error.to_string();
+        let field = problem.split('`').nth(1).map(str::to_owned);
+        match problem.split('`').next() {
+            Some("unknown field ") => ApiError {
+                param: field,
+                ..ApiError::new(400, "unknown_field", problem)
+            },
+            Some("duplicate field ") => invalid(format!("has the {problem}")),
+            _ if error.is_data() => invalid(format!("is no object: {problem}")),
+            _ => invalid(format!("is no JSON: {problem}")),
+        }
+    })
+}
 
 fn check_model(model: &Value, name: &str) -> Result<(), ApiError> {
     match model {
         Value::Null => Ok(()),
         Value::String(model) if model == name => Ok(()),
         Value::String(model) => Err(ApiError {
-            param: Some("model"),
+            param: Some("model".into()),
             ..ApiError::new(
                 404,
                 "model_not_found",
@@ -296,77 +296,6 @@ fn check_model(model: &Value, name: &str) -> Result<(), ApiError> {
             "model",
             format!("is {}; it must be {name}", brief(other)),
         )),
-    }
-}
-
-/// The prompts in any of OpenAI's four forms: a text, texts, ids, or lists of ids.
-fn prompts(
-    value: &Value,
-    tokenizer: &Tokenizer,
-    limits: &Limits,
-) -> Result<Vec<(Vec<u32>, bool)>, ApiError> {
-    let most = limits.context + 1;
-    let wrong = |problem: String| ApiError::field("prompt", problem);
-    let checked = |ids: Vec<u32>| match ids.len() {
-        0 => Ok((vec![tokenizer.first_id()], true)),
-        count if count <= most => Ok((ids, false)),
-        count => Err(ApiError {
-            code: "context_length_exceeded",
-            ..wrong(format!(
-                "has {count} tokens, but the model reads {}; shorten it",
-                limits.context
-            ))
-        }),
-    };
-    let encoded =
-        |text: &str| {
-            checked(tokenizer.encode(text).map_err(|error| {
-                ApiError::new(400, "invalid_value", format!("`prompt`: {error}"))
-            })?)
-        };
-    let numbered = |ids: &[Value]| {
-        let vocabulary = tokenizer.vocab_size() as u64;
-        let id = |id: &Value| match id.as_u64() {
-            Some(id) if id < vocabulary => Ok(id as u32),
-            _ => Err(wrong(format!(
-                "has the token {}; ids are whole numbers below {vocabulary}",
-                brief(id)
-            ))),
-        };
-        match ids.is_empty() {
-            true => Err(wrong(
-                "is an empty list of tokens; give at least one".into(),
-            )),
-            false => checked(ids.iter().map(id).collect::<Result<_, _>>()?),
-        }
-    };
-    let forms = || {
-        wrong(format!(
-            "is {}; it must be a text, a list of texts, a list of token ids, or a list of such lists",
-            brief(value)
-        ))
-    };
-    match value {
-        Value::Null => Ok(vec![checked(Vec::new())?]),
-        Value::String(text) => Ok(vec![encoded(text)?]),
-        Value::Array(list) => match list.first() {
-            None => Err(wrong("is an empty list; give at least one text".into())),
-            Some(Value::Number(_)) => Ok(vec![numbered(list)?]),
-            Some(_) if list.len() > limits.choices => Err(wrong(format!(
-                "has {} texts; ask for at most {} choices at once",
-                list.len(),
-                limits.choices
-            ))),
-            Some(_) => list
-                .iter()
-                .map(|item| match item {
-                    Value::String(text) => encoded(text),
-                    Value::Array(ids) => numbered(ids),
-                    _ => Err(forms()),
-                })
-                .collect(),
-        },
-        _ => Err(forms()),
     }
 }
 
@@ -484,7 +413,7 @@ fn number(
 }
 
 /// The beginning of a value, for an error.
-fn brief(value: &Value) -> String {
+pub(crate) fn brief(value: &Value) -> String {
     let text = value.to_string();
     match text.char_indices().nth(40) {
         Some((end, _)) => format!("{}…", &text[..end]),

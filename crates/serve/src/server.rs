@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -13,7 +14,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{any, get, post};
 use burn::tensor::backend::Backend;
 use futures_util::stream::{self, StreamExt as _};
 use rand::RngExt as _;
@@ -69,7 +70,7 @@ impl Bound {
 }
 
 /// Serves `model`, the newest checkpoint of `run`, until `should_stop`. Requests that are being answered have
-/// half a minute to end.
+/// some time to end.
 ///
 /// # Errors
 ///
@@ -108,11 +109,18 @@ where
         created: now(),
     });
     let revises = run.config.model.revises();
+    let give_up = &AtomicBool::new(false);
     std::thread::scope(|scope| {
         let router = routes(server);
-        let talking = scope.spawn(move || connections::accept(listener, router, should_stop));
+        let talking = scope.spawn(move || {
+            let end = connections::End {
+                grace: options.grace,
+                give_up,
+            };
+            connections::accept(listener, router, should_stop, &end)
+        });
         // It ends when the other thread has dropped the last sender.
-        Engine::new(model, revises, sizes, device).work(&received);
+        Engine::new(model, revises, sizes, device).work(&received, give_up);
         match talking.join() {
             Ok(ended) => ended.map_err(|error| Error::Failed(error.to_string())),
             Err(_) => Err(Error::Failed("it panicked".into())),
@@ -154,6 +162,7 @@ fn routes(server: Shared) -> Router {
         .route("/v1/models", get(models))
         .route("/v1/models/{name}", get(model))
         .route("/v1/completions", post(completions))
+        .route("/v1/chat/completions", any(no_chat))
         .layer(from_fn_with_state(server.clone(), check_key))
         .route("/", get(page))
         .route("/health", get(|| async { "ok\n" }))
@@ -189,19 +198,17 @@ async fn check_key(State(server): State<Shared>, request: HttpRequest, next: Nex
         .get(header::AUTHORIZATION)
         .map(HeaderValue::as_bytes);
     // Hashes are compared in constant time.
-    let fits = |key: &blake3::Hash| {
-        let given = given.and_then(|given| given.strip_prefix(b"Bearer "));
-        given.is_some_and(|given| blake3::hash(given) == *key)
+    let fits = |key: &blake3::Hash, given: &[u8]| {
+        let (scheme, given) = given.split_at(given.len().min(b"Bearer ".len()));
+        scheme.eq_ignore_ascii_case(b"Bearer ") && blake3::hash(given) == *key
     };
-    match &server.key {
-        Some(key) if !fits(key) => ApiError::new(
-            401,
-            "invalid_api_key",
-            "the key is missing or wrong; send it as `Authorization: Bearer KEY`",
-        )
-        .into_response(),
-        _ => next.run(request).await,
-    }
+    let problem = match (&server.key, given) {
+        (None, _) => return next.run(request).await,
+        (Some(key), Some(given)) if fits(key, given) => return next.run(request).await,
+        (Some(_), Some(_)) => "the key is wrong",
+        (Some(_), None) => "this server asks for a key; send it as `Authorization: Bearer KEY`",
+    };
+    ApiError::new(401, "invalid_api_key", problem).into_response()
 }
 
 /// Refuses requests that a web page of another host sends, by a name that leads to this machine.
@@ -234,12 +241,17 @@ fn is_local(host: &str) -> bool {
     name.eq_ignore_ascii_case("localhost") || is_loopback
 }
 
+async fn no_chat() -> ApiError {
+    let problem = "the models here continue texts and hold no conversations; use /v1/completions";
+    ApiError::new(404, "not_found", problem)
+}
+
 async fn page() -> Response {
     let headers = [
         (header::CONTENT_TYPE, "text/html; charset=utf-8"),
         (
             header::CONTENT_SECURITY_POLICY,
-            "default-src 'none'; connect-src 'self'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
+            "default-src 'none'; connect-src 'self'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
              frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
         ),
     ];
