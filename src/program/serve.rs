@@ -1,13 +1,16 @@
 //! `residual-zoo serve`
 
+use std::fs::File;
+use std::io::Read as _;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anyhow::anyhow;
 use clap::Args;
 use residual_zoo::cli::{self, BackendArgs};
 use residual_zoo::core::ConfigError;
-use residual_zoo::data::read_utf8;
+use residual_zoo::data::check_is_file;
 use residual_zoo::lab::{Use, check_size};
 use residual_zoo::serve::Options as Serving;
 use residual_zoo::{Run, experiment};
@@ -68,14 +71,13 @@ pub fn serve(options: Options) -> anyhow::Result<()> {
         checked.map_err(or_force)?;
     }
     let name = match options.name {
-        Some(name) if name.is_empty() || name.chars().any(char::is_control) => {
-            return Err(
-                ConfigError::new("--name", "must have characters that can be shown").into(),
-            );
-        }
         Some(name) => name,
         None => name_of_run(&options.run)?,
     };
+    if name.is_empty() || name.chars().any(char::is_control) {
+        let problem = "of the model must have characters that can be shown; give one by `--name`";
+        return Err(ConfigError::new("name", problem).into());
+    }
     let is_open = key.is_none() && !options.host.is_loopback();
     let serving = Serving {
         host: options.host,
@@ -110,12 +112,29 @@ fn address(text: &str) -> Result<IpAddr, String> {
 
 /// The first line of the file `path`.
 fn key(path: &Path) -> anyhow::Result<String> {
-    let text = read_utf8(path)?;
-    let key = text.lines().next().unwrap_or_default().trim();
-    if key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
+    check_is_file(path)?;
+    let unread = |error| anyhow!("could not read {}: {error}", path.display());
+    let mut start = Vec::new();
+    File::open(path)
+        .map_err(unread)?
+        .take(MOST_KEY)
+        .read_to_end(&mut start)
+        .map_err(unread)?;
+    let line = start
+        .split(|byte| *byte == b'\n')
+        .next()
+        .unwrap_or_default();
+    let key = String::from_utf8_lossy(line.trim_ascii()).into_owned();
+    if key.is_empty()
+        || key.len() as u64 == MOST_KEY
+        || !key.bytes().all(|byte| byte.is_ascii_graphic())
+    {
         let problem =
             "must have a key in its first line, of letters, digits and signs without spaces";
         return Err(ConfigError::new(path.display().to_string(), problem).into());
     }
-    Ok(key.to_owned())
+    Ok(key)
 }
+
+/// More bytes than a key has.
+const MOST_KEY: u64 = 1024;

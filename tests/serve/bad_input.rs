@@ -11,12 +11,18 @@ use super::{Served, bytes};
 
 /// Bodies that are refused, with the status and the field.
 fn wrong() -> Vec<(Value, u16, Option<&'static str>)> {
+    let long_stop = "a".repeat(1001);
     let bad = |field: &'static str, value: Value| {
         (json!({ "prompt": "a", field: value }), 400, Some(field))
     };
     let mut all = vec![
         (json!([]), 400, None),
         (json!("text"), 400, None),
+        (
+            json!({ "prompt": "a", "n": 128, "max_tokens": 4096, "logprobs": 20 }),
+            400,
+            Some("max_tokens"),
+        ),
         (
             json!({ "prompt": "a", "max_token": 4 }),
             400,
@@ -39,9 +45,9 @@ fn wrong() -> Vec<(Value, u16, Option<&'static str>)> {
         ),
         (json!({ "prompt": "a".repeat(66) }), 400, Some("prompt")),
         (json!({ "prompt": vec![1; 200_000] }), 400, Some("prompt")),
-        (json!({ "prompt": vec!["a"; 300] }), 400, Some("prompt")),
+        (json!({ "prompt": vec!["a"; 200] }), 400, Some("prompt")),
         (
-            json!({ "prompt": vec!["a"; 200], "n": 2 }),
+            json!({ "prompt": vec!["a"; 100], "n": 2 }),
             400,
             Some("prompt"),
         ),
@@ -94,7 +100,7 @@ fn wrong() -> Vec<(Value, u16, Option<&'static str>)> {
         ),
         ("top_p", vec![json!(0), json!(-1), json!(1.1), json!("all")]),
         ("top_k", vec![json!(0), json!(-1), json!(0.5)]),
-        ("n", vec![json!(0), json!(-1), json!(257), json!("two")]),
+        ("n", vec![json!(0), json!(-1), json!(129), json!("two")]),
         ("best_of", vec![json!(2), json!(0)]),
         ("stream", vec![json!(1), json!("yes")]),
         ("stream_options", vec![json!(1), json!({ "usage": true })]),
@@ -104,6 +110,7 @@ fn wrong() -> Vec<(Value, u16, Option<&'static str>)> {
             "stop",
             vec![
                 json!(""),
+                json!(long_stop),
                 json!([""]),
                 json!(1),
                 json!([1]),
@@ -148,6 +155,10 @@ fn wrong_fields_are_named() {
         );
         assert_error(&answer, field, &body);
     }
+    // What is shown of a name is limited.
+    let (status, answer) = served.server.ask(&json!({ "x".repeat(500_000): 1 }));
+    assert_eq!(status, 400);
+    assert!(answer.to_string().len() < 2000);
     served.server.complete(&json!({ "prompt": "a" }));
 }
 
@@ -340,6 +351,20 @@ fn what_cannot_be_served_is_refused_at_the_start() {
             2,
             &[name, "key in its first line"],
         );
+    }
+    // A key of a gigabyte is not read.
+    let sparse = scratch.path("sparse");
+    std::fs::File::create(&sparse)
+        .unwrap()
+        .set_len(1 << 40)
+        .unwrap();
+    fails(
+        &mut serve(&["--port", "0", "--key", sparse.to_str().unwrap()]),
+        2,
+        &["key in its first line"],
+    );
+    for name in ["", "a\nserving evil"] {
+        fails(&mut serve(&["--port", "0", "--name", name]), 2, &["`name`"]);
     }
     fails(command("serve").arg(scratch.path("none")), 2, &["none"]);
 }

@@ -67,7 +67,35 @@ fn more_than_the_queue_holds_are_told_to_come_again() {
         count(200)
     );
     // All places are free again.
-    served.server.complete(&json!({ "prompt": vec!["a"; 20] }));
+    served.server.complete(&json!({ "prompt": vec!["a"; 10] }));
+    let both = || {
+        served
+            .server
+            .complete(&json!({ "prompt": vec!["a"; 10], "max_tokens": 100 }))
+    };
+    std::thread::scope(|scope| {
+        [(); 2]
+            .map(|()| scope.spawn(both))
+            .map(|one| one.join().unwrap())
+    });
+}
+
+/// Waits until two requests of half of the queue, 8, are answered at the same time.
+fn all_places_are_free(served: &Served) {
+    let begin = Instant::now();
+    let body = json!({ "prompt": "a", "max_tokens": 2000, "n": 4 });
+    let half = || served.server.ask(&body).0;
+    let both = || {
+        std::thread::scope(|scope| {
+            let other = scope.spawn(half);
+            (half(), other.join().unwrap())
+        })
+    };
+    while both() != (200, 200) {
+        let waited = begin.elapsed();
+        assert!(waited < Duration::from_secs(30), "the places stay taken");
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 #[test]
@@ -75,12 +103,12 @@ fn clients_that_go_away_free_their_places() {
     let served = Served::new(
         &zoo::gpt2(),
         &bytes(),
-        &["--queue", "8", "--batch", "8", "--max-tokens", "1000000"],
+        &["--queue", "8", "--batch", "8", "--max-tokens", "200000"],
     );
     for stream in [true, false] {
         // Each would take minutes.
         for _ in 0..3 {
-            let body = json!({ "prompt": "a", "max_tokens": 1_000_000, "stream": stream, "n": 8 });
+            let body = json!({ "prompt": "a", "max_tokens": 200_000, "stream": stream, "n": 4 });
             let begin = Instant::now();
             let mut client = served.server.connect();
             client.write_all(&request(&body)).unwrap();
@@ -103,14 +131,7 @@ fn clients_that_go_away_free_their_places() {
             client.shutdown(Shutdown::Both).unwrap();
         }
     }
-    let begin = Instant::now();
-    while served.server.ask(&json!({ "prompt": vec!["a"; 8] })).0 != 200 {
-        assert!(
-            begin.elapsed() < Duration::from_secs(20),
-            "the places stay taken"
-        );
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    all_places_are_free(&served);
 }
 
 #[test]
@@ -188,4 +209,93 @@ fn what_a_stopped_server_cannot_finish_is_told() {
         "{answer}"
     );
     assert_eq!(served.server.end(), Some(0));
+}
+
+#[test]
+fn a_large_request_leaves_room_for_others() {
+    let served = Served::new(&zoo::gpt2(), &bytes(), &["--queue", "64", "--batch", "8"]);
+    let large = request(&json!({ "prompt": "a", "max_tokens": 1000, "n": 32, "stream": true }));
+    let mut client = served.server.connect();
+    client.write_all(&large).unwrap();
+    let mut lines = BufReader::new(client);
+    let mut line = String::new();
+    lines.read_line(&mut line).unwrap();
+    assert!(line.starts_with("HTTP/1.1 200"), "{line}");
+    for _ in 0..5 {
+        served
+            .server
+            .complete(&json!({ "prompt": "b", "max_tokens": 16, "n": 3 }));
+    }
+    // One request may not fill the queue.
+    let (status, answer) = served.server.ask(&json!({ "prompt": "a", "n": 33 }));
+    assert_eq!(
+        (status, answer["error"]["param"].as_str()),
+        (400, Some("n"))
+    );
+    // The large one has waited, and loses nothing.
+    let mut rest = String::new();
+    lines.read_to_string(&mut rest).unwrap();
+    assert!(rest.contains("[DONE]"));
+    assert_eq!(rest.matches("\"finish_reason\":\"length\"").count(), 32);
+}
+
+#[test]
+fn a_hang_up_is_noticed_behind_bytes_that_nobody_reads() {
+    let served = Served::new(
+        &zoo::gpt2(),
+        &bytes(),
+        &["--queue", "8", "--max-tokens", "200000"],
+    );
+    let endless = request(&json!({ "prompt": "a", "max_tokens": 200_000, "n": 4 }));
+    for more in [
+        &b"G"[..],
+        b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        &[b'x'; 100_000],
+    ] {
+        let mut client = served.server.connect();
+        client.write_all(&[&endless, more].concat()).unwrap();
+        std::thread::sleep(Duration::from_millis(200));
+        drop(client);
+        all_places_are_free(&served);
+    }
+}
+
+#[test]
+fn who_sends_much_sees_why_it_is_refused() {
+    let served = Served::gpt2();
+    let body = vec![b' '; 900_000];
+    let json = "Content-Type: application/json\r\n";
+    for _ in 0..5 {
+        assert_eq!(
+            served.server.send("POST", "/v1/nothing", json, &body).0,
+            404
+        );
+        assert_eq!(
+            served.server.send("POST", "/v1/completions", "", &body).0,
+            415
+        );
+        assert_eq!(
+            served.server.send("DELETE", "/v1/models", json, &body).0,
+            405
+        );
+        assert_eq!(
+            served
+                .server
+                .send("POST", "/v1/completions", json, &vec![b' '; 5_000_000])
+                .0,
+            413
+        );
+    }
+    // A length that is too large is refused without the body, and who asks first is told first.
+    for more in ["", "Expect: 100-continue\r\n"] {
+        let head = format!(
+            "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{json}{more}Content-Length: 2000000\r\n\r\n"
+        );
+        let answer = served.server.raw(head.as_bytes());
+        assert!(
+            answer.starts_with(b"HTTP/1.1 413"),
+            "{}",
+            String::from_utf8_lossy(&answer)
+        );
+    }
 }

@@ -3,8 +3,7 @@
 use std::collections::VecDeque;
 
 use residual_zoo_data::{StreamDecoder, Tokenizer};
-use serde::Serialize;
-use serde_json::{Map, Value};
+use serde::{Serialize, Serializer};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::engine::{Event, Scored};
@@ -29,7 +28,7 @@ pub struct Logprobs {
     /// Its log-probability in nats. The first token of a text has none.
     pub token_logprobs: Vec<Option<f64>>,
     /// The most likely tokens in its place.
-    pub top_logprobs: Vec<Option<Map<String, Value>>>,
+    pub top_logprobs: Vec<Option<Top>>,
     /// Where its text begins, in characters of the text of the choice.
     pub text_offset: Vec<usize>,
 }
@@ -51,10 +50,20 @@ impl Logprobs {
     }
 }
 
+/// Tokens as text, with their log-probabilities: an object in JSON.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Top(Vec<(String, f64)>);
+
+impl Serialize for Top {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(token, value)| (token, value)))
+    }
+}
+
 struct Token {
     text: String,
     log_probability: Option<f64>,
-    top: Option<Map<String, Value>>,
+    top: Option<Top>,
     start: usize,
 }
 
@@ -236,10 +245,13 @@ impl Choice {
         let text = self.decode(scored.id)?;
         self.decoded += text.chars().count();
         if self.has_logprobs {
-            let mut top = Map::new();
+            let mut top = Top::default();
             for (id, value) in scored.top {
+                let text = self.text_of(id)?;
                 // Of two tokens with the same text, the more likely one counts.
-                top.entry(self.text_of(id)?).or_insert(value.into());
+                if top.0.iter().all(|(other, _)| *other != text) {
+                    top.0.push((text, value));
+                }
             }
             self.tokens.push_back(Token {
                 text: self.text_of(scored.id)?,

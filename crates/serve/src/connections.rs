@@ -1,10 +1,11 @@
 //! Connections: how many, how slow, and how they end.
 
 use std::io;
-use std::net::TcpListener as StdListener;
-use std::pin::pin;
+use std::net::{Shutdown, TcpListener as StdListener};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::Router;
@@ -12,7 +13,9 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
-use tokio::net::TcpListener;
+use socket2::SockRef;
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_io_timeout::TimeoutStream;
@@ -29,6 +32,9 @@ const UNREAD: Duration = Duration::from_secs(30);
 /// The time to tell clients that the server has stopped.
 const TO_TELL: Duration = Duration::from_secs(2);
 
+/// How often a connection is watched.
+const WATCH: Duration = Duration::from_millis(500);
+
 /// How often the server looks whether it should stop.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -38,6 +44,61 @@ pub struct End<'a> {
     pub grace: Duration,
     /// Set when those that are left are given up.
     pub give_up: &'a AtomicBool,
+}
+
+/// A socket that another task watches.
+struct Shared(Arc<TcpStream>);
+
+impl AsyncRead for Shared {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context,
+        buf: &mut ReadBuf,
+    ) -> Poll<io::Result<()>> {
+        loop {
+            ready!(self.0.poll_read_ready(cx))?;
+            match self.0.try_read(buf.initialize_unfilled()) {
+                Ok(count) => {
+                    buf.advance(count);
+                    return Poll::Ready(Ok(()));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+}
+
+impl AsyncWrite for Shared {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context, buf: &[u8]) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.0.poll_write_ready(cx))?;
+            match self.0.try_write(buf) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                written => return Poll::Ready(written),
+            }
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context) -> Poll<io::Result<()>> {
+        Poll::Ready(SockRef::from(&*self.0).shutdown(Shutdown::Write))
+    }
+}
+
+/// Ends when the client has closed the connection, even if it has sent something that nobody has read. hyper notices
+/// it only when it reads.
+async fn is_gone(stream: Arc<TcpStream>) {
+    loop {
+        tokio::time::sleep(WATCH).await;
+        match stream.ready(Interest::READABLE).await {
+            Ok(ready) if !ready.is_read_closed() => {}
+            _ => return,
+        }
+    }
 }
 
 /// Answers connections with `router` until `should_stop`.
@@ -76,7 +137,9 @@ pub fn accept(
             };
             // Each token is a small packet, to be sent at once.
             let _ = stream.set_nodelay(true);
-            let mut stream = TimeoutStream::new(stream);
+            let stream = Arc::new(stream);
+            let gone = is_gone(stream.clone());
+            let mut stream = TimeoutStream::new(Shared(stream));
             stream.set_write_timeout(Some(UNREAD));
             let stream = TokioIo::new(Box::pin(stream));
             let connection = http1::Builder::new()
@@ -87,7 +150,10 @@ pub fn accept(
             let connection = connections.watch(connection);
             tokio::spawn(async move {
                 // A client that breaks off is no error of the server.
-                let _ = connection.await;
+                tokio::select! {
+                    _ = connection => {}
+                    () = gone => {}
+                }
                 drop(permit);
             });
         }

@@ -18,6 +18,8 @@ use tokio::sync::mpsc::UnboundedSender;
 
 /// A sequence that a client wants.
 pub struct Job {
+    /// The number of the request. The sequences of a request share what it gets.
+    pub request: u64,
     /// The ids of the prompt, at least one and at most one more than the model reads.
     pub prompt: Vec<u32>,
     /// Tokens to generate; 0 only with `scores_prompt`.
@@ -93,6 +95,7 @@ impl Scored {
 
 /// A job that is being worked on.
 struct Sequence {
+    request: u64,
     /// The prompt and what was drawn, as much as fits the context.
     tokens: Vec<u32>,
     /// Tokens to generate.
@@ -107,6 +110,7 @@ struct Sequence {
 impl Sequence {
     fn new(job: Job) -> Self {
         Self {
+            request: job.request,
             tokens: job.prompt,
             left: job.max_tokens,
             scores_prompt: job.scores_prompt,
@@ -231,14 +235,64 @@ impl<'a, B: Backend, M: LanguageModel<B>> Engine<'a, B, M> {
             self.waiting.extend(jobs.try_iter().map(Sequence::new));
             self.waiting.retain(|sequence| !sequence.is_over());
             self.score_some();
-            let running: usize = self.groups.iter().map(|group| group.sequences.len()).sum();
-            let free = self.sizes.rows.saturating_sub(running);
-            let new = take(&mut self.waiting, free, |sequence| !sequence.scores_prompt);
+            let new = self.next_ones();
             self.read(new);
             for group in std::mem::take(&mut self.groups) {
-                self.step(group);
+                if !group.sequences.is_empty() {
+                    self.step(group);
+                }
             }
         }
+    }
+
+    /// The sequences that start now: those of the requests with the fewest running ones, in the order of their arrival.
+    /// If all rows are taken, a request with more rows than another gives one up, and that sequence waits.
+    fn next_ones(&mut self) -> Vec<Sequence> {
+        let mut shares: BTreeMap<u64, usize> = BTreeMap::new();
+        let mut running = 0;
+        for sequence in self.groups.iter().flat_map(|group| &group.sequences) {
+            *shares.entry(sequence.request).or_default() += 1;
+            running += 1;
+        }
+        let mut new = Vec::new();
+        loop {
+            let share = |s: &Sequence| shares.get(&s.request).copied().unwrap_or(0);
+            let waiting = self
+                .waiting
+                .iter()
+                .enumerate()
+                .filter(|(_, s)| !s.scores_prompt);
+            let Some((at, next)) = waiting.min_by_key(|(_, s)| share(s)) else {
+                break;
+            };
+            if running + new.len() >= self.sizes.rows {
+                let most = shares.iter().max_by_key(|(_, share)| **share);
+                let Some((&most, _)) = most.filter(|(_, most)| **most > share(next) + 1) else {
+                    break;
+                };
+                let Some(sequence) = self.leave(most) else {
+                    break;
+                };
+                *shares.entry(most).or_default() -= 1;
+                running -= 1;
+                self.waiting.push_back(sequence);
+            }
+            if let Some(sequence) = self.waiting.remove(at) {
+                *shares.entry(sequence.request).or_default() += 1;
+                new.push(sequence);
+            }
+        }
+        new
+    }
+
+    /// Takes the newest running sequence of a request out of its group. A recurrence has no such, because its rows
+    /// stay together.
+    fn leave(&mut self, request: u64) -> Option<Sequence> {
+        let group = self.groups.iter_mut().find(|group| group.cache.joins())?;
+        let at = group.sequences.iter().rposition(|s| s.request == request)?;
+        let keep: Vec<bool> = (0..group.sequences.len()).map(|i| i != at).collect();
+        group.cache.keep(&keep);
+        Some(group.sequences.remove(at))
     }
 
     /// Reads the tokens of sequences, those of equal length together, and draws their next tokens.

@@ -6,11 +6,15 @@
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "http")]
+mod answer;
+#[cfg(feature = "http")]
 mod choice;
 #[cfg(feature = "http")]
 mod connections;
 #[cfg(feature = "http")]
 mod engine;
+#[cfg(feature = "http")]
+mod guard;
 #[cfg(feature = "http")]
 mod prompt;
 #[cfg(feature = "http")]

@@ -135,8 +135,12 @@ pub struct Wanted {
     pub sampling: Sampling,
 }
 
-/// Most texts in `stop`, and most tokens in `logprobs`.
+/// Most tokens that a request may ask for, each with its `logprobs`: the answer is held in memory.
+const MOST_TOKENS: usize = 1 << 20;
+
+/// Most texts in `stop`, their bytes, and most tokens in `logprobs`.
 const MOST_STOPS: usize = 16;
+const MOST_STOP_BYTES: usize = 1000;
 const MOST_TOP: u64 = 20;
 
 /// Reads the body of a request for completions of the model `name`. Choices without a seed get one from `seed`.
@@ -222,6 +226,17 @@ pub fn read(
             "is 0, which leaves nothing to answer without `echo`",
         ));
     }
+    let longest = prompts.iter().map(|(ids, _)| ids.len()).max().unwrap_or(0);
+    let tokens = max_tokens + if echo { longest } else { 0 };
+    let in_all = tokens
+        .saturating_mul(prompts.len() * n)
+        .saturating_mul(top.unwrap_or(0) + 1);
+    if in_all > MOST_TOKENS {
+        let problem = format!(
+            "asks for {in_all} tokens in all choices, with those of `logprobs`; ask for at most {MOST_TOKENS} at once"
+        );
+        return Err(ApiError::field("max_tokens", problem));
+    }
     let each = prompts.into_iter().flat_map(|prompt| vec![prompt; n]);
     let choices = each.enumerate().map(|(i, (prompt, is_empty))| Wanted {
         prompt,
@@ -264,14 +279,14 @@ fn parse(body: &[u8]) -> Result<Body, ApiError> {
     }
     serde_json::from_str(text).map_err(|error| {
         let problem = error.to_string();
-        let field = problem.split('`').nth(1).map(str::to_owned);
+        let field = problem.split('`').nth(1).map(cut);
         match problem.split('`').next() {
             Some("unknown field ") => ApiError {
                 param: field,
-                ..ApiError::new(400, "unknown_field", problem)
+                ..ApiError::new(400, "unknown_field", cut(&problem))
             },
             Some("duplicate field ") => invalid(format!("has the {problem}")),
-            _ if error.is_data() => invalid(format!("is no object: {problem}")),
+            _ if error.is_data() => invalid("is no object with the fields of a request".into()),
             _ => invalid(format!("is no JSON: {problem}")),
         }
     })
@@ -327,6 +342,12 @@ fn stops(value: &Value) -> Result<Vec<String>, ApiError> {
             )));
         }
     };
+    if let Some(long) = texts.iter().find(|text| text.len() > MOST_STOP_BYTES) {
+        return Err(wrong(format!(
+            "has a text of {} bytes; give at most {MOST_STOP_BYTES}",
+            long.len()
+        )));
+    }
     match texts.iter().any(String::is_empty) {
         true => Err(wrong(
             "has an empty text, which would stop at once; leave it out".into(),
@@ -419,4 +440,9 @@ pub(crate) fn brief(value: &Value) -> String {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text,
     }
+}
+
+/// The beginning of a message.
+fn cut(text: &str) -> String {
+    text.chars().take(400).collect()
 }

@@ -1,33 +1,32 @@
 //! The answers to requests.
 
-use std::convert::Infallible;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::Router;
-use axum::body::{Body, Bytes, to_bytes};
-use axum::extract::{Path, Request as HttpRequest, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
-use axum::middleware::{Next, from_fn_with_state};
-use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
-use axum::response::{IntoResponse, Response};
+use axum::body::Bytes;
+use axum::extract::{Path, State};
+use axum::http::header;
+use axum::middleware::from_fn_with_state;
+use axum::response::{IntoResponse as _, Response};
 use axum::routing::{any, get, post};
 use burn::tensor::backend::Backend;
-use futures_util::stream::{self, StreamExt as _};
 use rand::RngExt as _;
 use residual_zoo_core::{LanguageModel, ModelConfig};
 use residual_zoo_data::Tokenizer;
 use residual_zoo_runs::Run;
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 use tokio::sync::mpsc::unbounded_channel;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::choice::{Choice, Logprobs, Piece};
+use crate::answer::{Head, streamed, whole};
+use crate::choice::Choice;
 use crate::connections;
 use crate::engine::{Engine, Job, Sizes};
+use crate::guard::{Guard, guard};
 use crate::request::{ApiError, Limits, Request, read};
 use crate::{Error, Options};
 
@@ -100,10 +99,14 @@ where
         limits: Limits {
             context,
             max_tokens: options.max_tokens,
-            choices: options.queue,
+            // One request leaves room for others.
+            choices: options.queue.div_ceil(2),
         },
-        key: options.key.map(|key| blake3::hash(key.as_bytes())),
-        checks_host: !is_guarded,
+        guard: Arc::new(Guard {
+            key: options.key.map(|key| blake3::hash(key.as_bytes())),
+            checks_host: !is_guarded,
+        }),
+        requests: AtomicU64::new(0),
         queue: Arc::new(Semaphore::new(options.queue)),
         name: options.name,
         created: now(),
@@ -135,8 +138,9 @@ struct Server {
     name: String,
     created: u64,
     limits: Limits,
-    key: Option<blake3::Hash>,
-    checks_host: bool,
+    guard: Arc<Guard>,
+    /// The number of requests so far.
+    requests: AtomicU64,
     /// A permit for each sequence that may wait or be continued.
     queue: Arc<Semaphore>,
 }
@@ -163,82 +167,12 @@ fn routes(server: Shared) -> Router {
         .route("/v1/models/{name}", get(model))
         .route("/v1/completions", post(completions))
         .route("/v1/chat/completions", any(no_chat))
-        .layer(from_fn_with_state(server.clone(), check_key))
         .route("/", get(page))
         .route("/health", get(|| async { "ok\n" }))
         .fallback(nothing)
         .method_not_allowed_fallback(wrong_method)
-        .layer(from_fn_with_state(server.clone(), check_host))
+        .layer(from_fn_with_state(server.guard.clone(), guard))
         .with_state(server)
-}
-
-impl IntoResponse for ApiError {
-    fn into_response(self) -> Response {
-        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let mut response = (status, axum::Json(self.body())).into_response();
-        if self.status == 429 {
-            response
-                .headers_mut()
-                .insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
-        }
-        if self.status == 401 {
-            let scheme = HeaderValue::from_static("Bearer");
-            response
-                .headers_mut()
-                .insert(header::WWW_AUTHENTICATE, scheme);
-        }
-        response
-    }
-}
-
-/// Refuses requests without the key.
-async fn check_key(State(server): State<Shared>, request: HttpRequest, next: Next) -> Response {
-    let given = request
-        .headers()
-        .get(header::AUTHORIZATION)
-        .map(HeaderValue::as_bytes);
-    // Hashes are compared in constant time.
-    let fits = |key: &blake3::Hash, given: &[u8]| {
-        let (scheme, given) = given.split_at(given.len().min(b"Bearer ".len()));
-        scheme.eq_ignore_ascii_case(b"Bearer ") && blake3::hash(given) == *key
-    };
-    let problem = match (&server.key, given) {
-        (None, _) => return next.run(request).await,
-        (Some(key), Some(given)) if fits(key, given) => return next.run(request).await,
-        (Some(_), Some(_)) => "the key is wrong",
-        (Some(_), None) => "this server asks for a key; send it as `Authorization: Bearer KEY`",
-    };
-    ApiError::new(401, "invalid_api_key", problem).into_response()
-}
-
-/// Refuses requests that a web page of another host sends, by a name that leads to this machine.
-async fn check_host(State(server): State<Shared>, request: HttpRequest, next: Next) -> Response {
-    let host = request
-        .headers()
-        .get(header::HOST)
-        .and_then(|host| host.to_str().ok());
-    match host {
-        Some(host) if server.checks_host && !is_local(host) => ApiError::new(
-            403,
-            "wrong_host",
-            "a server without a key answers to localhost and 127.0.0.1 only; start it with `--key`",
-        )
-        .into_response(),
-        _ => next.run(request).await,
-    }
-}
-
-/// Whether `host`, which may have a port, names this machine.
-fn is_local(host: &str) -> bool {
-    let name = match host.rsplit_once(':') {
-        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
-        _ => host,
-    };
-    let name = name.trim_start_matches('[').trim_end_matches(']');
-    let is_loopback = name
-        .parse::<std::net::IpAddr>()
-        .is_ok_and(|address| address.is_loopback());
-    name.eq_ignore_ascii_case("localhost") || is_loopback
 }
 
 async fn no_chat() -> ApiError {
@@ -291,33 +225,7 @@ async fn model(
     }
 }
 
-/// Most bytes of a request.
-const MOST_BYTES: usize = 1 << 20;
-
-/// The time that a client has to send a request.
-const TO_SEND: Duration = Duration::from_secs(30);
-
-async fn completions(
-    State(server): State<Shared>,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Response, ApiError> {
-    // A page of another origin can send other types without asking this server first.
-    let kind = headers
-        .get(header::CONTENT_TYPE)
-        .and_then(|kind| kind.to_str().ok());
-    let is_json = kind.is_some_and(|kind| {
-        kind.split(';')
-            .next()
-            .unwrap_or_default()
-            .trim()
-            .eq_ignore_ascii_case("application/json")
-    });
-    if !is_json {
-        let problem = "send JSON, with the header `Content-Type: application/json`";
-        return Err(ApiError::new(415, "unsupported_media_type", problem));
-    }
-    let body = received(body).await?;
+async fn completions(State(server): State<Shared>, body: Bytes) -> Result<Response, ApiError> {
     let request = read_request(&server, body).await?;
     let permits = u32::try_from(request.choices.len()).unwrap_or(u32::MAX);
     let permit = server
@@ -336,35 +244,8 @@ async fn completions(
         model: server.name.clone(),
     };
     match request.stream {
-        true => Ok(streamed(head, request, choices, permit)),
+        true => Ok(streamed(head, &request, choices, permit)),
         false => whole(head, &request, choices).await,
-    }
-}
-
-async fn received(body: Body) -> Result<Bytes, ApiError> {
-    let read = tokio::time::timeout(TO_SEND, to_bytes(body, MOST_BYTES)).await;
-    match read {
-        Ok(Ok(body)) => Ok(body),
-        Ok(Err(error)) => {
-            let mut cause: Option<&dyn std::error::Error> = Some(&error);
-            while let Some(error) = cause {
-                if error.to_string().contains("length limit exceeded") {
-                    let problem =
-                        format!("the body is larger than {MOST_BYTES} bytes; send less at once");
-                    return Err(ApiError::new(413, "too_large", problem));
-                }
-                cause = error.source();
-            }
-            Err(ApiError::new(
-                400,
-                "incomplete",
-                format!("the body cannot be read: {error}"),
-            ))
-        }
-        Err(_) => {
-            let problem = format!("the body did not arrive within {} s", TO_SEND.as_secs());
-            Err(ApiError::new(408, "timeout", problem))
-        }
     }
 }
 
@@ -381,12 +262,14 @@ async fn read_request(server: &Shared, body: Bytes) -> Result<Request, ApiError>
 
 /// Hands the sequences of `request` to the engine.
 fn start(server: &Server, request: &Request) -> Result<Vec<Choice>, ApiError> {
+    let number = server.requests.fetch_add(1, Ordering::Relaxed);
     let started = request.choices.iter().enumerate().map(|(index, wanted)| {
         let (events, received) = unbounded_channel();
         let choice = Choice::new(index, request, &server.tokenizer, received)?;
         let scores_prompt = request.scores(wanted);
         if scores_prompt || request.max_tokens > 0 {
             let job = Job {
+                request: number,
                 prompt: wanted.prompt.clone(),
                 max_tokens: request.max_tokens,
                 sampling: wanted.sampling.clone(),
@@ -400,122 +283,6 @@ fn start(server: &Server, request: &Request) -> Result<Vec<Choice>, ApiError> {
         Ok(choice)
     });
     started.collect()
-}
-
-/// What all parts of an answer say.
-struct Head {
-    id: String,
-    created: u64,
-    model: String,
-}
-
-impl Head {
-    fn answer(&self, choices: Vec<Value>) -> Value {
-        let Self { id, created, model } = self;
-        json!({ "id": id, "object": "text_completion", "created": created, "model": model, "choices": choices })
-    }
-
-    fn piece(&self, index: usize, piece: Piece) -> Value {
-        self.answer(vec![choice(
-            index,
-            &piece.text,
-            piece.logprobs,
-            piece.finish,
-        )])
-    }
-}
-
-fn choice(index: usize, text: &str, logprobs: Option<Logprobs>, finish: Option<&str>) -> Value {
-    json!({ "index": index, "text": text, "logprobs": logprobs, "finish_reason": finish })
-}
-
-fn usage(prompt: usize, generated: usize) -> Value {
-    json!({ "prompt_tokens": prompt, "completion_tokens": generated, "total_tokens": prompt + generated })
-}
-
-/// The answer once all choices have ended.
-async fn whole(head: Head, request: &Request, choices: Vec<Choice>) -> Result<Response, ApiError> {
-    let mut answers = Vec::new();
-    let mut generated = 0;
-    for mut each in choices {
-        let (mut text, mut finish) = (String::new(), None);
-        let mut logprobs = request.top.map(|_| Logprobs::default());
-        while let Some(piece) = each.next().await? {
-            text += &piece.text;
-            finish = piece.finish;
-            if let (Some(all), Some(more)) = (&mut logprobs, piece.logprobs) {
-                all.extend(more);
-            }
-        }
-        generated += each.generated;
-        answers.push(choice(each.index, &text, logprobs, finish));
-    }
-    let mut answer = head.answer(answers);
-    answer["usage"] = usage(request.prompt_tokens, generated);
-    Ok(axum::Json(answer).into_response())
-}
-
-/// The answer as server-sent events, each as soon as there is text.
-fn streamed(
-    head: Head,
-    request: Request,
-    choices: Vec<Choice>,
-    permit: OwnedSemaphorePermit,
-) -> Response {
-    let head = Arc::new(head);
-    // What a choice has left to say: its pieces, then the number of its tokens.
-    let each = choices.into_iter().map(|choice| {
-        let head = head.clone();
-        let pieces = stream::unfold(Some(choice), move |choice| {
-            let head = head.clone();
-            async move {
-                let mut choice = choice?;
-                match choice.next().await {
-                    Ok(Some(piece)) => Some((Ok(head.piece(choice.index, piece)), Some(choice))),
-                    Ok(None) => Some((Err(Ok(choice.generated)), None)),
-                    Err(error) => Some((Err(Err(error)), None)),
-                }
-            }
-        });
-        pieces.boxed()
-    });
-    let pieces = stream::select_all(each);
-    let last = move |generated: usize| {
-        let mut answer = head.answer(Vec::new());
-        answer["usage"] = usage(request.prompt_tokens, generated);
-        request.include_usage.then_some(answer)
-    };
-    let events = stream::unfold(
-        (pieces, 0, Some(last), permit),
-        |(mut pieces, mut generated, mut last, permit)| async move {
-            last.as_ref()?;
-            loop {
-                let sent = match pieces.next().await {
-                    Some(Ok(answer)) => vec![answer.to_string()],
-                    Some(Err(Ok(count))) => {
-                        generated += count;
-                        continue;
-                    }
-                    Some(Err(Err(error))) => {
-                        last = None;
-                        vec![error.body().to_string()]
-                    }
-                    None => {
-                        let usage = last.take().and_then(|last| last(generated));
-                        let usage = usage.map(|usage| usage.to_string());
-                        usage.into_iter().chain(["[DONE]".to_owned()]).collect()
-                    }
-                };
-                let events = sent
-                    .into_iter()
-                    .map(|data| Ok::<_, Infallible>(SseEvent::default().data(data)));
-                return Some((stream::iter(events), (pieces, generated, last, permit)));
-            }
-        },
-    );
-    Sse::new(events.flatten())
-        .keep_alive(KeepAlive::default())
-        .into_response()
 }
 
 /// Seconds since 1970.
