@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use residual_zoo::cli::{self, BackendArgs};
 use residual_zoo::core::ConfigError;
-use residual_zoo::evaluate::{Options as Evaluation, Task};
+use residual_zoo::evaluate::{Error as EvaluateError, Options as Evaluation, Task};
 use residual_zoo::lab::{Error, Use, check_size};
 use residual_zoo::report::sig;
 use residual_zoo::{Run, experiment};
@@ -88,7 +88,13 @@ pub fn evaluate(options: Options) -> anyhow::Result<()> {
         stride: options.stride,
     };
     let stop = cli::stop_on_signal()?;
-    let results = experiment::evaluate(&run, &tasks, &evaluation, (kind, gpu), &stop)?;
+    let results = match experiment::evaluate(&run, &tasks, &evaluation, (kind, gpu), &stop) {
+        Err(Error::Evaluate(stopped @ EvaluateError::Stopped)) => {
+            cli::print(&stopped.to_string())?;
+            return Ok(());
+        }
+        results => results?,
+    };
     for task in results {
         for note in &task.notes {
             cli::print(&format!("note: {}: {note}", task.task))?;

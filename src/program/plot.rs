@@ -7,6 +7,7 @@ use clap::Args;
 use residual_zoo::ModelConfig;
 use residual_zoo::cli;
 use residual_zoo::core::ConfigError;
+use residual_zoo::data::Source;
 use residual_zoo::lab::{self, CURVES};
 use residual_zoo::report::{Report, Section, csv};
 use residual_zoo::runs::{Error, run_dir};
@@ -33,7 +34,12 @@ pub fn plot(options: Options) -> anyhow::Result<()> {
     let mut named = Vec::new();
     for run in runs {
         // Names what is no run, before its metrics are missing.
-        run_dir::read_config::<ModelConfig>(&run)?;
+        let config = run_dir::read_config::<ModelConfig>(&run)?;
+        if config.data.source == Source::Imported {
+            let problem =
+                "is an imported model, which was not trained here, so there is nothing to plot";
+            return Err(ConfigError::new(run.display().to_string(), problem).into());
+        }
         let rows = run_dir::read_metrics(&run)?;
         named.push((run.display().to_string(), rows));
     }

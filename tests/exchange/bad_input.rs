@@ -367,3 +367,76 @@ fn the_program_keeps_what_is_there() {
     );
     assert!(!folder.path().join("x").exists());
 }
+
+#[test]
+fn what_was_imported_has_no_training_to_show_or_continue() {
+    let (folder, _) = exported();
+    let run = folder.path().join("run");
+    fails(
+        command("plot").arg(&run),
+        2,
+        &["imported model", "nothing to plot"],
+    );
+    let text = folder.path().join("text.txt");
+    fs::write(
+        &text,
+        "the cat sat on the mat, and the dog sat too. ".repeat(60),
+    )
+    .unwrap();
+    let config = folder.path().join("config.ron");
+    let model = fs::read_to_string(run.join("config.ron")).unwrap();
+    fs::write(
+        &config,
+        model.replace("source: Imported", "source: Synthetic(tokens: 3000)"),
+    )
+    .unwrap();
+    let train = || {
+        let mut train = command("train");
+        train
+            .arg(&config)
+            .args(["--set", "train.steps=1", "--set", "train.batch=1"])
+            .arg("--data")
+            .arg(&text);
+        train.arg("--tokenizer").arg(run.join("tokenizer.json"));
+        train
+    };
+    fails(
+        train().arg("--run").arg(&run),
+        2,
+        &["imported model", "--init-from"],
+    );
+    let other = folder.path().join("other");
+    let shown = ok(train()
+        .arg("--run")
+        .arg(&other)
+        .arg("--init-from")
+        .arg(&run));
+    assert!(
+        shown.contains("starts from the weights in") && shown.contains("step-00000000"),
+        "{shown}"
+    );
+}
+
+#[test]
+fn names_of_tensors_are_shown_in_one_line() {
+    let (_folder, out) = exported();
+    let path = out.join("model.safetensors");
+    let bytes = fs::read(&path).unwrap();
+    let name = b"\"transformer.wte.weight\"";
+    let at = bytes
+        .windows(name.len())
+        .position(|window| window == name)
+        .unwrap();
+    // As long as the name, and three lines.
+    let other = br#""evil\n\u001b[31mname\nxyz""#;
+    let mut changed = bytes.clone();
+    changed.splice(at..at + name.len(), other.iter().copied());
+    let length =
+        u64::from_le_bytes(bytes[..8].try_into().unwrap()) + other.len() as u64 - name.len() as u64;
+    changed[..8].copy_from_slice(&length.to_le_bytes());
+    fs::write(&path, changed).unwrap();
+    refused(
+        &out,
+        &["missing: wte.weight", "unexpected: evil"],
+    );
+}

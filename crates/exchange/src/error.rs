@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use residual_zoo_core::ConfigError;
-use residual_zoo_data::DataError;
+use residual_zoo_data::{DataError, one_line};
 
 /// Why a model cannot be imported or exported.
 #[derive(Debug, thiserror::Error)]
@@ -73,7 +73,8 @@ impl Error {
                 0 => String::new(),
                 more => format!(" and {more} more"),
             };
-            let listed: Vec<&str> = names.iter().take(LISTED).map(String::as_str).collect();
+            // The names are those of the file.
+            let listed: Vec<String> = names.iter().take(LISTED).map(one_line).collect();
             format!("{kind}: {}{more}", listed.join(", "))
         });
         kinds.collect::<Vec<_>>().join("; ")

@@ -61,8 +61,8 @@ pub enum Error {
     },
     /// The directory for a new run already holds something else.
     #[error(
-        "{0} already exists and holds something else; choose another directory with `--run DIR`, or \
-         `--runs DIR` of an experiment, or delete it if you no longer need it"
+        "{0} already exists and holds something else; choose another directory with `--run DIR` (of an \
+         experiment, `--runs DIR`), or delete it if you no longer need it"
     )]
     RunExists(PathBuf),
     /// A run is to continue with other settings.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::backend::AutodiffBackend;
 use residual_zoo_core::ModelConfig;
-use residual_zoo_data::Corpus;
+use residual_zoo_data::{Corpus, Source};
 use residual_zoo_runs::checkpoint::{self, Newest};
 use residual_zoo_runs::run_dir::{self, DataIdentity, Start};
 use residual_zoo_runs::{Error, Row, RunConfig, RunDir, TrainConfig, disk};
@@ -35,6 +35,14 @@ pub(crate) fn resume<B: AutodiffBackend, C: ModelConfig>(
     directory: &mut RunDir,
 ) -> Result<Resumed, Error> {
     let path = &options.directory;
+    if run_dir::read_config::<C>(path)?.data.source == Source::Imported {
+        let problem = "is an imported model, which has no training to continue; start another run from it with \
+                       `--init-from`";
+        return Err(Error::NoRun {
+            path: path.clone(),
+            problem: problem.into(),
+        });
+    }
     let history = run_dir::read_history(path)?;
     let (first, last) = (history.first(), history.last());
     check_first_weights(first, options)?;

@@ -121,6 +121,7 @@ fn start_from<B: AutodiffBackend, C: ModelConfig>(
         FirstWeights::GrowFresh => checkpoint::load_parameters(trainer, &smaller, &path)?,
     };
     notes.extend(resume::kept_note(&kept, run));
+    notes.push(format!("starts from the weights in {}", path.display()));
     Ok((notes, weights_blake3(&path)?))
 }
 
