@@ -128,7 +128,7 @@ fn tasks_that_do_not_fit_are_refused_before_training() {
     );
     fails(&mut command(&["--task", "words"]), 2, &["TASK=FILE"]);
     fails(
-        &mut command(&["--task", "words=missing.jsonl"]),
+        &mut command(&["--task", "words=missing.jsonl", "--jobs", "2"]),
         2,
         &["missing.jsonl"],
     );

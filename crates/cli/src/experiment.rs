@@ -211,6 +211,8 @@ impl ExperimentArgs {
             return try_models(&planned, kind, gpu);
         }
         check_pages(&self.runs, &self.report_of(source))?;
+        // Once, rather than in each process.
+        experiment.check_tasks()?;
         self.jobs.check_watch(self.watch)?;
         let display = match self.watch {
             true => self.display.display(),

@@ -147,7 +147,8 @@ impl Observed {
         let (unit, format) = match quantity.rsplit_once(' ') {
             // Of a task.
             Some((_, "acc" | "acc_norm")) => ("%", Format::Percent),
-            Some((_, "bits_per_byte" | "bits_per_token")) => ("", Format::Loss),
+            Some((_, "bits_per_byte")) => ("bits/byte", Format::Loss),
+            Some((_, "bits_per_token")) => ("bits/token", Format::Loss),
             _ => ("", Format::Plain),
         };
         describe(quantity).unwrap_or(Self { unit, format })

@@ -86,6 +86,15 @@ impl<C: ModelConfig> Experiment<C> {
         })
     }
 
+    /// Checks that the files of its tasks can be read.
+    ///
+    /// # Errors
+    ///
+    /// The first file that cannot.
+    pub fn check_tasks(&self) -> Result<(), Error> {
+        tasks::read(&self.tasks).map(drop)
+    }
+
     /// Prints the title, once where several processes train.
     fn announce(&self, options: &Options) {
         if !options.brief {
