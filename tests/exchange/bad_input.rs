@@ -435,8 +435,5 @@ fn names_of_tensors_are_shown_in_one_line() {
         u64::from_le_bytes(bytes[..8].try_into().unwrap()) + other.len() as u64 - name.len() as u64;
     changed[..8].copy_from_slice(&length.to_le_bytes());
     fs::write(&path, changed).unwrap();
-    refused(
-        &out,
-        &["missing: wte.weight", "unexpected: evil"],
-    );
+    refused(&out, &["missing: wte.weight", "unexpected: evil"]);
 }
