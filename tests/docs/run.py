@@ -28,6 +28,7 @@ NOT_RUN = {
     "precision=Bf16": "it needs LibTorch; tests/backends trains in bf16",
     "srun": "it needs a cluster",
     "mpirun": "tests/team.rs runs it, with another build",
+    "import openai": "it needs a server; tests/serve/with_openai.py does the same",
     "benches/": "it measures for minutes, on a quiet machine",
 }
 # Commands of cargo that other checks run.

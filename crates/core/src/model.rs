@@ -3,7 +3,8 @@
 use burn::module::{Module, ModuleDisplay};
 use burn::tensor::{Int, Tensor, backend::Backend};
 
-use crate::{Cache, ResidualBlock, Seen, Stream};
+use crate::ops::precision::widen;
+use crate::{Cache, ResidualBlock, Seen, Stream, recompute};
 
 /// A model that maps token ids to next-token logits.
 ///
@@ -35,7 +36,7 @@ pub trait LanguageModel<B: Backend>: Module<B> + ModuleDisplay {
 }
 
 /// Both ends of the stream: ids to x_0, and x_L to logits.
-pub trait Embeddings<B: Backend>: Module<B> + ModuleDisplay {
+pub trait Embeddings<B: Backend>: Module<B> + ModuleDisplay + 'static {
     /// x_0 `[batch, time, width]` of `ids` `[batch, time]`, which follow the positions `seen`.
     fn embed(&self, ids: Tensor<B, 2, Int>, seen: &Seen) -> Tensor<B, 3>;
 
@@ -77,7 +78,12 @@ impl<B: Backend, E: Embeddings<B>, R: ResidualBlock<B>> Decoder<B, E, R> {
             }
             None => (Seen::default(), None),
         };
-        let stream = Stream::new(self.embeddings.embed(ids, &seen), self.block.reach());
+        let mut x = recompute::run(&self.embeddings, vec![], move |embeddings, _| {
+            recompute::seed_dropout::<B>(&ids.device());
+            // In here, so that x_0 is the result of the part in bf16 too.
+            vec![widen(embeddings.embed(ids.clone(), &seen))]
+        });
+        let stream = Stream::new(x.remove(0), self.block.reach());
         self.block.forward(stream, cache).x
     }
 

@@ -1,10 +1,13 @@
 //! Activations that are computed twice instead of kept: a layer keeps only its inputs, and is run again in the
 //! backward pass (Chen et al., "Training deep nets with sublinear memory cost", 2016).
 //!
-//! [`record`] cuts a forward pass into parts of one or more layers. Each [part](run) runs without a graph, and its
-//! outputs are leaves of the graph after it. [`Recording::add_gradients`] goes back from the loss to these leaves.
-//! Then, from the last part to the first, it runs the part again, now with a graph, and passes the gradients of its
-//! outputs on to its inputs and parameters. A part has the dropout that it had before.
+//! [`record`] cuts a forward pass into parts: the embeddings, then one or more layers each. Each [part](run) runs
+//! without a graph, and its outputs are leaves of the graph after it. [`Recording::add_gradients`] goes back from the
+//! loss to these leaves. Then, from the last part to the first, it runs the part again, now with a graph, and passes the
+//! gradients of its outputs on to its inputs and parameters. A part has the dropout that it had before.
+//!
+//! There is one graph at a time. In Burn 0.21, a backward pass can free the nodes of another graph that has the same
+//! parameter (`GraphLocator::merge_two` forgets where the first node of a graph is).
 //!
 //! The values are those of a pass that is not cut. So are the gradients, to the bit where the backend is
 //! deterministic. Only a tensor that several parts read has its gradients summed in another order: the earlier streams
@@ -38,7 +41,7 @@ thread_local! {
 
 /// What the backward pass of a forward pass needs, other than the graph of its loss.
 pub struct Recording<B: Backend> {
-    /// The seed of dropout, and how many updates have been given one.
+    /// The seed of dropout, and how many times it was set.
     seed: Option<u64>,
     seeded: u64,
     /// How the pass is cut, if it is.
@@ -57,8 +60,8 @@ struct Part<B: Backend> {
     seeded: u64,
 }
 
-/// Records the forward pass `pass`, cut as `cut` says. With a `seed`, each update has dropout of its own seed,
-/// which does not depend on `cut`.
+/// Records the forward pass `pass`, cut as `cut` says. With a `seed`, the embeddings and each update have dropout of
+/// their own seed, which does not depend on `cut`.
 pub fn record<B: Backend, T>(
     seed: Option<u64>,
     cut: Option<Recompute>,
@@ -85,7 +88,7 @@ pub(crate) fn layers<B: Backend, R: ResidualBlock<B>>(
     };
     let (first, last) = layers.split_at(layers.len().saturating_sub(1) / size * size);
     let reach = stream.reach();
-    let mut all = leaves(stream.into_all());
+    let mut all = stream.into_all();
     for layers in first.chunks(size) {
         let mut next = run(&layers.to_vec(), all.clone(), move |layers, all| {
             in_turn(layers, Stream::of_all(all, reach)).into_new()
@@ -107,14 +110,15 @@ fn in_turn<B: Backend, R: ResidualBlock<B>>(layers: &[R], stream: Stream<B>) -> 
         .fold(stream, |stream, layer| layer.forward(stream, None))
 }
 
-/// Gives dropout the next seed, if this pass has one. `x` is on the device.
-pub(crate) fn seed_dropout<B: Backend>(x: &Tensor<B, 3>) {
+/// Gives dropout the next seed, if this pass has one.
+pub(crate) fn seed_dropout<B: Backend>(device: &B::Device) {
     let seed = now(|recording: &mut Recording<B>| {
+        let seed = recording.seed?.wrapping_add(recording.seeded);
         recording.seeded += 1;
-        Some(recording.seed?.wrapping_add(recording.seeded))
+        Some(seed)
     });
     if let Some(seed) = seed.flatten() {
-        B::seed(&x.device(), seed);
+        B::seed(device, seed);
     }
 }
 
@@ -123,26 +127,8 @@ pub fn is_cut<B: Backend>() -> bool {
     now(|recording: &mut Recording<B>| recording.cut.is_some()).unwrap_or(false)
 }
 
-/// Leaves of the graph with the values of `tensors`, if this pass is cut. Two parts can have inputs that are
-/// computed from the same tensor only if they are cut together, because a graph can be walked back once.
-pub fn leaves<B: Backend>(tensors: Vec<Tensor<B, 3>>) -> Vec<Tensor<B, 3>> {
-    if !is_cut::<B>() || tensors.iter().all(Tensor::is_require_grad) {
-        return tensors;
-    }
-    let leaf = |x: &Tensor<B, 3>| x.clone().detach().require_grad();
-    let outputs: Vec<_> = tensors.iter().map(leaf).collect();
-    now(|recording| {
-        recording.parts.push(Part {
-            outputs: outputs.clone(),
-            again: Box::new(move || tensors),
-            seeded: recording.seeded,
-        });
-    });
-    outputs
-}
-
 /// The results of `part` with the parameters of `module` on `inputs`, each `[batch, time, width]`. If this pass is
-/// cut, this is a part of it, and the inputs must be results of [`run`] or [`leaves`].
+/// cut, this is a part of it, and the inputs must be results of other parts.
 ///
 /// # Panics
 ///
@@ -157,7 +143,7 @@ pub fn run<B: Backend, M: Module<B> + 'static>(
     }
     assert!(
         inputs.iter().all(Tensor::is_require_grad),
-        "an input of a part is not a leaf"
+        "an input of a part is not the result of a part"
     );
     let quiet = module.clone().no_grad();
     // `detach` alone keeps a leaf a leaf.

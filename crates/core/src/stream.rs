@@ -169,7 +169,7 @@ impl<B: Backend, F: Branch<B>, C: Connection<B>> ResidualBlock<B> for Update<B, 
     }
 
     fn forward(&self, stream: Stream<B>, cache: Option<&mut Self::Cache>) -> Stream<B> {
-        recompute::seed_dropout(&stream.x);
+        recompute::seed_dropout::<B>(&stream.x.device());
         let fx = self.branch.forward(stream.x.clone(), cache);
         // The stream is f32, whatever the precision of the branch.
         let x = Precision::F32.during(|| self.connection.join(&stream, widen(fx)));

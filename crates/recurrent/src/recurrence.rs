@@ -90,8 +90,8 @@ impl<B: Backend, R: ResidualBlock<B>> Recurrent<B, R> {
         alpha.unsqueeze()
     }
 
-    /// Eqs. 8-10 for x `[batch, time, width]`.
-    fn recur(&self, tau: &R, x: Tensor<B, 3>) -> Tensor<B, 3> {
+    /// Eqs. 8-10 for x_1, …, x_t, each `[batch, ≤ k, width]`.
+    fn recur(&self, tau: &R, x: Vec<Tensor<B, 3>>) -> Vec<Tensor<B, 3>> {
         let layer = Self {
             layers: vec![tau.clone()],
             ..self.clone()
@@ -101,12 +101,10 @@ impl<B: Backend, R: ResidualBlock<B>> Recurrent<B, R> {
             // A graph is walked back once, so parts share nothing but leaves.
             true => layer,
         };
-        let blocks = recompute::leaves(cut(x, self.block));
-        let ys = match self.form {
-            Form::Paper => layer.paper(blocks),
-            Form::Code => layer.code(blocks),
-        };
-        Tensor::cat(ys, 1)
+        match self.form {
+            Form::Paper => layer.paper(x),
+            Form::Code => layer.code(x),
+        }
     }
 
     /// y_1, …, y_t of the only layer as in the paper: the carry is α h_{i-1}, and h_0 = 0.
@@ -221,7 +219,13 @@ impl<B: Backend, R: ResidualBlock<B>> ResidualBlock<B> for Recurrent<B, R> {
         let x = stream.x.clone();
         let y = match cache {
             Some(cache) => self.read(x, cache),
-            None => self.layers.iter().fold(x, |x, tau| self.recur(tau, x)),
+            None => {
+                let blocks =
+                    recompute::run(self, vec![x], |this, mut x| cut(x.remove(0), this.block));
+                let layers = self.layers.iter();
+                let ys = layers.fold(blocks, |x, tau| self.recur(tau, x));
+                Tensor::cat(ys, 1)
+            }
         };
         stream.advance(y)
     }

@@ -232,9 +232,6 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
             let at = [DROPOUT, self.progress.step as u64, micro as u64];
             derive_seed(train.seed, &at)
         });
-        if let Some(seed) = seed {
-            B::seed(&self.device, seed);
-        }
         let pass = || self.model().forward(inputs);
         let pass = || recompute::record(seed, train.recompute, pass);
         let (logits, recording) = train.precision.during(pass);
