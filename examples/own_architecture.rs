@@ -10,14 +10,14 @@ use std::path::Path;
 use burn::backend::{Autodiff, Flex};
 use burn::module::Module;
 use burn::tensor::{Tensor, backend::Backend};
-use residual_zoo::Composition;
 use residual_zoo::core::{
-    Architecture, Branch, Cache, Connection, Cost, EmbeddingsOf, Linear, Norm, NormParams, Plain,
-    Shape, TokenEmbeddings, TokenEmbeddingsOptions, Update, Vocabulary, linear,
+    Architecture, Branch, Cache, Connection, Cost, EmbeddingsOf, Frame, Linear, Norm, NormParams,
+    Plain, Shape, TokenEmbeddings, TokenEmbeddingsOptions, Update, Vocabulary, linear,
 };
 use residual_zoo::data::Corpus;
 use residual_zoo::runs::RunConfig;
 use residual_zoo::train::{RunOptions, dashboard::Display, run};
+use residual_zoo::{Composition, ConnectionConfig};
 use serde::{Deserialize, Serialize};
 
 /// The config, as the `Toy(…)` of a RON file gives it.
@@ -88,7 +88,12 @@ impl Architecture for ToyConfig {
         }
     }
 
-    fn embeddings<B: Backend>(&self, ids: Vocabulary, device: &B::Device) -> TokenEmbeddings<B> {
+    fn embeddings<B: Backend>(
+        &self,
+        ids: Vocabulary,
+        _frame: &Frame,
+        device: &B::Device,
+    ) -> TokenEmbeddings<B> {
         let options = TokenEmbeddingsOptions::new(ids, self.context, self.width);
         TokenEmbeddings::new(&options, device)
     }
@@ -96,6 +101,7 @@ impl Architecture for ToyConfig {
     fn block<B: Backend, C: Connection<B>>(
         &self,
         _layer: usize,
+        _frame: &Frame,
         mut connection: impl FnMut() -> C,
         device: &B::Device,
     ) -> ToyBlock<B, C> {
@@ -104,18 +110,18 @@ impl Architecture for ToyConfig {
         Update::new(Mean { norm, mix }, connection())
     }
 
-    fn embeddings_cost(&self, ids: Vocabulary) -> Cost {
+    fn embeddings_cost(&self, ids: Vocabulary, _frame: &Frame) -> Cost {
         TokenEmbeddingsOptions::new(ids, self.context, self.width).cost()
     }
 
-    fn block_cost(&self, _time: usize) -> Cost {
+    fn block_cost(&self, _time: usize, _frame: &Frame) -> Cost {
         Cost::vector(2 * self.width) + Cost::linear(self.width, self.width, false)
     }
 }
 
 residual_zoo::zoo! {
     /// The zoo with one more architecture.
-    pub enum BiggerZoo {
+    pub enum BiggerZoo with ConnectionConfig {
         /// GPT-2, the baseline.
         Gpt2(residual_zoo::gpt2::Gpt2Config, residual_zoo::gpt2::Block),
         /// The new architecture.

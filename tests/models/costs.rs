@@ -4,7 +4,7 @@
 
 use burn::backend::{Autodiff, Flex};
 use residual_zoo::ModelConfig as Zoo;
-use residual_zoo::core::{Architecture, Cost, ModelConfig, Vocabulary, params};
+use residual_zoo::core::{Architecture, Cost, Frame, ModelConfig, Vocabulary, params};
 use residual_zoo::gpt2::Gpt2Config;
 use residual_zoo::laurel::LaurelConfig;
 use residual_zoo::recurrent::{Alpha, RecurrentConfig};
@@ -104,6 +104,7 @@ fn every_figure_is_reproduced_or_cannot_be() {
 
 #[test]
 fn the_flops_of_a_recurrent_model_are_those_of_its_windows() {
+    let frame = Frame::default();
     for (time, k) in [
         (1, 1),
         (5, 8),
@@ -126,10 +127,11 @@ fn the_flops_of_a_recurrent_model_are_those_of_its_windows() {
             .collect();
         let pairs = blocks.windows(2).map(|pair| pair[0] + pair[1]);
         let ends = [blocks[0], blocks[blocks.len() - 1]];
-        let flops = |window: usize| of.block_cost(window).forward_flops * of.n_layer * window;
+        let flops =
+            |window: usize| of.block_cost(window, &frame).forward_flops * of.n_layer * window;
         let windows: usize = pairs.chain(ends).map(flops).sum();
 
-        let layers = |time| of.block_cost(time) * of.n_layer;
+        let layers = |time| of.block_cost(time, &frame) * of.n_layer;
         let cost = recurrence.cost(layers, time);
         let expected = Cost {
             params: layers(time).params,
@@ -137,7 +139,10 @@ fn the_flops_of_a_recurrent_model_are_those_of_its_windows() {
         };
         assert_eq!(cost, expected, "{time} tokens in blocks of {k}");
         let model = Zoo::of(of.clone()).recurrent(recurrence);
-        assert_eq!(model.cost(7), expected + of.embeddings_cost(7.into()));
+        assert_eq!(
+            model.cost(7),
+            expected + of.embeddings_cost(7.into(), &frame)
+        );
     }
 }
 

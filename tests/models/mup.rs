@@ -7,8 +7,8 @@ use burn::tensor::{Int, Tensor};
 use residual_zoo::core::contract::alone;
 use residual_zoo::core::params::{self, Role};
 use residual_zoo::core::{
-    Architecture, Embeddings, ModelConfig, Mup, Plain, PlainModel, ResidualBlock, Seen, Stream,
-    Tensors,
+    Architecture, Embeddings, Frame, ModelConfig, Mup, Plain, PlainModel, ResidualBlock, Seen,
+    Stream, Tensors,
 };
 use residual_zoo::data::{Corpus, DataConfig, Source, SyntheticConfig};
 use residual_zoo::gpt2::{Gpt2Base, Gpt2Config};
@@ -174,7 +174,7 @@ struct Layers<B: Backend, R> {
 impl<B: Backend, E: Embeddings<B>, R: ResidualBlock<B>> Probe<B, E, R> {
     /// The stream before and after every layer, then the logits.
     fn coordinates(&self, ids: Tensor<B, 2, Int>) -> Vec<Tensor<B, 3>> {
-        let mut stream = Stream::new(self.embeddings.embed(ids, &Seen::default()), 0);
+        let mut stream = Stream::new(self.embeddings.embed(ids, &Seen::default()));
         let mut found = vec![stream.x.clone()];
         for layer in &self.block.layers {
             stream = layer.forward(stream, None);
@@ -213,10 +213,10 @@ fn changes<A: Architecture>(config: A, seed: u64) -> Vec<f64> {
     let mut trainer = Trainer::<Autodiff<Flex>, _>::new(run, &corpus, Default::default()).unwrap();
     let ids = Tensor::<Flex, 1, Int>::arange(0..16, &Default::default()).reshape([1, 16]);
     let coordinates = |weights: Tensors| {
-        let device = Default::default();
-        let layer = |i| config.block::<Flex, Plain>(i, Plain::default, &device);
+        let (device, frame) = (Default::default(), Frame::default());
+        let layer = |i| config.block::<Flex, Plain>(i, &frame, Plain::default, &device);
         let probe = Probe {
-            embeddings: config.embeddings::<Flex>(corpus_vocabulary(&corpus), &device),
+            embeddings: config.embeddings::<Flex>(corpus_vocabulary(&corpus), &frame, &device),
             block: Layers {
                 layers: (0..config.shape().n_layer).map(layer).collect(),
                 _backend: std::marker::PhantomData,

@@ -1,18 +1,19 @@
-//! The connection of docs/architecture.md keeps the contract around any sublayer.
+//! The connection of docs/architecture.md: one file and one line of an enum.
 
 use burn::backend::{Autodiff, Flex};
-use residual_zoo::core::{
-    Architecture, Decoder, EmbeddingsOf, ModelConfig, Shape, Stack, Tensors, Vocabulary, contract,
-};
-use residual_zoo::gpt2::Gpt2Config;
+use residual_zoo::Composition;
+use residual_zoo::core::{ConnectionOf, EmbeddingsOf, EndsOf, ModelConfig, contract};
+use residual_zoo::runs::RunConfig;
 
 // Documentation: begin
 use burn::module::{Initializer, Module, Param};
 use burn::tensor::{Tensor, backend::Backend};
-use residual_zoo::core::{ConfigError, Connection, Cost, Stream, check};
+use residual_zoo::core::{
+    Branch, ConfigError, Connection, Cost, Design, F, Plain, Sites, Stream, check,
+};
 use serde::{Deserialize, Serialize};
 
-/// x_{i+1} = x_i + f(x_i) + γ ⊙ x_{i-1}, where x_{-1} is x_0.
+/// x_{i+1} = x_i + f(x_i) + γ ⊙ x_{i-1}, where x_{-1} is x_0. The stream carries x_{i-1}.
 #[derive(Module, Debug)]
 pub struct Mine<B: Backend> {
     /// γ, `[width]`.
@@ -20,16 +21,14 @@ pub struct Mine<B: Backend> {
 }
 
 impl<B: Backend> Connection<B> for Mine<B> {
-    fn reach(&self) -> usize {
-        1 // reads x_{i-1}
-    }
-
-    fn join(&self, stream: &Stream<B>, fx: Tensor<B, 3>) -> Tensor<B, 3> {
-        let before = match stream.earlier(1) {
-            [before] => before,
-            _ => &stream.x, // at x_0 there is no earlier stream
-        };
-        stream.x.clone() + fx + before.clone() * self.gamma.val().unsqueeze()
+    fn update<M: Branch<B>>(&self, stream: Stream<B>, f: F<'_, B, M>) -> Stream<B> {
+        let x = stream.x;
+        // At x_0, the stream carries nothing yet.
+        let before = stream.carried.first().unwrap_or(&x).clone();
+        Stream {
+            x: f.plus(x.clone()) + before * self.gamma.val().unsqueeze(),
+            carried: vec![x],
+        }
     }
 }
 
@@ -41,86 +40,77 @@ pub struct MineConfig {
     pub gamma: f64,
 }
 
-impl MineConfig {
-    pub fn name(&self) -> &'static str {
+impl Design for MineConfig {
+    type Connection<B: Backend> = Mine<B>;
+    type Ends<B: Backend> = Plain; // nothing happens where the stream begins and ends
+
+    fn name(&self) -> &'static str {
         "Mine"
     }
 
-    pub fn validate(&self) -> Result<(), ConfigError> {
+    fn validate(&self, _: &Sites) -> Result<(), ConfigError> {
         check::not_negative("gamma", self.gamma)
     }
 
-    /// The connection for a stream of `width` features.
-    pub fn init<B: Backend>(&self, width: usize, device: &B::Device) -> Mine<B> {
+    fn connection<B: Backend>(&self, on: &Sites, _: usize, device: &B::Device) -> Mine<B> {
         let value = self.gamma;
-        let gamma = Initializer::Constant { value }.init([width], device);
+        let gamma = Initializer::Constant { value }.init([on.width], device);
         Mine { gamma }
     }
 
+    fn ends<B: Backend>(&self, _: &Sites, _: &B::Device) -> Plain {
+        Plain
+    }
+
     /// γ. Element-wise operations are free.
-    pub fn cost(&self, width: usize) -> Cost {
-        Cost::vector(width)
+    fn cost(&self, on: &Sites) -> Cost {
+        Cost::vector(on.width) * on.count
     }
 }
 // Documentation: end
 
-type Block<B> = <Gpt2Config as Architecture>::Block<B, Mine<B>>;
-
-/// A GPT-2 with this connection.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Gpt2WithMine(Gpt2Config, MineConfig);
-
-impl ModelConfig for Gpt2WithMine {
-    type Model<B: Backend> = Decoder<B, EmbeddingsOf<B, Gpt2Config>, Stack<B, Block<B>>>;
-
-    fn name(&self) -> String {
-        format!("{} ({})", self.1.name(), self.0.name())
+residual_zoo::connections! {
+    /// The connections of the zoo, and one more.
+    pub enum MoreConnections {
+        /// LAuReL.
+        Laurel(residual_zoo::laurel::LaurelConfig),
+        /// The new connection.
+        Mine(crate::toy_connection::MineConfig),
     }
+}
 
-    fn validate(&self) -> Result<(), ConfigError> {
-        self.0.validate().and_then(|()| self.1.validate())
+residual_zoo::zoo! {
+    /// A zoo with these connections.
+    pub enum ToyZoo with MoreConnections {
+        /// GPT-2.
+        Gpt2(residual_zoo::gpt2::Gpt2Config, residual_zoo::gpt2::Block),
     }
+}
 
-    fn shape(&self) -> Shape {
-        self.0.shape()
-    }
-
-    fn assemble<B: Backend>(&self, vocabulary: Vocabulary, device: &B::Device) -> Self::Model<B> {
-        let Self(gpt2, mine) = self;
-        let connection = || mine.init(gpt2.width, device);
-        let layers = (0..gpt2.n_layer).map(|i| gpt2.block(i, connection, device));
-        let layers = layers.collect();
-        Decoder::new(gpt2.embeddings(vocabulary, device), Stack::new(layers))
-    }
-
-    fn cost(&self, vocabulary: impl Into<Vocabulary>) -> Cost {
-        let Shape {
-            width,
-            n_layer,
-            n_sublayer,
-            ..
-        } = self.shape();
-        self.0.cost(vocabulary) + self.1.cost(width) * (n_layer * n_sublayer)
-    }
-
-    fn grow(&self, _: &Self, weights: Tensors, _: &Tensors) -> Result<Tensors, ConfigError> {
-        Ok(weights)
-    }
+fn parse(placed: &str) -> Composition<ToyZoo> {
+    let layers = format!(
+        "Gpt2(n_layer: 2, n_head: 2, width: 8, context: {})",
+        contract::TIME + 1
+    );
+    let text = format!("(model: Composed(layers: [{layers}], connection: {placed}))");
+    RunConfig::parse(&text, "toy.ron".as_ref()).unwrap().model
 }
 
 #[test]
 fn it_keeps_the_contract() {
-    let gpt2 = Gpt2Config {
-        n_layer: 2,
-        n_head: 2,
-        width: 8,
-        context: contract::TIME + 1,
-        ..Gpt2Config::default()
-    };
-    let config = Gpt2WithMine(gpt2, MineConfig { gamma: 0.1 });
-    contract::check::<Autodiff<Flex>, _>(&config, &Default::default());
-    let refused = MineConfig { gamma: -1.0 }.validate().unwrap_err();
-    assert_eq!(refused.field, "gamma");
+    for placed in [
+        "PerSublayer(Mine(gamma: 0.1))",
+        "PerLayer(Mine(gamma: 0.1))",
+    ] {
+        let model = parse(placed);
+        assert_eq!(model.name(), "Mine (GPT-2)");
+        contract::check::<Autodiff<Flex>, _>(&model, &Default::default());
+    }
+    let text = "PerSublayer(Mine(gamma: -1))";
+    let text = format!("(model: Composed(layers: [Gpt2()], connection: {text}))");
+    let refused = RunConfig::<Composition<ToyZoo>>::parse(&text, "toy.ron".as_ref()).unwrap();
+    let problem = refused.model.validate().unwrap_err();
+    assert_eq!(problem.field, "connection.gamma");
 }
 
 #[test]

@@ -7,8 +7,8 @@ use burn::tensor::{TensorData, backend::Backend};
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
-    ConfigError, Connection, Cost, Decoder, Embeddings, ModelConfig, Plain, ResidualBlock, Stack,
-    check,
+    ConfigError, Connection, Cost, Decoder, Embeddings, Frame, ModelConfig, Plain, ResidualBlock,
+    Stack, check,
 };
 
 /// The sizes of a model that other parts must know.
@@ -97,27 +97,30 @@ pub trait Architecture:
         self.shape().validate()
     }
 
-    /// Builds the embeddings.
+    /// Builds the embeddings of a model with this `frame`.
     fn embeddings<B: Backend>(
         &self,
         vocabulary: Vocabulary,
+        frame: &Frame,
         device: &B::Device,
     ) -> Self::Embeddings<B>;
 
-    /// Builds layer `layer`, counted from 0. Calls `connection` once per sublayer, in the order in
-    /// which the sublayers update the stream.
+    /// Builds layer `layer`, counted from 0, of a model with this `frame`. Calls `connection` once per sublayer, in
+    /// the order in which the sublayers update the stream.
     fn block<B: Backend, C: Connection<B>>(
         &self,
         layer: usize,
+        frame: &Frame,
         connection: impl FnMut() -> C,
         device: &B::Device,
     ) -> Self::Block<B, C>;
 
-    /// The cost of the embeddings.
-    fn embeddings_cost(&self, vocabulary: Vocabulary) -> Cost;
+    /// The cost of the embeddings of a model with this `frame`.
+    fn embeddings_cost(&self, vocabulary: Vocabulary, frame: &Frame) -> Cost;
 
-    /// The cost of one layer with plain connections, applied to sequences of `time` tokens.
-    fn block_cost(&self, time: usize) -> Cost;
+    /// The cost of one layer of a model with this `frame`, with plain connections, applied to sequences of `time`
+    /// tokens.
+    fn block_cost(&self, time: usize, frame: &Frame) -> Cost;
 
     /// The factor of the learning rate of parameter `name`, by [μP](crate::Mup). By default 1.
     fn rate(&self, name: &str) -> f64 {
@@ -171,7 +174,8 @@ pub trait Architecture:
         let Shape {
             context, n_layer, ..
         } = self.shape();
-        self.embeddings_cost(vocabulary.into()) + self.block_cost(context) * n_layer
+        let frame = Frame::default();
+        self.embeddings_cost(vocabulary.into(), &frame) + self.block_cost(context, &frame) * n_layer
     }
 }
 
@@ -203,9 +207,11 @@ impl<A: Architecture> ModelConfig for PlainModel<A> {
     }
 
     fn assemble<B: Backend>(&self, vocabulary: Vocabulary, device: &B::Device) -> Self::Model<B> {
-        let layers = (0..self.shape().n_layer).map(|i| self.0.block(i, Plain::default, device));
-        let layers = layers.collect();
-        Decoder::new(self.0.embeddings(vocabulary, device), Stack::new(layers))
+        let frame = Frame::default();
+        let layer = |i| self.0.block(i, &frame, Plain::default, device);
+        let layers = (0..self.shape().n_layer).map(layer).collect();
+        let embeddings = self.0.embeddings(vocabulary, &frame, device);
+        Decoder::new(embeddings, Stack::new(layers))
     }
 
     fn cost(&self, vocabulary: impl Into<Vocabulary>) -> Cost {

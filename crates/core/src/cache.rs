@@ -45,6 +45,25 @@ impl Cache for () {
     fn keep(&mut self, _: &[bool]) {}
 }
 
+/// The cache of what can be missing.
+impl<C: Cache> Cache for Option<C> {
+    fn joins(&self) -> bool {
+        self.as_ref().is_none_or(C::joins)
+    }
+
+    fn join(&mut self, other: Self) {
+        if let (Some(cache), Some(other)) = (self, other) {
+            cache.join(other);
+        }
+    }
+
+    fn keep(&mut self, keep: &[bool]) {
+        if let Some(cache) = self {
+            cache.keep(keep);
+        }
+    }
+}
+
 /// The caches of two sublayers.
 impl<A: Cache, F: Cache> Cache for (A, F) {
     fn joins(&self) -> bool {

@@ -36,8 +36,8 @@ pub struct TokenEmbeddingsOptions {
     /// Whether the unembedding is the token table. A model with another number of outputs than token
     /// ids always has a separate unembedding.
     pub tied: bool,
-    /// The parameters of the final norm.
-    pub norm: NormParams,
+    /// The parameters of the final norm, if there is one.
+    pub norm: Option<NormParams>,
     /// Dropout on x_0.
     pub dropout: f64,
     /// Added to the variance in the final norm.
@@ -61,7 +61,7 @@ impl TokenEmbeddingsOptions {
             positions: Some(context),
             width,
             tied: true,
-            norm: NormParams::ScaleAndShift,
+            norm: Some(NormParams::ScaleAndShift),
             dropout: 0.0,
             norm_eps: 1e-5,
             init_std: 0.02,
@@ -101,7 +101,8 @@ impl TokenEmbeddingsOptions {
             params,
             forward_flops: unembedding.saturating_mul(2),
         };
-        tables + self.norm.cost(self.width)
+        let norm = self.norm.map(|norm| norm.cost(self.width));
+        tables + norm.unwrap_or_default()
     }
 }
 
@@ -122,7 +123,10 @@ impl<B: Backend> TokenEmbeddings<B> {
             tokens: table(vocabulary.ids),
             positions: options.positions.map(table),
             dropout: DropoutConfig::new(options.dropout).init(),
-            norm: Norm::layer(options.norm, width, options.norm_eps, device),
+            norm: match options.norm {
+                Some(norm) => Norm::layer(norm, width, options.norm_eps, device),
+                None => Norm::identity(),
+            },
             unembedding: (!options.tied())
                 .then(|| init::linear(width, vocabulary.outputs, false, unembedding_std, device)),
             input_scale: options.input_scale,

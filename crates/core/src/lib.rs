@@ -1,12 +1,14 @@
 //! The residual stream, and the parts of every architecture of the zoo.
 //!
-//! One line describes every model: **x_{i+1} = connect(x_i, x_{i-1}, …; f(x_i))**.
+//! One line describes every model: **x_{i+1} = connect(x_i, x_{i-1}, …; f)**.
 //!
 //! | idea | here |
 //! |---|---|
-//! | the stream x_i and the streams before it | [`Stream`] |
+//! | the stream x_i, and what connections carry beside it | [`Stream`] |
 //! | f, with its own pre-norm | [`Branch`] |
 //! | how f joins the stream | [`Connection`]; `x + f(x)` is [`Plain`] |
+//! | what happens where a stream begins and ends | [`Ends`] |
+//! | the config of a connection | [`Design`] |
 //! | one update of the stream | [`ResidualBlock`]: [`Update`], [`Layer`], [`Stack`] |
 //! | ids to stream, stream to logits | [`Embeddings`], in most models [`TokenEmbeddings`] |
 //! | `Embeddings` and a `ResidualBlock` | [`Decoder`], a [`LanguageModel`] |
@@ -24,12 +26,14 @@
 
 mod architecture;
 pub mod autodiff;
+mod block;
 mod cache;
 pub mod check;
 mod config;
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;
 mod cost;
+mod design;
 mod embeddings;
 mod ids;
 mod init;
@@ -43,9 +47,11 @@ mod stream;
 pub use architecture::{
     Architecture, DecoderOf, EmbeddingsOf, PlainModel, Shape, Tensors, Vocabulary,
 };
+pub use block::{Increment, Layer, ResidualBlock, Stack, Update, within};
 pub use cache::{Cache, Seen};
 pub use config::{ConfigError, ModelConfig, materialise};
 pub use cost::{Cost, Params};
+pub use design::{ConnectionOf, Design, EndsOf, Frame, Sites};
 pub use embeddings::{TokenEmbeddings, TokenEmbeddingsOptions, add_positions, positions, scaled};
 pub use ids::{IdsError, token_ids};
 pub use init::{linear, normal, std_of_width};
@@ -56,9 +62,7 @@ pub use ops::linear::{Linear, product, product_of_parts, project};
 pub use ops::norm::{Norm, NormParams};
 pub use ops::precision::{Precision, matmul, widen};
 pub use recompute::Recompute;
-pub use stream::{
-    Branch, Connection, Increment, Layer, Plain, ResidualBlock, Stack, Stream, Update,
-};
+pub use stream::{Branch, Connection, Ends, F, Plain, Stream};
 
 #[cfg(test)]
 mod tests;

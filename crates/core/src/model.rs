@@ -83,7 +83,7 @@ impl<B: Backend, E: Embeddings<B>, R: ResidualBlock<B>> Decoder<B, E, R> {
             // In here, so that x_0 is the result of the part in bf16 too.
             vec![widen(embeddings.embed(ids.clone(), &seen))]
         });
-        let stream = Stream::new(x.remove(0), self.block.reach());
+        let stream = Stream::new(x.remove(0));
         self.block.forward(stream, cache).x
     }
 

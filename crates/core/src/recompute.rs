@@ -87,19 +87,15 @@ pub(crate) fn layers<B: Backend, R: ResidualBlock<B>>(
         Recompute::Every(size) => size.max(1),
     };
     let (first, last) = layers.split_at(layers.len().saturating_sub(1) / size * size);
-    let reach = stream.reach();
     let mut all = stream.into_all();
     for layers in first.chunks(size) {
-        let mut next = run(&layers.to_vec(), all.clone(), move |layers, all| {
-            in_turn(layers, Stream::of_all(all, reach)).into_new()
+        all = run(&layers.to_vec(), all, |layers, all| {
+            in_turn(layers, Stream::of_all(all)).into_all()
         });
-        next.extend(all);
-        next.truncate(1 + reach);
-        all = next;
     }
     // The backward pass begins with the last layers, so their activations are kept.
     now(|recording: &mut Recording<B>| recording.cut = None);
-    let stream = in_turn(last, Stream::of_all(all, reach));
+    let stream = in_turn(last, Stream::of_all(all));
     now(|recording: &mut Recording<B>| recording.cut = Some(cut));
     stream
 }

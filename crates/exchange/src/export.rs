@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use residual_zoo_core::{ModelConfig as _, Tensors};
+use residual_zoo_core::{ConfigError, Design, ModelConfig as _, Tensors};
 use residual_zoo_data::Source;
-use residual_zoo_models::{ConnectionConfig, PlacedConnection, Run, Zoo};
+use residual_zoo_models::{ConnectionConfig, ModelConfig, PlacedConnection, Run, Zoo};
 use residual_zoo_models::{gpt2, laurel, recurrent, rmt, tokenformer};
 use residual_zoo_runs::checkpoint::{self, MODEL, read_finite_tensors, write_tensors};
 use residual_zoo_runs::disk;
@@ -50,6 +50,9 @@ pub fn export(run: &Run, directory: &Path, options: &ExportOptions) -> Result<Ex
     if run.config.data.time().is_some() {
         let problem = "was not trained on text, so it is no language model that could be exported";
         return Err(Error::file(run.directory(), problem));
+    }
+    if let Some(connection) = connection(&run.config.model) {
+        python_of(connection)?;
     }
     let is_free = match std::fs::read_dir(directory) {
         Ok(mut entries) => entries.next().is_none(),
@@ -304,6 +307,27 @@ fn gpt2_weights(config: &gpt2::Gpt2Config, mut weights: Tensors) -> Tensors {
     theirs
 }
 
+/// The connection of a model, if it is not the plain one.
+fn connection(model: &ModelConfig) -> Option<&ConnectionConfig> {
+    model.connection.as_ref().map(|placed| match placed {
+        PlacedConnection::PerSublayer(config) | PlacedConnection::PerLayer(config) => config,
+    })
+}
+
+/// A connection in PyTorch.
+fn python_of(connection: &ConnectionConfig) -> Result<&'static str, Error> {
+    match connection {
+        ConnectionConfig::Laurel(_) => Ok(laurel::MODELING),
+        other => {
+            let problem = format!(
+                "is {}, which has no code in Python; models with plain connections and LAuReL can be exported",
+                other.name()
+            );
+            Err(ConfigError::new("model.connection", problem).into())
+        }
+    }
+}
+
 /// The Python module with the parts that the model of `run` has.
 fn module(run: &Run) -> String {
     let model = &run.config.model;
@@ -318,13 +342,7 @@ fn module(run: &Run) -> String {
             parts.push(part);
         }
     }
-    if let Some(connection) = &model.connection {
-        let (PlacedConnection::PerSublayer(config) | PlacedConnection::PerLayer(config)) =
-            connection;
-        parts.push(match config {
-            ConnectionConfig::Laurel(_) => laurel::MODELING,
-        });
-    }
+    parts.extend(connection(model).and_then(|connection| python_of(connection).ok()));
     if model.recurrence.is_some() {
         parts.push(recurrent::MODELING);
     }

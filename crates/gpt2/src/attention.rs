@@ -3,8 +3,10 @@
 use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig};
 use burn::tensor::{Tensor, backend::Backend};
-use residual_zoo_core::ops::attention::{CausalAttention, KvCache, merge_heads, split_heads};
-use residual_zoo_core::{Branch, Linear, Norm, linear};
+use residual_zoo_core::ops::attention::{
+    CausalAttention, KvCache, merge_heads, split_heads, unpack,
+};
+use residual_zoo_core::{Branch, Frame, Linear, Norm, linear};
 
 use crate::Gpt2Config;
 
@@ -21,7 +23,12 @@ pub struct Attention<B: Backend> {
 }
 
 impl<B: Backend> Attention<B> {
-    pub(crate) fn new(config: &Gpt2Config, layer: usize, device: &B::Device) -> Self {
+    pub(crate) fn new(
+        config: &Gpt2Config,
+        layer: usize,
+        frame: &Frame,
+        device: &B::Device,
+    ) -> Self {
         let &Gpt2Config {
             width,
             n_head,
@@ -34,10 +41,19 @@ impl<B: Backend> Attention<B> {
         } else {
             1.0
         };
+        let mut qkv = linear(width, 3 * width, bias, config.weight_std(width), device);
+        if frame.inner != 1.0 {
+            qkv.weight = qkv.weight.map(|qkv| {
+                let [qk, v] = [(0, 2 * width), (2 * width, width)]
+                    .map(|(from, count)| qkv.clone().narrow(1, from, count));
+                Tensor::cat(vec![qk, v * frame.inner], 1)
+            });
+        }
+        let projection_std = config.projection_std(width, frame);
         Self {
-            norm: config.norm(device),
-            qkv: linear(width, 3 * width, bias, config.weight_std(width), device),
-            proj: linear(width, width, bias, config.projection_std(width), device),
+            norm: config.norm(frame, device),
+            qkv,
+            proj: linear(width, width, bias, projection_std, device),
             heads: CausalAttention {
                 dropout: config.dropout,
                 ..CausalAttention::new(scale / layer_scale, config.context)
@@ -45,6 +61,16 @@ impl<B: Backend> Attention<B> {
             dropout: DropoutConfig::new(config.dropout).init(),
             n_head,
         }
+    }
+
+    /// Queries, keys and values side by side, `[batch, 3 · heads, time, d]`.
+    fn qkv(&self, x: Tensor<B, 3>) -> Tensor<B, 4> {
+        split_heads(self.qkv.forward(self.norm.forward(x)), 3 * self.n_head)
+    }
+
+    /// The output of the heads `[batch, heads, time, d]`.
+    fn output(&self, heads: Tensor<B, 4>) -> Tensor<B, 3> {
+        self.dropout.forward(self.proj.forward(merge_heads(heads)))
     }
 }
 
@@ -56,8 +82,16 @@ impl<B: Backend> Branch<B> for Attention<B> {
     }
 
     fn forward(&self, x: Tensor<B, 3>, cache: Option<&mut KvCache<B>>) -> Tensor<B, 3> {
-        let qkv = self.qkv.forward(self.norm.forward(x));
-        let y = self.heads.packed(split_heads(qkv, 3 * self.n_head), cache);
-        self.dropout.forward(self.proj.forward(merge_heads(y)))
+        self.output(self.heads.packed(self.qkv(x), cache))
+    }
+
+    fn with_values(
+        &self,
+        x: Tensor<B, 3>,
+        change: &mut dyn FnMut(Tensor<B, 4>) -> Tensor<B, 4>,
+        cache: Option<&mut KvCache<B>>,
+    ) -> Tensor<B, 3> {
+        let [q, k, v] = unpack(self.qkv(x));
+        self.output(self.heads.forward([q, k, change(v)], cache))
     }
 }

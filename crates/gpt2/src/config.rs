@@ -2,8 +2,8 @@
 
 use burn::tensor::backend::Backend;
 use residual_zoo_core::{
-    Activation, Architecture, ConfigError, Connection, Cost, Mup, Norm, NormParams, Scaled, Shape,
-    Tensors, TokenEmbeddings, TokenEmbeddingsOptions, Vocabulary, check, std_of_width,
+    Activation, Architecture, ConfigError, Connection, Cost, Frame, Mup, Norm, NormParams, Scaled,
+    Shape, Tensors, TokenEmbeddings, TokenEmbeddingsOptions, Vocabulary, check, std_of_width,
 };
 use serde::{Deserialize, Serialize};
 
@@ -163,8 +163,12 @@ impl Gpt2Config {
     }
 
     /// The same for projections back to the stream.
-    pub(crate) fn projection_std(&self, fan_in: usize) -> f64 {
-        self.weight_std(fan_in) / (2.0 * self.n_layer as f64).sqrt()
+    pub(crate) fn projection_std(&self, fan_in: usize, frame: &Frame) -> f64 {
+        let std = self.weight_std(fan_in) * frame.output;
+        match frame.by_depth {
+            true => std / (2.0 * self.n_layer as f64).sqrt(),
+            false => std,
+        }
     }
 
     /// The scale of attention scores, without inverse layer scaling.
@@ -179,8 +183,11 @@ impl Gpt2Config {
         }
     }
 
-    pub(crate) fn norm<B: Backend>(&self, device: &B::Device) -> Norm<B> {
-        Norm::layer(self.norm_params(), self.width, self.norm_eps, device)
+    pub(crate) fn norm<B: Backend>(&self, frame: &Frame, device: &B::Device) -> Norm<B> {
+        match frame.pre_norm {
+            true => Norm::layer(self.norm_params(), self.width, self.norm_eps, device),
+            false => Norm::identity(),
+        }
     }
 
     fn norm_params(&self) -> NormParams {
@@ -191,10 +198,10 @@ impl Gpt2Config {
         }
     }
 
-    fn embeddings_options(&self, vocabulary: Vocabulary) -> TokenEmbeddingsOptions {
+    fn embeddings_options(&self, vocabulary: Vocabulary, frame: &Frame) -> TokenEmbeddingsOptions {
         let options = TokenEmbeddingsOptions {
             tied: self.tied,
-            norm: self.norm_params(),
+            norm: frame.final_norm.then(|| self.norm_params()),
             dropout: self.dropout,
             norm_eps: self.norm_eps,
             init_std: self.std(),
@@ -249,36 +256,44 @@ impl Architecture for Gpt2Config {
     fn embeddings<B: Backend>(
         &self,
         vocabulary: Vocabulary,
+        frame: &Frame,
         device: &B::Device,
     ) -> TokenEmbeddings<B> {
-        TokenEmbeddings::new(&self.embeddings_options(vocabulary), device)
+        TokenEmbeddings::new(&self.embeddings_options(vocabulary, frame), device)
     }
 
     fn block<B: Backend, C: Connection<B>>(
         &self,
         layer: usize,
+        frame: &Frame,
         mut connection: impl FnMut() -> C,
         device: &B::Device,
     ) -> Block<B, C> {
-        Block::new(
-            (Attention::new(self, layer, device), connection()),
-            (Mlp::new(self, device), connection()),
-        )
+        let attention = (Attention::new(self, layer, frame, device), connection());
+        let mlp = || (Mlp::new(self, frame, device), connection());
+        Block::new(attention, frame.feed_forward.then(mlp))
     }
 
-    fn embeddings_cost(&self, vocabulary: Vocabulary) -> Cost {
-        self.embeddings_options(vocabulary).cost()
+    fn embeddings_cost(&self, vocabulary: Vocabulary, frame: &Frame) -> Cost {
+        self.embeddings_options(vocabulary, frame).cost()
     }
 
-    fn block_cost(&self, time: usize) -> Cost {
+    fn block_cost(&self, time: usize, frame: &Frame) -> Cost {
         let &Self { width, bias, .. } = self;
-        let (norm, d_ff) = (self.norm_params().cost(width), self.d_ff());
+        let norm = match frame.pre_norm {
+            true => self.norm_params().cost(width),
+            false => Cost::default(),
+        };
+        let d_ff = self.d_ff();
         let attention = norm
             + Cost::linear(width, width.saturating_mul(3), bias)
             + Cost::attention(time, width)
             + Cost::linear(width, width, bias);
         let mlp = norm + Cost::linear(width, d_ff, bias) + Cost::linear(d_ff, width, bias);
-        attention + mlp
+        match frame.feed_forward {
+            true => attention + mlp,
+            false => attention,
+        }
     }
 
     fn rate(&self, name: &str) -> f64 {

@@ -3,7 +3,7 @@
 use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig};
 use burn::tensor::{Tensor, backend::Backend};
-use residual_zoo_core::{Activation, Branch, Linear, Norm, linear};
+use residual_zoo_core::{Activation, Branch, Frame, Linear, Norm, linear};
 
 use crate::Gpt2Config;
 
@@ -18,13 +18,25 @@ pub struct Mlp<B: Backend> {
 }
 
 impl<B: Backend> Mlp<B> {
-    pub(crate) fn new(config: &Gpt2Config, device: &B::Device) -> Self {
+    pub(crate) fn new(config: &Gpt2Config, frame: &Frame, device: &B::Device) -> Self {
         let &Gpt2Config { width, bias, .. } = config;
         let d_ff = config.d_ff();
         Self {
-            norm: config.norm(device),
-            fc: linear(width, d_ff, bias, config.weight_std(width), device),
-            proj: linear(d_ff, width, bias, config.projection_std(d_ff), device),
+            norm: config.norm(frame, device),
+            fc: linear(
+                width,
+                d_ff,
+                bias,
+                config.weight_std(width) * frame.inner,
+                device,
+            ),
+            proj: linear(
+                d_ff,
+                width,
+                bias,
+                config.projection_std(d_ff, frame),
+                device,
+            ),
             dropout: DropoutConfig::new(config.dropout).init(),
             activation: config.activation,
         }

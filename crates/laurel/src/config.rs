@@ -1,7 +1,7 @@
 //! The variants of LAuReL.
 
 use burn::tensor::backend::Backend;
-use residual_zoo_core::{ConfigError, Cost, check};
+use residual_zoo_core::{ConfigError, Cost, Design, Plain, Sites, check};
 use serde::{Deserialize, Serialize};
 
 use crate::Laurel;
@@ -207,8 +207,8 @@ impl LaurelConfig {
         }
     }
 
-    /// The paper's name of the variant.
-    pub fn name(&self) -> &'static str {
+    /// The name of the variant.
+    fn variant(&self) -> &'static str {
         match (self.weights, self.augmentation) {
             (Weights::One, Augmentation::Identity) => "LAuReL (plain)",
             (Weights::One, Augmentation::LowRank { .. }) => "LAuReL-LR",
@@ -227,12 +227,7 @@ impl LaurelConfig {
         }
     }
 
-    /// Checks every field.
-    ///
-    /// # Errors
-    ///
-    /// Names the first invalid field.
-    pub fn validate(&self) -> Result<(), ConfigError> {
+    fn validate_fields(&self) -> Result<(), ConfigError> {
         check::at_least_one("augmentation.k", self.augmentation.k())?;
         if let Some((_, r)) = self.augmentation.low_rank() {
             check::at_least_one("augmentation.rank", r)?;
@@ -265,18 +260,40 @@ impl LaurelConfig {
         }
         Ok(())
     }
+}
 
-    /// A connection for a stream of `width` features.
-    ///
-    /// # Panics
-    ///
-    /// If [`validate`](Self::validate) rejects the config.
-    pub fn init<B: Backend>(&self, width: usize, device: &B::Device) -> Laurel<B> {
-        Laurel::new(self, width, device)
+impl Design for LaurelConfig {
+    type Connection<B: Backend> = Laurel<B>;
+    type Ends<B: Backend> = Plain;
+
+    /// The paper's name of the variant.
+    fn name(&self) -> &'static str {
+        self.variant()
     }
 
-    /// The cost of one connection, at a position where all of its k streams exist.
-    pub fn cost(&self, width: usize) -> Cost {
+    fn validate(&self, on: &Sites) -> Result<(), ConfigError> {
+        self.validate_fields()?;
+        let (k, most) = (self.augmentation.k(), on.count);
+        if on.recurrent && k > most {
+            let problem = format!(
+                "is {k}; in a recurrence it must be at most {most} here, because each layer starts a new stream"
+            );
+            return Err(ConfigError::new("augmentation.k", problem));
+        }
+        Ok(())
+    }
+
+    fn connection<B: Backend>(&self, on: &Sites, _i: usize, device: &B::Device) -> Laurel<B> {
+        Laurel::new(self, on.width, device)
+    }
+
+    fn ends<B: Backend>(&self, _on: &Sites, _device: &B::Device) -> Plain {
+        Plain
+    }
+
+    /// At a position where all of its k streams exist.
+    fn cost(&self, on: &Sites) -> Cost {
+        let width = on.width;
         let each = if self.per_dimension { width } else { 1 };
         let weights = match self.weights {
             Weights::One => 0,
@@ -291,6 +308,6 @@ impl LaurelConfig {
         let (products, r) = self.augmentation.low_rank().unwrap_or((0, 0));
         let product = Cost::linear(width, r, false) + Cost::linear(r, width, false);
         let norm = Cost::vector(if self.norm { width } else { 0 });
-        Cost::vector(weights) + Cost::vector(gamma) + product * products + norm
+        (Cost::vector(weights) + Cost::vector(gamma) + product * products + norm) * on.count
     }
 }

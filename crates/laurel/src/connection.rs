@@ -3,7 +3,7 @@
 use burn::module::{Initializer, Module, Param};
 use burn::tensor::activation::{sigmoid, softmax};
 use burn::tensor::{Tensor, TensorData, backend::Backend};
-use residual_zoo_core::{Connection, Norm, Stream};
+use residual_zoo_core::{Branch, Connection, F, Norm, Stream};
 
 use crate::{Augmentation, LaurelConfig, LowRankInit, Weights};
 
@@ -129,8 +129,7 @@ impl<B: Backend> Laurel<B> {
 
     /// γ_j x_{i-j} for each j whose stream exists.
     fn weighted(&self, stream: &Stream<B>) -> impl Iterator<Item = Tensor<B, 3>> {
-        let earlier = stream.earlier(self.augmentation.k() - 1);
-        let streams = std::iter::once(&stream.x).chain(earlier);
+        let streams = std::iter::once(&stream.x).chain(&stream.carried);
         let gamma = self.gamma.as_ref().map(Param::val);
         gamma.into_iter().flat_map(move |gamma| {
             let streams = streams.clone().enumerate();
@@ -157,22 +156,25 @@ impl<B: Backend> Laurel<B> {
     }
 }
 
+/// The stream carries x_{i-1}, …, x_{i-k+1}, newest first. Near the input there are fewer.
 impl<B: Backend> Connection<B> for Laurel<B> {
-    fn reach(&self) -> usize {
-        self.augmentation.k() - 1
-    }
-
-    fn join(&self, stream: &Stream<B>, fx: Tensor<B, 3>) -> Tensor<B, 3> {
-        let g = match self.correction(stream) {
-            Some(correction) => match &self.norm {
-                Some(norm) => stream.x.clone() + norm.forward(correction),
-                None => stream.x.clone() + correction,
-            },
-            None => stream.x.clone(),
+    fn update<M: Branch<B>>(&self, stream: Stream<B>, f: F<'_, B, M>) -> Stream<B> {
+        let fx = f.of(stream.x.clone());
+        let g = match (self.correction(&stream), &self.norm) {
+            (Some(correction), Some(norm)) => stream.x.clone() + norm.forward(correction),
+            (Some(correction), None) => stream.x.clone() + correction,
+            (None, _) => stream.x.clone(),
         };
-        match self.alpha_beta() {
+        let next = match self.alpha_beta() {
             Some([alpha, beta]) => fx * alpha + g * beta,
             None => fx + g,
+        };
+        let mut earlier = stream.carried;
+        earlier.insert(0, stream.x);
+        earlier.truncate(self.augmentation.k() - 1);
+        Stream {
+            x: next,
+            carried: earlier,
         }
     }
 }

@@ -7,14 +7,15 @@
 //!
 //! ```
 //! use burn::tensor::backend::Backend;
-//! use residual_zoo_core::{Architecture, Decoder, Stack, Vocabulary};
+//! use residual_zoo_core::{Architecture, Decoder, Design, Frame, Sites, Stack, Vocabulary};
 //! use residual_zoo_laurel::LaurelConfig;
 //!
 //! # fn model<B: Backend, A: Architecture>(architecture: &A, device: &B::Device) {
-//! let (laurel, shape) = (LaurelConfig::rw_lr(4), architecture.shape());
-//! let connection = || laurel.init(shape.width, device);
-//! let layers = (0..shape.n_layer).map(|i| architecture.block(i, connection, device));
-//! let embeddings = architecture.embeddings::<B>(Vocabulary::from(50_257), device);
+//! let (laurel, shape, frame) = (LaurelConfig::rw_lr(4), architecture.shape(), Frame::default());
+//! let sites = Sites::sublayers(shape.width, shape.n_layer, shape.n_sublayer);
+//! let connection = || laurel.connection(&sites, 0, device);
+//! let layers = (0..shape.n_layer).map(|i| architecture.block(i, &frame, connection, device));
+//! let embeddings = architecture.embeddings::<B>(Vocabulary::from(50_257), &frame, device);
 //! let model = Decoder::new(embeddings, Stack::new(layers.collect()));
 //! # }
 //! ```

@@ -1,7 +1,9 @@
 use burn::backend::Flex;
 use burn::module::{Module, ModuleMapper, Param};
-use burn::tensor::{Distribution, Tensor};
-use residual_zoo_core::{Connection, Plain, Stream, params};
+use burn::tensor::{Distribution, Tensor, backend::Backend};
+use residual_zoo_core::{
+    Branch, Connection, Design, Plain, ResidualBlock, Sites, Stream, Update, params,
+};
 
 use crate::{Augmentation, Laurel, LaurelConfig, LowRankInit, Weights};
 
@@ -26,15 +28,43 @@ fn random() -> Tensor<B, 3> {
     )
 }
 
-/// A stream with x_i and the streams x_{i-1}, … of a few updates.
-fn stream(reach: usize, updates: usize) -> Stream<B> {
-    (0..updates).fold(Stream::new(random(), reach), |stream, _| {
-        stream.advance(random())
-    })
+/// A stream x_i that carries as many streams before it.
+fn stream(earlier: usize) -> Stream<B> {
+    Stream {
+        x: random(),
+        carried: (0..earlier).map(|_| random()).collect(),
+    }
+}
+
+/// f(x) = `fx`.
+#[derive(Module, Debug)]
+struct Constant<B: Backend> {
+    fx: Tensor<B, 3>,
+}
+
+impl<B: Backend> Branch<B> for Constant<B> {
+    type Cache = ();
+
+    fn new_cache(&self) {}
+
+    fn forward(&self, _: Tensor<B, 3>, _: Option<&mut ()>) -> Tensor<B, 3> {
+        self.fx.clone()
+    }
+}
+
+/// x_{i+1}, where f(x_i) is `fx`.
+fn join(connection: &impl Connection<B>, stream: &Stream<B>, fx: Tensor<B, 3>) -> Tensor<B, 3> {
+    let update = Update::new(Constant { fx }, connection.clone());
+    update.forward(stream.clone(), None).x
+}
+
+/// A connection of one layer with two sublayers.
+fn sites() -> Sites {
+    Sites::sublayers(WIDTH, 1, 2)
 }
 
 fn laurel(config: &LaurelConfig) -> Laurel<B> {
-    config.init(WIDTH, &Default::default())
+    config.connection(&sites(), 0, &Default::default())
 }
 
 /// Draws every parameter from N(0, 1).
@@ -68,16 +98,16 @@ fn at_initialisation_with_alpha_and_beta_one_it_is_plain() {
                 init,
                 ..LaurelConfig::default()
             };
-            let (stream, fx) = (stream(augmentation.k() - 1, 4), random());
-            let plain = Plain.join(&stream, fx.clone());
+            let (stream, fx) = (stream(augmentation.k() - 1), random());
+            let plain = join(&Plain, &stream, fx.clone());
             assert_close(
-                laurel(&config).join(&stream, fx.clone()),
+                join(&laurel(&config), &stream, fx.clone()),
                 plain.clone(),
                 0.0,
             );
             let norm = augmentation != Augmentation::Identity;
             let normed = LaurelConfig { norm, ..config };
-            assert_close(laurel(&normed).join(&stream, fx), plain, 0.0);
+            assert_close(join(&laurel(&normed), &stream, fx), plain, 0.0);
         }
     }
 }
@@ -95,9 +125,9 @@ fn low_rank_with_b_zero_is_plain_whatever_a_is() {
         };
         let mut connection = laurel(&config).map(&mut Redraw);
         connection.b = connection.b.map(|b| b.map(|b| b.zeros_like()));
-        let (stream, fx) = (stream(2, 4), random());
-        let plain = Plain.join(&stream, fx.clone());
-        assert_close(connection.join(&stream, fx), plain, 0.0);
+        let (stream, fx) = (stream(2), random());
+        let plain = join(&Plain, &stream, fx.clone());
+        assert_close(join(&connection, &stream, fx), plain, 0.0);
     }
 }
 
@@ -108,17 +138,17 @@ fn one_pair_for_all_streams_is_the_sum_of_single_products() {
         ..LaurelConfig::default()
     };
     let connection = laurel(&config).map(&mut Redraw);
-    let (stream, fx) = (stream(2, 4), random());
+    let (stream, fx) = (stream(2), random());
     let gamma = connection.gamma.clone().expect("weights").val();
     let streams = [stream.x.clone()]
         .into_iter()
-        .chain(stream.earlier(2).iter().cloned());
+        .chain(stream.carried.iter().cloned());
     let terms = streams
         .enumerate()
         .map(|(j, x)| connection.low_rank(x, 0) * gamma.clone().narrow(0, j, 1).unsqueeze());
-    let plain = Plain.join(&stream, fx.clone());
+    let plain = join(&Plain, &stream, fx.clone());
     let expected = terms.fold(plain, |sum, term| sum + term);
-    assert_close(connection.join(&stream, fx), expected, 1e-4);
+    assert_close(join(&connection, &stream, fx), expected, 1e-4);
 }
 
 #[test]
@@ -129,10 +159,10 @@ fn streams_before_the_first_are_left_out() {
         ..LaurelConfig::default()
     };
     let connection = laurel(&config).map(&mut Redraw);
-    let (stream, fx) = (stream(2, 0), random());
+    let (stream, fx) = (stream(0), random());
     let gamma = connection.gamma.clone().expect("weights").val();
     let expected = stream.x.clone() * (gamma.narrow(0, 0, 1).unsqueeze() + 1.0) + fx.clone();
-    assert_close(connection.join(&stream, fx), expected, 1e-5);
+    assert_close(join(&connection, &stream, fx), expected, 1e-5);
 }
 
 #[test]
@@ -142,9 +172,9 @@ fn no_more_than_k_streams_are_kept() {
             augmentation,
             ..LaurelConfig::default()
         });
-        assert_eq!(connection.reach() + 1, augmentation.k());
-        let stream = stream(connection.reach(), 20);
-        assert_eq!(stream.earlier(usize::MAX).len(), augmentation.k() - 1);
+        let update = Update::new(Constant { fx: random() }, connection);
+        let stream = (0..20).fold(stream(0), |stream, _| update.forward(stream, None));
+        assert_eq!(stream.carried.len(), augmentation.k() - 1);
     }
 }
 
@@ -168,11 +198,11 @@ fn alpha_and_beta_start_as_configured() {
                 alpha,
                 ..LaurelConfig::default()
             };
-            config.validate().unwrap();
-            let (stream, fx) = (stream(0, 1), random());
+            config.validate(&sites()).unwrap();
+            let (stream, fx) = (stream(0), random());
             let [a, b] = expected;
             let expected = fx.clone() * a + stream.x.clone() * b;
-            assert_close(laurel(&config).join(&stream, fx), expected, 1e-6);
+            assert_close(join(&laurel(&config), &stream, fx), expected, 1e-6);
         }
     }
 }
@@ -201,9 +231,9 @@ fn alpha_and_beta_are_the_functions_of_their_parameters() {
             both.narrow(0, 0, rows)
         };
         connection.mixing = connection.mixing.map(|mixing| mixing.map(set));
-        let (stream, fx) = (stream(0, 1), random());
+        let (stream, fx) = (stream(0), random());
         let expected = fx.clone() * a + stream.x.clone() * b;
-        assert_close(connection.join(&stream, fx), expected, 1e-6);
+        assert_close(join(&connection, &stream, fx), expected, 1e-6);
     }
 }
 
@@ -218,13 +248,13 @@ fn the_norm_is_that_of_the_correction() {
         let normed = laurel(&config(true)).map(&mut Redraw);
         let mut plain = normed.clone();
         plain.norm = None;
-        let (stream, fx) = (stream(2, 4), random());
-        let sum = Plain.join(&stream, fx.clone());
-        let correction = plain.join(&stream, fx.clone()) - sum.clone();
+        let (stream, fx) = (stream(2), random());
+        let sum = join(&Plain, &stream, fx.clone());
+        let correction = join(&plain, &stream, fx.clone()) - sum.clone();
         let mean_square = (correction.clone() * correction.clone()).mean_dim(2);
         let gamma = normed.norm.as_ref().unwrap().gamma.as_ref().unwrap().val();
         let expected = sum + correction / (mean_square + 1e-6).sqrt() * gamma.unsqueeze();
-        assert_close(normed.join(&stream, fx), expected, 1e-4);
+        assert_close(join(&normed, &stream, fx), expected, 1e-4);
         assert_eq!(
             laurel(&config(false)).num_params() + WIDTH,
             normed.num_params()
@@ -282,7 +312,7 @@ fn it_has_as_many_parameters_as_it_counts() {
                     norm: augmentation != Augmentation::Identity,
                     ..LaurelConfig::default()
                 };
-                let counted = config.cost(WIDTH).params.total();
+                let counted = config.cost(&sites()).params.total() / 2;
                 assert_eq!(laurel(&config).num_params(), counted, "{config:?}");
             }
         }
@@ -305,7 +335,7 @@ fn only_the_low_rank_matrices_decay() {
 
 #[test]
 fn impossible_variants_name_the_field() {
-    let field = |config: LaurelConfig| config.validate().unwrap_err().field;
+    let field = |config: LaurelConfig| config.validate(&sites()).unwrap_err().field;
     assert_eq!(field(LaurelConfig::lr(0)), "augmentation.rank");
     assert_eq!(field(LaurelConfig::pa(0)), "augmentation.k");
     for (weights, alpha) in [

@@ -4,56 +4,21 @@
 #![allow(clippy::large_enum_variant)]
 
 use burn::module::Module;
-use burn::tensor::{Tensor, backend::Backend};
-use residual_zoo_core::{
-    Cache, Connection, Increment, Plain, ResidualBlock, Stack, Stream, Update,
-};
-use residual_zoo_laurel::Laurel;
+use burn::tensor::backend::Backend;
+use residual_zoo_core::{Cache, Connection, Ends, Increment, ResidualBlock, Stack, Stream, Update};
 use residual_zoo_recurrent::{Recurrent, RecurrentCache};
 
-/// One of the zoo's connections.
+/// A layer made of the block `R`, with connections `C`.
 #[derive(Module, Debug)]
-pub enum AnyConnection<B: Backend> {
-    /// x + f(x).
-    Plain(Plain),
-    /// LAuReL.
-    Laurel(Laurel<B>),
-}
-
-impl<B: Backend> Connection<B> for AnyConnection<B> {
-    fn reach(&self) -> usize {
-        match self {
-            Self::Plain(plain) => Connection::<B>::reach(plain),
-            Self::Laurel(laurel) => laurel.reach(),
-        }
-    }
-
-    fn join(&self, stream: &Stream<B>, fx: Tensor<B, 3>) -> Tensor<B, 3> {
-        match self {
-            Self::Plain(plain) => plain.join(stream, fx),
-            Self::Laurel(laurel) => laurel.join(stream, fx),
-        }
-    }
-}
-
-/// A layer made of the block `R`.
-#[derive(Module, Debug)]
-pub enum Layer<B: Backend, R> {
+pub enum Layer<B: Backend, R, C> {
     /// The block as it is, with connections around its sublayers.
     Sublayers(R),
     /// The block as one branch, with a connection around it.
-    Whole(Update<B, Increment<B, R>, AnyConnection<B>>),
+    Whole(Update<B, Increment<B, R>, C>),
 }
 
-impl<B: Backend, R: ResidualBlock<B>> ResidualBlock<B> for Layer<B, R> {
+impl<B: Backend, R: ResidualBlock<B>, C: Connection<B>> ResidualBlock<B> for Layer<B, R, C> {
     type Cache = R::Cache;
-
-    fn reach(&self) -> usize {
-        match self {
-            Self::Sublayers(block) => block.reach(),
-            Self::Whole(update) => update.reach(),
-        }
-    }
 
     fn new_cache(&self) -> Self::Cache {
         match self {
@@ -70,13 +35,14 @@ impl<B: Backend, R: ResidualBlock<B>> ResidualBlock<B> for Layer<B, R> {
     }
 }
 
-/// The part of a model between the embeddings: layers made of the block `R`.
+/// The part of a model between the embeddings: layers made of the block `R`, with connections `C` on a stream with ends
+/// `E`.
 #[derive(Module, Debug)]
-pub enum Body<B: Backend, R> {
+pub enum Body<B: Backend, R, C, E> {
     /// Layers over the whole sequence.
-    Stack(Stack<B, Layer<B, R>>),
+    Stack(Stack<B, Layer<B, R, C>, E>),
     /// Layers over two blocks of the sequence at a time.
-    Recurrent(Recurrent<B, Layer<B, R>>),
+    Recurrent(Recurrent<B, Layer<B, R, C>, E>),
 }
 
 /// The cache of a [`Body`] whose layers have caches `C`.
@@ -109,15 +75,10 @@ impl<B: Backend, C: Cache> Cache for BodyCache<B, C> {
     }
 }
 
-impl<B: Backend, R: ResidualBlock<B>> ResidualBlock<B> for Body<B, R> {
+impl<B: Backend, R: ResidualBlock<B>, C: Connection<B>, E: Ends<B>> ResidualBlock<B>
+    for Body<B, R, C, E>
+{
     type Cache = BodyCache<B, R::Cache>;
-
-    fn reach(&self) -> usize {
-        match self {
-            Self::Stack(stack) => stack.reach(),
-            Self::Recurrent(recurrent) => recurrent.reach(),
-        }
-    }
 
     fn new_cache(&self) -> Self::Cache {
         match self {

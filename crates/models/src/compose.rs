@@ -1,17 +1,19 @@
 //! Compositions: layers of one or several architectures, optionally with a connection around each
 //! sublayer or layer, and inside a recurrence.
 
+use std::ops::RangeFrom;
+
 use burn::tensor::backend::Backend;
 use residual_zoo_core::{
-    Architecture, ConfigError, Cost, Decoder, Increment, ModelConfig, Plain, Shape, Stack, Tensors,
-    Update, Vocabulary,
+    Architecture, ConfigError, ConnectionOf, Cost, Decoder, Design, EndsOf, Frame, Increment,
+    ModelConfig, Shape, Sites, Stack, Tensors, Update, Vocabulary,
 };
-use residual_zoo_laurel::LaurelConfig;
 use residual_zoo_recurrent::RecurrentConfig;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::body::{AnyConnection, Body, Layer};
+use crate::ConnectionConfig;
+use crate::body::{Body, Layer};
 
 /// The config of any model of a zoo `A`.
 ///
@@ -33,7 +35,7 @@ pub struct Composition<A: List> {
     /// rotary TokenFormer, layers that need learned positions do not get any.
     pub layers: Vec<A>,
     /// The connection. `None` means the plain one.
-    pub connection: Option<PlacedConnection>,
+    pub connection: Option<PlacedConnection<A::Connections>>,
     /// The recurrence around all layers, which are its τ.
     pub recurrence: Option<RecurrentConfig>,
 }
@@ -41,26 +43,20 @@ pub struct Composition<A: List> {
 /// A connection and its placement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename = "connection")]
-pub enum PlacedConnection {
-    /// Around each sublayer, as LAuReL is defined.
-    PerSublayer(ConnectionConfig),
+pub enum PlacedConnection<D = ConnectionConfig> {
+    /// Around each sublayer, as most connections are defined.
+    PerSublayer(D),
     /// Around each layer, f(x) = layer(x) − x, with plain connections inside. This fits the parameter
     /// counts of the LAuReL paper.
-    PerLayer(ConnectionConfig),
-}
-
-/// The config of a connection. There is one variant for each connection that a file can name.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename = "connection")]
-pub enum ConnectionConfig {
-    /// LAuReL.
-    Laurel(LaurelConfig),
+    PerLayer(D),
 }
 
 /// A list of architectures, as [`zoo!`](crate::zoo) declares it.
 pub trait List: Architecture {
     /// The form of a composition in a file: a variant for each architecture, and `Composed`.
     type Written: Serialize + DeserializeOwned + From<Composition<Self>> + Into<Composition<Self>>;
+    /// The connections, as [`connections!`](crate::connections) declares them.
+    type Connections: Design;
 
     /// The architectures, and what each is, as their documentation says.
     const NAMES: &'static [(&'static str, &'static str)];
@@ -72,65 +68,10 @@ impl<'de, A: List> Deserialize<'de> for Composition<A> {
     }
 }
 
-impl From<LaurelConfig> for ConnectionConfig {
-    fn from(config: LaurelConfig) -> Self {
-        Self::Laurel(config)
-    }
-}
-
-impl ConnectionConfig {
-    /// The connections, and what each is.
-    pub const NAMES: &'static [(&'static str, &'static str)] = &[(
-        "Laurel",
-        "LAuReL: learned weights, and a low-rank or earlier augmentation of the stream.",
-    )];
-
-    /// Builds the connection for a stream of `width` features.
-    fn init<B: Backend>(&self, width: usize, device: &B::Device) -> AnyConnection<B> {
-        match self {
-            Self::Laurel(laurel) => AnyConnection::Laurel(laurel.init(width, device)),
-        }
-    }
-
-    fn name(&self) -> &'static str {
-        match self {
-            Self::Laurel(laurel) => laurel.name(),
-        }
-    }
-
-    fn validate(&self) -> Result<(), ConfigError> {
-        match self {
-            Self::Laurel(laurel) => laurel.validate(),
-        }
-    }
-
-    fn cost(&self, width: usize) -> Cost {
-        match self {
-            Self::Laurel(laurel) => laurel.cost(width),
-        }
-    }
-
-    /// The number of streams that the connection reads, including x_i, and the field that sets it. A
-    /// connection that reads only x_i returns 1; its field is never shown.
-    fn streams(&self) -> (usize, &'static str) {
-        match self {
-            Self::Laurel(laurel) => (laurel.augmentation.k(), "augmentation.k"),
-        }
-    }
-}
-
-impl PlacedConnection {
-    fn config(&self) -> &ConnectionConfig {
+impl<D> PlacedConnection<D> {
+    fn config(&self) -> &D {
         match self {
             Self::PerSublayer(connection) | Self::PerLayer(connection) => connection,
-        }
-    }
-
-    /// The number of connections in a layer of `n_sublayer` sublayers.
-    fn count(&self, n_sublayer: usize) -> usize {
-        match self {
-            Self::PerSublayer(_) => n_sublayer,
-            Self::PerLayer(_) => 1,
         }
     }
 }
@@ -151,7 +92,7 @@ impl<A: List> Composition<A> {
     }
 
     /// This model with `connection` around every sublayer.
-    pub fn per_sublayer(self, connection: impl Into<ConnectionConfig>) -> Self {
+    pub fn per_sublayer(self, connection: impl Into<A::Connections>) -> Self {
         Self {
             connection: Some(PlacedConnection::PerSublayer(connection.into())),
             ..self
@@ -159,7 +100,7 @@ impl<A: List> Composition<A> {
     }
 
     /// This model with `connection` around every layer.
-    pub fn per_layer(self, connection: impl Into<ConnectionConfig>) -> Self {
+    pub fn per_layer(self, connection: impl Into<A::Connections>) -> Self {
         Self {
             connection: Some(PlacedConnection::PerLayer(connection.into())),
             ..self
@@ -187,40 +128,88 @@ impl<A: List> Composition<A> {
         &self.layers[layer % self.layers.len()]
     }
 
+    /// The connections on a stream.
+    fn sites(&self) -> Sites {
+        let Shape {
+            width,
+            n_layer,
+            n_sublayer,
+            ..
+        } = self.shape();
+        let around_layers = matches!(self.connection, Some(PlacedConnection::PerLayer(_)));
+        let all = |per_layer| Sites {
+            around_layers,
+            recurrent: self.recurrence.is_some(),
+            mixed: self.layers.len() > 1,
+            ..Sites::sublayers(
+                width,
+                // Each layer of a recurrence has a stream of its own.
+                self.recurrence.as_ref().map_or(n_layer, |_| 1),
+                per_layer,
+            )
+        };
+        let sites = all(if around_layers { 1 } else { n_sublayer });
+        match self
+            .connection
+            .as_ref()
+            .map(|placed| placed.config().frame(&sites))
+        {
+            Some(frame) if !frame.feed_forward => all(1),
+            _ => sites,
+        }
+    }
+
+    /// What the connection needs of the model.
+    fn frame(&self) -> Frame {
+        let placed = self.connection.as_ref();
+        placed.map_or(Frame::default(), |placed| {
+            placed.config().frame(&self.sites())
+        })
+    }
+
+    /// The numbers of the connections of layer `layer` on its stream.
+    fn numbers(&self, layer: usize) -> RangeFrom<usize> {
+        let on_stream = self.recurrence.as_ref().map_or(layer, |_| 0);
+        on_stream * self.sites().per_layer..
+    }
+
     fn layer<B: Backend>(&self, layer: usize, device: &B::Device) -> LayerOf<B, A> {
-        let entry = self.entry(layer);
-        let width = entry.shape().width;
+        let (entry, sites, frame) = (self.entry(layer), self.sites(), self.frame());
+        let mut numbers = self.numbers(layer);
+        let mut next = |design: &A::Connections| {
+            let i = numbers.next().unwrap_or_default();
+            Some(design.connection(&sites, i, device))
+        };
         match &self.connection {
-            None => Layer::Sublayers(entry.block(layer, || AnyConnection::Plain(Plain), device)),
-            Some(PlacedConnection::PerSublayer(connection)) => {
-                let connection = || connection.init(width, device);
-                Layer::Sublayers(entry.block(layer, connection, device))
+            None => Layer::Sublayers(entry.block(layer, &frame, || None, device)),
+            Some(PlacedConnection::PerSublayer(design)) => {
+                Layer::Sublayers(entry.block(layer, &frame, || next(design), device))
             }
-            Some(PlacedConnection::PerLayer(connection)) => {
-                let block = entry.block(layer, || AnyConnection::Plain(Plain), device);
-                let connection = connection.init(width, device);
-                Layer::Whole(Update::new(Increment::new(block), connection))
+            Some(PlacedConnection::PerLayer(design)) => {
+                let block = entry.block(layer, &frame, || None, device);
+                Layer::Whole(Update::new(Increment::new(block), next(design)))
             }
         }
+    }
+
+    fn ends<B: Backend>(&self, device: &B::Device) -> Option<EndsOf<B, A::Connections>> {
+        let placed = self.connection.as_ref()?;
+        Some(placed.config().ends(&self.sites(), device))
     }
 
     /// The cost of all layers on sequences of `time` tokens.
     fn layers_cost(&self, time: usize) -> Cost {
         let (n_layer, period) = (self.shape().n_layer, self.layers.len());
-        let layer = |entry: &A| {
-            let Shape {
-                width, n_sublayer, ..
-            } = entry.shape();
-            let connections = self
-                .connection
-                .as_ref()
-                .map(|connection| connection.config().cost(width) * connection.count(n_sublayer));
-            entry.block_cost(time) + connections.unwrap_or_default()
-        };
+        let frame = self.frame();
         let entries = self.layers.iter().enumerate().take(n_layer);
-        entries
-            .map(|(i, entry)| layer(entry) * (n_layer - i).div_ceil(period))
-            .fold(Cost::default(), |sum, cost| sum + cost)
+        let layers = entries
+            .map(|(i, entry)| entry.block_cost(time, &frame) * (n_layer - i).div_ceil(period))
+            .fold(Cost::default(), |sum, cost| sum + cost);
+        let streams = self.recurrence.as_ref().map_or(1, |_| n_layer);
+        match &self.connection {
+            Some(placed) => layers + placed.config().cost(&self.sites()) * streams,
+            None => layers,
+        }
     }
 
     fn validate_layers(&self) -> Result<(), ConfigError> {
@@ -257,34 +246,17 @@ impl<A: List> Composition<A> {
         }
         Ok(())
     }
-
-    /// Checks that no connection of a recurrence reads streams from before its layer. There are none,
-    /// because each layer of a recurrence starts a new stream.
-    fn validate_reach(&self) -> Result<(), ConfigError> {
-        let (Some(_), Some(connection)) = (&self.recurrence, &self.connection) else {
-            return Ok(());
-        };
-        let (streams, field) = connection.config().streams();
-        for entry in &self.layers {
-            let most = connection.count(entry.shape().n_sublayer);
-            if streams > most {
-                let problem = format!(
-                    "is {streams}; in a recurrence it must be at most {most} here, because each layer \
-                     starts a new stream"
-                );
-                return Err(ConfigError::new(format!("connection.{field}"), problem));
-            }
-        }
-        Ok(())
-    }
 }
 
 /// A layer of a composition of `A`.
-pub type LayerOf<B, A> = Layer<B, BlockOf<B, A>>;
-type BlockOf<B, A> = <A as Architecture>::Block<B, AnyConnection<B>>;
+pub type LayerOf<B, A> = Layer<B, BlockOf<B, A>, Option<ConnectionIn<B, A>>>;
+type ConnectionIn<B, A> = ConnectionOf<B, <A as List>::Connections>;
+type BlockOf<B, A> = <A as Architecture>::Block<B, Option<ConnectionIn<B, A>>>;
+type BodyOf<B, A> =
+    Body<B, BlockOf<B, A>, Option<ConnectionIn<B, A>>, Option<EndsOf<B, <A as List>::Connections>>>;
 
 impl<A: List> ModelConfig for Composition<A> {
-    type Model<B: Backend> = Decoder<B, A::Embeddings<B>, Body<B, BlockOf<B, A>>>;
+    type Model<B: Backend> = Decoder<B, A::Embeddings<B>, BodyOf<B, A>>;
 
     fn name(&self) -> String {
         let layers: Vec<_> = self.layers.iter().map(A::name).collect();
@@ -301,14 +273,14 @@ impl<A: List> ModelConfig for Composition<A> {
     fn validate(&self) -> Result<(), ConfigError> {
         self.validate_layers()?;
         if let Some(connection) = &self.connection {
-            let valid = connection.config().validate();
+            let valid = connection.config().validate(&self.sites());
             valid.map_err(|error| error.within("connection"))?;
         }
         if let Some(recurrence) = &self.recurrence {
             let valid = recurrence.validate();
             valid.map_err(|error| error.within("recurrence"))?;
         }
-        self.validate_reach()
+        Ok(())
     }
 
     /// A recurrence closes its last block without a carry.
@@ -335,12 +307,14 @@ impl<A: List> ModelConfig for Composition<A> {
     }
 
     fn assemble<B: Backend>(&self, vocabulary: Vocabulary, device: &B::Device) -> Self::Model<B> {
-        let embeddings = self.entry(0).embeddings(vocabulary, device);
+        let embeddings = self.entry(0).embeddings(vocabulary, &self.frame(), device);
         let layers = (0..self.shape().n_layer).map(|layer| self.layer(layer, device));
-        let layers = layers.collect();
         let body = match &self.recurrence {
-            Some(recurrence) => Body::Recurrent(recurrence.init(layers, device)),
-            None => Body::Stack(Stack::new(layers)),
+            Some(recurrence) => {
+                let layers = layers.map(|layer| (layer, self.ends(device)));
+                Body::Recurrent(recurrence.init(layers.collect(), device))
+            }
+            None => Body::Stack(Stack::between(self.ends(device), layers.collect())),
         };
         Decoder::new(embeddings, body)
     }
@@ -355,7 +329,7 @@ impl<A: List> ModelConfig for Composition<A> {
             Some(recurrence) => recurrence.cost(layers, context),
             None => layers(context),
         };
-        first.embeddings_cost(vocabulary.into()) + body
+        first.embeddings_cost(vocabulary.into(), &self.frame()) + body
     }
 
     /// That of the architecture that has the parameter; those of connections and recurrences have 1.

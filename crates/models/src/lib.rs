@@ -18,9 +18,11 @@
 
 pub mod body;
 pub mod compose;
+pub mod connections;
 mod zoo;
 
-pub use compose::{Composition, ConnectionConfig, PlacedConnection};
+pub use compose::{Composition, PlacedConnection};
+pub use connections::ConnectionConfig;
 pub use zoo::{Block, Embeddings, Zoo};
 
 pub use residual_zoo_core as core;
@@ -30,6 +32,7 @@ pub use residual_zoo_laurel as laurel;
 pub use residual_zoo_recurrent as recurrent;
 pub use residual_zoo_rmt as rmt;
 pub use residual_zoo_runs as runs;
+pub use residual_zoo_streams as streams;
 pub use residual_zoo_tokenformer as tokenformer;
 
 /// The config of any model of the zoo, as the `model` field of a RON file gives it.

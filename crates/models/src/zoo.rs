@@ -6,6 +6,8 @@
 use burn::tensor::backend::Backend;
 use residual_zoo_core::EmbeddingsOf;
 
+use crate::ConnectionConfig;
+
 /// Declares an enum of architectures. The enum is itself an
 /// [`Architecture`](crate::core::Architecture). It can be read from RON, and builds the model of any of
 /// its variants without dynamic dispatch. [`Composition`](crate::Composition) of it is a model config.
@@ -13,7 +15,8 @@ use residual_zoo_core::EmbeddingsOf;
 /// Each architecture has one line, `Name(Config, Block)`: its config and the type of its layers. The
 /// type takes the backend and the connection around the sublayers. The macro also declares `Block`,
 /// `Embeddings`, `BlockCache` and `Written`, each with a variant per architecture. Burn's derive needs
-/// plain names, so import `Backend` and `EmbeddingsOf` where you call the macro.
+/// plain names, so import `Backend` and `EmbeddingsOf` where you call the macro. The name after `with` is the enum of
+/// connections that [`connections!`](crate::connections) declares.
 ///
 /// After the enum, a line `To from From: convert` lets a model of `To` start from the weights of one of
 /// `From`. `convert` takes the config of `To` and the weights, and returns the weights of `To` or an error
@@ -22,7 +25,7 @@ use residual_zoo_core::EmbeddingsOf;
 macro_rules! zoo {
     (
         $(#[$attribute:meta])*
-        pub enum $zoo:ident {
+        pub enum $zoo:ident with $connections:ident {
             $($(#[doc = $doc:literal])* $name:ident($config:ty, $($block:ident)::+),)+
         }
         $($to:ident from $from:ident: $convert:path,)*
@@ -94,7 +97,7 @@ macro_rules! zoo {
             Composed {
                 layers: Vec<$zoo>,
                 #[serde(default)]
-                connection: Option<$crate::PlacedConnection>,
+                connection: Option<$crate::PlacedConnection<$connections>>,
                 #[serde(default)]
                 recurrence: Option<$crate::recurrent::RecurrentConfig>,
             },
@@ -125,6 +128,7 @@ macro_rules! zoo {
 
         impl $crate::compose::List for $zoo {
             type Written = Written;
+            type Connections = $connections;
 
             const NAMES: &'static [(&'static str, &'static str)] =
                 &[$((stringify!($name), concat!($($doc),*))),+];
@@ -134,12 +138,6 @@ macro_rules! zoo {
             for Block<B, C>
         {
             type Cache = BlockCache<B, C>;
-
-            fn reach(&self) -> usize {
-                match self {
-                    $(Self::$name(block) => block.reach(),)+
-                }
-            }
 
             fn new_cache(&self) -> Self::Cache {
                 match self {
@@ -208,11 +206,12 @@ macro_rules! zoo {
             fn embeddings<B: Backend>(
                 &self,
                 vocabulary: $crate::core::Vocabulary,
+                frame: &$crate::core::Frame,
                 device: &B::Device,
             ) -> Embeddings<B> {
                 match self {
                     $(Self::$name(config) => {
-                        Embeddings::$name(config.embeddings(vocabulary, device))
+                        Embeddings::$name(config.embeddings(vocabulary, frame, device))
                     })+
                 }
             }
@@ -220,25 +219,30 @@ macro_rules! zoo {
             fn block<B: Backend, C: $crate::core::Connection<B>>(
                 &self,
                 layer: usize,
+                frame: &$crate::core::Frame,
                 connection: impl FnMut() -> C,
                 device: &B::Device,
             ) -> Block<B, C> {
                 match self {
                     $(Self::$name(config) => {
-                        Block::$name(config.block(layer, connection, device))
+                        Block::$name(config.block(layer, frame, connection, device))
                     })+
                 }
             }
 
-            fn embeddings_cost(&self, vocabulary: $crate::core::Vocabulary) -> $crate::core::Cost {
+            fn embeddings_cost(
+                &self,
+                vocabulary: $crate::core::Vocabulary,
+                frame: &$crate::core::Frame,
+            ) -> $crate::core::Cost {
                 match self {
-                    $(Self::$name(config) => config.embeddings_cost(vocabulary),)+
+                    $(Self::$name(config) => config.embeddings_cost(vocabulary, frame),)+
                 }
             }
 
-            fn block_cost(&self, time: usize) -> $crate::core::Cost {
+            fn block_cost(&self, time: usize, frame: &$crate::core::Frame) -> $crate::core::Cost {
                 match self {
-                    $(Self::$name(config) => config.block_cost(time),)+
+                    $(Self::$name(config) => config.block_cost(time, frame),)+
                 }
             }
 
@@ -282,7 +286,7 @@ macro_rules! zoo {
 
 zoo! {
     /// The architectures of the zoo.
-    pub enum Zoo {
+    pub enum Zoo with ConnectionConfig {
         /// GPT-2, the baseline.
         Gpt2(residual_zoo_gpt2::Gpt2Config, residual_zoo_gpt2::Block),
         /// The Residual Matrix Transformer.

@@ -1,7 +1,7 @@
 //! Block size, α and form.
 
 use burn::tensor::backend::Backend;
-use residual_zoo_core::{ConfigError, Cost, ResidualBlock, check};
+use residual_zoo_core::{ConfigError, Cost, Ends, ResidualBlock, check};
 use serde::{Deserialize, Serialize};
 
 use crate::Recurrent;
@@ -114,17 +114,17 @@ impl RecurrentConfig {
         }
     }
 
-    /// The recurrence around `layers`. Each layer is a separate τ and reads the output of the one
-    /// before it. All share one α.
+    /// The recurrence around `layers`, each with the ends of its stream. Each layer is a separate τ and reads the output
+    /// of the one before it. All share one α.
     ///
     /// # Panics
     ///
     /// In the first forward pass, if [`validate`](Self::validate) rejects the config.
-    pub fn init<B: Backend, R: ResidualBlock<B>>(
+    pub fn init<B: Backend, R: ResidualBlock<B>, E: Ends<B>>(
         &self,
-        layers: Vec<R>,
+        layers: Vec<(R, E)>,
         device: &B::Device,
-    ) -> Recurrent<B, R> {
+    ) -> Recurrent<B, R, E> {
         Recurrent::new(self, layers, device)
     }
 

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::activation::sigmoid;
 use burn::tensor::{Tensor, backend::Backend};
-use residual_zoo_core::{ResidualBlock, Stream, recompute};
+use residual_zoo_core::{Ends, Plain, ResidualBlock, Stream, recompute, within};
 
 use crate::streaming::RecurrentCache;
 use crate::{Alpha, Form, RecurrentConfig};
@@ -42,8 +42,10 @@ use crate::{Alpha, Form, RecurrentConfig};
 /// earlier pieces. A block after a recurrence would remember outputs that later change, so no block with
 /// a cache may follow a `Recurrent`: it goes around the whole model.
 #[derive(Module, Debug)]
-pub struct Recurrent<B: Backend, R> {
+pub struct Recurrent<B: Backend, R, E = Plain> {
     pub(crate) layers: Vec<R>,
+    /// The ends of the stream of each layer.
+    pub(crate) ends: Vec<E>,
     /// α, `[1]`, before it is clamped.
     pub(crate) alpha: Option<Param<Tensor<B, 1>>>,
     /// The number of which α is the sigmoid, `[1]`.
@@ -54,8 +56,9 @@ pub struct Recurrent<B: Backend, R> {
     _backend: PhantomData<B>,
 }
 
-impl<B: Backend, R: ResidualBlock<B>> Recurrent<B, R> {
-    pub(crate) fn new(config: &RecurrentConfig, layers: Vec<R>, device: &B::Device) -> Self {
+impl<B: Backend, R: ResidualBlock<B>, E: Ends<B>> Recurrent<B, R, E> {
+    pub(crate) fn new(config: &RecurrentConfig, layers: Vec<(R, E)>, device: &B::Device) -> Self {
+        let (layers, ends) = layers.into_iter().unzip();
         let param = |alpha: f64| Param::from_data([alpha], device);
         let (alpha, alpha_logit) = match config.alpha {
             Alpha::Trainable(alpha) | Alpha::StraightThrough(alpha) => (Some(param(alpha)), None),
@@ -64,6 +67,7 @@ impl<B: Backend, R: ResidualBlock<B>> Recurrent<B, R> {
         };
         Self {
             layers,
+            ends,
             alpha,
             alpha_logit,
             straight_through: matches!(config.alpha, Alpha::StraightThrough(_)),
@@ -90,10 +94,11 @@ impl<B: Backend, R: ResidualBlock<B>> Recurrent<B, R> {
         alpha.unsqueeze()
     }
 
-    /// Eqs. 8-10 for x_1, …, x_t, each `[batch, ≤ k, width]`.
-    fn recur(&self, tau: &R, x: Vec<Tensor<B, 3>>) -> Vec<Tensor<B, 3>> {
+    /// Eqs. 8-10 of a layer for x_1, …, x_t, each `[batch, ≤ k, width]`.
+    fn recur(&self, layer: usize, x: Vec<Tensor<B, 3>>) -> Vec<Tensor<B, 3>> {
         let layer = Self {
-            layers: vec![tau.clone()],
+            layers: vec![self.layers[layer].clone()],
+            ends: vec![self.ends[layer].clone()],
             ..self.clone()
         };
         let layer = match recompute::is_cut::<B>() {
@@ -172,7 +177,7 @@ impl<B: Backend, R: ResidualBlock<B>> Recurrent<B, R> {
     /// The only layer, on blocks x `[batch, ≤ 2 k, width]`.
     fn apply(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
         let tau = &self.layers[0];
-        tau.forward(Stream::new(x, tau.reach()), None).x
+        within(&self.ends[0], Stream::new(x), |x| tau.forward(x, None)).x
     }
 }
 
@@ -204,12 +209,8 @@ fn cut<B: Backend>(x: Tensor<B, 3>, k: usize) -> Vec<Tensor<B, 3>> {
     halves.into_iter().flat_map(|half| cut(half, k)).collect()
 }
 
-impl<B: Backend, R: ResidualBlock<B>> ResidualBlock<B> for Recurrent<B, R> {
+impl<B: Backend, R: ResidualBlock<B>, E: Ends<B>> ResidualBlock<B> for Recurrent<B, R, E> {
     type Cache = RecurrentCache<B, R::Cache>;
-
-    fn reach(&self) -> usize {
-        0
-    }
 
     fn new_cache(&self) -> Self::Cache {
         self.start()
@@ -222,11 +223,11 @@ impl<B: Backend, R: ResidualBlock<B>> ResidualBlock<B> for Recurrent<B, R> {
             None => {
                 let blocks =
                     recompute::run(self, vec![x], |this, mut x| cut(x.remove(0), this.block));
-                let layers = self.layers.iter();
-                let ys = layers.fold(blocks, |x, tau| self.recur(tau, x));
+                let layers = 0..self.layers.len();
+                let ys = layers.fold(blocks, |x, layer| self.recur(layer, x));
                 Tensor::cat(ys, 1)
             }
         };
-        stream.advance(y)
+        Stream { x: y, ..stream }
     }
 }

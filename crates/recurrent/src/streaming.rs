@@ -20,7 +20,7 @@
 //! computes in its open block is provisional too. `close` computes it again from settled inputs.
 
 use burn::tensor::{Tensor, backend::Backend};
-use residual_zoo_core::{Cache, ResidualBlock, Stream};
+use residual_zoo_core::{Cache, Ends, ResidualBlock, Stream, within};
 
 use crate::{Form, Recurrent};
 
@@ -62,7 +62,7 @@ pub(crate) struct LayerCache<B: Backend, C> {
     pub(crate) closing: C,
 }
 
-impl<B: Backend, R: ResidualBlock<B>> Recurrent<B, R> {
+impl<B: Backend, R: ResidualBlock<B>, E: Ends<B>> Recurrent<B, R, E> {
     pub(crate) fn start(&self) -> RecurrentCache<B, R::Cache> {
         let layers = self.layers.iter().map(|tau| LayerCache {
             left: tau.new_cache(),
@@ -76,6 +76,11 @@ impl<B: Backend, R: ResidualBlock<B>> Recurrent<B, R> {
             open: None,
             layers: layers.collect(),
         }
+    }
+
+    /// Each τ with the ends of its stream.
+    fn taus(&self) -> impl Iterator<Item = (&R, &E)> {
+        self.layers.iter().zip(&self.ends)
     }
 
     /// y for the tokens x `[batch, new, width]` that follow those in `cache` and end the sequence.
@@ -107,7 +112,7 @@ impl<B: Backend, R: ResidualBlock<B>> Recurrent<B, R> {
     /// Reads x, which stays within the open block. Returns the provisional y of x (eq. 10).
     fn extend(&self, x: Tensor<B, 3>, cache: &mut RecurrentCache<B, R::Cache>) -> Tensor<B, 3> {
         append(&mut cache.open, x.clone());
-        let layers = self.layers.iter().zip(&mut cache.layers);
+        let layers = self.taus().zip(&mut cache.layers);
         layers.fold(x, |x, (tau, layer)| {
             let from = length(&layer.hidden);
             let right = layer.right_half(x, from);
@@ -123,7 +128,7 @@ impl<B: Backend, R: ResidualBlock<B>> Recurrent<B, R> {
         let RecurrentCache { open, layers } = cache;
         let x = open.take().expect("a block is closed only when it is full");
         let alpha = self.alpha();
-        self.layers.iter().zip(layers).fold(x, |x, (tau, layer)| {
+        self.taus().zip(layers).fold(x, |x, (tau, layer)| {
             // Only the first layer has read this x before; the others read a provisional one.
             let right = layer.right_half(x.clone(), 0);
             let h = apply(tau, right, &mut layer.left);
@@ -135,7 +140,7 @@ impl<B: Backend, R: ResidualBlock<B>> Recurrent<B, R> {
                 Some(c) => c.clone() + h.clone(),
                 None => h.clone(),
             };
-            let mut after_left = tau.new_cache();
+            let mut after_left = tau.0.new_cache();
             let y = apply(tau, left, &mut after_left);
             *layer = LayerCache {
                 right: after_left.clone(),
@@ -146,7 +151,7 @@ impl<B: Backend, R: ResidualBlock<B>> Recurrent<B, R> {
                     Form::Code => y.clone(),
                 }),
                 hidden: None,
-                closing: tau.new_cache(),
+                closing: tau.0.new_cache(),
             };
             y
         })
@@ -166,11 +171,11 @@ impl<B: Backend, C> LayerCache<B, C> {
 
 /// τ of the tokens that follow those in `cache`.
 fn apply<B: Backend, R: ResidualBlock<B>>(
-    tau: &R,
+    (tau, ends): (&R, &impl Ends<B>),
     x: Tensor<B, 3>,
     cache: &mut R::Cache,
 ) -> Tensor<B, 3> {
-    tau.forward(Stream::new(x, tau.reach()), Some(cache)).x
+    within(ends, Stream::new(x), |x| tau.forward(x, Some(cache))).x
 }
 
 pub(crate) fn length<B: Backend>(x: &Option<Tensor<B, 3>>) -> usize {

@@ -4,7 +4,9 @@ use burn::backend::{Autodiff, Flex};
 use burn::module::Module;
 use burn::tensor::{Distribution, Tensor};
 use residual_zoo_core::ops::attention::KvCache;
-use residual_zoo_core::{Architecture, Cost, Plain, ResidualBlock, Stream, materialise, params};
+use residual_zoo_core::{
+    Architecture, Cost, Frame, Plain, ResidualBlock, Stream, materialise, params,
+};
 use residual_zoo_gpt2::{Block, Gpt2Config, Init};
 
 use crate::{Alpha, Form, Recurrent, RecurrentConfig};
@@ -22,10 +24,15 @@ fn layers(count: usize) -> Vec<Block<B>> {
     };
     let device = Default::default();
     let layers: Vec<_> = (0..count)
-        .map(|i| config.block(i, || Plain, &device))
+        .map(|i| config.block(i, &Frame::default(), || Plain, &device))
         .collect();
     layers.iter().for_each(materialise);
     layers
+}
+
+/// Layers on streams with plain ends.
+fn plain<R>(layers: Vec<R>) -> Vec<(R, Plain)> {
+    layers.into_iter().map(|layer| (layer, Plain)).collect()
 }
 
 fn recurrent(alpha: f64, form: Form, layers: Vec<Block<B>>) -> Recurrent<B, Block<B>> {
@@ -34,7 +41,7 @@ fn recurrent(alpha: f64, form: Form, layers: Vec<Block<B>>) -> Recurrent<B, Bloc
         alpha: Alpha::Trainable(alpha),
         form,
     };
-    config.init(layers, &Default::default())
+    config.init(plain(layers), &Default::default())
 }
 
 fn random(time: usize) -> Tensor<B, 3> {
@@ -46,7 +53,7 @@ fn random(time: usize) -> Tensor<B, 3> {
 }
 
 fn forward<R: ResidualBlock<B>>(block: &R, x: Tensor<B, 3>) -> Tensor<B, 3> {
-    block.forward(Stream::new(x, 0), None).x
+    block.forward(Stream::new(x), None).x
 }
 
 fn difference(a: Tensor<B, 3>, b: Tensor<B, 3>) -> f64 {
@@ -122,12 +129,12 @@ fn alpha_learns_at_the_ends_of_its_range_and_straight_through_beyond_them() {
             alpha,
             ..RecurrentConfig::default()
         };
-        let layers: Vec<Block<B>> = vec![config.block(0, || Plain, &device)];
-        let mut block = recurrence.init(layers, &device);
+        let layers: Vec<Block<B>> = vec![config.block(0, &Frame::default(), || Plain, &device)];
+        let mut block = recurrence.init(plain(layers), &device);
         let moved = |x: Tensor<B, 1>| (x + by).detach().require_grad();
         block.alpha = block.alpha.map(|alpha| alpha.map(moved));
         let x = Tensor::random([2, 13, WIDTH], Distribution::Normal(0.0, 1.0), &device);
-        let y = block.forward(Stream::new(x, 0), None).x;
+        let y = block.forward(Stream::new(x), None).x;
         let grads = (y.clone() * y).sum().backward();
         let alpha = block.alpha.or(block.alpha_logit).expect("α").val();
         alpha.grad(&grads).expect("a gradient").into_scalar().abs()
@@ -153,7 +160,7 @@ fn a_fixed_alpha_is_not_trained() {
             ..RecurrentConfig::default()
         };
         let none: Vec<Block<B>> = Vec::new();
-        let list = params::list::<B, _>(&config.init(none, &Default::default()));
+        let list = params::list::<B, _>(&config.init(plain(none), &Default::default()));
         let trained = list.iter().filter(|p| p.trainable).count();
         assert_eq!(config.cost(|_| Cost::default(), 64).params.total(), trained);
         trained
@@ -178,7 +185,7 @@ fn read_in_pieces_it_gives_what_a_full_pass_gives() {
             ] {
                 let (mut cache, mut seen) = (block.new_cache(), 0);
                 for piece in pieces {
-                    let part = Stream::new(x.clone().narrow(1, seen, piece), 0);
+                    let part = Stream::new(x.clone().narrow(1, seen, piece));
                     let y = block.forward(part, Some(&mut cache)).x;
                     let full = forward(&block, x.clone().narrow(1, 0, seen + piece));
                     let expected = full.narrow(1, seen, piece);
@@ -201,11 +208,11 @@ fn reading_takes_memory_constant_in_the_length() {
     let mut held = Vec::new();
     for _ in 0..6 {
         for _ in 0..4 {
-            block.forward(Stream::new(random(1), 0), Some(&mut cache));
+            block.forward(Stream::new(random(1)), Some(&mut cache));
         }
         let layer = |layer: &crate::streaming::LayerCache<B, _>| {
             let caches = [&layer.left, &layer.right, &layer.closing];
-            let tokens = |cache: &(KvCache<B>, ())| {
+            let tokens = |cache: &(KvCache<B>, Option<()>)| {
                 KvCache::seen(&Some(&mut cache.0.clone())).same().unwrap()
             };
             let streams = [&layer.carry, &layer.next_carry, &layer.hidden];
@@ -229,18 +236,14 @@ static WINDOW: AtomicUsize = AtomicUsize::new(0);
 impl ResidualBlock<B> for Probe {
     type Cache = ();
 
-    fn reach(&self) -> usize {
-        0
-    }
-
     fn new_cache(&self) {}
 
     fn forward(&self, stream: Stream<B>, _: Option<&mut ()>) -> Stream<B> {
         let time = stream.x.dims()[1];
         TOKENS.fetch_add(time, Ordering::Relaxed);
         WINDOW.fetch_max(time, Ordering::Relaxed);
-        let x = stream.x.clone() + 1.0;
-        stream.advance(x)
+        let x = stream.x + 1.0;
+        Stream { x, ..stream }
     }
 }
 
@@ -250,7 +253,7 @@ fn tau_sees_every_token_twice_in_windows_of_two_blocks() {
         block: 5,
         ..RecurrentConfig::default()
     };
-    let block = config.init(vec![Probe], &Default::default());
+    let block = config.init(plain(vec![Probe]), &Default::default());
     for time in [1, 5, 7, 10, 33] {
         TOKENS.store(0, Ordering::Relaxed);
         WINDOW.store(0, Ordering::Relaxed);

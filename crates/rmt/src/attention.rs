@@ -3,8 +3,8 @@
 use burn::module::{Module, Param};
 use burn::nn::{Dropout, DropoutConfig};
 use burn::tensor::{Tensor, backend::Backend};
-use residual_zoo_core::ops::attention::{CausalAttention, KvCache};
-use residual_zoo_core::{Branch, Norm};
+use residual_zoo_core::ops::attention::{CausalAttention, KvCache, unpack};
+use residual_zoo_core::{Branch, Frame, Norm};
 
 use crate::memory::{retrieve_normalised, store};
 use crate::{Positions, RmtConfig};
@@ -28,7 +28,7 @@ pub struct Attention<B: Backend> {
 }
 
 impl<B: Backend> Attention<B> {
-    pub(crate) fn new(config: &RmtConfig, layer: usize, device: &B::Device) -> Self {
+    pub(crate) fn new(config: &RmtConfig, layer: usize, frame: &Frame, device: &B::Device) -> Self {
         let &RmtConfig { rank, d_k, .. } = config;
         let layer_scale = if config.inverse_layer_scale {
             (layer + 1) as f64
@@ -36,13 +36,13 @@ impl<B: Backend> Attention<B> {
             1.0
         };
         // Table 2 counts the three retrievals as one of 3R vectors.
-        let retrieval = || config.weight(1.0, [rank, d_k], [d_k, 3 * rank], device);
+        let retrieval = |gain| config.weight(gain, [rank, d_k], [d_k, 3 * rank], device);
         Self {
-            norm: config.norm(device),
-            r_q: retrieval(),
-            r_k: retrieval(),
-            r_v: retrieval(),
-            w_o: config.output_keys(device),
+            norm: config.branch_norm(frame, device),
+            r_q: retrieval(1.0),
+            r_k: retrieval(1.0),
+            r_v: retrieval(frame.inner),
+            w_o: config.output_keys(frame, device),
             heads: CausalAttention {
                 scale: config.attention_scale() / layer_scale,
                 alibi: config.positions == Positions::Alibi,
@@ -62,6 +62,12 @@ impl<B: Backend> Attention<B> {
         qkv.reshape([batch, time, width / d_k, 3 * rank])
             .permute([0, 3, 1, 2])
     }
+
+    /// Storage of SHA of every head (eq. 20), `[batch, R, time, D_v]`.
+    fn output(&self, heads: Tensor<B, 4>) -> Tensor<B, 3> {
+        let heads = heads.permute([0, 2, 3, 1]).flatten(2, 3);
+        self.dropout.forward(store(self.w_o.val(), heads))
+    }
 }
 
 impl<B: Backend> Branch<B> for Attention<B> {
@@ -72,9 +78,16 @@ impl<B: Backend> Branch<B> for Attention<B> {
     }
 
     fn forward(&self, x: Tensor<B, 3>, cache: Option<&mut KvCache<B>>) -> Tensor<B, 3> {
-        // SHA for every head, then storage (eq. 20).
-        let heads = self.heads.packed(self.qkv(x), cache);
-        let heads = heads.permute([0, 2, 3, 1]).flatten(2, 3);
-        self.dropout.forward(store(self.w_o.val(), heads))
+        self.output(self.heads.packed(self.qkv(x), cache))
+    }
+
+    fn with_values(
+        &self,
+        x: Tensor<B, 3>,
+        change: &mut dyn FnMut(Tensor<B, 4>) -> Tensor<B, 4>,
+        cache: Option<&mut KvCache<B>>,
+    ) -> Tensor<B, 3> {
+        let [q, k, v] = unpack(self.qkv(x));
+        self.output(self.heads.forward([q, k, change(v)], cache))
     }
 }

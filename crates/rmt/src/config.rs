@@ -3,8 +3,8 @@
 use burn::module::{Initializer, Param};
 use burn::tensor::{Tensor, backend::Backend};
 use residual_zoo_core::{
-    Activation, Architecture, ConfigError, Connection, Cost, Mup, Norm, NormParams, Params, Scaled,
-    Shape, Vocabulary, check, normal,
+    Activation, Architecture, ConfigError, Connection, Cost, Frame, Mup, Norm, NormParams, Params,
+    Scaled, Shape, Vocabulary, check, normal,
 };
 use serde::{Deserialize, Serialize};
 
@@ -196,14 +196,30 @@ impl RmtConfig {
         }
     }
 
+    /// The norm at the beginning of a branch.
+    pub(crate) fn branch_norm<B: Backend>(&self, frame: &Frame, device: &B::Device) -> Norm<B> {
+        match frame.pre_norm {
+            true => self.norm(device),
+            false => Norm::identity(),
+        }
+    }
+
     /// The initial w_O or w_FF, `[R, D_k]`.
-    pub(crate) fn output_keys<B: Backend>(&self, device: &B::Device) -> Param<Tensor<B, 2>> {
-        let gain = if self.scaled_outputs {
-            (2.0 * self.n_layer as f64).powf(-0.5)
-        } else {
-            1.0
+    pub(crate) fn output_keys<B: Backend>(
+        &self,
+        frame: &Frame,
+        device: &B::Device,
+    ) -> Param<Tensor<B, 2>> {
+        let by_depth = match self.scaled_outputs && frame.by_depth {
+            true => (2.0 * self.n_layer as f64).powf(-0.5),
+            false => 1.0,
         };
-        self.weight(gain, [self.rank, self.d_k], [self.rank, self.d_k], device)
+        self.weight(
+            by_depth * frame.output,
+            [self.rank, self.d_k],
+            [self.rank, self.d_k],
+            device,
+        )
     }
 
     /// `gain` times an initial weight: [`xavier`], or that of μP.
@@ -273,9 +289,12 @@ impl RmtConfig {
         }
     }
 
-    /// The cost of a norm with its scale.
-    fn norm_cost(&self) -> Cost {
-        NormParams::Scale.cost(self.width())
+    /// The cost of a norm with its scale, if there is one.
+    fn norm_cost(&self, exists: bool) -> Cost {
+        match exists {
+            true => NormParams::Scale.cost(self.width()),
+            false => Cost::default(),
+        }
     }
 
     /// D_k · D_v, the width of the stream.
@@ -351,24 +370,25 @@ impl Architecture for RmtConfig {
     fn embeddings<B: Backend>(
         &self,
         vocabulary: Vocabulary,
+        frame: &Frame,
         device: &B::Device,
     ) -> RmtEmbeddings<B> {
-        RmtEmbeddings::new(self, vocabulary, device)
+        RmtEmbeddings::new(self, vocabulary, frame, device)
     }
 
     fn block<B: Backend, C: Connection<B>>(
         &self,
         layer: usize,
+        frame: &Frame,
         mut connection: impl FnMut() -> C,
         device: &B::Device,
     ) -> Block<B, C> {
-        Block::new(
-            (Attention::new(self, layer, device), connection()),
-            (FeedForward::new(self, device), connection()),
-        )
+        let attention = (Attention::new(self, layer, frame, device), connection());
+        let feed_forward = || (FeedForward::new(self, frame, device), connection());
+        Block::new(attention, frame.feed_forward.then(feed_forward))
     }
 
-    fn embeddings_cost(&self, vocabulary: Vocabulary) -> Cost {
+    fn embeddings_cost(&self, vocabulary: Vocabulary, frame: &Frame) -> Cost {
         let keys = self.keys_cost(self.rank);
         let table = |rows: usize| {
             let rows = rows.saturating_mul(self.vectors());
@@ -384,23 +404,27 @@ impl Architecture for RmtConfig {
             params: Params {
                 embedding: table(vocabulary.ids).saturating_add(positions),
                 unembedding: table(vocabulary.outputs),
-                other: self.norm_cost().params.other,
+                other: self.norm_cost(frame.final_norm).params.other,
             },
             forward_flops: products.forward_flops,
         }
     }
 
-    fn block_cost(&self, time: usize) -> Cost {
+    fn block_cost(&self, time: usize, frame: &Frame) -> Cost {
         let (rank, d, d_ff) = (self.rank, self.vectors(), self.d_ff());
-        let attention = self.norm_cost()
+        let norm = self.norm_cost(frame.pre_norm);
+        let attention = norm
             + self.keys_cost(rank.saturating_mul(3))
             + Cost::attention(time, d)
             + self.keys_cost(rank);
-        let feed_forward = self.norm_cost()
+        let feed_forward = norm
             + self.keys_cost(rank)
             + Cost::linear(d, d_ff, false)
             + Cost::linear(d_ff, d, false)
             + self.keys_cost(rank);
-        attention + feed_forward
+        match frame.feed_forward {
+            true => attention + feed_forward,
+            false => attention,
+        }
     }
 }

@@ -4,7 +4,7 @@ use burn::module::{Module, Param};
 use burn::nn::{Dropout, DropoutConfig};
 use burn::tensor::{Int, Tensor, backend::Backend, module::embedding};
 use residual_zoo_core::{
-    Embeddings, Norm, Seen, Vocabulary, add_positions, positions, project, scaled,
+    Embeddings, Frame, Norm, Seen, Vocabulary, add_positions, positions, project, scaled,
 };
 
 use crate::memory::{retrieve_normalised, store};
@@ -54,6 +54,7 @@ impl<B: Backend> RmtEmbeddings<B> {
     pub(crate) fn new(
         config: &RmtConfig,
         Vocabulary { ids, outputs }: Vocabulary,
+        frame: &Frame,
         device: &B::Device,
     ) -> Self {
         let &RmtConfig { rank, d_k, .. } = config;
@@ -62,7 +63,10 @@ impl<B: Backend> RmtEmbeddings<B> {
             tokens: Table::new(config, ids, device),
             positions: learned.then(|| Table::new(config, config.context, device)),
             dropout: DropoutConfig::new(config.dropout).init(),
-            norm: config.norm(device),
+            norm: match frame.final_norm {
+                true => config.norm(device),
+                false => Norm::identity(),
+            },
             unembedding: Unembedding {
                 key: config.weight(1.0, [rank, d_k], [d_k, rank], device),
                 weight: config.unembedding(outputs, device),

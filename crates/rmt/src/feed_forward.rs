@@ -3,7 +3,7 @@
 use burn::module::{Module, Param};
 use burn::nn::{Dropout, DropoutConfig};
 use burn::tensor::{Tensor, backend::Backend};
-use residual_zoo_core::{Activation, Branch, Norm, project};
+use residual_zoo_core::{Activation, Branch, Frame, Norm, project};
 
 use crate::RmtConfig;
 use crate::memory::{retrieve_normalised, store};
@@ -26,15 +26,15 @@ pub struct FeedForward<B: Backend> {
 }
 
 impl<B: Backend> FeedForward<B> {
-    pub(crate) fn new(config: &RmtConfig, device: &B::Device) -> Self {
+    pub(crate) fn new(config: &RmtConfig, frame: &Frame, device: &B::Device) -> Self {
         let &RmtConfig { rank, d_k, .. } = config;
         let (d, d_ff) = (rank * config.d_v, config.d_ff());
         Self {
-            norm: config.norm(device),
+            norm: config.branch_norm(frame, device),
             r_ff: config.weight(1.0, [rank, d_k], [d_k, rank], device),
-            w_1: config.weight(1.0, [d, d_ff], [d, d_ff], device),
+            w_1: config.weight(frame.inner, [d, d_ff], [d, d_ff], device),
             w_2: config.weight(1.0, [d_ff, d], [d_ff, d], device),
-            w_ff: config.output_keys(device),
+            w_ff: config.output_keys(frame, device),
             dropout: DropoutConfig::new(config.dropout).init(),
             activation: config.activation,
         }

@@ -18,6 +18,8 @@ use serde_json::{Map, Value};
 use crate::pass::Values;
 use crate::root;
 
+mod streams;
+
 /// A file of the fixtures, with the names and layouts of the zoo.
 pub struct Case {
     /// Its name, which is also the file's name.
@@ -66,8 +68,8 @@ pub fn read_directory(directory: &Path) -> Result<Vec<Case>, String> {
     paths.iter().map(case).collect()
 }
 
-/// Translates a name and a tensor of the reference to those of the zoo.
-pub type Translate = Box<dyn Fn(&str, TensorData) -> (String, TensorData)>;
+/// Translates a name and a tensor of the reference to those of the zoo. One can become several, or none.
+pub type Translate = Box<dyn Fn(&str, TensorData) -> Vec<(String, TensorData)>>;
 
 impl Case {
     fn read(path: &Path) -> Result<Self, String> {
@@ -97,8 +99,8 @@ impl Case {
         let (mut weights, mut gradients) = (BTreeMap::new(), BTreeMap::new());
         for (name, data) in tensors {
             match name.strip_prefix("grad.") {
-                Some(name) => gradients.extend([translate(name, data)]),
-                None => weights.extend([translate(&name, data)]),
+                Some(name) => gradients.extend(translate(name, data)),
+                None => weights.extend(translate(&name, data)),
             }
         }
         Ok(Self {
@@ -134,13 +136,14 @@ pub fn model(mut keys: Keys) -> Result<(Zoo, Translate), String> {
         "rmt" => {
             let config = rmt(&mut keys)?;
             let zoo = Zoo::of(config.clone());
-            let translate = move |name: &str, data| rmt_tensor(&config, name, data);
+            let translate = move |name: &str, data| vec![rmt_tensor(&config, name, data)];
             (zoo, Box::new(translate))
         }
         "tokenformer" => {
             let zoo = Zoo::of(tokenformer(&mut keys)?);
             (zoo, Box::new(rename(tokenformer_name, same)))
         }
+        "streams" => streams::model(&mut keys)?,
         other => return Err(format!("unknown arch {other}")),
     };
     match keys.0.keys().next() {
@@ -254,31 +257,38 @@ fn laurel(keys: &mut Keys) -> Result<(Zoo, Translate), String> {
     };
     Ok(
         if keys.choose("placement", &[("block", true), ("sublayer", false)])? {
-            let inside = |name: String| match name.strip_prefix("block.layers.") {
-                Some(rest) => {
-                    let (layer, rest) = rest.split_once('.').unwrap();
-                    format!("block.layers.{layer}.branch.block.{rest}")
-                }
-                None => name,
-            };
             let place = |i: usize| format!("block.layers.{i}");
-            let translate = laurel_tensor(rename(gpt2_name, inside), place);
+            let translate = laurel_tensor(rename(gpt2_name, inside_layer), place);
             (of.per_layer(connection), Box::new(translate))
         } else {
-            let place = |i: usize| {
-                let sublayer = ["attention", "feed_forward"][i % 2];
-                format!("block.layers.{}.{sublayer}", i / 2)
-            };
+            let place = sublayer;
             let translate = laurel_tensor(rename(gpt2_name, |name| name), place);
             (of.per_sublayer(connection), Box::new(translate))
         },
     )
 }
 
+/// The name of a parameter of a layer that a connection goes around.
+fn inside_layer(name: String) -> String {
+    match name.strip_prefix("block.layers.") {
+        Some(rest) => {
+            let (layer, rest) = rest.split_once('.').unwrap();
+            format!("block.layers.{layer}.branch.block.{rest}")
+        }
+        None => name,
+    }
+}
+
+/// The name of sublayer `i`.
+fn sublayer(i: usize) -> String {
+    let sublayer = ["attention", "feed_forward"][i % 2];
+    format!("block.layers.{}.{sublayer}", i / 2)
+}
+
 fn laurel_tensor(
-    inside: impl Fn(&str, TensorData) -> (String, TensorData),
+    inside: impl Fn(&str, TensorData) -> Vec<(String, TensorData)>,
     place: impl Fn(usize) -> String,
-) -> impl Fn(&str, TensorData) -> (String, TensorData) {
+) -> impl Fn(&str, TensorData) -> Vec<(String, TensorData)> {
     move |name, mut data| {
         let Some(rest) = name.strip_prefix("laurel.") else {
             return inside(name, data);
@@ -294,7 +304,7 @@ fn laurel_tensor(
         };
         data.shape = shape.into();
         let place = place(i.parse().unwrap());
-        (format!("{place}.connection.{field}"), data)
+        vec![(format!("{place}.connection.{field}"), data)]
     }
 }
 
@@ -479,8 +489,8 @@ fn gpt2_name(name: &str) -> String {
 fn rename(
     first: fn(&str) -> String,
     then: fn(String) -> String,
-) -> impl Fn(&str, TensorData) -> (String, TensorData) {
-    move |name, data| (then(first(name)), data)
+) -> impl Fn(&str, TensorData) -> Vec<(String, TensorData)> {
+    move |name, data| vec![(then(first(name)), data)]
 }
 
 fn numbers<const N: usize, T>(bytes: &[u8], from: fn([u8; N]) -> T) -> Vec<T> {

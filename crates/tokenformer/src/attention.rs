@@ -4,7 +4,7 @@ use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig};
 use burn::tensor::{Tensor, backend::Backend};
 use residual_zoo_core::ops::attention::{CausalAttention, KvCache, merge_heads, split_heads};
-use residual_zoo_core::{Branch, Norm, Seen};
+use residual_zoo_core::{Branch, Frame, Norm, Seen};
 
 use crate::rotary::rotate;
 use crate::{Pattention, TokenFormerConfig};
@@ -25,18 +25,16 @@ pub struct Attention<B: Backend> {
 }
 
 impl<B: Backend> Attention<B> {
-    pub(crate) fn new(config: &TokenFormerConfig, device: &B::Device) -> Self {
+    pub(crate) fn new(config: &TokenFormerConfig, frame: &Frame, device: &B::Device) -> Self {
         let (n, tau) = (config.n_attn(), config.tau().attn);
-        let pattention = |to_stream| {
-            let std = config.values_std(n, to_stream);
-            Pattention::new(config, n, tau, std, device)
-        };
+        let pattention = |std| Pattention::new(config, n, tau, std, device);
+        let std = config.values_std(n);
         Self {
-            norm: config.norm(device),
-            q: pattention(false),
-            k: pattention(false),
-            v: pattention(false),
-            o: pattention(true),
+            norm: config.norm(frame, device),
+            q: pattention(std),
+            k: pattention(std),
+            v: pattention(std * frame.inner),
+            o: pattention(config.output_values_std(n, frame)),
             heads: CausalAttention {
                 dropout: config.dropout,
                 ..CausalAttention::new(config.attention_scale(), config.context)
@@ -71,9 +69,18 @@ impl<B: Backend> Branch<B> for Attention<B> {
     }
 
     fn forward(&self, x: Tensor<B, 3>, cache: Option<&mut KvCache<B>>) -> Tensor<B, 3> {
-        let qkv = self.qkv(x, &KvCache::seen(&cache));
+        self.with_values(x, &mut |v| v, cache)
+    }
+
+    fn with_values(
+        &self,
+        x: Tensor<B, 3>,
+        change: &mut dyn FnMut(Tensor<B, 4>) -> Tensor<B, 4>,
+        cache: Option<&mut KvCache<B>>,
+    ) -> Tensor<B, 3> {
+        let [q, k, v] = self.qkv(x, &KvCache::seen(&cache));
         // Token-token attention in each head (eq. 9), then the output (eq. 10).
-        let x_att = self.heads.forward(qkv, cache);
+        let x_att = self.heads.forward([q, k, change(v)], cache);
         self.dropout.forward(self.o.forward(merge_heads(x_att)))
     }
 }

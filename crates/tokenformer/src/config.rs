@@ -2,8 +2,9 @@
 
 use burn::tensor::backend::Backend;
 use residual_zoo_core::{
-    Activation, Architecture, ConfigError, Connection, Cost, Mup, Norm, NormParams, Scaled, Shape,
-    Tensors, TokenEmbeddings, TokenEmbeddingsOptions, Vocabulary, check, params, std_of_width,
+    Activation, Architecture, ConfigError, Connection, Cost, Frame, Mup, Norm, NormParams, Scaled,
+    Shape, Tensors, TokenEmbeddings, TokenEmbeddingsOptions, Vocabulary, check, params,
+    std_of_width,
 };
 use serde::{Deserialize, Serialize};
 
@@ -313,16 +314,21 @@ impl TokenFormerConfig {
         }
     }
 
-    /// Standard deviation of `n` initial values, which may write to the stream.
-    pub(crate) fn values_std(&self, n: usize, to_stream: bool) -> f64 {
-        let layers = self.n_layer as f64;
-        let std = match (&self.mup, self.init) {
+    /// Standard deviation of `n` initial values.
+    pub(crate) fn values_std(&self, n: usize) -> f64 {
+        match (&self.mup, self.init) {
             (Some(mup), _) => mup.hidden_std(n),
-            (None, Init::Code) => return 2.0 / (layers * (self.width as f64).sqrt()),
+            (None, Init::Code) => 2.0 / (self.n_layer as f64 * (self.width as f64).sqrt()),
             (None, _) => self.tables_std(),
-        };
-        match to_stream {
-            true => std / (2.0 * layers).sqrt(),
+        }
+    }
+
+    /// Standard deviation of `n` initial values that write to the stream.
+    pub(crate) fn output_values_std(&self, n: usize, frame: &Frame) -> f64 {
+        let std = self.values_std(n) * frame.output;
+        let is_code = self.mup.is_none() && self.init == Init::Code;
+        match frame.by_depth && !is_code {
+            true => std / (2.0 * self.n_layer as f64).sqrt(),
             false => std,
         }
     }
@@ -339,18 +345,21 @@ impl TokenFormerConfig {
         }
     }
 
-    pub(crate) fn norm<B: Backend>(&self, device: &B::Device) -> Norm<B> {
-        Norm::layer(self.norm_params, self.width, self.norm_eps, device)
+    pub(crate) fn norm<B: Backend>(&self, frame: &Frame, device: &B::Device) -> Norm<B> {
+        match frame.pre_norm {
+            true => Norm::layer(self.norm_params, self.width, self.norm_eps, device),
+            false => Norm::identity(),
+        }
     }
 
-    fn embeddings_options(&self, vocabulary: Vocabulary) -> TokenEmbeddingsOptions {
+    fn embeddings_options(&self, vocabulary: Vocabulary, frame: &Frame) -> TokenEmbeddingsOptions {
+        let norm = match self.affine_final_norm {
+            true => NormParams::ScaleAndShift,
+            false => self.norm_params,
+        };
         let options = TokenEmbeddingsOptions {
             positions: (self.position == Position::Learned).then_some(self.context),
-            norm: if self.affine_final_norm {
-                NormParams::ScaleAndShift
-            } else {
-                self.norm_params
-            },
+            norm: frame.final_norm.then_some(norm),
             dropout: self.dropout,
             norm_eps: self.norm_eps,
             init_std: self.tables_std(),
@@ -441,34 +450,40 @@ impl Architecture for TokenFormerConfig {
     fn embeddings<B: Backend>(
         &self,
         vocabulary: Vocabulary,
+        frame: &Frame,
         device: &B::Device,
     ) -> TokenEmbeddings<B> {
-        TokenEmbeddings::new(&self.embeddings_options(vocabulary), device)
+        TokenEmbeddings::new(&self.embeddings_options(vocabulary, frame), device)
     }
 
     fn block<B: Backend, C: Connection<B>>(
         &self,
         _layer: usize,
+        frame: &Frame,
         mut connection: impl FnMut() -> C,
         device: &B::Device,
     ) -> Block<B, C> {
-        Block::new(
-            (Attention::new(self, device), connection()),
-            (FeedForward::new(self, device), connection()),
-        )
+        let attention = (Attention::new(self, frame, device), connection());
+        let feed_forward = || (FeedForward::new(self, frame, device), connection());
+        Block::new(attention, frame.feed_forward.then(feed_forward))
     }
 
-    fn embeddings_cost(&self, vocabulary: Vocabulary) -> Cost {
-        self.embeddings_options(vocabulary).cost()
+    fn embeddings_cost(&self, vocabulary: Vocabulary, frame: &Frame) -> Cost {
+        self.embeddings_options(vocabulary, frame).cost()
     }
 
-    fn block_cost(&self, time: usize) -> Cost {
+    fn block_cost(&self, time: usize, frame: &Frame) -> Cost {
         let pattention =
             |n| Cost::linear(self.width, n, false) + Cost::linear(n, self.width, false);
-        pattention(self.n_attn()) * 4
-            + Cost::attention(time, self.width)
-            + pattention(self.n_ffn())
-            + self.norm_params.cost(self.width) * 2
+        let norm = match frame.pre_norm {
+            true => self.norm_params.cost(self.width),
+            false => Cost::default(),
+        };
+        let attention = norm + pattention(self.n_attn()) * 4 + Cost::attention(time, self.width);
+        match frame.feed_forward {
+            true => attention + norm + pattention(self.n_ffn()),
+            false => attention,
+        }
     }
 
     fn grows_from(&self, smaller: &Self) -> Result<(), ConfigError> {

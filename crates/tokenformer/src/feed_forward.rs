@@ -3,7 +3,7 @@
 use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig};
 use burn::tensor::{Tensor, backend::Backend};
-use residual_zoo_core::{Branch, Norm};
+use residual_zoo_core::{Branch, Frame, Norm};
 
 use crate::{Pattention, TokenFormerConfig};
 
@@ -16,17 +16,11 @@ pub struct FeedForward<B: Backend> {
 }
 
 impl<B: Backend> FeedForward<B> {
-    pub(crate) fn new(config: &TokenFormerConfig, device: &B::Device) -> Self {
+    pub(crate) fn new(config: &TokenFormerConfig, frame: &Frame, device: &B::Device) -> Self {
         let (n, tau) = (config.n_ffn(), config.tau().ffn);
         Self {
-            norm: config.norm(device),
-            ffn: Pattention::new(
-                config,
-                n,
-                tau,
-                config.values_std(config.n_ffn(), true),
-                device,
-            ),
+            norm: config.norm(frame, device),
+            ffn: Pattention::new(config, n, tau, config.output_values_std(n, frame), device),
             dropout: DropoutConfig::new(config.dropout).init(),
         }
     }

@@ -1,6 +1,6 @@
 //! LAuReL.
 
-use residual_zoo::core::Architecture;
+use residual_zoo::core::{Architecture, Design, Frame, Sites};
 use residual_zoo::gpt2::Gpt2Config;
 use residual_zoo::laurel::{Augmentation, LaurelConfig, Weights, formulas};
 use serde_json::{Value, json};
@@ -30,7 +30,10 @@ pub fn table_5() -> Value {
         LaurelConfig::rw_lr_pa(k, r),
     ];
     let row = |(i, config): (usize, LaurelConfig)| {
-        let delta = config.cost(width).params.total() * n_layer;
+        let delta = config
+            .cost(&Sites::sublayers(width, n_layer, 1))
+            .params
+            .total();
         let printed = figure(&format!("/laurel/table5/rows/{i}/printed_delta_millions"));
         let unexplained = printed * 1e6 - delta as f64;
         json!({
@@ -52,7 +55,7 @@ fn layers_of_width_768_explain_the_baselines_of_laurels_table_5() {
         bias: false,
         ..Default::default()
     };
-    let found = layer.block_cost(1).params.total() as f64;
+    let found = layer.block_cost(1, &Frame::default()).params.total() as f64;
     let at = |name: &str| figure(&format!("/laurel/table5/{name}_millions"));
     let printed = round((at("baseline28") - at("baseline")) / 4.0, 4);
     assert_eq!(printed, at("per_layer"));
@@ -71,7 +74,10 @@ fn a_norm_of_the_correction_gives_the_sizes_of_laurels_table_5() {
     ] {
         let norm = true;
         let normed = LaurelConfig { norm, ..config };
-        let found = (n_layer * normed.cost(width).params.total()) as f64;
+        let found = normed
+            .cost(&Sites::sublayers(width, n_layer, 1))
+            .params
+            .total() as f64;
         assert!((found - printed).abs() <= 5000.0, "{normed:?}: {found}");
     }
 }
@@ -82,7 +88,7 @@ pub fn section_3_2_1() -> Value {
         "N": n_layer,
         "r": r,
         "D": width,
-        "value": LaurelConfig::rw_lr(r).cost(width).params.total() * n_layer,
+        "value": LaurelConfig::rw_lr(r).cost(&Sites::sublayers(width, n_layer, 1)).params.total(),
         "printed": formulas::rw_lr_model(n_layer, r, width),
     })
 }
@@ -105,7 +111,10 @@ fn laurels_formulas_count_what_the_configs_do() {
     ] {
         let norm = true;
         let normed = LaurelConfig { norm, ..config };
-        assert_eq!(normed.cost(width).params.total(), formula + width);
+        assert_eq!(
+            normed.cost(&Sites::sublayers(width, 1, 1)).params.total(),
+            formula + width
+        );
     }
     let mut cases = vec![
         (rw_per_dimension, formulas::rw_per_dimension(width)),
@@ -129,6 +138,10 @@ fn laurels_formulas_count_what_the_configs_do() {
         ));
     }
     for (config, params) in cases {
-        assert_eq!(config.cost(width).params.total(), params, "{config:?}");
+        assert_eq!(
+            config.cost(&Sites::sublayers(width, 1, 1)).params.total(),
+            params,
+            "{config:?}"
+        );
     }
 }

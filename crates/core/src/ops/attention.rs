@@ -154,6 +154,12 @@ pub fn split_heads<B: Backend>(x: Tensor<B, 3>, heads: usize) -> Tensor<B, 4> {
         .swap_dims(1, 2)
 }
 
+/// q, k and v of heads side by side: `[batch, 3 · heads, time, d]` to `[batch, heads, time, d]` each.
+pub fn unpack<B: Backend>(qkv: Tensor<B, 4>) -> [Tensor<B, 4>; 3] {
+    let heads = qkv.dims()[1] / 3;
+    [0, 1, 2].map(|i| qkv.clone().narrow(1, i * heads, heads))
+}
+
 /// The inverse of [`split_heads`].
 pub fn merge_heads<B: Backend>(x: Tensor<B, 4>) -> Tensor<B, 3> {
     let [batch, heads, time, d] = x.dims();
@@ -197,14 +203,12 @@ impl CausalAttention {
         qkv: Tensor<B, 4>,
         cache: Option<&mut KvCache<B>>,
     ) -> Tensor<B, 4> {
-        let heads = qkv.dims()[1] / 3;
-        let split = |qkv: Tensor<B, 4>| [0, 1, 2].map(|i| qkv.clone().narrow(1, i * heads, heads));
         if cache.is_some() {
-            return self.forward(split(qkv), cache);
+            return self.forward(unpack(qkv), cache);
         }
         let qkv = narrow(qkv);
         kernels::packed_attention(self.kernel(&qkv), qkv)
-            .unwrap_or_else(|qkv| self.plain(split(qkv)))
+            .unwrap_or_else(|qkv| self.plain(unpack(qkv)))
     }
 
     /// q, k and v of the new positions, `[batch, heads, new, d]` each, to the same shape. With a cache,

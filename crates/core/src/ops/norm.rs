@@ -40,10 +40,20 @@ pub struct Norm<B: Backend> {
     pub gamma: Option<Param<Tensor<B, 1>>>,
     /// β, `[width]`.
     pub beta: Option<Param<Tensor<B, 1>>>,
-    /// Whether the mean is subtracted.
-    centred: bool,
+    kind: Kind,
     /// ε.
     eps: f64,
+}
+
+/// What a norm divides by.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kind {
+    /// The standard deviation, after the mean is subtracted.
+    Layer,
+    /// The root mean square.
+    Rms,
+    /// Nothing.
+    Identity,
 }
 
 impl<B: Backend> Norm<B> {
@@ -54,21 +64,34 @@ impl<B: Backend> Norm<B> {
         Self {
             gamma: scale.then(|| Initializer::Ones.init([width], device)),
             beta: shift.then(|| Initializer::Zeros.init([width], device)),
-            centred: true,
+            kind: Kind::Layer,
             eps,
+        }
+    }
+
+    /// No norm: x to x.
+    pub fn identity() -> Self {
+        Self {
+            gamma: None,
+            beta: None,
+            kind: Kind::Identity,
+            eps: 0.0,
         }
     }
 
     /// RMS norm over `width` features, with a scale.
     pub fn rms(width: usize, eps: f64, device: &B::Device) -> Self {
         Self {
-            centred: false,
+            kind: Kind::Rms,
             ..Self::layer(NormParams::Scale, width, eps, device)
         }
     }
 
     /// `[…, width]` to the same.
     pub fn forward<const D: usize>(&self, x: Tensor<B, D>) -> Tensor<B, D> {
+        if self.kind == Kind::Identity {
+            return x;
+        }
         let [gamma, beta] = [&self.gamma, &self.beta].map(|p| p.as_ref().map(Param::val));
         kernels::norm(self.kernel(), widen(x), gamma, beta).unwrap_or_else(|x| self.plain(x))
     }
@@ -88,16 +111,17 @@ impl<B: Backend> Norm<B> {
 
     fn kernel(&self) -> kernels::Norm {
         kernels::Norm {
-            centred: self.centred,
+            centred: self.kind == Kind::Layer,
             eps: self.eps,
         }
     }
 
     /// [`forward`](Self::forward), term by term.
     pub fn plain<const D: usize>(&self, x: Tensor<B, D>) -> Tensor<B, D> {
-        let x = match self.centred {
-            true => standardise(x, self.eps),
-            false => {
+        let x = match self.kind {
+            Kind::Identity => x,
+            Kind::Layer => standardise(x, self.eps),
+            Kind::Rms => {
                 let mean_square = (x.clone() * x.clone()).mean_dim(D - 1);
                 x / (mean_square + self.eps).sqrt()
             }

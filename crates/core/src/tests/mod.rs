@@ -9,7 +9,7 @@ use crate::ops::attention::{CausalAttention, KvCache};
 use crate::ops::loss::Loss;
 use crate::params::{self, ImportError, Role};
 use crate::{
-    Activation, Branch, Cache, Connection, Increment, Plain, ResidualBlock, Stack, Stream,
+    Activation, Branch, Cache, Connection, Ends, F, Increment, Plain, ResidualBlock, Stack, Stream,
     TokenEmbeddings, TokenEmbeddingsOptions, Update,
 };
 
@@ -32,19 +32,22 @@ impl<B: Backend> Branch<B> for Double {
     }
 }
 
-/// x_{i+1} = f(x_i) + 10 x_{i-2}, without the last term where x_{i-2} does not exist.
+/// x_{i+1} = f(x_i) + 10 x_{i-2}, without the last term where x_{i-2} does not exist. The stream carries x_{i-1} and
+/// x_{i-2}.
 #[derive(Module, Clone, Debug)]
 struct TwoBack;
 
 impl<B: Backend> Connection<B> for TwoBack {
-    fn reach(&self) -> usize {
-        2
-    }
-    fn join(&self, stream: &Stream<B>, fx: Tensor<B, 3>) -> Tensor<B, 3> {
-        match stream.earlier(2).get(1) {
+    fn update<M: Branch<B>>(&self, stream: Stream<B>, f: F<'_, B, M>) -> Stream<B> {
+        let Stream { x, mut carried } = stream;
+        let fx = f.of(x.clone());
+        let next = match carried.get(1) {
             Some(x) => fx + x.clone() * 10.0,
             None => fx,
-        }
+        };
+        carried.insert(0, x);
+        carried.truncate(2);
+        Stream { x: next, carried }
     }
 }
 
@@ -55,37 +58,47 @@ fn one() -> Tensor<B, 3> {
 #[test]
 fn a_connection_reads_the_streams_before() {
     let block = Stack::new((0..4).map(|_| Update::new(Double, TwoBack)).collect());
-    assert_eq!(ResidualBlock::<B>::reach(&block), 2);
-    let stream = block.forward(Stream::new(one(), 2), None);
+    let stream: Stream<B> = block.forward(Stream::new(one()), None);
     // 1, 2, 4, 2·4 + 10·1 = 18, 2·18 + 10·2 = 56.
     assert_eq!(values(stream.x.clone()), [56.0]);
-    assert_eq!(stream.earlier(9).len(), 2, "no more than the reach is kept");
+    assert_eq!(stream.carried.len(), 2);
 }
 
 #[test]
-fn a_connection_gets_no_more_streams_than_it_asks_for() {
-    let stream = (0..4).fold(Stream::new(one(), 3), |stream, _| stream.advance(one()));
-    assert_eq!(
-        [0, 1, 3, 9].map(|count| stream.earlier(count).len()),
-        [0, 1, 3, 3]
-    );
-}
-
-#[test]
-fn without_reach_no_stream_is_kept() {
+fn a_plain_connection_carries_nothing() {
     let block = Stack::new((0..4).map(|_| Update::new(Double, Plain)).collect());
-    let stream = ResidualBlock::<B>::forward(&block, Stream::new(one(), block.reach()), None);
-    assert_eq!(values(stream.x.clone()), [81.0]);
-    assert!(stream.earlier(9).is_empty());
+    let stream: Stream<B> = block.forward(Stream::new(one()), None);
+    assert_eq!(values(stream.x), [81.0]);
+    assert!(stream.carried.is_empty());
+}
+
+/// Doubles x_0, and adds 1 to x_L.
+#[derive(Module, Clone, Debug)]
+struct DoubleAndOne;
+
+impl<B: Backend> Ends<B> for DoubleAndOne {
+    fn open(&self, x: Tensor<B, 3>) -> Stream<B> {
+        Stream::new(x * 2.0)
+    }
+    fn close(&self, stream: Stream<B>) -> Tensor<B, 3> {
+        stream.x + 1.0
+    }
+}
+
+#[test]
+fn a_stack_opens_and_closes_its_stream() {
+    let block = Stack::between(DoubleAndOne, vec![Update::new(Double, Plain)]);
+    let stream: Stream<B> = block.forward(Stream::new(one()), None);
+    assert_eq!(values(stream.x), [7.0]);
 }
 
 #[test]
 fn an_increment_is_what_a_block_adds() {
     let layers = || Stack::new((0..2).map(|_| Update::new(Double, Plain)).collect());
-    let plain: Stream<B> = layers().forward(Stream::new(one(), 0), None);
+    let plain: Stream<B> = layers().forward(Stream::new(one()), None);
     let wrapped = Update::new(Increment::new(layers()), Plain);
     assert_eq!(
-        values(wrapped.forward(Stream::new(one(), 0), None).x),
+        values(wrapped.forward(Stream::new(one()), None).x),
         values(plain.x)
     );
 }
@@ -217,7 +230,7 @@ fn the_gradient_of_the_loss_is_probability_minus_target() {
 
 fn embeddings() -> TokenEmbeddings<B> {
     let options = TokenEmbeddingsOptions {
-        norm: crate::NormParams::Scale,
+        norm: Some(crate::NormParams::Scale),
         ..TokenEmbeddingsOptions::new(5.into(), 4, 3)
     };
     TokenEmbeddings::new(&options, &Default::default())

@@ -1,0 +1,187 @@
+//! Updates of the stream: a sublayer, a layer, a stack of layers.
+
+use std::marker::PhantomData;
+
+use burn::module::{Module, ModuleDisplay};
+use burn::tensor::{Tensor, backend::Backend};
+
+use crate::ops::precision::Precision;
+use crate::{Branch, Cache, Connection, Ends, F, Plain, Stream, recompute};
+
+/// One update of the stream. A sublayer, a layer and a stack of layers are all residual blocks.
+pub trait ResidualBlock<B: Backend>: Module<B> + ModuleDisplay + 'static {
+    /// The state of an incremental pass.
+    type Cache: Cache;
+
+    /// The cache before the first position.
+    fn new_cache(&self) -> Self::Cache;
+
+    /// Updates the stream, causally in time. With a cache, the stream has the positions that follow
+    /// those in the cache. Without one, it has the whole sequence.
+    fn forward(&self, stream: Stream<B>, cache: Option<&mut Self::Cache>) -> Stream<B>;
+}
+
+/// A branch and the connection that joins it to the stream.
+#[derive(Module, Debug)]
+pub struct Update<B: Backend, F, C> {
+    branch: F,
+    connection: C,
+    _backend: PhantomData<B>,
+}
+
+impl<B: Backend, M: Branch<B>, C: Connection<B>> Update<B, M, C> {
+    /// Puts `connection` around `branch`.
+    pub fn new(branch: M, connection: C) -> Self {
+        let _backend = PhantomData;
+        Self {
+            branch,
+            connection,
+            _backend,
+        }
+    }
+}
+
+impl<B: Backend, M: Branch<B>, C: Connection<B>> ResidualBlock<B> for Update<B, M, C> {
+    type Cache = M::Cache;
+
+    fn new_cache(&self) -> Self::Cache {
+        self.branch.new_cache()
+    }
+
+    fn forward(&self, stream: Stream<B>, cache: Option<&mut Self::Cache>) -> Stream<B> {
+        recompute::seed_dropout::<B>(&stream.x.device());
+        let f = F::new(&self.branch, cache);
+        // The stream is f32, whatever the precision of the branch.
+        Precision::F32.during(|| self.connection.update(stream, f))
+    }
+}
+
+/// A transformer layer: the update by attention, then the update by the feed-forward network, if there is one.
+#[derive(Module, Debug)]
+pub struct Layer<B: Backend, A, F, C> {
+    attention: Update<B, A, C>,
+    feed_forward: Option<Update<B, F, C>>,
+}
+
+impl<B: Backend, A: Branch<B>, M: Branch<B>, C: Connection<B>> Layer<B, A, M, C> {
+    /// The sublayers, each with the connection that joins it to the stream.
+    pub fn new(attention: (A, C), feed_forward: Option<(M, C)>) -> Self {
+        Self {
+            attention: Update::new(attention.0, attention.1),
+            feed_forward: feed_forward.map(|(branch, connection)| Update::new(branch, connection)),
+        }
+    }
+}
+
+impl<B: Backend, A: Branch<B>, M: Branch<B>, C: Connection<B>> ResidualBlock<B>
+    for Layer<B, A, M, C>
+{
+    type Cache = (A::Cache, Option<M::Cache>);
+
+    fn new_cache(&self) -> Self::Cache {
+        let feed_forward = self.feed_forward.as_ref().map(ResidualBlock::new_cache);
+        (self.attention.new_cache(), feed_forward)
+    }
+
+    fn forward(&self, stream: Stream<B>, cache: Option<&mut Self::Cache>) -> Stream<B> {
+        let (attention, feed_forward) = cache.map(|(a, f)| (a, f)).unzip();
+        let stream = self.attention.forward(stream, attention);
+        match &self.feed_forward {
+            Some(update) => update.forward(stream, feed_forward.and_then(Option::as_mut)),
+            None => stream,
+        }
+    }
+}
+
+/// Blocks in sequence, between the ends of their stream.
+#[derive(Module, Debug)]
+pub struct Stack<B: Backend, R, E = Plain> {
+    layers: Vec<R>,
+    ends: E,
+    _backend: PhantomData<B>,
+}
+
+impl<B: Backend, R: ResidualBlock<B>> Stack<B, R> {
+    /// Stacks `layers`, the first nearest to the input.
+    pub fn new(layers: Vec<R>) -> Self {
+        Self::between(Plain, layers)
+    }
+}
+
+impl<B: Backend, R: ResidualBlock<B>, E: Ends<B>> Stack<B, R, E> {
+    /// Stacks `layers` on a stream that `ends` opens and closes.
+    pub fn between(ends: E, layers: Vec<R>) -> Self {
+        let _backend = PhantomData;
+        Self {
+            layers,
+            ends,
+            _backend,
+        }
+    }
+}
+
+impl<B: Backend, R: ResidualBlock<B>, E: Ends<B>> ResidualBlock<B> for Stack<B, R, E> {
+    type Cache = Vec<R::Cache>;
+
+    fn new_cache(&self) -> Self::Cache {
+        self.layers.iter().map(R::new_cache).collect()
+    }
+
+    fn forward(&self, stream: Stream<B>, cache: Option<&mut Self::Cache>) -> Stream<B> {
+        within(&self.ends, stream, |stream| match cache {
+            None => recompute::layers(&self.layers, stream),
+            Some(caches) => {
+                let layers = self.layers.iter().zip(caches);
+                layers.fold(stream, |stream, (layer, cache)| {
+                    layer.forward(stream, Some(cache))
+                })
+            }
+        })
+    }
+}
+
+/// Updates x by `layers` on a stream of its own, which `ends` opens and closes.
+pub fn within<B: Backend>(
+    ends: &impl Ends<B>,
+    stream: Stream<B>,
+    layers: impl FnOnce(Stream<B>) -> Stream<B>,
+) -> Stream<B> {
+    let opened = Precision::F32.during(|| ends.open(stream.x));
+    let closed = layers(opened);
+    Stream {
+        x: Precision::F32.during(|| ends.close(closed)),
+        carried: stream.carried,
+    }
+}
+
+/// A whole block as the branch of an update, f(x) = block(x) − x, so that a connection can go around
+/// the block. Inside, the block starts a new stream.
+#[derive(Module, Debug)]
+pub struct Increment<B: Backend, R> {
+    block: R,
+    _backend: PhantomData<B>,
+}
+
+impl<B: Backend, R: ResidualBlock<B>> Increment<B, R> {
+    /// Makes a branch of `block`.
+    pub fn new(block: R) -> Self {
+        let _backend = PhantomData;
+        Self { block, _backend }
+    }
+}
+
+impl<B: Backend, R: ResidualBlock<B>> Branch<B> for Increment<B, R> {
+    type Cache = R::Cache;
+
+    fn new_cache(&self) -> Self::Cache {
+        self.block.new_cache()
+    }
+
+    fn forward(&self, x: Tensor<B, 3>, cache: Option<&mut Self::Cache>) -> Tensor<B, 3> {
+        self.residual(x.clone(), cache) - x
+    }
+
+    fn residual(&self, x: Tensor<B, 3>, cache: Option<&mut Self::Cache>) -> Tensor<B, 3> {
+        self.block.forward(Stream::new(x), cache).x
+    }
+}

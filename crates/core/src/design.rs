@@ -1,0 +1,158 @@
+//! The trait that a way to join branches to the stream implements.
+
+use std::fmt::Debug;
+
+use burn::tensor::backend::Backend;
+use serde::{Serialize, de::DeserializeOwned};
+
+use crate::{ConfigError, Connection, Cost, Ends};
+
+/// The config of a connection. It makes the connection of each update, and the ends of the stream.
+pub trait Design:
+    Clone + Debug + PartialEq + Serialize + DeserializeOwned + Send + Sync + 'static
+{
+    /// The connection of an update.
+    type Connection<B: Backend>: Connection<B>;
+    /// Both ends of the stream; [`Plain`](crate::Plain) if nothing happens there.
+    type Ends<B: Backend>: Ends<B>;
+
+    /// The name of the design, for tables and logs.
+    fn name(&self) -> &'static str;
+
+    /// Checks every field, and whether the design makes sense on this stream.
+    ///
+    /// # Errors
+    ///
+    /// Names the first invalid field.
+    fn validate(&self, on: &Sites) -> Result<(), ConfigError>;
+
+    /// What the model around has to be. By default, what it is with plain connections.
+    fn frame(&self, on: &Sites) -> Frame {
+        let _ = on;
+        Frame::default()
+    }
+
+    /// Connection `i`, counted from 0 along the stream.
+    fn connection<B: Backend>(
+        &self,
+        on: &Sites,
+        i: usize,
+        device: &B::Device,
+    ) -> Self::Connection<B>;
+
+    /// The ends of the stream.
+    fn ends<B: Backend>(&self, on: &Sites, device: &B::Device) -> Self::Ends<B>;
+
+    /// The cost of all connections on a stream, and of its ends.
+    fn cost(&self, on: &Sites) -> Cost;
+}
+
+/// The connection of design `D`.
+pub type ConnectionOf<B, D> = <D as Design>::Connection<B>;
+
+/// The ends of the stream of design `D`.
+pub type EndsOf<B, D> = <D as Design>::Ends<B>;
+
+/// The connections on one stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sites {
+    /// Width of the stream, D.
+    pub width: usize,
+    /// Number of connections on the stream.
+    pub count: usize,
+    /// Number of connections in a layer. The first is that of attention.
+    pub per_layer: usize,
+    /// Whether a connection goes around a whole layer, in which plain ones are.
+    pub around_layers: bool,
+    /// Whether a recurrence goes around each layer, so that each has a stream of its own.
+    pub recurrent: bool,
+    /// Whether the layers are of several architectures.
+    pub mixed: bool,
+}
+
+impl Sites {
+    /// A connection around each of the `n_sublayer` sublayers of `n_layer` layers.
+    pub fn sublayers(width: usize, n_layer: usize, n_sublayer: usize) -> Self {
+        Self {
+            width,
+            count: n_layer.saturating_mul(n_sublayer),
+            per_layer: n_sublayer,
+            around_layers: false,
+            recurrent: false,
+            mixed: false,
+        }
+    }
+
+    /// The layer that connection `i` is in.
+    pub fn layer(&self, i: usize) -> usize {
+        i / self.per_layer
+    }
+
+    /// Whether connection `i` is that of attention.
+    pub fn is_attention(&self, i: usize) -> bool {
+        !self.around_layers && i.is_multiple_of(self.per_layer)
+    }
+
+    /// Refuses a design that needs connections around sublayers, for the `reason` given.
+    ///
+    /// # Errors
+    ///
+    /// If they are around layers.
+    pub fn need_sublayers(&self, reason: &str) -> Result<(), ConfigError> {
+        match self.around_layers {
+            true => Err(ConfigError::new(
+                "PerLayer",
+                format!("does not go with this connection, because {reason}; use PerSublayer"),
+            )),
+            false => Ok(()),
+        }
+    }
+
+    /// Refuses a design that reads other layers, for the `reason` given.
+    ///
+    /// # Errors
+    ///
+    /// If a recurrence goes around each layer.
+    pub fn need_depth(&self, reason: &str) -> Result<(), ConfigError> {
+        match self.recurrent {
+            true => Err(ConfigError::new(
+                "recurrence",
+                format!(
+                    "does not go with this connection, because {reason}, and in a recurrence each layer starts a new stream"
+                ),
+            )),
+            false => Ok(()),
+        }
+    }
+}
+
+/// What a connection needs of the model around it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Frame {
+    /// Whether each branch begins with a norm.
+    pub pre_norm: bool,
+    /// Whether a norm is in front of the unembedding.
+    pub final_norm: bool,
+    /// Whether layers have a feed-forward network.
+    pub feed_forward: bool,
+    /// The factor of the initial values and of the first matrices of feed-forward networks.
+    pub inner: f64,
+    /// The factor of the initial projections to the stream.
+    pub output: f64,
+    /// Whether the initial projections to the stream become smaller with depth where they do with plain connections.
+    pub by_depth: bool,
+}
+
+impl Default for Frame {
+    /// That of the plain connection.
+    fn default() -> Self {
+        Self {
+            pre_norm: true,
+            final_norm: true,
+            feed_forward: true,
+            inner: 1.0,
+            output: 1.0,
+            by_depth: true,
+        }
+    }
+}

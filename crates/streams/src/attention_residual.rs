@@ -1,0 +1,194 @@
+//! Attention residuals (Chen et al., "Attention residuals", 2026, <https://arxiv.org/abs/2603.15031>). With v_0 = x_0 and
+//! v_{m+1} = f_m(h_m), branch i reads
+//!
+//! ```text
+//! h_i = Σ_m p_m v_m,  p = softmax_m(q_i · RMSNorm_i(v_m))
+//! ```
+//!
+//! Nothing is added to h. One more read of this kind is in front of the final norm. In the block form, the outputs of S
+//! residuals are summed into one source; the sum of the current block is a source once it has begun.
+//!
+//! q starts at 0, so that h is the mean of its sources, which is the plain stream over their number.
+
+use burn::module::{Initializer, Module, Param};
+use burn::tensor::activation::softmax;
+use burn::tensor::{Tensor, backend::Backend};
+use residual_zoo_core::{
+    Branch, ConfigError, Connection, Cost, Design, Ends, F, Norm, Sites, Stream, check, project,
+};
+use serde::{Deserialize, Serialize};
+
+/// A read of all sources.
+#[derive(Module, Debug)]
+struct Read<B: Backend> {
+    /// q, `[D]`.
+    query: Param<Tensor<B, 1>>,
+    norm: Norm<B>,
+}
+
+impl<B: Backend> Read<B> {
+    fn new(width: usize, eps: f64, device: &B::Device) -> Self {
+        Self {
+            query: Initializer::Zeros.init([width], device),
+            norm: Norm::rms(width, eps, device),
+        }
+    }
+
+    /// Σ_m p_m v_m.
+    fn of(&self, v: &[Tensor<B, 3>]) -> Tensor<B, 3> {
+        let query = self.query.val().unsqueeze_dim(1);
+        let score = |v: &Tensor<B, 3>| project(self.norm.forward(v.clone()), query.clone());
+        let p = softmax(Tensor::cat(v.iter().map(score).collect(), 2), 2);
+        let term = |(m, v): (usize, &Tensor<B, 3>)| v.clone() * p.clone().narrow(2, m, 1);
+        match v
+            .iter()
+            .enumerate()
+            .map(term)
+            .reduce(|sum, term| sum + term)
+        {
+            Some(sum) => sum,
+            None => unreachable!("x_0 is a source"),
+        }
+    }
+}
+
+/// Whether the sum of the current block has begun before residual `i`, for blocks of `size`.
+fn has_begun(i: usize, size: usize) -> bool {
+    !i.is_multiple_of(size)
+}
+
+/// All sources before residual `i`.
+fn sources<B: Backend>(stream: &Stream<B>, i: usize, size: usize) -> Vec<Tensor<B, 3>> {
+    let begun = has_begun(i, size).then_some(&stream.x);
+    stream.carried.iter().chain(begun).cloned().collect()
+}
+
+/// f reads h_i. x is the sum of the current block; the stream carries x_0 and the sums of the blocks before.
+#[derive(Module, Debug)]
+pub struct AttentionResidual<B: Backend> {
+    /// The first residual has none, because x_0 is its only source.
+    read: Option<Read<B>>,
+    i: usize,
+    block: usize,
+}
+
+impl<B: Backend> Connection<B> for AttentionResidual<B> {
+    fn update<M: Branch<B>>(&self, mut stream: Stream<B>, f: F<'_, B, M>) -> Stream<B> {
+        let h = match &self.read {
+            Some(read) => read.of(&sources(&stream, self.i, self.block)),
+            None => stream.x.clone(),
+        };
+        let out = f.of(h);
+        let sum = match has_begun(self.i, self.block) {
+            true => stream.x + out,
+            false => out,
+        };
+        if !has_begun(self.i + 1, self.block) {
+            stream.carried.push(sum.clone());
+        }
+        Stream {
+            x: sum,
+            carried: stream.carried,
+        }
+    }
+}
+
+/// The read in front of the final norm.
+#[derive(Module, Debug)]
+pub struct LastRead<B: Backend> {
+    read: Read<B>,
+    count: usize,
+    block: usize,
+}
+
+impl<B: Backend> Ends<B> for LastRead<B> {
+    fn open(&self, x: Tensor<B, 3>) -> Stream<B> {
+        crate::KeepFirst.open(x)
+    }
+
+    fn close(&self, stream: Stream<B>) -> Tensor<B, 3> {
+        self.read.of(&sources(&stream, self.count, self.block))
+    }
+}
+
+/// The config of [`AttentionResidual`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AttentionResidualConfig {
+    /// Residuals in a block, S. With 1, every output is a source: the full form.
+    pub block: usize,
+    /// Added to the mean square in norms.
+    pub norm_eps: f64,
+}
+
+impl Default for AttentionResidualConfig {
+    fn default() -> Self {
+        Self {
+            block: 1,
+            norm_eps: 1e-6,
+        }
+    }
+}
+
+impl Design for AttentionResidualConfig {
+    type Connection<B: Backend> = AttentionResidual<B>;
+    type Ends<B: Backend> = LastRead<B>;
+
+    fn name(&self) -> &'static str {
+        match self.block {
+            1 => "attention residual",
+            _ => "block attention residual",
+        }
+    }
+
+    fn validate(&self, _: &Sites) -> Result<(), ConfigError> {
+        check::at_least_one("block", self.block)?;
+        check::positive("norm_eps", self.norm_eps)
+    }
+
+    fn connection<B: Backend>(
+        &self,
+        on: &Sites,
+        i: usize,
+        device: &B::Device,
+    ) -> AttentionResidual<B> {
+        AttentionResidual {
+            read: (i > 0).then(|| Read::new(on.width, self.norm_eps, device)),
+            i,
+            block: self.block,
+        }
+    }
+
+    fn ends<B: Backend>(&self, on: &Sites, device: &B::Device) -> LastRead<B> {
+        LastRead {
+            read: Read::new(on.width, self.norm_eps, device),
+            count: on.count,
+            block: self.block,
+        }
+    }
+
+    /// The products with q count, for each source.
+    fn cost(&self, on: &Sites) -> Cost {
+        // Read i has i / S sources besides x_0, and one more within a block.
+        let whole = on.count / self.block;
+        let per_block = |i: usize| {
+            let before = i.saturating_mul(i.saturating_sub(1)) / 2;
+            before.saturating_add(i).saturating_mul(self.block)
+        };
+        let rest = on.count % self.block;
+        let within = (self.block - 1).saturating_mul(whole);
+        let sources = per_block(whole)
+            .saturating_add(rest.saturating_mul(whole.saturating_add(1)))
+            .saturating_add(within)
+            .saturating_add(rest.saturating_sub(1))
+            // The last read.
+            .saturating_add(whole.saturating_add(1))
+            .saturating_add(usize::from(rest > 0))
+            // The first reads nothing.
+            .saturating_sub(1);
+        Cost {
+            forward_flops: sources.saturating_mul(on.width).saturating_mul(4),
+            ..Cost::vector(on.width) * 2 * on.count
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! DeepNorm (Wang et al., "DeepNet: scaling transformers to 1,000 layers", 2022, <https://arxiv.org/abs/2203.00555>):
+//!
+//! ```text
+//! x_{i+1} = LN(α x_i + F(x_i)),  α = (2L)^(1/4)
+//! ```
+//!
+//! F has no norm, and there is no final norm. The initial values, outputs and both matrices of feed-forward networks are
+//! multiplied by β = (8L)^(-1/4). α and β are those of models with a decoder only, of L layers with two residuals each.
+
+use burn::module::Module;
+use burn::tensor::backend::Backend;
+use residual_zoo_core::{
+    Branch, ConfigError, Connection, Cost, Design, F, Frame, Norm, NormParams, Plain, Sites,
+    Stream, check,
+};
+use serde::{Deserialize, Serialize};
+
+/// x_{i+1} = LN(α x_i + F(x_i)).
+#[derive(Module, Debug)]
+pub struct DeepNorm<B: Backend> {
+    norm: Norm<B>,
+    alpha: f64,
+}
+
+impl<B: Backend> Connection<B> for DeepNorm<B> {
+    fn update<M: Branch<B>>(&self, stream: Stream<B>, f: F<'_, B, M>) -> Stream<B> {
+        let x = stream.x;
+        let fx = f.of(x.clone());
+        Stream {
+            x: self.norm.forward(x * self.alpha + fx),
+            ..stream
+        }
+    }
+}
+
+/// The config of [`DeepNorm`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DeepNormConfig {
+    /// The parameters of the norms.
+    pub norm: NormParams,
+    /// Added to the variance in norms.
+    pub norm_eps: f64,
+}
+
+impl Default for DeepNormConfig {
+    fn default() -> Self {
+        Self {
+            norm: NormParams::ScaleAndShift,
+            norm_eps: 1e-5,
+        }
+    }
+}
+
+impl Design for DeepNormConfig {
+    type Connection<B: Backend> = DeepNorm<B>;
+    type Ends<B: Backend> = Plain;
+
+    fn name(&self) -> &'static str {
+        "DeepNorm"
+    }
+
+    fn validate(&self, on: &Sites) -> Result<(), ConfigError> {
+        on.need_sublayers("it takes the norms out of sublayers")?;
+        check::positive("norm_eps", self.norm_eps)
+    }
+
+    fn frame(&self, on: &Sites) -> Frame {
+        let beta = (4.0 * on.count as f64).powf(-0.25);
+        Frame {
+            pre_norm: false,
+            final_norm: false,
+            inner: beta,
+            output: beta,
+            by_depth: false,
+            ..Frame::default()
+        }
+    }
+
+    fn connection<B: Backend>(&self, on: &Sites, _: usize, device: &B::Device) -> DeepNorm<B> {
+        DeepNorm {
+            norm: Norm::layer(self.norm, on.width, self.norm_eps, device),
+            alpha: (on.count as f64).powf(0.25),
+        }
+    }
+
+    fn ends<B: Backend>(&self, _: &Sites, _: &B::Device) -> Plain {
+        Plain
+    }
+
+    fn cost(&self, on: &Sites) -> Cost {
+        self.norm.cost(on.width) * on.count
+    }
+}

@@ -1,0 +1,41 @@
+//! The ends of streams that several designs share.
+
+use burn::module::Module;
+use burn::tensor::{Tensor, backend::Backend};
+use residual_zoo_core::{Ends, Stream};
+
+/// The stream carries x_0 from the start.
+#[derive(Module, Clone, Debug)]
+pub struct KeepFirst;
+
+impl<B: Backend> Ends<B> for KeepFirst {
+    fn open(&self, x: Tensor<B, 3>) -> Stream<B> {
+        Stream {
+            carried: vec![x.clone()],
+            x,
+        }
+    }
+}
+
+/// n copies of x_0, side by side. At the end, the streams are summed.
+#[derive(Module, Clone, Debug)]
+pub struct Copies {
+    pub(crate) n: usize,
+}
+
+impl<B: Backend> Ends<B> for Copies {
+    fn open(&self, x: Tensor<B, 3>) -> Stream<B> {
+        // The gradient of `repeat_dim` is wrong in Burn 0.21 where the axis is longer than 1.
+        Stream::new(Tensor::cat(vec![x; self.n], 2))
+    }
+
+    fn close(&self, stream: Stream<B>) -> Tensor<B, 3> {
+        streams(stream.x, self.n).sum_dim(2).squeeze_dim(2)
+    }
+}
+
+/// H `[batch, time, n, D]` of n streams side by side, `[batch, time, n · D]`.
+pub(crate) fn streams<B: Backend>(x: Tensor<B, 3>, n: usize) -> Tensor<B, 4> {
+    let [batch, time, width] = x.dims();
+    x.reshape([batch, time, n, width / n])
+}

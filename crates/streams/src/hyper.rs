@@ -1,0 +1,203 @@
+//! Hyper-connections (Zhu et al., "Hyper-connections", 2024, <https://arxiv.org/abs/2409.19606>, eqs. 1-14 and Appendix
+//! J). H `[n, D]` has n streams, which start as copies of x_0 and are summed at the end:
+//!
+//! ```text
+//! h_0 = A_mᵀ H    R = A_rᵀ H    H' = R + Bᵀ f(h_0)       A = [A_m | A_r] [n, n + 1],  B [n]
+//! dynamic:  A + s_α tanh(LN(H) W_α),  B + s_β tanh(LN(H) W_β)       row s from stream s
+//! ```
+//!
+//! At the start B = 1, A_r = I, A_m is 1 for stream i mod n, W = 0 and s = 0.01. The streams then stay equal, and the
+//! model is the plain one, up to the ε of the final norm. A and B are not decayed, the W are. The initial projections to
+//! the stream are √n times as large.
+
+use burn::module::{Initializer, Module, Param};
+use burn::tensor::activation::tanh;
+use burn::tensor::{Tensor, TensorData, backend::Backend};
+use residual_zoo_core::{
+    Branch, ConfigError, Connection, Cost, Design, F, Frame, Norm, NormParams, Sites, Stream,
+    check, project,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::Copies;
+use crate::ends::streams;
+
+/// H' = A_rᵀ H + Bᵀ f(A_mᵀ H). The stream is H, its rows side by side.
+#[derive(Module, Debug)]
+pub struct Hyper<B: Backend> {
+    /// A = [A_m | A_r], `[n, n + 1]`.
+    mixing: Param<Tensor<B, 2>>,
+    /// B, `[n]`.
+    beta: Param<Tensor<B, 1>>,
+    dynamic: Option<Dynamic<B>>,
+}
+
+/// The part of A and B that depends on H.
+#[derive(Module, Debug)]
+struct Dynamic<B: Backend> {
+    /// LN of each stream.
+    norm: Norm<B>,
+    /// W_α, `[D, n + 1]`.
+    w_alpha: Param<Tensor<B, 2>>,
+    /// W_β, `[D, 1]`.
+    w_beta: Param<Tensor<B, 2>>,
+    /// s_α, `[1]`.
+    s_alpha: Param<Tensor<B, 1>>,
+    /// s_β, `[1]`.
+    s_beta: Param<Tensor<B, 1>>,
+}
+
+impl<B: Backend> Dynamic<B> {
+    /// s_α tanh(LN(H) W_α) `[batch, time, n, n + 1]` and s_β tanh(LN(H) W_β) `[batch, time, n, 1]`.
+    fn corrections(&self, h: Tensor<B, 4>) -> [Tensor<B, 4>; 2] {
+        let [batch, time, n, d] = h.dims();
+        let h = self.norm.forward(h).reshape([batch, time * n, d]);
+        let of = |w: &Param<Tensor<B, 2>>, s: &Param<Tensor<B, 1>>| {
+            let columns = w.dims()[1];
+            let y = tanh(project(h.clone(), w.val())) * s.val().unsqueeze();
+            y.reshape([batch, time, n, columns])
+        };
+        [
+            of(&self.w_alpha, &self.s_alpha),
+            of(&self.w_beta, &self.s_beta),
+        ]
+    }
+}
+
+impl<B: Backend> Connection<B> for Hyper<B> {
+    fn update<M: Branch<B>>(&self, stream: Stream<B>, f: F<'_, B, M>) -> Stream<B> {
+        let [n, _] = self.mixing.dims();
+        let [batch, time, width] = stream.x.dims();
+        let h = streams(stream.x, n);
+        let (a, b) = (self.mixing.val(), self.beta.val().reshape([n, 1]));
+        let (a, b) = (a.unsqueeze::<4>(), b.unsqueeze::<4>());
+        let (a, b) = match &self.dynamic {
+            Some(dynamic) => {
+                let [of_a, of_b] = dynamic.corrections(h.clone());
+                (a + of_a, b + of_b)
+            }
+            None => (a, b),
+        };
+        let mixed = a.swap_dims(2, 3).matmul(h);
+        let h_0 = mixed.clone().narrow(2, 0, 1).squeeze_dim(2);
+        let r = mixed.narrow(2, 1, n);
+        let h = r + b * f.of(h_0).unsqueeze_dim(2);
+        Stream {
+            x: h.reshape([batch, time, width]),
+            ..stream
+        }
+    }
+}
+
+/// The config of [`Hyper`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct HyperConfig {
+    /// Number of streams. With 1, the paper finds it worse than the plain connection.
+    pub n: usize,
+    /// Whether A and B depend on H.
+    pub dynamic: bool,
+    /// The parameters of the norm of H.
+    pub norm: NormParams,
+    /// Added to the variance in the norm.
+    pub norm_eps: f64,
+}
+
+impl Default for HyperConfig {
+    fn default() -> Self {
+        Self {
+            n: 4,
+            dynamic: true,
+            norm: NormParams::ScaleAndShift,
+            norm_eps: 1e-5,
+        }
+    }
+}
+
+/// s_α and s_β at the start.
+const START: f64 = 0.01;
+
+impl Design for HyperConfig {
+    type Connection<B: Backend> = Hyper<B>;
+    type Ends<B: Backend> = Copies;
+
+    fn name(&self) -> &'static str {
+        match self.dynamic {
+            true => "hyper-connections",
+            false => "static hyper-connections",
+        }
+    }
+
+    fn validate(&self, on: &Sites) -> Result<(), ConfigError> {
+        streams_fit(self.n, 1, on)?;
+        check::positive("norm_eps", self.norm_eps)
+    }
+
+    fn frame(&self, _: &Sites) -> Frame {
+        Frame {
+            output: (self.n as f64).sqrt(),
+            ..Frame::default()
+        }
+    }
+
+    fn connection<B: Backend>(&self, on: &Sites, i: usize, device: &B::Device) -> Hyper<B> {
+        let n = self.n;
+        let entry = |s: usize, t: usize| match t {
+            0 => s == i % n,
+            t => s == t - 1,
+        };
+        let mixing = (0..n * (n + 1)).map(|at| f64::from(entry(at / (n + 1), at % (n + 1))));
+        let mixing = TensorData::new(mixing.collect::<Vec<_>>(), [n, n + 1]);
+        let dynamic = self.dynamic.then(|| Dynamic {
+            norm: Norm::layer(self.norm, on.width, self.norm_eps, device),
+            w_alpha: Initializer::Zeros.init([on.width, n + 1], device),
+            w_beta: Initializer::Zeros.init([on.width, 1], device),
+            s_alpha: Initializer::Constant { value: START }.init([1], device),
+            s_beta: Initializer::Constant { value: START }.init([1], device),
+        });
+        Hyper {
+            mixing: Param::from_data(mixing, device),
+            beta: Initializer::Ones.init([n], device),
+            dynamic,
+        }
+    }
+
+    fn ends<B: Backend>(&self, _: &Sites, _: &B::Device) -> Copies {
+        Copies { n: self.n }
+    }
+
+    fn cost(&self, on: &Sites) -> Cost {
+        let (n, d) = (self.n, on.width);
+        let mixing = Cost {
+            forward_flops: n.saturating_mul(n + 1).saturating_mul(d).saturating_mul(2),
+            ..Cost::vector(n.saturating_mul(n.saturating_add(2)))
+        };
+        // The W read each of the n streams.
+        let w = Cost::linear(d, n.saturating_add(2), false);
+        let w = Cost {
+            forward_flops: w.forward_flops.saturating_mul(n),
+            ..w
+        };
+        let dynamic = match self.dynamic {
+            true => w + self.norm.cost(d) + Cost::vector(2),
+            false => Cost::default(),
+        };
+        (mixing + dynamic) * on.count
+    }
+}
+
+/// Refuses fewer than `least` streams, and more than a tensor can have.
+pub(crate) fn streams_fit(n: usize, least: usize, on: &Sites) -> Result<(), ConfigError> {
+    let wrong = |problem: String| Err(ConfigError::new("n", problem));
+    if n < least {
+        return wrong(format!("is {n}; it must be at least {least}"));
+    }
+    // H has n · D features, and a matrix n + 1 columns.
+    match n.checked_mul(on.width.saturating_add(n)) {
+        Some(size) if size <= u32::MAX as usize => Ok(()),
+        _ => wrong(format!(
+            "is {n}, which makes a stream of {n} · {} features too wide",
+            on.width
+        )),
+    }
+}

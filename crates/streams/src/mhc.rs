@@ -1,0 +1,281 @@
+//! Manifold-constrained hyper-connections (Xie et al., "mHC: manifold-constrained hyper-connections", 2025,
+//! <https://arxiv.org/abs/2512.24880>, eqs. 7-9). H `[n, D]` has n streams, r = RMSNorm(vec H):
+//!
+//! ```text
+//! z_pre = s_0 r P_pre + b_pre [n]    z_post = s_1 r P_post + b_post [n]    z_res = s_2 mat(r P_res) + b_res [n, n]
+//! pre = σ(z_pre)    post = 2 σ(z_post)    res = Sinkhorn(exp(z_res)): columns, then rows, t times
+//! H' = res H + postᵀ f(pre H)
+//! ```
+//!
+//! The paper gives only s = 0.01 as a start. Here P = 0, b_pre = −log(n − 1), b_post = 0, and b_res is 0 on the diagonal
+//! and −8 elsewhere, so that a new model is the plain one up to the ε of norms.
+
+use burn::module::{Initializer, Module, Param};
+use burn::tensor::activation::{sigmoid, softmax};
+use burn::tensor::{Tensor, TensorData, backend::Backend};
+use residual_zoo_core::{
+    Branch, ConfigError, Connection, Cost, Design, Ends, F, Norm, Sites, Stream, check, project,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::Copies;
+use crate::ends::streams;
+use crate::hyper::streams_fit;
+
+/// Whose form.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MhcForm {
+    /// The equations of the paper. The end is not stated there; it is the sum of the streams.
+    #[default]
+    Paper,
+    /// deepseek-ai/TileKernels: `res` is transposed, so Sinkhorn begins with rows, by a softmax; ε is added to `pre`,
+    /// to the softmax and to the divisors; the norm has no scale; the end is a weighted sum with weights of its own.
+    Code,
+}
+
+/// H' = res H + postᵀ f(pre H). The stream is H, its rows side by side.
+#[derive(Module, Debug)]
+pub struct Mhc<B: Backend> {
+    read: Read<B>,
+    /// s_0, s_1, s_2, `[3]`.
+    scale: Param<Tensor<B, 1>>,
+    n: usize,
+    form: MhcForm,
+    sinkhorn: usize,
+    eps: f64,
+}
+
+/// r P and b.
+#[derive(Module, Debug)]
+struct Read<B: Backend> {
+    norm: Norm<B>,
+    /// P, `[n · D, columns]`.
+    phi: Param<Tensor<B, 2>>,
+    /// b, `[columns]`.
+    base: Param<Tensor<B, 1>>,
+}
+
+impl<B: Backend> Read<B> {
+    /// s ⊙ (r P) + b, `[batch, time, columns]`, for s `[columns]`.
+    fn forward(&self, x: Tensor<B, 3>, s: Tensor<B, 1>) -> Tensor<B, 3> {
+        let rp = project(self.norm.forward(x), self.phi.val());
+        rp * s.unsqueeze() + self.base.val().unsqueeze()
+    }
+}
+
+impl<B: Backend> Mhc<B> {
+    /// Each of s_0, s_1, s_2 for its columns, `[2n + n²]`.
+    fn scales(&self) -> Tensor<B, 1> {
+        let n = self.n;
+        let parts = [(0, n), (1, n), (2, n * n)];
+        let parts = parts.map(|(i, count)| self.scale.val().narrow(0, i, 1).repeat_dim(0, count));
+        Tensor::cat(parts.into(), 0)
+    }
+
+    /// Sinkhorn of z_res `[batch, time, n, n]`.
+    fn sinkhorn(&self, z: Tensor<B, 4>) -> Tensor<B, 4> {
+        let eps = self.eps;
+        match self.form {
+            MhcForm::Paper => {
+                // A factor does not change the result.
+                let max = z.clone().detach().max_dim(3).max_dim(2);
+                (0..self.sinkhorn).fold((z - max).exp(), |m, _| {
+                    let m = m.clone() / m.sum_dim(2);
+                    m.clone() / m.sum_dim(3)
+                })
+            }
+            MhcForm::Code => {
+                let columns = |m: Tensor<B, 4>| m.clone() / (m.sum_dim(2) + eps);
+                let rows = |m: Tensor<B, 4>| m.clone() / (m.sum_dim(3) + eps);
+                let first = columns(softmax(z, 3) + eps);
+                let m = (1..self.sinkhorn).fold(first, |m, _| columns(rows(m)));
+                m.swap_dims(2, 3)
+            }
+        }
+    }
+}
+
+impl<B: Backend> Connection<B> for Mhc<B> {
+    fn update<M: Branch<B>>(&self, stream: Stream<B>, f: F<'_, B, M>) -> Stream<B> {
+        let n = self.n;
+        let [batch, time, width] = stream.x.dims();
+        let z = self.read.forward(stream.x.clone(), self.scales());
+        let part = |from, count| z.clone().narrow(2, from, count);
+        let pre = sigmoid(part(0, n)).unsqueeze_dim::<4>(2);
+        let pre = match self.form {
+            MhcForm::Paper => pre,
+            MhcForm::Code => pre + self.eps,
+        };
+        let post = sigmoid(part(n, n)).unsqueeze_dim::<4>(3) * 2.0;
+        let res = self.sinkhorn(part(2 * n, n * n).reshape([batch, time, n, n]));
+        let h = streams(stream.x, n);
+        let fx = f.of(pre.matmul(h.clone()).squeeze_dim(2));
+        let h = res.matmul(h) + post * fx.unsqueeze_dim(2);
+        Stream {
+            x: h.reshape([batch, time, width]),
+            ..stream
+        }
+    }
+}
+
+/// n copies of x_0, and a sum at the end, weighted in the form of the code.
+#[derive(Module, Debug)]
+pub struct MhcEnds<B: Backend> {
+    copies: Copies,
+    head: Option<Head<B>>,
+}
+
+/// Σ_s w_s H_s with w = σ(s r P + b) + ε.
+#[derive(Module, Debug)]
+struct Head<B: Backend> {
+    read: Read<B>,
+    /// s, `[1]`.
+    scale: Param<Tensor<B, 1>>,
+    eps: f64,
+}
+
+impl<B: Backend> Ends<B> for MhcEnds<B> {
+    fn open(&self, x: Tensor<B, 3>) -> Stream<B> {
+        self.copies.open(x)
+    }
+
+    fn close(&self, stream: Stream<B>) -> Tensor<B, 3> {
+        let Some(head) = &self.head else {
+            return self.copies.close(stream);
+        };
+        let n = self.copies.n;
+        let scale = head.scale.val().repeat_dim(0, n);
+        let w = sigmoid(head.read.forward(stream.x.clone(), scale)) + head.eps;
+        w.unsqueeze_dim::<4>(2)
+            .matmul(streams(stream.x, n))
+            .squeeze_dim(2)
+    }
+}
+
+/// The config of [`Mhc`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct MhcConfig {
+    /// Whose form.
+    pub form: MhcForm,
+    /// Number of streams, at least 2.
+    pub n: usize,
+    /// How often Sinkhorn normalises columns and rows, t.
+    pub sinkhorn: usize,
+    /// Added to the mean square in norms.
+    pub norm_eps: f64,
+    /// ε in the form of the code.
+    pub eps: f64,
+}
+
+impl Default for MhcConfig {
+    fn default() -> Self {
+        Self {
+            form: MhcForm::Paper,
+            n: 4,
+            sinkhorn: 20,
+            norm_eps: 1e-6,
+            eps: 1e-6,
+        }
+    }
+}
+
+impl MhcConfig {
+    fn read<B: Backend>(&self, on: &Sites, base: Vec<f64>, device: &B::Device) -> Read<B> {
+        let (columns, width) = (base.len(), self.n * on.width);
+        let mut norm = Norm::rms(width, self.norm_eps, device);
+        if self.form == MhcForm::Code {
+            norm.gamma = None;
+        }
+        Read {
+            norm,
+            phi: Initializer::Zeros.init([width, columns], device),
+            base: Param::from_data(TensorData::new(base, [columns]), device),
+        }
+    }
+
+    /// −log(n − 1): the weights σ(b) of n equal streams sum to 1.
+    fn equal(&self) -> f64 {
+        -((self.n - 1) as f64).ln()
+    }
+
+    fn read_cost(&self, on: &Sites, columns: usize) -> Cost {
+        let width = self.n.saturating_mul(on.width);
+        let norm = match self.form {
+            MhcForm::Paper => Cost::vector(width),
+            MhcForm::Code => Cost::default(),
+        };
+        Cost::linear(width, columns, true) + norm
+    }
+
+    fn scale<B: Backend>(count: usize, device: &B::Device) -> Param<Tensor<B, 1>> {
+        Initializer::Constant { value: 0.01 }.init([count], device)
+    }
+}
+
+impl Design for MhcConfig {
+    type Connection<B: Backend> = Mhc<B>;
+    type Ends<B: Backend> = MhcEnds<B>;
+
+    fn name(&self) -> &'static str {
+        "mHC"
+    }
+
+    fn validate(&self, on: &Sites) -> Result<(), ConfigError> {
+        streams_fit(self.n, 2, on)?;
+        check::at_least_one("sinkhorn", self.sinkhorn)?;
+        check::positive("norm_eps", self.norm_eps)?;
+        check::not_negative("eps", self.eps)
+    }
+
+    fn connection<B: Backend>(&self, on: &Sites, _: usize, device: &B::Device) -> Mhc<B> {
+        let n = self.n;
+        let mut base = vec![self.equal(); n];
+        base.extend(vec![0.0; n]);
+        base.extend((0..n * n).map(|at| if at / n == at % n { 0.0 } else { -8.0 }));
+        Mhc {
+            read: self.read(on, base, device),
+            scale: Self::scale(3, device),
+            n,
+            form: self.form,
+            sinkhorn: self.sinkhorn,
+            eps: self.eps,
+        }
+    }
+
+    fn ends<B: Backend>(&self, on: &Sites, device: &B::Device) -> MhcEnds<B> {
+        let head = || Head {
+            read: self.read(on, vec![self.equal(); self.n], device),
+            scale: Self::scale(1, device),
+            eps: self.eps,
+        };
+        MhcEnds {
+            copies: Copies { n: self.n },
+            head: (self.form == MhcForm::Code).then(head),
+        }
+    }
+
+    fn cost(&self, on: &Sites) -> Cost {
+        let (n, d) = (self.n, on.width);
+        let squares = n.saturating_mul(n);
+        let columns = squares.saturating_add(n.saturating_mul(2));
+        let mixing = Cost {
+            forward_flops: squares
+                .saturating_add(n)
+                .saturating_mul(d)
+                .saturating_mul(2),
+            ..Cost::vector(3)
+        };
+        let head = match self.form {
+            MhcForm::Paper => Cost::default(),
+            MhcForm::Code => {
+                let sum = Cost {
+                    forward_flops: n.saturating_mul(d).saturating_mul(2),
+                    ..Cost::vector(1)
+                };
+                self.read_cost(on, n) + sum
+            }
+        };
+        (self.read_cost(on, columns) + mixing) * on.count + head
+    }
+}

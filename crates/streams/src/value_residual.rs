@@ -1,0 +1,123 @@
+//! Value residual, ResFormer (Zhou et al., "Value residual learning", 2024, <https://arxiv.org/abs/2410.17897>): the
+//! attention of layer l ≥ 1 has
+//!
+//! ```text
+//! λ_1 v_0 + λ_2 v_l  in place of  v_l
+//! ```
+//!
+//! v_0 are the values of the first layer. All else is plain.
+
+use burn::module::{Initializer, Module, Param};
+use burn::tensor::{Tensor, backend::Backend};
+use residual_zoo_core::ops::attention::{merge_heads, split_heads};
+use residual_zoo_core::{
+    Branch, ConfigError, Connection, Cost, Design, F, Plain, Sites, Stream, widen,
+};
+use serde::{Deserialize, Serialize};
+
+/// x + f(x), where attention has λ_1 v_0 + λ_2 v. The stream carries v_0 `[batch, time, heads · d]`.
+#[derive(Module, Debug)]
+pub struct ValueResidual<B: Backend> {
+    /// λ_1 and λ_2, `[2]`, if they are learned.
+    lambda: Option<Param<Tensor<B, 1>>>,
+    is_attention: bool,
+}
+
+/// λ_1 and λ_2 where they are fixed.
+const FIXED: f64 = 0.5;
+
+impl<B: Backend> ValueResidual<B> {
+    fn mix(&self, first: Tensor<B, 4>, v: Tensor<B, 4>) -> Tensor<B, 4> {
+        match &self.lambda {
+            Some(lambda) => {
+                let [one, two] = [0, 1].map(|i| lambda.val().narrow(0, i, 1).unsqueeze());
+                first * one + v * two
+            }
+            None => (first + v) * FIXED,
+        }
+    }
+}
+
+impl<B: Backend> Connection<B> for ValueResidual<B> {
+    fn update<M: Branch<B>>(&self, mut stream: Stream<B>, f: F<'_, B, M>) -> Stream<B> {
+        if !self.is_attention {
+            return Plain.update(stream, f);
+        }
+        let fx = f.with_values(stream.x.clone(), |v| {
+            let (heads, v) = (v.dims()[1], widen(v));
+            match stream.carried.first() {
+                Some(first) => self.mix(split_heads(first.clone(), heads), v),
+                None => {
+                    stream.carried.push(merge_heads(v.clone()));
+                    v
+                }
+            }
+        });
+        Stream {
+            x: fx + stream.x,
+            carried: stream.carried,
+        }
+    }
+}
+
+/// λ_1 and λ_2.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ValueResidualForm {
+    /// ½ and ½, fixed. The paper and its code call this the identity form.
+    Identity,
+    /// Two scalars for each layer but the first, from ½.
+    #[default]
+    Learnable,
+}
+
+/// The config of [`ValueResidual`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ValueResidualConfig {
+    /// λ_1 and λ_2.
+    pub form: ValueResidualForm,
+}
+
+impl Design for ValueResidualConfig {
+    type Connection<B: Backend> = ValueResidual<B>;
+    type Ends<B: Backend> = Plain;
+
+    fn name(&self) -> &'static str {
+        "value residual"
+    }
+
+    fn validate(&self, on: &Sites) -> Result<(), ConfigError> {
+        on.need_sublayers("it changes the values of attention sublayers")?;
+        on.need_depth("later layers read the values of the first")?;
+        match on.mixed {
+            true => Err(ConfigError::new(
+                "layers",
+                "has several architectures, whose values need not have the same heads; this connection \
+                 needs layers of one",
+            )),
+            false => Ok(()),
+        }
+    }
+
+    fn connection<B: Backend>(&self, on: &Sites, i: usize, device: &B::Device) -> ValueResidual<B> {
+        let is_attention = on.is_attention(i);
+        let learned = self.form == ValueResidualForm::Learnable && is_attention && i > 0;
+        let start = Initializer::Constant { value: FIXED };
+        ValueResidual {
+            lambda: learned.then(|| start.init([2], device)),
+            is_attention,
+        }
+    }
+
+    fn ends<B: Backend>(&self, _: &Sites, _: &B::Device) -> Plain {
+        Plain
+    }
+
+    fn cost(&self, on: &Sites) -> Cost {
+        let layers = on.count / on.per_layer.max(1);
+        match self.form {
+            ValueResidualForm::Identity => Cost::default(),
+            ValueResidualForm::Learnable => Cost::vector(2) * layers.saturating_sub(1),
+        }
+    }
+}
