@@ -34,7 +34,15 @@ fn the_repository_has_cases_of_every_architecture() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
     let cases = read_directory(&directory).unwrap();
     let count = |arch: &str| cases.iter().filter(|case| case.arch == arch).count();
-    let counts = ["gpt2", "laurel", "recurrent", "rmt", "tokenformer", "streams"].map(count);
+    let counts = [
+        "gpt2",
+        "laurel",
+        "recurrent",
+        "rmt",
+        "tokenformer",
+        "streams",
+    ]
+    .map(count);
     assert_eq!(counts, [3, 16, 16, 5, 11, 31]);
 }
 

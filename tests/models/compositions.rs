@@ -21,7 +21,7 @@ use residual_zoo::runs::generate::{Generator, Generators, Sampling};
 use residual_zoo::tokenformer::TokenFormerConfig;
 use residual_zoo::{ModelConfig as Zoo, RunConfig};
 use residual_zoo_testing::zoo::{
-    architectures, compositions, gpt2, in_turn, recurrence, rmt, tokenformer,
+    architectures, compositions, connections, gpt2, in_turn, recurrence, rmt, streams, tokenformer,
 };
 
 fn parse(model: &str) -> Result<Zoo, String> {
@@ -30,9 +30,17 @@ fn parse(model: &str) -> Result<Zoo, String> {
     Ok(config.map_err(|e| e.to_string())?.model)
 }
 
+fn all() -> impl Iterator<Item = (&'static str, Zoo)> {
+    architectures()
+        .into_iter()
+        .chain(connections())
+        .chain(compositions())
+        .chain(streams())
+}
+
 #[test]
 fn every_architecture_keeps_the_contract() {
-    for (name, config) in architectures() {
+    for (name, config) in architectures().into_iter().chain(connections()) {
         println!("{name}");
         contract::check::<Autodiff<Flex>, _>(&config, &Default::default());
     }
@@ -40,9 +48,8 @@ fn every_architecture_keeps_the_contract() {
 
 #[test]
 fn every_composition_keeps_the_contract() {
-    let compositions = compositions();
-    assert!(compositions.len() >= 8);
-    for (name, config) in compositions {
+    assert!(compositions().len() >= 8 && streams().len() >= 20);
+    for (name, config) in compositions().into_iter().chain(streams()) {
         println!("{name}");
         contract::check::<Autodiff<Flex>, _>(&config, &Default::default());
     }
@@ -55,7 +62,7 @@ fn texts_side_by_side_are_the_texts_one_by_one() {
         temperature: 0.0,
         ..Sampling::default()
     };
-    for (name, config) in architectures().into_iter().chain(compositions()) {
+    for (name, config) in all() {
         let vocabulary = Vocabulary {
             ids: 13,
             outputs: 13,
@@ -89,7 +96,7 @@ fn texts_side_by_side_are_the_texts_one_by_one() {
 
 #[test]
 fn every_composition_survives_ron() {
-    for (name, model) in architectures().into_iter().chain(compositions()) {
+    for (name, model) in all() {
         let text = "(model: Gpt2())";
         let mut config = RunConfig::parse(text, "test.ron".as_ref()).unwrap();
         config.model = model;

@@ -128,30 +128,31 @@ impl<B: Backend, R: ResidualBlock<B>, E: Ends<B>> ResidualBlock<B> for Stack<B, 
     }
 
     fn forward(&self, stream: Stream<B>, cache: Option<&mut Self::Cache>) -> Stream<B> {
-        within(&self.ends, stream, |stream| match cache {
-            None => recompute::layers(&self.layers, stream),
+        let Stream { x, carried } = stream;
+        let updated = match cache {
+            None => recompute::layers(&self.ends, &self.layers, x),
             Some(caches) => {
                 let layers = self.layers.iter().zip(caches);
-                layers.fold(stream, |stream, (layer, cache)| {
+                layers.fold(open(&self.ends, x), |stream, (layer, cache)| {
                     layer.forward(stream, Some(cache))
                 })
             }
-        })
+        };
+        Stream {
+            x: close(&self.ends, updated),
+            carried,
+        }
     }
 }
 
-/// Updates x by `layers` on a stream of its own, which `ends` opens and closes.
-pub fn within<B: Backend>(
-    ends: &impl Ends<B>,
-    stream: Stream<B>,
-    layers: impl FnOnce(Stream<B>) -> Stream<B>,
-) -> Stream<B> {
-    let opened = Precision::F32.during(|| ends.open(stream.x));
-    let closed = layers(opened);
-    Stream {
-        x: Precision::F32.during(|| ends.close(closed)),
-        carried: stream.carried,
-    }
+/// The stream of x `[batch, time, width]`, in f32.
+pub fn open<B: Backend>(ends: &impl Ends<B>, x: Tensor<B, 3>) -> Stream<B> {
+    Precision::F32.during(|| ends.open(x))
+}
+
+/// What a stream becomes at its end, `[batch, time, width]` in f32.
+pub fn close<B: Backend>(ends: &impl Ends<B>, stream: Stream<B>) -> Tensor<B, 3> {
+    Precision::F32.during(|| ends.close(stream))
 }
 
 /// A whole block as the branch of an update, f(x) = block(x) − x, so that a connection can go around

@@ -47,7 +47,7 @@ mod stream;
 pub use architecture::{
     Architecture, DecoderOf, EmbeddingsOf, PlainModel, Shape, Tensors, Vocabulary,
 };
-pub use block::{Increment, Layer, ResidualBlock, Stack, Update, within};
+pub use block::{Increment, Layer, ResidualBlock, Stack, Update, close, open};
 pub use cache::{Cache, Seen};
 pub use config::{ConfigError, ModelConfig, materialise};
 pub use cost::{Cost, Params};

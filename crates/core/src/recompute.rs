@@ -23,7 +23,7 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use serde::{Deserialize, Serialize};
 
 use crate::autodiff::{add_gradients, merge_gradients};
-use crate::{Precision, ResidualBlock, Stream};
+use crate::{Ends, Precision, ResidualBlock, Stream, open};
 
 /// Which activations are kept for the backward pass, other than those of the last layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,28 +74,41 @@ pub fn record<B: Backend, T>(
     recording.during(pass)
 }
 
-/// Updates the stream by `layers` in turn.
-pub(crate) fn layers<B: Backend, R: ResidualBlock<B>>(
+/// Updates the stream of x, which `ends` opens, by `layers` in turn.
+pub(crate) fn layers<B: Backend, R: ResidualBlock<B>, E: Ends<B>>(
+    ends: &E,
     layers: &[R],
-    stream: Stream<B>,
+    x: Tensor<B, 3>,
 ) -> Stream<B> {
     let Some(cut) = now(|recording: &mut Recording<B>| recording.cut).flatten() else {
-        return in_turn(layers, stream);
+        return in_turn(layers, open(ends, x));
     };
     let size = match cut {
         Recompute::Layers => 1,
         Recompute::Every(size) => size.max(1),
     };
     let (first, last) = layers.split_at(layers.len().saturating_sub(1) / size * size);
-    let mut all = stream.into_all();
-    for layers in first.chunks(size) {
-        all = run(&layers.to_vec(), all, |layers, all| {
+    let mut parts = first.chunks(size);
+    // The first part opens the stream.
+    let stream = match parts.next() {
+        Some(layers) => {
+            let part = (ends.clone(), layers.to_vec());
+            let all = run(&part, vec![x], |(ends, layers), mut x| {
+                in_turn(layers, open(ends, x.remove(0))).into_all()
+            });
+            Stream::of_all(all)
+        }
+        None => open(ends, x),
+    };
+    let stream = parts.fold(stream, |stream, layers| {
+        let all = run(&layers.to_vec(), stream.into_all(), |layers, all| {
             in_turn(layers, Stream::of_all(all)).into_all()
         });
-    }
+        Stream::of_all(all)
+    });
     // The backward pass begins with the last layers, so their activations are kept.
     now(|recording: &mut Recording<B>| recording.cut = None);
-    let stream = in_turn(last, Stream::of_all(all));
+    let stream = in_turn(last, stream);
     now(|recording: &mut Recording<B>| recording.cut = Some(cut));
     stream
 }

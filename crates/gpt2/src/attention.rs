@@ -46,7 +46,10 @@ impl<B: Backend> Attention<B> {
             qkv.weight = qkv.weight.map(|qkv| {
                 let [qk, v] = [(0, 2 * width), (2 * width, width)]
                     .map(|(from, count)| qkv.clone().narrow(1, from, count));
+                // A parameter is a leaf of the graph.
                 Tensor::cat(vec![qk, v * frame.inner], 1)
+                    .detach()
+                    .require_grad()
             });
         }
         let projection_std = config.projection_std(width, frame);

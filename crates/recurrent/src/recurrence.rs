@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::activation::sigmoid;
 use burn::tensor::{Tensor, backend::Backend};
-use residual_zoo_core::{Ends, Plain, ResidualBlock, Stream, recompute, within};
+use residual_zoo_core::{Ends, Plain, ResidualBlock, Stream, close, open, recompute};
 
 use crate::streaming::RecurrentCache;
 use crate::{Alpha, Form, RecurrentConfig};
@@ -176,8 +176,8 @@ impl<B: Backend, R: ResidualBlock<B>, E: Ends<B>> Recurrent<B, R, E> {
 
     /// The only layer, on blocks x `[batch, ≤ 2 k, width]`.
     fn apply(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
-        let tau = &self.layers[0];
-        within(&self.ends[0], Stream::new(x), |x| tau.forward(x, None)).x
+        let (tau, ends) = (&self.layers[0], &self.ends[0]);
+        close(ends, tau.forward(open(ends, x), None))
     }
 }
 

@@ -20,7 +20,7 @@
 //! computes in its open block is provisional too. `close` computes it again from settled inputs.
 
 use burn::tensor::{Tensor, backend::Backend};
-use residual_zoo_core::{Cache, Ends, ResidualBlock, Stream, within};
+use residual_zoo_core::{Cache, Ends, ResidualBlock, close, open};
 
 use crate::{Form, Recurrent};
 
@@ -175,7 +175,7 @@ fn apply<B: Backend, R: ResidualBlock<B>>(
     x: Tensor<B, 3>,
     cache: &mut R::Cache,
 ) -> Tensor<B, 3> {
-    within(ends, Stream::new(x), |x| tau.forward(x, Some(cache))).x
+    close(ends, tau.forward(open(ends, x), Some(cache)))
 }
 
 pub(crate) fn length<B: Backend>(x: &Option<Tensor<B, 3>>) -> usize {

@@ -1,11 +1,17 @@
 //! Small models of every architecture, and compositions of them.
 
-use residual_zoo::ModelConfig as Zoo;
 use residual_zoo::gpt2::Gpt2Config;
 use residual_zoo::laurel::{Augmentation, LaurelConfig, Weights};
 use residual_zoo::recurrent::{Alpha, Form, RecurrentConfig};
 use residual_zoo::rmt::RmtConfig;
+use residual_zoo::streams::{
+    AttentionResidualConfig, DeepNormConfig, DenseConfig, DepthLstmCellConfig, DepthLstmConfig,
+    DepthLstmForm, FirstCell, GateNorm, HighwayConfig, HyperConfig, InitialMixConfig,
+    IterativeConfig, LayerScaleConfig, MhcConfig, MhcForm, NormPlace, Psi, ReZeroConfig,
+    SelfDependencyConfig, SkipInitConfig, TreeConfig, ValueResidualConfig, ValueResidualForm,
+};
 use residual_zoo::tokenformer::{Position, TokenFormerConfig};
+use residual_zoo::{ConnectionConfig, ModelConfig as Zoo};
 
 /// The width of the stream in all models.
 pub const WIDTH: usize = 48;
@@ -92,12 +98,245 @@ pub fn architectures() -> Vec<(&'static str, Zoo)> {
     ]
 }
 
+/// A GPT-2 with each connection of `residual_zoo::streams` in each of its forms.
+pub fn connections() -> Vec<(&'static str, Zoo)> {
+    let lstm = |form, gate_norm, first_cell| DepthLstmConfig {
+        form,
+        gate_norm,
+        first_cell,
+        d_ff: Some(52),
+        ..DepthLstmConfig::default()
+    };
+    let code_lstm = lstm(DepthLstmForm::Code, GateNorm::Joint, FirstCell::Zero);
+    let paper_lstm = lstm(DepthLstmForm::Paper, GateNorm::Each, FirstCell::Embedding);
+    let sublayers: Vec<(_, ConnectionConfig)> = vec![
+        ("SkipInit", SkipInitConfig::default().into()),
+        ("ReZero", ReZeroConfig::default().into()),
+        ("ReZero with one a for a layer", shared_rezero().into()),
+        ("LayerScale", LayerScaleConfig::default().into()),
+        ("DeepNorm", DeepNormConfig::default().into()),
+        ("x0 mix of sublayers", InitialMixConfig::default().into()),
+        ("highway", HighwayConfig::default().into()),
+        ("SDU", SelfDependencyConfig::default().into()),
+        ("SDU, pre-norm", pre_norm_sdu().into()),
+        ("depth-wise LSTM", paper_lstm.into()),
+        ("depth-wise LSTM, code", code_lstm.into()),
+        ("LSTM cell", DepthLstmCellConfig::default().into()),
+        ("tree of sublayers", tree().into()),
+        ("DenseFormer of sublayers", dense(2, 3).into()),
+        ("hyper", hyper(3, true).into()),
+        ("static hyper", hyper(2, false).into()),
+        ("mHC", mhc(MhcForm::Paper).into()),
+        ("mHC, code", mhc(MhcForm::Code).into()),
+        (
+            "attention residual",
+            AttentionResidualConfig::default().into(),
+        ),
+        ("block attention residual", attention_residual(3).into()),
+        ("value residual", ValueResidualConfig::default().into()),
+        ("value residual, identity", identity().into()),
+    ];
+    let layers: Vec<(_, ConnectionConfig)> = vec![
+        ("x0 mix", InitialMixConfig::default().into()),
+        ("tree", tree().into()),
+        ("iterative aggregation", iterative().into()),
+        ("DenseFormer", DenseConfig::default().into()),
+    ];
+    let sublayers = sublayers
+        .into_iter()
+        .map(|(name, connection)| (name, gpt2().per_sublayer(connection)));
+    let layers = layers
+        .into_iter()
+        .map(|(name, connection)| (name, gpt2().per_layer(connection)));
+    sublayers.chain(layers).collect()
+}
+
+fn shared_rezero() -> ReZeroConfig {
+    ReZeroConfig {
+        per_layer: true,
+        ..ReZeroConfig::default()
+    }
+}
+
+fn pre_norm_sdu() -> SelfDependencyConfig {
+    SelfDependencyConfig {
+        norm: NormPlace::Pre,
+        psi: Psi::Sigmoid,
+        bias: false,
+        ..SelfDependencyConfig::default()
+    }
+}
+
+fn tree() -> TreeConfig {
+    TreeConfig {
+        d_ff: Some(10),
+        ..TreeConfig::default()
+    }
+}
+
+fn iterative() -> IterativeConfig {
+    IterativeConfig {
+        d_ff: Some(10),
+        bias: false,
+        ..IterativeConfig::default()
+    }
+}
+
+fn dense(dilation: usize, period: usize) -> DenseConfig {
+    DenseConfig { dilation, period }
+}
+
+fn hyper(n: usize, dynamic: bool) -> HyperConfig {
+    HyperConfig {
+        n,
+        dynamic,
+        ..HyperConfig::default()
+    }
+}
+
+fn mhc(form: MhcForm) -> MhcConfig {
+    MhcConfig {
+        form,
+        n: 3,
+        sinkhorn: 4,
+        ..MhcConfig::default()
+    }
+}
+
+fn attention_residual(block: usize) -> AttentionResidualConfig {
+    AttentionResidualConfig {
+        block,
+        ..AttentionResidualConfig::default()
+    }
+}
+
+fn identity() -> ValueResidualConfig {
+    ValueResidualConfig {
+        form: ValueResidualForm::Identity,
+    }
+}
+
+/// Compositions of the connections of `residual_zoo::streams` with the other ideas, with their descriptions.
+pub fn streams() -> Vec<(&'static str, Zoo)> {
+    let paper = |block| recurrence(block, Form::Paper);
+    let code = |block| recurrence(block, Form::Code);
+    vec![
+        ("hyper around RMT", rmt().per_sublayer(hyper(3, true))),
+        ("hyper around RMT layers", rmt().per_layer(hyper(2, true))),
+        (
+            "mHC around TokenFormer",
+            tokenformer().per_sublayer(mhc(MhcForm::Paper)),
+        ),
+        (
+            "mHC around RMT and GPT-2 in turn",
+            in_turn([rmt(), gpt2()]).per_sublayer(mhc(MhcForm::Code)),
+        ),
+        (
+            "attention residual in a recurrence",
+            gpt2()
+                .per_sublayer(attention_residual(1))
+                .recurrent(paper(8)),
+        ),
+        (
+            "attention residual around RMT and TokenFormer in turn",
+            in_turn([rmt(), tokenformer()]).per_sublayer(attention_residual(2)),
+        ),
+        (
+            "hyper in a recurrence",
+            rmt().per_sublayer(hyper(2, true)).recurrent(code(9)),
+        ),
+        (
+            "mHC in a recurrence of rotary TokenFormers",
+            rotary()
+                .per_sublayer(mhc(MhcForm::Code))
+                .recurrent(paper(12)),
+        ),
+        ("DenseFormer of RMT layers", rmt().per_layer(dense(1, 1))),
+        (
+            "DenseFormer of TokenFormer sublayers",
+            tokenformer().per_sublayer(dense(2, 1)),
+        ),
+        (
+            "DenseFormer in a recurrence",
+            gpt2().per_layer(dense(1, 1)).recurrent(paper(7)),
+        ),
+        ("value residual in RMT", alibi().per_sublayer(identity())),
+        (
+            "value residual in TokenFormer",
+            rotary().per_sublayer(ValueResidualConfig::default()),
+        ),
+        (
+            "DeepNorm around RMT",
+            rmt().per_sublayer(DeepNormConfig::default()),
+        ),
+        (
+            "DeepNorm in a recurrence of TokenFormers",
+            tokenformer()
+                .per_sublayer(DeepNormConfig::default())
+                .recurrent(code(10)),
+        ),
+        (
+            "ReZero around RMT with ALiBi",
+            alibi().per_sublayer(shared_rezero()),
+        ),
+        (
+            "ReZero around TokenFormer and GPT-2 in turn",
+            in_turn([tokenformer(), gpt2()]).per_sublayer(shared_rezero()),
+        ),
+        (
+            "SDU around RMT",
+            rmt().per_sublayer(SelfDependencyConfig::default()),
+        ),
+        (
+            "highway around TokenFormer layers",
+            tokenformer().per_layer(HighwayConfig::default()),
+        ),
+        ("tree of RMT layers", rmt().per_layer(tree())),
+        (
+            "iterative aggregation of RMT and GPT-2 layers in turn",
+            in_turn([rmt(), gpt2()]).per_layer(iterative()),
+        ),
+        (
+            "iterative aggregation in a recurrence",
+            gpt2().per_sublayer(iterative()).recurrent(paper(11)),
+        ),
+        (
+            "depth-wise LSTM with RMT's attention",
+            rmt().per_sublayer(DepthLstmConfig::default()),
+        ),
+        (
+            "depth-wise LSTM with TokenFormer's attention in a recurrence",
+            tokenformer()
+                .per_sublayer(DepthLstmConfig::default())
+                .recurrent(paper(8)),
+        ),
+        (
+            "LSTM cell around RMT layers",
+            rmt().per_layer(DepthLstmCellConfig::default()),
+        ),
+        (
+            "x0 mix of RMT and TokenFormer in turn",
+            in_turn([rmt(), tokenformer()]).per_layer(InitialMixConfig::default()),
+        ),
+        (
+            "LayerScale around RMT layers",
+            rmt().per_layer(LayerScaleConfig::default()),
+        ),
+        (
+            "SkipInit in a recurrence",
+            rmt()
+                .per_sublayer(SkipInitConfig::default())
+                .recurrent(code(8)),
+        ),
+    ]
+}
+
 /// A model with the layers of several models in turn.
 pub fn in_turn<const N: usize>(models: [Zoo; N]) -> Zoo {
     Zoo::in_turn(models.map(|model| model.layers).concat())
 }
 
-/// Compositions, with their descriptions.
+/// Compositions of architectures, LAuReL and recurrences, with their descriptions.
 pub fn compositions() -> Vec<(&'static str, Zoo)> {
     let per_dimension = LaurelConfig {
         weights: Weights::Sigmoid,
