@@ -96,7 +96,7 @@ fn alpha_is_kept_between_0_and_1() {
             alpha,
             ..RecurrentConfig::default()
         };
-        config.init(tau.clone(), &Default::default())
+        config.init(plain(tau.clone()), &Default::default())
     };
     let at = |alpha: f64| forward(&of(Alpha::Fixed(alpha)), x.clone());
     for form in [Alpha::Trainable, Alpha::StraightThrough] {
