@@ -23,6 +23,7 @@ const ROOMS: [&[&str]; 11] = [
         "residual-zoo-laurel",
         "residual-zoo-recurrent",
         "residual-zoo-rmt",
+        "residual-zoo-streams",
         "residual-zoo-tokenformer",
     ],
     &["residual-zoo-runs"],

@@ -3,7 +3,7 @@ use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::{Distribution, Int, Tensor, TensorData, backend::Backend};
 use residual_zoo_core::{
-    Architecture, Branch, Embeddings, PlainModel, Seen, Vocabulary, contract, params,
+    Architecture, Branch, Embeddings, Frame, PlainModel, Seen, Vocabulary, contract, params,
 };
 
 use crate::memory::{retrieve, store, xavier};
@@ -113,14 +113,14 @@ fn the_fast_branches_equal_the_naive_ones_in_values_and_gradients() {
     let device = Default::default();
     let x = Tensor::<B, 3>::random([2, 9, 35], Distribution::Normal(0.3, 1.0), &device);
     for config in forms() {
-        let attention = Attention::new(&config, 1, &device).map(&mut Redraw);
+        let attention = Attention::new(&config, 1, &Frame::default(), &device).map(&mut Redraw);
         let fast = outcome(&attention, |m| m.forward(x.clone(), None));
         assert_equal(
             fast,
             outcome(&attention, |m| naive::attention(m, x.clone())),
         );
 
-        let feed_forward = FeedForward::new(&config, &device).map(&mut Redraw);
+        let feed_forward = FeedForward::new(&config, &Frame::default(), &device).map(&mut Redraw);
         let fast = outcome(&feed_forward, |m| m.forward(x.clone(), None));
         let naive = outcome(&feed_forward, |m| naive::feed_forward(m, x.clone()));
         assert_equal(fast, naive);
@@ -136,7 +136,7 @@ fn the_fast_embeddings_equal_the_naive_ones_in_values_and_gradients() {
             ids: 11,
             outputs: 13,
         };
-        let embeddings = RmtEmbeddings::new(&config, vocabulary, &device).map(&mut Redraw);
+        let embeddings = RmtEmbeddings::new(&config, vocabulary, &Frame::default(), &device).map(&mut Redraw);
         let fast = outcome(&embeddings, |m| {
             m.unembed(m.embed(ids.clone(), &Seen::default()))
         });
@@ -272,8 +272,8 @@ fn scaled_outputs_start_smaller_by_the_root_of_twice_the_depth() {
         scaled_outputs: true,
         ..RmtConfig::default()
     };
-    let attention = Attention::<B>::new(&config, 0, &device);
-    let feed_forward = FeedForward::<B>::new(&config, &device);
+    let attention = Attention::<B>::new(&config, 0, &Frame::default(), &device);
+    let feed_forward = FeedForward::<B>::new(&config, &Frame::default(), &device);
     for keys in [attention.w_o, feed_forward.w_ff] {
         let (_, variance) = moments(&values(keys.val()));
         let expected = 2.0 / (16.0 + 64.0) / 16.0;
