@@ -121,12 +121,13 @@ impl Architecture for ToyConfig {
 
 residual_zoo::zoo! {
     /// The zoo with one more architecture.
-    pub enum BiggerZoo with ConnectionConfig {
+    pub enum BiggerZoo {
         /// GPT-2, the baseline.
         Gpt2(residual_zoo::gpt2::Gpt2Config, residual_zoo::gpt2::Block),
         /// The new architecture.
         Toy(crate::ToyConfig, crate::ToyBlock),
     }
+    with ConnectionConfig;
 }
 
 /// The config of any model of the bigger zoo.

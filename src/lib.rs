@@ -1,7 +1,7 @@
 //! A zoo of language-model architectures that change the residual stream, on
 //! [Burn](https://burn.dev).
 //!
-//! One line describes every model: **x_{i+1} = connect(x_i, x_{i-1}, …; f(x_i))**. x_i is the residual stream before
+//! One line describes every model: **x_{i+1} = connect(x_i, x_{i-1}, …; f)**. x_i is the residual stream before
 //! sublayer i, f the sublayer, and `connect` the way in which its result joins the stream.
 //!
 //! # Architectures
@@ -14,6 +14,7 @@
 //! | [`gpt2`] | the baseline | x_{i+1} = x_i + f(norm(x_i)) |
 //! | [`rmt`] | the stream is a matrix X, written under keys w and read by keys r | X^(l+1) = X^(l) + Σ_h w^(h) ⊗ f(r ·₁ LN(X^(l)))_h |
 //! | [`laurel`] | a learned connection around any sublayer | x_{i+1} = α f(x_i) + g(x_i, x_{i-1}, …) |
+//! | [`streams`] | sixteen more connections | such as H' = A_rᵀ H + Bᵀ f(A_mᵀ H) |
 //! | [`tokenformer`] | every projection attends to parameter tokens | Pattention(X, K_P, V_P) = Θ(X K_Pᵀ) V_P |
 //! | [`recurrent`] | one transformer τ passes over the text, two blocks at a time | (y_i, h_{i+1}) = τ(α h_{i-1} + h_i, α h_{i-1} + x_{i+1}) |
 //!

@@ -19,8 +19,13 @@ use residual_zoo::laurel::LaurelConfig;
 use residual_zoo::recurrent::RecurrentConfig;
 use residual_zoo::rmt::{RmtBase, RmtConfig};
 use residual_zoo::runs::{TrainConfig, parse_ron};
+use residual_zoo::streams::{
+    AttentionResidualConfig, DeepNormConfig, DenseConfig, DepthLstmCellConfig, DepthLstmConfig,
+    HighwayConfig, HyperConfig, InitialMixConfig, IterativeConfig, LayerScaleConfig, MhcConfig,
+    ReZeroConfig, SelfDependencyConfig, SkipInitConfig, TreeConfig, ValueResidualConfig,
+};
 use residual_zoo::tokenformer::TokenFormerConfig;
-use residual_zoo::{Composition, Zoo};
+use residual_zoo::{Composition, ConnectionConfig, Zoo};
 use residual_zoo_testing::root;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -40,13 +45,14 @@ their default. This page is made from the documentation of the source.
 ";
 
 /// The sections of the page, in order. Other types follow where a field first has them.
-const FIRST: [&str; 10] = [
+const FIRST: [&str; 11] = [
     "RunConfig",
     "Written",
     "Gpt2Config",
     "RmtConfig",
     "TokenFormerConfig",
     "PlacedConnection",
+    "ConnectionConfig",
     "LaurelConfig",
     "RecurrentConfig",
     "TrainConfig",
@@ -66,6 +72,28 @@ fn defaults() -> BTreeMap<&'static str, Value> {
         ("RmtConfig", value(RmtConfig::default())),
         ("TokenFormerConfig", value(TokenFormerConfig::default())),
         ("LaurelConfig", value(LaurelConfig::default())),
+        ("SkipInitConfig", value(SkipInitConfig::default())),
+        ("ReZeroConfig", value(ReZeroConfig::default())),
+        ("LayerScaleConfig", value(LayerScaleConfig::default())),
+        ("DeepNormConfig", value(DeepNormConfig::default())),
+        ("InitialMixConfig", value(InitialMixConfig::default())),
+        ("HighwayConfig", value(HighwayConfig::default())),
+        (
+            "SelfDependencyConfig",
+            value(SelfDependencyConfig::default()),
+        ),
+        ("DepthLstmConfig", value(DepthLstmConfig::default())),
+        ("DepthLstmCellConfig", value(DepthLstmCellConfig::default())),
+        ("TreeConfig", value(TreeConfig::default())),
+        ("IterativeConfig", value(IterativeConfig::default())),
+        ("DenseConfig", value(DenseConfig::default())),
+        ("HyperConfig", value(HyperConfig::default())),
+        ("MhcConfig", value(MhcConfig::default())),
+        (
+            "AttentionResidualConfig",
+            value(AttentionResidualConfig::default()),
+        ),
+        ("ValueResidualConfig", value(ValueResidualConfig::default())),
         ("RecurrentConfig", value(RecurrentConfig::default())),
         ("Halving", value(Halving::default())),
         (
@@ -215,6 +243,9 @@ impl Page {
         if name == "Written" {
             return self.models();
         }
+        if name == "ConnectionConfig" {
+            return self.connections();
+        }
         match self.types.get(name).cloned() {
             Some(Item::Struct(item)) => {
                 let about = doc(&item.attrs);
@@ -263,6 +294,16 @@ impl Page {
              connection, inside a recurrence. |\n"
         )
         .unwrap();
+    }
+
+    /// The connections, whose type a macro writes too.
+    fn connections(&mut self) {
+        self.text += "## ConnectionConfig\n\nThe config of a connection.\n\n| value | meaning |\n|---|---|\n";
+        for (name, about) in ConnectionConfig::NAMES {
+            let config = self.link(&format!("{name}Config"));
+            writeln!(self.text, "| `{name}`({config}) | {} |", about.trim()).unwrap();
+        }
+        self.text += "\n";
     }
 
     /// The fields of a struct. `all` of them have a default, or those that say so.
@@ -328,6 +369,7 @@ impl Page {
             "BTreeMap" => "numbers by name".into(),
             "M" | "C" => "a [model](#models)".into(),
             "S" => "the base of the architecture".into(),
+            "D" => self.link("ConnectionConfig"),
             "Mup" => {
                 let base = inner();
                 format!("{} with {base}", self.link("Mup"))

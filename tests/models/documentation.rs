@@ -413,7 +413,7 @@ fn dead_links_and_items_are_found() {
         [`Laurel`](../../crates/laurel/src/connection.rs),
         [`laurel`](../../crates/laurel/src/connection.rs),
         [`CausalAttention`](../../crates/core/src/ops/attention.rs)
-        `Laurel::join`, `Connection::reach`, `LaurelConfig::pa(3)`, `core::params::Role`, `zoo!`,
+        `Laurel::update`, `Connection::update`, `LaurelConfig::pa(3)`, `core::params::Role`, `zoo!`,
         `core::materialise`, `Zoo::Gpt2`, `Normalization::L2NormGelu`, `residual_zoo_rmt::memory::store`,
         `layers: Vec<A>`, `x = Σ_h W_O⁽ʰ⁾`, `augmentation: LowRank`
         \n```text\nEach layer: Branch::forward\n```";

@@ -11,4 +11,5 @@ mod experiments;
 mod growth;
 mod mup;
 mod paper_tables;
+mod streams;
 mod toy_connection;

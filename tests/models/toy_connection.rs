@@ -27,7 +27,7 @@ impl<B: Backend> Connection<B> for Mine<B> {
         let before = stream.carried.first().unwrap_or(&x).clone();
         Stream {
             x: f.plus(x.clone()) + before * self.gamma.val().unsqueeze(),
-            carried: vec![x],
+            carried: [x].into(),
         }
     }
 }
@@ -81,10 +81,11 @@ residual_zoo::connections! {
 
 residual_zoo::zoo! {
     /// A zoo with these connections.
-    pub enum ToyZoo with MoreConnections {
+    pub enum ToyZoo {
         /// GPT-2.
         Gpt2(residual_zoo::gpt2::Gpt2Config, residual_zoo::gpt2::Block),
     }
+    with MoreConnections;
 }
 
 fn parse(placed: &str) -> Composition<ToyZoo> {

@@ -15,19 +15,20 @@ use crate::ConnectionConfig;
 /// Each architecture has one line, `Name(Config, Block)`: its config and the type of its layers. The
 /// type takes the backend and the connection around the sublayers. The macro also declares `Block`,
 /// `Embeddings`, `BlockCache` and `Written`, each with a variant per architecture. Burn's derive needs
-/// plain names, so import `Backend` and `EmbeddingsOf` where you call the macro. The name after `with` is the enum of
-/// connections that [`connections!`](crate::connections) declares.
+/// plain names, so import `Backend` and `EmbeddingsOf` where you call the macro. After the enum,
+/// `with` names the enum of connections that [`connections!`](crate::connections) declares.
 ///
-/// After the enum, a line `To from From: convert` lets a model of `To` start from the weights of one of
+/// A line `To from From: convert` lets a model of `To` start from the weights of one of
 /// `From`. `convert` takes the config of `To` and the weights, and returns the weights of `To` or an error
 /// that can become a [`ConfigError`](crate::core::ConfigError).
 #[macro_export]
 macro_rules! zoo {
     (
         $(#[$attribute:meta])*
-        pub enum $zoo:ident with $connections:ident {
+        pub enum $zoo:ident {
             $($(#[doc = $doc:literal])* $name:ident($config:ty, $($block:ident)::+),)+
         }
+        with $connections:ident;
         $($to:ident from $from:ident: $convert:path,)*
     ) => {
         $(#[$attribute])*
@@ -286,7 +287,7 @@ macro_rules! zoo {
 
 zoo! {
     /// The architectures of the zoo.
-    pub enum Zoo with ConnectionConfig {
+    pub enum Zoo {
         /// GPT-2, the baseline.
         Gpt2(residual_zoo_gpt2::Gpt2Config, residual_zoo_gpt2::Block),
         /// The Residual Matrix Transformer.
@@ -294,5 +295,6 @@ zoo! {
         /// TokenFormer.
         TokenFormer(residual_zoo_tokenformer::TokenFormerConfig, residual_zoo_tokenformer::Block),
     }
+    with ConnectionConfig;
     TokenFormer from Gpt2: residual_zoo_tokenformer::from_transformer,
 }

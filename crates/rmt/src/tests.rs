@@ -136,7 +136,8 @@ fn the_fast_embeddings_equal_the_naive_ones_in_values_and_gradients() {
             ids: 11,
             outputs: 13,
         };
-        let embeddings = RmtEmbeddings::new(&config, vocabulary, &Frame::default(), &device).map(&mut Redraw);
+        let embeddings =
+            RmtEmbeddings::new(&config, vocabulary, &Frame::default(), &device).map(&mut Redraw);
         let fast = outcome(&embeddings, |m| {
             m.unembed(m.embed(ids.clone(), &Seen::default()))
         });

@@ -51,3 +51,6 @@ pub use mhc::{Mhc, MhcConfig, MhcEnds, MhcForm};
 pub use scaled::{LayerScaleConfig, ReZero, ReZeroConfig, Scaled, SkipInitConfig};
 pub use self_dependency::{NormPlace, Psi, SelfDependency, SelfDependencyConfig};
 pub use value_residual::{ValueResidual, ValueResidualConfig, ValueResidualForm};
+
+#[cfg(test)]
+mod tests;

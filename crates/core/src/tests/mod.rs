@@ -57,19 +57,25 @@ fn one() -> Tensor<B, 3> {
 
 #[test]
 fn a_connection_reads_the_streams_before() {
-    let block = Stack::new((0..4).map(|_| Update::new(Double, TwoBack)).collect());
-    let stream: Stream<B> = block.forward(Stream::new(one()), None);
+    let update = Update::new(Double, TwoBack);
+    let stream = (0..4).fold(Stream::<B>::new(one()), |stream, _| {
+        update.forward(stream, None)
+    });
     // 1, 2, 4, 2·4 + 10·1 = 18, 2·18 + 10·2 = 56.
-    assert_eq!(values(stream.x.clone()), [56.0]);
+    assert_eq!(values(stream.x), [56.0]);
     assert_eq!(stream.carried.len(), 2);
 }
 
 #[test]
-fn a_plain_connection_carries_nothing() {
-    let block = Stack::new((0..4).map(|_| Update::new(Double, Plain)).collect());
-    let stream: Stream<B> = block.forward(Stream::new(one()), None);
+fn a_plain_connection_leaves_what_is_carried() {
+    let update = Update::new(Double, Plain);
+    let stream = Stream::<B> {
+        x: one(),
+        carried: vec![one()],
+    };
+    let stream = (0..4).fold(stream, |stream, _| update.forward(stream, None));
     assert_eq!(values(stream.x), [81.0]);
-    assert!(stream.carried.is_empty());
+    assert_eq!(stream.carried.len(), 1);
 }
 
 /// Doubles x_0, and adds 1 to x_L.
@@ -90,6 +96,12 @@ fn a_stack_opens_and_closes_its_stream() {
     let block = Stack::between(DoubleAndOne, vec![Update::new(Double, Plain)]);
     let stream: Stream<B> = block.forward(Stream::new(one()), None);
     assert_eq!(values(stream.x), [7.0]);
+    // A stream around it is not touched.
+    let outer = Stream::<B> {
+        x: one(),
+        carried: vec![one()],
+    };
+    assert_eq!(block.forward(outer, None).carried.len(), 1);
 }
 
 #[test]

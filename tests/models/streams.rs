@@ -1,0 +1,196 @@
+//! The connections of `residual_zoo::streams` in whole models.
+
+use std::collections::BTreeMap;
+
+use burn::backend::Flex;
+use burn::tensor::{Int, Tensor, TensorData};
+use residual_zoo::core::{LanguageModel, ModelConfig, params};
+use residual_zoo::gpt2::Gpt2Config;
+use residual_zoo::streams::{
+    AttentionResidualConfig, DeepNormConfig, DenseConfig, DepthLstmConfig, HyperConfig,
+    InitialMixConfig, IterativeConfig, MhcConfig, MhcForm, NormPlace, SelfDependencyConfig,
+    TreeConfig,
+};
+use residual_zoo::{ConnectionConfig, ModelConfig as Zoo};
+use residual_zoo_testing::zoo::{gpt2, rmt, tokenformer};
+
+type Named = BTreeMap<String, TensorData>;
+
+fn weights(of: &Zoo) -> Named {
+    params::export(&of.build::<Flex>(37, &Default::default()).unwrap())
+}
+
+/// The logits of `model` with the weights of the model inside it.
+fn logits(model: &Zoo, inside: &Named) -> Vec<f64> {
+    let device = Default::default();
+    let model = model.build::<Flex>(37, &device).unwrap();
+    let mut weights = params::export(&model);
+    for (name, tensor) in inside {
+        let mut name = name.clone();
+        if !weights.contains_key(&name) {
+            for layer in 0..2 {
+                let place = format!("block.layers.{layer}.");
+                name = name.replace(&place, &format!("{place}branch.block."));
+            }
+        }
+        assert!(weights.insert(name, tensor.clone()).is_some());
+    }
+    let model = params::import(model, weights).unwrap();
+    let ids = Tensor::<Flex, 2, Int>::from_data([[3, 1, 4, 1, 5, 9, 2, 6]], &device);
+    model.forward(ids).into_data().iter().collect()
+}
+
+#[test]
+fn what_starts_as_the_plain_residual_equals_it() {
+    let code = MhcConfig {
+        form: MhcForm::Code,
+        ..MhcConfig::default()
+    };
+    let block = AttentionResidualConfig {
+        block: 2,
+        ..AttentionResidualConfig::default()
+    };
+    // The ε of norms does not scale with the stream. Initial streams are small, so it shows.
+    let starts: [(ConnectionConfig, bool, f64); 7] = [
+        (InitialMixConfig::default().into(), true, 0.0),
+        (DenseConfig::default().into(), true, 0.0),
+        (HyperConfig::default().into(), false, 2e-3),
+        (MhcConfig::default().into(), false, 2e-3),
+        (code.into(), false, 2e-3),
+        (AttentionResidualConfig::default().into(), false, 2e-2),
+        (block.into(), false, 2e-2),
+    ];
+    for of in [gpt2(), rmt(), tokenformer()] {
+        let weights = weights(&of);
+        let plain = logits(&of, &weights);
+        let largest = plain.iter().fold(0.0, |max: f64, x| max.max(x.abs()));
+        for (config, per_layer, tolerance) in starts.clone() {
+            let model = match per_layer {
+                true => of.clone().per_layer(config),
+                false => of.clone().per_sublayer(config),
+            };
+            let found = logits(&model, &weights);
+            let pairs = found.iter().zip(&plain);
+            let error = pairs.fold(0.0, |max: f64, (a, b)| max.max((a - b).abs()));
+            assert!(
+                error <= tolerance * largest,
+                "{}: {error:.1e} of {largest:.1e}",
+                model.name()
+            );
+        }
+    }
+}
+
+fn std(tensor: &TensorData, columns: std::ops::Range<usize>) -> f64 {
+    let width = tensor.shape.to_vec()[1];
+    let values = tensor.iter::<f64>().enumerate();
+    let chosen: Vec<f64> = values
+        .filter(|(at, _)| columns.contains(&(at % width)))
+        .map(|(_, x)| x)
+        .collect();
+    (chosen.iter().map(|x| x * x).sum::<f64>() / chosen.len() as f64).sqrt()
+}
+
+#[test]
+fn initial_weights_have_the_factors_of_the_design() {
+    let width = 128;
+    let of = Zoo::of(Gpt2Config {
+        n_layer: 2,
+        n_head: 4,
+        width,
+        ..Gpt2Config::default()
+    });
+    let stds = |model: &Zoo| {
+        let weights = weights(model);
+        let name = |part: &str| format!("block.layers.0.{part}.weight");
+        let qkv = &weights[&name("attention.branch.qkv")];
+        [
+            std(qkv, 0..2 * width),
+            std(qkv, 2 * width..3 * width),
+            std(&weights[&name("attention.branch.proj")], 0..width),
+            std(&weights[&name("feed_forward.branch.fc")], 0..4 * width),
+            std(&weights[&name("feed_forward.branch.proj")], 0..width),
+        ]
+    };
+    let plain = stds(&of);
+    let ratios = |model: Zoo| {
+        let found = stds(&model);
+        [0, 1, 2, 3, 4].map(|i| found[i] / plain[i])
+    };
+    let close = |found: [f64; 5], expected: [f64; 5]| {
+        for (found, expected) in found.iter().zip(expected) {
+            assert!(
+                (found / expected - 1.0).abs() < 0.03,
+                "{found} is not {expected}"
+            );
+        }
+    };
+    // β = (8 · 2)^-¼ = ½. The plain outputs are divided by √(2 · 2) = 2.
+    let deep = ratios(of.clone().per_sublayer(DeepNormConfig::default()));
+    close(deep, [1.0, 0.5, 1.0, 0.5, 1.0]);
+    let hyper = ratios(of.per_sublayer(HyperConfig::default()));
+    close(hyper, [1.0, 1.0, 2.0, 1.0, 2.0]);
+}
+
+/// The model of RMT's Table 10: 12 layers of width 768, an unembedding of its own, 512 positions, no biases.
+fn table_10(connection: Option<(ConnectionConfig, bool)>) -> usize {
+    let base = Zoo::of(Gpt2Config {
+        bias: false,
+        tied: false,
+        context: 512,
+        ..Gpt2Config::small()
+    });
+    let model = match connection {
+        None => base,
+        Some((connection, true)) => base.per_layer(connection),
+        Some((connection, false)) => base.per_sublayer(connection),
+    };
+    model.validate().unwrap();
+    model.cost(50_257).params.total()
+}
+
+#[test]
+fn models_of_rmts_table_10_have_the_sizes_printed() {
+    assert_eq!(table_10(None), 162_541_824); // 160M
+    let sdu = SelfDependencyConfig {
+        norm: NormPlace::Pre,
+        bias: false,
+        ..SelfDependencyConfig::default()
+    };
+    assert_eq!(table_10(Some((sdu.into(), false))), 190_853_376); // 191M
+    let lstm = DepthLstmConfig {
+        bias: false,
+        ..DepthLstmConfig::default()
+    };
+    assert_eq!(table_10(Some((lstm.into(), false))), 233_366_784); // 233M
+}
+
+#[test]
+fn no_published_width_gives_table_10s_hierarchical_aggregation() {
+    let tree = |d_ff: usize| {
+        let config = TreeConfig {
+            d_ff: Some(d_ff),
+            bias: false,
+            ..TreeConfig::default()
+        };
+        table_10(Some((config.into(), true))) as f64 / 1e6
+    };
+    let iterative = |d_ff: usize| {
+        let config = IterativeConfig {
+            d_ff: Some(d_ff),
+            bias: false,
+            ..IterativeConfig::default()
+        };
+        table_10(Some((config.into(), true))) as f64 / 1e6
+    };
+    let near = |found: f64, expected: f64| {
+        assert!((found - expected).abs() < 0.1, "{found} is not {expected}");
+    };
+    for (width, [of_tree, of_iterative]) in [(3072, [216.8, 240.4]), (768, [176.1, 182.0])] {
+        near(tree(width), of_tree);
+        near(iterative(width), of_iterative);
+    }
+    // Printed: 165M. Only widths that nobody has published give it.
+    near(tree(128), 164.8);
+    near(iterative(96), 165.0);
+}
