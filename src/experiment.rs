@@ -13,8 +13,8 @@ use residual_zoo_data::Corpus;
 use residual_zoo_evaluate::{Options as EvaluateOptions, Results as Evaluated, Task};
 use residual_zoo_lab::trial::Trial;
 use residual_zoo_lab::{Bench, Error, Options, Results};
-use residual_zoo_runs::Run;
 use residual_zoo_runs::generate::Sampling;
+use residual_zoo_runs::{Run, parse_ron};
 use residual_zoo_serve::Options as ServeOptions;
 use residual_zoo_train::{Interrupter, RunOptions, Summary};
 
@@ -139,6 +139,54 @@ pub fn compared() -> Result<Vec<(String, RunConfig)>, Error> {
     };
     names.into_iter().map(parse).collect()
 }
+
+/// GPT-2 of `experiments/compare` with each connection. All have its learning rate.
+///
+/// # Errors
+///
+/// When a text does not parse.
+pub fn compared_connections() -> Result<Vec<(String, RunConfig)>, Error> {
+    let path = Path::new("compare/gpt2");
+    let plain = RunConfig::parse(builtin::run_file(path).unwrap_or_default(), path)?;
+    let with = |(name, placed): (&str, &str)| {
+        let connection = parse_ron(placed, name.as_ref())?;
+        let mut config = plain.clone();
+        config.model.connection = Some(connection);
+        Ok((name.to_owned(), config))
+    };
+    let plain = Ok(("plain".to_owned(), plain.clone()));
+    std::iter::once(plain)
+        .chain(CONNECTIONS.into_iter().map(with))
+        .collect()
+}
+
+/// Connections by name, each where its paper has it.
+const CONNECTIONS: [(&str, &str); 18] = [
+    ("laurel", "PerSublayer(Laurel(weights: DoubleSoftmax))"),
+    ("skip-init", "PerSublayer(SkipInit())"),
+    ("re-zero", "PerSublayer(ReZero())"),
+    ("layer-scale", "PerSublayer(LayerScale())"),
+    ("deep-norm", "PerSublayer(DeepNorm(norm: Scale))"),
+    ("x0-mix", "PerLayer(InitialMix())"),
+    ("highway", "PerSublayer(Highway())"),
+    (
+        "highway-transformer",
+        "PerSublayer(SelfDependency(norm: Pre, bias: false))",
+    ),
+    ("depth-lstm", "PerSublayer(DepthLstm(bias: false))"),
+    ("depth-lstm-cell", "PerSublayer(DepthLstmCell(bias: false))"),
+    ("tree", "PerLayer(Tree(d_ff: 64, bias: false))"),
+    ("iterative", "PerLayer(Iterative(d_ff: 64, bias: false))"),
+    ("dense-former", "PerLayer(Dense())"),
+    (
+        "static-hyper",
+        "PerSublayer(Hyper(n: 4, dynamic: false, norm: Scale))",
+    ),
+    ("hyper", "PerSublayer(Hyper(n: 4, norm: Scale))"),
+    ("mhc", "PerSublayer(Mhc(n: 4))"),
+    ("attention-residual", "PerSublayer(AttentionResidual())"),
+    ("value-residual", "PerSublayer(ValueResidual())"),
+];
 
 /// Trains and compares several models, by name, as the options of the program say. `command` repeats
 /// it.

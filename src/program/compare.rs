@@ -18,6 +18,9 @@ pub struct Options {
     /// The run files to compare; they must have the same data and budget [default: those of
     /// compare/ in `residual-zoo list`]
     configs: Vec<PathBuf>,
+    /// Compare ways to join a branch to the stream instead: GPT-2 with each connection, at one learning rate
+    #[arg(long, conflicts_with = "configs")]
+    connections: bool,
     #[command(flatten)]
     options: CompareArgs,
 }
@@ -25,6 +28,7 @@ pub struct Options {
 pub fn compare(options: Options) -> anyhow::Result<()> {
     let command = cli::command("residual-zoo", std::env::args().skip(1));
     let models = match options.configs.as_slice() {
+        [] if options.connections => experiment::compared_connections()?,
         [] => experiment::compared()?,
         configs => {
             let named = configs

@@ -11,7 +11,7 @@ use residual_zoo::core::{Activation, ModelConfig, contract, params};
 use residual_zoo::gpt2::Gpt2Config;
 use residual_zoo_testing::my_turn;
 use residual_zoo_testing::pass::{Outcome, run};
-use residual_zoo_testing::zoo::architectures;
+use residual_zoo_testing::zoo::{architectures, connections};
 
 pub const VOCAB: usize = 101;
 
@@ -97,8 +97,17 @@ fn the_contract_holds_on_every_backend() {
             contract::check::<B, _>(&self.0, &device);
         }
     }
-    for (name, config) in architectures() {
-        for kind in BackendKind::compiled() {
+    let connections = connections().into_iter().map(|(name, config)| {
+        // On a CPU, WGPU would take minutes. It is compared with the references.
+        let kinds = BackendKind::compiled().into_iter();
+        let kinds = kinds.filter(|kind| *kind != BackendKind::Wgpu);
+        (name, config, kinds.collect::<Vec<_>>())
+    });
+    let all = architectures()
+        .into_iter()
+        .map(|(name, config)| (name, config, BackendKind::compiled()));
+    for (name, config, kinds) in all.chain(connections) {
+        for kind in kinds {
             println!("{name} on {kind}");
             kind.run(None, Contract(config.clone()))
                 .unwrap_or_else(|e| panic!("{e}"));

@@ -23,7 +23,7 @@ fn root() -> &'static Path {
 /// The paper and name of every experiment.
 fn experiments() -> Vec<(String, String)> {
     let mut found = Vec::new();
-    for paper in ["rmt", "laurel", "tokenformer", "recurrent"] {
+    for paper in ["rmt", "laurel", "streams", "tokenformer", "recurrent"] {
         for entry in fs::read_dir(root().join("experiments").join(paper)).unwrap() {
             let entry = entry.unwrap();
             if entry.path().is_dir() {
@@ -43,7 +43,7 @@ fn experiment(paper: &str, name: &str, scale: &str) -> Experiment {
 #[test]
 fn every_experiment_has_an_example_and_three_scales_whose_models_can_be_built() {
     let experiments = experiments();
-    assert!(experiments.len() >= 27, "{experiments:?}");
+    assert!(experiments.len() >= 33, "{experiments:?}");
     for (paper, name) in &experiments {
         let example = root().join(format!("examples/{name}.rs"));
         let text = fs::read_to_string(&example).unwrap();

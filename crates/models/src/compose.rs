@@ -335,7 +335,10 @@ impl<A: List> ModelConfig for Composition<A> {
     /// That of the architecture that has the parameter; those of connections and recurrences have 1.
     fn rate(&self, name: &str) -> f64 {
         let layer = name.split('.').find_map(|part| part.parse().ok());
-        match (self.layers.is_empty(), name.contains(".connection.")) {
+        let is_connection = [".connection.", ".ends."]
+            .iter()
+            .any(|part| name.contains(part));
+        match (self.layers.is_empty(), is_connection) {
             (false, false) => self.entry(layer.unwrap_or(0)).rate(name),
             _ => 1.0,
         }

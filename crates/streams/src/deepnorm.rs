@@ -37,6 +37,10 @@ impl<B: Backend> Connection<B> for DeepNorm<B> {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DeepNormConfig {
+    /// α. `None` means (2L)^(1/4). With 1, and β of 1, this is the post-norm of Vaswani et al. 2017.
+    pub alpha: Option<f64>,
+    /// β. `None` means (8L)^(-1/4).
+    pub beta: Option<f64>,
     /// The parameters of the norms.
     pub norm: NormParams,
     /// Added to the variance in norms.
@@ -46,9 +50,21 @@ pub struct DeepNormConfig {
 impl Default for DeepNormConfig {
     fn default() -> Self {
         Self {
+            alpha: None,
+            beta: None,
             norm: NormParams::ScaleAndShift,
             norm_eps: 1e-5,
         }
+    }
+}
+
+impl DeepNormConfig {
+    fn alpha(&self, on: &Sites) -> f64 {
+        self.alpha.unwrap_or((on.count as f64).powf(0.25))
+    }
+
+    fn beta(&self, on: &Sites) -> f64 {
+        self.beta.unwrap_or((4.0 * on.count as f64).powf(-0.25))
     }
 }
 
@@ -62,11 +78,13 @@ impl Design for DeepNormConfig {
 
     fn validate(&self, on: &Sites) -> Result<(), ConfigError> {
         on.need_sublayers("it takes the norms out of sublayers")?;
+        check::positive("alpha", self.alpha(on))?;
+        check::positive("beta", self.beta(on))?;
         check::positive("norm_eps", self.norm_eps)
     }
 
     fn frame(&self, on: &Sites) -> Frame {
-        let beta = (4.0 * on.count as f64).powf(-0.25);
+        let beta = self.beta(on);
         Frame {
             pre_norm: false,
             final_norm: false,
@@ -80,7 +98,7 @@ impl Design for DeepNormConfig {
     fn connection<B: Backend>(&self, on: &Sites, _: usize, device: &B::Device) -> DeepNorm<B> {
         DeepNorm {
             norm: Norm::layer(self.norm, on.width, self.norm_eps, device),
-            alpha: (on.count as f64).powf(0.25),
+            alpha: self.alpha(on),
         }
     }
 

@@ -1,5 +1,4 @@
 use burn::backend::Flex;
-use burn::tensor::backend::Backend;
 use residual_zoo_core::params::{self, Role};
 use residual_zoo_core::{Design, Sites};
 
@@ -63,7 +62,7 @@ fn the_reads_of_an_attention_residual_are_counted_one_by_one() {
                 ..AttentionResidualConfig::default()
             };
             // x_0, the sums of finished blocks, and the sum of a block that has begun.
-            let sources = |i: usize| 1 + i / block + usize::from(i % block > 0);
+            let sources = |i: usize| 1 + i / block + usize::from(!i.is_multiple_of(block));
             let reads: usize = (1..=count).map(sources).sum();
             let cost = config.cost(&on);
             assert_eq!(cost.forward_flops, reads * on.width * 4, "{count}, {block}");

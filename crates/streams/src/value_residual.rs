@@ -27,7 +27,8 @@ pub struct ValueResidual<B: Backend> {
 const FIXED: f64 = 0.5;
 
 impl<B: Backend> ValueResidual<B> {
-    fn mix(&self, first: Tensor<B, 4>, v: Tensor<B, 4>) -> Tensor<B, 4> {
+    /// λ_1 v_0 + λ_2 v, `[batch, time, heads · d]`.
+    fn mix(&self, first: Tensor<B, 3>, v: Tensor<B, 3>) -> Tensor<B, 3> {
         match &self.lambda {
             Some(lambda) => {
                 let [one, two] = [0, 1].map(|i| lambda.val().narrow(0, i, 1).unsqueeze());
@@ -44,11 +45,13 @@ impl<B: Backend> Connection<B> for ValueResidual<B> {
             return Plain.update(stream, f);
         }
         let fx = f.with_values(stream.x.clone(), |v| {
-            let (heads, v) = (v.dims()[1], widen(v));
+            // Not with the axes of heads: in Burn 0.21, LibTorch's `swap_dims` forgets that the result shares its memory, so
+            // a sum would take the place of v_0.
+            let (heads, merged) = (v.dims()[1], merge_heads(widen(v.clone())));
             match stream.carried.first() {
-                Some(first) => self.mix(split_heads(first.clone(), heads), v),
+                Some(first) => split_heads(self.mix(first.clone(), merged), heads),
                 None => {
-                    stream.carried.push(merge_heads(v.clone()));
+                    stream.carried.push(merged);
                     v
                 }
             }

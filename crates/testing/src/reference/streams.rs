@@ -169,6 +169,7 @@ fn connection(keys: &mut Keys, body: &Gpt2Config, post: bool) -> Result<Case, St
                     DeepNormConfig {
                         norm: NormParams::ScaleAndShift,
                         norm_eps,
+                        ..DeepNormConfig::default()
                     },
                     at_sublayer,
                     &[],
