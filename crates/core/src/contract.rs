@@ -203,13 +203,17 @@ where
         found: Vec::new(),
     };
     model.visit(&mut difference);
-    for (info, difference) in params::list::<B, _>(model).iter().zip(difference.found) {
-        assert!(
-            difference <= 1e-5,
-            "gradient of `{}` with recomputed activations: differs by {difference:.1e} of its largest entry",
-            info.name
-        );
-    }
+    let list = params::list::<B, _>(model);
+    let found = list.iter().zip(difference.found);
+    let wrong = found.filter(|(_, difference)| difference.is_nan() || *difference > 1e-5);
+    let wrong: Vec<String> = wrong
+        .map(|(info, difference)| format!("`{}` {difference:.1e}", info.name))
+        .collect();
+    assert!(
+        wrong.is_empty(),
+        "gradients with recomputed activations differ, as shares of their largest entries: {}",
+        wrong.join(", ")
+    );
 }
 
 fn validates_as_it_trains<B, C>(config: &C, model: &C::Model<B>, device: &B::Device)

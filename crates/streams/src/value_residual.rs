@@ -45,13 +45,13 @@ impl<B: Backend> Connection<B> for ValueResidual<B> {
             return Plain.update(stream, f);
         }
         let fx = f.with_values(stream.x.clone(), |v| {
-            // Not with the axes of heads: in Burn 0.21, LibTorch's `swap_dims` forgets that the result shares its memory, so
-            // a sum would take the place of v_0.
+            // In Burn 0.21, LibTorch's `swap_dims` forgets that its result shares its memory, so an operation in place
+            // would change v_0. Therefore v_0 is copied, and mixed without the axis of heads.
             let (heads, merged) = (v.dims()[1], merge_heads(widen(v.clone())));
             match stream.carried.first() {
                 Some(first) => split_heads(self.mix(first.clone(), merged), heads),
                 None => {
-                    stream.carried.push(merged);
+                    stream.carried.push(merged.clone() * 1.0);
                     v
                 }
             }
