@@ -55,7 +55,7 @@ pub enum PlacedConnection<D = ConnectionConfig> {
 pub trait List: Architecture {
     /// The form of a composition in a file: a variant for each architecture, and `Composed`.
     type Written: Serialize + DeserializeOwned + From<Composition<Self>> + Into<Composition<Self>>;
-    /// The connections, as [`connections!`](crate::connections) declares them.
+    /// The connections, as [`connections!`](macro@crate::connections) declares them.
     type Connections: Design;
 
     /// The architectures, and what each is, as their documentation says.

@@ -16,7 +16,7 @@ use crate::ConnectionConfig;
 /// type takes the backend and the connection around the sublayers. The macro also declares `Block`,
 /// `Embeddings`, `BlockCache` and `Written`, each with a variant per architecture. Burn's derive needs
 /// plain names, so import `Backend` and `EmbeddingsOf` where you call the macro. After the enum,
-/// `with` names the enum of connections that [`connections!`](crate::connections) declares.
+/// `with` names the enum of connections that [`connections!`](macro@crate::connections) declares.
 ///
 /// A line `To from From: convert` lets a model of `To` start from the weights of one of
 /// `From`. `convert` takes the config of `To` and the weights, and returns the weights of `To` or an error
