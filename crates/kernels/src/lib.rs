@@ -20,11 +20,13 @@ mod cache;
 #[cfg(feature = "flex")]
 mod flex;
 mod loss;
+mod mix;
 mod norm;
 mod norm_product;
 mod op;
 mod optimizer;
 mod product;
+mod sinkhorn;
 mod theta;
 
 pub use activation::{Activation, activation};
@@ -32,9 +34,11 @@ pub use attention::{Attention, Dropped, attention, hash, packed_attention};
 pub use bf16::bf16_product;
 pub use cache::write_positions;
 pub use loss::log_z_and_target;
+pub use mix::mix;
 pub use norm::{Norm, norm};
 pub use norm_product::norm_product;
 pub use op::plain_only;
 pub use optimizer::{AdamW, adamw, sum_of_squares};
 pub use product::small_matrix;
+pub use sinkhorn::{Sinkhorn, sinkhorn};
 pub use theta::{Form, Theta, theta};

@@ -1,7 +1,7 @@
 //! The number of parameters that LAuReL adds, by the formulas of the paper.
 //!
 //! Each function except [`rw_lr_model`] counts one connection on a stream of `width` features, D. The
-//! formulas are exact: [`LaurelConfig::cost`](crate::LaurelConfig::cost) counts the same. A variant
+//! formulas are exact: [`Design::cost`](residual_zoo_core::Design::cost) counts the same. A variant
 //! with RW has the parameters of [`rw`] as well.
 
 use crate::Weights;

@@ -13,6 +13,7 @@
 use burn::module::{Initializer, Module, Param};
 use burn::tensor::activation::tanh;
 use burn::tensor::{Tensor, TensorData, backend::Backend};
+use residual_zoo_core::ops::mix::mix;
 use residual_zoo_core::{
     Branch, ConfigError, Connection, Cost, Design, F, Frame, Norm, NormParams, Sites, Stream,
     check, project,
@@ -78,10 +79,9 @@ impl<B: Backend> Connection<B> for Hyper<B> {
             }
             None => (a, b),
         };
-        let mixed = a.swap_dims(2, 3).matmul(h);
-        let h_0 = mixed.clone().narrow(2, 0, 1).squeeze_dim(2);
-        let r = mixed.narrow(2, 1, n);
-        let h = r + b * f.of(h_0).unsqueeze_dim(2);
+        let [a_m, a_r] = [a.clone().narrow(3, 0, 1), a.narrow(3, 1, n)];
+        let h_0 = mix(a_m, h.clone()).squeeze_dim(2);
+        let h = mix(a_r, h) + mix(b.swap_dims(2, 3), f.of(h_0).unsqueeze_dim(2));
         Stream {
             x: h.reshape([batch, time, width]),
             ..stream

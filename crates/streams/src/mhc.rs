@@ -13,6 +13,7 @@
 use burn::module::{Initializer, Module, Param};
 use burn::tensor::activation::{sigmoid, softmax};
 use burn::tensor::{Tensor, TensorData, backend::Backend};
+use residual_zoo_core::ops::{mix::mix, sinkhorn::sinkhorn};
 use residual_zoo_core::{
     Branch, ConfigError, Connection, Cost, Design, Ends, F, Norm, Sites, Stream, check, project,
 };
@@ -73,23 +74,17 @@ impl<B: Backend> Mhc<B> {
     }
 
     /// Sinkhorn of z_res `[batch, time, n, n]`.
-    fn sinkhorn(&self, z: Tensor<B, 4>) -> Tensor<B, 4> {
+    fn doubly_stochastic(&self, z: Tensor<B, 4>) -> Tensor<B, 4> {
         let eps = self.eps;
         match self.form {
             MhcForm::Paper => {
                 // A factor does not change the result.
                 let max = z.clone().detach().max_dim(3).max_dim(2);
-                (0..self.sinkhorn).fold((z - max).exp(), |m, _| {
-                    let m = m.clone() / m.sum_dim(2);
-                    m.clone() / m.sum_dim(3)
-                })
+                sinkhorn((z - max).exp(), 2 * self.sinkhorn, 0.0)
             }
             MhcForm::Code => {
-                let columns = |m: Tensor<B, 4>| m.clone() / (m.sum_dim(2) + eps);
-                let rows = |m: Tensor<B, 4>| m.clone() / (m.sum_dim(3) + eps);
-                let first = columns(softmax(z, 3) + eps);
-                let m = (1..self.sinkhorn).fold(first, |m, _| columns(rows(m)));
-                m.swap_dims(2, 3)
+                let first = softmax(z, 3) + eps;
+                sinkhorn(first, 2 * self.sinkhorn - 1, eps).swap_dims(2, 3)
             }
         }
     }
@@ -101,16 +96,16 @@ impl<B: Backend> Connection<B> for Mhc<B> {
         let [batch, time, width] = stream.x.dims();
         let z = self.read.forward(stream.x.clone(), self.scales());
         let part = |from, count| z.clone().narrow(2, from, count);
-        let pre = sigmoid(part(0, n)).unsqueeze_dim::<4>(2);
+        let pre = sigmoid(part(0, n)).unsqueeze_dim::<4>(3);
         let pre = match self.form {
             MhcForm::Paper => pre,
             MhcForm::Code => pre + self.eps,
         };
-        let post = sigmoid(part(n, n)).unsqueeze_dim::<4>(3) * 2.0;
-        let res = self.sinkhorn(part(2 * n, n * n).reshape([batch, time, n, n]));
+        let post = sigmoid(part(n, n)).unsqueeze_dim::<4>(2) * 2.0;
+        let res = self.doubly_stochastic(part(2 * n, n * n).reshape([batch, time, n, n]));
         let h = streams(stream.x, n);
-        let fx = f.of(pre.matmul(h.clone()).squeeze_dim(2));
-        let h = res.matmul(h) + post * fx.unsqueeze_dim(2);
+        let fx = f.of(mix(pre, h.clone()).squeeze_dim(2));
+        let h = mix(res.swap_dims(2, 3), h) + mix(post, fx.unsqueeze_dim(2));
         Stream {
             x: h.reshape([batch, time, width]),
             ..stream
@@ -146,9 +141,7 @@ impl<B: Backend> Ends<B> for MhcEnds<B> {
         let n = self.copies.n;
         let scale = head.scale.val().repeat_dim(0, n);
         let w = sigmoid(head.read.forward(stream.x.clone(), scale)) + head.eps;
-        w.unsqueeze_dim::<4>(2)
-            .matmul(streams(stream.x, n))
-            .squeeze_dim(2)
+        mix(w.unsqueeze_dim(3), streams(stream.x, n)).squeeze_dim(2)
     }
 }
 

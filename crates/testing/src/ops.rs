@@ -5,7 +5,7 @@ use burn::tensor::activation::softmax;
 use burn::tensor::{Distribution, Int, Tensor, TensorData, backend::AutodiffBackend};
 use residual_zoo::core::ops::attention::{CausalAttention, mask_future};
 use residual_zoo::core::ops::optimizer::{AdamW, adamw, adamw_plain, sum_of_squares};
-use residual_zoo::core::ops::{activation, loss};
+use residual_zoo::core::ops::{activation, loss, mix, sinkhorn};
 use residual_zoo::core::{Norm, NormParams, product};
 use residual_zoo_kernels as kernels;
 
@@ -68,6 +68,28 @@ pub fn agree<B: AutodiffBackend>(device: &B::Device, tolerance: f64) {
             vec![x, random::<B, 2>(sides, device)],
             |x| product(x[0].clone(), w_of(x)),
             |x| x[0].clone().matmul(w_of(x)),
+        );
+    }
+
+    for (positions, n, m) in [([3, 63], 4, 5), ([1, 1], 3, 1), ([1, 1], 1, 4)] {
+        let [batch, time] = positions;
+        both.agree(
+            &format!("{n} streams mixed to {m}, weights of {batch} × {time} positions"),
+            vec![
+                random::<B, 4>([batch, time, n, m], device),
+                random::<B, 4>([3, 63, n, 52], device),
+            ],
+            |x| mix::mix(x[0].clone(), x[1].clone()),
+            |x| mix::plain(x[0].clone(), x[1].clone()),
+        );
+    }
+
+    for (steps, n, eps) in [(1, 3, 0.0), (7, 4, 1e-6), (40, 4, 0.0)] {
+        both.agree(
+            &format!("{steps} normalisations of matrices of {n} × {n}"),
+            vec![random::<B, 4>([3, 63, n, n], device)],
+            |x| sinkhorn::sinkhorn(x[0].clone().exp(), steps, eps),
+            |x| sinkhorn::plain(x[0].clone().exp(), steps, eps),
         );
     }
 

@@ -8,6 +8,8 @@ pub mod activation;
 pub mod attention;
 pub mod linear;
 pub mod loss;
+pub mod mix;
 pub mod norm;
 pub mod optimizer;
 pub mod precision;
+pub mod sinkhorn;

@@ -1,0 +1,15 @@
+//! Weighted sums of the streams of a position.
+
+use burn::tensor::{Tensor, backend::Backend};
+use residual_zoo_kernels as kernels;
+
+/// Aᵀ H for each position: A `[batch, time, n, m]`, or `[1, 1, n, m]` for all, and H `[batch, time, n, d]` to
+/// `[batch, time, m, d]`.
+pub fn mix<B: Backend>(a: Tensor<B, 4>, h: Tensor<B, 4>) -> Tensor<B, 4> {
+    kernels::mix(a, h).unwrap_or_else(|[a, h]| plain(a, h))
+}
+
+/// [`mix`], as a product.
+pub fn plain<B: Backend>(a: Tensor<B, 4>, h: Tensor<B, 4>) -> Tensor<B, 4> {
+    a.swap_dims(2, 3).matmul(h)
+}

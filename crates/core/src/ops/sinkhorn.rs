@@ -1,0 +1,18 @@
+//! The normalisations of Sinkhorn and Knopp, "Concerning nonnegative matrices and doubly stochastic matrices" (1967).
+
+use burn::tensor::{Tensor, backend::Backend};
+use residual_zoo_kernels as kernels;
+
+/// The positive matrices `m` `[batch, time, n, n]` after `steps` divisions by sums plus `eps`: of columns, of rows, of
+/// columns, …
+pub fn sinkhorn<B: Backend>(m: Tensor<B, 4>, steps: usize, eps: f64) -> Tensor<B, 4> {
+    kernels::sinkhorn(kernels::Sinkhorn { steps, eps }, m).unwrap_or_else(|m| plain(m, steps, eps))
+}
+
+/// [`sinkhorn`], step by step.
+pub fn plain<B: Backend>(m: Tensor<B, 4>, steps: usize, eps: f64) -> Tensor<B, 4> {
+    (0..steps).fold(m, |m, step| {
+        let along = if step % 2 == 0 { 2 } else { 3 };
+        m.clone() / (m.sum_dim(along) + eps)
+    })
+}

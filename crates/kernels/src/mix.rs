@@ -1,0 +1,228 @@
+//! Sums of the streams of a position with weights, for hyper-connections: out_t = Σ_s a[s, t] h_s.
+
+use burn::tensor::{Tensor, TensorPrimitive, backend::Backend};
+
+use crate::op::apply;
+
+/// The operation.
+#[derive(Clone, Copy, Debug)]
+struct Mix;
+
+/// Aᵀ H for each position: `a` `[batch, time, n, m]`, or `[1, 1, n, m]` for all, and `h` `[batch, time, n, d]` to
+/// `[batch, time, m, d]`.
+///
+/// # Errors
+///
+/// Returns `a` and `h` if there is no kernel for them.
+pub fn mix<B: Backend>(
+    a: Tensor<B, 4>,
+    h: Tensor<B, 4>,
+) -> Result<Tensor<B, 4>, [Tensor<B, 4>; 2]> {
+    let of = |x| Tensor::from_primitive(TensorPrimitive::Float(x));
+    let inputs = [a, h].map(|x| x.into_primitive().tensor());
+    let result = apply::<B, _, 2>(&Mix, inputs);
+    result.map(of).map_err(|inputs| inputs.map(of))
+}
+
+#[cfg(feature = "flex")]
+mod flex {
+    use burn::backend::Flex;
+    use burn::tensor::{TensorData, TensorMetadata as _};
+    use burn_flex::FlexTensor;
+    use pulp::{Simd, WithSimd};
+
+    use super::Mix;
+    use crate::flex::{
+        Real, add_up, contiguous, each, real, rows_per_task, simd, slice, with_real, zeros,
+    };
+    use crate::op::Op;
+
+    /// The sizes of a call.
+    #[derive(Clone, Copy)]
+    struct Sizes {
+        positions: usize,
+        /// Whether all positions have the same weights.
+        shared: bool,
+        n: usize,
+        m: usize,
+        d: usize,
+    }
+
+    impl Sizes {
+        fn of(a: &FlexTensor, h: &FlexTensor) -> Self {
+            let [batch, time, n, d]: [usize; 4] = h.shape().dims();
+            let [rows, columns, _, m]: [usize; 4] = a.shape().dims();
+            Self {
+                positions: batch * time,
+                shared: rows * columns == 1 && batch * time > 1,
+                n,
+                m,
+                d,
+            }
+        }
+
+        /// The weights of position `p`.
+        fn weights<'a, E>(&self, a: &'a [E], p: usize) -> &'a [E] {
+            let size = self.n * self.m;
+            let p = if self.shared { 0 } else { p };
+            &a[p * size..(p + 1) * size]
+        }
+    }
+
+    /// y ← y + a x.
+    #[inline(always)]
+    fn add_scaled<E: Real>(y: &mut [E], a: E, x: &[E]) {
+        for (y, &x) in y.iter_mut().zip(x) {
+            *y = *y + a * x;
+        }
+    }
+
+    /// out_t += Σ_s a[s, t] h_s for positions from `first` on. With `transposed`, out_s += Σ_t a[s, t] h_t.
+    struct Sum<'a, E> {
+        sizes: Sizes,
+        first: usize,
+        transposed: bool,
+        a: &'a [E],
+        h: &'a [E],
+        out: &'a mut [E],
+    }
+
+    impl<E: Real> WithSimd for Sum<'_, E> {
+        type Output = ();
+
+        #[inline(always)]
+        fn with_simd<S: Simd>(self, _: S) {
+            let Sizes { n, m, d, .. } = self.sizes;
+            let (from, to) = if self.transposed { (m, n) } else { (n, m) };
+            let positions = self.h.chunks_exact(from * d);
+            let positions = positions.zip(self.out.chunks_exact_mut(to * d));
+            for (p, (h, out)) in positions.enumerate() {
+                let a = self.sizes.weights(self.a, self.first + p);
+                for (j, out) in out.chunks_exact_mut(d).enumerate() {
+                    for (i, h) in h.chunks_exact(d).enumerate() {
+                        let at = if self.transposed {
+                            j * m + i
+                        } else {
+                            i * m + j
+                        };
+                        add_scaled(out, a[at], h);
+                    }
+                }
+            }
+        }
+    }
+
+    /// da[s, t] += ⟨h_s, g_t⟩.
+    struct Products<'a, E> {
+        sizes: Sizes,
+        h: &'a [E],
+        grad: &'a [E],
+        da: &'a mut [E],
+    }
+
+    impl<E: Real> WithSimd for Products<'_, E> {
+        type Output = ();
+
+        #[inline(always)]
+        fn with_simd<S: Simd>(self, simd: S) {
+            let Sizes {
+                shared, n, m, d, ..
+            } = self.sizes;
+            let positions = self.h.chunks_exact(n * d);
+            let positions = positions.zip(self.grad.chunks_exact(m * d));
+            for (p, (h, grad)) in positions.enumerate() {
+                let from = if shared { 0 } else { p * n * m };
+                for (s, h) in h.chunks_exact(d).enumerate() {
+                    for (t, grad) in grad.chunks_exact(d).enumerate() {
+                        let da = &mut self.da[from + s * m + t];
+                        *da = *da + E::dot(simd, h, grad);
+                    }
+                }
+            }
+        }
+    }
+
+    fn sum<E: Real>(sizes: Sizes, transposed: bool, a: &FlexTensor, h: &FlexTensor) -> Vec<E> {
+        let Sizes {
+            positions, n, m, d, ..
+        } = sizes;
+        let (from, to) = if transposed { (m, n) } else { (n, m) };
+        let (a, h) = (slice::<E>(a), slice::<E>(h));
+        let mut out = zeros(positions * to * d);
+        let rows = rows_per_task(from.max(to) * d);
+        let tasks = h
+            .chunks(rows * from * d)
+            .zip(out.chunks_mut(rows * to * d))
+            .enumerate();
+        each(tasks.collect(), h.len(), |(task, (h, out))| {
+            simd(Sum {
+                sizes,
+                first: task * rows,
+                transposed,
+                a,
+                h,
+                out,
+            });
+        });
+        out
+    }
+
+    fn forward<E: Real>(a: &FlexTensor, h: &FlexTensor) -> FlexTensor {
+        let sizes = Sizes::of(a, h);
+        let [batch, time, ..]: [usize; 4] = h.shape().dims();
+        let out = sum::<E>(sizes, false, a, h);
+        FlexTensor::from_data(TensorData::new(out, [batch, time, sizes.m, sizes.d]))
+    }
+
+    fn backward<E: Real>([a, h]: &[FlexTensor; 2], grad: &FlexTensor) -> [FlexTensor; 2] {
+        let sizes = Sizes::of(a, h);
+        let Sizes {
+            shared, n, m, d, ..
+        } = sizes;
+        let dh = sum::<E>(sizes, true, a, grad);
+        let (from, of_out) = (slice::<E>(h), slice::<E>(grad));
+        let rows = rows_per_task(n.max(m) * d);
+        let tasks = from.chunks(rows * n * d).zip(of_out.chunks(rows * m * d));
+        let da = each(tasks.collect(), from.len(), |(h, grad): (&[E], &[E])| {
+            let weights = if shared { n * m } else { h.len() / d * m };
+            let mut da = vec![E::zero(); weights];
+            let da_of = &mut da;
+            simd(Products {
+                sizes,
+                h,
+                grad,
+                da: da_of,
+            });
+            da
+        });
+        let da = match shared {
+            true => add_up(da, n * m),
+            false => da.concat(),
+        };
+        [
+            FlexTensor::from_data(TensorData::new(da, a.shape())),
+            FlexTensor::from_data(TensorData::new(dh, h.shape())),
+        ]
+    }
+
+    impl Op<Flex, 2> for Mix {
+        type Kept = [FlexTensor; 2];
+
+        fn takes(&self, inputs: &[FlexTensor; 2]) -> bool {
+            real(inputs)
+        }
+
+        fn forward(&self, inputs: [FlexTensor; 2]) -> (FlexTensor, [FlexTensor; 2]) {
+            let inputs = inputs.map(contiguous);
+            let out = with_real!(&inputs[0], forward(&inputs[0], &inputs[1]));
+            (out, inputs)
+        }
+
+        fn backward(&self, kept: [FlexTensor; 2], grad: FlexTensor) -> [FlexTensor; 2] {
+            with_real!(&kept[0], backward(&kept, &contiguous(grad)))
+        }
+    }
+}
+
+#[cfg(feature = "tch")]
+crate::op::no_kernel!(Mix, 2, burn::backend::LibTorch, burn_tch::TchTensor);

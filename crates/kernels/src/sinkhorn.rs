@@ -1,0 +1,149 @@
+//! The normalisations of Sinkhorn and Knopp, columns and rows in turn. Only the input is kept: the backward pass makes
+//! the matrices between again.
+
+use burn::tensor::{Tensor, TensorPrimitive, backend::Backend};
+
+use crate::op::apply;
+
+/// `steps` divisions by sums plus ε: of columns, of rows, of columns, …
+#[derive(Clone, Copy, Debug)]
+pub struct Sinkhorn {
+    /// How many.
+    pub steps: usize,
+    /// ε.
+    pub eps: f64,
+}
+
+/// The positive matrices `m` `[batch, time, n, n]` after all steps.
+///
+/// # Errors
+///
+/// Returns `m` if there is no kernel for it.
+pub fn sinkhorn<B: Backend>(
+    sinkhorn: Sinkhorn,
+    m: Tensor<B, 4>,
+) -> Result<Tensor<B, 4>, Tensor<B, 4>> {
+    let of = |x| Tensor::from_primitive(TensorPrimitive::Float(x));
+    let result = apply::<B, _, 1>(&sinkhorn, [m.into_primitive().tensor()]);
+    result.map(of).map_err(|[m]| of(m))
+}
+
+#[cfg(feature = "flex")]
+mod flex {
+    use burn::backend::Flex;
+    use burn::tensor::TensorMetadata as _;
+    use burn_flex::FlexTensor;
+
+    use super::Sinkhorn;
+    use crate::flex::{
+        Real, contiguous, each, real, rows_per_task, slice, tensor_like, width, with_real,
+    };
+    use crate::op::Op;
+
+    impl Sinkhorn {
+        /// The indices of entry `k` of line `line` of step `step`, for matrices of side `n`.
+        #[inline(always)]
+        fn at(step: usize, n: usize, line: usize, k: usize) -> usize {
+            match step.is_multiple_of(2) {
+                true => k * n + line,
+                false => line * n + k,
+            }
+        }
+
+        /// Divides by 1 / (sum + ε) of each line, which it writes to `inverse`.
+        #[inline(always)]
+        fn step<E: Real>(&self, step: usize, n: usize, m: &mut [E], inverse: &mut [E]) {
+            for (line, inverse) in inverse.iter_mut().enumerate() {
+                let sum = (0..n).fold(E::zero(), |sum, k| sum + m[Self::at(step, n, line, k)]);
+                *inverse = (sum + E::of(self.eps)).recip();
+                for k in 0..n {
+                    let m = &mut m[Self::at(step, n, line, k)];
+                    *m = *m * *inverse;
+                }
+            }
+        }
+
+        fn forward_of<E: Real>(&self, m: &FlexTensor) -> FlexTensor {
+            let n = width(m);
+            let mut out = slice::<E>(m).to_vec();
+            let elements = out.len();
+            let tasks = out.chunks_mut(rows_per_task(n * n) * n * n).collect();
+            each(tasks, elements * self.steps, |out: &mut [E]| {
+                let mut inverse = vec![E::zero(); n];
+                for m in out.chunks_exact_mut(n * n) {
+                    for step in 0..self.steps {
+                        self.step(step, n, m, &mut inverse);
+                    }
+                }
+            });
+            tensor_like(out, m)
+        }
+
+        fn backward_of<E: Real>(&self, m: &FlexTensor, grad: &FlexTensor) -> FlexTensor {
+            let n = width(m);
+            let size = rows_per_task(n * n) * n * n;
+            let mut out = slice::<E>(grad).to_vec();
+            let elements = out.len();
+            let tasks = out.chunks_mut(size).zip(slice::<E>(m).chunks(size));
+            each(
+                tasks.collect(),
+                elements * self.steps,
+                |(out, m): (&mut [E], &[E])| {
+                    // The matrix after each step, and what each line was multiplied by.
+                    let mut after = vec![E::zero(); self.steps * n * n];
+                    let mut inverse = vec![E::zero(); self.steps * n];
+                    for (d, m) in out.chunks_exact_mut(n * n).zip(m.chunks_exact(n * n)) {
+                        let mut now = m.to_vec();
+                        let steps = after
+                            .chunks_exact_mut(n * n)
+                            .zip(inverse.chunks_exact_mut(n));
+                        for (step, (after, inverse)) in steps.enumerate() {
+                            self.step(step, n, &mut now, inverse);
+                            after.copy_from_slice(&now);
+                        }
+                        for step in (0..self.steps).rev() {
+                            let after = &after[step * n * n..][..n * n];
+                            for line in 0..n {
+                                let at = |k| Self::at(step, n, line, k);
+                                let along =
+                                    (0..n).fold(E::zero(), |sum, k| sum + d[at(k)] * after[at(k)]);
+                                for k in 0..n {
+                                    d[at(k)] = (d[at(k)] - along) * inverse[step * n + line];
+                                }
+                            }
+                        }
+                    }
+                },
+            );
+            tensor_like(out, m)
+        }
+    }
+
+    impl Op<Flex, 1> for Sinkhorn {
+        type Kept = FlexTensor;
+
+        fn takes(&self, inputs: &[FlexTensor; 1]) -> bool {
+            real(inputs) && !inputs[0].shape().dims::<4>().contains(&0)
+        }
+
+        fn forward(&self, [m]: [FlexTensor; 1]) -> (FlexTensor, FlexTensor) {
+            let m = contiguous(m);
+            (with_real!(&m, forward_with(self, &m)), m)
+        }
+
+        fn backward(&self, m: FlexTensor, grad: FlexTensor) -> [FlexTensor; 1] {
+            [with_real!(&m, backward_with(self, &m, &contiguous(grad)))]
+        }
+    }
+
+    fn forward_with<E: Real>(op: &Sinkhorn, m: &FlexTensor) -> FlexTensor {
+        op.forward_of::<E>(m)
+    }
+
+    fn backward_with<E: Real>(op: &Sinkhorn, m: &FlexTensor, grad: &FlexTensor) -> FlexTensor {
+        op.backward_of::<E>(m, grad)
+    }
+}
+
+#[cfg(feature = "tch")]
+crate::op::no_kernel!(Sinkhorn, 1, burn::backend::LibTorch, burn_tch::TchTensor);
