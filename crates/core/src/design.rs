@@ -93,32 +93,32 @@ impl Sites {
         !self.around_layers && i.is_multiple_of(self.per_layer)
     }
 
-    /// Refuses a design that needs connections around sublayers, for the `reason` given.
+    /// Refuses the design called `name` around layers, for the `reason` given.
     ///
     /// # Errors
     ///
-    /// If they are around layers.
-    pub fn need_sublayers(&self, reason: &str) -> Result<(), ConfigError> {
+    /// If connections are around layers.
+    pub fn need_sublayers(&self, name: &str, reason: &str) -> Result<(), ConfigError> {
         match self.around_layers {
             true => Err(ConfigError::new(
-                "PerLayer",
-                format!("does not go with this connection, because {reason}; use PerSublayer"),
+                name,
+                format!("does not go around layers, because {reason}; use PerSublayer"),
             )),
             false => Ok(()),
         }
     }
 
-    /// Refuses a design that reads other layers, for the `reason` given.
+    /// Refuses the design called `name` in a recurrence, for the `reason` given.
     ///
     /// # Errors
     ///
     /// If a recurrence goes around each layer.
-    pub fn need_depth(&self, reason: &str) -> Result<(), ConfigError> {
+    pub fn need_depth(&self, name: &str, reason: &str) -> Result<(), ConfigError> {
         match self.recurrent {
             true => Err(ConfigError::new(
-                "recurrence",
+                name,
                 format!(
-                    "does not go with this connection, because {reason}, and in a recurrence each layer starts a new stream"
+                    "does not go with a recurrence, because {reason}, and in a recurrence each layer starts a new stream"
                 ),
             )),
             false => Ok(()),

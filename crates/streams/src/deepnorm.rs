@@ -77,7 +77,7 @@ impl Design for DeepNormConfig {
     }
 
     fn validate(&self, on: &Sites) -> Result<(), ConfigError> {
-        on.need_sublayers("it takes the norms out of sublayers")?;
+        on.need_sublayers("DeepNorm", "it takes the norms out of sublayers")?;
         check::positive("alpha", self.alpha(on))?;
         check::positive("beta", self.beta(on))?;
         check::positive("norm_eps", self.norm_eps)

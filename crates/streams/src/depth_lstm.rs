@@ -237,7 +237,10 @@ impl Design for DepthLstmConfig {
     }
 
     fn validate(&self, on: &Sites) -> Result<(), ConfigError> {
-        on.need_sublayers("it takes the place of the feed-forward network")?;
+        on.need_sublayers(
+            "DepthLstm",
+            "it takes the place of the feed-forward network",
+        )?;
         check::at_least_one("d_ff", self.d_ff(on.width))?;
         check::positive("norm_eps", self.norm_eps)
     }

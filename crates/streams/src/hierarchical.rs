@@ -256,7 +256,7 @@ impl Design for TreeConfig {
     fn validate(&self, on: &Sites) -> Result<(), ConfigError> {
         if !on.count.is_multiple_of(2) {
             let problem = format!(
-                "is on a stream of {} layers or sublayers; a tree takes them in pairs, so the number must be even",
+                "takes layers or sublayers in pairs, but there are {}; the number must be even",
                 on.count
             );
             return Err(ConfigError::new("Tree", problem));

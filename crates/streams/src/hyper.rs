@@ -128,8 +128,8 @@ impl Design for HyperConfig {
         }
     }
 
-    fn validate(&self, on: &Sites) -> Result<(), ConfigError> {
-        streams_fit(self.n, 1, on)?;
+    fn validate(&self, _: &Sites) -> Result<(), ConfigError> {
+        streams_fit(self.n, 1)?;
         check::positive("norm_eps", self.norm_eps)
     }
 
@@ -186,18 +186,16 @@ impl Design for HyperConfig {
     }
 }
 
-/// Refuses fewer than `least` streams, and more than a tensor can have.
-pub(crate) fn streams_fit(n: usize, least: usize, on: &Sites) -> Result<(), ConfigError> {
-    let wrong = |problem: String| Err(ConfigError::new("n", problem));
-    if n < least {
-        return wrong(format!("is {n}; it must be at least {least}"));
-    }
-    // H has n · D features, and a matrix n + 1 columns.
-    match n.checked_mul(on.width.saturating_add(n)) {
-        Some(size) if size <= u32::MAX as usize => Ok(()),
-        _ => wrong(format!(
-            "is {n}, which makes a stream of {n} · {} features too wide",
-            on.width
+/// The most streams. Papers have up to 8, and the memory of a position grows with their square.
+const MOST: usize = 64;
+
+/// Refuses fewer than `least` streams, and more than [`MOST`].
+pub(crate) fn streams_fit(n: usize, least: usize) -> Result<(), ConfigError> {
+    match (least..=MOST).contains(&n) {
+        true => Ok(()),
+        false => Err(ConfigError::new(
+            "n",
+            format!("is {n}; it must be from {least} to {MOST}"),
         )),
     }
 }

@@ -173,6 +173,9 @@ impl Default for MhcConfig {
     }
 }
 
+/// The most rounds of Sinkhorn. The paper has 20.
+const MOST_ROUNDS: usize = 1000;
+
 impl MhcConfig {
     fn read<B: Backend>(&self, on: &Sites, base: Vec<f64>, device: &B::Device) -> Read<B> {
         let (columns, width) = (base.len(), self.n * on.width);
@@ -214,9 +217,12 @@ impl Design for MhcConfig {
         "mHC"
     }
 
-    fn validate(&self, on: &Sites) -> Result<(), ConfigError> {
-        streams_fit(self.n, 2, on)?;
-        check::at_least_one("sinkhorn", self.sinkhorn)?;
+    fn validate(&self, _: &Sites) -> Result<(), ConfigError> {
+        streams_fit(self.n, 2)?;
+        if !(1..=MOST_ROUNDS).contains(&self.sinkhorn) {
+            let problem = format!("is {}; it must be from 1 to {MOST_ROUNDS}", self.sinkhorn);
+            return Err(ConfigError::new("sinkhorn", problem));
+        }
         check::positive("norm_eps", self.norm_eps)?;
         check::not_negative("eps", self.eps)
     }

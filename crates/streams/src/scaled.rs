@@ -163,7 +163,7 @@ impl Design for ReZeroConfig {
     }
 
     fn validate(&self, on: &Sites) -> Result<(), ConfigError> {
-        on.need_sublayers("it takes the norms out of sublayers")?;
+        on.need_sublayers("ReZero", "it takes the norms out of sublayers")?;
         finite("start", self.start)
     }
 

@@ -112,7 +112,7 @@ impl Design for SelfDependencyConfig {
 
     fn validate(&self, on: &Sites) -> Result<(), ConfigError> {
         if self.norm == NormPlace::Post {
-            on.need_sublayers("it takes the norms out of sublayers")?;
+            on.need_sublayers("SelfDependency", "it takes the norms out of sublayers")?;
         }
         check::positive("norm_eps", self.norm_eps)
     }

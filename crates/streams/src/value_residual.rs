@@ -90,13 +90,16 @@ impl Design for ValueResidualConfig {
     }
 
     fn validate(&self, on: &Sites) -> Result<(), ConfigError> {
-        on.need_sublayers("it changes the values of attention sublayers")?;
-        on.need_depth("later layers read the values of the first")?;
+        on.need_sublayers(
+            "ValueResidual",
+            "it changes the values of attention sublayers",
+        )?;
+        on.need_depth("ValueResidual", "later layers read the values of the first")?;
         match on.mixed {
             true => Err(ConfigError::new(
-                "layers",
-                "has several architectures, whose values need not have the same heads; this connection \
-                 needs layers of one",
+                "ValueResidual",
+                "does not go with layers of several architectures, because their values need not have the \
+                 same heads",
             )),
             false => Ok(()),
         }
