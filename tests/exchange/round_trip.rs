@@ -94,6 +94,26 @@ fn every_model_is_read_back_to_the_bit() {
 }
 
 #[test]
+fn connections_without_code_in_python_are_refused_before_anything_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    for (i, (name, model)) in zoo::connections().into_iter().enumerate() {
+        let (run, exported) = (
+            folder.path().join(format!("run-{i}")),
+            folder.path().join("out"),
+        );
+        write_run(&model, &tokenizer(), &run);
+        let run = Run::open(&run).unwrap();
+        let problem = export(&run, &exported, &ExportOptions::default()).unwrap_err();
+        assert!(
+            problem.to_string().contains("`model.connection`"),
+            "{name}: {problem}"
+        );
+        assert!(problem.is_bad_input());
+        assert!(!exported.exists(), "{name}");
+    }
+}
+
+#[test]
 fn every_tokenizer_is_read_back() {
     let folder = tempfile::tempdir().unwrap();
     let words = ["the", "cat", "sat"].map(str::to_owned).to_vec();
