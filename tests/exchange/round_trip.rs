@@ -103,7 +103,8 @@ fn connections_without_code_in_python_are_refused_before_anything_is_written() {
         );
         write_run(&model, &tokenizer(), &run);
         let run = Run::open(&run).unwrap();
-        let problem = export(&run, &exported, &ExportOptions::default()).unwrap_err();
+        let problem = export(&run, &exported, &ExportOptions::default());
+        let problem = problem.err().unwrap();
         assert!(
             problem.to_string().contains("`model.connection`"),
             "{name}: {problem}"
