@@ -6,7 +6,6 @@
 //! another backend than Flex and LibTorch, for another float type, or if the environment variable
 //! `RESIDUAL_ZOO_OPS` is `plain`.
 
-#![forbid(unsafe_code)]
 // Without a backend that has kernels, nothing uses what they share.
 #![cfg_attr(
     not(any(feature = "flex", feature = "tch")),
@@ -19,6 +18,8 @@ mod bf16;
 mod cache;
 #[cfg(feature = "flex")]
 mod flex;
+#[cfg(feature = "flex")]
+mod gemm;
 mod loss;
 mod mix;
 mod norm;
@@ -39,6 +40,6 @@ pub use norm::{Norm, norm};
 pub use norm_product::norm_product;
 pub use op::plain_only;
 pub use optimizer::{AdamW, adamw, sum_of_squares};
-pub use product::small_matrix;
+pub use product::product;
 pub use sinkhorn::{Sinkhorn, sinkhorn};
 pub use theta::{Form, Theta, theta};

@@ -1,5 +1,7 @@
-//! Many rows by a small matrix, as in storage and retrieval in the RMT. The time is that of reading the rows.
-//! A general matrix product first copies them into blocks.
+//! Products of rows with a matrix.
+//!
+//! Many rows by a small matrix, as in storage and retrieval in the RMT, take the time of reading the rows. A general
+//! product first copies them into blocks.
 
 use burn::tensor::{Tensor, TensorPrimitive, backend::Backend};
 
@@ -7,23 +9,23 @@ use crate::op::apply;
 
 /// The operation.
 #[derive(Clone, Copy, Debug)]
-struct SmallMatrix;
+struct Product;
 
-/// The most rows and columns of w.
+/// The most rows and columns of a small matrix.
 const SMALL: usize = 64;
 
-/// x · w for x `[rows, d_in]` with many rows and a small w `[d_in, d_out]`.
+/// x · w for x `[rows, d_in]` and w `[d_in, d_out]`.
 ///
 /// # Errors
 ///
 /// Returns `x` and `w` if there is no kernel for them.
-pub fn small_matrix<B: Backend>(
+pub fn product<B: Backend>(
     x: Tensor<B, 2>,
     w: Tensor<B, 2>,
 ) -> Result<Tensor<B, 2>, [Tensor<B, 2>; 2]> {
     let of = |x| Tensor::from_primitive(TensorPrimitive::Float(x));
     let inputs = [x, w].map(|x| x.into_primitive().tensor());
-    let result = apply::<B, _, 2>(&SmallMatrix, inputs);
+    let result = apply::<B, _, 2>(&Product, inputs);
     result.map(of).map_err(|inputs| inputs.map(of))
 }
 
@@ -35,8 +37,9 @@ pub(crate) mod flex {
     use burn_flex::FlexTensor;
     use pulp::{Simd, WithSimd};
 
-    use super::{SMALL, SmallMatrix};
+    use super::{Product, SMALL};
     use crate::flex::{add_up, contiguous, each, simd, slice, zeros};
+    use crate::gemm;
     use crate::op::Op;
 
     /// Rows whose sums are in registers.
@@ -214,6 +217,12 @@ pub(crate) mod flex {
         FlexTensor::from_data(TensorData::new(w, [d_in, d_out]))
     }
 
+    /// Whether x has many rows and w is small.
+    fn has_small_matrix([x, w]: [&FlexTensor; 2]) -> bool {
+        let [rows, _]: [usize; 2] = x.shape().dims();
+        rows >= 4 * TALL && is_small(w)
+    }
+
     /// Whether w has at least one row and one column, and few of both.
     pub(crate) fn is_small(w: &FlexTensor) -> bool {
         let sides: [usize; 2] = w.shape().dims();
@@ -230,20 +239,27 @@ pub(crate) mod flex {
         FlexTensor::from_data(TensorData::new(y, [rows, w.d_out]))
     }
 
-    impl Op<Flex, 2> for SmallMatrix {
+    impl Op<Flex, 2> for Product {
         type Kept = [FlexTensor; 2];
 
-        fn takes(&self, [x, w]: &[FlexTensor; 2]) -> bool {
-            let [rows, _] = x.shape().dims();
-            x.dtype() == DType::F32 && rows >= 4 * TALL && is_small(w)
+        fn takes(&self, inputs: &[FlexTensor; 2]) -> bool {
+            inputs.iter().all(|x| x.dtype() == DType::F32)
         }
 
         fn forward(&self, [x, w]: [FlexTensor; 2]) -> (FlexTensor, [FlexTensor; 2]) {
+            if !has_small_matrix([&x, &w]) {
+                return (gemm::product(&x, &w), [x, w]);
+            }
             let x = contiguous(x);
             (times(&x, &Matrix::new(&w)), [x, w])
         }
 
         fn backward(&self, [x, w]: [FlexTensor; 2], grad: FlexTensor) -> [FlexTensor; 2] {
+            if !has_small_matrix([&x, &w]) {
+                let transposed = |x| Flex::float_swap_dims(x, 0, 1);
+                let dx = gemm::product(&grad, &transposed(w));
+                return [dx, gemm::product(&transposed(x), &grad)];
+            }
             let grad = contiguous(grad);
             let dx = times(&grad, &Matrix::transposed(&w));
             let sides = w.shape().dims();
@@ -257,4 +273,4 @@ pub(crate) mod flex {
 }
 
 #[cfg(feature = "tch")]
-crate::op::no_kernel!(SmallMatrix, 2, burn::backend::LibTorch, burn_tch::TchTensor);
+crate::op::no_kernel!(Product, 2, burn::backend::LibTorch, burn_tch::TchTensor);

@@ -45,7 +45,7 @@ pub fn project<B: Backend>(x: Tensor<B, 3>, weight: Tensor<B, 2>) -> Tensor<B, 3
 /// x · w: `[rows, d_in]` by `[d_in, d_out]` to `[rows, d_out]`.
 pub fn product<B: Backend>(x: Tensor<B, 2>, w: Tensor<B, 2>) -> Tensor<B, 2> {
     match Precision::now() {
-        Precision::F32 => kernels::small_matrix(x, w).unwrap_or_else(|[x, w]| x.matmul(w)),
+        Precision::F32 => kernels::product(x, w).unwrap_or_else(|[x, w]| x.matmul(w)),
         Precision::Bf16 => matmul(x, w),
     }
 }
