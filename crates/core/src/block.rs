@@ -49,6 +49,15 @@ impl<B: Backend, M: Branch<B>, C: Connection<B>> ResidualBlock<B> for Update<B, 
     }
 
     fn forward(&self, stream: Stream<B>, cache: Option<&mut Self::Cache>) -> Stream<B> {
+        match cache {
+            Some(_) => self.apply(stream, cache),
+            None => recompute::update(self, stream, |update, stream| update.apply(stream, None)),
+        }
+    }
+}
+
+impl<B: Backend, M: Branch<B>, C: Connection<B>> Update<B, M, C> {
+    fn apply(&self, stream: Stream<B>, cache: Option<&mut M::Cache>) -> Stream<B> {
         recompute::seed_dropout::<B>(&stream.x.device());
         let f = F::new(&self.branch, cache);
         // The stream is f32, whatever the precision of the branch.

@@ -1,7 +1,7 @@
 //! Activations that are computed twice instead of kept: a layer keeps only its inputs, and is run again in the
 //! backward pass (Chen et al., "Training deep nets with sublinear memory cost", 2016).
 //!
-//! [`record`] cuts a forward pass into parts: the embeddings, then one or more layers each. Each [part](run) runs
+//! [`record`] cuts a forward pass into parts: the embeddings, then updates of the stream or layers. Each [part](run) runs
 //! without a graph, and its outputs are leaves of the graph after it. [`Recording::add_gradients`] goes back from the
 //! loss to these leaves. Then, from the last part to the first, it runs the part again, now with a graph, and passes the
 //! gradients of its outputs on to its inputs and parameters. A part has the dropout that it had before.
@@ -28,7 +28,8 @@ use crate::{Ends, Precision, ResidualBlock, Stream, open};
 /// Which activations are kept for the backward pass, other than those of the last layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Recompute {
-    /// The inputs of each layer; in a recurrence, those of each pair of blocks.
+    /// The inputs of each layer, or of both its updates where these inputs take less memory than the gradients. In a
+    /// recurrence, those of each pair of blocks.
     Layers,
     /// The inputs of every nth layer, `Every(2)`. In a recurrence, the same as `Layers`.
     Every(usize),
@@ -46,6 +47,8 @@ pub struct Recording<B: Backend> {
     seeded: u64,
     /// How the pass is cut, if it is.
     cut: Option<Recompute>,
+    /// Whether each update of the stream is a part now.
+    updates: bool,
     precision: Precision,
     parts: Vec<Part<B>>,
 }
@@ -87,8 +90,65 @@ pub(crate) fn layers<B: Backend, R: ResidualBlock<B>, E: Ends<B>>(
         Recompute::Layers => 1,
         Recompute::Every(size) => size.max(1),
     };
+    let parameters = || layers.iter().map(Module::<B>::num_params).sum();
+    let elements = x.shape().num_elements();
+    if cut == Recompute::Layers && updates_are_free(layers.len(), elements, parameters()) {
+        return by_updates(ends, layers, x);
+    }
     let (first, last) = layers.split_at(layers.len().saturating_sub(1) / size * size);
-    let mut parts = first.chunks(size);
+    let stream = by_layers(ends, first.chunks(size), x);
+    // The backward pass begins with the last layers, so their activations are kept.
+    now(|recording: &mut Recording<B>| recording.cut = None);
+    let stream = in_turn(last, stream);
+    now(|recording: &mut Recording<B>| recording.cut = Some(cut));
+    stream
+}
+
+/// Whether [`Recompute::Layers`] cuts `layers` layers with so many parameters into their updates, for a stream of so many
+/// elements: the inputs of two updates a layer take less memory than the gradients of the layers.
+///
+/// When the backward pass begins, all inputs are there and no gradients; when it ends, all gradients and no inputs. With
+/// so few inputs, it needs the most memory at its end, where smaller parts need less.
+pub fn updates_are_free(layers: usize, elements: usize, parameters: usize) -> bool {
+    layers.saturating_mul(elements).saturating_mul(2) <= parameters
+}
+
+/// Each update of the stream is a part.
+fn by_updates<B: Backend, R: ResidualBlock<B>, E: Ends<B>>(
+    ends: &E,
+    layers: &[R],
+    x: Tensor<B, 3>,
+) -> Stream<B> {
+    let all = run(ends, vec![x], |ends, mut x| {
+        open(ends, x.remove(0)).into_all()
+    });
+    now(|recording: &mut Recording<B>| recording.updates = true);
+    let stream = in_turn(layers, Stream::of_all(all));
+    now(|recording: &mut Recording<B>| recording.updates = false);
+    stream
+}
+
+/// Updates the stream by `update` with the parameters of `module`. This is a part of a pass in which each update is one.
+pub(crate) fn update<B: Backend, M: Module<B> + 'static>(
+    module: &M,
+    stream: Stream<B>,
+    update: impl Fn(&M, Stream<B>) -> Stream<B> + 'static,
+) -> Stream<B> {
+    if !now(|recording: &mut Recording<B>| recording.updates).unwrap_or(false) {
+        return update(module, stream);
+    }
+    let all = run(module, stream.into_all(), move |module, all| {
+        update(module, Stream::of_all(all)).into_all()
+    });
+    Stream::of_all(all)
+}
+
+/// Each of `parts` is a part.
+fn by_layers<'a, B: Backend, R: ResidualBlock<B>, E: Ends<B>>(
+    ends: &E,
+    mut parts: impl Iterator<Item = &'a [R]>,
+    x: Tensor<B, 3>,
+) -> Stream<B> {
     // The first part opens the stream.
     let stream = match parts.next() {
         Some(layers) => {
@@ -100,17 +160,12 @@ pub(crate) fn layers<B: Backend, R: ResidualBlock<B>, E: Ends<B>>(
         }
         None => open(ends, x),
     };
-    let stream = parts.fold(stream, |stream, layers| {
+    parts.fold(stream, |stream, layers| {
         let all = run(&layers.to_vec(), stream.into_all(), |layers, all| {
             in_turn(layers, Stream::of_all(all)).into_all()
         });
         Stream::of_all(all)
-    });
-    // The backward pass begins with the last layers, so their activations are kept.
-    now(|recording: &mut Recording<B>| recording.cut = None);
-    let stream = in_turn(last, stream);
-    now(|recording: &mut Recording<B>| recording.cut = Some(cut));
-    stream
+    })
 }
 
 fn in_turn<B: Backend, R: ResidualBlock<B>>(layers: &[R], stream: Stream<B>) -> Stream<B> {
@@ -196,6 +251,7 @@ impl<B: Backend> Recording<B> {
             seed,
             seeded,
             cut: None,
+            updates: false,
             precision: Precision::now(),
             parts: Vec::new(),
         }

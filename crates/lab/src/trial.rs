@@ -1,12 +1,13 @@
 //! The memory that training a model takes, from two steps of it and of smaller copies.
 //!
 //! Training is tried on one sequence at a time. What it takes with more layers and sequences is
-//! extrapolated from four measured peaks: of one and two layers, on one and two sequences.
+//! extrapolated from four measured peaks: of one and two layers, on a few sequences and on twice as many.
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use residual_zoo_backend::{BackendKind, PeakMemory};
-use residual_zoo_core::{ConfigError, Cost, ModelConfig, Recompute};
+use residual_zoo_core::recompute::{self, Recompute};
+use residual_zoo_core::{ConfigError, Cost, ModelConfig};
 use residual_zoo_data::{
     Corpus, DataConfig, Examples, Source, SyntheticConfig, Tokenizer, TokenizerConfig, Tokens,
 };
@@ -81,20 +82,22 @@ impl<C: ModelConfig> Trial<C> {
     ///
     /// As [`time()`].
     pub fn peaks(&self, kind: BackendKind, gpu: Option<usize>) -> Result<Option<Peaks>, Error> {
+        let few = (TOKENS / self.config.time()).clamp(1, self.config.train.batch);
         let mut peaks = [[0; 2]; 2];
         // The largest first: what threads then keep for later is part of all four peaks.
         for layers in (1..=self.layers().min(2)).rev() {
-            for sequences in [2, 1] {
-                let Some(peak) = self.peak((layers * self.unit, sequences), kind, gpu)? else {
+            for times in [2, 1] {
+                let size = (layers * self.unit, times * few);
+                let Some(peak) = self.peak(size, kind, gpu)? else {
                     return Ok(None);
                 };
-                peaks[layers - 1][sequences - 1] = peak;
+                peaks[layers - 1][times - 1] = peak;
             }
         }
         if self.layers() == 1 {
             peaks[1] = peaks[0];
         }
-        Ok(Some(Peaks(peaks)))
+        Ok(Some(Peaks { peaks, few }))
     }
 
     /// Bytes that the model takes on one sequence, by `peaks`.
@@ -129,6 +132,14 @@ impl<C: ModelConfig> Trial<C> {
         self.peak((self.n_layer, 1), kind, gpu)
     }
 
+    /// Whether `Layers` cuts the run at each update of the stream.
+    fn cuts_updates(&self) -> bool {
+        let shape = self.config.model.shape();
+        let elements = self.config.train.batch * self.config.time() * shape.width;
+        let parameters = self.cost().params.other;
+        recompute::updates_are_free(self.n_layer, elements, parameters)
+    }
+
     fn peak(
         &self,
         (layers, sequences): (usize, usize),
@@ -138,32 +149,46 @@ impl<C: ModelConfig> Trial<C> {
         let mut config = self.config.clone();
         (config.model, _) = with_depth(&config.model, layers)?;
         config.train.batch = sequences;
+        // `Layers` cuts fewer sequences into smaller parts.
+        if config.train.recompute == Some(Recompute::Layers) && !self.cuts_updates() {
+            config.train.recompute = Some(Recompute::Every(1));
+        }
         let memory = PeakMemory::start(kind, gpu);
         time(kind, gpu, config, &self.corpus, (0, 2))?;
         Ok(memory.bytes())
     }
 }
 
-/// Peaks of memory in bytes, of one and two layers on one and two sequences.
+/// About how many tokens the few sequences of [`Peaks`] have. With fewer, weights take most of the memory, and the peak
+/// is at another point of a step than in training.
+const TOKENS: usize = 1024;
+
+/// Peaks of memory in bytes, of one and two layers, on `few` sequences and on twice as many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Peaks([[u64; 2]; 2]);
+pub struct Peaks {
+    peaks: [[u64; 2]; 2],
+    few: usize,
+}
 
 impl Peaks {
-    /// The peak with `layers` and `sequences`. Weights grow with the layers, logits with the
-    /// sequences and activations with both:
+    /// The peak with L layers and S sequences. Weights grow with the layers, logits with the sequences and activations
+    /// with both. With s = S / few:
     ///
     /// ```text
-    /// peak(L, S) = p11 + (L − 1)(p21 − p11) + (S − 1)(p12 − p11)
-    ///            + (L − 1)(S − 1)(p22 − p21 − p12 + p11)
+    /// peak(L, S) = p11 + (L − 1)(p21 − p11) + (s − 1)(p12 − p11)
+    ///            + (L − 1)(s − 1)(p22 − p21 − p12 + p11)
     /// ```
     ///
     /// It is exact where the peak is at the same point of a step in all of them, and all layers are
     /// alike.
     pub fn at(&self, layers: usize, sequences: usize) -> u64 {
-        let [[p11, p12], [p21, p22]] = self.0.map(|peaks| peaks.map(|peak| peak as f64));
-        let (l, s) = (layers as f64 - 1.0, sequences as f64 - 1.0);
+        let [[p11, p12], [p21, p22]] = self.peaks.map(|peaks| peaks.map(|peak| peak as f64));
+        let (l, s) = (
+            layers as f64 - 1.0,
+            sequences as f64 / self.few as f64 - 1.0,
+        );
         let peak = p11 + l * (p21 - p11) + s * (p12 - p11) + l * s * (p22 - p21 - p12 + p11);
-        peak.max(0.0) as u64
+        peak.max(0.0).round() as u64
     }
 }
 
@@ -242,7 +267,10 @@ mod tests {
     fn what_grows_with_layers_and_sequences_is_extrapolated_exactly() {
         // Ends, weights of a layer, logits of a sequence, activations of a layer and a sequence.
         let exact = |l: u64, s: u64| 1000 + 700 * l + 50 * s + 300 * l * s;
-        let peaks = Peaks([[exact(1, 1), exact(1, 2)], [exact(2, 1), exact(2, 2)]]);
+        let peaks = Peaks {
+            peaks: [[exact(1, 3), exact(1, 6)], [exact(2, 3), exact(2, 6)]],
+            few: 3,
+        };
         for (layers, sequences) in [(1, 1), (2, 2), (12, 1), (1, 64), (24, 512)] {
             let expected = exact(layers as u64, sequences as u64);
             assert_eq!(
@@ -252,7 +280,11 @@ mod tests {
             );
         }
         // A second sequence that takes less gives no number below zero.
-        assert_eq!(Peaks([[10, 1], [10, 1]]).at(1, 100), 0);
+        let peaks = Peaks {
+            peaks: [[10, 1], [10, 1]],
+            few: 1,
+        };
+        assert_eq!(peaks.at(1, 100), 0);
     }
 
     #[test]
