@@ -34,6 +34,8 @@ pub enum Test {
     /// `quantity` falls along the line of runs as `along` grows: the slope over its logarithm is
     /// negative.
     Falls(Falls),
+    /// The line of runs `line` has less of `quantity` than the line `than` for the same `along`.
+    Below(Below),
     /// `run` reaches the last validation loss of `than` with less of `axis`.
     Sooner(Sooner),
     /// Every seed of `run` has at least `value`.
@@ -109,6 +111,22 @@ pub struct Falls {
     pub along: String,
     /// The line.
     pub line: String,
+}
+
+/// The fields of [`Test::Below`]. A seed has the mean over the runs of `line` of how far they are from the line `than`,
+/// which is straight between its neighbouring runs over the logarithm of `along`. Runs beyond the ends of that line do
+/// not count.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Below {
+    /// The quantity, which should be low.
+    pub quantity: String,
+    /// What is the same, such as FLOPs.
+    pub along: String,
+    /// The line.
+    pub line: String,
+    /// The line that it is compared with.
+    pub than: String,
 }
 
 /// The fields of [`Test::Transfers`]. The cost of a transfer is how much more of `quantity` the line `to` has
@@ -238,6 +256,7 @@ impl Test {
                 (vec![&it.run, &it.than], vec![&it.quantity, other])
             }
             Self::Falls(it) => (vec![&it.line], vec![&it.quantity, &it.along]),
+            Self::Below(it) => (vec![&it.line, &it.than], vec![&it.quantity, &it.along]),
             Self::Sooner(it) => (vec![&it.run, &it.than], vec![]),
             Self::AtLeast(it) | Self::AtMost(it) => (vec![&it.run], vec![&it.quantity]),
             Self::Between(it) => (vec![&it.run], vec![&it.quantity]),
@@ -256,7 +275,7 @@ impl Test {
     pub(crate) fn lines(&self) -> Vec<&str> {
         match self {
             Self::Falls(Falls { line, .. }) | Self::Exponent(Exponent { line, .. }) => vec![line],
-            Self::Transfers(_) => self.names().0,
+            Self::Below(_) | Self::Transfers(_) => self.names().0,
             _ => Vec::new(),
         }
     }

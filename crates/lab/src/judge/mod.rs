@@ -9,7 +9,7 @@ use crate::quantity::title;
 use crate::stats::Estimate;
 use crate::{Claim, Judgement, Observation, Test, Verdict};
 use difference::{close, compare, sooner};
-use line::{exponent, falls};
+use line::{below, exponent, falls};
 use transfer::transfers;
 use value::{bound, is, ratio};
 
@@ -50,6 +50,7 @@ impl Test {
             Self::Higher(test) => compare(all, test, 1.0),
             Self::Close(test) => close(all, test),
             Self::Falls(test) => falls(all, test),
+            Self::Below(test) => below(all, test),
             Self::Sooner(test) => sooner(all, test),
             Self::AtLeast(it) => bound(all, &it.quantity, &it.run, it.value..=f64::INFINITY),
             Self::AtMost(it) => bound(all, &it.quantity, &it.run, f64::NEG_INFINITY..=it.value),

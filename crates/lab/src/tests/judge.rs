@@ -293,6 +293,46 @@ fn a_loss_falls_along_a_line_by_its_slope_for_each_doubling() {
 }
 
 #[test]
+fn a_line_is_below_another_where_both_have_points() {
+    let of = |name: &str, values: &[(f64, [f64; 3])]| {
+        let mut found = line(values);
+        for observation in &mut found {
+            observation.line = name.into();
+            observation.run = observation.run.replace("line", name);
+        }
+        found
+    };
+    // Over the logarithm, the old line is straight: 3.0, 2.5 and 2.0 at 1, 2 and 4.
+    let old = of("old", &[(1.0, [3.0, 3.1, 3.2]), (4.0, [2.0, 2.1, 2.2])]);
+    let new = of(
+        "new",
+        &[(0.5, [9.0; 3]), (2.0, [2.4, 2.5, 2.61]), (8.0, [9.0; 3])],
+    );
+    let both = [old, new].concat();
+    let test = |line: &str, than: &str| {
+        Test::Below(Below {
+            quantity: "valid_loss".into(),
+            along: "size".into(),
+            line: line.into(),
+            than: than.into(),
+        })
+    };
+    let (verdict, because) = judge(test("new", "old"), &both);
+    assert_eq!(verdict, Verdict::Holds, "{because}");
+    assert!(
+        because.starts_with("-0.0967 ± 0.0143 nats/token over 3 seeds")
+            && because.ends_with("3 of 3 points of new are below old"),
+        "{because}"
+    );
+    // Both points of the old line are below the new one, which is high at its ends.
+    assert_eq!(judge(test("old", "new"), &both).0, Verdict::Holds);
+    let far = of("far", &[(16.0, [1.0; 3])]);
+    let (verdict, because) = judge(test("far", "old"), &[both, far].concat());
+    assert_eq!(verdict, Verdict::NotTested);
+    assert!(because.contains("no run of far"), "{because}");
+}
+
+#[test]
 fn a_line_of_which_a_run_is_missing_is_not_tested() {
     let found = line(&[(1.0, [3.0, 3.1, 3.2]), (2.0, [2.9, 3.0, 3.1])]);
     let planned = [found[0].run.as_str(), found[3].run.as_str(), "largest"];
