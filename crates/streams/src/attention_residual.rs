@@ -13,6 +13,7 @@
 use burn::module::{Initializer, Module, Param};
 use burn::tensor::activation::softmax;
 use burn::tensor::{Tensor, backend::Backend};
+use residual_zoo_core::ops::mix::mix;
 use residual_zoo_core::{
     Branch, ConfigError, Connection, Cost, Design, Ends, F, Norm, Sites, Stream, check, project,
 };
@@ -36,19 +37,15 @@ impl<B: Backend> Read<B> {
 
     /// Σ_m p_m v_m.
     fn of(&self, v: &[Tensor<B, 3>]) -> Tensor<B, 3> {
-        let query = self.query.val().unsqueeze_dim(1);
-        let score = |v: &Tensor<B, 3>| project(self.norm.forward(v.clone()), query.clone());
-        let p = softmax(Tensor::cat(v.iter().map(score).collect(), 2), 2);
-        let term = |(m, v): (usize, &Tensor<B, 3>)| v.clone() * p.clone().narrow(2, m, 1);
-        match v
-            .iter()
-            .enumerate()
-            .map(term)
-            .reduce(|sum, term| sum + term)
-        {
-            Some(sum) => sum,
-            None => unreachable!("x_0 is a source"),
-        }
+        let v: Tensor<B, 4> = Tensor::stack(v.to_vec(), 2);
+        let [batch, time, count, width] = v.dims();
+        let normed = self
+            .norm
+            .forward(v.clone())
+            .reshape([batch, time * count, width]);
+        let scores = project(normed, self.query.val().unsqueeze_dim(1));
+        let p = softmax(scores.reshape([batch, time, count, 1]), 2);
+        mix(p, v).squeeze_dim(2)
     }
 }
 
