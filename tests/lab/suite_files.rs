@@ -79,8 +79,6 @@ fn claims_are_tested_with_eight_seeds_and_tuned_rates_at_cpu_scale() {
             "recurrent_copy",
             "recurrent_selective_copy",
             "recurrent_curriculum",
-            // No models are compared.
-            "recurrent_image",
             // The learning rate is an axis of the charts.
             "mup_transfer",
         ];
