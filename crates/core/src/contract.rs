@@ -143,7 +143,7 @@ where
     B: AutodiffBackend,
     C: ModelConfig,
 {
-    let grads = gradients::<B, C>(model, None, device).1;
+    let grads = gradients::<B, C>(model, None, TIME, device).1;
     let mut largest = LargestGradient {
         grads: &grads,
         found: Vec::new(),
@@ -162,20 +162,21 @@ where
     }
 }
 
-/// The loss and the gradients of a pass that is cut like this.
+/// The loss and the gradients of a pass over `time` positions that is cut like this.
 fn gradients<B, C>(
     model: &C::Model<B>,
     cut: Option<Recompute>,
+    time: usize,
     device: &B::Device,
 ) -> (f64, GradientsParams)
 where
     B: AutodiffBackend,
     C: ModelConfig,
 {
-    let ids = ids(BATCH, TIME + 1, device);
-    let input = ids.clone().narrow(1, 0, TIME);
+    let ids = ids(BATCH, time + 1, device);
+    let input = ids.clone().narrow(1, 0, time);
     let (logits, recording) = recompute::record(None, cut, || model.forward(input));
-    let loss = Loss::new(logits, ids.narrow(1, 1, TIME)).cross_entropy;
+    let loss = Loss::new(logits, ids.narrow(1, 1, time)).cross_entropy;
     let value = scalar(loss.clone().inner());
     let mut gradients = GradientsParams::new();
     recording.add_gradients(loss, model, &mut gradients);
@@ -187,8 +188,23 @@ where
     B: AutodiffBackend,
     C: ModelConfig,
 {
-    let (loss, all) = gradients::<B, C>(model, None, device);
-    let (other_loss, other) = gradients::<B, C>(model, Some(Recompute::Layers), device);
+    // `Layers` cuts short sequences at each update of the stream.
+    for (cut, time) in [(Recompute::Layers, 4), (Recompute::Every(1), TIME)] {
+        recomputes_what_it_computed_over::<B, C>(model, cut, time, device);
+    }
+}
+
+fn recomputes_what_it_computed_over<B, C>(
+    model: &C::Model<B>,
+    cut: Recompute,
+    time: usize,
+    device: &B::Device,
+) where
+    B: AutodiffBackend,
+    C: ModelConfig,
+{
+    let (loss, all) = gradients::<B, C>(model, None, time, device);
+    let (other_loss, other) = gradients::<B, C>(model, Some(cut), time, device);
     // A backend that fuses operations sums in another order where an activation is not kept.
     let tolerance = match B::name(device).contains("fusion") {
         true => 1e-6 * loss.abs(),
@@ -196,7 +212,7 @@ where
     };
     assert!(
         (loss - other_loss).abs() <= tolerance,
-        "loss {loss}, with recomputed activations {other_loss}"
+        "loss {loss}, with recomputed activations ({cut:?}, {time} positions) {other_loss}"
     );
     let mut difference = LargestDifference {
         pair: [&all, &other],

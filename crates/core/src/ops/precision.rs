@@ -58,7 +58,7 @@ impl Precision {
         let problem = match self {
             Self::Bf16 if name.contains("flex") => {
                 "the backend Flex would convert every number to f32 and gain nothing; use another backend \
-                 (--backend tch, cuda or vulkan), or F32, with which a run in bf16 continues by \
+                 (--backend tch, cuda or vulkan), or train.precision=F32; to continue a run of bf16 in F32, add \
                  --allow-config-change"
                     .to_owned()
             }
