@@ -19,15 +19,16 @@ use super::{name_of_run, or_force};
 /// stopped continues with the same command.
 ///
 /// Examples:
-///   residual-zoo evaluate runs/gpt2 --task wikitext.txt
+///   residual-zoo evaluate runs/gpt2 --task wikitext=wiki.valid.raw
 ///   residual-zoo evaluate runs/gpt2 --task lambada=lambada_test.jsonl --task hellaswag_val.jsonl
 #[derive(Args)]
 #[command(verbatim_doc_comment)]
 pub struct Options {
     /// The run directory, such as runs/gpt2-shakespeare-cpu
     run: PathBuf,
-    /// The file of a task; repeat it for several. KIND is lambada, hellaswag, piqa, arc, winogrande, wikitext or text;
-    /// it may be left out except for lambada, whose fields are those of text
+    /// The file of a task; repeat it for several. KIND is lambada, hellaswag, piqa, arc, winogrande, wikitext or text.
+    /// Without it, the kind follows from the fields of a .jsonl file, or is text; lambada, whose fields are those of
+    /// text, and text files of WikiText need it
     #[arg(long, value_name = "[KIND=]FILE", required = true)]
     task: Vec<String>,
     /// Take the first N documents of each task
@@ -104,7 +105,11 @@ pub fn evaluate(options: Options) -> anyhow::Result<()> {
         } else {
             "documents"
         };
-        cli::print(&format!("{} ({} {unit})", task.task, task.documents))?;
+        let kind = task.kind.name();
+        cli::print(&format!(
+            "{} ({kind}, {} {unit})",
+            task.task, task.documents
+        ))?;
         for metric in task.metrics {
             let error = metric
                 .error

@@ -45,10 +45,10 @@ pub fn export(options: Options) -> anyhow::Result<()> {
     } = options;
     let exported = write(&Run::open(&run)?, &directory, &ExportOptions { license })?;
     cli::print(&format!(
-        "{} as {}: {}",
-        exported.checkpoint.display(),
+        "wrote {} ({}) from {}",
+        directory.display(),
         exported.class,
-        directory.display()
+        exported.checkpoint.display()
     ))?;
     Ok(())
 }

@@ -155,7 +155,7 @@ fn read_config(config: &Path) -> anyhow::Result<RunConfig> {
     let ending = config.extension().unwrap_or_default().to_string_lossy();
     if TEXTS.contains(&ending.as_ref()) {
         let name = config.display().to_string();
-        let problem = "is no RON file; to train on it, give it with `--data`, after a RON file";
+        let problem = "is not a RON file; to train on it, give it with `--data`, after a RON file";
         return Err(ConfigError::new(name, problem).into());
     }
     if config.exists() || config.extension().is_some_and(|ending| ending == "ron") {

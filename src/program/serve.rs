@@ -92,7 +92,9 @@ pub fn serve(options: Options) -> anyhow::Result<()> {
     let stop = cli::stop_on_signal()?;
     experiment::serve(&run, &serving, (kind, gpu), &stop, |address| {
         if is_open {
-            cli::warn("whoever reaches this machine can use the model; ask for a key with `--key`");
+            cli::warn(
+                "anyone who can reach this machine can use the model; require a key with `--key FILE`",
+            );
         }
         // Nobody has to read it.
         let _ = cli::print(&format!("serving {name} at http://{address}"));

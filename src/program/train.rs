@@ -7,8 +7,8 @@ use anyhow::{anyhow, bail};
 use clap::{Args, ValueEnum};
 use residual_zoo::backend::BackendKind;
 use residual_zoo::cli::{self, BackendArgs, DataArgs, DisplayArgs};
-use residual_zoo::core::ModelConfig as _;
-use residual_zoo::data::{Corpus, Examples};
+use residual_zoo::core::{ConfigError, ModelConfig as _};
+use residual_zoo::data::{Corpus, Examples, Source};
 use residual_zoo::lab::{Use, check_precision, check_size, open_corpus};
 use residual_zoo::report::si;
 use residual_zoo::runs::{run_dir, vocabulary};
@@ -156,7 +156,20 @@ fn lead(options: Options, team: Option<Team>) -> anyhow::Result<()> {
         (None, None) => bail!("give a RON file, or `--resume RUN`"),
     };
     let mut config = config.set(&options.set)?;
+    let is_imported = config.data.source == Source::Imported;
+    if let (true, Some(run)) = (is_imported, &options.resume) {
+        let problem = format!(
+            "is an imported model, which has no training to continue; start another run from it: residual-zoo train \
+             {} --init-from {} --data TEXT --run NEW",
+            cli::quoted_path(&run.join("config.ron")),
+            cli::quoted_path(run)
+        );
+        return Err(ConfigError::new("--resume", problem).into());
+    }
     options.data.apply(&mut config.data)?;
+    if is_imported && config.data.source != Source::Imported && options.init_from.is_none() {
+        cli::warn("the weights are random; --init-from RUN takes those of the imported model");
+    }
     if let Some(run) = options.resume.as_ref().filter(|_| !options.allow_paths) {
         check_paths(run, &config.data, &options.data)?;
     }

@@ -66,7 +66,7 @@ def blocks(text):
 def prepare(folder):
     """What the pages take for granted: a text, an experiment, the run files of the clone."""
     text = (ROOT / "README.md").read_text() + "Once upon a time.\n"
-    for name in ["my-text.txt", "TINY"]:
+    for name in ["my-text.txt", "other-text.txt", "TINY"]:
         (folder / name).write_text(text * 3)
     (folder / "tokenizer.json").touch()
     (folder / "openwebtext").mkdir()

@@ -276,12 +276,38 @@ fn a_stopped_evaluation_goes_on_where_it_was() {
     let other = place.run("other", &zoo::rmt());
     let others = evaluated(&other, &tasks, &out);
     assert_ne!(others[0].metrics, whole[0].metrics);
+    for (note, name) in others[0]
+        .notes
+        .iter()
+        .zip(["samples_lambada.before-", "results.before-"])
+    {
+        assert!(note.contains(name), "{note}");
+        let aside = fs::read_dir(&out.directory).unwrap().flatten();
+        let mut names = aside.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        assert!(names.any(|found| found.starts_with(name)), "{name}");
+    }
+}
+
+#[test]
+fn samples_of_another_kind_are_not_taken_for_those_of_this_one() {
+    let place = Place::new();
+    let run = place.run("run", &zoo::gpt2());
+    let file = root().join("tests/evaluate/tasks/lambada.jsonl");
+    let task = |kind: &str| Task::read(&format!("{kind}{}", file.display()), None).unwrap();
+    let alone = options(place.path("alone"));
+    let expected = evaluated(&run, &[task("lambada=")], &alone)[0]
+        .metrics
+        .clone();
+    // Without a kind, it is text.
+    let both = options(place.path("both"));
+    evaluated(&run, &[task("")], &both);
+    let found = &evaluated(&run, &[task("lambada=")], &both)[0];
+    assert_eq!(found.metrics, expected);
     assert!(
-        others[0].notes[0].contains("samples_lambada.before.jsonl"),
+        found.notes[0].contains("samples_lambada.before-"),
         "{:?}",
-        others[0].notes
+        found.notes
     );
-    assert!(out.directory.join("samples_lambada.before.jsonl").exists());
 }
 
 #[test]
@@ -340,7 +366,11 @@ fn a_pipe_in_place_of_samples_is_refused() {
     evaluate
         .arg("--task")
         .arg(root().join("tests/evaluate/tasks/piqa.jsonl"));
-    fails(&mut evaluate, 2, &["samples_piqa.jsonl", "no regular file"]);
+    fails(
+        &mut evaluate,
+        2,
+        &["samples_piqa.jsonl", "not a regular file"],
+    );
 }
 
 #[test]
@@ -357,7 +387,7 @@ fn bad_tasks_are_named_with_their_line() {
             "GOOD\n\n{\"goal\": \"a\", \"sol1\": \"b\"}",
             ["line 3", "`sol2`"],
         ),
-        ("GOOD\n{\"goal\": 1}", ["line 2", "`goal` is no text"]),
+        ("GOOD\n{\"goal\": 1}", ["line 2", "`goal` is not a text"]),
         (
             r#"{"goal": "a", "sol1": "b", "sol2": "c", "label": 2}"#,
             ["line 1", "there are 2"],
@@ -400,6 +430,32 @@ fn bad_tasks_are_named_with_their_line() {
 }
 
 #[test]
+fn a_kind_that_is_not_known_is_named() {
+    let file = root().join("tests/evaluate/tasks/lambada.jsonl");
+    let refused = |task: &str| Task::read(task, None).unwrap_err().to_string();
+    let error = refused(&format!("lambda={}", file.display()));
+    assert!(
+        error.contains("no known kind `lambda`") && error.contains("lambada"),
+        "{error}"
+    );
+    let error = refused("hellaswag");
+    assert!(error.contains("hellaswag=FILE"), "{error}");
+}
+
+#[test]
+fn a_question_with_too_many_choices_is_refused() {
+    let place = Place::new();
+    let file = place.path("many.jsonl");
+    let endings = vec!["x"; 1000];
+    let line = serde_json::json!({
+        "activity_label": "a", "ctx_a": "b", "ctx_b": "c", "endings": endings, "label": 0,
+    });
+    fs::write(&file, line.to_string()).unwrap();
+    let error = Task::read(&file.display().to_string(), None).unwrap_err();
+    assert!(error.to_string().contains("1000 choices"), "{error}");
+}
+
+#[test]
 fn the_program_prints_metrics_and_writes_results() {
     let place = Place::new();
     place.run("run", &zoo::gpt2());
@@ -415,7 +471,7 @@ fn the_program_prints_metrics_and_writes_results() {
         .args(["--limit", "3"]);
     let shown = ok(evaluate.arg("--task").arg(folder.join("story.txt")));
     for part in [
-        "hellaswag (3 documents)",
+        "hellaswag (hellaswag, 3 documents)",
         "acc_norm",
         "bits_per_byte",
         "results.json",
@@ -425,6 +481,8 @@ fn the_program_prints_metrics_and_writes_results() {
     let json = fs::read(place.path("out/results.json")).unwrap();
     let json: Value = serde_json::from_slice(&json).unwrap();
     assert_eq!(json["n-samples"]["hellaswag"]["effective"], 3);
+    assert_eq!(json["configs"]["story"]["kind"], "text");
+    assert!(json["configs"]["story"]["stride"].is_number());
     assert!(json["results"]["hellaswag"]["acc_stderr,none"].is_number());
 }
 

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use residual_zoo::Run;
+use residual_zoo::data::Tokenizer;
 use residual_zoo::exchange::{ExportOptions, ImportOptions, export, import};
 use residual_zoo_testing::program::{fails, ok, zoo as command};
 use residual_zoo_testing::{root, zoo};
@@ -78,6 +79,61 @@ fn tensors_that_do_not_fit_are_listed() {
         "\"tie_word_embeddings\": false",
     );
     refused(&out, &["missing: lm_head.weight"]);
+}
+
+/// Writes the safetensors again, with other tensors.
+fn change_tensors(out: &Path, change: impl FnOnce(&mut residual_zoo::core::Tensors)) {
+    use residual_zoo::runs::checkpoint::{read_tensors, write_tensors};
+    let file = out.join("model.safetensors");
+    let (mut tensors, _) = read_tensors(&file).unwrap();
+    change(&mut tensors);
+    write_tensors(&file, &tensors, None).unwrap();
+}
+
+#[test]
+fn two_tensors_of_one_name_are_refused() {
+    let (_folder, out) = exported();
+    change_tensors(&out, |tensors| {
+        let table = tensors["transformer.wte.weight"].clone();
+        tensors.insert("_orig_mod.transformer.wte.weight".into(), table);
+    });
+    refused(
+        &out,
+        &["model.safetensors", "has the tensor wte.weight twice"],
+    );
+}
+
+#[test]
+fn token_ids_of_characters_must_be_in_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let (run, out) = (folder.path().join("run"), folder.path().join("out"));
+    let characters = Tokenizer::chars("abcdefgh".chars().collect()).unwrap();
+    write_run(&zoo::gpt2(), &characters, &run);
+    export(&Run::open(&run).unwrap(), &out, &ExportOptions::default()).unwrap();
+    change(&out.join("tokenizer.json"), "\"c\":2", "\"c\":9");
+    refused(&out, &["tokenizer.json", "not 0, 1, 2"]);
+}
+
+#[test]
+fn an_export_replaces_neither_links_nor_the_current_directory() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    write_run(&zoo::gpt2(), &tokenizer(), &run);
+    let mut export = command("export");
+    export.arg(&run).args(["--to", "hf", "."]);
+    let empty = folder.path().join("empty");
+    fs::create_dir(&empty).unwrap();
+    fails(export.current_dir(&empty), 2, &["current directory"]);
+    #[cfg(unix)]
+    {
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(&empty, &link).unwrap();
+        fails(
+            command("export").arg(&run).args(["--to", "hf"]).arg(&link),
+            2,
+            &["is a link"],
+        );
+    }
 }
 
 #[test]
@@ -326,7 +382,7 @@ fn the_program_keeps_what_is_there() {
     fails(
         command("train").arg("--resume").arg(&run),
         2,
-        &["Imported", "--init-from"],
+        &["imported model", "--init-from"],
     );
     // Training goes on from it with the data that are given, also after it was moved.
     let moved = folder.path().join("moved");
@@ -404,6 +460,15 @@ fn what_was_imported_has_no_training_to_show_or_continue() {
         train().arg("--run").arg(&run),
         2,
         &["imported model", "--init-from"],
+    );
+    fails(
+        command("train")
+            .arg("--resume")
+            .arg(&run)
+            .arg("--data")
+            .arg(&text),
+        2,
+        &["imported model", "--init-from", "config.ron"],
     );
     let other = folder.path().join("other");
     let shown = ok(train()

@@ -96,6 +96,18 @@ impl DataConfig {
                 problem,
             })
         };
+        let texts = self.source.paths();
+        let files = texts
+            .iter()
+            .map(|path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf()));
+        let files: Vec<_> = files.collect();
+        if let Some(i) = (1..files.len()).find(|i| files[..*i].contains(&files[*i])) {
+            return wrong(format!(
+                "has `{}` twice, so the end of one, which is for validation, would be trained on; give it once, in a \
+                 Mixture with a larger weight",
+                texts[i].display()
+            ));
+        }
         let parts = match &self.source {
             Source::Paths(paths) if paths.is_empty() => return wrong("has no texts".into()),
             Source::Mixture(parts) => parts,
@@ -111,6 +123,10 @@ impl DataConfig {
                 "gives `{}` the weight {weight}; it must be a positive number",
                 path.display()
             ));
+        }
+        let all: f64 = parts.iter().map(|part| part.weight).sum();
+        if !all.is_finite() {
+            return wrong("has weights whose sum is not finite; give smaller ones".into());
         }
         match self.tokenizer {
             TokenizerConfig::Bytes | TokenizerConfig::File(_) => Ok(()),

@@ -78,8 +78,8 @@ impl Corpus {
             Source::Mixture(parts) => Self::mixture(config, parts, progress),
             Source::Imported => Err(DataError::InvalidConfig {
                 field: "data.source".into(),
-                problem: "is Imported: the data of an imported model are not known; give data with `--data`, and to \
-                          train, start another run with `--init-from`"
+                problem: "is Imported: the data of an imported model are not known. To train on from it, start another run: \
+                          `residual-zoo train RUN/config.ron --init-from RUN --data TEXT --run NEW`"
                     .into(),
             }),
         }

@@ -240,7 +240,8 @@ pub enum DataError {
     },
     /// A file on the hub could not be downloaded.
     #[error(
-        "could not download {}: {message}; download it another way and give its path instead",
+        "could not download {}, which is not in the cache of the hub: {message}; download it another way and give its path, \
+         or set HF_HOME to a cache that has it",
         one_line(address)
     )]
     Hub {

@@ -15,7 +15,7 @@ use crate::Error;
 use crate::metric::{Metric, Sample, metrics};
 use crate::request::{Request, Requests};
 use crate::score::{Score, batches, score};
-use crate::task::{Document, Task};
+use crate::task::{Document, Kind, Task};
 
 /// How to evaluate.
 #[derive(Clone, Debug)]
@@ -33,6 +33,8 @@ pub struct Options {
 pub struct Results {
     /// The task.
     pub task: String,
+    /// Its kind.
+    pub kind: Kind,
     /// Its number of documents.
     pub documents: usize,
     /// The metrics.
@@ -63,16 +65,18 @@ pub fn evaluate<B: Backend, C: ModelConfig>(
     disk::create_directories(&options.directory)?;
     let _lock = Lock::take(&options.directory)?;
     let path = options.directory.join("results.json");
-    let mut written = previous(&path, &weights)?.unwrap_or_else(|| json!({}));
+    let (mut written, mut set_aside) = previous(&path, &weights)?;
     // A document that cannot be scored is noticed before anything is.
     check(tasks, &run.tokenizer, run.config.model.shape().context)?;
     let model = run.model_at::<B>(&checkpoint, device)?;
     let mut all = Vec::new();
     for task in tasks {
-        let (samples, notes) =
+        let (samples, mut notes) =
             samples::<B, C>(run, &model, task, (options, &weights), device, progress)?;
+        notes.extend(set_aside.take());
         let results = Results {
             task: task.name.clone(),
+            kind: task.kind,
             documents: samples.len(),
             metrics: metrics(task, &samples),
             notes,
@@ -134,6 +138,7 @@ fn of_document(
 #[derive(PartialEq, Serialize, Deserialize)]
 struct Heading {
     task: String,
+    kind: String,
     weights_blake3: String,
     documents_blake3: String,
     stride: usize,
@@ -152,6 +157,7 @@ fn samples<B: Backend, C: ModelConfig>(
     let requests = Requests::new(run, options);
     let heading = Heading {
         task: task.name.clone(),
+        kind: task.kind.name().into(),
         weights_blake3: weights.into(),
         documents_blake3: task.blake3.clone(),
         stride: requests.stride,
@@ -264,7 +270,7 @@ impl Samples {
             }
             None => {
                 if path.exists() {
-                    let aside = path.with_extension("before.jsonl");
+                    let aside = aside(path, &text);
                     disk::rename(path, &aside)?;
                     notes.push(format!(
                         "the samples of other weights or settings are in {} now",
@@ -295,12 +301,30 @@ fn json_line(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_else(|e| unreachable!("plain data: {e}")) + "\n"
 }
 
-/// The results in the file `path`, if they are of the same weights.
-fn previous(path: &Path, weights: &str) -> Result<Option<Value>, Error> {
-    let text = read_if_there(path)?;
-    let found = text.and_then(|text| serde_json::from_str(&text).ok());
+/// Where the file `path` with `text` is kept when another one takes its place: `NAME.before-HASH.ENDING`.
+fn aside(path: &Path, text: &str) -> PathBuf {
+    let hash = blake3::hash(text.as_bytes()).to_hex();
+    let ending = path.extension().unwrap_or_default().to_string_lossy();
+    path.with_extension(format!("before-{}.{ending}", &hash[..8]))
+}
+
+/// The results in the file `path`, if they are of the same weights. Others are set aside, with a note.
+fn previous(path: &Path, weights: &str) -> Result<(Value, Option<String>), Error> {
+    let Some(text) = read_if_there(path)? else {
+        return Ok((json!({}), None));
+    };
+    let found: Option<Value> = serde_json::from_str(&text).ok();
     let is_same = |found: &Value| found["config"]["weights_blake3"] == weights;
-    Ok(found.filter(is_same))
+    if let Some(found) = found.filter(is_same) {
+        return Ok((found, None));
+    }
+    let aside = aside(path, &text);
+    disk::rename(path, &aside)?;
+    let note = format!(
+        "the results of other weights are in {} now",
+        aside.display()
+    );
+    Ok((json!({}), Some(note)))
 }
 
 /// The text of a file that an evaluation wrote, if it is there. Links and what is no regular file are refused, because
@@ -315,7 +339,7 @@ fn read_if_there(path: &Path) -> Result<Option<String>, Error> {
         Ok(_) => Err(Error::Task {
             path: path.into(),
             line: None,
-            problem: "is no regular file; move it away, or give another directory with `--out`"
+            problem: "is not a regular file; move it away, or give another directory with `--out`"
                 .into(),
         }),
     }
@@ -331,10 +355,12 @@ fn add<C: ModelConfig>(
 ) {
     let Results {
         task,
+        kind,
         documents,
         metrics,
         ..
     } = results;
+    let stride = Requests::new(run, options).stride;
     let mut values = json!({ "alias": task });
     let mut is_better = Map::new();
     for metric in metrics {
@@ -344,10 +370,12 @@ fn add<C: ModelConfig>(
         is_better.insert(metric.name.into(), metric.higher_is_better.into());
     }
     let counts = json!({ "original": documents, "effective": documents });
+    let config = json!({ "task": task, "kind": kind.name(), "stride": stride });
     for (part, value) in [
         ("results", values),
         ("higher_is_better", is_better.into()),
         ("n-samples", counts),
+        ("configs", config),
     ] {
         if !all[part].is_object() {
             all[part] = json!({});
@@ -360,7 +388,6 @@ fn add<C: ModelConfig>(
         "model_name": run.config.model.name(),
         "weights_blake3": weights,
         "batch_size": options.batch,
-        "stride": options.stride,
     });
     all["max_length"] = run.config.model.shape().context.into();
 }

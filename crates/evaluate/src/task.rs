@@ -44,6 +44,12 @@ pub const KINDS: [(&str, Kind); 7] = [
 ];
 
 impl Kind {
+    /// The name that a user gives.
+    pub fn name(self) -> &'static str {
+        let named = KINDS.iter().find(|(_, kind)| *kind == self);
+        named.map_or("", |(name, _)| name)
+    }
+
     /// The metrics of a task of this kind, as in `lm_eval`.
     pub fn metrics(self) -> &'static [&'static str] {
         match self {
@@ -117,7 +123,27 @@ impl Task {
             let kind = KINDS.iter().find(|(known, _)| *known == name)?.1;
             Some((kind, Path::new(file)))
         });
+        if let (None, Some((kind, file))) = (named, task.split_once('='))
+            && !Path::new(task).exists()
+            && Path::new(file).exists()
+        {
+            return Err(Error::Task {
+                path: task.into(),
+                line: None,
+                problem: format!("has no known kind `{kind}`; give one of {}", kinds()),
+            });
+        }
         let path = named.map_or(Path::new(task), |(_, file)| file);
+        if named.is_none() && !path.exists() && KINDS.iter().any(|(name, _)| *name == task) {
+            return Err(Error::Task {
+                path: path.into(),
+                line: None,
+                problem: format!(
+                    "is a kind, and there is no file of this name; give the file of the task as `{task}=FILE`, see \
+                     docs/evaluation.md"
+                ),
+            });
+        }
         let name = path.file_stem().unwrap_or_default().to_string_lossy();
         let name = name.into_owned();
         let most = limit.unwrap_or(usize::MAX);
@@ -130,7 +156,7 @@ impl Task {
                 path: path.into(),
                 line: None,
                 problem:
-                    "is no .jsonl file; write its documents to one, a JSON object on each line"
+                    "is not a .jsonl file; write its documents to one, a JSON object on each line"
                         .into(),
             });
         }
@@ -142,7 +168,8 @@ impl Task {
                 Some(_) => Err(Error::Task {
                     path: path.into(),
                     line: None,
-                    problem: "is no .jsonl file; write the documents as JSON, one on a line".into(),
+                    problem: "is not a .jsonl file; write the documents as JSON, one on a line"
+                        .into(),
                 }),
             };
         }
@@ -243,6 +270,11 @@ fn empty(path: &Path) -> Error {
     }
 }
 
+/// The names of all kinds.
+fn kinds() -> String {
+    KINDS.map(|(name, _)| name).join(", ")
+}
+
 /// The kind whose fields these are.
 fn kind_of(fields: &Map<String, Value>) -> Result<Kind, String> {
     let has = |name: &str| fields.contains_key(name);
@@ -258,7 +290,7 @@ fn kind_of(fields: &Map<String, Value>) -> Result<Kind, String> {
             return Err(format!(
                 "its fields ({}) are those of no known task; give its kind as `KIND=FILE`, where KIND is one of {}",
                 found.join(", "),
-                KINDS.map(|(name, _)| name).join(", ")
+                kinds()
             ));
         }
     };
@@ -271,7 +303,7 @@ fn document(kind: Kind, fields: &Map<String, Value>) -> Result<Document, String>
     let text = |name: &str| {
         let value = get(name)?.as_str();
         value
-            .ok_or_else(|| format!("`{name}` is no text"))
+            .ok_or_else(|| format!("`{name}` is not a text"))
             .map(str::to_owned)
     };
     match kind {
@@ -378,8 +410,15 @@ fn choose(context: &str, choices: Vec<String>, gold: usize) -> Result<Document, 
     })
 }
 
+/// The most choices of a question. Each has a copy of its context.
+const MOST_CHOICES: usize = 256;
+
 fn in_range(document: Document) -> Result<Document, String> {
     match &document {
+        Document::Choose { pairs, .. } if pairs.len() > MOST_CHOICES => Err(format!(
+            "{} choices; at most {MOST_CHOICES} are read",
+            pairs.len()
+        )),
         Document::Choose { pairs, gold, .. } if *gold >= pairs.len() => Err(format!(
             "the right choice is number {gold}, from 0, but there are {}",
             pairs.len()
@@ -396,7 +435,7 @@ fn texts(value: &Value, name: &str) -> Result<Vec<String>, String> {
         .map(|text| text.as_str().map(str::to_owned));
     let texts: Option<Vec<String>> = texts.collect();
     let texts = texts.filter(|texts| !texts.is_empty());
-    texts.ok_or_else(|| format!("`{name}` is no list of texts"))
+    texts.ok_or_else(|| format!("`{name}` is not a list of texts"))
 }
 
 /// A number or the text of one, less `first`.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use residual_zoo_core::{ConfigError, Design, ModelConfig as _, Tensors};
-use residual_zoo_data::Source;
+use residual_zoo_data::{Source, one_line};
 use residual_zoo_models::{ConnectionConfig, ModelConfig, PlacedConnection, Run, Zoo};
 use residual_zoo_models::{gpt2, laurel, recurrent, rmt, tokenformer};
 use residual_zoo_runs::checkpoint::{self, MODEL, read_finite_tensors, write_tensors};
@@ -48,7 +48,7 @@ pub const OWN_TYPE: &str = "residual_zoo";
 /// errors.
 pub fn export(run: &Run, directory: &Path, options: &ExportOptions) -> Result<Exported, Error> {
     if run.config.data.time().is_some() {
-        let problem = "was not trained on text, so it is no language model that could be exported";
+        let problem = "was not trained on text, so it is not a language model that can be exported";
         return Err(Error::file(run.directory(), problem));
     }
     if let Some(connection) = connection(&run.config.model) {
@@ -60,6 +60,10 @@ pub fn export(run: &Run, directory: &Path, options: &ExportOptions) -> Result<Ex
     };
     if !is_free {
         let problem = "already exists and is not an empty directory; give another, or delete it";
+        return Err(Error::file(directory, problem));
+    }
+    if directory.is_symlink() || is_current(directory) {
+        let problem = "is a link or the current directory; give a new directory";
         return Err(Error::file(directory, problem));
     }
     let checkpoint = run.checkpoint()?.path;
@@ -82,6 +86,21 @@ pub fn export(run: &Run, directory: &Path, options: &ExportOptions) -> Result<Ex
         class: files.class,
         checkpoint,
     })
+}
+
+/// Whether a shell is in `directory`, which will be replaced.
+fn is_current(directory: &Path) -> bool {
+    let current = std::env::current_dir().and_then(std::fs::canonicalize);
+    let found = std::fs::canonicalize(directory);
+    current.is_ok_and(|current| found.is_ok_and(|found| found == current))
+}
+
+/// `text` as a cell of a table of Markdown.
+fn cell(text: &str) -> String {
+    one_line(text)
+        .to_string()
+        .replace('|', "\\|")
+        .replace('<', "&lt;")
 }
 
 /// Where the files are until they are complete.
@@ -230,10 +249,7 @@ impl Files {
         card += &row("parameters", &parameters.to_string());
         card += &row("context", &model.shape().context.to_string());
         card += &row("token ids", &run.tokenizer.vocab_size().to_string());
-        card += &row(
-            "data",
-            &run.config.data.source.to_string().replace('|', "\\|"),
-        );
+        card += &row("data", &cell(&run.config.data.source.to_string()));
         let step = checkpoint::step_of(checkpoint).unwrap_or_default();
         card += &row("optimizer steps", &step.to_string());
         if let Some((at, loss)) = last_loss(run, step)? {
@@ -263,7 +279,7 @@ impl Files {
         )
         .ok();
         if !is_imported {
-            let command = "Saved as `config.ron`, they train such a model by `residual-zoo train config.ron`.";
+            let command = "Save them as `config.ron` and run `residual-zoo train config.ron` to train such a model.";
             writeln!(card, "\n{command}").ok();
         }
         if run.tokenizer.end_of_text().is_none() {

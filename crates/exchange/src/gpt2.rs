@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::pickle::{Id, Pickle, Value};
-use crate::weights::{Format, Name, linear, same, transpose};
+use crate::weights::{Format, Name, linear, rename, same, transpose};
 
 /// Names here and in `GPT2LMHeadModel`, without its `transformer.`. nanoGPT took these names from it.
 const NAMES: &[Name] = &[
@@ -102,17 +102,13 @@ pub const PREFIX: &str = "transformer.";
 ///
 /// # Errors
 ///
-/// An unembedding that differs from the token table although it is tied.
+/// Two tensors of one name; an unembedding that differs from the token table although it is tied.
 pub fn normalise(path: &Path, tensors: Tensors, tied: bool) -> Result<Tensors, Error> {
     // torch.compile has a prefix of its own.
-    let plain = |name: String| {
-        let name = name.strip_prefix("_orig_mod.").unwrap_or(&name);
+    let mut tensors = rename(path, tensors, |name| {
+        let name = name.strip_prefix("_orig_mod.").unwrap_or(name);
         name.strip_prefix(PREFIX).unwrap_or(name).to_owned()
-    };
-    let tensors = tensors.into_iter();
-    let mut tensors: Tensors = tensors
-        .map(|(name, tensor)| (plain(name), tensor))
-        .collect();
+    })?;
     match (tensors.remove(HEAD), tied) {
         (Some(head), true) => {
             let is_same = tensors.get(TOKENS).is_some_and(|tokens| {

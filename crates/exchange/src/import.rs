@@ -448,7 +448,7 @@ fn read_saved(path: PathBuf, n_head: Option<usize>) -> Result<Found, Error> {
         return Err(Error::file(&path, NO_MODEL));
     }
     let tensors = read_torch(&path, &mut file, top, tokenformer::is_buffer)?;
-    let tensors = tokenformer::normalise(tensors);
+    let tensors = tokenformer::normalise(&path, tensors)?;
     let read = tokenformer::config(&tensors, n_head);
     let (config, vocab_size) = read.map_err(|e| Error::file(&path, e.to_string()))?;
     let there = path.clone();

@@ -10,6 +10,10 @@ use std::collections::HashMap;
 pub const MOST_BYTES: usize = 1 << 22;
 /// Maximum values in a pickle. A tensor has about 25.
 const MOST_VALUES: usize = 1 << 18;
+/// Maximum axes of a tensor. The shape is copied from a value that many tensors may share, and so is a name.
+const MOST_AXES: usize = 8;
+/// Maximum bytes of the name of a module or function.
+const MOST_NAME: usize = 256;
 
 /// Why a pickle cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -154,7 +158,10 @@ impl Pickle {
         let (Value::Tuple(ids) | Value::List(ids)) = self.get(id) else {
             return None;
         };
-        ids.iter().map(|id| self.size(*id)).collect()
+        match ids.len() {
+            ..=MOST_AXES => ids.iter().map(|id| self.size(*id)).collect(),
+            _ => None,
+        }
     }
 }
 
@@ -277,7 +284,8 @@ impl<'a> Machine<'a> {
             }
             0x93 => {
                 let (name, module) = (self.pop()?, self.pop()?);
-                let pair = self.pickle.text(module).zip(self.pickle.text(name));
+                let name_of = |id| self.pickle.text(id).filter(|text| text.len() <= MOST_NAME);
+                let pair = name_of(module).zip(name_of(name));
                 let global = pair.map(|(module, name)| format!("{module}.{name}"));
                 let global = global.ok_or(self.damaged("a function without a name"))?;
                 self.push(Value::Global(global));
@@ -540,6 +548,33 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn shapes_and_names_that_are_shared_are_short() {
+        // A tensor with nine axes, and a function whose name has 300 bytes.
+        let storage = b"X\x01\x00\x00\x00sQ".as_slice();
+        let shape = |axes: usize| [b"(".as_slice(), &b"K\x01".repeat(axes), b"t"].concat();
+        let tensor = |axes: usize| {
+            let arguments = [storage, b"K\x00", &shape(axes), &shape(axes)].concat();
+            let call = b"ctorch._utils\n_rebuild_tensor_v2\n(".as_slice();
+            read(&[b"\x80\x02".as_slice(), call, &arguments, b"tR."].concat())
+        };
+        assert!(
+            matches!(tensor(8), Ok(pickle) if matches!(pickle.get(pickle.top), Value::Tensor(_)))
+        );
+        assert!(matches!(tensor(9), Err(PickleError::Damaged(..))));
+        let name = |length: u32| {
+            let text = [
+                b"X".as_slice(),
+                &length.to_le_bytes(),
+                &b"a".repeat(length as usize),
+            ]
+            .concat();
+            read(&[b"\x80\x04".as_slice(), &text, &text, b"\x93."].concat())
+        };
+        assert!(name(256).is_ok());
+        assert!(matches!(name(257), Err(PickleError::Damaged(..))));
     }
 
     #[test]

@@ -1,9 +1,12 @@
 //! TokenFormer, as its authors' code saves it (a fork of GPT-NeoX).
 
+use std::path::Path;
+
 use residual_zoo_core::{ConfigError, Tensors};
 use residual_zoo_models::tokenformer::{Init, Position, TokenFormerConfig};
 
-use crate::weights::{Format, Name, same};
+use crate::Error;
+use crate::weights::{Format, Name, rename, same};
 
 /// Names here and there. The modules there are a numbered list: the embedding, one without tensors, the layers,
 /// another one without tensors, the final norm.
@@ -77,19 +80,19 @@ pub fn is_one<'a>(mut names: impl Iterator<Item = &'a str>) -> bool {
     names.any(|name| name.ends_with(".mlp.key_param_tokens"))
 }
 
-/// Brings the names of a file into one form.
-pub fn normalise(tensors: Tensors) -> Tensors {
-    let plain = |name: String| {
-        let name = name.strip_prefix("module.").unwrap_or(&name);
+/// Brings the names of the file `path` into one form.
+///
+/// # Errors
+///
+/// Two tensors of one name.
+pub fn normalise(path: &Path, tensors: Tensors) -> Result<Tensors, Error> {
+    rename(path, tensors, |name| {
+        let name = name.strip_prefix("module.").unwrap_or(name);
         match name.strip_prefix("sequential.").unwrap_or(name) {
             FIRST_MODULE => TABLE.to_owned(),
             name => name.to_owned(),
         }
-    };
-    let tensors = tensors.into_iter();
-    tensors
-        .map(|(name, tensor)| (plain(name), tensor))
-        .collect()
+    })
 }
 
 /// The config that the shapes of the tensors give, and the number of token ids. What they do not tell is as in the

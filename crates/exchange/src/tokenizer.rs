@@ -64,6 +64,15 @@ fn of_zoo(directory: &Path, file: &Path) -> Result<Option<Tokenizer>, Error> {
             .map(|(word, id)| (id.as_u64(), word.clone()))
             .collect();
         words.sort();
+        let in_order = (0..).zip(&words).all(|(id, (found, _))| *found == Some(id));
+        let added = json["added_tokens"]
+            .as_array()
+            .is_some_and(|added| !added.is_empty());
+        if !in_order || added {
+            let problem = "is damaged: its token ids are not 0, 1, 2, …, or there are added tokens, which characters and \
+                           words do not have";
+            return Err(Error::file(file, problem));
+        }
         Ok(words.into_iter().map(|(_, word)| word).collect())
     };
     Ok(match kind[KIND].as_str() {

@@ -7,6 +7,7 @@ use burn::backend::Flex;
 use burn::module::Module;
 use burn::tensor::{DType, TensorData};
 use residual_zoo_core::{ModelConfig as _, Tensors, Vocabulary, params};
+use residual_zoo_data::one_line;
 use residual_zoo_models::ModelConfig;
 use residual_zoo_runs::checkpoint;
 
@@ -239,23 +240,69 @@ pub fn read_torch(
     let Value::Dict(entries) = file.pickle.get(state) else {
         return Err(Error::file(path, "has no dictionary of tensors"));
     };
+    let entries = entries.clone();
+    // Several tensors may share a storage, as tied tables do. More numbers than the file has bytes are no model.
+    let numbers = entries
+        .iter()
+        .map(|(_, value)| match file.pickle.get(*value) {
+            Value::Tensor(tensor) => tensor
+                .shape
+                .iter()
+                .fold(1, |all: usize, n| all.saturating_mul(*n)),
+            _ => 0,
+        });
+    let numbers = numbers.fold(0, usize::saturating_add);
+    let bytes = std::fs::metadata(path).map_or(0, |metadata| metadata.len());
+    if numbers as u64 > bytes {
+        let problem = format!("names tensors of {numbers} numbers, but has only {bytes} bytes");
+        return Err(Error::file(path, problem));
+    }
     let mut all = Tensors::new();
-    for (key, value) in entries.clone() {
+    for (key, value) in entries {
         let name = file
             .pickle
             .text(key)
-            .unwrap_or("a key that is no string")
+            .unwrap_or("a key that is not a string")
             .to_owned();
         if is_buffer(&name) {
             continue;
         }
         let Value::Tensor(tensor) = file.pickle.get(value).clone() else {
-            return Err(Error::file(path, format!("has {name}, which is no tensor")));
+            return Err(Error::file(
+                path,
+                format!("has {name}, which is not a tensor"),
+            ));
         };
         let tensor = file.tensor(&tensor);
         let tensor =
             tensor.map_err(|e| Error::file(path, format!("cannot be read: {name} {e}")))?;
-        all.insert(name, tensor);
+        insert(path, &mut all, name, tensor)?;
     }
     Ok(all)
+}
+
+/// Gives the tensors of the file `path` the names that `plain` makes of theirs.
+///
+/// # Errors
+///
+/// Two tensors that get one name.
+pub fn rename(
+    path: &Path,
+    tensors: Tensors,
+    plain: impl Fn(&str) -> String,
+) -> Result<Tensors, Error> {
+    let mut renamed = Tensors::new();
+    for (name, tensor) in tensors {
+        insert(path, &mut renamed, plain(&name), tensor)?;
+    }
+    Ok(renamed)
+}
+
+fn insert(path: &Path, all: &mut Tensors, name: String, tensor: TensorData) -> Result<(), Error> {
+    if all.contains_key(&name) {
+        let problem = format!("has the tensor {} twice", one_line(&name));
+        return Err(Error::file(path, problem));
+    }
+    all.insert(name, tensor);
+    Ok(())
 }

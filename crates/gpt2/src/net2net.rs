@@ -79,7 +79,8 @@ pub(crate) fn check(wide: &Gpt2Config, narrow: &Gpt2Config) -> Result<(), Config
         ..wide.clone()
     };
     if alike != *narrow {
-        let problem = "differs in more than width, n_head and d_ff; Net2Net only widens";
+        let problem = "differs from the model of the other run in more than width, n_head and d_ff; a GPT-2 can start \
+                       from one of the same sizes, or from a narrower one, which Net2Net widens";
         return Err(ConfigError::new("model", problem));
     }
     if wide.width / wide.n_head != narrow.width / narrow.n_head {
@@ -97,7 +98,9 @@ pub(crate) fn check(wide: &Gpt2Config, narrow: &Gpt2Config) -> Result<(), Config
     ];
     for (field, from, to) in sizes {
         if to < from {
-            let problem = format!("cannot shrink from {from} to {to}; Net2Net only widens");
+            let problem = format!(
+                "cannot shrink from {from} to {to}; a GPT-2 can start from a narrower one only"
+            );
             return Err(ConfigError::new(field, problem));
         }
     }

@@ -340,7 +340,7 @@ fn net2net_refuses_what_is_no_widening() {
                 n_layer: 3,
                 ..small()
             },
-            "`model`: differs in more than width, n_head and d_ff",
+            "`model`: differs from the model of the other run in more than width",
         ),
         (
             Gpt2Config {

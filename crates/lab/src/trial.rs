@@ -7,7 +7,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use residual_zoo_backend::{BackendKind, PeakMemory};
 use residual_zoo_core::recompute::{self, Recompute};
-use residual_zoo_core::{ConfigError, Cost, ModelConfig};
+use residual_zoo_core::{ConfigError, Cost, ModelConfig, Vocabulary};
 use residual_zoo_data::{
     Corpus, DataConfig, Examples, Source, SyntheticConfig, Tokenizer, TokenizerConfig, Tokens,
 };
@@ -21,7 +21,9 @@ use crate::{Error, time};
 /// A model to be tried, at its full shape and with the vocabulary of the paper.
 pub struct Trial<C> {
     config: RunConfig<C>,
-    corpus: Corpus,
+    vocabulary: Vocabulary,
+    /// The data of the copy task; `None` for random tokens.
+    copying: Option<Corpus>,
     n_layer: usize,
     /// The least depth of the model, which counts as one layer of [`Peaks`].
     unit: usize,
@@ -37,19 +39,22 @@ impl<C: ModelConfig> Trial<C> {
     pub fn new(config: &RunConfig<C>) -> Result<Self, Error> {
         let mut config = config.clone();
         let time = config.time();
-        let corpus = match &mut config.data.source {
+        config.data.validate()?;
+        let (copying, vocabulary) = match &mut config.data.source {
             Source::Copying(copying) => {
                 copying.noise = copying.most_noise.unwrap_or(copying.noise);
-                open_corpus(&config.data, &Interrupter::new())?
+                let corpus = open_corpus(&config.data, &Interrupter::new())?;
+                let vocabulary = vocabulary(&corpus);
+                (Some(corpus), vocabulary)
             }
             _ => {
-                let corpus = random_tokens(&config.data, 40 * time)?;
+                let vocabulary = stand_in(&config.data);
                 config.data.source = Source::Synthetic(SyntheticConfig::default());
                 config.train.time = Some(time);
-                corpus
+                (None, vocabulary)
             }
         };
-        config.validate(vocabulary(&corpus))?;
+        config.validate(vocabulary)?;
         let (_, n_layer) = with_depth(&config.model, 1)?;
         // Layers of several architectures in turn need each of them once.
         let is_valid = |depth: &usize| {
@@ -64,7 +69,8 @@ impl<C: ModelConfig> Trial<C> {
         };
         Ok(Self {
             config,
-            corpus,
+            vocabulary,
+            copying,
             n_layer,
             unit,
         })
@@ -72,7 +78,7 @@ impl<C: ModelConfig> Trial<C> {
 
     /// The cost of the model, with the vocabulary of the paper.
     pub fn cost(&self) -> Cost {
-        self.config.model.cost(vocabulary(&self.corpus))
+        self.config.model.cost(self.vocabulary)
     }
 
     /// Measures what the model would take with other numbers of layers and sequences; `None` where
@@ -114,7 +120,7 @@ impl<C: ModelConfig> Trial<C> {
     /// accumulated, the sum of their gradients is held as well: 4 bytes for each parameter.
     pub fn whole(&self, peaks: &Peaks) -> u64 {
         let train = &self.config.train;
-        let cost = self.config.model.cost(vocabulary(&self.corpus));
+        let cost = self.cost();
         let sums = match train.accumulate {
             1 => 0,
             _ => 4 * cost.params.total() as u64,
@@ -153,8 +159,17 @@ impl<C: ModelConfig> Trial<C> {
         if config.train.recompute == Some(Recompute::Layers) && !self.cuts_updates() {
             config.train.recompute = Some(Recompute::Every(1));
         }
+        let random;
+        let corpus = match &self.copying {
+            Some(corpus) => corpus,
+            None => {
+                let count = self.config.time().saturating_mul(40);
+                random = random_tokens(self.vocabulary, self.config.data.valid_fraction, count)?;
+                &random
+            }
+        };
         let memory = PeakMemory::start(kind, gpu);
-        time(kind, gpu, config, &self.corpus, (0, 2))?;
+        time(kind, gpu, config, corpus, (0, 2))?;
         Ok(memory.bytes())
     }
 }
@@ -226,9 +241,8 @@ fn set_depth(tree: &mut Value, n_layer: usize) -> Option<usize> {
     }
 }
 
-/// `count` random tokens in place of `data`, with as many token ids and outputs as the papers have
-/// for such data.
-fn random_tokens(data: &DataConfig, count: usize) -> Result<Corpus, Error> {
+/// As many token ids and outputs as the papers have for such data.
+fn stand_in(data: &DataConfig) -> Vocabulary {
     let (ids, outputs) = match (&data.source, &data.tokenizer) {
         (Source::Cifar10(_), _) => (256, 10),
         // Tiny Shakespeare has 65 characters.
@@ -238,11 +252,20 @@ fn random_tokens(data: &DataConfig, count: usize) -> Result<Corpus, Error> {
         // GPT-NeoX's tokenizer has these, and GPT-2's about as many.
         _ => (50_304, 50_304),
     };
+    Vocabulary { ids, outputs }
+}
+
+/// `count` random tokens.
+fn random_tokens(
+    Vocabulary { ids, outputs }: Vocabulary,
+    valid_fraction: f64,
+    count: usize,
+) -> Result<Corpus, Error> {
     let mut rng = StdRng::seed_from_u64(1);
     let mut train: Vec<u32> = (0..count)
         .map(|_| rng.random_range(0..outputs as u32))
         .collect();
-    let valid = train.split_off((count as f64 * (1.0 - data.valid_fraction)) as usize);
+    let valid = train.split_off((count as f64 * (1.0 - valid_fraction)) as usize);
     Ok(Corpus {
         train: Examples::Text(Tokens::from_vec(train)),
         valid: Examples::Text(Tokens::from_vec(valid)),
@@ -259,6 +282,7 @@ fn random_tokens(data: &DataConfig, count: usize) -> Result<Corpus, Error> {
 mod tests {
     use residual_zoo_core::PlainModel;
     use residual_zoo_gpt2::Gpt2Config;
+    use residual_zoo_runs::TrainConfig;
     use serde_json::json;
 
     use super::*;
@@ -325,13 +349,31 @@ mod tests {
     }
 
     #[test]
+    fn what_a_long_context_costs_is_counted_without_its_tokens() {
+        let mut config = RunConfig {
+            model: PlainModel(Gpt2Config {
+                n_layer: 1,
+                n_head: 1,
+                width: 8,
+                context: 1 << 27,
+                ..Gpt2Config::default()
+            }),
+            data: DataConfig::default(),
+            train: TrainConfig::default(),
+        };
+        config.train.batch = 1;
+        // Its tokens would take 20 GiB.
+        let cost = Trial::new(&config).unwrap().cost();
+        assert!(cost.params.total() > 8 << 27);
+    }
+
+    #[test]
     fn random_tokens_stand_in_for_texts_and_images() {
         let mut data = DataConfig {
             source: Source::Cifar10("nowhere".into()),
-            valid_fraction: 0.25,
             ..DataConfig::default()
         };
-        let corpus = random_tokens(&data, 400).unwrap();
+        let corpus = random_tokens(stand_in(&data), 0.25, 400).unwrap();
         assert_eq!((corpus.tokenizer.vocab_size(), corpus.outputs), (256, 10));
         assert_eq!(corpus.train.tokens(), Some(300));
         corpus.train.check(256, 10).unwrap();
@@ -341,7 +383,7 @@ mod tests {
             (TokenizerConfig::File("nowhere.json".into()), 50_304),
         ] {
             data.tokenizer = tokenizer;
-            let corpus = random_tokens(&data, 400).unwrap();
+            let corpus = random_tokens(stand_in(&data), 0.25, 400).unwrap();
             assert_eq!(corpus.tokenizer.vocab_size(), expected);
             corpus.train.check(expected, expected).unwrap();
         }

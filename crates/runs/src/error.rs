@@ -68,7 +68,7 @@ pub enum Error {
     /// A run is to continue with other settings.
     #[error(
         "{path} holds a run that differs from this one: {}; start another run with `--run DIR`, or \
-         continue that one with the changes by `--allow-config-change`{}",
+         pass `--allow-config-change` to continue it with these changes{}",
         differences.join("; "),
         if differences.iter().any(|change| change.starts_with("model")) {
             " (the sizes of the weights cannot change)"

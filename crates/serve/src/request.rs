@@ -286,8 +286,8 @@ fn parse(body: &[u8]) -> Result<Body, ApiError> {
                 ..ApiError::new(400, "unknown_field", cut(&problem))
             },
             Some("duplicate field ") => invalid(format!("has the {problem}")),
-            _ if error.is_data() => invalid("is no object with the fields of a request".into()),
-            _ => invalid(format!("is no JSON: {problem}")),
+            _ if error.is_data() => invalid("is not an object with the fields of a request".into()),
+            _ => invalid(format!("is not valid JSON: {problem}")),
         }
     })
 }

@@ -568,6 +568,19 @@ fn a_mixture_has_an_entry_for_each_text() {
             "{error}"
         );
     }
+    setup.config.tokenizer = TokenizerConfig::Bytes;
+    let mut refused = |change: &dyn Fn(&mut Vec<Weighted>)| {
+        let Source::Mixture(parts) = &mut setup.config.source else {
+            unreachable!()
+        };
+        change(parts);
+        Corpus::open(&setup.config).unwrap_err().to_string()
+    };
+    let error = refused(&|parts| parts.iter_mut().for_each(|part| part.weight = 1.2e308));
+    assert!(error.contains("sum is not finite"), "{error}");
+    // The end of one copy would be for validation.
+    let error = refused(&|parts| parts[1].path = parts[0].path.clone());
+    assert!(error.contains("twice"), "{error}");
 }
 
 #[cfg(unix)]

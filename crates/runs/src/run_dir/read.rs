@@ -18,6 +18,9 @@ pub fn read_config<C: ModelConfig>(path: &Path) -> Result<RunConfig<C>, Error> {
     let config = path.join(CONFIG);
     if !config.is_file() {
         let problem = match path.exists() {
+            true if path.join("config.json").is_file() => format!(
+                "has no {CONFIG}, but the config.json of an exported model; make a run of it by `residual-zoo import`"
+            ),
             true => format!("has no {CONFIG}; give a run directory"),
             false => "does not exist; give a run directory".into(),
         };
