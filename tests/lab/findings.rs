@@ -304,8 +304,7 @@ fn write_page() -> String {
             "## Not yet repeated\n\nThe models of {list} had one learning rate, which was not "
         )
         .unwrap();
-        page += "tuned, and where GPT-2 is the baseline, its initial weights were too small for its width. These \
-                 experiments are being repeated, and are not counted above.\n";
+        page += "tuned. They are being repeated, and are not counted above.\n";
     }
     page.trim_end().to_owned() + "\n"
 }

@@ -115,7 +115,7 @@ pub struct Falls {
 
 /// The fields of [`Test::Below`]. A seed has the mean over the runs of `line` of how far they are from the line `than`,
 /// which is straight between its neighbouring runs over the logarithm of `along`. Runs beyond the ends of that line do
-/// not count.
+/// not count. The claim is undecided if some of the runs are above that line, in the mean over the seeds, and others below.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Below {

@@ -195,7 +195,7 @@ impl Difference {
 }
 
 /// A difference with its sign.
-fn signed(of: &Observed, difference: f64) -> String {
+pub(super) fn signed(of: &Observed, difference: f64) -> String {
     let sign = if difference > 0.0 { "+" } else { "" };
     format!("{sign}{}", of.show_difference(difference))
 }

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use residual_zoo_report::sig;
 
+use super::difference::signed;
 use super::{Finding, Found, ONE_SEED, estimate, is_exact};
 use crate::claims::{Below, Exponent, Falls};
 use crate::observe::points_by_run;
-use crate::stats::{Line, estimates};
+use crate::stats::{Estimate, Line, estimates};
 use crate::{Observation, Observed, Verdict};
 
 /// A quantity against another one, for each seed.
@@ -43,45 +44,72 @@ pub(super) fn below(observations: &[Observation], test: &Below) -> Found {
     let axes = (&*test.along, &*test.quantity);
     let (line, is_exact) = points(observations, &test.line, axes)?;
     let (than, _) = points(observations, &test.than, axes)?;
-    let (mut differences, mut below, mut all) = (Vec::new(), 0, 0);
+    // The mean of each seed, and the distances of each point of the line.
+    let (mut means, mut of_points) = (Vec::new(), BTreeMap::<usize, (f64, Vec<f64>)>::new());
     for (seed, points) in &line {
         let Some(than) = than.get(seed) else { continue };
-        let far = |(x, y): &(f64, f64)| Some(y - between(than, *x)?);
-        let far: Vec<f64> = points.iter().filter_map(far).collect();
+        let far = |(i, (x, y)): (usize, &(f64, f64))| Some((i, *x, y - between(than, *x)?));
+        let far: Vec<_> = points.iter().enumerate().filter_map(far).collect();
         if far.is_empty() {
             return Err(format!(
                 "no run of {} is between two of {}",
                 test.line, test.than
             ));
         }
-        below += far.iter().filter(|far| **far < 0.0).count();
-        all += far.len();
-        differences.push(-far.iter().sum::<f64>() / far.len() as f64);
+        means.push(-far.iter().map(|(_, _, far)| far).sum::<f64>() / far.len() as f64);
+        for (i, x, far) in far {
+            let of_point = of_points.entry(i).or_default();
+            of_point.0 = x;
+            of_point.1.push(far);
+        }
     }
-    if differences.is_empty() {
+    if means.is_empty() {
         return Err(format!(
             "{} and {} have no seed in common",
             test.line, test.than
         ));
     }
-    let found = estimate(&differences)?;
-    let of = Observed::of(&test.quantity);
-    let show = |difference: f64| of.show_difference(difference);
-    let because = format!(
-        "{below} of {all} points of {} are below {}",
-        test.line, test.than
-    );
-    let difference = show(-found.mean);
-    let because = match found.count {
-        _ if is_exact => format!("{}; {because}", of.with_unit(difference)),
-        1 => format!("{}; {because}; {ONE_SEED}", of.with_unit(difference)),
-        count => {
-            let difference = of.with_unit(format!("{difference} ± {}", show(found.half_width)));
-            let detectable = show(found.detectable());
-            format!("{difference} over {count} seeds, detectable {detectable}; {because}")
+    let found = estimate(&means)?;
+    let (of, along) = (Observed::of(&test.quantity), Observed::of(&test.along));
+    let show = |found: Estimate, sign: f64| match found.count {
+        1 => signed(&of, sign * found.mean),
+        _ => {
+            let difference = signed(&of, sign * found.mean);
+            format!("{difference} ± {}", of.show_difference(found.half_width))
         }
     };
-    Ok(Finding::sign(found, is_exact, because))
+    let mut each = Vec::new();
+    let mut agree = true;
+    for (x, far) in of_points.values() {
+        let far = estimate(far)?;
+        agree &= far.mean < 0.0 || found.mean <= 0.0;
+        agree &= far.mean > 0.0 || found.mean >= 0.0;
+        each.push(format!(
+            "{} at {}",
+            show(far, 1.0),
+            along.with_unit(along.show(*x))
+        ));
+    }
+    let each = each.join(", ");
+    let difference = of.with_unit(show(found, -1.0));
+    let because = match found.count {
+        _ if is_exact => format!("{difference}; {each}"),
+        1 => format!("{difference}; {each}; {ONE_SEED}"),
+        count => {
+            let detectable = of.show_difference(found.detectable());
+            format!("{difference} over {count} seeds, detectable {detectable}; {each}")
+        }
+    };
+    let finding = Finding::sign(found, is_exact, because);
+    Ok(match agree {
+        true => finding,
+        // The mean of points on both sides says nothing about the line.
+        false => Finding {
+            verdict: Verdict::Undecided,
+            because: finding.because + "; the points are on both sides",
+            ..finding
+        },
+    })
 }
 
 /// y at `x` on the line through `points`, which is straight between neighbours over the logarithm of x; `None` beyond

@@ -321,11 +321,16 @@ fn a_line_is_below_another_where_both_have_points() {
     assert_eq!(verdict, Verdict::Holds, "{because}");
     assert!(
         because.starts_with("-0.0967 ± 0.0143 nats/token over 3 seeds")
-            && because.ends_with("3 of 3 points of new are below old"),
+            && because.ends_with("; -0.0967 ± 0.0143 at 2"),
         "{because}"
     );
     // Both points of the old line are below the new one, which is high at its ends.
     assert_eq!(judge(test("old", "new"), &both).0, Verdict::Holds);
+    // On both sides, the mean does not count.
+    let mixed = of("mixed", &[(1.5, [2.9, 3.0, 3.1]), (3.0, [1.0, 1.1, 1.2])]);
+    let (verdict, because) = judge(test("mixed", "old"), &[both.clone(), mixed].concat());
+    assert_eq!(verdict, Verdict::Undecided, "{because}");
+    assert!(because.ends_with("on both sides"), "{because}");
     let far = of("far", &[(16.0, [1.0; 3])]);
     let (verdict, because) = judge(test("far", "old"), &[both, far].concat());
     assert_eq!(verdict, Verdict::NotTested);
