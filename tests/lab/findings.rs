@@ -34,8 +34,8 @@ const PAPERS: [Paper; 4] = [
         address: "https://arxiv.org/abs/2506.22696",
         summary: "After the same tokens, the loss of the RMT is lower than that of a transformer by 0.002 to 0.042 \
                   (95 % interval); the paper reports 0.11 for models 2,000 times larger. After the correction for \
-                  several claims this is undecided, and the transformer's start was chosen after a first run. At the same FLOPs, small RMTs end \
-                  above transformers; the larger two of four sizes are within 0.01 of them. A larger \
+                  several claims this is undecided, and the transformer's start was chosen after a first run. At the same FLOPs, the larger two of four RMTs are \
+                  within 0.04 of transformers, on either side; the smaller ones have too few steps to tell. A larger \
                   stream lowers the loss, but not beyond a stream of 128 at this size. On a text of another kind, \
                   WikiText, the RMT needs 0.07 to 0.16 fewer bits per byte, in a second run: in the first one, characters that \
                   training never showed hid the difference. The data sets of Table 6 need larger models.",
