@@ -225,7 +225,7 @@ fn samples<B: Backend, C: ModelConfig>(
                 }
                 let places = open.remove(&number).into_iter().flatten();
                 let tokens = places
-                    .map(|(place, _)| waiting[place].continuation.len())
+                    .map(|(place, _)| waiting[place].continuation().len())
                     .sum();
                 file.add(Sample::of(number, &task.documents[number], &scored, tokens))?;
             }

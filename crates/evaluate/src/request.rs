@@ -1,5 +1,7 @@
 //! Documents as tokens.
 
+use std::sync::Arc;
+
 use residual_zoo_data::{DataError, Tokenizer};
 
 use crate::task::Document;
@@ -9,10 +11,24 @@ use crate::task::Document;
 pub struct Request {
     /// The number of the document.
     pub document: usize,
+    /// Tokens of the document, which the windows of a long text share.
+    tokens: Arc<[u32]>,
+    /// Where the context begins, where the continuation begins, and its end.
+    places: [usize; 3],
+}
+
+impl Request {
     /// The tokens before, at least one.
-    pub context: Vec<u32>,
+    pub fn context(&self) -> &[u32] {
+        let [start, cut, _] = self.places;
+        &self.tokens[start..cut]
+    }
+
     /// The tokens, at least one.
-    pub continuation: Vec<u32>,
+    pub fn continuation(&self) -> &[u32] {
+        let [_, cut, end] = self.places;
+        &self.tokens[cut..end]
+    }
 }
 
 /// How texts become requests.
@@ -74,33 +90,39 @@ impl Requests<'_> {
             ));
         }
         let room = self.most + 1 - continuation.len();
-        let cut = context.len().saturating_sub(room);
+        let start = context.len().saturating_sub(room);
+        let places = [start, context.len(), context.len() + continuation.len()];
+        context.append(&mut continuation);
         Ok(Request {
             document,
-            context: context.split_off(cut),
-            continuation,
+            tokens: context.into(),
+            places,
         })
     }
 
     /// The requests of a text. Each window predicts the next tokens, after as many tokens before as there is room for;
     /// the first one begins with the token between documents.
     fn roll(&self, document: usize, text: &str) -> Result<Vec<Request>, String> {
-        let tokens = self.encode(text)?;
+        let mut tokens = self.encode(text)?;
+        let first = self.tokenizer.first_id();
+        tokens.insert(0, first);
+        let tokens: Arc<[u32]> = tokens.into();
         let mut requests = Vec::new();
-        let mut done = 0;
+        // The first token is not predicted.
+        let mut done = 1;
         while done < tokens.len() {
-            let new = if done == 0 { self.most } else { self.stride };
+            let new = if done == 1 { self.most } else { self.stride };
             let end = (done + new).min(tokens.len());
-            let continuation = tokens[done..end].to_vec();
-            let context = match done {
-                0 => vec![self.tokenizer.first_id()],
-                // The window has as many tokens as the model reads, and one more that is only predicted.
-                _ => tokens[(end - 1).saturating_sub(self.most)..done].to_vec(),
+            let start = match done {
+                1 => 0,
+                // The window has as many tokens as the model reads, and one more that is only predicted. It does not
+                // have the first one.
+                _ => (end - 1).saturating_sub(self.most).max(1),
             };
             requests.push(Request {
                 document,
-                context,
-                continuation,
+                tokens: tokens.clone(),
+                places: [start, done, end],
             });
             done = end;
         }
@@ -139,7 +161,7 @@ mod tests {
         let text = |ids: &[u32]| ids.iter().map(|&id| id as u8 as char).collect();
         let pairs = requests
             .iter()
-            .map(|r| (text(&r.context), text(&r.continuation)));
+            .map(|r| (text(r.context()), text(r.continuation())));
         pairs.collect()
     }
 

@@ -39,7 +39,7 @@ const MOST_LOGITS: usize = 1 << 24;
 pub fn batches(requests: &[Request], rows: usize) -> Vec<Batch> {
     let mut shared: BTreeMap<(usize, &[u32]), Vec<usize>> = BTreeMap::new();
     for (place, request) in requests.iter().enumerate() {
-        let key = (request.document, request.context.as_slice());
+        let key = (request.document, request.context());
         shared.entry(key).or_default().push(place);
     }
     let (single, several): (Vec<_>, Vec<_>) =
@@ -47,7 +47,7 @@ pub fn batches(requests: &[Request], rows: usize) -> Vec<Batch> {
     let mut equal: BTreeMap<(usize, usize), Vec<Vec<usize>>> = BTreeMap::new();
     for group in single {
         let request = &requests[group[0]];
-        let lengths = (request.context.len(), request.continuation.len());
+        let lengths = (request.context().len(), request.continuation().len());
         equal.entry(lengths).or_default().push(group);
     }
     let mut batches: Vec<Batch> = several.into_iter().map(|group| vec![group]).collect();
@@ -70,10 +70,7 @@ pub fn score<B: Backend, M: LanguageModel<B>>(
     batch: &Batch,
     device: &B::Device,
 ) -> Vec<(usize, Score)> {
-    let contexts: Vec<&[u32]> = batch
-        .iter()
-        .map(|row| requests[row[0]].context.as_slice())
-        .collect();
+    let contexts: Vec<&[u32]> = batch.iter().map(|row| requests[row[0]].context()).collect();
     let read = (!revises).then(|| {
         let mut cache = model.new_cache();
         let next = model.predict(ids::<B>(&contexts, device), &mut cache);
@@ -86,7 +83,7 @@ pub fn score<B: Backend, M: LanguageModel<B>>(
         let places: Vec<usize> = batch.iter().map(|row| row[turn]).collect();
         let continuations: Vec<&[u32]> = places
             .iter()
-            .map(|place| requests[*place].continuation.as_slice())
+            .map(|place| requests[*place].continuation())
             .collect();
         let found = match &read {
             Some((next, cache)) => continue_with(
