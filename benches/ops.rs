@@ -17,7 +17,7 @@ use burn::tensor::{Distribution, Int, Tensor};
 use criterion::{
     BenchmarkGroup, Criterion, criterion_group, criterion_main, measurement::WallTime,
 };
-use residual_zoo::core::ops::attention::{CausalAttention, split_heads};
+use residual_zoo::core::ops::attention::{DotAttention, split_heads};
 use residual_zoo::core::ops::optimizer::{AdamW, adamw, adamw_plain};
 use residual_zoo::core::ops::{activation, loss};
 use residual_zoo::core::{Norm, NormParams, product, product_of_parts};
@@ -64,7 +64,7 @@ fn ops(criterion: &mut Criterion) {
         let name = format!("attention of 8 × 6 heads, {time_steps} positions");
         let mut group = criterion.benchmark_group(name);
         let x = random([8, time_steps, 1152]);
-        let heads = CausalAttention::new(0.125, time_steps);
+        let heads = DotAttention::new(0.125, time_steps);
         time(&mut group, "fast", || {
             heads.packed(split_heads(x.clone(), 18), None)
         });

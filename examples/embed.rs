@@ -36,7 +36,7 @@ fn embed(directory: &str) -> Result<(), Box<dyn std::error::Error>> {
     println!("{}", run.generate(&model, None, 40, Sampling::default())?);
 
     // The model is an ordinary Burn module.
-    let sizes = (run.vocabulary().ids, run.config.time());
+    let sizes = (run.vocabulary().ids(), run.config.time());
     let logits = model.forward(token_ids::<Flex>(&[[0, 1, 2]], sizes, &device)?); // [batch, time, vocab]
     println!("logits: {:?}", logits.dims());
     Ok(())

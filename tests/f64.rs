@@ -39,8 +39,14 @@ fn every_case_equals_the_reference_to_the_digits_it_is_stored_with() {
         let (inputs, targets) = (case.inputs.clone(), case.targets.clone());
         let weights = case.weights.clone();
         let device = Default::default();
-        let outcome =
-            run::<Autodiff<Flex>, _>(&case.config, case.vocab, weights, inputs, targets, &device);
+        let outcome = run::<Autodiff<Flex>, _>(
+            &case.config,
+            case.vocabulary,
+            weights,
+            inputs,
+            targets,
+            &device,
+        );
         // Half a unit in the last place of f32 is 6e-8 of the value. Burn's RmsNorm computes the
         // mean square in f32 for any input type.
         let (relative, absolute) = match case.name.starts_with("rmt_code") {

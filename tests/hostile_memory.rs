@@ -15,7 +15,7 @@ use burn::backend::Flex;
 use peak_alloc::PeakAlloc;
 use residual_zoo::core::ModelConfig as _;
 use residual_zoo::data::{
-    Cifar10, Corpus, DataConfig, Shard, Source, Tokenizer, TokenizerConfig, read_documents,
+    Cifar, Corpus, DataConfig, Shard, Source, Tokenizer, TokenizerConfig, read_documents,
     read_file, write_shard,
 };
 use residual_zoo::exchange::{ImportOptions, import};
@@ -41,7 +41,7 @@ fn reader(kind: &str) -> (&'static str, Read) {
     match kind {
         "shard" => ("a.bin", |path| done(Shard::open(path))),
         "cifar" => ("test_batch.bin", |path| {
-            done(Cifar10::open(path.parent().unwrap()))
+            done(Cifar::open(path.parent().unwrap()))
         }),
         "documents" => ("d.jsonl", |path| done(read_documents(path, "text"))),
         "tokenizer" => ("tokenizer.json", |path| {

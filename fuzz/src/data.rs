@@ -1,7 +1,7 @@
 //! Targets for shards, tokenizers, documents and images.
 
 use residual_zoo::data::{
-    Cifar10, Shard, Tokenizer, TokenizerConfig, cifar, read_documents, write_shard,
+    Cifar, Shard, Tokenizer, TokenizerConfig, cifar, read_documents, write_shard,
 };
 
 use crate::{Scratch, Verdict, refused};
@@ -103,7 +103,7 @@ pub fn cifar(data: &[u8]) -> Verdict {
     for name in ["data_batch_1.bin", "data_batch_2.bin", "test_batch.bin"] {
         scratch.file(name, data);
     }
-    let Cifar10 { train, test } = Cifar10::open(scratch.path()).map_err(refused)?;
+    let Cifar { train, test } = Cifar::open(scratch.path()).map_err(refused)?;
     assert_eq!(test.len() * 3073, data.len());
     assert_eq!(train.len(), 2 * test.len());
     let mut values = Vec::new();

@@ -8,6 +8,7 @@ mod export;
 mod generate;
 mod import;
 mod list;
+mod merge;
 mod plan;
 mod plot;
 mod serve;
@@ -59,6 +60,7 @@ enum Command {
     Evaluate(evaluate::Options),
     Serve(serve::Options),
     Import(import::Options),
+    Merge(merge::Options),
     Export(export::Options),
     /// Print a shell's completions, to be saved where the shell looks for them
     Completions {
@@ -110,6 +112,7 @@ pub fn main() -> ExitCode {
         Command::Evaluate(options) => evaluate::evaluate(options),
         Command::Serve(options) => serve::serve(options),
         Command::Import(options) => import::import(options),
+        Command::Merge(options) => merge::merge(options),
         Command::Export(options) => export::export(options),
         Command::Completions { shell } => {
             let mut command = Program::command();

@@ -68,12 +68,34 @@ pub struct Options {
     /// How the weights of --init-from become the first ones
     #[arg(long, value_enum, requires = "init_from", default_value_t = InitBy::Grow)]
     init_by: InitBy,
+    /// Train only so many new parameter tokens of a TokenFormer, those of Q, K, V and O each, then those of the
+    /// feed-forward network; all weights of --init-from stay
+    #[arg(long, value_name = "new_tokens=N[,M]", requires = "init_from")]
+    tune: Option<String>,
     #[command(flatten)]
     data: DataArgs,
     #[command(flatten)]
     backend: BackendArgs,
     #[command(flatten)]
     display: DisplayArgs,
+}
+
+/// What `--tune` sets: `new_tokens=8,32`.
+fn added_tokens(tune: &str) -> Result<String, ConfigError> {
+    let wrong = || {
+        let problem = format!(
+            "is `{tune}`; give the number of new tokens, as in new_tokens=8 or new_tokens=8,32"
+        );
+        ConfigError::new("--tune", problem)
+    };
+    let sizes = tune.strip_prefix("new_tokens=").ok_or_else(wrong)?;
+    let (attn, ffn) = sizes.split_once(',').unwrap_or((sizes, sizes));
+    let size = |text: &str| text.parse::<usize>().map_err(|_| wrong());
+    Ok(format!(
+        "model.added=(attn: {}, ffn: {})",
+        size(attn)?,
+        size(ffn)?
+    ))
 }
 
 #[derive(ValueEnum, Clone, Copy, Debug)]
@@ -156,6 +178,9 @@ fn lead(options: Options, team: Option<Team>) -> anyhow::Result<()> {
         (None, None) => bail!("give a RON file, or `--resume RUN`"),
     };
     let mut config = config.set(&options.set)?;
+    if let Some(tune) = &options.tune {
+        config = config.set(&[added_tokens(tune)?])?;
+    }
     let is_imported = config.data.source == Source::Imported;
     if let (true, Some(run)) = (is_imported, &options.resume) {
         let problem = format!(

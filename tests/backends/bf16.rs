@@ -38,7 +38,14 @@ impl OnBackend for ThreeWays<'_> {
         let pass = |weights: &BTreeMap<String, TensorData>| {
             let (inputs, targets) = (case.inputs.clone(), case.targets.clone());
             let weights = weights.clone();
-            run::<B, Zoo>(&case.config, case.vocab, weights, inputs, targets, &device)
+            run::<B, Zoo>(
+                &case.config,
+                case.vocabulary,
+                weights,
+                inputs,
+                targets,
+                &device,
+            )
         };
         let rounded = case.weights.iter().map(|(name, weight)| {
             let weight = match weight.shape.len() {

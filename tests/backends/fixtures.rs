@@ -41,9 +41,10 @@ fn the_repository_has_cases_of_every_architecture() {
         "rmt",
         "tokenformer",
         "streams",
+        "vit",
     ]
     .map(count);
-    assert_eq!(counts, [3, 16, 16, 5, 11, 31]);
+    assert_eq!(counts, [4, 16, 16, 5, 16, 31, 6]);
 }
 
 #[test]
@@ -124,7 +125,14 @@ impl OnBackend for Compare<'_> {
         let Self(case) = self;
         let (inputs, targets) = (case.inputs.clone(), case.targets.clone());
         let weights = case.weights.clone();
-        let outcome = run::<B, Zoo>(&case.config, case.vocab, weights, inputs, targets, &device);
+        let outcome = run::<B, Zoo>(
+            &case.config,
+            case.vocabulary,
+            weights,
+            inputs,
+            targets,
+            &device,
+        );
 
         let logits = Values::from(case.logits.clone());
         let loss = (outcome.loss - case.loss).abs();

@@ -7,4 +7,5 @@ mod bf16;
 mod fixtures;
 mod ops;
 mod parity;
+mod reuse;
 mod stop;

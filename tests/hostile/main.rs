@@ -22,7 +22,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use residual_zoo::RunConfig;
 use residual_zoo::core::ModelConfig as _;
-use residual_zoo::data::{Cifar10, Shard, Tokenizer, TokenizerConfig, read_documents, write_shard};
+use residual_zoo::data::{Cifar, Shard, Tokenizer, TokenizerConfig, read_documents, write_shard};
 use residual_zoo::runs::{checkpoint, run_dir};
 use residual_zoo_fuzz::TARGETS;
 use residual_zoo_testing::hostile::{
@@ -311,7 +311,7 @@ fn what_is_no_file_is_refused_at_once() {
             refuses(what, &file("d.jsonl"), |path| read_documents(path, "text"));
         }
         file("data_batch_1.bin");
-        refuses(what, dir.path(), Cifar10::open);
+        refuses(what, dir.path(), Cifar::open);
         // The files of a run.
         file("metrics.jsonl");
         refuses(what, dir.path(), run_dir::read_metrics);

@@ -25,6 +25,7 @@ const ROOMS: [&[&str]; 11] = [
         "residual-zoo-rmt",
         "residual-zoo-streams",
         "residual-zoo-tokenformer",
+        "residual-zoo-vit",
     ],
     &["residual-zoo-runs"],
     &[

@@ -545,10 +545,7 @@ fn tokenformers_are_those_of_table_8() {
 fn recurrent_models_have_the_parameters_of_their_tables() {
     let figure = |path: &str| paper(&format!("/recurrent/{path}")).as_u64().unwrap() as usize;
     let image = planned("recurrent", "recurrent_image");
-    let classes = Vocabulary {
-        ids: 256,
-        outputs: 10,
-    };
+    let classes = Vocabulary::new(256, 10);
     let cost = |name: &str| run(&image, name).model.cost(classes).params.total();
     assert_eq!(cost("4 layers"), figure("table2/regular_4"));
     assert_eq!(cost("1 layer"), figure("table2/regular_1"));

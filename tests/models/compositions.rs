@@ -63,13 +63,10 @@ fn texts_side_by_side_are_the_texts_one_by_one() {
         ..Sampling::default()
     };
     for (name, config) in all() {
-        let vocabulary = Vocabulary {
-            ids: 13,
-            outputs: 13,
-        };
+        let vocabulary = Vocabulary::from(13);
         let model = config.build::<Flex>(vocabulary, &device).unwrap();
         let context = config.shape().context;
-        let sizes = (vocabulary.ids, context);
+        let sizes = (vocabulary.ids(), context);
         // One prompt is longer than the context, and all texts get there.
         let prompt = |length: usize| (0..length).map(|i| (7 * i * i % 13) as u32).collect();
         let prompts: Vec<Vec<u32>> = [3, 1, context + 2, context / 2].map(prompt).to_vec();
@@ -378,10 +375,7 @@ fn a_recurrence_with_one_block_is_the_stack_applied_layer_by_layer_twice() {
 fn a_classifier_has_a_head_of_its_own() {
     let device = Default::default();
     for (name, config) in architectures() {
-        let vocabulary = Vocabulary {
-            ids: 256,
-            outputs: 10,
-        };
+        let vocabulary = Vocabulary::new(256, 10);
         let model = config.build::<Autodiff<Flex>>(vocabulary, &device).unwrap();
         let ids = Tensor::<_, 2, Int>::from_data([[3, 1, 4], [1, 5, 255]], &device);
         assert_eq!(model.classify(ids).dims(), [2, 10], "{name}");

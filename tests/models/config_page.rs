@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::fs;
 
 use residual_zoo::core::Mup;
-use residual_zoo::data::{CopyConfig, DataConfig, SyntheticConfig};
+use residual_zoo::data::{CopyConfig, DataConfig, ImagesConfig, ShapesConfig, SyntheticConfig};
 use residual_zoo::experiment::Experiment;
 use residual_zoo::gpt2::{Gpt2Base, Gpt2Config};
 use residual_zoo::lab::claims::{Close, Compared};
@@ -25,6 +25,7 @@ use residual_zoo::streams::{
     ReZeroConfig, SelfDependencyConfig, SkipInitConfig, TreeConfig, ValueResidualConfig,
 };
 use residual_zoo::tokenformer::TokenFormerConfig;
+use residual_zoo::vit::Patches;
 use residual_zoo::{Composition, ConnectionConfig, Zoo};
 use residual_zoo_testing::root;
 use serde::Serialize;
@@ -45,7 +46,7 @@ their default. This page is made from the documentation of the source.
 ";
 
 /// The sections of the page, in order. Other types follow where a field first has them.
-const FIRST: [&str; 11] = [
+const FIRST: [&str; 12] = [
     "RunConfig",
     "Written",
     "Gpt2Config",
@@ -55,6 +56,7 @@ const FIRST: [&str; 11] = [
     "ConnectionConfig",
     "LaurelConfig",
     "RecurrentConfig",
+    "Patches",
     "TrainConfig",
     "Experiment",
 ];
@@ -68,6 +70,12 @@ fn defaults() -> BTreeMap<&'static str, Value> {
         ("DataConfig", value(DataConfig::default())),
         ("SyntheticConfig", value(SyntheticConfig::default())),
         ("CopyConfig", value(CopyConfig::default())),
+        ("ShapesConfig", value(ShapesConfig::default())),
+        (
+            "ImagesConfig",
+            parsed::<ImagesConfig>("(set: Cifar10(\"\"))"),
+        ),
+        ("Patches", value(Patches::default())),
         ("Gpt2Config", value(Gpt2Config::default())),
         ("RmtConfig", value(RmtConfig::default())),
         ("TokenFormerConfig", value(TokenFormerConfig::default())),
@@ -285,13 +293,13 @@ impl Page {
         }
         let composed = serde_json::to_value(Composition::<Zoo>::in_turn([])).unwrap();
         assert!(composed["Composed"].is_object());
-        let (connection, recurrence) =
-            (self.link("PlacedConnection"), self.link("RecurrentConfig"));
+        let [connection, recurrence, patches] =
+            ["PlacedConnection", "RecurrentConfig", "Patches"].map(|name| self.link(name));
         writeln!(
             self.text,
             "| `Composed`(`layers`: a list of architectures, `connection`: {connection} or `None`, \
-             `recurrence`: {recurrence} or `None`) | Layers of one or several architectures in turn, with a \
-             connection, inside a recurrence. |\n"
+             `recurrence`: {recurrence} or `None`, `patches`: {patches} or `None`) | Layers of one or several \
+             architectures in turn, with a connection, inside a recurrence, on the patches of images. |\n"
         )
         .unwrap();
     }
@@ -359,7 +367,7 @@ impl Page {
             _ => panic!("a type without an argument"),
         };
         match last.ident.to_string().as_str() {
-            "usize" | "u64" | "u32" => "integer".into(),
+            "usize" | "u64" | "u32" | "u8" => "integer".into(),
             "f64" | "f32" => "number".into(),
             "bool" => "`true` or `false`".into(),
             "String" => "string".into(),

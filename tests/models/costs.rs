@@ -164,7 +164,7 @@ fn presets_count_the_parameters_of_the_models_they_build() {
         ),
     ] {
         let device = Default::default();
-        let vocabulary = Vocabulary { ids, outputs };
+        let vocabulary = Vocabulary::new(ids, outputs);
         let model = config.build::<Autodiff<Flex>>(vocabulary, &device).unwrap();
         let params = params::list::<Autodiff<Flex>, _>(&model).into_iter();
         let sizes = params

@@ -412,7 +412,7 @@ fn dead_links_and_items_are_found() {
     let alive = "[a](rmt.md), [b](rmt.md#in-a-run-file), [c](#sizes), [d](https://burn.dev/none),
         [`Laurel`](../../crates/laurel/src/connection.rs),
         [`laurel`](../../crates/laurel/src/connection.rs),
-        [`CausalAttention`](../../crates/core/src/ops/attention.rs)
+        [`DotAttention`](../../crates/core/src/ops/attention.rs)
         `Laurel::update`, `Connection::update`, `LaurelConfig::pa(3)`, `core::params::Role`, `zoo!`,
         `core::materialise`, `Zoo::Gpt2`, `Normalization::L2NormGelu`, `residual_zoo_rmt::memory::store`,
         `layers: Vec<A>`, `x = Σ_h W_O⁽ʰ⁾`, `augmentation: LowRank`

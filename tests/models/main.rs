@@ -13,3 +13,4 @@ mod mup;
 mod paper_tables;
 mod streams;
 mod toy_connection;
+mod vision;

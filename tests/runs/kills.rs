@@ -169,6 +169,22 @@ fn killed_runs_on_images_end_alike() {
     );
 }
 
+#[test]
+fn killed_runs_on_augmented_patches_end_alike() {
+    let scratch = Scratch::new();
+    let source = "Images(set: Shapes(images: 40, size: 8), crop: 2, flip: true)";
+    let model = "Composed(patches: (size: 4), \
+                 layers: [Gpt2(n_layer: 2, n_head: 2, width: 16, dropout: 0.1)])";
+    let file = config_on(&scratch, model, source, "spike_z: None");
+    killed_runs_of(&scratch, "patches", file, FEW);
+    let rows = run_dir::read_metrics(&scratch.path("straight")).unwrap();
+    assert!(rows.iter().any(|row| row.valid_accuracy.is_some()));
+    assert!(
+        (rows[0].valid_loss.unwrap() - 4f64.ln()).abs() < 0.5,
+        "four classes"
+    );
+}
+
 /// Sends `signal` once the run has shown `step`, and waits for its end. Returns whether it was
 /// stopped: on a busy machine the signal may come after the last step.
 fn interrupt(command: &mut Command, signal: &str, step: usize) -> bool {

@@ -18,6 +18,7 @@ mod kills;
 mod program;
 #[cfg(unix)]
 mod resume;
+mod reuse;
 #[cfg(target_os = "linux")]
 mod settings;
 #[cfg(target_os = "linux")]

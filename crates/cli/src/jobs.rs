@@ -93,7 +93,7 @@ impl JobsArgs {
 
 /// How many runs at a time fit into memory, judged by the largest model.
 fn fitting<C: ModelConfig>(runs: &[PlannedRun<C>], options: &Options) -> Result<usize, Error> {
-    let size = |config: &&RunConfig<C>| config.model.cost(1).params.total();
+    let size = |config: &&RunConfig<C>| config.model.cost(config.vocabulary(1)).params.total();
     let configs = runs.iter().filter_map(|run| run.config.as_ref());
     let (Some(largest), Some(available)) = (configs.max_by_key(size), available_memory()) else {
         return Ok(usize::MAX);

@@ -18,7 +18,9 @@ use clap::Args;
 use residual_zoo_backend::{BackendError, BackendKind};
 use residual_zoo_core::ConfigError;
 use residual_zoo_data::Source as Data;
-use residual_zoo_data::{DataConfig, DataError, SyntheticConfig, TokenizerConfig, is_on_hub};
+use residual_zoo_data::{
+    DataConfig, DataError, ImagesConfig, SyntheticConfig, TokenizerConfig, is_on_hub,
+};
 use residual_zoo_exchange::Error as ExchangeError;
 use residual_zoo_lab::{Error, Verdict};
 use residual_zoo_report::Tone;
@@ -67,7 +69,7 @@ pub struct DataArgs {
     /// What to train on: a text file, a directory of text, JSON lines (.jsonl), each plain or
     /// compressed (.gz, .zst), Parquet (.parquet), an address on the Hugging Face hub
     /// (hf://datasets/OWNER/NAME/PATH), `tinyshakespeare` (downloaded once) or `synthetic` (needs no
-    /// file); for a run on images, the directory of CIFAR-10's binary batches
+    /// file); for a run on images, the directory of CIFAR's binary files
     #[arg(long, value_name = "PATH|NAME")]
     pub data: Option<String>,
     /// Tokenizer of text: `bytes`, `chars`, `bpe:SIZE` (trained on the text), the path of a
@@ -88,6 +90,19 @@ impl DataArgs {
                 ("tinyshakespeare", _) => Data::TinyShakespeare,
                 ("synthetic", _) => Data::Synthetic(SyntheticConfig::default()),
                 (path, Data::Cifar10(_)) => Data::Cifar10(path.into()),
+                (path, Data::Images(images)) => match images.set.at(path.into()) {
+                    Some(set) => Data::Images(ImagesConfig {
+                        set,
+                        ..images.clone()
+                    }),
+                    None => {
+                        let problem = format!(
+                            "is `{path}`, but {} need no file; leave it out",
+                            images.set.name()
+                        );
+                        return Err(ConfigError::new("--data", problem));
+                    }
+                },
                 (path, _) => Data::Path(path.into()),
             };
         }

@@ -7,8 +7,8 @@ use burn::tensor::{TensorData, backend::Backend};
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
-    ConfigError, Connection, Cost, Decoder, Embeddings, Frame, ModelConfig, Plain, ResidualBlock,
-    Stack, check,
+    ConfigError, Connection, Cost, Decoder, Embeddings, Frame, ImageSize, ModelConfig, Plain,
+    Reads, ResidualBlock, Stack, TokenEmbeddingsOptions, check,
 };
 
 /// The sizes of a model that other parts must know.
@@ -43,21 +43,46 @@ impl Shape {
 /// What a model reads and writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Vocabulary {
-    /// Number of token ids.
-    pub ids: usize,
+    /// Token ids or images, and their size.
+    pub reads: Reads,
     /// Width of the logits: the number of token ids of a language model, or of classes of a
     /// classifier.
     pub outputs: usize,
 }
 
 impl Vocabulary {
-    /// Checks that there is at least one id and one output.
+    /// That of a model that reads `ids` token ids and has `outputs` logits.
+    pub fn new(ids: usize, outputs: usize) -> Self {
+        let reads = Reads::Ids(ids);
+        Self { reads, outputs }
+    }
+
+    /// That of a model that reads images of a `size` in `classes` classes.
+    pub fn of_images(size: ImageSize, classes: usize) -> Self {
+        Self {
+            reads: Reads::Images(size),
+            outputs: classes,
+        }
+    }
+
+    /// Number of token ids; 0 for images.
+    pub fn ids(&self) -> usize {
+        match self.reads {
+            Reads::Ids(ids) => ids,
+            Reads::Images(_) => 0,
+        }
+    }
+
+    /// Checks that there is at least one id, or one value of an image, and one output.
     ///
     /// # Errors
     ///
     /// Names the field that is 0.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        check::at_least_one("vocab_size", self.ids)?;
+        match self.reads {
+            Reads::Ids(ids) => check::at_least_one("vocab_size", ids)?,
+            Reads::Images(size) => check::at_least_one("size of the images", size.values())?,
+        }
         check::at_least_one("outputs", self.outputs)
     }
 }
@@ -65,7 +90,7 @@ impl Vocabulary {
 /// The vocabulary of a language model with `ids` token ids.
 impl From<usize> for Vocabulary {
     fn from(ids: usize) -> Self {
-        Self { ids, outputs: ids }
+        Self::new(ids, ids)
     }
 }
 
@@ -104,6 +129,22 @@ pub trait Architecture:
         frame: &Frame,
         device: &B::Device,
     ) -> Self::Embeddings<B>;
+
+    /// The sizes and switches of the tables and the norm at the ends of this model, for ends that read images instead of
+    /// token ids.
+    ///
+    /// # Errors
+    ///
+    /// If this architecture cannot read images.
+    fn ends(
+        &self,
+        vocabulary: Vocabulary,
+        frame: &Frame,
+    ) -> Result<TokenEmbeddingsOptions, ConfigError> {
+        let _ = (vocabulary, frame);
+        let problem = format!("do not go with {}, which reads only text", self.name());
+        Err(ConfigError::new("patches", problem))
+    }
 
     /// Builds layer `layer`, counted from 0, of a model with this `frame`. Calls `connection` once per sublayer, in
     /// the order in which the sublayers update the stream.

@@ -6,7 +6,7 @@ use burn::module::Module;
 use burn::tensor::backend::Backend;
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::{Cost, LanguageModel, Shape, Tensors, Vocabulary};
+use crate::{Cost, LanguageModel, Reads, Shape, Tensors, Vocabulary};
 
 /// An invalid setting.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -69,6 +69,21 @@ pub trait ModelConfig:
     /// although there are fewer near the input.
     fn cost(&self, vocabulary: impl Into<Vocabulary>) -> Cost;
 
+    /// Checks that the model can read and write these.
+    ///
+    /// # Errors
+    ///
+    /// If the data are images and the model reads text, or the other way round.
+    fn reads(&self, vocabulary: Vocabulary) -> Result<(), ConfigError> {
+        match vocabulary.reads {
+            Reads::Ids(_) => Ok(()),
+            Reads::Images(_) => Err(ConfigError::new(
+                "model",
+                "reads token ids, but the data are images",
+            )),
+        }
+    }
+
     /// Whether logits can change when tokens are appended. A full pass and an incremental one then differ at earlier
     /// positions. By default they do not.
     fn revises(&self) -> bool {
@@ -119,6 +134,7 @@ pub trait ModelConfig:
         let vocabulary = vocabulary.into();
         vocabulary.validate()?;
         self.validate()?;
+        self.reads(vocabulary)?;
         let model = self.assemble(vocabulary, device);
         materialise(&model);
         Ok(model)

@@ -21,7 +21,10 @@ use burn::tensor::{
 };
 
 use crate::ops::loss::Loss;
-use crate::{Cache, LanguageModel, ModelConfig, Recompute, autodiff, params, recompute};
+use crate::{
+    Cache, ImageSize, Input, LanguageModel, ModelConfig, Recompute, Vocabulary, autodiff, params,
+    recompute,
+};
 
 /// The sizes are odd and differ, so that a transposed or wrongly reshaped axis does not fit.
 const BATCH: usize = 3;
@@ -71,25 +74,150 @@ where
         config.shape().dropout == 0.0,
         "the contract needs a config without dropout"
     );
-    let model = config.build::<B>(VOCAB, device).expect("a valid config");
-    counts_parameters::<B, C>(config, &model);
-    // Initial zeros would hide terms, and errors in them.
-    let model = model.map(&mut Shake);
-
+    let vocabulary = VOCAB.into();
+    let model = shaken::<B, C>(config, vocabulary, device);
+    let sample = Sample::text(TIME, device);
     keeps_shape(&model, device);
     is_causal(&model, device);
-    keeps_rows_independent(&model, device);
-    reaches_every_parameter::<B, C>(&model, device);
-    survives_export::<B, C>(config, &model, device);
+    behaves::<B, C>(config, vocabulary, &model, &sample, device);
     decodes_as_it_reads(&model, device);
     joins_rows(&model, device);
     classifies_by_the_last_position(&model, device);
-    validates_as_it_trains::<B, C>(config, &model, device);
-    recomputes_what_it_computed::<B, C>(&model, device);
+    // `Layers` cuts short sequences at each update of the stream.
+    let few = Sample::text(4, device);
+    recomputes_what_it_computed::<B, C>(&model, Recompute::Layers, &few);
+    recomputes_what_it_computed::<B, C>(&model, Recompute::Every(1), &sample);
 }
 
-fn counts_parameters<B: AutodiffBackend, C: ModelConfig>(config: &C, model: &C::Model<B>) {
-    let counted = config.cost(VOCAB).params.total();
+/// Checks a model of images of a `size` built by `config`, which must have no dropout: its logits are finite and `[batch,
+/// 1, classes]`, every part of the image has an effect on them, and properties 3 to 5, 7, 9 and 10 of [`check`].
+///
+/// # Panics
+///
+/// When a property is violated. The message names it.
+pub fn check_images<B, C>(config: &C, size: ImageSize, device: &B::Device)
+where
+    B: AutodiffBackend,
+    C: ModelConfig,
+{
+    let _alone = alone();
+    B::seed(device, 7);
+    let vocabulary = Vocabulary::of_images(size, VOCAB);
+    let model = shaken::<B, C>(config, vocabulary, device);
+    let sample = Sample::images(size, device);
+    let logits = model.forward(sample.input.clone());
+    assert_eq!(logits.dims(), [BATCH, 1, VOCAB], "shape of the logits");
+    assert!(
+        values(logits).iter().all(|x| x.is_finite()),
+        "finite logits"
+    );
+    sees_every_part(&model, size, device);
+    behaves::<B, C>(config, vocabulary, &model, &sample, device);
+    for cut in [Recompute::Layers, Recompute::Every(1)] {
+        recomputes_what_it_computed::<B, C>(&model, cut, &sample);
+    }
+}
+
+/// The model of `config` with weights of which none is zero.
+fn shaken<B, C>(config: &C, vocabulary: Vocabulary, device: &B::Device) -> C::Model<B>
+where
+    B: AutodiffBackend,
+    C: ModelConfig,
+{
+    assert!(
+        config.shape().dropout == 0.0,
+        "the contract needs a config without dropout"
+    );
+    let model = config
+        .build::<B>(vocabulary, device)
+        .expect("a valid config");
+    counts_parameters::<B, C>(config, vocabulary, &model);
+    // Initial zeros would hide terms, and errors in them.
+    model.map(&mut Shake)
+}
+
+/// What models of text and of images have in common.
+fn behaves<B, C>(
+    config: &C,
+    vocabulary: Vocabulary,
+    model: &C::Model<B>,
+    sample: &Sample<B>,
+    device: &B::Device,
+) where
+    B: AutodiffBackend,
+    C: ModelConfig,
+{
+    keeps_rows_independent(model, &sample.input);
+    reaches_every_parameter::<B, C>(model, sample);
+    let other = config
+        .build::<B>(vocabulary, device)
+        .expect("a valid config");
+    survives_export(model, other, &sample.input);
+    let inner = config.assemble::<B::InnerBackend>(vocabulary, device);
+    validates_as_it_trains::<B, C>(model, inner, sample);
+}
+
+/// A batch.
+struct Sample<B: Backend> {
+    input: Input<B>,
+    /// `[batch, scored]`.
+    targets: Tensor<B, 2, Int>,
+}
+
+impl<B: AutodiffBackend> Sample<B> {
+    fn text(time: usize, device: &B::Device) -> Self {
+        let ids = ids(BATCH, time + 1, device);
+        Self {
+            input: ids.clone().narrow(1, 0, time).into(),
+            targets: ids.narrow(1, 1, time),
+        }
+    }
+
+    fn images(size: ImageSize, device: &B::Device) -> Self {
+        Self {
+            input: images(size, device).into(),
+            targets: ids(BATCH, 1, device),
+        }
+    }
+}
+
+/// Random images.
+fn images<B: Backend>(size: ImageSize, device: &B::Device) -> Tensor<B, 4> {
+    let shape = [BATCH, size.channels, size.height, size.width];
+    Tensor::random(shape, Distribution::Normal(0.0, 1.0), device)
+}
+
+fn sees_every_part<B: Backend>(model: &impl LanguageModel<B>, size: ImageSize, device: &B::Device) {
+    let images = images::<B>(size, device);
+    let before = model.forward(images.clone());
+    let ImageSize {
+        channels,
+        height,
+        width,
+    } = size;
+    for at in 0..channels * height.min(width) {
+        let (channel, row, column) = (at % channels, at % height, (at * 7) % width);
+        let other = Tensor::full([BATCH, 1, 1, 1], 5.0, device);
+        let place = [
+            0..BATCH,
+            channel..channel + 1,
+            row..row + 1,
+            column..column + 1,
+        ];
+        let after = model.forward(images.clone().slice_assign(place, other));
+        assert!(
+            scalar((after - before.clone()).abs().max()) > 1e-5,
+            "row {row}, column {column} of channel {channel} has no effect"
+        );
+    }
+}
+
+fn counts_parameters<B: AutodiffBackend, C: ModelConfig>(
+    config: &C,
+    vocabulary: Vocabulary,
+    model: &C::Model<B>,
+) {
+    let counted = config.cost(vocabulary).params.total();
     let trainable = params::list::<B, _>(model)
         .into_iter()
         .filter(|p| p.trainable);
@@ -125,11 +253,13 @@ fn is_causal<B: Backend>(model: &impl LanguageModel<B>, device: &B::Device) {
     }
 }
 
-fn keeps_rows_independent<B: Backend>(model: &impl LanguageModel<B>, device: &B::Device) {
-    let ids = ids(BATCH, TIME, device);
-    let together = model.forward(ids.clone());
+fn keeps_rows_independent<B: Backend>(model: &impl LanguageModel<B>, input: &Input<B>) {
+    let together = model.forward(input.clone());
     for row in 0..BATCH {
-        let alone = model.forward(ids.clone().narrow(0, row, 1));
+        let alone = model.forward(match input.clone() {
+            Input::Ids(ids) => Input::Ids(ids.narrow(0, row, 1)),
+            Input::Images(images) => Input::Images(images.narrow(0, row, 1)),
+        });
         assert_close(
             alone,
             together.clone().narrow(0, row, 1),
@@ -138,12 +268,12 @@ fn keeps_rows_independent<B: Backend>(model: &impl LanguageModel<B>, device: &B:
     }
 }
 
-fn reaches_every_parameter<B, C>(model: &C::Model<B>, device: &B::Device)
+fn reaches_every_parameter<B, C>(model: &C::Model<B>, sample: &Sample<B>)
 where
     B: AutodiffBackend,
     C: ModelConfig,
 {
-    let grads = gradients::<B, C>(model, None, TIME, device).1;
+    let grads = gradients::<B, C>(model, None, sample).1;
     let mut largest = LargestGradient {
         grads: &grads,
         found: Vec::new(),
@@ -162,57 +292,41 @@ where
     }
 }
 
-/// The loss and the gradients of a pass over `time` positions that is cut like this.
+/// The loss and the gradients of a pass that is cut like this.
 fn gradients<B, C>(
     model: &C::Model<B>,
     cut: Option<Recompute>,
-    time: usize,
-    device: &B::Device,
+    sample: &Sample<B>,
 ) -> (f64, GradientsParams)
 where
     B: AutodiffBackend,
     C: ModelConfig,
 {
-    let ids = ids(BATCH, time + 1, device);
-    let input = ids.clone().narrow(1, 0, time);
+    let input = sample.input.clone();
     let (logits, recording) = recompute::record(None, cut, || model.forward(input));
-    let loss = Loss::new(logits, ids.narrow(1, 1, time)).cross_entropy;
+    let loss = Loss::new(logits, sample.targets.clone()).cross_entropy;
     let value = scalar(loss.clone().inner());
     let mut gradients = GradientsParams::new();
     recording.add_gradients(loss, model, &mut gradients);
     (value, gradients)
 }
 
-fn recomputes_what_it_computed<B, C>(model: &C::Model<B>, device: &B::Device)
+fn recomputes_what_it_computed<B, C>(model: &C::Model<B>, cut: Recompute, sample: &Sample<B>)
 where
     B: AutodiffBackend,
     C: ModelConfig,
 {
-    // `Layers` cuts short sequences at each update of the stream.
-    for (cut, time) in [(Recompute::Layers, 4), (Recompute::Every(1), TIME)] {
-        recomputes_what_it_computed_over::<B, C>(model, cut, time, device);
-    }
-}
-
-fn recomputes_what_it_computed_over<B, C>(
-    model: &C::Model<B>,
-    cut: Recompute,
-    time: usize,
-    device: &B::Device,
-) where
-    B: AutodiffBackend,
-    C: ModelConfig,
-{
-    let (loss, all) = gradients::<B, C>(model, None, time, device);
-    let (other_loss, other) = gradients::<B, C>(model, Some(cut), time, device);
+    let (loss, all) = gradients::<B, C>(model, None, sample);
+    let (other_loss, other) = gradients::<B, C>(model, Some(cut), sample);
     // A backend that fuses operations sums in another order where an activation is not kept.
-    let tolerance = match B::name(device).contains("fusion") {
+    let device = sample.targets.device();
+    let tolerance = match B::name(&device).contains("fusion") {
         true => 1e-6 * loss.abs(),
         false => 0.0,
     };
     assert!(
         (loss - other_loss).abs() <= tolerance,
-        "loss {loss}, with recomputed activations ({cut:?}, {time} positions) {other_loss}"
+        "loss {loss}, with recomputed activations ({cut:?}) {other_loss}"
     );
     let mut difference = LargestDifference {
         pair: [&all, &other],
@@ -232,32 +346,30 @@ fn recomputes_what_it_computed_over<B, C>(
     );
 }
 
-fn validates_as_it_trains<B, C>(config: &C, model: &C::Model<B>, device: &B::Device)
-where
+fn validates_as_it_trains<B, C>(
+    model: &C::Model<B>,
+    inner: C::Model<B::InnerBackend>,
+    sample: &Sample<B>,
+) where
     B: AutodiffBackend,
     C: ModelConfig,
 {
-    let inner = config.assemble::<B::InnerBackend>(VOCAB.into(), device);
     let inner = autodiff::without_autodiff::<B, _, _>(model, inner);
-    let ids = ids::<B>(BATCH, TIME, device);
-    let logits = inner.forward(ids.clone().inner());
+    let logits = inner.forward(match sample.input.clone() {
+        Input::Ids(ids) => Input::Ids(ids.inner()),
+        Input::Images(images) => Input::Images(images.inner()),
+    });
     assert_close(
         Tensor::from_inner(logits),
-        model.forward(ids),
+        model.forward(sample.input.clone()),
         "the model without autodiff",
     );
 }
 
-fn survives_export<B, C>(config: &C, model: &C::Model<B>, device: &B::Device)
-where
-    B: AutodiffBackend,
-    C: ModelConfig,
-{
-    let other = config.build::<B>(VOCAB, device).expect("a valid config");
+fn survives_export<B: Backend, M: LanguageModel<B>>(model: &M, other: M, input: &Input<B>) {
     let tensors: BTreeMap<String, TensorData> = params::export::<B, _>(model);
     let loaded = params::import::<B, _>(other, tensors).expect("tensors of the same config");
-    let ids = ids(BATCH, TIME, device);
-    let (ours, theirs) = (model.forward(ids.clone()), loaded.forward(ids));
+    let (ours, theirs) = (model.forward(input.clone()), loaded.forward(input.clone()));
     assert_eq!(
         values(ours),
         values(theirs),

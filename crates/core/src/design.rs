@@ -126,9 +126,11 @@ impl Sites {
     }
 }
 
-/// What a connection needs of the model around it.
+/// What layers need to know of the model around them: what its connections need, and what it reads.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Frame {
+    /// Whether a position attends only to itself and those before it.
+    pub causal: bool,
     /// Whether each branch begins with a norm.
     pub pre_norm: bool,
     /// Whether a norm is in front of the unembedding.
@@ -144,9 +146,10 @@ pub struct Frame {
 }
 
 impl Default for Frame {
-    /// That of the plain connection.
+    /// That of a model of text with plain connections.
     fn default() -> Self {
         Self {
+            causal: true,
             pre_norm: true,
             final_norm: true,
             feed_forward: true,

@@ -84,12 +84,12 @@ impl TokenEmbeddingsOptions {
     }
 
     fn tied(&self) -> bool {
-        self.tied && self.vocabulary.outputs == self.vocabulary.ids
+        self.tied && self.vocabulary.outputs == self.vocabulary.ids()
     }
 
     /// The cost of the embeddings.
     pub fn cost(&self) -> Cost {
-        let Vocabulary { ids, outputs } = self.vocabulary;
+        let (ids, outputs) = (self.vocabulary.ids(), self.vocabulary.outputs);
         let rows = ids.saturating_add(self.positions.unwrap_or(0));
         let unembedding = outputs.saturating_mul(self.width);
         let params = Params {
@@ -120,7 +120,7 @@ impl<B: Backend> TokenEmbeddings<B> {
             weight: init::normal([rows, width], init_std, device),
         };
         Self {
-            tokens: table(vocabulary.ids),
+            tokens: table(vocabulary.ids()),
             positions: options.positions.map(table),
             dropout: DropoutConfig::new(options.dropout).init(),
             norm: match options.norm {

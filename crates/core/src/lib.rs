@@ -13,6 +13,7 @@
 //! | ids to stream, stream to logits | [`Embeddings`], in most models [`TokenEmbeddings`] |
 //! | `Embeddings` and a `ResidualBlock` | [`Decoder`], a [`LanguageModel`] |
 //! | a config | [`Architecture`] builds the parts of a model, [`ModelConfig`] a whole model |
+//! | token ids or images | [`Input`] |
 //! | what an incremental pass keeps | [`Cache`] |
 //! | the check of token ids | [`token_ids`] |
 //!
@@ -37,6 +38,7 @@ mod design;
 mod embeddings;
 mod ids;
 mod init;
+mod input;
 mod model;
 pub mod mup;
 pub mod ops;
@@ -55,6 +57,7 @@ pub use design::{ConnectionOf, Design, EndsOf, Frame, Sites};
 pub use embeddings::{TokenEmbeddings, TokenEmbeddingsOptions, add_positions, positions, scaled};
 pub use ids::{IdsError, token_ids};
 pub use init::{linear, normal, std_of_width};
+pub use input::{ImageSize, Input, Reads};
 pub use model::{Decoder, DecoderCache, Embeddings, LanguageModel};
 pub use mup::{Mup, Scaled};
 pub use ops::activation::Activation;

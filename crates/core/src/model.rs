@@ -1,27 +1,28 @@
-//! Language models: embeddings at both ends of the stream and a block between them.
+//! Models: embeddings at both ends of the stream and a block between them.
 
 use burn::module::{Module, ModuleDisplay};
 use burn::tensor::{Int, Tensor, backend::Backend};
 
 use crate::ops::precision::widen;
-use crate::{Cache, ResidualBlock, Seen, Stream, recompute};
+use crate::{Cache, Input, ResidualBlock, Seen, Stream, recompute};
 
-/// A model that maps token ids to next-token logits.
+/// A model that maps token ids to next-token logits, or images to class logits.
 ///
 /// # Panics
 ///
 /// The methods can panic if an id is outside the vocabulary or a sequence is longer than the context.
-/// [`token_ids`](crate::token_ids) checks both, once, where ids enter a program.
+/// [`token_ids`](crate::token_ids) checks both, once, where ids enter a program. They panic if a model of text gets images,
+/// or a model of images gets ids.
 pub trait LanguageModel<B: Backend>: Module<B> + ModuleDisplay {
     /// The state of an incremental pass.
     type Cache: Cache;
 
-    /// Logits of the token after each position: `[batch, time]` to `[batch, time, vocab]`.
-    fn forward(&self, ids: Tensor<B, 2, Int>) -> Tensor<B, 3>;
+    /// Logits of the token after each position: `[batch, time]` to `[batch, time, vocab]`. Those of images `[batch,
+    /// channels, height, width]` are `[batch, 1, classes]`.
+    fn forward(&self, input: impl Into<Input<B>>) -> Tensor<B, 3>;
 
-    /// Class logits of a sequence, which are the logits of its last position: `[batch, time]` to
-    /// `[batch, outputs]`.
-    fn classify(&self, ids: Tensor<B, 2, Int>) -> Tensor<B, 2>;
+    /// Class logits, `[batch, outputs]`. Those of a sequence are the logits of its last position.
+    fn classify(&self, input: impl Into<Input<B>>) -> Tensor<B, 2>;
 
     /// The cache before the first position.
     fn new_cache(&self) -> Self::Cache;
@@ -40,7 +41,13 @@ pub trait Embeddings<B: Backend>: Module<B> + ModuleDisplay + 'static {
     /// x_0 `[batch, time, width]` of `ids` `[batch, time]`, which follow the positions `seen`.
     fn embed(&self, ids: Tensor<B, 2, Int>, seen: &Seen) -> Tensor<B, 3>;
 
-    /// Logits `[batch, time, vocab]` of x_L `[batch, time, width]`. Includes the final norm.
+    /// x_0 `[batch, time, width]` of images `[batch, channels, height, width]`.
+    fn embed_images(&self, images: Tensor<B, 4>) -> Tensor<B, 3> {
+        panic!("a model of text got images {:?}", images.dims());
+    }
+
+    /// Logits `[batch, time, vocab]` of x_L `[batch, time, width]`, for images `[batch, 1, classes]`. Includes the final
+    /// norm.
     fn unembed(&self, x: Tensor<B, 3>) -> Tensor<B, 3>;
 }
 
@@ -66,22 +73,25 @@ impl<B: Backend, E: Embeddings<B>, R: ResidualBlock<B>> Decoder<B, E, R> {
     /// x_L `[batch, time, width]`.
     fn last_stream(
         &self,
-        ids: Tensor<B, 2, Int>,
+        input: Input<B>,
         cache: Option<&mut DecoderCache<R::Cache>>,
     ) -> Tensor<B, 3> {
-        let [rows, new] = ids.dims();
-        let (seen, cache) = match cache {
-            Some(DecoderCache { seen, block }) => {
+        let (seen, cache) = match (&input, cache) {
+            (Input::Ids(ids), Some(DecoderCache { seen, block })) => {
+                let [rows, new] = ids.dims();
                 let before = seen.clone();
                 seen.advance(rows, new);
                 (before, Some(block))
             }
-            None => (Seen::default(), None),
+            _ => (Seen::default(), None),
         };
         let mut x = recompute::run(&self.embeddings, vec![], move |embeddings, _| {
-            recompute::seed_dropout::<B>(&ids.device());
+            recompute::seed_dropout::<B>(&input.device());
             // In here, so that x_0 is the result of the part in bf16 too.
-            vec![widen(embeddings.embed(ids.clone(), &seen))]
+            vec![widen(match input.clone() {
+                Input::Ids(ids) => embeddings.embed(ids, &seen),
+                Input::Images(images) => embeddings.embed_images(images),
+            })]
         });
         let stream = Stream::new(x.remove(0));
         self.block.forward(stream, cache).x
@@ -94,7 +104,7 @@ impl<B: Backend, E: Embeddings<B>, R: ResidualBlock<B>> Decoder<B, E, R> {
         cache: Option<&mut DecoderCache<R::Cache>>,
     ) -> Tensor<B, 2> {
         let last = ids.dims()[1] - 1;
-        let x = self.last_stream(ids, cache).narrow(1, last, 1);
+        let x = self.last_stream(ids.into(), cache).narrow(1, last, 1);
         self.embeddings.unembed(x).squeeze_dim(1)
     }
 }
@@ -125,12 +135,16 @@ impl<C: Cache> Cache for DecoderCache<C> {
 impl<B: Backend, E: Embeddings<B>, R: ResidualBlock<B>> LanguageModel<B> for Decoder<B, E, R> {
     type Cache = DecoderCache<R::Cache>;
 
-    fn forward(&self, ids: Tensor<B, 2, Int>) -> Tensor<B, 3> {
-        self.embeddings.unembed(self.last_stream(ids, None))
+    fn forward(&self, input: impl Into<Input<B>>) -> Tensor<B, 3> {
+        self.embeddings
+            .unembed(self.last_stream(input.into(), None))
     }
 
-    fn classify(&self, ids: Tensor<B, 2, Int>) -> Tensor<B, 2> {
-        self.last_logits(ids, None)
+    fn classify(&self, input: impl Into<Input<B>>) -> Tensor<B, 2> {
+        match input.into() {
+            Input::Ids(ids) => self.last_logits(ids, None),
+            images => self.forward(images).squeeze_dim(1),
+        }
     }
 
     fn new_cache(&self) -> Self::Cache {
@@ -141,7 +155,8 @@ impl<B: Backend, E: Embeddings<B>, R: ResidualBlock<B>> LanguageModel<B> for Dec
     }
 
     fn decode(&self, ids: Tensor<B, 2, Int>, cache: &mut Self::Cache) -> Tensor<B, 3> {
-        self.embeddings.unembed(self.last_stream(ids, Some(cache)))
+        let x = self.last_stream(ids.into(), Some(cache));
+        self.embeddings.unembed(x)
     }
 
     fn predict(&self, ids: Tensor<B, 2, Int>, cache: &mut Self::Cache) -> Tensor<B, 2> {

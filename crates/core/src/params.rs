@@ -28,7 +28,8 @@ pub enum Role {
 
 impl Role {
     /// The role of the parameter at `path`. It follows from the module that owns the parameter, then
-    /// from whether the parameter is in the embeddings, then from its rank.
+    /// from whether the parameter is in the embeddings, then from its rank. The map from patches of an image to the stream
+    /// is a matrix between features.
     fn of(path: &[Segment], rank: usize) -> Self {
         let (owner, field) = path
             .last()
@@ -39,6 +40,11 @@ impl Role {
         } else if inside("embeddings") {
             if inside("unembedding") {
                 Self::Unembedding
+            } else if inside("patch") {
+                match rank {
+                    1 => Self::Bias,
+                    _ => Self::Weight,
+                }
             } else {
                 Self::Embedding
             }
@@ -125,12 +131,28 @@ pub fn export_some<B: Backend, M: Module<B>>(
 /// to keep it.
 pub fn import<B: Backend, M: Module<B>>(
     model: M,
+    tensors: BTreeMap<String, TensorData>,
+) -> Result<M, ImportError> {
+    let mut all = list::<B, M>(&model).into_iter();
+    match all.find(|info| !tensors.contains_key(&info.name)) {
+        Some(info) => Err(ImportError::Missing(info.name)),
+        None => import_some(model, tensors),
+    }
+}
+
+/// Like [`import`], but parameters whose names `tensors` lacks stay.
+///
+/// # Errors
+///
+/// When a name is unexpected, or a shape is wrong.
+pub fn import_some<B: Backend, M: Module<B>>(
+    model: M,
     mut tensors: BTreeMap<String, TensorData>,
 ) -> Result<M, ImportError> {
     for ParamInfo { name, shape, .. } in list::<B, M>(&model) {
-        let tensor = tensors
-            .get(&name)
-            .ok_or_else(|| ImportError::Missing(name.clone()))?;
+        let Some(tensor) = tensors.get(&name) else {
+            continue;
+        };
         if *tensor.shape != *shape {
             let found = tensor.shape.to_vec();
             return Err(ImportError::Shape {

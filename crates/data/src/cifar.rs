@@ -1,4 +1,4 @@
-//! CIFAR-10 images as sequences of tokens.
+//! CIFAR-10 and CIFAR-100, as images or as sequences of grey pixels.
 //!
 //! The binary version of the data set (Krizhevsky 2009, *Learning Multiple Layers of Features from
 //! Tiny Images*; <https://www.cs.toronto.edu/~kriz/cifar.html>) is a directory with the files
@@ -13,7 +13,7 @@
 
 use std::path::Path;
 
-use crate::{DataError, files};
+use crate::{DataError, Images, files};
 
 /// Number of classes.
 pub const CLASSES: usize = 10;
@@ -22,7 +22,24 @@ pub const PIXELS: usize = 32 * 32;
 /// Number of grey levels from black to white, which is the vocabulary size.
 pub const LEVELS: usize = 256;
 
-const RECORD: usize = 1 + 3 * PIXELS;
+/// Channels, height and width.
+pub(crate) const SIZE: [usize; 3] = [3, 32, 32];
+/// Number of fine classes of CIFAR-100.
+pub(crate) const FINE_CLASSES: usize = 100;
+/// The classes of CIFAR-10.
+pub(crate) const NAMES: [&str; CLASSES] = [
+    "airplane",
+    "automobile",
+    "bird",
+    "cat",
+    "deer",
+    "dog",
+    "frog",
+    "horse",
+    "ship",
+    "truck",
+];
+
 const TRAIN_BATCHES: [&str; 5] = [
     "data_batch_1.bin",
     "data_batch_2.bin",
@@ -32,17 +49,17 @@ const TRAIN_BATCHES: [&str; 5] = [
 ];
 const TEST_BATCH: &str = "test_batch.bin";
 
-/// The images of CIFAR-10, which has no separate validation set.
+/// Training and test images of CIFAR-10 or CIFAR-100, which have no separate validation set.
 #[derive(Clone, Debug)]
-pub struct Cifar10 {
-    /// Training images: 50,000 if all batches are present.
+pub struct Cifar {
+    /// Training images: 50,000 if all files are complete.
     pub train: Images,
     /// Test images: 10,000 in the original.
     pub test: Images,
 }
 
-impl Cifar10 {
-    /// Reads the test batch and all training batches that exist in `directory`, at least one.
+impl Cifar {
+    /// Reads the test batch and all training batches of CIFAR-10 that exist in `directory`, at least one.
     /// A batch may have fewer images than the original's 10,000.
     ///
     /// # Errors
@@ -51,9 +68,9 @@ impl Cifar10 {
     /// batch is missing, [`DataError::BadImages`] and [`DataError::BadLabel`] for an invalid
     /// batch; I/O errors.
     pub fn open(directory: &Path) -> Result<Self, DataError> {
-        let mut train = Images::default();
+        let mut train = Images::empty(1, SIZE);
         for name in TRAIN_BATCHES {
-            match train.read(&directory.join(name)) {
+            match train.read(&directory.join(name), CLASSES) {
                 Err(DataError::NotFound { .. }) => {}
                 read => read?,
             }
@@ -63,40 +80,30 @@ impl Cifar10 {
                 path: directory.to_path_buf(),
             });
         }
-        let mut test = Images::default();
-        test.read(&directory.join(TEST_BATCH))?;
+        let mut test = Images::empty(1, SIZE);
+        test.read(&directory.join(TEST_BATCH), CLASSES)?;
+        Ok(Self { train, test })
+    }
+
+    /// Reads `train.bin` and `test.bin` of CIFAR-100 in `directory`, with the fine classes. Before an image are its coarse
+    /// and its fine class, a byte each.
+    ///
+    /// # Errors
+    ///
+    /// [`DataError::NotFound`], [`DataError::BadImages`], [`DataError::BadLabel`]; I/O errors.
+    pub fn open_100(directory: &Path) -> Result<Self, DataError> {
+        let read = |name: &str| {
+            let mut images = Images::empty(2, SIZE);
+            images.read(&directory.join(name), FINE_CLASSES)?;
+            Ok(images)
+        };
+        let (train, test) = (read("train.bin")?, read("test.bin")?);
         Ok(Self { train, test })
     }
 }
 
-/// Labelled colour images of 32 × 32 pixels.
-#[derive(Clone, Default)]
-pub struct Images {
-    /// Whole records with valid labels.
-    records: Vec<u8>,
-}
-
 impl Images {
-    /// Number of images.
-    pub fn len(&self) -> usize {
-        self.records.len() / RECORD
-    }
-
-    /// Whether there are no images.
-    pub fn is_empty(&self) -> bool {
-        self.records.is_empty()
-    }
-
-    /// The class of image `i`, below [`CLASSES`].
-    ///
-    /// # Panics
-    ///
-    /// If `i` is out of bounds.
-    pub fn label(&self, i: usize) -> usize {
-        self.record(i)[0].into()
-    }
-
-    /// Appends the [`PIXELS`] grey values of image `i` to `values`, row by row from the top left,
+    /// Appends the [`PIXELS`] grey values of image `i` of CIFAR to `values`, row by row from the top left,
     /// each below [`LEVELS`].
     ///
     /// Grey is the luma of ITU-R BT.601, 0.299 red + 0.587 green + 0.114 blue, rounded to the
@@ -106,40 +113,33 @@ impl Images {
     ///
     /// If `i` is out of bounds.
     pub fn grey(&self, i: usize, values: &mut Vec<u32>) {
-        let (red, rest) = self.record(i)[1..].split_at(PIXELS);
+        let (red, rest) = self.values(i).split_at(PIXELS);
         let (green, blue) = rest.split_at(PIXELS);
         let colours = red.iter().zip(green).zip(blue);
         values.extend(colours.map(|((&r, &g), &b)| luma(r, g, b)));
     }
 
-    /// BLAKE3 of the records, as 64 hexadecimal digits.
-    pub fn blake3(&self) -> String {
-        blake3::hash(&self.records).to_string()
-    }
-
-    fn record(&self, i: usize) -> &[u8] {
-        &self.records[i * RECORD..(i + 1) * RECORD]
-    }
-
-    /// Appends the images of the batch `path`.
-    fn read(&mut self, path: &Path) -> Result<(), DataError> {
+    /// Appends the images of the file `path`, in `classes` classes.
+    fn read(&mut self, path: &Path, classes: usize) -> Result<(), DataError> {
         let batch = files::read_file(path)?;
-        if batch.is_empty() || batch.len() % RECORD != 0 {
+        let size = self.record_size();
+        if batch.is_empty() || batch.len() % size != 0 {
             return Err(DataError::BadImages {
                 path: path.to_path_buf(),
                 problem: format!(
-                    "it has {} bytes, not a positive multiple of {RECORD}",
+                    "it has {} bytes, not a positive multiple of {size}",
                     batch.len()
                 ),
             });
         }
-        let labels = batch.iter().step_by(RECORD);
-        if let Some((record, &label)) = (labels.enumerate()).find(|l| usize::from(*l.1) >= CLASSES)
-        {
+        let labels = batch.iter().skip(self.header - 1).step_by(size);
+        let wrong = labels.enumerate().find(|l| usize::from(*l.1) >= classes);
+        if let Some((record, &label)) = wrong {
             return Err(DataError::BadLabel {
                 path: path.to_path_buf(),
                 record,
                 label,
+                classes,
             });
         }
         if self.records.is_empty() {
@@ -153,12 +153,6 @@ impl Images {
     }
 }
 
-impl std::fmt::Debug for Images {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Images({})", self.len())
-    }
-}
-
 fn luma(red: u8, green: u8, blue: u8) -> u32 {
     let [red, green, blue] = [red, green, blue].map(u32::from);
     (299 * red + 587 * green + 114 * blue + 500) / 1000
@@ -169,6 +163,8 @@ mod tests {
     use std::fs;
 
     use super::*;
+
+    const RECORD: usize = 1 + 3 * PIXELS;
 
     /// Records with these labels; byte `at` of image `i` is `i + at`, modulo 256.
     fn batch(labels: &[u8]) -> Vec<u8> {
@@ -195,7 +191,7 @@ mod tests {
             ("test_batch.bin", &batch(&[7])),
             ("batches.meta.txt", b"airplane\n"),
         ]);
-        let Cifar10 { train, test } = Cifar10::open(dir.path()).unwrap();
+        let Cifar { train, test } = Cifar::open(dir.path()).unwrap();
         let labels: Vec<usize> = (0..train.len()).map(|i| train.label(i)).collect();
         assert_eq!(labels, [5, 9, 0]);
         assert_eq!((test.len(), test.label(0)), (1, 7));
@@ -207,7 +203,7 @@ mod tests {
             ("data_batch_1.bin", &batch(&[1, 2])),
             ("test_batch.bin", &batch(&[3])),
         ]);
-        let train = Cifar10::open(dir.path()).unwrap().train;
+        let train = Cifar::open(dir.path()).unwrap().train;
         let mut values = vec![42];
         train.grey(1, &mut values);
         assert_eq!((values.len(), values[0]), (1 + PIXELS, 42));
@@ -241,7 +237,7 @@ mod tests {
                 [("data_batch_1.bin", bad), (test.0, &test.1)],
                 [("data_batch_1.bin", &good), (test.0, bad)],
             ] {
-                let error = Cifar10::open(folder(&bad).path()).unwrap_err();
+                let error = Cifar::open(folder(&bad).path()).unwrap_err();
                 assert!(matches!(error, DataError::BadImages { .. }), "{error}");
                 assert!(error.is_bad_input());
             }
@@ -249,10 +245,10 @@ mod tests {
         let mut bad = good;
         bad[2 * RECORD] = 10;
         let dir = folder(&[("data_batch_3.bin", &bad), (test.0, &test.1)]);
-        let error = Cifar10::open(dir.path()).unwrap_err();
+        let error = Cifar::open(dir.path()).unwrap_err();
         let expected = matches!(
             &error,
-            DataError::BadLabel { path, record: 2, label: 10 } if path.ends_with("data_batch_3.bin")
+            DataError::BadLabel { path, record: 2, label: 10, .. } if path.ends_with("data_batch_3.bin")
         );
         assert!(expected, "{error}");
     }
@@ -260,21 +256,41 @@ mod tests {
     #[test]
     fn missing_batches_are_named() {
         let image = batch(&[0]);
-        let error = Cifar10::open(folder(&[("test_batch.bin", &image)]).path()).unwrap_err();
+        let error = Cifar::open(folder(&[("test_batch.bin", &image)]).path()).unwrap_err();
         assert!(matches!(error, DataError::NoImages { .. }), "{error}");
-        let error = Cifar10::open(folder(&[("data_batch_1.bin", &image)]).path()).unwrap_err();
+        let error = Cifar::open(folder(&[("data_batch_1.bin", &image)]).path()).unwrap_err();
         let named =
             matches!(&error, DataError::NotFound { path } if path.ends_with("test_batch.bin"));
         assert!(named, "{error}");
-        let error = Cifar10::open(Path::new("/dev/null/none")).unwrap_err();
+        let error = Cifar::open(Path::new("/dev/null/none")).unwrap_err();
         assert!(!error.to_string().is_empty());
+    }
+
+    #[test]
+    fn cifar_100_has_the_fine_class_in_its_second_byte() {
+        let record = |coarse: u8, fine: u8| [vec![coarse, fine], vec![fine; 3072]].concat();
+        let train = [record(3, 99), record(0, 5)].concat();
+        let dir = folder(&[("train.bin", &train), ("test.bin", &record(1, 7))]);
+        let Cifar { train, test } = Cifar::open_100(dir.path()).unwrap();
+        assert_eq!((train.len(), train.label(0), train.label(1)), (2, 99, 5));
+        assert_eq!((test.label(0), test.values(0)), (7, &[7; 3072][..]));
+        let dir = folder(&[("train.bin", &record(3, 100)), ("test.bin", &record(1, 7))]);
+        let error = Cifar::open_100(dir.path()).unwrap_err();
+        assert!(
+            error.to_string().contains("not between 0 and 99"),
+            "{error}"
+        );
+        // A file of CIFAR-10.
+        let dir = folder(&[("train.bin", &batch(&[1, 2])), ("test.bin", &record(1, 7))]);
+        let error = Cifar::open_100(dir.path()).unwrap_err();
+        assert!(matches!(error, DataError::BadImages { .. }), "{error}");
     }
 
     #[test]
     fn a_directory_is_not_a_batch() {
         let dir = folder(&[("data_batch_1.bin", &batch(&[0]))]);
         fs::create_dir(dir.path().join("test_batch.bin")).unwrap();
-        let error = Cifar10::open(dir.path()).unwrap_err();
+        let error = Cifar::open(dir.path()).unwrap_err();
         assert!(matches!(error, DataError::NotAFile { .. }), "{error}");
     }
 
@@ -286,7 +302,7 @@ mod tests {
             println!("skipped: {} does not exist", path.display());
             return;
         }
-        let Cifar10 { train, test } = Cifar10::open(&path).unwrap();
+        let Cifar { train, test } = Cifar::open(&path).unwrap();
         for images in [&train, &test] {
             let mut counts = [0; CLASSES];
             (0..images.len()).for_each(|i| counts[images.label(i)] += 1);

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::synthetic::{self, SyntheticConfig};
 use crate::tokenize::Text;
-use crate::{CopyConfig, DataError, TokenizerConfig, cache, cifar, files, hash, hub};
+use crate::{CopyConfig, DataError, ImagesConfig, TokenizerConfig, cache, cifar, files, hash, hub};
 
 /// The data to train on and how they are tokenized. A field that a config file leaves out has its
 /// [`Default`] value.
@@ -66,6 +66,9 @@ impl DataConfig {
         if let Source::Copying(copying) = &self.source {
             copying.validate()?;
         }
+        if let Source::Images(images) = &self.source {
+            images.validate()?;
+        }
         self.check_texts()?;
         hub::check(self)?;
         self.tokenizer.validate()
@@ -76,6 +79,7 @@ impl DataConfig {
         match &self.source {
             Source::Copying(copying) => Some(copying.time(copying.last_level())),
             Source::Cifar10(_) => Some(cifar::PIXELS),
+            Source::Images(_) => Some(1),
             _ => None,
         }
     }
@@ -84,7 +88,16 @@ impl DataConfig {
     pub fn outputs(&self, vocab_size: usize) -> usize {
         match &self.source {
             Source::Cifar10(_) => cifar::CLASSES,
+            Source::Images(images) => images.classes(),
             _ => vocab_size,
+        }
+    }
+
+    /// Channels, height and width of the images that a model of these data reads; `None` if it reads token ids.
+    pub fn image(&self) -> Option<[usize; 3]> {
+        match &self.source {
+            Source::Images(images) => Some(images.size()),
+            _ => None,
         }
     }
 
@@ -190,6 +203,8 @@ pub enum Source {
     /// The directory of CIFAR-10's binary batches. The task is to predict the class of an image
     /// from its grey pixels. The test batch is used for validation.
     Cifar10(PathBuf),
+    /// Images to classify, for models that read images.
+    Images(ImagesConfig),
     /// A text file, a `.jsonl` or `.parquet` file, or a directory of those (see [`crate::read_documents`]). A
     /// relative path is relative to the current directory. `hf://datasets/OWNER/NAME/PATH` is a file or directory
     /// on the Hugging Face hub, which is downloaded once.
@@ -232,6 +247,7 @@ impl fmt::Display for Source {
             Self::TinyShakespeare => f.write_str("tiny shakespeare"),
             Self::Copying(_) => f.write_str("the copy task"),
             Self::Cifar10(_) => f.write_str("CIFAR-10"),
+            Self::Images(images) => f.write_str(images.set.name()),
             Self::Imported => f.write_str("not known, the model was imported"),
             Self::Path(path) => path.display().fmt(f),
             Self::Paths(_) | Self::Mixture(_) => {

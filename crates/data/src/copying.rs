@@ -126,6 +126,7 @@ impl CopyConfig {
         }
         Batch {
             inputs,
+            images: None,
             targets,
             batch,
             time: self.time(level),

@@ -9,7 +9,7 @@ use crate::progress::OnProgress;
 use crate::synthetic::{self, Entropy, SyntheticConfig};
 use crate::tokenize::{Survey, Text};
 use crate::{
-    Cifar10, CopyConfig, DataConfig, DataError, Examples, Mixture, Source, Tokenizer,
+    Cifar, CopyConfig, DataConfig, DataError, Examples, ImagesConfig, Mixture, Source, Tokenizer,
     TokenizerConfig, Tokens, Weighted, cifar, copying, download, hash, hub,
 };
 
@@ -69,6 +69,7 @@ impl Corpus {
             Source::Synthetic(synthetic) => Self::synthetic(synthetic, config),
             Source::Copying(copying) => Self::copying(copying),
             Source::Cifar10(directory) => Self::cifar10(directory),
+            Source::Images(images) => Self::images(images),
             Source::TinyShakespeare => {
                 let text = Text::Memory(download::tiny_shakespeare(progress)?);
                 Self::of_text(config, "tiny-shakespeare".into(), &text, progress)
@@ -219,6 +220,14 @@ fn text_identity(source_hash: &str, tokenizer_fingerprint: &str, valid_fraction:
 }
 
 impl Corpus {
+    /// Channels, height and width of the images that a model of these data reads; `None` if it reads token ids.
+    pub fn image(&self) -> Option<[usize; 3]> {
+        match &self.train {
+            Examples::Pictures(pictures) => Some(pictures.size()),
+            _ => None,
+        }
+    }
+
     fn synthetic(synthetic: &SyntheticConfig, config: &DataConfig) -> Result<Self, DataError> {
         let mut train = synthetic::sample(synthetic);
         let bytes: Vec<u8> = train.iter().flat_map(|id| id.to_le_bytes()).collect();
@@ -253,12 +262,19 @@ impl Corpus {
     }
 
     fn cifar10(directory: &Path) -> Result<Self, DataError> {
-        let Cifar10 { train, test } = Cifar10::open(directory)?;
+        let Cifar { train, test } = Cifar::open(directory)?;
         let levels = (0..cifar::LEVELS).map(|level| level.to_string());
         let tokenizer = Tokenizer::words(levels.collect())?;
         let examples = |images| Examples::Images(Arc::new(images));
         let (train, valid) = (examples(train), examples(test));
         Ok(Self::of_examples(train, valid, tokenizer, cifar::CLASSES))
+    }
+
+    /// The tokenizer has the names of the classes.
+    fn images(config: &ImagesConfig) -> Result<Self, DataError> {
+        let [train, valid] = config.open()?.map(Examples::Pictures);
+        let tokenizer = Tokenizer::words(config.names())?;
+        Ok(Self::of_examples(train, valid, tokenizer, config.classes()))
     }
 
     /// A corpus of examples that are not text.

@@ -167,20 +167,19 @@ pub enum DataError {
         /// What is wrong with it.
         problem: String,
     },
-    /// A file is not a batch of CIFAR-10 images.
-    #[error(
-        "`{path}` is not a valid CIFAR-10 batch: {problem}; unpack cifar-10-binary.tar.gz again"
-    )]
+    /// A file is not one of CIFAR's images.
+    #[error("`{path}` is not a valid file of CIFAR: {problem}; unpack the binary archive again")]
     BadImages {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
         problem: String,
     },
-    /// A CIFAR-10 batch has an invalid label.
+    /// A file of CIFAR has an invalid label.
     #[error(
-        "`{path}`, record {record}: label {label} is not between 0 and 9; \
-         unpack cifar-10-binary.tar.gz again"
+        "`{path}`, record {record}: label {label} is not between 0 and {}; \
+         unpack the archive of CIFAR again",
+        classes - 1
     )]
     BadLabel {
         /// The file.
@@ -189,6 +188,8 @@ pub enum DataError {
         record: usize,
         /// Its label.
         label: u8,
+        /// Number of classes.
+        classes: usize,
     },
     /// A directory has no CIFAR-10 training images.
     #[error(

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::cifar::{CLASSES, Images, LEVELS, PIXELS};
+use crate::cifar::{CLASSES, LEVELS, PIXELS};
 use crate::copying::{CopyConfig, vocabulary};
 use crate::draws::Draws;
 use crate::windows::even_places;
-use crate::{Batch, DataError, MixedWindows, Mixture, Tokens, Windows};
+use crate::{Batch, DataError, Images, MixedWindows, Mixture, Pictures, Tokens, Windows};
 
 /// Examples that are not cut into sequences yet. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -17,18 +17,21 @@ pub enum Examples {
     Mixture(Mixture),
     /// Symbols to copy, newly generated for every batch.
     Copying(CopyConfig),
-    /// Images whose class is predicted after the last pixel.
+    /// Images whose class is predicted after the last of their grey pixels.
     Images(Arc<Images>),
+    /// Images that a model reads as they are.
+    Pictures(Pictures),
 }
 
 impl Examples {
-    /// Number of tokens; `None` if they are generated without end.
+    /// Number of tokens, or of images that are read as they are; `None` if they are generated without end.
     pub fn tokens(&self) -> Option<usize> {
         match self {
             Self::Text(tokens) => Some(tokens.len()),
             Self::Mixture(mixture) => Some(mixture.len()),
             Self::Copying(_) => None,
             Self::Images(images) => Some(images.len() * PIXELS),
+            Self::Pictures(pictures) => Some(pictures.images().len()),
         }
     }
 
@@ -48,6 +51,7 @@ impl Examples {
             Self::Mixture(mixture) => mixture.blake3(),
             Self::Copying(config) => blake3::hash(format!("{config:?}").as_bytes()).to_string(),
             Self::Images(images) => images.blake3(),
+            Self::Pictures(pictures) => pictures.images().blake3(),
         }
     }
 
@@ -76,6 +80,11 @@ impl Examples {
                 at_most(LEVELS - 1, vocab_size)?;
                 at_most(CLASSES - 1, outputs)
             }
+            Self::Pictures(pictures) => {
+                let images = pictures.images();
+                let largest = (0..images.len()).map(|i| images.label(i)).max();
+                at_most(largest.unwrap_or(0), outputs)
+            }
         }
     }
 
@@ -96,6 +105,7 @@ impl Examples {
                 purpose: format!("residual-zoo-data copying, {what}, v1"),
             },
             Self::Images(images) => Sequences::Images(images.clone()),
+            Self::Pictures(pictures) => Sequences::Pictures(pictures.clone()),
         })
     }
 }
@@ -118,6 +128,8 @@ pub enum Sequences {
     },
     /// Images as grey levels.
     Images(Arc<Images>),
+    /// Images as they are. Each is one position.
+    Pictures(Pictures),
 }
 
 impl Sequences {
@@ -128,6 +140,7 @@ impl Sequences {
             Self::Mixture(windows) => windows.time(),
             Self::Copying { config, level, .. } => config.time(*level),
             Self::Images(_) => PIXELS,
+            Self::Pictures(_) => 1,
         }
     }
 
@@ -146,6 +159,10 @@ impl Sequences {
                 let mut draws = Draws::new("residual-zoo-data images v1", seed, step, micro);
                 image_batch(images, (0..batch).map(|_| draws.below(images.len())))
             }
+            Self::Pictures(pictures) => {
+                let draws = Draws::new("residual-zoo-data pictures v1", seed, step, micro);
+                pictures.random_batch(draws, batch)
+            }
         }
     }
 
@@ -161,6 +178,10 @@ impl Sequences {
             Self::Images(images) => even_places(images.len(), batches, batch)
                 .into_iter()
                 .map(|places| image_batch(images, places.into_iter()))
+                .collect(),
+            Self::Pictures(pictures) => even_places(pictures.images().len(), batches, batch)
+                .into_iter()
+                .map(|places| pictures.plain_batch(places))
                 .collect(),
         }
     }
@@ -192,6 +213,7 @@ fn image_batch(images: &Images, places: impl Iterator<Item = usize>) -> Batch {
     Batch {
         batch: targets.len(),
         inputs,
+        images: None,
         targets,
         time: PIXELS,
         scored: 1,

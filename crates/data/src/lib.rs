@@ -5,7 +5,8 @@
 //! | read text from a file, a directory or a download | [`read_documents`], [`tiny_shakespeare`] |
 //! | map text to token ids and back | [`Tokenizer`], [`StreamDecoder`] |
 //! | generate token ids of known entropy | [`synthetic`] |
-//! | read images as sequences of grey values | [`cifar`] |
+//! | read images, as they are or as sequences of grey values | [`ImagesConfig`], [`cifar`] |
+//! | draw images of shapes | [`ShapesConfig`] |
 //! | generate the copy tasks | [`CopyConfig`] |
 //! | store token ids in memory-mapped files | [`write_shard`], [`Shard`] |
 //! | read token ids from memory or disk | [`Tokens`] |
@@ -29,8 +30,10 @@ mod files;
 mod hash;
 mod hf;
 mod hub;
+mod images;
 mod mixture;
 mod progress;
+mod shapes;
 mod shard;
 mod stream;
 pub mod synthetic;
@@ -43,7 +46,7 @@ mod windows;
 #[cfg(test)]
 mod testing;
 
-pub use cifar::{Cifar10, Images};
+pub use cifar::Cifar;
 pub use config::{DataConfig, Source, Weighted};
 pub use copying::CopyConfig;
 pub use corpus::Corpus;
@@ -54,8 +57,10 @@ pub use examples::{Examples, Sequences};
 pub use files::{check_is_file, read_file, read_utf8};
 pub use hash::of_parts as hash_of_parts;
 pub use hub::{fetch_model, is_on_hub};
+pub use images::{ImageBatch, ImageSet, Images, ImagesConfig, Pictures};
 pub use mixture::{MixedWindows, Mixture};
 pub use progress::{OnProgress, Stage};
+pub use shapes::ShapesConfig;
 pub use shard::{Shard, write_shard};
 pub use stream::StreamDecoder;
 pub use synthetic::{Entropy, SyntheticConfig};

@@ -118,6 +118,7 @@ impl MixedWindows {
     fn batch(&self, places: &[(usize, usize)]) -> Batch {
         let time = self.time;
         let mut all = Batch {
+            images: None,
             inputs: Vec::with_capacity(places.len() * time),
             targets: Vec::with_capacity(places.len() * time),
             batch: places.len(),

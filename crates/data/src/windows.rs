@@ -3,7 +3,7 @@
 use burn_dataset::Dataset;
 
 use crate::draws::Draws;
-use crate::{DataError, Tokens};
+use crate::{DataError, ImageBatch, Tokens};
 
 /// A stretch of tokens and the token that follows each of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,10 +15,12 @@ pub struct Window {
 }
 
 /// Sequences of equal length, with targets for their last positions.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Batch {
-    /// The tokens, one sequence after the other: \[batch · time\].
+    /// The tokens, one sequence after the other: \[batch · time\]. None if the batch has images.
     pub inputs: Vec<u32>,
+    /// The images, if the model reads them as they are. Each is one position.
+    pub images: Option<ImageBatch>,
     /// The targets of the last `scored` positions of each sequence: \[batch · scored\]. The target
     /// of a position in a window is the token that follows it.
     pub targets: Vec<u32>,
@@ -105,6 +107,7 @@ impl Windows {
             batch += 1;
         }
         Batch {
+            images: None,
             inputs,
             targets,
             batch,

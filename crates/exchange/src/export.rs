@@ -68,6 +68,8 @@ pub fn export(run: &Run, directory: &Path, options: &ExportOptions) -> Result<Ex
     }
     let checkpoint = run.checkpoint()?.path;
     let (weights, _) = read_finite_tensors(&checkpoint.join(MODEL))?;
+    let (run, weights) = absorbed(run, weights);
+    let run = &run;
     let files = Files::of(run, weights);
     let absolute = std::path::absolute(directory);
     let directory =
@@ -86,6 +88,17 @@ pub fn export(run: &Run, directory: &Path, options: &ExportOptions) -> Result<Ex
         class: files.class,
         checkpoint,
     })
+}
+
+/// The run and its weights, with the added pairs of a tuned TokenFormer as ordinary ones.
+fn absorbed(run: &Run, mut weights: Tensors) -> (Run, Tensors) {
+    let mut run = run.clone();
+    for layer in &mut run.config.model.layers {
+        if let Zoo::TokenFormer(config) = layer {
+            (*config, weights) = config.absorb(weights);
+        }
+    }
+    (run, weights)
 }
 
 /// Whether a shell is in `directory`, which will be replaced.

@@ -3,9 +3,7 @@
 use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig};
 use burn::tensor::{Tensor, backend::Backend};
-use residual_zoo_core::ops::attention::{
-    CausalAttention, KvCache, merge_heads, split_heads, unpack,
-};
+use residual_zoo_core::ops::attention::{DotAttention, KvCache, merge_heads, split_heads, unpack};
 use residual_zoo_core::{Branch, Frame, Linear, Norm, linear};
 
 use crate::Gpt2Config;
@@ -17,7 +15,7 @@ pub struct Attention<B: Backend> {
     /// `[width, 3 · width]`: queries, keys and values side by side.
     qkv: Linear<B>,
     proj: Linear<B>,
-    heads: CausalAttention,
+    heads: DotAttention,
     dropout: Dropout,
     n_head: usize,
 }
@@ -57,9 +55,10 @@ impl<B: Backend> Attention<B> {
             norm: config.norm(frame, device),
             qkv,
             proj: linear(width, width, bias, projection_std, device),
-            heads: CausalAttention {
+            heads: DotAttention {
+                causal: frame.causal,
                 dropout: config.dropout,
-                ..CausalAttention::new(scale / layer_scale, config.context)
+                ..DotAttention::new(scale / layer_scale, config.context)
             },
             dropout: DropoutConfig::new(config.dropout).init(),
             n_head,

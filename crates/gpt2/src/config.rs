@@ -198,7 +198,7 @@ impl Gpt2Config {
         }
     }
 
-    fn embeddings_options(&self, vocabulary: Vocabulary, frame: &Frame) -> TokenEmbeddingsOptions {
+    fn options(&self, vocabulary: Vocabulary, frame: &Frame) -> TokenEmbeddingsOptions {
         let options = TokenEmbeddingsOptions {
             tied: self.tied,
             norm: frame.final_norm.then(|| self.norm_params()),
@@ -253,13 +253,21 @@ impl Architecture for Gpt2Config {
         }
     }
 
+    fn ends(
+        &self,
+        vocabulary: Vocabulary,
+        frame: &Frame,
+    ) -> Result<TokenEmbeddingsOptions, ConfigError> {
+        Ok(self.options(vocabulary, frame))
+    }
+
     fn embeddings<B: Backend>(
         &self,
         vocabulary: Vocabulary,
         frame: &Frame,
         device: &B::Device,
     ) -> TokenEmbeddings<B> {
-        TokenEmbeddings::new(&self.embeddings_options(vocabulary, frame), device)
+        TokenEmbeddings::new(&self.options(vocabulary, frame), device)
     }
 
     fn block<B: Backend, C: Connection<B>>(
@@ -275,7 +283,7 @@ impl Architecture for Gpt2Config {
     }
 
     fn embeddings_cost(&self, vocabulary: Vocabulary, frame: &Frame) -> Cost {
-        self.embeddings_options(vocabulary, frame).cost()
+        self.options(vocabulary, frame).cost()
     }
 
     fn block_cost(&self, time: usize, frame: &Frame) -> Cost {

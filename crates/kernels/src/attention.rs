@@ -1,4 +1,4 @@
-//! Causal attention that keeps no `[time, time]` tensor: the backward pass computes the weights again,
+//! Attention that keeps no `[time, time]` tensor: the backward pass computes the weights again,
 //! a block of rows at a time, from the inputs and one number a row (Dao et al., "FlashAttention", 2022).
 
 #[cfg(feature = "flex")]
@@ -10,11 +10,13 @@ use burn::tensor::{Tensor, TensorPrimitive, backend::Backend};
 
 use crate::op::apply;
 
-/// Causal attention: softmax(q kᵀ · scale + bias) v.
+/// Attention: softmax(q kᵀ · scale + bias) v.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Attention {
     /// Factor of the scores.
     pub scale: f64,
+    /// Whether a position attends only to itself and those before it.
+    pub causal: bool,
     /// Whether the bias is that of ALiBi (Press et al. 2022): −2^(−8 (h + 1) / heads) · distance for head
     /// h. Without it, there is none.
     pub alibi: bool,
@@ -33,6 +35,15 @@ pub struct Dropped {
 }
 
 impl Attention {
+    /// How many of `all` keys the query at `position` sees.
+    #[cfg(feature = "flex")]
+    fn keys(&self, position: usize, all: usize) -> usize {
+        match self.causal {
+            true => position + 1,
+            false => all,
+        }
+    }
+
     /// The slope of head `h` of `heads`; 0 without ALiBi.
     #[cfg(feature = "flex")]
     fn slope(&self, h: usize, heads: usize) -> f64 {

@@ -119,7 +119,7 @@ pub(crate) fn open_corpora<C: ModelConfig>(
         });
     }
     for ((name, config), corpus) in runs.iter().zip(&corpora) {
-        let valid = config.validate(corpus.tokenizer.vocab_size());
+        let valid = config.validate(residual_zoo_runs::vocabulary(corpus));
         valid.map_err(|error| error.within(name))?;
     }
     Ok(corpora)

@@ -99,6 +99,7 @@ fn token(data: &DataConfig) -> String {
         (Source::Synthetic(_), _) => "a word".into(),
         (Source::Copying(_), _) => "a symbol".into(),
         (Source::Cifar10(_), _) => "a grey pixel".into(),
+        (Source::Images(_), _) => "an image".into(),
         (_, TokenizerConfig::Bytes) => "a byte".into(),
         (_, TokenizerConfig::Chars) => "a character".into(),
         (_, TokenizerConfig::Bpe { vocab_size }) => {

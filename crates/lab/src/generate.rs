@@ -58,6 +58,7 @@ impl<C: ModelConfig> OnBackend for Generate<'_, C> {
             sampling,
         } = self;
         let context = run.config.model.shape().context;
+        run.must_be_text()?;
         for prompt in prompts.iter().flatten() {
             let tokens = run.tokenizer.encode(prompt)?.len();
             if tokens > context {

@@ -91,7 +91,7 @@ impl Observation {
     /// gives.
     pub fn counted<C: ModelConfig>(run: &PlannedRun<C>, vocab_size: usize) -> Self {
         let config = run.config.as_ref();
-        let cost = config.map(|config| config.model.cost(vocab_size));
+        let cost = config.map(|config| config.model.cost(config.vocabulary(vocab_size)));
         let mut quantities = cost.map(cost_quantities).unwrap_or_default();
         quantities.extend(run.values.clone());
         Self {

@@ -9,7 +9,8 @@ use residual_zoo_backend::{BackendKind, PeakMemory};
 use residual_zoo_core::recompute::{self, Recompute};
 use residual_zoo_core::{ConfigError, Cost, ModelConfig, Vocabulary};
 use residual_zoo_data::{
-    Corpus, DataConfig, Examples, Source, SyntheticConfig, Tokenizer, TokenizerConfig, Tokens,
+    Corpus, DataConfig, Examples, ImageSet, ShapesConfig, Source, SyntheticConfig, Tokenizer,
+    TokenizerConfig, Tokens,
 };
 use residual_zoo_runs::{RunConfig, vocabulary};
 use residual_zoo_train::Interrupter;
@@ -22,8 +23,8 @@ use crate::{Error, time};
 pub struct Trial<C> {
     config: RunConfig<C>,
     vocabulary: Vocabulary,
-    /// The data of the copy task; `None` for random tokens.
-    copying: Option<Corpus>,
+    /// The data of the copy task, or drawn images; `None` for random tokens.
+    drawn: Option<Corpus>,
     n_layer: usize,
     /// The least depth of the model, which counts as one layer of [`Peaks`].
     unit: usize,
@@ -31,7 +32,7 @@ pub struct Trial<C> {
 
 impl<C: ModelConfig> Trial<C> {
     /// The model of a run, on sequences of the full length: those of the copy task, or random
-    /// tokens in place of texts and images, which need not be there.
+    /// tokens and drawn images in place of texts and images, which need not be there.
     ///
     /// # Errors
     ///
@@ -40,10 +41,22 @@ impl<C: ModelConfig> Trial<C> {
         let mut config = config.clone();
         let time = config.time();
         config.data.validate()?;
-        let (copying, vocabulary) = match &mut config.data.source {
+        let (drawn, vocabulary) = match &mut config.data.source {
             Source::Copying(copying) => {
                 copying.noise = copying.most_noise.unwrap_or(copying.noise);
                 let corpus = open_corpus(&config.data, &Interrupter::new())?;
+                let vocabulary = vocabulary(&corpus);
+                (Some(corpus), vocabulary)
+            }
+            Source::Images(images) => {
+                let ([_, size, _], outputs) = (images.size(), images.classes());
+                images.set = ImageSet::Shapes(ShapesConfig {
+                    images: FEW_IMAGES,
+                    size,
+                    ..ShapesConfig::default()
+                });
+                let mut corpus = open_corpus(&config.data, &Interrupter::new())?;
+                corpus.outputs = outputs;
                 let vocabulary = vocabulary(&corpus);
                 (Some(corpus), vocabulary)
             }
@@ -70,7 +83,7 @@ impl<C: ModelConfig> Trial<C> {
         Ok(Self {
             config,
             vocabulary,
-            copying,
+            drawn,
             n_layer,
             unit,
         })
@@ -88,7 +101,7 @@ impl<C: ModelConfig> Trial<C> {
     ///
     /// As [`time()`].
     pub fn peaks(&self, kind: BackendKind, gpu: Option<usize>) -> Result<Option<Peaks>, Error> {
-        let few = (TOKENS / self.config.time()).clamp(1, self.config.train.batch);
+        let few = (TOKENS / self.positions()).clamp(1, self.config.train.batch);
         let mut peaks = [[0; 2]; 2];
         // The largest first: what threads then keep for later is part of all four peaks.
         for layers in (1..=self.layers().min(2)).rev() {
@@ -109,6 +122,14 @@ impl<C: ModelConfig> Trial<C> {
     /// Bytes that the model takes on one sequence, by `peaks`.
     pub fn estimate(&self, peaks: &Peaks) -> u64 {
         peaks.at(self.layers(), 1)
+    }
+
+    /// About how many positions a sequence has. Patches of 4 × 4 pixels are usual for small images.
+    fn positions(&self) -> usize {
+        match self.config.data.image() {
+            Some([_, height, width]) => (height * width / 16).max(1),
+            None => self.config.time(),
+        }
     }
 
     /// The depth in units.
@@ -141,7 +162,7 @@ impl<C: ModelConfig> Trial<C> {
     /// Whether `Layers` cuts the run at each update of the stream.
     fn cuts_updates(&self) -> bool {
         let shape = self.config.model.shape();
-        let elements = self.config.train.batch * self.config.time() * shape.width;
+        let elements = self.config.train.batch * self.positions() * shape.width;
         let parameters = self.cost().params.other;
         recompute::updates_are_free(self.n_layer, elements, parameters)
     }
@@ -160,7 +181,7 @@ impl<C: ModelConfig> Trial<C> {
             config.train.recompute = Some(Recompute::Every(1));
         }
         let random;
-        let corpus = match &self.copying {
+        let corpus = match &self.drawn {
             Some(corpus) => corpus,
             None => {
                 let count = self.config.time().saturating_mul(40);
@@ -173,6 +194,9 @@ impl<C: ModelConfig> Trial<C> {
         Ok(memory.bytes())
     }
 }
+
+/// How many images are drawn in place of those of a run.
+const FEW_IMAGES: usize = 16;
 
 /// About how many tokens the few sequences of [`Peaks`] have. With fewer, weights take most of the memory, and the peak
 /// is at another point of a step than in training.
@@ -252,15 +276,16 @@ fn stand_in(data: &DataConfig) -> Vocabulary {
         // GPT-NeoX's tokenizer has these, and GPT-2's about as many.
         _ => (50_304, 50_304),
     };
-    Vocabulary { ids, outputs }
+    Vocabulary::new(ids, outputs)
 }
 
 /// `count` random tokens.
 fn random_tokens(
-    Vocabulary { ids, outputs }: Vocabulary,
+    vocabulary: Vocabulary,
     valid_fraction: f64,
     count: usize,
 ) -> Result<Corpus, Error> {
+    let (ids, outputs) = (vocabulary.ids(), vocabulary.outputs);
     let mut rng = StdRng::seed_from_u64(1);
     let mut train: Vec<u32> = (0..count)
         .map(|_| rng.random_range(0..outputs as u32))

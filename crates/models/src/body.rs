@@ -4,9 +4,44 @@
 #![allow(clippy::large_enum_variant)]
 
 use burn::module::Module;
-use burn::tensor::backend::Backend;
-use residual_zoo_core::{Cache, Connection, Ends, Increment, ResidualBlock, Stack, Stream, Update};
+use burn::tensor::{Int, Tensor, backend::Backend};
+use residual_zoo_core::{
+    Cache, Connection, Embeddings, Ends, Increment, ResidualBlock, Seen, Stack, Stream, Update,
+};
 use residual_zoo_recurrent::{Recurrent, RecurrentCache};
+use residual_zoo_vit::PatchEmbeddings;
+
+/// The ends of the stream of a model whose embeddings of token ids are `E`.
+#[derive(Module, Debug)]
+pub enum Tables<B: Backend, E> {
+    /// For token ids.
+    Ids(E),
+    /// For images.
+    Patches(PatchEmbeddings<B>),
+}
+
+impl<B: Backend, E: Embeddings<B>> Embeddings<B> for Tables<B, E> {
+    fn embed(&self, ids: Tensor<B, 2, Int>, seen: &Seen) -> Tensor<B, 3> {
+        match self {
+            Self::Ids(embeddings) => embeddings.embed(ids, seen),
+            Self::Patches(embeddings) => embeddings.embed(ids, seen),
+        }
+    }
+
+    fn embed_images(&self, images: Tensor<B, 4>) -> Tensor<B, 3> {
+        match self {
+            Self::Ids(embeddings) => embeddings.embed_images(images),
+            Self::Patches(embeddings) => embeddings.embed_images(images),
+        }
+    }
+
+    fn unembed(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
+        match self {
+            Self::Ids(embeddings) => embeddings.unembed(x),
+            Self::Patches(embeddings) => embeddings.unembed(x),
+        }
+    }
+}
 
 /// A layer made of the block `R`, with connections `C`.
 #[derive(Module, Debug)]

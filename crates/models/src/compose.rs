@@ -1,19 +1,20 @@
 //! Compositions: layers of one or several architectures, optionally with a connection around each
-//! sublayer or layer, and inside a recurrence.
+//! sublayer or layer, inside a recurrence, or on the patches of images.
 
 use std::ops::RangeFrom;
 
 use burn::tensor::backend::Backend;
 use residual_zoo_core::{
     Architecture, ConfigError, ConnectionOf, Cost, Decoder, Design, EndsOf, Frame, Increment,
-    ModelConfig, Shape, Sites, Stack, Tensors, Update, Vocabulary,
+    ModelConfig, Reads, Shape, Sites, Stack, Tensors, Update, Vocabulary,
 };
 use residual_zoo_recurrent::RecurrentConfig;
+use residual_zoo_vit::{PatchEmbeddings, Patches};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::ConnectionConfig;
-use crate::body::{Body, Layer};
+use crate::body::{Body, Layer, Tables};
 
 /// The config of any model of a zoo `A`.
 ///
@@ -38,6 +39,9 @@ pub struct Composition<A: List> {
     pub connection: Option<PlacedConnection<A::Connections>>,
     /// The recurrence around all layers, which are its τ.
     pub recurrence: Option<RecurrentConfig>,
+    /// The patches of images, if the model reads images instead of token ids. Its layers then have no causal mask, and the
+    /// `context` of the architecture does not matter.
+    pub patches: Option<Patches>,
 }
 
 /// A connection and its placement.
@@ -88,6 +92,7 @@ impl<A: List> Composition<A> {
             layers: layers.into(),
             connection: None,
             recurrence: None,
+            patches: None,
         }
     }
 
@@ -115,10 +120,27 @@ impl<A: List> Composition<A> {
         }
     }
 
-    /// The architecture, if this is one architecture with plain connections and no recurrence.
+    /// This model on the patches of images, a vision transformer.
+    pub fn on_patches(self, patches: Patches) -> Self {
+        Self {
+            patches: Some(patches),
+            ..self
+        }
+    }
+
+    /// The architecture, if this is one architecture with plain connections, no recurrence and no patches.
     pub fn plain(&self) -> Option<&A> {
-        match (self.layers.as_slice(), &self.connection, &self.recurrence) {
-            ([architecture], None, None) => Some(architecture),
+        let Self {
+            layers,
+            connection: None,
+            recurrence: None,
+            patches: None,
+        } = self
+        else {
+            return None;
+        };
+        match layers.as_slice() {
+            [architecture] => Some(architecture),
             _ => None,
         }
     }
@@ -159,12 +181,14 @@ impl<A: List> Composition<A> {
         }
     }
 
-    /// What the connection needs of the model.
+    /// What the connection needs of the model, and what it reads.
     fn frame(&self) -> Frame {
         let placed = self.connection.as_ref();
-        placed.map_or(Frame::default(), |placed| {
-            placed.config().frame(&self.sites())
-        })
+        let frame = placed.map(|placed| placed.config().frame(&self.sites()));
+        Frame {
+            causal: self.patches.is_none(),
+            ..frame.unwrap_or_default()
+        }
     }
 
     /// The numbers of the connections of layer `layer` on its stream.
@@ -256,7 +280,7 @@ type BodyOf<B, A> =
     Body<B, BlockOf<B, A>, Option<ConnectionIn<B, A>>, Option<EndsOf<B, <A as List>::Connections>>>;
 
 impl<A: List> ModelConfig for Composition<A> {
-    type Model<B: Backend> = Decoder<B, A::Embeddings<B>, BodyOf<B, A>>;
+    type Model<B: Backend> = Decoder<B, Tables<B, A::Embeddings<B>>, BodyOf<B, A>>;
 
     fn name(&self) -> String {
         let layers: Vec<_> = self.layers.iter().map(A::name).collect();
@@ -266,6 +290,9 @@ impl<A: List> ModelConfig for Composition<A> {
         }
         if self.recurrence.is_some() {
             name = format!("recurrent ({name})");
+        }
+        if self.patches.is_some() {
+            name = format!("ViT ({name})");
         }
         name
     }
@@ -280,7 +307,36 @@ impl<A: List> ModelConfig for Composition<A> {
             let valid = recurrence.validate();
             valid.map_err(|error| error.within("recurrence"))?;
         }
+        if let Some(patches) = &self.patches {
+            patches
+                .validate()
+                .map_err(|error| error.within("patches"))?;
+            if self.recurrence.is_some() {
+                let problem = "is set, but patches have no order in time; leave it out";
+                return Err(ConfigError::new("recurrence", problem));
+            }
+            self.entry(0).ends(1.into(), &self.frame())?;
+        }
         Ok(())
+    }
+
+    fn reads(&self, vocabulary: Vocabulary) -> Result<(), ConfigError> {
+        match (vocabulary.reads, &self.patches) {
+            (Reads::Ids(_), None) => Ok(()),
+            (Reads::Images(image), Some(patches)) => {
+                let fits = patches.fit(image);
+                fits.map_err(|error| error.within("model.patches"))
+            }
+            (Reads::Images(_), None) => Err(ConfigError::new(
+                "model",
+                "reads token ids, but the data are images; give it patches, as in \
+                 Composed(layers: [Gpt2(n_layer: 4)], patches: (size: 4))",
+            )),
+            (Reads::Ids(_), Some(_)) => Err(ConfigError::new(
+                "model.patches",
+                "are of images, but the data are token ids; leave them out",
+            )),
+        }
     }
 
     /// A recurrence closes its last block without a carry.
@@ -307,7 +363,15 @@ impl<A: List> ModelConfig for Composition<A> {
     }
 
     fn assemble<B: Backend>(&self, vocabulary: Vocabulary, device: &B::Device) -> Self::Model<B> {
-        let embeddings = self.entry(0).embeddings(vocabulary, &self.frame(), device);
+        let (entry, frame) = (self.entry(0), self.frame());
+        let embeddings = match (vocabulary.reads, &self.patches) {
+            (Reads::Images(image), Some(patches)) => {
+                let options = entry.ends(vocabulary, &frame);
+                let options = options.unwrap_or_else(|error| unreachable!("it is valid: {error}"));
+                Tables::Patches(PatchEmbeddings::new(patches, image, &options, device))
+            }
+            _ => Tables::Ids(entry.embeddings(vocabulary, &frame, device)),
+        };
         let layers = (0..self.shape().n_layer).map(|layer| self.layer(layer, device));
         let body = match &self.recurrence {
             Some(recurrence) => {
@@ -323,13 +387,22 @@ impl<A: List> ModelConfig for Composition<A> {
         let Some(first) = self.layers.first() else {
             return Cost::default();
         };
+        let vocabulary = vocabulary.into();
+        if let (Reads::Images(image), Some(patches)) = (vocabulary.reads, &self.patches) {
+            let positions = patches.positions(image);
+            let mut layers = self.layers_cost(positions);
+            layers.forward_flops = layers.forward_flops.saturating_mul(positions);
+            let options = first.ends(vocabulary, &self.frame());
+            let ends = options.map(|options| patches.cost(image, &options));
+            return layers + ends.unwrap_or_default();
+        }
         let layers = |time: usize| self.layers_cost(time);
         let context = first.shape().context;
         let body = match &self.recurrence {
             Some(recurrence) => recurrence.cost(layers, context),
             None => layers(context),
         };
-        first.embeddings_cost(vocabulary.into(), &self.frame()) + body
+        first.embeddings_cost(vocabulary, &self.frame()) + body
     }
 
     /// That of the architecture that has the parameter; those of connections and recurrences have 1.

@@ -34,6 +34,7 @@ pub use residual_zoo_rmt as rmt;
 pub use residual_zoo_runs as runs;
 pub use residual_zoo_streams as streams;
 pub use residual_zoo_tokenformer as tokenformer;
+pub use residual_zoo_vit as vit;
 
 /// The config of any model of the zoo, as the `model` field of a RON file gives it.
 pub type ModelConfig = Composition<Zoo>;

@@ -101,6 +101,9 @@ macro_rules! zoo {
                 connection: Option<$crate::PlacedConnection<$connections>>,
                 #[serde(default)]
                 recurrence: Option<$crate::recurrent::RecurrentConfig>,
+                // A model of text is written as before there were images.
+                #[serde(default, skip_serializing_if = "Option::is_none")]
+                patches: Option<$crate::vit::Patches>,
             },
         }
 
@@ -108,8 +111,8 @@ macro_rules! zoo {
             fn from(written: Written) -> Self {
                 match written {
                     $(Written::$name(config) => Self::of(config),)+
-                    Written::Composed { layers, connection, recurrence } => {
-                        Self { layers, connection, recurrence }
+                    Written::Composed { layers, connection, recurrence, patches } => {
+                        Self { layers, connection, recurrence, patches }
                     }
                 }
             }
@@ -120,8 +123,8 @@ macro_rules! zoo {
                 match composition.plain() {
                     $(Some($zoo::$name(config)) => Self::$name(config.clone()),)+
                     None => {
-                        let $crate::Composition { layers, connection, recurrence } = composition;
-                        Self::Composed { layers, connection, recurrence }
+                        let $crate::Composition { layers, connection, recurrence, patches } = composition;
+                        Self::Composed { layers, connection, recurrence, patches }
                     }
                 }
             }
@@ -228,6 +231,16 @@ macro_rules! zoo {
                     $(Self::$name(config) => {
                         Block::$name(config.block(layer, frame, connection, device))
                     })+
+                }
+            }
+
+            fn ends(
+                &self,
+                vocabulary: $crate::core::Vocabulary,
+                frame: &$crate::core::Frame,
+            ) -> Result<$crate::core::TokenEmbeddingsOptions, $crate::core::ConfigError> {
+                match self {
+                    $(Self::$name(config) => config.ends(vocabulary, frame),)+
                 }
             }
 

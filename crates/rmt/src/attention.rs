@@ -3,7 +3,7 @@
 use burn::module::{Module, Param};
 use burn::nn::{Dropout, DropoutConfig};
 use burn::tensor::{Tensor, backend::Backend};
-use residual_zoo_core::ops::attention::{CausalAttention, KvCache, unpack};
+use residual_zoo_core::ops::attention::{DotAttention, KvCache, unpack};
 use residual_zoo_core::{Branch, Frame, Norm};
 
 use crate::memory::{retrieve_normalised, store};
@@ -23,7 +23,7 @@ pub struct Attention<B: Backend> {
     pub(crate) w_o: Param<Tensor<B, 2>>,
     /// SHA of every head (eq. 21). The scores are scaled by 1/√D_v, divided by l + 1 with inverse layer
     /// scaling (Appendix C.1).
-    pub(crate) heads: CausalAttention,
+    pub(crate) heads: DotAttention,
     dropout: Dropout,
 }
 
@@ -43,8 +43,9 @@ impl<B: Backend> Attention<B> {
             r_k: retrieval(1.0),
             r_v: retrieval(frame.inner),
             w_o: config.output_keys(frame, device),
-            heads: CausalAttention {
+            heads: DotAttention {
                 scale: config.attention_scale() / layer_scale,
+                causal: frame.causal,
                 alibi: config.positions == Positions::Alibi,
                 dropout: config.dropout,
                 context: config.context,

@@ -402,7 +402,7 @@ impl Architecture for RmtConfig {
         let products = keys * stored + keys + logits;
         Cost {
             params: Params {
-                embedding: table(vocabulary.ids).saturating_add(positions),
+                embedding: table(vocabulary.ids()).saturating_add(positions),
                 unembedding: table(vocabulary.outputs),
                 other: self.norm_cost(frame.final_norm).params.other,
             },

@@ -53,14 +53,14 @@ pub struct RmtEmbeddings<B: Backend> {
 impl<B: Backend> RmtEmbeddings<B> {
     pub(crate) fn new(
         config: &RmtConfig,
-        Vocabulary { ids, outputs }: Vocabulary,
+        vocabulary: Vocabulary,
         frame: &Frame,
         device: &B::Device,
     ) -> Self {
         let &RmtConfig { rank, d_k, .. } = config;
         let learned = config.positions == Positions::Learned;
         Self {
-            tokens: Table::new(config, ids, device),
+            tokens: Table::new(config, vocabulary.ids(), device),
             positions: learned.then(|| Table::new(config, config.context, device)),
             dropout: DropoutConfig::new(config.dropout).init(),
             norm: match frame.final_norm {
@@ -69,7 +69,7 @@ impl<B: Backend> RmtEmbeddings<B> {
             },
             unembedding: Unembedding {
                 key: config.weight(1.0, [rank, d_k], [d_k, rank], device),
-                weight: config.unembedding(outputs, device),
+                weight: config.unembedding(vocabulary.outputs, device),
             },
             multipliers: config.multipliers(),
         }

@@ -132,10 +132,7 @@ fn the_fast_embeddings_equal_the_naive_ones_in_values_and_gradients() {
     let device = Default::default();
     let ids = Tensor::<B, 2, Int>::from_data([[3, 1, 4, 1, 5], [9, 2, 6, 5, 3]], &device);
     for config in forms() {
-        let vocabulary = Vocabulary {
-            ids: 11,
-            outputs: 13,
-        };
+        let vocabulary = Vocabulary::new(11, 13);
         let embeddings =
             RmtEmbeddings::new(&config, vocabulary, &Frame::default(), &device).map(&mut Redraw);
         let fast = outcome(&embeddings, |m| {

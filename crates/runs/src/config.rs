@@ -284,17 +284,27 @@ impl<M: ModelConfig> RunConfig<M> {
         text.unwrap_or_else(|error| unreachable!("a config is plain data: {error}"))
     }
 
+    /// What the model reads and writes: the images of the data and their classes, or else the vocabulary `text`.
+    pub fn vocabulary(&self, text: impl Into<Vocabulary>) -> Vocabulary {
+        let text = text.into();
+        match self.data.image() {
+            Some(size) => Vocabulary::of_images(size.into(), self.data.outputs(0)),
+            None => text,
+        }
+    }
+
     /// Checks every field, also against the other fields and the vocabulary.
     ///
     /// # Errors
     ///
     /// Names the first invalid field, with its path.
     pub fn validate(&self, vocabulary: impl Into<Vocabulary>) -> Result<(), ConfigError> {
-        let vocabulary = vocabulary.into();
+        let vocabulary = self.vocabulary(vocabulary);
         vocabulary.validate()?;
         self.model
             .validate()
             .map_err(|error| error.within("model"))?;
+        self.model.reads(vocabulary)?;
         self.train
             .validate()
             .map_err(|error| error.within("train"))?;

@@ -46,10 +46,8 @@ impl<C: ModelConfig> Run<C> {
     /// The numbers of token ids and of outputs of the model.
     pub fn vocabulary(&self) -> Vocabulary {
         let ids = self.tokenizer.vocab_size();
-        Vocabulary {
-            ids,
-            outputs: self.config.data.outputs(ids),
-        }
+        let text = Vocabulary::new(ids, self.config.data.outputs(ids));
+        self.config.vocabulary(text)
     }
 
     /// The metrics so far.
@@ -216,7 +214,7 @@ impl<C: ModelConfig> Run<C> {
 
     /// The sizes of the vocabulary and the context, and the device of `model`.
     fn place<B: Backend>(&self, model: &C::Model<B>) -> ((usize, usize), B::Device) {
-        let sizes = (self.vocabulary().ids, self.config.model.shape().context);
+        let sizes = (self.vocabulary().ids(), self.config.model.shape().context);
         let device = model.devices().into_iter().next().unwrap_or_default();
         (sizes, device)
     }
@@ -265,8 +263,8 @@ const TOGETHER: usize = 32;
 
 /// The vocabulary of a model that is trained on `corpus`.
 pub fn vocabulary(corpus: &Corpus) -> Vocabulary {
-    Vocabulary {
-        ids: corpus.tokenizer.vocab_size(),
-        outputs: corpus.outputs,
+    match corpus.image() {
+        Some(size) => Vocabulary::of_images(size.into(), corpus.outputs),
+        None => Vocabulary::new(corpus.tokenizer.vocab_size(), corpus.outputs),
     }
 }

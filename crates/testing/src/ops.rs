@@ -3,7 +3,7 @@
 use burn::module::{Param, ParamId};
 use burn::tensor::activation::softmax;
 use burn::tensor::{Distribution, Int, Tensor, TensorData, backend::AutodiffBackend};
-use residual_zoo::core::ops::attention::{CausalAttention, mask_future};
+use residual_zoo::core::ops::attention::{DotAttention, mask_future};
 use residual_zoo::core::ops::optimizer::{AdamW, adamw, adamw_plain, sum_of_squares};
 use residual_zoo::core::ops::{activation, loss, mix, sinkhorn};
 use residual_zoo::core::{Norm, NormParams, product};
@@ -129,24 +129,34 @@ pub fn agree<B: AutodiffBackend>(device: &B::Device, tolerance: f64) {
         |x| loss::log_z_and_target_plain(x[0].clone(), targets()),
     );
 
-    for (alibi, seen) in [(false, 0), (true, 0), (false, 7), (true, 62)] {
-        let heads = CausalAttention {
+    for (causal, alibi, seen) in [
+        (true, false, 0),
+        (true, true, 0),
+        (true, false, 7),
+        (true, true, 62),
+        (false, false, 0),
+        (false, true, 0),
+        (false, true, 7),
+    ] {
+        let heads = DotAttention {
+            causal,
             alibi,
-            ..CausalAttention::new(0.3, 63)
+            ..DotAttention::new(0.3, 63)
         };
         let draw = |time| random::<B, 4>([3, 2, time, 20], device);
         let part = |x: &[Tensor<B, 4>]| [x[0].clone(), x[1].clone(), x[2].clone()];
         both.agree(
-            &format!("attention after {seen} positions, ALiBi: {alibi}"),
+            &format!("attention after {seen} positions, causal: {causal}, ALiBi: {alibi}"),
             vec![draw(63 - seen), draw(63), draw(63)],
             |x| heads.forward(part(x), None),
             |x| heads.plain(part(x)),
         );
     }
-    for alibi in [false, true] {
-        let heads = CausalAttention {
+    for (causal, alibi) in [(true, false), (true, true), (false, false)] {
+        let heads = DotAttention {
+            causal,
             alibi,
-            ..CausalAttention::new(0.3, 63)
+            ..DotAttention::new(0.3, 63)
         };
         // The features of a head side by side, as in GPT-2, and those of all heads, as in the RMT.
         for (shape, axes) in [
@@ -154,7 +164,7 @@ pub fn agree<B: AutodiffBackend>(device: &B::Device, tolerance: f64) {
             ([3, 63, 20, 6], [0, 3, 1, 2]),
         ] {
             both.agree(
-                &format!("packed attention of {shape:?}, ALiBi: {alibi}"),
+                &format!("packed attention of {shape:?}, causal: {causal}, ALiBi: {alibi}"),
                 vec![random::<B, 4>(shape, device)],
                 |x| heads.packed(x[0].clone().permute(axes), None),
                 |x| {
@@ -203,6 +213,7 @@ pub fn dropout_is_a_function_of_its_seed<B: AutodiffBackend>(device: &B::Device,
     let (batch, heads, time) = (3, 2, 63);
     let op = kernels::Attention {
         scale: 0.3,
+        causal: true,
         alibi: false,
         dropout: Some(dropped),
     };

@@ -4,7 +4,7 @@ use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::{Int, Tensor, TensorData, backend::AutodiffBackend};
 use residual_zoo::core::ops::loss::Loss;
-use residual_zoo::core::{LanguageModel, ModelConfig, autodiff, params};
+use residual_zoo::core::{Input, LanguageModel, ModelConfig, Vocabulary, autodiff, params};
 use std::collections::BTreeMap;
 
 /// The values and the shape of a tensor.
@@ -58,16 +58,17 @@ pub struct Outcome {
 }
 
 /// Runs a forward and backward pass of the model of `config` with weights `tensors`. Parameters that are
-/// not trained may be missing in `tensors`; they keep the value that the config gives them.
+/// not trained may be missing in `tensors`; they keep the value that the config gives them. `inputs` are token ids `[batch,
+/// time]` or images `[batch, channels, height, width]`.
 pub fn run<B: AutodiffBackend, C: ModelConfig>(
     config: &C,
-    vocab_size: usize,
+    vocabulary: impl Into<Vocabulary>,
     mut tensors: BTreeMap<String, TensorData>,
     inputs: TensorData,
     targets: TensorData,
     device: &B::Device,
 ) -> Outcome {
-    let model = config.build::<B>(vocab_size, device).unwrap();
+    let model = config.build::<B>(vocabulary, device).unwrap();
     let mut fresh = params::export::<B, _>(&model);
     for frozen in params::list::<B, _>(&model)
         .into_iter()
@@ -77,7 +78,11 @@ pub fn run<B: AutodiffBackend, C: ModelConfig>(
         tensors.entry(frozen.name).or_insert(value);
     }
     let model = params::import::<B, _>(model, tensors).unwrap();
-    let logits = model.forward(Tensor::<B, 2, Int>::from_data(inputs, device));
+    let inputs = match inputs.shape.len() {
+        2 => Input::Ids(Tensor::from_data(inputs, device)),
+        _ => Input::Images(Tensor::from_data(inputs, device)),
+    };
+    let logits = model.forward(inputs);
     let targets = Tensor::<B, 2, Int>::from_data(targets, device);
     let loss = Loss::new(logits.clone(), targets).cross_entropy;
     let logits = Values::from(logits.into_data());

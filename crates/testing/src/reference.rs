@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::TensorData;
 use residual_zoo::ModelConfig as Zoo;
-use residual_zoo::core::Activation;
+use residual_zoo::core::{Activation, Vocabulary};
 use residual_zoo::gpt2::Gpt2Config;
 use residual_zoo::laurel::{Augmentation, LaurelConfig, Weights};
 use residual_zoo::recurrent::{Alpha, Form, RecurrentConfig};
@@ -18,7 +18,9 @@ use serde_json::{Map, Value};
 use crate::pass::Values;
 use crate::root;
 
+pub mod reuse;
 mod streams;
+mod vision;
 
 /// A file of the fixtures, with the names and layouts of the zoo.
 pub struct Case {
@@ -26,18 +28,20 @@ pub struct Case {
     pub name: String,
     /// The reference's name of the architecture.
     pub arch: String,
-    /// Number of token ids.
-    pub vocab: usize,
+    /// What the model reads, and the number of its outputs.
+    pub vocabulary: Vocabulary,
     /// The config of the model.
     pub config: Zoo,
-    /// Token ids `[batch, time]`.
+    /// Token ids `[batch, time]`, or images `[batch, channels, height, width]`.
     pub inputs: TensorData,
-    /// The next token after each position, `[batch, time]`.
+    /// The next token after each position, `[batch, time]`, or the classes `[batch, 1]`.
     pub targets: TensorData,
-    /// Logits `[batch, time, vocab]`.
+    /// Logits `[batch, time, vocab]`, or `[batch, 1, classes]`.
     pub logits: TensorData,
-    /// Logits of the model before it grew, if it did.
-    pub base_logits: Option<TensorData>,
+    /// Other results, such as the logits of the model before it grew, by their names in the file.
+    pub results: BTreeMap<String, TensorData>,
+    /// What the reference's config says beyond the model, such as how it grew.
+    pub about: Map<String, Value>,
     /// Mean cross-entropy, in nats.
     pub loss: f64,
     /// The parameters, by their names in the zoo.
@@ -77,9 +81,19 @@ impl Case {
         let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|e| e.to_string())?;
         let metadata = header.metadata().as_ref().ok_or("no metadata")?;
         let config = metadata.get("config").ok_or("no config")?;
-        let keys = Keys(serde_json::from_str(config).map_err(|e| e.to_string())?);
-        let (arch, name, vocab) = (keys.text("arch")?, keys.text("case")?, keys.size("vocab")?);
-        let (config, translate) = model(keys)?;
+        let mut keys = Keys(serde_json::from_str(config).map_err(|e| e.to_string())?);
+        let about = ["grown", "merged", "tuned", "net2net"];
+        let about = about
+            .into_iter()
+            .filter_map(|key| Some((key.into(), keys.0.remove(key)?)));
+        let about: Map<String, Value> = about.collect();
+        let tuned = about.get("tuned").map(reuse::added).transpose()?;
+        let (arch, name) = (keys.text("arch")?, keys.text("case")?);
+        let (config, vocabulary, translate) = model(keys)?;
+        let (config, translate) = match tuned {
+            Some(added) => reuse::tuned(config, added, translate)?,
+            None => (config, translate),
+        };
 
         let mut tensors = BTreeMap::new();
         let file = SafeTensors::deserialize(&bytes).map_err(|e| e.to_string())?;
@@ -93,9 +107,18 @@ impl Case {
             tensors.insert(name.to_string(), data);
         }
         let mut take = |name: &str| tensors.remove(name).ok_or(format!("no {name}"));
-        let (inputs, targets) = (take("input_ids")?, take("target_ids")?);
-        let (logits, loss) = (take("logits")?, Values::from(take("loss")?).data[0]);
-        let base_logits = take("base_logits").ok();
+        let inputs = take("input_ids").or_else(|_| take("images"))?;
+        let (mut targets, mut logits) = (take("target_ids")?, take("logits")?);
+        if let [batch, classes] = logits.shape[..] {
+            logits.shape = vec![batch, 1, classes].into();
+            targets.shape = vec![batch, 1].into();
+        }
+        let loss = Values::from(take("loss")?).data[0];
+        let results = ["base_logits", "base_logits_b", "step_logits"];
+        let results = results
+            .into_iter()
+            .filter_map(|name| Some((name.into(), take(name).ok()?)));
+        let results = results.collect();
         let (mut weights, mut gradients) = (BTreeMap::new(), BTreeMap::new());
         for (name, data) in tensors {
             match name.strip_prefix("grad.") {
@@ -106,12 +129,13 @@ impl Case {
         Ok(Self {
             name,
             arch,
-            vocab,
+            vocabulary,
             config,
             inputs,
             targets,
             logits,
-            base_logits,
+            results,
+            about,
             loss,
             weights,
             gradients,
@@ -120,11 +144,18 @@ impl Case {
 }
 
 /// Translates the reference's config to the zoo's. Fails on unknown keys.
-pub fn model(mut keys: Keys) -> Result<(Zoo, Translate), String> {
+pub fn model(mut keys: Keys) -> Result<(Zoo, Vocabulary, Translate), String> {
     let arch = keys.text("arch")?;
-    for key in ["arch", "case", "batch", "seq", "vocab"] {
+    for key in ["arch", "case", "batch"] {
         keys.take(key)?;
     }
+    let vocabulary = match keys.0.contains_key("image") {
+        true => vision::vocabulary(&mut keys)?,
+        false => {
+            keys.take("seq")?;
+            keys.take_size("vocab")?.into()
+        }
+    };
     let same: fn(String) -> String = |name| name;
     let (zoo, translate): (Zoo, Translate) = match arch.as_str() {
         "gpt2" => (Zoo::of(gpt2(&mut keys)?), Box::new(rename(gpt2_name, same))),
@@ -144,11 +175,12 @@ pub fn model(mut keys: Keys) -> Result<(Zoo, Translate), String> {
             (zoo, Box::new(rename(tokenformer_name, same)))
         }
         "streams" => streams::model(&mut keys)?,
+        "vit" => vision::model(&mut keys)?,
         other => return Err(format!("unknown arch {other}")),
     };
     match keys.0.keys().next() {
         Some(key) => Err(format!("unknown switch {key}")),
-        None => Ok((zoo, translate)),
+        None => Ok((zoo, vocabulary, translate)),
     }
 }
 
@@ -403,20 +435,27 @@ fn swap(data: TensorData, [outer, p, q, inner]: [usize; 4], shape: &[usize]) -> 
     TensorData::new(swapped, shape.to_vec())
 }
 
-fn tokenformer(keys: &mut Keys) -> Result<TokenFormerConfig, String> {
-    keys.take("grown").ok();
+fn normalization(keys: &mut Keys) -> Result<Normalization, String> {
     let normalizations = [
         ("l2_norm_gelu", Normalization::L2NormGelu),
         ("gelu_l2_norm", Normalization::GeluL2Norm),
+        ("gelu_l1_norm", Normalization::GeluL1Norm),
         ("softmax", Normalization::Softmax),
     ];
-    let tau = match keys.take("tau")? {
+    keys.choose("normalization", &normalizations)
+}
+
+fn tau(keys: &mut Keys) -> Result<Option<Tau>, String> {
+    Ok(match keys.take("tau")? {
         Value::Null => None,
         tau => Some(Tau {
             attn: tau["attn"].as_f64().ok_or("tau.attn is not a number")?,
             ffn: tau["ffn"].as_f64().ok_or("tau.ffn is not a number")?,
         }),
-    };
+    })
+}
+
+fn tokenformer(keys: &mut Keys) -> Result<TokenFormerConfig, String> {
     let rotary = keys.choose("position", &[("learned", false), ("rotary", true)])?;
     Ok(TokenFormerConfig {
         n_layer: keys.take_size("n_layer")?,
@@ -424,8 +463,8 @@ fn tokenformer(keys: &mut Keys) -> Result<TokenFormerConfig, String> {
         width: keys.take_size("d_model")?,
         n_attn: Some(keys.take_size("n_attn")?),
         n_ffn: Some(keys.take_size("n_ffn")?),
-        normalization: keys.choose("normalization", &normalizations)?,
-        tau,
+        normalization: normalization(keys)?,
+        tau: tau(keys)?,
         pattention_eps: keys.take_number("pattention_eps")?,
         activation: keys.activation()?,
         position: if rotary {

@@ -1,5 +1,6 @@
 //! Small models of every architecture, and compositions of them.
 
+use residual_zoo::core::ImageSize;
 use residual_zoo::gpt2::Gpt2Config;
 use residual_zoo::laurel::{Augmentation, LaurelConfig, Weights};
 use residual_zoo::recurrent::{Alpha, Form, RecurrentConfig};
@@ -11,6 +12,7 @@ use residual_zoo::streams::{
     SelfDependencyConfig, SkipInitConfig, TreeConfig, ValueResidualConfig, ValueResidualForm,
 };
 use residual_zoo::tokenformer::{Position, TokenFormerConfig};
+use residual_zoo::vit::{Patches, Pool};
 use residual_zoo::{ConnectionConfig, ModelConfig as Zoo};
 
 /// The width of the stream in all models.
@@ -393,6 +395,57 @@ pub fn compositions() -> Vec<(&'static str, Zoo)> {
             in_turn([tokenformer(), rmt()])
                 .per_layer(LaurelConfig::lr(3))
                 .recurrent(recurrence(8, Form::Paper)),
+        ),
+    ]
+}
+
+/// The size of images for [`vision`].
+pub const IMAGE: ImageSize = ImageSize {
+    channels: 3,
+    height: 6,
+    width: 10,
+};
+
+/// Models of images, with their descriptions.
+pub fn vision() -> Vec<(&'static str, Zoo)> {
+    let patches = Patches {
+        size: 2,
+        ..Patches::default()
+    };
+    let mean = Patches {
+        pool: Pool::Mean,
+        ..patches
+    };
+    let without_token = Patches {
+        class_token: false,
+        ..mean
+    };
+    let on = |model: Zoo| model.on_patches(patches);
+    vec![
+        ("ViT", on(gpt2())),
+        ("ViT, mean of the patches", gpt2().on_patches(mean)),
+        ("ViT without class token", gpt2().on_patches(without_token)),
+        ("TokenFormer on images", on(tokenformer())),
+        ("rotary TokenFormer on images", on(rotary())),
+        (
+            "LAuReL in a ViT",
+            on(gpt2().per_sublayer(LaurelConfig::rw_lr_pa(3, 4))),
+        ),
+        (
+            "LAuReL around the layers of a ViT",
+            on(gpt2().per_layer(LaurelConfig::rw_lr(4))),
+        ),
+        (
+            "hyper-connections in a TokenFormer on images",
+            on(tokenformer().per_sublayer(HyperConfig::default())),
+        ),
+        (
+            "value residuals in a ViT",
+            on(gpt2().per_sublayer(ValueResidualConfig::default())),
+        ),
+        (
+            "a ViT of alternating layers",
+            on(in_turn([gpt2(), tokenformer()])),
         ),
     ]
 }

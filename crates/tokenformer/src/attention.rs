@@ -3,7 +3,7 @@
 use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig};
 use burn::tensor::{Tensor, backend::Backend};
-use residual_zoo_core::ops::attention::{CausalAttention, KvCache, merge_heads, split_heads};
+use residual_zoo_core::ops::attention::{DotAttention, KvCache, merge_heads, split_heads};
 use residual_zoo_core::{Branch, Frame, Norm, Seen};
 
 use crate::rotary::rotate;
@@ -17,7 +17,7 @@ pub struct Attention<B: Backend> {
     k: Pattention<B>,
     v: Pattention<B>,
     o: Pattention<B>,
-    heads: CausalAttention,
+    heads: DotAttention,
     dropout: Dropout,
     n_head: usize,
     /// Number of coordinates of a head that positions rotate.
@@ -27,7 +27,8 @@ pub struct Attention<B: Backend> {
 impl<B: Backend> Attention<B> {
     pub(crate) fn new(config: &TokenFormerConfig, frame: &Frame, device: &B::Device) -> Self {
         let (n, tau) = (config.n_attn(), config.tau().attn);
-        let pattention = |std| Pattention::new(config, n, tau, std, device);
+        let added = config.added.map(|added| added.attn);
+        let pattention = |std| Pattention::new(config, (n, added), tau, std, device);
         let std = config.values_std(n);
         Self {
             norm: config.norm(frame, device),
@@ -35,9 +36,10 @@ impl<B: Backend> Attention<B> {
             k: pattention(std),
             v: pattention(std * frame.inner),
             o: pattention(config.output_values_std(n, frame)),
-            heads: CausalAttention {
+            heads: DotAttention {
+                causal: frame.causal,
                 dropout: config.dropout,
-                ..CausalAttention::new(config.attention_scale(), config.context)
+                ..DotAttention::new(config.attention_scale(), config.context)
             },
             dropout: DropoutConfig::new(config.dropout).init(),
             n_head: config.n_head,

@@ -1,9 +1,10 @@
 //! Sizes and switches of TokenFormer.
 
+use burn::module::Module;
 use burn::tensor::backend::Backend;
 use residual_zoo_core::{
-    Activation, Architecture, ConfigError, Connection, Cost, Frame, Mup, Norm, NormParams, Scaled,
-    Shape, Tensors, TokenEmbeddings, TokenEmbeddingsOptions, Vocabulary, check, params,
+    Activation, Architecture, ConfigError, Connection, Cost, Frame, Mup, Norm, NormParams, Params,
+    Scaled, Shape, Tensors, TokenEmbeddings, TokenEmbeddingsOptions, Vocabulary, check, params,
     std_of_width,
 };
 use serde::{Deserialize, Serialize};
@@ -33,6 +34,16 @@ pub struct Tau {
     pub attn: f64,
     /// For the feed-forward network.
     pub ffn: f64,
+}
+
+/// New pairs beside frozen ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Added {
+    /// Pairs of Q, K, V and O each.
+    pub attn: usize,
+    /// Pairs of the feed-forward network.
+    pub ffn: usize,
 }
 
 /// Position encoding. The paper does not specify it.
@@ -81,6 +92,10 @@ pub struct TokenFormerConfig {
     pub normalization: Normalization,
     /// τ; [`tau`](Self::tau) gives the default. A grown model keeps the τ of the model it grew from.
     pub tau: Option<Tau>,
+    /// Pairs beside those of `n_attn` and `n_ffn`, for tuning (section 5): only they are trained, all other weights and τ
+    /// stay. New keys are zero, so tuning begins with the function of the model; new values are drawn like others. The
+    /// paper has no experiment with it.
+    pub added: Option<Added>,
     /// ε, added to the norm in Θ: 0 in the paper, 1e-5 or 1e-8 in the authors' TPU code.
     pub pattention_eps: f64,
     /// The gelu of Θ.
@@ -128,6 +143,7 @@ impl Default for TokenFormerConfig {
             n_ffn: None,
             normalization: Normalization::L2NormGelu,
             tau: None,
+            added: None,
             pattention_eps: 0.0,
             activation: Activation::GeluErf,
             position: Position::Learned,
@@ -164,7 +180,7 @@ impl Default for TokenFormerConfig {
 /// context is 1024. Learned positions add 1024 d, so `m150().cost(50_304).params.total()` is
 /// 152,666,112. Rotary positions add nothing, and `affine_final_norm` adds 2d.
 ///
-/// The last four are the paper's vision models, for their sizes only: the zoo has no patch embeddings.
+/// The last four are the layers of the paper's vision models, which read images by the patch embeddings of `residual-zoo-vit`.
 impl TokenFormerConfig {
     fn sized(n_layer: usize, width: usize, n_attn: usize, n_ffn: usize, n_head: usize) -> Self {
         Self {
@@ -287,6 +303,11 @@ impl TokenFormerConfig {
         })
     }
 
+    /// Whether the weights that belong to no added pair are frozen.
+    pub(crate) fn frozen(&self) -> bool {
+        self.added.is_some()
+    }
+
     /// Number of coordinates of a head that rotary positions rotate.
     pub(crate) fn rotated(&self) -> usize {
         match self.position {
@@ -333,6 +354,17 @@ impl TokenFormerConfig {
         }
     }
 
+    /// The cost of a part that is frozen if there are added pairs.
+    fn trained(&self, cost: Cost) -> Cost {
+        match self.frozen() {
+            true => Cost {
+                params: Params::default(),
+                ..cost
+            },
+            false => cost,
+        }
+    }
+
     /// The scale of token-token attention scores.
     pub(crate) fn attention_scale(&self) -> f64 {
         let d = self.width / self.n_head;
@@ -347,12 +379,25 @@ impl TokenFormerConfig {
 
     pub(crate) fn norm<B: Backend>(&self, frame: &Frame, device: &B::Device) -> Norm<B> {
         match frame.pre_norm {
-            true => Norm::layer(self.norm_params, self.width, self.norm_eps, device),
+            true => self.freeze(Norm::layer(
+                self.norm_params,
+                self.width,
+                self.norm_eps,
+                device,
+            )),
             false => Norm::identity(),
         }
     }
 
-    fn embeddings_options(&self, vocabulary: Vocabulary, frame: &Frame) -> TokenEmbeddingsOptions {
+    /// `module`, which is trained unless there are added pairs.
+    fn freeze<B: Backend, M: Module<B>>(&self, module: M) -> M {
+        match self.frozen() {
+            true => module.no_grad(),
+            false => module,
+        }
+    }
+
+    fn options(&self, vocabulary: Vocabulary, frame: &Frame) -> TokenEmbeddingsOptions {
         let norm = match self.affine_final_norm {
             true => NormParams::ScaleAndShift,
             false => self.norm_params,
@@ -399,6 +444,10 @@ impl Architecture for TokenFormerConfig {
         if let Some(tau) = self.tau {
             check::positive("tau.attn", tau.attn)?;
             check::positive("tau.ffn", tau.ffn)?;
+        }
+        if let Some(Added { attn, ffn }) = self.added {
+            check::at_least_one("added.attn", attn)?;
+            check::at_least_one("added.ffn", ffn)?;
         }
         check::not_negative("pattention_eps", self.pattention_eps)?;
         if let Position::Rotary { fraction } = self.position {
@@ -447,13 +496,24 @@ impl Architecture for TokenFormerConfig {
         Scaled::rate_of(name, &hidden)
     }
 
+    fn ends(
+        &self,
+        vocabulary: Vocabulary,
+        frame: &Frame,
+    ) -> Result<TokenEmbeddingsOptions, ConfigError> {
+        Ok(self.options(vocabulary, frame))
+    }
+
     fn embeddings<B: Backend>(
         &self,
         vocabulary: Vocabulary,
         frame: &Frame,
         device: &B::Device,
     ) -> TokenEmbeddings<B> {
-        TokenEmbeddings::new(&self.embeddings_options(vocabulary, frame), device)
+        self.freeze(TokenEmbeddings::new(
+            &self.options(vocabulary, frame),
+            device,
+        ))
     }
 
     fn block<B: Backend, C: Connection<B>>(
@@ -469,19 +529,21 @@ impl Architecture for TokenFormerConfig {
     }
 
     fn embeddings_cost(&self, vocabulary: Vocabulary, frame: &Frame) -> Cost {
-        self.embeddings_options(vocabulary, frame).cost()
+        self.trained(self.options(vocabulary, frame).cost())
     }
 
     fn block_cost(&self, time: usize, frame: &Frame) -> Cost {
-        let pattention =
-            |n| Cost::linear(self.width, n, false) + Cost::linear(n, self.width, false);
+        let pairs = |n| Cost::linear(self.width, n, false) + Cost::linear(n, self.width, false);
+        let pattention = |n, added| self.trained(pairs(n)) + pairs(added);
         let norm = match frame.pre_norm {
-            true => self.norm_params.cost(self.width),
+            true => self.trained(self.norm_params.cost(self.width)),
             false => Cost::default(),
         };
-        let attention = norm + pattention(self.n_attn()) * 4 + Cost::attention(time, self.width);
+        let added = self.added.unwrap_or(Added { attn: 0, ffn: 0 });
+        let attention =
+            norm + pattention(self.n_attn(), added.attn) * 4 + Cost::attention(time, self.width);
         match frame.feed_forward {
-            true => attention + norm + pattention(self.n_ffn()),
+            true => attention + norm + pattention(self.n_ffn(), added.ffn),
             false => attention,
         }
     }
@@ -506,9 +568,21 @@ impl Architecture for TokenFormerConfig {
                 return Err(ConfigError::new(format!("model.{field}"), problem));
             }
         }
+        if let Some(before) = smaller.added.filter(|before| self.added != Some(*before)) {
+            let problem = match self.added {
+                Some(_) => {
+                    format!("cannot change from {before:?}; start from the model that was tuned")
+                }
+                None => {
+                    format!("is missing, but the first weights have {before:?}; set it to that")
+                }
+            };
+            return Err(ConfigError::new("model.added", problem));
+        }
         Ok(())
     }
 
+    /// Takes the added pairs as they are if the smaller model has some; else they are fresh. Their number cannot change.
     /// Appends key-value pairs (eqs. 12, 13). The new keys are zero. The new values stay as drawn: if they
     /// were zero too, the new pairs would get no gradient.
     fn grow(
@@ -517,8 +591,13 @@ impl Architecture for TokenFormerConfig {
         mut weights: Tensors,
         fresh: &Tensors,
     ) -> Result<Tensors, ConfigError> {
+        for (name, fresh) in fresh {
+            if name.contains(".added.") && !weights.contains_key(name) {
+                weights.insert(name.clone(), fresh.clone());
+            }
+        }
         for (name, weight) in &mut weights {
-            let Some(fresh) = fresh.get(name) else {
+            let Some(fresh) = fresh.get(name).filter(|_| !name.contains(".added.")) else {
                 continue;
             };
             match name.rsplit('.').next() {

@@ -18,9 +18,11 @@ pub struct FeedForward<B: Backend> {
 impl<B: Backend> FeedForward<B> {
     pub(crate) fn new(config: &TokenFormerConfig, frame: &Frame, device: &B::Device) -> Self {
         let (n, tau) = (config.n_ffn(), config.tau().ffn);
+        let added = config.added.map(|added| added.ffn);
+        let std = config.output_values_std(n, frame);
         Self {
             norm: config.norm(frame, device),
-            ffn: Pattention::new(config, n, tau, config.output_values_std(n, frame), device),
+            ffn: Pattention::new(config, (n, added), tau, std, device),
             dropout: DropoutConfig::new(config.dropout).init(),
         }
     }

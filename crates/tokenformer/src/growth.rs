@@ -39,10 +39,9 @@ pub fn grow<B: Backend>(
     let table = weights.get(tokens);
     let table = table.ok_or_else(|| ImportError::Missing(tokens.into()))?;
     let unembedding = weights.get("embeddings.unembedding.weight");
-    let vocabulary = Vocabulary {
-        ids: table.shape[0],
-        outputs: unembedding.map_or(table.shape[0], |weight| weight.shape[1]),
-    };
+    let ids = table.shape[0];
+    let outputs = unembedding.map_or(ids, |weight| weight.shape[1]);
+    let vocabulary = Vocabulary::new(ids, outputs);
     let larger = grown.build(vocabulary, device)?;
     let weights = grown.grow(config, weights, &params::export(&larger))?;
     Ok((params::import(larger, weights)?, grown))

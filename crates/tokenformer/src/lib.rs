@@ -14,7 +14,8 @@
 //!
 //! A trained model grows by appending parameter tokens (eqs. 12, 13). With zero keys and the old τ,
 //! which each Pattention stores, the larger model computes the same function. [`grow`] grows a model;
-//! `Architecture::grow` grows weights by name.
+//! `Architecture::grow` grows weights by name. [`merge()`] makes one model of two. A model with `added` pairs is tuned by them
+//! alone.
 
 #![forbid(unsafe_code)]
 
@@ -23,15 +24,17 @@ mod config;
 mod feed_forward;
 pub mod formulas;
 mod growth;
+mod merge;
 mod pattention;
 mod pretrained;
 mod rotary;
 
 pub use attention::Attention;
-pub use config::{Init, Normalization, Position, Tau, TokenFormerBase, TokenFormerConfig};
+pub use config::{Added, Init, Normalization, Position, Tau, TokenFormerBase, TokenFormerConfig};
 pub use feed_forward::FeedForward;
 pub use growth::{GrowError, grow};
-pub use pattention::Pattention;
+pub use merge::{MergeError, added, merge};
+pub use pattention::{Pairs, Pattention};
 pub use pretrained::{PretrainedError, from_transformer};
 
 use residual_zoo_core::{Decoder, Layer, Plain, Stack, TokenEmbeddings};

@@ -1,6 +1,6 @@
 //! Attention between tokens and parameters.
 
-use burn::module::{Module, Param};
+use burn::module::{Initializer, Module, Param};
 use burn::tensor::activation::softmax;
 use burn::tensor::{Tensor, backend::Backend};
 use residual_zoo_core::{Activation, normal, project, widen};
@@ -17,24 +17,41 @@ pub struct Pattention<B: Backend> {
     pub(crate) values: Param<Tensor<B, 2>>,
     /// τ, `[1]`. It is not trained, and it stays when n grows.
     pub(crate) tau: Param<Tensor<B, 1>>,
+    /// More pairs, of which alone the model is tuned.
+    pub(crate) added: Option<Pairs<B>>,
     normalization: Normalization,
     activation: Activation,
     eps: f64,
 }
 
+/// Pairs that are trained while others are frozen.
+#[derive(Module, Debug)]
+pub struct Pairs<B: Backend> {
+    /// `[m, d_1]`.
+    pub(crate) keys: Param<Tensor<B, 2>>,
+    /// `[m, d_2]`.
+    pub(crate) values: Param<Tensor<B, 2>>,
+}
+
 impl<B: Backend> Pattention<B> {
-    /// `n` pairs; values are drawn from N(0, `values_std`²).
+    /// `n` pairs and `added` ones; values are drawn from N(0, `values_std`²).
     pub(crate) fn new(
         config: &TokenFormerConfig,
-        n: usize,
+        (n, added): (usize, Option<usize>),
         tau: f64,
         values_std: f64,
         device: &B::Device,
     ) -> Self {
         let tau = Tensor::from_data([tau], device);
+        let table = |rows, std| normal([rows, config.width], std, device);
         Self {
-            keys: normal([n, config.width], config.keys_std(), device),
-            values: normal([n, config.width], values_std, device),
+            keys: table(n, config.keys_std()).set_require_grad(!config.frozen()),
+            values: table(n, values_std).set_require_grad(!config.frozen()),
+            added: added.map(|m| Pairs {
+                // With zero keys, the function is the same, and the values get no gradient before the keys have moved.
+                keys: Initializer::Zeros.init([m, config.width], device),
+                values: table(m, values_std),
+            }),
             tau: Param::from_tensor(tau).set_require_grad(false),
             normalization: config.normalization,
             activation: config.activation,
@@ -44,8 +61,21 @@ impl<B: Backend> Pattention<B> {
 
     /// `[batch, time, d_1]` to `[batch, time, d_2]`.
     pub fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
-        let a = project(x, self.keys.val().transpose());
-        project(self.theta(a), self.values.val())
+        let [keys, values] = self.pairs();
+        let a = project(x, keys.transpose());
+        project(self.theta(a), values)
+    }
+
+    /// K_P and V_P of all pairs.
+    fn pairs(&self) -> [Tensor<B, 2>; 2] {
+        let own = [self.keys.val(), self.values.val()];
+        match &self.added {
+            Some(Pairs { keys, values }) => {
+                let [k, v] = own;
+                [(k, keys), (v, values)].map(|(own, added)| Tensor::cat(vec![own, added.val()], 0))
+            }
+            None => own,
+        }
     }
 
     /// Θ over the last axis (eq. 5 and the other rows of Table 4).

@@ -11,11 +11,13 @@ use residual_zoo_core::{
 };
 
 use crate::{
-    GrowError, Init, Normalization, Pattention, Position, TokenFormer, TokenFormerConfig,
-    from_transformer, grow,
+    Added, GrowError, Init, MergeError, Normalization, Pattention, Position, TokenFormer,
+    TokenFormerConfig, added, from_transformer, grow, merge,
 };
 
 type B = Autodiff<Flex>;
+
+const ADDED: Added = Added { attn: 5, ffn: 7 };
 
 fn small() -> TokenFormerConfig {
     TokenFormerConfig {
@@ -61,6 +63,11 @@ fn forms() -> Vec<TokenFormerConfig> {
             pattention_eps: 1e-5,
             n_attn: None,
             n_ffn: None,
+            ..small()
+        },
+        TokenFormerConfig {
+            added: Some(ADDED),
+            norm_params: NormParams::ScaleAndShift,
             ..small()
         },
     ]
@@ -214,7 +221,7 @@ fn a_row_of_zeros_gives_zeros_and_a_gradient_of_zero() {
             normalization,
             ..small()
         };
-        let pattention = Pattention::<B>::new(&config, 13, 2.0, 0.3, &device);
+        let pattention = Pattention::<B>::new(&config, (13, None), 2.0, 0.3, &device);
         let x = Tensor::<B, 3>::zeros([1, 2, 24], &device).require_grad();
         let y = pattention.forward(x.clone());
         let grads = y.clone().sum().backward();
@@ -242,7 +249,7 @@ fn the_fast_and_the_plain_theta_agree() {
             pattention_eps: 1e-3,
             ..small()
         };
-        let mut pattention = Pattention::<B>::new(&config, 60, 3.0, 0.1, &device);
+        let mut pattention = Pattention::<B>::new(&config, (60, None), 3.0, 0.1, &device);
         pattention.tau = Param::from_tensor(Tensor::from_data([3.0], &device).require_grad());
         let a = rows.clone().require_grad();
         let of = |y: Tensor<B, 3>| {
@@ -267,7 +274,7 @@ fn the_fast_and_the_plain_theta_agree() {
 #[test]
 fn theta_does_not_depend_on_the_size_of_the_keys() {
     let device = Default::default();
-    let mut pattention = Pattention::<B>::new(&small(), 13, 2.0, 0.3, &device);
+    let mut pattention = Pattention::<B>::new(&small(), (13, None), 2.0, 0.3, &device);
     let x = Tensor::<B, 3>::random([1, 2, 24], Distribution::Normal(0.0, 1.0), &device);
     let before = pattention.forward(x.clone());
     pattention.keys = pattention.keys.map(|keys| keys * 7.0);
@@ -323,7 +330,7 @@ fn a_pretrained_transformer_gives_weights_of_the_same_function_but_theta() {
     };
     let gamma = |name: &str| Tensor::<B, 1>::from_data(transformer[name].clone(), &device);
     let pattention = |name: &str, n: usize| {
-        let mut p = Pattention::<B>::new(&config, n, (n as f64).sqrt(), 1.0, &device);
+        let mut p = Pattention::<B>::new(&config, (n, None), (n as f64).sqrt(), 1.0, &device);
         p.keys = p.keys.map(|_| get(&tensors, &format!("{name}.keys")));
         p.values = p.values.map(|_| get(&tensors, &format!("{name}.values")));
         p
@@ -445,4 +452,183 @@ fn initial_weights_have_the_stated_standard_deviations() {
             );
         }
     }
+}
+
+fn weights(model: &TokenFormer<B>) -> BTreeMap<String, TensorData> {
+    params::export::<B, _>(model)
+}
+
+fn loaded(config: &TokenFormerConfig, weights: BTreeMap<String, TensorData>) -> TokenFormer<B> {
+    let model = config.build::<B>(11, &Default::default()).unwrap();
+    params::import(model, weights).unwrap()
+}
+
+#[test]
+fn a_model_merged_with_itself_with_half_the_values_is_the_same_function() {
+    let rotary = Position::Rotary { fraction: 0.5 };
+    for normalization in [
+        Normalization::L2NormGelu,
+        Normalization::GeluL2Norm,
+        Normalization::GeluL1Norm,
+        Normalization::Softmax,
+    ] {
+        for (tau, position) in [(None, Position::Learned), (Some(2.5), rotary)] {
+            let config = TokenFormerConfig {
+                normalization,
+                tau: tau.map(|tau| crate::Tau {
+                    attn: tau,
+                    ffn: tau,
+                }),
+                position,
+                n_head: 6,
+                ..small()
+            };
+            let model = trained(&config);
+            let own = weights(&model);
+            let (merged, both) = merge((&config, &own), (&config, &own), 0.5).unwrap();
+            assert_eq!((merged.n_attn(), merged.n_ffn()), (26, 42));
+            let error = difference(&loaded(&merged, both), &model);
+            assert!(error < 2e-5, "{normalization:?}, {tau:?}: {error}");
+        }
+    }
+}
+
+#[test]
+fn models_that_do_not_belong_together_are_not_merged() {
+    let config = small();
+    let (a, b) = (weights(&trained(&config)), weights(&trained(&config)));
+    let error = merge((&config, &a), (&config, &b), 1.0).unwrap_err();
+    assert!(
+        matches!(&error, MergeError::Differs(name) if name.contains("embeddings")),
+        "{error}"
+    );
+    let refused = |other: TokenFormerConfig, field: &str| {
+        let of_other = weights(&trained(&other));
+        let error = merge((&config, &a), (&other, &of_other), 1.0).unwrap_err();
+        assert!(
+            error.to_string().starts_with(&format!("`{field}`")),
+            "{error}"
+        );
+    };
+    refused(
+        TokenFormerConfig {
+            n_layer: 1,
+            ..small()
+        },
+        "n_layer",
+    );
+    refused(
+        TokenFormerConfig {
+            n_head: 2,
+            ..small()
+        },
+        "n_head",
+    );
+    refused(
+        TokenFormerConfig {
+            normalization: Normalization::Softmax,
+            ..small()
+        },
+        "normalization",
+    );
+    refused(
+        TokenFormerConfig {
+            added: Some(ADDED),
+            ..small()
+        },
+        "added",
+    );
+    // Growing keeps τ.
+    refused(small().grown(30, 40).unwrap(), "tau.attn");
+}
+
+#[test]
+fn tuning_trains_the_added_pairs_alone() {
+    let config = TokenFormerConfig {
+        added: Some(ADDED),
+        ..small()
+    };
+    let base = trained(&small());
+    let fresh = config.build::<B>(11, &Default::default()).unwrap();
+    let first = config
+        .grow(&small(), weights(&base), &weights(&fresh))
+        .unwrap();
+    let model = loaded(&config, first);
+    // Sums with more zeros are in another order.
+    let error = difference(&model, &base);
+    assert!(error < 1e-5, "zero keys keep the function: {error}");
+    let list = params::list::<B, _>(&model);
+    let trainable = list.iter().filter(|info| info.trainable);
+    assert!(trainable.clone().all(|info| info.name.contains(".added.")));
+    // 2 layers with 4 and 1 sets of keys and values.
+    assert_eq!(trainable.count(), 2 * 5 * 2);
+    let cost = config.cost(11);
+    assert_eq!(cost.params.total(), 2 * 2 * 24 * (4 * 5 + 7));
+    assert_eq!(
+        cost.forward_flops - small().cost(11).forward_flops,
+        2 * 4 * 24 * (4 * 5 + 7)
+    );
+
+    // The pairs of both tasks beside the base.
+    let other = TokenFormerConfig {
+        added: Some(Added { attn: 2, ffn: 3 }),
+        ..small()
+    };
+    let first = other
+        .grow(&small(), weights(&base), &weights(&trained(&other)))
+        .unwrap();
+    let task = model.clone().map(&mut Train);
+    let (both, all) = merge((&config, &weights(&task)), (&other, &first), 1.0).unwrap();
+    assert_eq!(both.added, Some(Added { attn: 7, ffn: 10 }));
+    let keys = &all["block.layers.1.feed_forward.branch.ffn.added.keys"];
+    assert_eq!(keys.shape.to_vec(), [10, 24]);
+    // The other task has not begun, but its keys are not zero: those of `trained` were drawn.
+    assert!(difference(&loaded(&both, all.clone()), &task) > 1e-3);
+    let mut unused = all;
+    for (name, value) in &mut unused {
+        if name.ends_with(".added.keys") {
+            let own = [(".attention.", 5), (".feed_forward.", 7)];
+            let rows = own.iter().find(|(part, _)| name.contains(part)).unwrap().1;
+            let numbers: Vec<f32> = value.iter().collect();
+            let numbers = numbers.iter().enumerate();
+            let kept = numbers.map(|(i, x)| if i < rows * 24 { *x } else { 0.0 });
+            *value = TensorData::new(kept.collect::<Vec<f32>>(), value.shape.to_vec());
+        }
+    }
+    let error = difference(&loaded(&both, unused), &task);
+    assert!(
+        error < 1e-5,
+        "with zero keys, the other pairs do nothing: {error}"
+    );
+
+    // Two tasks beside one base.
+    let tasks = [(); 2].map(|()| model.clone().map(&mut Train));
+    let sets = tasks.each_ref().map(|task| added(&weights(task)));
+    for (task, set) in tasks.iter().zip(sets) {
+        assert_eq!(set.len(), 20);
+        let switched = params::import_some(model.clone(), set).unwrap();
+        assert_eq!(difference(&switched, task), 0.0);
+        assert!(difference(task, &base) > 1e-3);
+        let (absorbed, all) = config.absorb(weights(task));
+        assert_eq!((absorbed.n_attn(), absorbed.added), (18, None));
+        let error = difference(&loaded(&absorbed, all), task);
+        assert!(error < 1e-5, "{error}");
+    }
+}
+
+#[test]
+fn the_number_of_added_pairs_stays() {
+    let added = |attn| TokenFormerConfig {
+        added: Some(Added { attn, ffn: 7 }),
+        ..small()
+    };
+    assert!(added(5).grows_from(&small()).is_ok());
+    assert!(added(5).grows_from(&added(5)).is_ok());
+    for other in [added(6), small()] {
+        assert_eq!(
+            other.grows_from(&added(5)).unwrap_err().field,
+            "model.added"
+        );
+    }
+    assert_eq!(added(0).validate().unwrap_err().field, "added.attn");
 }

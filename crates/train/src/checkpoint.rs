@@ -6,6 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use burn::tensor::backend::AutodiffBackend;
+use residual_zoo_core::params::Role;
 use residual_zoo_core::{ConfigError, ModelConfig, Tensors, params};
 use residual_zoo_data::Source;
 use residual_zoo_runs::checkpoint::{
@@ -269,7 +270,9 @@ fn load_grown<B: AutodiffBackend, C: ModelConfig>(
         _ => false,
     };
     let frozen = params::list::<B, _>(trainer.model()).into_iter();
-    let frozen = frozen.filter(|info| !info.trainable).map(|info| info.name);
+    // Other weights that are not trained, because the model is tuned by new ones, are those of the checkpoint of course.
+    let frozen = frozen.filter(|info| !info.trainable && info.role == Role::Mixing);
+    let frozen = frozen.map(|info| info.name);
     let kept = frozen.filter(differs).collect();
     let weights = grow(weights, &fresh)?;
     let model = params::import::<B, _>(trainer.model().clone(), weights);

@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use burn::backend::{Autodiff, Flex};
 use burn::module::Module;
 use burn::optim::GradientsParams;
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::{Int, Tensor, TensorData};
 use residual_zoo_core::ops::loss::Loss;
 use residual_zoo_core::params::{self, Role};
 use residual_zoo_core::recompute::Recording;
@@ -486,7 +486,9 @@ fn cached_generation_draws_what_full_passes_draw() {
     let mut ids = prompt.map(i64::from).to_vec();
     for _ in 0..10 {
         let data = TensorData::new(ids.clone(), [1, ids.len()]);
-        let logits = trainer.model().forward(Tensor::from_data(data, device));
+        let logits = trainer
+            .model()
+            .forward(Tensor::<_, 2, Int>::from_data(data, device));
         let last = logits.narrow(1, ids.len() - 1, 1).argmax(2).into_data();
         ids.extend(last.iter::<i64>());
     }

@@ -8,8 +8,8 @@ use burn::tensor::{Int, Tensor, TensorData};
 use residual_zoo_core::ops::loss::{self, Loss};
 use residual_zoo_core::params::ImportError;
 use residual_zoo_core::recompute::{self, Recording};
-use residual_zoo_core::{LanguageModel, ModelConfig, Vocabulary, autodiff, params};
-use residual_zoo_data::{Batch, Corpus, Sequences, derive_seed};
+use residual_zoo_core::{Input, LanguageModel, ModelConfig, Vocabulary, autodiff, params};
+use residual_zoo_data::{Batch, Corpus, ImageBatch, Sequences, derive_seed};
 use residual_zoo_runs::{Error, RunConfig, TrainConfig, vocabulary};
 use serde::{Deserialize, Serialize};
 
@@ -98,8 +98,8 @@ pub struct Step {
     pub skipped: Option<Vec<String>>,
 }
 
-/// Inputs `[batch, time]` and targets `[batch, scored]` on the device.
-pub type DeviceBatch<B> = [Tensor<B, 2, Int>; 2];
+/// Inputs, and targets `[batch, scored]`, on the device.
+pub type DeviceBatch<B> = (Input<B>, Tensor<B, 2, Int>);
 
 impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
     /// Makes a trainer for a model with fresh weights.
@@ -115,7 +115,7 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
             .check::<B>(&device)
             .map_err(|error| error.within("train"))?;
         for examples in [&corpus.train, &corpus.valid] {
-            examples.check(vocabulary.ids, vocabulary.outputs)?;
+            examples.check(vocabulary.ids(), vocabulary.outputs)?;
         }
         let time = config.time();
         let training = corpus.train.sequences(time, "training text")?;
@@ -223,7 +223,7 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
     /// Computes the loss of a micro-batch. The recording is for [`backward`](Self::backward).
     pub fn forward(
         &self,
-        [inputs, targets]: DeviceBatch<B>,
+        (inputs, targets): DeviceBatch<B>,
         micro: usize,
     ) -> (Loss<B>, Recording<B>) {
         let train = &self.config.train;
@@ -309,7 +309,7 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
             if !goes_on(done, all) {
                 return None;
             }
-            let [inputs, targets] = upload(&batch, &self.device);
+            let (inputs, targets) = upload(&batch, &self.device);
             let logits = model.forward(inputs);
             let share = loss::accuracy(logits.clone(), targets.clone());
             let weight = batch.batch as f64;
@@ -385,11 +385,22 @@ fn clear_graphs<B: AutodiffBackend>(device: &B::Device) {
 }
 
 fn upload<B: Backend>(batch: &Batch, device: &B::Device) -> DeviceBatch<B> {
-    let parts = [(&batch.inputs, batch.time), (&batch.targets, batch.scored)];
-    parts.map(|(ids, length)| {
+    let ids = |ids: &[u32], length: usize| {
         let ids: Vec<i32> = ids.iter().map(|id| *id as i32).collect();
         Tensor::from_data(TensorData::new(ids, [batch.batch, length]), device)
-    })
+    };
+    let inputs = match &batch.images {
+        Some(ImageBatch { values, size }) => {
+            let [channels, height, width] = *size;
+            let shape = [batch.batch, channels, height, width];
+            Input::Images(Tensor::from_data(
+                TensorData::new(values.clone(), shape),
+                device,
+            ))
+        }
+        None => Input::Ids(ids(&batch.inputs, batch.time)),
+    };
+    (inputs, ids(&batch.targets, batch.scored))
 }
 
 /// Waits for a number on the device and returns it.

@@ -35,15 +35,7 @@ pub fn base(n_layer: usize, context: usize, width: usize, n_head: usize) -> Gpt2
 }
 
 pub fn table_2() -> Value {
-    let params = |config: Zoo| {
-        config
-            .cost(Vocabulary {
-                ids: 256,
-                outputs: 10,
-            })
-            .params
-            .total()
-    };
+    let params = |config: Zoo| config.cost(Vocabulary::new(256, 10)).params.total();
     json!({
         "regular_4": params(Zoo::of(image(4))),
         "regular_1": params(Zoo::of(image(1))),

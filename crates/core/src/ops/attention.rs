@@ -1,4 +1,4 @@
-//! Causal attention, for whole sequences and with a cache.
+//! Scaled dot-product attention, for whole sequences and with a cache.
 
 use burn::module::Module;
 use burn::nn::DropoutConfig;
@@ -166,12 +166,14 @@ pub fn merge_heads<B: Backend>(x: Tensor<B, 4>) -> Tensor<B, 3> {
     x.swap_dims(1, 2).reshape([batch, time, heads * d])
 }
 
-/// Causal attention (Vaswani et al., "Attention is all you need", 2017, eq. 1):
-/// softmax(q kᵀ · scale + bias + causal mask) v, with dropout on the attention weights.
+/// Scaled dot-product attention (Vaswani et al., "Attention is all you need", 2017, eq. 1):
+/// softmax(q kᵀ · scale + bias + mask) v, with dropout on the attention weights.
 #[derive(Module, Clone, Debug)]
-pub struct CausalAttention {
+pub struct DotAttention {
     /// Factor of the scores.
     pub scale: f64,
+    /// Whether a position attends only to itself and those before it.
+    pub causal: bool,
     /// Whether the bias is that of [`alibi`]. Without it, there is none.
     pub alibi: bool,
     /// Probability that a weight is dropped in training.
@@ -180,11 +182,12 @@ pub struct CausalAttention {
     pub context: usize,
 }
 
-impl CausalAttention {
-    /// Attention over at most `context` positions with the factor `scale`, without bias and dropout.
+impl DotAttention {
+    /// Causal attention over at most `context` positions with the factor `scale`, without bias and dropout.
     pub fn new(scale: f64, context: usize) -> Self {
         Self {
             scale,
+            causal: true,
             alibi: false,
             dropout: 0.0,
             context,
@@ -229,17 +232,22 @@ impl CausalAttention {
     }
 
     /// Attention of queries `[batch, heads, new, d]` to keys and values `[batch, heads, seen + new, d]`,
-    /// term by term. Query `i` is at position `seen + i` and attends to keys `0 ..= seen + i`.
+    /// term by term. Query `i` is at position `seen + i` and attends to keys `0 ..= seen + i` if attention is causal, else
+    /// to all.
     ///
     /// The division by the sum of the weights comes after the product with v, which has fewer elements.
     pub fn plain<B: Backend>(&self, [q, k, v]: [Tensor<B, 4>; 3]) -> Tensor<B, 4> {
         let ([_, heads, new, _], all) = (q.dims(), k.dims()[2]);
         let device = q.device();
         let scores = widen(matmul(q * self.scale, k.swap_dims(2, 3)));
-        let scores = mask_future(match self.alibi {
+        let scores = match self.alibi {
             true => scores + alibi(heads, new, all - new, &device),
             false => scores,
-        });
+        };
+        let scores = match self.causal {
+            true => mask_future(scores),
+            false => scores,
+        };
         let max = scores.clone().detach().max_dim(3);
         let weights = (scores - max).exp();
         let sum = weights.clone().sum_dim(3);
@@ -252,6 +260,7 @@ impl CausalAttention {
         let drops = self.dropout > 0.0 && B::ad_enabled(&device);
         kernels::Attention {
             scale: self.scale,
+            causal: self.causal,
             alibi: self.alibi,
             dropout: drops.then(|| kernels::Dropped {
                 probability: self.dropout,

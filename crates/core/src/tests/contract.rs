@@ -8,8 +8,8 @@ use burn::tensor::{Distribution, Int, Tensor, backend::Backend};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ConfigError, Cost, LanguageModel, ModelConfig, Shape, Tensors, Vocabulary, contract, normal,
-    recompute,
+    ConfigError, Cost, Input, LanguageModel, ModelConfig, Shape, Tensors, Vocabulary, contract,
+    normal, recompute,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -41,7 +41,8 @@ struct Bigram<B: Backend> {
 impl<B: Backend> LanguageModel<B> for Bigram<B> {
     type Cache = ();
 
-    fn forward(&self, ids: Tensor<B, 2, Int>) -> Tensor<B, 3> {
+    fn forward(&self, ids: impl Into<Input<B>>) -> Tensor<B, 3> {
+        let ids = ids.into().into_ids();
         let [batch, time] = ids.dims();
         let [vocab, _] = self.table.dims();
         let rows = self.table.val().select(0, ids.reshape([batch * time]));
@@ -66,7 +67,8 @@ impl<B: Backend> LanguageModel<B> for Bigram<B> {
         }
     }
 
-    fn classify(&self, ids: Tensor<B, 2, Int>) -> Tensor<B, 2> {
+    fn classify(&self, ids: impl Into<Input<B>>) -> Tensor<B, 2> {
+        let ids = ids.into().into_ids();
         let last = ids.dims()[1] - 1;
         let first = self.fault == Fault::ClassifiesByTheFirst as usize;
         let at = if first { 0 } else { last };
@@ -114,7 +116,7 @@ impl ModelConfig for Fault {
     }
 
     fn assemble<B: Backend>(&self, vocabulary: Vocabulary, d: &B::Device) -> Bigram<B> {
-        let vocab = vocabulary.ids;
+        let vocab = vocabulary.ids();
         let (table, dead) = (normal([vocab, vocab], 1.0, d), normal([vocab], 1.0, d));
         let hidden = Tensor::random([vocab], Distribution::Normal(0.0, 1.0), d);
         let fault = *self as usize;
@@ -127,7 +129,7 @@ impl ModelConfig for Fault {
     }
 
     fn cost(&self, vocabulary: impl Into<Vocabulary>) -> Cost {
-        let vocab = vocabulary.into().ids;
+        let vocab = vocabulary.into().ids();
         let extra = if *self == Fault::Miscounts { 1 } else { 0 };
         Cost::linear(vocab, vocab, true) + Cost::vector(extra)
     }

@@ -5,7 +5,7 @@ use burn::module::Module;
 use burn::tensor::{Int, Tensor, TensorData, backend::Backend};
 
 use crate::ops::activation;
-use crate::ops::attention::{CausalAttention, KvCache};
+use crate::ops::attention::{DotAttention, KvCache};
 use crate::ops::loss::Loss;
 use crate::params::{self, ImportError, Role};
 use crate::{
@@ -121,7 +121,7 @@ fn attention_is_the_equation() {
     // Two positions and one head of width 1, so the weights can be computed by hand.
     let row = |a: f32, b: f32| Tensor::<B, 4>::from_data([[[[a], [b]]]], &device);
     let qkv = [row(1.0, 2.0), row(0.5, 1.5), row(10.0, 20.0)];
-    let heads = CausalAttention::new(0.5, 2);
+    let heads = DotAttention::new(0.5, 2);
     let (fast, plain) = (heads.forward(qkv.clone(), None), heads.plain(qkv));
     let (a, b) = ((2.0_f64 * 0.5 * 0.5).exp(), (2.0_f64 * 1.5 * 0.5).exp());
     let expected = [10.0, (10.0 * a + 20.0 * b) / (a + b)];

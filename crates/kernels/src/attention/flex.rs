@@ -9,7 +9,7 @@ use burn::tensor::{Shape, TensorMetadata};
 use burn_flex::{FlexTensor, Layout};
 use pulp::{Simd, WithSimd};
 
-use super::{Attention, Dropped, hash};
+use super::{Attention, hash};
 use crate::flex::{self, Real, each, real, simd, with_real};
 use crate::op::Op;
 
@@ -55,9 +55,8 @@ fn block(start: usize, new: usize) -> Range<usize> {
 /// How the scores of a block become weights.
 #[derive(Clone, Copy)]
 struct Scores {
-    scale: f64,
+    attention: Attention,
     slope: f64,
-    dropout: Option<Dropped>,
     head: usize,
     /// Position of the first row.
     position: usize,
@@ -67,7 +66,7 @@ impl Scores {
     /// Makes scores of the products q kᵀ of the query at `position`, one for each key that it sees.
     #[inline(always)]
     fn add_bias<E: Real>(&self, position: usize, row: &mut [E]) {
-        let scale = E::of(self.scale);
+        let scale = E::of(self.attention.scale);
         if self.slope == 0.0 {
             for z in row.iter_mut() {
                 *z = *z * scale;
@@ -83,7 +82,9 @@ impl Scores {
     /// Multiplies the weights of the query at `position`, or their gradients, by 0 where they are dropped.
     #[inline(always)]
     fn drop_some<E: Real>(&self, position: usize, row: &mut [E]) {
-        let Some(dropped) = self.dropout else { return };
+        let Some(dropped) = self.attention.dropout else {
+            return;
+        };
         let (seed, threshold) = (dropped.row(self.head, position), dropped.threshold());
         let keep = E::of(1.0 / (1.0 - dropped.probability));
         for (key, weight) in row.iter_mut().enumerate() {
@@ -108,10 +109,14 @@ impl<E: Real> WithSimd for Weights<'_, E> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) -> Self::Output {
-        let Scores { position, .. } = self.scores;
+        let Scores {
+            attention,
+            position,
+            ..
+        } = self.scores;
         let mut sums = Vec::with_capacity(ROWS);
         for (i, row) in self.rows.chunks_exact_mut(self.keys).enumerate() {
-            let (row, future) = row.split_at_mut(position + i + 1);
+            let (row, future) = row.split_at_mut(attention.keys(position + i, self.keys));
             self.scores.add_bias(position + i, row);
             let max = E::largest(simd, row);
             for z in row.iter_mut() {
@@ -142,17 +147,20 @@ impl<E: Real> WithSimd for Gradients<'_, E> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
         let Scores {
-            position, scale, ..
+            attention,
+            position,
+            ..
         } = self.scores;
         let rows = self.rows.chunks_exact_mut(self.keys);
         let rows = rows.zip(self.grads.chunks_exact_mut(self.keys));
         for (i, ((row, grad), &log_z)) in rows.zip(self.log_z).enumerate() {
-            let (row, future) = row.split_at_mut(position + i + 1);
+            let seen = attention.keys(position + i, self.keys);
+            let (row, future) = row.split_at_mut(seen);
             future.fill(E::zero());
-            let (grad, future) = grad.split_at_mut(position + i + 1);
+            let (grad, future) = grad.split_at_mut(seen);
             future.fill(E::zero());
             self.scores.add_bias(position + i, row);
-            let (log_z, scale) = (E::of(log_z), E::of(scale));
+            let (log_z, scale) = (E::of(log_z), E::of(attention.scale));
             for z in row.iter_mut() {
                 *z = (*z - log_z).fast_exp();
             }
@@ -199,9 +207,8 @@ impl<E: Real> WithSimd for Add<'_, E> {
 impl Attention {
     fn scores(&self, head: usize, heads: usize, position: usize) -> Scores {
         Scores {
-            scale: self.scale,
+            attention: *self,
             slope: self.slope(head % heads, heads),
-            dropout: self.dropout,
             head,
             position,
         }
@@ -217,7 +224,7 @@ impl Attention {
             |(head, start)| {
                 let rows = block(start, new);
                 let position = all - new + start;
-                let keys = position + rows.len();
+                let keys = self.keys(position + rows.len() - 1, all);
                 let k = transposed(matrix(k, head, 0..keys));
                 let mut weights = product(matrix(q, head, rows), k);
                 let sums = simd(Weights::<E> {
@@ -254,7 +261,7 @@ impl Attention {
             for start in (0..new).step_by(ROWS) {
                 let rows = block(start, new);
                 let position = all - new + start;
-                let keys = position + rows.len();
+                let keys = self.keys(position + rows.len() - 1, all);
                 let [k, v] = [k, v].map(|x| matrix(x, head, 0..keys));
                 let q = matrix(q, head, rows.clone());
                 let dy = matrix(dy, head, rows.clone());

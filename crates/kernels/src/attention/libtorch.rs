@@ -21,10 +21,16 @@ impl Attention {
     /// all keys.
     fn fits(&self, q: &Tensor, k: &Tensor) -> bool {
         let (new, all) = (q.size()[2], k.size()[2]);
-        q.device() == Device::Cpu && self.dropout.is_none() && (new == all || new == 1)
+        let whole = new == all || new == 1 || !self.causal;
+        q.device() == Device::Cpu && self.dropout.is_none() && whole
     }
 
-    /// The bias of ALiBi with −∞ for later keys, `[1, heads, new, all]`.
+    /// Whether the kernel masks later keys itself.
+    fn is_causal(&self, q: &Tensor, mask: &Option<TchTensor>) -> bool {
+        self.causal && mask.is_none() && q.size()[2] > 1
+    }
+
+    /// The bias of ALiBi, with −∞ for later keys if attention is causal, `[1, heads, new, all]`.
     fn mask(&self, q: &Tensor, k: &Tensor) -> Option<TchTensor> {
         let (sizes, all) = (q.size(), k.size()[2]);
         let (heads, new) = (sizes[1], sizes[2]);
@@ -35,7 +41,10 @@ impl Attention {
             let key = Tensor::arange(all, options).reshape([1, 1, 1, all]);
             let query = Tensor::arange_start(all - new, all, options).reshape([1, 1, new, 1]);
             let bias = (&key - &query) * slopes;
-            let mask = bias.masked_fill(&key.gt_tensor(&query), f64::NEG_INFINITY);
+            let mask = match self.causal {
+                true => bias.masked_fill(&key.gt_tensor(&query), f64::NEG_INFINITY),
+                false => bias,
+            };
             // The kernel adds a mask in f32 to scores in f32, also for bf16.
             TchTensor::new(mask.to_kind(match q.kind() {
                 Kind::BFloat16 => Kind::Float,
@@ -57,7 +66,7 @@ impl Attention {
             k,
             v,
             0.0,
-            mask.is_none() && q.size()[2] > 1,
+            self.is_causal(q, &mask),
             mask.as_ref().map(|mask| &mask.tensor),
             self.scale,
         );
@@ -86,7 +95,7 @@ impl Attention {
             &kept.y.tensor,
             &kept.log_z.tensor,
             0.0,
-            kept.mask.is_none() && q.size()[2] > 1,
+            self.is_causal(q, &kept.mask),
             kept.mask.as_ref().map(|mask| &mask.tensor),
             self.scale,
         );

@@ -1,0 +1,84 @@
+//! What a model reads.
+
+use burn::tensor::{Int, Tensor, backend::Backend};
+
+/// A batch for a model.
+#[derive(Clone, Debug)]
+pub enum Input<B: Backend> {
+    /// Token ids, `[batch, time]`.
+    Ids(Tensor<B, 2, Int>),
+    /// Images, `[batch, channels, height, width]`.
+    Images(Tensor<B, 4>),
+}
+
+impl<B: Backend> Input<B> {
+    /// The token ids.
+    ///
+    /// # Panics
+    ///
+    /// If these are images.
+    pub fn into_ids(self) -> Tensor<B, 2, Int> {
+        match self {
+            Self::Ids(ids) => ids,
+            Self::Images(images) => panic!("a model of text got images {:?}", images.dims()),
+        }
+    }
+
+    /// The device of the tensor.
+    pub fn device(&self) -> B::Device {
+        match self {
+            Self::Ids(ids) => ids.device(),
+            Self::Images(images) => images.device(),
+        }
+    }
+}
+
+impl<B: Backend> From<Tensor<B, 2, Int>> for Input<B> {
+    fn from(ids: Tensor<B, 2, Int>) -> Self {
+        Self::Ids(ids)
+    }
+}
+
+impl<B: Backend> From<Tensor<B, 4>> for Input<B> {
+    fn from(images: Tensor<B, 4>) -> Self {
+        Self::Images(images)
+    }
+}
+
+/// What a model reads, and its size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reads {
+    /// Token ids below this number.
+    Ids(usize),
+    /// Images.
+    Images(ImageSize),
+}
+
+/// The size of an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ImageSize {
+    /// Number of channels, 3 for colours.
+    pub channels: usize,
+    /// Number of rows.
+    pub height: usize,
+    /// Number of columns.
+    pub width: usize,
+}
+
+impl From<[usize; 3]> for ImageSize {
+    /// Of channels, height and width.
+    fn from([channels, height, width]: [usize; 3]) -> Self {
+        Self {
+            channels,
+            height,
+            width,
+        }
+    }
+}
+
+impl ImageSize {
+    /// Number of values.
+    pub fn values(&self) -> usize {
+        self.channels * self.height * self.width
+    }
+}

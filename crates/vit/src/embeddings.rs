@@ -1,0 +1,212 @@
+//! Patch embeddings.
+
+use burn::module::{Initializer, Module, Param};
+use burn::nn::{Dropout, DropoutConfig};
+use burn::tensor::{Int, Tensor, backend::Backend};
+use residual_zoo_core::{
+    ConfigError, Cost, Embeddings, ImageSize, Linear, Norm, Params, Seen, TokenEmbeddingsOptions,
+    check, linear, normal,
+};
+use serde::{Deserialize, Serialize};
+
+/// What the class is read from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Pool {
+    /// The class token after the final norm (Dosovitskiy et al. 2021, eq. 4).
+    #[default]
+    ClassToken,
+    /// The final norm of the mean of the patches, without the class token, as in the fine-tuning code of He et al.,
+    /// "Masked autoencoders are scalable vision learners" (2022).
+    Mean,
+}
+
+/// The config of [`PatchEmbeddings`]. Fields that a file leaves out get the values of [`Default`], which are those of
+/// ViT-B/16.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Patches {
+    /// Rows and columns of a patch; must divide those of the image.
+    pub size: usize,
+    /// Whether a learned class token comes before the patches.
+    pub class_token: bool,
+    /// What the class is read from.
+    pub pool: Pool,
+}
+
+impl Default for Patches {
+    fn default() -> Self {
+        Self {
+            size: 16,
+            class_token: true,
+            pool: Pool::ClassToken,
+        }
+    }
+}
+
+impl Patches {
+    /// Checks every field.
+    ///
+    /// # Errors
+    ///
+    /// Names the first invalid field.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        check::at_least_one("size", self.size)?;
+        match (self.pool, self.class_token) {
+            (Pool::ClassToken, false) => Err(ConfigError::new(
+                "pool",
+                "is ClassToken, but there is no class token; use Mean or set class_token to true",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks that images of this size can be cut into patches.
+    ///
+    /// # Errors
+    ///
+    /// Names the side of the image that the size of a patch does not divide.
+    pub fn fit(&self, image: ImageSize) -> Result<(), ConfigError> {
+        check::divides(("size", self.size), ("height of the images", image.height))?;
+        check::divides(("size", self.size), ("width of the images", image.width))
+    }
+
+    /// Number of positions of an image.
+    pub fn positions(&self, image: ImageSize) -> usize {
+        let patches = (image.height / self.size) * (image.width / self.size);
+        patches + usize::from(self.class_token)
+    }
+
+    /// Number of values of a patch.
+    fn values(&self, image: ImageSize) -> usize {
+        image.channels * self.size * self.size
+    }
+
+    /// The cost of the embeddings, for each image.
+    pub fn cost(&self, image: ImageSize, options: &TokenEmbeddingsOptions) -> Cost {
+        let TokenEmbeddingsOptions {
+            width,
+            vocabulary,
+            norm,
+            ..
+        } = *options;
+        let patch = Cost::linear(self.values(image), width, true);
+        let patches = self.positions(image) - usize::from(self.class_token);
+        let rows = self.positions(image) + usize::from(self.class_token);
+        let head = Cost::linear(width, vocabulary.outputs, true);
+        let tables = Cost {
+            params: Params {
+                embedding: rows.saturating_mul(width),
+                unembedding: head.params.total(),
+                other: patch.params.total(),
+            },
+            forward_flops: patch
+                .forward_flops
+                .saturating_mul(patches)
+                .saturating_add(head.forward_flops),
+        };
+        tables + norm.map(|norm| norm.cost(width)).unwrap_or_default()
+    }
+}
+
+/// Images to x_0, and x_L to class logits.
+#[derive(Module, Debug)]
+pub struct PatchEmbeddings<B: Backend> {
+    /// E and b, `[channels · size · size, width]`. The values of a patch are in the order of the channels, then of the
+    /// rows.
+    patch: Linear<B>,
+    /// `[1, width]`.
+    class_token: Option<Param<Tensor<B, 2>>>,
+    /// `[positions, width]`.
+    positions: Param<Tensor<B, 2>>,
+    dropout: Dropout,
+    norm: Norm<B>,
+    /// W and c, `[width, classes]`.
+    unembedding: Linear<B>,
+    size: usize,
+    by_class_token: bool,
+    input_scale: f64,
+    output_scale: f64,
+}
+
+impl<B: Backend> PatchEmbeddings<B> {
+    /// Draws E from N(0, 1 / (channels · size · size)), so that patches of pixels of variance 1 have variance 1; the
+    /// class token and the positions like the tables of a model of text, with these `options`, and W like its
+    /// unembedding. b and c are zero.
+    pub fn new(
+        patches: &Patches,
+        image: ImageSize,
+        options: &TokenEmbeddingsOptions,
+        device: &B::Device,
+    ) -> Self {
+        let TokenEmbeddingsOptions {
+            width,
+            init_std,
+            vocabulary,
+            ..
+        } = *options;
+        let values = patches.values(image);
+        let table = |rows| normal([rows, width], init_std, device);
+        Self {
+            patch: linear(values, width, true, (values as f64).powf(-0.5), device),
+            class_token: patches.class_token.then(|| table(1)),
+            positions: table(patches.positions(image)),
+            dropout: DropoutConfig::new(options.dropout).init(),
+            norm: match options.norm {
+                Some(norm) => Norm::layer(norm, width, options.norm_eps, device),
+                None => Norm::identity(),
+            },
+            unembedding: Linear {
+                weight: normal([width, vocabulary.outputs], options.unembedding_std, device),
+                bias: Some(Initializer::Zeros.init([vocabulary.outputs], device)),
+            },
+            size: patches.size,
+            by_class_token: patches.pool == Pool::ClassToken,
+            input_scale: options.input_scale,
+            output_scale: options.output_scale,
+        }
+    }
+
+    /// The values of each patch, `[batch, channels, height, width]` to `[batch, patches, channels · size · size]`, row by
+    /// row of patches.
+    pub(crate) fn cut(&self, images: Tensor<B, 4>) -> Tensor<B, 3> {
+        let [batch, channels, height, width] = images.dims();
+        let size = self.size;
+        let (rows, columns) = (height / size, width / size);
+        let parts = images.reshape([batch, channels, rows, size, columns, size]);
+        let patches = parts.permute([0, 2, 4, 1, 3, 5]);
+        patches.reshape([batch, rows * columns, channels * size * size])
+    }
+}
+
+impl<B: Backend> Embeddings<B> for PatchEmbeddings<B> {
+    fn embed(&self, ids: Tensor<B, 2, Int>, _: &Seen) -> Tensor<B, 3> {
+        panic!("a model of images got token ids {:?}", ids.dims());
+    }
+
+    fn embed_images(&self, images: Tensor<B, 4>) -> Tensor<B, 3> {
+        let patches = self.patch.forward(self.cut(images));
+        let [batch, _, width] = patches.dims();
+        let tokens = match &self.class_token {
+            Some(token) => {
+                let token = token.val().unsqueeze::<3>().expand([batch, 1, width]);
+                Tensor::cat(vec![token, patches], 1)
+            }
+            None => patches,
+        };
+        let x = tokens + self.positions.val().unsqueeze();
+        self.dropout.forward(x * self.input_scale)
+    }
+
+    fn unembed(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
+        let time = x.dims()[1];
+        let pooled = match self.by_class_token {
+            true => x.narrow(1, 0, 1),
+            false => {
+                let first = usize::from(self.class_token.is_some());
+                x.narrow(1, first, time - first).mean_dim(1)
+            }
+        };
+        let pooled = self.norm.forward(pooled) * self.output_scale;
+        self.unembedding.forward(pooled)
+    }
+}

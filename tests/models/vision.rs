@@ -1,0 +1,162 @@
+//! Models of images.
+
+use burn::backend::{Autodiff, Flex};
+use burn::tensor::Tensor;
+use residual_zoo::ModelConfig as Zoo;
+use residual_zoo::core::Activation;
+use residual_zoo::core::{ImageSize, ModelConfig, Vocabulary, contract};
+use residual_zoo::gpt2::Gpt2Config;
+use residual_zoo::tokenformer::TokenFormerConfig;
+use residual_zoo::vit::Patches;
+use residual_zoo_testing::zoo::{IMAGE, WIDTH, gpt2, recurrence, rmt, vision};
+
+#[test]
+fn every_model_of_images_keeps_the_contract() {
+    for (name, config) in vision() {
+        println!("{name}");
+        contract::check_images::<Autodiff<Flex>, _>(&config, IMAGE, &Default::default());
+    }
+}
+
+/// `docs/papers/vit.md` has these figures.
+#[test]
+fn vision_transformers_have_the_parameters_of_their_papers() {
+    let image = ImageSize {
+        channels: 3,
+        height: 224,
+        width: 224,
+    };
+    let count = |layers: Zoo| {
+        let vit = layers.on_patches(Patches::default());
+        vit.cost(Vocabulary::of_images(image, 1000)).params.total()
+    };
+    let vit = |config: Gpt2Config| {
+        count(Zoo::of(Gpt2Config {
+            activation: Activation::GeluErf,
+            norm_eps: 1e-6,
+            ..config
+        }))
+    };
+    let tokenformer = |config: TokenFormerConfig| count(Zoo::of(config));
+    assert_eq!(vit(Gpt2Config::small()), 86_567_656);
+    assert_eq!(vit(Gpt2Config::medium()), 304_326_632);
+    assert_eq!(tokenformer(TokenFormerConfig::base_86m()), 86_446_312);
+    assert_eq!(tokenformer(TokenFormerConfig::base_109m()), 114_757_864);
+    assert_eq!(tokenformer(TokenFormerConfig::large_307m()), 304_005_096);
+    assert_eq!(tokenformer(TokenFormerConfig::large_407m()), 404_668_392);
+    let printed = TokenFormerConfig {
+        n_ffn: Some(768),
+        ..TokenFormerConfig::large_307m()
+    };
+    assert_eq!(tokenformer(printed), 190_758_888);
+}
+
+/// Small images: each product is counted by hand.
+#[test]
+fn the_flops_are_those_of_an_image() {
+    let layers = Gpt2Config {
+        n_layer: 1,
+        n_head: 2,
+        width: 8,
+        ..Gpt2Config::default()
+    };
+    let patches = Patches {
+        size: 2,
+        ..Patches::default()
+    };
+    let (patch_count, positions) = (15, 16);
+    let embed = patch_count * 2 * 12 * 8;
+    let layer = positions * (2 * 8 * 24 + 4 * positions * 8 + 2 * 8 * 8 + 2 * 2 * 8 * 32);
+    let head = 2 * 8 * 5;
+    let cost = Zoo::of(layers)
+        .on_patches(patches)
+        .cost(Vocabulary::of_images(IMAGE, 5));
+    assert_eq!(cost.forward_flops, embed + layer + head);
+}
+
+#[test]
+fn what_does_not_go_with_patches_is_refused_in_one_line() {
+    let patches = Patches {
+        size: 2,
+        ..Patches::default()
+    };
+    let images = Vocabulary::of_images(IMAGE, 5);
+    let built = |config: Zoo, vocabulary: Vocabulary| {
+        let built = config.build::<Flex>(vocabulary, &Default::default());
+        built.expect_err("an error").to_string()
+    };
+    let recurrent = gpt2().recurrent(recurrence(8, Default::default()));
+    for (config, vocabulary, expected) in [
+        (
+            rmt().on_patches(patches),
+            images,
+            "RMT, which reads only text",
+        ),
+        (recurrent.on_patches(patches), images, "no order in time"),
+        (gpt2(), images, "the data are images"),
+        (
+            gpt2().on_patches(patches),
+            37.into(),
+            "the data are token ids",
+        ),
+        (
+            gpt2().on_patches(Patches { size: 4, ..patches }),
+            images,
+            "`model.patches.size`",
+        ),
+    ] {
+        let error = built(config, vocabulary);
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn a_model_on_patches_is_read_as_it_is_written() {
+    for (name, config) in vision() {
+        let text = serde_json::to_string(&config).unwrap();
+        assert_eq!(
+            serde_json::from_str::<Zoo>(&text).unwrap(),
+            config,
+            "{name}"
+        );
+        assert!(text.contains("patches"), "{text}");
+    }
+    assert!(
+        !serde_json::to_string(&gpt2().per_sublayer(residual_zoo::laurel::LaurelConfig::rw()))
+            .unwrap()
+            .contains("patches")
+    );
+}
+
+/// Without a causal mask, the order of the patches matters only by their positions.
+#[test]
+fn without_positions_the_class_does_not_depend_on_the_order_of_the_patches() {
+    use residual_zoo::core::{LanguageModel, params};
+    let device = Default::default();
+    let config = gpt2().on_patches(Patches {
+        size: 2,
+        ..Patches::default()
+    });
+    let model = config
+        .build::<Flex>(Vocabulary::of_images(IMAGE, 5), &device)
+        .unwrap();
+    let mut weights = params::export::<Flex, _>(&model);
+    let positions = weights.get_mut("embeddings.positions").unwrap();
+    *positions = Tensor::<Flex, 2>::zeros([16, WIDTH], &device).into_data();
+    let model = params::import::<Flex, _>(model, weights).unwrap();
+    let shape = [2, IMAGE.channels, IMAGE.height, IMAGE.width];
+    let images =
+        Tensor::<Flex, 4>::random(shape, burn::tensor::Distribution::Normal(0.0, 1.0), &device);
+    // The upper row of patches goes below the others.
+    let [upper, lower] = [(0, 2), (2, 4)].map(|(from, rows)| images.clone().narrow(2, from, rows));
+    let other = Tensor::cat(vec![lower, upper], 2);
+    let difference = (model.classify(images.clone()) - model.classify(other))
+        .abs()
+        .max();
+    assert!(difference.into_scalar() < 1e-5);
+    let flipped = images.clone().flip([3]);
+    let difference = (model.classify(images) - model.classify(flipped))
+        .abs()
+        .max();
+    assert!(difference.into_scalar() > 1e-3);
+}

@@ -1,0 +1,141 @@
+//! Parameter tokens that are used again: `train --tune` and `merge`.
+
+use residual_zoo::runs::run_dir;
+use residual_zoo::tokenformer::Added;
+use residual_zoo::{Run, Zoo};
+use residual_zoo_testing::program::{Scratch, fails, ok, text, zoo};
+use residual_zoo_testing::runs::{MODELS, config, train};
+
+use std::path::Path;
+use std::process::Command;
+
+/// Trains `new_tokens` of the run `base`, and returns the directory of the tuned run.
+fn tune(scratch: &Scratch, new_tokens: &str, seed: usize) -> std::path::PathBuf {
+    let directory = scratch.path(&format!("tuned-{seed}"));
+    let mut command = train(&scratch.path("base").join("config.ron"), &directory);
+    command.args(["--init-from", scratch.path("base").to_str().unwrap()]);
+    command.args(["--tune", &format!("new_tokens={new_tokens}")]);
+    command.args(["--set", &format!("train.seed={seed}")]);
+    ok(&mut command);
+    directory
+}
+
+fn merge(a: &Path, b: &Path, run: &Path) -> Command {
+    let mut command = zoo("merge");
+    command.args([a, b]).arg("--run").arg(run);
+    command
+}
+
+fn base(scratch: &Scratch) {
+    let (_, model) = MODELS[3];
+    ok(&mut train(&config(scratch, model), &scratch.path("base")));
+}
+
+fn added(run: &Path) -> Option<Added> {
+    let run = Run::open(run).unwrap();
+    let Some(Zoo::TokenFormer(config)) = run.config.model.plain() else {
+        panic!("a TokenFormer");
+    };
+    config.added
+}
+
+#[test]
+fn two_models_that_were_tuned_from_one_are_merged() {
+    let scratch = Scratch::new();
+    base(&scratch);
+    let (a, b) = (tune(&scratch, "3,5", 1), tune(&scratch, "2", 2));
+    assert_eq!(added(&a), Some(Added { attn: 3, ffn: 5 }));
+    let both = scratch.path("both");
+    ok(&mut merge(&a, &b, &both));
+    assert_eq!(added(&both), Some(Added { attn: 5, ffn: 7 }));
+    let history = run_dir::read_history(&both).unwrap();
+    assert!(
+        history[0].changes[0].starts_with("merged from "),
+        "{history:?}"
+    );
+    let generated = ok(zoo("generate").arg(&both).args(["--tokens", "5"]));
+    assert!(!generated.is_empty());
+    // The merged run is a start for another.
+    let more = scratch.path("more");
+    let mut command = train(&both.join("config.ron"), &more);
+    ok(command.arg("--init-from").arg(&both));
+    assert_eq!(added(&more), Some(Added { attn: 5, ffn: 7 }));
+    fails(&mut merge(&a, &b, &both), 2, &["both", "--run"]);
+}
+
+#[test]
+fn a_tuned_run_keeps_the_weights_of_its_base() {
+    let scratch = Scratch::new();
+    base(&scratch);
+    let tuned = tune(&scratch, "3", 1);
+    let weights = |run: &Path| {
+        let run = Run::open(run).unwrap();
+        let path = run.checkpoint().unwrap().path;
+        let path = path.join(residual_zoo::runs::checkpoint::MODEL);
+        residual_zoo::runs::checkpoint::read_finite_tensors(&path)
+            .unwrap()
+            .0
+    };
+    let (before, after) = (weights(&scratch.path("base")), weights(&tuned));
+    for (name, value) in &before {
+        assert_eq!(&after[name], value, "{name}");
+    }
+    let moved = |name: &&String| {
+        name.contains(".added.keys") && after[*name].iter::<f32>().any(|x| x != 0.0)
+    };
+    assert_eq!(after.keys().filter(moved).count(), 2 * 5);
+}
+
+#[test]
+fn what_cannot_be_tuned_or_merged_is_named() {
+    let scratch = Scratch::new();
+    base(&scratch);
+    let (_, gpt2) = MODELS[0];
+    let other = scratch.path("gpt2");
+    ok(&mut train(&config(&scratch, gpt2), &other));
+    let base = scratch.path("base");
+    let new = scratch.path("new");
+    fails(
+        &mut merge(&base, &other, &new),
+        2,
+        &["gpt2", "GPT-2", "TokenFormer"],
+    );
+    fails(
+        merge(&base, &base, &new).args(["--value-scale", "0"]),
+        2,
+        &["--value-scale"],
+    );
+    fails(
+        &mut merge(&base, &scratch.path("nothing"), &new),
+        2,
+        &["nothing"],
+    );
+    assert!(!new.exists());
+    let tuned = tune(&scratch, "3", 1);
+    fails(
+        &mut merge(&base, &tuned, &new),
+        2,
+        &["`added`", "one of the models only"],
+    );
+    for tune in ["3", "new_tokens=x", "new_tokens=3,"] {
+        let mut command = train(&base.join("config.ron"), &new);
+        command.arg("--init-from").arg(&base).args(["--tune", tune]);
+        fails(&mut command, 2, &["--tune", "new_tokens=8"]);
+    }
+    let mut command = train(&other.join("config.ron"), &new);
+    command
+        .arg("--init-from")
+        .arg(&other)
+        .args(["--tune", "new_tokens=3"]);
+    fails(&mut command, 2, &["added"]);
+    // A model merged with itself is the same function, with half the values.
+    ok(merge(&base, &base, &new).args(["--value-scale", "0.5"]));
+    let greedy = |run: &Path| {
+        let mut command = zoo("generate");
+        command
+            .arg(run)
+            .args(["--tokens", "10", "--temperature", "0"]);
+        text(ok(&mut command).as_bytes())
+    };
+    assert_eq!(greedy(&new), greedy(&base));
+}
