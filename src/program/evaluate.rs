@@ -64,6 +64,7 @@ fn at_least_one(text: &str) -> Result<usize, String> {
 pub fn evaluate(options: Options) -> anyhow::Result<()> {
     let (kind, gpu) = (options.backend.kind()?, options.backend.gpu);
     let run = Run::open(&options.run)?;
+    run.must_be_text()?;
     let tasks = options
         .task
         .iter()

@@ -2,10 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
+use burn::backend::Flex;
+use burn::tensor::TensorData;
 use clap::Args;
 use residual_zoo::cli;
-use residual_zoo::core::{ConfigError, ModelConfig as _, Tensors};
+use residual_zoo::core::{ConfigError, ModelConfig as _, Tensors, params};
 use residual_zoo::report::si;
+use residual_zoo::runs::checkpoint::Newest;
 use residual_zoo::runs::run_dir::{self, RunDir, Start};
 use residual_zoo::runs::{Error as RunError, checkpoint};
 use residual_zoo::tokenformer::{TokenFormerConfig, merge as merge_models};
@@ -32,7 +35,12 @@ pub struct Options {
     #[arg(long)]
     run: PathBuf,
     /// What all values are multiplied by: 1 gives the sum of both models in each Pattention, 0.5 their mean
-    #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
+    #[arg(
+        long,
+        value_name = "FACTOR",
+        default_value_t = 1.0,
+        allow_negative_numbers = true
+    )]
     value_scale: f64,
 }
 
@@ -46,8 +54,9 @@ pub fn merge(options: Options) -> anyhow::Result<()> {
     if !run_dir::is_free(&run)? {
         return Err(RunError::RunExists(run).into());
     }
-    if !value_scale.is_finite() || value_scale == 0.0 {
-        let problem = format!("is {value_scale}; it must be a number other than 0");
+    let scale = value_scale as f32;
+    if !scale.is_finite() || scale == 0.0 {
+        let problem = format!("is {value_scale}; it must be finite as f32, and not 0");
         return Err(ConfigError::new("--value-scale", problem).into());
     }
     let [first, second] = [&a, &b].map(|path| part(path));
@@ -68,14 +77,19 @@ pub fn merge(options: Options) -> anyhow::Result<()> {
     config.model = ModelConfig::of(model);
     let start = Start {
         version: env!("CARGO_PKG_VERSION").into(),
-        changes: vec![format!("merged from {} and {}", a.display(), b.display())],
+        changes: vec![format!(
+            "merged from {} and {}",
+            first.checkpoint.display(),
+            second.checkpoint.display()
+        )],
         ..Start::default()
     };
     let mut directory = RunDir::open(&run)?;
     let checkpoint = directory.checkpoint(0);
     let save = || checkpoint::write_weights(&checkpoint, &weights);
     directory.begin(&config, (&first.run.tokenizer, None), &start, save)?;
-    let parameters = config.model.cost(first.run.vocabulary()).params.total();
+    let numbers = |weight: &TensorData| weight.shape.iter().product::<usize>();
+    let parameters: usize = weights.values().map(numbers).sum();
     cli::print(&format!(
         "{}, {} parameters\nrun: {}",
         config.model.name(),
@@ -89,6 +103,7 @@ pub fn merge(options: Options) -> anyhow::Result<()> {
 struct Part {
     run: Run,
     config: TokenFormerConfig,
+    checkpoint: PathBuf,
     weights: Tensors,
 }
 
@@ -101,12 +116,18 @@ fn part(directory: &Path) -> anyhow::Result<Part> {
         );
         return Err(ConfigError::new(directory.display().to_string(), problem).into());
     };
-    let path = run.checkpoint()?.path.join(checkpoint::MODEL);
-    let (weights, _) = checkpoint::read_finite_tensors(&path)?;
+    let Newest { path, passed_over } = run.checkpoint()?;
+    for (_, error) in &passed_over {
+        cli::warn(&format!("passed over: {error}"));
+    }
+    // As a model, so that every tensor is checked against the config.
+    let model = run.model_at::<Flex>(&path, &Default::default())?;
+    let weights = params::export::<Flex, _>(&model);
     let config = config.clone();
     Ok(Part {
         run,
         config,
+        checkpoint: path,
         weights,
     })
 }

@@ -1,6 +1,6 @@
 //! `residual-zoo train`
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{anyhow, bail};
@@ -15,7 +15,7 @@ use residual_zoo::runs::{run_dir, vocabulary};
 use residual_zoo::train::dashboard::{Display, Title, describe_loss, duration, print};
 use residual_zoo::train::team::{self, Team};
 use residual_zoo::train::{FirstWeights, Interrupter, RunOptions, Summary};
-use residual_zoo::{ModelConfig, RunConfig};
+use residual_zoo::{ModelConfig, RunConfig, Zoo};
 use residual_zoo_system::signals::on_stop;
 use residual_zoo_system::team::{Membership, join, local_rank};
 
@@ -80,6 +80,37 @@ pub struct Options {
     display: DisplayArgs,
 }
 
+/// Whether a model has new parameter tokens beside frozen ones.
+fn is_tuned(model: &ModelConfig) -> bool {
+    matches!(model.plain(), Some(Zoo::TokenFormer(config)) if config.added.is_some())
+}
+
+/// Checks that `model` has parameter tokens, and that the run whose weights it takes has not been tuned.
+fn check_tune(model: &ModelConfig, first: Option<&Path>) -> anyhow::Result<()> {
+    let wrong = |problem: String| Err(ConfigError::new("--tune", problem).into());
+    if !matches!(model.plain(), Some(Zoo::TokenFormer(_))) {
+        let name = model.name();
+        return wrong(format!(
+            "needs a TokenFormer with plain connections, but the model is {name}"
+        ));
+    }
+    let Some(run) = first else { return Ok(()) };
+    let first = run_dir::read_config::<ModelConfig>(run)?.model;
+    if is_tuned(&first) {
+        let run = cli::quoted_path(run);
+        return wrong(format!(
+            "adds new tokens, but {run} has been tuned already; train on by `{run}/config.ron --init-from {run}` without --tune"
+        ));
+    }
+    match first.plain() {
+        Some(Zoo::TokenFormer(_)) => Ok(()),
+        _ => wrong(format!(
+            "needs the weights of a TokenFormer, but those of --init-from are of {}",
+            first.name()
+        )),
+    }
+}
+
 /// What `--tune` sets: `new_tokens=8,32`.
 fn added_tokens(tune: &str) -> Result<String, ConfigError> {
     let wrong = || {
@@ -90,7 +121,10 @@ fn added_tokens(tune: &str) -> Result<String, ConfigError> {
     };
     let sizes = tune.strip_prefix("new_tokens=").ok_or_else(wrong)?;
     let (attn, ffn) = sizes.split_once(',').unwrap_or((sizes, sizes));
-    let size = |text: &str| text.parse::<usize>().map_err(|_| wrong());
+    let size = |text: &str| match text.parse::<usize>() {
+        Ok(size) if size > 0 => Ok(size),
+        _ => Err(wrong()),
+    };
     Ok(format!(
         "model.added=(attn: {}, ffn: {})",
         size(attn)?,
@@ -179,6 +213,7 @@ fn lead(options: Options, team: Option<Team>) -> anyhow::Result<()> {
     };
     let mut config = config.set(&options.set)?;
     if let Some(tune) = &options.tune {
+        check_tune(&config.model, options.init_from.as_deref())?;
         config = config.set(&[added_tokens(tune)?])?;
     }
     let is_imported = config.data.source == Source::Imported;
@@ -190,6 +225,11 @@ fn lead(options: Options, team: Option<Team>) -> anyhow::Result<()> {
             cli::quoted_path(run)
         );
         return Err(ConfigError::new("--resume", problem).into());
+    }
+    let is_new = options.resume.is_none() && !directory.join("config.ron").exists();
+    if is_tuned(&config.model) && options.init_from.is_none() && is_new {
+        let problem = "trains new tokens alone, and all other weights would be random; give the model to be tuned by --init-from";
+        return Err(ConfigError::new("model.added", problem).into());
     }
     options.data.apply(&mut config.data)?;
     if is_imported && config.data.source != Source::Imported && options.init_from.is_none() {

@@ -69,6 +69,11 @@ def prepare(folder):
     for name in ["my-text.txt", "other-text.txt", "TINY"]:
         (folder / name).write_text(text * 3)
     (folder / "tokenizer.json").touch()
+    images = folder / "cifar-10-batches-bin"
+    images.mkdir()
+    for name in ["data_batch_1.bin", "test_batch.bin"]:
+        record = lambda i: bytes([i % 10]) + bytes((i * at) % 251 for at in range(3 * 32 * 32))
+        (images / name).write_bytes(b"".join(record(i) for i in range(100)))
     (folder / "openwebtext").mkdir()
     (folder / "openwebtext" / "a.txt").write_text(text)
     (folder / "experiments").symlink_to(ROOT / "experiments")

@@ -85,6 +85,10 @@ fn what_does_not_go_with_patches_is_refused_in_one_line() {
         let built = config.build::<Flex>(vocabulary, &Default::default());
         built.expect_err("an error").to_string()
     };
+    let tuned = Zoo::of(TokenFormerConfig {
+        added: Some(residual_zoo::tokenformer::Added { attn: 2, ffn: 3 }),
+        ..TokenFormerConfig::m150()
+    });
     let recurrent = gpt2().recurrent(recurrence(8, Default::default()));
     for (config, vocabulary, expected) in [
         (
@@ -94,6 +98,7 @@ fn what_does_not_go_with_patches_is_refused_in_one_line() {
         ),
         (recurrent.on_patches(patches), images, "no order in time"),
         (gpt2(), images, "the data are images"),
+        (tuned.on_patches(patches), images, "would be trained whole"),
         (
             gpt2().on_patches(patches),
             37.into(),

@@ -13,6 +13,7 @@ mod hardening;
 #[cfg(unix)]
 mod health;
 mod hub;
+mod images;
 #[cfg(unix)]
 mod kills;
 mod program;

@@ -117,17 +117,38 @@ fn what_cannot_be_tuned_or_merged_is_named() {
         2,
         &["`added`", "one of the models only"],
     );
-    for tune in ["3", "new_tokens=x", "new_tokens=3,"] {
+    for tune in ["3", "new_tokens=x", "new_tokens=3,", "new_tokens=0"] {
         let mut command = train(&base.join("config.ron"), &new);
         command.arg("--init-from").arg(&base).args(["--tune", tune]);
         fails(&mut command, 2, &["--tune", "new_tokens=8"]);
     }
-    let mut command = train(&other.join("config.ron"), &new);
-    command
-        .arg("--init-from")
-        .arg(&other)
-        .args(["--tune", "new_tokens=3"]);
-    fails(&mut command, 2, &["added"]);
+    let tune_from = |config: &Path, from: &Path| {
+        let mut command = train(&config.join("config.ron"), &new);
+        command.arg("--init-from").arg(from);
+        command.args(["--tune", "new_tokens=3"]);
+        command
+    };
+    fails(
+        &mut tune_from(&other, &other),
+        2,
+        &["--tune", "needs a TokenFormer"],
+    );
+    fails(
+        &mut tune_from(&base, &other),
+        2,
+        &["--tune", "weights of a TokenFormer"],
+    );
+    fails(
+        &mut tune_from(&base, &tuned),
+        2,
+        &["--tune", "tuned already"],
+    );
+    // All other weights would be random.
+    fails(
+        &mut train(&tuned.join("config.ron"), &new),
+        2,
+        &["model.added", "--init-from"],
+    );
     // A model merged with itself is the same function, with half the values.
     ok(merge(&base, &base, &new).args(["--value-scale", "0.5"]));
     let greedy = |run: &Path| {

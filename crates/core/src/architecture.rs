@@ -163,6 +163,11 @@ pub trait Architecture:
     /// tokens.
     fn block_cost(&self, time: usize, frame: &Frame) -> Cost;
 
+    /// The field by which only a part of the weights is trained, if it is set.
+    fn tuned(&self) -> Option<&'static str> {
+        None
+    }
+
     /// The factor of the learning rate of parameter `name`, by [μP](crate::Mup). By default 1.
     fn rate(&self, name: &str) -> f64 {
         let _ = name;

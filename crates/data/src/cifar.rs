@@ -68,6 +68,11 @@ impl Cifar {
     /// batch is missing, [`DataError::BadImages`] and [`DataError::BadLabel`] for an invalid
     /// batch; I/O errors.
     pub fn open(directory: &Path) -> Result<Self, DataError> {
+        if !directory.exists() {
+            return Err(DataError::NotFound {
+                path: directory.to_path_buf(),
+            });
+        }
         let mut train = Images::empty(1, SIZE);
         for name in TRAIN_BATCHES {
             match train.read(&directory.join(name), CLASSES) {

@@ -102,7 +102,7 @@ impl ImagesConfig {
             ImageSet::Cifar10(_) => &cifar::NAMES,
             ImageSet::Cifar100(_) => {
                 return (0..cifar::FINE_CLASSES)
-                    .map(|i| format!("class {i}"))
+                    .map(|i| format!("class-{i}"))
                     .collect();
             }
         };

@@ -9,7 +9,7 @@ use crate::{Cifar, DataError, Images};
 pub(crate) const NAMES: [&str; 4] = ["disc", "square", "triangle", "cross"];
 
 /// The most values of all images together.
-const MOST_VALUES: usize = 1 << 30;
+const MOST_VALUES: usize = 1 << 26;
 
 /// One bright shape on a dark ground an image, at any place and of several sizes, with noise.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,8 +57,10 @@ impl ShapesConfig {
         }
         let area = self.size.saturating_mul(self.size);
         if area.saturating_mul(self.images).saturating_mul(3) > MOST_VALUES {
-            let problem =
-                format!("and size make more than {MOST_VALUES} values; lower one of them");
+            let problem = format!(
+                "is {}, which makes more than {MOST_VALUES} values at this size; lower it, or the size",
+                self.images
+            );
             return wrong("images", problem);
         }
         Ok(())

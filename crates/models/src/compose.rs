@@ -262,6 +262,14 @@ impl<A: List> Composition<A> {
                 ));
             }
         }
+        let tuned = self.layers.iter().find_map(A::tuned);
+        if let (Some(field), None) = (tuned, self.plain()) {
+            let problem = format!(
+                "has an entry with `{field}`, which trains a part of the weights only; it goes with a model of one \
+                 architecture with plain connections, because the other parts of a composition would be trained whole"
+            );
+            return error(problem);
+        }
         let (entries, n_layer) = (self.layers.len(), first.shape().n_layer);
         if entries > n_layer {
             return error(format!(

@@ -260,6 +260,12 @@ macro_rules! zoo {
                 }
             }
 
+            fn tuned(&self) -> Option<&'static str> {
+                match self {
+                    $(Self::$name(config) => config.tuned(),)+
+                }
+            }
+
             fn rate(&self, name: &str) -> f64 {
                 match self {
                     $(Self::$name(config) => config.rate(name),)+

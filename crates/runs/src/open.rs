@@ -198,7 +198,7 @@ impl<C: ModelConfig> Run<C> {
             None => Ok(()),
             Some(_) => Err(Error::NoRun {
                 path: self.directory.clone(),
-                problem: "was not trained on text, so it cannot generate any".into(),
+                problem: "was not trained on text, so it can neither write nor score any".into(),
             }),
         }
     }

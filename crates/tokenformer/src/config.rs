@@ -93,8 +93,8 @@ pub struct TokenFormerConfig {
     /// τ; [`tau`](Self::tau) gives the default. A grown model keeps the τ of the model it grew from.
     pub tau: Option<Tau>,
     /// Pairs beside those of `n_attn` and `n_ffn`, for tuning (section 5): only they are trained, all other weights and τ
-    /// stay. New keys are zero, so tuning begins with the function of the model; new values are drawn like others. The
-    /// paper has no experiment with it.
+    /// stay. New keys are zero, so tuning begins with the function of the model; new values are drawn like others. Parameters
+    /// are then counted without the frozen ones. The paper has no experiment with it.
     pub added: Option<Added>,
     /// ε, added to the norm in Θ: 0 in the paper, 1e-5 or 1e-8 in the authors' TPU code.
     pub pattention_eps: f64,
@@ -479,6 +479,10 @@ impl Architecture for TokenFormerConfig {
         check::positive("init", self.tables_std())
     }
 
+    fn tuned(&self) -> Option<&'static str> {
+        self.added.map(|_| "added")
+    }
+
     fn rate(&self, name: &str) -> f64 {
         let Some(Mup { base, .. }) = &self.mup else {
             return 1.0;
@@ -569,13 +573,15 @@ impl Architecture for TokenFormerConfig {
             }
         }
         if let Some(before) = smaller.added.filter(|before| self.added != Some(*before)) {
+            let Added { attn, ffn } = before;
             let problem = match self.added {
-                Some(_) => {
-                    format!("cannot change from {before:?}; start from the model that was tuned")
-                }
-                None => {
-                    format!("is missing, but the first weights have {before:?}; set it to that")
-                }
+                Some(_) => format!(
+                    "differs from (attn: {attn}, ffn: {ffn}) of the first weights, which are tuned already; start from the \
+                     model that was tuned"
+                ),
+                None => format!(
+                    "is missing, but the first weights have (attn: {attn}, ffn: {ffn}); set it to that"
+                ),
             };
             return Err(ConfigError::new("model.added", problem));
         }

@@ -30,24 +30,37 @@ pub type Weighted<'a> = (&'a TokenFormerConfig, &'a Tensors);
 /// Puts the pairs of `b` after those of `a`, in each Pattention: K = \[K_a; K_b\], V = s \[V_a; V_b\] with s =
 /// `value_scale`. Tables and norms must be equal.
 ///
-/// τ becomes that of n_a + n_b pairs: τ_a √((n_a + n_b) / n_a), or τ_a (n_a + n_b) / n_a for the normalizations whose default
-/// is τ = n. Where the scores of both models have the same root mean square, each Pattention is then exactly s times the sum
-/// of both. A model merged with itself with s = ½ is the same function.
+/// τ becomes √(τ_a² + τ_b²), or τ_a + τ_b for the normalizations whose default is τ = n, with the τ of the weights: by default
+/// that of n_a + n_b pairs. Where both models have scores of the same size in relation to their τ, ‖A‖ / τ_a = ‖B‖ / τ_b,
+/// each Pattention is then exactly s times the sum of both. With ε = 0, a model merged with itself with s = ½ is the same
+/// function.
 ///
 /// Two models with added pairs, tuned from one, have this one in common: only their added pairs are put together, and τ
 /// stays.
 ///
 /// # Errors
 ///
-/// Models that differ in more than their numbers of pairs; τ that do not belong together; tables that differ.
+/// Models that differ in more than their numbers of pairs; tables that differ; a `value_scale` that is 0 or not finite as f32.
 pub fn merge(
     (a, a_weights): Weighted,
     (b, b_weights): Weighted,
     value_scale: f64,
 ) -> Result<(TokenFormerConfig, Tensors), MergeError> {
-    let config = merged_config(a, b)?;
-    let tau = config.tau();
+    let scale = value_scale as f32;
+    if !scale.is_finite() || scale == 0.0 {
+        let problem = format!("is {value_scale}; it must be finite as f32, and not 0");
+        return Err(ConfigError::new("value_scale", problem).into());
+    }
+    let mut config = merged_config(a, b)?;
     let tuned = config.added.is_some();
+    let by_count = matches!(
+        config.normalization,
+        Normalization::GeluL1Norm | Normalization::Softmax
+    );
+    let sum = |a: f32, b: f32| match by_count {
+        true => a + b,
+        false => a.hypot(b),
+    };
     let mut weights = Tensors::new();
     for (name, of_a) in a_weights {
         let of_b = b_weights
@@ -56,11 +69,11 @@ pub fn merge(
         let joins = !tuned || name.contains(".added.");
         let value = match name.rsplit('.').next() {
             Some("keys") if joins => rows(of_a, of_b, 1.0),
-            Some("values") if joins => rows(of_a, of_b, value_scale),
-            Some("tau") => {
-                let is_ffn = name.contains("feed_forward");
-                let tau = if is_ffn { tau.ffn } else { tau.attn };
-                TensorData::new(vec![tau as f32], [1])
+            Some("values") if joins => rows(of_a, of_b, scale),
+            Some("tau") if !tuned => {
+                let taus = of_a.iter::<f32>().zip(of_b.iter::<f32>());
+                let taus: Vec<f32> = taus.map(|(a, b)| sum(a, b)).collect();
+                TensorData::new(taus, [1])
             }
             _ if of_a.iter::<f32>().eq(of_b.iter::<f32>()) => of_a.clone(),
             _ => return Err(MergeError::Differs(name.clone())),
@@ -69,14 +82,37 @@ pub fn merge(
     }
     match b_weights.keys().find(|name| !a_weights.contains_key(*name)) {
         Some(name) => Err(MergeError::Missing(name.clone())),
-        None => Ok((config, weights)),
+        None => {
+            config.tau = tau_of(&config, &weights).or(config.tau);
+            Ok((config, weights))
+        }
     }
 }
 
+/// The τ of the weights; `None` if it is the default.
+fn tau_of(config: &TokenFormerConfig, weights: &Tensors) -> Option<Tau> {
+    let of = |part: &str| {
+        let mut all = weights.iter();
+        let (_, tau) = all.find(|(name, _)| name.ends_with(".tau") && name.contains(part))?;
+        tau.iter::<f32>().next().map(f64::from)
+    };
+    let default = TokenFormerConfig {
+        tau: None,
+        ..config.clone()
+    };
+    let default = default.tau();
+    let tau = Tau {
+        attn: of(".attention.")?,
+        ffn: of(".feed_forward.").unwrap_or(default.ffn),
+    };
+    let near = |a: f64, b: f64| (a / b - 1.0).abs() < 1e-6;
+    (!near(tau.attn, default.attn) || !near(tau.ffn, default.ffn)).then_some(tau)
+}
+
 /// The rows of `a`, then those of `b`, times `scale`.
-fn rows(a: &TensorData, b: &TensorData, scale: f64) -> TensorData {
+fn rows(a: &TensorData, b: &TensorData, scale: f32) -> TensorData {
     let values = a.iter::<f32>().chain(b.iter::<f32>());
-    let values: Vec<f32> = values.map(|x| x * scale as f32).collect();
+    let values: Vec<f32> = values.map(|x| x * scale).collect();
     TensorData::new(values, [a.shape[0] + b.shape[0], a.shape[1]])
 }
 
@@ -130,8 +166,8 @@ fn merged_config(
         }
     }
     if let (Some(of_a), Some(of_b)) = (a.added, b.added) {
-        if (a.n_attn(), a.n_ffn(), a.tau()) != (b.n_attn(), b.n_ffn(), b.tau()) {
-            return error("n_attn, n_ffn or tau", "differs in the two models".into());
+        if (a.n_attn(), a.n_ffn()) != (b.n_attn(), b.n_ffn()) {
+            return error("n_attn or n_ffn", "differs in the two models".into());
         }
         return Ok(TokenFormerConfig {
             added: Some(Added {
@@ -141,33 +177,10 @@ fn merged_config(
             ..a.clone()
         });
     }
-    let power = match a.normalization {
-        Normalization::L2NormGelu | Normalization::GeluL2Norm => 0.5,
-        Normalization::GeluL1Norm | Normalization::Softmax => 1.0,
-    };
-    let (tau_a, tau_b) = (a.tau(), b.tau());
-    let together = |field: &str, (tau_a, n_a): (f64, usize), (tau_b, n_b): (f64, usize)| {
-        let per_pair = |tau: f64, n: usize| tau / (n as f64).powf(power);
-        let (of_a, of_b) = (per_pair(tau_a, n_a), per_pair(tau_b, n_b));
-        if (of_a / of_b - 1.0).abs() > 1e-6 {
-            let problem = format!(
-                "is {tau_a} for {n_a} pairs in the first model and {tau_b} for {n_b} in the second, so no τ keeps the size \
-                 of both; train them with the default τ, or with the same ratio"
-            );
-            return Err(ConfigError::new(field, problem));
-        }
-        Ok(of_a * ((n_a + n_b) as f64).powf(power))
-    };
-    let (attn, ffn) = ((a.n_attn(), b.n_attn()), (a.n_ffn(), b.n_ffn()));
-    let tau = Tau {
-        attn: together("tau.attn", (tau_a.attn, attn.0), (tau_b.attn, attn.1))?,
-        ffn: together("tau.ffn", (tau_a.ffn, ffn.0), (tau_b.ffn, ffn.1))?,
-    };
-    let by_default = a.tau.is_none() && b.tau.is_none();
     Ok(TokenFormerConfig {
-        n_attn: Some(attn.0 + attn.1),
-        n_ffn: Some(ffn.0 + ffn.1),
-        tau: (!by_default).then_some(tau),
+        n_attn: Some(a.n_attn() + b.n_attn()),
+        n_ffn: Some(a.n_ffn() + b.n_ffn()),
+        tau: None,
         ..a.clone()
     })
 }

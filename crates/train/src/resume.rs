@@ -9,7 +9,7 @@ use residual_zoo_runs::checkpoint::{self, Newest};
 use residual_zoo_runs::run_dir::{self, DataIdentity, Start};
 use residual_zoo_runs::{Error, Row, RunConfig, RunDir, TrainConfig, disk};
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::checkpoint::{Journal, load};
 use crate::{RunOptions, Trainer};
@@ -292,6 +292,12 @@ pub fn differences<C: ModelConfig>(before: &RunConfig<C>, now: &RunConfig<C>) ->
     let mut found = Vec::new();
     compare("model", &tree(&before.model), &tree(&now.model), &mut found);
     compare("train", &tree(&train), &tree(&now.train), &mut found);
+    // The identity of images does not depend on what is done to them.
+    let [views_before, views_now] = [before, now].map(|config| match &config.data.source {
+        Source::Images(images) => tree(&json!({"crop": images.crop, "flip": images.flip})),
+        _ => Value::Null,
+    });
+    compare("data.source", &views_before, &views_now, &mut found);
     found
 }
 

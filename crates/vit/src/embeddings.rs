@@ -66,8 +66,16 @@ impl Patches {
     ///
     /// Names the side of the image that the size of a patch does not divide.
     pub fn fit(&self, image: ImageSize) -> Result<(), ConfigError> {
-        check::divides(("size", self.size), ("height of the images", image.height))?;
-        check::divides(("size", self.size), ("width of the images", image.width))
+        for (side, length) in [("height", image.height), ("width", image.width)] {
+            if !length.is_multiple_of(self.size) {
+                let problem = format!(
+                    "is {}, which does not divide the {side} of the images, {length}",
+                    self.size
+                );
+                return Err(ConfigError::new("size", problem));
+            }
+        }
+        Ok(())
     }
 
     /// Number of positions of an image.

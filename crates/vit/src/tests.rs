@@ -79,7 +79,7 @@ fn sizes_that_do_not_fit_are_named() {
         ..Patches::default()
     };
     let error = wrong.fit(IMAGE).unwrap_err().to_string();
-    assert!(error.contains("width of the images"), "{error}");
+    assert!(error.contains("width of the images, 6"), "{error}");
     let zero = Patches {
         size: 0,
         ..Patches::default()

@@ -661,3 +661,69 @@ fn what_a_killed_process_has_left_beside_a_complete_entry_is_deleted() {
         assert!(!part.exists());
     }
 }
+
+#[test]
+fn images_are_opened_with_the_names_of_their_classes() {
+    use crate::{ImageSet, ImagesConfig, ShapesConfig};
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str, header: &[u8]| {
+        let record = [header, &[200; 3072]].concat();
+        fs::write(directory.path().join(name), record.repeat(3)).unwrap();
+    };
+    file("data_batch_1.bin", &[3]);
+    file("test_batch.bin", &[4]);
+    file("train.bin", &[1, 99]);
+    file("test.bin", &[1, 5]);
+    let path = || directory.path().to_path_buf();
+    for (set, classes, class, size) in [
+        (ImageSet::Cifar10(path()), 10, 4, [3, 32, 32]),
+        (ImageSet::Cifar100(path()), 100, 5, [3, 32, 32]),
+        (
+            ImageSet::Shapes(ShapesConfig {
+                images: 8,
+                ..ShapesConfig::default()
+            }),
+            4,
+            0,
+            [3, 16, 16],
+        ),
+    ] {
+        let config = DataConfig {
+            source: Source::Images(ImagesConfig {
+                set,
+                crop: 4,
+                flip: true,
+            }),
+            ..DataConfig::default()
+        };
+        let corpus = Corpus::open(&config).unwrap();
+        assert_eq!(
+            (corpus.tokenizer.vocab_size(), corpus.outputs),
+            (classes, classes)
+        );
+        assert_eq!((corpus.image(), config.image()), (Some(size), Some(size)));
+        assert!(corpus.train.check(0, classes).is_ok());
+        let valid = corpus.valid.sequences(1, "validation").unwrap();
+        let batch = &valid.fixed_batches(1, 1)[0];
+        assert_eq!((batch.targets[0], batch.time, batch.scored), (class, 1, 1));
+        let train = corpus.train.sequences(1, "training").unwrap();
+        assert_eq!(
+            train.random_batch(1, 2, 3, 4),
+            train.random_batch(1, 2, 3, 4)
+        );
+        assert_ne!(
+            train.random_batch(1, 2, 3, 4),
+            train.random_batch(1, 2, 4, 4)
+        );
+    }
+    let missing = DataConfig {
+        source: Source::Images(ImagesConfig {
+            set: ImageSet::Cifar10("/nowhere/at/all".into()),
+            crop: 0,
+            flip: false,
+        }),
+        ..DataConfig::default()
+    };
+    let error = Corpus::open(&missing).unwrap_err();
+    assert!(matches!(error, DataError::NotFound { .. }), "{error}");
+}
