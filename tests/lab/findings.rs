@@ -71,7 +71,8 @@ const PAPERS: [Paper; 4] = [
                   (undecided), with a fifth of their parameters. After the same tokens it is worse than one ordinary \
                   layer, by 0.043 to 0.056; the paper's recurrent layer sees more samples. α goes to zero, as reported, and a fixed α is \
                   the worse the larger it is. Four stacked layers are better than one, by 0.077 to 0.089; the paper sees no benefit. The copy over 256 tokens of noise is solved by all seeds of both forms, also \
-                  without the curriculum; the paper goes to 4096. The selective copy is not solved after 128,000 samples, of which the paper has up to 25.6 million. The images are being repeated.",
+                  without the curriculum; the paper goes to 4096. The selective copy is not solved after 128,000 samples, of which the paper has up to 25.6 million. After 16,000 of 600,000 samples, 18 to 21 % of the images are \
+                  classified, where the paper has 47 %.",
     },
 ];
 
