@@ -12,7 +12,7 @@ use burn::tensor::{DType, Distribution, Int, Tensor, set_default_dtypes};
 use residual_zoo::core::{Architecture as _, LanguageModel};
 use residual_zoo::tokenformer::{Normalization, TokenFormerConfig, grow};
 use residual_zoo_testing::ops;
-use residual_zoo_testing::pass::{Values, run};
+use residual_zoo_testing::pass::Values;
 use residual_zoo_testing::reference;
 
 /// Makes f64 the type of every tensor from now on.
@@ -36,17 +36,8 @@ fn fast_and_plain_forms_agree() {
 fn every_case_equals_the_reference_to_the_digits_it_is_stored_with() {
     double();
     for case in reference::cases() {
-        let (inputs, targets) = (case.inputs.clone(), case.targets.clone());
-        let weights = case.weights.clone();
         let device = Default::default();
-        let outcome = run::<Autodiff<Flex>, _>(
-            &case.config,
-            case.vocabulary,
-            weights,
-            inputs,
-            targets,
-            &device,
-        );
+        let outcome = case.pass::<Autodiff<Flex>>(&case.config, &case.weights, &device);
         // Half a unit in the last place of f32 is 6e-8 of the value. Burn's RmsNorm computes the
         // mean square in f32 for any input type.
         let (relative, absolute) = match case.name.starts_with("rmt_code") {

@@ -54,11 +54,6 @@ pub fn merge(options: Options) -> anyhow::Result<()> {
     if !run_dir::is_free(&run)? {
         return Err(RunError::RunExists(run).into());
     }
-    let scale = value_scale as f32;
-    if !scale.is_finite() || scale == 0.0 {
-        let problem = format!("is {value_scale}; it must be finite as f32, and not 0");
-        return Err(ConfigError::new("--value-scale", problem).into());
-    }
     let [first, second] = [&a, &b].map(|path| part(path));
     let (first, second) = (first?, second?);
     let pair = format!("{} and {}", a.display(), b.display());

@@ -7,7 +7,7 @@ use anyhow::{anyhow, bail};
 use clap::{Args, ValueEnum};
 use residual_zoo::backend::BackendKind;
 use residual_zoo::cli::{self, BackendArgs, DataArgs, DisplayArgs};
-use residual_zoo::core::{ConfigError, ModelConfig as _};
+use residual_zoo::core::{Architecture as _, ConfigError, ModelConfig as _};
 use residual_zoo::data::{Corpus, Examples, Source};
 use residual_zoo::lab::{Use, check_precision, check_size, open_corpus};
 use residual_zoo::report::si;
@@ -82,7 +82,7 @@ pub struct Options {
 
 /// Whether a model has new parameter tokens beside frozen ones.
 fn is_tuned(model: &ModelConfig) -> bool {
-    matches!(model.plain(), Some(Zoo::TokenFormer(config)) if config.added.is_some())
+    model.plain().is_some_and(|model| model.tuned().is_some())
 }
 
 /// Checks that `model` has parameter tokens, and that the run whose weights it takes has not been tuned.

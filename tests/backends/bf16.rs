@@ -35,18 +35,8 @@ impl OnBackend for ThreeWays<'_> {
     fn run<B: AutodiffBackend>(self, device: B::Device) -> Option<[Outcome; 3]> {
         let Self(case) = self;
         Precision::Bf16.check::<B>(&device).ok()?;
-        let pass = |weights: &BTreeMap<String, TensorData>| {
-            let (inputs, targets) = (case.inputs.clone(), case.targets.clone());
-            let weights = weights.clone();
-            run::<B, Zoo>(
-                &case.config,
-                case.vocabulary,
-                weights,
-                inputs,
-                targets,
-                &device,
-            )
-        };
+        let pass =
+            |weights: &BTreeMap<String, TensorData>| case.pass::<B>(&case.config, weights, &device);
         let rounded = case.weights.iter().map(|(name, weight)| {
             let weight = match weight.shape.len() {
                 1 => weight.clone(),

@@ -4,10 +4,9 @@
 use std::path::Path;
 
 use burn::tensor::backend::AutodiffBackend;
-use residual_zoo::ModelConfig as Zoo;
 use residual_zoo::backend::{BackendKind, OnBackend};
 use residual_zoo_testing::my_turn;
-use residual_zoo_testing::pass::{Values, run};
+use residual_zoo_testing::pass::Values;
 use residual_zoo_testing::reference::{self, Case, Keys, cases, read_directory};
 
 #[test]
@@ -123,16 +122,7 @@ impl OnBackend for Compare<'_> {
 
     fn run<B: AutodiffBackend>(self, device: B::Device) -> Errors {
         let Self(case) = self;
-        let (inputs, targets) = (case.inputs.clone(), case.targets.clone());
-        let weights = case.weights.clone();
-        let outcome = run::<B, Zoo>(
-            &case.config,
-            case.vocabulary,
-            weights,
-            inputs,
-            targets,
-            &device,
-        );
+        let outcome = case.pass::<B>(&case.config, &case.weights, &device);
 
         let logits = Values::from(case.logits.clone());
         let loss = (outcome.loss - case.loss).abs();

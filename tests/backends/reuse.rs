@@ -9,7 +9,7 @@ use residual_zoo::gpt2::Gpt2Config;
 use residual_zoo::tokenformer::{TokenFormerConfig, merge};
 use residual_zoo::{ModelConfig as Model, Zoo};
 use residual_zoo_testing::my_turn;
-use residual_zoo_testing::pass::{Outcome, Values, run};
+use residual_zoo_testing::pass::{Outcome, Values};
 use residual_zoo_testing::reference::reuse::split_rows;
 use residual_zoo_testing::reference::{Case, cases};
 
@@ -35,8 +35,7 @@ impl OnBackend for Pass<'_> {
 
     fn run<B: AutodiffBackend>(self, device: B::Device) -> Outcome {
         let Self(case, config, weights) = self;
-        let (inputs, targets) = (case.inputs.clone(), case.targets.clone());
-        run::<B, Model>(config, case.vocabulary, weights, inputs, targets, &device)
+        case.pass::<B>(config, &weights, &device)
     }
 }
 

@@ -98,7 +98,7 @@ fn what_does_not_go_with_patches_is_refused_in_one_line() {
         ),
         (recurrent.on_patches(patches), images, "no order in time"),
         (gpt2(), images, "the data are images"),
-        (tuned.on_patches(patches), images, "would be trained whole"),
+        (tuned.on_patches(patches), images, "would still be trained"),
         (
             gpt2().on_patches(patches),
             37.into(),

@@ -130,20 +130,11 @@ pub trait Architecture:
         device: &B::Device,
     ) -> Self::Embeddings<B>;
 
-    /// The sizes and switches of the tables and the norm at the ends of this model, for ends that read images instead of
-    /// token ids.
-    ///
-    /// # Errors
-    ///
-    /// If this architecture cannot read images.
-    fn ends(
-        &self,
-        vocabulary: Vocabulary,
-        frame: &Frame,
-    ) -> Result<TokenEmbeddingsOptions, ConfigError> {
+    /// The sizes and switches of the tables and the final norm, for embeddings that read images instead of token ids. `None`
+    /// if this architecture has no such embeddings.
+    fn tables(&self, vocabulary: Vocabulary, frame: &Frame) -> Option<TokenEmbeddingsOptions> {
         let _ = (vocabulary, frame);
-        let problem = format!("do not go with {}, which reads only text", self.name());
-        Err(ConfigError::new("patches", problem))
+        None
     }
 
     /// Builds layer `layer`, counted from 0, of a model with this `frame`. Calls `connection` once per sublayer, in

@@ -190,13 +190,9 @@ fn images<B: Backend>(size: ImageSize, device: &B::Device) -> Tensor<B, 4> {
 fn sees_every_part<B: Backend>(model: &impl LanguageModel<B>, size: ImageSize, device: &B::Device) {
     let images = images::<B>(size, device);
     let before = model.forward(images.clone());
-    let ImageSize {
-        channels,
-        height,
-        width,
-    } = size;
-    for at in 0..channels * height.min(width) {
-        let (channel, row, column) = (at % channels, at % height, (at * 7) % width);
+    let ImageSize { height, width, .. } = size;
+    for at in 0..size.values() {
+        let (channel, row, column) = (at / (height * width), at / width % height, at % width);
         let other = Tensor::full([BATCH, 1, 1, 1], 5.0, device);
         let place = [
             0..BATCH,

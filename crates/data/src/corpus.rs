@@ -223,7 +223,7 @@ impl Corpus {
     /// Channels, height and width of the images that a model of these data reads; `None` if it reads token ids.
     pub fn image(&self) -> Option<[usize; 3]> {
         match &self.train {
-            Examples::Pictures(pictures) => Some(pictures.size()),
+            Examples::Images(views) => Some(views.size()),
             _ => None,
         }
     }
@@ -265,14 +265,14 @@ impl Corpus {
         let Cifar { train, test } = Cifar::open(directory)?;
         let levels = (0..cifar::LEVELS).map(|level| level.to_string());
         let tokenizer = Tokenizer::words(levels.collect())?;
-        let examples = |images| Examples::Images(Arc::new(images));
+        let examples = |images| Examples::Pixels(Arc::new(images));
         let (train, valid) = (examples(train), examples(test));
         Ok(Self::of_examples(train, valid, tokenizer, cifar::CLASSES))
     }
 
     /// The tokenizer has the names of the classes.
     fn images(config: &ImagesConfig) -> Result<Self, DataError> {
-        let [train, valid] = config.open()?.map(Examples::Pictures);
+        let [train, valid] = config.open()?.map(Examples::Images);
         let tokenizer = Tokenizer::words(config.names())?;
         Ok(Self::of_examples(train, valid, tokenizer, config.classes()))
     }

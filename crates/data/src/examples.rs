@@ -6,7 +6,7 @@ use crate::cifar::{CLASSES, LEVELS, PIXELS};
 use crate::copying::{CopyConfig, vocabulary};
 use crate::draws::Draws;
 use crate::windows::even_places;
-use crate::{Batch, DataError, Images, MixedWindows, Mixture, Pictures, Tokens, Windows};
+use crate::{Batch, DataError, Images, MixedWindows, Mixture, Tokens, Views, Windows};
 
 /// Examples that are not cut into sequences yet. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -18,9 +18,9 @@ pub enum Examples {
     /// Symbols to copy, newly generated for every batch.
     Copying(CopyConfig),
     /// Images whose class is predicted after the last of their grey pixels.
-    Images(Arc<Images>),
+    Pixels(Arc<Images>),
     /// Images that a model reads as they are.
-    Pictures(Pictures),
+    Images(Views),
 }
 
 impl Examples {
@@ -30,8 +30,8 @@ impl Examples {
             Self::Text(tokens) => Some(tokens.len()),
             Self::Mixture(mixture) => Some(mixture.len()),
             Self::Copying(_) => None,
-            Self::Images(images) => Some(images.len() * PIXELS),
-            Self::Pictures(pictures) => Some(pictures.images().len()),
+            Self::Pixels(images) => Some(images.len() * PIXELS),
+            Self::Images(views) => Some(views.images().len()),
         }
     }
 
@@ -50,8 +50,8 @@ impl Examples {
             Self::Text(tokens) => tokens.blake3(),
             Self::Mixture(mixture) => mixture.blake3(),
             Self::Copying(config) => blake3::hash(format!("{config:?}").as_bytes()).to_string(),
-            Self::Images(images) => images.blake3(),
-            Self::Pictures(pictures) => pictures.images().blake3(),
+            Self::Pixels(images) => images.blake3(),
+            Self::Images(views) => views.images().blake3(),
         }
     }
 
@@ -76,12 +76,12 @@ impl Examples {
                 texts.try_for_each(|tokens| tokens.check(vocab_size.min(outputs)))
             }
             Self::Copying(_) => at_most(vocabulary().len() - 1, vocab_size.min(outputs)),
-            Self::Images(_) => {
+            Self::Pixels(_) => {
                 at_most(LEVELS - 1, vocab_size)?;
                 at_most(CLASSES - 1, outputs)
             }
-            Self::Pictures(pictures) => {
-                let images = pictures.images();
+            Self::Images(views) => {
+                let images = views.images();
                 let largest = (0..images.len()).map(|i| images.label(i)).max();
                 at_most(largest.unwrap_or(0), outputs)
             }
@@ -104,8 +104,8 @@ impl Examples {
                 level: 0,
                 purpose: format!("residual-zoo-data copying, {what}, v1"),
             },
-            Self::Images(images) => Sequences::Images(images.clone()),
-            Self::Pictures(pictures) => Sequences::Pictures(pictures.clone()),
+            Self::Pixels(images) => Sequences::Pixels(images.clone()),
+            Self::Images(views) => Sequences::Images(views.clone()),
         })
     }
 }
@@ -127,9 +127,9 @@ pub enum Sequences {
         purpose: String,
     },
     /// Images as grey levels.
-    Images(Arc<Images>),
+    Pixels(Arc<Images>),
     /// Images as they are. Each is one position.
-    Pictures(Pictures),
+    Images(Views),
 }
 
 impl Sequences {
@@ -139,8 +139,8 @@ impl Sequences {
             Self::Text(windows) => windows.time(),
             Self::Mixture(windows) => windows.time(),
             Self::Copying { config, level, .. } => config.time(*level),
-            Self::Images(_) => PIXELS,
-            Self::Pictures(_) => 1,
+            Self::Pixels(_) => PIXELS,
+            Self::Images(_) => 1,
         }
     }
 
@@ -155,13 +155,13 @@ impl Sequences {
                 level,
                 purpose,
             } => config.batch(purpose, (seed, step, micro), *level, batch),
-            Self::Images(images) => {
+            Self::Pixels(images) => {
                 let mut draws = Draws::new("residual-zoo-data images v1", seed, step, micro);
                 image_batch(images, (0..batch).map(|_| draws.below(images.len())))
             }
-            Self::Pictures(pictures) => {
-                let draws = Draws::new("residual-zoo-data pictures v1", seed, step, micro);
-                pictures.random_batch(draws, batch)
+            Self::Images(views) => {
+                let draws = Draws::new("residual-zoo-data views v1", seed, step, micro);
+                views.random_batch(draws, batch)
             }
         }
     }
@@ -175,13 +175,13 @@ impl Sequences {
             Self::Copying { .. } => (0..batches as u64)
                 .map(|i| self.random_batch(0, i, 0, batch))
                 .collect(),
-            Self::Images(images) => even_places(images.len(), batches, batch)
+            Self::Pixels(images) => even_places(images.len(), batches, batch)
                 .into_iter()
                 .map(|places| image_batch(images, places.into_iter()))
                 .collect(),
-            Self::Pictures(pictures) => even_places(pictures.images().len(), batches, batch)
+            Self::Images(views) => even_places(views.images().len(), batches, batch)
                 .into_iter()
-                .map(|places| pictures.plain_batch(places))
+                .map(|places| views.plain_batch(places))
                 .collect(),
         }
     }

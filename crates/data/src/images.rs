@@ -114,7 +114,7 @@ impl ImagesConfig {
     /// # Errors
     ///
     /// Those of [`Cifar::open`] and [`Cifar::open_100`].
-    pub(crate) fn open(&self) -> Result<[Pictures; 2], DataError> {
+    pub(crate) fn open(&self) -> Result<[Views; 2], DataError> {
         let Cifar { train, test } = match &self.set {
             ImageSet::Shapes(shapes) => shapes.draw(),
             ImageSet::Cifar10(directory) => Cifar::open(directory)?,
@@ -122,13 +122,13 @@ impl ImagesConfig {
         };
         let normal = Normal::of(&train);
         let (crop, flip) = (self.crop, self.flip);
-        let pictures = |images, crop, flip| Pictures {
+        let views = |images, crop, flip| Views {
             images: Arc::new(images),
             normal,
             crop,
             flip,
         };
-        Ok([pictures(train, crop, flip), pictures(test, 0, false)])
+        Ok([views(train, crop, flip), views(test, 0, false)])
     }
 }
 
@@ -242,7 +242,7 @@ impl Normal {
 /// Images with what is done to them before a model reads them: training images are cropped and mirrored at random, all are
 /// normalised by the mean and the standard deviation of each channel over the training images.
 #[derive(Clone, Debug)]
-pub struct Pictures {
+pub struct Views {
     images: Arc<Images>,
     normal: Normal,
     crop: usize,
@@ -257,7 +257,7 @@ struct View {
     mirrored: bool,
 }
 
-impl Pictures {
+impl Views {
     /// The images as they are stored.
     pub fn images(&self) -> &Images {
         &self.images
@@ -353,13 +353,13 @@ mod tests {
     use super::*;
 
     /// Two images of 3 × 2 × 4 values; that at (channel, row, column) of image i is 24 i + 8 channel + 4 row + column.
-    fn pictures(crop: usize, flip: bool) -> Pictures {
+    fn pictures(crop: usize, flip: bool) -> Views {
         let mut images = Images::empty(1, [3, 2, 4]);
         for i in 0..2u8 {
             images.records.push(5 + i);
             images.records.extend((0..24).map(|value| 24 * i + value));
         }
-        Pictures {
+        Views {
             images: Arc::new(images),
             normal: Normal {
                 mean: [0.0; 3],

@@ -57,7 +57,7 @@ pub use examples::{Examples, Sequences};
 pub use files::{check_is_file, read_file, read_utf8};
 pub use hash::of_parts as hash_of_parts;
 pub use hub::{fetch_model, is_on_hub};
-pub use images::{ImageBatch, ImageSet, Images, ImagesConfig, Pictures};
+pub use images::{ImageBatch, ImageSet, Images, ImagesConfig, Views};
 pub use mixture::{MixedWindows, Mixture};
 pub use progress::{OnProgress, Stage};
 pub use shapes::ShapesConfig;

@@ -265,8 +265,8 @@ impl<A: List> Composition<A> {
         let tuned = self.layers.iter().find_map(A::tuned);
         if let (Some(field), None) = (tuned, self.plain()) {
             let problem = format!(
-                "has an entry with `{field}`, which trains a part of the weights only; it goes with a model of one \
-                 architecture with plain connections, because the other parts of a composition would be trained whole"
+                "has an entry with `{field}`, which freezes the other weights of its layers; the rest of a composition would \
+                 still be trained, so set it only in a model of one architecture with plain connections"
             );
             return error(problem);
         }
@@ -323,7 +323,14 @@ impl<A: List> ModelConfig for Composition<A> {
                 let problem = "is set, but patches have no order in time; leave it out";
                 return Err(ConfigError::new("recurrence", problem));
             }
-            self.entry(0).ends(1.into(), &self.frame())?;
+            let first = self.entry(0);
+            if first.tables(1.into(), &self.frame()).is_none() {
+                let problem = format!(
+                    "do not go with {}, which reads only text; put another architecture first",
+                    first.name()
+                );
+                return Err(ConfigError::new("patches", problem));
+            }
         }
         Ok(())
     }
@@ -372,11 +379,10 @@ impl<A: List> ModelConfig for Composition<A> {
 
     fn assemble<B: Backend>(&self, vocabulary: Vocabulary, device: &B::Device) -> Self::Model<B> {
         let (entry, frame) = (self.entry(0), self.frame());
-        let embeddings = match (vocabulary.reads, &self.patches) {
-            (Reads::Images(image), Some(patches)) => {
-                let options = entry.ends(vocabulary, &frame);
-                let options = options.unwrap_or_else(|error| unreachable!("it is valid: {error}"));
-                Tables::Patches(PatchEmbeddings::new(patches, image, &options, device))
+        let tables = entry.tables(vocabulary, &frame);
+        let embeddings = match (vocabulary.reads, &self.patches, tables) {
+            (Reads::Images(image), Some(patches), Some(tables)) => {
+                Tables::Patches(PatchEmbeddings::new(patches, image, &tables, device))
             }
             _ => Tables::Ids(entry.embeddings(vocabulary, &frame, device)),
         };
@@ -400,8 +406,8 @@ impl<A: List> ModelConfig for Composition<A> {
             let positions = patches.positions(image);
             let mut layers = self.layers_cost(positions);
             layers.forward_flops = layers.forward_flops.saturating_mul(positions);
-            let options = first.ends(vocabulary, &self.frame());
-            let ends = options.map(|options| patches.cost(image, &options));
+            let tables = first.tables(vocabulary, &self.frame());
+            let ends = tables.map(|tables| patches.cost(image, &tables));
             return layers + ends.unwrap_or_default();
         }
         let layers = |time: usize| self.layers_cost(time);

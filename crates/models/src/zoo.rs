@@ -234,13 +234,13 @@ macro_rules! zoo {
                 }
             }
 
-            fn ends(
+            fn tables(
                 &self,
                 vocabulary: $crate::core::Vocabulary,
                 frame: &$crate::core::Frame,
-            ) -> Result<$crate::core::TokenEmbeddingsOptions, $crate::core::ConfigError> {
+            ) -> Option<$crate::core::TokenEmbeddingsOptions> {
                 match self {
-                    $(Self::$name(config) => config.ends(vocabulary, frame),)+
+                    $(Self::$name(config) => config.tables(vocabulary, frame),)+
                 }
             }
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use burn::tensor::TensorData;
+use burn::tensor::{TensorData, backend::AutodiffBackend};
 use residual_zoo::ModelConfig as Zoo;
 use residual_zoo::core::{Activation, Vocabulary};
 use residual_zoo::gpt2::Gpt2Config;
@@ -15,7 +15,7 @@ use residual_zoo::tokenformer::{Normalization, Position, Tau, TokenFormerConfig}
 use safetensors::{Dtype, SafeTensors};
 use serde_json::{Map, Value};
 
-use crate::pass::Values;
+use crate::pass::{Outcome, Values, run};
 use crate::root;
 
 pub mod reuse;
@@ -76,6 +76,24 @@ pub fn read_directory(directory: &Path) -> Result<Vec<Case>, String> {
 pub type Translate = Box<dyn Fn(&str, TensorData) -> Vec<(String, TensorData)>>;
 
 impl Case {
+    /// A pass of the model of `config` with these weights over the batch of the case.
+    pub fn pass<B: AutodiffBackend>(
+        &self,
+        config: &Zoo,
+        weights: &BTreeMap<String, TensorData>,
+        device: &B::Device,
+    ) -> Outcome {
+        let (inputs, targets) = (self.inputs.clone(), self.targets.clone());
+        run::<B, Zoo>(
+            config,
+            self.vocabulary,
+            weights.clone(),
+            inputs,
+            targets,
+            device,
+        )
+    }
+
     fn read(path: &Path) -> Result<Self, String> {
         let bytes = std::fs::read(path).map_err(|e| e.to_string())?;
         let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|e| e.to_string())?;

@@ -500,12 +500,8 @@ impl Architecture for TokenFormerConfig {
         Scaled::rate_of(name, &hidden)
     }
 
-    fn ends(
-        &self,
-        vocabulary: Vocabulary,
-        frame: &Frame,
-    ) -> Result<TokenEmbeddingsOptions, ConfigError> {
-        Ok(self.options(vocabulary, frame))
+    fn tables(&self, vocabulary: Vocabulary, frame: &Frame) -> Option<TokenEmbeddingsOptions> {
+        Some(self.options(vocabulary, frame))
     }
 
     fn embeddings<B: Backend>(

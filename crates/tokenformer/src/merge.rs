@@ -1,4 +1,4 @@
-//! Two trained models as one, and sets of pairs beside one model (sections 4.4 and 5).
+//! Merging two trained models, and taking out the pairs that a model was tuned by (sections 4.4 and 5).
 //!
 //! The paper gives merging as a reason for norms without weights, and has neither an equation nor an experiment.
 
@@ -13,7 +13,7 @@ pub enum MergeError {
     /// The configs do not fit.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// A tensor that both must have alike differs.
+    /// A tensor that must be the same in both differs.
     #[error(
         "`{0}` differs in the two models; only keys and values are merged, so all other weights must be equal, as in two \
          models that were tuned from one"
@@ -35,8 +35,7 @@ pub type Weighted<'a> = (&'a TokenFormerConfig, &'a Tensors);
 /// each Pattention is then exactly s times the sum of both. With ε = 0, a model merged with itself with s = ½ is the same
 /// function.
 ///
-/// Two models with added pairs, tuned from one, have this one in common: only their added pairs are put together, and τ
-/// stays.
+/// Two models that were tuned from one share its pairs: only their added pairs are joined, and τ stays.
 ///
 /// # Errors
 ///
@@ -134,7 +133,7 @@ fn merged_config(
         let problem = "is set in one of the models only; tune both from one model, or neither";
         return error("added", problem.into());
     }
-    // What neither changes the function nor has to be alike.
+    // Without what may differ.
     let rest = |config: &TokenFormerConfig| TokenFormerConfig {
         n_attn: None,
         n_ffn: None,
@@ -186,7 +185,7 @@ fn merged_config(
 }
 
 impl TokenFormerConfig {
-    /// Makes the added pairs of a tuned model ordinary ones, without a change of its function. τ stays.
+    /// Turns the added pairs of a tuned model into ordinary ones. Its function and its τ stay.
     pub fn absorb(&self, mut weights: Tensors) -> (Self, Tensors) {
         let Some(added) = self.added else {
             return (self.clone(), weights);
@@ -203,13 +202,14 @@ impl TokenFormerConfig {
                 weights.insert(own, all);
             }
         }
-        let config = Self {
+        let mut config = Self {
             n_attn: Some(self.n_attn() + added.attn),
             n_ffn: Some(self.n_ffn() + added.ffn),
             tau: Some(self.tau()),
             added: None,
             ..self.clone()
         };
+        config.tau = tau_of(&config, &weights).or(config.tau);
         (config, weights)
     }
 }

@@ -8,8 +8,8 @@ use burn::tensor::{Distribution, Int, Tensor, backend::Backend};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ConfigError, Cost, Input, LanguageModel, ModelConfig, Shape, Tensors, Vocabulary, contract,
-    normal, recompute,
+    ConfigError, Cost, Input, LanguageModel, ModelConfig, Reads, Shape, Tensors, Vocabulary,
+    contract, normal, recompute,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -26,9 +26,11 @@ enum Fault {
     ClassifiesByTheFirst,
     PredictsByTheFirst,
     RecomputesDifferently,
+    OverlooksAPixel,
 }
 
-/// A bigram model: the logits after a token are the token's row of a table.
+/// A bigram model: the logits after a token are the token's row of a table. Those of an image are the sum of the rows of its
+/// values, each times the value.
 #[derive(Module, Debug)]
 struct Bigram<B: Backend> {
     table: Param<Tensor<B, 2>>,
@@ -41,13 +43,23 @@ struct Bigram<B: Backend> {
 impl<B: Backend> LanguageModel<B> for Bigram<B> {
     type Cache = ();
 
-    fn forward(&self, ids: impl Into<Input<B>>) -> Tensor<B, 3> {
-        let ids = ids.into().into_ids();
-        let [batch, time] = ids.dims();
-        let [vocab, _] = self.table.dims();
-        let rows = self.table.val().select(0, ids.reshape([batch * time]));
-        let logits = rows.reshape([batch, time, vocab]);
+    fn forward(&self, input: impl Into<Input<B>>) -> Tensor<B, 3> {
         let is = |fault: Fault| self.fault == fault as usize;
+        let [values, outputs] = self.table.dims();
+        let logits = match input.into() {
+            Input::Ids(ids) => {
+                let [batch, time] = ids.dims();
+                let rows = self.table.val().select(0, ids.reshape([batch * time]));
+                rows.reshape([batch, time, outputs])
+            }
+            Input::Images(images) => {
+                let batch = images.dims()[0];
+                let seen = values - usize::from(is(Fault::OverlooksAPixel));
+                let images = images.reshape([batch, values]).narrow(1, 0, seen);
+                let table = self.table.val().narrow(0, 0, seen);
+                images.matmul(table).reshape([batch, 1, outputs])
+            }
+        };
         if is(Fault::SeesTheFuture) {
             logits.clone() + logits.mean_dim(1)
         } else if is(Fault::ForgetsTheInput) {
@@ -67,8 +79,8 @@ impl<B: Backend> LanguageModel<B> for Bigram<B> {
         }
     }
 
-    fn classify(&self, ids: impl Into<Input<B>>) -> Tensor<B, 2> {
-        let ids = ids.into().into_ids();
+    fn classify(&self, input: impl Into<Input<B>>) -> Tensor<B, 2> {
+        let ids = input.into().into_ids();
         let last = ids.dims()[1] - 1;
         let first = self.fault == Fault::ClassifiesByTheFirst as usize;
         let at = if first { 0 } else { last };
@@ -94,6 +106,14 @@ impl<B: Backend> LanguageModel<B> for Bigram<B> {
     }
 }
 
+/// Rows of the table: token ids, or values of an image.
+fn rows(vocabulary: Vocabulary) -> usize {
+    match vocabulary.reads {
+        Reads::Ids(ids) => ids,
+        Reads::Images(size) => size.values(),
+    }
+}
+
 impl ModelConfig for Fault {
     type Model<B: Backend> = Bigram<B>;
 
@@ -102,6 +122,10 @@ impl ModelConfig for Fault {
     }
 
     fn validate(&self) -> Result<(), ConfigError> {
+        Ok(())
+    }
+
+    fn reads(&self, _: Vocabulary) -> Result<(), ConfigError> {
         Ok(())
     }
 
@@ -116,9 +140,9 @@ impl ModelConfig for Fault {
     }
 
     fn assemble<B: Backend>(&self, vocabulary: Vocabulary, d: &B::Device) -> Bigram<B> {
-        let vocab = vocabulary.ids();
-        let (table, dead) = (normal([vocab, vocab], 1.0, d), normal([vocab], 1.0, d));
-        let hidden = Tensor::random([vocab], Distribution::Normal(0.0, 1.0), d);
+        let (rows, outputs) = (rows(vocabulary), vocabulary.outputs);
+        let (table, dead) = (normal([rows, outputs], 1.0, d), normal([outputs], 1.0, d));
+        let hidden = Tensor::random([outputs], Distribution::Normal(0.0, 1.0), d);
         let fault = *self as usize;
         Bigram {
             table,
@@ -129,9 +153,9 @@ impl ModelConfig for Fault {
     }
 
     fn cost(&self, vocabulary: impl Into<Vocabulary>) -> Cost {
-        let vocab = vocabulary.into().ids();
+        let vocabulary = vocabulary.into();
         let extra = if *self == Fault::Miscounts { 1 } else { 0 };
-        Cost::linear(vocab, vocab, true) + Cost::vector(extra)
+        Cost::linear(rows(vocabulary), vocabulary.outputs, true) + Cost::vector(extra)
     }
 
     fn grow(&self, _: &Self, weights: Tensors, _: &Tensors) -> Result<Tensors, ConfigError> {
@@ -216,4 +240,32 @@ fn a_config_that_miscounts_fails() {
 #[should_panic(expected = "with recomputed activations")]
 fn a_model_that_recomputes_something_else_fails() {
     check(Fault::RecomputesDifferently);
+}
+
+fn check_images(fault: Fault) {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    contract::check_images::<Autodiff<Flex>, _>(&fault, [3, 2, 5].into(), &Default::default());
+}
+
+#[test]
+fn a_sound_model_of_images_passes() {
+    check_images(Fault::None);
+}
+
+#[test]
+#[should_panic(expected = "row 1, column 4 of channel 2 has no effect")]
+fn a_model_that_overlooks_a_pixel_fails() {
+    check_images(Fault::OverlooksAPixel);
+}
+
+#[test]
+#[should_panic(expected = "batch rows independent")]
+fn a_model_that_mixes_images_fails() {
+    check_images(Fault::MixesRows);
+}
+
+#[test]
+#[should_panic(expected = "logits after export and import")]
+fn a_model_of_images_with_hidden_state_fails() {
+    check_images(Fault::HidesState);
 }
