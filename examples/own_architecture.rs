@@ -114,7 +114,7 @@ impl Architecture for ToyConfig {
         TokenEmbeddingsOptions::new(ids, self.context, self.width).cost()
     }
 
-    fn block_cost(&self, _time: usize, _frame: &Frame) -> Cost {
+    fn block_cost(&self, _layer: usize, _time: usize, _frame: &Frame) -> Cost {
         Cost::vector(2 * self.width) + Cost::linear(self.width, self.width, false)
     }
 }

@@ -41,9 +41,10 @@ fn the_repository_has_cases_of_every_architecture() {
         "tokenformer",
         "streams",
         "vit",
+        "resnet",
     ]
     .map(count);
-    assert_eq!(counts, [4, 16, 16, 5, 16, 31, 6]);
+    assert_eq!(counts, [4, 16, 16, 5, 16, 31, 6, 10]);
 }
 
 #[test]
@@ -90,12 +91,13 @@ struct Errors {
     logits: f64,
     loss: f64,
     gradients: f64,
+    statistics: f64,
     largest: [f64; 3],
 }
 
 impl Errors {
     fn within_tolerance(&self) -> bool {
-        let errors = [self.logits, self.loss, self.gradients];
+        let errors = [self.logits, self.loss, self.gradients, self.statistics];
         errors.iter().all(|e| *e <= 1.0)
     }
 }
@@ -130,6 +132,7 @@ impl OnBackend for Compare<'_> {
             logits: outcome.logits.error(&logits, 3e-5, |b| 1e-5 * b.abs()),
             loss: loss / 1e-5,
             gradients: 0.0,
+            statistics: 0.0,
             largest: [outcome.logits.error(&logits, 1.0, |_| 0.0), loss, 0.0],
         };
         assert!(!case.gradients.is_empty(), "{}: no gradient", case.name);
@@ -140,6 +143,12 @@ impl OnBackend for Compare<'_> {
             errors.gradients = errors.gradients.max(relative);
             errors.largest[2] = errors.largest[2].max(gradient.error(&expected, 1.0, |_| 0.0));
         }
+        for (name, expected) in &case.statistics {
+            let expected = Values::from(expected.clone());
+            let error = outcome.statistics[name].error(&expected, 1e-5, |b| 1e-5 * b.abs());
+            errors.statistics = errors.statistics.max(error);
+        }
+        assert_eq!(outcome.statistics.len(), case.statistics.len());
         errors
     }
 }

@@ -128,10 +128,10 @@ fn the_flops_of_a_recurrent_model_are_those_of_its_windows() {
         let pairs = blocks.windows(2).map(|pair| pair[0] + pair[1]);
         let ends = [blocks[0], blocks[blocks.len() - 1]];
         let flops =
-            |window: usize| of.block_cost(window, &frame).forward_flops * of.n_layer * window;
+            |window: usize| of.block_cost(0, window, &frame).forward_flops * of.n_layer * window;
         let windows: usize = pairs.chain(ends).map(flops).sum();
 
-        let layers = |time| of.block_cost(time, &frame) * of.n_layer;
+        let layers = |time| of.block_cost(0, time, &frame) * of.n_layer;
         let cost = recurrence.cost(layers, time);
         let expected = Cost {
             params: layers(time).params,

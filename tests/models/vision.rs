@@ -6,9 +6,12 @@ use residual_zoo::ModelConfig as Zoo;
 use residual_zoo::core::Activation;
 use residual_zoo::core::{ImageSize, ModelConfig, Vocabulary, contract};
 use residual_zoo::gpt2::Gpt2Config;
+use residual_zoo::laurel::LaurelConfig;
+use residual_zoo::resnet::{Kind, ResNetConfig};
+use residual_zoo::streams::{DeepNormConfig, ValueResidualConfig};
 use residual_zoo::tokenformer::TokenFormerConfig;
 use residual_zoo::vit::Patches;
-use residual_zoo_testing::zoo::{IMAGE, WIDTH, gpt2, recurrence, rmt, vision};
+use residual_zoo_testing::zoo::{IMAGE, WIDTH, gpt2, recurrence, resnet, rmt, vision};
 
 #[test]
 fn every_model_of_images_keeps_the_contract() {
@@ -49,6 +52,39 @@ fn vision_transformers_have_the_parameters_of_their_papers() {
         ..TokenFormerConfig::large_307m()
     };
     assert_eq!(tokenformer(printed), 190_758_888);
+}
+
+/// `docs/papers/resnet.md` has these figures.
+#[test]
+fn laurel_adds_the_counted_parameters_to_a_resnet() {
+    let added = |config: ResNetConfig, image: [usize; 3], classes, laurel: LaurelConfig| {
+        let images = Vocabulary::of_images(image.into(), classes);
+        let count = |config: Zoo| config.cost(images).params.total();
+        let plain = Zoo::of(config);
+        count(plain.clone().per_sublayer(laurel)) - count(plain)
+    };
+    let imagenet = |laurel| added(ResNetConfig::resnet_50(), [3, 224, 224], 1000, laurel);
+    assert_eq!(imagenet(LaurelConfig::rw()), 32);
+    assert_eq!(
+        imagenet(LaurelConfig {
+            per_dimension: true,
+            ..LaurelConfig::rw()
+        }),
+        30_208
+    );
+    assert_eq!(imagenet(LaurelConfig::lr(16)), 483_328);
+    let cifar = |laurel| added(ResNetConfig::cifar(3), [3, 32, 32], 10, laurel);
+    assert_eq!(cifar(LaurelConfig::rw_lr(4)), 2_688 + 18);
+    assert_eq!(cifar(LaurelConfig::rw_lr_pa(3, 4)), 8_064 + 45);
+    let small = ResNetConfig {
+        widths: vec![8, 16, 32],
+        ..ResNetConfig::cifar(3)
+    };
+    let small = |laurel| added(small.clone(), [3, 32, 32], 10, laurel);
+    assert_eq!(small(LaurelConfig::rw()), 18);
+    assert_eq!(small(LaurelConfig::pa(3)), 27);
+    assert_eq!(small(LaurelConfig::rw_lr(2)), 690);
+    assert_eq!(small(LaurelConfig::rw_lr_pa(3, 2)), 2_061);
 }
 
 /// Small images: each product is counted by hand.
@@ -98,6 +134,40 @@ fn what_does_not_go_with_patches_is_refused_in_one_line() {
         ),
         (recurrent.on_patches(patches), images, "no order in time"),
         (gpt2(), images, "the data are images"),
+        (resnet(Kind::Basic), 37.into(), "the data are token ids"),
+        (
+            resnet(Kind::Basic).on_patches(patches),
+            images,
+            "reads whole images",
+        ),
+        (
+            resnet(Kind::Basic).recurrent(recurrence(8, Default::default())),
+            images,
+            "no order in time",
+        ),
+        (
+            resnet(Kind::Basic).per_layer(LaurelConfig::rw()),
+            images,
+            "use PerSublayer",
+        ),
+        (
+            resnet(Kind::Basic).per_sublayer(DeepNormConfig::default()),
+            images,
+            "a ResNet has none",
+        ),
+        (
+            resnet(Kind::Basic).per_sublayer(ValueResidualConfig::default()),
+            images,
+            "without attention",
+        ),
+        (
+            Zoo::in_turn([
+                resnet(Kind::Basic).layers.remove(0),
+                gpt2().layers.remove(0),
+            ]),
+            images,
+            "does not go in turn",
+        ),
         (tuned.on_patches(patches), images, "would still be trained"),
         (
             gpt2().on_patches(patches),
@@ -124,7 +194,8 @@ fn a_model_on_patches_is_read_as_it_is_written() {
             config,
             "{name}"
         );
-        assert!(text.contains("patches"), "{text}");
+        let is_patched = config.patches.is_some();
+        assert_eq!(text.contains("patches"), is_patched, "{text}");
     }
     assert!(
         !serde_json::to_string(&gpt2().per_sublayer(residual_zoo::laurel::LaurelConfig::rw()))

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use burn::backend::Flex;
+use residual_zoo::core::params;
 use residual_zoo::runs::{checkpoint, run_dir};
 use residual_zoo_testing::hostile::Numbers;
 use residual_zoo_testing::program::{Scratch, ok, run, signal, text};
@@ -183,6 +185,21 @@ fn killed_runs_on_augmented_patches_end_alike() {
         (rows[0].valid_loss.unwrap() - 4f64.ln()).abs() < 0.5,
         "four classes"
     );
+}
+
+/// Batch norms have running statistics, and a micro-batch in two has augmented images of its own.
+#[test]
+fn killed_runs_with_batch_norm_end_alike() {
+    let scratch = Scratch::new();
+    let source = "Images(set: Shapes(images: 40, size: 8), crop: 2, flip: true)";
+    let model = "Composed(connection: PerSublayer(Laurel(augmentation: LowRank(rank: 2))), layers: [ResNet(\
+                 block: Basic, widths: [4, 6], depths: [2, 1], stem: Cifar, shortcut: Projection)])";
+    let file = config_on(&scratch, model, source, "spike_z: None");
+    killed_runs_of(&scratch, "resnet", file, FEW);
+    let trained = residual_zoo::Run::open(scratch.path("straight")).unwrap();
+    let model = trained.model::<Flex>(&Default::default()).unwrap();
+    let mean = params::export::<Flex, _>(&model).remove("embeddings.stem.norm.running_mean");
+    assert!(mean.unwrap().iter::<f32>().all(|x| x != 0.0));
 }
 
 /// Sends `signal` once the run has shown `step`, and waits for its end. Returns whether it was

@@ -40,6 +40,17 @@ impl Shape {
     }
 }
 
+/// Layers on one stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamSize {
+    /// Width of the stream.
+    pub width: usize,
+    /// Number of layers.
+    pub n_layer: usize,
+    /// Whether this is one update between streams of different shapes. Its connection opens and closes the stream.
+    pub alone: bool,
+}
+
 /// What a model reads and writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Vocabulary {
@@ -70,6 +81,14 @@ impl Vocabulary {
         match self.reads {
             Reads::Ids(ids) => ids,
             Reads::Images(_) => 0,
+        }
+    }
+
+    /// The size of the images; `None` for token ids.
+    pub fn image(&self) -> Option<ImageSize> {
+        match self.reads {
+            Reads::Ids(_) => None,
+            Reads::Images(size) => Some(size),
         }
     }
 
@@ -113,6 +132,33 @@ pub trait Architecture:
     /// The sizes of the model.
     fn shape(&self) -> Shape;
 
+    /// The streams of the model, from the input on; together they have all layers. By default one. The layers of a stream
+    /// cost the same.
+    fn streams(&self) -> Vec<StreamSize> {
+        let Shape { width, n_layer, .. } = self.shape();
+        vec![StreamSize {
+            width,
+            n_layer,
+            alone: false,
+        }]
+    }
+
+    /// Number of positions of the stream after layer `layer`, for sequences of `time` tokens. By default `time`.
+    fn positions(&self, layer: usize, time: usize, frame: &Frame) -> usize {
+        let _ = (layer, frame);
+        time
+    }
+
+    /// Whether the embeddings read images instead of token ids. The model then has no incremental pass.
+    fn reads_images(&self) -> bool {
+        false
+    }
+
+    /// Whether a training pass moves [running statistics](crate::statistics).
+    fn has_statistics(&self) -> bool {
+        false
+    }
+
     /// Checks every field.
     ///
     /// # Errors
@@ -150,9 +196,9 @@ pub trait Architecture:
     /// The cost of the embeddings of a model with this `frame`.
     fn embeddings_cost(&self, vocabulary: Vocabulary, frame: &Frame) -> Cost;
 
-    /// The cost of one layer of a model with this `frame`, with plain connections, applied to sequences of `time`
-    /// tokens.
-    fn block_cost(&self, time: usize, frame: &Frame) -> Cost;
+    /// The cost of layer `layer` of a model with this `frame`, with plain connections, applied to sequences of `time`
+    /// tokens. If the embeddings read images, the FLOPs are those of an image.
+    fn block_cost(&self, layer: usize, time: usize, frame: &Frame) -> Cost;
 
     /// The field by which only a part of the weights is trained, if it is set.
     fn tuned(&self) -> Option<&'static str> {
@@ -208,11 +254,17 @@ pub trait Architecture:
 
     /// The cost of the model with plain connections.
     fn cost(&self, vocabulary: impl Into<Vocabulary>) -> Cost {
-        let Shape {
-            context, n_layer, ..
-        } = self.shape();
-        let frame = Frame::default();
-        self.embeddings_cost(vocabulary.into(), &frame) + self.block_cost(context, &frame) * n_layer
+        let vocabulary = vocabulary.into();
+        let (context, frame) = (self.shape().context, Frame::default().reading(vocabulary));
+        let mut layer = 0;
+        let streams = self.streams().into_iter().map(|stream| {
+            let first = layer;
+            layer += stream.n_layer;
+            self.block_cost(first, context, &frame) * stream.n_layer
+        });
+        streams.fold(self.embeddings_cost(vocabulary, &frame), |sum, cost| {
+            sum + cost
+        })
     }
 }
 
@@ -243,8 +295,26 @@ impl<A: Architecture> ModelConfig for PlainModel<A> {
         self.0.shape()
     }
 
+    fn reads(&self, vocabulary: Vocabulary) -> Result<(), ConfigError> {
+        match (self.0.reads_images(), vocabulary.reads) {
+            (true, Reads::Images(_)) | (false, Reads::Ids(_)) => Ok(()),
+            (false, Reads::Images(_)) => Err(ConfigError::new(
+                "model",
+                "reads token ids, but the data are images",
+            )),
+            (true, Reads::Ids(_)) => Err(ConfigError::new(
+                "model",
+                "reads images, but the data are token ids",
+            )),
+        }
+    }
+
+    fn has_statistics(&self) -> bool {
+        self.0.has_statistics()
+    }
+
     fn assemble<B: Backend>(&self, vocabulary: Vocabulary, device: &B::Device) -> Self::Model<B> {
-        let frame = Frame::default();
+        let frame = Frame::default().reading(vocabulary);
         let layer = |i| self.0.block(i, &frame, Plain::default, device);
         let layers = (0..self.shape().n_layer).map(layer).collect();
         let embeddings = self.0.embeddings(vocabulary, &frame, device);

@@ -148,7 +148,7 @@ impl<B: Backend, R: ResidualBlock<B>, E: Ends<B>> ResidualBlock<B> for Stack<B, 
             }
         };
         Stream {
-            x: close(&self.ends, updated),
+            x: recompute::end(&self.ends, updated),
             carried,
         }
     }

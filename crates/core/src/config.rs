@@ -84,6 +84,11 @@ pub trait ModelConfig:
         }
     }
 
+    /// Whether a training pass moves [running statistics](crate::statistics). By default it does not.
+    fn has_statistics(&self) -> bool {
+        false
+    }
+
     /// Whether logits can change when tokens are appended. A full pass and an incremental one then differ at earlier
     /// positions. By default they do not.
     fn revises(&self) -> bool {

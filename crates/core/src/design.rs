@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use burn::tensor::backend::Backend;
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::{ConfigError, Connection, Cost, Ends};
+use crate::{ConfigError, Connection, Cost, Ends, ImageSize, Vocabulary};
 
 /// The config of a connection. It makes the connection of each update, and the ends of the stream.
 pub trait Design:
@@ -62,6 +62,8 @@ pub struct Sites {
     pub count: usize,
     /// Number of connections in a layer. The first is that of attention.
     pub per_layer: usize,
+    /// Whether the layers have attention.
+    pub attention: bool,
     /// Whether a connection goes around a whole layer, in which plain ones are.
     pub around_layers: bool,
     /// Whether a recurrence goes around each layer, so that each has a stream of its own.
@@ -77,6 +79,7 @@ impl Sites {
             width,
             count: n_layer.saturating_mul(n_sublayer),
             per_layer: n_sublayer,
+            attention: true,
             around_layers: false,
             recurrent: false,
             mixed: false,
@@ -90,7 +93,7 @@ impl Sites {
 
     /// Whether connection `i` is that of attention.
     pub fn is_attention(&self, i: usize) -> bool {
-        !self.around_layers && i.is_multiple_of(self.per_layer)
+        self.attention && !self.around_layers && i.is_multiple_of(self.per_layer)
     }
 
     /// Refuses the design called `name` around layers, for the `reason` given.
@@ -105,6 +108,21 @@ impl Sites {
                 format!("does not go around layers, because {reason}; use PerSublayer"),
             )),
             false => Ok(()),
+        }
+    }
+
+    /// Refuses the design called `name` on layers without attention, for the `reason` given.
+    ///
+    /// # Errors
+    ///
+    /// If the layers have no attention.
+    pub fn need_attention(&self, name: &str, reason: &str) -> Result<(), ConfigError> {
+        match self.attention {
+            true => Ok(()),
+            false => Err(ConfigError::new(
+                name,
+                format!("does not go with layers without attention, because {reason}"),
+            )),
         }
     }
 
@@ -129,8 +147,8 @@ impl Sites {
 /// What layers need to know of the model around them: what its connections need, and what it reads.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Frame {
-    /// Whether a position attends only to itself and those before it.
-    pub causal: bool,
+    /// The images that the model reads; `None` if it reads token ids.
+    pub image: Option<ImageSize>,
     /// Whether each branch begins with a norm.
     pub pre_norm: bool,
     /// Whether a norm is in front of the unembedding.
@@ -149,7 +167,7 @@ impl Default for Frame {
     /// That of a model of text with plain connections.
     fn default() -> Self {
         Self {
-            causal: true,
+            image: None,
             pre_norm: true,
             final_norm: true,
             feed_forward: true,
@@ -157,5 +175,20 @@ impl Default for Frame {
             output: 1.0,
             by_depth: true,
         }
+    }
+}
+
+impl Frame {
+    /// This frame around a model that reads these.
+    pub fn reading(self, vocabulary: Vocabulary) -> Self {
+        Self {
+            image: vocabulary.image(),
+            ..self
+        }
+    }
+
+    /// Whether a position attends only to itself and those before it. Those of an image have no order.
+    pub fn causal(&self) -> bool {
+        self.image.is_none()
     }
 }

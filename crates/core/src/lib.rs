@@ -19,7 +19,8 @@
 //!
 //! [`autodiff`] has the gradients of a model, [`mup`] the start and the rates of μP, [`ops`] the operations
 //! that architectures share.
-//! [`recompute`] runs layers again in the backward pass instead of keeping their activations.
+//! [`recompute`] runs layers again in the backward pass instead of keeping their activations. [`statistics`] moves what a
+//! training pass measures, such as the means of a batch norm.
 //! [`params`] lists, exports and imports the parameters of a model by name. [`Cost`] counts parameters and
 //! FLOPs.
 
@@ -44,10 +45,11 @@ pub mod mup;
 pub mod ops;
 pub mod params;
 pub mod recompute;
+pub mod statistics;
 mod stream;
 
 pub use architecture::{
-    Architecture, DecoderOf, EmbeddingsOf, PlainModel, Shape, Tensors, Vocabulary,
+    Architecture, DecoderOf, EmbeddingsOf, PlainModel, Shape, StreamSize, Tensors, Vocabulary,
 };
 pub use block::{Increment, Layer, ResidualBlock, Stack, Update, close, open};
 pub use cache::{Cache, Seen};
@@ -63,9 +65,9 @@ pub use mup::{Mup, Scaled};
 pub use ops::activation::Activation;
 pub use ops::linear::{Linear, product, product_of_parts, project};
 pub use ops::norm::{Norm, NormParams};
-pub use ops::precision::{Precision, matmul, widen};
+pub use ops::precision::{Precision, matmul, narrow, widen};
 pub use recompute::Recompute;
-pub use stream::{Branch, Connection, Ends, F, Plain, Stream};
+pub use stream::{Alone, Branch, Connection, Ends, F, Plain, Stream};
 
 #[cfg(test)]
 mod tests;

@@ -28,8 +28,8 @@ pub enum Role {
 
 impl Role {
     /// The role of the parameter at `path`. It follows from the module that owns the parameter, then
-    /// from whether the parameter is in the embeddings, then from its rank. The map from patches of an image to the stream
-    /// is a matrix between features.
+    /// from whether the parameter is in the embeddings, then from its rank. The map from patches of an image to the stream,
+    /// and the first convolution, are matrices between features.
     fn of(path: &[Segment], rank: usize) -> Self {
         let (owner, field) = path
             .last()
@@ -40,7 +40,7 @@ impl Role {
         } else if inside("embeddings") {
             if inside("unembedding") {
                 Self::Unembedding
-            } else if inside("patch") {
+            } else if inside("patch") || inside("stem") {
                 match rank {
                     1 => Self::Bias,
                     _ => Self::Weight,

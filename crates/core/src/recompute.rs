@@ -23,7 +23,8 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use serde::{Deserialize, Serialize};
 
 use crate::autodiff::{add_gradients, merge_gradients};
-use crate::{Ends, Precision, ResidualBlock, Stream, open};
+use crate::statistics::Statistic;
+use crate::{Ends, Precision, ResidualBlock, Stream, close, open};
 
 /// Which activations are kept for the backward pass, other than those of the last layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,8 +50,11 @@ pub struct Recording<B: Backend> {
     cut: Option<Recompute>,
     /// Whether each update of the stream is a part now.
     updates: bool,
+    /// Whether another stream follows the one at hand.
+    followed: bool,
     precision: Precision,
     parts: Vec<Part<B>>,
+    statistics: Vec<Statistic<B>>,
 }
 
 /// A part of a forward pass.
@@ -77,6 +81,26 @@ pub fn record<B: Backend, T>(
     recording.during(pass)
 }
 
+/// Runs `stream`, the layers of a stream after which there is another one. All of them are cut, because the backward pass does
+/// not begin with them.
+pub fn followed<B: Backend, T>(stream: impl FnOnce() -> T) -> T {
+    now(|recording: &mut Recording<B>| recording.followed = true);
+    let result = stream();
+    now(|recording: &mut Recording<B>| recording.followed = false);
+    result
+}
+
+/// What `stream` becomes at its end.
+pub(crate) fn end<B: Backend, E: Ends<B>>(ends: &E, stream: Stream<B>) -> Tensor<B, 3> {
+    match now(|recording: &mut Recording<B>| recording.cut.is_some() && recording.followed) {
+        Some(true) => run(ends, stream.into_all(), |ends, all| {
+            vec![close(ends, Stream::of_all(all))]
+        })
+        .remove(0),
+        _ => close(ends, stream),
+    }
+}
+
 /// Updates the stream of x, which `ends` opens, by `layers` in turn.
 pub(crate) fn layers<B: Backend, R: ResidualBlock<B>, E: Ends<B>>(
     ends: &E,
@@ -95,7 +119,12 @@ pub(crate) fn layers<B: Backend, R: ResidualBlock<B>, E: Ends<B>>(
     if cut == Recompute::Layers && updates_are_free(layers.len(), elements, parameters()) {
         return by_updates(ends, layers, x);
     }
-    let (first, last) = layers.split_at(layers.len().saturating_sub(1) / size * size);
+    let followed = now(|recording: &mut Recording<B>| recording.followed).unwrap_or(false);
+    let cut_ones = match followed {
+        true => layers.len(),
+        false => layers.len().saturating_sub(1) / size * size,
+    };
+    let (first, last) = layers.split_at(cut_ones);
     let stream = by_layers(ends, first.chunks(size), x);
     // The backward pass begins with the last layers, so their activations are kept.
     now(|recording: &mut Recording<B>| recording.cut = None);
@@ -129,7 +158,7 @@ fn by_updates<B: Backend, R: ResidualBlock<B>, E: Ends<B>>(
 }
 
 /// Updates the stream by `update` with the parameters of `module`. This is a part of a pass in which each update is one.
-pub(crate) fn update<B: Backend, M: Module<B> + 'static>(
+pub fn update<B: Backend, M: Module<B> + 'static>(
     module: &M,
     stream: Stream<B>,
     update: impl Fn(&M, Stream<B>) -> Stream<B> + 'static,
@@ -222,6 +251,7 @@ pub fn run<B: Backend, M: Module<B> + 'static>(
     let module = module.clone();
     now(|recording| {
         recording.seeded = inner.seeded;
+        recording.statistics.extend(inner.statistics);
         recording.parts.push(Part {
             outputs: outputs.clone(),
             again: Box::new(move || part(&module, inputs)),
@@ -229,6 +259,11 @@ pub fn run<B: Backend, M: Module<B> + 'static>(
         });
     });
     outputs
+}
+
+/// Notes a move of a running statistic in the recording of this pass, if there is one.
+pub(crate) fn note<B: Backend>(statistic: Statistic<B>) {
+    now(|recording: &mut Recording<B>| recording.statistics.push(statistic));
 }
 
 /// Calls `f` with the recording of this pass, if there is one.
@@ -246,14 +281,21 @@ impl Drop for Around {
 }
 
 impl<B: Backend> Recording<B> {
+    /// The moves of running statistics that the pass noted, in order.
+    pub fn take_statistics(&mut self) -> Vec<Statistic<B>> {
+        std::mem::take(&mut self.statistics)
+    }
+
     fn uncut(seed: Option<u64>, seeded: u64) -> Self {
         Self {
             seed,
             seeded,
             cut: None,
             updates: false,
+            followed: false,
             precision: Precision::now(),
             parts: Vec::new(),
+            statistics: Vec::new(),
         }
     }
 

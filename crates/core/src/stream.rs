@@ -1,5 +1,7 @@
 //! The residual stream and how branches join it: x_{i+1} = connect(x_i, x_{i-1}, …; f).
 
+use std::marker::PhantomData;
+
 use burn::module::{Module, ModuleDisplay};
 use burn::tensor::{Tensor, backend::Backend};
 
@@ -80,28 +82,45 @@ pub struct F<'a, B: Backend, M: Branch<B>> {
     cache: Option<&'a mut M::Cache>,
     /// That of the branch. Connections compute in f32.
     precision: Precision,
+    /// What the branch reads, if that is not on the stream.
+    input: Option<Tensor<B, 3>>,
 }
 
 impl<'a, B: Backend, M: Branch<B>> F<'a, B, M> {
     /// f of `branch`, in the precision of now.
-    pub(crate) fn new(branch: &'a M, cache: Option<&'a mut M::Cache>) -> Self {
+    pub fn new(branch: &'a M, cache: Option<&'a mut M::Cache>) -> Self {
         Self {
             branch,
             cache,
             precision: Precision::now(),
+            input: None,
+        }
+    }
+
+    /// f that reads `input`, whatever the connection gives it: f(input) in place of f(x).
+    pub fn reading(self, input: Tensor<B, 3>) -> Self {
+        Self {
+            input: Some(input),
+            ..self
         }
     }
 
     /// f(x).
     pub fn of(self, x: Tensor<B, 3>) -> Tensor<B, 3> {
         let Self { branch, cache, .. } = self;
+        let x = self.input.unwrap_or(x);
         widen(self.precision.during(|| branch.forward(x, cache)))
     }
 
     /// x + f(x).
     pub fn plus(self, x: Tensor<B, 3>) -> Tensor<B, 3> {
-        let Self { branch, cache, .. } = self;
-        self.precision.during(|| branch.residual(x, cache))
+        match self.input {
+            Some(_) => self.of(x.clone()) + x,
+            None => {
+                let Self { branch, cache, .. } = self;
+                self.precision.during(|| branch.residual(x, cache))
+            }
+        }
     }
 
     /// f(x), in which attention has `change(v)` in place of its values v, `[batch, heads, time, d]`.
@@ -111,6 +130,7 @@ impl<'a, B: Backend, M: Branch<B>> F<'a, B, M> {
         mut change: impl FnMut(Tensor<B, 4>) -> Tensor<B, 4>,
     ) -> Tensor<B, 3> {
         let Self { branch, cache, .. } = self;
+        let x = self.input.unwrap_or(x);
         widen(
             self.precision
                 .during(|| branch.with_values(x, &mut change, cache)),
@@ -153,6 +173,37 @@ impl<B: Backend> Connection<B> for Plain {
 }
 
 impl<B: Backend> Ends<B> for Plain {}
+
+/// A connection on a stream of its own, between its ends. The stream of one update, such as that of a branch that
+/// changes the shape.
+#[derive(Module, Debug)]
+pub struct Alone<B: Backend, C, E> {
+    connection: C,
+    ends: E,
+    _backend: PhantomData<B>,
+}
+
+impl<B: Backend, C: Connection<B>, E: Ends<B>> Alone<B, C, E> {
+    /// Puts `connection` between `ends`.
+    pub fn new(connection: C, ends: E) -> Self {
+        let _backend = PhantomData;
+        Self {
+            connection,
+            ends,
+            _backend,
+        }
+    }
+}
+
+impl<B: Backend, C: Connection<B>, E: Ends<B>> Connection<B> for Alone<B, C, E> {
+    fn update<M: Branch<B>>(&self, stream: Stream<B>, f: F<'_, B, M>) -> Stream<B> {
+        let updated = self.connection.update(self.ends.open(stream.x), f);
+        Stream {
+            x: self.ends.close(updated),
+            carried: stream.carried,
+        }
+    }
+}
 
 /// [`Plain`] if there is none.
 impl<B: Backend, C: Connection<B>> Connection<B> for Option<C> {

@@ -366,6 +366,8 @@ fn module(run: &Run) -> String {
             Zoo::Gpt2(_) => gpt2::MODELING,
             Zoo::Rmt(_) => rmt::MODELING,
             Zoo::TokenFormer(_) => tokenformer::MODELING,
+            // A run of images has no tokenizer, so it is refused before.
+            Zoo::ResNet(_) => continue,
         };
         if !parts.contains(&part) {
             parts.push(part);

@@ -56,7 +56,7 @@ impl<B: Backend> Attention<B> {
             qkv,
             proj: linear(width, width, bias, projection_std, device),
             heads: DotAttention {
-                causal: frame.causal,
+                causal: frame.causal(),
                 dropout: config.dropout,
                 ..DotAttention::new(scale / layer_scale, config.context)
             },

@@ -282,7 +282,7 @@ impl Architecture for Gpt2Config {
         self.options(vocabulary, frame).cost()
     }
 
-    fn block_cost(&self, time: usize, frame: &Frame) -> Cost {
+    fn block_cost(&self, _layer: usize, time: usize, frame: &Frame) -> Cost {
         let &Self { width, bias, .. } = self;
         let norm = match frame.pre_norm {
             true => self.norm_params().cost(width),

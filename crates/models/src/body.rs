@@ -6,7 +6,8 @@
 use burn::module::Module;
 use burn::tensor::{Int, Tensor, backend::Backend};
 use residual_zoo_core::{
-    Cache, Connection, Embeddings, Ends, Increment, ResidualBlock, Seen, Stack, Stream, Update,
+    Alone, Branch, Cache, Connection, Embeddings, Ends, F, Increment, ResidualBlock, Seen, Stack,
+    Stream, Update, recompute,
 };
 use residual_zoo_recurrent::{Recurrent, RecurrentCache};
 use residual_zoo_vit::PatchEmbeddings;
@@ -39,6 +40,24 @@ impl<B: Backend, E: Embeddings<B>> Embeddings<B> for Tables<B, E> {
         match self {
             Self::Ids(embeddings) => embeddings.unembed(x),
             Self::Patches(embeddings) => embeddings.unembed(x),
+        }
+    }
+}
+
+/// The connection `C` of an update, on a stream with ends `E`.
+#[derive(Module, Debug)]
+pub enum Joint<B: Backend, C, E> {
+    /// On the stream of the layers around it.
+    OnStream(C),
+    /// On a stream of its own.
+    Alone(Alone<B, C, E>),
+}
+
+impl<B: Backend, C: Connection<B>, E: Ends<B>> Connection<B> for Joint<B, C, E> {
+    fn update<M: Branch<B>>(&self, stream: Stream<B>, f: F<'_, B, M>) -> Stream<B> {
+        match self {
+            Self::OnStream(connection) => connection.update(stream, f),
+            Self::Alone(connection) => connection.update(stream, f),
         }
     }
 }
@@ -76,6 +95,8 @@ impl<B: Backend, R: ResidualBlock<B>, C: Connection<B>> ResidualBlock<B> for Lay
 pub enum Body<B: Backend, R, C, E> {
     /// Layers over the whole sequence.
     Stack(Stack<B, Layer<B, R, C>, E>),
+    /// Layers on several streams in turn, of images.
+    Streams(Vec<Stack<B, Layer<B, R, C>, E>>),
     /// Layers over two blocks of the sequence at a time.
     Recurrent(Recurrent<B, Layer<B, R, C>, E>),
 }
@@ -118,6 +139,8 @@ impl<B: Backend, R: ResidualBlock<B>, C: Connection<B>, E: Ends<B>> ResidualBloc
     fn new_cache(&self) -> Self::Cache {
         match self {
             Self::Stack(stack) => BodyCache::Stack(stack.new_cache()),
+            // Images have no incremental pass.
+            Self::Streams(_) => BodyCache::Stack(Vec::new()),
             Self::Recurrent(recurrent) => BodyCache::Recurrent(recurrent.new_cache()),
         }
     }
@@ -125,6 +148,14 @@ impl<B: Backend, R: ResidualBlock<B>, C: Connection<B>, E: Ends<B>> ResidualBloc
     fn forward(&self, stream: Stream<B>, cache: Option<&mut Self::Cache>) -> Stream<B> {
         match (self, cache) {
             (Self::Stack(stack), None) => stack.forward(stream, None),
+            (Self::Streams(stacks), None) => {
+                let last = stacks.len().saturating_sub(1);
+                let stacks = stacks.iter().enumerate();
+                stacks.fold(stream, |stream, (i, stack)| match i == last {
+                    true => stack.forward(stream, None),
+                    false => recompute::followed::<B, _>(|| stack.forward(stream, None)),
+                })
+            }
             (Self::Stack(stack), Some(BodyCache::Stack(cache))) => {
                 stack.forward(stream, Some(cache))
             }

@@ -1,12 +1,10 @@
 //! Compositions: layers of one or several architectures, optionally with a connection around each
 //! sublayer or layer, inside a recurrence, or on the patches of images.
 
-use std::ops::RangeFrom;
-
 use burn::tensor::backend::Backend;
 use residual_zoo_core::{
-    Architecture, ConfigError, ConnectionOf, Cost, Decoder, Design, EndsOf, Frame, Increment,
-    ModelConfig, Reads, Shape, Sites, Stack, Tensors, Update, Vocabulary,
+    Alone, Architecture, ConfigError, ConnectionOf, Cost, Decoder, Design, EndsOf, Frame,
+    Increment, ModelConfig, Reads, Shape, Sites, Stack, StreamSize, Tensors, Update, Vocabulary,
 };
 use residual_zoo_recurrent::RecurrentConfig;
 use residual_zoo_vit::{PatchEmbeddings, Patches};
@@ -14,7 +12,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::ConnectionConfig;
-use crate::body::{Body, Layer, Tables};
+use crate::body::{Body, Joint, Layer, Tables};
 
 /// The config of any model of a zoo `A`.
 ///
@@ -150,25 +148,48 @@ impl<A: List> Composition<A> {
         &self.layers[layer % self.layers.len()]
     }
 
+    /// Whether the layers themselves read images.
+    fn reads_images(&self) -> bool {
+        self.layers.iter().any(A::reads_images)
+    }
+
+    /// The streams. Each layer of a recurrence has one of its own; this is the first, which is like the others.
+    fn streams(&self) -> Vec<StreamSize> {
+        let streams = self.layers.first().map(A::streams).unwrap_or_default();
+        match &self.recurrence {
+            Some(_) => vec![StreamSize {
+                n_layer: 1,
+                ..streams[0]
+            }],
+            None => streams,
+        }
+    }
+
+    /// The stream of layer `layer`, and which of its layers this is.
+    fn stream_of(&self, layer: usize) -> (StreamSize, usize) {
+        if self.recurrence.is_some() {
+            return (self.streams()[0], 0);
+        }
+        let mut before = 0;
+        let mut streams = self.streams().into_iter();
+        let found = streams.find_map(|stream| {
+            let at = layer - before;
+            before += stream.n_layer;
+            (layer < before).then_some((stream, at))
+        });
+        found.unwrap_or_else(|| unreachable!("the streams have all layers"))
+    }
+
     /// The connections on a stream.
-    fn sites(&self) -> Sites {
-        let Shape {
-            width,
-            n_layer,
-            n_sublayer,
-            ..
-        } = self.shape();
+    fn sites(&self, stream: StreamSize) -> Sites {
+        let n_sublayer = self.shape().n_sublayer;
         let around_layers = matches!(self.connection, Some(PlacedConnection::PerLayer(_)));
         let all = |per_layer| Sites {
+            attention: !self.reads_images(),
             around_layers,
             recurrent: self.recurrence.is_some(),
             mixed: self.layers.len() > 1,
-            ..Sites::sublayers(
-                width,
-                // Each layer of a recurrence has a stream of its own.
-                self.recurrence.as_ref().map_or(n_layer, |_| 1),
-                per_layer,
-            )
+            ..Sites::sublayers(stream.width, stream.n_layer, per_layer)
         };
         let sites = all(if around_layers { 1 } else { n_sublayer });
         match self
@@ -182,58 +203,120 @@ impl<A: List> Composition<A> {
     }
 
     /// What the connection needs of the model, and what it reads.
-    fn frame(&self) -> Frame {
-        let placed = self.connection.as_ref();
-        let frame = placed.map(|placed| placed.config().frame(&self.sites()));
-        Frame {
-            causal: self.patches.is_none(),
-            ..frame.unwrap_or_default()
-        }
+    fn frame(&self, vocabulary: Vocabulary) -> Frame {
+        let placed = self
+            .connection
+            .as_ref()
+            .zip(self.streams().first().copied());
+        let frame = placed.map(|(placed, stream)| placed.config().frame(&self.sites(stream)));
+        frame.unwrap_or_default().reading(vocabulary)
     }
 
-    /// The numbers of the connections of layer `layer` on its stream.
-    fn numbers(&self, layer: usize) -> RangeFrom<usize> {
-        let on_stream = self.recurrence.as_ref().map_or(layer, |_| 0);
-        on_stream * self.sites().per_layer..
-    }
-
-    fn layer<B: Backend>(&self, layer: usize, device: &B::Device) -> LayerOf<B, A> {
-        let (entry, sites, frame) = (self.entry(layer), self.sites(), self.frame());
-        let mut numbers = self.numbers(layer);
+    fn layer<B: Backend>(&self, layer: usize, frame: &Frame, device: &B::Device) -> LayerOf<B, A> {
+        let entry = self.entry(layer);
+        let (stream, at) = self.stream_of(layer);
+        let sites = self.sites(stream);
+        // The numbers of the connections on the stream.
+        let mut numbers = at * sites.per_layer..;
         let mut next = |design: &A::Connections| {
             let i = numbers.next().unwrap_or_default();
-            Some(design.connection(&sites, i, device))
+            let connection = design.connection(&sites, i, device);
+            Some(match stream.alone {
+                true => Joint::Alone(Alone::new(connection, design.ends(&sites, device))),
+                false => Joint::OnStream(connection),
+            })
         };
         match &self.connection {
-            None => Layer::Sublayers(entry.block(layer, &frame, || None, device)),
+            None => Layer::Sublayers(entry.block(layer, frame, || None, device)),
             Some(PlacedConnection::PerSublayer(design)) => {
-                Layer::Sublayers(entry.block(layer, &frame, || next(design), device))
+                Layer::Sublayers(entry.block(layer, frame, || next(design), device))
             }
             Some(PlacedConnection::PerLayer(design)) => {
-                let block = entry.block(layer, &frame, || None, device);
+                let block = entry.block(layer, frame, || None, device);
                 Layer::Whole(Update::new(Increment::new(block), next(design)))
             }
         }
     }
 
-    fn ends<B: Backend>(&self, device: &B::Device) -> Option<EndsOf<B, A::Connections>> {
-        let placed = self.connection.as_ref()?;
-        Some(placed.config().ends(&self.sites(), device))
+    fn ends<B: Backend>(
+        &self,
+        stream: StreamSize,
+        device: &B::Device,
+    ) -> Option<EndsOf<B, A::Connections>> {
+        let placed = self.connection.as_ref().filter(|_| !stream.alone)?;
+        Some(placed.config().ends(&self.sites(stream), device))
     }
 
-    /// The cost of all layers on sequences of `time` tokens.
-    fn layers_cost(&self, time: usize) -> Cost {
-        let (n_layer, period) = (self.shape().n_layer, self.layers.len());
-        let frame = self.frame();
-        let entries = self.layers.iter().enumerate().take(n_layer);
-        let layers = entries
-            .map(|(i, entry)| entry.block_cost(time, &frame) * (n_layer - i).div_ceil(period))
-            .fold(Cost::default(), |sum, cost| sum + cost);
-        let streams = self.recurrence.as_ref().map_or(1, |_| n_layer);
-        match &self.connection {
-            Some(placed) => layers + placed.config().cost(&self.sites()) * streams,
-            None => layers,
+    /// The cost of all layers on sequences of `time` tokens, or on an image if the layers read images.
+    fn layers_cost(&self, time: usize, frame: &Frame) -> Cost {
+        let (period, mut layer) = (self.layers.len(), 0);
+        let streams = self.layers.first().map(A::streams).unwrap_or_default();
+        let layers = streams.into_iter().flat_map(|StreamSize { n_layer, .. }| {
+            let first = layer;
+            layer += n_layer;
+            (0..period.min(n_layer)).map(move |i| (first + i, (n_layer - i).div_ceil(period)))
+        });
+        let layers = layers.map(|(i, like_it)| self.entry(i).block_cost(i, time, frame) * like_it);
+        let layers = layers.fold(Cost::default(), |sum, cost| sum + cost);
+        layers + self.connections_cost(time, frame)
+    }
+
+    fn connections_cost(&self, time: usize, frame: &Frame) -> Cost {
+        let Some(placed) = &self.connection else {
+            return Cost::default();
+        };
+        let mut last = 0;
+        let streams = self.streams().into_iter().map(|stream| {
+            last += stream.n_layer;
+            let cost = placed.config().cost(&self.sites(stream));
+            let positions = match self.reads_images() {
+                true => self.entry(0).positions(last - 1, time, frame),
+                false => 1,
+            };
+            Cost {
+                forward_flops: cost.forward_flops.saturating_mul(positions),
+                ..cost
+            }
+        });
+        let cost = streams.fold(Cost::default(), |sum, cost| sum + cost);
+        cost * self.recurrence.as_ref().map_or(1, |_| self.shape().n_layer)
+    }
+
+    /// What does not go with layers that read images by themselves.
+    fn validate_of_images(&self) -> Result<(), ConfigError> {
+        let name = self.entry(0).name();
+        let wrong = |field, problem| Err(ConfigError::new(field, problem));
+        if self.patches.is_some() {
+            let problem = format!("is set, but a {name} reads whole images; leave it out");
+            return wrong("patches", problem);
         }
+        if self.recurrence.is_some() {
+            let problem = "is set, but images have no order in time; leave it out".into();
+            return wrong("recurrence", problem);
+        }
+        let Some(placed) = &self.connection else {
+            return Ok(());
+        };
+        if matches!(placed, PlacedConnection::PerLayer(_)) {
+            let problem = format!(
+                "is PerLayer, but a block of a {name} is one update, which can change the shape of the stream; use PerSublayer"
+            );
+            return wrong("connection", problem);
+        }
+        let Frame {
+            pre_norm: true,
+            final_norm: true,
+            feed_forward: true,
+            ..
+        } = self.frame(1.into())
+        else {
+            let problem = format!(
+                "is {}, which changes the norms or the feed-forward networks of transformer layers; a {name} has none",
+                placed.config().name()
+            );
+            return wrong("connection", problem);
+        };
+        Ok(())
     }
 
     fn validate_layers(&self) -> Result<(), ConfigError> {
@@ -247,6 +330,12 @@ impl<A: List> Composition<A> {
                 Some(_) => error,
                 None => error.within(&format!("layers.{i}")),
             })?;
+            if entry.reads_images() && self.layers.len() > 1 {
+                return error(format!(
+                    "has a {}, which reads images by itself; it does not go in turn with others",
+                    entry.name()
+                ));
+            }
             let (a, b) = (first.shape(), entry.shape());
             let equal = [
                 ("width of the stream", a.width, b.width),
@@ -282,7 +371,8 @@ impl<A: List> Composition<A> {
 
 /// A layer of a composition of `A`.
 pub type LayerOf<B, A> = Layer<B, BlockOf<B, A>, Option<ConnectionIn<B, A>>>;
-type ConnectionIn<B, A> = ConnectionOf<B, <A as List>::Connections>;
+type ConnectionIn<B, A> =
+    Joint<B, ConnectionOf<B, <A as List>::Connections>, EndsOf<B, <A as List>::Connections>>;
 type BlockOf<B, A> = <A as Architecture>::Block<B, Option<ConnectionIn<B, A>>>;
 type BodyOf<B, A> =
     Body<B, BlockOf<B, A>, Option<ConnectionIn<B, A>>, Option<EndsOf<B, <A as List>::Connections>>>;
@@ -307,9 +397,14 @@ impl<A: List> ModelConfig for Composition<A> {
 
     fn validate(&self) -> Result<(), ConfigError> {
         self.validate_layers()?;
+        if self.reads_images() {
+            self.validate_of_images()?;
+        }
         if let Some(connection) = &self.connection {
-            let valid = connection.config().validate(&self.sites());
-            valid.map_err(|error| error.within("connection"))?;
+            for stream in self.streams() {
+                let valid = connection.config().validate(&self.sites(stream));
+                valid.map_err(|error| error.within("connection"))?;
+            }
         }
         if let Some(recurrence) = &self.recurrence {
             let valid = recurrence.validate();
@@ -324,7 +419,7 @@ impl<A: List> ModelConfig for Composition<A> {
                 return Err(ConfigError::new("recurrence", problem));
             }
             let first = self.entry(0);
-            if first.tables(1.into(), &self.frame()).is_none() {
+            if first.tables(1.into(), &Frame::default()).is_none() {
                 let problem = format!(
                     "do not go with {}, which reads only text; put another architecture first",
                     first.name()
@@ -337,6 +432,14 @@ impl<A: List> ModelConfig for Composition<A> {
 
     fn reads(&self, vocabulary: Vocabulary) -> Result<(), ConfigError> {
         match (vocabulary.reads, &self.patches) {
+            (Reads::Images(_), None) if self.reads_images() => Ok(()),
+            (Reads::Ids(_), None) if self.reads_images() => Err(ConfigError::new(
+                "model",
+                format!(
+                    "is a {}, which reads images, but the data are token ids",
+                    self.entry(0).name()
+                ),
+            )),
             (Reads::Ids(_), None) => Ok(()),
             (Reads::Images(image), Some(patches)) => {
                 let fits = patches.fit(image);
@@ -345,13 +448,17 @@ impl<A: List> ModelConfig for Composition<A> {
             (Reads::Images(_), None) => Err(ConfigError::new(
                 "model",
                 "reads token ids, but the data are images; give it patches, as in \
-                 Composed(layers: [Gpt2(n_layer: 4)], patches: (size: 4))",
+                 Composed(layers: [Gpt2(n_layer: 4)], patches: (size: 4)), or use a ResNet",
             )),
             (Reads::Ids(_), Some(_)) => Err(ConfigError::new(
                 "model.patches",
                 "are of images, but the data are token ids; leave them out",
             )),
         }
+    }
+
+    fn has_statistics(&self) -> bool {
+        self.layers.iter().any(A::has_statistics)
     }
 
     /// A recurrence closes its last block without a carry.
@@ -378,7 +485,7 @@ impl<A: List> ModelConfig for Composition<A> {
     }
 
     fn assemble<B: Backend>(&self, vocabulary: Vocabulary, device: &B::Device) -> Self::Model<B> {
-        let (entry, frame) = (self.entry(0), self.frame());
+        let (entry, frame) = (self.entry(0), self.frame(vocabulary));
         let tables = entry.tables(vocabulary, &frame);
         let embeddings = match (vocabulary.reads, &self.patches, tables) {
             (Reads::Images(image), Some(patches), Some(tables)) => {
@@ -386,13 +493,23 @@ impl<A: List> ModelConfig for Composition<A> {
             }
             _ => Tables::Ids(entry.embeddings(vocabulary, &frame, device)),
         };
-        let layers = (0..self.shape().n_layer).map(|layer| self.layer(layer, device));
-        let body = match &self.recurrence {
-            Some(recurrence) => {
-                let layers = layers.map(|layer| (layer, self.ends(device)));
+        let mut layers = (0..self.shape().n_layer).map(|layer| self.layer(layer, &frame, device));
+        let streams = self.streams();
+        let body = match (&self.recurrence, streams.as_slice()) {
+            (Some(recurrence), [stream, ..]) => {
+                let layers = layers.map(|layer| (layer, self.ends(*stream, device)));
                 Body::Recurrent(recurrence.init(layers.collect(), device))
             }
-            None => Body::Stack(Stack::between(self.ends(device), layers.collect())),
+            (None, [stream]) => {
+                Body::Stack(Stack::between(self.ends(*stream, device), layers.collect()))
+            }
+            _ => {
+                let streams = streams.into_iter().map(|stream| {
+                    let ends = self.ends(stream, device);
+                    Stack::between(ends, layers.by_ref().take(stream.n_layer).collect())
+                });
+                Body::Streams(streams.collect())
+            }
         };
         Decoder::new(embeddings, body)
     }
@@ -402,21 +519,22 @@ impl<A: List> ModelConfig for Composition<A> {
             return Cost::default();
         };
         let vocabulary = vocabulary.into();
+        let frame = self.frame(vocabulary);
         if let (Reads::Images(image), Some(patches)) = (vocabulary.reads, &self.patches) {
             let positions = patches.positions(image);
-            let mut layers = self.layers_cost(positions);
+            let mut layers = self.layers_cost(positions, &frame);
             layers.forward_flops = layers.forward_flops.saturating_mul(positions);
-            let tables = first.tables(vocabulary, &self.frame());
+            let tables = first.tables(vocabulary, &frame);
             let ends = tables.map(|tables| patches.cost(image, &tables));
             return layers + ends.unwrap_or_default();
         }
-        let layers = |time: usize| self.layers_cost(time);
+        let layers = |time: usize| self.layers_cost(time, &frame);
         let context = first.shape().context;
         let body = match &self.recurrence {
             Some(recurrence) => recurrence.cost(layers, context),
             None => layers(context),
         };
-        first.embeddings_cost(vocabulary, &self.frame()) + body
+        first.embeddings_cost(vocabulary, &frame) + body
     }
 
     /// That of the architecture that has the parameter; those of connections and recurrences have 1.

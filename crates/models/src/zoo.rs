@@ -178,6 +178,15 @@ macro_rules! zoo {
                 }
             }
 
+            fn embed_images(
+                &self,
+                images: burn::tensor::Tensor<B, 4>,
+            ) -> burn::tensor::Tensor<B, 3> {
+                match self {
+                    $(Self::$name(embeddings) => embeddings.embed_images(images),)+
+                }
+            }
+
             fn unembed(&self, x: burn::tensor::Tensor<B, 3>) -> burn::tensor::Tensor<B, 3> {
                 match self {
                     $(Self::$name(embeddings) => embeddings.unembed(x),)+
@@ -198,6 +207,30 @@ macro_rules! zoo {
             fn shape(&self) -> $crate::core::Shape {
                 match self {
                     $(Self::$name(config) => config.shape(),)+
+                }
+            }
+
+            fn streams(&self) -> Vec<$crate::core::StreamSize> {
+                match self {
+                    $(Self::$name(config) => config.streams(),)+
+                }
+            }
+
+            fn positions(&self, layer: usize, time: usize, frame: &$crate::core::Frame) -> usize {
+                match self {
+                    $(Self::$name(config) => config.positions(layer, time, frame),)+
+                }
+            }
+
+            fn reads_images(&self) -> bool {
+                match self {
+                    $(Self::$name(config) => config.reads_images(),)+
+                }
+            }
+
+            fn has_statistics(&self) -> bool {
+                match self {
+                    $(Self::$name(config) => config.has_statistics(),)+
                 }
             }
 
@@ -254,9 +287,9 @@ macro_rules! zoo {
                 }
             }
 
-            fn block_cost(&self, time: usize, frame: &$crate::core::Frame) -> $crate::core::Cost {
+            fn block_cost(&self, layer: usize, time: usize, frame: &$crate::core::Frame) -> $crate::core::Cost {
                 match self {
-                    $(Self::$name(config) => config.block_cost(time, frame),)+
+                    $(Self::$name(config) => config.block_cost(layer, time, frame),)+
                 }
             }
 
@@ -313,6 +346,8 @@ zoo! {
         Rmt(residual_zoo_rmt::RmtConfig, residual_zoo_rmt::Block),
         /// TokenFormer.
         TokenFormer(residual_zoo_tokenformer::TokenFormerConfig, residual_zoo_tokenformer::Block),
+        /// ResNet, which reads images.
+        ResNet(residual_zoo_resnet::ResNetConfig, residual_zoo_resnet::Block),
     }
     with ConnectionConfig;
     TokenFormer from Gpt2: residual_zoo_tokenformer::from_transformer,

@@ -45,7 +45,7 @@ impl<B: Backend> Attention<B> {
             w_o: config.output_keys(frame, device),
             heads: DotAttention {
                 scale: config.attention_scale() / layer_scale,
-                causal: frame.causal,
+                causal: frame.causal(),
                 alibi: config.positions == Positions::Alibi,
                 dropout: config.dropout,
                 context: config.context,

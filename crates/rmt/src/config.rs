@@ -410,7 +410,7 @@ impl Architecture for RmtConfig {
         }
     }
 
-    fn block_cost(&self, time: usize, frame: &Frame) -> Cost {
+    fn block_cost(&self, _layer: usize, time: usize, frame: &Frame) -> Cost {
         let (rank, d, d_ff) = (self.rank, self.vectors(), self.d_ff());
         let norm = self.norm_cost(frame.pre_norm);
         let attention = norm

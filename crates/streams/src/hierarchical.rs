@@ -79,7 +79,7 @@ impl Nodes {
 }
 
 const FRAME: Frame = Frame {
-    causal: true,
+    image: None,
     pre_norm: true,
     final_norm: false,
     feed_forward: true,

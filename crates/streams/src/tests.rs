@@ -76,6 +76,7 @@ fn a_dense_former_has_half_a_square_of_weights() {
     let layers = |count| Sites {
         count,
         per_layer: 1,
+        attention: true,
         around_layers: true,
         ..sites()
     };
@@ -133,6 +134,7 @@ fn what_makes_no_sense_is_refused_with_the_field() {
     let around = Sites {
         around_layers: true,
         per_layer: 1,
+        attention: true,
         count: 3,
         ..good
     };

@@ -94,6 +94,7 @@ impl Design for ValueResidualConfig {
             "ValueResidual",
             "it changes the values of attention sublayers",
         )?;
+        on.need_attention("ValueResidual", "it changes the values of attention")?;
         on.need_depth("ValueResidual", "later layers read the values of the first")?;
         match on.mixed {
             true => Err(ConfigError::new(

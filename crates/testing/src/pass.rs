@@ -1,10 +1,12 @@
 //! A forward and backward pass of a model.
 
-use burn::module::{Module, ModuleVisitor, Param};
+use burn::module::{Module, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
 use burn::tensor::{Int, Tensor, TensorData, backend::AutodiffBackend};
 use residual_zoo::core::ops::loss::Loss;
-use residual_zoo::core::{Input, LanguageModel, ModelConfig, Vocabulary, autodiff, params};
+use residual_zoo::core::{
+    Input, LanguageModel, ModelConfig, Vocabulary, params, recompute, statistics,
+};
 use std::collections::BTreeMap;
 
 /// The values and the shape of a tensor.
@@ -55,6 +57,8 @@ pub struct Outcome {
     pub loss: f64,
     /// Gradients, by parameter name.
     pub gradients: BTreeMap<String, Values>,
+    /// The running statistics that the pass moves, as they are after it, by parameter name.
+    pub statistics: BTreeMap<String, Values>,
 }
 
 /// Runs a forward and backward pass of the model of `config` with weights `tensors`. Parameters that are
@@ -82,23 +86,32 @@ pub fn run<B: AutodiffBackend, C: ModelConfig>(
         2 => Input::Ids(Tensor::from_data(inputs, device)),
         _ => Input::Images(Tensor::from_data(inputs, device)),
     };
-    let logits = model.forward(inputs);
+    let (logits, mut recording) = recompute::record(None, None, || model.forward(inputs));
+    let statistics = recording.take_statistics();
     let targets = Tensor::<B, 2, Int>::from_data(targets, device);
     let loss = Loss::new(logits.clone(), targets).cross_entropy;
     let logits = Values::from(logits.into_data());
     let loss_value = Values::from(loss.clone().into_data()).data[0];
     let mut grads = GradientsParams::new();
-    autodiff::add_gradients(loss.backward(), &model, &mut grads);
+    recording.add_gradients(loss, &model, &mut grads);
     let mut collect = Collect {
         grads: &grads,
         found: Vec::new(),
     };
     model.visit(&mut collect);
     let names = params::list::<B, _>(&model).into_iter().map(|p| p.name);
+    let gradients = names.zip(collect.found).collect();
+    let moved: Vec<ParamId> = statistics.iter().map(|statistic| statistic.id).collect();
+    let model = statistics::apply(model, statistics);
+    let moved = params::export_some::<B, _>(&model, |info| moved.contains(&info.id));
     Outcome {
         logits,
         loss: loss_value,
-        gradients: names.zip(collect.found).collect(),
+        gradients,
+        statistics: moved
+            .into_iter()
+            .map(|(name, data)| (name, data.into()))
+            .collect(),
     }
 }
 

@@ -48,6 +48,8 @@ pub struct Case {
     pub weights: BTreeMap<String, TensorData>,
     /// Gradients of the loss, by the parameters' names in the zoo.
     pub gradients: BTreeMap<String, TensorData>,
+    /// The running statistics after the pass, by their names in the zoo.
+    pub statistics: BTreeMap<String, TensorData>,
 }
 
 /// Reads the fixtures in the directory that the environment variable `ZOO_FIXTURES` names, or else those
@@ -137,12 +139,14 @@ impl Case {
             .into_iter()
             .filter_map(|name| Some((name.into(), take(name).ok()?)));
         let results = results.collect();
-        let (mut weights, mut gradients) = (BTreeMap::new(), BTreeMap::new());
+        let [mut weights, mut gradients, mut statistics] = [(); 3].map(|()| BTreeMap::new());
         for (name, data) in tensors {
-            match name.strip_prefix("grad.") {
-                Some(name) => gradients.extend(translate(name, data)),
-                None => weights.extend(translate(&name, data)),
-            }
+            let (of, name) = match name.split_once('.') {
+                Some(("grad", name)) => (&mut gradients, name),
+                Some(("updated", name)) => (&mut statistics, name),
+                _ => (&mut weights, name.as_str()),
+            };
+            of.extend(translate(name, data));
         }
         Ok(Self {
             name,
@@ -157,6 +161,7 @@ impl Case {
             loss,
             weights,
             gradients,
+            statistics,
         })
     }
 }
@@ -194,6 +199,7 @@ pub fn model(mut keys: Keys) -> Result<(Zoo, Vocabulary, Translate), String> {
         }
         "streams" => streams::model(&mut keys)?,
         "vit" => vision::model(&mut keys)?,
+        "resnet" => vision::resnet(&mut keys)?,
         other => return Err(format!("unknown arch {other}")),
     };
     match keys.0.keys().next() {
@@ -224,6 +230,14 @@ impl Keys {
         let size = self.size(key)?;
         self.take(key)?;
         Ok(size)
+    }
+
+    fn take_sizes(&mut self, key: &str) -> Result<Vec<usize>, String> {
+        let sizes = self.take(key)?;
+        let sizes = sizes.as_array().into_iter().flatten();
+        let sizes = sizes.map(|size| size.as_u64().map(|size| size as usize));
+        let sizes: Option<Vec<usize>> = sizes.collect();
+        sizes.ok_or(format!("{key} are not sizes"))
     }
 
     fn take_number(&mut self, key: &str) -> Result<f64, String> {
@@ -273,6 +287,22 @@ fn gpt2(keys: &mut Keys) -> Result<Gpt2Config, String> {
 
 fn laurel(keys: &mut Keys) -> Result<(Zoo, Translate), String> {
     let of = Zoo::of(gpt2(keys)?);
+    let connection = connection(keys)?;
+    Ok(
+        if keys.choose("placement", &[("block", true), ("sublayer", false)])? {
+            let place = |i: usize| format!("block.layers.{i}");
+            let translate = laurel_tensor(rename(gpt2_name, inside_layer), place);
+            (of.per_layer(connection), Box::new(translate))
+        } else {
+            let place = sublayer;
+            let translate = laurel_tensor(rename(gpt2_name, |name| name), place);
+            (of.per_sublayer(connection), Box::new(translate))
+        },
+    )
+}
+
+/// The connection of a case of LAuReL.
+fn connection(keys: &mut Keys) -> Result<LaurelConfig, String> {
     let weights = [
         ("none", Weights::One),
         ("softmax", Weights::Softmax),
@@ -299,23 +329,12 @@ fn laurel(keys: &mut Keys) -> Result<(Zoo, Translate), String> {
         },
         other => return Err(format!("unknown g {other}")),
     };
-    let connection = LaurelConfig {
+    Ok(LaurelConfig {
         weights: keys.choose("rw", &weights)?,
         per_dimension: keys.0.contains_key("rw_vector") && keys.take_switch("rw_vector")?,
         augmentation,
         ..LaurelConfig::default()
-    };
-    Ok(
-        if keys.choose("placement", &[("block", true), ("sublayer", false)])? {
-            let place = |i: usize| format!("block.layers.{i}");
-            let translate = laurel_tensor(rename(gpt2_name, inside_layer), place);
-            (of.per_layer(connection), Box::new(translate))
-        } else {
-            let place = sublayer;
-            let translate = laurel_tensor(rename(gpt2_name, |name| name), place);
-            (of.per_sublayer(connection), Box::new(translate))
-        },
-    )
+    })
 }
 
 /// The name of a parameter of a layer that a connection goes around.

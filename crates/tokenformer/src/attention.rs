@@ -37,7 +37,7 @@ impl<B: Backend> Attention<B> {
             v: pattention(std * frame.inner),
             o: pattention(config.output_values_std(n, frame)),
             heads: DotAttention {
-                causal: frame.causal,
+                causal: frame.causal(),
                 dropout: config.dropout,
                 ..DotAttention::new(config.attention_scale(), config.context)
             },

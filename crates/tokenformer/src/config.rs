@@ -532,7 +532,7 @@ impl Architecture for TokenFormerConfig {
         self.trained(self.options(vocabulary, frame).cost())
     }
 
-    fn block_cost(&self, time: usize, frame: &Frame) -> Cost {
+    fn block_cost(&self, _layer: usize, time: usize, frame: &Frame) -> Cost {
         let pairs = |n| Cost::linear(self.width, n, false) + Cost::linear(n, self.width, false);
         let pattention = |n, added| self.trained(pairs(n)) + pairs(added);
         let norm = match frame.pre_norm {

@@ -125,12 +125,13 @@ fn time_step<B: AutodiffBackend, C: ModelConfig>(trainer: &mut Trainer<B, C>) ->
     };
     let batch = trainer.upload(&trainer.batch(0));
     let data = lap();
-    let (loss, recording) = trainer.forward(batch, 0);
+    let (loss, mut recording) = trainer.forward(batch, 0);
+    let statistics = recording.take_statistics();
     let forward = lap();
     let mut grads = GradientsParams::new();
     trainer.backward(&loss, recording, &mut grads);
     let backward = lap();
-    trainer.update(loss.cross_entropy.inner(), grads);
+    trainer.update(loss.cross_entropy.inner(), grads, statistics);
     [data, forward, backward, lap()]
 }
 

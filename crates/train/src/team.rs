@@ -53,12 +53,17 @@ enum Order {
 ///
 /// # Errors
 ///
-/// If a step has fewer micro-batches than the team processes.
+/// If a step has fewer micro-batches than the team processes, or the model has running statistics.
 pub(crate) fn begin<C: ModelConfig>(
     team: Team,
     config: &RunConfig<C>,
     corpus: &Corpus,
 ) -> Result<(), Error> {
+    if config.model.has_statistics() {
+        let problem = "has batch norms, whose running statistics move with each micro-batch in turn; train it in one \
+                       process, or set frozen_norm";
+        return Err(ConfigError::new("model", problem).into());
+    }
     let (micro_batches, size) = (config.train.accumulate, team.size());
     if micro_batches < size {
         let problem = format!(

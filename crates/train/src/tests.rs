@@ -175,7 +175,7 @@ fn assert_steps_are_adamw(config: &RunConfig<Config>) {
                 *x -= lr * (rate * m / (v.sqrt() + 1e-8) + decay * *x);
             }
         }
-        trainer.update(loss.cross_entropy.inner(), grads);
+        trainer.update(loss.cross_entropy.inner(), grads, vec![]);
     }
     for (name, found) in weights(trainer.model()) {
         for (a, b) in found.iter().zip(&expected[&name]) {
@@ -238,7 +238,7 @@ fn accumulated_gradients_are_those_of_one_large_batch() {
     large.batch *= 2;
     let (loss, recording) = one.forward(one.upload(&large), 0);
     let grads = gradients_of(&one, &loss, recording);
-    let large = one.update(loss.cross_entropy.inner(), grads);
+    let large = one.update(loss.cross_entropy.inner(), grads, vec![]);
 
     assert!((step.loss - large.loss).abs() < 1e-5);
     assert!((step.grad_norm / large.grad_norm - 1.0).abs() < 1e-4);
@@ -334,7 +334,7 @@ fn a_step_that_is_not_finite_is_skipped_and_counted() {
 
     let (_, good) = gradients(&trainer);
     let device = Default::default();
-    let step = trainer.update(Tensor::from_floats([f32::NAN], &device), good);
+    let step = trainer.update(Tensor::from_floats([f32::NAN], &device), good, vec![]);
     assert_eq!(step.skipped, Some(Vec::new()), "the gradients are finite");
     assert_kept(&trainer);
 
@@ -346,7 +346,7 @@ fn a_step_that_is_not_finite_is_skipped_and_counted() {
     let poison: Tensor<Flex, 1> = Tensor::from_floats([f32::INFINITY], &device);
     let rest = gradient.narrow(0, 1, gamma.shape[0] - 1);
     bad.register(gamma.id, Tensor::cat(vec![poison, rest], 0));
-    let step = trainer.update(loss, bad);
+    let step = trainer.update(loss, bad, vec![]);
     assert_eq!(step.skipped, Some(vec![name.to_string()]));
     assert!(!step.grad_norm.is_finite());
     assert_kept(&trainer);

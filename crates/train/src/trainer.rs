@@ -8,6 +8,7 @@ use burn::tensor::{Int, Tensor, TensorData};
 use residual_zoo_core::ops::loss::{self, Loss};
 use residual_zoo_core::params::ImportError;
 use residual_zoo_core::recompute::{self, Recording};
+use residual_zoo_core::statistics::{self, Statistic};
 use residual_zoo_core::{Input, LanguageModel, ModelConfig, Vocabulary, autodiff, params};
 use residual_zoo_data::{Batch, Corpus, ImageBatch, Sequences, derive_seed};
 use residual_zoo_runs::{Error, RunConfig, TrainConfig, vocabulary};
@@ -187,9 +188,11 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
         let micro_batches = self.config.train.accumulate;
         let mut grads = GradientsParams::new();
         let mut total: Option<Tensor<B::InnerBackend, 1>> = None;
+        let mut statistics = Vec::new();
         for micro in (first..micro_batches).step_by(all) {
             let batch = self.upload(&self.batch(micro));
-            let (loss, recording) = self.forward(batch, micro);
+            let (loss, mut recording) = self.forward(batch, micro);
+            statistics.extend(recording.take_statistics());
             let part = loss.cross_entropy.clone().inner() / micro_batches as f64;
             total = Some(match total {
                 Some(total) => total + part,
@@ -201,7 +204,7 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
         if let Some(team) = self.team {
             loss = team::sum::<B, _>(team, self.model(), &mut grads, loss);
         }
-        self.update(loss, grads)
+        self.update(loss, grads, statistics)
     }
 
     /// Draws micro-batch `micro` of the next step.
@@ -246,8 +249,13 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
     }
 
     /// Clips `grads`, updates the weights and counts the step. `loss` is the mean cross-entropy of the
-    /// step, `[1]`.
-    pub fn update(&mut self, loss: Tensor<B::InnerBackend, 1>, grads: GradientsParams) -> Step {
+    /// step, `[1]`, and `statistics` are those that its passes noted.
+    pub fn update(
+        &mut self,
+        loss: Tensor<B::InnerBackend, 1>,
+        grads: GradientsParams,
+        statistics: Vec<Statistic<B>>,
+    ) -> Step {
         let train = &self.config.train;
         let norm = optimizer::global_norm::<B, _>(self.model(), &grads, &self.device);
         // Waits for both numbers, once a step, so that a bad gradient is never applied.
@@ -261,7 +269,8 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
             let scale = train.grad_clip.map_or(1.0, clip);
             let lr = self.learning_rate();
             let model = self.model.take();
-            self.model = model.map(|model| self.optimizer.step(model, grads, scale, lr));
+            let model = model.map(|model| self.optimizer.step(model, grads, scale, lr));
+            self.model = model.map(|model| statistics::apply(model, statistics));
             self.exchange_weights();
             self.progress.skipped_in_a_row = 0;
         } else {

@@ -55,7 +55,7 @@ fn layers_of_width_768_explain_the_baselines_of_laurels_table_5() {
         bias: false,
         ..Default::default()
     };
-    let found = layer.block_cost(1, &Frame::default()).params.total() as f64;
+    let found = layer.block_cost(0, 1, &Frame::default()).params.total() as f64;
     let at = |name: &str| figure(&format!("/laurel/table5/{name}_millions"));
     let printed = round((at("baseline28") - at("baseline")) / 4.0, 4);
     assert_eq!(printed, at("per_layer"));

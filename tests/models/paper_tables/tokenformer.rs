@@ -74,7 +74,7 @@ pub fn table_8() -> Value {
 fn tokenformers_formulas_count_what_the_layers_do() {
     for config in [TokenFormerConfig::m124(), TokenFormerConfig::large_307m()] {
         let (shape, time) = (Shape::from(&config), config.context);
-        let layers = config.block_cost(time, &Frame::default()) * config.n_layer;
+        let layers = config.block_cost(0, time, &Frame::default()) * config.n_layer;
         assert_eq!(shape.params_counted(), layers.params.total());
         assert_eq!(shape.flops_counted(time), layers.forward_flops * time);
         let saved = 2 * (shape.params_counted() - shape.params_as_printed()) * time;
@@ -89,7 +89,7 @@ fn tokenformers_formulas_count_what_the_layers_do() {
             bias: false,
             ..Default::default()
         };
-        let layers = transformer.block_cost(time, &Frame::default()) * config.n_layer;
+        let layers = transformer.block_cost(0, time, &Frame::default()) * config.n_layer;
         let norms = norm_scales(&transformer) - config.width;
         let params = transformer_params(config.n_layer, config.width);
         assert_eq!(params + norms, layers.params.total());

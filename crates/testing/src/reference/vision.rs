@@ -1,13 +1,18 @@
-//! The cases of vision transformers.
+//! The cases of models of images.
 
 use burn::tensor::TensorData;
 use residual_zoo::ModelConfig as Zoo;
-use residual_zoo::core::{ImageSize, NormParams, Vocabulary};
+use residual_zoo::core::{Architecture, ImageSize, NormParams, Vocabulary};
 use residual_zoo::gpt2::Gpt2Config;
+use residual_zoo::laurel::LaurelConfig;
+use residual_zoo::resnet::{Kind, ResNetConfig, ShortcutKind, Stem};
 use residual_zoo::tokenformer::TokenFormerConfig;
 use residual_zoo::vit::{Patches, Pool};
 
-use super::{Keys, Translate, gpt2_name, normalization, swap, tau, tokenformer_name};
+use super::{
+    Keys, Translate, connection, gpt2_name, laurel_tensor, normalization, swap, tau,
+    tokenformer_name,
+};
 
 /// The images of a case in classes.
 pub fn vocabulary(keys: &mut Keys) -> Result<Vocabulary, String> {
@@ -86,4 +91,84 @@ fn tensor(name: &str, mut data: TensorData) -> Vec<(String, TensorData)> {
         other => gpt2_name(&tokenformer_name(other)),
     };
     vec![(name, data)]
+}
+
+/// Translates the reference's config of a ResNet to the zoo's.
+pub fn resnet(keys: &mut Keys) -> Result<(Zoo, Translate), String> {
+    let expansion = keys.take_size("expansion")?;
+    let blocks = [
+        ("basic", Kind::Basic),
+        ("bottleneck", Kind::Bottleneck { expansion }),
+    ];
+    let stems = [("imagenet", Stem::ImageNet), ("cifar", Stem::Cifar)];
+    let shortcuts = [
+        ("projection", ShortcutKind::Projection),
+        ("pad", ShortcutKind::Pad),
+    ];
+    let config = ResNetConfig {
+        block: keys.choose("block", &blocks)?,
+        widths: keys.take_sizes("widths")?,
+        depths: keys.take_sizes("depths")?,
+        stem: keys.choose("stem", &stems)?,
+        stem_width: Some(keys.take_size("stem_width")?),
+        shortcut: keys.choose("shortcut", &shortcuts)?,
+        norm_eps: keys.take_number("bn_eps")?,
+        norm_momentum: keys.take_number("bn_momentum")?,
+        frozen_norm: keys.choose("batch_norm", &[("train", false), ("eval", true)])?,
+    };
+    let laurel = connection(keys)?;
+    let streams = config.streams();
+    // Where block i is in the zoo, and whether it has a stream of its own.
+    let place = move |mut i: usize| {
+        let mut streams = streams.iter().enumerate();
+        let found = streams.find_map(|(stream, size)| {
+            if i < size.n_layer {
+                return Some((format!("block.{stream}.layers.{i}"), size.alone));
+            }
+            i -= size.n_layer;
+            None
+        });
+        found.expect("a block of the config")
+    };
+    let zoo = Zoo::of(config);
+    let zoo = match laurel == LaurelConfig::default() {
+        true => zoo,
+        false => zoo.per_sublayer(laurel),
+    };
+    let connections = laurel_tensor(|_, _| vec![], {
+        let place = place.clone();
+        move |i| match place(i) {
+            (place, true) => format!("{place}.connection"),
+            (place, false) => place,
+        }
+    });
+    let tensor = move |name: &str, data: TensorData| {
+        if name.starts_with("laurel.") {
+            return connections(name, data);
+        }
+        let (module, parameter) = name.rsplit_once('.').expect("a module and a parameter");
+        let parameter = match (module.ends_with(".bn"), parameter) {
+            (true, "weight") => "gamma",
+            (true, "bias") => "beta",
+            _ => parameter,
+        };
+        let module = module.replace(".bn", ".norm");
+        let module = match module.strip_prefix("blocks.") {
+            None => format!("embeddings.{}", module.replace("head", "unembedding")),
+            Some(rest) => {
+                let (i, rest) = rest.split_once('.').expect("a number and a module");
+                let rest = match rest.strip_prefix("conv") {
+                    Some(rest) => {
+                        let (number, rest) = rest.split_at(1);
+                        let number: usize = number.parse().expect("a number");
+                        format!("branch.convs.{}{rest}", number - 1)
+                    }
+                    None => rest.replace("shortcut", "shortcut.projection"),
+                };
+                format!("{}.{rest}", place(i.parse().expect("a number")).0)
+            }
+        };
+        vec![(format!("{module}.{parameter}"), data)]
+    };
+    Ok((zoo, Box::new(tensor)))
 }

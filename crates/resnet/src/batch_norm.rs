@@ -1,0 +1,80 @@
+//! Batch normalisation.
+
+use burn::module::{Initializer, Module, Param};
+use burn::tensor::{Tensor, backend::Backend};
+use residual_zoo_core::{Cost, statistics, widen};
+
+/// (x − mean) / √(variance + ε) · γ + β, with the statistics of each channel (Ioffe and Szegedy, "Batch normalization",
+/// 2015, algorithm 1).
+///
+/// In training, that is under autodiff, the statistics are those of the batch. They are
+/// [noted](statistics::note), and the trainer moves the running statistics towards them after the step.
+/// Otherwise, and if the norm is frozen, they are the running statistics. The variance of the batch is Σ (x − mean)² / n
+/// where it divides, and Σ (x − mean)² / (n − 1) where it is noted, as in PyTorch.
+#[derive(Module, Debug)]
+pub struct BatchNorm<B: Backend> {
+    /// γ, `[channels]`.
+    pub gamma: Param<Tensor<B, 1>>,
+    /// β, `[channels]`.
+    pub beta: Param<Tensor<B, 1>>,
+    /// `[channels]`.
+    pub running_mean: Param<Tensor<B, 1>>,
+    /// `[channels]`.
+    pub running_var: Param<Tensor<B, 1>>,
+    /// ε.
+    eps: f64,
+    /// The weight of the newest batch in the running statistics.
+    momentum: f64,
+    frozen: bool,
+}
+
+impl<B: Backend> BatchNorm<B> {
+    /// γ is 1, β is 0, and the running statistics are those of N(0, 1).
+    pub fn new(channels: usize, eps: f64, momentum: f64, frozen: bool, device: &B::Device) -> Self {
+        let ones = || Initializer::Ones.init([channels], device);
+        let zeros = || Initializer::Zeros.init([channels], device);
+        Self {
+            gamma: ones(),
+            beta: zeros(),
+            running_mean: zeros().set_require_grad(false),
+            running_var: ones().set_require_grad(false),
+            eps,
+            momentum,
+            frozen,
+        }
+    }
+
+    /// `[batch, channels, height, width]` to the same.
+    pub fn forward(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
+        let x = widen(x);
+        let [batch, channels, height, width] = x.dims();
+        let along = |v: Tensor<B, 1>| v.reshape([1, channels, 1, 1]);
+        let (x, variance) = match B::ad_enabled(&x.device()) && !self.frozen {
+            true => {
+                let n = batch * height * width;
+                let sum = |x: Tensor<B, 4>| x.sum_dim(3).sum_dim(2).sum_dim(0);
+                let mean = sum(x.clone()) / n as f64;
+                let x = x - mean.clone();
+                let squares = sum(x.clone() * x.clone());
+                let unbiased = squares.clone() / n.saturating_sub(1).max(1) as f64;
+                for (running, statistic) in
+                    [(&self.running_mean, mean), (&self.running_var, unbiased)]
+                {
+                    statistics::note(running, statistic.reshape([channels]), self.momentum);
+                }
+                (x, squares / n as f64)
+            }
+            false => (
+                x - along(self.running_mean.val()),
+                along(self.running_var.val()),
+            ),
+        };
+        let scale = along(self.gamma.val()) / (variance + self.eps).sqrt();
+        x * scale + along(self.beta.val())
+    }
+}
+
+/// The cost of a norm. The running statistics are not trained.
+pub(crate) fn cost(channels: usize) -> Cost {
+    Cost::vector(channels) * 2
+}

@@ -1,0 +1,435 @@
+//! The config of a ResNet.
+
+use burn::tensor::backend::Backend;
+use residual_zoo_core::{
+    Architecture, ConfigError, Connection, Cost, Frame, ImageSize, Params, Shape, StreamSize,
+    Vocabulary, check,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::{Block, ResNetEnds, batch_norm};
+
+/// The convolutions of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub enum Kind {
+    /// Two of 3 × 3. The first has the stride.
+    Basic,
+    /// One of 3 × 3 between two of 1 × 1. That of 3 × 3 has the stride, as in torchvision ("v1.5"); in the paper, it is the
+    /// first.
+    Bottleneck {
+        /// How many times as many channels the output has as the convolution of 3 × 3.
+        expansion: usize,
+    },
+}
+
+/// The first convolution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Stem {
+    /// 7 × 7 with stride 2, then a max pool of 3 × 3 with stride 2.
+    ImageNet,
+    /// 3 × 3.
+    Cifar,
+}
+
+/// s, where the shape changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename = "Shortcut")]
+pub enum ShortcutKind {
+    /// A convolution of 1 × 1 with a norm, option B of the paper.
+    Projection,
+    /// Every second row and column, and channels of zeros, option A of the paper.
+    Pad,
+}
+
+/// The config of a ResNet. Fields that a file leaves out get the values of [`Default`], which are those of ResNet-50.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ResNetConfig {
+    /// The convolutions of a block.
+    pub block: Kind,
+    /// Channels of the convolutions of 3 × 3 in the blocks of each stage.
+    pub widths: Vec<usize>,
+    /// Number of blocks of each stage. The first block of each stage but the first has stride 2.
+    pub depths: Vec<usize>,
+    /// The first convolution.
+    pub stem: Stem,
+    /// Its channels. `None` is those of the first stage, `widths[0]`.
+    pub stem_width: Option<usize>,
+    /// s, where the shape changes.
+    pub shortcut: ShortcutKind,
+    /// ε of the norms, which is added to the variance.
+    pub norm_eps: f64,
+    /// The weight of the newest batch in the running statistics of the norms.
+    pub norm_momentum: f64,
+    /// Whether the norms use their running statistics in training too, and leave them as they are.
+    pub frozen_norm: bool,
+}
+
+impl Default for ResNetConfig {
+    fn default() -> Self {
+        Self::resnet_50()
+    }
+}
+
+/// The sizes of a convolution.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Convolution {
+    pub input: usize,
+    pub output: usize,
+    pub kernel: usize,
+    pub stride: usize,
+}
+
+impl Convolution {
+    /// The cost of the convolution and its norm, for images whose result has so many positions.
+    fn cost(&self, positions: usize) -> Cost {
+        let kernel = self.kernel * self.kernel;
+        let one = Cost::linear(self.input.saturating_mul(kernel), self.output, false);
+        let all = Cost {
+            forward_flops: one.forward_flops.saturating_mul(positions),
+            ..one
+        };
+        all + batch_norm::cost(self.output)
+    }
+}
+
+/// A block in its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// Channels of x_i.
+    pub input: usize,
+    /// Channels of the convolution of 3 × 3.
+    pub width: usize,
+    /// Channels of x_{i+1}.
+    pub output: usize,
+    pub stride: usize,
+    pub stage: usize,
+}
+
+impl Place {
+    /// Whether x_{i+1} has another shape than x_i.
+    pub fn changes_shape(&self) -> bool {
+        self.stride > 1 || self.input != self.output
+    }
+
+    /// Number of positions of x_{i+1}, for an x_i of this `size`.
+    pub fn positions(&self, size: ImageSize) -> usize {
+        size.height.div_ceil(self.stride) * size.width.div_ceil(self.stride)
+    }
+
+    /// The convolutions of f.
+    pub fn convolutions(&self, kind: Kind) -> impl Iterator<Item = Convolution> {
+        let conv = |input, output, kernel, stride| Convolution {
+            input,
+            output,
+            kernel,
+            stride,
+        };
+        let &Self {
+            input,
+            width,
+            output,
+            stride,
+            ..
+        } = self;
+        match kind {
+            Kind::Basic => vec![conv(input, width, 3, stride), conv(width, output, 3, 1)],
+            Kind::Bottleneck { .. } => vec![
+                conv(input, width, 1, 1),
+                conv(width, width, 3, stride),
+                conv(width, output, 1, 1),
+            ],
+        }
+        .into_iter()
+    }
+
+    /// The projection of s, if it has one.
+    pub fn projection(&self, shortcut: ShortcutKind) -> Option<Convolution> {
+        (shortcut == ShortcutKind::Projection).then_some(Convolution {
+            input: self.input,
+            output: self.output,
+            kernel: 1,
+            stride: self.stride,
+        })
+    }
+}
+
+impl ResNetConfig {
+    fn imagenet(block: Kind, depths: [usize; 4]) -> Self {
+        Self {
+            block,
+            widths: vec![64, 128, 256, 512],
+            depths: depths.into(),
+            stem: Stem::ImageNet,
+            stem_width: None,
+            shortcut: ShortcutKind::Projection,
+            norm_eps: 1e-5,
+            norm_momentum: 0.1,
+            frozen_norm: false,
+        }
+    }
+
+    /// ResNet-18: 11.7M parameters with 1,000 classes.
+    pub fn resnet_18() -> Self {
+        Self::imagenet(Kind::Basic, [2, 2, 2, 2])
+    }
+
+    /// ResNet-50: 25.6M parameters with 1,000 classes.
+    pub fn resnet_50() -> Self {
+        Self::imagenet(Kind::Bottleneck { expansion: 4 }, [3, 4, 6, 3])
+    }
+
+    /// The ResNet of 6 n + 2 layers for CIFAR-10 (section 4.2): n is 3 for ResNet-20, 5 for ResNet-32 and 9 for ResNet-56.
+    pub fn cifar(n: usize) -> Self {
+        Self {
+            block: Kind::Basic,
+            widths: vec![16, 32, 64],
+            depths: vec![n; 3],
+            stem: Stem::Cifar,
+            shortcut: ShortcutKind::Pad,
+            ..Self::resnet_50()
+        }
+    }
+
+    /// Channels of the last stage.
+    pub(crate) fn width(&self) -> usize {
+        self.widths.last().map_or(0, |width| self.output(*width))
+    }
+
+    fn output(&self, width: usize) -> usize {
+        match self.block {
+            Kind::Basic => width,
+            Kind::Bottleneck { expansion } => width.saturating_mul(expansion),
+        }
+    }
+
+    /// The first convolution, of images with so many channels.
+    pub(crate) fn stem(&self, channels: usize) -> Convolution {
+        let first = self.widths.first().copied().unwrap_or(0);
+        let (kernel, stride) = match self.stem {
+            Stem::ImageNet => (7, 2),
+            Stem::Cifar => (3, 1),
+        };
+        Convolution {
+            input: channels,
+            output: self.stem_width.unwrap_or(first),
+            kernel,
+            stride,
+        }
+    }
+
+    /// Each stage: a block that may change the shape, and how many blocks like each other follow it.
+    fn stages(&self) -> Vec<(Place, Place, usize)> {
+        let mut input = self.stem(0).output;
+        let stages = self.widths.iter().zip(&self.depths).enumerate();
+        let stages = stages.map(|(stage, (&width, &depth))| {
+            let output = self.output(width);
+            let first = Place {
+                input,
+                width,
+                output,
+                stride: if stage > 0 { 2 } else { 1 },
+                stage,
+            };
+            let other = Place {
+                input: output,
+                stride: 1,
+                ..first
+            };
+            input = output;
+            (first, other, depth.saturating_sub(1))
+        });
+        stages.collect()
+    }
+
+    /// Block `i` in its place.
+    fn place(&self, i: usize) -> Place {
+        let mut before = 0;
+        for (first, other, others) in self.stages() {
+            if i == before {
+                return first;
+            }
+            before += 1 + others;
+            if i < before {
+                return other;
+            }
+        }
+        panic!("a ResNet of {before} blocks has no block {i}")
+    }
+
+    /// The size of the images that block `place` reads.
+    fn size(&self, image: ImageSize, place: &Place) -> ImageSize {
+        let half = |image: ImageSize| ImageSize {
+            channels: image.channels,
+            height: image.height.div_ceil(2),
+            width: image.width.div_ceil(2),
+        };
+        let stem = match self.stem {
+            Stem::ImageNet => half(half(image)),
+            Stem::Cifar => image,
+        };
+        let halved = place.stage - usize::from(place.stride > 1);
+        (0..halved).fold(stem, |image, _| half(image))
+    }
+}
+
+/// What a frame says of images.
+///
+/// # Panics
+///
+/// If the model does not read images, which [`Architecture::reads_images`] says that it does.
+fn image(frame: &Frame) -> ImageSize {
+    frame
+        .image
+        .unwrap_or_else(|| panic!("a ResNet was built for token ids"))
+}
+
+impl Architecture for ResNetConfig {
+    type Block<B: Backend, C: Connection<B>> = Block<B, C>;
+    type Embeddings<B: Backend> = ResNetEnds<B>;
+
+    fn name(&self) -> &'static str {
+        "ResNet"
+    }
+
+    fn positions(&self, layer: usize, _time: usize, frame: &Frame) -> usize {
+        let place = self.place(layer);
+        place.positions(self.size(image(frame), &place))
+    }
+
+    fn reads_images(&self) -> bool {
+        true
+    }
+
+    fn has_statistics(&self) -> bool {
+        !self.frozen_norm
+    }
+
+    fn shape(&self) -> Shape {
+        Shape {
+            context: 1,
+            width: self.width(),
+            n_layer: self.depths.iter().copied().fold(0, usize::saturating_add),
+            n_sublayer: 1,
+            dropout: 0.0,
+        }
+    }
+
+    /// A block that changes the shape has a stream of its own, and ends the one before.
+    fn streams(&self) -> Vec<StreamSize> {
+        let mut streams: Vec<StreamSize> = Vec::new();
+        let mut add = |width, n_layer, alone: bool| match streams.last_mut() {
+            Some(last) if !alone && !last.alone => last.n_layer += n_layer,
+            _ => streams.push(StreamSize {
+                width,
+                n_layer,
+                alone,
+            }),
+        };
+        for (first, _, others) in self.stages() {
+            add(first.output, 1, first.changes_shape());
+            if others > 0 {
+                add(first.output, others, false);
+            }
+        }
+        streams
+    }
+
+    fn validate(&self) -> Result<(), ConfigError> {
+        let (widths, depths) = (self.widths.len(), self.depths.len());
+        if widths == 0 || widths != depths {
+            let problem = format!(
+                "has {depths} stages and `widths` has {widths}; give each stage a width and a depth"
+            );
+            return Err(ConfigError::new("depths", problem));
+        }
+        for (i, (width, depth)) in self.widths.iter().zip(&self.depths).enumerate() {
+            check::at_least_one(&format!("widths.{i}"), *width)?;
+            check::at_least_one(&format!("depths.{i}"), *depth)?;
+        }
+        if let Kind::Bottleneck { expansion } = self.block {
+            check::at_least_one("block.expansion", expansion)?;
+        }
+        check::at_least_one("stem_width", self.stem(0).output)?;
+        if self.shortcut == ShortcutKind::Pad
+            && let Some((first, ..)) = self.stages().iter().find(|(p, ..)| p.output < p.input)
+        {
+            let problem = format!(
+                "is Pad, which adds channels, but stage {} goes from {} channels to {}; use Projection",
+                first.stage, first.input, first.output
+            );
+            return Err(ConfigError::new("shortcut", problem));
+        }
+        check::positive("norm_eps", self.norm_eps)?;
+        match self.norm_momentum > 0.0 && self.norm_momentum <= 1.0 {
+            true => Ok(()),
+            false => Err(ConfigError::new(
+                "norm_momentum",
+                format!(
+                    "is {}; it must be above 0 and at most 1",
+                    self.norm_momentum
+                ),
+            )),
+        }
+    }
+
+    fn embeddings<B: Backend>(
+        &self,
+        vocabulary: Vocabulary,
+        frame: &Frame,
+        device: &B::Device,
+    ) -> ResNetEnds<B> {
+        ResNetEnds::new(self, image(frame).channels, vocabulary.outputs, device)
+    }
+
+    fn block<B: Backend, C: Connection<B>>(
+        &self,
+        layer: usize,
+        frame: &Frame,
+        mut connection: impl FnMut() -> C,
+        device: &B::Device,
+    ) -> Block<B, C> {
+        let place = self.place(layer);
+        let image = self.size(image(frame), &place);
+        Block::new(self, &place, image, connection(), device)
+    }
+
+    fn embeddings_cost(&self, vocabulary: Vocabulary, frame: &Frame) -> Cost {
+        let image = image(frame);
+        let stride = self.stem(0).stride;
+        let positions = image.height.div_ceil(stride) * image.width.div_ceil(stride);
+        let stem = self.stem(image.channels).cost(positions);
+        let head = Cost::linear(self.width(), vocabulary.outputs, true);
+        Cost {
+            params: Params {
+                unembedding: head.params.total(),
+                other: stem.params.total(),
+                ..Params::default()
+            },
+            forward_flops: stem.forward_flops.saturating_add(head.forward_flops),
+        }
+    }
+
+    /// The cost for an image.
+    fn block_cost(&self, layer: usize, _time: usize, frame: &Frame) -> Cost {
+        let place = self.place(layer);
+        let size = self.size(image(frame), &place);
+        let after = place.positions(size);
+        let projection = place
+            .changes_shape()
+            .then(|| place.projection(self.shortcut));
+        let projection = projection.flatten().map(|conv| conv.cost(after));
+        let convs = place.convolutions(self.block).enumerate();
+        let convs = convs.map(|(i, conv)| {
+            // With 1 × 1 first, the stride comes after it.
+            let before = i == 0 && conv.stride < place.stride;
+            conv.cost(if before {
+                size.height * size.width
+            } else {
+                after
+            })
+        });
+        convs.fold(projection.unwrap_or_default(), |sum, cost| sum + cost)
+    }
+}

@@ -1,0 +1,31 @@
+//! ResNet (He, Zhang, Ren and Sun, "Deep residual learning for image recognition", 2015):
+//! <https://arxiv.org/abs/1512.03385>.
+//!
+//! ```text
+//! x_0     = relu(norm(conv(image)))                          then a max pool, with the stem of ImageNet
+//! x_{i+1} = relu(x_i + f(x_i))                               (eq. 1)
+//! x_{i+1} = relu(s(x_i) + f(x_i))                            where the shape changes (eq. 2)
+//! logits  = mean(x_L) · W + c
+//! ```
+//!
+//! f is two convolutions of 3 × 3, or one between two of 1 × 1, each with a [`BatchNorm`]. The stream is `[batch, height ·
+//! width, channels]`, so a connection acts on the channels of each position. The ReLU is applied to the stream after the
+//! connection.
+//!
+//! A block that changes the shape has a stream of its own: its connection reads s(x_i) in place of x_i, and the next block
+//! starts a new stream.
+
+#![forbid(unsafe_code)]
+
+mod batch_norm;
+mod block;
+mod config;
+mod ends;
+
+pub use batch_norm::BatchNorm;
+pub use block::{Block, Conv, Residual, Shortcut};
+pub use config::{Kind, ResNetConfig, ShortcutKind, Stem};
+pub use ends::ResNetEnds;
+
+#[cfg(test)]
+mod tests;
