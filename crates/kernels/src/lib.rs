@@ -14,8 +14,10 @@
 
 mod activation;
 mod attention;
+mod batch_norm;
 mod bf16;
 mod cache;
+mod convolution;
 #[cfg(feature = "flex")]
 mod flex;
 #[cfg(feature = "flex")]
@@ -32,8 +34,10 @@ mod theta;
 
 pub use activation::{Activation, activation};
 pub use attention::{Attention, Dropped, attention, hash, packed_attention};
+pub use batch_norm::{Normed, batch_norm};
 pub use bf16::bf16_product;
 pub use cache::write_positions;
+pub use convolution::convolution;
 pub use loss::log_z_and_target;
 pub use mix::mix;
 pub use norm::{Norm, norm};

@@ -36,7 +36,7 @@ impl<C: ModelConfig> Trial<C> {
     ///
     /// # Errors
     ///
-    /// A config that cannot be trained, a model without a depth, or data that make no sequence.
+    /// A config that cannot be trained, or data that make no sequence.
     pub fn new(config: &RunConfig<C>) -> Result<Self, Error> {
         let mut config = config.clone();
         let time = config.time();
@@ -68,13 +68,18 @@ impl<C: ModelConfig> Trial<C> {
             }
         };
         config.validate(vocabulary)?;
-        let (_, n_layer) = with_depth(&config.model, 1)?;
+        let depth = with_depth(&config.model, 1)?.1;
+        let n_layer = depth.unwrap_or(config.model.shape().n_layer);
         // Layers of several architectures in turn need each of them once.
         let is_valid = |depth: &usize| {
             let model = with_depth(&config.model, *depth);
             model.is_ok_and(|(model, _)| model.validate().is_ok())
         };
-        let unit = (1..n_layer).find(is_valid).unwrap_or(n_layer);
+        let unit = match depth {
+            Some(_) => (1..n_layer).find(is_valid).unwrap_or(n_layer),
+            // Layers that differ, as in a ResNet, are measured as a whole.
+            None => n_layer,
+        };
         // Parts of several layers are alike only as a whole.
         let unit = match config.train.recompute {
             Some(Recompute::Every(layers)) => (unit * layers.max(1)).min(n_layer),
@@ -231,17 +236,14 @@ impl Peaks {
     }
 }
 
-/// `model` with `n_layer` layers, and the number that it had.
+/// `model` with `n_layer` layers, and the number that it had. A model without such a field stays as it is.
 ///
 /// The depth is every field called `n_layer` in the JSON form of the config, at any level: a
 /// composition has one for each of its architectures.
-fn with_depth<C: ModelConfig>(model: &C, n_layer: usize) -> Result<(C, usize), Error> {
+fn with_depth<C: ModelConfig>(model: &C, n_layer: usize) -> Result<(C, Option<usize>), Error> {
     let invalid = |error: serde_json::Error| ConfigError::new("model", error.to_string());
     let mut tree = serde_json::to_value(model).map_err(invalid)?;
-    let before = set_depth(&mut tree, n_layer).ok_or_else(|| {
-        let problem = "has no field `n_layer`, so its memory cannot be estimated";
-        ConfigError::new("model", problem)
-    })?;
+    let before = set_depth(&mut tree, n_layer);
     Ok((serde_json::from_value(tree).map_err(invalid)?, before))
 }
 
@@ -363,7 +365,7 @@ mod tests {
             ..Gpt2Config::default()
         });
         let (shallow, before) = with_depth(&deep, 2).unwrap();
-        assert_eq!((shallow.0.n_layer, before), (2, 12));
+        assert_eq!((shallow.0.n_layer, before), (2, Some(12)));
         assert_eq!(
             Gpt2Config {
                 n_layer: 12,

@@ -2,6 +2,7 @@
 
 use burn::module::{Initializer, Module, Param};
 use burn::tensor::{Tensor, backend::Backend};
+use residual_zoo_core::ops::batch_norm::batch_norm;
 use residual_zoo_core::{Cost, statistics, widen};
 
 /// (x − mean) / √(variance + ε) · γ + β, with the statistics of each channel (Ioffe and Szegedy, "Batch normalization",
@@ -44,33 +45,31 @@ impl<B: Backend> BatchNorm<B> {
         }
     }
 
-    /// `[batch, channels, height, width]` to the same.
+    /// `[batch, height, width, channels]` to the same.
     pub fn forward(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
         let x = widen(x);
-        let [batch, channels, height, width] = x.dims();
-        let along = |v: Tensor<B, 1>| v.reshape([1, channels, 1, 1]);
-        let (x, variance) = match B::ad_enabled(&x.device()) && !self.frozen {
+        let shape = x.dims();
+        let [batch, height, width, channels] = shape;
+        let rows = batch * height * width;
+        let x = x.reshape([rows, channels]);
+        let [gamma, beta, running_mean, running_var] = [
+            &self.gamma,
+            &self.beta,
+            &self.running_mean,
+            &self.running_var,
+        ]
+        .map(|p| p.val().unsqueeze::<2>());
+        let y = match B::ad_enabled(&x.device()) && !self.frozen {
             true => {
-                let n = batch * height * width;
-                let sum = |x: Tensor<B, 4>| x.sum_dim(3).sum_dim(2).sum_dim(0);
-                let mean = sum(x.clone()) / n as f64;
-                let x = x - mean.clone();
-                let squares = sum(x.clone() * x.clone());
-                let unbiased = squares.clone() / n.saturating_sub(1).max(1) as f64;
-                for (running, statistic) in
-                    [(&self.running_mean, mean), (&self.running_var, unbiased)]
-                {
-                    statistics::note(running, statistic.reshape([channels]), self.momentum);
-                }
-                (x, squares / n as f64)
+                let (y, [mean, variance]) = batch_norm(self.eps, x, gamma, beta);
+                let unbiased = variance * (rows as f64 / rows.saturating_sub(1).max(1) as f64);
+                statistics::note(&self.running_mean, mean, self.momentum);
+                statistics::note(&self.running_var, unbiased, self.momentum);
+                y
             }
-            false => (
-                x - along(self.running_mean.val()),
-                along(self.running_var.val()),
-            ),
+            false => (x - running_mean) * (gamma / (running_var + self.eps).sqrt()) + beta,
         };
-        let scale = along(self.gamma.val()) / (variance + self.eps).sqrt();
-        x * scale + along(self.beta.val())
+        y.reshape(shape)
     }
 }
 

@@ -1,13 +1,10 @@
 //! A block, and its parts.
 
 use burn::module::{Initializer, Module, Param};
-use burn::tensor::activation::relu;
-use burn::tensor::module::conv2d;
-use burn::tensor::ops::ConvOptions;
 use burn::tensor::{Int, Tensor, backend::Backend};
-use residual_zoo_core::{
-    Branch, Connection, F, ImageSize, ResidualBlock, Stream, narrow, recompute,
-};
+use residual_zoo_core::ops::activation::relu;
+use residual_zoo_core::ops::convolution::convolution;
+use residual_zoo_core::{Branch, Connection, F, ImageSize, ResidualBlock, Stream, recompute};
 
 use crate::BatchNorm;
 use crate::config::{Convolution, Place, ResNetConfig};
@@ -20,7 +17,6 @@ pub struct Conv<B: Backend> {
     /// The norm.
     pub norm: BatchNorm<B>,
     stride: usize,
-    padding: usize,
 }
 
 impl<B: Backend> Conv<B> {
@@ -44,30 +40,25 @@ impl<B: Backend> Conv<B> {
                 device,
             ),
             stride,
-            padding: kernel / 2,
         }
     }
 
-    /// norm(conv(x)): `[batch, in, height, width]` to `[batch, out, ⌈height / stride⌉, ⌈width / stride⌉]`.
+    /// norm(conv(x)): `[batch, height, width, in]` to `[batch, ⌈height / stride⌉, ⌈width / stride⌉, out]`.
     pub fn forward(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
-        let (stride, padding) = ([self.stride; 2], [self.padding; 2]);
-        let options = ConvOptions::new(stride, padding, [1, 1], 1);
-        let (x, weight) = (narrow(x), narrow(self.weight.val()));
-        self.norm.forward(conv2d(x, weight, None, options))
+        let y = convolution(self.stride, x, self.weight.val());
+        self.norm.forward(y)
     }
 }
 
-/// A stream `[batch, height · width, channels]` as images `[batch, channels, height, width]`.
+/// A stream `[batch, height · width, channels]` as images `[batch, height, width, channels]`.
 pub(crate) fn images<B: Backend>(x: Tensor<B, 3>, height: usize) -> Tensor<B, 4> {
     let [batch, positions, channels] = x.dims();
-    let x = x.reshape([batch, height, positions / height, channels]);
-    x.permute([0, 3, 1, 2])
+    x.reshape([batch, height, positions / height, channels])
 }
 
-/// Images `[batch, channels, height, width]` as a stream `[batch, height · width, channels]`.
+/// Images `[batch, height, width, channels]` as a stream `[batch, height · width, channels]`.
 pub(crate) fn stream<B: Backend>(x: Tensor<B, 4>) -> Tensor<B, 3> {
-    let [batch, channels, height, width] = x.dims();
-    let x = x.permute([0, 2, 3, 1]);
+    let [batch, height, width, channels] = x.dims();
     x.reshape([batch, height * width, channels])
 }
 
@@ -127,12 +118,12 @@ impl<B: Backend> Shortcut<B> {
         if let Some(projection) = &self.projection {
             return stream(projection.forward(x));
         }
-        let [_, _, height, width] = x.dims();
+        let [_, height, width, _] = x.dims();
         let device = x.device();
         let every = |length: usize| {
             Tensor::<B, 1, Int>::arange_step(0..length as i64, self.stride, &device)
         };
-        let x = stream(x.select(2, every(height)).select(3, every(width)));
+        let x = stream(x.select(1, every(height)).select(2, every(width)));
         let [batch, positions, _] = x.dims();
         let zeros = Tensor::zeros([batch, positions, self.added], &device);
         Tensor::cat(vec![x, zeros], 2)

@@ -1,9 +1,9 @@
 //! The stem and the head.
 
 use burn::module::{Initializer, Module};
-use burn::tensor::activation::relu;
 use burn::tensor::module::max_pool2d;
 use burn::tensor::{Int, Tensor, backend::Backend};
+use residual_zoo_core::ops::activation::relu;
 use residual_zoo_core::{Embeddings, Linear, Seen};
 
 use crate::block::stream;
@@ -50,9 +50,14 @@ impl<B: Backend> Embeddings<B> for ResNetEnds<B> {
     }
 
     fn embed_images(&self, images: Tensor<B, 4>) -> Tensor<B, 3> {
-        let x = relu(self.stem.forward(images));
+        // The channels of a pixel are side by side in all that follows.
+        let x = relu(self.stem.forward(images.permute([0, 2, 3, 1])));
         stream(match self.pool {
-            true => max_pool2d(x, [3, 3], [2, 2], [1, 1], [1, 1], false),
+            true => {
+                let x = x.permute([0, 3, 1, 2]);
+                let x = max_pool2d(x, [3, 3], [2, 2], [1, 1], [1, 1], false);
+                x.permute([0, 2, 3, 1])
+            }
             false => x,
         })
     }

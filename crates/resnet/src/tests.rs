@@ -107,11 +107,11 @@ fn training_normalises_by_the_batch_and_notes_its_statistics() {
     let device = Default::default();
     let norm = BatchNorm::<B>::new(2, 1e-5, 0.1, false, &device);
     let x = Tensor::<B, 4>::from_data(
-        TensorData::new(vec![1f32, 3., 10., 20., 5., 7., 30., 60.], [2, 2, 1, 2]),
+        TensorData::new(vec![1f32, 10., 3., 20., 5., 30., 7., 60.], [2, 1, 2, 2]),
         &device,
     );
     let (y, mut recording) = recompute::record(None, None, || norm.forward(x.clone()));
-    let channel = |i| numbers::<B, 4>(y.clone().narrow(1, i, 1));
+    let channel = |i| numbers::<B, 4>(y.clone().narrow(3, i, 1));
     for i in 0..2 {
         let values = channel(i);
         let mean: f32 = values.iter().sum::<f32>() / 4.0;
@@ -142,7 +142,7 @@ fn outside_of_training_and_when_frozen_the_running_statistics_normalise() {
         norm.running_mean = norm.running_mean.map(|x| x + 3.0);
         norm.running_var = norm.running_var.map(|x| x * 4.0);
         let (y, _) = recompute::record::<B, _>(None, None, || {
-            norm.forward(Tensor::from_floats([[[[1.0, 7.0]]]], &device))
+            norm.forward(Tensor::from_floats([[[[1.0], [7.0]]]], &device))
         });
         numbers(y)
     }
@@ -195,23 +195,23 @@ fn a_pass_with_recomputed_activations_has_the_same_statistics_once() {
 
 #[test]
 fn a_stream_and_images_are_the_same_numbers() {
-    let x = Tensor::<Flex, 4>::random([2, 3, 4, 5], Distribution::Default, &Default::default());
+    let x = Tensor::<Flex, 4>::random([2, 4, 5, 3], Distribution::Default, &Default::default());
     let there = stream(x.clone());
     assert_eq!(there.dims(), [2, 20, 3]);
     // Row 2, column 1.
     let pixel = there.clone().narrow(1, 11, 1).squeeze_dim::<2>(1);
-    let expected = x.clone().narrow(2, 2, 1).narrow(3, 1, 1);
+    let expected = x.clone().narrow(1, 2, 1).narrow(2, 1, 1);
     assert_eq!(numbers(pixel), numbers(expected));
     assert_eq!(numbers(images(there, 4)), numbers(x));
 }
 
 #[test]
 fn a_padded_shortcut_has_every_second_pixel_and_channels_of_zeros() {
-    let x = Tensor::<Flex, 4>::random([1, 2, 5, 4], Distribution::Default, &Default::default());
+    let x = Tensor::<Flex, 4>::random([1, 5, 4, 2], Distribution::Default, &Default::default());
     let y = images(Shortcut::padded(5, 2, 3).forward(stream(x.clone())), 3);
-    assert_eq!(y.dims(), [1, 5, 3, 2]);
+    assert_eq!(y.dims(), [1, 3, 2, 5]);
     let at = |t: &Tensor<Flex, 4>, c: usize, h: usize, w: usize| {
-        numbers(t.clone().narrow(1, c, 1).narrow(2, h, 1).narrow(3, w, 1))[0]
+        numbers(t.clone().narrow(3, c, 1).narrow(1, h, 1).narrow(2, w, 1))[0]
     };
     for (h, w) in [(0, 0), (1, 1), (2, 0), (2, 1)] {
         for c in 0..2 {

@@ -4,8 +4,9 @@ use burn::module::{Param, ParamId};
 use burn::tensor::activation::softmax;
 use burn::tensor::{Distribution, Int, Tensor, TensorData, backend::AutodiffBackend};
 use residual_zoo::core::ops::attention::{DotAttention, mask_future};
+use residual_zoo::core::ops::batch_norm::{self, Normed};
 use residual_zoo::core::ops::optimizer::{AdamW, adamw, adamw_plain, sum_of_squares};
-use residual_zoo::core::ops::{activation, loss, mix, sinkhorn};
+use residual_zoo::core::ops::{activation, convolution, loss, mix, sinkhorn};
 use residual_zoo::core::{Norm, NormParams, product};
 use residual_zoo_kernels as kernels;
 
@@ -46,6 +47,46 @@ pub fn agree<B: AutodiffBackend>(device: &B::Device, tolerance: f64) {
         });
     }
     norm(&both, "RMS norm", |device| Norm::rms(60, 1e-6, device));
+
+    for (size, input, output, kernel, stride) in [
+        ([3, 5, 7], 3, 5, 3, 1),
+        ([2, 9, 6], 16, 18, 3, 2),
+        ([5, 8, 11], 20, 33, 1, 1),
+        ([2, 7, 8], 6, 16, 1, 2),
+        ([2, 9, 10], 3, 4, 7, 2),
+        ([9, 32, 32], 16, 16, 3, 1),
+    ] {
+        let [batch, height, width] = size;
+        both.agree(
+            &format!(
+                "convolution of {size:?}, {input} to {output}, kernel {kernel}, stride {stride}"
+            ),
+            vec![
+                random::<B, 4>([batch, height, width, input], device),
+                random([output, input, kernel, kernel], device),
+            ],
+            |x| convolution::convolution(stride, x[0].clone(), x[1].clone()),
+            |x| convolution::plain(stride, x[0].clone(), x[1].clone()),
+        );
+    }
+    for (rows, channels) in [(7, 3), (5003, 16), (1000, 40)] {
+        let inputs = || {
+            vec![
+                random::<B, 2>([rows, channels], device) * 2 + 1,
+                random([1, channels], device),
+                random([1, channels], device),
+            ]
+        };
+        let [fast, plain] = [batch_norm::batch_norm, batch_norm::plain];
+        let of = |form: fn(f64, _, _, _) -> Normed<B>, x: &[Tensor<B, 2>]| {
+            form(1e-5, x[0].clone(), x[1].clone(), x[2].clone())
+        };
+        let name = format!("batch norm of {rows} rows of {channels}");
+        both.agree(&name, inputs(), |x| of(fast, x).0, |x| of(plain, x).0);
+        let x = inputs();
+        let [fast, plain] = [fast, plain].map(|form| of(form, &x).1.map(Tensor::into_data));
+        both.compare(&name, fast.into(), plain.into());
+    }
 
     for (d_in, d_out, transposed) in [
         (16, 18, true),

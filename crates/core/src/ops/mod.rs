@@ -6,6 +6,8 @@
 
 pub mod activation;
 pub mod attention;
+pub mod batch_norm;
+pub mod convolution;
 pub mod linear;
 pub mod loss;
 pub mod mix;

@@ -1,0 +1,34 @@
+//! Normalisation by the statistics of a batch.
+
+use burn::tensor::{Tensor, backend::Backend};
+use residual_zoo_kernels as kernels;
+
+/// The norm of a batch, and the mean and the variance Σ (x − mean)² / rows of each channel.
+pub type Normed<B> = kernels::Normed<B>;
+
+/// (x − mean) / √(variance + eps) · γ + β for x `[rows, channels]` and γ and β `[1, channels]`, with the mean and the
+/// variance of each channel over all rows, `[channels]` (Ioffe and Szegedy, "Batch normalization", 2015, algorithm 1). The
+/// gradient passes through both; those that are returned have none.
+pub fn batch_norm<B: Backend>(
+    eps: f64,
+    x: Tensor<B, 2>,
+    gamma: Tensor<B, 2>,
+    beta: Tensor<B, 2>,
+) -> Normed<B> {
+    kernels::batch_norm(eps, x, gamma, beta)
+        .unwrap_or_else(|[x, gamma, beta]| plain(eps, x, gamma, beta))
+}
+
+/// [`batch_norm`], term by term.
+pub fn plain<B: Backend>(
+    eps: f64,
+    x: Tensor<B, 2>,
+    gamma: Tensor<B, 2>,
+    beta: Tensor<B, 2>,
+) -> Normed<B> {
+    let mean = x.clone().mean_dim(0);
+    let x = x - mean.clone();
+    let variance = (x.clone() * x.clone()).mean_dim(0);
+    let y = x / (variance.clone() + eps).sqrt() * gamma + beta;
+    (y, [mean, variance].map(|s| s.detach().squeeze_dim(0)))
+}
