@@ -65,64 +65,130 @@ mod flex {
         scale: Vec<f32>,
     }
 
-    /// Runs `f` with the widest SIMD instructions of the processor.
-    struct Wide<F>(F);
+    /// What each channel has, such as its mean.
+    type Channels<'a, const P: usize> = [&'a [f32]; P];
 
-    impl<F: FnOnce() -> R, R> WithSimd for Wide<F> {
-        type Output = R;
+    /// Adds `term` of each element to the sum of its channel. It gets what the channel has, a and b.
+    struct Sum<'a, F, const P: usize> {
+        a: &'a [f32],
+        b: &'a [f32],
+        of: Channels<'a, P>,
+        term: &'a F,
+        sums: &'a mut [f32],
+    }
+
+    impl<F: Fn([f32; P], f32, f32) -> f32, const P: usize> WithSimd for Sum<'_, F, P> {
+        type Output = ();
 
         #[inline(always)]
-        fn with_simd<S: Simd>(self, simd: S) -> R {
-            simd.vectorize(self.0)
+        fn with_simd<S: Simd>(self, _: S) {
+            let Self {
+                a,
+                b,
+                mut of,
+                term,
+                sums,
+            } = self;
+            // Slices of one length need no checks of indices.
+            let n = sums.len();
+            for p in 0..P {
+                of[p] = &of[p][..n];
+            }
+            for row in 0..a.len() / n {
+                let (a, b) = (&a[row * n..][..n], &b[row * n..][..n]);
+                for c in 0..n {
+                    let mut values = [0.0; P];
+                    for p in 0..P {
+                        values[p] = of[p][c];
+                    }
+                    sums[c] += term(values, a[c], b[c]);
+                }
+            }
         }
     }
 
-    /// Σ over the rows of `term(row of a, row of b)`, `[channels]`.
-    fn sum(
+    /// y = `f` of each element, which gets what the channel has, a and b.
+    struct Map<'a, F, const P: usize> {
+        a: &'a [f32],
+        b: &'a [f32],
+        of: Channels<'a, P>,
+        f: &'a F,
+        channels: usize,
+        y: &'a mut [f32],
+    }
+
+    impl<F: Fn([f32; P], f32, f32) -> f32, const P: usize> WithSimd for Map<'_, F, P> {
+        type Output = ();
+
+        #[inline(always)]
+        fn with_simd<S: Simd>(self, _: S) {
+            let Self {
+                a,
+                b,
+                mut of,
+                f,
+                channels: n,
+                y,
+            } = self;
+            for p in 0..P {
+                of[p] = &of[p][..n];
+            }
+            for row in 0..a.len() / n {
+                let (a, b) = (&a[row * n..][..n], &b[row * n..][..n]);
+                let y = &mut y[row * n..][..n];
+                for c in 0..n {
+                    let mut values = [0.0; P];
+                    for p in 0..P {
+                        values[p] = of[p][c];
+                    }
+                    y[c] = f(values, a[c], b[c]);
+                }
+            }
+        }
+    }
+
+    /// Σ over the rows of `term`, `[channels]`.
+    fn sum<const P: usize>(
         [a, b]: [&[f32]; 2],
         channels: usize,
-        term: impl Fn(usize, f32, f32) -> f32 + Sync + Send,
+        of: Channels<P>,
+        term: impl Fn([f32; P], f32, f32) -> f32 + Sync + Send,
     ) -> Vec<f32> {
         let part = rows_per_task(channels) * channels;
         let tasks = a.chunks(part).zip(b.chunks(part)).collect();
         let parts = each(tasks, a.len(), |(a, b)| {
-            simd(Wide(
-                #[inline(always)]
-                || {
-                    let mut sums = vec![0.0; channels];
-                    for (a, b) in a.chunks_exact(channels).zip(b.chunks_exact(channels)) {
-                        for (c, sum) in sums.iter_mut().enumerate() {
-                            *sum += term(c, a[c], b[c]);
-                        }
-                    }
-                    sums
-                },
-            ))
+            let mut sums = vec![0.0; channels];
+            simd(Sum {
+                a,
+                b,
+                of,
+                term: &term,
+                sums: &mut sums,
+            });
+            sums
         });
         add_up(parts, channels)
     }
 
-    /// `f(channel, a, b)` of each element.
-    fn map(
+    /// `f` of each element.
+    fn map<const P: usize>(
         [a, b]: [&[f32]; 2],
         channels: usize,
-        f: impl Fn(usize, f32, f32) -> f32 + Sync + Send,
+        of: Channels<P>,
+        f: impl Fn([f32; P], f32, f32) -> f32 + Sync + Send,
     ) -> Vec<f32> {
         let mut y = zeros(a.len());
         let part = rows_per_task(channels) * channels;
         let tasks = a.chunks(part).zip(b.chunks(part)).zip(y.chunks_mut(part));
         each(tasks.collect(), a.len(), |((a, b), y)| {
-            simd(Wide(
-                #[inline(always)]
-                || {
-                    let rows = a.chunks_exact(channels).zip(b.chunks_exact(channels));
-                    for ((a, b), y) in rows.zip(y.chunks_exact_mut(channels)) {
-                        for (c, y) in y.iter_mut().enumerate() {
-                            *y = f(c, a[c], b[c]);
-                        }
-                    }
-                },
-            ));
+            simd(Map {
+                a,
+                b,
+                of,
+                f: &f,
+                channels,
+                y,
+            });
         });
         y
     }
@@ -140,18 +206,21 @@ mod flex {
             let channels = gamma.len();
             let rows = (x.len() / channels) as f32;
             let shared = |sums: Vec<f32>| sums.into_iter().map(|sum| sum / rows).collect();
-            let mean: Vec<f32> = shared(sum([x, x], channels, |_, x, _| x));
-            let variance: Vec<f32> = shared(sum([x, x], channels, |c, x, _| {
-                (x - mean[c]) * (x - mean[c])
+            let mean: Vec<f32> = shared(sum([x, x], channels, [], |[], x, _| x));
+            let variance: Vec<f32> = shared(sum([x, x], channels, [&mean], |[mean], x, _| {
+                (x - mean) * (x - mean)
             }));
             let scale: Vec<f32> = variance
                 .iter()
                 .map(|v| 1.0 / (v + self.eps as f32).sqrt())
                 .collect();
             let factor: Vec<f32> = scale.iter().zip(gamma).map(|(s, g)| s * g).collect();
-            let y = map([x, x], channels, |c, x, _| {
-                (x - mean[c]) * factor[c] + beta[c]
-            });
+            let y = map(
+                [x, x],
+                channels,
+                [&mean, &factor, beta],
+                |[mean, factor, beta], x, _| (x - mean) * factor + beta,
+            );
             let y = tensor_like(y, &inputs[0]);
             let statistics = [mean.clone(), variance].map(|v| TensorData::new(v, [channels]));
             let mut noted = self
@@ -182,16 +251,23 @@ mod flex {
             let [x, gamma, _] = inputs.each_ref().map(slice::<f32>);
             let (dy, channels) = (slice::<f32>(&grad), gamma.len());
             let rows = (x.len() / channels) as f32;
-            let d_beta = sum([x, dy], channels, |_, _, dy| dy);
-            let d_gamma = sum([x, dy], channels, |c, x, dy| dy * (x - mean[c]) * scale[c]);
+            let d_beta = sum([x, dy], channels, [], |[], _, dy| dy);
+            let of = [mean.as_slice(), &scale];
+            let d_gamma = sum([x, dy], channels, of, |[mean, scale], x, dy| {
+                dy * (x - mean) * scale
+            });
             // dx = factor · dy − of_x · (x − mean) − shift
             let each_one = |f: &dyn Fn(usize) -> f32| (0..channels).map(f).collect::<Vec<f32>>();
             let factor = each_one(&|c| gamma[c] * scale[c]);
             let of_x = each_one(&|c| factor[c] * scale[c] * d_gamma[c] / rows);
             let shift = each_one(&|c| factor[c] * d_beta[c] / rows);
-            let dx = map([x, dy], channels, |c, x, dy| {
-                factor[c] * dy - of_x[c] * (x - mean[c]) - shift[c]
-            });
+            let of = [mean.as_slice(), &factor, &of_x, &shift];
+            let dx = map(
+                [x, dy],
+                channels,
+                of,
+                |[mean, factor, of_x, shift], x, dy| factor * dy - of_x * (x - mean) - shift,
+            );
             let [of_x, of_gamma, of_beta] = &inputs;
             [
                 tensor_like(dx, of_x),
@@ -203,4 +279,52 @@ mod flex {
 }
 
 #[cfg(feature = "tch")]
-crate::op::no_kernel!(BatchNorm, 3, burn::backend::LibTorch, burn_tch::TchTensor);
+mod libtorch {
+    use burn::backend::LibTorch;
+    use burn::tensor::TensorData;
+    use burn_tch::TchTensor;
+    use tch::{Device, Kind, Tensor};
+
+    use super::{BatchNorm, PoisonError};
+    use crate::libtorch::Graph;
+    use crate::op::Op;
+
+    impl Op<LibTorch, 3> for BatchNorm {
+        type Kept = Graph<3>;
+
+        /// The statistics pass through the memory of the machine, and PyTorch refuses a single row.
+        fn takes(&self, inputs: &[TchTensor; 3]) -> bool {
+            let x = &inputs[0].tensor;
+            x.device() == Device::Cpu && x.kind() == Kind::Float && x.size()[0] > 1
+        }
+
+        fn forward(&self, inputs: [TchTensor; 3]) -> (TchTensor, Graph<3>) {
+            let size = inputs[0].tensor.size();
+            let (rows, channels) = (size[0] as f64, size[1]);
+            // With a momentum of 1, the running statistics become those of the batch.
+            let statistics =
+                [(); 2].map(|()| Tensor::zeros([channels], (Kind::Float, Device::Cpu)));
+            let [mean, variance] = &statistics;
+            let (y, graph) = Graph::of(inputs, |[x, gamma, beta]| {
+                let [gamma, beta] = [gamma, beta].map(|v| v.reshape([channels]));
+                let [gamma, beta, mean, variance] = [&gamma, &beta, mean, variance].map(Some);
+                x.batch_norm(gamma, beta, mean, variance, true, 1.0, self.eps, false)
+            });
+            let biased = variance * ((rows - 1.0) / rows);
+            let statistics = [mean.shallow_clone(), biased].map(|v| {
+                let values: Vec<f32> = (&v).try_into().expect("a vector of f32 in memory");
+                TensorData::new(values, [channels as usize])
+            });
+            let mut noted = self
+                .statistics
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            *noted = Some(statistics);
+            (y, graph)
+        }
+
+        fn backward(&self, graph: Graph<3>, grad: TchTensor) -> [TchTensor; 3] {
+            graph.gradients(grad)
+        }
+    }
+}

@@ -32,6 +32,8 @@ pub fn convolution<B: Backend>(
 
 #[cfg(feature = "flex")]
 mod flex {
+    use std::borrow::Cow;
+
     use burn::backend::Flex;
     use burn::tensor::{DType, TensorData, TensorMetadata as _};
     use burn_flex::FlexTensor;
@@ -41,11 +43,12 @@ mod flex {
     use crate::flex::{add_up, contiguous, each, simd, slice, zeros};
     use crate::op::Op;
 
-    /// Positions, or inputs of a kernel, whose sums are in registers.
-    const TILE: usize = 8;
-
-    /// Every SIMD width divides it.
+    /// Outputs whose sums are in registers at a time; every SIMD width divides it.
     const LANES: usize = 16;
+
+    /// Pixels, or inputs of a kernel, whose sums are in registers: with two vectors of 8 outputs, these fill the 16 registers of
+    /// AVX2.
+    const TILE: usize = 6;
 
     /// The most channels. With more, a product of matrices is faster.
     const CHANNELS: usize = 128;
@@ -110,7 +113,8 @@ mod flex {
         fn padded(&self, image: &[f32], width: usize, apart: usize) -> Vec<f32> {
             let (padding, c) = (self.kernel / 2, self.input);
             let across = self.across();
-            let mut padded = vec![0.0; (self.height + 2 * padding) * across];
+            // A tile that begins in the last run ends behind it.
+            let mut padded = vec![0.0; (self.height + 2 * padding) * across + TILE];
             for (y, row) in image.chunks_exact(width * c).enumerate() {
                 let to = &mut padded[(padding + y * apart) * across + padding * c..];
                 match apart {
@@ -125,23 +129,68 @@ mod flex {
             padded
         }
 
+        /// The pixels of `y`, with outputs padded to whole [`LANES`].
+        fn whole_lanes<'a>(&self, y: &'a [f32]) -> Cow<'a, [f32]> {
+            let padded = self.output.next_multiple_of(LANES);
+            if padded == self.output {
+                return y.into();
+            }
+            let mut whole = vec![0.0; y.len() / self.output * padded];
+            for (to, pixel) in whole
+                .chunks_exact_mut(padded)
+                .zip(y.chunks_exact(self.output))
+            {
+                to[..self.output].copy_from_slice(pixel);
+            }
+            whole.into()
+        }
+
         /// Numbers of a row of a padded image.
         fn across(&self) -> usize {
             (self.width + self.kernel / 2 * 2) * self.input
         }
 
-        /// w as `[kernel, kernel · input, output]`, with outputs padded to whole [`LANES`].
+        /// w as `[output / LANES, kernel, kernel · input, LANES]`, with zeros for missing outputs.
         fn packed(&self, w: impl Fn([usize; 4]) -> f32) -> Vec<f32> {
-            let (k, padded) = (self.kernel, self.output.next_multiple_of(LANES));
-            let mut packed = vec![0.0; k * k * self.input * padded];
-            for (at, outputs) in packed.chunks_exact_mut(padded).enumerate() {
-                let (i, at) = (at % self.input, at / self.input);
-                for (o, to) in outputs[..self.output].iter_mut().enumerate() {
-                    *to = w([o, i, at / k, at % k]);
+            let mut packed = vec![0.0; self.of_packed()];
+            for (at, outputs) in packed.chunks_exact_mut(LANES).enumerate() {
+                for (lane, to) in outputs.iter_mut().enumerate() {
+                    let place = self.place(at, lane);
+                    if place[0] < self.output {
+                        *to = w(place);
+                    }
                 }
             }
             packed
         }
+
+        /// Numbers of a packed w.
+        fn of_packed(&self) -> usize {
+            self.kernel * self.kernel * self.input * self.output.next_multiple_of(LANES)
+        }
+
+        /// Output, input, row and column of a lane of the packed w.
+        fn place(&self, at: usize, lane: usize) -> [usize; 4] {
+            let (i, at) = (at % self.input, at / self.input);
+            let (column, at) = (at % self.kernel, at / self.kernel);
+            let (row, group) = (at % self.kernel, at / self.kernel);
+            [group * LANES + lane, i, row, column]
+        }
+    }
+
+    /// The sums of a tile, in vectors of outputs.
+    type Sums<S, const V: usize> = [[<S as Simd>::f32s; V]; TILE];
+
+    /// Calls a method that is generic over the number of vectors in [`LANES`].
+    macro_rules! by_vectors {
+        ($S:ty, $kernel:ident.$method:ident($simd:ident)) => {
+            match <$S>::F32_LANES {
+                16 => $kernel.$method::<$S, 1>($simd),
+                8 => $kernel.$method::<$S, 2>($simd),
+                4 => $kernel.$method::<$S, 4>($simd),
+                _ => $kernel.$method::<$S, 16>($simd),
+            }
+        };
     }
 
     /// y = conv(image) for one padded image and packed w, a few pixels at a time.
@@ -157,11 +206,18 @@ mod flex {
 
         #[inline(always)]
         fn with_simd<S: Simd>(self, simd: S) {
+            by_vectors!(S, self.all(simd));
+        }
+    }
+
+    impl Convolve<'_> {
+        #[inline(always)]
+        fn all<S: Simd, const V: usize>(self, simd: S) {
             let Self { sizes, image, w, y } = self;
             let (w, _) = S::as_simd_f32s(w);
+            let (w, _) = w.as_chunks::<V>();
             let (run, across) = (sizes.kernel * sizes.input, sizes.across());
-            let columns = w.len() / (sizes.kernel * run);
-            let used = sizes.output.div_ceil(S::F32_LANES);
+            let groups = w.len() / (sizes.kernel * run);
             let step = sizes.stride * sizes.input;
             let [height, width] = sizes.outer();
             for row in 0..height {
@@ -169,8 +225,8 @@ mod flex {
                     let count = TILE.min(width - start);
                     // From right to left and from pixel to pixel: a vector that reaches beyond its pixel is overwritten
                     // by the ones after it.
-                    for column in (0..used).rev() {
-                        let mut sums = [simd.splat_f32s(0.0); TILE];
+                    for group in (0..groups).rev() {
+                        let mut sums: Sums<S, V> = [[simd.splat_f32s(0.0); V]; TILE];
                         for k in 0..sizes.kernel {
                             let from = &image[(row * sizes.stride + k) * across..];
                             let mut runs: [&[f32]; TILE] = [&[]; TILE];
@@ -178,21 +234,21 @@ mod flex {
                                 // A missing pixel of the last tile is its last one again.
                                 runs[r] = &from[(start + r.min(count - 1)) * step..][..run];
                             }
-                            let w = &w[k * run * columns..][..run * columns];
-                            for i in 0..run {
-                                let w = w[i * columns + column];
-                                for r in 0..TILE {
-                                    let x = simd.splat_f32s(runs[r][i]);
-                                    sums[r] = simd.mul_add_f32s(x, w, sums[r]);
-                                }
-                            }
+                            let w = &w[(group * sizes.kernel + k) * run..][..run];
+                            add_products::<S, V>(simd, runs, w, &mut sums);
                         }
                         for r in 0..count {
-                            let pixel = row * width + start + r;
-                            let y = &mut y[pixel * sizes.output + column * S::F32_LANES..];
-                            match S::as_mut_simd_f32s(y).0.first_mut() {
-                                Some(y) => *y = sums[r],
-                                None => simd.partial_store_f32s(y, sums[r]),
+                            let pixel = (row * width + start + r) * sizes.output;
+                            for v in 0..V {
+                                let output = group * LANES + v * S::F32_LANES;
+                                if output >= sizes.output {
+                                    continue;
+                                }
+                                let y = &mut y[pixel + output..];
+                                match S::as_mut_simd_f32s(y).0.first_mut() {
+                                    Some(y) => *y = sums[r][v],
+                                    None => simd.partial_store_f32s(y, sums[r][v]),
+                                }
                             }
                         }
                     }
@@ -201,7 +257,57 @@ mod flex {
         }
     }
 
-    /// dw += the sum over the pixels of y of what w reads there times dy, for one padded image. dw is packed.
+    /// Adds the product of each run with w to its sums.
+    #[inline(always)]
+    fn add_products<S: Simd, const V: usize>(
+        simd: S,
+        runs: [&[f32]; TILE],
+        w: &[[S::f32s; V]],
+        sums: &mut Sums<S, V>,
+    ) {
+        // Closures of `map` would not be compiled for this processor, so there are loops.
+        let mut x = [0.0; TILE];
+        let (w_fours, w_rest) = w.as_chunks::<4>();
+        // Four at a time, so that few indices are checked.
+        for (i, w) in w_fours.iter().enumerate() {
+            let mut fours = [&[0.0; 4]; TILE];
+            for r in 0..TILE {
+                fours[r] = &runs[r].as_chunks::<4>().0[i];
+            }
+            for j in 0..4 {
+                for r in 0..TILE {
+                    x[r] = fours[r][j];
+                }
+                add(simd, &x, &w[j], sums);
+            }
+        }
+        let start = w.len() - w_rest.len();
+        for (i, w) in w_rest.iter().enumerate() {
+            for r in 0..TILE {
+                x[r] = runs[r][start + i];
+            }
+            add(simd, &x, w, sums);
+        }
+    }
+
+    /// Adds x wᵀ to the sums.
+    #[inline(always)]
+    fn add<S: Simd, const V: usize>(
+        simd: S,
+        x: &[f32; TILE],
+        w: &[S::f32s; V],
+        sums: &mut Sums<S, V>,
+    ) {
+        for r in 0..TILE {
+            let x = simd.splat_f32s(x[r]);
+            for v in 0..V {
+                sums[r][v] = simd.mul_add_f32s(x, w[v], sums[r][v]);
+            }
+        }
+    }
+
+    /// dw += the sum over the pixels of y of what w reads there times dy, for one padded image. dw is packed, and the outputs
+    /// of dy are padded to whole [`LANES`].
     struct OfWeight<'a> {
         sizes: Sizes,
         image: &'a [f32],
@@ -214,6 +320,13 @@ mod flex {
 
         #[inline(always)]
         fn with_simd<S: Simd>(self, simd: S) {
+            by_vectors!(S, self.all(simd));
+        }
+    }
+
+    impl OfWeight<'_> {
+        #[inline(always)]
+        fn all<S: Simd, const V: usize>(self, simd: S) {
             let Self {
                 sizes,
                 image,
@@ -221,42 +334,33 @@ mod flex {
                 dw,
             } = self;
             let (dw, _) = S::as_mut_simd_f32s(dw);
+            let (dw, _) = dw.as_chunks_mut::<V>();
+            let (dy, _) = S::as_simd_f32s(dy);
+            let (dy, _) = dy.as_chunks::<V>();
             let (run, across) = (sizes.kernel * sizes.input, sizes.across());
-            let columns = dw.len() / (sizes.kernel * run);
-            let used = sizes.output.div_ceil(S::F32_LANES);
+            let groups = dw.len() / (sizes.kernel * run);
             let step = sizes.stride * sizes.input;
             let [height, width] = sizes.outer();
-            for k in 0..sizes.kernel {
-                for i in (0..run).step_by(TILE) {
-                    let count = TILE.min(run - i);
-                    for column in 0..used {
-                        let mut sums = [simd.splat_f32s(0.0); TILE];
+            for group in 0..groups {
+                for k in 0..sizes.kernel {
+                    for i in (0..run).step_by(TILE) {
+                        let mut sums: Sums<S, V> = [[simd.splat_f32s(0.0); V]; TILE];
                         for row in 0..height {
-                            let from = &image[(row * sizes.stride + k) * across..][..across];
-                            for pixel in 0..width {
-                                let at = (row * width + pixel) * sizes.output;
-                                let dy = &dy[at + column * S::F32_LANES..];
-                                // What a vector has from the next pixel goes into the padding of dw.
-                                let dy = match S::as_simd_f32s(dy).0.first() {
-                                    Some(&dy) => dy,
-                                    None => simd.partial_load_f32s(dy),
+                            let from = &image[(row * sizes.stride + k) * across + i..];
+                            let dy = &dy[row * width * groups..][..width * groups];
+                            for (pixel, dy) in dy.chunks_exact(groups).enumerate() {
+                                // Numbers behind the run are not used.
+                                let Some(x) = from[pixel * step..].first_chunk::<TILE>() else {
+                                    break;
                                 };
-                                let x = &from[pixel * step + i..];
-                                if let Some(x) = x.first_chunk::<TILE>() {
-                                    for r in 0..TILE {
-                                        let x = simd.splat_f32s(x[r]);
-                                        sums[r] = simd.mul_add_f32s(x, dy, sums[r]);
-                                    }
-                                } else {
-                                    for (sum, &x) in sums.iter_mut().zip(x) {
-                                        *sum = simd.mul_add_f32s(simd.splat_f32s(x), dy, *sum);
-                                    }
-                                }
+                                add(simd, x, &dy[group], &mut sums);
                             }
                         }
-                        for r in 0..count {
-                            let sum = &mut dw[(k * run + i + r) * columns + column];
-                            *sum = simd.add_f32s(*sum, sums[r]);
+                        let dw = &mut dw[(group * sizes.kernel + k) * run + i..];
+                        for (dw, sums) in dw.iter_mut().zip(sums).take(run - i) {
+                            for v in 0..V {
+                                dw[v] = simd.add_f32s(dw[v], sums[v]);
+                            }
                         }
                     }
                 }
@@ -307,8 +411,7 @@ mod flex {
                 weights[((o * sizes.input + i) * k + k - 1 - row) * k + k - 1 - column]
             });
             let mut dx = zeros(sizes.batch * sizes.of_x());
-            let padded = sizes.output.next_multiple_of(LANES);
-            let len = k * k * sizes.input * padded;
+            let len = sizes.of_packed();
             let images = slice::<f32>(&x).chunks(GROUP * sizes.of_x());
             let of_y = slice::<f32>(&grad).chunks(GROUP * sizes.of_y());
             let of_x = dx.chunks_mut(GROUP * sizes.of_x());
@@ -322,7 +425,7 @@ mod flex {
                     simd(OfWeight {
                         sizes,
                         image: &sizes.padded(image, sizes.width, 1),
-                        dy,
+                        dy: &sizes.whole_lanes(dy),
                         dw: &mut dw,
                     });
                     simd(Convolve {
@@ -336,10 +439,12 @@ mod flex {
             });
             let packed = add_up(parts, len);
             let mut dw = vec![0.0; weights.len()];
-            for (at, outputs) in packed.chunks_exact(padded).enumerate() {
-                let (i, at) = (at % sizes.input, at / sizes.input);
-                for (o, from) in outputs[..sizes.output].iter().enumerate() {
-                    dw[(o * sizes.input + i) * k * k + at] = *from;
+            for (at, outputs) in packed.chunks_exact(LANES).enumerate() {
+                for (lane, from) in outputs.iter().enumerate() {
+                    let [o, i, row, column] = sizes.place(at, lane);
+                    if o < sizes.output {
+                        dw[((o * sizes.input + i) * k + row) * k + column] = *from;
+                    }
                 }
             }
             [
@@ -351,4 +456,34 @@ mod flex {
 }
 
 #[cfg(feature = "tch")]
-crate::op::no_kernel!(Convolution, 2, burn::backend::LibTorch, burn_tch::TchTensor);
+mod libtorch {
+    use burn::backend::LibTorch;
+    use burn_tch::TchTensor;
+
+    use super::Convolution;
+    use crate::libtorch::Graph;
+    use crate::op::Op;
+
+    /// Burn 0.21 computes the gradient of w by a convolution whose kernel is as large as the image.
+    impl Op<LibTorch, 2> for Convolution {
+        type Kept = Graph<2>;
+
+        fn takes(&self, [_, w]: &[TchTensor; 2]) -> bool {
+            w.tensor.size()[3] % 2 == 1
+        }
+
+        fn forward(&self, inputs: [TchTensor; 2]) -> (TchTensor, Graph<2>) {
+            let stride = [self.stride as i64; 2];
+            Graph::of(inputs, |[x, w]| {
+                let padding = [w.size()[3] / 2; 2];
+                let x = x.permute([0, 3, 1, 2]);
+                let y = x.conv2d(w, None::<&tch::Tensor>, stride, padding, [1, 1], 1);
+                y.permute([0, 2, 3, 1])
+            })
+        }
+
+        fn backward(&self, graph: Graph<2>, grad: TchTensor) -> [TchTensor; 2] {
+            graph.gradients(grad)
+        }
+    }
+}
