@@ -10,6 +10,7 @@ use residual_zoo::experiment::{Experiment, estimate_memory};
 use residual_zoo::lab::trial::Trial;
 use residual_zoo::lab::{Error, check_precision, measure_rates};
 use residual_zoo::report::{Cell, Column, Table, bytes, si};
+use residual_zoo::runs::OptimizerKind;
 use residual_zoo::{RunConfig, builtin};
 
 use super::{experiment_in, read_config};
@@ -182,8 +183,12 @@ pub fn plan(options: Options) -> anyhow::Result<()> {
             row.push(memory.unwrap_or_else(|| "–".into()).into());
         }
         if options.memory {
-            // Two of 4 bytes each.
-            row.push(bytes(8.0 * plan.parameters).into());
+            // Of 4 bytes each.
+            let moments = match config.train.optimizer {
+                OptimizerKind::AdamW => 2.0,
+                OptimizerKind::Sgd { .. } => 1.0,
+            };
+            row.push(bytes(4.0 * moments * plan.parameters).into());
         }
         for &devices in &options.devices {
             let seconds = plan.seconds(devices, speed, options.gbit);

@@ -12,7 +12,7 @@ use residual_zoo::data::{Corpus, Examples, Source};
 use residual_zoo::lab::{Use, check_precision, check_size, open_corpus};
 use residual_zoo::report::si;
 use residual_zoo::runs::{run_dir, vocabulary};
-use residual_zoo::train::dashboard::{Display, Title, describe_loss, duration, print};
+use residual_zoo::train::dashboard::{Display, Title, Unit, describe_loss, duration, print};
 use residual_zoo::train::team::{self, Team};
 use residual_zoo::train::{FirstWeights, Interrupter, RunOptions, Summary};
 use residual_zoo::{ModelConfig, RunConfig, Zoo};
@@ -314,7 +314,7 @@ fn describe_end(summary: &Summary, corpus: &Corpus) -> String {
         return format!("{end}: not validated yet");
     };
     let loss = row.valid_loss.unwrap_or(f64::NAN);
-    let shown = describe_loss(loss, row.valid_accuracy, corpus.bytes_per_token);
+    let shown = describe_loss(loss, row.valid_accuracy, Unit::of(corpus));
     let above = corpus.entropy.map(|entropy| {
         let above = 100.0 * (loss / entropy.rate - 1.0);
         format!(", {above:.1} % above the entropy rate {:.4}", entropy.rate)

@@ -17,6 +17,7 @@ use residual_zoo::lab::sweep::Halving;
 use residual_zoo::lab::{After, ChartSpec, Claim, RunSpec, Sweep, Vary};
 use residual_zoo::laurel::LaurelConfig;
 use residual_zoo::recurrent::RecurrentConfig;
+use residual_zoo::resnet::ResNetConfig;
 use residual_zoo::rmt::{RmtBase, RmtConfig};
 use residual_zoo::runs::{TrainConfig, parse_ron};
 use residual_zoo::streams::{
@@ -46,12 +47,13 @@ their default. This page is made from the documentation of the source.
 ";
 
 /// The sections of the page, in order. Other types follow where a field first has them.
-const FIRST: [&str; 12] = [
+const FIRST: [&str; 13] = [
     "RunConfig",
     "Written",
     "Gpt2Config",
     "RmtConfig",
     "TokenFormerConfig",
+    "ResNetConfig",
     "PlacedConnection",
     "ConnectionConfig",
     "LaurelConfig",
@@ -79,6 +81,7 @@ fn defaults() -> BTreeMap<&'static str, Value> {
         ("Gpt2Config", value(Gpt2Config::default())),
         ("RmtConfig", value(RmtConfig::default())),
         ("TokenFormerConfig", value(TokenFormerConfig::default())),
+        ("ResNetConfig", value(ResNetConfig::default())),
         ("LaurelConfig", value(LaurelConfig::default())),
         ("SkipInitConfig", value(SkipInitConfig::default())),
         ("ReZeroConfig", value(ReZeroConfig::default())),

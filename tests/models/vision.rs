@@ -7,7 +7,7 @@ use residual_zoo::core::Activation;
 use residual_zoo::core::{ImageSize, ModelConfig, Vocabulary, contract};
 use residual_zoo::gpt2::Gpt2Config;
 use residual_zoo::laurel::LaurelConfig;
-use residual_zoo::resnet::{Kind, ResNetConfig};
+use residual_zoo::resnet::{BlockKind, ResNetConfig};
 use residual_zoo::streams::{DeepNormConfig, ValueResidualConfig};
 use residual_zoo::tokenformer::TokenFormerConfig;
 use residual_zoo::vit::Patches;
@@ -134,35 +134,39 @@ fn what_does_not_go_with_patches_is_refused_in_one_line() {
         ),
         (recurrent.on_patches(patches), images, "no order in time"),
         (gpt2(), images, "the data are images"),
-        (resnet(Kind::Basic), 37.into(), "the data are token ids"),
         (
-            resnet(Kind::Basic).on_patches(patches),
+            resnet(BlockKind::Basic),
+            37.into(),
+            "the data are token ids",
+        ),
+        (
+            resnet(BlockKind::Basic).on_patches(patches),
             images,
             "reads whole images",
         ),
         (
-            resnet(Kind::Basic).recurrent(recurrence(8, Default::default())),
+            resnet(BlockKind::Basic).recurrent(recurrence(8, Default::default())),
             images,
             "no order in time",
         ),
         (
-            resnet(Kind::Basic).per_layer(LaurelConfig::rw()),
+            resnet(BlockKind::Basic).per_layer(LaurelConfig::rw()),
             images,
             "use PerSublayer",
         ),
         (
-            resnet(Kind::Basic).per_sublayer(DeepNormConfig::default()),
+            resnet(BlockKind::Basic).per_sublayer(DeepNormConfig::default()),
             images,
             "a ResNet has none",
         ),
         (
-            resnet(Kind::Basic).per_sublayer(ValueResidualConfig::default()),
+            resnet(BlockKind::Basic).per_sublayer(ValueResidualConfig::default()),
             images,
             "without attention",
         ),
         (
             Zoo::in_turn([
-                resnet(Kind::Basic).layers.remove(0),
+                resnet(BlockKind::Basic).layers.remove(0),
                 gpt2().layers.remove(0),
             ]),
             images,

@@ -91,8 +91,8 @@ mod flex {
             } = self;
             // Slices of one length need no checks of indices.
             let n = sums.len();
-            for p in 0..P {
-                of[p] = &of[p][..n];
+            for of in &mut of {
+                *of = &of[..n];
             }
             for row in 0..a.len() / n {
                 let (a, b) = (&a[row * n..][..n], &b[row * n..][..n]);
@@ -130,8 +130,8 @@ mod flex {
                 channels: n,
                 y,
             } = self;
-            for p in 0..P {
-                of[p] = &of[p][..n];
+            for of in &mut of {
+                *of = &of[..n];
             }
             for row in 0..a.len() / n {
                 let (a, b) = (&a[row * n..][..n], &b[row * n..][..n]);

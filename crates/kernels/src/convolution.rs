@@ -237,17 +237,17 @@ mod flex {
                             let w = &w[(group * sizes.kernel + k) * run..][..run];
                             add_products::<S, V>(simd, runs, w, &mut sums);
                         }
-                        for r in 0..count {
+                        for (r, sums) in sums.iter().take(count).enumerate() {
                             let pixel = (row * width + start + r) * sizes.output;
-                            for v in 0..V {
+                            for (v, sum) in sums.iter().enumerate() {
                                 let output = group * LANES + v * S::F32_LANES;
                                 if output >= sizes.output {
-                                    continue;
+                                    break;
                                 }
                                 let y = &mut y[pixel + output..];
                                 match S::as_mut_simd_f32s(y).0.first_mut() {
-                                    Some(y) => *y = sums[r][v],
-                                    None => simd.partial_store_f32s(y, sums[r][v]),
+                                    Some(y) => *y = *sum,
+                                    None => simd.partial_store_f32s(y, *sum),
                                 }
                             }
                         }

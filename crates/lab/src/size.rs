@@ -3,7 +3,7 @@
 use residual_zoo_backend::BackendKind;
 use residual_zoo_core::{ConfigError, ModelConfig, Vocabulary};
 use residual_zoo_report::bytes;
-use residual_zoo_runs::RunConfig;
+use residual_zoo_runs::{OptimizerKind, RunConfig};
 use residual_zoo_system::memory::memory;
 
 /// What is done with a model.
@@ -51,13 +51,17 @@ fn weights<C: ModelConfig>(config: &RunConfig<C>, vocabulary: Vocabulary) -> f64
     4.0 * config.model.cost(vocabulary).params.total() as f64
 }
 
-/// Weights, gradients and two moments, then logits with their gradients and the stream after each layer.
+/// Weights, gradients and moments, then logits with their gradients and the stream after each layer.
 fn training<C: ModelConfig>(config: &RunConfig<C>, vocabulary: Vocabulary) -> f64 {
     let shape = config.model.shape();
     let tokens = config.train.batch as f64 * config.time() as f64;
     let logits = 8.0 * vocabulary.outputs as f64;
     let stream = 4.0 * shape.width as f64 * shape.n_layer as f64;
-    4.0 * weights(config, vocabulary) + tokens * (logits + stream)
+    let moments = match config.train.optimizer {
+        OptimizerKind::AdamW => 2.0,
+        OptimizerKind::Sgd { .. } => 1.0,
+    };
+    (2.0 + moments) * weights(config, vocabulary) + tokens * (logits + stream)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use crate::{Block, ResNetEnds, batch_norm};
 /// The convolutions of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub enum Kind {
+pub enum BlockKind {
     /// Two of 3 × 3. The first has the stride.
     Basic,
     /// One of 3 × 3 between two of 1 × 1. That of 3 × 3 has the stride, as in torchvision ("v1.5"); in the paper, it is the
@@ -47,7 +47,7 @@ pub enum ShortcutKind {
 #[serde(default, deny_unknown_fields)]
 pub struct ResNetConfig {
     /// The convolutions of a block.
-    pub block: Kind,
+    pub block: BlockKind,
     /// Channels of the convolutions of 3 × 3 in the blocks of each stage.
     pub widths: Vec<usize>,
     /// Number of blocks of each stage. The first block of each stage but the first has stride 2.
@@ -119,7 +119,7 @@ impl Place {
     }
 
     /// The convolutions of f.
-    pub fn convolutions(&self, kind: Kind) -> impl Iterator<Item = Convolution> {
+    pub fn convolutions(&self, kind: BlockKind) -> impl Iterator<Item = Convolution> {
         let conv = |input, output, kernel, stride| Convolution {
             input,
             output,
@@ -134,8 +134,8 @@ impl Place {
             ..
         } = self;
         match kind {
-            Kind::Basic => vec![conv(input, width, 3, stride), conv(width, output, 3, 1)],
-            Kind::Bottleneck { .. } => vec![
+            BlockKind::Basic => vec![conv(input, width, 3, stride), conv(width, output, 3, 1)],
+            BlockKind::Bottleneck { .. } => vec![
                 conv(input, width, 1, 1),
                 conv(width, width, 3, stride),
                 conv(width, output, 1, 1),
@@ -156,7 +156,7 @@ impl Place {
 }
 
 impl ResNetConfig {
-    fn imagenet(block: Kind, depths: [usize; 4]) -> Self {
+    fn imagenet(block: BlockKind, depths: [usize; 4]) -> Self {
         Self {
             block,
             widths: vec![64, 128, 256, 512],
@@ -172,18 +172,18 @@ impl ResNetConfig {
 
     /// ResNet-18: 11.7M parameters with 1,000 classes.
     pub fn resnet_18() -> Self {
-        Self::imagenet(Kind::Basic, [2, 2, 2, 2])
+        Self::imagenet(BlockKind::Basic, [2, 2, 2, 2])
     }
 
     /// ResNet-50: 25.6M parameters with 1,000 classes.
     pub fn resnet_50() -> Self {
-        Self::imagenet(Kind::Bottleneck { expansion: 4 }, [3, 4, 6, 3])
+        Self::imagenet(BlockKind::Bottleneck { expansion: 4 }, [3, 4, 6, 3])
     }
 
     /// The ResNet of 6 n + 2 layers for CIFAR-10 (section 4.2): n is 3 for ResNet-20, 5 for ResNet-32 and 9 for ResNet-56.
     pub fn cifar(n: usize) -> Self {
         Self {
-            block: Kind::Basic,
+            block: BlockKind::Basic,
             widths: vec![16, 32, 64],
             depths: vec![n; 3],
             stem: Stem::Cifar,
@@ -199,8 +199,8 @@ impl ResNetConfig {
 
     fn output(&self, width: usize) -> usize {
         match self.block {
-            Kind::Basic => width,
-            Kind::Bottleneck { expansion } => width.saturating_mul(expansion),
+            BlockKind::Basic => width,
+            BlockKind::Bottleneck { expansion } => width.saturating_mul(expansion),
         }
     }
 
@@ -274,15 +274,13 @@ impl ResNetConfig {
     }
 }
 
-/// What a frame says of images.
-///
-/// # Panics
-///
-/// If the model does not read images, which [`Architecture::reads_images`] says that it does.
+/// What a frame says of images: nothing, and then they are empty, if the data are token ids, which `reads` refuses.
 fn image(frame: &Frame) -> ImageSize {
-    frame
-        .image
-        .unwrap_or_else(|| panic!("a ResNet was built for token ids"))
+    frame.image.unwrap_or(ImageSize {
+        channels: 0,
+        height: 0,
+        width: 0,
+    })
 }
 
 impl Architecture for ResNetConfig {
@@ -348,7 +346,7 @@ impl Architecture for ResNetConfig {
             check::at_least_one(&format!("widths.{i}"), *width)?;
             check::at_least_one(&format!("depths.{i}"), *depth)?;
         }
-        if let Kind::Bottleneck { expansion } = self.block {
+        if let BlockKind::Bottleneck { expansion } = self.block {
             check::at_least_one("block.expansion", expansion)?;
         }
         check::at_least_one("stem_width", self.stem(0).output)?;

@@ -24,7 +24,7 @@ mod ends;
 
 pub use batch_norm::BatchNorm;
 pub use block::{Block, Conv, Residual, Shortcut};
-pub use config::{Kind, ResNetConfig, ShortcutKind, Stem};
+pub use config::{BlockKind, ResNetConfig, ShortcutKind, Stem};
 pub use ends::ResNetEnds;
 
 #[cfg(test)]

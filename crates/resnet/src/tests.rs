@@ -8,7 +8,7 @@ use residual_zoo_core::{
 };
 
 use crate::block::{images, stream};
-use crate::{BatchNorm, Kind, ResNetConfig, Shortcut, ShortcutKind, Stem};
+use crate::{BatchNorm, BlockKind, ResNetConfig, Shortcut, ShortcutKind, Stem};
 
 type B = Autodiff<Flex>;
 
@@ -20,7 +20,7 @@ const IMAGE: ImageSize = ImageSize {
 
 fn small() -> ResNetConfig {
     ResNetConfig {
-        block: Kind::Basic,
+        block: BlockKind::Basic,
         widths: vec![4, 6],
         depths: vec![2, 2],
         stem: Stem::Cifar,
@@ -42,7 +42,7 @@ fn frozen() -> Vec<ResNetConfig> {
             ..frozen.clone()
         },
         ResNetConfig {
-            block: Kind::Bottleneck { expansion: 2 },
+            block: BlockKind::Bottleneck { expansion: 2 },
             stem: Stem::ImageNet,
             shortcut: ShortcutKind::Projection,
             ..frozen
@@ -256,7 +256,7 @@ fn wrong_sizes_are_named() {
         ),
         (
             ResNetConfig {
-                block: Kind::Bottleneck { expansion: 0 },
+                block: BlockKind::Bottleneck { expansion: 0 },
                 ..small()
             },
             "`block.expansion`: is 0",

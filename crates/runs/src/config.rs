@@ -49,19 +49,23 @@ pub struct TrainConfig {
     pub warmup: usize,
     /// How the learning rate changes over the run.
     pub schedule: Schedule,
+    /// How gradients change the weights.
+    pub optimizer: OptimizerKind,
     /// Decay rate of AdamW's first moment.
     pub beta_1: f64,
     /// Decay rate of AdamW's second moment.
     pub beta_2: f64,
     /// Added to the square root of AdamW's second moment.
     pub eps: f64,
-    /// Decoupled weight decay. It does not apply to norms, embeddings, the unembedding, biases and the
+    /// Weight decay, decoupled with AdamW and a part of the gradient with SGD. It does not apply to norms, embeddings, the unembedding, biases and the
     /// weights that mix streams.
     pub weight_decay: f64,
     /// Maximum global norm of the gradients. `None` disables clipping.
     pub grad_clip: Option<f64>,
     /// Coefficient of the z-loss.
     pub z_loss: f64,
+    /// The share of the target that all classes or tokens share (label smoothing). Reported losses are without it.
+    pub label_smoothing: f64,
     /// Number format of matrix products and attention.
     pub precision: Precision,
     /// Which activations are kept for the backward pass. The others are computed again there, which takes less
@@ -149,6 +153,21 @@ pub enum Schedule {
     Kausik,
 }
 
+/// How gradients change the weights.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub enum OptimizerKind {
+    /// AdamW (Loshchilov and Hutter, "Decoupled weight decay regularization", 2019).
+    #[default]
+    AdamW,
+    /// Stochastic gradient descent as in PyTorch: m ← momentum · m + gradient, x ← x − rate · m. The weight decay times x is a
+    /// part of the gradient.
+    Sgd {
+        /// The share of m that stays at each step; 0 for none.
+        momentum: f64,
+    },
+}
+
 /// The reaction of a run to an I/O error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OnDiskError {
@@ -172,12 +191,14 @@ impl Default for TrainConfig {
             min_learning_rate: MinLearningRate::Ratio(0.1),
             warmup: 100,
             schedule: Schedule::Cosine,
+            optimizer: OptimizerKind::AdamW,
             beta_1: 0.9,
             beta_2: 0.95,
             eps: 1e-8,
             weight_decay: 0.1,
             grad_clip: Some(1.0),
             z_loss: 1e-4,
+            label_smoothing: 0.0,
             precision: Precision::F32,
             recompute: None,
             shard_optimizer: false,
@@ -221,12 +242,16 @@ impl TrainConfig {
             let problem = "is Every(0); it must be Every(1) or more";
             return Err(ConfigError::new("recompute", problem));
         }
+        if let OptimizerKind::Sgd { momentum } = self.optimizer {
+            check::fraction("optimizer.momentum", momentum)?;
+        }
         check::fraction("beta_1", self.beta_1)?;
         check::fraction("beta_2", self.beta_2)?;
         check::positive("eps", self.eps)?;
         check::not_negative("weight_decay", self.weight_decay)?;
         check::positive("grad_clip", self.grad_clip.unwrap_or(1.0))?;
         check::not_negative("z_loss", self.z_loss)?;
+        check::fraction("label_smoothing", self.label_smoothing)?;
         check::at_least_one("log_every", self.log_every)?;
         check::at_least_one("validate_every", self.validate_every)?;
         check::at_least_one("validate_batches", self.validate_batches)?;

@@ -21,7 +21,9 @@ pub mod row;
 pub mod run_dir;
 mod wording;
 
-pub use config::{MinLearningRate, OnDiskError, RunConfig, Schedule, TrainConfig, parse_ron};
+pub use config::{
+    MinLearningRate, OnDiskError, OptimizerKind, RunConfig, Schedule, TrainConfig, parse_ron,
+};
 pub use error::{Error, describe_not_finite};
 pub use lock::Lock;
 pub use open::{Run, vocabulary};

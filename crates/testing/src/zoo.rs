@@ -4,7 +4,7 @@ use residual_zoo::core::ImageSize;
 use residual_zoo::gpt2::Gpt2Config;
 use residual_zoo::laurel::{Augmentation, LaurelConfig, Weights};
 use residual_zoo::recurrent::{Alpha, Form, RecurrentConfig};
-use residual_zoo::resnet::{Kind, ResNetConfig, ShortcutKind, Stem};
+use residual_zoo::resnet::{BlockKind, ResNetConfig, ShortcutKind, Stem};
 use residual_zoo::rmt::RmtConfig;
 use residual_zoo::streams::{
     AttentionResidualConfig, DeepNormConfig, DenseConfig, DepthLstmCellConfig, DepthLstmConfig,
@@ -448,44 +448,44 @@ pub fn vision() -> Vec<(&'static str, Zoo)> {
             "a ViT of alternating layers",
             on(in_turn([gpt2(), tokenformer()])),
         ),
-        ("ResNet", resnet(Kind::Basic)),
+        ("ResNet", resnet(BlockKind::Basic)),
         (
             "LAuReL in a ResNet",
-            resnet(Kind::Basic).per_sublayer(LaurelConfig::rw_lr_pa(2, 3)),
+            resnet(BlockKind::Basic).per_sublayer(LaurelConfig::rw_lr_pa(2, 3)),
         ),
         (
             "LAuReL in a ResNet of bottlenecks",
-            resnet(Kind::Bottleneck { expansion: 2 }).per_sublayer(LaurelConfig::rw_lr(3)),
+            resnet(BlockKind::Bottleneck { expansion: 2 }).per_sublayer(LaurelConfig::rw_lr(3)),
         ),
         (
             "hyper-connections in a ResNet",
-            resnet(Kind::Basic).per_sublayer(HyperConfig::default()),
+            resnet(BlockKind::Basic).per_sublayer(HyperConfig::default()),
         ),
         (
             "mHC in a ResNet",
-            resnet(Kind::Basic).per_sublayer(MhcConfig::default()),
+            resnet(BlockKind::Basic).per_sublayer(MhcConfig::default()),
         ),
         (
             "DenseFormer's averages in a ResNet",
-            resnet(Kind::Basic).per_sublayer(DenseConfig::default()),
+            resnet(BlockKind::Basic).per_sublayer(DenseConfig::default()),
         ),
         (
             "attention residuals in a ResNet",
-            resnet(Kind::Basic).per_sublayer(AttentionResidualConfig::default()),
+            resnet(BlockKind::Basic).per_sublayer(AttentionResidualConfig::default()),
         ),
         (
             "a highway ResNet",
-            resnet(Kind::Basic).per_sublayer(HighwayConfig::default()),
+            resnet(BlockKind::Basic).per_sublayer(HighwayConfig::default()),
         ),
         (
             "LayerScale in a ResNet",
-            resnet(Kind::Basic).per_sublayer(LayerScaleConfig::default()),
+            resnet(BlockKind::Basic).per_sublayer(LayerScaleConfig::default()),
         ),
     ]
 }
 
 /// A small ResNet of these blocks, whose norms have running statistics in every pass.
-pub fn resnet(block: Kind) -> Zoo {
+pub fn resnet(block: BlockKind) -> Zoo {
     Zoo::of(ResNetConfig {
         block,
         widths: vec![6, 8],

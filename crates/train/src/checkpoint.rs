@@ -155,7 +155,11 @@ pub(crate) fn write_moments(file: &Path, state: BTreeMap<String, Moments>) -> Re
     let mut steps = BTreeMap::new();
     for (name, state) in state {
         moments.insert(format!("{name}.first"), state.first);
-        moments.insert(format!("{name}.second"), state.second);
+        moments.extend(
+            state
+                .second
+                .map(|second| (format!("{name}.second"), second)),
+        );
         steps.insert(name, state.steps);
     }
     let steps = serde_json::to_string(&steps).unwrap_or_else(|e| unreachable!("{e}"));
@@ -219,7 +223,9 @@ pub fn load_weights<B: AutodiffBackend, C: ModelConfig>(
     for (name, Moments { first, second, .. }) in &mut moments {
         let fits = shapes.get(name).is_some_and(|shape| {
             params::pad_rows(first, shape, None);
-            params::pad_rows(second, shape, None);
+            if let Some(second) = second {
+                params::pad_rows(second, shape, None);
+            }
             *first.shape == **shape
         });
         if !fits {
@@ -302,18 +308,16 @@ fn read_moments_of(optimizer: &Path, moments: &mut BTreeMap<String, Moments>) ->
     let steps: BTreeMap<String, usize> =
         serde_json::from_str(steps).map_err(|e| damaged(format!("step counts: {e}")))?;
     for (name, steps) in steps {
-        let mut take = |moment: &str| {
-            let key = format!("{name}.{moment}");
-            tensors
-                .remove(&key)
-                .ok_or_else(|| damaged(format!("`{key}` is missing")))
-        };
-        let (first, second) = (take("first")?, take("second")?);
+        let mut take = |moment: &str| tensors.remove(&format!("{name}.{moment}"));
+        // SGD has no second ones; whether this run needs them is checked where it takes them.
+        let (first, second) = (take("first"), take("second"));
+        let first = first.ok_or_else(|| damaged(format!("`{name}.first` is missing")))?;
         if steps > MOST_STEPS {
             let problem = format!("`{name}` has made {steps} steps; no run is that long");
             return Err(damaged(problem));
         }
-        if second.iter::<f32>().any(|x| x < 0.0) {
+        let squares = second.iter().flat_map(|second| second.iter::<f32>());
+        if squares.into_iter().any(|x| x < 0.0) {
             return Err(damaged(format!("`{name}.second` has squares below 0")));
         }
         let found = Moments {

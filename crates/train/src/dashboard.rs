@@ -21,6 +21,7 @@ use burn_train::metric::{
 use burn_train::renderer::{
     MetricState, MetricsRenderer, MetricsRendererTraining, ProgressType, TrainingProgress,
 };
+use residual_zoo_data::{Corpus, Examples};
 use residual_zoo_report::si;
 use residual_zoo_runs::Row;
 
@@ -69,6 +70,41 @@ impl Display {
     }
 }
 
+/// What a model reads, which its losses and speeds are for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Unit {
+    /// Tokens, of so many bytes of text if that is known. Losses can then be shown in bits per byte.
+    Tokens(Option<f64>),
+    /// Images.
+    Images,
+}
+
+impl Unit {
+    /// That of models which are trained on `corpus`.
+    pub fn of(corpus: &Corpus) -> Self {
+        match corpus.train {
+            Examples::Images(_) => Self::Images,
+            _ => Self::Tokens(corpus.bytes_per_token),
+        }
+    }
+
+    /// Such as `tokens`.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Tokens(_) => "tokens",
+            Self::Images => "images",
+        }
+    }
+
+    /// The name of the speed.
+    fn speed(self) -> &'static str {
+        match self {
+            Self::Tokens(_) => "Tokens/s",
+            Self::Images => "Images/s",
+        }
+    }
+}
+
 /// What the dashboard calls a run, and what comes after it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Title {
@@ -94,8 +130,8 @@ pub(crate) struct About<'a> {
     pub directory: &'a Path,
     /// The step at which it starts or continues, and its last step.
     pub steps: (usize, usize),
-    /// Bytes of text per token, to show losses in bits per byte.
-    pub bytes_per_token: Option<f64>,
+    /// What its model reads.
+    pub unit: Unit,
 }
 
 impl About<'_> {
@@ -155,17 +191,8 @@ impl Activity {
 const LOSS: &str = "Loss";
 const LEARNING_RATE: &str = "Learning rate";
 const GRADIENT_NORM: &str = "Gradient norm";
-const SPEED: &str = "Tokens/s";
 const UTILISATION: &str = "MFU";
 const MEMORY: &str = "Memory";
-const METRICS: [&str; 6] = [
-    LOSS,
-    GRADIENT_NORM,
-    LEARNING_RATE,
-    SPEED,
-    MEMORY,
-    UTILISATION,
-];
 
 /// Shows the rows of a run, and what it is doing.
 pub struct Dashboard {
@@ -173,7 +200,7 @@ pub struct Dashboard {
     renderer: Option<Rows>,
     display: Display,
     total_steps: usize,
-    bytes_per_token: Option<f64>,
+    unit: Unit,
 }
 
 impl Dashboard {
@@ -188,12 +215,20 @@ impl Dashboard {
         let pace = Pace::new(Instant::now(), about.steps, about.title.to_come);
         let mut renderer = match display {
             Display::Terminal => Some(Rows::new(Terminal::open(about, pace, stop))),
-            Display::Log => Some(Rows::new(Log::new(pace))),
+            Display::Log => Some(Rows::new(Log::new(pace, about.unit))),
             Display::Status => Some(Rows::new(RunStatus::new(about.short(), pace))),
             Display::Quiet => None,
         };
         if let Some(renderer) = &mut renderer {
-            for name in METRICS {
+            let speed = about.unit.speed();
+            for name in [
+                LOSS,
+                GRADIENT_NORM,
+                LEARNING_RATE,
+                speed,
+                MEMORY,
+                UTILISATION,
+            ] {
                 renderer.register_metric(MetricDefinition {
                     metric_id: id(name),
                     name: name.into(),
@@ -206,7 +241,7 @@ impl Dashboard {
             renderer,
             display,
             total_steps,
-            bytes_per_token: about.bytes_per_token,
+            unit: about.unit,
         }
     }
 
@@ -220,7 +255,7 @@ impl Dashboard {
 
     /// Shows a row of a model with `flops_per_token` training FLOPs per token.
     pub fn show(&mut self, row: &Row, flops_per_token: f64) {
-        let bytes_per_token = self.bytes_per_token;
+        let unit = self.unit;
         let total = self.total_steps;
         let Some(renderer) = &mut self.renderer else {
             return;
@@ -233,14 +268,14 @@ impl Dashboard {
         train(LOSS, row.train_loss, &|loss| format!("{loss:.4}"));
         train(GRADIENT_NORM, row.grad_norm, &|norm| format!("{norm:.3}"));
         train(LEARNING_RATE, row.lr, &|lr| format!("{lr:.2e}"));
-        train(SPEED, row.tokens_per_second, &|rate| {
+        train(unit.speed(), row.tokens_per_second, &|rate| {
             format!("{}, {}FLOP/s", si(rate), si(rate * flops_per_token))
         });
         train(UTILISATION, row.mfu, &|mfu| format!("{:.1} %", 100.0 * mfu));
         let mebibytes = row.memory.map(|bytes| bytes as f64 / (1 << 20) as f64);
         train(MEMORY, mebibytes, &|size| format!("{size:.0} MiB"));
         if let Some(loss) = row.valid_loss {
-            let shown = describe_loss(loss, row.valid_accuracy, bytes_per_token);
+            let shown = describe_loss(loss, row.valid_accuracy, unit);
             renderer.update_valid(state(LOSS, loss, shown));
         }
 
@@ -256,7 +291,7 @@ impl Dashboard {
             progress: steps(),
         };
         let tokens = ProgressType::Value {
-            tag: "Tokens".into(),
+            tag: unit.name().into(),
             value: row.tokens as usize,
         };
         renderer.render_train(progress, vec![step, tokens]);
@@ -291,21 +326,23 @@ impl Dashboard {
     }
 }
 
-/// Describes a loss in nats per token, with its perplexity and, if known, the accuracy and the bits
-/// per byte.
-pub fn describe_loss(loss: f64, accuracy: Option<f64>, bytes_per_token: Option<f64>) -> String {
-    let accuracy = accuracy.map(|share| format!(", accuracy {:.1} %", 100.0 * share));
-    let bits = bytes_per_token
-        .map(|bytes| format!(", {:.3} bits/byte", loss / std::f64::consts::LN_2 / bytes));
+/// Describes a loss in nats per token or image: the perplexity of tokens, the accuracy and, if known, the bits per byte.
+pub fn describe_loss(loss: f64, accuracy: Option<f64>, unit: Unit) -> String {
     let perplexity = match loss.exp() {
-        small if small < 1e5 => format!("{small:.2}"),
-        large => si(large),
+        small if small < 1e5 => format!("perplexity {small:.2}"),
+        large => format!("perplexity {}", si(large)),
     };
-    format!(
-        "{loss:.4} (perplexity {perplexity}{}{})",
-        accuracy.unwrap_or_default(),
-        bits.unwrap_or_default()
-    )
+    let (perplexity, bytes) = match unit {
+        Unit::Tokens(bytes) => (Some(perplexity), bytes),
+        Unit::Images => (None, None),
+    };
+    let accuracy = accuracy.map(|share| format!("accuracy {:.1} %", 100.0 * share));
+    let bits = bytes.map(|bytes| format!("{:.3} bits/byte", loss / std::f64::consts::LN_2 / bytes));
+    let more: Vec<String> = [perplexity, accuracy, bits].into_iter().flatten().collect();
+    match more.is_empty() {
+        true => format!("{loss:.4}"),
+        false => format!("{loss:.4} ({})", more.join(", ")),
+    }
 }
 
 /// A duration in at most two units, such as `3m 20s`.
@@ -344,7 +381,7 @@ mod tests {
                 seed: 3,
                 directory: Path::new("runs/a"),
                 steps: (0, 10),
-                bytes_per_token: None,
+                unit: Unit::Tokens(None),
             };
             about.heading().join(" · ")
         };
@@ -360,11 +397,21 @@ mod tests {
     #[test]
     fn a_loss_is_short_however_large_it_is() {
         assert_eq!(
-            describe_loss(1.0, Some(0.5), Some(2.0)),
+            describe_loss(1.0, Some(0.5), Unit::Tokens(Some(2.0))),
             "1.0000 (perplexity 2.72, accuracy 50.0 %, 0.721 bits/byte)"
         );
+        assert_eq!(
+            describe_loss(1.0, Some(0.5), Unit::Images),
+            "1.0000 (accuracy 50.0 %)"
+        );
+        assert_eq!(describe_loss(1.0, None, Unit::Images), "1.0000");
         for loss in [0.0, 11.0, 13.0, 300.0, 9999.0] {
-            assert!(describe_loss(loss, Some(1.0), Some(1.0)).chars().count() < 70);
+            assert!(
+                describe_loss(loss, Some(1.0), Unit::Tokens(Some(1.0)))
+                    .chars()
+                    .count()
+                    < 70
+            );
         }
     }
 }

@@ -1,20 +1,21 @@
-//! AdamW by parameter role, and clipping of the global gradient norm.
+//! AdamW and SGD by parameter role, and clipping of the global gradient norm.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
 use burn::tensor::{Tensor, TensorData, backend::AutodiffBackend};
-use residual_zoo_core::ops::optimizer::{AdamW, adamw, sum_of_squares};
+use residual_zoo_core::ops::optimizer::{AdamW, adamw, sgd, sum_of_squares};
 use residual_zoo_core::params::{self, ImportError, ParamInfo, Role};
-use residual_zoo_runs::TrainConfig;
+use residual_zoo_runs::{OptimizerKind, TrainConfig};
 
-/// AdamW (Loshchilov and Hutter, "Decoupled weight decay regularization", 2019), with the weight decay times
-/// the learning rate, as in PyTorch. It applies only to parameters with [`Role::Weight`].
+/// AdamW, with the weight decay times the learning rate, as in PyTorch, or SGD. The weight decay applies only to parameters
+/// with [`Role::Weight`].
 ///
 /// Parameters can have learning rates of their own, as with μP. The weight decay does not follow them.
 pub struct Optimizer<B: AutodiffBackend> {
-    /// The constants, without those that change from step to step.
+    kind: OptimizerKind,
+    /// The constants, without those that change from step to step. SGD has the scale, the rate and the weight decay of them.
     constants: AdamW,
     /// The factors of the learning rates that are not 1, by the name of the parameter.
     rates: BTreeMap<String, f64>,
@@ -26,17 +27,18 @@ pub struct Optimizer<B: AutodiffBackend> {
 /// The moments of a flattened parameter, `[count]`.
 struct State<B: AutodiffBackend> {
     first: Tensor<B::InnerBackend, 1>,
-    second: Tensor<B::InnerBackend, 1>,
+    /// SGD has none.
+    second: Option<Tensor<B::InnerBackend, 1>>,
     steps: usize,
 }
 
 /// The moments of a parameter on the host, in the shape of the parameter.
 #[derive(Clone, Debug)]
 pub struct Moments {
-    /// Moving average of the gradient.
+    /// Moving average of the gradient; with SGD, its sum with earlier ones.
     pub first: TensorData,
-    /// Moving average of the squared gradient.
-    pub second: TensorData,
+    /// Moving average of the squared gradient, with AdamW.
+    pub second: Option<TensorData>,
     /// Number of steps in both averages.
     pub steps: usize,
 }
@@ -46,6 +48,7 @@ impl<B: AutodiffBackend> Optimizer<B> {
     /// where they are not 1.
     pub fn new(config: &TrainConfig, rates: BTreeMap<String, f64>) -> Self {
         Self {
+            kind: config.optimizer,
             rates,
             constants: AdamW {
                 lr: 0.0,
@@ -113,7 +116,7 @@ impl<B: AutodiffBackend> Optimizer<B> {
             };
             let moments = Moments {
                 first: data(&state.first),
-                second: data(&state.second),
+                second: state.second.as_ref().map(data),
                 steps: state.steps,
             };
             Some((p.name, moments))
@@ -165,7 +168,16 @@ impl<B: AutodiffBackend> Optimizer<B> {
                 data.shape = [shape.iter().product::<usize>()].into();
                 Ok(Tensor::from_data(data, device))
             };
-            let (first, second) = (flat(first)?, flat(second)?);
+            let second = match (self.kind, second) {
+                (OptimizerKind::AdamW, None) => {
+                    return Err(ImportError::Missing(format!("{name}.second")));
+                }
+                (OptimizerKind::Sgd { .. }, Some(_)) => {
+                    return Err(ImportError::Unexpected(format!("{name}.second")));
+                }
+                (_, second) => second.map(&flat).transpose()?,
+            };
+            let first = flat(first)?;
             let state = State {
                 first,
                 second,
@@ -200,19 +212,30 @@ impl<B: AutodiffBackend> ModuleMapper<B> for Step<'_, B> {
         let Some(mut step) = self.constants.remove(&id) else {
             return param;
         };
-        let states = &mut self.optimizer.states;
+        let (kind, states) = (self.optimizer.kind, &mut self.optimizer.states);
         param.map(|x| {
             let shape = x.shape();
             let count = shape.num_elements();
-            let zeros = || Tensor::zeros([count], &grad.device());
+            let device = grad.device();
+            let zeros = || Tensor::zeros([count], &device);
             let state = states.remove(&id).unwrap_or_else(|| State {
                 first: zeros(),
-                second: zeros(),
+                second: (kind == OptimizerKind::AdamW).then(zeros),
                 steps: 0,
             });
             step.time = state.steps + 1;
             let [x, grad] = [x.inner(), grad].map(|x| x.reshape([count]));
-            let [x, first, second] = adamw(step, [x, state.first, state.second, grad]);
+            let (x, first, second) = match (kind, state.second) {
+                (OptimizerKind::Sgd { momentum }, _) => {
+                    let [x, first] = sgd(step, momentum, [x, state.first, grad]);
+                    (x, first, None)
+                }
+                (OptimizerKind::AdamW, second) => {
+                    let second = second.unwrap_or_else(zeros);
+                    let [x, first, second] = adamw(step, [x, state.first, second, grad]);
+                    (x, first, Some(second))
+                }
+            };
             let state = State {
                 first,
                 second,

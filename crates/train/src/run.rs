@@ -15,7 +15,7 @@ use residual_zoo_runs::{
 use residual_zoo_system::signals::stopped;
 
 use crate::checkpoint::{self, Journal};
-use crate::dashboard::{About, Activity, Dashboard};
+use crate::dashboard::{About, Activity, Dashboard, Unit};
 use crate::health::Interval;
 use crate::resume::{self, Resumed};
 use crate::summary::{last, last_valid_loss};
@@ -173,7 +173,7 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
             seed: config.train.seed,
             directory: &options.directory,
             steps: (trainer.progress.step, config.train.steps),
-            bytes_per_token: corpus.bytes_per_token,
+            unit: Unit::of(corpus),
         };
         let mut dashboard = Dashboard::open(options.display, &about, &options.stop);
         for note in &resumed.notes {

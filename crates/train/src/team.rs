@@ -15,7 +15,7 @@ use residual_zoo_core::{ConfigError, ModelConfig, params};
 use residual_zoo_data::{Corpus, hash_of_parts};
 use residual_zoo_runs::checkpoint::{OPTIMIZER, optimizer_file};
 use residual_zoo_runs::run_dir::CONFIG;
-use residual_zoo_runs::{Error, RunConfig};
+use residual_zoo_runs::{Error, OptimizerKind, RunConfig};
 pub use residual_zoo_system::team::Team;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -169,15 +169,18 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
             .filter(|info| of_others.contains(&info.id))
             .map(|info| info.name)
             .collect();
+        let is_adamw = self.config.train.optimizer == OptimizerKind::AdamW;
         for (name, steps) in steps {
             let zeros = || TensorData::zeros::<f32, _>(weights[&name].shape.clone());
             let mut of_name = moments.remove(&name).unwrap_or_else(|| Moments {
                 first: zeros(),
-                second: zeros(),
+                second: is_adamw.then(zeros),
                 steps,
             });
             broadcast(team, &mut of_name.first);
-            broadcast(team, &mut of_name.second);
+            if let Some(second) = &mut of_name.second {
+                broadcast(team, second);
+            }
             if !of_others_by_name.contains(&name) {
                 moments.insert(name, of_name);
             }

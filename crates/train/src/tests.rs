@@ -16,7 +16,7 @@ use crate::checkpoint::Journal;
 use crate::schedule::cosine;
 use crate::trainer::read;
 use residual_zoo_runs::generate::{Generator, Sampling};
-use residual_zoo_runs::{MinLearningRate, RunConfig, Schedule, TrainConfig};
+use residual_zoo_runs::{MinLearningRate, OptimizerKind, RunConfig, Schedule, TrainConfig};
 
 use crate::{Trainer, checkpoint};
 
@@ -119,7 +119,7 @@ fn a_step_is_adamw_with_decay_of_weights_alone() {
     let mut config = config();
     config.train.weight_decay = 0.5;
     config.train.grad_clip = None;
-    assert_steps_are_adamw(&config);
+    assert_steps(&config, adamw);
     // Under μP the hidden weights have a rate of their own, which their decay does not follow.
     let base = Gpt2Base {
         width: config.model.0.width / 2,
@@ -133,10 +133,36 @@ fn a_step_is_adamw_with_decay_of_weights_alone() {
         attention: 1.5,
         output: 3.0,
     });
-    assert_steps_are_adamw(&config);
+    assert_steps(&config, adamw);
 }
 
-fn assert_steps_are_adamw(config: &RunConfig<Config>) {
+/// As PyTorch's `SGD` with a momentum of 0.9.
+#[test]
+fn a_step_is_sgd_with_decay_of_weights_alone() {
+    let _turn = my_turn();
+    let mut config = config();
+    config.train.weight_decay = 0.5;
+    config.train.grad_clip = None;
+    config.train.optimizer = OptimizerKind::Sgd { momentum: 0.9 };
+    assert_steps(&config, |_, lr, _, decay, (x, g), [m, _]| {
+        *m = 0.9 * *m + g + decay * *x;
+        *x -= lr * *m;
+    });
+}
+
+fn adamw(t: i32, lr: f64, rate: f64, decay: f64, (x, g): (&mut f64, f64), [m, v]: &mut [f64; 2]) {
+    *m = 0.9 * *m + 0.1 * g;
+    *v = 0.95 * *v + 0.05 * g * g;
+    let (m, v) = (*m / (1.0 - 0.9f64.powi(t)), *v / (1.0 - 0.95f64.powi(t)));
+    *x -= lr * (rate * m / (v.sqrt() + 1e-8) + decay * *x);
+}
+
+/// Asserts that three steps are those of `update`, which gets the number of the step, the learning rate, its factor, the weight
+/// decay, a number with its gradient, and its moments.
+fn assert_steps(
+    config: &RunConfig<Config>,
+    update: impl Fn(i32, f64, f64, f64, (&mut f64, f64), &mut [f64; 2]),
+) {
     let mut trainer = trainer(config);
     let roles: BTreeMap<String, Role> = params::list::<B, _>(trainer.model())
         .into_iter()
@@ -168,11 +194,8 @@ fn assert_steps_are_adamw(config: &RunConfig<Config>) {
             let moments = moments
                 .entry(name)
                 .or_insert_with(|| vec![[0.0; 2]; x.len()]);
-            for ((x, g), [m, v]) in x.iter_mut().zip(gradient).zip(moments) {
-                *m = 0.9 * *m + 0.1 * g;
-                *v = 0.95 * *v + 0.05 * g * g;
-                let (m, v) = (*m / (1.0 - 0.9f64.powi(t)), *v / (1.0 - 0.95f64.powi(t)));
-                *x -= lr * (rate * m / (v.sqrt() + 1e-8) + decay * *x);
+            for ((x, g), moments) in x.iter_mut().zip(gradient).zip(moments) {
+                update(t, lr, rate, decay, (x, g), moments);
             }
         }
         trainer.update(loss.cross_entropy.inner(), grads, vec![]);
@@ -249,15 +272,40 @@ fn accumulated_gradients_are_those_of_one_large_batch() {
 #[test]
 fn a_restored_checkpoint_continues_bit_for_bit() {
     let _turn = my_turn();
+    continues_bit_for_bit(&config());
+    let mut sgd = config();
+    sgd.train.optimizer = OptimizerKind::Sgd { momentum: 0.9 };
+    continues_bit_for_bit(&sgd);
+}
+
+#[test]
+fn the_moments_of_another_optimizer_are_an_error() {
+    let _turn = my_turn();
+    let directory = tempfile::tempdir().unwrap();
+    let mut sgd = config();
+    sgd.train.optimizer = OptimizerKind::Sgd { momentum: 0.9 };
+    for (i, (from, to)) in [(config(), sgd.clone()), (sgd, config())]
+        .iter()
+        .enumerate()
+    {
+        let path = directory.path().join(format!("step-0000000{i}"));
+        let mut trained = trainer(from);
+        trained.step();
+        checkpoint::save(&trained, &Journal::default(), &path).unwrap();
+        let error = checkpoint::load(&mut trainer(to), &path).unwrap_err();
+        assert!(error.to_string().contains(".second` "), "{error}");
+    }
+}
+
+fn continues_bit_for_bit(config: &RunConfig<Config>) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("step-00000003");
-    let config = config();
-    let mut straight = trainer(&config);
+    let mut straight = trainer(config);
     for _ in 0..3 {
         straight.step();
     }
     checkpoint::save(&straight, &Journal::default(), &path).unwrap();
-    let mut resumed = trainer(&config);
+    let mut resumed = trainer(config);
     checkpoint::load(&mut resumed, &path).unwrap();
     assert_eq!(resumed.progress, straight.progress);
     for _ in 0..3 {
@@ -364,7 +412,10 @@ fn a_step_that_is_not_finite_is_skipped_and_counted() {
 /// The moments and step counts of every parameter.
 fn moments(trainer: &Trainer<B, Config>) -> BTreeMap<String, (usize, Vec<f64>)> {
     let numbers = |m: crate::optimizer::Moments| {
-        let both = m.first.iter::<f64>().chain(m.second.iter::<f64>());
+        let both = m
+            .first
+            .iter::<f64>()
+            .chain(m.second.iter().flat_map(|second| second.iter::<f64>()));
         (m.steps, both.collect())
     };
     let state = trainer.optimizer.export(trainer.model());

@@ -238,13 +238,14 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
         let pass = || self.model().forward(inputs);
         let pass = || recompute::record(seed, train.recompute, pass);
         let (logits, recording) = train.precision.during(pass);
-        (Loss::new(logits, targets), recording)
+        let loss = Loss::smoothed(logits, targets, train.label_smoothing);
+        (loss, recording)
     }
 
     /// Adds the gradients of a micro-batch's share of the objective to `grads`.
     pub fn backward(&self, loss: &Loss<B>, recording: Recording<B>, grads: &mut GradientsParams) {
         let train = &self.config.train;
-        let objective = loss.with_z_loss(train.z_loss) / train.accumulate as f64;
+        let objective = loss.objective(train.z_loss) / train.accumulate as f64;
         recording.add_gradients(objective, self.model(), grads);
     }
 

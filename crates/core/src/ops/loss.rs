@@ -12,6 +12,8 @@ pub struct Loss<B: Backend> {
     pub cross_entropy: Tensor<B, 1>,
     /// Mean over all positions of (log Z)², Z = Σ exp(logits), `[1]`.
     pub log_z_squared: Tensor<B, 1>,
+    /// What label smoothing adds to the objective, `[1]`.
+    smoothing: Option<Tensor<B, 1>>,
 }
 
 impl<B: Backend> Loss<B> {
@@ -29,16 +31,38 @@ impl<B: Backend> Loss<B> {
         Self {
             cross_entropy: (log_z.clone() - target).mean(),
             log_z_squared: (log_z.clone() * log_z).mean(),
+            smoothing: None,
         }
     }
 
-    /// cross-entropy + `coefficient` · (log Z)², the z-loss of Chowdhery et al., "PaLM" (2022),
-    /// section 5, which keeps the normaliser near 1.
-    pub fn with_z_loss(&self, coefficient: f64) -> Tensor<B, 1> {
-        if coefficient == 0.0 {
-            return self.cross_entropy.clone();
+    /// The loss with labels smoothed by ε: the objective becomes the cross-entropy with a target that is ε / classes for each
+    /// class, and 1 − ε more for its own (Szegedy et al., "Rethinking the inception architecture", 2016, section 7). That is
+    /// the cross-entropy plus ε times the mean of the target's logit minus all logits. `cross_entropy` stays as it is.
+    pub fn smoothed(logits: Tensor<B, 3>, targets: Tensor<B, 2, Int>, epsilon: f64) -> Self {
+        if epsilon == 0.0 {
+            return Self::new(logits, targets);
         }
-        self.cross_entropy.clone() + self.log_z_squared.clone() * coefficient
+        let (logits, targets) = last_positions(logits, targets);
+        let logits = widen(logits);
+        let of_targets = logits.clone().gather(1, targets.clone().unsqueeze_dim(1));
+        let smoothing = (of_targets.mean() - logits.clone().mean()) * epsilon;
+        Self {
+            smoothing: Some(smoothing),
+            ..Self::classification(logits, targets)
+        }
+    }
+
+    /// cross-entropy + `z_loss` · (log Z)², the z-loss of Chowdhery et al., "PaLM" (2022), section 5, which keeps the
+    /// normaliser near 1; and what label smoothing adds.
+    pub fn objective(&self, z_loss: f64) -> Tensor<B, 1> {
+        let mut objective = self.cross_entropy.clone();
+        if z_loss != 0.0 {
+            objective = objective + self.log_z_squared.clone() * z_loss;
+        }
+        match &self.smoothing {
+            Some(smoothing) => objective + smoothing.clone(),
+            None => objective,
+        }
     }
 }
 
@@ -87,6 +111,39 @@ fn last_positions<B: Backend>(
 mod tests {
     use super::*;
     use burn::backend::Flex;
+
+    /// −Σ q log p with q = ε / 3, and 1 − ε more for the target.
+    #[test]
+    fn smoothed_labels_are_a_target_for_every_class() {
+        let device = Default::default();
+        let logits = [[2f64, 0., 1.], [0.5, -1., 3.]];
+        let targets = [0, 1];
+        let tensor = Tensor::<Flex, 3>::from_floats([logits], &device).reshape([2, 1, 3]);
+        let epsilon = 0.1;
+        let loss = Loss::smoothed(
+            tensor.clone(),
+            Tensor::from_ints([[0], [1]], &device),
+            epsilon,
+        );
+        let expected: f64 = (logits.iter().zip(targets))
+            .map(|(row, target)| {
+                let log_z = row.iter().map(|x| x.exp()).sum::<f64>().ln();
+                let q = |class| epsilon / 3.0 + if class == target { 1.0 - epsilon } else { 0.0 };
+                (0..3)
+                    .map(|class| q(class) * (log_z - row[class]))
+                    .sum::<f64>()
+                    / 2.0
+            })
+            .sum();
+        let found: f32 = loss.objective(0.0).into_scalar();
+        assert!(
+            (f64::from(found) - expected).abs() < 1e-6,
+            "{found} {expected}"
+        );
+        let plain = Loss::new(tensor, Tensor::from_ints([[0], [1]], &device));
+        let [a, b] = [loss, plain].map(|loss| loss.cross_entropy.into_scalar());
+        assert_eq!(a, b);
+    }
 
     #[test]
     fn only_the_last_positions_are_scored() {

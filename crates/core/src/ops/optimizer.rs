@@ -27,6 +27,19 @@ pub fn adamw_plain<B: Backend>(
     [x, m, v]
 }
 
+/// The parameter x and the momentum m after a step of SGD, from those before it and the gradient: all `[count]`. As in PyTorch,
+/// m ← momentum · m + g and x ← x − lr · m, where g is the gradient plus the weight decay times x (Sutskever et al., "On the
+/// importance of initialization and momentum in deep learning", 2013).
+pub fn sgd<B: Backend>(
+    step: AdamW,
+    momentum: f64,
+    [x, m, grad]: [Tensor<B, 1>; 3],
+) -> [Tensor<B, 1>; 2] {
+    let g = grad * step.scale + x.clone() * step.weight_decay;
+    let m = m * momentum + g;
+    [x - m.clone() * step.lr, m]
+}
+
 /// Σ x_i² of x `[count]`, as `[1]`.
 pub fn sum_of_squares<B: Backend>(x: Tensor<B, 1>) -> Tensor<B, 1> {
     kernels::sum_of_squares(x).unwrap_or_else(|x| x.square().sum())

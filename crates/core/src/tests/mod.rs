@@ -219,12 +219,12 @@ fn the_loss_is_the_mean_surprise_at_the_targets() {
         values(loss.log_z_squared.clone())[0],
         (z * z + 300.0 * 300.0) / 2.0,
     );
-    let total = values(loss.with_z_loss(1e-4))[0];
+    let total = values(loss.objective(1e-4))[0];
     near(
         total,
         (z - 2.0) / 2.0 + 1e-4 * (z * z + 300.0 * 300.0) / 2.0,
     );
-    assert_eq!(values(loss.with_z_loss(0.0)), values(loss.cross_entropy));
+    assert_eq!(values(loss.objective(0.0)), values(loss.cross_entropy));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use residual_zoo::ModelConfig as Zoo;
 use residual_zoo::core::{Architecture, ImageSize, NormParams, Vocabulary};
 use residual_zoo::gpt2::Gpt2Config;
 use residual_zoo::laurel::LaurelConfig;
-use residual_zoo::resnet::{Kind, ResNetConfig, ShortcutKind, Stem};
+use residual_zoo::resnet::{BlockKind, ResNetConfig, ShortcutKind, Stem};
 use residual_zoo::tokenformer::TokenFormerConfig;
 use residual_zoo::vit::{Patches, Pool};
 
@@ -97,8 +97,8 @@ fn tensor(name: &str, mut data: TensorData) -> Vec<(String, TensorData)> {
 pub fn resnet(keys: &mut Keys) -> Result<(Zoo, Translate), String> {
     let expansion = keys.take_size("expansion")?;
     let blocks = [
-        ("basic", Kind::Basic),
-        ("bottleneck", Kind::Bottleneck { expansion }),
+        ("basic", BlockKind::Basic),
+        ("bottleneck", BlockKind::Bottleneck { expansion }),
     ];
     let stems = [("imagenet", Stem::ImageNet), ("cifar", Stem::Cifar)];
     let shortcuts = [

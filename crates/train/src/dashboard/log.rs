@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::rows::{Metric, Reached, Sink};
 use super::{
-    Activity, GRADIENT_NORM, LEARNING_RATE, LOSS, Pace, SPEED, UTILISATION, duration, print,
+    Activity, GRADIENT_NORM, LEARNING_RATE, LOSS, Pace, UTILISATION, Unit, duration, print,
 };
 use residual_zoo_report::si;
 
@@ -20,15 +20,17 @@ const SILENCE: Duration = Duration::from_secs(30);
 /// Prints a line for every row, and lines in between if it takes long.
 pub(super) struct Log {
     pace: Pace,
+    unit: Unit,
     activity: Activity,
     /// When the next line tells what the run is doing.
     next: Instant,
 }
 
 impl Log {
-    pub(super) fn new(pace: Pace) -> Self {
+    pub(super) fn new(pace: Pace, unit: Unit) -> Self {
         Self {
             pace,
+            unit,
             activity: Activity::Starting,
             next: Instant::now() + SILENCE,
         }
@@ -56,7 +58,7 @@ impl Sink for Log {
     fn row(&mut self, reached: Reached, metrics: Vec<Metric>) {
         let now = Instant::now();
         let left = self.pace.left(now).filter(|_| reached.step < reached.total);
-        for line in lines(reached, &metrics, left) {
+        for line in lines(reached, &metrics, left, self.unit) {
             print(&line);
         }
         self.next = now + SILENCE;
@@ -86,7 +88,7 @@ impl Sink for Log {
 }
 
 /// The lines of a row: what was measured in training, and below it the validation.
-fn lines(reached: Reached, metrics: &[Metric], left: Option<Duration>) -> Vec<String> {
+fn lines(reached: Reached, metrics: &[Metric], left: Option<Duration>, unit: Unit) -> Vec<String> {
     let step = counter(reached.step, reached.total);
     let trained = |name: &str| metrics.iter().find(|m| m.name == name && !m.valid);
     let valid = metrics.iter().find(|m| m.name == LOSS && m.valid);
@@ -113,7 +115,10 @@ fn lines(reached: Reached, metrics: &[Metric], left: Option<Duration>) -> Vec<St
         (6, left.map(|left| format!("{:<12}", left_of(left)))),
         (
             2,
-            trained(SPEED).map(|m| format!("{:>5} tok/s", si(m.value))),
+            trained(unit.speed()).map(|m| {
+                let short = &unit.name()[..3];
+                format!("{:>5} {short}/s", si(m.value))
+            }),
         ),
         (
             4,
@@ -195,10 +200,12 @@ mod tests {
         }
     }
 
+    const TEXT: Unit = Unit::Tokens(Some(1.0));
+
     /// A row with everything.
     fn full(value: f64) -> Vec<Metric> {
-        let loss = super::super::describe_loss(value, Some(1.0), Some(1.0));
-        let mut metrics: Vec<Metric> = [LOSS, GRADIENT_NORM, LEARNING_RATE, SPEED]
+        let loss = super::super::describe_loss(value, Some(1.0), TEXT);
+        let mut metrics: Vec<Metric> = [LOSS, GRADIENT_NORM, LEARNING_RATE, TEXT.speed()]
             .into_iter()
             .map(|name| metric(name, false, value, String::new()))
             .collect();
@@ -217,7 +224,7 @@ mod tests {
         metrics[1].value = 1.2345;
         metrics[2].value = 1e-3;
         metrics[3].value = 12_345.0;
-        let shown = lines(reached, &metrics, Some(Duration::from_secs(130)));
+        let shown = lines(reached, &metrics, Some(Duration::from_secs(130)), TEXT);
         assert_eq!(
             shown,
             [
@@ -227,7 +234,7 @@ mod tests {
         );
         let only = [metrics.remove(4)];
         let start = Reached { step: 0, ..reached };
-        let shown = lines(start, &only, None);
+        let shown = lines(start, &only, None, TEXT);
         assert_eq!(shown[0], "step   0/300");
         assert!(shown[1].starts_with("valid loss 4.1234 (") && shown[1].ends_with("bits/byte)"));
     }
@@ -243,7 +250,7 @@ mod tests {
                         total,
                         tokens: 0,
                     };
-                    for line in lines(reached, &full(value), left) {
+                    for line in lines(reached, &full(value), left, TEXT) {
                         assert!(line.chars().count() <= COLUMNS, "{line}");
                     }
                 }
@@ -252,14 +259,14 @@ mod tests {
                     total,
                     tokens: 0,
                 };
-                let shown = &lines(reached, &full(4.5), left)[0];
+                let shown = &lines(reached, &full(4.5), left, TEXT)[0];
                 let fits = total <= 9_999_999 && left < Some(Duration::from_secs(3_600));
                 for field in ["loss", "tok/s", "norm", "lr"] {
                     assert!(!fits || shown.contains(field), "{shown}");
                 }
                 let mut metrics = full(4.5);
                 metrics.push(metric(UTILISATION, false, 0.4, "40.1 %".into()));
-                let shown = &lines(reached, &metrics, left)[0];
+                let shown = &lines(reached, &metrics, left, TEXT)[0];
                 assert!(shown.chars().count() <= COLUMNS, "{shown}");
                 assert!(!fits || shown.contains("MFU"), "{shown}");
             }
@@ -267,10 +274,25 @@ mod tests {
     }
 
     #[test]
+    fn images_are_called_images() {
+        let reached = Reached {
+            step: 20,
+            total: 300,
+            tokens: 0,
+        };
+        let metrics = [
+            metric(LOSS, false, 1.5, String::new()),
+            metric(Unit::Images.speed(), false, 550.0, String::new()),
+        ];
+        let shown = lines(reached, &metrics, None, Unit::Images);
+        assert_eq!(shown, ["step  20/300  loss 1.5000    550 img/s"]);
+    }
+
+    #[test]
     fn what_takes_long_says_so_now_and_then() {
         let start = Instant::now();
         let at = |seconds: f64| start + Duration::from_secs_f64(seconds);
-        let mut log = Log::new(Pace::new(start, (0, 300), 0.0));
+        let mut log = Log::new(Pace::new(start, (0, 300), 0.0), TEXT);
         let mut said = |batch, seconds| log.reminder(Activity::Validating(batch, 90), at(seconds));
         assert_eq!(said(1, 0.0), None);
         assert_eq!(said(2, 1.9), None);

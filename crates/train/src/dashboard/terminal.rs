@@ -89,7 +89,7 @@ impl Terminal {
     pub(super) fn open(about: &About, pace: Pace, stop: &Interrupter) -> Self {
         let screen = Screen::keep();
         let directory = about.directory.display().to_string();
-        let mut state = State::new(about.heading(), directory, pace);
+        let mut state = State::new(about.heading(), directory, pace, about.unit);
         let mut shown = lock(&STATE);
         if let Some(before) = shown.take() {
             (state.chosen, state.notes) = (before.state.chosen, before.state.notes);

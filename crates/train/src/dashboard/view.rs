@@ -12,7 +12,7 @@ use ratatui::widgets::{Axis, Chart, Dataset, GraphType, LineGauge, Paragraph};
 
 use super::axis::{ValueAxis, step_ticks};
 use super::rows::{Metric, Reached};
-use super::{Activity, LOSS, Pace, duration};
+use super::{Activity, LOSS, Pace, Unit, duration};
 use residual_zoo_report::si;
 
 const TRAIN: Color = Color::Cyan;
@@ -29,8 +29,9 @@ pub(super) struct State {
     /// Its directory.
     pub(super) directory: String,
     pub(super) pace: Pace,
-    /// Tokens so far.
+    /// Tokens or images so far.
     pub(super) tokens: u64,
+    pub(super) unit: Unit,
     pub(super) activity: Activity,
     /// Whether the user has asked to stop.
     pub(super) stopping: bool,
@@ -53,12 +54,13 @@ pub(super) struct Curve {
 
 impl State {
     /// The state of a run that has not begun.
-    pub(super) fn new(heading: Vec<String>, directory: String, pace: Pace) -> Self {
+    pub(super) fn new(heading: Vec<String>, directory: String, pace: Pace, unit: Unit) -> Self {
         Self {
             heading,
             directory,
             pace,
             tokens: 0,
+            unit,
             activity: Activity::Starting,
             stopping: false,
             curves: Vec::new(),
@@ -155,7 +157,7 @@ pub(super) fn draw(frame: &mut Frame, state: &State, now: Instant) {
         let directory = cut_front(&state.directory, width);
         text(frame, at, [Line::styled(directory, DIM)]);
     }
-    draw_gauge(frame, gauge, &state.pace, state.tokens);
+    draw_gauge(frame, gauge, state);
     text(frame, time, [Line::raw(times(&state.pace, now))]);
     text(frame, middle, numbers.into_iter().map(Line::raw));
     draw_charts(frame, charts, state);
@@ -174,13 +176,17 @@ fn text<'a>(frame: &mut Frame, area: Rect, lines: impl IntoIterator<Item = Line<
     frame.render_widget(Paragraph::new(lines), area);
 }
 
-fn draw_gauge(frame: &mut Frame, area: Rect, pace: &Pace, tokens: u64) {
+fn draw_gauge(frame: &mut Frame, area: Rect, state: &State) {
+    let State {
+        pace, tokens, unit, ..
+    } = state;
     let (step, total) = (pace.reached(), pace.total().max(1));
     let ratio = (step as f64 / total as f64).clamp(0.0, 1.0);
     let percent = (100.0 * ratio).floor();
     let label = format!(
-        "step {step}/{total} · {} tokens · {percent} %",
-        si(tokens as f64)
+        "step {step}/{total} · {} {} · {percent} %",
+        si(*tokens as f64),
+        unit.name()
     );
     let gauge = LineGauge::default()
         .ratio(ratio)

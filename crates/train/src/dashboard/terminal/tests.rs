@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::*;
-use crate::dashboard::{Dashboard, Display, Title};
+use crate::dashboard::{Dashboard, Display, Title, Unit};
 
 const PANICS: &str = "RESIDUAL_ZOO_TEST_PANICS";
 
@@ -46,7 +46,7 @@ fn panics() {
         seed: 1,
         directory: Path::new("runs/a"),
         steps: (0, 10),
-        bytes_per_token: None,
+        unit: Unit::Tokens(None),
     };
     let mut dashboard = Dashboard::open(Display::Terminal, &about, &Interrupter::new());
     dashboard.note("a note");

@@ -6,7 +6,9 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
 use super::*;
-use crate::dashboard::{GRADIENT_NORM, LEARNING_RATE, MEMORY, SPEED};
+use crate::dashboard::{GRADIENT_NORM, LEARNING_RATE, MEMORY};
+
+const TEXT: Unit = Unit::Tokens(None);
 
 /// The lines of a screen of this size, 100 s after `start`.
 fn screen(state: &State, start: Instant, (width, height): (u16, u16)) -> Vec<String> {
@@ -26,7 +28,7 @@ fn start(to_come: f64) -> (State, Instant) {
     let directory = "runs/experiments/pool/RMT-0123456789ab".to_owned();
     let pace = Pace::new(start, (0, 400), to_come);
     let heading = heading.map(String::from).to_vec();
-    (State::new(heading, directory, pace), start)
+    (State::new(heading, directory, pace, TEXT), start)
 }
 
 /// A run after 120 of 400 steps, 100 s after its start.
@@ -50,7 +52,7 @@ fn running() -> (State, Instant) {
             metrics.push(metric(LOSS, false, loss));
             metrics.push(metric(GRADIENT_NORM, false, 1.25));
             metrics.push(metric(LEARNING_RATE, false, 1e-3));
-            metrics.push(metric(SPEED, false, 12_300.0 + step as f64));
+            metrics.push(metric(TEXT.speed(), false, 12_300.0 + step as f64));
             metrics.push(metric(MEMORY, false, 300.0));
         }
         if step.is_multiple_of(40) {
