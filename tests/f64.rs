@@ -39,10 +39,17 @@ fn every_case_equals_the_reference_to_the_digits_it_is_stored_with() {
         let device = Default::default();
         let outcome = case.pass::<Autodiff<Flex>>(&case.config, &case.weights, &device);
         // Half a unit in the last place of f32 is 6e-8 of the value. Burn's RmsNorm computes the
-        // mean square in f32 for any input type.
-        let (relative, absolute) = match case.name.starts_with("rmt_code") {
-            true => (1e-6, 1e-5),
-            false => (7e-8, 1e-9),
+        // mean square in f32 for any input type. Where a ResNet uses its running variances, the reference had them in
+        // f64, and the files have them rounded; the reference itself is then as far from the stored logits.
+        let uses_running = case
+            .weights
+            .keys()
+            .any(|name| name.ends_with("running_var"))
+            && case.statistics.is_empty();
+        let (relative, absolute) = match (case.name.starts_with("rmt_code"), uses_running) {
+            (true, _) => (1e-6, 1e-5),
+            (_, true) => (1e-6, 1e-6),
+            _ => (7e-8, 1e-9),
         };
         let error = |found: &Values, expected: &burn::tensor::TensorData| {
             let expected = Values::from(expected.clone());

@@ -338,7 +338,7 @@ impl Architecture for ResNetConfig {
         let (widths, depths) = (self.widths.len(), self.depths.len());
         if widths == 0 || widths != depths {
             let problem = format!(
-                "has {depths} stages and `widths` has {widths}; give each stage a width and a depth"
+                "has the depths of {depths} stages, and `widths` the widths of {widths}; give each stage one of both"
             );
             return Err(ConfigError::new("depths", problem));
         }

@@ -230,7 +230,7 @@ fn wrong_sizes_are_named() {
                 depths: vec![1],
                 ..small()
             },
-            "`depths`: has 1 stages and `widths` has 2",
+            "`depths`: has the depths of 1 stages, and `widths` the widths of 2",
         ),
         (
             ResNetConfig {
@@ -252,7 +252,7 @@ fn wrong_sizes_are_named() {
                 depths: vec![],
                 ..small()
             },
-            "`depths`: has 0 stages",
+            "`depths`: has the depths of 0 stages",
         ),
         (
             ResNetConfig {

@@ -116,7 +116,10 @@ fn lines(reached: Reached, metrics: &[Metric], left: Option<Duration>, unit: Uni
         (
             2,
             trained(unit.speed()).map(|m| {
-                let short = &unit.name()[..3];
+                let short = match unit {
+                    Unit::Tokens(_) => "tok",
+                    Unit::Images => "img",
+                };
                 format!("{:>5} {short}/s", si(m.value))
             }),
         ),
