@@ -38,9 +38,11 @@ impl OnBackend for ThreeWays<'_> {
         let pass =
             |weights: &BTreeMap<String, TensorData>| case.pass::<B>(&case.config, weights, &device);
         let rounded = case.weights.iter().map(|(name, weight)| {
-            let weight = match weight.shape.len() {
-                1 => weight.clone(),
-                _ => weight.clone().convert::<bf16>().convert::<f32>(),
+            // α and β of LAuReL are no factors of a product.
+            let stays = weight.shape.len() == 1 || name.ends_with("connection.mixing");
+            let weight = match stays {
+                true => weight.clone(),
+                false => weight.clone().convert::<bf16>().convert::<f32>(),
             };
             (name.clone(), weight)
         });

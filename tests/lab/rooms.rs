@@ -22,6 +22,7 @@ const ROOMS: [&[&str]; 11] = [
         "residual-zoo-gpt2",
         "residual-zoo-laurel",
         "residual-zoo-recurrent",
+        "residual-zoo-resnet",
         "residual-zoo-rmt",
         "residual-zoo-streams",
         "residual-zoo-tokenformer",

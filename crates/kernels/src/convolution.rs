@@ -456,34 +456,4 @@ mod flex {
 }
 
 #[cfg(feature = "tch")]
-mod libtorch {
-    use burn::backend::LibTorch;
-    use burn_tch::TchTensor;
-
-    use super::Convolution;
-    use crate::libtorch::Graph;
-    use crate::op::Op;
-
-    /// Burn 0.21 computes the gradient of w by a convolution whose kernel is as large as the image.
-    impl Op<LibTorch, 2> for Convolution {
-        type Kept = Graph<2>;
-
-        fn takes(&self, [_, w]: &[TchTensor; 2]) -> bool {
-            w.tensor.size()[3] % 2 == 1
-        }
-
-        fn forward(&self, inputs: [TchTensor; 2]) -> (TchTensor, Graph<2>) {
-            let stride = [self.stride as i64; 2];
-            Graph::of(inputs, |[x, w]| {
-                let padding = [w.size()[3] / 2; 2];
-                let x = x.permute([0, 3, 1, 2]);
-                let y = x.conv2d(w, None::<&tch::Tensor>, stride, padding, [1, 1], 1);
-                y.permute([0, 2, 3, 1])
-            })
-        }
-
-        fn backward(&self, graph: Graph<2>, grad: TchTensor) -> [TchTensor; 2] {
-            graph.gradients(grad)
-        }
-    }
-}
+crate::op::no_kernel!(Convolution, 2, burn::backend::LibTorch, burn_tch::TchTensor);

@@ -22,8 +22,6 @@ mod convolution;
 mod flex;
 #[cfg(feature = "flex")]
 mod gemm;
-#[cfg(feature = "tch")]
-mod libtorch;
 mod loss;
 mod mix;
 mod norm;

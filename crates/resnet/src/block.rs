@@ -1,9 +1,9 @@
 //! A block, and its parts.
 
 use burn::module::{Initializer, Module, Param};
-use burn::tensor::{Int, Tensor, backend::Backend};
+use burn::tensor::{Tensor, backend::Backend};
 use residual_zoo_core::ops::activation::relu;
-use residual_zoo_core::ops::convolution::convolution;
+use residual_zoo_core::ops::convolution::{convolution, every};
 use residual_zoo_core::{Branch, Connection, F, ImageSize, ResidualBlock, Stream, recompute};
 
 use crate::BatchNorm;
@@ -118,12 +118,8 @@ impl<B: Backend> Shortcut<B> {
         if let Some(projection) = &self.projection {
             return stream(projection.forward(x));
         }
-        let [_, height, width, _] = x.dims();
         let device = x.device();
-        let every = |length: usize| {
-            Tensor::<B, 1, Int>::arange_step(0..length as i64, self.stride, &device)
-        };
-        let x = stream(x.select(1, every(height)).select(2, every(width)));
+        let x = stream(every(self.stride, x));
         let [batch, positions, _] = x.dims();
         let zeros = Tensor::zeros([batch, positions, self.added], &device);
         Tensor::cat(vec![x, zeros], 2)

@@ -46,7 +46,7 @@ pub enum ShortcutKind {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ResNetConfig {
-    /// The convolutions of a block.
+    /// The convolutions of a block; by default `Bottleneck(expansion: 4)`.
     pub block: BlockKind,
     /// Channels of the convolutions of 3 × 3 in the blocks of each stage.
     pub widths: Vec<usize>,

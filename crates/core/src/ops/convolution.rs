@@ -2,7 +2,7 @@
 
 use burn::tensor::module::conv2d;
 use burn::tensor::ops::ConvOptions;
-use burn::tensor::{Tensor, backend::Backend};
+use burn::tensor::{Int, Tensor, backend::Backend};
 use residual_zoo_kernels as kernels;
 
 use super::precision::narrow;
@@ -14,10 +14,29 @@ pub fn convolution<B: Backend>(stride: usize, x: Tensor<B, 4>, w: Tensor<B, 4>) 
     inputs.unwrap_or_else(|[x, w]| plain(stride, x, w))
 }
 
-/// [`convolution`], by Burn.
+/// [`convolution`], by Burn. With a kernel of one pixel, it is a product of every stride-th pixel; Burn 0.21 has a wrong gradient
+/// for that on WGPU.
 pub fn plain<B: Backend>(stride: usize, x: Tensor<B, 4>, w: Tensor<B, 4>) -> Tensor<B, 4> {
-    let padding = w.dims()[3] / 2;
+    let [d_out, d_in, kernel, _] = w.dims();
+    if kernel == 1 {
+        let x = every(stride, x);
+        let [batch, height, width, _] = x.dims();
+        let rows = x.reshape([batch * height * width, d_in]);
+        let y = rows.matmul(w.reshape([d_out, d_in]).transpose());
+        return y.reshape([batch, height, width, d_out]);
+    }
+    let padding = kernel / 2;
     let options = ConvOptions::new([stride; 2], [padding; 2], [1, 1], 1);
     let y = conv2d(x.permute([0, 3, 1, 2]), w, None, options);
     y.permute([0, 2, 3, 1])
+}
+
+/// Every nth row and column of x `[batch, height, width, channels]`, the first included.
+pub fn every<B: Backend>(n: usize, x: Tensor<B, 4>) -> Tensor<B, 4> {
+    if n == 1 {
+        return x;
+    }
+    let ([_, height, width, _], device) = (x.dims(), x.device());
+    let places = |side: usize| Tensor::<B, 1, Int>::arange_step(0..side as i64, n, &device);
+    x.select(1, places(height)).select(2, places(width))
 }
