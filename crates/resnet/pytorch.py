@@ -4,7 +4,7 @@
 Both train on the same images for the same number of steps, and each is timed alone. Prints the accuracy on the test images
 and the median time of a step.
 
-    experiments/resnet/pytorch.py --data cifar-10-batches-bin --program target/release/residual-zoo [-- --backend tch]
+    crates/resnet/pytorch.py --data cifar-10-batches-bin --program target/release/residual-zoo [-- --backend tch]
 """
 import argparse
 import json
