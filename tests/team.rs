@@ -296,6 +296,10 @@ fn what_a_team_cannot_do_is_said_once() {
     let mut alone = zoo("train");
     alone.arg(SMOKE).arg("--run").arg(scratch.path("run"));
     says(&alone, "`train.accumulate`: is 1, but 2 processes share");
+    let mut norms = zoo("train");
+    norms.args(["resnet/smoke", "--set", "train.accumulate=2", "--run"]);
+    norms.arg(scratch.path("norms"));
+    says(&norms, "`model`: has batch norms");
     let mut missing = zoo("train");
     missing.arg("nowhere.ron");
     says(&missing, "nowhere.ron");

@@ -10,7 +10,6 @@ use residual_zoo::experiment::{Experiment, estimate_memory};
 use residual_zoo::lab::trial::Trial;
 use residual_zoo::lab::{Error, check_precision, measure_rates};
 use residual_zoo::report::{Cell, Column, Table, bytes, si};
-use residual_zoo::runs::OptimizerKind;
 use residual_zoo::{RunConfig, builtin};
 
 use super::{experiment_in, read_config};
@@ -184,10 +183,7 @@ pub fn plan(options: Options) -> anyhow::Result<()> {
         }
         if options.memory {
             // Of 4 bytes each.
-            let moments = match config.train.optimizer {
-                OptimizerKind::AdamW => 2.0,
-                OptimizerKind::Sgd { .. } => 1.0,
-            };
+            let moments = config.train.optimizer.moments() as f64;
             row.push(bytes(4.0 * moments * plan.parameters).into());
         }
         for &devices in &options.devices {

@@ -1,16 +1,19 @@
 //! Models of images.
 
 use burn::backend::{Autodiff, Flex};
+use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
-use residual_zoo::ModelConfig as Zoo;
 use residual_zoo::core::Activation;
-use residual_zoo::core::{ImageSize, ModelConfig, Vocabulary, contract};
+use residual_zoo::core::{ImageSize, ModelConfig, Vocabulary, contract, params};
+use residual_zoo::data::Corpus;
 use residual_zoo::gpt2::Gpt2Config;
 use residual_zoo::laurel::LaurelConfig;
 use residual_zoo::resnet::{BlockKind, ResNetConfig};
 use residual_zoo::streams::{DeepNormConfig, ValueResidualConfig};
 use residual_zoo::tokenformer::TokenFormerConfig;
+use residual_zoo::train::Trainer;
 use residual_zoo::vit::Patches;
+use residual_zoo::{ModelConfig as Zoo, RunConfig};
 use residual_zoo_testing::zoo::{IMAGE, WIDTH, gpt2, recurrence, resnet, rmt, vision};
 
 #[test]
@@ -85,6 +88,42 @@ fn laurel_adds_the_counted_parameters_to_a_resnet() {
     assert_eq!(small(LaurelConfig::pa(3)), 27);
     assert_eq!(small(LaurelConfig::rw_lr(2)), 690);
     assert_eq!(small(LaurelConfig::rw_lr_pa(3, 2)), 2_061);
+}
+
+/// Those of a skipped step do not, and several micro-batches move them one after the other.
+#[test]
+fn running_statistics_move_with_good_steps() {
+    const MEAN: &str = "embeddings.stem.norm.running_mean";
+    let _alone = contract::alone();
+    let text = "(model: ResNet(block: Basic, widths: [4], depths: [1], stem: Cifar), \
+                data: (source: Images(set: Shapes(images: 40, size: 8))), \
+                train: (steps: 9, batch: 3, accumulate: 2, learning_rate: 1e-2))";
+    let config = RunConfig::parse(text, "test.ron".as_ref()).unwrap();
+    let corpus = Corpus::open(&config.data).unwrap();
+    let mut trainer =
+        Trainer::<Autodiff<Flex>, Zoo>::new(config, &corpus, Default::default()).unwrap();
+    let mean = |trainer: &Trainer<_, _>| -> Vec<f32> {
+        let mut all = params::export::<Autodiff<Flex>, _>(trainer.model());
+        all.remove(MEAN).unwrap().iter().collect()
+    };
+    let noted = |trainer: &Trainer<Autodiff<Flex>, Zoo>, micro| {
+        let batch = trainer.upload(&trainer.batch(micro));
+        trainer.forward(batch, micro).1.take_statistics()
+    };
+    let both = [noted(&trainer, 0), noted(&trainer, 1)].concat();
+    let skipped = Tensor::from_floats([f32::NAN], &Default::default());
+    trainer.update(skipped, GradientsParams::new(), both);
+    assert_eq!(mean(&trainer), [0.0; 4]);
+    // The stem is the first module that notes, and its mean the first of the two.
+    let [first, second] = [0, 1].map(|micro| -> Vec<f32> {
+        let statistics = noted(&trainer, micro);
+        statistics[0].value.to_data().iter().collect()
+    });
+    assert!(trainer.step().skipped.is_none());
+    for ((found, a), b) in mean(&trainer).iter().zip(first).zip(second) {
+        let expected = 0.9 * 0.1 * a + 0.1 * b;
+        assert!((found - expected).abs() < 1e-6, "{found} {expected}");
+    }
 }
 
 /// Small images: each product is counted by hand.
@@ -211,7 +250,7 @@ fn a_model_on_patches_is_read_as_it_is_written() {
 /// Without a causal mask, the order of the patches matters only by their positions.
 #[test]
 fn without_positions_the_class_does_not_depend_on_the_order_of_the_patches() {
-    use residual_zoo::core::{LanguageModel, params};
+    use residual_zoo::core::LanguageModel;
     let device = Default::default();
     let config = gpt2().on_patches(Patches {
         size: 2,

@@ -37,6 +37,17 @@ fn what_needs_text_refuses_a_model_of_images() {
     );
 }
 
+/// Its layers differ, so their number cannot be set.
+#[test]
+fn the_memory_of_a_resnet_is_estimated() {
+    let plan = ok(zoo("plan").args(["resnet/smoke", "--memory", "--tflops", "1"]));
+    let row = plan.lines().find(|line| line.starts_with("resnet/smoke"));
+    assert!(
+        row.is_some_and(|row| row.matches("MiB").count() == 3),
+        "{plan}"
+    );
+}
+
 #[test]
 fn other_crops_are_another_run() {
     let scratch = Scratch::new();

@@ -187,7 +187,7 @@ fn killed_runs_on_augmented_patches_end_alike() {
     );
 }
 
-/// Batch norms have running statistics, and a micro-batch in two has augmented images of its own.
+/// Each micro-batch moves the running statistics of batch norms.
 #[test]
 fn killed_runs_with_batch_norm_end_alike() {
     let scratch = Scratch::new();

@@ -46,11 +46,11 @@ mod flex {
     /// Outputs whose sums are in registers at a time; every SIMD width divides it.
     const LANES: usize = 16;
 
-    /// Pixels, or inputs of a kernel, whose sums are in registers: with two vectors of 8 outputs, these fill the 16 registers of
-    /// AVX2.
+    /// Pixels, or inputs of a kernel, whose sums are in registers. With two vectors of 8 outputs each, 12 of the 16 registers of
+    /// AVX2 hold sums.
     const TILE: usize = 6;
 
-    /// The most channels. With more, a product of matrices is faster.
+    /// The most channels. Larger convolutions are Burn's.
     const CHANNELS: usize = 128;
 
     /// Images whose gradients of w are summed by one task. The sums do not depend on the number of threads.

@@ -3,7 +3,7 @@
 use residual_zoo_backend::BackendKind;
 use residual_zoo_core::{ConfigError, ModelConfig, Vocabulary};
 use residual_zoo_report::bytes;
-use residual_zoo_runs::{OptimizerKind, RunConfig};
+use residual_zoo_runs::RunConfig;
 use residual_zoo_system::memory::memory;
 
 /// What is done with a model.
@@ -57,10 +57,7 @@ fn training<C: ModelConfig>(config: &RunConfig<C>, vocabulary: Vocabulary) -> f6
     let tokens = config.train.batch as f64 * config.time() as f64;
     let logits = 8.0 * vocabulary.outputs as f64;
     let stream = 4.0 * shape.width as f64 * shape.n_layer as f64;
-    let moments = match config.train.optimizer {
-        OptimizerKind::AdamW => 2.0,
-        OptimizerKind::Sgd { .. } => 1.0,
-    };
+    let moments = config.train.optimizer.moments() as f64;
     (2.0 + moments) * weights(config, vocabulary) + tokens * (logits + stream)
 }
 

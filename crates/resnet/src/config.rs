@@ -274,7 +274,7 @@ impl ResNetConfig {
     }
 }
 
-/// What a frame says of images: nothing, and then they are empty, if the data are token ids, which `reads` refuses.
+/// The size of the images. They are empty if the data are token ids, which `reads` refuses.
 fn image(frame: &Frame) -> ImageSize {
     frame.image.unwrap_or(ImageSize {
         channels: 0,
@@ -338,7 +338,7 @@ impl Architecture for ResNetConfig {
         let (widths, depths) = (self.widths.len(), self.depths.len());
         if widths == 0 || widths != depths {
             let problem = format!(
-                "has the depths of {depths} stages, and `widths` the widths of {widths}; give each stage one of both"
+                "has length {depths}, but `widths` has length {widths}; give each stage a width and a depth"
             );
             return Err(ConfigError::new("depths", problem));
         }

@@ -2,6 +2,7 @@ use burn::backend::{Autodiff, Flex};
 use burn::optim::GradientsParams;
 use burn::tensor::{Distribution, Tensor, TensorData};
 use residual_zoo_core::ops::loss::Loss;
+use residual_zoo_core::params::Role;
 use residual_zoo_core::{
     Architecture, ImageSize, LanguageModel, PlainModel, Recompute, Vocabulary, contract, params,
     recompute, statistics,
@@ -193,6 +194,23 @@ fn a_pass_with_recomputed_activations_has_the_same_statistics_once() {
     assert!(changed.iter().all(|name| name.contains("running_")));
 }
 
+/// Weight decay applies to the convolutions alone.
+#[test]
+fn convolutions_are_weights_and_the_rest_is_not() {
+    let model = small()
+        .build::<B>(vocabulary(IMAGE, 5), &Default::default())
+        .unwrap();
+    for info in params::list::<B, _>(&model) {
+        let expected = match (info.shape.len(), info.name.contains(".norm.")) {
+            (4, _) => Role::Weight,
+            (_, true) => Role::Norm,
+            _ => Role::Unembedding,
+        };
+        assert_eq!(info.role, expected, "{}", info.name);
+        assert_eq!(info.trainable, !info.name.contains("running_"));
+    }
+}
+
 #[test]
 fn a_stream_and_images_are_the_same_numbers() {
     let x = Tensor::<Flex, 4>::random([2, 4, 5, 3], Distribution::Default, &Default::default());
@@ -230,7 +248,7 @@ fn wrong_sizes_are_named() {
                 depths: vec![1],
                 ..small()
             },
-            "`depths`: has the depths of 1 stages, and `widths` the widths of 2",
+            "`depths`: has length 1, but `widths` has length 2",
         ),
         (
             ResNetConfig {
@@ -252,7 +270,7 @@ fn wrong_sizes_are_named() {
                 depths: vec![],
                 ..small()
             },
-            "`depths`: has the depths of 0 stages",
+            "`depths`: has length 0",
         ),
         (
             ResNetConfig {

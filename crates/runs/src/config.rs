@@ -57,14 +57,15 @@ pub struct TrainConfig {
     pub beta_2: f64,
     /// Added to the square root of AdamW's second moment.
     pub eps: f64,
-    /// Weight decay, decoupled with AdamW and a part of the gradient with SGD. It does not apply to norms, embeddings, the unembedding, biases and the
-    /// weights that mix streams.
+    /// Weight decay: decoupled with AdamW, added to the gradient with SGD. It does not apply to norms, embeddings, the
+    /// unembedding, biases and the weights that mix streams.
     pub weight_decay: f64,
     /// Maximum global norm of the gradients. `None` disables clipping.
     pub grad_clip: Option<f64>,
     /// Coefficient of the z-loss.
     pub z_loss: f64,
-    /// The share of the target that all classes or tokens share (label smoothing). Reported losses are without it.
+    /// The ε of label smoothing: each target gives this share of its probability to all classes or tokens equally. Reported
+    /// losses are without it.
     pub label_smoothing: f64,
     /// Number format of matrix products and attention.
     pub precision: Precision,
@@ -160,12 +161,22 @@ pub enum OptimizerKind {
     /// AdamW (Loshchilov and Hutter, "Decoupled weight decay regularization", 2019).
     #[default]
     AdamW,
-    /// Stochastic gradient descent as in PyTorch: m ← momentum · m + gradient, x ← x − rate · m. The weight decay times x is a
-    /// part of the gradient.
+    /// Stochastic gradient descent as in PyTorch: m ← momentum · m + gradient, x ← x − rate · m. The gradient includes the
+    /// weight decay times x.
     Sgd {
         /// The share of m that stays at each step; 0 for none.
         momentum: f64,
     },
+}
+
+impl OptimizerKind {
+    /// Number of moments of each parameter.
+    pub fn moments(self) -> usize {
+        match self {
+            Self::AdamW => 2,
+            Self::Sgd { .. } => 1,
+        }
+    }
 }
 
 /// The reaction of a run to an I/O error.
