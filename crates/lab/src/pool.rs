@@ -20,8 +20,10 @@ pub struct Pool {
 }
 
 /// Fields that came after version 2 of the pool, where they change nothing: runs from before are still found.
-const LATER: [&str; 5] = [
+const LATER: [&str; 7] = [
+    "label_smoothing: 0.0,",
     "mup: None,",
+    "optimizer: AdamW,",
     r#"separator: "\n","#,
     "recompute: None,",
     "shard_optimizer: false,",

@@ -293,7 +293,7 @@ fn the_moments_of_another_optimizer_are_an_error() {
         trained.step();
         checkpoint::save(&trained, &Journal::default(), &path).unwrap();
         let error = checkpoint::load(&mut trainer(to), &path).unwrap_err();
-        assert!(error.to_string().contains(".second` "), "{error}");
+        assert!(error.to_string().contains(".second`"), "{error}");
     }
 }
 
