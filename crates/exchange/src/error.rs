@@ -10,11 +10,11 @@ use residual_zoo_data::{DataError, one_line};
 #[non_exhaustive]
 pub enum Error {
     /// A file is none of those that can be read, or damaged.
-    #[error("`{}` {problem}", path.display())]
+    #[error("`{}` {}", path.display(), one_line(problem))]
     File {
         /// The file or directory.
         path: PathBuf,
-        /// What is wrong with it, and how to fix it.
+        /// What is wrong with it, and how to fix it. It may quote the file.
         problem: String,
     },
     /// The tensors of a file are not those of its model.

@@ -7,7 +7,6 @@ use burn::backend::Flex;
 use burn::module::Module;
 use burn::tensor::{DType, TensorData};
 use residual_zoo_core::{ModelConfig as _, Tensors, Vocabulary, params};
-use residual_zoo_data::one_line;
 use residual_zoo_models::ModelConfig;
 use residual_zoo_runs::checkpoint;
 
@@ -300,7 +299,7 @@ pub fn rename(
 
 fn insert(path: &Path, all: &mut Tensors, name: String, tensor: TensorData) -> Result<(), Error> {
     if all.contains_key(&name) {
-        let problem = format!("has the tensor {} twice", one_line(&name));
+        let problem = format!("has the tensor {name} twice");
         return Err(Error::file(path, problem));
     }
     all.insert(name, tensor);
