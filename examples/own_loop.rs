@@ -51,7 +51,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let mut optimizer = AdamWConfig::new().with_weight_decay(0.1).init();
     for step in 0..steps {
-        let batch = training.random_batch(1, step, 0, 8);
+        let batch = training.random_batch(1, step, 0, 8)?;
         let loss = loss(&model, &batch, &device);
         if step % 20 == 0 {
             println!("step {step}: loss {:.4}", loss.clone().into_scalar());
@@ -61,11 +61,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
 
     let model = model.valid(); // without autodiff
-    let batches = validation.fixed_batches(8, 8);
-    let losses = batches
-        .iter()
-        .map(|batch| loss(&model, batch, &device).into_scalar());
-    let mean = losses.sum::<f32>() / batches.len() as f32;
+    let mut losses = Vec::new();
+    for batch in validation.fixed_batches(8, 8) {
+        losses.push(loss(&model, &batch?, &device).into_scalar());
+    }
+    let mean = losses.iter().sum::<f32>() / losses.len() as f32;
     print!("validation loss {mean:.4} nats per token");
     match corpus.entropy {
         Some(entropy) => println!("; the entropy rate is {:.4}", entropy.rate),

@@ -138,7 +138,7 @@ pub fn good_checkpoint() -> &'static BTreeMap<String, Vec<u8>> {
         let scratch = Scratch::new();
         let directory = scratch.path().join("checkpoint");
         let mut trainer = trainer();
-        trainer.step();
+        trainer.step().unwrap();
         checkpoints::save(&trainer, &Default::default(), &directory).unwrap();
         let entries = fs::read_dir(&directory).unwrap().map(Result::unwrap);
         let read = |entry: fs::DirEntry| {

@@ -9,7 +9,9 @@ use std::fmt::Write as _;
 use std::fs;
 
 use residual_zoo::core::Mup;
-use residual_zoo::data::{CopyConfig, DataConfig, ImagesConfig, ShapesConfig, SyntheticConfig};
+use residual_zoo::data::{
+    CopyConfig, DataConfig, FolderConfig, ImagesConfig, RandAugment, ShapesConfig, SyntheticConfig,
+};
 use residual_zoo::experiment::Experiment;
 use residual_zoo::gpt2::{Gpt2Base, Gpt2Config};
 use residual_zoo::lab::claims::{Close, Compared};
@@ -73,6 +75,8 @@ fn defaults() -> BTreeMap<&'static str, Value> {
         ("SyntheticConfig", value(SyntheticConfig::default())),
         ("CopyConfig", value(CopyConfig::default())),
         ("ShapesConfig", value(ShapesConfig::default())),
+        ("FolderConfig", value(FolderConfig::default())),
+        ("RandAugment", value(RandAugment::default())),
         (
             "ImagesConfig",
             parsed::<ImagesConfig>("(set: Cifar10(\"\"))"),

@@ -46,7 +46,7 @@ fn trainer(model: ModelConfig) -> Trainer<B, ModelConfig> {
 
 fn steps(trainer: &mut Trainer<B, ModelConfig>, count: usize) {
     for _ in 0..count {
-        trainer.step();
+        trainer.step().unwrap();
     }
 }
 
@@ -58,14 +58,17 @@ fn grows(compose: impl Fn(TokenFormerConfig) -> ModelConfig) {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path().join("checkpoint");
     let mut trained = trainer(compose(small()));
-    let untrained_loss = trained.validate().loss;
+    let untrained_loss = trained.validate().unwrap().loss;
     steps(&mut trained, 20);
     checkpoint::save(&trained, &Journal::default(), &directory).unwrap();
 
     let config = small().grown(17, 40).unwrap();
     let mut grown = trainer(compose(config));
     checkpoint::load_weights(&mut grown, &trained.config.model, &directory).unwrap();
-    let (before, after) = (trained.validate().loss, grown.validate().loss);
+    let (before, after) = (
+        trained.validate().unwrap().loss,
+        grown.validate().unwrap().loss,
+    );
     assert!(
         before < untrained_loss - 0.3,
         "it was not trained: {before}"
@@ -94,7 +97,7 @@ fn grows(compose: impl Fn(TokenFormerConfig) -> ModelConfig) {
     // The schedule starts from the beginning, and the appended pairs learn.
     assert_eq!(grown.progress.step, 0);
     steps(&mut grown, 20);
-    assert!(grown.validate().loss < after);
+    assert!(grown.validate().unwrap().loss < after);
     let again = grown.optimizer.export(grown.model());
     let keys = again.iter().find(|(name, _)| name.ends_with("ffn.keys"));
     let first = numbers(&keys.unwrap().1.first);
@@ -129,7 +132,10 @@ fn a_parameter_that_took_no_part_in_the_loss_starts_anew() {
     let mut restored = trainer(of.clone());
     checkpoint::load(&mut restored, &directory).unwrap();
     assert_eq!(restored.progress.step, 2);
-    assert_eq!(restored.validate().loss, trained.validate().loss);
+    assert_eq!(
+        restored.validate().unwrap().loss,
+        trained.validate().unwrap().loss
+    );
 
     // α is fixed at another value: the checkpoint's value is kept, and its name is returned.
     let fixed = ModelConfig::of(small()).recurrent(RecurrentConfig {
@@ -146,7 +152,10 @@ fn a_parameter_that_took_no_part_in_the_loss_starts_anew() {
     let mut fresh = trainer(of.clone());
     checkpoint::load_weights(&mut fresh, &of, &directory).unwrap();
     assert!(fresh.optimizer.export(fresh.model()).is_empty());
-    assert_eq!(fresh.validate().loss, trained.validate().loss);
+    assert_eq!(
+        fresh.validate().unwrap().loss,
+        trained.validate().unwrap().loss
+    );
 }
 
 #[test]
@@ -160,7 +169,10 @@ fn weights_alone_leave_the_moments_behind() {
     let mut fresh = trainer(ModelConfig::of(small()));
     checkpoint::load_parameters(&mut fresh, &trained.config.model, &directory).unwrap();
     assert!(fresh.optimizer.export(fresh.model()).is_empty());
-    assert_eq!(fresh.validate().loss, trained.validate().loss);
+    assert_eq!(
+        fresh.validate().unwrap().loss,
+        trained.validate().unwrap().loss
+    );
 }
 
 #[test]
@@ -184,19 +196,22 @@ fn a_gpt2_of_twice_the_width_starts_near_the_loss_of_the_narrow_one() {
     let directory = directory.path().join("checkpoint");
     checkpoint::save(&trained, &Journal::default(), &directory).unwrap();
     let mut widened = trainer(ModelConfig::of(wide.clone()));
-    let fresh = widened.validate().loss;
+    let fresh = widened.validate().unwrap().loss;
     let narrow_config = narrow;
     let narrow = ModelConfig::of(narrow_config.clone());
     checkpoint::load_parameters(&mut widened, &narrow, &directory).unwrap();
     // The noise of 1 % between copies hardly changes the loss.
-    let (before, after) = (trained.validate().loss, widened.validate().loss);
+    let (before, after) = (
+        trained.validate().unwrap().loss,
+        widened.validate().unwrap().loss,
+    );
     assert!(
         (after - before).abs() < 0.02 * (fresh - before),
         "{before} {after} {fresh}"
     );
-    let before = widened.validate().loss;
+    let before = widened.validate().unwrap().loss;
     steps(&mut widened, 20);
-    assert!(widened.validate().loss < before);
+    assert!(widened.validate().unwrap().loss < before);
 
     let mut tokenformer = trainer(ModelConfig::of(small()));
     let error = checkpoint::load_parameters(&mut tokenformer, &narrow, &directory).unwrap_err();
@@ -215,10 +230,10 @@ fn a_gpt2_of_twice_the_width_starts_near_the_loss_of_the_narrow_one() {
 
     // The moments of a widened matrix do not fit, so nothing is loaded.
     let mut widened = trainer(ModelConfig::of(wide.clone()));
-    let before = widened.validate().loss;
+    let before = widened.validate().unwrap().loss;
     let error = checkpoint::load_weights(&mut widened, &narrow, &directory).unwrap_err();
     assert!(error.to_string().contains("use grow-fresh"), "{error}");
-    assert_eq!(widened.validate().loss, before);
+    assert_eq!(widened.validate().unwrap().loss, before);
 
     // Only a plain model is widened.
     let laurel = |config| ModelConfig::of(config).per_sublayer(LaurelConfig::rw());
@@ -279,9 +294,9 @@ fn a_pretrained_gpt2_becomes_a_tokenformer_to_train() {
         for (name, tensor) in params::export::<B, _>(tokenformer.model()) {
             assert_eq!(numbers(&tensor), numbers(&expected[&name]), "{name}");
         }
-        let before = tokenformer.validate().loss;
+        let before = tokenformer.validate().unwrap().loss;
         steps(&mut tokenformer, 20);
-        assert!(tokenformer.validate().loss < before);
+        assert!(tokenformer.validate().unwrap().loss < before);
     }
 }
 

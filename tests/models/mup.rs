@@ -227,7 +227,7 @@ fn changes<A: Architecture>(config: A, seed: u64) -> Vec<f64> {
     };
     let before = coordinates(params::export(&trainer.inner_model()));
     for _ in 0..STEPS {
-        trainer.step();
+        trainer.step().unwrap();
     }
     let after = coordinates(params::export(&trainer.inner_model()));
     let change = |(a, b): (Tensor<Flex, 3>, Tensor<Flex, 3>)| {

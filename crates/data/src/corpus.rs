@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::cache::Entry;
 use crate::entry::entry;
+use crate::images::OpenedImages;
 use crate::progress::OnProgress;
 use crate::synthetic::{self, Entropy, SyntheticConfig};
 use crate::tokenize::{Survey, Text};
@@ -69,7 +70,7 @@ impl Corpus {
             Source::Synthetic(synthetic) => Self::synthetic(synthetic, config),
             Source::Copying(copying) => Self::copying(copying),
             Source::Cifar10(directory) => Self::cifar10(directory),
-            Source::Images(images) => Self::images(images),
+            Source::Images(images) => Self::images(images, progress),
             Source::TinyShakespeare => {
                 let text = Text::Memory(download::tiny_shakespeare(progress)?);
                 Self::of_text(config, "tiny-shakespeare".into(), &text, progress)
@@ -271,10 +272,20 @@ impl Corpus {
     }
 
     /// The tokenizer has the names of the classes.
-    fn images(config: &ImagesConfig) -> Result<Self, DataError> {
-        let [train, valid] = config.open()?.map(Examples::Images);
-        let tokenizer = Tokenizer::words(config.names())?;
-        Ok(Self::of_examples(train, valid, tokenizer, config.classes()))
+    fn images(config: &ImagesConfig, progress: OnProgress) -> Result<Self, DataError> {
+        let OpenedImages {
+            train,
+            valid,
+            names,
+            note,
+        } = config.open(progress)?;
+        let [train, valid] = [train, valid].map(Examples::Images);
+        let tokenizer = Tokenizer::words(names)?;
+        let outputs = tokenizer.vocab_size();
+        Ok(Self {
+            note,
+            ..Self::of_examples(train, valid, tokenizer, outputs)
+        })
     }
 
     /// A corpus of examples that are not text.

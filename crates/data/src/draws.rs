@@ -13,6 +13,36 @@ impl Draws {
         Self(hasher.finalize_xof())
     }
 
+    /// The numbers of `purpose` for example `i` of such a micro-batch.
+    pub fn of_example(purpose: &str, (seed, step, micro): (u64, u64, u64), i: u64) -> Self {
+        let mut hasher = blake3::Hasher::new_derive_key(purpose);
+        for part in [seed, step, micro, i] {
+            hasher.update(&part.to_le_bytes());
+        }
+        Self(hasher.finalize_xof())
+    }
+
+    /// The next number, uniform between 0 and 1.
+    pub fn unit(&mut self) -> f64 {
+        self.below(1 << 53) as f64 / (1u64 << 53) as f64
+    }
+
+    /// The next number, normal with mean 0 and variance 1 (Box and Muller, 1958).
+    pub fn normal(&mut self) -> f64 {
+        let radius = (-2.0 * (1.0 - self.unit()).ln()).sqrt();
+        radius * (std::f64::consts::TAU * self.unit()).cos()
+    }
+
+    /// The next number from Beta(α, α) (Jöhnk, 1964). It needs the more tries the larger α is, about 1 / B(α, α).
+    pub fn beta(&mut self, alpha: f64) -> f64 {
+        loop {
+            let [x, y] = [(); 2].map(|()| (1.0 - self.unit()).powf(1.0 / alpha));
+            if x + y <= 1.0 && x + y > 0.0 {
+                return x / (x + y);
+            }
+        }
+    }
+
     /// The next number, uniform in `0..end`.
     pub fn below(&mut self, end: usize) -> usize {
         let mut number = [0; 8];

@@ -200,6 +200,30 @@ pub enum DataError {
         /// The directory.
         path: PathBuf,
     },
+    /// A directory of images, or a file in it, cannot be used.
+    #[error("`{path}` {}", one_line(problem))]
+    Pictures {
+        /// The directory or file.
+        path: PathBuf,
+        /// What is wrong with it, and how to fix it.
+        problem: String,
+    },
+    /// Files among images are no images, or damaged.
+    #[error(
+        "{} {}; repair or delete {}",
+        one_line(named.join(", ")),
+        match count - named.len() {
+            0 => String::new(),
+            more => format!("and {more} more files"),
+        },
+        match count { 1 => "it", _ => "them" }
+    )]
+    BadPictures {
+        /// How many.
+        count: usize,
+        /// The path and the problem of the first ones.
+        named: Vec<String>,
+    },
     /// An I/O operation failed.
     #[error("could not {action} `{path}`: {source}")]
     Io {
@@ -300,6 +324,8 @@ impl DataError {
             | Self::BadImages { .. }
             | Self::BadLabel { .. }
             | Self::NoImages { .. }
+            | Self::Pictures { .. }
+            | Self::BadPictures { .. }
             | Self::InvalidConfig { .. } => true,
             Self::BadShard { .. }
             | Self::BadCache { .. }
@@ -333,6 +359,14 @@ impl DataError {
                 action,
                 source,
             },
+        }
+    }
+
+    /// `problem` of the directory of images, or a file in it, `path`.
+    pub(crate) fn pictures(path: &Path, problem: impl Into<String>) -> Self {
+        Self::Pictures {
+            path: path.to_path_buf(),
+            problem: problem.into(),
         }
     }
 

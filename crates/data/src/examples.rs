@@ -31,7 +31,7 @@ impl Examples {
             Self::Mixture(mixture) => Some(mixture.len()),
             Self::Copying(_) => None,
             Self::Pixels(images) => Some(images.len() * PIXELS),
-            Self::Images(views) => Some(views.images().len()),
+            Self::Images(views) => Some(views.len()),
         }
     }
 
@@ -51,7 +51,7 @@ impl Examples {
             Self::Mixture(mixture) => mixture.blake3(),
             Self::Copying(config) => blake3::hash(format!("{config:?}").as_bytes()).to_string(),
             Self::Pixels(images) => images.blake3(),
-            Self::Images(views) => views.images().blake3(),
+            Self::Images(views) => views.blake3(),
         }
     }
 
@@ -81,8 +81,7 @@ impl Examples {
                 at_most(CLASSES - 1, outputs)
             }
             Self::Images(views) => {
-                let images = views.images();
-                let largest = (0..images.len()).map(|i| images.label(i)).max();
+                let largest = (0..views.len()).map(|i| views.label(i)).max();
                 at_most(largest.unwrap_or(0), outputs)
             }
         }
@@ -146,8 +145,18 @@ impl Sequences {
 
     /// Micro-batch `micro` of step `step`, with `batch` sequences. It depends only on the
     /// arguments, on any machine.
-    pub fn random_batch(&self, seed: u64, step: u64, micro: u64, batch: usize) -> Batch {
-        match self {
+    ///
+    /// # Errors
+    ///
+    /// The file of an image that was deleted or is damaged. Other kinds are in memory and cannot fail.
+    pub fn random_batch(
+        &self,
+        seed: u64,
+        step: u64,
+        micro: u64,
+        batch: usize,
+    ) -> Result<Batch, DataError> {
+        Ok(match self {
             Self::Text(windows) => windows.random_batch(seed, step, micro, batch),
             Self::Mixture(windows) => windows.random_batch(seed, step, micro, batch),
             Self::Copying {
@@ -159,30 +168,39 @@ impl Sequences {
                 let mut draws = Draws::new("residual-zoo-data images v1", seed, step, micro);
                 image_batch(images, (0..batch).map(|_| draws.below(images.len())))
             }
-            Self::Images(views) => {
-                let draws = Draws::new("residual-zoo-data views v1", seed, step, micro);
-                views.random_batch(draws, batch)
-            }
-        }
+            Self::Images(views) => views.random_batch((seed, step, micro), batch)?,
+        })
+    }
+
+    /// Whether a batch takes so long to read that it should be read while the one before is in use.
+    pub fn are_slow(&self) -> bool {
+        matches!(self, Self::Images(views) if views.are_slow())
     }
 
     /// `batches` batches of `batch` sequences, the same on every call. Sequences of a text or of
     /// images are distinct and evenly spaced, and fewer if there are not enough.
-    pub fn fixed_batches(&self, batches: usize, batch: usize) -> Vec<Batch> {
+    ///
+    /// # Errors
+    ///
+    /// Each as in [`random_batch`](Self::random_batch).
+    pub fn fixed_batches(&self, batches: usize, batch: usize) -> FixedBatches<'_> {
+        let evenly = |len: usize| even_places(len, batches, batch).into_iter();
         match self {
-            Self::Text(windows) => windows.even_batches(batches, batch),
-            Self::Mixture(windows) => windows.even_batches(batches, batch),
-            Self::Copying { .. } => (0..batches as u64)
-                .map(|i| self.random_batch(0, i, 0, batch))
-                .collect(),
-            Self::Pixels(images) => even_places(images.len(), batches, batch)
-                .into_iter()
-                .map(|places| image_batch(images, places.into_iter()))
-                .collect(),
-            Self::Images(views) => even_places(views.images().len(), batches, batch)
-                .into_iter()
-                .map(|places| views.plain_batch(places))
-                .collect(),
+            Self::Text(windows) => {
+                Box::new(windows.even_batches(batches, batch).into_iter().map(Ok))
+            }
+            Self::Mixture(windows) => {
+                Box::new(windows.even_batches(batches, batch).into_iter().map(Ok))
+            }
+            Self::Copying { .. } => {
+                Box::new((0..batches).map(move |i| self.random_batch(0, i as u64, 0, batch)))
+            }
+            Self::Pixels(images) => Box::new(
+                evenly(images.len()).map(|places| Ok(image_batch(images, places.into_iter()))),
+            ),
+            Self::Images(views) => {
+                Box::new(evenly(views.len()).map(|places| views.plain_batch(places)))
+            }
         }
     }
 
@@ -203,6 +221,9 @@ impl Sequences {
         }
     }
 }
+
+/// Batches that are read one by one.
+pub type FixedBatches<'a> = Box<dyn ExactSizeIterator<Item = Result<Batch, DataError>> + 'a>;
 
 fn image_batch(images: &Images, places: impl Iterator<Item = usize>) -> Batch {
     let (mut inputs, mut targets) = (Vec::new(), Vec::new());

@@ -5,9 +5,12 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::draws::Draws;
+use crate::augment::RandAugment;
+use crate::folder::{self, FolderConfig, Opened};
+use crate::progress::OnProgress;
 use crate::shapes::{self, ShapesConfig};
-use crate::{Batch, Cifar, DataError, cifar};
+use crate::views::{Pictures, Views};
+use crate::{Cifar, DataError, cifar};
 
 /// Images to classify. A field that a file leaves out has its [`Default`] value, except `set`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -22,6 +25,36 @@ pub struct ImagesConfig {
     /// Whether half of the training images are mirrored, left to right.
     #[serde(default)]
     pub flip: bool,
+    /// Further changes of training images; `None` for none.
+    #[serde(default)]
+    pub rand_augment: Option<RandAugment>,
+    /// Probability that a rectangle of a training image is replaced by the mean of all images (Zhong et al., "Random erasing
+    /// data augmentation", 2017), 2 to 33 % of the area.
+    #[serde(default)]
+    pub erasing: f64,
+    /// α of mixup (Zhang et al., 2017), 0 for none: each training image, and its label, is mixed with another one of the batch
+    /// by λ and 1 − λ, with one λ from Beta(α, α) for the batch.
+    #[serde(default)]
+    pub mixup: f64,
+    /// α of CutMix (Yun et al., 2019), 0 for none: as mixup, but a rectangle of each training image is that of another one. With
+    /// both, half of the batches have either.
+    #[serde(default)]
+    pub cutmix: f64,
+}
+
+impl ImagesConfig {
+    /// Images of `set` as they are.
+    pub fn of(set: ImageSet) -> Self {
+        Self {
+            set,
+            crop: 0,
+            flip: false,
+            rand_augment: None,
+            erasing: 0.0,
+            mixup: 0.0,
+            cutmix: 0.0,
+        }
+    }
 }
 
 /// Where images come from.
@@ -34,6 +67,8 @@ pub enum ImageSet {
     Cifar10(PathBuf),
     /// The directory of CIFAR-100's binary files, with its 100 fine classes. The test file is used for validation.
     Cifar100(PathBuf),
+    /// A directory in ImageNet's layout.
+    Folder(FolderConfig),
 }
 
 impl ImageSet {
@@ -43,6 +78,7 @@ impl ImageSet {
             Self::Shapes(_) => "drawn shapes",
             Self::Cifar10(_) => "CIFAR-10",
             Self::Cifar100(_) => "CIFAR-100",
+            Self::Folder(_) => "a directory of images",
         }
     }
 
@@ -52,10 +88,16 @@ impl ImageSet {
             Self::Shapes(_) => None,
             Self::Cifar10(_) => Some(Self::Cifar10(directory)),
             Self::Cifar100(_) => Some(Self::Cifar100(directory)),
+            Self::Folder(folder) => Some(Self::Folder(FolderConfig {
+                path: directory,
+                ..folder.clone()
+            })),
         }
     }
 }
 
+/// The α of mixup and CutMix.
+const ALPHAS: std::ops::RangeInclusive<f64> = 0.05..=4.0;
 /// The most pixels of border that a crop can have.
 const MOST_BORDER: usize = 1024;
 
@@ -72,8 +114,33 @@ impl ImagesConfig {
                 problem: format!("is {}; it must be at most {MOST_BORDER}", self.crop),
             });
         }
+        let wrong = |field: &str, problem: String| {
+            Err(DataError::InvalidConfig {
+                field: format!("data.source.{field}"),
+                problem,
+            })
+        };
+        if let Some(rand_augment) = &self.rand_augment {
+            rand_augment.validate()?;
+        }
+        if !(0.0..=1.0).contains(&self.erasing) {
+            return wrong(
+                "erasing",
+                format!("is {}; it must be between 0 and 1", self.erasing),
+            );
+        }
+        for (field, alpha) in [("mixup", self.mixup), ("cutmix", self.cutmix)] {
+            if alpha != 0.0 && !ALPHAS.contains(&alpha) {
+                let (least, most) = (ALPHAS.start(), ALPHAS.end());
+                return wrong(
+                    field,
+                    format!("is {alpha}; it must be 0 or between {least} and {most}"),
+                );
+            }
+        }
         match &self.set {
             ImageSet::Shapes(shapes) => shapes.validate(),
+            ImageSet::Folder(folder) => folder.validate(),
             _ => Ok(()),
         }
     }
@@ -82,6 +149,7 @@ impl ImagesConfig {
     pub fn size(&self) -> [usize; 3] {
         match &self.set {
             ImageSet::Shapes(shapes) => [3, shapes.size, shapes.size],
+            ImageSet::Folder(folder) => [3, folder.size, folder.size],
             _ => cifar::SIZE,
         }
     }
@@ -92,44 +160,65 @@ impl ImagesConfig {
             ImageSet::Shapes(_) => shapes::NAMES.len(),
             ImageSet::Cifar10(_) => cifar::CLASSES,
             ImageSet::Cifar100(_) => cifar::FINE_CLASSES,
+            ImageSet::Folder(folder) => folder.classes,
         }
     }
 
-    /// The names of the classes.
-    pub fn names(&self) -> Vec<String> {
-        let names: &[&str] = match &self.set {
-            ImageSet::Shapes(_) => &shapes::NAMES,
-            ImageSet::Cifar10(_) => &cifar::NAMES,
-            ImageSet::Cifar100(_) => {
-                return (0..cifar::FINE_CLASSES)
-                    .map(|i| format!("class-{i}"))
-                    .collect();
-            }
-        };
-        names.iter().map(|name| (*name).to_owned()).collect()
-    }
-
-    /// Training and validation images.
+    /// Opens training and validation images.
     ///
     /// # Errors
     ///
-    /// Those of [`Cifar::open`] and [`Cifar::open_100`].
-    pub(crate) fn open(&self) -> Result<[Views; 2], DataError> {
-        let Cifar { train, test } = match &self.set {
-            ImageSet::Shapes(shapes) => shapes.draw(),
-            ImageSet::Cifar10(directory) => Cifar::open(directory)?,
-            ImageSet::Cifar100(directory) => Cifar::open_100(directory)?,
+    /// Those of [`Cifar::open`], [`Cifar::open_100`] and [`folder::open`].
+    pub(crate) fn open(&self, progress: OnProgress) -> Result<OpenedImages, DataError> {
+        let (normal, pictures, names, note) = match &self.set {
+            ImageSet::Folder(config) => {
+                let Opened {
+                    train,
+                    valid,
+                    names,
+                    note,
+                } = folder::open(config, progress)?;
+                let pictures = [train, valid].map(|part| Pictures::Files(Arc::new(part)));
+                (Normal::IMAGENET, pictures, names, note)
+            }
+            set => {
+                let named = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+                let (Cifar { train, test }, names) = match set {
+                    ImageSet::Cifar10(directory) => (Cifar::open(directory)?, named(&cifar::NAMES)),
+                    ImageSet::Cifar100(directory) => {
+                        (Cifar::open_100(directory)?, named(&cifar::FINE_NAMES))
+                    }
+                    ImageSet::Shapes(shapes) => (shapes.draw(), named(&shapes::NAMES)),
+                    ImageSet::Folder(_) => unreachable!("it is above"),
+                };
+                let normal = Normal::of(&train);
+                let pictures = [train, test].map(|images| Pictures::Memory(Arc::new(images)));
+                (normal, pictures, names, None)
+            }
         };
-        let normal = Normal::of(&train);
-        let (crop, flip) = (self.crop, self.flip);
-        let views = |images, crop, flip| Views {
-            images: Arc::new(images),
+        let [train, valid] = pictures;
+        let views = |pictures, changes| Views {
+            pictures,
             normal,
-            crop,
-            flip,
+            changes,
         };
-        Ok([views(train, crop, flip), views(test, 0, false)])
+        Ok(OpenedImages {
+            train: views(train, self.clone()),
+            valid: views(valid, Self::of(self.set.clone())),
+            names,
+            note,
+        })
     }
+}
+
+/// Images, opened.
+pub(crate) struct OpenedImages {
+    pub train: Views,
+    pub valid: Views,
+    /// The names of the classes.
+    pub names: Vec<String>,
+    /// One line for the user about what was left out.
+    pub note: Option<String>,
 }
 
 /// Labelled images of one size.
@@ -204,12 +293,18 @@ impl std::fmt::Debug for Images {
 
 /// Mean and standard deviation of each channel over the training images.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Normal {
-    mean: [f32; 3],
-    deviation: [f32; 3],
+pub(crate) struct Normal {
+    pub mean: [f32; 3],
+    pub deviation: [f32; 3],
 }
 
 impl Normal {
+    /// Those of ImageNet, as torchvision has them, times 255. Images in a directory are too many to be read beforehand.
+    const IMAGENET: Self = Self {
+        mean: [123.675, 116.28, 103.53],
+        deviation: [58.395, 57.12, 57.375],
+    };
+
     fn of(images: &Images) -> Self {
         let [_, height, width] = images.size;
         // Sums of whole numbers are the same in any order.
@@ -239,208 +334,18 @@ impl Normal {
     }
 }
 
-/// Images with what is done to them before a model reads them: training images are cropped and mirrored at random, all are
-/// normalised by the mean and the standard deviation of each channel over the training images.
-#[derive(Clone, Debug)]
-pub struct Views {
-    images: Arc<Images>,
-    normal: Normal,
-    crop: usize,
-    flip: bool,
-}
-
-/// Where an image is cut from its padded form, and whether it is mirrored.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct View {
-    row: usize,
-    column: usize,
-    mirrored: bool,
-}
-
-impl Views {
-    /// The images as they are stored.
-    pub fn images(&self) -> &Images {
-        &self.images
-    }
-
-    /// Channels, height and width.
-    pub fn size(&self) -> [usize; 3] {
-        self.images.size
-    }
-
-    /// `batch` images drawn at random, each with a view of its own.
-    pub(crate) fn random_batch(&self, mut draws: Draws, batch: usize) -> Batch {
-        let border = 2 * self.crop + 1;
-        let drawn = (0..batch).map(|_| {
-            let i = draws.below(self.images.len());
-            let view = View {
-                row: draws.below(border),
-                column: draws.below(border),
-                mirrored: draws.below(2) == 1 && self.flip,
-            };
-            (i, view)
-        });
-        self.batch(drawn)
-    }
-
-    /// These images, as they are.
-    pub(crate) fn plain_batch(&self, places: impl IntoIterator<Item = usize>) -> Batch {
-        let view = View {
-            row: self.crop,
-            column: self.crop,
-            mirrored: false,
-        };
-        self.batch(places.into_iter().map(|i| (i, view)))
-    }
-
-    fn batch(&self, drawn: impl Iterator<Item = (usize, View)>) -> Batch {
-        let (mut values, mut targets) = (Vec::new(), Vec::new());
-        for (i, view) in drawn {
-            self.append(i, view, &mut values);
-            targets.push(self.images.label(i) as u32);
-        }
-        Batch {
-            batch: targets.len(),
-            inputs: Vec::new(),
-            images: Some(ImageBatch {
-                values,
-                size: self.images.size,
-            }),
-            targets,
-            time: 1,
-            scored: 1,
-        }
-    }
-
-    /// Appends the normalised values of a view of image `i`.
-    fn append(&self, i: usize, view: View, values: &mut Vec<f32>) {
-        let [_, height, width] = self.images.size;
-        let planes = self.images.values(i).chunks_exact(height * width);
-        for (channel, plane) in planes.enumerate() {
-            let normal = |value: u8| {
-                (f32::from(value) - self.normal.mean[channel]) / self.normal.deviation[channel]
-            };
-            for y in 0..height {
-                // Rows and columns of the border are black.
-                let row = (y + view.row)
-                    .checked_sub(self.crop)
-                    .filter(|row| *row < height);
-                values.extend((0..width).map(|x| {
-                    let x = if view.mirrored { width - 1 - x } else { x };
-                    let column = (x + view.column).checked_sub(self.crop);
-                    let column = column.filter(|column| *column < width);
-                    match (row, column) {
-                        (Some(row), Some(column)) => normal(plane[row * width + column]),
-                        _ => normal(0),
-                    }
-                }));
-            }
-        }
-    }
-}
-
-/// The images of a batch.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ImageBatch {
-    /// Normalised values, \[batch · channels · height · width\].
-    pub values: Vec<f32>,
-    /// Channels, height and width.
-    pub size: [usize; 3],
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Two images of 3 × 2 × 4 values; that at (channel, row, column) of image i is 24 i + 8 channel + 4 row + column.
-    fn pictures(crop: usize, flip: bool) -> Views {
-        let mut images = Images::empty(1, [3, 2, 4]);
-        for i in 0..2u8 {
-            images.records.push(5 + i);
-            images.records.extend((0..24).map(|value| 24 * i + value));
-        }
-        Views {
-            images: Arc::new(images),
-            normal: Normal {
-                mean: [0.0; 3],
-                deviation: [1.0; 3],
-            },
-            crop,
-            flip,
-        }
-    }
-
-    fn draws(step: u64) -> Draws {
-        Draws::new("a test", 1, step, 0)
-    }
-
-    #[test]
-    fn a_plain_batch_has_the_values_of_its_images() {
-        let batch = pictures(3, true).plain_batch([1, 0]);
-        assert_eq!(batch.targets, [6, 5]);
-        assert_eq!((batch.batch, batch.time, batch.scored), (2, 1, 1));
-        let images = batch.images.unwrap();
-        let expected: Vec<f32> = (24..48).chain(0..24).map(|value| value as f32).collect();
-        assert_eq!((images.values, images.size), (expected, [3, 2, 4]));
-    }
-
-    #[test]
-    fn a_view_is_a_part_of_the_image_with_a_black_border() {
-        let mut values = Vec::new();
-        let view = View {
-            row: 0,
-            column: 2,
-            mirrored: false,
-        };
-        pictures(1, false).append(0, view, &mut values);
-        // One row up and one column to the right of the original place.
-        assert_eq!(values[..8], [0., 0., 0., 0., 1., 2., 3., 0.]);
-        values.clear();
-        let mirrored = View {
-            mirrored: true,
-            ..view
-        };
-        pictures(1, false).append(0, mirrored, &mut values);
-        assert_eq!(values[..8], [0., 0., 0., 0., 0., 3., 2., 1.]);
-    }
-
-    #[test]
-    fn random_batches_are_a_function_of_the_draws_and_show_every_view() {
-        let pictures = pictures(1, true);
-        let batch = |step| pictures.random_batch(draws(step), 4);
-        assert_eq!(batch(1), batch(1));
-        assert_ne!(batch(1), batch(2));
-        // A smaller batch is the beginning of a larger one.
-        let larger = pictures.random_batch(draws(1), 7);
-        assert_eq!(larger.targets[..4], batch(1).targets);
-        let mut views: Vec<Vec<u8>> = (0..400)
-            .flat_map(|step| {
-                let images = batch(step).images.unwrap();
-                let images = images
-                    .values
-                    .chunks_exact(24)
-                    .map(|values| values.iter().map(|value| *value as u8).collect());
-                images.collect::<Vec<Vec<u8>>>()
-            })
-            .collect();
-        views.sort();
-        views.dedup();
-        // 2 images, 3 × 3 places, mirrored or not.
-        assert_eq!(views.len(), 36);
-    }
-
     #[test]
     fn channels_have_mean_0_and_variance_1_over_the_training_images() {
-        let shapes = ImagesConfig {
-            set: ImageSet::Shapes(ShapesConfig {
-                images: 64,
-                ..ShapesConfig::default()
-            }),
-            crop: 0,
-            flip: false,
-        };
-        let [train, _] = shapes.open().unwrap();
-        let all = train.plain_batch(0..64).images.unwrap();
+        let shapes = ImagesConfig::of(ImageSet::Shapes(ShapesConfig {
+            images: 64,
+            ..ShapesConfig::default()
+        }));
+        let train = shapes.open(&mut |_, _, _| true).unwrap().train;
+        let all = train.plain_batch(0..64).unwrap().images.unwrap();
         let plane = all.size[1] * all.size[2];
         for channel in 0..3 {
             let planes = all.values.chunks_exact(plane).skip(channel).step_by(3);

@@ -15,6 +15,7 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod augment;
 mod cache;
 mod chunks;
 pub mod cifar;
@@ -27,6 +28,7 @@ mod entry;
 mod error;
 mod examples;
 mod files;
+mod folder;
 mod hash;
 mod hf;
 mod hub;
@@ -41,11 +43,13 @@ mod text;
 mod tokenize;
 mod tokenizer;
 mod tokens;
+mod views;
 mod windows;
 
 #[cfg(test)]
 mod testing;
 
+pub use augment::RandAugment;
 pub use cifar::Cifar;
 pub use config::{DataConfig, Source, Weighted};
 pub use copying::CopyConfig;
@@ -55,9 +59,10 @@ pub use draws::derive_seed;
 pub use error::{DataError, one_line};
 pub use examples::{Examples, Sequences};
 pub use files::{check_is_file, read_file, read_utf8};
+pub use folder::FolderConfig;
 pub use hash::of_parts as hash_of_parts;
 pub use hub::{fetch_model, is_on_hub};
-pub use images::{ImageBatch, ImageSet, Images, ImagesConfig, Views};
+pub use images::{ImageSet, Images, ImagesConfig};
 pub use mixture::{MixedWindows, Mixture};
 pub use progress::{OnProgress, Stage};
 pub use shapes::ShapesConfig;
@@ -67,4 +72,5 @@ pub use synthetic::{Entropy, SyntheticConfig};
 pub use text::read_documents;
 pub use tokenizer::{Tokenizer, TokenizerConfig};
 pub use tokens::Tokens;
+pub use views::{ImageBatch, Mixed, Views};
 pub use windows::{Batch, Window, Windows};

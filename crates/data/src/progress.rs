@@ -19,6 +19,8 @@ pub enum Stage {
     Training,
     /// Tokenizes text.
     Tokenizing,
+    /// Reads the headers of images. Counts files instead of bytes.
+    Checking,
 }
 
 impl fmt::Display for Stage {
@@ -30,11 +32,12 @@ impl fmt::Display for Stage {
             Self::Learning => "reading the text to train a tokenizer",
             Self::Training => "training the tokenizer",
             Self::Tokenizing => "tokenizing",
+            Self::Checking => "reading the headers of the images",
         })
     }
 }
 
-/// Receives the progress: the stage, and the bytes that are done, of all. If it returns false, the
+/// Receives the progress: the stage, and the bytes, or files, that are done, of all. If it returns false, the
 /// preparation stops.
 pub type OnProgress<'a> = &'a mut (dyn FnMut(Stage, u64, u64) -> bool + Send);
 

@@ -86,7 +86,11 @@ fn describe((stage, done, all, since): (Stage, u64, u64, Instant), now: Instant)
     if done == 0 || matches!(stage, Stage::Training | Stage::Waiting) {
         return format!("{stage}: {} so far", duration(taken));
     }
-    let rate = format!("{}B/s", si(done as f64 / taken.as_secs_f64().max(1e-3)));
+    let rate = si(done as f64 / taken.as_secs_f64().max(1e-3));
+    let rate = match stage {
+        Stage::Checking => format!("{rate} images/s"),
+        _ => format!("{rate}B/s"),
+    };
     if all == 0 {
         return format!("{stage}: {}B, {rate}", si(done as f64));
     }

@@ -100,7 +100,7 @@ fn a_run_that_ended_in_a_forward_pass_leaves_no_memory_taken() {
     };
     let before = allocated().unwrap() as usize;
     let first = trainer(config.clone());
-    let loss = first.forward(first.upload(&first.batch(0)), 0);
+    let loss = first.forward(first.upload(&first.batch(0).unwrap()), 0);
     let with_graph = allocated().unwrap() as usize - before;
     drop((loss, first));
     let left = allocated().unwrap() as usize - before;

@@ -91,7 +91,7 @@ pub fn time_steps<B: AutodiffBackend, C: ModelConfig>(
     let mut trainer = Trainer::<B, C>::new(config, corpus, device)?;
     let mut times = Vec::with_capacity(steps);
     for step in 0..warmup + steps {
-        let parts = time_step(&mut trainer);
+        let parts = time_step(&mut trainer)?;
         if step >= warmup {
             times.push(parts);
         }
@@ -113,7 +113,9 @@ pub fn time_steps<B: AutodiffBackend, C: ModelConfig>(
     })
 }
 
-fn time_step<B: AutodiffBackend, C: ModelConfig>(trainer: &mut Trainer<B, C>) -> [f64; 4] {
+fn time_step<B: AutodiffBackend, C: ModelConfig>(
+    trainer: &mut Trainer<B, C>,
+) -> Result<[f64; 4], Error> {
     let device = trainer.device().clone();
     let mut clock = Instant::now();
     let mut lap = || {
@@ -123,7 +125,7 @@ fn time_step<B: AutodiffBackend, C: ModelConfig>(trainer: &mut Trainer<B, C>) ->
         clock = Instant::now();
         seconds
     };
-    let batch = trainer.upload(&trainer.batch(0));
+    let batch = trainer.upload(&trainer.batch(0)?);
     let data = lap();
     let (loss, mut recording) = trainer.forward(batch, 0);
     let statistics = recording.take_statistics();
@@ -132,7 +134,7 @@ fn time_step<B: AutodiffBackend, C: ModelConfig>(trainer: &mut Trainer<B, C>) ->
     trainer.backward(&loss, recording, &mut grads);
     let backward = lap();
     trainer.update(loss.cross_entropy.inner(), grads, statistics);
-    [data, forward, backward, lap()]
+    Ok([data, forward, backward, lap()])
 }
 
 /// The median, or NaN if there are no values.

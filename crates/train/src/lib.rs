@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod ahead;
 pub mod bench;
 pub mod checkpoint;
 pub mod dashboard;

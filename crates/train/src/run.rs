@@ -205,7 +205,7 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
         let steps = self.trainer.config.train.steps;
         if self.rows.is_empty()
             && self.trainer.progress.step == 0
-            && let Some(Validation { loss, accuracy }) = self.validate()
+            && let Some(Validation { loss, accuracy }) = self.validate()?
         {
             self.record(Row {
                 valid_loss: Some(loss).filter(|loss| loss.is_finite()),
@@ -241,7 +241,10 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
     fn advance(&mut self) -> Result<(), Error> {
         self.dashboard.activity(Activity::Training);
         let (lr, clock, before) = (self.trainer.learning_rate(), Instant::now(), stopped());
-        let step = self.trainer.step();
+        let step = match self.trainer.step() {
+            Ok(step) => step,
+            Err(error) => return Err(self.save_after(error)),
+        };
         // A process that is stopped does not train.
         let seconds = clock.elapsed().saturating_sub(stopped() - before);
         let seconds = seconds.as_secs_f64();
@@ -266,6 +269,17 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
             Some(parameters) => self.report_skipped(step.loss, step.grad_norm, parameters),
             None => Ok(()),
         }
+    }
+
+    /// Saves a checkpoint before the run ends with `error`, which may be mended before it is resumed.
+    fn save_after(&mut self, error: Error) -> Error {
+        if self.trainer.progress.step > 0 && self.save().is_ok() {
+            let step = self.trainer.progress.step;
+            self.dashboard.note(&format!(
+                "saved at step {step}, because the run cannot go on"
+            ));
+        }
+        error
     }
 
     /// Reports that the last step was skipped. After too many in a row, saves a checkpoint and fails.
@@ -310,7 +324,13 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
         };
         let log = due(train.log_every) || validate || sample || save;
         // What takes long comes before anything is written, so that the run can be stopped in it.
-        let found = if validate { self.validate() } else { None };
+        let found = match validate {
+            true => match self.validate() {
+                Ok(found) => found,
+                Err(error) => return Err(self.save_after(error)),
+            },
+            false => None,
+        };
         let text = if sample { self.sample()? } else { None };
         if validate && found.is_none() || sample && text.is_none() {
             return Ok(false);
@@ -331,7 +351,7 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
     }
 
     /// Validates the model. `None` if the run was stopped in the meantime.
-    fn validate(&mut self) -> Option<Validation> {
+    fn validate(&mut self) -> Result<Option<Validation>, Error> {
         let (dashboard, stop) = (&mut self.dashboard, &self.options.stop);
         self.trainer.validate_while(|batch, batches| {
             dashboard.activity(Activity::Validating(batch + 1, batches));

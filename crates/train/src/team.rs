@@ -105,7 +105,7 @@ pub fn follow<B: AutodiffBackend, C: ModelConfig>(
             Order::Share => trainer.share(team),
             Order::Step(progress) => {
                 trainer.progress = progress;
-                trainer.step();
+                trainer.step()?;
             }
             Order::Compare => drop(trainer.same_weights()),
             // The leader gets the errors as well.

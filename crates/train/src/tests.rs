@@ -172,7 +172,7 @@ fn assert_steps(
     let mut moments: BTreeMap<String, Vec<[f64; 2]>> = BTreeMap::new();
     for t in 1..=3 {
         let lr = trainer.learning_rate();
-        let batch = trainer.upload(&trainer.batch(0));
+        let batch = trainer.upload(&trainer.batch(0).unwrap());
         let (loss, recording) = trainer.forward(batch, 0);
         let grads = gradients_of(&trainer, &loss, recording);
         let mut gradients = Gradients {
@@ -222,7 +222,7 @@ fn clipping_acts_on_the_norm_of_all_gradients_together() {
         config.train.warmup = 0;
         let mut trainer = trainer(&config);
         let before = weights(trainer.model());
-        let norm = trainer.step().grad_norm;
+        let norm = trainer.step().unwrap().grad_norm;
         let after = weights(trainer.model());
         let square = |(name, x): (&String, &Vec<f64>)| -> f64 {
             x.iter()
@@ -248,9 +248,9 @@ fn accumulated_gradients_are_those_of_one_large_batch() {
     config.model.0.dropout = 0.0;
     config.train.accumulate = 2;
     let mut two = trainer(&config);
-    let (a, b) = (two.batch(0), two.batch(1));
+    let (a, b) = (two.batch(0).unwrap(), two.batch(1).unwrap());
     assert_ne!(a.inputs, b.inputs);
-    let step = two.step();
+    let step = two.step().unwrap();
 
     config.train.accumulate = 1;
     config.train.batch *= 2;
@@ -290,7 +290,7 @@ fn the_moments_of_another_optimizer_are_an_error() {
     {
         let path = directory.path().join(format!("step-0000000{i}"));
         let mut trained = trainer(from);
-        trained.step();
+        trained.step().unwrap();
         checkpoint::save(&trained, &Journal::default(), &path).unwrap();
         let error = checkpoint::load(&mut trainer(to), &path).unwrap_err();
         assert!(error.to_string().contains(".second`"), "{error}");
@@ -302,18 +302,18 @@ fn continues_bit_for_bit(config: &RunConfig<Config>) {
     let path = directory.path().join("step-00000003");
     let mut straight = trainer(config);
     for _ in 0..3 {
-        straight.step();
+        straight.step().unwrap();
     }
     checkpoint::save(&straight, &Journal::default(), &path).unwrap();
     let mut resumed = trainer(config);
     checkpoint::load(&mut resumed, &path).unwrap();
     assert_eq!(resumed.progress, straight.progress);
     for _ in 0..3 {
-        let (a, b) = (straight.step(), resumed.step());
+        let (a, b) = (straight.step().unwrap(), resumed.step().unwrap());
         assert_eq!((a.loss, a.grad_norm), (b.loss, b.grad_norm));
     }
     assert_eq!(weights(straight.model()), weights(resumed.model()));
-    assert_eq!(straight.validate(), resumed.validate());
+    assert_eq!(straight.validate().unwrap(), resumed.validate().unwrap());
 }
 
 #[test]
@@ -323,7 +323,7 @@ fn a_damaged_checkpoint_is_an_error() {
     let path = directory.path().join("step-00000001");
     let config = config();
     let mut trained = trainer(&config);
-    trained.step();
+    trained.step().unwrap();
     checkpoint::save(&trained, &Journal::default(), &path).unwrap();
     for file in ["model.safetensors", "optimizer.safetensors", "state.json"] {
         let whole = std::fs::read(path.join(file)).unwrap();
@@ -367,13 +367,13 @@ fn a_step_that_is_not_finite_is_skipped_and_counted() {
     let _turn = my_turn();
     let mut trainer = trainer(&config());
     let gradients = |trainer: &Trainer<B, Config>| {
-        let (loss, recording) = trainer.forward(trainer.upload(&trainer.batch(0)), 0);
+        let (loss, recording) = trainer.forward(trainer.upload(&trainer.batch(0).unwrap()), 0);
         (
             loss.cross_entropy.clone().inner(),
             gradients_of(trainer, &loss, recording),
         )
     };
-    trainer.step();
+    trainer.step().unwrap();
     let (weights_before, moments) = (weights(trainer.model()), moments(&trainer));
     let assert_kept = |trainer: &Trainer<B, Config>| {
         assert_eq!(weights(trainer.model()), weights_before);
@@ -403,7 +403,7 @@ fn a_step_that_is_not_finite_is_skipped_and_counted() {
     assert_eq!(progress.skipped_in_a_row, 2);
     assert_eq!(progress.tokens, 3 * 3 * 12);
 
-    assert_eq!(trainer.step().skipped, None);
+    assert_eq!(trainer.step().unwrap().skipped, None);
     assert_eq!(trainer.progress.skipped_in_a_row, 0);
     assert_eq!(trainer.progress.skipped, 2);
     assert_ne!(weights(trainer.model()), weights_before);
@@ -430,11 +430,11 @@ fn the_z_loss_pulls_the_normaliser_and_is_not_reported() {
         config.train.z_loss = z_loss;
         config.train.learning_rate = 1e-2;
         let mut trainer = trainer(&config);
-        let first = trainer.step().loss;
+        let first = trainer.step().unwrap().loss;
         for _ in 0..19 {
-            trainer.step();
+            trainer.step().unwrap();
         }
-        let batch = trainer.upload(&trainer.batch(0));
+        let batch = trainer.upload(&trainer.batch(0).unwrap());
         (
             first,
             read(&trainer.forward(batch, 0).0.log_z_squared.inner()),
@@ -452,13 +452,22 @@ fn a_curriculum_lengthens_sequences_and_lowers_the_learning_rate() {
     let mut trainer = trainer(&config);
     let peak = trainer.learning_rate();
     let scale = |trainer: &Trainer<B, Config>| trainer.learning_rate() / peak;
-    assert_eq!((trainer.level(), trainer.batch(0).time), (Some(0), 8));
+    assert_eq!(
+        (trainer.level(), trainer.batch(0).unwrap().time),
+        (Some(0), 8)
+    );
     assert!(!trainer.advance_curriculum(0.3), "not below 0.3");
     assert!(trainer.advance_curriculum(0.29));
-    assert_eq!((trainer.level(), trainer.batch(0).time), (Some(1), 12));
+    assert_eq!(
+        (trainer.level(), trainer.batch(0).unwrap().time),
+        (Some(1), 12)
+    );
     assert!((scale(&trainer) - (1.0 - 0.5 * 12.0 / 20.0)).abs() < 1e-12);
     assert!(trainer.advance_curriculum(0.1));
-    assert_eq!((trainer.level(), trainer.batch(0).time), (Some(2), 20));
+    assert_eq!(
+        (trainer.level(), trainer.batch(0).unwrap().time),
+        (Some(2), 20)
+    );
     assert!((scale(&trainer) - 0.7 * 0.5).abs() < 1e-12);
     assert!(!trainer.advance_curriculum(0.1), "the last level stays");
     let at = |loss: f64| 0.7 * 0.5 * (1.0 - (-loss).exp());
@@ -468,7 +477,7 @@ fn a_curriculum_lengthens_sequences_and_lowers_the_learning_rate() {
     assert!(!trainer.advance_curriculum(0.05));
     assert!((scale(&trainer) - at(0.05)).abs() < 1e-12);
     let (tokens, flops) = (trainer.tokens_per_step(), trainer.step_flops());
-    trainer.step();
+    trainer.step().unwrap();
     assert_eq!(trainer.progress.tokens, tokens as u64);
     assert_eq!((tokens, trainer.progress.flops), (3 * 20, flops));
 
@@ -587,7 +596,7 @@ fn recomputed_activations_change_no_bit_also_with_dropout() {
             train,
             ..config.clone()
         });
-        let losses = [(); 3].map(|()| trainer.step().loss);
+        let losses = [(); 3].map(|()| trainer.step().unwrap().loss);
         (losses, weights(trainer.model()))
     };
     let all = weights_after(None);

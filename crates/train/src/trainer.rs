@@ -14,6 +14,7 @@ use residual_zoo_data::{Batch, Corpus, ImageBatch, Sequences, derive_seed};
 use residual_zoo_runs::{Error, RunConfig, TrainConfig, vocabulary};
 use serde::{Deserialize, Serialize};
 
+use crate::ahead::{Ahead, Place};
 use crate::optimizer::{self, Moments, Optimizer};
 use crate::schedule::{self, Curriculum};
 use crate::team::{self, Team};
@@ -82,7 +83,7 @@ pub struct Trainer<B: AutodiffBackend, C: ModelConfig> {
     pub(crate) team: Option<Team>,
     device: B::Device,
     vocabulary: Vocabulary,
-    training: Sequences,
+    training: Ahead,
     validation: Sequences,
     flops_per_token: f64,
 }
@@ -99,8 +100,15 @@ pub struct Step {
     pub skipped: Option<Vec<String>>,
 }
 
-/// Inputs, and targets `[batch, scored]`, on the device.
-pub type DeviceBatch<B> = (Input<B>, Tensor<B, 2, Int>);
+/// A batch on the device.
+pub struct DeviceBatch<B: Backend> {
+    /// Token ids or images.
+    pub inputs: Input<B>,
+    /// `[batch, scored]`.
+    pub targets: Tensor<B, 2, Int>,
+    /// The targets that these are mixed with, and the share of `targets`.
+    pub mixed: Option<(Tensor<B, 2, Int>, f64)>,
+}
 
 impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
     /// Makes a trainer for a model with fresh weights.
@@ -135,7 +143,7 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
             progress: Progress::default(),
             team: None,
             vocabulary,
-            training,
+            training: Ahead::new(training),
             validation,
             flops_per_token: cost.training_flops() as f64,
             config,
@@ -182,7 +190,11 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
 
     /// Makes one step. If the loss or gradients are not finite, the step is skipped: weights and moments
     /// stay unchanged. It still counts as a step, so the next one has other data.
-    pub fn step(&mut self) -> Step {
+    ///
+    /// # Errors
+    ///
+    /// Those of [`batch`](Self::batch). The trainer is then as it was before.
+    pub fn step(&mut self) -> Result<Step, Error> {
         self.announce_step();
         let (first, all) = self.team.map_or((0, 1), |team| (team.rank(), team.size()));
         let micro_batches = self.config.train.accumulate;
@@ -190,7 +202,7 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
         let mut total: Option<Tensor<B::InnerBackend, 1>> = None;
         let mut statistics = Vec::new();
         for micro in (first..micro_batches).step_by(all) {
-            let batch = self.upload(&self.batch(micro));
+            let batch = self.upload(&self.batch(micro)?);
             let (loss, mut recording) = self.forward(batch, micro);
             statistics.extend(recording.take_statistics());
             let part = loss.cross_entropy.clone().inner() / micro_batches as f64;
@@ -204,18 +216,35 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
         if let Some(team) = self.team {
             loss = team::sum::<B, _>(team, self.model(), &mut grads, loss);
         }
-        self.update(loss, grads, statistics)
+        Ok(self.update(loss, grads, statistics))
     }
 
     /// Draws micro-batch `micro` of the next step.
-    pub fn batch(&self, micro: usize) -> Batch {
+    ///
+    /// # Errors
+    ///
+    /// The file of an image that was deleted or is damaged.
+    pub fn batch(&self, micro: usize) -> Result<Batch, Error> {
         let train = &self.config.train;
-        self.training.at_level(self.progress.level).random_batch(
-            train.seed,
-            self.progress.step as u64,
-            micro as u64,
-            train.batch,
-        )
+        let all = self.team.map_or(1, |team| team.size());
+        let here = Place {
+            seed: train.seed,
+            step: self.progress.step as u64,
+            micro: micro as u64,
+            batch: train.batch,
+        };
+        let next = match micro + all < train.accumulate {
+            true => Place {
+                micro: (micro + all) as u64,
+                ..here
+            },
+            false => Place {
+                step: here.step + 1,
+                micro: (micro % all) as u64,
+                ..here
+            },
+        };
+        Ok(self.training.batch(self.progress.level, here, next)?)
     }
 
     /// Copies a batch to the device.
@@ -224,21 +253,27 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
     }
 
     /// Computes the loss of a micro-batch. The recording is for [`backward`](Self::backward).
-    pub fn forward(
-        &self,
-        (inputs, targets): DeviceBatch<B>,
-        micro: usize,
-    ) -> (Loss<B>, Recording<B>) {
+    pub fn forward(&self, batch: DeviceBatch<B>, micro: usize) -> (Loss<B>, Recording<B>) {
         let train = &self.config.train;
         let has_dropout = self.config.model.shape().dropout > 0.0;
         let seed = has_dropout.then(|| {
             let at = [DROPOUT, self.progress.step as u64, micro as u64];
             derive_seed(train.seed, &at)
         });
+        let DeviceBatch {
+            inputs,
+            targets,
+            mixed,
+        } = batch;
         let pass = || self.model().forward(inputs);
         let pass = || recompute::record(seed, train.recompute, pass);
         let (logits, recording) = train.precision.during(pass);
-        let loss = Loss::smoothed(logits, targets, train.label_smoothing);
+        let epsilon = train.label_smoothing;
+        let loss = match mixed {
+            Some((others, share)) => Loss::smoothed(logits.clone(), targets, epsilon)
+                .mixed(Loss::smoothed(logits, others, epsilon), share),
+            None => Loss::smoothed(logits, targets, epsilon),
+        };
         (loss, recording)
     }
 
@@ -294,17 +329,25 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
     }
 
     /// Validates the model. The validation batches are the same every time.
-    pub fn validate(&self) -> Validation {
-        let found = self.validate_while(|_, _| true);
-        found.unwrap_or_else(|| unreachable!("nothing stops it"))
+    ///
+    /// # Errors
+    ///
+    /// The file of an image that was deleted or is damaged.
+    pub fn validate(&self) -> Result<Validation, Error> {
+        let found = self.validate_while(|_, _| true)?;
+        Ok(found.unwrap_or_else(|| unreachable!("nothing stops it")))
     }
 
     /// Like [`validate`](Self::validate), but gives up before a batch if `goes_on` is false. It gets the
     /// number of batches so far, and the number of all.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`validate`](Self::validate).
     pub fn validate_while(
         &self,
         mut goes_on: impl FnMut(usize, usize) -> bool,
-    ) -> Option<Validation> {
+    ) -> Result<Option<Validation>, Error> {
         let model = self.inner_model();
         let TrainConfig {
             validate_batches,
@@ -315,11 +358,14 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
         let (mut loss, mut accuracy, mut count) = (0.0, 0.0, 0.0);
         let batches = sequences.fixed_batches(validate_batches, batch);
         let all = batches.len();
-        for (done, batch) in batches.into_iter().enumerate() {
+        for (done, batch) in batches.enumerate() {
             if !goes_on(done, all) {
-                return None;
+                return Ok(None);
             }
-            let (inputs, targets) = upload(&batch, &self.device);
+            let batch = batch?;
+            let DeviceBatch {
+                inputs, targets, ..
+            } = upload(&batch, &self.device);
             let logits = model.forward(inputs);
             let share = loss::accuracy(logits.clone(), targets.clone());
             let weight = batch.batch as f64;
@@ -327,23 +373,23 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
             accuracy += weight * read(&share);
             count += weight;
         }
-        Some(Validation {
+        Ok(Some(Validation {
             loss: loss / count,
             accuracy: accuracy / count,
-        })
+        }))
     }
 
     /// Moves to the next level of the curriculum if the validation loss is below
     /// `train.curriculum_below`, and updates the factor on the learning rate. Returns whether it moved.
     pub fn advance_curriculum(&mut self, validation_loss: f64) -> bool {
-        let last = self.training.last_level();
+        let last = self.training.sequences.last_level();
         if last == 0 {
             return false;
         }
         let was_last = self.progress.level == last;
         let advanced = !was_last && validation_loss < self.config.train.curriculum_below;
         self.progress.level += usize::from(advanced);
-        let length = |level| self.training.at_level(level).time() as f64;
+        let length = |level| self.training.sequences.at_level(level).time() as f64;
         let curriculum = Curriculum {
             was_last,
             lengths: (1..=self.progress.level).map(length).collect(),
@@ -361,7 +407,7 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
 
     /// Level of the curriculum, if there is one.
     pub fn level(&self) -> Option<usize> {
-        (self.training.last_level() > 0).then_some(self.progress.level)
+        (self.training.sequences.last_level() > 0).then_some(self.progress.level)
     }
 
     /// The device of the model.
@@ -374,7 +420,7 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
         let TrainConfig {
             batch, accumulate, ..
         } = self.config.train;
-        batch * accumulate * self.training.at_level(self.progress.level).time()
+        batch * accumulate * self.training.sequences.at_level(self.progress.level).time()
     }
 
     /// Training FLOPs per token.
@@ -400,7 +446,7 @@ fn upload<B: Backend>(batch: &Batch, device: &B::Device) -> DeviceBatch<B> {
         Tensor::from_data(TensorData::new(ids, [batch.batch, length]), device)
     };
     let inputs = match &batch.images {
-        Some(ImageBatch { values, size }) => {
+        Some(ImageBatch { values, size, .. }) => {
             let [channels, height, width] = *size;
             let shape = [batch.batch, channels, height, width];
             Input::Images(Tensor::from_data(
@@ -410,7 +456,15 @@ fn upload<B: Backend>(batch: &Batch, device: &B::Device) -> DeviceBatch<B> {
         }
         None => Input::Ids(ids(&batch.inputs, batch.time)),
     };
-    (inputs, ids(&batch.targets, batch.scored))
+    let mixed = batch
+        .images
+        .as_ref()
+        .and_then(|images| images.mixed.as_ref());
+    DeviceBatch {
+        inputs,
+        targets: ids(&batch.targets, batch.scored),
+        mixed: mixed.map(|mixed| (ids(&mixed.others, batch.scored), mixed.share)),
+    }
 }
 
 /// Waits for a number on the device and returns it.

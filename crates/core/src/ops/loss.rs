@@ -52,6 +52,19 @@ impl<B: Backend> Loss<B> {
         }
     }
 
+    /// The loss of targets that are `share` of those of `self` and the rest those of `other`, of the same logits.
+    pub fn mixed(self, other: Self, share: f64) -> Self {
+        let mix = |own: Tensor<B, 1>, other: Tensor<B, 1>| own * share + other * (1.0 - share);
+        Self {
+            cross_entropy: mix(self.cross_entropy, other.cross_entropy),
+            smoothing: self
+                .smoothing
+                .zip(other.smoothing)
+                .map(|(own, other)| mix(own, other)),
+            ..self
+        }
+    }
+
     /// cross-entropy + `z_loss` · (log Z)², the z-loss of Chowdhery et al., "PaLM" (2022), section 5, which keeps the
     /// normaliser near 1; and what label smoothing adds.
     pub fn objective(&self, z_loss: f64) -> Tensor<B, 1> {
@@ -143,6 +156,20 @@ mod tests {
         let plain = Loss::new(tensor, Tensor::from_ints([[0], [1]], &device));
         let [a, b] = [loss, plain].map(|loss| loss.cross_entropy.into_scalar());
         assert_eq!(a, b);
+    }
+
+    #[test]
+    fn mixed_targets_have_their_shares_of_the_loss() {
+        let device = Default::default();
+        let logits = Tensor::<Flex, 3>::from_floats([[[2., 0., 1.]], [[0.5, -1., 3.]]], &device);
+        let loss = |targets: [[i32; 1]; 2]| {
+            Loss::smoothed(logits.clone(), Tensor::from_ints(targets, &device), 0.1)
+        };
+        let (a, b) = ([[0], [1]], [[2], [1]]);
+        let of = |loss: &Loss<Flex>| -> f32 { loss.objective(0.0).into_scalar() };
+        let expected = 0.3 * of(&loss(a)) + 0.7 * of(&loss(b));
+        let found = of(&loss(a).mixed(loss(b), 0.3));
+        assert!((found - expected).abs() < 1e-6, "{found} {expected}");
     }
 
     #[test]

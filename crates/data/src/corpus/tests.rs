@@ -5,9 +5,9 @@ use std::time::{Duration, SystemTime};
 use tempfile::TempDir;
 
 use super::*;
-use crate::Stage;
 use crate::cache::Manifest;
 use crate::testing::random_text;
+use crate::{Batch, Sequences, Stage};
 
 const TEXT: &str = "The quick brown fox jumps over the lazy dog; ça alors!\n";
 
@@ -74,6 +74,11 @@ fn ids(tokens: &Tokens) -> Vec<u32> {
 
 fn is_in_memory(corpus: &Corpus) -> bool {
     format!("{:?}", corpus.train).contains("memory")
+}
+
+fn fixed(sequences: &Sequences, batches: usize, batch: usize) -> Vec<Batch> {
+    let batches = sequences.fixed_batches(batches, batch);
+    batches.map(Result::unwrap).collect()
 }
 
 #[test]
@@ -459,7 +464,7 @@ fn copy_tasks_and_images_are_corpora() {
     assert!(corpus.train.check(16, 16).is_ok());
     assert!(corpus.train.check(15, 16).is_err() && corpus.train.check(16, 15).is_err());
     let sequences = corpus.train.sequences(7, "training").unwrap();
-    let batch = sequences.random_batch(0, 0, 0, 2);
+    let batch = sequences.random_batch(0, 0, 0, 2).unwrap();
     assert_eq!((batch.time, batch.scored, batch.batch), (160, 16, 2));
     let shown = corpus.tokenizer.decode(&batch.inputs[..160]).unwrap();
     assert!(
@@ -468,8 +473,8 @@ fn copy_tasks_and_images_are_corpora() {
     );
     // Validation has its own sequences, which are the same every time.
     let valid = corpus.valid.sequences(7, "validation").unwrap();
-    assert_ne!(valid.random_batch(0, 0, 0, 2), batch);
-    assert_eq!(valid.fixed_batches(2, 3), valid.fixed_batches(2, 3));
+    assert_ne!(valid.random_batch(0, 0, 0, 2).unwrap(), batch);
+    assert_eq!(fixed(&valid, 2, 3), fixed(&valid, 2, 3));
 
     let directory = tempfile::tempdir().unwrap();
     let record = |label: u8| [vec![label], vec![200; 3072]].concat();
@@ -483,7 +488,7 @@ fn copy_tasks_and_images_are_corpora() {
     let corpus = Corpus::open(&config).unwrap();
     assert_eq!((corpus.tokenizer.vocab_size(), corpus.outputs), (256, 10));
     let valid = corpus.valid.sequences(7, "validation").unwrap();
-    let batches = valid.fixed_batches(9, 1);
+    let batches = fixed(&valid, 9, 1);
     let labels: Vec<u32> = batches.iter().flat_map(|b| b.targets.clone()).collect();
     assert_eq!(labels, [7, 8]);
     assert_eq!(batches[0].inputs, [200; 1024]);
@@ -537,7 +542,7 @@ fn a_mixture_has_an_entry_for_each_text() {
     assert!(mixture.train.check(256, 256).is_ok() && mixture.train.check(190, 256).is_err());
 
     let valid = mixture.valid.sequences(8, "validation").unwrap();
-    let batches = valid.fixed_batches(10, 4);
+    let batches = fixed(&valid, 10, 4);
     let are_digits = |window: &&[u32]| window.iter().all(|id| (48..58).contains(id));
     let windows = batches.iter().flat_map(|batch| batch.inputs.chunks(8));
     assert_eq!(windows.filter(are_digits).count(), 10);
@@ -690,9 +695,9 @@ fn images_are_opened_with_the_names_of_their_classes() {
     ] {
         let config = DataConfig {
             source: Source::Images(ImagesConfig {
-                set,
                 crop: 4,
                 flip: true,
+                ..ImagesConfig::of(set)
             }),
             ..DataConfig::default()
         };
@@ -704,24 +709,22 @@ fn images_are_opened_with_the_names_of_their_classes() {
         assert_eq!((corpus.image(), config.image()), (Some(size), Some(size)));
         assert!(corpus.train.check(0, classes).is_ok());
         let valid = corpus.valid.sequences(1, "validation").unwrap();
-        let batch = &valid.fixed_batches(1, 1)[0];
+        let batch = valid.fixed_batches(1, 1).next().unwrap().unwrap();
         assert_eq!((batch.targets[0], batch.time, batch.scored), (class, 1, 1));
         let train = corpus.train.sequences(1, "training").unwrap();
         assert_eq!(
-            train.random_batch(1, 2, 3, 4),
-            train.random_batch(1, 2, 3, 4)
+            train.random_batch(1, 2, 3, 4).unwrap(),
+            train.random_batch(1, 2, 3, 4).unwrap()
         );
         assert_ne!(
-            train.random_batch(1, 2, 3, 4),
-            train.random_batch(1, 2, 4, 4)
+            train.random_batch(1, 2, 3, 4).unwrap(),
+            train.random_batch(1, 2, 4, 4).unwrap()
         );
     }
     let missing = DataConfig {
-        source: Source::Images(ImagesConfig {
-            set: ImageSet::Cifar10("/nowhere/at/all".into()),
-            crop: 0,
-            flip: false,
-        }),
+        source: Source::Images(ImagesConfig::of(ImageSet::Cifar10(
+            "/nowhere/at/all".into(),
+        ))),
         ..DataConfig::default()
     };
     let error = Corpus::open(&missing).unwrap_err();

@@ -1,0 +1,420 @@
+//! Random changes of training images beside crops and mirrors.
+
+use serde::{Deserialize, Serialize};
+
+use crate::DataError;
+use crate::draws::Draws;
+
+/// RandAugment (Cubuk et al., 2020): operations drawn from a fixed list, all of about the same strength.
+///
+/// The list and the strengths are those of timm's "increasing" policy, which the recipe of MAE uses (He et al., 2022): each
+/// operation that is drawn is made with probability ½.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RandAugment {
+    /// Number of operations that are drawn for an image.
+    pub operations: usize,
+    /// The strength, of 10.
+    pub magnitude: f64,
+    /// Standard deviation of the strength, which is normal, but between 0 and 10.
+    pub deviation: f64,
+}
+
+impl Default for RandAugment {
+    fn default() -> Self {
+        Self {
+            operations: 2,
+            magnitude: 9.0,
+            deviation: 0.5,
+        }
+    }
+}
+
+/// The most operations for an image.
+const MOST_OPERATIONS: usize = 100;
+/// The greatest strength.
+const STRONGEST: f64 = 10.0;
+/// What is moved in from outside of an image: the mean of ImageNet.
+const OUTSIDE: [u8; 3] = [124, 116, 104];
+
+impl RandAugment {
+    pub(crate) fn validate(&self) -> Result<(), DataError> {
+        let wrong = |field: &str, problem: String| {
+            Err(DataError::InvalidConfig {
+                field: format!("data.source.rand_augment.{field}"),
+                problem,
+            })
+        };
+        let Self {
+            operations,
+            magnitude,
+            deviation,
+        } = *self;
+        if operations == 0 || operations > MOST_OPERATIONS {
+            let problem = format!("is {operations}; it must be between 1 and {MOST_OPERATIONS}");
+            return wrong("operations", problem);
+        }
+        if !(0.0..=STRONGEST).contains(&magnitude) {
+            return wrong(
+                "magnitude",
+                format!("is {magnitude}; it must be between 0 and 10"),
+            );
+        }
+        if !(0.0..=STRONGEST).contains(&deviation) {
+            return wrong(
+                "deviation",
+                format!("is {deviation}; it must be between 0 and 10"),
+            );
+        }
+        Ok(())
+    }
+
+    /// Changes the planes of an image of this width.
+    pub(crate) fn apply(&self, planes: &mut Vec<u8>, width: usize, draws: &mut Draws) {
+        for _ in 0..self.operations {
+            let operation = ALL[draws.below(ALL.len())];
+            let magnitude = self.magnitude + self.deviation * draws.normal();
+            let strength = magnitude.clamp(0.0, STRONGEST) / STRONGEST;
+            let sign = if draws.below(2) == 0 { 1.0 } else { -1.0 };
+            if draws.below(2) == 0 {
+                operation.apply(planes, width, strength, sign);
+            }
+        }
+    }
+}
+
+/// An operation, as in Pillow, with a strength between 0 and 1 and in one of two directions.
+#[derive(Clone, Copy, Debug)]
+enum Operation {
+    AutoContrast,
+    Equalize,
+    Invert,
+    Posterize,
+    Solarize,
+    SolarizeAdd,
+    Color,
+    Contrast,
+    Brightness,
+    Sharpness,
+    Rotate,
+    ShearX,
+    ShearY,
+    TranslateX,
+    TranslateY,
+}
+
+use Operation::{
+    AutoContrast, Brightness, Color, Contrast, Equalize, Invert, Posterize, Rotate, Sharpness,
+    ShearX, ShearY, Solarize, SolarizeAdd, TranslateX, TranslateY,
+};
+
+const ALL: [Operation; 15] = [
+    AutoContrast,
+    Equalize,
+    Invert,
+    Posterize,
+    Solarize,
+    SolarizeAdd,
+    Color,
+    Contrast,
+    Brightness,
+    Sharpness,
+    Rotate,
+    ShearX,
+    ShearY,
+    TranslateX,
+    TranslateY,
+];
+
+impl Operation {
+    fn apply(self, planes: &mut Vec<u8>, width: usize, strength: f64, sign: f64) {
+        let plane = planes.len() / 3;
+        let height = plane / width;
+        let each = |planes: &mut Vec<u8>, change: &dyn Fn(u8) -> u8| {
+            planes.iter_mut().for_each(|x| *x = change(*x))
+        };
+        // 1 leaves an image as it is.
+        let factor = 1.0 + sign * 0.9 * strength;
+        match self {
+            AutoContrast => planes.chunks_exact_mut(plane).for_each(auto_contrast),
+            Equalize => planes.chunks_exact_mut(plane).for_each(equalize),
+            Invert => each(planes, &|x| 255 - x),
+            Posterize => {
+                let dropped = 4 + (4.0 * strength) as u32;
+                each(planes, &|x| (u32::from(x) >> dropped << dropped) as u8);
+            }
+            Solarize => {
+                let threshold = 256 - (256.0 * strength) as i32;
+                each(planes, &|x| {
+                    if i32::from(x) < threshold { x } else { 255 - x }
+                });
+            }
+            SolarizeAdd => {
+                let more = (110.0 * strength) as u8;
+                each(planes, &|x| {
+                    if x < 128 { x.saturating_add(more) } else { x }
+                });
+            }
+            Color => {
+                let grey = grey(planes);
+                let blended = planes
+                    .iter()
+                    .enumerate()
+                    .map(|(i, x)| blend(grey[i % plane], *x, factor));
+                *planes = blended.collect();
+            }
+            Contrast => {
+                let grey = grey(planes);
+                let mean = grey.iter().map(|x| f64::from(*x)).sum::<f64>() / plane as f64;
+                let mean = (mean + 0.5) as u8;
+                each(planes, &|x| blend(mean, x, factor));
+            }
+            Brightness => each(planes, &|x| blend(0, x, factor)),
+            Sharpness => {
+                let smooth = smooth(planes, width);
+                for (x, smooth) in planes.iter_mut().zip(smooth) {
+                    *x = blend(smooth, *x, factor);
+                }
+            }
+            Rotate => {
+                let angle = sign * (30.0 * strength).to_radians();
+                let (sin, cos) = angle.sin_cos();
+                let (x, y) = (width as f64 / 2.0, height as f64 / 2.0);
+                let matrix = [
+                    cos,
+                    sin,
+                    x - cos * x - sin * y,
+                    -sin,
+                    cos,
+                    y + sin * x - cos * y,
+                ];
+                *planes = affine(planes, width, matrix);
+            }
+            ShearX => {
+                *planes = affine(
+                    planes,
+                    width,
+                    [1.0, sign * 0.3 * strength, 0.0, 0.0, 1.0, 0.0],
+                )
+            }
+            ShearY => {
+                *planes = affine(
+                    planes,
+                    width,
+                    [1.0, 0.0, 0.0, sign * 0.3 * strength, 1.0, 0.0],
+                )
+            }
+            TranslateX => {
+                let pixels = sign * 0.45 * strength * width as f64;
+                *planes = affine(planes, width, [1.0, 0.0, pixels, 0.0, 1.0, 0.0]);
+            }
+            TranslateY => {
+                let pixels = sign * 0.45 * strength * height as f64;
+                *planes = affine(planes, width, [1.0, 0.0, 0.0, 0.0, 1.0, pixels]);
+            }
+        }
+    }
+}
+
+/// `from` at 0 and `to` at 1, also beyond.
+fn blend(from: u8, to: u8, factor: f64) -> u8 {
+    let (from, to) = (f64::from(from), f64::from(to));
+    (from + factor * (to - from)) as u8
+}
+
+/// The luma of each pixel.
+fn grey(planes: &[u8]) -> Vec<u8> {
+    let (red, rest) = planes.split_at(planes.len() / 3);
+    let (green, blue) = rest.split_at(red.len());
+    let pixels = red.iter().zip(green).zip(blue);
+    let luma = pixels.map(|((r, g), b)| {
+        let [r, g, b] = [r, g, b].map(|x| u32::from(*x));
+        ((19_595 * r + 38_470 * g + 7_471 * b + 0x8000) >> 16) as u8
+    });
+    luma.collect()
+}
+
+/// Stretches a plane to all values.
+fn auto_contrast(plane: &mut [u8]) {
+    let least = plane.iter().copied().min().unwrap_or(0);
+    let most = plane.iter().copied().max().unwrap_or(0);
+    if least < most {
+        let scale = 255.0 / (f64::from(most) - f64::from(least));
+        let offset = -f64::from(least) * scale;
+        plane
+            .iter_mut()
+            .for_each(|x| *x = (f64::from(*x) * scale + offset) as u8);
+    }
+}
+
+/// Makes all values of a plane about equally frequent.
+fn equalize(plane: &mut [u8]) {
+    let mut counts = [0usize; 256];
+    plane.iter().for_each(|x| counts[usize::from(*x)] += 1);
+    let last = counts.iter().rposition(|count| *count > 0).unwrap_or(0);
+    let step = (plane.len() - counts[last]) / 255;
+    if step == 0 {
+        return;
+    }
+    let mut below = step / 2;
+    let table = counts.map(|count| {
+        let to = below / step;
+        below += count;
+        to.min(255) as u8
+    });
+    plane.iter_mut().for_each(|x| *x = table[usize::from(*x)]);
+}
+
+/// The mean of each value with its neighbours, where it counts 5 of 13. The border stays.
+fn smooth(planes: &[u8], width: usize) -> Vec<u8> {
+    let mut smooth = planes.to_vec();
+    let plane = planes.len() / 3;
+    let height = plane / width;
+    for channel in 0..3 {
+        for y in 1..height.saturating_sub(1) {
+            for x in 1..width.saturating_sub(1) {
+                let at = channel * plane + y * width + x;
+                let rows = [at - width, at, at + width];
+                let sum: u32 = rows
+                    .iter()
+                    .flat_map(|row| &planes[row - 1..=row + 1])
+                    .map(|x| u32::from(*x))
+                    .sum();
+                smooth[at] = (f64::from(sum + 4 * u32::from(planes[at])) / 13.0 + 0.5) as u8;
+            }
+        }
+    }
+    smooth
+}
+
+/// The image whose pixel (x, y) is that of `planes` at (a x + b y + c, d x + e y + f), between four pixels. Coordinates are those
+/// of the middle of a pixel.
+fn affine(planes: &[u8], width: usize, [a, b, c, d, e, f]: [f64; 6]) -> Vec<u8> {
+    let plane = planes.len() / 3;
+    let height = plane / width;
+    let mut moved = Vec::with_capacity(planes.len());
+    for (channel, plane) in planes.chunks_exact(plane).enumerate() {
+        for y in 0..height {
+            for x in 0..width {
+                let (x, y) = (x as f64 + 0.5, y as f64 + 0.5);
+                let (from_x, from_y) = (a * x + b * y + c, d * x + e * y + f);
+                let inside =
+                    (0.0..width as f64).contains(&from_x) && (0.0..height as f64).contains(&from_y);
+                moved.push(match inside {
+                    true => between(plane, (width, height), from_x - 0.5, from_y - 0.5),
+                    false => OUTSIDE[channel],
+                });
+            }
+        }
+    }
+    moved
+}
+
+/// The value between the four pixels around (x, y). Beyond the border are its own values.
+fn between(plane: &[u8], (width, height): (usize, usize), x: f64, y: f64) -> u8 {
+    let (left, top) = (x.floor(), y.floor());
+    let (right_share, bottom_share) = (x - left, y - top);
+    let at = |x: f64, y: f64| {
+        let column = (x.max(0.0) as usize).min(width - 1);
+        let row = (y.max(0.0) as usize).min(height - 1);
+        f64::from(plane[row * width + column])
+    };
+    let row = |y: f64| at(left, y) * (1.0 - right_share) + at(left + 1.0, y) * right_share;
+    (row(top) * (1.0 - bottom_share) + row(top + 1.0) * bottom_share) as u8
+}
+
+/// Random erasing (Zhong et al., 2017): a rectangle with 2 to 33 % of the area, of a ratio between 0.3 and 3.3, becomes the mean of
+/// all images, which is 0 in `planes`.
+pub(crate) fn erase(planes: &mut [f32], width: usize, draws: &mut Draws) {
+    const TRIES: usize = 10;
+    let plane = planes.len() / 3;
+    let height = plane / width;
+    for _ in 0..TRIES {
+        let area = plane as f64 * (0.02 + 0.31 * draws.unit());
+        let (narrow, wide) = (0.3f64.ln(), 3.3f64.ln());
+        let ratio = (narrow + (wide - narrow) * draws.unit()).exp();
+        let (w, h) = (
+            (area / ratio).sqrt().round() as usize,
+            (area * ratio).sqrt().round() as usize,
+        );
+        if w < width && h < height {
+            let (left, top) = (draws.below(width - w + 1), draws.below(height - h + 1));
+            for plane in planes.chunks_exact_mut(plane) {
+                for row in plane.chunks_exact_mut(width).skip(top).take(h) {
+                    row[left..left + w].fill(0.0);
+                }
+            }
+            return;
+        }
+    }
+}
+
+/// How the images of a batch are mixed with those in reverse order.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Mixing {
+    /// mixup (Zhang et al., 2017): λ of each image and 1 − λ of the other.
+    Whole(f64),
+    /// CutMix (Yun et al., 2019): a rectangle of the other, from these rows and columns to those.
+    Rectangle([usize; 2], [usize; 2]),
+}
+
+impl Mixing {
+    /// Draws how to mix images of `height` × `width` by λ from Beta(α, α) with the α of mixup and of CutMix, of which one is 0 if
+    /// it is not used. If both are used, either is with probability ½.
+    pub fn draw(mixup: f64, cutmix: f64, [height, width]: [usize; 2], draws: &mut Draws) -> Self {
+        let is_cut = match (mixup > 0.0, cutmix > 0.0) {
+            (true, true) => draws.below(2) == 1,
+            (_, cut) => cut,
+        };
+        if !is_cut {
+            return Self::Whole(draws.beta(mixup));
+        }
+        let side = (1.0 - draws.beta(cutmix)).sqrt();
+        let range = |length: usize, draws: &mut Draws| {
+            let half = (side * length as f64) as usize / 2;
+            let middle = draws.below(length);
+            (middle.saturating_sub(half), (middle + half).min(length))
+        };
+        let (top, bottom) = range(height, draws);
+        let (left, right) = range(width, draws);
+        Self::Rectangle([top, left], [bottom, right])
+    }
+
+    /// Mixes the images of a batch, `[channels, height, width]` each, and returns the share of an image's own class.
+    pub fn apply(self, values: &mut [f32], size: [usize; 3]) -> f64 {
+        let [channels, height, width] = size;
+        let each = channels * height * width;
+        let count = values.len() / each;
+        for i in 0..count / 2 {
+            let (front, back) = values.split_at_mut((count - 1 - i) * each);
+            let (a, b) = (&mut front[i * each..(i + 1) * each], &mut back[..each]);
+            match self {
+                Self::Whole(share) => {
+                    let share = share as f32;
+                    for (a, b) in a.iter_mut().zip(b) {
+                        let (own, other) = (*a, *b);
+                        *a = share * own + (1.0 - share) * other;
+                        *b = share * other + (1.0 - share) * own;
+                    }
+                }
+                Self::Rectangle([top, left], [bottom, right]) => {
+                    for row in
+                        (0..channels).flat_map(|c| (top..bottom).map(move |y| c * height + y))
+                    {
+                        let part = row * width + left..row * width + right;
+                        a[part.clone()].swap_with_slice(&mut b[part]);
+                    }
+                }
+            }
+        }
+        match self {
+            Self::Whole(share) => share,
+            Self::Rectangle([top, left], [bottom, right]) => {
+                1.0 - ((bottom - top) * (right - left)) as f64 / (height * width) as f64
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,481 @@
+//! A directory of images in ImageNet's layout. They are decoded when they are used.
+
+use std::fs::{self, File};
+use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use image::imageops::{self, FilterType};
+use image::{ImageFormat, ImageReader, RgbImage};
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use crate::draws::Draws;
+use crate::progress::{OnProgress, Stage, report};
+use crate::{DataError, one_line};
+
+/// Images in the files `train/CLASS/NAME` and `val/CLASS/NAME` of a directory, as ImageNet is usually unpacked. A field that
+/// a file leaves out has its [`Default`] value.
+///
+/// A file is JPEG or PNG. Grey values become three equal channels, transparency is dropped, and the orientation in the
+/// metadata of a photograph is not applied, as in torchvision's `ImageFolder`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct FolderConfig {
+    /// The directory.
+    pub path: PathBuf,
+    /// Number of classes, which are the directories in `train` in the order of their names.
+    pub classes: usize,
+    /// Height and width of the images that a model reads.
+    pub size: usize,
+    /// A training image is a part of the file's, scaled to `size`. Its share of the area is drawn uniformly between these
+    /// two, and its ratio of width to height between 3/4 and 4/3 (Szegedy et al., "Going deeper with convolutions", 2015,
+    /// section 6).
+    pub area: (f64, f64),
+    /// A validation image is scaled until its shorter side has this length, and its middle is cut out.
+    pub shorter: usize,
+}
+
+impl Default for FolderConfig {
+    fn default() -> Self {
+        Self {
+            path: PathBuf::new(),
+            classes: 1000,
+            size: 224,
+            area: (0.08, 1.0),
+            shorter: 256,
+        }
+    }
+}
+
+/// Height and width of the largest images that a model can read.
+const LARGEST: usize = 4096;
+/// The most pixels of a file. A decoder takes 3 to 8 bytes for each.
+const MOST_PIXELS: u64 = 40_000_000;
+/// The most classes.
+const MOST_CLASSES: usize = 1 << 16;
+/// Bad files that an error names.
+const NAMED: usize = 5;
+/// Files whose headers are read between two reports of the progress.
+const CHUNK: usize = 1024;
+
+impl FolderConfig {
+    /// Checks every field without reading any file.
+    ///
+    /// # Errors
+    ///
+    /// [`DataError::InvalidConfig`].
+    pub fn validate(&self) -> Result<(), DataError> {
+        let wrong = |field: &str, problem: String| {
+            Err(DataError::InvalidConfig {
+                field: format!("data.source.set.{field}"),
+                problem,
+            })
+        };
+        let Self {
+            classes,
+            size,
+            area: (least, most),
+            shorter,
+            ..
+        } = *self;
+        if classes == 0 || classes > MOST_CLASSES {
+            return wrong(
+                "classes",
+                format!("is {classes}; it must be between 1 and {MOST_CLASSES}"),
+            );
+        }
+        if size == 0 || size > LARGEST {
+            return wrong(
+                "size",
+                format!("is {size}; it must be between 1 and {LARGEST}"),
+            );
+        }
+        if shorter < size || shorter > 2 * LARGEST {
+            let most = 2 * LARGEST;
+            return wrong(
+                "shorter",
+                format!("is {shorter}; it must be between the size, {size}, and {most}"),
+            );
+        }
+        if !(least > 0.0 && least <= most && most <= 1.0) {
+            return wrong(
+                "area",
+                format!(
+                    "is ({least}, {most}); it must be two shares above 0 and at most 1, the smaller one first"
+                ),
+            );
+        }
+        Ok(())
+    }
+}
+
+/// The files of one part of a directory.
+pub(crate) struct Folder {
+    config: FolderConfig,
+    /// The directory of the part.
+    root: PathBuf,
+    /// The names of the classes' directories.
+    classes: Vec<String>,
+    files: Vec<Picture>,
+}
+
+/// A file.
+struct Picture {
+    class: u32,
+    name: Box<str>,
+    bytes: u64,
+}
+
+impl std::fmt::Debug for Folder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Folder({}, {})", self.root.display(), self.files.len())
+    }
+}
+
+/// What a directory of images has.
+pub(crate) struct Opened {
+    pub train: Folder,
+    pub valid: Folder,
+    /// The names of the classes. White space is replaced by `_`.
+    pub names: Vec<String>,
+    /// What was left out, in one line.
+    pub note: Option<String>,
+}
+
+/// Lists the files of a directory, and reads the header of each.
+///
+/// # Errors
+///
+/// Directories that are missing; a wrong number of classes; a class without an image, or one of `val` that `train` does not
+/// have; links that lead out of the directory; files that are no image, are truncated or too large. [`DataError::Stopped`].
+pub(crate) fn open(config: &FolderConfig, progress: OnProgress) -> Result<Opened, DataError> {
+    if config.path.as_os_str().is_empty() {
+        return Err(DataError::InvalidConfig {
+            field: "data.source.set.path".into(),
+            problem: "is empty; give the directory with `train` and `val`, by `--data DIRECTORY`"
+                .into(),
+        });
+    }
+    let within =
+        fs::canonicalize(&config.path).map_err(|e| DataError::io(&config.path, "read", e))?;
+    let mut left_out = LeftOut::default();
+    let root = config.path.join("train");
+    let classes = list(&root, &within, Kind::Directory, &mut left_out)?;
+    if classes.len() != config.classes {
+        let problem = match classes.len() {
+            0 => "has no directories; it needs one for each class, with the images in it".into(),
+            found => format!(
+                "has {found} directories, one for each class, but `data.source.set.classes` is {}; set it to {found}",
+                config.classes
+            ),
+        };
+        return Err(DataError::pictures(&root, problem));
+    }
+    let mut part = |name: &str| -> Result<Folder, DataError> {
+        let root = config.path.join(name);
+        let found = match name {
+            "train" => classes.clone(),
+            _ => list(&root, &within, Kind::Directory, &mut left_out)?,
+        };
+        let mut files = Vec::new();
+        for class in found {
+            let directory = root.join(&class);
+            let Ok(label) = classes.binary_search(&class) else {
+                return Err(DataError::pictures(
+                    &directory,
+                    "is a class that `train` does not have",
+                ));
+            };
+            let names = list(&directory, &within, Kind::Image, &mut left_out)?;
+            if names.is_empty() {
+                let problem =
+                    "has no .jpg, .jpeg or .png file; add images of the class, or delete it";
+                return Err(DataError::pictures(&directory, problem));
+            }
+            files.extend(names.into_iter().map(|name| Picture {
+                class: label as u32,
+                name: name.into(),
+                bytes: 0,
+            }));
+        }
+        if files.is_empty() {
+            return Err(DataError::pictures(
+                &root,
+                "has no directories; it needs those of `train`",
+            ));
+        }
+        Ok(Folder {
+            config: config.clone(),
+            root,
+            classes: classes.clone(),
+            files,
+        })
+    };
+    let (mut train, mut valid) = (part("train")?, part("val")?);
+    check([&mut train, &mut valid], progress)?;
+    let name = |class: &String| class.split_whitespace().collect::<Vec<_>>().join("_");
+    Ok(Opened {
+        names: classes.iter().map(name).collect(),
+        train,
+        valid,
+        note: left_out.note(),
+    })
+}
+
+/// Files that are not read.
+#[derive(Default)]
+struct LeftOut {
+    count: usize,
+    first: Option<PathBuf>,
+}
+
+impl LeftOut {
+    fn note(self) -> Option<String> {
+        let (count, first) = (self.count, self.first?);
+        let first = one_line(first.display());
+        Some(match count {
+            1 => format!("`{first}` is no image by its name and was left out"),
+            _ => format!(
+                "{count} files are no images by their names and were left out, such as `{first}`"
+            ),
+        })
+    }
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Directory,
+    Image,
+}
+
+/// The names of the directories, or of the images, in `directory`, sorted. Names that begin with a dot are ignored.
+fn list(
+    directory: &Path,
+    within: &Path,
+    kind: Kind,
+    left_out: &mut LeftOut,
+) -> Result<Vec<String>, DataError> {
+    let failed = |e| DataError::io(directory, "read", e);
+    let mut names = Vec::new();
+    for entry in fs::read_dir(directory).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let path = entry.path();
+        let Ok(name) = entry.file_name().into_string() else {
+            return Err(DataError::pictures(
+                &path,
+                "has a name that is not UTF-8; rename it",
+            ));
+        };
+        if name.starts_with('.') {
+            continue;
+        }
+        let mut file_type = entry.file_type().map_err(failed)?;
+        if file_type.is_symlink() {
+            let target = fs::canonicalize(&path).map_err(|e| DataError::io(&path, "read", e))?;
+            if !target.starts_with(within) {
+                let problem = "is a link that leads out of the directory of images; replace it by what it leads to";
+                return Err(DataError::pictures(&path, problem));
+            }
+            file_type = fs::metadata(&path)
+                .map_err(|e| DataError::io(&path, "read", e))?
+                .file_type();
+        }
+        let wanted = match kind {
+            Kind::Directory => file_type.is_dir(),
+            Kind::Image => file_type.is_file() && is_image(&name),
+        };
+        if wanted {
+            names.push(name);
+        } else {
+            left_out.count += 1;
+            left_out.first.get_or_insert(path);
+        }
+    }
+    names.sort_unstable();
+    Ok(names)
+}
+
+fn is_image(name: &str) -> bool {
+    let extension = Path::new(name)
+        .extension()
+        .and_then(|extension| extension.to_str());
+    let extension = extension.unwrap_or_default().to_ascii_lowercase();
+    ["jpg", "jpeg", "png"].contains(&extension.as_str())
+}
+
+/// Reads the headers of all files on all cores.
+fn check(parts: [&mut Folder; 2], progress: OnProgress) -> Result<(), DataError> {
+    let all: usize = parts.iter().map(|part| part.files.len()).sum();
+    let mut done = 0;
+    let mut bad: (usize, Vec<String>) = (0, Vec::new());
+    for part in parts {
+        for first in (0..part.files.len()).step_by(CHUNK) {
+            report(progress, Stage::Checking, done, all)?;
+            let chunk = first..part.files.len().min(first + CHUNK);
+            let found: Vec<_> = chunk
+                .clone()
+                .into_par_iter()
+                .map(|i| header(&part.path(i)))
+                .collect();
+            for (i, found) in chunk.clone().zip(found) {
+                match found {
+                    Ok(bytes) => part.files[i].bytes = bytes,
+                    Err(problem) => {
+                        bad.0 += 1;
+                        if bad.1.len() < NAMED {
+                            bad.1
+                                .push(format!("`{}` {problem}", part.path(i).display()));
+                        }
+                    }
+                }
+            }
+            done += chunk.len();
+        }
+    }
+    match bad {
+        (0, _) => Ok(()),
+        (count, named) => Err(DataError::BadPictures { count, named }),
+    }
+}
+
+/// The length of a file, if it begins and ends as an image of JPEG or PNG that is not too large.
+fn header(path: &Path) -> Result<u64, String> {
+    let unread = |e: std::io::Error| format!("cannot be read: {e}");
+    let mut file = File::open(path).map_err(unread)?;
+    let bytes = file.metadata().map_err(unread)?.len();
+    // What follows the end of the image is metadata or padding.
+    file.seek(SeekFrom::Start(bytes.saturating_sub(4096)))
+        .map_err(unread)?;
+    let mut end = Vec::new();
+    file.read_to_end(&mut end).map_err(unread)?;
+    file.rewind().map_err(unread)?;
+    let reader = ImageReader::new(BufReader::new(file))
+        .with_guessed_format()
+        .map_err(unread)?;
+    let mark: &[u8] = match reader.format() {
+        Some(ImageFormat::Jpeg) => &[0xff, 0xd9],
+        Some(ImageFormat::Png) => b"IEND",
+        _ => return Err("is neither JPEG nor PNG".into()),
+    };
+    let (width, height) = reader
+        .into_dimensions()
+        .map_err(|e| format!("is damaged: {}", one_line(e)))?;
+    let pixels = u64::from(width) * u64::from(height);
+    if pixels == 0 {
+        return Err("has no pixels".into());
+    }
+    if pixels > MOST_PIXELS {
+        return Err(format!(
+            "has {width} × {height} pixels, more than {MOST_PIXELS}"
+        ));
+    }
+    match end.windows(mark.len()).any(|part| part == mark) {
+        true => Ok(bytes),
+        false => Err("is truncated".into()),
+    }
+}
+
+impl Folder {
+    /// Number of images.
+    pub fn len(&self) -> usize {
+        self.files.len()
+    }
+
+    /// Height and width of the images that a model reads.
+    pub fn size(&self) -> usize {
+        self.config.size
+    }
+
+    /// The class of image `i`.
+    pub fn label(&self, i: usize) -> usize {
+        self.files[i].class as usize
+    }
+
+    /// BLAKE3 of the names and lengths of all files, as 64 hexadecimal digits. The files themselves may take hours to read.
+    pub fn blake3(&self) -> String {
+        let mut hasher = blake3::Hasher::new_derive_key("residual-zoo-data folder v1");
+        let mut add = |number: u64, text: &str| {
+            hasher.update(&number.to_le_bytes());
+            hasher.update(&(text.len() as u64).to_le_bytes());
+            hasher.update(text.as_bytes());
+        };
+        for Picture { class, name, bytes } in &self.files {
+            add(0, &self.classes[*class as usize]);
+            add(*bytes, name);
+        }
+        hasher.finalize().to_string()
+    }
+
+    fn path(&self, i: usize) -> PathBuf {
+        let Picture { class, name, .. } = &self.files[i];
+        self.root.join(&self.classes[*class as usize]).join(&**name)
+    }
+
+    /// Image `i`, a plane of rows for each channel: a part of it that `draws` determine, or without draws its middle.
+    ///
+    /// # Errors
+    ///
+    /// A file that was deleted or is damaged.
+    pub fn pixels(&self, i: usize, draws: Option<&mut Draws>) -> Result<Vec<u8>, DataError> {
+        let path = self.path(i);
+        let image = decode(&path)?;
+        let size = self.config.size as u32;
+        let scaled = match draws {
+            Some(draws) => {
+                let [x, y, width, height] = part(image.dimensions(), self.config.area, draws);
+                let part = imageops::crop_imm(&image, x, y, width, height);
+                imageops::resize(&*part, size, size, FilterType::Triangle)
+            }
+            None => {
+                let (width, height) = image.dimensions();
+                let shorter = self.config.shorter as u64;
+                let scale =
+                    |side: u32| (shorter * u64::from(side) / u64::from(width.min(height))) as u32;
+                let (width, height) = (scale(width), scale(height));
+                let scaled = imageops::resize(&image, width, height, FilterType::Triangle);
+                let corner = |side: u32| (side - size) / 2;
+                imageops::crop_imm(&scaled, corner(width), corner(height), size, size).to_image()
+            }
+        };
+        let plane = |channel: usize| scaled.as_raw().iter().skip(channel).step_by(3);
+        Ok((0..3).flat_map(plane).copied().collect())
+    }
+}
+
+fn decode(path: &Path) -> Result<RgbImage, DataError> {
+    let file = File::open(path).map_err(|e| DataError::io(path, "read", e))?;
+    let reader = ImageReader::new(BufReader::new(file)).with_guessed_format();
+    let mut reader = reader.map_err(|e| DataError::io(path, "read", e))?;
+    let mut limits = image::Limits::default();
+    limits.max_alloc = Some(MOST_PIXELS * 8);
+    reader.limits(limits);
+    let damaged = |e| DataError::pictures(path, format!("is damaged: {e}; replace or delete it"));
+    Ok(reader.decode().map_err(damaged)?.into_rgb8())
+}
+
+/// A part of an image of this width and height: its left, its top, its width and its height. As in torchvision's
+/// `RandomResizedCrop`.
+fn part((width, height): (u32, u32), (least, most): (f64, f64), draws: &mut Draws) -> [u32; 4] {
+    const TRIES: usize = 10;
+    let (full_width, full_height) = (f64::from(width), f64::from(height));
+    for _ in 0..TRIES {
+        let area = full_width * full_height * (least + (most - least) * draws.unit());
+        let widest = (4.0f64 / 3.0).ln();
+        let ratio = (widest * (2.0 * draws.unit() - 1.0)).exp();
+        let w = (area * ratio).sqrt().round() as u32;
+        let h = (area / ratio).sqrt().round() as u32;
+        if (1..=width).contains(&w) && (1..=height).contains(&h) {
+            let x = draws.below((width - w) as usize + 1) as u32;
+            let y = draws.below((height - h) as usize + 1) as u32;
+            return [x, y, w, h];
+        }
+    }
+    // The middle, of a ratio that is allowed.
+    let w = width.min((full_height * 4.0 / 3.0).round() as u32);
+    let h = height.min((full_width * 4.0 / 3.0).round() as u32);
+    let (w, h) = (w.max(1), h.max(1));
+    [(width - w) / 2, (height - h) / 2, w, h]
+}
+
+#[cfg(test)]
+mod tests;
