@@ -82,7 +82,12 @@ pub struct Options {
 
 /// Whether a model has new parameter tokens beside frozen ones.
 fn is_tuned(model: &ModelConfig) -> bool {
-    model.plain().is_some_and(|model| model.tuned().is_some())
+    tuned(model).is_some()
+}
+
+/// The field by which a model is tuned, if other weights are frozen.
+fn tuned(model: &ModelConfig) -> Option<&'static str> {
+    model.plain().and_then(|model| model.tuned())
 }
 
 /// Checks that `model` has parameter tokens, and that the run whose weights it takes has not been tuned.
@@ -227,9 +232,9 @@ fn lead(options: Options, team: Option<Team>) -> anyhow::Result<()> {
         return Err(ConfigError::new("--resume", problem).into());
     }
     let is_new = options.resume.is_none() && !directory.join("config.ron").exists();
-    if is_tuned(&config.model) && options.init_from.is_none() && is_new {
-        let problem = "trains new tokens alone, and all other weights would be random; give the model to be tuned by --init-from";
-        return Err(ConfigError::new("model.added", problem).into());
+    if let (Some(field), None, true) = (tuned(&config.model), &options.init_from, is_new) {
+        let problem = "is set, so all other weights are frozen and would stay random; give the model to be tuned by --init-from";
+        return Err(ConfigError::new(format!("model.{field}"), problem).into());
     }
     options.data.apply(&mut config.data)?;
     if is_imported && config.data.source != Source::Imported && options.init_from.is_none() {

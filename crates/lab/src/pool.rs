@@ -20,8 +20,9 @@ pub struct Pool {
 }
 
 /// Fields that came after version 2 of the pool, where they change nothing: runs from before are still found.
-const LATER: [&str; 7] = [
+const LATER: [&str; 8] = [
     "label_smoothing: 0.0,",
+    "lora: None,",
     "mup: None,",
     "optimizer: AdamW,",
     r#"separator: "\n","#,

@@ -344,7 +344,7 @@ zoo! {
         Gpt2(residual_zoo_gpt2::Gpt2Config, residual_zoo_gpt2::Block),
         /// The Residual Matrix Transformer.
         Rmt(residual_zoo_rmt::RmtConfig, residual_zoo_rmt::Block),
-        /// TokenFormer.
+        /// TokenFormer, whose weights are tokens.
         TokenFormer(residual_zoo_tokenformer::TokenFormerConfig, residual_zoo_tokenformer::Block),
         /// ResNet, which reads images.
         ResNet(residual_zoo_resnet::ResNetConfig, residual_zoo_resnet::Block),

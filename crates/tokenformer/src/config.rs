@@ -96,6 +96,9 @@ pub struct TokenFormerConfig {
     /// stay. New keys are zero, so tuning begins with the function of the model; new values are drawn like others. Parameters
     /// are then counted without the frozen ones. The paper has no experiment with it.
     pub added: Option<Added>,
+    /// The rank of LoRA (Hu et al., "LoRA: low-rank adaptation of large language models", 2021), for tuning instead of `added`:
+    /// keys and values get low-rank corrections, which alone are trained. They are zero at the start.
+    pub lora: Option<usize>,
     /// ε, added to the norm in Θ: 0 in the paper, 1e-5 or 1e-8 in the authors' TPU code.
     pub pattention_eps: f64,
     /// The gelu of Θ.
@@ -144,6 +147,7 @@ impl Default for TokenFormerConfig {
             normalization: Normalization::L2NormGelu,
             tau: None,
             added: None,
+            lora: None,
             pattention_eps: 0.0,
             activation: Activation::GeluErf,
             position: Position::Learned,
@@ -303,9 +307,9 @@ impl TokenFormerConfig {
         })
     }
 
-    /// Whether the weights that belong to no added pair are frozen.
+    /// Whether all weights are frozen but those by which the model is tuned.
     pub(crate) fn frozen(&self) -> bool {
-        self.added.is_some()
+        self.tuned().is_some()
     }
 
     /// Number of coordinates of a head that rotary positions rotate.
@@ -449,6 +453,13 @@ impl Architecture for TokenFormerConfig {
             check::at_least_one("added.attn", attn)?;
             check::at_least_one("added.ffn", ffn)?;
         }
+        if let Some(rank) = self.lora {
+            check::at_least_one("lora", rank)?;
+            if self.added.is_some() {
+                let problem = "is set, and so is `added`; a model is tuned by one of them";
+                return Err(ConfigError::new("lora", problem));
+            }
+        }
         check::not_negative("pattention_eps", self.pattention_eps)?;
         if let Position::Rotary { fraction } = self.position {
             let (d, rotated) = (self.width / self.n_head, self.rotated());
@@ -480,7 +491,8 @@ impl Architecture for TokenFormerConfig {
     }
 
     fn tuned(&self) -> Option<&'static str> {
-        self.added.map(|_| "added")
+        let added = self.added.map(|_| "added");
+        added.or(self.lora.map(|_| "lora"))
     }
 
     fn rate(&self, name: &str) -> f64 {
@@ -534,7 +546,19 @@ impl Architecture for TokenFormerConfig {
 
     fn block_cost(&self, _layer: usize, time: usize, frame: &Frame) -> Cost {
         let pairs = |n| Cost::linear(self.width, n, false) + Cost::linear(n, self.width, false);
-        let pattention = |n, added| self.trained(pairs(n)) + pairs(added);
+        // The products of the two factors are made once a pass, not for each token.
+        let lora = |n: usize| Cost {
+            params: Params {
+                other: self
+                    .lora
+                    .unwrap_or(0)
+                    .saturating_mul(n.saturating_add(self.width))
+                    .saturating_mul(2),
+                ..Params::default()
+            },
+            ..Cost::default()
+        };
+        let pattention = |n, added| self.trained(pairs(n)) + pairs(added) + lora(n);
         let norm = match frame.pre_norm {
             true => self.trained(self.norm_params.cost(self.width)),
             false => Cost::default(),
@@ -581,10 +605,16 @@ impl Architecture for TokenFormerConfig {
             };
             return Err(ConfigError::new("model.added", problem));
         }
+        if let Some(rank) = smaller.lora.filter(|rank| self.lora != Some(*rank)) {
+            let problem = format!(
+                "is not {rank}, the rank of the first weights, which are tuned already; set it to that"
+            );
+            return Err(ConfigError::new("model.lora", problem));
+        }
         Ok(())
     }
 
-    /// Takes the added pairs as they are if the smaller model has some; else they are fresh. Their number cannot change.
+    /// Takes the added pairs and the corrections of LoRA as they are if the smaller model has some; else they are fresh. Their number cannot change.
     /// Appends key-value pairs (eqs. 12, 13). The new keys are zero. The new values stay as drawn: if they
     /// were zero too, the new pairs would get no gradient.
     fn grow(
@@ -594,7 +624,8 @@ impl Architecture for TokenFormerConfig {
         fresh: &Tensors,
     ) -> Result<Tensors, ConfigError> {
         for (name, fresh) in fresh {
-            if name.contains(".added.") && !weights.contains_key(name) {
+            let is_new = name.contains(".added.") || name.contains(".lora.");
+            if is_new && !weights.contains_key(name) {
                 weights.insert(name.clone(), fresh.clone());
             }
         }

@@ -115,6 +115,18 @@ fn rows(a: &TensorData, b: &TensorData, scale: f32) -> TensorData {
     TensorData::new(values, [a.shape[0] + b.shape[0], a.shape[1]])
 }
 
+/// w + b a.
+fn plus_product(w: &TensorData, b: &TensorData, a: &TensorData) -> TensorData {
+    let [rank, width] = [a.shape[0], a.shape[1]];
+    let [a, b]: [Vec<f32>; 2] = [a, b].map(|factor| factor.iter().collect());
+    let corrected = w.iter::<f32>().enumerate().map(|(at, w)| {
+        let (row, column) = (at / width, at % width);
+        let product = (0..rank).map(|r| b[row * rank + r] * a[r * width + column]);
+        w + product.sum::<f32>()
+    });
+    TensorData::new(corrected.collect::<Vec<_>>(), w.shape.clone())
+}
+
 /// The config of the merged model.
 fn merged_config(
     a: &TokenFormerConfig,
@@ -128,6 +140,10 @@ fn merged_config(
             );
             return error("mup", problem);
         }
+    }
+    if a.lora.or(b.lora).is_some() {
+        let problem = "is set, and corrections of the same pairs cannot be put side by side; merge models with pairs of their own";
+        return error("lora", problem.into());
     }
     if a.added.is_some() != b.added.is_some() {
         let problem = "is set in one of the models only; tune both from one model, or neither";
@@ -185,8 +201,31 @@ fn merged_config(
 }
 
 impl TokenFormerConfig {
-    /// Turns the added pairs of a tuned model into ordinary ones. Its function and its τ stay.
+    /// Turns the added pairs of a tuned model into ordinary ones, or adds the corrections of LoRA to its pairs. Its function and its
+    /// τ stay.
     pub fn absorb(&self, mut weights: Tensors) -> (Self, Tensors) {
+        if self.lora.is_some() {
+            let own: Vec<String> = weights
+                .keys()
+                .filter(|name| !name.contains(".lora."))
+                .cloned()
+                .collect();
+            for name in own {
+                let (path, last) = name.rsplit_once('.').unwrap_or(("", &name));
+                let factor = |which| format!("{path}.lora.{last}_{which}");
+                if let (Some(b), Some(a)) =
+                    (weights.remove(&factor("b")), weights.remove(&factor("a")))
+                {
+                    let corrected = plus_product(&weights[&name], &b, &a);
+                    weights.insert(name, corrected);
+                }
+            }
+            let config = Self {
+                lora: None,
+                ..self.clone()
+            };
+            return (config, weights);
+        }
         let Some(added) = self.added else {
             return (self.clone(), weights);
         };

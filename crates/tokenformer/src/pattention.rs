@@ -19,6 +19,8 @@ pub struct Pattention<B: Backend> {
     pub(crate) tau: Param<Tensor<B, 1>>,
     /// More pairs, of which alone the model is tuned.
     pub(crate) added: Option<Pairs<B>>,
+    /// Corrections of the pairs, of which alone the model is tuned.
+    pub(crate) lora: Option<Lora<B>>,
     normalization: Normalization,
     activation: Activation,
     eps: f64,
@@ -31,6 +33,33 @@ pub struct Pairs<B: Backend> {
     pub(crate) keys: Param<Tensor<B, 2>>,
     /// `[m, d_2]`.
     pub(crate) values: Param<Tensor<B, 2>>,
+}
+
+/// LoRA: W + B A, with B = 0 at the start and A normal (Hu et al., 2021, section 4.1), for W = K_P and W = V_P.
+#[derive(Module, Debug)]
+pub struct Lora<B: Backend> {
+    /// B of K_P, `[n, r]`.
+    pub(crate) keys_b: Param<Tensor<B, 2>>,
+    /// A of K_P, `[r, d_1]`.
+    pub(crate) keys_a: Param<Tensor<B, 2>>,
+    /// B of V_P, `[n, r]`.
+    pub(crate) values_b: Param<Tensor<B, 2>>,
+    /// A of V_P, `[r, d_2]`.
+    pub(crate) values_a: Param<Tensor<B, 2>>,
+}
+
+impl<B: Backend> Lora<B> {
+    fn new(n: usize, rank: usize, width: usize, device: &B::Device) -> Self {
+        let b = || Initializer::Zeros.init([n, rank], device);
+        // A x has the variance of x.
+        let a = || normal([rank, width], (width as f64).powf(-0.5), device);
+        Self {
+            keys_b: b(),
+            keys_a: a(),
+            values_b: b(),
+            values_a: a(),
+        }
+    }
 }
 
 impl<B: Backend> Pattention<B> {
@@ -52,6 +81,9 @@ impl<B: Backend> Pattention<B> {
                 keys: Initializer::Zeros.init([m, config.width], device),
                 values: table(m, values_std),
             }),
+            lora: config
+                .lora
+                .map(|rank| Lora::new(n, rank, config.width, device)),
             tau: Param::from_tensor(tau).set_require_grad(false),
             normalization: config.normalization,
             activation: config.activation,
@@ -68,7 +100,14 @@ impl<B: Backend> Pattention<B> {
 
     /// K_P and V_P of all pairs.
     fn pairs(&self) -> [Tensor<B, 2>; 2] {
-        let own = [self.keys.val(), self.values.val()];
+        let mut own = [self.keys.val(), self.values.val()];
+        if let Some(lora) = &self.lora {
+            let [keys, values] = own;
+            own = [
+                keys + lora.keys_b.val().matmul(lora.keys_a.val()),
+                values + lora.values_b.val().matmul(lora.values_a.val()),
+            ];
+        }
         match &self.added {
             Some(Pairs { keys, values }) => {
                 let [k, v] = own;

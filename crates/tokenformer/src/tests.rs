@@ -635,6 +635,53 @@ fn tuning_trains_the_added_pairs_alone() {
     }
 }
 
+/// Hu et al., "LoRA" (2021).
+#[test]
+fn lora_trains_the_corrections_alone() {
+    let config = TokenFormerConfig {
+        lora: Some(3),
+        ..small()
+    };
+    let base = trained(&small());
+    let fresh = config.build::<B>(11, &Default::default()).unwrap();
+    let first = config
+        .grow(&small(), weights(&base), &weights(&fresh))
+        .unwrap();
+    let model = loaded(&config, first);
+    assert_eq!(difference(&model, &base), 0.0, "B = 0 keeps the function");
+    let list = params::list::<B, _>(&model);
+    let trainable = list.iter().filter(|info| info.trainable);
+    assert!(trainable.clone().all(|info| info.name.contains(".lora.")));
+    assert_eq!(trainable.count(), 2 * 5 * 4);
+    let cost = config.cost(11);
+    let (attn, ffn) = (config.n_attn() + 24, config.n_ffn() + 24);
+    assert_eq!(cost.params.total(), 2 * 2 * 3 * (4 * attn + ffn));
+
+    let task = model.map(&mut Train);
+    assert!(difference(&task, &base) > 1e-3);
+    let (absorbed, all) = config.absorb(weights(&task));
+    assert_eq!(absorbed, small());
+    let error = difference(&loaded(&absorbed, all), &task);
+    assert!(error < 1e-5, "{error}");
+
+    let other = |lora, added| TokenFormerConfig {
+        lora,
+        added,
+        ..small()
+    };
+    assert!(other(Some(3), None).grows_from(&config).is_ok());
+    for wrong in [other(Some(2), None), small()] {
+        assert_eq!(wrong.grows_from(&config).unwrap_err().field, "model.lora");
+    }
+    assert_eq!(other(Some(0), None).validate().unwrap_err().field, "lora");
+    assert_eq!(
+        other(Some(1), Some(ADDED)).validate().unwrap_err().field,
+        "lora"
+    );
+    let merged = merge((&config, &weights(&task)), (&config, &weights(&task)), 1.0);
+    assert!(matches!(merged, Err(MergeError::Config(error)) if error.field == "lora"));
+}
+
 #[test]
 fn the_number_of_added_pairs_stays() {
     let added = |attn| TokenFormerConfig {
