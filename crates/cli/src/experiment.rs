@@ -78,7 +78,7 @@ impl Source {
 enum Scale {
     /// Seconds: whether everything works
     Smoke,
-    /// Minutes on two cores, several seeds
+    /// From minutes to an hour and a half on two cores with `--jobs 2`, several seeds
     Cpu,
     /// As published, for GPUs
     Paper,
@@ -316,6 +316,10 @@ impl ExperimentArgs {
             }
         }
         print(&format!("\nreport: {}", directory.join(REPORT).display()))?;
+        if let Some(publish) = &self.publish {
+            let page = publish.join(format!("{}.md", source.name));
+            print(&format!("published: {}", page.display()))?;
+        }
         print(&format!("all reports: {}", self.runs.join(INDEX).display()))
     }
 

@@ -20,7 +20,7 @@ use crate::stats::Estimate;
 use crate::sweep::Swept;
 use crate::{
     ChartSpec, Claim, DataFacts, Experiment, Judgement, Missing, Observation, Observed, Origin,
-    Outcome, PlannedRun, Tuning, Verdict, origin,
+    Outcome, PlannedRun, Tuning, origin,
 };
 
 /// The name of the report in the directory of an experiment or a comparison.
@@ -69,9 +69,7 @@ impl Results {
         let mut claims: Vec<Judgement> = experiment.claims.iter().map(judge).collect();
         match experiment.judge {
             true => Judgement::correct(&mut claims),
-            false => claims
-                .iter_mut()
-                .for_each(|found| found.verdict = Verdict::NotTested),
+            false => claims.iter_mut().for_each(Judgement::set_aside),
         }
         let row = |run: &PlannedRun<C>| RunRow {
             name: run.name.clone(),
@@ -134,10 +132,10 @@ impl Results {
         };
         let note = match self.judge {
             true => {
-                "A claim is decided if the 95 % confidence interval of the mean difference excludes \
-                 zero, also after Holm's correction of the p-values for the number of claims. ± is half \
-                 the width of the interval without the correction. As many seeds find a difference of \
-                 the size `detectable` in 80 % of cases."
+                "A difference is decided if its 95 % confidence interval excludes zero and its p-value is below 0.05 \
+                 after Holm's correction for the number of claims; other kinds of claims have their own rules. ± is half \
+                 the width of the interval, without the correction. `detectable` is the smallest difference that this \
+                 many seeds would find in 80 % of repetitions."
             }
             false => {
                 "The runs are too short to judge a claim. They only check that everything works."

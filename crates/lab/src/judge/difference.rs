@@ -31,7 +31,7 @@ pub(super) fn pairs<'a>(
 
 /// Tokens and FLOPs follow from the config, unless the length of a sample depends on what was
 /// learned.
-fn is_counted(observations: &[&Observation], quantity: &str) -> bool {
+pub(super) fn is_counted(observations: &[&Observation], quantity: &str) -> bool {
     let mut levels = observations.iter().filter_map(|found| found.get("level"));
     matches!(quantity, "tokens" | "flops") && levels.next().is_none()
 }

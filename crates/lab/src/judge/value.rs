@@ -4,9 +4,10 @@ use std::ops::RangeInclusive;
 
 use residual_zoo_report::sig;
 
-use super::difference::pairs;
-use super::{Finding, Found, estimate, value, values};
+use super::difference::{is_counted, pairs};
+use super::{Finding, Found, ONE_SEED, estimate, is_exact, of_run, value, values};
 use crate::claims::{Is, Ratio};
+use crate::quantity::is_cost;
 use crate::{Observation, Observed, Verdict};
 
 /// Whether every seed is in the range `asked`, one end of which may be infinite.
@@ -27,13 +28,17 @@ pub(super) fn bound(
     };
     let list: Vec<String> = values.iter().map(|value| of.show(*value)).collect();
     let list = of.with_unit(list.join(", "));
+    let asked = format!("asked for {asked}");
+    let mut because = format!("{list}; {asked}");
     let verdict = match good {
+        _ if is_single(observations, quantity, run)? => {
+            because += &format!("; {ONE_SEED}");
+            Verdict::NotTested
+        }
         _ if good == values.len() => Verdict::Holds,
         0 => Verdict::DoesNotHold,
         _ => Verdict::Undecided,
     };
-    let asked = format!("asked for {asked}");
-    let because = format!("{list}; {asked}");
     Ok(Finding {
         margin: Some(asked),
         ..Finding::new(verdict, because)
@@ -92,9 +97,27 @@ pub(super) fn is(observations: &[Observation], test: &Is) -> Found {
     let (mean, reported) = (of.with_unit(mean), of.show(test.value));
     let tolerance = format!("tolerance {}", of.show_difference(test.within));
     let holds = (found.mean - test.value).abs() <= test.within;
-    let because = format!("{mean}, reported {reported}, {tolerance}");
+    let mut because = format!("{mean}, reported {reported}, {tolerance}");
+    let verdict = match is_single(observations, &test.quantity, &test.run)? {
+        true => {
+            because += &format!("; {ONE_SEED}");
+            Verdict::NotTested
+        }
+        false => Verdict::of(holds),
+    };
     Ok(Finding {
         margin: Some(tolerance),
-        ..Finding::new(Verdict::of(holds), because)
+        ..Finding::new(verdict, because)
     })
+}
+
+/// Whether a run has one seed, and the quantity depends on it.
+fn is_single(observations: &[Observation], quantity: &str, run: &str) -> Result<bool, String> {
+    let found = of_run(observations, run)?;
+    Ok(
+        found.len() == 1
+            && !is_exact(&found)
+            && !is_cost(quantity)
+            && !is_counted(&found, quantity),
+    )
 }

@@ -524,6 +524,13 @@ fn bounds_ask_every_seed() {
     };
     assert_eq!(judge(between(0.9, 1.0), &found).0, Verdict::Holds);
     assert_eq!(judge(between(0.98, 1.0), &found).0, Verdict::Undecided);
+    // One seed decides nothing about what is trained.
+    let (verdict, because) = judge(between(0.9, 1.0), &found[..1]);
+    assert_eq!(verdict, Verdict::NotTested);
+    assert!(
+        because.ends_with("one seed cannot tell a difference from chance"),
+        "{because}"
+    );
 }
 
 #[test]

@@ -1,0 +1,164 @@
+//! What the experiments say about each paper, in a few words.
+
+/// A paper and what the trained models show.
+pub struct Paper {
+    /// The directory of its experiments.
+    pub directory: &'static str,
+    pub title: &'static str,
+    pub address: &'static str,
+    /// Its main claims: an experiment, and how the claim begins.
+    pub main: &'static [(&'static str, &'static str)],
+    pub summary: &'static [&'static str],
+}
+
+pub const PAPERS: [Paper; 5] = [
+    Paper {
+        directory: "rmt",
+        title: "Residual Matrix Transformer",
+        address: "https://arxiv.org/abs/2506.22696",
+        main: &[
+            (
+                "rmt_vs_transformer",
+                "After the same number of tokens, the loss of the RMT is lower",
+            ),
+            (
+                "rmt_scaling",
+                "With the same FLOPs, the loss of the RMT is lower",
+            ),
+            ("rmt_stream_size", "The loss falls as the stream grows"),
+            (
+                "zero_shot",
+                "On WikiText, the RMT needs fewer bits per byte",
+            ),
+        ],
+        summary: &[
+            "After the same tokens, the loss of the RMT is lower by 0.002 to 0.042 (95 % interval), which is undecided after \
+             the correction for several claims. The paper reports 0.11 for models 2,000 times larger. The transformer's \
+             start was changed after a first run.",
+            "At the same FLOPs, the larger two of four RMTs cannot be told from transformers; the interval reaches 0.043. The smaller \
+             two are too short to tell.",
+            "A larger stream lowers the loss from a stream of 32 to one of 128, and no further at this size.",
+            "On WikiText, after training on tiny shakespeare, the RMT needs 0.07 to 0.16 fewer bits per byte. This was a second run: \
+             in the first one, characters absent from the training text masked the difference.",
+            "The best learning rate of a narrow model costs one four times as wide 0.117 (RMT) and 0.396 (transformer) without μP, \
+             and 0.020 and 0.037 with it.",
+            "The tasks of Table 6 need larger models.",
+        ],
+    },
+    Paper {
+        directory: "laurel",
+        title: "LAuReL",
+        address: "https://arxiv.org/abs/2411.07501",
+        main: &[
+            (
+                "laurel_ablation",
+                "LAuReL-RW+LR is better than the baseline",
+            ),
+            (
+                "laurel_ablation",
+                "The deeper baseline is better than the baseline",
+            ),
+            ("laurel_rank", "A medium rank is better than RW alone"),
+        ],
+        summary: &[
+            "RW, LR and PA are the parts of LAuReL: residual weights, a low-rank correction, and the previous activations. LR and PA \
+             have a norm here, as the parameter counts of Table 5 need it; equations 3 to 6 have none. With it, the norm's scale starts \
+             at zero instead of B.",
+            "No variant lowers the loss by as much as the paper reports, 0.05 to 0.07; the intervals exclude a gain of more than 0.016. \
+             But one more layer, the deeper baseline, makes no measurable difference either, so models of this size cannot test \
+             Table 5.",
+            "RW+LR with rank 16 ends at 1.904, RW at 1.914 and the plain baseline at 1.910; no claim compares the first with the last.",
+        ],
+    },
+    Paper {
+        directory: "tokenformer",
+        title: "TokenFormer",
+        address: "https://arxiv.org/abs/2410.23168",
+        main: &[
+            (
+                "tokenformer_growth",
+                "With the tokens of the last stage alone, a transformer from scratch is worse",
+            ),
+            (
+                "tokenformer_chain",
+                "After growing twice, a TokenFormer has a lower loss than a transformer that was widened twice",
+            ),
+            (
+                "tokenformer_net2net",
+                "A grown TokenFormer starts with the loss of the small one",
+            ),
+            (
+                "tokenformer_ablation",
+                "The L2 norm and GELU are better than the softmax",
+            ),
+        ],
+        summary: &[
+            "With the tokens of the last stage alone, models from scratch are worse than the grown one, as the paper reports. For the same \
+             FLOPs, which the paper does not compare, the grown model ends 0.007 to 0.036 above the large one from scratch, and \
+             0.072 to 0.096 above a transformer.",
+            "A TokenFormer from scratch is worse than a transformer, by 0.052 to 0.073.",
+            "Growing keeps the function. Growing twice on the same data lowers the loss by more than widening a transformer twice, but \
+             the transformer stays ahead. On new data, neither gains from its size within 300 steps.",
+            "Starting from the weights of a transformer saves training, but the transformer that is trained on is better.",
+            "The order of Table 4 holds: L2 norm and GELU, then the L1 norm, then the softmax.",
+        ],
+    },
+    Paper {
+        directory: "recurrent",
+        title: "Recurrent transformer",
+        address: "https://arxiv.org/abs/2402.14746",
+        main: &[
+            (
+                "recurrent_shakespeare",
+                "For the same FLOPs, one recurrent layer is as good as six ordinary ones or better",
+            ),
+            (
+                "recurrent_shakespeare",
+                "α goes to zero on language (Section 6.3)",
+            ),
+            (
+                "recurrent_copy",
+                "One recurrent layer solves the copy over 256 tokens of noise (",
+            ),
+            (
+                "recurrent_image",
+                "The recurrent transformer classifies images with an accuracy of 47.3 %",
+            ),
+        ],
+        summary: &[
+            "From block to block, the equations of the paper carry the hidden state, and its code the output of a layer; where both \
+             were trained, a claim says which form it is of. α is the factor of what is carried. It is printed before it is \
+             limited to 0 to 1, so it can be negative.",
+            "For the FLOPs of six ordinary layers, one recurrent layer ends between 0.015 below and 0.006 above them, with a fifth of their \
+             parameters. After the same tokens, which the paper does not compare, it is worse than one ordinary layer, by \
+             0.043 to 0.056.",
+            "α goes to zero, as reported, and the larger a fixed α, the higher the loss.",
+            "After the same tokens, four stacked layers are better than one, by 0.077 to 0.089. They need 3.9 times the FLOPs, and for \
+             these one layer is better, as the paper says.",
+            "The copy over 256 tokens of noise is solved by all seeds, with and without the curriculum; the paper goes to 4096.",
+            "The selective copy is not solved after 128,000 samples; the published code uses up to 25.6 million. After 16,000 of 600,000 samples, \
+             18 to 21 % of the images are classified correctly, where the paper has 47 %.",
+        ],
+    },
+    Paper {
+        directory: "streams",
+        title: "Streams",
+        address: "papers/streams.md#equations-and-code",
+        main: &[
+            (
+                "value_residual",
+                "ResFormer with learned weights reaches the final loss of the transformer with fewer tokens",
+            ),
+            (
+                "dense_former",
+                "A DenseFormer has a lower loss than a transformer of the same depth",
+            ),
+        ],
+        summary: &[
+            "DenseFormer with twelve layers ends 0.016 ± 0.008 below the transformer, and below one of sixteen layers, which is itself \
+             worse than that of twelve after so few tokens.",
+            "Value residuals cannot be told from the transformer with twelve layers: with learned weights the loss is lower by \
+             0.007 ± 0.010, and the median run saves 3 % of the tokens, where the paper reports 20 %.",
+        ],
+    },
+];

@@ -1,0 +1,224 @@
+//! The claims of a results page.
+
+use std::fs;
+
+use residual_zoo_testing::root;
+
+/// The published results of an experiment.
+pub struct Results {
+    pub name: String,
+    pub claims: Vec<Row>,
+    /// Seeds, passes over the text and time.
+    pub budget: String,
+    /// Whether something was trained.
+    pub is_trained: bool,
+    /// Whether it was designed to be fair to all of its models, or nothing was trained.
+    pub is_fair: bool,
+}
+
+/// A claim with its verdict.
+#[derive(Clone)]
+pub struct Row {
+    pub says: String,
+    pub sign: char,
+    pub found: String,
+    pub reported: String,
+}
+
+impl Results {
+    pub fn read(name: &str) -> Self {
+        let path = root().join(format!("docs/results/{name}.md"));
+        let page = fs::read_to_string(path).unwrap();
+        let claims = page.lines().filter_map(Row::read).collect();
+        let after = |start: &str| page.split(start).nth(1)?.split_whitespace().next();
+        let time = page
+            .lines()
+            .find_map(|line| line.strip_suffix(" of training"));
+        // Of several texts, each has its passes.
+        let passes = page.split("## Data").nth(1).and_then(|data| {
+            let mut lines = data.lines().filter(|line| line.starts_with("| "));
+            let cells = |line: &str| {
+                line.trim_matches(['|', ' '])
+                    .split(" | ")
+                    .map(str::to_owned)
+                    .collect::<Vec<_>>()
+            };
+            let column = cells(lines.next()?)
+                .iter()
+                .position(|cell| cell.starts_with("passes"))?;
+            let passes = lines
+                .skip(1)
+                .filter_map(|line| cells(line).get(column).cloned());
+            Some(passes.collect::<Vec<_>>().join(" and "))
+        });
+        let seeds = after("Means over ");
+        let budget = match (time, seeds, passes.as_deref()) {
+            (None, None, _) => "exact".into(),
+            (None, Some(seeds), _) => format!("{seeds} measurements"),
+            // Data that are generated have no passes.
+            (Some(time), Some(seeds), passes)
+                if passes.is_none_or(|passes| passes.contains('–')) =>
+            {
+                format!("{seeds} seeds, {time}")
+            }
+            (Some(time), Some(seeds), Some(passes)) => {
+                format!("{seeds} seeds, {passes} passes, {time}")
+            }
+            (Some(time), ..) => time.into(),
+        };
+        Self {
+            name: name.into(),
+            claims,
+            budget,
+            is_trained: time.is_some(),
+            // Of the trained ones, the old results have fewer seeds.
+            is_fair: time.is_none() || seeds.is_some_and(|seeds| seeds == "8"),
+        }
+    }
+
+    /// Its name as a link, from a directory whose path to `docs` is `docs`.
+    pub fn link(&self, docs: &str) -> String {
+        format!("[`{0}`]({docs}results/{0}.md)", self.name)
+    }
+}
+
+impl Row {
+    /// Whether the claim is one of the paper.
+    pub fn is_of_paper(&self) -> bool {
+        !self.says.ends_with("(not in the paper)")
+    }
+
+    /// A row of the table of claims.
+    fn read(line: &str) -> Option<Self> {
+        let cells = line.strip_prefix("| ")?.strip_suffix(" |")?;
+        let [says, verdict, measured, reported] = cells.split(" | ").collect::<Vec<_>>()[..] else {
+            return None;
+        };
+        let sign = verdict.chars().next()?;
+        "✓✗?–".contains(sign).then(|| Self {
+            says: says.into(),
+            sign,
+            found: short(measured),
+            reported: reported.into(),
+        })
+    }
+}
+
+/// A measurement in few words:
+///
+/// | long | short |
+/// |---|---|
+/// | `A: 1.5; B: 1.7 nats/token; difference -0.2 ± 0.1 over 8 seeds, …; p = 0.01, corrected 0.02` | `1.5 against 1.7: -0.2 ± 0.1, p 0.02` |
+/// | `99.0, 99.0, 99.0 %; asked for at least 95.0` | `99.0 % in all 3 seeds; asked for at least 95.0` |
+/// | `0.1, 0.3, 0.2; asked for at most 1` | `0.1 to 0.3 in 3 seeds; asked for at most 1` |
+///
+/// Nats per token are left out, and so is what the paper reports, which has its own column.
+fn short(measured: &str) -> String {
+    difference(measured)
+        .or_else(|| each_seed(measured))
+        .or_else(|| along_a_line(measured))
+        .unwrap_or_else(|| {
+            measured
+                .split(", reported")
+                .next()
+                .unwrap_or(measured)
+                .to_owned()
+        })
+}
+
+fn difference(measured: &str) -> Option<String> {
+    let (values, rest) = measured.split_once("; difference ")?;
+    let number = |part: &str| Some(part.rsplit_once(": ")?.1.to_owned());
+    let (first, second) = values.split_once("; ")?;
+    let (first, second) = (number(first)?, number(second)?);
+    let difference = rest.split(" over ").next()?;
+    let is_zero = difference.chars().all(|c| !('1'..='9').contains(&c));
+    let mut short = match is_zero {
+        true => format!("{first} in both"),
+        false => format!("{first} against {second}: {difference}"),
+    };
+    for part in rest.split("; ") {
+        if part.starts_with("excludes the reported") || part.starts_with("tolerance") {
+            short += &format!(", {part}");
+        }
+    }
+    if !is_zero && let Some(p) = corrected(rest) {
+        short += &format!(", {p}");
+    }
+    Some(short.replace(" nats/token", ""))
+}
+
+/// The p-value after Holm's correction, such as `p 0.02` or `p < 0.001`.
+fn corrected(measured: &str) -> Option<String> {
+    let (_, p) = measured.rsplit_once("; p ")?;
+    let p = p
+        .split_once("corrected ")
+        .map_or(p.trim_start_matches("= "), |(_, p)| p);
+    Some(format!("p {p}"))
+}
+
+fn each_seed(measured: &str) -> Option<String> {
+    let (values, asked) = measured.split_once("; asked for ")?;
+    let (values, unit) = values
+        .split_once(" %")
+        .map_or((values, ""), |(values, _)| (values, " %"));
+    let values: Vec<&str> = values.split(", ").collect();
+    let numbers: Vec<f64> = values
+        .iter()
+        .map(|value| value.parse().ok())
+        .collect::<Option<_>>()?;
+    let order = |a: &usize, b: &usize| numbers[*a].total_cmp(&numbers[*b]);
+    let least = values[(0..values.len()).min_by(order)?];
+    let most = values[(0..values.len()).max_by(order)?];
+    let count = values.len();
+    Some(match least == most {
+        _ if count == 1 => return None,
+        true => format!("{least}{unit} in all {count} seeds; asked for {asked}"),
+        false => format!("{least} to {most}{unit} in {count} seeds; asked for {asked}"),
+    })
+}
+
+/// Between or along lines of runs.
+fn along_a_line(measured: &str) -> Option<String> {
+    let p = corrected(measured)?;
+    let rest = measured.rsplit_once("; p ")?.0;
+    // The distance and those of each size are enough.
+    let rest = match rest.split_once(" over ") {
+        Some((mean, sizes)) if sizes.contains("detectable") => {
+            format!("{mean}; {}", sizes.split_once("; ")?.1)
+        }
+        _ => rest.to_owned(),
+    };
+    Some(format!("{}; {p}", rest.replace(" nats/token", "")))
+}
+
+#[test]
+fn a_measurement_is_shortened() {
+    let measured = "A, 1: 1.5; B: 1.7 nats/token; difference -0.2 ± 0.1 over 8 seeds, detectable 0.14; p = 0.010, \
+                    corrected 0.020";
+    assert_eq!(short(measured), "1.5 against 1.7: -0.2 ± 0.1, p 0.020");
+    let alone = measured.split(", corrected").next().unwrap();
+    assert_eq!(short(alone), "1.5 against 1.7: -0.2 ± 0.1, p 0.010");
+    let memory = "A: 37.8; B: 37.3 MiB; difference +0.5 ± 0.0 over 8 seeds, detectable 0.0; p < 0.001, corrected < 0.001";
+    assert_eq!(
+        short(memory),
+        "37.8 against 37.3 MiB: +0.5 ± 0.0, p < 0.001"
+    );
+    let close = "A: 1.5; B: 1.5 nats/token; difference -0.0000 ± 0.0000 over 8 seeds, detectable 0.0000; tolerance 0.0020";
+    assert_eq!(short(close), "1.5 in both, tolerance 0.0020");
+    assert_eq!(
+        short("99.0, 99.0, 99.0 %; asked for at least 95.0"),
+        "99.0 % in all 3 seeds; asked for at least 95.0"
+    );
+    assert_eq!(
+        short("-0.1, 0.3, 0.2; asked for at most 1"),
+        "-0.1 to 0.3 in 3 seeds; asked for at most 1"
+    );
+    assert_eq!(
+        short(
+            "-0.1 ± 0.2 nats/token for each doubling over 8 seeds; 3 of 4 steps lower the value; p = 0.3, corrected 0.6"
+        ),
+        "-0.1 ± 0.2 for each doubling over 8 seeds; 3 of 4 steps lower the value; p 0.6"
+    );
+    assert_eq!(short("A: 148k; B: 210k"), "A: 148k; B: 210k");
+}
