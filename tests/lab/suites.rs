@@ -383,3 +383,38 @@ fn a_suite_that_is_stopped_goes_on_and_ends_as_if_it_had_not_been() {
     assert_eq!(losses(directory.path()), losses(whole.path()));
     assert_eq!(losses(whole.path()).len(), 3);
 }
+
+#[test]
+fn reports_and_pages_replace_nothing_else() {
+    let directory = tempfile::tempdir().unwrap();
+    let own = directory.path().join("pages/laurel_rank.md");
+    fs::create_dir_all(own.parent().unwrap()).unwrap();
+    fs::write(&own, "notes").unwrap();
+    let [runs, pages] = ["runs", "pages"].map(|name| directory.path().join(name));
+    let [runs, pages] = [&runs, &pages].map(|path| path.to_str().unwrap());
+    let refused = run_example("laurel_rank", &["--runs", runs, "--publish", pages]);
+    assert!(!refused.status.success());
+    let error = text(&refused.stderr);
+    assert!(error.contains("is no page of this experiment"), "{error}");
+    assert_eq!(fs::read_to_string(&own).unwrap(), "notes");
+    assert!(!Path::new(runs).exists(), "nothing is trained before");
+    let file = own.to_str().unwrap();
+    let refused = run_example("laurel_rank", &["--runs", runs, "--publish", file]);
+    assert!(text(&refused.stderr).contains("is no directory"));
+
+    // A disk that was full has left a part of a report.
+    let report = Path::new(runs).join("laurel_rank-smoke");
+    fs::create_dir_all(&report).unwrap();
+    fs::write(report.join("report.1.partial"), "").unwrap();
+    fs::remove_file(&own).unwrap();
+    for _ in 0..2 {
+        let published = run_example("laurel_rank", &["--runs", runs, "--publish", pages]);
+        assert!(published.status.success(), "{}", text(&published.stderr));
+        assert!(text(&published.stdout).contains("published: "));
+    }
+    assert!(
+        fs::read_to_string(&own)
+            .unwrap()
+            .contains("experiment laurel_rank")
+    );
+}

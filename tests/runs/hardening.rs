@@ -567,7 +567,7 @@ fn results_have_no_control_characters_and_are_still_json() {
         "evil.ron",
         r#"(title: "a\u{1b}]0;b\u{7}\u{202e}c", about: "", data: (source: Synthetic(tokens: 3000)),
           train: (steps: 4, batch: 2, warmup: 2, validate_every: 2, validate_batches: 2),
-          runs: [(name: "x\u{1b}y", model: Gpt2(n_layer: 1, n_head: 1, width: 8, context: 16))],
+          runs: [(name: "x\u{202e}y", model: Gpt2(n_layer: 1, n_head: 1, width: 8, context: 16))],
           columns: ["valid_loss"])"#,
     );
     ok(zoo("experiment")

@@ -1,12 +1,12 @@
 //! The program of an experiment, from its options to its report.
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Parser, ValueEnum};
 use residual_zoo_backend::BackendKind;
 use residual_zoo_core::{ConfigError, ModelConfig};
-use residual_zoo_data::Source as Data;
+use residual_zoo_data::{DataError, Source as Data, read_utf8};
 use residual_zoo_report::{Column, Table, si};
 use residual_zoo_train::Interrupter;
 
@@ -210,7 +210,7 @@ impl ExperimentArgs {
         if self.only_try {
             return try_models(&planned, kind, gpu);
         }
-        check_pages(&self.runs, &self.report_of(source))?;
+        self.check_places(source)?;
         // Once, rather than in each process.
         experiment.check_tasks()?;
         self.jobs.check_watch(self.watch)?;
@@ -263,6 +263,41 @@ impl ExperimentArgs {
         match missing.is_empty() {
             true => Ok(()),
             false => Err(Error::Missing { missing, count }),
+        }
+    }
+
+    /// Checks where the report and the page will be, before anything is trained.
+    fn check_places(&self, source: &Source) -> Result<(), Error> {
+        let name = self.report_of(source);
+        let is_taken = ["pool", INDEX].contains(&&*name);
+        let mut parts = Path::new(&name).components();
+        let is_one = matches!(
+            (parts.next(), parts.next()),
+            (Some(Component::Normal(_)), None)
+        );
+        if is_taken || !is_one || name.contains(char::is_control) {
+            let problem = format!(
+                "{name:?} cannot be the name of a report; rename the file of the experiment"
+            );
+            return Err(ConfigError::new("the experiment", problem).into());
+        }
+        check_pages(&self.runs, &name)?;
+        let Some(publish) = &self.publish else {
+            return Ok(());
+        };
+        let wrong = |problem: String| Err(ConfigError::new("--publish", problem).into());
+        if publish.exists() && !publish.is_dir() {
+            return wrong(format!("`{}` is no directory; give one", publish.display()));
+        }
+        let page = publish.join(format!("{}.md", source.name));
+        let own = [",", "\n"].map(|end| format!("\nexperiment {}{end}", source.name));
+        match read_utf8(&page) {
+            Err(DataError::NotFound { .. }) => Ok(()),
+            Ok(text) if own.iter().any(|own| text.contains(own)) => Ok(()),
+            _ => wrong(format!(
+                "would replace `{}`, which is no page of this experiment; move it, or publish to another directory",
+                page.display()
+            )),
         }
     }
 

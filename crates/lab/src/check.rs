@@ -9,7 +9,7 @@ use crate::curves::CURVES;
 use crate::quantity::{QUANTITIES, is_curve};
 use crate::{
     After, Axis, ChartSpec, Claim, Error, Experiment, Measure, PlannedRun, TaskSpec, describe,
-    tasks,
+    sound, tasks,
 };
 
 /// The largest vocabulary that is counted. Sizes of models are exact up to it.
@@ -55,7 +55,7 @@ impl<C: ModelConfig> Experiment<C> {
         for claim in &self.claims {
             names.check_claim(claim)?;
         }
-        Ok(())
+        Ok(sound::check(self, &planned)?)
     }
 
     fn check_seeds(&self) -> Result<(), ConfigError> {

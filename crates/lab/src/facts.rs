@@ -6,7 +6,7 @@ use residual_zoo_report::{Column, Table, si, sig};
 use residual_zoo_runs::RunConfig;
 use serde::Serialize;
 
-use crate::PlannedRun;
+use crate::{After, PlannedRun};
 
 /// Data that runs are trained on or that are measured, and how often the runs see them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -122,7 +122,10 @@ fn trained_in_all<C: ModelConfig>(run: &PlannedRun<C>, planned: &[PlannedRun<C>]
     };
     // A run stands behind the one that it starts from.
     let after = run.after.as_ref();
-    let parent = after.and_then(|after| planned.iter().find(|other| other.name == after.run));
+    let is_parent = |after: &After, other: &&PlannedRun<C>| {
+        other.name == after.run && !std::ptr::eq(*other, run)
+    };
+    let parent = after.and_then(|after| planned.iter().find(|other| is_parent(after, other)));
     let has_same_data = |parent: &&PlannedRun<C>| {
         let other = parent.config.as_ref();
         other.is_some_and(|other| other.data == config.data)

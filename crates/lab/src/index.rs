@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use residual_zoo_report::{Cell, Column, MARK, Report, Section, Table};
 use residual_zoo_runs::{Error as RunError, disk};
@@ -51,7 +51,11 @@ pub fn check_pages(directory: &Path, name: &str) -> Result<(), RunError> {
     }
     let entries = fs::read_dir(&folder).into_iter().flatten();
     let entries = entries.filter_map(Result::ok).map(|entry| entry.path());
-    let entries: Vec<_> = entries.collect();
+    // What a full disk or a killed process has left of a report is written anew.
+    let is_partial = |path: &PathBuf| path.extension().is_some_and(|it| it == "partial");
+    let entries: Vec<_> = entries
+        .filter(|path| !(is_partial(path) && is_file(path)))
+        .collect();
     let is_report = entries.iter().all(|path| is_file(path)) && is_ours(&folder.join(REPORT));
     match entries.is_empty() || is_report {
         true => Ok(()),

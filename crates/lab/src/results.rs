@@ -15,6 +15,7 @@ use serde::Serialize;
 use crate::charts::RunRow;
 use crate::check::unequal_budgets;
 use crate::facts::data_table;
+use crate::judge::Planned;
 use crate::quantity::title;
 use crate::stats::Estimate;
 use crate::sweep::Swept;
@@ -63,9 +64,21 @@ impl Results {
         outcome: Outcome,
         origin: Origin,
     ) -> Self {
-        let lines = planned.iter();
-        let lines: Vec<_> = lines.map(|run| (&*run.name, &*run.line)).collect();
-        let judge = |claim: &Claim| claim.judge(&outcome.observations, &lines);
+        let seeds = |run: &PlannedRun<C>| match experiment.count {
+            None => experiment
+                .seeds
+                .iter()
+                .filter(|seed| run.is_for(**seed))
+                .count(),
+            Some(_) => 1,
+        };
+        let all = planned.iter().map(|run| Planned {
+            name: &run.name,
+            line: &run.line,
+            seeds: seeds(run),
+        });
+        let all: Vec<Planned> = all.collect();
+        let judge = |claim: &Claim| claim.judge(&outcome.observations, &all);
         let mut claims: Vec<Judgement> = experiment.claims.iter().map(judge).collect();
         match experiment.judge {
             true => Judgement::correct(&mut claims),

@@ -8,7 +8,7 @@ use super::{Finding, Found, ONE_SEED, estimate, is_exact, of_run, value};
 use crate::claims::{Beyond, Close, Compared, Sooner};
 use crate::quantity::is_cost;
 use crate::stats::Estimate;
-use crate::{Observation, Observed, Verdict};
+use crate::{Axis, Observation, Observed, Verdict};
 
 /// The observations of both runs, for each seed that has both.
 pub(super) fn pairs<'a>(
@@ -76,7 +76,10 @@ impl Paired {
             differences,
             means,
             reported: reported.map(|(a, b)| a - b),
-            is_exact: is_exact(&exact) || is_cost(quantity) || is_counted(&exact, quantity),
+            is_exact: is_exact(&exact)
+                || [quantity, than_quantity]
+                    .iter()
+                    .all(|quantity| is_cost(quantity) || is_counted(&exact, quantity)),
         })
     }
 }
@@ -260,6 +263,12 @@ fn sign_test(wins: usize, count: usize) -> f64 {
 pub(super) fn sooner(observations: &[Observation], test: &Sooner) -> Found {
     let Sooner { axis, run, than } = test;
     let pairs = pairs(observations, run, than)?;
+    if *axis == Axis::Seconds {
+        // Those of runs that shared the cores are not kept.
+        for (a, b) in &pairs {
+            value(a, "seconds").and(value(b, "seconds"))?;
+        }
+    }
     // The share of the other run's tokens, FLOPs or seconds that it saves.
     let (mut gains, mut never) = (Vec::new(), 0);
     for (a, b) in &pairs {

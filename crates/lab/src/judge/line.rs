@@ -1,6 +1,6 @@
 //! Tests along a line of runs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use residual_zoo_report::sig;
 
@@ -8,6 +8,7 @@ use super::difference::signed;
 use super::{Finding, Found, ONE_SEED, estimate, is_exact};
 use crate::claims::{Below, Exponent, Falls};
 use crate::observe::points_by_run;
+use crate::quantity::is_cost;
 use crate::stats::{Estimate, Line, estimates};
 use crate::{Observation, Observed, Verdict};
 
@@ -171,7 +172,11 @@ pub(super) fn exponent(observations: &[Observation], test: &Exponent) -> Found {
         fit.slope - fit.slope_half_width,
         fit.slope + fit.slope_half_width,
     );
+    let of_line = || observations.iter().filter(|found| found.line == test.line);
+    let seeds: BTreeSet<Option<u64>> = of_line().map(|found| found.seed).collect();
+    let is_single = seeds.len() == 1 && !seeds.contains(&None) && !is_cost(&test.quantity);
     let verdict = match (least, most) {
+        _ if is_single => Verdict::NotTested,
         _ if least >= low && most <= high => Verdict::Holds,
         _ if least > high || most < low => Verdict::DoesNotHold,
         _ => Verdict::Undecided,

@@ -13,17 +13,41 @@ use line::{below, exponent, falls};
 use transfer::transfers;
 use value::{bound, is, ratio};
 
+/// A run that was planned.
+#[derive(Clone, Copy, Debug)]
+pub struct Planned<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// The line that it is on.
+    pub line: &'a str,
+    /// For how many seeds it is trained.
+    pub seeds: usize,
+}
+
 impl Claim {
     /// Tests the claim on what was observed.
     ///
-    /// `lines` are the runs that were planned and the lines that they are on: a line that lacks a
-    /// point is not tested.
-    pub fn judge(&self, observations: &[Observation], lines: &[(&str, &str)]) -> Judgement {
-        let observed = |run: &str| observations.iter().any(|found| found.run == run);
-        let of_line = |(_, line): &&(&str, &str)| self.test.lines().contains(line);
-        let mut of_line = lines.iter().filter(of_line);
-        let found = match of_line.find(|(run, _)| !observed(run)) {
-            Some((run, _)) => Err(format!("{run} is missing")),
+    /// It is not tested if a seed of one of its runs is missing, because a seed that failed or diverged may be the one that
+    /// decides.
+    pub fn judge(&self, observations: &[Observation], planned: &[Planned]) -> Judgement {
+        let (names, lines) = (self.test.names().0, self.test.lines());
+        let is_named = |run: &&Planned| match lines.is_empty() {
+            true => names.contains(&run.name),
+            false => lines.contains(&run.line),
+        };
+        let mut named = planned.iter().filter(is_named);
+        let incomplete = named.find_map(|Planned { name, seeds, .. }| {
+            let of_run = observations.iter().filter(|found| found.run == *name);
+            match of_run.count() {
+                0 => Some(format!("{name} is missing")),
+                found if found < *seeds => {
+                    Some(format!("{name} has only {found} of {seeds} seeds"))
+                }
+                _ => None,
+            }
+        });
+        let found = match incomplete {
+            Some(missing) => Err(missing),
             None => self.test.judge(observations),
         };
         let untested = |missing| Finding::new(Verdict::NotTested, missing);

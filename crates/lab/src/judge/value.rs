@@ -78,7 +78,11 @@ pub(super) fn ratio(observations: &[Observation], test: &Ratio) -> Found {
         sig(test.within, 2)
     );
     let off = (times - test.value).abs();
+    let is_single = pairs.len() == 1
+        && (is_single(observations, &test.quantity, &test.run)?
+            || is_single(observations, &test.quantity, &test.than)?);
     let verdict = match off {
+        _ if is_single => Verdict::NotTested,
         _ if off + spread <= test.within => Verdict::Holds,
         _ if off - spread > test.within => Verdict::DoesNotHold,
         _ => Verdict::Undecided,

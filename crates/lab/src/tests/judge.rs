@@ -6,12 +6,8 @@ fn judge(test: Test, observations: &[Observation]) -> (Verdict, String) {
 }
 
 /// Judges a claim about observations, given the planned runs and their lines.
-fn judge_along(
-    test: Test,
-    observations: &[Observation],
-    lines: &[(&str, &str)],
-) -> (Verdict, String) {
-    let found = claim(test).judge(observations, lines);
+fn judge_along(test: Test, observations: &[Observation], planned: &[Planned]) -> (Verdict, String) {
+    let found = claim(test).judge(observations, planned);
     (found.verdict, found.because)
 }
 
@@ -338,10 +334,67 @@ fn a_line_is_below_another_where_both_have_points() {
 }
 
 #[test]
+fn a_run_that_lacks_a_seed_is_not_judged_by_the_others() {
+    let mut found = seeds("new", "valid_loss", &[1.0, 2.0, 3.0]);
+    found.extend(seeds("old", "valid_loss", &[1.11, 2.1, 3.09]));
+    let planned = |seeds| {
+        ["new", "old"].map(|name| Planned {
+            name,
+            line: name,
+            seeds,
+        })
+    };
+    assert_eq!(
+        judge_along(lower("new", "old"), &found, &planned(3)).0,
+        Verdict::Holds
+    );
+    let (verdict, because) = judge_along(lower("new", "old"), &found, &planned(4));
+    assert_eq!(
+        (verdict, &*because),
+        (Verdict::NotTested, "new has only 3 of 4 seeds")
+    );
+    let bound = Test::AtMost(Bound {
+        quantity: "valid_loss".into(),
+        run: "old".into(),
+        value: 9.0,
+    });
+    assert_eq!(
+        judge_along(bound.clone(), &found, &planned(3)).0,
+        Verdict::Holds
+    );
+    assert_eq!(
+        judge_along(bound, &found, &planned(4)).0,
+        Verdict::NotTested
+    );
+}
+
+#[test]
+fn seconds_that_were_not_kept_are_not_compared() {
+    let found = [
+        curve("a", 1, 1.0),
+        curve("a", 2, 1.0),
+        curve("b", 1, 0.5),
+        curve("b", 2, 0.5),
+    ];
+    let test = Test::Sooner(Sooner {
+        axis: Axis::Seconds,
+        run: "a".into(),
+        than: "b".into(),
+    });
+    let (verdict, because) = judge(test, &found);
+    assert_eq!(verdict, Verdict::NotTested);
+    assert!(because.contains("was not measured"), "{because}");
+}
+
+#[test]
 fn a_line_of_which_a_run_is_missing_is_not_tested() {
     let found = line(&[(1.0, [3.0, 3.1, 3.2]), (2.0, [2.9, 3.0, 3.1])]);
     let planned = [found[0].run.as_str(), found[3].run.as_str(), "largest"];
-    let lines = planned.map(|run| (run, "line"));
+    let lines = planned.map(|name| Planned {
+        name,
+        line: "line",
+        seeds: 3,
+    });
     assert_eq!(judge_along(falls(), &found, &lines[..2]).0, Verdict::Holds);
     let (verdict, because) = judge_along(falls(), &found, &lines);
     assert_eq!(
@@ -419,20 +472,25 @@ fn an_exponent_is_that_of_the_power_law() {
             high,
         })
     };
-    let (verdict, because) = judge(test(0.3, 0.7), &found);
-    assert_eq!(verdict, Verdict::Holds);
-    assert!(
-        because.starts_with("exponent 0.500 ± 0.16 over 3 sizes, "),
-        "{because}"
-    );
-    assert_eq!(judge(test(0.5, 0.55), &found).0, Verdict::Undecided);
-    assert_eq!(judge(test(0.7, 0.8), &found).0, Verdict::DoesNotHold);
     let again = found.iter().cloned().map(|found| Observation {
         seed: found.seed.map(|seed| seed + 10),
         ..found
     });
     let twice: Vec<_> = found.iter().cloned().chain(again).collect();
-    assert_eq!(judge(test(0.3, 0.7), &twice).1, because);
+    let (verdict, because) = judge(test(0.3, 0.7), &twice);
+    assert_eq!(verdict, Verdict::Holds);
+    assert!(
+        because.starts_with("exponent 0.500 ± 0.16 over 3 sizes, "),
+        "{because}"
+    );
+    assert_eq!(judge(test(0.5, 0.55), &twice).0, Verdict::Undecided);
+    assert_eq!(judge(test(0.7, 0.8), &twice).0, Verdict::DoesNotHold);
+    let first = found[0].seed;
+    let alone: Vec<_> = found
+        .into_iter()
+        .filter(|found| found.seed == first)
+        .collect();
+    assert_eq!(judge(test(0.3, 0.7), &alone).0, Verdict::NotTested);
 }
 
 /// A run whose validation loss starts at 4 and falls by `step` every 100 tokens.

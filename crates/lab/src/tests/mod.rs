@@ -109,6 +109,33 @@ fn what_an_experiment_refers_to_must_be_there() {
             "seeds: [1, 2], measure: RmtVariance,",
             "`measure`: is given without `count`",
         ),
+        (
+            r#""train.batch=2""#,
+            r#""train.seed=2""#,
+            "`wide` sets `train.seed`",
+        ),
+        (
+            r#""train.batch=2""#,
+            r#""data.valid_fraction=0.5""#,
+            "different validation data",
+        ),
+        (
+            r#"published: {"valid_loss""#,
+            r#"values: {"valid_loss""#,
+            "gives `valid_loss`, which is measured",
+        ),
+        (r#"(name: "later""#, r#"(name: " ""#, r#"the name " ""#),
+        (r#"(name: "later""#, r#"(name: "a\nb""#, "be one line"),
+        (
+            r#"Lower(quantity: "valid_loss", run: "wide, stream 192", than: "base")"#,
+            r#"Close(quantity: "valid_loss", run: "wide, stream 192", than: "base", within: -1)"#,
+            "a tolerance below 0",
+        ),
+        (
+            r#"Lower(quantity: "valid_loss", run: "wide, stream 192", than: "base")"#,
+            r#"Between(quantity: "valid_loss", run: "base", low: 2, high: 1)"#,
+            "a lower bound above the upper one",
+        ),
     ];
     for (from, to, expected) in cases {
         let error = changed(from, to);

@@ -1,0 +1,160 @@
+//! Checks that the verdicts of an experiment can mean what they say.
+
+use std::collections::BTreeSet;
+
+use residual_zoo_core::{ConfigError, ModelConfig};
+use residual_zoo_data::{DataConfig, Source};
+
+use crate::quantity::is_curve;
+use crate::{Claim, Experiment, PlannedRun, Test, is_cost};
+
+/// Checks the names of runs, what is set in them, and the numbers of claims.
+///
+/// # Errors
+///
+/// The first thing that would make a verdict mean something else than it says.
+pub(crate) fn check<C: ModelConfig>(
+    experiment: &Experiment<C>,
+    planned: &[PlannedRun<C>],
+) -> Result<(), ConfigError> {
+    for run in planned {
+        let name = &run.name;
+        if name.trim().is_empty() || name.contains(char::is_control) {
+            return error(
+                "runs",
+                format!("has the name {name:?}; it must have a letter, and be one line"),
+            );
+        }
+    }
+    check_seeds(experiment)?;
+    if experiment.count.is_none() {
+        check_given(experiment)?;
+    }
+    for claim in &experiment.claims {
+        check_numbers(claim)?;
+        check_data(claim, planned)?;
+    }
+    Ok(())
+}
+
+/// The seed of a run is that of the experiment.
+fn check_seeds<C>(experiment: &Experiment<C>) -> Result<(), ConfigError> {
+    const SEED: &str = "train.seed";
+    for spec in &experiment.runs {
+        let set = spec.set.iter().filter_map(|set| set.split('=').next());
+        let varied = spec.vary.iter().flat_map(|vary| vary.field.split(','));
+        if set.chain(varied).any(|field| field.trim() == SEED) {
+            let problem = format!(
+                "`{}` sets `{SEED}`, which is that of the experiment; give `seeds`",
+                spec.name
+            );
+            return error("runs", problem);
+        }
+    }
+    let sweep = experiment.sweep.iter().flat_map(|sweep| &sweep.seeds);
+    let mut known = BTreeSet::new();
+    for seed in sweep {
+        if !known.insert(seed) {
+            return error("sweep.seeds", format!("has {seed} twice"));
+        }
+    }
+    Ok(())
+}
+
+/// What is measured is not given.
+fn check_given<C>(experiment: &Experiment<C>) -> Result<(), ConfigError> {
+    const OTHERS: [&str; 5] = [
+        "first_valid_loss",
+        "peak_memory",
+        "seconds",
+        "step_time",
+        "step_time_spread",
+    ];
+    let is_measured = |name: &str| is_curve(name) || is_cost(name) || OTHERS.contains(&name);
+    for spec in &experiment.runs {
+        let varied = spec.vary.iter().map(|vary| &vary.name);
+        if let Some(name) = spec
+            .values
+            .keys()
+            .chain(varied)
+            .find(|name| is_measured(name))
+        {
+            let problem = format!(
+                "`{}` gives `{name}`, which is measured; call it otherwise",
+                spec.name
+            );
+            return error("runs", problem);
+        }
+    }
+    Ok(())
+}
+
+/// Bounds and tolerances are finite and in order.
+fn check_numbers(claim: &Claim) -> Result<(), ConfigError> {
+    let range = |low: f64, high: f64| low.is_finite() && high.is_finite() && low <= high;
+    let within = |tolerance: f64| tolerance.is_finite() && tolerance >= 0.0;
+    let good = match &claim.test {
+        Test::AtLeast(it) | Test::AtMost(it) => it.value.is_finite(),
+        Test::Between(it) => range(it.low, it.high),
+        Test::Exponent(it) => range(it.low, it.high),
+        Test::Close(it) => within(it.within),
+        Test::Is(it) => it.value.is_finite() && within(it.within),
+        Test::Ratio(it) => it.value.is_finite() && within(it.within),
+        _ => true,
+    };
+    match good {
+        true => Ok(()),
+        false => error(
+            "claims",
+            format!(
+                "`{}` has a number that is not finite, a tolerance below 0, or a lower bound above the upper one",
+                claim.says
+            ),
+        ),
+    }
+}
+
+/// Losses are compared on the same validation text, in the same tokens.
+fn check_data<C>(claim: &Claim, planned: &[PlannedRun<C>]) -> Result<(), ConfigError> {
+    let (names, quantities) = claim.test.names();
+    let is_sooner = matches!(claim.test, Test::Sooner(_));
+    let of_one_run = matches!(
+        claim.test,
+        Test::AtLeast(_) | Test::AtMost(_) | Test::Between(_) | Test::Is(_)
+    );
+    if of_one_run || !is_sooner && !quantities.iter().any(|quantity| is_curve(quantity)) {
+        return Ok(());
+    }
+    // A difference in differences may be of two pairs, each with data of its own.
+    for pair in names.chunks(2) {
+        let is_named =
+            |run: &&PlannedRun<C>| pair.contains(&&*run.name) || pair.contains(&&*run.line);
+        let mut texts = planned
+            .iter()
+            .filter(is_named)
+            .filter_map(|run| Some((&run.name, text(&run.config.as_ref()?.data)?)));
+        let Some((first, data)) = texts.next() else {
+            continue;
+        };
+        if let Some((other, _)) = texts.find(|(_, other)| *other != data) {
+            let problem = format!(
+                "`{}` compares `{first}` and `{other}`, whose losses are of different validation data; give both the same \
+                 data, tokenizer and `valid_fraction`",
+                claim.says
+            );
+            return error("claims", problem);
+        }
+    }
+    Ok(())
+}
+
+/// What decides the validation tokens of a text; `None` for other data.
+fn text(data: &DataConfig) -> Option<&DataConfig> {
+    let is_text = !data.source.paths().is_empty()
+        || matches!(data.source, Source::TinyShakespeare | Source::Synthetic(_));
+    is_text.then_some(data)
+}
+
+fn error(field: &str, problem: impl Into<String>) -> Result<(), ConfigError> {
+    Err(ConfigError::new(field, problem))
+}
