@@ -73,3 +73,51 @@ fn other_crops_are_another_run() {
         "{changes}"
     );
 }
+
+/// What is damaged on a disk can be restored from a copy.
+#[test]
+fn a_damaged_file_ends_a_run_that_goes_on_when_it_is_restored() {
+    let scratch = Scratch::new();
+    let mut files = Vec::new();
+    for (part, count) in [("train", 12), ("val", 2)] {
+        for (class, red) in [("cat", 200u8), ("dog", 20)] {
+            let folder = scratch.path(&format!("images/{part}/{class}"));
+            fs::create_dir_all(&folder).unwrap();
+            for i in 0..count {
+                let path = folder.join(format!("{i}.png"));
+                let colour = image::Rgb([red, 10 * i, 90]);
+                image::RgbImage::from_pixel(9, 9, colour).save(&path).unwrap();
+                files.push(path);
+            }
+        }
+    }
+    let source = format!(
+        "Images(set: Folder(path: {:?}, classes: 2, size: 8, shorter: 8), flip: true)",
+        scratch.path("images")
+    );
+    let file = config_on(&scratch, MODEL, &source, "spike_z: None");
+    let whole = scratch.path("whole");
+    ok(&mut train(&file, &whole));
+
+    let last = |run: &std::path::Path| {
+        let newest = residual_zoo::runs::checkpoint::newest(run).unwrap().path;
+        fs::read(newest.join("model.safetensors")).unwrap()
+    };
+    // The first file whose damage is not found in the first step.
+    for (i, path) in files.iter().enumerate() {
+        let good = fs::read(path).unwrap();
+        let mut bad = good.clone();
+        let middle = good.len() - 20;
+        bad[middle] ^= 0xff;
+        fs::write(path, bad).unwrap();
+        let run = scratch.path(&format!("damaged-{i}"));
+        fails(&mut train(&file, &run), 2, &["is damaged", "restore it"]);
+        fs::write(path, good).unwrap();
+        if residual_zoo::runs::checkpoint::newest(&run).is_ok() {
+            ok(&mut resume(&run));
+            assert_eq!(last(&run), last(&whole));
+            return;
+        }
+    }
+    panic!("every file was read in the first step");
+}

@@ -210,11 +210,11 @@ pub enum DataError {
     },
     /// Files among images are no images, or damaged.
     #[error(
-        "{} {}; repair or delete {}",
+        "{}{}; repair or delete {}",
         one_line(named.join(", ")),
         match count - named.len() {
             0 => String::new(),
-            more => format!("and {more} more files"),
+            more => format!(" and {more} more files"),
         },
         match count { 1 => "it", _ => "them" }
     )]

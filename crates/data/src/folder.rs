@@ -449,7 +449,10 @@ fn decode(path: &Path) -> Result<RgbImage, DataError> {
     let mut limits = image::Limits::default();
     limits.max_alloc = Some(MOST_PIXELS * 8);
     reader.limits(limits);
-    let damaged = |e| DataError::pictures(path, format!("is damaged: {e}; replace or delete it"));
+    let damaged = |e: image::ImageError| {
+        let problem = one_line(e);
+        DataError::pictures(path, format!("is damaged: {}; restore it", problem.trim_end()))
+    };
     Ok(reader.decode().map_err(damaged)?.into_rgb8())
 }
 
