@@ -86,7 +86,9 @@ fn a_damaged_file_ends_a_run_that_goes_on_when_it_is_restored() {
             for i in 0..count {
                 let path = folder.join(format!("{i}.png"));
                 let colour = image::Rgb([red, 10 * i, 90]);
-                image::RgbImage::from_pixel(9, 9, colour).save(&path).unwrap();
+                image::RgbImage::from_pixel(9, 9, colour)
+                    .save(&path)
+                    .unwrap();
                 files.push(path);
             }
         }

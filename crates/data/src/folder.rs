@@ -451,7 +451,10 @@ fn decode(path: &Path) -> Result<RgbImage, DataError> {
     reader.limits(limits);
     let damaged = |e: image::ImageError| {
         let problem = one_line(e);
-        DataError::pictures(path, format!("is damaged: {}; restore it", problem.trim_end()))
+        DataError::pictures(
+            path,
+            format!("is damaged: {}; restore it", problem.trim_end()),
+        )
     };
     Ok(reader.decode().map_err(damaged)?.into_rgb8())
 }
