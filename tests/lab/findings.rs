@@ -37,6 +37,17 @@ fn of_paper(paper: &str) -> Vec<Results> {
     own.map(Results::read).collect()
 }
 
+/// A row of a table of claims. `link` leads to the experiment.
+fn line(row: &Row, link: &str) -> String {
+    let Row {
+        says,
+        sign,
+        found,
+        reported,
+    } = row;
+    format!("| {sign} | {says} | {reported} | {found} | {link} |\n")
+}
+
 /// A table of claims. The budget of an experiment stands beside its first claim. Claims that are not tested for one reason
 /// share a row.
 fn rows<'a>(rows: impl Iterator<Item = (&'a Results, &'a Row)>) -> String {
@@ -48,26 +59,22 @@ fn rows<'a>(rows: impl Iterator<Item = (&'a Results, &'a Row)>) -> String {
         match joined.iter_mut().find(same) {
             Some((_, it)) => {
                 it.says += &format!("<br>{}", row.says);
-                let reported = [&*it.reported, &*row.reported].join("<br>");
-                it.reported = reported.trim_matches(['<', 'b', 'r', '>']).into();
+                if !row.reported.is_empty() && !it.reported.is_empty() {
+                    it.reported += "<br>";
+                }
+                it.reported += &row.reported;
             }
             None => joined.push((results, row.clone())),
         }
     }
     let (mut text, mut last) = (String::new(), "");
     for (results, row) in &joined {
-        let Row {
-            says,
-            sign,
-            found,
-            reported,
-        } = row;
-        let mut link = results.link("");
-        if last != results.name {
-            write!(link, ": {}", results.budget).unwrap();
-        }
+        let budget = match last == results.name {
+            true => String::new(),
+            false => format!(": {}", results.budget),
+        };
         last = &results.name;
-        writeln!(text, "| {sign} | {says} | {reported} | {found} | {link} |").unwrap();
+        text += &line(row, &(results.link("") + &budget));
     }
     match text.is_empty() {
         true => text,
@@ -86,20 +93,32 @@ fn main_claims(docs: &str) -> String {
         let results = of_paper(paper.directory);
         for (experiment, claim) in paper.main {
             let of_experiment = results.iter().find(|it| it.name == *experiment);
-            let row = of_experiment
-                .and_then(|it| it.claims.iter().find(|row| row.says.starts_with(claim)));
-            let row = row.unwrap_or_else(|| panic!("{experiment} has no claim `{claim}`"));
-            let Row {
-                says,
-                sign,
-                found,
-                reported,
-            } = row;
-            let link = of_experiment.unwrap().link(docs);
-            writeln!(table, "| {sign} | {says} | {reported} | {found} | {link} |").unwrap();
+            let found = of_experiment.and_then(|it| {
+                let row = it.claims.iter().find(|row| row.says.starts_with(claim));
+                Some((it, row?))
+            });
+            let (results, row) =
+                found.unwrap_or_else(|| panic!("{experiment} has no claim `{claim}`"));
+            table += &line(row, &results.link(docs));
         }
     }
     table
+}
+
+const VERDICTS: [(char, &str); 4] = [
+    ('✓', "hold"),
+    ('✗', "do not hold"),
+    ('?', "undecided"),
+    ('–', "not tested"),
+];
+
+/// How many claims of the paper have each verdict.
+fn tally<'a>(results: impl Iterator<Item = &'a Results>) -> [usize; 4] {
+    let claims: Vec<&Row> = results
+        .flat_map(|it| &it.claims)
+        .filter(|row| row.is_of_paper())
+        .collect();
+    VERDICTS.map(|(sign, _)| claims.iter().filter(|row| row.sign == sign).count())
 }
 
 /// How many claims of each paper have which verdict.
@@ -111,110 +130,73 @@ fn counts() -> String {
     } in &PAPERS
     {
         let all = of_paper(directory);
-        let count = |is_trained: bool, sign: char| {
-            let own = all
-                .iter()
-                .filter(|it| it.is_fair && it.is_trained == is_trained);
-            let claims = own.flat_map(|it| &it.claims);
-            claims
-                .filter(|row| row.is_of_paper() && row.sign == sign)
-                .count()
-        };
-        let cells = [true, false].map(|is_trained| {
-            let each = ['✓', '✗', '?', '–'].map(|sign| count(is_trained, sign).to_string());
-            each.join(" | ")
-        });
+        let cells = [true, false]
+            .map(|is_trained| tally(all.iter().filter(|it| it.is_trained == is_trained)));
+        let cells = cells.as_flattened().iter().map(usize::to_string);
+        let cells = cells.collect::<Vec<_>>().join(" | ");
         let anchor = title.to_lowercase().replace(' ', "-");
-        writeln!(table, "| [{title}](#{anchor}) | {} |", cells.join(" | ")).unwrap();
+        writeln!(table, "| [{title}](#{anchor}) | {cells} |").unwrap();
     }
     table
+}
+
+/// The section of a paper.
+fn section(paper: &Paper, all: &[Results]) -> String {
+    let Paper {
+        directory,
+        title,
+        address,
+        summary,
+        ..
+    } = paper;
+    let claims = |is_trained: bool| {
+        let own = all.iter().filter(move |it| it.is_trained == is_trained);
+        own.flat_map(|it| it.claims.iter().map(move |row| (it, row)))
+            .filter(|(_, row)| row.is_of_paper())
+    };
+    let summary: String = summary.iter().map(|line| format!("- {line}\n")).collect();
+    let mut text = format!("## {title}\n\n{summary}\n{}", rows(claims(true)));
+    let exact: Vec<_> = all.iter().filter(|it| !it.is_trained).collect();
+    if !exact.is_empty() {
+        text += "Counted or measured without training:\n\n";
+        for it in exact {
+            let counts = tally(std::iter::once(it)).into_iter().zip(VERDICTS);
+            let counts = counts.filter(|(count, _)| *count > 0);
+            let counts: Vec<String> = counts
+                .map(|(count, (_, what))| format!("{count} {what}"))
+                .collect();
+            writeln!(text, "- {}: {}", it.link(""), counts.join(", ")).unwrap();
+        }
+        text += "\n";
+        text += &rows(claims(false).filter(|(_, row)| row.sign != '✓'));
+    }
+    let (papers, it) = match address.starts_with("http") {
+        true => ("The paper", "it leaves"),
+        false => ("The papers", "they leave"),
+    };
+    text + &format!("[{papers}]({address}). [What {it} open](papers/{directory}.md).\n\n")
 }
 
 fn write_page() -> String {
     let mut page = HEAD.to_owned();
     writeln!(page, "## Main claims\n\n{}", main_claims("")).unwrap();
-    page += "## Number of claims\n\nChecks that an experiment does what it should are among them, such as that a curriculum ";
-    page += "reaches its full length. Claims that are not in the papers are not.\n\n";
+    page += "## Number of claims\n\nThese include checks of the experiments themselves, such as that a curriculum reaches its full \
+             length. They do not include claims that are not in the papers.\n\n";
     writeln!(page, "{}", counts()).unwrap();
-    let (mut repeated, mut open) = (Vec::new(), String::new());
+    let mut open = String::new();
     for paper in &PAPERS {
-        let Paper {
-            directory,
-            title,
-            address,
-            summary,
-            ..
-        } = paper;
-        let (fair, old): (Vec<_>, Vec<_>) =
-            of_paper(directory).into_iter().partition(|it| it.is_fair);
-        repeated.extend(old.iter().map(|it| it.link("")));
-        let all = || {
-            fair.iter()
-                .flat_map(|it| it.claims.iter().map(move |row| (it, row)))
-        };
-        let of_paper = |is_trained: bool| {
-            all().filter(move |(it, row)| row.is_of_paper() && it.is_trained == is_trained)
-        };
-        writeln!(page, "## {title}\n").unwrap();
-        for line in *summary {
-            writeln!(page, "- {line}").unwrap();
-        }
-        writeln!(page, "\n{}", rows(of_paper(true)).trim_end()).unwrap();
-        page += "\n";
-        let exact: Vec<_> = fair.iter().filter(|it| !it.is_trained).collect();
-        if !exact.is_empty() {
-            page += "Counted or measured without training:\n\n";
-        }
-        for it in &exact {
-            let count = |sign| {
-                let own = it.claims.iter().filter(|row| row.is_of_paper());
-                own.filter(|row| row.sign == sign).count()
-            };
-            let counts = [
-                ('✓', "hold"),
-                ('✗', "do not hold"),
-                ('?', "undecided"),
-                ('–', "not tested"),
-            ];
-            let counts = counts.map(|(sign, what)| (count(sign), what));
-            let counts = counts.iter().filter(|(count, _)| *count > 0);
-            let counts: Vec<String> = counts
-                .map(|(count, what)| format!("{count} {what}"))
-                .collect();
-            writeln!(page, "- {}: {}", it.link(""), counts.join(", ")).unwrap();
-        }
-        if !exact.is_empty() {
-            page += "\n";
-        }
-        page += &rows(of_paper(false).filter(|(_, row)| row.sign != '✓'));
-        let (papers, it) = match address.starts_with("http") {
-            true => ("The paper", "it leaves"),
-            false => ("The papers", "they leave"),
-        };
-        write!(
-            page,
-            "[{papers}]({address}). [What {it} open](papers/{directory}.md).\n\n"
-        )
-        .unwrap();
-        let more = rows(all().filter(|(_, row)| !row.is_of_paper()));
+        let all = of_paper(paper.directory);
+        page += &section(paper, &all);
+        let claims = all
+            .iter()
+            .flat_map(|it| it.claims.iter().map(move |row| (it, row)));
+        let more = rows(claims.filter(|(_, row)| !row.is_of_paper()));
         if !more.is_empty() {
-            write!(
-                open,
-                "### More about {title}\n\n{}",
-                more.replace(" (not in the paper)", "")
-            )
-            .unwrap();
+            let more = more.replace(" (not in the paper)", "");
+            write!(open, "### More about {}\n\n{more}", paper.title).unwrap();
         }
     }
     write!(page, "## Claims that are not in the papers\n\n{open}").unwrap();
-    if !repeated.is_empty() {
-        let list = repeated.join(", ");
-        write!(
-            page,
-            "## Not yet repeated\n\nThe models of {list} had one learning rate, which was not tuned. They are not counted above.\n"
-        )
-        .unwrap();
-    }
     page.trim_end().to_owned() + "\n"
 }
 

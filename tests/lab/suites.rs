@@ -395,12 +395,15 @@ fn reports_and_pages_replace_nothing_else() {
     let refused = run_example("laurel_rank", &["--runs", runs, "--publish", pages]);
     assert!(!refused.status.success());
     let error = text(&refused.stderr);
-    assert!(error.contains("is no page of this experiment"), "{error}");
+    assert!(
+        error.contains("is not a page of this experiment"),
+        "{error}"
+    );
     assert_eq!(fs::read_to_string(&own).unwrap(), "notes");
     assert!(!Path::new(runs).exists(), "nothing is trained before");
     let file = own.to_str().unwrap();
     let refused = run_example("laurel_rank", &["--runs", runs, "--publish", file]);
-    assert!(text(&refused.stderr).contains("is no directory"));
+    assert!(text(&refused.stderr).contains("is not a directory"));
 
     // A disk that was full has left a part of a report.
     let report = Path::new(runs).join("laurel_rank-smoke");

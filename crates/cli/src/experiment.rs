@@ -84,6 +84,11 @@ enum Scale {
     Paper,
 }
 
+/// The page of an experiment that is published to a directory.
+fn page(publish: &Path, source: &Source) -> PathBuf {
+    publish.join(format!("{}.md", source.name))
+}
+
 impl Scale {
     fn name(self) -> String {
         let value = self.to_possible_value();
@@ -287,15 +292,18 @@ impl ExperimentArgs {
         };
         let wrong = |problem: String| Err(ConfigError::new("--publish", problem).into());
         if publish.exists() && !publish.is_dir() {
-            return wrong(format!("`{}` is no directory; give one", publish.display()));
+            return wrong(format!(
+                "`{}` is not a directory; give one",
+                publish.display()
+            ));
         }
-        let page = publish.join(format!("{}.md", source.name));
+        let page = page(publish, source);
         let own = [",", "\n"].map(|end| format!("\nexperiment {}{end}", source.name));
         match read_utf8(&page) {
             Err(DataError::NotFound { .. }) => Ok(()),
             Ok(text) if own.iter().any(|own| text.contains(own)) => Ok(()),
             _ => wrong(format!(
-                "would replace `{}`, which is no page of this experiment; move it, or publish to another directory",
+                "would replace `{}`, which is not a page of this experiment; move it, or publish to another directory",
                 page.display()
             )),
         }
@@ -352,8 +360,7 @@ impl ExperimentArgs {
         }
         print(&format!("\nreport: {}", directory.join(REPORT).display()))?;
         if let Some(publish) = &self.publish {
-            let page = publish.join(format!("{}.md", source.name));
-            print(&format!("published: {}", page.display()))?;
+            print(&format!("published: {}", page(publish, source).display()))?;
         }
         print(&format!("all reports: {}", self.runs.join(INDEX).display()))
     }

@@ -54,17 +54,13 @@ impl RandAugment {
             let problem = format!("is {operations}; it must be between 1 and {MOST_OPERATIONS}");
             return wrong("operations", problem);
         }
-        if !(0.0..=STRONGEST).contains(&magnitude) {
-            return wrong(
-                "magnitude",
-                format!("is {magnitude}; it must be between 0 and 10"),
-            );
-        }
-        if !(0.0..=STRONGEST).contains(&deviation) {
-            return wrong(
-                "deviation",
-                format!("is {deviation}; it must be between 0 and 10"),
-            );
+        for (field, value) in [("magnitude", magnitude), ("deviation", deviation)] {
+            if !(0.0..=STRONGEST).contains(&value) {
+                return wrong(
+                    field,
+                    format!("is {value}; it must be between 0 and {STRONGEST}"),
+                );
+            }
         }
         Ok(())
     }
@@ -103,10 +99,7 @@ enum Operation {
     TranslateY,
 }
 
-use Operation::{
-    AutoContrast, Brightness, Color, Contrast, Equalize, Invert, Posterize, Rotate, Sharpness,
-    ShearX, ShearY, Solarize, SolarizeAdd, TranslateX, TranslateY,
-};
+use Operation::*;
 
 const ALL: [Operation; 15] = [
     AutoContrast,
@@ -191,18 +184,12 @@ impl Operation {
                 *planes = affine(planes, width, matrix);
             }
             ShearX => {
-                *planes = affine(
-                    planes,
-                    width,
-                    [1.0, sign * 0.3 * strength, 0.0, 0.0, 1.0, 0.0],
-                )
+                let slope = sign * 0.3 * strength;
+                *planes = affine(planes, width, [1.0, slope, 0.0, 0.0, 1.0, 0.0]);
             }
             ShearY => {
-                *planes = affine(
-                    planes,
-                    width,
-                    [1.0, 0.0, 0.0, sign * 0.3 * strength, 1.0, 0.0],
-                )
+                let slope = sign * 0.3 * strength;
+                *planes = affine(planes, width, [1.0, 0.0, 0.0, slope, 1.0, 0.0]);
             }
             TranslateX => {
                 let pixels = sign * 0.45 * strength * width as f64;
@@ -216,7 +203,7 @@ impl Operation {
     }
 }
 
-/// `from` at 0 and `to` at 1, also beyond.
+/// `from` for a factor of 0 and `to` for 1. Other factors interpolate or extrapolate.
 fn blend(from: u8, to: u8, factor: f64) -> u8 {
     let (from, to) = (f64::from(from), f64::from(to));
     (from + factor * (to - from)) as u8

@@ -1,6 +1,6 @@
 //! A directory of images in ImageNet's layout. They are decoded when they are used.
 
-use std::fs::{self, File};
+use std::fs::{self, File, FileType};
 use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
@@ -156,11 +156,9 @@ pub(crate) fn open(config: &FolderConfig, progress: OnProgress) -> Result<Opened
                 .into(),
         });
     }
-    let within =
-        fs::canonicalize(&config.path).map_err(|e| DataError::io(&config.path, "read", e))?;
-    let mut left_out = LeftOut::default();
+    let mut listing = Listing::of(&config.path)?;
     let root = config.path.join("train");
-    let classes = list(&root, &within, Kind::Directory, &mut left_out)?;
+    let classes = listing.names(&root, Kind::Directory)?;
     if classes.len() != config.classes {
         let problem = match classes.len() {
             0 => "has no directories; it needs one for each class, with the images in it".into(),
@@ -171,25 +169,67 @@ pub(crate) fn open(config: &FolderConfig, progress: OnProgress) -> Result<Opened
         };
         return Err(DataError::pictures(&root, problem));
     }
-    let mut part = |name: &str| -> Result<Folder, DataError> {
+    let of_valid = listing.names(&config.path.join("val"), Kind::Directory)?;
+    let mut train = listing.part(config, "train", &classes, &classes)?;
+    let mut valid = listing.part(config, "val", &of_valid, &classes)?;
+    check([&mut train, &mut valid], progress)?;
+    let name = |class: &String| class.split_whitespace().collect::<Vec<_>>().join("_");
+    Ok(Opened {
+        names: classes.iter().map(name).collect(),
+        train,
+        valid,
+        note: listing.note(),
+    })
+}
+
+/// What is listed within a directory, and what is skipped there.
+struct Listing {
+    /// The directory, out of which no link may lead.
+    within: PathBuf,
+    /// How many files were skipped, and the first one.
+    skipped: usize,
+    first: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Directory,
+    Image,
+}
+
+impl Listing {
+    fn of(directory: &Path) -> Result<Self, DataError> {
+        let within = fs::canonicalize(directory);
+        Ok(Self {
+            within: within.map_err(|e| DataError::io(directory, "read", e))?,
+            skipped: 0,
+            first: None,
+        })
+    }
+
+    /// The images of these classes in the part `name`. `all` are the classes by their numbers.
+    fn part(
+        &mut self,
+        config: &FolderConfig,
+        name: &str,
+        classes: &[String],
+        all: &[String],
+    ) -> Result<Folder, DataError> {
         let root = config.path.join(name);
-        let found = match name {
-            "train" => classes.clone(),
-            _ => list(&root, &within, Kind::Directory, &mut left_out)?,
-        };
+        if classes.is_empty() {
+            let problem = "has no directories; it needs those of `train`";
+            return Err(DataError::pictures(&root, problem));
+        }
         let mut files = Vec::new();
-        for class in found {
-            let directory = root.join(&class);
-            let Ok(label) = classes.binary_search(&class) else {
-                return Err(DataError::pictures(
-                    &directory,
-                    "is a class that `train` does not have",
-                ));
+        for class in classes {
+            let directory = root.join(class);
+            let Ok(label) = all.binary_search(class) else {
+                let problem = "is a class that `train` does not have";
+                return Err(DataError::pictures(&directory, problem));
             };
-            let names = list(&directory, &within, Kind::Image, &mut left_out)?;
+            let names = self.names(&directory, Kind::Image)?;
             if names.is_empty() {
-                let problem =
-                    "has no .jpg, .jpeg or .png file; add images of the class, or delete it";
+                let problem = "has no .jpg, .jpeg or .png file; add images of this class, or delete the directory";
                 return Err(DataError::pictures(&directory, problem));
             }
             files.extend(names.into_iter().map(|name| Picture {
@@ -198,101 +238,70 @@ pub(crate) fn open(config: &FolderConfig, progress: OnProgress) -> Result<Opened
                 bytes: 0,
             }));
         }
-        if files.is_empty() {
-            return Err(DataError::pictures(
-                &root,
-                "has no directories; it needs those of `train`",
-            ));
-        }
         Ok(Folder {
             config: config.clone(),
             root,
-            classes: classes.clone(),
+            classes: all.to_vec(),
             files,
         })
-    };
-    let (mut train, mut valid) = (part("train")?, part("val")?);
-    check([&mut train, &mut valid], progress)?;
-    let name = |class: &String| class.split_whitespace().collect::<Vec<_>>().join("_");
-    Ok(Opened {
-        names: classes.iter().map(name).collect(),
-        train,
-        valid,
-        note: left_out.note(),
-    })
-}
+    }
 
-/// Files that are not read.
-#[derive(Default)]
-struct LeftOut {
-    count: usize,
-    first: Option<PathBuf>,
-}
+    /// The names of the directories, or of the images, in `directory`, sorted. Names that begin with a dot are ignored.
+    fn names(&mut self, directory: &Path, kind: Kind) -> Result<Vec<String>, DataError> {
+        let failed = |e| DataError::io(directory, "read", e);
+        let mut names = Vec::new();
+        for entry in fs::read_dir(directory).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let path = entry.path();
+            let Ok(name) = entry.file_name().into_string() else {
+                let problem = "has a name that is not UTF-8; rename it";
+                return Err(DataError::pictures(&path, problem));
+            };
+            if name.starts_with('.') {
+                continue;
+            }
+            let mut file_type = entry.file_type().map_err(failed)?;
+            if file_type.is_symlink() {
+                file_type = self.target(&path)?;
+            }
+            let wanted = match kind {
+                Kind::Directory => file_type.is_dir(),
+                Kind::Image => file_type.is_file() && is_image(&name),
+            };
+            if wanted {
+                names.push(name);
+            } else {
+                self.skipped += 1;
+                self.first.get_or_insert(path);
+            }
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
 
-impl LeftOut {
+    /// What a link leads to.
+    fn target(&self, link: &Path) -> Result<FileType, DataError> {
+        let failed = |e| DataError::io(link, "read", e);
+        if !fs::canonicalize(link)
+            .map_err(failed)?
+            .starts_with(&self.within)
+        {
+            let problem = "is a symbolic link to something outside of the image directory; replace it with a copy";
+            return Err(DataError::pictures(link, problem));
+        }
+        Ok(fs::metadata(link).map_err(failed)?.file_type())
+    }
+
+    /// One line for the user about what was skipped.
     fn note(self) -> Option<String> {
-        let (count, first) = (self.count, self.first?);
-        let first = one_line(first.display());
-        Some(match count {
-            1 => format!("`{first}` is no image by its name and was left out"),
-            _ => format!(
-                "{count} files are no images by their names and were left out, such as `{first}`"
+        let first = one_line(self.first?.display());
+        Some(match self.skipped {
+            1 => format!("`{first}` was skipped, because it is not .jpg, .jpeg or .png"),
+            count => format!(
+                "{count} files were skipped that are not .jpg, .jpeg or .png, such as `{first}`"
             ),
         })
     }
-}
-
-#[derive(Clone, Copy, PartialEq)]
-enum Kind {
-    Directory,
-    Image,
-}
-
-/// The names of the directories, or of the images, in `directory`, sorted. Names that begin with a dot are ignored.
-fn list(
-    directory: &Path,
-    within: &Path,
-    kind: Kind,
-    left_out: &mut LeftOut,
-) -> Result<Vec<String>, DataError> {
-    let failed = |e| DataError::io(directory, "read", e);
-    let mut names = Vec::new();
-    for entry in fs::read_dir(directory).map_err(failed)? {
-        let entry = entry.map_err(failed)?;
-        let path = entry.path();
-        let Ok(name) = entry.file_name().into_string() else {
-            return Err(DataError::pictures(
-                &path,
-                "has a name that is not UTF-8; rename it",
-            ));
-        };
-        if name.starts_with('.') {
-            continue;
-        }
-        let mut file_type = entry.file_type().map_err(failed)?;
-        if file_type.is_symlink() {
-            let target = fs::canonicalize(&path).map_err(|e| DataError::io(&path, "read", e))?;
-            if !target.starts_with(within) {
-                let problem = "is a link that leads out of the directory of images; replace it by what it leads to";
-                return Err(DataError::pictures(&path, problem));
-            }
-            file_type = fs::metadata(&path)
-                .map_err(|e| DataError::io(&path, "read", e))?
-                .file_type();
-        }
-        let wanted = match kind {
-            Kind::Directory => file_type.is_dir(),
-            Kind::Image => file_type.is_file() && is_image(&name),
-        };
-        if wanted {
-            names.push(name);
-        } else {
-            left_out.count += 1;
-            left_out.first.get_or_insert(path);
-        }
-    }
-    names.sort_unstable();
-    Ok(names)
 }
 
 fn is_image(name: &str) -> bool {
@@ -420,23 +429,12 @@ impl Folder {
         let path = self.path(i);
         let image = decode(&path)?;
         let size = self.config.size as u32;
-        let scaled = match draws {
-            Some(draws) => {
-                let [x, y, width, height] = part(image.dimensions(), self.config.area, draws);
-                let part = imageops::crop_imm(&image, x, y, width, height);
-                imageops::resize(&*part, size, size, FilterType::Triangle)
-            }
-            None => {
-                let (width, height) = image.dimensions();
-                let shorter = self.config.shorter as u64;
-                let scale =
-                    |side: u32| (shorter * u64::from(side) / u64::from(width.min(height))) as u32;
-                let (width, height) = (scale(width), scale(height));
-                let scaled = imageops::resize(&image, width, height, FilterType::Triangle);
-                let corner = |side: u32| (side - size) / 2;
-                imageops::crop_imm(&scaled, corner(width), corner(height), size, size).to_image()
-            }
+        let [x, y, width, height] = match draws {
+            Some(draws) => part(image.dimensions(), self.config.area, draws),
+            None => middle(image.dimensions(), self.config.size, self.config.shorter),
         };
+        let part = imageops::crop_imm(&image, x, y, width, height);
+        let scaled = imageops::resize(&*part, size, size, FilterType::Triangle);
         let plane = |channel: usize| scaled.as_raw().iter().skip(channel).step_by(3);
         Ok((0..3).flat_map(plane).copied().collect())
     }
@@ -457,6 +455,15 @@ fn decode(path: &Path) -> Result<RgbImage, DataError> {
         )
     };
     Ok(reader.decode().map_err(damaged)?.into_rgb8())
+}
+
+/// What is left in the middle of an image of this width and height if its shorter side is scaled to `shorter` and a square of
+/// `size` is cut out: its left, its top, its width and its height. Cut before it is scaled, because a long and narrow
+/// image could be scaled to any size.
+fn middle((width, height): (u32, u32), size: usize, shorter: usize) -> [u32; 4] {
+    let side = f64::from(width.min(height)) * size as f64 / shorter as f64;
+    let side = (side.round() as u32).max(1);
+    [(width - side) / 2, (height - side) / 2, side, side]
 }
 
 /// A part of an image of this width and height: its left, its top, its width and its height. As in torchvision's

@@ -36,8 +36,8 @@ pub struct ImagesConfig {
     /// by λ and 1 − λ, with one λ from Beta(α, α) for the batch.
     #[serde(default)]
     pub mixup: f64,
-    /// α of CutMix (Yun et al., 2019), 0 for none: as mixup, but a rectangle of each training image is that of another one. With
-    /// both, half of the batches have either.
+    /// α of CutMix (Yun et al., 2019), 0 for none: as mixup, but a rectangle of each training image is replaced by that of
+    /// another one. If `mixup` is set too, each batch uses one of the two, with probability ½.
     #[serde(default)]
     pub cutmix: f64,
 }
@@ -108,18 +108,18 @@ impl ImagesConfig {
     ///
     /// [`DataError::InvalidConfig`].
     pub fn validate(&self) -> Result<(), DataError> {
-        if self.crop > MOST_BORDER {
-            return Err(DataError::InvalidConfig {
-                field: "data.source.crop".into(),
-                problem: format!("is {}; it must be at most {MOST_BORDER}", self.crop),
-            });
-        }
         let wrong = |field: &str, problem: String| {
             Err(DataError::InvalidConfig {
                 field: format!("data.source.{field}"),
                 problem,
             })
         };
+        if self.crop > MOST_BORDER {
+            return wrong(
+                "crop",
+                format!("is {}; it must be at most {MOST_BORDER}", self.crop),
+            );
+        }
         if let Some(rand_augment) = &self.rand_augment {
             rand_augment.validate()?;
         }
@@ -170,7 +170,18 @@ impl ImagesConfig {
     ///
     /// Those of [`Cifar::open`], [`Cifar::open_100`] and [`folder::open`].
     pub(crate) fn open(&self, progress: OnProgress) -> Result<OpenedImages, DataError> {
+        let in_memory = |Cifar { train, test }, names: &[&str]| {
+            let normal = Normal::of(&train);
+            let pictures = [train, test].map(|images| Pictures::Memory(Arc::new(images)));
+            let names = names.iter().map(|name| (*name).to_owned()).collect();
+            (normal, pictures, names, None)
+        };
         let (normal, pictures, names, note) = match &self.set {
+            ImageSet::Shapes(shapes) => in_memory(shapes.draw(), &shapes::NAMES),
+            ImageSet::Cifar10(directory) => in_memory(Cifar::open(directory)?, &cifar::NAMES),
+            ImageSet::Cifar100(directory) => {
+                in_memory(Cifar::open_100(directory)?, &cifar::FINE_NAMES)
+            }
             ImageSet::Folder(config) => {
                 let Opened {
                     train,
@@ -180,20 +191,6 @@ impl ImagesConfig {
                 } = folder::open(config, progress)?;
                 let pictures = [train, valid].map(|part| Pictures::Files(Arc::new(part)));
                 (Normal::IMAGENET, pictures, names, note)
-            }
-            set => {
-                let named = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-                let (Cifar { train, test }, names) = match set {
-                    ImageSet::Cifar10(directory) => (Cifar::open(directory)?, named(&cifar::NAMES)),
-                    ImageSet::Cifar100(directory) => {
-                        (Cifar::open_100(directory)?, named(&cifar::FINE_NAMES))
-                    }
-                    ImageSet::Shapes(shapes) => (shapes.draw(), named(&shapes::NAMES)),
-                    ImageSet::Folder(_) => unreachable!("it is above"),
-                };
-                let normal = Normal::of(&train);
-                let pictures = [train, test].map(|images| Pictures::Memory(Arc::new(images)));
-                (normal, pictures, names, None)
             }
         };
         let [train, valid] = pictures;
@@ -211,7 +208,7 @@ impl ImagesConfig {
     }
 }
 
-/// Images, opened.
+/// Opened images.
 pub(crate) struct OpenedImages {
     pub train: Views,
     pub valid: Views,

@@ -4,7 +4,6 @@ use residual_zoo_report::Tone;
 use serde::{Deserialize, Serialize};
 
 use crate::Axis;
-use crate::judge::ONE_SEED;
 use crate::stats::holm;
 
 /// A claim of a paper that an experiment tests.
@@ -363,12 +362,8 @@ pub struct Judgement {
 impl Judgement {
     /// Leaves a claim untested because its runs are only a check.
     pub(crate) fn set_aside(&mut self) {
-        if self.verdict != Verdict::NotTested || self.because.ends_with(ONE_SEED) {
-            let numbers = self
-                .because
-                .trim_end_matches(ONE_SEED)
-                .trim_end_matches("; ");
-            self.because = format!("{numbers}; these runs are too short to judge it");
+        if self.verdict != Verdict::NotTested {
+            self.because += "; these runs are too short to judge it";
         }
         self.verdict = Verdict::NotTested;
     }

@@ -22,7 +22,9 @@ pub(crate) fn check<C: ModelConfig>(
         if name.trim().is_empty() || name.contains(char::is_control) {
             return error(
                 "runs",
-                format!("has the name {name:?}; it must have a letter, and be one line"),
+                format!(
+                    "has the name {name:?}; a name needs a visible character, and no line break or other control character"
+                ),
             );
         }
     }
@@ -37,7 +39,7 @@ pub(crate) fn check<C: ModelConfig>(
     Ok(())
 }
 
-/// The seed of a run is that of the experiment.
+/// Seeds belong to the experiment: a run sets none, and the sweep has each once.
 fn check_seeds<C>(experiment: &Experiment<C>) -> Result<(), ConfigError> {
     const SEED: &str = "train.seed";
     for spec in &experiment.runs {
@@ -45,7 +47,7 @@ fn check_seeds<C>(experiment: &Experiment<C>) -> Result<(), ConfigError> {
         let varied = spec.vary.iter().flat_map(|vary| vary.field.split(','));
         if set.chain(varied).any(|field| field.trim() == SEED) {
             let problem = format!(
-                "`{}` sets `{SEED}`, which is that of the experiment; give `seeds`",
+                "`{}` sets `{SEED}`, which belongs to the experiment; list the seeds in `seeds`",
                 spec.name
             );
             return error("runs", problem);
@@ -61,7 +63,7 @@ fn check_seeds<C>(experiment: &Experiment<C>) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// What is measured is not given.
+/// The files give no value for what is measured.
 fn check_given<C>(experiment: &Experiment<C>) -> Result<(), ConfigError> {
     const OTHERS: [&str; 5] = [
         "first_valid_loss",
@@ -80,7 +82,7 @@ fn check_given<C>(experiment: &Experiment<C>) -> Result<(), ConfigError> {
             .find(|name| is_measured(name))
         {
             let problem = format!(
-                "`{}` gives `{name}`, which is measured; call it otherwise",
+                "`{}` sets `{name}`, which is measured; use another name",
                 spec.name
             );
             return error("runs", problem);
@@ -132,7 +134,7 @@ fn check_data<C>(claim: &Claim, planned: &[PlannedRun<C>]) -> Result<(), ConfigE
         let mut texts = planned
             .iter()
             .filter(is_named)
-            .filter_map(|run| Some((&run.name, text(&run.config.as_ref()?.data)?)));
+            .filter_map(|run| Some((&run.name, of_text(&run.config.as_ref()?.data)?)));
         let Some((first, data)) = texts.next() else {
             continue;
         };
@@ -148,8 +150,8 @@ fn check_data<C>(claim: &Claim, planned: &[PlannedRun<C>]) -> Result<(), ConfigE
     Ok(())
 }
 
-/// What decides the validation tokens of a text; `None` for other data.
-fn text(data: &DataConfig) -> Option<&DataConfig> {
+/// The data if they are a text, of which they decide the validation tokens.
+fn of_text(data: &DataConfig) -> Option<&DataConfig> {
     let is_text = !data.source.paths().is_empty()
         || matches!(data.source, Source::TinyShakespeare | Source::Synthetic(_));
     is_text.then_some(data)

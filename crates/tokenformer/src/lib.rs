@@ -28,6 +28,7 @@ mod merge;
 mod pattention;
 mod pretrained;
 mod rotary;
+mod sizes;
 
 pub use attention::Attention;
 pub use config::{Added, Init, Normalization, Position, Tau, TokenFormerBase, TokenFormerConfig};

@@ -561,18 +561,22 @@ fn models_that_do_not_belong_together_are_not_merged() {
     );
 }
 
+/// A trained model, and the same one as `config` begins to tune it.
+fn to_tune(config: &TokenFormerConfig) -> (TokenFormer<B>, TokenFormer<B>) {
+    let base = trained(&small());
+    let fresh = config.build::<B>(11, &Default::default()).unwrap();
+    let first = config.grow(&small(), weights(&base), &weights(&fresh));
+    let model = loaded(config, first.unwrap());
+    (base, model)
+}
+
 #[test]
 fn tuning_trains_the_added_pairs_alone() {
     let config = TokenFormerConfig {
         added: Some(ADDED),
         ..small()
     };
-    let base = trained(&small());
-    let fresh = config.build::<B>(11, &Default::default()).unwrap();
-    let first = config
-        .grow(&small(), weights(&base), &weights(&fresh))
-        .unwrap();
-    let model = loaded(&config, first);
+    let (base, model) = to_tune(&config);
     // Sums with more zeros are in another order.
     let error = difference(&model, &base);
     assert!(error < 1e-5, "zero keys keep the function: {error}");
@@ -642,12 +646,7 @@ fn lora_trains_the_corrections_alone() {
         lora: Some(3),
         ..small()
     };
-    let base = trained(&small());
-    let fresh = config.build::<B>(11, &Default::default()).unwrap();
-    let first = config
-        .grow(&small(), weights(&base), &weights(&fresh))
-        .unwrap();
-    let model = loaded(&config, first);
+    let (base, model) = to_tune(&config);
     assert_eq!(difference(&model, &base), 0.0, "B = 0 keeps the function");
     let list = params::list::<B, _>(&model);
     let trainable = list.iter().filter(|info| info.trainable);

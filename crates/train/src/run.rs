@@ -273,7 +273,9 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
 
     /// Saves a checkpoint before the run ends with `error`, which may be mended before it is resumed.
     fn save_after(&mut self, error: Error) -> Error {
-        if self.trainer.progress.step > 0 && self.save().is_ok() {
+        // The other processes of a team wait in the middle of the step, and a checkpoint needs them.
+        let is_alone = self.trainer.team.is_none();
+        if is_alone && self.trainer.progress.step > 0 && self.save().is_ok() {
             let step = self.trainer.progress.step;
             self.dashboard.note(&format!(
                 "saved at step {step}, because the run cannot go on"

@@ -12,8 +12,6 @@ pub struct Results {
     pub budget: String,
     /// Whether something was trained.
     pub is_trained: bool,
-    /// Whether it was designed to be fair to all of its models, or nothing was trained.
-    pub is_fair: bool,
 }
 
 /// A claim with its verdict.
@@ -71,8 +69,6 @@ impl Results {
             claims,
             budget,
             is_trained: time.is_some(),
-            // Of the trained ones, the old results have fewer seeds.
-            is_fair: time.is_none() || seeds.is_some_and(|seeds| seeds == "8"),
         }
     }
 

@@ -57,10 +57,7 @@ fn classes_are_the_directories_in_the_order_of_their_names() {
     let labels: Vec<usize> = (0..train.len()).map(|i| train.label(i)).collect();
     assert_eq!((labels, valid.len()), (vec![0, 0, 1, 1], 4));
     let note = note.unwrap();
-    assert!(
-        note.contains("notes.txt` is no image by its name"),
-        "{note}"
-    );
+    assert!(note.contains("notes.txt` was skipped"), "{note}");
     for (i, colour) in [(0, [200, 0, 0]), (2, [0, 0, 200])] {
         for draws in [None, Some(&mut Draws::new("a test", 0, 0, 0))] {
             let pixels = train.pixels(i, draws).unwrap();
@@ -156,6 +153,21 @@ fn parts_have_the_areas_and_ratios_that_are_allowed() {
     // Nothing of an allowed ratio has so much of the area.
     assert_eq!(part((1000, 3), (0.9, 1.0), &mut draws), [498, 0, 4, 3]);
     assert_eq!(part((1, 1), (0.08, 1.0), &mut draws), [0, 0, 1, 1]);
+}
+
+/// Scaled until its shorter side is 10, this image would be 30,000 wide.
+#[test]
+fn a_long_and_narrow_image_is_cut_before_it_is_scaled() {
+    let directory = directory();
+    let long = RgbImage::from_pixel(3000, 1, Rgb([7, 8, 9]));
+    long.save(directory.path().join("val/cat/1.png")).unwrap();
+    let valid = opened(&config(directory.path())).unwrap().valid;
+    assert_eq!(
+        valid.pixels(0, None).unwrap()[..128],
+        [[7; 64], [8; 64]].concat()
+    );
+    assert_eq!(middle((3000, 1), 224, 256), [1499, 0, 1, 1]);
+    assert_eq!(middle((500, 400), 224, 256), [75, 25, 350, 350]);
 }
 
 #[test]
@@ -296,11 +308,17 @@ fn links_are_followed_only_within_the_directory() {
         .unwrap();
     symlink(outside.path().join("a.png"), cat.join("4.png")).unwrap();
     let error = opened(&config(directory.path())).err().unwrap().to_string();
-    assert!(error.contains("4.png` is a link that leads out"), "{error}");
+    assert!(
+        error.contains("4.png` is a symbolic link to something outside"),
+        "{error}"
+    );
     fs::remove_file(cat.join("4.png")).unwrap();
     symlink(outside.path(), directory.path().join("train/dog2")).unwrap();
     let error = opened(&config(directory.path())).err().unwrap().to_string();
-    assert!(error.contains("dog2` is a link that leads out"), "{error}");
+    assert!(
+        error.contains("dog2` is a symbolic link to something outside"),
+        "{error}"
+    );
 }
 
 #[test]

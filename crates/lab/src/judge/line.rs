@@ -163,6 +163,8 @@ pub(super) fn falls(observations: &[Observation], test: &Falls) -> Found {
 pub(super) fn exponent(observations: &[Observation], test: &Exponent) -> Found {
     // Means over the seeds: a line that is bent is bent for every seed, which does not average out.
     let of_line = observations.iter().filter(|found| found.line == test.line);
+    let seeds: BTreeSet<Option<u64>> = of_line.clone().map(|found| found.seed).collect();
+    let is_single = seeds.len() == 1 && !seeds.contains(&None) && !is_cost(&test.quantity);
     let points = points_by_run(of_line, (&test.along, &test.quantity));
     let means = points.iter().filter_map(|points| estimates(points));
     let points: Vec<(f64, f64)> = means.map(|[x, y]| (x.mean, y.mean)).collect();
@@ -172,21 +174,21 @@ pub(super) fn exponent(observations: &[Observation], test: &Exponent) -> Found {
         fit.slope - fit.slope_half_width,
         fit.slope + fit.slope_half_width,
     );
-    let of_line = || observations.iter().filter(|found| found.line == test.line);
-    let seeds: BTreeSet<Option<u64>> = of_line().map(|found| found.seed).collect();
-    let is_single = seeds.len() == 1 && !seeds.contains(&None) && !is_cost(&test.quantity);
     let verdict = match (least, most) {
         _ if is_single => Verdict::NotTested,
         _ if least >= low && most <= high => Verdict::Holds,
         _ if least > high || most < low => Verdict::DoesNotHold,
         _ => Verdict::Undecided,
     };
-    let because = format!(
+    let mut because = format!(
         "exponent {} ± {} over {} sizes, R² {:.3}; asked for {low} to {high}",
         sig(fit.slope, 3),
         sig(fit.slope_half_width, 2),
         points.len(),
         fit.r_squared
     );
+    if is_single {
+        because += &format!("; {ONE_SEED}");
+    }
     Ok(Finding::new(verdict, because))
 }

@@ -118,7 +118,7 @@ impl Finding {
 /// What was found, or what is missing for a verdict.
 type Found = Result<Finding, String>;
 
-pub(crate) const ONE_SEED: &str = "one seed cannot tell a difference from chance";
+const ONE_SEED: &str = "one seed cannot tell a difference from chance";
 
 /// The observations of a run, or that it is missing.
 fn of_run<'a>(observations: &'a [Observation], run: &str) -> Result<Vec<&'a Observation>, String> {

@@ -122,10 +122,10 @@ fn what_an_experiment_refers_to_must_be_there() {
         (
             r#"published: {"valid_loss""#,
             r#"values: {"valid_loss""#,
-            "gives `valid_loss`, which is measured",
+            "sets `valid_loss`, which is measured",
         ),
         (r#"(name: "later""#, r#"(name: " ""#, r#"the name " ""#),
-        (r#"(name: "later""#, r#"(name: "a\nb""#, "be one line"),
+        (r#"(name: "later""#, r#"(name: "a\nb""#, "control character"),
         (
             r#"Lower(quantity: "valid_loss", run: "wide, stream 192", than: "base")"#,
             r#"Close(quantity: "valid_loss", run: "wide, stream 192", than: "base", within: -1)"#,
