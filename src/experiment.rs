@@ -12,7 +12,7 @@ use residual_zoo_core::ConfigError;
 use residual_zoo_data::Corpus;
 use residual_zoo_evaluate::{Options as EvaluateOptions, Results as Evaluated, Task};
 use residual_zoo_lab::trial::Trial;
-use residual_zoo_lab::{Bench, Error, Options, Results};
+use residual_zoo_lab::{Bench, Classified, Error, Options, Results};
 use residual_zoo_runs::generate::Sampling;
 use residual_zoo_runs::{Run, parse_ron};
 use residual_zoo_serve::Options as ServeOptions;
@@ -88,6 +88,20 @@ pub fn generate(
     residual_zoo_lab::generate(run, prompts, tokens, sampling, kind, gpu)
 }
 
+/// Makes a run of two others, whose models are merged; see [`residual_zoo_lab::merge`].
+///
+/// # Errors
+///
+/// Those of [`residual_zoo_lab::merge`].
+pub fn merge(
+    runs: (&Path, &Path),
+    directory: &Path,
+    value_scale: f64,
+    backend: (BackendKind, Option<usize>),
+) -> Result<(String, usize), Error> {
+    residual_zoo_lab::merge::<ModelConfig>(runs, directory, value_scale, backend)
+}
+
 /// Evaluates a run, see [`residual_zoo_lab::evaluate`].
 ///
 /// # Errors
@@ -101,6 +115,21 @@ pub fn evaluate(
     stop: &Interrupter,
 ) -> Result<Vec<Evaluated>, Error> {
     residual_zoo_lab::evaluate(run, tasks, options, backend, stop)
+}
+
+/// Classifies the validation images of a run, see [`residual_zoo_lab::classify`].
+///
+/// # Errors
+///
+/// Those of [`residual_zoo_lab::classify`].
+pub fn classify(
+    run: &Run<ModelConfig>,
+    corpus: &Corpus,
+    directory: &Path,
+    how: (usize, &Interrupter),
+    backend: (BackendKind, Option<usize>),
+) -> Result<Classified, Error> {
+    residual_zoo_lab::classify(run, corpus, directory, how, backend)
 }
 
 /// Serves a run, see [`residual_zoo_lab::serve`].

@@ -3,24 +3,29 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use residual_zoo::cli::{self, BackendArgs};
+use residual_zoo::cli::{self, BackendArgs, DataArgs};
 use residual_zoo::core::ConfigError;
+use residual_zoo::data::Source;
 use residual_zoo::evaluate::{Error as EvaluateError, Options as Evaluation, Task};
-use residual_zoo::lab::{Error, Use, check_size};
+use residual_zoo::lab::{Error, REPORT, Use, check_size, open_corpus};
 use residual_zoo::report::sig;
 use residual_zoo::{Run, experiment};
 
 use super::{name_of_run, or_force};
 
-/// Evaluate a run's newest checkpoint: perplexity of texts, last words, multiple choice
+/// Evaluate a run's newest checkpoint: perplexity of texts, last words, multiple choice; for a run on images, accuracies
 ///
 /// A task is a file with the fields of a public data set, a JSON object on each line, or a text.
 /// What is asked and the metrics are those of EleutherAI's lm_eval. An evaluation that was
 /// stopped continues with the same command.
 ///
+/// A run on images classifies all of its validation images. report.html then has the confusion matrix and images that
+/// the model gets wrong.
+///
 /// Examples:
 ///   residual-zoo evaluate runs/gpt2 --task wikitext=wiki.valid.raw
 ///   residual-zoo evaluate runs/gpt2 --task lambada=lambada_test.jsonl --task hellaswag_val.jsonl
+///   residual-zoo evaluate runs/vit-cifar-cpu --data cifar-10-batches-bin
 #[derive(Args)]
 #[command(verbatim_doc_comment)]
 pub struct Options {
@@ -28,9 +33,12 @@ pub struct Options {
     run: PathBuf,
     /// The file of a task; repeat it for several. KIND is lambada, hellaswag, piqa, arc, winogrande, wikitext or text.
     /// Without it, the kind follows from the fields of a .jsonl file, or is text; lambada, whose fields are those of
-    /// text, and text files of WikiText need it
-    #[arg(long, value_name = "[KIND=]FILE", required = true)]
+    /// text, and text files of WikiText need it. A run on text needs at least one
+    #[arg(long, value_name = "[KIND=]FILE")]
     task: Vec<String>,
+    /// Where the images are, of a run on images [default: as in the config of the run]
+    #[arg(long, value_name = "DIR")]
+    data: Option<String>,
     /// Take the first N documents of each task
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     limit: Option<usize>,
@@ -38,7 +46,7 @@ pub struct Options {
     /// [default: the context of the model]
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     stride: Option<usize>,
-    /// Requests of equal lengths that are scored at once
+    /// Requests of equal lengths, or images, that are scored at once
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = at_least_one)]
     batch: usize,
     /// The directory of results.json and of the samples [default: evaluations/ and the name of the run]
@@ -64,7 +72,21 @@ fn at_least_one(text: &str) -> Result<usize, String> {
 pub fn evaluate(options: Options) -> anyhow::Result<()> {
     let (kind, gpu) = (options.backend.kind()?, options.backend.gpu);
     let run = Run::open(&options.run)?;
+    if matches!(
+        run.config.data.source,
+        Source::Images(_) | Source::Cifar10(_)
+    ) {
+        return images(&run, &options);
+    }
     run.must_be_text()?;
+    if let Some(data) = &options.data {
+        let problem = "is given, but the run is on text; give the text by `--task`";
+        return Err(ConfigError::new(format!("--data {data}"), problem).into());
+    }
+    if options.task.is_empty() {
+        let problem = "is missing; give a file, such as `--task my.txt`";
+        return Err(ConfigError::new("--task", problem).into());
+    }
     let tasks = options
         .task
         .iter()
@@ -80,10 +102,7 @@ pub fn evaluate(options: Options) -> anyhow::Result<()> {
         let checked = check_size(&run.config, run.vocabulary(), (kind, gpu), Use::Load);
         checked.map_err(or_force)?;
     }
-    let directory = match options.out {
-        Some(directory) => directory,
-        None => Path::new("evaluations").join(name_of_run(&options.run)?),
-    };
+    let directory = options.directory()?;
     let evaluation = Evaluation {
         directory: directory.clone(),
         batch: options.batch,
@@ -130,6 +149,70 @@ pub fn evaluate(options: Options) -> anyhow::Result<()> {
     cli::print(&format!(
         "results: {}",
         directory.join("results.json").display()
+    ))?;
+    Ok(())
+}
+
+impl Options {
+    /// Where the results go.
+    fn directory(&self) -> anyhow::Result<PathBuf> {
+        match &self.out {
+            Some(directory) => Ok(directory.clone()),
+            None => Ok(Path::new("evaluations").join(name_of_run(&self.run)?)),
+        }
+    }
+}
+
+/// Classifies the validation images of a run.
+fn images(run: &Run, options: &Options) -> anyhow::Result<()> {
+    let wrong = |option: &str| {
+        let problem =
+            "is given, but a run on images classifies its validation images; leave it out";
+        Err(ConfigError::new(option, problem).into())
+    };
+    if !options.task.is_empty() {
+        return wrong("--task");
+    }
+    if options.limit.is_some() {
+        return wrong("--limit");
+    }
+    if options.stride.is_some() {
+        return wrong("--stride");
+    }
+    let (kind, gpu) = (options.backend.kind()?, options.backend.gpu);
+    let mut data = run.config.data.clone();
+    let given = DataArgs {
+        data: options.data.clone(),
+        tokenizer: None,
+    };
+    given.apply(&mut data)?;
+    let stop = cli::stop_on_signal()?;
+    let corpus = open_corpus(&data, &stop)?;
+    if !options.force {
+        let checked = check_size(&run.config, run.vocabulary(), (kind, gpu), Use::Load);
+        checked.map_err(or_force)?;
+    }
+    let directory = options.directory()?;
+    let how = (options.batch, &stop);
+    let found = match experiment::classify(run, &corpus, &directory, how, (kind, gpu)) {
+        Err(Error::Evaluate(EvaluateError::Stopped)) => {
+            cli::print("stopped; nothing was written")?;
+            return Ok(());
+        }
+        found => found?,
+    };
+    let percent = |share: f64| {
+        let half_width = sig(100.0 * found.half_width(share), 2);
+        format!("{:.2} % ± {half_width}", 100.0 * share)
+    };
+    cli::print(&format!(
+        "{} images of {} classes\n  top-1 accuracy  {}\n  top-5 accuracy  {}\n  loss            {:.4} nats\nreport: {}",
+        found.found.len(),
+        found.classes.len(),
+        percent(found.top_1),
+        percent(found.top_5),
+        found.loss,
+        directory.join(REPORT).display()
     ))?;
     Ok(())
 }

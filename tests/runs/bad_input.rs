@@ -39,21 +39,26 @@ fn compare_deletes_nothing_but_a_comparison() {
 fn compare_reports_what_finished_when_a_model_fails() {
     let scratch = Scratch::new();
     let directory = scratch.path("compare");
-    let compare = |steps: &str| {
+    let compare = || {
         let mut command = zoo("compare");
         command.arg("--run").arg(&directory);
         let small = ["train.batch=1", "train.validate_batches=1"];
-        let others = [steps, "train.warmup=0", "data.source.tokens=20000"];
+        let others = [
+            "train.steps=2",
+            "train.warmup=0",
+            "data.source.tokens=20000",
+        ];
         for assignment in small.into_iter().chain(others) {
             command.args(["--set", assignment]);
         }
         command
     };
-    ok(&mut compare("train.steps=2"));
+    ok(&mut compare());
     let report = directory.join("report.html");
     fs::remove_file(&report).unwrap();
+    fs::remove_dir_all(directory.join("laurel-rmt")).unwrap();
     fs::write(directory.join("rmt/history.jsonl"), "{}\n{damaged}\n").unwrap();
-    let output = run(&mut compare("train.steps=3"));
+    let output = run(&mut compare());
     assert_eq!(output.status.code(), Some(2));
     let error = text(&output.stderr);
     assert!(error.contains("rmt failed"), "{error}");

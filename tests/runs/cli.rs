@@ -160,7 +160,7 @@ fn generation_goes_on_beyond_the_context() {
 fn compare_prints_a_table_and_writes_a_report() {
     let scratch = Scratch::new();
     let directory = scratch.path("compare");
-    let compare = |options: &[&str]| {
+    let command = |options: &[&str]| {
         let mut command = zoo("compare");
         command.arg("--run").arg(&directory).args(options);
         for assignment in [
@@ -172,9 +172,18 @@ fn compare_prints_a_table_and_writes_a_report() {
         ] {
             command.args(["--set", assignment]);
         }
-        ok(&mut command)
+        command
     };
+    let compare = |options: &[&str]| ok(&mut command(options));
     let shown = compare(&[]);
+    // A finished run must not go on with the learning rate of another schedule.
+    let mut longer = command(&[]);
+    longer.args(["--set", "train.steps=6"]);
+    fails(
+        &mut longer,
+        2,
+        &["gpt2", "train.steps was 4, now 6", "--force"],
+    );
     for part in [
         "model",
         "parameters",

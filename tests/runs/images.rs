@@ -37,6 +37,83 @@ fn what_needs_text_refuses_a_model_of_images() {
     );
 }
 
+#[test]
+fn evaluate_classifies_all_validation_images_and_shows_what_is_wrong() {
+    let scratch = Scratch::new();
+    let file = config_on(&scratch, MODEL, SHAPES, "spike_z: None");
+    let run = scratch.path("run");
+    ok(train(&file, &run).args([
+        "--set",
+        "train.validate_batches=1000",
+        "--set",
+        "train.batch=1",
+    ]));
+    let out = scratch.path("out");
+    let evaluate = || {
+        let mut command = zoo("evaluate");
+        command
+            .arg(&run)
+            .arg("--out")
+            .arg(&out)
+            .args(["--batch", "3"]);
+        command
+    };
+    let shown = ok(&mut evaluate());
+    assert!(
+        shown.contains("top-1 accuracy") && shown.contains("top-5 accuracy"),
+        "{shown}"
+    );
+    let results = fs::read_to_string(out.join("results.json")).unwrap();
+    let results: serde_json::Value = serde_json::from_str(&results).unwrap();
+    let rows = run_dir::read_metrics(&run).unwrap();
+    let last = rows
+        .iter()
+        .rev()
+        .find_map(|row| Some((row.valid_loss?, row.valid_accuracy?)));
+    let (loss, accuracy) = last.unwrap();
+    assert!(
+        (results["loss"].as_f64().unwrap() - loss).abs() < 1e-5,
+        "{results}"
+    );
+    assert!(
+        (results["top_1"].as_f64().unwrap() - accuracy).abs() < 1e-9,
+        "{results}"
+    );
+    let confusion = results["confusion"].as_array().unwrap();
+    let counts = confusion.iter().flat_map(|row| row.as_array().unwrap());
+    let all: u64 = counts.map(|count| count.as_u64().unwrap()).sum();
+    assert_eq!(Some(all), results["images"].as_u64());
+    let report = fs::read_to_string(out.join("report.html")).unwrap();
+    assert!(
+        report.contains("Confusion matrix") && report.contains("disc"),
+        "{report}"
+    );
+    let wrong = (all as f64 * (1.0 - accuracy)).round() as usize;
+    assert_eq!(
+        report.matches("data:image/png;base64,").count(),
+        wrong.min(24)
+    );
+    fails(
+        evaluate().args(["--task", "words.txt"]),
+        2,
+        &["--task", "leave it out"],
+    );
+    let text = config_on(
+        &scratch,
+        "Gpt2(n_layer: 1, n_head: 1, width: 8, context: 8)",
+        "Synthetic(tokens: 2000)",
+        "spike_z: None",
+    );
+    let of_text = scratch.path("text");
+    ok(&mut train(&text, &of_text));
+    fails(zoo("evaluate").arg(&of_text), 2, &["--task", "is missing"]);
+    fails(
+        zoo("evaluate").arg(&of_text).args(["--data", "x"]),
+        2,
+        &["--data x", "--task"],
+    );
+}
+
 /// Its layers differ, so their number cannot be set.
 #[test]
 fn the_memory_of_a_resnet_is_estimated() {

@@ -223,6 +223,27 @@ fn an_experiment_of_ones_own_runs_on_ones_own_text() {
         2,
         &["--scale cpu", "a single file has no scales"],
     );
+    // A file that is called as a scale has the directory in the name of its report.
+    let text = fs::read_to_string(scratch.path("my.ron")).unwrap();
+    for (directory, text) in [
+        ("mine", text.clone()),
+        ("wrong", text.replace("than: \"narrow\"", "than: \"no\"")),
+    ] {
+        fs::create_dir(scratch.path(directory)).unwrap();
+        fs::write(scratch.path(directory).join("cpu.ron"), text).unwrap();
+    }
+    let mut of_directory = outside(&scratch, "experiment");
+    ok(of_directory.args(["mine/cpu.ron", "--data", "my.txt"]));
+    assert!(
+        scratch
+            .path("runs/experiments/mine-cpu/report.html")
+            .exists()
+    );
+    fails(
+        outside(&scratch, "experiment").arg("wrong/cpu.ron"),
+        2,
+        &["wrong/cpu.ron: claims[0]", "`no`, which is no run"],
+    );
     fails(
         outside(&scratch, "experiment").arg("rmt_vs_nothing"),
         2,

@@ -160,3 +160,54 @@ fn what_cannot_be_tuned_or_merged_is_named() {
     };
     assert_eq!(greedy(&new), greedy(&base));
 }
+
+#[test]
+fn an_experiment_begins_with_the_merged_weights_of_two_runs() {
+    let scratch = Scratch::new();
+    let mut command = zoo("experiment");
+    command
+        .arg("tokenformer_merge")
+        .arg("--runs")
+        .arg(scratch.path("runs"));
+    ok(&mut command);
+    let results = scratch.path("runs/tokenformer_merge-smoke/results.json");
+    let results = std::fs::read_to_string(results).unwrap();
+    let results: serde_json::Value = serde_json::from_str(&results).unwrap();
+    let of = |run: &str, quantity: &str| {
+        let mut all = results["observations"].as_array().unwrap().iter();
+        let found = all.find(|found| found["run"] == run).unwrap();
+        found["quantities"][quantity].as_f64().unwrap()
+    };
+    // Only the new tokens are trained: those of the merged model are those of both.
+    let tuned = of("tuned on the first text", "parameters");
+    assert_eq!(of("merged, first text", "parameters"), 2.0 * tuned);
+    // The runs that the merged ones began with hold both, and merging them by hand gives the same weights.
+    let pool = scratch.path("runs/pool");
+    let runs = std::fs::read_dir(&pool)
+        .unwrap()
+        .map(|run| run.unwrap().path());
+    let runs: Vec<_> = runs.collect();
+    let merged = runs
+        .iter()
+        .find(|run| run.to_string_lossy().contains("merged-"))
+        .unwrap();
+    let is_tuned = |run: &&std::path::PathBuf| added(run) == Some(Added { attn: 4, ffn: 6 });
+    let tuned: Vec<_> = runs.iter().filter(is_tuned).collect();
+    let by_hand = scratch.path("by-hand");
+    let change = &run_dir::read_history(merged).unwrap()[0].changes[0];
+    let first_is =
+        |run: &std::path::Path| change.contains(&format!("merged from {}", run.display()));
+    let (a, b) = if first_is(tuned[0]) {
+        (tuned[0], tuned[1])
+    } else {
+        (tuned[1], tuned[0])
+    };
+    ok(&mut merge(a, b, &by_hand));
+    let weights = |run: &Path| std::fs::read(run_dir_weights(run)).unwrap();
+    assert_eq!(weights(merged), weights(&by_hand));
+}
+
+fn run_dir_weights(run: &Path) -> std::path::PathBuf {
+    let checkpoint = Run::open(run).unwrap().checkpoint().unwrap().path;
+    checkpoint.join(residual_zoo::runs::checkpoint::MODEL)
+}

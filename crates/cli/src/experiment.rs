@@ -1,5 +1,6 @@
 //! The program of an experiment, from its options to its report.
 
+use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
 
@@ -49,9 +50,15 @@ impl Source {
     ///
     /// When the file cannot be read.
     pub fn read(path: &Path) -> Result<Self, Error> {
-        let name = path.file_stem().unwrap_or_default();
+        let part = |name: Option<&OsStr>| name.unwrap_or_default().to_string_lossy().into_owned();
+        let mut name = part(path.file_stem());
+        // Every experiment of the zoo has a file of this name; its directory tells which it is.
+        let directory = part(path.parent().and_then(Path::file_name));
+        if Scale::ALL.contains(&&*name) && !directory.is_empty() {
+            name = format!("{directory}-{name}");
+        }
         Ok(Self {
-            name: name.to_string_lossy().into_owned(),
+            name,
             files: Files::Single(residual_zoo_data::read_utf8(path)?, path.into()),
         })
     }
@@ -90,6 +97,8 @@ fn page(publish: &Path, source: &Source) -> PathBuf {
 }
 
 impl Scale {
+    const ALL: [&str; 3] = ["smoke", "cpu", "paper"];
+
     fn name(self) -> String {
         let value = self.to_possible_value();
         value.map_or(String::new(), |value| value.get_name().to_owned())
@@ -320,10 +329,12 @@ impl ExperimentArgs {
     /// The experiment in a RON text, with the options put in.
     fn open<C: ModelConfig>(&self, text: &str, path: &Path) -> Result<Experiment<C>, Error> {
         let mut experiment = Experiment::<C>::parse(text, path)?;
-        experiment.check()?;
+        let check =
+            |experiment: &Experiment<C>| experiment.check().map_err(|error| error.in_file(path));
+        check(&experiment)?;
         if let Some(seeds) = self.seeds {
             experiment.set_seeds(seeds)?;
-            experiment.check()?;
+            check(&experiment)?;
         }
         self.apply(&mut experiment)?;
         Ok(experiment)

@@ -20,8 +20,8 @@ use crate::trial::available_memory;
 /// How many processes train.
 #[derive(Args, Debug)]
 pub struct JobsArgs {
-    /// Train with up to N processes at a time, as many as fit into memory, each with its share of the
-    /// cores
+    /// Train with up to N processes at a time, at most one for each core and as many as fit into memory,
+    /// each with its share of the cores
     #[arg(long, value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..=256))]
     jobs: u32,
@@ -77,9 +77,19 @@ impl JobsArgs {
         if self.jobs == 1 {
             return Ok(());
         }
-        let jobs = (self.jobs as usize).min(fitting(runs, options)?);
+        let asked = self.jobs as usize;
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        let jobs = asked.min(cores).min(fitting(runs, options)?);
+        if jobs == 1 && cores == 1 {
+            return print("this machine has one core, so it trains one run at a time");
+        }
         if jobs == 1 {
             return print("only one run at a time fits into memory");
+        }
+        if jobs < asked && jobs == cores {
+            print(&format!(
+                "this machine has {cores} cores, so it trains {cores} runs at a time"
+            ))?;
         }
         print(&format!("training with {jobs} processes"))?;
         let mut workers = Vec::new();

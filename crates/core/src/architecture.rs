@@ -8,7 +8,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
     ConfigError, Connection, Cost, Decoder, Embeddings, Frame, ImageSize, ModelConfig, Plain,
-    Reads, ResidualBlock, Stack, TokenEmbeddingsOptions, check,
+    Reads, ResidualBlock, Stack, TokenEmbeddingsOptions, check, no_merge,
 };
 
 /// The sizes of a model that other parts must know.
@@ -238,6 +238,22 @@ pub trait Architecture:
         Ok(weights)
     }
 
+    /// The config and the weights of one model that has the parts of this one and of `other`, whose values are
+    /// multiplied by `value_scale`. Without weights, it is the config alone. By default, models cannot be merged.
+    ///
+    /// # Errors
+    ///
+    /// When these models cannot be merged.
+    fn merge(
+        &self,
+        weights: &Tensors,
+        (other, of_other): (&Self, &Tensors),
+        value_scale: f64,
+    ) -> Result<(Self, Tensors), ConfigError> {
+        let _ = (weights, other, of_other, value_scale);
+        Err(no_merge(self.name()))
+    }
+
     /// Builds the model with plain connections and fresh weights. The weights are drawn from the
     /// backend's random generator, so call `B::seed` first for reproducible weights.
     ///
@@ -340,5 +356,15 @@ impl<A: Architecture> ModelConfig for PlainModel<A> {
         fresh: &Tensors,
     ) -> Result<Tensors, ConfigError> {
         self.0.grow(&smaller.0, weights, fresh)
+    }
+
+    fn merge(
+        &self,
+        weights: &Tensors,
+        (other, of_other): (&Self, &Tensors),
+        value_scale: f64,
+    ) -> Result<(Self, Tensors), ConfigError> {
+        let merged = self.0.merge(weights, (&other.0, of_other), value_scale);
+        merged.map(|(config, weights)| (Self(config), weights))
     }
 }

@@ -125,6 +125,21 @@ pub trait ModelConfig:
         fresh: &Tensors,
     ) -> Result<Tensors, ConfigError>;
 
+    /// One model of this one and `other`. See [`Architecture::merge`](crate::Architecture::merge).
+    ///
+    /// # Errors
+    ///
+    /// When these models cannot be merged.
+    fn merge(
+        &self,
+        weights: &Tensors,
+        (other, of_other): (&Self, &Tensors),
+        value_scale: f64,
+    ) -> Result<(Self, Tensors), ConfigError> {
+        let _ = (weights, other, of_other, value_scale);
+        Err(no_merge(&self.name()))
+    }
+
     /// Builds a model with fresh weights. The weights are drawn from the backend's random generator, so
     /// call `B::seed` first for reproducible weights.
     ///
@@ -144,6 +159,14 @@ pub trait ModelConfig:
         materialise(&model);
         Ok(model)
     }
+}
+
+/// Why a model called `name` cannot be merged.
+pub fn no_merge(name: &str) -> ConfigError {
+    let problem = format!(
+        "is a {name}; only models with parameter tokens and plain connections, such as a TokenFormer, can be merged"
+    );
+    ConfigError::new("model", problem)
 }
 
 /// Draws every parameter now. Burn 0.21 draws a parameter at its first use. If a module is cloned

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::cifar::{CLASSES, LEVELS, PIXELS};
 use crate::copying::{CopyConfig, vocabulary};
 use crate::draws::Draws;
+use crate::images::png;
 use crate::windows::even_places;
 use crate::{Batch, DataError, Images, MixedWindows, Mixture, Tokens, Views, Windows};
 
@@ -53,6 +54,44 @@ impl Examples {
             Self::Pixels(images) => images.blake3(),
             Self::Images(views) => views.blake3(),
         }
+    }
+
+    /// All images in their order, as they are, `batch` at a time; `None` if the examples are no images.
+    ///
+    /// # Errors
+    ///
+    /// Each as in [`Sequences::random_batch`].
+    pub fn images(&self, batch: usize) -> Option<FixedBatches<'_>> {
+        let parts = |len: usize| {
+            let firsts = (0..len).step_by(batch.max(1));
+            firsts.map(move |first| first..len.min(first.saturating_add(batch.max(1))))
+        };
+        match self {
+            Self::Pixels(images) => Some(Box::new(
+                parts(images.len()).map(|part| Ok(image_batch(images, part))),
+            )),
+            Self::Images(views) => Some(Box::new(
+                parts(views.len()).map(|part| views.plain_batch(part)),
+            )),
+            _ => None,
+        }
+    }
+
+    /// Image `i` as a PNG file; `None` if the examples are no images.
+    ///
+    /// # Errors
+    ///
+    /// A file that was deleted or is damaged.
+    ///
+    /// # Panics
+    ///
+    /// If `i` is out of bounds.
+    pub fn png(&self, i: usize) -> Result<Option<Vec<u8>>, DataError> {
+        Ok(match self {
+            Self::Pixels(images) => Some(png(images.values(i), images.size)),
+            Self::Images(views) => Some(png(&views.pixels(i, None)?, views.size())),
+            _ => None,
+        })
     }
 
     /// Checks that a model with `vocab_size` ids and `outputs` outputs covers every input and

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use image::codecs::png::PngEncoder;
+use image::{ExtendedColorType, ImageEncoder as _};
 use serde::{Deserialize, Serialize};
 
 use crate::augment::RandAugment;
@@ -286,6 +288,23 @@ impl std::fmt::Debug for Images {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Images({})", self.len())
     }
+}
+
+/// An image of these planes as a PNG file: three channels as red, green and blue, one as grey.
+pub(crate) fn png(planes: &[u8], [channels, height, width]: [usize; 3]) -> Vec<u8> {
+    let plane = height * width;
+    let values =
+        (0..plane).flat_map(|at| (0..channels).map(move |channel| planes[channel * plane + at]));
+    let values: Vec<u8> = values.collect();
+    let color = match channels {
+        1 => ExtendedColorType::L8,
+        _ => ExtendedColorType::Rgb8,
+    };
+    let mut file = Vec::new();
+    let written =
+        PngEncoder::new(&mut file).write_image(&values, width as u32, height as u32, color);
+    written.unwrap_or_else(|e| unreachable!("an image of its own size in memory: {e}"));
+    file
 }
 
 /// Mean and standard deviation of each channel over the training images.

@@ -174,6 +174,19 @@ impl Views {
         })
     }
 
+    /// The values of image `i`, a plane of rows for each channel. `draws` determine the part of a file, which is its middle
+    /// without them.
+    pub(crate) fn pixels(
+        &self,
+        i: usize,
+        draws: Option<&mut Draws>,
+    ) -> Result<Cow<'_, [u8]>, DataError> {
+        Ok(match &self.pictures {
+            Pictures::Memory(images) => Cow::Borrowed(images.values(i)),
+            Pictures::Files(folder) => Cow::Owned(folder.pixels(i, draws)?),
+        })
+    }
+
     /// Writes the normalised values of image `i`, of which `draws` determine what `view` does not.
     fn write(
         &self,
@@ -182,10 +195,7 @@ impl Views {
         mut draws: Option<Draws>,
         values: &mut [f32],
     ) -> Result<(), DataError> {
-        let pixels = match &self.pictures {
-            Pictures::Memory(images) => Cow::Borrowed(images.values(i)),
-            Pictures::Files(folder) => Cow::Owned(folder.pixels(i, draws.as_mut())?),
-        };
+        let pixels = self.pixels(i, draws.as_mut())?;
         let [_, _, width] = self.size();
         let mut planes = self.view(&pixels, view);
         if let (Some(rand_augment), Some(draws)) = (&self.changes.rand_augment, &mut draws) {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use residual_zoo_core::{ConfigError, ModelConfig, check};
+use residual_zoo_core::{ConfigError, ModelConfig, Tensors, check};
 use residual_zoo_report::si;
 
 use crate::curves::CURVES;
@@ -49,11 +49,13 @@ impl<C: ModelConfig> Experiment<C> {
                 format!("nothing called `{column}` is measured; {}", known()),
             )?;
         }
-        for chart in &self.charts {
-            names.check_chart(chart, &planned)?;
+        for (i, chart) in self.charts.iter().enumerate() {
+            names
+                .check_chart(chart, &planned)
+                .map_err(in_list("charts", i))?;
         }
-        for claim in &self.claims {
-            names.check_claim(claim)?;
+        for (i, claim) in self.claims.iter().enumerate() {
+            names.check_claim(claim).map_err(in_list("claims", i))?;
         }
         Ok(sound::check(self, &planned)?)
     }
@@ -131,24 +133,62 @@ impl<C: ModelConfig> Experiment<C> {
             if is_before(&run.name) {
                 return error("runs", format!("has two called `{}`", run.name));
             }
-            let Some(After { run: parent, .. }) = &run.after else {
-                continue;
-            };
-            let before = planned[..i].iter().find(|run| run.name == *parent);
-            let Some(before) = before else {
-                let problem = format!("there is no run `{parent}` before `{}`", run.name);
-                return error("after", problem);
-            };
-            if let (Some(smaller), Some(config)) = (&before.config, &run.config) {
-                let grows = config.model.grows_from(&smaller.model);
-                grows.map_err(|ConfigError { field, problem }| {
-                    let problem = format!("`{field}` of `{}` {problem} (`{parent}`)", run.name);
-                    ConfigError::new("after", problem)
-                })?;
+            if let Some(after) = &run.after {
+                check_after(run, after, &planned[..i])?;
             }
         }
         Ok(())
     }
+}
+
+/// Checks that the runs whose weights a run starts from are among those before it, and that they fit.
+fn check_after<C: ModelConfig>(
+    run: &PlannedRun<C>,
+    after: &After,
+    earlier: &[PlannedRun<C>],
+) -> Result<(), ConfigError> {
+    let mut first: Option<C> = None;
+    for name in after.runs() {
+        let Some(before) = earlier.iter().find(|run| run.name == *name) else {
+            let problem = format!("there is no run `{name}` before `{}`", run.name);
+            return error("after", problem);
+        };
+        // A seed has both runs or neither.
+        if let Some(seed) = run
+            .seeds
+            .iter()
+            .flatten()
+            .find(|seed| !before.is_for(**seed))
+        {
+            let problem = format!("`{}` is run for {seed}, but `{name}` is not", run.name);
+            return error("after", problem);
+        }
+        let Some(config) = &before.config else {
+            continue;
+        };
+        first = Some(match first {
+            None => config.model.clone(),
+            Some(model) => {
+                let none = Tensors::new();
+                let merged = model.merge(&none, (&config.model, &none), 1.0);
+                let cannot =
+                    |problem| format!("`{}` cannot be merged with `{name}`: {problem}", after.run);
+                merged
+                    .map_err(|problem| ConfigError::new("after", cannot(problem)))?
+                    .0
+            }
+        });
+    }
+    let (Some(first), Some(config)) = (first, &run.config) else {
+        return Ok(());
+    };
+    config
+        .model
+        .grows_from(&first)
+        .map_err(|ConfigError { field, problem }| {
+            let problem = format!("`{field}` of `{}` {problem} (`{}`)", run.name, after.run);
+            ConfigError::new("after", problem)
+        })
 }
 
 /// The training tokens of a run, including the runs whose weights it starts from.
@@ -294,6 +334,11 @@ fn known() -> String {
         "there are {}, and the values of runs",
         QUANTITIES.join(", ")
     )
+}
+
+/// The field of an error is entry `i` of the list `name`.
+pub(crate) fn in_list(name: &str, i: usize) -> impl Fn(ConfigError) -> ConfigError {
+    move |error| ConfigError::new(format!("{name}[{i}]"), error.problem)
 }
 
 fn error(field: &str, problem: impl Into<String>) -> Result<(), ConfigError> {

@@ -182,7 +182,13 @@ fn check_same<C: ModelConfig>(run: &Path, config: &RunConfig<C>) -> Result<(), E
     if !run.join("config.ron").exists() {
         return Ok(());
     }
-    let differences = resume::differences(&run_dir::read_config(run)?, config);
+    let before = run_dir::read_config::<C>(run)?;
+    let mut differences = resume::differences(&before, config);
+    // A finished run would go on with the learning rate of another schedule.
+    let (from, to) = (before.train.steps, config.train.steps);
+    if from != to {
+        differences.push(format!("train.steps was {from}, now {to}"));
+    }
     if differences.is_empty() {
         return Ok(());
     }

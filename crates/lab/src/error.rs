@@ -1,5 +1,7 @@
 //! What can go wrong in the lab.
 
+use std::path::Path;
+
 use residual_zoo_backend::BackendError;
 use residual_zoo_core::ConfigError;
 use residual_zoo_data::DataError;
@@ -42,6 +44,17 @@ pub enum Error {
 }
 
 impl Error {
+    /// The error, if it is of a field, with the file that has the field.
+    pub fn in_file(self, path: &Path) -> Self {
+        match self {
+            Self::Run(RunError::Config(ConfigError { field, problem })) => {
+                let field = format!("{}: {field}", path.display());
+                ConfigError::new(field, problem).into()
+            }
+            other => other,
+        }
+    }
+
     /// Whether the user asked for something that cannot be done, rather than the machine failing
     /// to do what can.
     pub fn is_bad_input(&self) -> bool {

@@ -127,8 +127,11 @@ pub struct RunSpec<C> {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct After {
-    /// The name of an earlier run.
+    /// The name of an earlier run. What the new run costs is counted from its cost.
     pub run: String,
+    /// The name of another earlier run, with which it is [merged](crate::merge) before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub with: Option<String>,
     /// How its weights become the first ones.
     #[serde(default)]
     pub by: FirstWeights,
@@ -191,6 +194,13 @@ pub struct ChartSpec {
     /// Points that the paper reports: a name and their coordinates.
     #[serde(default)]
     pub published: Vec<(String, Vec<(f64, f64)>)>,
+}
+
+impl After {
+    /// The names of the earlier runs.
+    pub fn runs(&self) -> impl Iterator<Item = &String> {
+        [&self.run].into_iter().chain(&self.with)
+    }
 }
 
 impl<C: ModelConfig> Experiment<C> {

@@ -26,14 +26,15 @@
 //!
 //! A module uses only modules before it in this order: `error`, `size`, `single`, `options`, `quantity`,
 //! `stats`, `claims`, `sweep`, `experiment`, `plan`, `facts`, `observe`, `corpora`, `measure`, `curves`,
-//! `check`, `judge`, `charts`, `origin`, `pool`, `training`, `tune`, `tuning_report`, `results`, `run`,
-//! `compare`, `index`, `generate`, `trial`.
+//! `check`, `judge`, `charts`, `origin`, `pool`, `merge`, `training`, `tune`, `tuning_report`, `results`, `run`,
+//! `compare`, `index`, `generate`, `classify`, `trial`.
 
 #![forbid(unsafe_code)]
 
 mod charts;
 mod check;
 pub mod claims;
+mod classify;
 mod compare;
 mod corpora;
 mod curves;
@@ -45,6 +46,7 @@ mod generate;
 mod index;
 mod judge;
 pub mod measure;
+mod merge;
 mod observe;
 mod options;
 pub mod origin;
@@ -69,6 +71,7 @@ mod tuning_report;
 
 pub use check::unequal_budgets;
 pub use claims::{Claim, Judgement, Test, Verdict};
+pub use classify::{Classified, Found, classify};
 pub use compare::{Comparison, compare};
 pub use corpora::{fetch_model, open_corpus};
 pub use curves::{CURVES, curves};
@@ -79,6 +82,7 @@ pub use facts::DataFacts;
 pub use generate::generate;
 pub use index::{INDEX, check_pages, write_index};
 pub use judge::Planned;
+pub use merge::merge;
 pub use observe::{Missing, Observation, Outcome};
 pub use options::Options;
 pub use origin::Origin;

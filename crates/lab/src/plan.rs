@@ -159,7 +159,7 @@ pub fn only<C: Clone>(
     for run in planned.iter().rev() {
         let is_before = |other: &PlannedRun<C>| {
             let after = other.after.as_ref();
-            after.is_some_and(|after| after.run == run.name)
+            after.is_some_and(|after| after.runs().any(|name| *name == run.name))
         };
         if is_asked(run) || kept.iter().any(is_before) {
             kept.push(run.clone());

@@ -36,6 +36,8 @@ pub(crate) struct Place {
     pub(crate) directory: PathBuf,
     /// The directory of the run whose weights it starts from, and how.
     pub(crate) before: Option<(PathBuf, FirstWeights)>,
+    /// The directories of the runs that are merged to that one, if it is merged.
+    pub(crate) merged: Option<[PathBuf; 2]>,
 }
 
 impl Pool {
@@ -108,16 +110,38 @@ impl Pool {
     ) -> Vec<Option<Place>> {
         let mut places: Vec<Option<Place>> = Vec::new();
         for (run, corpus) in planned.iter().zip(corpora) {
-            let before = run.after.as_ref().and_then(|after| {
-                let at = planned.iter().position(|other| other.name == after.run)?;
-                Some((places.get(at)?.as_ref()?.directory.clone(), after.by))
-            });
+            let place = |name: &String| {
+                let at = planned.iter().position(|other| other.name == *name)?;
+                Some(places.get(at)?.as_ref()?.directory.clone())
+            };
+            let after = run.after.as_ref();
+            let merged =
+                after.and_then(|after| Some([place(&after.run)?, place(after.with.as_ref()?)?]));
+            let first = match &merged {
+                Some(both) => Some(self.merged(both)),
+                None => after.and_then(|after| place(&after.run)),
+            };
+            let before = first.and_then(|first| Some((first, after?.by)));
             places.push(run.config.clone().map(|mut config| {
                 config.train.seed = seed;
-                self.place(config, corpus, before)
+                Place {
+                    merged,
+                    ..self.place(config, corpus, before)
+                }
             }));
         }
         places
+    }
+
+    /// Where a run is that two others are merged to.
+    fn merged(&self, both: &[PathBuf; 2]) -> PathBuf {
+        let names = both.each_ref().map(|run| format!("{:?}", run.file_name()));
+        let hash = hash_of_parts(
+            "residual-zoo-train merged v1",
+            &names.each_ref().map(|name| name.as_bytes()),
+        );
+        self.directory
+            .join(format!("merged-{}", &hash.to_hex()[..12]))
     }
 
     /// The place of a run. The name of its directory has a hash of everything that decides what
@@ -154,6 +178,7 @@ impl Pool {
         Place {
             directory: self.directory.join(name),
             before,
+            merged: None,
         }
     }
 }

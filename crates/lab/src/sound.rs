@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use residual_zoo_core::{ConfigError, ModelConfig};
 use residual_zoo_data::{DataConfig, Source};
 
+use crate::check::in_list;
 use crate::quantity::is_curve;
 use crate::{Claim, Experiment, PlannedRun, Test, is_cost};
 
@@ -32,9 +33,9 @@ pub(crate) fn check<C: ModelConfig>(
     if experiment.count.is_none() {
         check_given(experiment)?;
     }
-    for claim in &experiment.claims {
-        check_numbers(claim)?;
-        check_data(claim, planned)?;
+    for (i, claim) in experiment.claims.iter().enumerate() {
+        check_numbers(claim).map_err(in_list("claims", i))?;
+        check_data(claim, planned).map_err(in_list("claims", i))?;
     }
     Ok(())
 }

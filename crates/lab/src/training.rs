@@ -22,7 +22,7 @@ use crate::single::work;
 use crate::size::{Use, check_size};
 use crate::sweep::until;
 use crate::tasks::{Unevaluated, metrics};
-use crate::{After, Error, Missing, Observation, Options, Outcome, PlannedRun, Pool, train};
+use crate::{After, Error, Missing, Observation, Options, Outcome, PlannedRun, Pool, merge, train};
 
 /// Trains the first `share` of every run for every seed, all runs of a seed before the next seed, and
 /// observes them. A run that is already in the pool is not trained again; one that was stopped
@@ -257,18 +257,18 @@ impl<C: ModelConfig> Turn<'_, C> {
         found: &'a BTreeMap<usize, Observation>,
         busy: &[Self],
     ) -> Result<Option<&'a Observation>, Pending> {
-        let Some(After { run, .. }) = &self.run.after else {
-            return Ok(None);
-        };
-        let is_parent = |found: &&Observation| found.run == *run && found.seed == Some(self.seed);
-        if let Some(parent) = found.values().find(is_parent) {
-            return Ok(Some(parent));
+        let mut parents = Vec::new();
+        for run in self.run.after.iter().flat_map(After::runs) {
+            let is_parent =
+                |found: &&Observation| found.run == *run && found.seed == Some(self.seed);
+            let is_busy = |other: &Self| other.run.name == *run && other.seed == self.seed;
+            match found.values().find(is_parent) {
+                Some(parent) => parents.push(parent),
+                None if busy.iter().any(is_busy) => return Err(Pending::Busy),
+                None => return Err(format!("{run} is missing").into()),
+            }
         }
-        let is_busy = |other: &Self| other.run.name == *run && other.seed == self.seed;
-        match busy.iter().any(is_busy) {
-            true => Err(Pending::Busy),
-            false => Err(format!("{run} is missing").into()),
-        }
+        Ok(parents.first().copied())
     }
 
     fn train(&self, place: &Place, options: &Options) -> Result<Summary, Pending> {
@@ -290,6 +290,12 @@ impl<C: ModelConfig> Turn<'_, C> {
             disk::refuse_linked_directory(&place.directory)?;
             config.validate(vocabulary(self.corpus))?;
             check_size(&config, vocabulary(self.corpus), (kind, gpu), Use::Train)?;
+            if let (Some([a, b]), Some((first, _))) = (&place.merged, &place.before)
+                && run_dir::is_free(&place.directory)?
+                && run_dir::is_free(first)?
+            {
+                merge::<C>((a, b), first, 1.0, (kind, gpu))?;
+            }
             train(kind, gpu, config, self.corpus, &run_options)
         };
         // Backends panic where memory is short; the other runs may fit.

@@ -12,7 +12,7 @@ use crate::single::work;
 use crate::stats::Estimate;
 use crate::sweep::{Point, Sweep, Value, until};
 use crate::training::train_runs;
-use crate::{DataFacts, Error, Missing, Observation, Options, Outcome, PlannedRun, Pool};
+use crate::{After, DataFacts, Error, Missing, Observation, Options, Outcome, PlannedRun, Pool};
 
 /// What a sweep found.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -179,8 +179,9 @@ fn generations<C>(planned: &[PlannedRun<C>]) -> Vec<Vec<usize>> {
     let mut generations: Vec<Vec<usize>> = Vec::new();
     let mut depth: BTreeMap<&str, usize> = BTreeMap::new();
     for (i, run) in planned.iter().enumerate() {
-        let parent = run.after.as_ref().and_then(|it| depth.get(&*it.run));
-        let own = parent.map_or(0, |depth| depth + 1);
+        let parents = run.after.iter().flat_map(After::runs);
+        let deepest = parents.filter_map(|name| depth.get(&**name)).max();
+        let own = deepest.map_or(0, |depth| depth + 1);
         depth.insert(&run.name, own);
         if own == generations.len() {
             generations.push(Vec::new());

@@ -5,6 +5,7 @@ use burn::tensor::backend::Backend;
 use residual_zoo_core::{
     Alone, Architecture, ConfigError, ConnectionOf, Cost, Decoder, Design, EndsOf, Frame,
     Increment, ModelConfig, Reads, Shape, Sites, Stack, StreamSize, Tensors, Update, Vocabulary,
+    no_merge,
 };
 use residual_zoo_recurrent::RecurrentConfig;
 use residual_zoo_vit::{PatchEmbeddings, Patches};
@@ -572,5 +573,23 @@ impl<A: List> ModelConfig for Composition<A> {
         entries.try_fold(weights, |weights, (entry, smaller)| {
             entry.grow(smaller, weights, fresh)
         })
+    }
+
+    /// Only plain models can be merged.
+    fn merge(
+        &self,
+        weights: &Tensors,
+        (other, of_other): (&Self, &Tensors),
+        value_scale: f64,
+    ) -> Result<(Self, Tensors), ConfigError> {
+        let plain = |model: &Self| {
+            model
+                .plain()
+                .cloned()
+                .ok_or_else(|| no_merge(&model.name()))
+        };
+        let (this, other) = (plain(self)?, plain(other)?);
+        let (merged, weights) = this.merge(weights, (&other, of_other), value_scale)?;
+        Ok((Self::of(merged), weights))
     }
 }

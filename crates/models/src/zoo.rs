@@ -333,6 +333,26 @@ macro_rules! zoo {
                     _ => Ok(weights),
                 }
             }
+
+            fn merge(
+                &self,
+                weights: &$crate::core::Tensors,
+                (other, of_other): (&Self, &$crate::core::Tensors),
+                value_scale: f64,
+            ) -> Result<(Self, $crate::core::Tensors), $crate::core::ConfigError> {
+                match (self, other) {
+                    $((Self::$name(config), Self::$name(other)) => {
+                        let merged = config.merge(weights, (other, of_other), value_scale)?;
+                        Ok((Self::$name(merged.0), merged.1))
+                    })+
+                    #[allow(unreachable_patterns)]
+                    _ => {
+                        let (this, other) = (self.name(), other.name());
+                        let problem = format!("is {this}, which cannot be merged with {other}");
+                        Err($crate::core::ConfigError::new("model", problem))
+                    }
+                }
+            }
         }
     };
 }

@@ -41,5 +41,5 @@ mod tests;
 
 pub use chart::{Axis, Chart, Reference, Scale, Series, Style};
 pub use number::{bytes, si, sig};
-pub use page::{MARK, Report, Section};
+pub use page::{MARK, Picture, Report, Section};
 pub use table::{Cell, Column, Table, Tone, csv};

@@ -1,5 +1,6 @@
 //! The page of text, tables and charts.
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::chart::Chart;
@@ -43,6 +44,24 @@ pub enum Section {
     Table(Table),
     /// A chart.
     Chart(Chart),
+    /// Images with captions, side by side.
+    Pictures {
+        /// The section heading.
+        heading: String,
+        /// A sentence under the heading; empty for none.
+        note: String,
+        /// The images.
+        pictures: Vec<Picture>,
+    },
+}
+
+/// An image with a caption.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Picture {
+    /// A PNG file.
+    pub png: Vec<u8>,
+    /// The caption.
+    pub caption: String,
 }
 
 impl Report {
@@ -85,6 +104,11 @@ impl Section {
             ),
             Section::Table(it) => under(&it.heading, &it.note, table(it)),
             Section::Chart(it) => under(&it.heading, &it.note, render(it, index)),
+            Section::Pictures {
+                heading,
+                note,
+                pictures: all,
+            } => under(heading, note, pictures(all)),
         }
     }
 }
@@ -94,6 +118,21 @@ fn under(heading: &str, note: &str, body: Markup) -> Markup {
         @if !heading.is_empty() { h2 { (heading) } "\n" }
         (paragraphs("note", note))
         (body)
+    }
+}
+
+/// The images, enlarged without smoothing, as small ones have few pixels.
+fn pictures(pictures: &[Picture]) -> Markup {
+    html! {
+        ul class="pictures" { "\n"
+            @for Picture { png, caption } in pictures {
+                li {
+                    @let address = format!("data:image/png;base64,{}", BASE64_STANDARD.encode(png));
+                    img src=(address) alt="" width="96" height="96";
+                    span { (caption) }
+                } "\n"
+            }
+        } "\n"
     }
 }
 

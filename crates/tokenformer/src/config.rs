@@ -9,7 +9,7 @@ use residual_zoo_core::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{Attention, Block, FeedForward};
+use crate::{Attention, Block, FeedForward, MergeError};
 
 /// Θ, which turns a row A_i of scores into weights for the values: eq. 5, and other rows of Table 4. The
 /// authors' code has all of them except `GeluL1Norm`.
@@ -515,6 +515,19 @@ impl Architecture for TokenFormerConfig {
             return Err(ConfigError::new("model.lora", problem));
         }
         Ok(())
+    }
+
+    /// See [`merge`](crate::merge).
+    fn merge(
+        &self,
+        weights: &Tensors,
+        other: (&Self, &Tensors),
+        value_scale: f64,
+    ) -> Result<(Self, Tensors), ConfigError> {
+        crate::merge((self, weights), other, value_scale).map_err(|error| match error {
+            MergeError::Config(error) => error,
+            error => ConfigError::new("weights", error.to_string()),
+        })
     }
 
     /// Takes the added pairs and the corrections of LoRA as they are if the smaller model has some; else they are fresh. Their number cannot change.

@@ -23,7 +23,7 @@ mod trainer;
 pub use options::{FirstWeights, Interrupter, RunOptions};
 pub use run::run;
 pub use summary::Summary;
-pub use trainer::{Progress, Trainer, Validation};
+pub use trainer::{DeviceBatch, Progress, Trainer, Validation, upload};
 
 #[cfg(test)]
 mod tests;

@@ -440,7 +440,8 @@ fn clear_graphs<B: AutodiffBackend>(device: &B::Device) {
     Tensor::<B, 1>::ones([1], device).require_grad().backward();
 }
 
-fn upload<B: Backend>(batch: &Batch, device: &B::Device) -> DeviceBatch<B> {
+/// Puts a batch on a device.
+pub fn upload<B: Backend>(batch: &Batch, device: &B::Device) -> DeviceBatch<B> {
     let ids = |ids: &[u32], length: usize| {
         let ids: Vec<i32> = ids.iter().map(|id| *id as i32).collect();
         Tensor::from_data(TensorData::new(ids, [batch.batch, length]), device)

@@ -77,10 +77,32 @@ fn what_an_experiment_refers_to_must_be_there() {
             r#"(run: "later""#,
             "no run `later` before `later`",
         ),
-        (r#""parameters", "#, r#""parmeters", "#, "`parmeters`"),
+        (
+            r#"by: GrowFresh"#,
+            r#"with: "nothing""#,
+            "no run `nothing` before `later`",
+        ),
+        (
+            r#"by: GrowFresh"#,
+            r#"with: "wide, stream 96""#,
+            "`base` cannot be merged with `wide, stream 96`",
+        ),
+        (
+            r#""parameters", "#,
+            r#""parmeters", "#,
+            "`columns`: nothing called `parmeters`",
+        ),
         (r#"x: "stream""#, r#"x: "steam""#, "`steam`"),
-        (r#"lines: ["wide"]"#, r#"lines: ["wid"]"#, "`wid`"),
-        (r#"than: "base""#, r#"than: "bas""#, "`bas`"),
+        (
+            r#"lines: ["wide"]"#,
+            r#"lines: ["wid"]"#,
+            "`charts[0]`: `Loss` draws `wid`",
+        ),
+        (
+            r#"than: "base""#,
+            r#"than: "bas""#,
+            "`claims[0]`: `It is better` refers to `bas`",
+        ),
         (
             r#"than: "base""#,
             r#"than: "wide, stream 192""#,

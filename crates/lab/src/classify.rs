@@ -1,0 +1,391 @@
+//! What a run makes of its validation images: accuracies, the confusion matrix, and images that it gets wrong.
+
+use std::path::Path;
+
+use burn::tensor::TensorData;
+use burn::tensor::activation::log_softmax;
+use burn::tensor::backend::{AutodiffBackend, Backend};
+use residual_zoo_backend::{BackendKind, OnBackend};
+use residual_zoo_core::{LanguageModel as _, ModelConfig};
+use residual_zoo_data::{Corpus, Examples};
+use residual_zoo_report::{Cell, Column, Picture, Report, Section, Table, Tone, sig};
+use residual_zoo_runs::{Error as RunError, Run, disk, run_dir};
+use residual_zoo_train::dashboard::{Status, warn};
+use residual_zoo_train::{DeviceBatch, Interrupter, upload};
+use serde::Serialize;
+use serde_json::json;
+
+use crate::{Error, REPORT};
+
+/// What a model makes of images.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Classified {
+    /// The names of the classes.
+    pub classes: Vec<String>,
+    /// What was found for each image, in the order of the data.
+    #[serde(skip)]
+    pub found: Vec<Found>,
+    /// Mean of −log p of the right class, in nats.
+    pub loss: f64,
+    /// The share of images whose class is the likeliest.
+    pub top_1: f64,
+    /// The share of images whose class is among the five likeliest.
+    pub top_5: f64,
+}
+
+/// What a model makes of an image.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Found {
+    /// Its class.
+    pub class: usize,
+    /// The likeliest class.
+    pub likeliest: usize,
+    /// The probability of that class.
+    pub probability: f64,
+    /// The number of classes that are likelier than its own.
+    pub rank: usize,
+    /// −log p of its class.
+    pub loss: f64,
+}
+
+impl Found {
+    /// Of the log-probabilities of all classes. Of equal ones, the first is likelier.
+    fn of(class: usize, log_p: &[f32]) -> Self {
+        let own = log_p[class];
+        let likelier =
+            |(other, log_p): &(usize, &f32)| **log_p > own || (**log_p == own && *other < class);
+        let mut likeliest = 0;
+        for (class, value) in log_p.iter().enumerate() {
+            if *value > log_p[likeliest] {
+                likeliest = class;
+            }
+        }
+        Self {
+            class,
+            likeliest,
+            probability: f64::from(log_p[likeliest]).exp(),
+            rank: log_p.iter().enumerate().filter(likelier).count(),
+            loss: -f64::from(own),
+        }
+    }
+
+    /// Whether the likeliest class is that of the image.
+    pub fn is_right(&self) -> bool {
+        self.rank == 0
+    }
+}
+
+/// Classifies all validation images of `corpus` by the newest checkpoint of `run`, and writes `report.html` and
+/// `results.json` to `directory`.
+///
+/// # Errors
+///
+/// Images of other classes or another size than the run was trained on; a file that cannot be read or written;
+/// [`residual_zoo_evaluate::Error::Stopped`].
+pub fn classify<C: ModelConfig>(
+    run: &Run<C>,
+    corpus: &Corpus,
+    directory: &Path,
+    (batch, stop): (usize, &Interrupter),
+    (kind, gpu): (BackendKind, Option<usize>),
+) -> Result<Classified, Error> {
+    run_dir::check_tokenizer(run.directory(), corpus, "")?;
+    run.config.validate(residual_zoo_runs::vocabulary(corpus))?;
+    for (_, error) in run.checkpoint()?.passed_over {
+        warn(&format!("passed over: {error}"));
+    }
+    let task = Classify {
+        run,
+        corpus,
+        batch,
+        stop,
+    };
+    let found = kind.run(gpu, task)??;
+    let classes = classes(corpus, run)?;
+    let count = found.len() as f64;
+    let share = |is_in: fn(&Found) -> bool| {
+        found.iter().filter(|found| is_in(found)).count() as f64 / count
+    };
+    let classified = Classified {
+        classes,
+        loss: found.iter().map(|found| found.loss).sum::<f64>() / count,
+        top_1: share(Found::is_right),
+        top_5: share(|found| found.rank < 5),
+        found,
+    };
+    disk::create_directories(directory)?;
+    let report = classified.report(&run.directory().display().to_string(), &corpus.valid)?;
+    disk::replace_shared(&directory.join(REPORT), report.to_html().as_bytes())?;
+    let results = json!({
+        "run": run.directory(),
+        "images": classified.found.len(),
+        "loss": classified.loss,
+        "top_1": classified.top_1,
+        "top_5": classified.top_5,
+        "classes": classified.classes,
+        "confusion": classified.confusion(),
+    });
+    disk::replace_shared(
+        &directory.join("results.json"),
+        format!("{results:#}\n").as_bytes(),
+    )?;
+    Ok(classified)
+}
+
+/// The names of the classes.
+fn classes<C: ModelConfig>(corpus: &Corpus, run: &Run<C>) -> Result<Vec<String>, Error> {
+    let count = run.vocabulary().outputs;
+    let name = |class: usize| match &corpus.valid {
+        Examples::Images(_) => corpus.tokenizer.decode(&[class as u32]),
+        _ => Ok(class.to_string()),
+    };
+    Ok((0..count).map(name).collect::<Result<_, _>>()?)
+}
+
+struct Classify<'a, C> {
+    run: &'a Run<C>,
+    corpus: &'a Corpus,
+    batch: usize,
+    stop: &'a Interrupter,
+}
+
+impl<C: ModelConfig> OnBackend for Classify<'_, C> {
+    type Output = Result<Vec<Found>, Error>;
+
+    fn run<B: AutodiffBackend>(self, device: B::Device) -> Self::Output {
+        self.found::<B::InnerBackend>(&device)
+    }
+}
+
+impl<C: ModelConfig> Classify<'_, C> {
+    fn found<B: Backend>(&self, device: &B::Device) -> Result<Vec<Found>, Error> {
+        let batches = self.corpus.valid.images(self.batch);
+        let batches = batches.ok_or_else(|| RunError::NoRun {
+            path: self.run.directory().into(),
+            problem: "was not trained on images".into(),
+        })?;
+        let model = self.run.model::<B>(device)?;
+        let (mut all, mut status, count) = (Vec::new(), Status::default(), batches.len());
+        for (done, batch) in batches.enumerate() {
+            status.show(|| format!("{done} of {count} batches"));
+            if self.stop.should_stop() {
+                return Err(residual_zoo_evaluate::Error::Stopped.into());
+            }
+            let batch = batch?;
+            let DeviceBatch { inputs, .. } = upload::<B>(&batch, device);
+            let log_p: TensorData = log_softmax(model.classify(inputs), 1).into_data();
+            let values: Vec<f32> = log_p.iter().collect();
+            let rows = values.chunks_exact(log_p.shape[1]).zip(&batch.targets);
+            all.extend(rows.map(|(row, class)| Found::of(*class as usize, row)));
+        }
+        Ok(all)
+    }
+}
+
+/// The most classes of a confusion matrix. Of more, the most frequent confusions are listed.
+const MATRIX: usize = 20;
+/// The most images and confusions that are shown.
+const SHOWN: usize = 24;
+
+impl Classified {
+    /// How many images of class i have j as the likeliest class, at `[i][j]`.
+    pub fn confusion(&self) -> Vec<Vec<usize>> {
+        let count = self.classes.len();
+        let mut confusion = vec![vec![0; count]; count];
+        for found in &self.found {
+            confusion[found.class][found.likeliest] += 1;
+        }
+        confusion
+    }
+
+    /// Half of the width of the 95 % confidence interval of a share of the images.
+    pub fn half_width(&self, share: f64) -> f64 {
+        1.96 * (share * (1.0 - share) / self.found.len() as f64).sqrt()
+    }
+
+    fn report(&self, run: &str, images: &Examples) -> Result<Report, Error> {
+        let percent = |share: f64| {
+            let half_width = 100.0 * self.half_width(share);
+            format!("{:.2} % ± {}", 100.0 * share, sig(half_width, 2))
+        };
+        let mut sections = vec![match self.classes.len() <= MATRIX {
+            true => Section::Table(self.matrix()),
+            false => Section::Table(self.confusions()),
+        }];
+        sections.extend(self.mistakes(images)?);
+        Ok(Report {
+            title: format!("Images classified by {run}"),
+            lead: format!(
+                "{} validation images: top-1 accuracy {}, top-5 accuracy {}, loss {:.4} nats. ± is half of the width of the 95 % \
+                 confidence interval.",
+                self.found.len(),
+                percent(self.top_1),
+                percent(self.top_5),
+                self.loss
+            ),
+            sections,
+        })
+    }
+
+    /// A row for each class, with a column for each class that the model may take it for.
+    fn matrix(&self) -> Table {
+        let mut columns = vec![Column::text("class")];
+        columns.extend(self.classes.iter().map(|name| Column::number(name, "")));
+        columns.push(Column::number("right", "%"));
+        let rows = self
+            .confusion()
+            .into_iter()
+            .enumerate()
+            .map(|(class, counts)| {
+                let of_class: usize = counts.iter().sum();
+                let right = 100.0 * counts[class] as f64 / of_class as f64;
+                let mut row = vec![Cell::from(&*self.classes[class])];
+                row.extend(counts.iter().enumerate().map(|(likeliest, count)| Cell {
+                    tone: match (likeliest == class, count) {
+                        (true, _) => Tone::Good,
+                        (false, 0) => Tone::Muted,
+                        (false, _) => Tone::Plain,
+                    },
+                    ..Cell::from(count.to_string())
+                }));
+                row.push(match of_class {
+                    0 => "–".into(),
+                    _ => format!("{right:.1}").into(),
+                });
+                row
+            });
+        Table {
+            heading: "Confusion matrix".into(),
+            note: "A row has the images of a class, a column those that the model takes for one."
+                .into(),
+            rows: rows.collect(),
+            columns,
+            highlight: None,
+        }
+    }
+
+    /// The most frequent confusions.
+    fn confusions(&self) -> Table {
+        let confusion = self.confusion();
+        let mut pairs: Vec<(usize, usize, usize)> = Vec::new();
+        for (class, counts) in confusion.iter().enumerate() {
+            let wrong = counts
+                .iter()
+                .enumerate()
+                .filter(|(likeliest, count)| *likeliest != class && **count > 0);
+            pairs.extend(wrong.map(|(likeliest, count)| (*count, class, likeliest)));
+        }
+        pairs.sort_by_key(|(count, class, likeliest)| {
+            (std::cmp::Reverse(*count), *class, *likeliest)
+        });
+        let rows = pairs
+            .into_iter()
+            .take(SHOWN)
+            .map(|(count, class, likeliest)| {
+                let of_class: usize = confusion[class].iter().sum();
+                vec![
+                    Cell::from(&*self.classes[class]),
+                    Cell::from(&*self.classes[likeliest]),
+                    count.to_string().into(),
+                    of_class.to_string().into(),
+                ]
+            });
+        Table {
+            heading: "The most frequent confusions".into(),
+            note: "results.json has the whole matrix.".into(),
+            columns: vec![
+                Column::text("class"),
+                Column::text("taken for"),
+                Column::number("images", ""),
+                Column::number("of", "all of the class"),
+            ],
+            rows: rows.collect(),
+            highlight: None,
+        }
+    }
+
+    /// Images that the model is most sure of and wrong about; `None` if there are none.
+    fn mistakes(&self, images: &Examples) -> Result<Option<Section>, Error> {
+        let mut wrong: Vec<(usize, &Found)> = self.found.iter().enumerate().collect();
+        wrong.retain(|(_, found)| !found.is_right());
+        wrong.sort_by(|(_, a), (_, b)| b.probability.total_cmp(&a.probability));
+        let count = wrong.len();
+        let mut pictures = Vec::new();
+        for (i, found) in wrong.into_iter().take(SHOWN) {
+            let Some(png) = images.png(i)? else { continue };
+            let [class, likeliest] =
+                [found.class, found.likeliest].map(|class| &self.classes[class]);
+            pictures.push(Picture {
+                png,
+                caption: format!(
+                    "{class}, taken for {likeliest} ({:.0} %)",
+                    100.0 * found.probability
+                ),
+            });
+        }
+        let section = Section::Pictures {
+            heading: "Images that are taken for another class".into(),
+            note: format!(
+                "The {} of {count} about which the model is surest.",
+                pictures.len()
+            ),
+            pictures,
+        };
+        Ok((count > 0).then_some(section))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn classified(found: Vec<Found>) -> Classified {
+        Classified {
+            classes: vec!["cat".into(), "dog".into(), "ship".into()],
+            found,
+            loss: 0.0,
+            top_1: 0.5,
+            top_5: 1.0,
+        }
+    }
+
+    #[test]
+    fn a_class_has_the_rank_of_its_probability_and_equal_ones_are_in_order() {
+        let log_p = [0.2f32, 0.5, 0.3].map(f32::ln);
+        let found = Found::of(2, &log_p);
+        assert_eq!(
+            (found.rank, found.likeliest, found.is_right()),
+            (1, 1, false)
+        );
+        assert!((found.probability - 0.5).abs() < 1e-6 && (found.loss + 0.3f64.ln()).abs() < 1e-6);
+        assert!(Found::of(1, &log_p).is_right());
+        // A model that says the same of all classes is right about the first alone.
+        let same = [-1.0f32; 3];
+        assert_eq!(
+            [0, 1, 2].map(|class| Found::of(class, &same).rank),
+            [0, 1, 2]
+        );
+        assert_eq!(
+            [0, 1, 2].map(|class| Found::of(class, &same).likeliest),
+            [0, 0, 0]
+        );
+    }
+
+    #[test]
+    fn the_matrix_counts_what_classes_are_taken_for() {
+        let log_p = [0.2f32, 0.5, 0.3].map(f32::ln);
+        let found = [0, 1, 1, 2].map(|class| Found::of(class, &log_p));
+        let classified = classified(found.to_vec());
+        assert_eq!(classified.confusion(), [[0, 1, 0], [0, 2, 0], [0, 1, 0]]);
+        let text = classified.matrix().to_text();
+        assert!(text.contains("cat") && text.contains("100.0"), "{text}");
+        let text = classified.confusions().to_text();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 4, "{text}");
+        assert!(
+            lines[2].starts_with("cat") && lines[3].starts_with("ship"),
+            "{text}"
+        );
+        assert!((classified.half_width(0.5) - 0.49).abs() < 1e-9);
+    }
+}
