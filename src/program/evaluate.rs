@@ -201,16 +201,11 @@ fn images(run: &Run, options: &Options) -> anyhow::Result<()> {
         }
         found => found?,
     };
-    let percent = |share: f64| {
-        let half_width = sig(100.0 * found.half_width(share), 2);
-        format!("{:.2} % ± {half_width}", 100.0 * share)
-    };
     cli::print(&format!(
-        "{} images of {} classes\n  top-1 accuracy  {}\n  top-5 accuracy  {}\n  loss            {:.4} nats\nreport: {}",
+        "{} images of {} classes\n  {}\n  loss {:.4} nats\nreport: {}",
         found.found.len(),
         found.classes.len(),
-        percent(found.top_1),
-        percent(found.top_5),
+        found.accuracies().join("\n  "),
         found.loss,
         directory.join(REPORT).display()
     ))?;

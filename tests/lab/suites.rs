@@ -44,7 +44,7 @@ fn a_suite_is_trained_once_shared_with_others_and_forced_again() {
 
     // The same experiment again, then another one with the same runs.
     let again = run_example("laurel_ablation", &["--runs", runs]);
-    assert_eq!(text(&again.stdout).matches("already trained").count(), 8);
+    assert_eq!(text(&again.stdout).matches("already trained").count(), 7);
     let other = run_example("laurel_naive_scaling", &["--runs", runs]);
     assert!(other.status.success());
     assert_eq!(text(&other.stdout).matches("already trained").count(), 3);

@@ -279,4 +279,64 @@ mod flex {
 }
 
 #[cfg(feature = "tch")]
-crate::op::no_kernel!(BatchNorm, 3, burn::backend::LibTorch, burn_tch::TchTensor);
+mod libtorch {
+    use burn::backend::LibTorch;
+    use burn::tensor::TensorData;
+    use burn_tch::TchTensor;
+    use tch::{Kind, Tensor};
+
+    use super::{BatchNorm, PoisonError};
+    use crate::graph::Graph;
+    use crate::op::Op;
+
+    impl Op<LibTorch, 3> for BatchNorm {
+        type Kept = Graph<3>;
+
+        fn takes(&self, inputs: &[TchTensor; 3]) -> bool {
+            inputs
+                .iter()
+                .all(|x| matches!(x.tensor.kind(), Kind::Float | Kind::Double))
+                && inputs[0].tensor.numel() > 0
+        }
+
+        fn forward(&self, inputs: [TchTensor; 3]) -> (TchTensor, Graph<3>) {
+            let none: Option<&Tensor> = None;
+            Graph::of(inputs, |[x, gamma, beta]| {
+                let (rows, channels) = (x.size()[0], x.size()[1]);
+                // PyTorch is fast where the channels of a pixel are side by side: [1, channels, rows, 1] in that order.
+                let pixels = x.reshape([1, rows, 1, channels]).permute([0, 3, 1, 2]);
+                let [gamma, beta] = [gamma, beta].map(|x| x.reshape([-1]));
+                let (y, mean, scale) = pixels.native_batch_norm(
+                    Some(&gamma),
+                    Some(&beta),
+                    none,
+                    none,
+                    true,
+                    0.0,
+                    self.eps,
+                );
+                // scale is 1 / √(variance + eps).
+                let variance = (scale.detach().to_kind(Kind::Double).pow_tensor_scalar(-2)
+                    - self.eps)
+                    .clamp_min(0.0);
+                let statistics =
+                    [mean.detach().to_kind(Kind::Double), variance].map(|of_channels| {
+                        let values = Vec::<f64>::try_from(&of_channels);
+                        let values = values
+                            .unwrap_or_else(|e| unreachable!("one number for each channel: {e}"));
+                        TensorData::new(values, [channels as usize])
+                    });
+                let mut noted = self
+                    .statistics
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner);
+                *noted = Some(statistics);
+                y.permute([0, 2, 3, 1]).reshape([rows, channels])
+            })
+        }
+
+        fn backward(&self, kept: Graph<3>, grad: TchTensor) -> [TchTensor; 3] {
+            kept.backward(&grad)
+        }
+    }
+}

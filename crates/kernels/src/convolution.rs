@@ -456,4 +456,41 @@ mod flex {
 }
 
 #[cfg(feature = "tch")]
-crate::op::no_kernel!(Convolution, 2, burn::backend::LibTorch, burn_tch::TchTensor);
+mod libtorch {
+    use burn::backend::LibTorch;
+    use burn_tch::TchTensor;
+    use tch::Tensor;
+
+    use super::Convolution;
+    use crate::graph::Graph;
+    use crate::op::Op;
+
+    impl Op<LibTorch, 2> for Convolution {
+        type Kept = Graph<2>;
+
+        fn takes(&self, _: &[TchTensor; 2]) -> bool {
+            true
+        }
+
+        fn forward(&self, inputs: [TchTensor; 2]) -> (TchTensor, Graph<2>) {
+            let none: Option<&Tensor> = None;
+            Graph::of(inputs, |[x, w]| {
+                let (stride, padding) = (self.stride as i64, w.size()[3] / 2);
+                // PyTorch's order of axes. In memory, the channels of a pixel stay side by side.
+                let y = x.permute([0, 3, 1, 2]).conv2d(
+                    w,
+                    none,
+                    [stride, stride],
+                    [padding, padding],
+                    [1, 1],
+                    1,
+                );
+                y.permute([0, 2, 3, 1])
+            })
+        }
+
+        fn backward(&self, kept: Graph<2>, grad: TchTensor) -> [TchTensor; 2] {
+            kept.backward(&grad)
+        }
+    }
+}

@@ -22,6 +22,8 @@ mod convolution;
 mod flex;
 #[cfg(feature = "flex")]
 mod gemm;
+#[cfg(feature = "tch")]
+mod graph;
 mod loss;
 mod mix;
 mod norm;

@@ -285,59 +285,28 @@ pub(crate) mod flex {
 mod libtorch {
     use burn::backend::LibTorch;
     use burn_tch::TchTensor;
-    use tch::Tensor;
 
     use super::Norm;
+    use crate::graph::Graph;
     use crate::op::Op;
 
-    /// What the backward pass needs: the inputs, as leaves of PyTorch's own graph, and the result in that
-    /// graph. The tch crate has no function for the gradient of a layer norm, but PyTorch calls it.
-    #[derive(Debug)]
-    pub struct Kept<const N: usize> {
-        inputs: [TchTensor; N],
-        leaves: [Tensor; N],
-        y: Tensor,
-    }
-
-    impl<const N: usize> Clone for Kept<N> {
-        fn clone(&self) -> Self {
-            Self {
-                inputs: self.inputs.clone(),
-                leaves: self.leaves.each_ref().map(Tensor::shallow_clone),
-                y: self.y.shallow_clone(),
-            }
-        }
-    }
-
     impl<const N: usize> Op<LibTorch, N> for Norm {
-        type Kept = Kept<N>;
+        type Kept = Graph<N>;
 
         fn takes(&self, _: &[TchTensor; N]) -> bool {
             self.centred
         }
 
-        fn forward(&self, inputs: [TchTensor; N]) -> (TchTensor, Kept<N>) {
-            let leaf = |x: &TchTensor| x.tensor.detach().set_requires_grad(true);
-            let leaves = inputs.each_ref().map(leaf);
-            let width = leaves[0].size().last().copied().unwrap_or(1);
-            let (gamma, beta) = (leaves.get(1), leaves.get(2));
-            let y = leaves[0].layer_norm([width], gamma, beta, self.eps, false);
-            let result = TchTensor::new(y.detach());
-            let kept = Kept { inputs, leaves, y };
-            (result, kept)
+        fn forward(&self, inputs: [TchTensor; N]) -> (TchTensor, Graph<N>) {
+            Graph::of(inputs, |leaves| {
+                let width = leaves[0].size().last().copied().unwrap_or(1);
+                let (gamma, beta) = (leaves.get(1), leaves.get(2));
+                leaves[0].layer_norm([width], gamma, beta, self.eps, false)
+            })
         }
 
-        fn backward(&self, kept: Kept<N>, grad: TchTensor) -> [TchTensor; N] {
-            // The gradient of Σ y · grad by the inputs.
-            let flat = [&kept.y, &grad.tensor].map(|x| x.reshape([-1]));
-            let sum = flat[0].dot(&flat[1]);
-            let grads = Tensor::run_backward(&[sum], &kept.leaves, false, false);
-            let mut grads = grads.into_iter().map(TchTensor::new);
-            [(); N].map(|()| {
-                grads
-                    .next()
-                    .unwrap_or_else(|| unreachable!("one for each input"))
-            })
+        fn backward(&self, kept: Graph<N>, grad: TchTensor) -> [TchTensor; N] {
+            kept.backward(&grad)
         }
     }
 }

@@ -203,11 +203,18 @@ impl Classified {
         1.96 * (share * (1.0 - share) / self.found.len() as f64).sqrt()
     }
 
-    fn report(&self, run: &str, images: &Examples) -> Result<Report, Error> {
-        let percent = |share: f64| {
-            let half_width = 100.0 * self.half_width(share);
-            format!("{:.2} % ± {}", 100.0 * share, sig(half_width, 2))
+    /// Such as `top-1 accuracy 85.00 % ± 3.1`. The five likeliest of five or fewer classes say nothing.
+    pub fn accuracies(&self) -> Vec<String> {
+        let all = [("top-1", self.top_1), ("top-5", self.top_5)];
+        let shown = if self.classes.len() > 5 { 2 } else { 1 };
+        let text = |(name, share): (&str, f64)| {
+            let half_width = sig(100.0 * self.half_width(share), 2);
+            format!("{name} accuracy {:.2} % ± {half_width}", 100.0 * share)
         };
+        all.into_iter().take(shown).map(text).collect()
+    }
+
+    fn report(&self, run: &str, images: &Examples) -> Result<Report, Error> {
         let mut sections = vec![match self.classes.len() <= MATRIX {
             true => Section::Table(self.matrix()),
             false => Section::Table(self.confusions()),
@@ -216,11 +223,9 @@ impl Classified {
         Ok(Report {
             title: format!("Images classified by {run}"),
             lead: format!(
-                "{} validation images: top-1 accuracy {}, top-5 accuracy {}, loss {:.4} nats. ± is half of the width of the 95 % \
-                 confidence interval.",
+                "{} validation images: {}, loss {:.4} nats. ± is half of the width of the 95 % confidence interval.",
                 self.found.len(),
-                percent(self.top_1),
-                percent(self.top_5),
+                self.accuracies().join(", "),
                 self.loss
             ),
             sections,
@@ -325,10 +330,13 @@ impl Classified {
         }
         let section = Section::Pictures {
             heading: "Images that are taken for another class".into(),
-            note: format!(
-                "The {} of {count} about which the model is surest.",
-                pictures.len()
-            ),
+            note: match pictures.len() < count {
+                true => format!(
+                    "The {} of {count} about which the model is surest.",
+                    pictures.len()
+                ),
+                false => "The model is surest about the first.".into(),
+            },
             pictures,
         };
         Ok((count > 0).then_some(section))
