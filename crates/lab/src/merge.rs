@@ -83,6 +83,8 @@ impl<C: ModelConfig> Merge<'_, C> {
         config.model = model;
         let start = Start {
             version: env!("CARGO_PKG_VERSION").into(),
+            init_from: Some(a.directory().into()),
+            merged_with: Some(b.directory().into()),
             changes: vec![format!(
                 "merged from {} and {}",
                 path_a.display(),

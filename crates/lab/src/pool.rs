@@ -81,12 +81,19 @@ impl Pool {
         let entries = fs::read_dir(&self.directory).into_iter().flatten();
         let runs = entries.filter_map(Result::ok).map(|entry| entry.path());
         let began_with = |run: PathBuf| {
-            let first = run_dir::read_history(&run).ok()?.into_iter().next()?;
+            let first = run_dir::read_history(&run)
+                .ok()
+                .and_then(|starts| starts.into_iter().next());
+            let both = first
+                .into_iter()
+                .flat_map(|first| [first.init_from, first.merged_with]);
             // Where that run is now: the pool may have been elsewhere then.
-            let before = self.directory.join(first.init_from?.file_name()?);
-            Some((run, before))
+            let now = both
+                .flatten()
+                .filter_map(|before| Some(self.directory.join(before.file_name()?)));
+            now.map(|before| (run.clone(), before)).collect::<Vec<_>>()
         };
-        let began_with: Vec<(PathBuf, PathBuf)> = runs.filter_map(began_with).collect();
+        let began_with: Vec<(PathBuf, PathBuf)> = runs.flat_map(began_with).collect();
         let mut forgotten = BTreeSet::from_iter(directories.iter().cloned());
         loop {
             let known = forgotten.len();

@@ -109,6 +109,9 @@ pub struct Start {
     pub shared: bool,
     /// The directory of the run that the first weights came from, as it was at this start.
     pub init_from: Option<PathBuf>,
+    /// The directory of the run whose weights were merged with those.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub merged_with: Option<PathBuf>,
     /// BLAKE3 of these weights, which identifies them even if that run was moved.
     pub init_weights: Option<String>,
     /// The changes since the last start, in the form of
