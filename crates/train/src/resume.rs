@@ -267,6 +267,7 @@ pub(crate) fn this_start<B: AutodiffBackend>(options: &RunOptions, device: &B::D
         processes: options.team.map_or(1, |team| team.size()),
         shared: options.shares_cores,
         init_from: options.init_from.as_ref().map(|(run, _)| absolute(run)),
+        merged_with: None,
         init_weights: None,
         changes: Vec::new(),
     }
