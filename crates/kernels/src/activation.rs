@@ -235,17 +235,24 @@ mod libtorch {
         type Kept = TchTensor;
 
         fn takes(&self, _: &[TchTensor; 1]) -> bool {
-            // One operation of Burn is one of PyTorch here.
-            *self != Self::Relu
+            true
         }
 
         fn forward(&self, [x]: [TchTensor; 1]) -> (TchTensor, TchTensor) {
-            (TchTensor::new(x.tensor.gelu(self.form())), x)
+            let y = match self {
+                Self::Relu => x.tensor.relu(),
+                _ => x.tensor.gelu(self.form()),
+            };
+            (TchTensor::new(y), x)
         }
 
         fn backward(&self, x: TchTensor, grad: TchTensor) -> [TchTensor; 1] {
             let grad = grad.tensor.to_kind(x.tensor.kind());
-            [TchTensor::new(x.tensor.gelu_backward(&grad, self.form()))]
+            let grad = match self {
+                Self::Relu => x.tensor.threshold_backward(&grad, 0.0),
+                _ => x.tensor.gelu_backward(&grad, self.form()),
+            };
+            [TchTensor::new(grad)]
         }
     }
 }
