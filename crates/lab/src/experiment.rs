@@ -129,7 +129,7 @@ pub struct RunSpec<C> {
 pub struct After {
     /// The name of an earlier run. What the new run costs is counted from its cost.
     pub run: String,
-    /// The name of another earlier run, with which it is [merged](crate::merge) before.
+    /// The name of another earlier run, with which it is merged before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub with: Option<String>,
     /// How its weights become the first ones.

@@ -517,7 +517,7 @@ impl Architecture for TokenFormerConfig {
         Ok(())
     }
 
-    /// See [`merge`](crate::merge).
+    /// See [`merge`](crate::merge()).
     fn merge(
         &self,
         weights: &Tensors,
