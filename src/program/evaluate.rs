@@ -7,7 +7,7 @@ use residual_zoo::cli::{self, BackendArgs, DataArgs};
 use residual_zoo::core::ConfigError;
 use residual_zoo::data::Source;
 use residual_zoo::evaluate::{Error as EvaluateError, Options as Evaluation, Task};
-use residual_zoo::lab::{Error, REPORT, Use, check_size, open_corpus};
+use residual_zoo::lab::{Error, IMAGES_REPORT, Use, check_size, open_corpus};
 use residual_zoo::report::sig;
 use residual_zoo::{Run, experiment};
 
@@ -19,7 +19,7 @@ use super::{name_of_run, or_force};
 /// What is asked and the metrics are those of EleutherAI's lm_eval. An evaluation that was
 /// stopped continues with the same command.
 ///
-/// A run on images classifies all of its validation images. report.html then has the confusion matrix and images that
+/// A run on images classifies all of its validation images. images.html then has the confusion matrix and images that
 /// the model gets wrong.
 ///
 /// Examples:
@@ -207,7 +207,7 @@ fn images(run: &Run, options: &Options) -> anyhow::Result<()> {
         found.classes.len(),
         found.accuracies().join("\n  "),
         found.loss,
-        directory.join(REPORT).display()
+        directory.join(IMAGES_REPORT).display()
     ))?;
     Ok(())
 }

@@ -63,7 +63,7 @@ fn evaluate_classifies_all_validation_images_and_shows_what_is_wrong() {
         shown.contains("top-1 accuracy") && !shown.contains("top-5 accuracy"),
         "{shown}"
     );
-    let results = fs::read_to_string(out.join("results.json")).unwrap();
+    let results = fs::read_to_string(out.join("images.json")).unwrap();
     let results: serde_json::Value = serde_json::from_str(&results).unwrap();
     let rows = run_dir::read_metrics(&run).unwrap();
     let last = rows
@@ -83,7 +83,7 @@ fn evaluate_classifies_all_validation_images_and_shows_what_is_wrong() {
     let counts = confusion.iter().flat_map(|row| row.as_array().unwrap());
     let all: u64 = counts.map(|count| count.as_u64().unwrap()).sum();
     assert_eq!(Some(all), results["images"].as_u64());
-    let report = fs::read_to_string(out.join("report.html")).unwrap();
+    let report = fs::read_to_string(out.join("images.html")).unwrap();
     assert!(
         report.contains("Confusion matrix") && report.contains("disc"),
         "{report}"

@@ -53,7 +53,8 @@ impl Source {
         let part = |name: Option<&OsStr>| name.unwrap_or_default().to_string_lossy().into_owned();
         let mut name = part(path.file_stem());
         // Every experiment of the zoo has a file of this name; its directory tells which it is.
-        let directory = part(path.parent().and_then(Path::file_name));
+        let absolute = std::path::absolute(path).unwrap_or_default();
+        let directory = part(absolute.parent().and_then(Path::file_name));
         if Scale::ALL.contains(&&*name) && !directory.is_empty() {
             name = format!("{directory}-{name}");
         }

@@ -186,7 +186,12 @@ fn check_after<C: ModelConfig>(
         .model
         .grows_from(&first)
         .map_err(|ConfigError { field, problem }| {
-            let problem = format!("`{field}` of `{}` {problem} (`{}`)", run.name, after.run);
+            let from: Vec<String> = after.runs().map(|name| format!("`{name}`")).collect();
+            let from = match after.with {
+                Some(_) => format!("{}, merged", from.join(" and ")),
+                None => from.join(""),
+            };
+            let problem = format!("`{field}` of `{}` {problem} ({from})", run.name);
             ConfigError::new("after", problem)
         })
 }

@@ -6,16 +6,20 @@ use burn::tensor::TensorData;
 use burn::tensor::activation::log_softmax;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use residual_zoo_backend::{BackendKind, OnBackend};
-use residual_zoo_core::{LanguageModel as _, ModelConfig};
+use residual_zoo_core::{ConfigError, LanguageModel as _, ModelConfig};
 use residual_zoo_data::{Corpus, Examples};
 use residual_zoo_report::{Cell, Column, Picture, Report, Section, Table, Tone, sig};
-use residual_zoo_runs::{Error as RunError, Run, disk, run_dir};
+use residual_zoo_runs::checkpoint::Newest;
+use residual_zoo_runs::{Error as RunError, Run, disk};
 use residual_zoo_train::dashboard::{Status, warn};
 use residual_zoo_train::{DeviceBatch, Interrupter, upload};
 use serde::Serialize;
 use serde_json::json;
 
-use crate::{Error, REPORT};
+use crate::Error;
+
+/// The report about images that were classified.
+pub const IMAGES_REPORT: &str = "images.html";
 
 /// What a model makes of images.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -75,8 +79,8 @@ impl Found {
     }
 }
 
-/// Classifies all validation images of `corpus` by the newest checkpoint of `run`, and writes `report.html` and
-/// `results.json` to `directory`.
+/// Classifies all validation images of `corpus` by the newest checkpoint of `run`, and writes [`IMAGES_REPORT`] and
+/// `images.json` to `directory`.
 ///
 /// # Errors
 ///
@@ -89,9 +93,19 @@ pub fn classify<C: ModelConfig>(
     (batch, stop): (usize, &Interrupter),
     (kind, gpu): (BackendKind, Option<usize>),
 ) -> Result<Classified, Error> {
-    run_dir::check_tokenizer(run.directory(), corpus, "")?;
+    if run.tokenizer.fingerprint() != corpus.tokenizer.fingerprint() {
+        let problem =
+            "has other classes than the images that the run was trained on; give those by `--data`";
+        return Err(ConfigError::new("the data", problem).into());
+    }
+    // Before the work, rather than after it.
+    disk::create_directories(directory)?;
     run.config.validate(residual_zoo_runs::vocabulary(corpus))?;
-    for (_, error) in run.checkpoint()?.passed_over {
+    let Newest {
+        path: checkpoint,
+        passed_over,
+    } = run.checkpoint()?;
+    for (_, error) in &passed_over {
         warn(&format!("passed over: {error}"));
     }
     let task = Classify {
@@ -101,6 +115,15 @@ pub fn classify<C: ModelConfig>(
         stop,
     };
     let found = kind.run(gpu, task)??;
+    if found.iter().any(|found| !found.loss.is_finite()) {
+        return Err(RunError::NoRun {
+            path: run.directory().into(),
+            problem: "gives probabilities that are not finite, so its weights are ruined; delete its newest checkpoint to go \
+                      back to the one before"
+                .into(),
+        }
+        .into());
+    }
     let classes = classes(corpus, run)?;
     let count = found.len() as f64;
     let share = |is_in: fn(&Found) -> bool| {
@@ -113,11 +136,11 @@ pub fn classify<C: ModelConfig>(
         top_5: share(|found| found.rank < 5),
         found,
     };
-    disk::create_directories(directory)?;
-    let report = classified.report(&run.directory().display().to_string(), &corpus.valid)?;
-    disk::replace_shared(&directory.join(REPORT), report.to_html().as_bytes())?;
+    let report = classified.report(&checkpoint.display().to_string(), &corpus.valid)?;
+    disk::replace_shared(&directory.join(IMAGES_REPORT), report.to_html().as_bytes())?;
     let results = json!({
-        "run": run.directory(),
+        "checkpoint": checkpoint,
+        "data": corpus.identity,
         "images": classified.found.len(),
         "loss": classified.loss,
         "top_1": classified.top_1,
@@ -126,7 +149,7 @@ pub fn classify<C: ModelConfig>(
         "confusion": classified.confusion(),
     });
     disk::replace_shared(
-        &directory.join("results.json"),
+        &directory.join("images.json"),
         format!("{results:#}\n").as_bytes(),
     )?;
     Ok(classified)
@@ -297,7 +320,7 @@ impl Classified {
             });
         Table {
             heading: "The most frequent confusions".into(),
-            note: "results.json has the whole matrix.".into(),
+            note: "images.json has the whole matrix.".into(),
             columns: vec![
                 Column::text("class"),
                 Column::text("taken for"),

@@ -71,7 +71,7 @@ mod tuning_report;
 
 pub use check::unequal_budgets;
 pub use claims::{Claim, Judgement, Test, Verdict};
-pub use classify::{Classified, Found, classify};
+pub use classify::{Classified, Found, IMAGES_REPORT, classify};
 pub use compare::{Comparison, compare};
 pub use corpora::{fetch_model, open_corpus};
 pub use curves::{CURVES, curves};

@@ -291,10 +291,13 @@ impl<C: ModelConfig> Turn<'_, C> {
             config.validate(vocabulary(self.corpus))?;
             check_size(&config, vocabulary(self.corpus), (kind, gpu), Use::Train)?;
             if let (Some([a, b]), Some((first, _))) = (&place.merged, &place.before)
-                && run_dir::is_free(&place.directory)?
                 && run_dir::is_free(first)?
             {
-                merge::<C>((a, b), first, 1.0, (kind, gpu))?;
+                match merge::<C>((a, b), first, 1.0, (kind, gpu)) {
+                    // Another process has just made it.
+                    Err(Error::Run(RunError::RunExists(_))) if !run_dir::is_free(first)? => {}
+                    made => drop(made?),
+                }
             }
             train(kind, gpu, config, self.corpus, &run_options)
         };
