@@ -114,6 +114,27 @@ fn evaluate_classifies_all_validation_images_and_shows_what_is_wrong() {
     );
 }
 
+#[test]
+fn a_model_whose_weights_are_ruined_is_not_called_right() {
+    let scratch = Scratch::new();
+    let file = config_on(&scratch, MODEL, SHAPES, "spike_z: None");
+    let run = scratch.path("run");
+    let mut ruined = train(&file, &run);
+    for set in [
+        "train.learning_rate=1e18",
+        "train.min_learning_rate=Ratio(1.0)",
+        "train.warmup=0",
+    ] {
+        ruined.args(["--set", set]);
+    }
+    fails(&mut ruined, 1, &["not finite"]);
+    let out = scratch.path("out");
+    let mut evaluate = zoo("evaluate");
+    evaluate.arg(&run).arg("--out").arg(&out);
+    fails(&mut evaluate, 2, &["not finite", "newest checkpoint"]);
+    assert!(!out.join("images.json").exists());
+}
+
 /// Its layers differ, so their number cannot be set.
 #[test]
 fn the_memory_of_a_resnet_is_estimated() {

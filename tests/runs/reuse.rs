@@ -205,6 +205,15 @@ fn an_experiment_begins_with_the_merged_weights_of_two_runs() {
     ok(&mut merge(a, b, &by_hand));
     let weights = |run: &Path| std::fs::read(run_dir_weights(run)).unwrap();
     assert_eq!(weights(merged), weights(&by_hand));
+    // A merged run that is missing is made again.
+    std::fs::remove_dir_all(merged).unwrap();
+    let mut command = zoo("experiment");
+    command
+        .arg("tokenformer_merge")
+        .arg("--runs")
+        .arg(scratch.path("runs"));
+    ok(&mut command);
+    assert_eq!(weights(merged), weights(&by_hand));
     // What began with a run is trained again with it, and so what is merged of it is merged again.
     let before = std::fs::metadata(merged.join("config.ron"))
         .unwrap()
