@@ -199,6 +199,25 @@ fn a_damaged_file_ends_a_run_that_goes_on_when_it_is_restored() {
     let whole = scratch.path("whole");
     ok(&mut train(&file, &whole));
 
+    // The classes have the same number, but one has another name.
+    fs::create_dir(scratch.path("others")).unwrap();
+    for part in ["train", "val"] {
+        for (from, to) in [("cat", "cat"), ("dog", "horse")] {
+            let folder = scratch.path(&format!("others/{part}/{to}"));
+            fs::create_dir_all(&folder).unwrap();
+            let image = scratch.path(&format!("images/{part}/{from}/0.png"));
+            fs::copy(image, folder.join("0.png")).unwrap();
+        }
+    }
+    let mut of_others = zoo("evaluate");
+    of_others.arg(&whole).arg("--out").arg(scratch.path("out"));
+    of_others.arg("--data").arg(scratch.path("others"));
+    fails(
+        &mut of_others,
+        2,
+        &["data.source", "other classes", "--data"],
+    );
+
     let last = |run: &std::path::Path| {
         let newest = residual_zoo::runs::checkpoint::newest(run).unwrap().path;
         fs::read(newest.join("model.safetensors")).unwrap()

@@ -164,12 +164,15 @@ fn what_cannot_be_tuned_or_merged_is_named() {
 #[test]
 fn an_experiment_begins_with_the_merged_weights_of_two_runs() {
     let scratch = Scratch::new();
-    let mut command = zoo("experiment");
-    command
-        .arg("tokenformer_merge")
-        .arg("--runs")
-        .arg(scratch.path("runs"));
-    ok(&mut command);
+    let experiment = || {
+        let mut command = zoo("experiment");
+        command
+            .arg("tokenformer_merge")
+            .arg("--runs")
+            .arg(scratch.path("runs"));
+        command
+    };
+    ok(&mut experiment());
     let results = scratch.path("runs/tokenformer_merge-smoke/results.json");
     let results = std::fs::read_to_string(results).unwrap();
     let results: serde_json::Value = serde_json::from_str(&results).unwrap();
@@ -207,31 +210,16 @@ fn an_experiment_begins_with_the_merged_weights_of_two_runs() {
     assert_eq!(weights(merged), weights(&by_hand));
     // A merged run that is missing is made again.
     std::fs::remove_dir_all(merged).unwrap();
-    let mut command = zoo("experiment");
-    command
-        .arg("tokenformer_merge")
-        .arg("--runs")
-        .arg(scratch.path("runs"));
-    ok(&mut command);
+    ok(&mut experiment());
     assert_eq!(weights(merged), weights(&by_hand));
     // What began with a run is trained again with it, and so what is merged of it is merged again.
     let before = std::fs::metadata(merged.join("config.ron"))
         .unwrap()
         .modified()
         .unwrap();
-    let mut command = zoo("experiment");
-    command
-        .arg("tokenformer_merge")
-        .arg("--runs")
-        .arg(scratch.path("runs"));
-    ok(command.args(["--force", "--only", "tuned on the second text"]));
+    ok(experiment().args(["--force", "--only", "tuned on the second text"]));
     assert!(!merged.exists());
-    let mut command = zoo("experiment");
-    command
-        .arg("tokenformer_merge")
-        .arg("--runs")
-        .arg(scratch.path("runs"));
-    ok(&mut command);
+    ok(&mut experiment());
     assert!(
         std::fs::metadata(merged.join("config.ron"))
             .unwrap()

@@ -55,7 +55,7 @@ impl Source {
         // Every experiment of the zoo has a file of this name; its directory tells which it is.
         let absolute = std::path::absolute(path).unwrap_or_default();
         let directory = part(absolute.parent().and_then(Path::file_name));
-        if Scale::ALL.contains(&&*name) && !directory.is_empty() {
+        if Scale::from_str(&name, false).is_ok() && !directory.is_empty() {
             name = format!("{directory}-{name}");
         }
         Ok(Self {
@@ -98,8 +98,6 @@ fn page(publish: &Path, source: &Source) -> PathBuf {
 }
 
 impl Scale {
-    const ALL: [&str; 3] = ["smoke", "cpu", "paper"];
-
     fn name(self) -> String {
         let value = self.to_possible_value();
         value.map_or(String::new(), |value| value.get_name().to_owned())

@@ -153,16 +153,6 @@ fn check_after<C: ModelConfig>(
             let problem = format!("there is no run `{name}` before `{}`", run.name);
             return error("after", problem);
         };
-        // A seed has both runs or neither.
-        if let Some(seed) = run
-            .seeds
-            .iter()
-            .flatten()
-            .find(|seed| !before.is_for(**seed))
-        {
-            let problem = format!("`{}` is run for {seed}, but `{name}` is not", run.name);
-            return error("after", problem);
-        }
         let Some(config) = &before.config else {
             continue;
         };

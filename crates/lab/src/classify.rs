@@ -13,7 +13,6 @@ use residual_zoo_runs::checkpoint::Newest;
 use residual_zoo_runs::{Error as RunError, Run, disk};
 use residual_zoo_train::dashboard::{Status, warn};
 use residual_zoo_train::{DeviceBatch, Interrupter, upload};
-use serde::Serialize;
 use serde_json::json;
 
 use crate::Error;
@@ -22,12 +21,11 @@ use crate::Error;
 pub const IMAGES_REPORT: &str = "images.html";
 
 /// What a model makes of images.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Classified {
     /// The names of the classes.
     pub classes: Vec<String>,
     /// What was found for each image, in the order of the data.
-    #[serde(skip)]
     pub found: Vec<Found>,
     /// Mean of −log p of the right class, in nats.
     pub loss: f64,
@@ -96,7 +94,7 @@ pub fn classify<C: ModelConfig>(
     if run.tokenizer.fingerprint() != corpus.tokenizer.fingerprint() {
         let problem =
             "has other classes than the images that the run was trained on; give those by `--data`";
-        return Err(ConfigError::new("the data", problem).into());
+        return Err(ConfigError::new("data.source", problem).into());
     }
     // Before the work, rather than after it.
     disk::create_directories(directory)?;
@@ -284,8 +282,7 @@ impl Classified {
             });
         Table {
             heading: "Confusion matrix".into(),
-            note: "A row has the images of a class, a column those that the model takes for one."
-                .into(),
+            note: "Rows are true classes, columns are predicted ones.".into(),
             rows: rows.collect(),
             columns,
             highlight: None,
@@ -332,7 +329,7 @@ impl Classified {
         }
     }
 
-    /// Images that the model is most sure of and wrong about; `None` if there are none.
+    /// The images that the model gets wrong with the highest probabilities; `None` if there are none.
     fn mistakes(&self, images: &Examples) -> Result<Option<Section>, Error> {
         let mut wrong: Vec<(usize, &Found)> = self.found.iter().enumerate().collect();
         wrong.retain(|(_, found)| !found.is_right());
@@ -352,13 +349,13 @@ impl Classified {
             });
         }
         let section = Section::Pictures {
-            heading: "Images that are taken for another class".into(),
+            heading: "Misclassified images".into(),
             note: match pictures.len() < count {
                 true => format!(
-                    "The {} of {count} about which the model is surest.",
+                    "The {} of {count} with the highest predicted probabilities.",
                     pictures.len()
                 ),
-                false => "The model is surest about the first.".into(),
+                false => "In order of the predicted probability.".into(),
             },
             pictures,
         };

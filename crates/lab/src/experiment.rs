@@ -127,9 +127,9 @@ pub struct RunSpec<C> {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct After {
-    /// The name of an earlier run. What the new run costs is counted from its cost.
+    /// The name of an earlier run. The cost of the new run includes its cost.
     pub run: String,
-    /// The name of another earlier run, with which it is merged before.
+    /// The name of another earlier run. The two are merged first; the cost of this one is not included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub with: Option<String>,
     /// How its weights become the first ones.

@@ -36,7 +36,7 @@ pub(crate) struct Place {
     pub(crate) directory: PathBuf,
     /// The directory of the run whose weights it starts from, and how.
     pub(crate) before: Option<(PathBuf, FirstWeights)>,
-    /// The directories of the runs that are merged to that one, if it is merged.
+    /// The runs that are merged into that one, if it is a merged run.
     pub(crate) merged: Option<[PathBuf; 2]>,
 }
 
@@ -140,7 +140,7 @@ impl Pool {
         places
     }
 
-    /// Where a run is that two others are merged to.
+    /// The directory of the run that two others are merged into.
     fn merged(&self, both: &[PathBuf; 2]) -> PathBuf {
         let names = both.each_ref().map(|run| format!("{:?}", run.file_name()));
         let hash = hash_of_parts(
