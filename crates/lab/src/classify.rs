@@ -8,7 +8,7 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use residual_zoo_backend::{BackendKind, OnBackend};
 use residual_zoo_core::{ConfigError, LanguageModel as _, ModelConfig};
 use residual_zoo_data::{Corpus, Examples};
-use residual_zoo_report::{Cell, Column, Picture, Report, Section, Table, Tone, sig};
+use residual_zoo_report::{Cell, Column, Picture, Report, Section, Table, Tone};
 use residual_zoo_runs::checkpoint::Newest;
 use residual_zoo_runs::{Error as RunError, Run, disk};
 use residual_zoo_train::dashboard::{Status, warn};
@@ -219,18 +219,25 @@ impl Classified {
         confusion
     }
 
-    /// Half of the width of the 95 % confidence interval of a share of the images.
-    pub fn half_width(&self, share: f64) -> f64 {
-        1.96 * (share * (1.0 - share) / self.found.len() as f64).sqrt()
+    /// The 95 % confidence interval of a share of the images, by Wilson's formula: it is within 0 to 1, and not empty
+    /// where all images or none are right.
+    pub fn interval(&self, share: f64) -> [f64; 2] {
+        const Z: f64 = 1.96;
+        let n = self.found.len() as f64;
+        let middle = share + Z * Z / (2.0 * n);
+        let half_width = Z * (share * (1.0 - share) / n + Z * Z / (4.0 * n * n)).sqrt();
+        let ends = [middle - half_width, middle + half_width];
+        ends.map(|end| (end / (1.0 + Z * Z / n)).clamp(0.0, 1.0))
     }
 
-    /// Such as `top-1 accuracy 85.00 % ± 3.1`. The five likeliest of five or fewer classes say nothing.
+    /// Such as `top-1 accuracy 85.00 % (81.87 to 87.67)`. The five likeliest of five or fewer classes say nothing.
     pub fn accuracies(&self) -> Vec<String> {
         let all = [("top-1", self.top_1), ("top-5", self.top_5)];
         let shown = if self.classes.len() > 5 { 2 } else { 1 };
         let text = |(name, share): (&str, f64)| {
-            let half_width = sig(100.0 * self.half_width(share), 2);
-            format!("{name} accuracy {:.2} % ± {half_width}", 100.0 * share)
+            let [low, high] = self.interval(share).map(|end| 100.0 * end);
+            let share = 100.0 * share;
+            format!("{name} accuracy {share:.2} % ({low:.2} to {high:.2})")
         };
         all.into_iter().take(shown).map(text).collect()
     }
@@ -244,7 +251,7 @@ impl Classified {
         Ok(Report {
             title: format!("Images classified by {run}"),
             lead: format!(
-                "{} validation images: {}, loss {:.4} nats. ± is half of the width of the 95 % confidence interval.",
+                "{} validation images: {}, loss {:.4} nats. Brackets are 95 % confidence intervals.",
                 self.found.len(),
                 self.accuracies().join(", "),
                 self.loss
@@ -414,6 +421,22 @@ mod tests {
             lines[2].starts_with("cat") && lines[3].starts_with("ship"),
             "{text}"
         );
-        assert!((classified.half_width(0.5) - 0.49).abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_interval_of_a_share_is_wilsons() {
+        let log_p = [0.2f32, 0.5, 0.3].map(f32::ln);
+        let classified = classified(vec![Found::of(1, &log_p); 10]);
+        // SciPy's binomtest(k, 10).proportion_ci(method="wilson").
+        for (share, expected) in [
+            (1.0, [0.722467, 1.0]),
+            (0.0, [0.0, 0.277533]),
+            (0.5, [0.236593, 0.763407]),
+        ] {
+            let found = classified.interval(share);
+            for (found, expected) in found.into_iter().zip(expected) {
+                assert!((found - expected).abs() < 1e-4, "{share}: {found}");
+            }
+        }
     }
 }
