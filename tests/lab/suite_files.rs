@@ -35,6 +35,30 @@ fn experiments() -> Vec<(String, String)> {
     found
 }
 
+/// What is tuned from different runs has different tables, which no training makes equal.
+#[test]
+fn only_runs_that_started_from_one_are_merged() {
+    let path = root().join("experiments/tokenformer/tokenformer_merge/smoke.ron");
+    let text = fs::read_to_string(&path).unwrap();
+    let base = text
+        .lines()
+        .find(|line| line.contains("name: \"base\""))
+        .unwrap();
+    let other = format!("{base}\n{}", base.replace("\"base\"", "\"other\""));
+    let second = "on_new_data: true, after: (run: \"base\"";
+    assert!(text.contains(second));
+    let text = text
+        .replace(base, &other)
+        .replace(second, "on_new_data: true, after: (run: \"other\"");
+    let problem = Experiment::parse(&text, &path)
+        .unwrap()
+        .check()
+        .unwrap_err();
+    let expected =
+        "`tuned on the first text` and `tuned on the second text` did not start from the same run";
+    assert!(problem.to_string().contains(expected), "{problem}");
+}
+
 fn experiment(paper: &str, name: &str, scale: &str) -> Experiment {
     let path = root().join(format!("experiments/{paper}/{name}/{scale}.ron"));
     Experiment::parse(&fs::read_to_string(&path).unwrap(), &path).unwrap()

@@ -163,7 +163,8 @@ pub(crate) fn open(config: &FolderConfig, progress: OnProgress) -> Result<Opened
         let problem = match classes.len() {
             0 => "has no directories; it needs one for each class, with the images in it".into(),
             found => format!(
-                "has {found} directories, one for each class, but `data.source.set.classes` is {}; set it to {found}",
+                "has {found} directories, one for each class, but `data.source.set.classes` is {}; set it to {found}, or, if \
+                 it is that of a trained run, give the images of its classes",
                 config.classes
             ),
         };

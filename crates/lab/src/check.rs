@@ -169,6 +169,16 @@ fn check_after<C: ModelConfig>(
             }
         });
     }
+    if let Some(with) = &after.with
+        && base(earlier, &after.run) != base(earlier, with)
+    {
+        let problem = format!(
+            "`{}` and `{with}` did not start from the same run, so their tables differ and they cannot be merged; let \
+             both start `after` one run",
+            after.run
+        );
+        return error("after", problem);
+    }
     let (Some(first), Some(config)) = (first, &run.config) else {
         return Ok(());
     };
@@ -184,6 +194,15 @@ fn check_after<C: ModelConfig>(
             let problem = format!("`{field}` of `{}` {problem} ({from})", run.name);
             ConfigError::new("after", problem)
         })
+}
+
+/// The run that a chain of runs began with, each of which starts from the weights of the one before.
+fn base<'a, C: ModelConfig>(planned: &'a [PlannedRun<C>], name: &'a str) -> &'a str {
+    let run = planned.iter().find(|run| run.name == name);
+    match run.and_then(|run| run.after.as_ref()) {
+        Some(after) => base(planned, &after.run),
+        None => name,
+    }
 }
 
 /// The training tokens of a run, including the runs whose weights it starts from.

@@ -204,7 +204,7 @@ fn a_directory_of_another_layout_is_refused() {
         ),
         (
             Box::new(remove("train/dog")),
-            "has 1 directories, one for each class, but `data.source.set.classes` is 2; set it to 1",
+            "has 1 directories, one for each class, but `data.source.set.classes` is 2; set it to 1, or,",
         ),
         (
             Box::new(|path| {
