@@ -98,6 +98,7 @@ pub const PAPERS: [Paper; 5] = [
              the transformer stays ahead. On new data, neither gains from its size within 300 steps.",
             "Starting from the weights of a transformer saves training, but the transformer that is trained on is better.",
             "The order of Table 4 holds: L2 norm and GELU, then the L1 norm, then the softmax.",
+            "With the start of the authors' code, made for widths of 768 and more, a TokenFormer of width 64 ends 0.196 ± 0.024 higher.",
         ],
     },
     Paper {
