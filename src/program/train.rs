@@ -332,8 +332,10 @@ fn describe_end(summary: &Summary, corpus: &Corpus) -> String {
 fn describe(config: &RunConfig, corpus: &Corpus, kind: BackendKind) -> String {
     let cost = config.model.cost(residual_zoo::runs::vocabulary(corpus));
     let count = |examples: &Examples| Some(si(examples.tokens()? as f64));
-    let tokens = match (count(&corpus.train), count(&corpus.valid)) {
-        (Some(train), Some(valid)) => format!("{train} training and {valid} validation tokens"),
+    let unit = Unit::of(corpus);
+    let (units, ids) = (unit.name(), unit.ids());
+    let examples = match (count(&corpus.train), count(&corpus.valid)) {
+        (Some(train), Some(valid)) => format!("{train} training and {valid} validation {units}"),
         _ => "newly drawn for every batch".into(),
     };
     let train = &config.train;
@@ -345,12 +347,12 @@ fn describe(config: &RunConfig, corpus: &Corpus, kind: BackendKind) -> String {
             si(cost.params.other as f64),
         ),
         format!(
-            "{}: {tokens}, {} token ids",
+            "{}: {examples}, {} {ids}",
             config.data.source,
             corpus.tokenizer.vocab_size()
         ),
         format!(
-            "{} steps of {} tokens",
+            "{} steps of {} {units}",
             train.steps,
             si(config.tokens_per_step() as f64)
         ),

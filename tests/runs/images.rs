@@ -15,7 +15,11 @@ fn what_needs_text_refuses_a_model_of_images() {
     let scratch = Scratch::new();
     let file = config_on(&scratch, MODEL, SHAPES, "spike_z: None");
     let run = scratch.path("run");
-    ok(&mut train(&file, &run));
+    let shown = ok(&mut train(&file, &run));
+    assert!(
+        shown.contains("validation images, 3 classes") && !shown.contains("token"),
+        "{shown}"
+    );
     let text = scratch.file("words.txt", "disc square triangle cross disc square");
     fails(
         zoo("evaluate").arg(&run).arg("--task").arg(&text),

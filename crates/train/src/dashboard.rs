@@ -89,10 +89,18 @@ impl Unit {
     }
 
     /// Such as `tokens`.
-    fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Tokens(_) => "tokens",
             Self::Images => "images",
+        }
+    }
+
+    /// What a model tells apart, such as `token ids`.
+    pub fn ids(self) -> &'static str {
+        match self {
+            Self::Tokens(_) => "token ids",
+            Self::Images => "classes",
         }
     }
 
