@@ -189,9 +189,10 @@ pub fn compared_connections() -> Result<Vec<(String, RunConfig)>, Error> {
         .collect()
 }
 
-/// Connections by name, each where its paper has it.
+/// Connections by name, each where its paper has it, with settings for a short run of a small model: no biases, as in the
+/// baseline, and inner layers as wide as the stream.
 const CONNECTIONS: [(&str, &str); 18] = [
-    ("laurel", "PerSublayer(Laurel(weights: DoubleSoftmax))"),
+    ("laurel-rw", "PerSublayer(Laurel(weights: DoubleSoftmax))"),
     ("skip-init", "PerSublayer(SkipInit())"),
     ("re-zero", "PerSublayer(ReZero())"),
     ("layer-scale", "PerSublayer(LayerScale())"),

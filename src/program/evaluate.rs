@@ -13,7 +13,7 @@ use residual_zoo::{Run, experiment};
 
 use super::{name_of_run, or_force};
 
-/// Evaluate a run's newest checkpoint: perplexity of texts, last words, multiple choice; for a run on images, accuracies
+/// Evaluate a run's newest checkpoint: perplexity of texts, last words, multiple choice; for a run on images, accuracies.
 ///
 /// A task is a file with the fields of a public data set, a JSON object on each line, or a text.
 /// What is asked and the metrics are those of EleutherAI's lm_eval. An evaluation that was

@@ -69,7 +69,7 @@ pub struct DataArgs {
     /// What to train on: a text file, a directory of text, JSON lines (.jsonl), each plain or
     /// compressed (.gz, .zst), Parquet (.parquet), an address on the Hugging Face hub
     /// (hf://datasets/OWNER/NAME/PATH), `tinyshakespeare` (downloaded once) or `synthetic` (needs no
-    /// file); for a run on images, the directory of CIFAR's binary files
+    /// file); for a run on images, the directory of CIFAR's binary files, or one with `train` and `val`
     #[arg(long, value_name = "PATH|NAME")]
     pub data: Option<String>,
     /// Tokenizer of text: `bytes`, `chars`, `bpe:SIZE` (trained on the text), the path of a

@@ -70,6 +70,8 @@ pub struct Sites {
     pub recurrent: bool,
     /// Whether the layers are of several architectures.
     pub mixed: bool,
+    /// Whether the end of the stream goes into a norm, so that its size does not matter.
+    pub into_norm: bool,
 }
 
 impl Sites {
@@ -83,6 +85,7 @@ impl Sites {
             around_layers: false,
             recurrent: false,
             mixed: false,
+            into_norm: true,
         }
     }
 

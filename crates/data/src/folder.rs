@@ -175,8 +175,17 @@ pub(crate) fn open(config: &FolderConfig, progress: OnProgress) -> Result<Opened
     let mut valid = listing.part(config, "val", &of_valid, &classes)?;
     check([&mut train, &mut valid], progress)?;
     let name = |class: &String| class.split_whitespace().collect::<Vec<_>>().join("_");
+    let names: Vec<String> = classes.iter().map(name).collect();
+    let twice = (1..names.len()).find(|i| names[..*i].contains(&names[*i]));
+    if let Some(twice) = twice {
+        let problem = format!(
+            "has two directories whose class is called `{}`, because spaces become `_`; rename one",
+            names[twice]
+        );
+        return Err(DataError::pictures(&root, problem));
+    }
     Ok(Opened {
-        names: classes.iter().map(name).collect(),
+        names,
         train,
         valid,
         note: listing.note(),

@@ -190,6 +190,8 @@ impl<A: List> Composition<A> {
             around_layers,
             recurrent: self.recurrence.is_some(),
             mixed: self.layers.len() > 1,
+            // Each layer of a recurrence and each stage of a ResNet has a stream of its own.
+            into_norm: !self.reads_images() && self.recurrence.is_none(),
             ..Sites::sublayers(stream.width, stream.n_layer, per_layer)
         };
         let sites = all(if around_layers { 1 } else { n_sublayer });

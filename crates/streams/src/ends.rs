@@ -2,7 +2,7 @@
 
 use burn::module::Module;
 use burn::tensor::{Tensor, backend::Backend};
-use residual_zoo_core::{Ends, Stream};
+use residual_zoo_core::{Ends, Sites, Stream};
 
 /// The stream carries x_0 from the start.
 #[derive(Module, Clone, Debug)]
@@ -17,10 +17,20 @@ impl<B: Backend> Ends<B> for KeepFirst {
     }
 }
 
-/// n copies of x_0, side by side. At the end, the streams are summed.
+/// n copies of x_0, side by side. At the end, the streams are summed; where no norm follows, the result is their mean.
 #[derive(Module, Clone, Debug)]
 pub struct Copies {
     pub(crate) n: usize,
+    pub(crate) mean: bool,
+}
+
+impl Copies {
+    pub(crate) fn new(n: usize, on: &Sites) -> Self {
+        Self {
+            n,
+            mean: !on.into_norm,
+        }
+    }
 }
 
 impl<B: Backend> Ends<B> for Copies {
@@ -30,7 +40,12 @@ impl<B: Backend> Ends<B> for Copies {
     }
 
     fn close(&self, stream: Stream<B>) -> Tensor<B, 3> {
-        streams(stream.x, self.n).sum_dim(2).squeeze_dim(2)
+        let streams = streams(stream.x, self.n);
+        let end = match self.mean {
+            true => streams.mean_dim(2),
+            false => streams.sum_dim(2),
+        };
+        end.squeeze_dim(2)
     }
 }
 

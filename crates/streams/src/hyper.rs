@@ -162,8 +162,8 @@ impl Design for HyperConfig {
         }
     }
 
-    fn ends<B: Backend>(&self, _: &Sites, _: &B::Device) -> Copies {
-        Copies { n: self.n }
+    fn ends<B: Backend>(&self, on: &Sites, _: &B::Device) -> Copies {
+        Copies::new(self.n, on)
     }
 
     fn cost(&self, on: &Sites) -> Cost {

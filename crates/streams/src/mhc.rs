@@ -113,7 +113,7 @@ impl<B: Backend> Connection<B> for Mhc<B> {
     }
 }
 
-/// n copies of x_0, and a sum at the end, weighted in the form of the code.
+/// n copies of x_0, and their sum or mean at the end, weighted in the form of the code.
 #[derive(Module, Debug)]
 pub struct MhcEnds<B: Backend> {
     copies: Copies,
@@ -249,7 +249,7 @@ impl Design for MhcConfig {
             eps: self.eps,
         };
         MhcEnds {
-            copies: Copies { n: self.n },
+            copies: Copies::new(self.n, on),
             head: (self.form == MhcForm::Code).then(head),
         }
     }

@@ -19,6 +19,11 @@ pub enum MergeError {
          models that were tuned from one"
     )]
     Differs(String),
+    /// A pair of the model before tuning differs.
+    #[error(
+        "`{0}` differs in the two models, so they were not tuned from one model; tune both from the same one"
+    )]
+    OtherBase(String),
     /// One of the models lacks a tensor.
     #[error("`{0}` is missing in one of the models")]
     Missing(String),
@@ -75,6 +80,7 @@ pub fn merge(
                 TensorData::new(taus, [1])
             }
             _ if of_a.iter::<f32>().eq(of_b.iter::<f32>()) => of_a.clone(),
+            Some("keys" | "values") => return Err(MergeError::OtherBase(name.clone())),
             _ => return Err(MergeError::Differs(name.clone())),
         };
         weights.insert(name.clone(), value);

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use residual_zoo_core::ModelConfig;
-use residual_zoo_data::{Corpus, DataConfig, Tokenizer, TokenizerConfig, is_on_hub};
+use residual_zoo_data::{Corpus, DataConfig, Examples, Tokenizer, TokenizerConfig, is_on_hub};
 
 use super::{CONFIG, DATA, DataIdentity, HISTORY, METRICS, Start, TOKENIZER};
 use crate::log::read_lines;
@@ -56,16 +56,22 @@ pub fn read_tokenizer(path: &Path) -> Result<Tokenizer, Error> {
 ///
 /// If the tokenizers differ, or that of the run cannot be read.
 pub fn check_tokenizer(path: &Path, corpus: &Corpus, otherwise: &str) -> Result<(), Error> {
-    match read_tokenizer(path)?.fingerprint() == corpus.tokenizer.fingerprint() {
-        true => Ok(()),
-        false => Err(Error::NoRun {
-            path: path.into(),
-            problem: format!(
-                "was trained with another tokenizer, so its token ids have other meanings; use the \
-                 same data, or pass its tokenizer.json with `--tokenizer`{otherwise}"
-            ),
-        }),
+    if read_tokenizer(path)?.fingerprint() == corpus.tokenizer.fingerprint() {
+        return Ok(());
     }
+    let problem = match corpus.train {
+        Examples::Images(_) => format!(
+            "was trained on other classes or on text, so its outputs have other meanings; use images of the same classes{otherwise}"
+        ),
+        _ => format!(
+            "was trained with another tokenizer, so its token ids have other meanings; use the same data, or pass its \
+             tokenizer.json with `--tokenizer`{otherwise}"
+        ),
+    };
+    Err(Error::NoRun {
+        path: path.into(),
+        problem,
+    })
 }
 
 /// Checks the paths in the config of the run in `path`, which may come from others: `data` are its data, except
@@ -130,10 +136,20 @@ pub fn check_paths(path: &Path, data: &DataConfig) -> Result<(), Error> {
 ///
 /// # Errors
 ///
-/// If the file is missing or does not parse.
+/// If the file is missing, as in a run that has not trained, or does not parse.
 pub fn read_data(path: &Path) -> Result<DataIdentity, Error> {
+    let run = path;
     let path = path.join(DATA);
     disk::refuse_link(&path)?;
+    if !path.exists() {
+        return Err(Error::NoRun {
+            path: run.into(),
+            problem: format!(
+                "has not trained, so nothing is known of its data; train its model by `train {0}/config.ron --init-from {0}`",
+                run.display()
+            ),
+        });
+    }
     let text = residual_zoo_data::read_file(&path)?;
     let problem = |e: serde_json::Error| Error::Checkpoint {
         path: path.clone(),
