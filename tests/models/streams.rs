@@ -1,10 +1,11 @@
 //! The connections of `residual_zoo::streams` in whole models.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use burn::backend::Flex;
 use burn::tensor::{Int, Tensor, TensorData};
-use residual_zoo::core::{LanguageModel, ModelConfig, params};
+use residual_zoo::core::{ImageSize, LanguageModel, ModelConfig, Vocabulary, params};
 use residual_zoo::gpt2::Gpt2Config;
 use residual_zoo::streams::{
     AttentionResidualConfig, DeepNormConfig, DenseConfig, DepthLstmConfig, HyperConfig,
@@ -79,6 +80,49 @@ fn what_starts_as_the_plain_residual_equals_it() {
             );
         }
     }
+}
+
+/// n equal streams are one there: where no norm follows the end of a stream, their mean goes on.
+#[test]
+fn hyper_connections_are_plain_at_the_start_where_no_norm_follows() {
+    let parse = |layers: &str, rest: &str| -> Zoo {
+        let text = format!("(model: Composed(layers: [{layers}]{rest}))");
+        let config: residual_zoo::RunConfig =
+            residual_zoo::RunConfig::parse(&text, Path::new("model.ron")).unwrap();
+        config.model
+    };
+    // In a recurrence, each layer has a stream.
+    let layers = "Gpt2(n_layer: 3, n_head: 2, width: 16, context: 8)";
+    let recurrence = ", recurrence: (block: 4)";
+    let plain = parse(layers, recurrence);
+    let mhc = parse(
+        layers,
+        &format!("{recurrence}, connection: PerSublayer(Mhc())"),
+    );
+    let weights = weights(&plain);
+    let (expected, found) = (logits(&plain, &weights), logits(&mhc, &weights));
+    let error = expected.iter().zip(&found);
+    let error = error.fold(0.0, |max: f64, (a, b)| max.max((a - b).abs()));
+    let largest = expected.iter().fold(0.0, |max: f64, x| max.max(x.abs()));
+    assert!(error <= 1e-4 * largest, "{error:.1e} of {largest:.1e}");
+    // In a ResNet, each stage has one, and nothing scales the last.
+    let layers = "ResNet(block: Basic, widths: [4, 4, 4], depths: [2, 2, 2], stem: Cifar)";
+    let device = Default::default();
+    let image = ImageSize {
+        channels: 3,
+        height: 8,
+        width: 8,
+    };
+    let read = Vocabulary::of_images(image, 4);
+    let of = |rest: &str| {
+        let model = parse(layers, rest).build::<Flex>(read, &device).unwrap();
+        let images = Tensor::<Flex, 4>::ones([2, 3, 8, 8], &device);
+        let logits = model.classify(images);
+        let logits: Vec<f64> = logits.into_data().iter().collect();
+        logits.iter().fold(0.0, |max: f64, x| max.max(x.abs()))
+    };
+    let (plain, mhc) = (of(""), of(", connection: PerSublayer(Mhc())"));
+    assert!(mhc < 3.0 * plain, "{mhc} against {plain}");
 }
 
 fn std(tensor: &TensorData, columns: std::ops::Range<usize>) -> f64 {

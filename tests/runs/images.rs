@@ -17,7 +17,7 @@ fn what_needs_text_refuses_a_model_of_images() {
     let run = scratch.path("run");
     let shown = ok(&mut train(&file, &run));
     assert!(
-        shown.contains("validation images, 3 classes") && !shown.contains("token"),
+        shown.contains("10 validation images, 4 classes") && !shown.contains("token"),
         "{shown}"
     );
     let text = scratch.file("words.txt", "disc square triangle cross disc square");
