@@ -60,6 +60,10 @@ pub struct Experiment<C> {
     /// counted or measured without training is exact at every scale.
     #[serde(default = "yes")]
     pub judge: bool,
+    /// Whether a token of these runs is one of the paper. If it is not, such as a character instead of a part of a word,
+    /// differences of losses are not compared with those that the paper reports.
+    #[serde(default)]
+    pub same_tokens: bool,
 }
 
 fn yes() -> bool {
@@ -243,6 +247,7 @@ impl<C: ModelConfig> Experiment<C> {
             charts: Vec::new(),
             claims: Vec::new(),
             judge: true,
+            same_tokens: false,
         }
     }
 

@@ -78,7 +78,15 @@ impl Results {
             seeds: seeds(run),
         });
         let all: Vec<Planned> = all.collect();
-        let judge = |claim: &Claim| claim.judge(&outcome.observations, &all);
+        let mut observations = outcome.observations.clone();
+        if !experiment.same_tokens {
+            for found in &mut observations {
+                found
+                    .published
+                    .retain(|quantity, _| !quantity.ends_with("loss"));
+            }
+        }
+        let judge = |claim: &Claim| claim.judge(&observations, &all);
         let mut claims: Vec<Judgement> = experiment.claims.iter().map(judge).collect();
         match experiment.judge {
             true => Judgement::correct(&mut claims),

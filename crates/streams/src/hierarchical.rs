@@ -256,8 +256,12 @@ impl Design for TreeConfig {
 
     fn validate(&self, on: &Sites) -> Result<(), ConfigError> {
         if !on.count.is_multiple_of(2) {
+            let alone = match on.recurrent && on.around_layers {
+                true => " in a recurrence, which passes each layer alone; use PerSublayer",
+                false => "; the number must be even",
+            };
             let problem = format!(
-                "takes layers or sublayers in pairs, but there are {}; the number must be even",
+                "takes layers or sublayers in pairs, but there are {}{alone}",
                 on.count
             );
             return Err(ConfigError::new("Tree", problem));

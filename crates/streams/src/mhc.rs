@@ -78,9 +78,9 @@ impl<B: Backend> Mhc<B> {
         let eps = self.eps;
         match self.form {
             MhcForm::Paper => {
-                // A factor does not change the result.
+                // A factor does not change the result, and e^-80 is not 0 in f32: a row or column of zeros has no sum to divide by.
                 let max = z.clone().detach().max_dim(3).max_dim(2);
-                sinkhorn((z - max).exp(), 2 * self.sinkhorn, 0.0)
+                sinkhorn((z - max).clamp_min(-80.0).exp(), 2 * self.sinkhorn, 0.0)
             }
             MhcForm::Code => {
                 let first = softmax(z, 3) + eps;
@@ -276,5 +276,24 @@ impl Design for MhcConfig {
             }
         };
         (self.read_cost(on, columns) + mixing) * on.count + head
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::backend::Flex;
+
+    use super::*;
+
+    #[test]
+    fn a_column_far_below_the_others_is_not_divided_by_zero() {
+        let (device, config) = (Default::default(), MhcConfig::default());
+        let config = MhcConfig { n: 2, ..config };
+        let mhc = config.connection::<Flex>(&Sites::sublayers(8, 3, 2), 0, &device);
+        for z in [[0.0, -200.0, 0.0, -200.0], [0.0, 0.0, -200.0, -200.0]] {
+            let z = Tensor::<Flex, 1>::from_floats(z, &device).reshape([1, 1, 2, 2]);
+            let found: Vec<f32> = mhc.doubly_stochastic(z).into_data().iter().collect();
+            assert!(found.iter().all(|m| (m - 0.5).abs() < 1e-3), "{found:?}");
+        }
     }
 }
