@@ -18,6 +18,14 @@ pub struct Lock {
     keeps_out: bool,
 }
 
+impl Drop for Lock {
+    /// A process that was started meanwhile has the file open until it runs its program, and would hold the lock for so long.
+    fn drop(&mut self) {
+        // Where there are no locks, there is nothing to undo.
+        self.file.unlock().ok();
+    }
+}
+
 impl Lock {
     /// Locks the directory `run` and writes the owner to the lock file.
     ///
