@@ -4,7 +4,7 @@ use residual_zoo::runs::run_dir;
 use residual_zoo::tokenformer::Added;
 use residual_zoo::{Run, Zoo};
 use residual_zoo_testing::program::{Scratch, fails, ok, text, zoo};
-use residual_zoo_testing::runs::{MODELS, config, train};
+use residual_zoo_testing::runs::{MODELS, config, resume, train};
 
 use std::path::Path;
 use std::process::Command;
@@ -159,6 +159,11 @@ fn what_cannot_be_tuned_or_merged_is_named() {
         text(ok(&mut command).as_bytes())
     };
     assert_eq!(greedy(&new), greedy(&base));
+    fails(
+        &mut resume(&new),
+        2,
+        &["data.json", "merged", "--init-from", "--run NEW"],
+    );
 }
 
 #[test]

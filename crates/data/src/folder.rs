@@ -1,5 +1,6 @@
 //! A directory of images in ImageNet's layout. They are decoded when they are used.
 
+use std::collections::HashSet;
 use std::fs::{self, File, FileType};
 use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -163,27 +164,27 @@ pub(crate) fn open(config: &FolderConfig, progress: OnProgress) -> Result<Opened
         let problem = match classes.len() {
             0 => "has no directories; it needs one for each class, with the images in it".into(),
             found => format!(
-                "has {found} directories, one for each class, but `data.source.set.classes` is {}; set it to {found}, or, if \
-                 it is that of a trained run, give the images of its classes",
+                "has {found} directories, one for each class, but `data.source.set.classes` is {}; set it to {found}, or give a \
+                 directory with that many classes",
                 config.classes
             ),
         };
+        return Err(DataError::pictures(&root, problem));
+    }
+    // A tokenizer has the classes as words.
+    let name = |class: &String| class.split_whitespace().collect::<Vec<_>>().join("_");
+    let names: Vec<String> = classes.iter().map(name).collect();
+    let mut seen = HashSet::new();
+    if let Some(twice) = names.iter().find(|name| !seen.insert(*name)) {
+        let problem = format!(
+            "has two directories whose class is called `{twice}`, because spaces become `_`; rename one"
+        );
         return Err(DataError::pictures(&root, problem));
     }
     let of_valid = listing.names(&config.path.join("val"), Kind::Directory)?;
     let mut train = listing.part(config, "train", &classes, &classes)?;
     let mut valid = listing.part(config, "val", &of_valid, &classes)?;
     check([&mut train, &mut valid], progress)?;
-    let name = |class: &String| class.split_whitespace().collect::<Vec<_>>().join("_");
-    let names: Vec<String> = classes.iter().map(name).collect();
-    let twice = (1..names.len()).find(|i| names[..*i].contains(&names[*i]));
-    if let Some(twice) = twice {
-        let problem = format!(
-            "has two directories whose class is called `{}`, because spaces become `_`; rename one",
-            names[twice]
-        );
-        return Err(DataError::pictures(&root, problem));
-    }
     Ok(Opened {
         names,
         train,

@@ -251,7 +251,7 @@ impl Classified {
         Ok(Report {
             title: format!("Images classified by {run}"),
             lead: format!(
-                "{} validation images: {}, loss {:.4} nats. Brackets are 95 % confidence intervals.",
+                "{} validation images: {}, loss {:.4} nats. 95 % confidence intervals are in parentheses.",
                 self.found.len(),
                 self.accuracies().join(", "),
                 self.loss

@@ -19,7 +19,7 @@ pub struct Lock {
 }
 
 impl Drop for Lock {
-    /// A process that was started meanwhile has the file open until it runs its program, and would hold the lock for so long.
+    /// A child process shares the open file between fork and exec. Closing it here alone would leave the lock until then.
     fn drop(&mut self) {
         // Where there are no locks, there is nothing to undo.
         self.file.unlock().ok();
@@ -88,5 +88,22 @@ impl Lock {
         let held = self.file.metadata().ok();
         let both = there.zip(held);
         both.is_some_and(|(there, held)| files::is_same(&there, &held))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dropped_lock_is_free_although_the_file_is_still_open() {
+        let run = tempfile::tempdir().unwrap();
+        let lock = Lock::take(run.path()).unwrap();
+        let shared = lock.file.try_clone().unwrap();
+        assert!(Lock::is_held(run.path()));
+        drop(lock);
+        assert!(!Lock::is_held(run.path()));
+        Lock::take(run.path()).unwrap();
+        drop(shared);
     }
 }

@@ -624,6 +624,16 @@ fn tuning_trains_the_added_pairs_alone() {
         "with zero keys, the other pairs do nothing: {error}"
     );
 
+    // Tasks of two bases do not go together.
+    let (_, stranger) = to_tune(&config);
+    let task_weights = weights(&task);
+    let mut of_stranger = weights(&stranger);
+    let name = "block.layers.0.feed_forward.branch.ffn.keys";
+    let other_keys = weights(&trained(&config))[name].clone();
+    of_stranger.insert(name.to_owned(), other_keys);
+    let error = merge((&config, &task_weights), (&config, &of_stranger), 1.0).unwrap_err();
+    assert!(matches!(error, MergeError::OtherBase(_)), "{error}");
+
     // Two tasks beside one base.
     let tasks = [(); 2].map(|()| model.clone().map(&mut Train));
     let sets = tasks.each_ref().map(|task| added(&weights(task)));

@@ -65,8 +65,8 @@ pub const PAPERS: [Paper; 5] = [
             "RW, LR and PA are the parts of LAuReL: residual weights, a low-rank correction, and the previous activations.",
             "No variant lowers the loss by as much as the paper reports, 0.05 to 0.07 for each token, which is 0.012 or more for each \
              character; the intervals exclude a gain of more than 0.008. But one more layer, the deeper baseline, makes no measurable difference either, so models of this size cannot test \
-             Table 5. RW alone is 0.012 ± 0.006 above the baseline, but on another machine, with the same seeds, 0.005 ± 0.007, \
-             so it is not settled that it is worse.",
+             Table 5. RW alone is 0.012 ± 0.006 above the baseline, but 0.005 ± 0.007 in a first run on the same seeds, so whether it is \
+             worse is not settled.",
             "RW+LR with rank 16 ends 0.010 ± 0.005 below RW, but so does rank 4 (0.009 ± 0.005), so the pattern of Figure 3 is not seen. Rank 16 \
              is at the level of the baseline.",
             "RW has twice the softmax of two weights, which starts as the plain residual; the paper names the softmax and the sigmoid.",

@@ -204,7 +204,7 @@ fn a_directory_of_another_layout_is_refused() {
         ),
         (
             Box::new(remove("train/dog")),
-            "has 1 directories, one for each class, but `data.source.set.classes` is 2; set it to 1, or,",
+            "has 1 directories, one for each class, but `data.source.set.classes` is 2; set it to 1, or give",
         ),
         (
             Box::new(|path| {
@@ -223,6 +223,13 @@ fn a_directory_of_another_layout_is_refused() {
         (
             Box::new(|path| fs::rename(path.join("val/dog"), path.join("val/fox")).unwrap()),
             "val/fox` is a class that `train` does not have",
+        ),
+        (
+            Box::new(|path| {
+                fs::rename(path.join("train/cat"), path.join("train/a dog")).unwrap();
+                fs::rename(path.join("train/dog"), path.join("train/a_dog")).unwrap();
+            }),
+            "train` has two directories whose class is called `a_dog`",
         ),
     ] {
         let error = error(change);

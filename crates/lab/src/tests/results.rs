@@ -28,6 +28,15 @@ fn missing_run(text: &str) -> Missing {
 }
 
 fn results_of(experiment: &Gpt2Experiment, missing: &[&str]) -> Results {
+    results_with(experiment, missing, |_| ())
+}
+
+/// Results with observations that are changed first.
+fn results_with(
+    experiment: &Gpt2Experiment,
+    missing: &[&str],
+    change: impl FnMut(&mut Observation),
+) -> Results {
     let planned = experiment.plan(&[]).unwrap();
     let mut observations = seeds("base", "valid_loss", &[3.0, 3.2]);
     for (name, x) in [("wide, stream 96", 96.0), ("wide, stream 192", 192.0)] {
@@ -38,6 +47,7 @@ fn results_of(experiment: &Gpt2Experiment, missing: &[&str]) -> Results {
         }
         observations.extend(found);
     }
+    observations.iter_mut().for_each(change);
     let outcome = Outcome {
         observations,
         missing: missing.iter().map(|text| missing_run(text)).collect(),
@@ -126,6 +136,22 @@ fn runs_that_are_too_short_judge_nothing_but_show_their_numbers() {
             .starts_with("The runs are too short")
     );
     assert_eq!(results.verdicts().rows[0][1].text, "– not tested");
+}
+
+/// A loss for each character says nothing about one for each part of a word.
+#[test]
+fn reported_losses_are_compared_where_tokens_are_the_same() {
+    let because = |same_tokens: &str| {
+        let text = EXPERIMENT.replace("seeds: [1, 2],", &format!("seeds: [1, 2],{same_tokens}"));
+        let experiment = parse(&text);
+        let reported = |observation: &mut Observation| {
+            observation.published.insert("valid_loss".into(), 3.0);
+        };
+        let results = results_with(&experiment, &[], reported);
+        results.claims()[0].because.clone()
+    };
+    assert!(!because("").contains("the reported"));
+    assert!(because(" same_tokens: true,").contains("excludes the reported 0.0000"));
 }
 
 #[test]

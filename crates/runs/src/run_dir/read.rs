@@ -145,7 +145,8 @@ pub fn read_data(path: &Path) -> Result<DataIdentity, Error> {
         return Err(Error::NoRun {
             path: run.into(),
             problem: format!(
-                "has not trained, so nothing is known of its data; train its model by `train {0}/config.ron --init-from {0}`",
+                "has no `{DATA}`, so nothing is known of its data; if it was merged and has not trained, train its model by \
+                 `train {0}/config.ron --init-from {0} --run NEW`, otherwise restore the file",
                 run.display()
             ),
         });
