@@ -125,9 +125,6 @@ pub struct Start {
 ///
 /// [`Error::RunExists`] if there is something else; I/O errors.
 pub fn is_free(path: &Path) -> Result<bool, Error> {
-    if path.join(CONFIG).is_file() {
-        return Ok(false);
-    }
     let entries = match fs::read_dir(path) {
         Ok(entries) => entries,
         Err(error) => match (error.kind(), fs::symlink_metadata(path)) {
@@ -143,8 +140,12 @@ pub fn is_free(path: &Path) -> Result<bool, Error> {
         BEFORE_THE_CONFIG.iter().any(|known| name == *known)
             || (name == checkpoint::CHECKPOINTS && checkpoint::only_the_first(path))
     };
-    match names.all(left_over) {
-        true => Ok(true),
+    if names.all(left_over) {
+        return Ok(true);
+    }
+    // After the names were listed, because another process may have begun the run meanwhile.
+    match path.join(CONFIG).is_file() {
+        true => Ok(false),
         false => Err(Error::RunExists(path.into())),
     }
 }
