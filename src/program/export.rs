@@ -9,8 +9,8 @@ use residual_zoo::exchange::{ExportOptions, export as write};
 
 /// Write a run's newest checkpoint for another project
 ///
-/// A GPT-2 becomes a GPT2LMHeadModel of Hugging Face's transformers. Any other model comes with
-/// its Python code, which transformers runs with trust_remote_code=True:
+/// A GPT-2 becomes a GPT2LMHeadModel of Hugging Face's transformers. Other language models, with
+/// plain connections or LAuReL, come with Python code for trust_remote_code=True:
 ///
 ///   residual-zoo export runs/gpt2-smoke --to hf exported/
 ///

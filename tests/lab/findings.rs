@@ -182,7 +182,8 @@ fn write_page() -> String {
     let mut page = HEAD.to_owned();
     writeln!(page, "## Main claims\n\n{}", main_claims("")).unwrap();
     page += "## Number of claims\n\nThese include checks of the experiments themselves, such as that a curriculum reaches its full \
-             length. They do not include claims that are not in the papers.\n\n";
+             length. They do not include claims that are not in the papers. Claims of two experiments \
+             that share runs count twice.\n\n";
     writeln!(page, "{}", counts()).unwrap();
     let mut open = String::new();
     for paper in &PAPERS {

@@ -590,6 +590,17 @@ fn a_tokenformer_grows_from_a_run_and_other_runs_are_refused() {
     };
     refused(&small, "nowhere", &["nowhere", "no checkpoints"]);
     refused(&small, "grown", &["cannot shrink from 12 to 9"]);
+    let other = format!(
+        "Composed(layers: [TokenFormer({sizes}, n_attn: 12, n_ffn: 20)], connection: PerSublayer(Hyper(n: 2)))"
+    );
+    refused(
+        &file("other.ron", &other),
+        "small",
+        &[
+            "`model.connection`",
+            "differs from that of the first weights",
+        ],
+    );
     let gpt2 = file("gpt2.ron", &format!("Gpt2({sizes})"));
     refused(
         &gpt2,

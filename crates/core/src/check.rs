@@ -27,13 +27,12 @@ pub fn divides(part: (&str, usize), whole: (&str, usize)) -> Result<(), ConfigEr
     Ok(())
 }
 
-/// Checks that a number is finite and above 0.
+/// Checks that a number is above 0, and neither 0 nor infinite in 32 bits, which is what models compute with.
 pub fn positive(field: &str, value: f64) -> Result<(), ConfigError> {
-    if !(value.is_finite() && value > 0.0) {
-        return Err(ConfigError::new(
-            field,
-            format!("is {value}; it must be a finite number above 0"),
-        ));
+    let narrow = value as f32;
+    if !(narrow.is_finite() && narrow > 0.0) {
+        let problem = format!("is {value:?}; it must be above 0 and fit into 32 bits");
+        return Err(ConfigError::new(field, problem));
     }
     Ok(())
 }
@@ -47,13 +46,11 @@ pub fn fraction(field: &str, value: f64) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Checks that a number is finite and at least 0.
+/// Checks that a number is at least 0 and finite in 32 bits.
 pub fn not_negative(field: &str, value: f64) -> Result<(), ConfigError> {
-    if !(value.is_finite() && value >= 0.0) {
-        return Err(ConfigError::new(
-            field,
-            format!("is {value}; it must be at least 0"),
-        ));
+    if !((value as f32).is_finite() && value >= 0.0) {
+        let problem = format!("is {value}; it must be at least 0 and fit into 32 bits");
+        return Err(ConfigError::new(field, problem));
     }
     Ok(())
 }

@@ -40,7 +40,8 @@ pub const MODULE: &str = "modeling_residual_zoo";
 pub const OWN_TYPE: &str = "residual_zoo";
 
 /// Writes the newest checkpoint of `run` to the new directory `directory`: configs, weights, tokenizer and a model
-/// card. A GPT-2 becomes a `GPT2LMHeadModel`. Any other model comes with the code that `trust_remote_code` runs.
+/// card. A GPT-2 becomes a `GPT2LMHeadModel`. Other language models, with plain connections or LAuReL, come with the code that
+/// `trust_remote_code` runs.
 ///
 /// # Errors
 ///

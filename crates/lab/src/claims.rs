@@ -25,14 +25,14 @@ pub struct Claim {
 /// confidence interval of its mean over the seeds (Student's t) excludes zero.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Test {
-    /// `run` has less of `quantity` than `than`.
+    /// `run` has less of `quantity` than `than`, or at most `within` more.
     Lower(Compared),
-    /// `run` has more of `quantity` than `than`.
+    /// `run` has more of `quantity` than `than`, or at most `within` less.
     Higher(Compared),
     /// `run` and `than` differ in `quantity` by at most `within`.
     Close(Close),
     /// `quantity` falls along the line of runs as `along` grows: the slope over its logarithm is
-    /// negative.
+    /// negative, and the mean over the seeds rises between no two neighbouring sizes.
     Falls(Falls),
     /// The line of runs `line` has less of `quantity` than the line `than` for the same `along`.
     Below(Below),
@@ -72,6 +72,9 @@ pub struct Compared {
     /// more a change does for one model than for another. `None` for nothing.
     #[serde(default)]
     pub beyond: Option<Beyond>,
+    /// How far the difference may be on the other side, for a claim that a run is as good as another or better.
+    #[serde(default)]
+    pub within: f64,
 }
 
 /// The difference between two runs that a difference is compared with.

@@ -100,6 +100,7 @@ fn check_numbers(claim: &Claim) -> Result<(), ConfigError> {
         Test::AtLeast(it) | Test::AtMost(it) => it.value.is_finite(),
         Test::Between(it) => range(it.low, it.high),
         Test::Exponent(it) => range(it.low, it.high),
+        Test::Lower(it) | Test::Higher(it) => within(it.within),
         Test::Close(it) => within(it.within),
         Test::Is(it) => it.value.is_finite() && within(it.within),
         Test::Ratio(it) => it.value.is_finite() && within(it.within),

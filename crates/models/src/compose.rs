@@ -552,9 +552,17 @@ impl<A: List> ModelConfig for Composition<A> {
         }
     }
 
-    /// The stream widens only in a plain model, because the parameters of connections and recurrences do
-    /// not widen.
+    /// The connections and patches are the same. The stream widens only in a plain model, because the parameters of
+    /// connections and recurrences do not widen.
     fn grows_from(&self, smaller: &Self) -> Result<(), ConfigError> {
+        let differs = [
+            ("connection", self.connection != smaller.connection),
+            ("patches", self.patches != smaller.patches),
+        ];
+        if let Some((field, _)) = differs.iter().find(|(_, differs)| *differs) {
+            let problem = "differs from that of the first weights; set it to the same";
+            return Err(ConfigError::new(format!("model.{field}"), problem));
+        }
         if self.shape().width != smaller.shape().width && self.plain().is_none() {
             let problem = "is composed, so its stream cannot be widened; this needs a model of one \
                            architecture with plain connections";

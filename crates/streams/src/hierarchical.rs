@@ -161,6 +161,10 @@ impl Design for IterativeConfig {
     }
 
     fn validate(&self, on: &Sites) -> Result<(), ConfigError> {
+        if on.count < 2 {
+            let problem = "aggregates at least two layers or sublayers, but there is one; use PerSublayer, or more layers";
+            return Err(ConfigError::new("Iterative", problem));
+        }
         self.nodes(on).validate()
     }
 

@@ -97,9 +97,9 @@ pub struct HyperConfig {
     pub n: usize,
     /// Whether A and B depend on H.
     pub dynamic: bool,
-    /// The parameters of the norm of H.
+    /// The parameters of the norm of H, with `dynamic`.
     pub norm: NormParams,
-    /// Added to the variance in the norm.
+    /// Added to the variance in the norm, with `dynamic`.
     pub norm_eps: f64,
 }
 

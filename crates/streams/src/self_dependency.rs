@@ -73,7 +73,7 @@ pub struct SelfDependencyConfig {
     pub norm: NormPlace,
     /// Whether the two maps and the norms have biases.
     pub bias: bool,
-    /// Added to the variance in norms.
+    /// Added to the variance in norms, with `norm: Post`.
     pub norm_eps: f64,
 }
 

@@ -166,6 +166,11 @@ fn what_makes_no_sense_is_refused_with_the_field() {
     assert_eq!(field(value.validate(&mixed)), "ValueResidual");
     assert_eq!(field(TreeConfig::default().validate(&around)), "Tree");
     assert!(TreeConfig::default().validate(&good).is_ok());
+    let alone = Sites { count: 1, ..around };
+    assert_eq!(
+        field(IterativeConfig::default().validate(&alone)),
+        "Iterative"
+    );
     let hyper = |n| HyperConfig {
         n,
         ..HyperConfig::default()
@@ -194,4 +199,12 @@ fn what_makes_no_sense_is_refused_with_the_field() {
     assert_eq!(field(attention.validate(&good)), "block");
     let start = SkipInitConfig { start: f64::NAN };
     assert_eq!(field(start.validate(&good)), "start");
+    // Neither 0 nor infinite in 32 bits.
+    for norm_eps in [1e-50, 1e50] {
+        let tree = TreeConfig {
+            norm_eps,
+            ..TreeConfig::default()
+        };
+        assert_eq!(field(tree.validate(&good)), "norm_eps");
+    }
 }

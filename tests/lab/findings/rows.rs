@@ -105,8 +105,8 @@ impl Row {
 /// | long | short |
 /// |---|---|
 /// | `A: 1.5; B: 1.7 nats/token; difference -0.2 ± 0.1 over 8 seeds, …; p = 0.01, corrected 0.02` | `1.5 against 1.7: -0.2 ± 0.1, p 0.02` |
-/// | `99.0, 99.0, 99.0 %; asked for at least 95.0` | `99.0 % in all 3 seeds; asked for at least 95.0` |
-/// | `0.1, 0.3, 0.2; asked for at most 1` | `0.1 to 0.3 in 3 seeds; asked for at most 1` |
+/// | `99.0, 99.0, 99.0 %; expected at least 95.0` | `99.0 % in all 3 seeds; expected at least 95.0` |
+/// | `0.1, 0.3, 0.2; expected at most 1` | `0.1 to 0.3 in 3 seeds; expected at most 1` |
 ///
 /// Nats per token are left out, and so is what the paper reports, which has its own column.
 fn short(measured: &str) -> String {
@@ -154,7 +154,7 @@ fn corrected(measured: &str) -> Option<String> {
 }
 
 fn each_seed(measured: &str) -> Option<String> {
-    let (values, asked) = measured.split_once("; asked for ")?;
+    let (values, asked) = measured.split_once("; expected ")?;
     let (values, unit) = values
         .split_once(" %")
         .map_or((values, ""), |(values, _)| (values, " %"));
@@ -169,8 +169,8 @@ fn each_seed(measured: &str) -> Option<String> {
     let count = values.len();
     Some(match least == most {
         _ if count == 1 => return None,
-        true => format!("{least}{unit} in all {count} seeds; asked for {asked}"),
-        false => format!("{least} to {most}{unit} in {count} seeds; asked for {asked}"),
+        true => format!("{least}{unit} in all {count} seeds; expected {asked}"),
+        false => format!("{least} to {most}{unit} in {count} seeds; expected {asked}"),
     })
 }
 
@@ -203,12 +203,12 @@ fn a_measurement_is_shortened() {
     let close = "A: 1.5; B: 1.5 nats/token; difference -0.0000 ± 0.0000 over 8 seeds, detectable 0.0000; tolerance 0.0020";
     assert_eq!(short(close), "1.5 in both, tolerance 0.0020");
     assert_eq!(
-        short("99.0, 99.0, 99.0 %; asked for at least 95.0"),
-        "99.0 % in all 3 seeds; asked for at least 95.0"
+        short("99.0, 99.0, 99.0 %; expected at least 95.0"),
+        "99.0 % in all 3 seeds; expected at least 95.0"
     );
     assert_eq!(
-        short("-0.1, 0.3, 0.2; asked for at most 1"),
-        "-0.1 to 0.3 in 3 seeds; asked for at most 1"
+        short("-0.1, 0.3, 0.2; expected at most 1"),
+        "-0.1 to 0.3 in 3 seeds; expected at most 1"
     );
     assert_eq!(
         short(

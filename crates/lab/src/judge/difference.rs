@@ -203,7 +203,8 @@ pub(super) fn signed(of: &Observed, difference: f64) -> String {
     format!("{sign}{}", of.show_difference(difference))
 }
 
-/// Whether one run has more (`direction` 1) or less (−1) of a quantity than the other.
+/// Whether one run has more (`direction` 1) or less (−1) of a quantity than the other, or is behind by at most
+/// `within`.
 pub(super) fn compare(observations: &[Observation], test: &Compared, direction: f64) -> Found {
     let quantities = (&*test.quantity, &*test.quantity);
     let difference = match &test.beyond {
@@ -211,12 +212,18 @@ pub(super) fn compare(observations: &[Observation], test: &Compared, direction: 
         Some(beyond) => Difference::beyond(observations, test, beyond),
     }?;
     let found = Estimate {
-        mean: direction * difference.found.mean,
+        mean: direction * difference.found.mean + test.within,
         ..difference.found
     };
+    let (mut because, mut margin) = (difference.because, difference.margin);
+    if test.within > 0.0 {
+        let tolerance = Observed::of(&test.quantity).show_difference(test.within);
+        because += &format!("; tolerance {tolerance}");
+        margin = margin.map(|margin| format!("{margin}, tolerance {tolerance}"));
+    }
     Ok(Finding {
-        margin: difference.margin,
-        ..Finding::sign(found, difference.is_exact, difference.because)
+        margin,
+        ..Finding::sign(found, difference.is_exact, because)
     })
 }
 
@@ -297,10 +304,8 @@ pub(super) fn sooner(observations: &[Observation], test: &Sooner) -> Found {
             true => format!("; median after {} % of the {of}", percent(1.0 - median)),
             false => String::new(),
         };
-        let because = format!(
-            "sooner in {sooner} of {count} seeds; {run} never reaches the final loss of {than} in \
-             {never}{median}; sign test"
-        );
+        let because =
+            format!("sooner in {sooner} of {count} seeds, never in {never}{median}; sign test");
         return Ok(Finding {
             p: (count > 1).then_some(p),
             ..Finding::new(verdict, because)

@@ -127,7 +127,7 @@ fn between(points: &[(f64, f64)], x: f64) -> Option<f64> {
     Some(at_a + share * (at_b - at_a))
 }
 
-/// Whether `quantity` falls along `line` as `along` grows.
+/// Whether `quantity` falls along `line` as `along` grows, by its slope and from each size to the next.
 pub(super) fn falls(observations: &[Observation], test: &Falls) -> Found {
     let (seeds, is_exact) = points(observations, &test.line, (&test.along, &test.quantity))?;
     // How much the quantity falls for each doubling, and how many steps between runs lower it.
@@ -156,7 +156,31 @@ pub(super) fn falls(observations: &[Observation], test: &Falls) -> Found {
             format!("{slope} over {count} seeds; {steps}")
         }
     };
-    Ok(Finding::sign(found, is_exact, because))
+    let finding = Finding::sign(found, is_exact, because);
+    Ok(match first_rise(&seeds) {
+        Some((from, to)) if finding.verdict == Verdict::Holds => {
+            let along = Observed::of(&test.along);
+            let (from, to) = (along.show(from), along.with_unit(along.show(to)));
+            Finding {
+                verdict: Verdict::Undecided,
+                because: format!("{}; it rises from {from} to {to}", finding.because),
+                ..finding
+            }
+        }
+        _ => finding,
+    })
+}
+
+/// The first two neighbouring sizes between which the mean over the seeds rises.
+fn first_rise(seeds: &Points) -> Option<(f64, f64)> {
+    let sizes = seeds.values().next()?.len();
+    let mean = |i: usize, of: fn(&(f64, f64)) -> f64| {
+        let values = seeds.values().map(|points| of(&points[i]));
+        values.sum::<f64>() / seeds.len() as f64
+    };
+    let (x, y) = (|i| mean(i, |point| point.0), |i| mean(i, |point| point.1));
+    let step = (1..sizes).find(|i| y(*i) > y(*i - 1))?;
+    Some((x(step - 1), x(step)))
 }
 
 /// Whether `quantity` is a power of `along` whose exponent lies between `low` and `high`.
@@ -181,7 +205,7 @@ pub(super) fn exponent(observations: &[Observation], test: &Exponent) -> Found {
         _ => Verdict::Undecided,
     };
     let mut because = format!(
-        "exponent {} ± {} over {} sizes, R² {:.3}; asked for {low} to {high}",
+        "exponent {} ± {} over {} sizes, R² {:.3}; expected {low} to {high}",
         sig(fit.slope, 3),
         sig(fit.slope_half_width, 2),
         points.len(),

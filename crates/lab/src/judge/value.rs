@@ -28,7 +28,7 @@ pub(super) fn bound(
     };
     let list: Vec<String> = values.iter().map(|value| of.show(*value)).collect();
     let list = of.with_unit(list.join(", "));
-    let asked = format!("asked for {asked}");
+    let asked = format!("expected {asked}");
     let mut because = format!("{list}; {asked}");
     let verdict = match good {
         _ if is_single(observations, quantity, run)? => {

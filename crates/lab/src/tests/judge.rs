@@ -31,6 +31,7 @@ fn lower(run: &str, than: &str) -> Test {
         run: run.into(),
         than: than.into(),
         beyond: None,
+        within: 0.0,
     })
 }
 
@@ -78,6 +79,7 @@ fn an_interval_excludes_or_includes_the_difference_that_the_paper_reports() {
         run: "new".into(),
         than: "old".into(),
         beyond: None,
+        within: 0.0,
     });
     let (_, because) = judge(seconds, &reporting("seconds", 2.0, 3.0));
     assert!(!because.contains("reported"), "{because}");
@@ -92,6 +94,7 @@ fn names_that_end_in_digits_are_set_apart_from_values_and_times_are_milliseconds
         run: "1 layer, rank 4".into(),
         than: "Table 4".into(),
         beyond: None,
+        within: 0.0,
     });
     let (verdict, because) = judge(test, &found);
     let expected = "1 layer, rank 4: 61.3; Table 4: 51.0 ms; difference +10 ± 1.3 over 2 seeds, detectable \
@@ -111,6 +114,7 @@ fn memory_is_in_mib_or_where_it_is_large_in_gib() {
                 run,
                 than,
                 beyond: None,
+                within: 0.0,
             }),
             &found,
         )
@@ -144,6 +148,7 @@ fn a_difference_in_differences_is_judged_seed_by_seed() {
                 run: run.into(),
                 than: than.into(),
             }),
+            within: 0.0,
         })
     };
     let (verdict, because) = judge(beyond("old, grown", "old"), &found);
@@ -197,6 +202,7 @@ fn what_the_model_alone_decides_is_exact_with_any_seeds() {
         run: "new".into(),
         than: "old".into(),
         beyond: None,
+        within: 0.0,
     });
     let expected = (Verdict::Holds, "new: 1M; old: 2M".into());
     assert_eq!(judge(test, &found), expected);
@@ -210,6 +216,7 @@ fn tokens_are_exact_but_where_the_length_of_samples_is_learned() {
             run: "new".into(),
             than: "old".into(),
             beyond: None,
+            within: 0.0,
         })
     };
     let mut found = seeds("new", "tokens", &[1e6]);
@@ -232,6 +239,7 @@ fn what_is_exact_needs_no_seeds() {
             run: run.into(),
             than: than.into(),
             beyond: None,
+            within: 0.0,
         })
     };
     assert_eq!(judge(test("new", "old"), &found).0, Verdict::Holds);
@@ -286,6 +294,50 @@ fn a_loss_falls_along_a_line_by_its_slope_for_each_doubling() {
         })
         .collect();
     assert_eq!(judge(falls(), &rising).0, Verdict::DoesNotHold);
+}
+
+#[test]
+fn a_loss_that_rises_between_two_sizes_does_not_fall_along_the_line() {
+    let found = line(&[
+        (1.0, [3.0, 3.1, 3.2]),
+        (2.0, [2.0, 2.1, 2.2]),
+        (4.0, [2.1, 2.0, 2.3]),
+        (8.0, [1.0, 1.1, 1.2]),
+    ]);
+    let (verdict, because) = judge(falls(), &found);
+    assert_eq!(verdict, Verdict::Undecided, "{because}");
+    assert!(because.ends_with("; it rises from 2 to 4"), "{because}");
+}
+
+#[test]
+fn a_run_is_as_good_as_another_if_the_interval_ends_within_the_tolerance() {
+    let mut found = seeds("new", "valid_loss", &[1.0, 2.0, 3.0]);
+    found.extend(seeds("old", "valid_loss", &[1.01, 1.99, 3.0]));
+    let test = |run: &str, than: &str, within: f64| {
+        Test::Lower(Compared {
+            quantity: "valid_loss".into(),
+            run: run.into(),
+            than: than.into(),
+            beyond: None,
+            within,
+        })
+    };
+    // Mean 0, s = 0.01: the interval is ± 0.0248.
+    assert_eq!(judge(test("new", "old", 0.0), &found).0, Verdict::Undecided);
+    assert_eq!(
+        judge(test("new", "old", 0.02), &found).0,
+        Verdict::Undecided
+    );
+    let (verdict, because) = judge(test("new", "old", 0.03), &found);
+    assert_eq!(verdict, Verdict::Holds, "{because}");
+    assert!(because.ends_with("; tolerance 0.0300"), "{because}");
+    let expected = "0.0000 ± 0.0248 against old, tolerance 0.0300";
+    assert_eq!(margin(test("new", "old", 0.03), &found).unwrap(), expected);
+    // Better by more than the tolerance holds too, and worse by more does not.
+    found.extend(seeds("best", "valid_loss", &[0.5, 1.5, 2.51]));
+    assert_eq!(judge(test("best", "old", 0.03), &found).0, Verdict::Holds);
+    let (verdict, _) = judge(test("old", "best", 0.03), &found);
+    assert_eq!(verdict, Verdict::DoesNotHold);
 }
 
 #[test]
@@ -536,9 +588,10 @@ fn a_run_is_sooner_by_where_it_reaches_the_last_loss_of_the_other() {
     let never = claim(test("slow", "fast")).judge(&found, &[]);
     assert_eq!(never.verdict, Verdict::Undecided);
     assert!((never.p.unwrap() - 0.25).abs() < 1e-12);
-    let expected =
-        "sooner in 0 of 3 seeds; slow never reaches the final loss of fast in 3; sign test";
-    assert_eq!(never.because, expected);
+    assert_eq!(
+        never.because,
+        "sooner in 0 of 3 seeds, never in 3; sign test"
+    );
     let more = |slow: f64| {
         let seeds = 1..=8;
         seeds
@@ -552,8 +605,7 @@ fn a_run_is_sooner_by_where_it_reaches_the_last_loss_of_the_other() {
     mixed[0] = curve("fast", 1, 0.05);
     let mixed = claim(test("fast", "slow")).judge(&mixed, &[]);
     assert_eq!((mixed.verdict, mixed.p), (Verdict::Undecided, Some(1.0)));
-    let expected =
-        "sooner in 2 of 3 seeds; fast never reaches the final loss of slow in 1; median after ";
+    let expected = "sooner in 2 of 3 seeds, never in 1; median after ";
     assert!(mixed.because.starts_with(expected), "{}", mixed.because);
 }
 
@@ -571,7 +623,7 @@ fn bounds_ask_every_seed() {
     assert_eq!(judge(test(0.99), &found).0, Verdict::Undecided);
     let (verdict, because) = judge(test(0.999), &found);
     assert_eq!(verdict, Verdict::DoesNotHold);
-    assert_eq!(because, "99.5, 97.0 %; asked for at least 99.9");
+    assert_eq!(because, "99.5, 97.0 %; expected at least 99.9");
     let between = |low, high| {
         Test::Between(Between {
             quantity: "valid_accuracy".into(),
