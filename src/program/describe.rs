@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use residual_zoo::RunConfig;
 use residual_zoo::cli::{self, BackendArgs, DataArgs};
-use residual_zoo::core::ModelConfig as _;
+use residual_zoo::core::{Architecture as _, ModelConfig as _};
 use residual_zoo::data::{Examples, Source};
 use residual_zoo::experiment;
 use residual_zoo::lab::open_corpus;
@@ -60,10 +60,19 @@ pub fn describe(options: Options) -> anyhow::Result<()> {
     let per_step = config.tokens_per_step() as f64;
     let all = per_step * config.train.steps as f64;
     let training = cost.training_flops() as f64;
+    let trained = cost.params.total() as f64;
+    // Frozen weights are not counted.
+    let plain = config.model.plain();
+    let is_tuned = plain.is_some_and(|model| model.tuned().is_some());
+    let (what, least) = match is_tuned {
+        true => ("parameters that are trained", "more than "),
+        false => ("parameters", ""),
+    };
+    let of_each = 4.0 * (1 + config.train.optimizer.moments()) as f64;
     let lines = [
         ("model", config.model.name()),
         ("data", config.data.source.to_string()),
-        ("parameters", si(cost.params.total() as f64)),
+        (what, si(trained)),
         ("non-embedding", si(cost.params.other as f64)),
         ("vocabulary", corpus.tokenizer.vocab_size().to_string()),
         ("training tokens in the data", tokens(&corpus.train)),
@@ -73,7 +82,7 @@ pub fn describe(options: Options) -> anyhow::Result<()> {
         ("FLOPs per token, forward", si(cost.forward_flops as f64)),
         ("FLOPs per token, training", si(training)),
         ("FLOPs of the run", si(training * all)),
-        ("checkpoint", bytes(12.0 * cost.params.total() as f64)),
+        ("checkpoint", format!("{least}{}", bytes(of_each * trained))),
     ];
     print(&lines)?;
     if let Some(note) = passes_note(&config, &corpus) {

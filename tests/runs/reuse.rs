@@ -112,6 +112,11 @@ fn what_cannot_be_tuned_or_merged_is_named() {
     );
     assert!(!new.exists());
     let tuned = tune(&scratch, "3", 1);
+    let described = ok(zoo("describe").arg(&tuned));
+    assert!(
+        described.contains("parameters that are trained") && described.contains("more than "),
+        "{described}"
+    );
     fails(
         &mut merge(&base, &tuned, &new),
         2,
