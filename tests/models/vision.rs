@@ -76,6 +76,15 @@ fn laurel_adds_the_counted_parameters_to_a_resnet() {
         30_208
     );
     assert_eq!(imagenet(LaurelConfig::lr(16)), 483_328);
+    assert_eq!(imagenet(LaurelConfig::rw_lr_pa(3, 16)), 1_450_064);
+    let imagenet = Vocabulary::of_images([3, 224, 224].into(), 1000);
+    let count = |config: ResNetConfig| Zoo::of(config).cost(imagenet).params.total();
+    let one_more = ResNetConfig {
+        depths: vec![3, 4, 7, 3],
+        ..ResNetConfig::resnet_50()
+    };
+    let plain = count(ResNetConfig::resnet_50());
+    assert_eq!(count(one_more) - plain, 1_117_184);
     let cifar = |laurel| added(ResNetConfig::cifar(3), [3, 32, 32], 10, laurel);
     assert_eq!(cifar(LaurelConfig::rw_lr(4)), 2_688 + 18);
     assert_eq!(cifar(LaurelConfig::rw_lr_pa(3, 4)), 8_064 + 45);
