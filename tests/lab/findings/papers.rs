@@ -61,6 +61,11 @@ pub const PAPERS: [Paper; 5] = [
             ),
             ("laurel_rank", "A medium rank is better than RW alone"),
             ("laurel_rank", "Rank 16 is better than rank 4"),
+            ("laurel_resnet", "LAuReL-RW+LR is better than the baseline"),
+            (
+                "laurel_resnet",
+                "One more layer is better than the baseline",
+            ),
         ],
         summary: &[
             "RW, LR and PA are the parts of LAuReL: residual weights, a low-rank correction, and the previous activations.",
@@ -70,6 +75,8 @@ pub const PAPERS: [Paper; 5] = [
             "On another machine, RW alone ended 0.012 ± 0.006 above the baseline with the same seeds; here it is 0.005 ± 0.007.",
             "RW+LR with rank 16 ends 0.010 ± 0.005 below RW, but so does rank 4 (0.009 ± 0.005), so the pattern of Figure 3 is not seen. Rank 16 \
              is at the level of the baseline.",
+            "On a small ResNet, neither LAuReL nor one more layer can be told from the baseline; the seeds differ by more than the gains that the \
+             paper reports for ResNet-50.",
             "RW has twice the softmax of two weights, which starts as the plain residual; the paper names the softmax and the sigmoid.",
         ],
     },
