@@ -21,7 +21,7 @@ LAuReL and TokenFormer papers are per token, roughly four characters, so the sam
 ✓ holds · ✗ does not hold · ? undecided · – not tested
 
 A value is the mean over the seeds, and a difference has its 95 % confidence interval; p is corrected for the number of claims
-of an experiment (Holm). Numbers without a unit are validation losses in nats per token, unless the claim says otherwise. The
+of an experiment (Holm). Numbers without a unit are validation losses in nats per token, or per image, unless the claim says otherwise. The
 first of two values is that of the claim's subject. A budget is the number of seeds, the passes over the text and the time
 of all training on one core, tuning included; experiments that share runs each have all of their time. [How claims are
 judged](experiments.md#how-a-claim-is-judged).

@@ -61,10 +61,13 @@ pub const PAPERS: [Paper; 5] = [
             ),
             ("laurel_rank", "A medium rank is better than RW alone"),
             ("laurel_rank", "Rank 16 is better than rank 4"),
-            ("laurel_resnet", "LAuReL-RW+LR is better than the baseline"),
             (
                 "laurel_resnet",
-                "One more layer is better than the baseline",
+                "On a ResNet, LAuReL-RW+LR is better than the baseline",
+            ),
+            (
+                "laurel_resnet",
+                "On a ResNet, one more layer is better than the baseline",
             ),
         ],
         summary: &[
@@ -108,6 +111,14 @@ pub const PAPERS: [Paper; 5] = [
             (
                 "tokenformer_vision",
                 "A TokenFormer as large as a ViT is about as good",
+            ),
+            (
+                "tokenformer_tuning",
+                "New tokens reach a lower loss than LoRA with as many parameters",
+            ),
+            (
+                "tokenformer_merge",
+                "The merged model is within 0.05 of the one that was tuned on the first text",
             ),
         ],
         summary: &[
