@@ -60,7 +60,7 @@ pub fn describe(options: Options) -> anyhow::Result<()> {
     let per_step = config.tokens_per_step() as f64;
     let all = per_step * config.train.steps as f64;
     let training = cost.training_flops() as f64;
-    let trained = cost.params.total() as f64;
+    let parameters = cost.params.total() as f64;
     // Frozen weights are not counted.
     let plain = config.model.plain();
     let is_tuned = plain.is_some_and(|model| model.tuned().is_some());
@@ -72,7 +72,7 @@ pub fn describe(options: Options) -> anyhow::Result<()> {
     let lines = [
         ("model", config.model.name()),
         ("data", config.data.source.to_string()),
-        (what, si(trained)),
+        (what, si(parameters)),
         ("non-embedding", si(cost.params.other as f64)),
         ("vocabulary", corpus.tokenizer.vocab_size().to_string()),
         ("training tokens in the data", tokens(&corpus.train)),
@@ -82,7 +82,10 @@ pub fn describe(options: Options) -> anyhow::Result<()> {
         ("FLOPs per token, forward", si(cost.forward_flops as f64)),
         ("FLOPs per token, training", si(training)),
         ("FLOPs of the run", si(training * all)),
-        ("checkpoint", format!("{least}{}", bytes(of_each * trained))),
+        (
+            "checkpoint",
+            format!("{least}{}", bytes(of_each * parameters)),
+        ),
     ];
     print(&lines)?;
     if let Some(note) = passes_note(&config, &corpus) {

@@ -169,6 +169,15 @@ fn what_does_not_go_with_patches_is_refused_in_one_line() {
         let built = config.build::<Flex>(vocabulary, &Default::default());
         built.expect_err("an error").to_string()
     };
+    let others = Patches {
+        size: 3,
+        ..Patches::default()
+    };
+    let error = gpt2()
+        .on_patches(patches)
+        .grows_from(&gpt2().on_patches(others))
+        .unwrap_err();
+    assert_eq!(error.field, "model.patches");
     let tuned = Zoo::of(TokenFormerConfig {
         added: Some(residual_zoo::tokenformer::Added { attn: 2, ffn: 3 }),
         ..TokenFormerConfig::m150()

@@ -32,7 +32,7 @@ pub enum Test {
     /// `run` and `than` differ in `quantity` by at most `within`.
     Close(Close),
     /// `quantity` falls along the line of runs as `along` grows: the slope over its logarithm is
-    /// negative, and the mean over the seeds rises between no two neighbouring sizes.
+    /// negative, and the mean over the seeds never rises from one size to the next.
     Falls(Falls),
     /// The line of runs `line` has less of `quantity` than the line `than` for the same `along`.
     Below(Below),

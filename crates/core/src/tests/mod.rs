@@ -10,7 +10,7 @@ use crate::ops::loss::Loss;
 use crate::params::{self, ImportError, Role};
 use crate::{
     Activation, Branch, Cache, Connection, Ends, F, Increment, Plain, ResidualBlock, Stack, Stream,
-    TokenEmbeddings, TokenEmbeddingsOptions, Update,
+    TokenEmbeddings, TokenEmbeddingsOptions, Update, check,
 };
 
 type B = Flex;
@@ -18,6 +18,25 @@ type AB = Autodiff<Flex>;
 
 fn values<B: Backend, const D: usize>(x: Tensor<B, D>) -> Vec<f64> {
     x.into_data().iter::<f64>().collect()
+}
+
+#[test]
+fn numbers_fit_into_32_bits() {
+    for (value, positive, not_negative) in [
+        (1e-3, true, true),
+        (0.0, false, true),
+        (1e-50, false, true),
+        (-1.0, false, false),
+        (1e50, false, false),
+        (f64::NAN, false, false),
+    ] {
+        assert_eq!(check::positive("x", value).is_ok(), positive, "{value}");
+        assert_eq!(
+            check::not_negative("x", value).is_ok(),
+            not_negative,
+            "{value}"
+        );
+    }
 }
 
 /// f(x) = 2 x.

@@ -154,6 +154,11 @@ fn what_an_experiment_refers_to_must_be_there() {
             "a tolerance below 0",
         ),
         (
+            r#"run: "wide, stream 192", than: "base")"#,
+            r#"run: "wide, stream 192", than: "base", within: -1)"#,
+            "a tolerance below 0",
+        ),
+        (
             r#"Lower(quantity: "valid_loss", run: "wide, stream 192", than: "base")"#,
             r#"Between(quantity: "valid_loss", run: "base", low: 2, high: 1)"#,
             "a lower bound above the upper one",
