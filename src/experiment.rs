@@ -147,12 +147,12 @@ pub fn serve(
     residual_zoo_lab::serve(run, options, backend, stop, ready)
 }
 
-/// The models of `experiments/compare`, by name.
+/// The models of `experiments/compare`, by name, with the assignments of `set`, such as `train.steps=100`.
 ///
 /// # Errors
 ///
-/// When a file does not parse.
-pub fn compared() -> Result<Vec<(String, RunConfig)>, Error> {
+/// When a file does not parse, or an assignment does not fit.
+pub fn compared(set: &[String]) -> Result<Vec<(String, RunConfig)>, Error> {
     let names = [
         "gpt2",
         "rmt",
@@ -164,21 +164,26 @@ pub fn compared() -> Result<Vec<(String, RunConfig)>, Error> {
     let parse = |name: &str| {
         let path = Path::new("compare").join(name);
         let text = builtin::run_file(&path).unwrap_or_default();
-        Ok((name.to_owned(), RunConfig::parse(text, &path)?))
+        let config = RunConfig::parse(text, &path)?.set(set)?;
+        Ok((name.to_owned(), config))
     };
     names.into_iter().map(parse).collect()
 }
 
-/// GPT-2 of `experiments/compare` with each connection. All have its learning rate.
+/// GPT-2 of `experiments/compare` with each connection. The assignments of `set`, such as `model.n_layer=4`, change
+/// all. They have one learning rate.
 ///
 /// # Errors
 ///
-/// When a text does not parse.
-pub fn compared_connections() -> Result<Vec<(String, RunConfig)>, Error> {
+/// When a text does not parse, or an assignment does not fit.
+pub fn compared_connections(set: &[String]) -> Result<Vec<(String, RunConfig)>, Error> {
     let path = Path::new("compare/gpt2");
-    let plain = RunConfig::parse(builtin::run_file(path).unwrap_or_default(), path)?;
+    let plain = RunConfig::parse(builtin::run_file(path).unwrap_or_default(), path)?.set(set)?;
+    let width = residual_zoo_core::ModelConfig::shape(&plain.model)
+        .width
+        .to_string();
     let with = |(name, placed): (&str, &str)| {
-        let connection = parse_ron(placed, name.as_ref())?;
+        let connection = parse_ron(&placed.replace("WIDTH", &width), name.as_ref())?;
         let mut config = plain.clone();
         config.model.connection = Some(connection);
         Ok((name.to_owned(), config))
@@ -205,8 +210,8 @@ const CONNECTIONS: [(&str, &str); 18] = [
     ),
     ("depth-lstm", "PerSublayer(DepthLstm(bias: false))"),
     ("depth-lstm-cell", "PerSublayer(DepthLstmCell(bias: false))"),
-    ("tree", "PerLayer(Tree(d_ff: 64, bias: false))"),
-    ("iterative", "PerLayer(Iterative(d_ff: 64, bias: false))"),
+    ("tree", "PerLayer(Tree(d_ff: WIDTH, bias: false))"),
+    ("iterative", "PerLayer(Iterative(d_ff: WIDTH, bias: false))"),
     ("dense-former", "PerLayer(Dense())"),
     (
         "static-hyper",
@@ -253,7 +258,7 @@ pub fn compare_main() -> ExitCode {
         "cargo run --release --example compare --",
         std::env::args().skip(1),
     );
-    let done = compared().and_then(|models| compare_with(&options, models, command));
+    let done = compared(&options.set).and_then(|models| compare_with(&options, models, command));
     residual_zoo_cli::report(done.map_err(Into::into))
 }
 

@@ -18,22 +18,28 @@ pub struct Options {
     /// The run files to compare; they must have the same data and budget [default: those of
     /// compare/ in `residual-zoo list`]
     configs: Vec<PathBuf>,
-    /// Compare ways to join a branch to the stream instead: GPT-2 with each connection, at one learning rate
+    /// Compare connections instead: the GPT-2 of compare/ with each of them, 19 models, at one learning rate. `--set
+    /// model.n_layer=4` changes all of them. The runs go to runs/compare-connections
     #[arg(long, conflicts_with = "configs")]
     connections: bool,
     #[command(flatten)]
     options: CompareArgs,
 }
 
-pub fn compare(options: Options) -> anyhow::Result<()> {
+pub fn compare(mut options: Options) -> anyhow::Result<()> {
     let command = cli::command("residual-zoo", std::env::args().skip(1));
+    if options.connections {
+        let directory = || "runs/compare-connections".into();
+        options.options.run.get_or_insert_with(directory);
+    }
+    let set = &options.options.set;
     let models = match options.configs.as_slice() {
-        [] if options.connections => experiment::compared_connections()?,
-        [] => experiment::compared()?,
+        [] if options.connections => experiment::compared_connections(set)?,
+        [] => experiment::compared(set)?,
         configs => {
             let named = configs
                 .iter()
-                .map(|path| Ok((name_of(path), read_config(path)?)));
+                .map(|path| Ok((name_of(path), read_config(path)?.set(set)?)));
             named.collect::<anyhow::Result<Vec<_>>>()?
         }
     };

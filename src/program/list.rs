@@ -24,8 +24,8 @@ pub fn list() -> anyhow::Result<()> {
     }
     let composed = (
         "Composed",
-        "Layers of several architectures, with a connection around each sublayer or a recurrence over the \
-         layers, as in the recurrent transformer.",
+        "Layers of one or several architectures, with a connection around each sublayer or layer, a recurrence over \
+         the layers, or patches of images.",
     );
     section("Architectures", named(&[Zoo::NAMES, &[composed]].concat()))?;
     section("Connections", named(ConnectionConfig::NAMES))?;

@@ -171,11 +171,11 @@ fn section(paper: &Paper, all: &[Results]) -> String {
         text += "\n";
         text += &rows(claims(false).filter(|(_, row)| row.sign != '✓'));
     }
-    let (papers, it) = match address.starts_with("http") {
-        true => ("The paper", "it leaves"),
-        false => ("The papers", "they leave"),
+    let (papers, more, section) = match address.starts_with("http") {
+        true => ("The paper", "What it leaves open", ""),
+        false => ("The papers", "Where papers and code differ", "#choices"),
     };
-    text + &format!("[{papers}]({address}). [What {it} open](papers/{directory}.md).\n\n")
+    text + &format!("[{papers}]({address}). [{more}](papers/{directory}.md{section}).\n\n")
 }
 
 fn write_page() -> String {

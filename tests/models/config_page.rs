@@ -44,7 +44,8 @@ const HEAD: &str = "# The fields of RON files
 
 A run file has the fields of [RunConfig](#runconfig); `residual-zoo describe FILE` prints a file with all of
 them. The file of an experiment has those of [Experiment](#experiment). Fields that a file leaves out have
-their default. This page is made from the documentation of the source.
+their default, but a config with all defaults still needs its parentheses: `ReZero()`. [Streams](papers/streams.md) has the
+equations and symbols of the connections. This page is made from the documentation of the source.
 
 ";
 

@@ -12,5 +12,4 @@ mod growth;
 mod mup;
 mod paper_tables;
 mod streams;
-mod toy_connection;
 mod vision;

@@ -1,6 +1,7 @@
 //! The connections of `residual_zoo::streams` in whole models.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::Path;
 
 use burn::backend::Flex;
@@ -13,7 +14,10 @@ use residual_zoo::streams::{
     TreeConfig,
 };
 use residual_zoo::{ConnectionConfig, ModelConfig as Zoo};
+use residual_zoo_testing::root;
 use residual_zoo_testing::zoo::{gpt2, rmt, tokenformer};
+
+use crate::documentation::files;
 
 type Named = BTreeMap<String, TensorData>;
 
@@ -237,4 +241,29 @@ fn no_published_width_gives_table_10s_hierarchical_aggregation() {
     // Printed: 165M. Only widths that nobody has published give it.
     near(tree(128), 164.8);
     near(iterative(96), 165.0);
+}
+
+#[test]
+fn the_page_of_streams_has_the_equations_of_the_source() {
+    let header = |text: String| -> String {
+        let lines = text.lines().take_while(|line| line.starts_with("//!"));
+        let lines = lines.map(|line| line.trim_start_matches("//!"));
+        let lines = lines.map(|line| line.strip_prefix(' ').unwrap_or(line));
+        lines.flat_map(|line| [line, "\n"]).collect()
+    };
+    let sources = files(&root().join("crates/streams/src"), "rs").into_iter();
+    let headers: Vec<String> = sources
+        .map(|path| header(fs::read_to_string(path).unwrap()))
+        .collect();
+    let page = include_str!("../../docs/papers/streams.md");
+    let blocks: Vec<&str> = page.split("```text\n").skip(1).collect();
+    assert_eq!(blocks.len(), 12);
+    for block in blocks {
+        let equations = block.split("```").next().unwrap();
+        let block = format!("```text\n{equations}```\n");
+        assert!(
+            headers.iter().any(|header| header.contains(&block)),
+            "no file of crates/streams begins with\n{block}"
+        );
+    }
 }

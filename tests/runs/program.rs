@@ -193,6 +193,78 @@ fn models_of_ones_own_files_are_compared() {
 }
 
 #[test]
+fn a_comparison_of_other_models_is_replaced_by_force_alone() {
+    let scratch = Scratch::new();
+    for name in ["a", "b"] {
+        let model = "Gpt2(n_layer: 1, n_head: 1, width: 8, context: 16)";
+        let train = "steps: 2, warmup: 1, batch: 2, validate_batches: 1";
+        let text =
+            format!("(model: {model}, data: (source: Synthetic(tokens: 3000)), train: ({train}))");
+        scratch.file(&format!("{name}.ron"), text);
+    }
+    let run = |name: &str| scratch.path("runs/compare").join(name);
+    ok(outside(&scratch, "compare").args(["a.ron", "b.ron"]));
+    fails(
+        outside(&scratch, "compare").arg("a.ron"),
+        2,
+        &[
+            "runs/compare",
+            "other models, such as `b`",
+            "--run",
+            "--force",
+        ],
+    );
+    assert!(run("a").is_dir() && run("b").is_dir());
+    ok(outside(&scratch, "compare").args(["a.ron", "--force"]));
+    assert!(run("a").is_dir() && !run("b").exists());
+    // A file that no comparison writes is never deleted.
+    scratch.file("runs/compare/notes.txt", "mine");
+    for options in [["a.ron"].as_slice(), &["a.ron", "--force"]] {
+        let mut command = outside(&scratch, "compare");
+        fails(
+            command.args(options),
+            2,
+            &["runs/compare", "something else"],
+        );
+    }
+    assert!(run("a").is_dir() && run("notes.txt").exists());
+}
+
+#[test]
+fn connections_are_compared_in_models_of_other_sizes() {
+    let scratch = Scratch::new();
+    let mut command = outside(&scratch, "compare");
+    command.args(["--connections", "--run", "compared"]);
+    for assignment in [
+        "model.n_layer=4",
+        "model.width=8",
+        "model.context=16",
+        "train.steps=1",
+        "train.warmup=0",
+        "train.batch=1",
+        "train.validate_batches=1",
+    ] {
+        command.args(["--set", assignment]);
+    }
+    let shown = ok(&mut command);
+    // The header has a line of units.
+    let rows = shown.lines().skip_while(|line| !line.starts_with("model "));
+    let names: Vec<&str> = rows
+        .skip(2)
+        .map_while(|row| row.split_whitespace().next())
+        .collect();
+    assert_eq!(names.len(), 19, "{shown}");
+    assert!(
+        names.contains(&"plain") && names.contains(&"static-hyper"),
+        "{shown}"
+    );
+    let mut command = outside(&scratch, "compare");
+    command.args(["--connections", "--set", "model.n_layer=3"]);
+    fails(&mut command, 2, &["tree.model", "even"]);
+    assert!(!scratch.path("runs").exists());
+}
+
+#[test]
 fn an_experiment_of_ones_own_runs_on_ones_own_text() {
     let scratch = Scratch::new();
     scratch.file(

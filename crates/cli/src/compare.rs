@@ -1,6 +1,6 @@
 //! The options of a comparison, and what it prints.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use residual_zoo_core::ModelConfig;
@@ -15,10 +15,10 @@ use crate::{BackendArgs, DataArgs, DisplayArgs, print, stop_on_signal};
 pub struct CompareArgs {
     /// Set a field that every model's run has: train.steps=200, …
     #[arg(long, value_name = "PATH=VALUE")]
-    set: Vec<String>,
-    /// Where the runs and report.html go
-    #[arg(long, value_name = "DIR", default_value = "runs/compare")]
-    run: PathBuf,
+    pub set: Vec<String>,
+    /// Where the runs and report.html go [default: runs/compare]
+    #[arg(long, value_name = "DIR")]
+    pub run: Option<PathBuf>,
     /// Delete an earlier comparison there and begin again
     #[arg(long)]
     force: bool,
@@ -31,7 +31,8 @@ pub struct CompareArgs {
 }
 
 impl CompareArgs {
-    /// Trains `models`, by name, prints a table and writes a report. `command` repeats it.
+    /// Trains `models`, by name, prints a table and writes a report. `command` repeats it. `set` has been applied to
+    /// the models.
     ///
     /// # Errors
     ///
@@ -41,12 +42,12 @@ impl CompareArgs {
         models: Vec<(String, RunConfig<C>)>,
         command: String,
     ) -> Result<(), Error> {
-        let models = models.into_iter().map(|(name, config)| {
-            let mut config = config.set(&self.set)?;
+        let models = models.into_iter().map(|(name, mut config)| {
             self.data.apply(&mut config.data)?;
             Ok((name, config))
         });
         let models = models.collect::<Result<Vec<_>, Error>>()?;
+        let directory = self.run.clone().unwrap_or_else(|| "runs/compare".into());
         let display = self.display.display();
         let options = Options {
             name: "compare".into(),
@@ -55,29 +56,30 @@ impl CompareArgs {
             display,
             peak_tflops: self.display.peak_tflops,
             stop: stop_on_signal()?,
-            ..Options::new(&self.run, self.backend.kind()?)
+            ..Options::new(&directory, self.backend.kind()?)
         };
         let (comparison, failure) = compare(&models, command, &options)?;
-        self.show(&comparison)?;
+        show(&comparison, &directory)?;
         failure.map_or(Ok(()), Err)
     }
+}
 
-    fn show(&self, comparison: &Comparison) -> Result<(), Error> {
-        print(&format!("\n{}", comparison.table().to_text()))?;
-        if let Some(entropy) = comparison.entropy {
-            print(&format!(
-                "\nentropy rate {:.4} nats/token; a bigram model cannot be below {:.4}",
-                entropy.rate, entropy.bigram
-            ))?;
-        }
-        print(&format!("report: {}", self.run.join(REPORT).display()))?;
-        let not_complete = comparison.not_complete();
-        if !not_complete.is_empty() {
-            print(not_complete.trim_end())?;
-        }
-        match comparison.stopped {
-            true => print("stopped; to continue: repeat the command"),
-            false => Ok(()),
-        }
+/// Prints the table, and where the report is.
+fn show(comparison: &Comparison, directory: &Path) -> Result<(), Error> {
+    print(&format!("\n{}", comparison.table().to_text()))?;
+    if let Some(entropy) = comparison.entropy {
+        print(&format!(
+            "\nentropy rate {:.4} nats/token; a bigram model cannot be below {:.4}",
+            entropy.rate, entropy.bigram
+        ))?;
+    }
+    print(&format!("report: {}", directory.join(REPORT).display()))?;
+    let not_complete = comparison.not_complete();
+    if !not_complete.is_empty() {
+        print(not_complete.trim_end())?;
+    }
+    match comparison.stopped {
+        true => print("stopped; to continue: repeat the command"),
+        false => Ok(()),
     }
 }

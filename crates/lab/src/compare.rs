@@ -35,8 +35,9 @@ pub fn compare<C: ModelConfig>(
 ) -> Result<(Comparison, Option<Error>), Error> {
     let data = check_budget(models)?;
     let corpus = open_corpus(&data.data, &options.stop)?;
-    for (_, config) in models {
-        config.validate(corpus.tokenizer.vocab_size())?;
+    for (name, config) in models {
+        let valid = config.validate(corpus.tokenizer.vocab_size());
+        valid.map_err(|error| error.within(name))?;
     }
     prepare(models, options)?;
     let mut comparison = Comparison {
@@ -145,30 +146,36 @@ fn check_budget<C: ModelConfig>(
 const MARK: &str = "comparison.txt";
 
 /// Makes the directory of a comparison. With `force` it replaces an earlier comparison. A directory
-/// that holds anything else, or a comparison of other runs, is an error.
+/// that holds anything else, or a comparison of other models, is an error.
 fn prepare<C: ModelConfig>(
     models: &[(String, RunConfig<C>)],
     options: &Options,
 ) -> Result<(), Error> {
     let directory = &options.directory;
+    let mark = directory.join(MARK);
     if let Ok(entries) = fs::read_dir(directory) {
         let names = entries.filter_map(Result::ok).map(|e| e.file_name());
-        let names: Vec<OsString> = names.collect();
-        let is_ours = |name: &OsString| {
-            let models = models.iter().map(|(model, _)| model.as_str());
-            models.chain([REPORT, MARK]).any(|known| name == known)
-        };
-        let is_comparison = names.iter().any(|name| name == MARK) && names.iter().all(is_ours);
-        if !names.is_empty() && !is_comparison {
+        let is_own = |name: &OsString| name == REPORT || name == MARK;
+        let (own, others): (Vec<OsString>, Vec<OsString>) = names.partition(is_own);
+        let is_compared =
+            |name: &&OsString| models.iter().any(|(model, _)| *name == model.as_str());
+        let is_run = |name: &OsString| directory.join(name).join("config.ron").exists();
+        let are_runs = others.iter().all(|name| is_compared(&name) || is_run(name));
+        let is_empty = own.is_empty() && others.is_empty();
+        if !is_empty && !(mark.exists() && are_runs) {
             return Err(RunError::RunExists(directory.clone()).into());
         }
         if options.force {
-            let runs = models.iter().map(|(model, _)| directory.join(model));
-            run_dir::delete(&runs.collect())?;
+            run_dir::delete(&others.iter().map(|name| directory.join(name)).collect())?;
+        } else if let Some(other) = others.iter().find(|name| !is_compared(name)) {
+            let problem = format!(
+                "compares other models, such as `{}`; take another directory by `--run`, or begin anew by `--force`",
+                other.display()
+            );
+            return Err(ConfigError::new(directory.display().to_string(), problem).into());
         }
     }
     fs::create_dir_all(directory).map_err(RunError::io("create", directory))?;
-    let mark = directory.join(MARK);
     disk::replace_shared(&mark, b"A comparison; `--force` replaces it.\n")?;
     for (name, config) in models {
         check_same(&directory.join(name), config)?;

@@ -148,7 +148,7 @@ connections! {
         LayerScale(residual_zoo_streams::LayerScaleConfig),
         /// LN(α x + f(x)), for deep post-norm models.
         DeepNorm(residual_zoo_streams::DeepNormConfig),
-        /// A mixture of x and x_0 before each layer.
+        /// A mixture of x and x_0 before each layer or sublayer.
         InitialMix(residual_zoo_streams::InitialMixConfig),
         /// (1 − T) x + T f(x) with a gate T.
         Highway(residual_zoo_streams::HighwayConfig),
@@ -170,7 +170,7 @@ connections! {
         Mhc(residual_zoo_streams::MhcConfig),
         /// Attention residual: each branch reads a softmax mixture of all outputs.
         AttentionResidual(residual_zoo_streams::AttentionResidualConfig),
-        /// Value residual: attention adds the values of the first layer.
+        /// Value residual: attention mixes its values with those of the first layer.
         ValueResidual(residual_zoo_streams::ValueResidualConfig),
     }
 }

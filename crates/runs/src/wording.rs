@@ -13,17 +13,24 @@ pub fn did_you_mean(name: &str, known: impl Iterator<Item = impl AsRef<str>>) ->
 
 /// A message of `serde` or `ron` without the names of Rust's types.
 pub(crate) fn in_plain_words(message: &str) -> String {
-    const WORDS: [(&str, &str); 10] = [
+    const WORDS: [(&str, &str); 11] = [
         ("expected usize", "expected a whole number"),
         ("expected u64", "expected a whole number"),
         ("expected f64", "expected a number"),
         ("expected a boolean", "expected true or false"),
         ("expected struct variant", "expected `Name(field: value)`"),
-        ("expected newtype variant", "expected `Name(value)`"),
+        (
+            "expected newtype variant",
+            "expected `Name(…)`, with parentheses",
+        ),
         ("expected unit variant", "expected a name alone"),
         ("unit variant", "a name alone"),
         ("newtype variant", "`Name(value)`"),
         ("struct variant", "`Name(field: value)`"),
+        (
+            "Expected opening `(`",
+            "Expected `(`; a name is followed by parentheses, as in `Name()`",
+        ),
     ];
     let message = message.to_owned();
     WORDS.into_iter().fold(message, |message, (rust, plain)| {

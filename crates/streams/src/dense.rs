@@ -44,7 +44,7 @@ impl<B: Backend> Connection<B> for Dense<B> {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DenseConfig {
-    /// k: every k-th output is read.
+    /// k: every k-th output is averaged.
     pub dilation: usize,
     /// p: there is an average after every p-th layer.
     pub period: usize,

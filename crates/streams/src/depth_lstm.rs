@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::self_dependency::norm_params;
 
-/// Over what the gates are normalised.
+/// Which features the norm of the gates covers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum GateNorm {
     /// The features of one gate, as in the paper.
@@ -186,7 +186,7 @@ fn take<B: Backend, const N: usize>(
 pub struct DepthLstmConfig {
     /// What the cell reads.
     pub form: DepthLstmForm,
-    /// Over what the gates are normalised.
+    /// Which features the norm of the gates covers.
     pub gate_norm: GateNorm,
     /// The cell before the first layer.
     pub first_cell: FirstCell,
@@ -318,7 +318,7 @@ impl<B: Backend> Connection<B> for DepthLstmCell<B> {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DepthLstmCellConfig {
-    /// Over what the gates are normalised.
+    /// Which features the norm of the gates covers.
     pub gate_norm: GateNorm,
     /// The cell before the first layer.
     pub first_cell: FirstCell,

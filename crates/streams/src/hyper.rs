@@ -95,7 +95,7 @@ impl<B: Backend> Connection<B> for Hyper<B> {
 pub struct HyperConfig {
     /// Number of streams. With 1, the paper finds it worse than the plain connection.
     pub n: usize,
-    /// Whether A and B depend on H.
+    /// Whether A and B depend on the streams: dynamic or static hyper-connections.
     pub dynamic: bool,
     /// The parameters of the norm of H, with `dynamic`.
     pub norm: NormParams,

@@ -17,7 +17,7 @@
 //! | [`HyperConfig`] | n streams, mixed by learned matrices | Zhu et al. 2024 |
 //! | [`MhcConfig`] | n streams, mixed by doubly stochastic matrices | Xie et al. 2025 |
 //! | [`AttentionResidualConfig`] | f reads a softmax mixture of all outputs | Chen et al. 2026 |
-//! | [`ValueResidualConfig`] | attention adds the values of the first layer | Zhou et al. 2024 |
+//! | [`ValueResidualConfig`] | attention mixes its values with those of the first layer | Zhou et al. 2024 |
 
 #![forbid(unsafe_code)]
 

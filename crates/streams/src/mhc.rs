@@ -23,7 +23,7 @@ use crate::Copies;
 use crate::ends::streams;
 use crate::hyper::streams_fit;
 
-/// Whose form.
+/// Whether the equations are those of the paper or of the code, TileKernels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MhcForm {
     /// The equations of the paper. The end is not stated there; it is the sum of the streams.
@@ -149,7 +149,7 @@ impl<B: Backend> Ends<B> for MhcEnds<B> {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MhcConfig {
-    /// Whose form.
+    /// Whether the equations are those of the paper or of the code, TileKernels.
     pub form: MhcForm,
     /// Number of streams, at least 2.
     pub n: usize,

@@ -1,4 +1,8 @@
-//! x_{i+1} = x_i + a f(x_i) with a learned a:
+//! A learned factor of the branch:
+//!
+//! ```text
+//! x_{i+1} = x_i + a f(x_i)
+//! ```
 //!
 //! - SkipInit (De and Smith, "Batch normalization biases residual blocks towards the identity function in deep networks",
 //!   2020, <https://arxiv.org/abs/2002.10444>): a scalar for each residual, from 0;

@@ -63,7 +63,7 @@ impl<B: Backend> Connection<B> for ValueResidual<B> {
     }
 }
 
-/// λ_1 and λ_2.
+/// Whether λ_1 and λ_2, the weights of the values, are fixed or learned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ValueResidualForm {
     /// ½ and ½, fixed. The paper and its code call this the identity form.
@@ -77,7 +77,7 @@ pub enum ValueResidualForm {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ValueResidualConfig {
-    /// λ_1 and λ_2.
+    /// Whether λ_1 and λ_2, the weights of the values, are fixed or learned.
     pub form: ValueResidualForm,
 }
 

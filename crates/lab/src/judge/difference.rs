@@ -287,7 +287,8 @@ pub(super) fn sooner(observations: &[Observation], test: &Sooner) -> Found {
         }
     }
     let count = pairs.len();
-    let (percent, of) = (|x: f64| sig(100.0 * x, 3), axis.name());
+    let percent = |x: f64| sig(100.0 * x, 3);
+    let of = axis.name().replace("flops", "FLOPs");
     if never > 0 {
         // There is no mean of what is never reached, so the seeds are counted.
         let sooner = gains.iter().filter(|gain| **gain > 0.0).count();
@@ -304,8 +305,13 @@ pub(super) fn sooner(observations: &[Observation], test: &Sooner) -> Found {
             true => format!("; median after {} % of the {of}", percent(1.0 - median)),
             false => String::new(),
         };
-        let because =
-            format!("sooner in {sooner} of {count} seeds, never in {never}{median}; sign test");
+        let later = match count - sooner - never {
+            0 => String::new(),
+            later => format!(", later in {later}"),
+        };
+        let because = format!(
+            "sooner in {sooner} of {count} seeds{later}, never in {never}{median}; sign test"
+        );
         return Ok(Finding {
             p: (count > 1).then_some(p),
             ..Finding::new(verdict, because)
