@@ -48,8 +48,8 @@ pub struct TriedPoint {
     pub share: f64,
     /// The training tokens of a seed.
     pub tokens: f64,
-    /// The validation loss of each seed, in nats per token.
-    pub losses: Vec<f64>,
+    /// The validation loss of each seed of the sweep, in nats per token; `None` if the seed failed.
+    pub losses: Vec<Option<f64>>,
     /// Why it has no loss, if it has none.
     pub failed: Option<String>,
 }
@@ -58,7 +58,7 @@ impl TriedPoint {
     /// The mean validation loss and its spread over the seeds; `None` if a seed failed.
     pub fn loss(&self) -> Option<Estimate> {
         match self.failed {
-            None => Estimate::of(&self.losses),
+            None => Estimate::of(&self.losses.iter().copied().flatten().collect::<Vec<_>>()),
             Some(_) => None,
         }
     }
@@ -413,7 +413,9 @@ impl Tuning {
             first.is_some_and(|first| loss(found) > first)
         };
         let found: Vec<&Observation> = found.collect();
-        let losses: Vec<f64> = found.iter().map(|found| loss(found)).collect();
+        let of_seed = |seed: &u64| found.iter().find(|found| found.seed == Some(*seed));
+        let losses = self.sweep.seeds.iter().map(of_seed);
+        let losses: Vec<Option<f64>> = losses.map(|found| found.map(|found| loss(found))).collect();
         let risen = found.iter().copied().find(rose);
         let why = || {
             if let Some(found) = risen {
@@ -428,8 +430,8 @@ impl Tuning {
                 missing.why.clone()
             })
         };
-        let is_whole = losses.len() == self.sweep.seeds.len();
-        let is_finite = losses.iter().all(|loss| loss.is_finite());
+        let is_whole = losses.iter().all(Option::is_some);
+        let is_finite = losses.iter().flatten().all(|loss| loss.is_finite());
         let tried = &mut self.runs[run].tried[point];
         tried.failed = (!is_whole || !is_finite || risen.is_some()).then(why);
         if let Some(config) = candidate.planned.config.as_ref().filter(|_| is_whole) {

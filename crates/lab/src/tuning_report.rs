@@ -133,7 +133,8 @@ impl Tuning {
         for run in &self.runs {
             for (i, tried) in run.tried.iter().enumerate() {
                 for (j, seed) in self.sweep.seeds.iter().enumerate() {
-                    let loss = tried.losses.get(j).map(f64::to_string);
+                    let loss = tried.losses.get(j).copied().flatten();
+                    let loss = loss.map(|loss| loss.to_string());
                     let mut line = vec![run.run.clone()];
                     line.extend(tried.values.iter().map(Value::to_string));
                     line.extend([

@@ -10,6 +10,8 @@
 //!   <https://arxiv.org/abs/2003.04887>): the same, without norms in the branches;
 //! - LayerScale (Touvron et al., "Going deeper with image transformers", 2021, <https://arxiv.org/abs/2103.17239>): a
 //!   number for each feature.
+//!
+//! a makes the branches small at the start, so their outputs do not start smaller with depth, as those of GPT-2 do.
 
 use burn::module::{Initializer, Module, Param};
 use burn::tensor::{Tensor, backend::Backend};
@@ -62,6 +64,13 @@ impl Design for SkipInitConfig {
         finite("start", self.start)
     }
 
+    fn frame(&self, _: &Sites) -> Frame {
+        Frame {
+            by_depth: false,
+            ..Frame::default()
+        }
+    }
+
     fn connection<B: Backend>(&self, _: &Sites, _: usize, device: &B::Device) -> Scaled<B> {
         Scaled::new(1, self.start, device)
     }
@@ -103,6 +112,13 @@ impl Design for LayerScaleConfig {
 
     fn validate(&self, on: &Sites) -> Result<(), ConfigError> {
         finite("start", self.start(on))
+    }
+
+    fn frame(&self, _: &Sites) -> Frame {
+        Frame {
+            by_depth: false,
+            ..Frame::default()
+        }
     }
 
     fn connection<B: Backend>(&self, on: &Sites, _: usize, device: &B::Device) -> Scaled<B> {
@@ -174,6 +190,7 @@ impl Design for ReZeroConfig {
     fn frame(&self, _: &Sites) -> Frame {
         Frame {
             pre_norm: false,
+            by_depth: false,
             ..Frame::default()
         }
     }

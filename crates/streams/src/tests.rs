@@ -106,7 +106,7 @@ fn starts_are_those_of_the_papers() {
     for (layers, expected) in [(12, 0.1), (18, 0.1), (24, 1e-5), (36, 1e-6)] {
         assert_eq!(start(&Sites::sublayers(8, layers, 2)), expected as f32);
     }
-    // DeepNet, section 3: a decoder of L = 8 layers has α = 16^¼ = 2 and β = 64^-¼.
+    // DeepNet, section 4.3: a decoder of L = 8 layers has α = 16^¼ = 2 and β = 64^-¼.
     let on = Sites::sublayers(8, 8, 2);
     let frame = DeepNormConfig::default().frame(&on);
     assert!(!frame.pre_norm && !frame.final_norm && !frame.by_depth);

@@ -207,8 +207,8 @@ pub const PAPERS: [Paper; 5] = [
                 "hyper_depth",
                 "mHC has a lower loss than the plain residual, 12 layers",
             ),
-            ("deep_norm", "DeepNorm trains where post-norm fails"),
-            ("deep_norm", "ReZero trains where post-norm fails"),
+            ("deep_norm", "DeepNorm has a lower loss than post-norm"),
+            ("deep_norm", "ReZero has a lower loss than post-norm"),
         ],
         summary: &[
             "DenseFormer with twelve layers ends 0.016 ± 0.008 below the transformer, and below one of sixteen layers, which is itself \

@@ -2,11 +2,13 @@ use std::collections::BTreeMap;
 
 use residual_zoo_data::{Corpus, Source, SyntheticConfig};
 use residual_zoo_report::{Reference, Tone};
+use residual_zoo_runs::parse_ron;
 
 use super::*;
 use crate::Missing;
 use crate::charts::RunRow;
 use crate::facts::data_table;
+use crate::sweep::Value;
 
 pub(super) fn results(missing: &[&str]) -> Results {
     results_of(&experiment(), missing)
@@ -367,5 +369,37 @@ fn times_are_drawn_in_milliseconds() {
     assert_eq!(
         [0.0615, 7.17, 4.56e-4].map(|time| of.show(time)),
         ["61.5", "7170", "0.456"]
+    );
+}
+
+#[test]
+fn the_losses_of_a_sweep_are_those_of_their_seeds() {
+    let point = TriedPoint {
+        values: vec![Value::Number(0.1)],
+        set: Vec::new(),
+        share: 1.0,
+        tokens: 8.0,
+        losses: vec![None, Some(2.5)],
+        failed: Some("diverged".into()),
+    };
+    let sweep = r#"(over: [(field: "train.learning_rate", values: Grid([0.1]))], seeds: [7, 8])"#;
+    let run = SweptRun {
+        run: "a".into(),
+        tried: vec![point],
+        best: None,
+        broken: None,
+    };
+    let tuning = Tuning {
+        sweep: parse_ron(sweep, "sweep.ron".as_ref()).unwrap(),
+        runs: vec![run],
+    };
+    let csv = tuning.to_csv();
+    let lines: Vec<&str> = csv.lines().skip(1).collect();
+    assert_eq!(
+        lines,
+        [
+            "a,0.1,7,1,8,,false,diverged",
+            "a,0.1,8,1,8,2.5,false,diverged"
+        ]
     );
 }
