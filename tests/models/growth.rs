@@ -5,7 +5,7 @@ use std::path::Path;
 use burn::backend::{Autodiff, Flex};
 use burn::tensor::TensorData;
 use residual_zoo::core::contract::alone;
-use residual_zoo::core::params;
+use residual_zoo::core::{ModelConfig as _, params};
 use residual_zoo::data::{Corpus, Source, SyntheticConfig};
 use residual_zoo::gpt2::Gpt2Config;
 use residual_zoo::laurel::LaurelConfig;
@@ -317,4 +317,74 @@ fn a_larger_checkpoint_or_another_model_is_refused() {
     };
     let mut other = trainer(ModelConfig::of(other));
     assert!(checkpoint::load_weights(&mut other, &larger, &directory).is_err());
+}
+
+#[test]
+fn feed_forward_networks_widen_inside_connections_alone() {
+    let _alone = alone();
+    let model = |around: &str, entries: usize, d_ff: usize| {
+        let entry = format!("Gpt2(n_layer: 2, n_head: 2, width: 16, context: 24, d_ff: {d_ff}),");
+        let entries = entry.repeat(entries);
+        let text = format!("(model: Composed(layers: [{entries}], {around}))");
+        let config: Result<RunConfig, _> = RunConfig::parse(&text, "grown.ron".as_ref());
+        config.unwrap().model
+    };
+    let grow = |around: &str, entries: usize| {
+        let narrow = model(around, entries, 32);
+        let mut trained = trainer(narrow.clone());
+        steps(&mut trained, 30);
+        let directory = tempfile::tempdir().unwrap();
+        let directory = directory.path().join("checkpoint");
+        checkpoint::save(&trained, &Journal::default(), &directory).unwrap();
+        let mut widened = trainer(model(around, entries, 64));
+        let fresh = widened.validate().unwrap().loss;
+        checkpoint::load_parameters(&mut widened, &narrow, &directory)
+            .map_err(|e| e.to_string())?;
+        let before = trained.validate().unwrap().loss;
+        Ok::<_, String>((before, widened.validate().unwrap().loss, fresh))
+    };
+    let plain = "connection: None";
+    for (around, entries) in [
+        ("connection: PerSublayer(SkipInit(start: 0.5))", 1),
+        (
+            "connection: PerSublayer(Laurel(weights: Softmax, augmentation: LowRank(rank: 2)))",
+            1,
+        ),
+        ("connection: PerSublayer(Hyper(n: 2))", 2),
+        ("connection: PerLayer(Tree(d_ff: 8))", 1),
+        ("connection: PerLayer(Dense())", 1),
+        (plain, 2),
+    ] {
+        let (before, after, fresh) = grow(around, entries).unwrap();
+        assert!(
+            (after - before).abs() < 0.02 * (fresh - before),
+            "{around}: {before} {after} {fresh}"
+        );
+    }
+    let error = grow("connection: None, recurrence: (block: 4)", 1).unwrap_err();
+    assert!(error.contains("is composed"), "{error}");
+}
+
+#[test]
+fn first_weights_of_another_composition_are_refused_by_the_field() {
+    let parse = |text: &str| {
+        let text = format!("(model: Composed({text}))");
+        let config: Result<RunConfig, _> = RunConfig::parse(&text, "grown.ron".as_ref());
+        config.unwrap().model
+    };
+    let first = parse("layers: [Gpt2(n_layer: 2)], recurrence: (block: 4)");
+    for (text, field) in [
+        ("layers: [Gpt2(n_layer: 2)]", "model.recurrence"),
+        (
+            "layers: [Gpt2(n_layer: 2), Gpt2(n_layer: 2)], recurrence: (block: 4)",
+            "model.layers",
+        ),
+        (
+            "layers: [Gpt2(n_layer: 3)], recurrence: (block: 4)",
+            "model.n_layer",
+        ),
+    ] {
+        assert_eq!(parse(text).grows_from(&first).unwrap_err().field, field);
+    }
+    assert!(first.grows_from(&first).is_ok());
 }

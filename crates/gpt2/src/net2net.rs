@@ -25,7 +25,8 @@ use crate::Gpt2Config;
 /// # Errors
 ///
 /// When the configs differ in more than width, heads and feed-forward width, when their heads differ in
-/// size, or when `wide` is narrower than `narrow`.
+/// size, when `wide` is narrower than `narrow`, or for tensors that are not of one GPT-2. Those of connections stay as
+/// they are.
 pub fn widen(
     wide: &Gpt2Config,
     narrow: &Gpt2Config,
@@ -38,6 +39,12 @@ pub fn widen(
     let mut rng = StdRng::seed_from_u64(0x4e32_4e65_7432);
     let mut widened = BTreeMap::new();
     for (name, tensor) in tensors {
+        if name.contains(".connection.") {
+            // Connections are around layers of one width, which stays the same.
+            widened.insert(name.clone(), tensor.clone());
+            continue;
+        }
+        check_own(name, narrow.n_layer)?;
         let parts: Vec<&str> = name.rsplit('.').collect();
         let (kind, of, branch) = (parts[0], parts.get(1), parts.get(3));
         // The neurons read along the rows, the neurons written along the columns, and how often the
@@ -105,6 +112,22 @@ pub(crate) fn check(wide: &Gpt2Config, narrow: &Gpt2Config) -> Result<(), Config
         }
     }
     Ok(())
+}
+
+/// Checks that a tensor is one of a GPT-2 of `n_layer` layers.
+fn check_own(name: &str, n_layer: usize) -> Result<(), ConfigError> {
+    let layer = name.strip_prefix("block.layers.");
+    let layer = layer.and_then(|rest| rest.split('.').next()?.parse().ok());
+    match name.starts_with("embeddings.") || layer.is_some_and(|layer: usize| layer < n_layer) {
+        true => Ok(()),
+        false => {
+            let problem = format!(
+                "is composed, and `{name}` is not a tensor of a GPT-2, so it cannot be widened; Net2Net needs one GPT-2 \
+                 without a recurrence"
+            );
+            Err(ConfigError::new("model", problem))
+        }
+    }
 }
 
 /// How `from` neurons become `to`.

@@ -82,7 +82,7 @@ impl<C: ModelConfig> Trial<C> {
         };
         // Parts of several layers are alike only as a whole.
         let unit = match config.train.recompute {
-            Some(Recompute::Every(layers)) => (unit * layers.max(1)).min(n_layer),
+            Some(Recompute::Every(layers)) => unit.saturating_mul(layers.max(1)).min(n_layer),
             _ => unit,
         };
         Ok(Self {

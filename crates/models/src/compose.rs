@@ -557,6 +557,10 @@ impl<A: List> ModelConfig for Composition<A> {
     fn grows_from(&self, smaller: &Self) -> Result<(), ConfigError> {
         let differs = [
             ("connection", self.connection != smaller.connection),
+            (
+                "recurrence",
+                self.recurrence.is_some() != smaller.recurrence.is_some(),
+            ),
             ("patches", self.patches != smaller.patches),
         ];
         if let Some((field, _)) = differs.iter().find(|(_, differs)| *differs) {
@@ -568,21 +572,46 @@ impl<A: List> ModelConfig for Composition<A> {
                            architecture with plain connections";
             return Err(ConfigError::new("model", problem));
         }
-        let mut entries = self.layers.iter().zip(&smaller.layers);
-        entries.try_for_each(|(entry, smaller)| entry.grows_from(smaller))
+        let (count, of_smaller) = (self.layers.len(), smaller.layers.len());
+        if count != of_smaller {
+            let problem = format!(
+                "has {count} entries, but that of the first weights has {of_smaller}; set it to the same"
+            );
+            return Err(ConfigError::new("model.layers", problem));
+        }
+        for (entry, smaller) in self.layers.iter().zip(&smaller.layers) {
+            entry.grows_from(smaller)?;
+            let (n_layer, of_smaller) = (entry.shape().n_layer, smaller.shape().n_layer);
+            if entry.name() == smaller.name() && n_layer != of_smaller {
+                let problem =
+                    format!("cannot change from {of_smaller} to {n_layer}; set it to the same");
+                return Err(ConfigError::new("model.n_layer", problem));
+            }
+        }
+        Ok(())
     }
 
-    /// Entry i grows from entry i of the smaller model.
+    /// Entry i grows from entry i of the smaller model. Of several entries, each grows its own layers; all else stays.
     fn grow(
         &self,
         smaller: &Self,
-        weights: Tensors,
+        mut weights: Tensors,
         fresh: &Tensors,
     ) -> Result<Tensors, ConfigError> {
-        let mut entries = self.layers.iter().zip(&smaller.layers);
-        entries.try_fold(weights, |weights, (entry, smaller)| {
-            entry.grow(smaller, weights, fresh)
-        })
+        if let ([entry], [smaller]) = (self.layers.as_slice(), smaller.layers.as_slice()) {
+            return entry.grow(smaller, weights, fresh);
+        }
+        let count = self.layers.len();
+        let pairs = self.layers.iter().zip(&smaller.layers);
+        for (i, (entry, smaller)) in pairs.enumerate() {
+            let is_of = |name: &String| layer_of(name).is_some_and(|layer| layer % count == i);
+            let (own, others) = weights.into_iter().partition(|(name, _)| is_of(name));
+            let fresh = fresh.iter().filter(|(name, _)| is_of(name));
+            let fresh = fresh.map(|(name, tensor)| (name.clone(), tensor.clone()));
+            weights = others;
+            weights.extend(entry.grow(smaller, own, &fresh.collect())?);
+        }
+        Ok(weights)
     }
 
     /// Only plain models can be merged.
@@ -602,4 +631,10 @@ impl<A: List> ModelConfig for Composition<A> {
         let (merged, weights) = this.merge(weights, (&other, of_other), value_scale)?;
         Ok((Self::of(merged), weights))
     }
+}
+
+/// The number of the layer that a parameter is in.
+fn layer_of(name: &str) -> Option<usize> {
+    let (_, rest) = name.split_once("layers.")?;
+    rest.split('.').next()?.parse().ok()
 }

@@ -162,7 +162,8 @@ impl Design for IterativeConfig {
 
     fn validate(&self, on: &Sites) -> Result<(), ConfigError> {
         if on.count < 2 {
-            let problem = "aggregates at least two layers or sublayers, but there is one; use PerSublayer, or more layers";
+            let problem = "aggregates at least two layers or sublayers, but there is one; use PerSublayer, or more layers (in a recurrence, each \
+                           layer has a stream of its own)";
             return Err(ConfigError::new("Iterative", problem));
         }
         self.nodes(on).validate()

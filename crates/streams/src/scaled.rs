@@ -213,13 +213,13 @@ impl Design for ReZeroConfig {
     }
 }
 
-/// Refuses a number that is infinite or NaN.
+/// Refuses a number that is infinite or NaN, also in 32 bits.
 pub(crate) fn finite(field: &str, value: f64) -> Result<(), ConfigError> {
-    match value.is_finite() {
+    match (value as f32).is_finite() {
         true => Ok(()),
         false => Err(ConfigError::new(
             field,
-            format!("is {value}; it must be finite"),
+            format!("is {value:?}; it must be finite and fit into 32 bits"),
         )),
     }
 }

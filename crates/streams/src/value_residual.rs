@@ -99,8 +99,7 @@ impl Design for ValueResidualConfig {
         match on.mixed {
             true => Err(ConfigError::new(
                 "ValueResidual",
-                "does not go with layers of several architectures, because their values need not have the \
-                 same heads",
+                "needs one entry in `layers`; the values of several entries need not have the same heads",
             )),
             false => Ok(()),
         }
