@@ -162,7 +162,8 @@ fn prepare<C: ModelConfig>(
         let is_run = |name: &OsString| directory.join(name).join("config.ron").exists();
         let are_runs = others.iter().all(|name| is_compared(&name) || is_run(name));
         let is_empty = own.is_empty() && others.is_empty();
-        if !is_empty && !(mark.exists() && are_runs) {
+        let is_comparison = mark.exists() && are_runs;
+        if !(is_empty || is_comparison) {
             return Err(RunError::RunExists(directory.clone()).into());
         }
         if options.force {

@@ -261,15 +261,27 @@ pub fn newest(run: &Path) -> Result<Newest, Error> {
 ///
 /// When all checkpoints are damaged; I/O errors.
 pub fn newest_if_any(run: &Path) -> Result<Option<Newest>, Error> {
-    let mut passed_over = Vec::new();
-    for path in all(run)? {
-        match verify(&path) {
-            Ok(()) => return Ok(Some(Newest { path, passed_over })),
-            Err(error @ Error::Checkpoint { .. }) => passed_over.push((path, error)),
-            // A checkpoint that cannot be read now may be good.
-            Err(error) => return Err(error),
+    let mut paths = all(run)?;
+    let passed_over = loop {
+        let mut passed_over = Vec::new();
+        for path in &paths {
+            match verify(path) {
+                Ok(()) => {
+                    let path = path.clone();
+                    return Ok(Some(Newest { path, passed_over }));
+                }
+                Err(error @ Error::Checkpoint { .. }) => passed_over.push((path.clone(), error)),
+                // A checkpoint that cannot be read now may be good.
+                Err(error) => return Err(error),
+            }
         }
-    }
+        // A process that trains may have replaced a checkpoint in the meantime.
+        let now = all(run)?;
+        if now == paths {
+            break passed_over;
+        }
+        paths = now;
+    };
     match passed_over.into_iter().next() {
         Some((_, first)) => Err(Error::NoRun {
             path: run.into(),
