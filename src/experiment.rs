@@ -195,7 +195,7 @@ pub fn compared_connections(set: &[String]) -> Result<Vec<(String, RunConfig)>, 
 }
 
 /// Connections by name, each where its paper has it, with settings for a short run of a small model: no biases, as in the
-/// baseline, and inner layers as wide as the stream.
+/// baseline, and inner layers as wide as the stream, which is `WIDTH`.
 const CONNECTIONS: [(&str, &str); 18] = [
     ("laurel-rw", "PerSublayer(Laurel(weights: DoubleSoftmax))"),
     ("skip-init", "PerSublayer(SkipInit())"),

@@ -320,6 +320,21 @@ fn tokenize_takes_the_fields_of_the_data_and_refuses_what_is_no_text() {
 }
 
 #[test]
+fn the_memory_of_a_run_that_recomputes_all_layers_as_one_is_estimated() {
+    let every = "train.recompute=Every(9223372036854775808)";
+    let layers = "Gpt2(n_layer: 4, n_head: 1, width: 8, context: 8)";
+    let data = "(source: Synthetic(tokens: 2000))";
+    // A tree needs layers in pairs, and twice this number is zero in 64 bits.
+    let text = format!(
+        "(model: Composed(layers: [{layers}], connection: PerLayer(Tree())), data: {data})"
+    );
+    let scratch = Scratch::new();
+    let file = scratch.file("tree.ron", text);
+    let shown = ok(zoo("describe").arg(file).args(["--memory", "--set", every]));
+    assert!(shown.contains("MiB"), "{shown}");
+}
+
+#[test]
 fn plan_says_what_every_experiment_of_the_papers_takes() {
     for source in builtin::experiments() {
         let output = run(zoo("plan").args([&source.name, "--tflops", "100"]));

@@ -11,7 +11,7 @@
 //! - LayerScale (Touvron et al., "Going deeper with image transformers", 2021, <https://arxiv.org/abs/2103.17239>): a
 //!   number for each feature.
 //!
-//! a makes the branches small at the start, so their outputs do not start smaller with depth, as those of GPT-2 do.
+//! a makes the branches small at the start, so GPT-2's factor 1/√(2L) of the initial outputs is left out.
 
 use burn::module::{Initializer, Module, Param};
 use burn::tensor::{Tensor, backend::Backend};

@@ -113,6 +113,14 @@ fn starts_are_those_of_the_papers() {
     for factor in [frame.inner, frame.output] {
         assert!((factor - 64f64.powf(-0.25)).abs() < 1e-12);
     }
+    // a = 0 and a small a take the place of GPT-2's 1/√(2L).
+    for frame in [
+        SkipInitConfig::default().frame(&on),
+        ReZeroConfig::default().frame(&on),
+        LayerScaleConfig::default().frame(&on),
+    ] {
+        assert!(!frame.by_depth);
+    }
     assert_eq!(HyperConfig::default().frame(&on).output, 2.0);
     let mix = InitialMixConfig {
         start: InitialMixStart::Nanochat,
@@ -147,6 +155,19 @@ fn what_makes_no_sense_is_refused_with_the_field() {
         ..good
     };
     let field = |result: Result<(), residual_zoo_core::ConfigError>| result.unwrap_err().field;
+    // Finite, but not in 32 bits.
+    for start in [1e39, -1e300, f64::NAN] {
+        let skip = SkipInitConfig { start };
+        let scale = LayerScaleConfig { start: Some(start) };
+        let highway = HighwayConfig { start };
+        for refused in [
+            skip.validate(&good),
+            scale.validate(&good),
+            highway.validate(&good),
+        ] {
+            assert_eq!(field(refused), "start");
+        }
+    }
     assert_eq!(field(ReZeroConfig::default().validate(&around)), "ReZero");
     assert_eq!(
         field(DeepNormConfig::default().validate(&around)),
