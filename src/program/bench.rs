@@ -9,12 +9,13 @@ use residual_zoo::cli::{self, BackendArgs};
 use residual_zoo::experiment::time;
 use residual_zoo::lab::{Bench, open_corpus};
 use residual_zoo::report::{Cell, Column, Table, bytes, si};
+use residual_zoo::runs::vocabulary;
 use residual_zoo::train::Interrupter;
 use residual_zoo::train::bench::StepTime;
 use residual_zoo::train::dashboard::warn;
 use serde::{Deserialize, Serialize};
 
-use super::read_config;
+use super::{name_of, read_config};
 
 /// The model of docs/performance.md: 10.7M parameters, batch 8 of 256 tokens.
 const DEFAULT: &str = "gpt2/bench";
@@ -66,10 +67,14 @@ pub fn bench(options: Options) -> anyhow::Result<()> {
         true => vec![DEFAULT.into()],
         false => options.configs,
     };
-    let named = configs
-        .iter()
-        .map(|path| Ok((path.display().to_string(), read_config(path)?)));
-    let models = named.collect::<anyhow::Result<Vec<_>>>()?;
+    let opened = configs.iter().map(|path| {
+        let config = read_config(path)?.set(&options.set)?;
+        let corpus = open_corpus(&config.data, &Interrupter::new())?;
+        let valid = config.validate(vocabulary(&corpus));
+        valid.map_err(|error| error.within(&name_of(path)))?;
+        Ok((path.display().to_string(), config, corpus))
+    });
+    let models = opened.collect::<anyhow::Result<Vec<_>>>()?;
     let kinds = match options.backend.backend {
         Some(kind) => vec![kind],
         None => BackendKind::compiled(),
@@ -89,9 +94,7 @@ pub fn bench(options: Options) -> anyhow::Result<()> {
     let old = options.against.as_deref().map(read).transpose()?;
     let mut lines = Vec::new();
     let mut failure = None;
-    for (model, config) in models {
-        let config = config.set(&options.set)?;
-        let corpus = open_corpus(&config.data, &Interrupter::new())?;
+    for (model, config, corpus) in models {
         for kind in &kinds {
             let gpu = options.backend.gpu;
             let bench = match time(*kind, gpu, config.clone(), &corpus, counts) {

@@ -205,6 +205,11 @@ fn ron_that_says_something_else_is_refused() {
     let nested = problem("Composed(layers: [Composed(layers: [Gpt2()])])");
     assert!(nested.contains("Composed"), "{nested}");
     assert!(problem("Composed(layers: [Gpt2()], connection: Highway)").contains("Highway"));
+    let unnamed = problem("Composed(layers: [Gpt2()], connection: PerLayer(Dense(4, 5)))");
+    assert!(
+        unnamed.contains("where the name of a field belongs"),
+        "{unnamed}"
+    );
 }
 
 fn refusal(model: &Zoo) -> ConfigError {

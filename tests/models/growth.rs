@@ -387,4 +387,18 @@ fn first_weights_of_another_composition_are_refused_by_the_field() {
         assert_eq!(parse(text).grows_from(&first).unwrap_err().field, field);
     }
     assert!(first.grows_from(&first).is_ok());
+    // A GPT-2 becomes a TokenFormer only by itself.
+    let sizes = "n_layer: 2, n_head: 2, width: 16";
+    for around in [
+        "connection: PerSublayer(ReZero())",
+        "recurrence: (block: 4)",
+    ] {
+        let first = parse(&format!("layers: [Gpt2({sizes})], {around}"));
+        let other = parse(&format!("layers: [TokenFormer({sizes})], {around}"));
+        let error = other.grows_from(&first).unwrap_err();
+        assert!(
+            error.problem.contains("cannot become those of TokenFormer"),
+            "{error}"
+        );
+    }
 }

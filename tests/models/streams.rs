@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use burn::backend::Flex;
+use burn::backend::{Autodiff, Flex};
 use burn::tensor::{Int, Tensor, TensorData};
 use residual_zoo::core::{ImageSize, LanguageModel, ModelConfig, Vocabulary, params};
 use residual_zoo::gpt2::Gpt2Config;
@@ -14,6 +14,7 @@ use residual_zoo::streams::{
     TreeConfig,
 };
 use residual_zoo::{ConnectionConfig, ModelConfig as Zoo};
+use residual_zoo_testing::pass::run;
 use residual_zoo_testing::root;
 use residual_zoo_testing::zoo::{gpt2, rmt, tokenformer};
 
@@ -129,6 +130,50 @@ fn hyper_connections_are_plain_at_the_start_where_no_norm_follows() {
     assert!(mhc < 3.0 * plain, "{mhc} against {plain}");
 }
 
+/// Streams that are equal and have equal gradients stay equal, which is one stream.
+#[test]
+fn the_streams_of_a_new_model_have_different_gradients() {
+    let of = Zoo::of(Gpt2Config {
+        n_layer: 2,
+        n_head: 2,
+        width: 16,
+        context: 8,
+        ..Gpt2Config::default()
+    });
+    let code = MhcConfig {
+        form: MhcForm::Code,
+        ..MhcConfig::default()
+    };
+    // What f adds to each of the four streams: B, and b_post, which is after b_pre.
+    let connections: [(ConnectionConfig, &str, usize); 3] = [
+        (HyperConfig::default().into(), "beta", 0),
+        (MhcConfig::default().into(), "read.base", 4),
+        (code.into(), "read.base", 4),
+    ];
+    let ids = TensorData::from([[3, 1, 4, 1, 5, 9, 2, 6]]);
+    let targets = TensorData::from([[1, 4, 1, 5, 9, 2, 6, 5]]);
+    for (connection, name, from) in connections {
+        let model = of.clone().per_sublayer(connection);
+        let outcome = run::<Autodiff<Flex>, _>(
+            &model,
+            37,
+            weights(&model),
+            ids.clone(),
+            targets.clone(),
+            &Default::default(),
+        );
+        let name = format!("block.layers.0.attention.connection.{name}");
+        let added = &outcome.gradients[&name].data[from..from + 4];
+        let most = added.iter().fold(f64::MIN, |most, x| most.max(*x));
+        let least = added.iter().fold(f64::MAX, |least, x| least.min(*x));
+        assert!(
+            most - least > 0.05 * most.abs().max(least.abs()),
+            "{}: {added:?}",
+            model.name()
+        );
+    }
+}
+
 fn std(tensor: &TensorData, columns: std::ops::Range<usize>) -> f64 {
     let width = tensor.shape.to_vec()[1];
     let values = tensor.iter::<f64>().enumerate();
@@ -176,8 +221,15 @@ fn initial_weights_have_the_factors_of_the_design() {
     // β = (8 · 2)^-¼ = ½. The plain outputs are divided by √(2 · 2) = 2.
     let deep = ratios(of.clone().per_sublayer(DeepNormConfig::default()));
     close(deep, [1.0, 0.5, 1.0, 0.5, 1.0]);
-    let hyper = ratios(of.per_sublayer(HyperConfig::default()));
-    close(hyper, [1.0, 1.0, 2.0, 1.0, 2.0]);
+    let hyper = |root_n| {
+        let config = HyperConfig {
+            root_n,
+            ..HyperConfig::default()
+        };
+        ratios(of.clone().per_sublayer(config))
+    };
+    close(hyper(true), [1.0, 1.0, 2.0, 1.0, 2.0]);
+    close(hyper(false), [1.0; 5]);
 }
 
 /// The model of RMT's Table 10: 12 layers of width 768, an unembedding of its own, 512 positions, no biases.

@@ -182,6 +182,17 @@ fn what_is_no_config_is_named() {
     assert_eq!(output.status.code(), Some(1));
     let error = text(&output.stderr);
     assert!(error.contains("cannot write /proc/none/x.json"), "{error}");
+    let mut bench = zoo("bench");
+    bench.args([
+        SMOKE,
+        "--set",
+        "model.n_head=0",
+        "--warmup",
+        "0",
+        "--steps",
+        "1",
+    ]);
+    fails(&mut bench, 2, &["`gpt2-smoke.model.n_head`"]);
 }
 
 #[test]

@@ -590,6 +590,12 @@ fn a_tokenformer_grows_from_a_run_and_other_runs_are_refused() {
         "{shown}\n{after}"
     );
     assert!(!after.contains("not trained"), "{after}");
+    let changes = [
+        "the model changes: ",
+        "TokenFormer.n_attn was 9, now 12; ",
+        "TokenFormer.n_ffn was 16, now 20",
+    ];
+    assert!(changes.iter().all(|part| after.contains(part)), "{after}");
 
     // τ comes from the run, whatever the config says, and a note tells the user.
     let other_tau = file(

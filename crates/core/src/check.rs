@@ -37,6 +37,15 @@ pub fn positive(field: &str, value: f64) -> Result<(), ConfigError> {
     Ok(())
 }
 
+/// Checks that a number is neither NaN nor infinite, also in 32 bits.
+pub fn finite(field: &str, value: f64) -> Result<(), ConfigError> {
+    if !(value as f32).is_finite() {
+        let problem = format!("is {value:?}; it must be finite and fit into 32 bits");
+        return Err(ConfigError::new(field, problem));
+    }
+    Ok(())
+}
+
 /// Checks that a number is in [0, 1).
 pub fn fraction(field: &str, value: f64) -> Result<(), ConfigError> {
     if !(0.0..1.0).contains(&value) {

@@ -20,13 +20,14 @@ pub struct Pool {
 }
 
 /// Fields that came after version 2 of the pool, where they change nothing: runs from before are still found.
-const LATER: [&str; 8] = [
+const LATER: [&str; 9] = [
     "label_smoothing: 0.0,",
     "lora: None,",
     "mup: None,",
     "optimizer: AdamW,",
     r#"separator: "\n","#,
     "recompute: None,",
+    "root_n: true,",
     "shard_optimizer: false,",
     "tensorboard: false,",
 ];

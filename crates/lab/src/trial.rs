@@ -224,7 +224,8 @@ impl Peaks {
     /// ```
     ///
     /// It is exact where the peak is at the same point of a step in all of them, and all layers are
-    /// alike.
+    /// alike. It is too low for a deep model whose connections keep what they make of all earlier layers, such as
+    /// attention residuals: that grows with the square of the depth.
     pub fn at(&self, layers: usize, sequences: usize) -> u64 {
         let [[p11, p12], [p21, p22]] = self.peaks.map(|peaks| peaks.map(|peak| peak as f64));
         let (l, s) = (

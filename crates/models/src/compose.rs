@@ -314,7 +314,8 @@ impl<A: List> Composition<A> {
         } = self.frame(1.into())
         else {
             let problem = format!(
-                "is {}, which changes the norms or the feed-forward networks of transformer layers; a {name} has none",
+                "is {}, which with these settings changes the norms or the feed-forward networks of transformer layers; a \
+                 {name} has none",
                 placed.config().name()
             );
             return wrong("connection", problem);
@@ -581,8 +582,17 @@ impl<A: List> ModelConfig for Composition<A> {
         }
         for (entry, smaller) in self.layers.iter().zip(&smaller.layers) {
             entry.grows_from(smaller)?;
+            let is_converted = entry.name() != smaller.name();
+            if is_converted && self.plain().is_none() {
+                let (from, to) = (smaller.name(), entry.name());
+                let problem = format!(
+                    "is composed, so weights of {from} cannot become those of {to}; this needs models of one architecture \
+                     with plain connections"
+                );
+                return Err(ConfigError::new("model", problem));
+            }
             let (n_layer, of_smaller) = (entry.shape().n_layer, smaller.shape().n_layer);
-            if entry.name() == smaller.name() && n_layer != of_smaller {
+            if !is_converted && n_layer != of_smaller {
                 let problem =
                     format!("cannot change from {of_smaller} to {n_layer}; set it to the same");
                 return Err(ConfigError::new("model.n_layer", problem));

@@ -437,6 +437,9 @@ pub fn parse_ron<T: DeserializeOwned>(text: &str, path: &Path) -> Result<T, Erro
 fn describe(error: &ron::Error) -> String {
     match error {
         ron::Error::MissingStructField { field, .. } => format!("field `{field}` is missing"),
+        ron::Error::SuggestRawIdentifier(found) => {
+            format!("found `{found}` where the name of a field belongs, as in `Name(field: 1)`")
+        }
         error => in_plain_words(&error.to_string()),
     }
 }

@@ -33,7 +33,7 @@ impl<B: Backend> Connection<B> for DeepNorm<B> {
     }
 }
 
-/// The config of [`DeepNorm`].
+/// The config of [`DeepNorm`]. In a recurrence, each layer has a stream of its own, and L is 1.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DeepNormConfig {

@@ -9,6 +9,8 @@
 //! a is the output of attention. The cell takes the place of the residuals, the norms and the feed-forward network.
 //! [`DepthLstmCell`] goes around each sublayer instead: a is the output of the branch, and m is the tanh of a fourth
 //! map in the norm of the gates.
+//!
+//! Nothing is added to the stream, so GPT-2's factor 1/√(2L) of the initial outputs is left out.
 
 use burn::module::Module;
 use burn::tensor::activation::{sigmoid, tanh};
@@ -249,6 +251,7 @@ impl Design for DepthLstmConfig {
         Frame {
             pre_norm: false,
             feed_forward: false,
+            by_depth: false,
             ..Frame::default()
         }
     }
@@ -359,6 +362,13 @@ impl Design for DepthLstmCellConfig {
 
     fn validate(&self, _: &Sites) -> Result<(), ConfigError> {
         check::positive("norm_eps", self.norm_eps)
+    }
+
+    fn frame(&self, _: &Sites) -> Frame {
+        Frame {
+            by_depth: false,
+            ..Frame::default()
+        }
     }
 
     fn connection<B: Backend>(&self, on: &Sites, _: usize, device: &B::Device) -> DepthLstmCell<B> {

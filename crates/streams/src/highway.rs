@@ -7,12 +7,10 @@
 use burn::module::{Initializer, Module};
 use burn::tensor::{activation::sigmoid, backend::Backend};
 use residual_zoo_core::{
-    Branch, ConfigError, Connection, Cost, Design, F, Linear, Plain, Sites, Stream, linear,
+    Branch, ConfigError, Connection, Cost, Design, F, Linear, Plain, Sites, Stream, check, linear,
     std_of_width,
 };
 use serde::{Deserialize, Serialize};
-
-use crate::scaled::finite;
 
 /// x_{i+1} = (1 − T) x_i + T f(x_i). The gate reads the stream, not its norm.
 #[derive(Module, Debug)]
@@ -56,7 +54,7 @@ impl Design for HighwayConfig {
     }
 
     fn validate(&self, _: &Sites) -> Result<(), ConfigError> {
-        finite("start", self.start)
+        check::finite("start", self.start)
     }
 
     fn connection<B: Backend>(&self, on: &Sites, _: usize, device: &B::Device) -> Highway<B> {

@@ -7,8 +7,9 @@
 //! ```
 //!
 //! At the start B = 1, A_r = I, A_m is 1 for stream i mod n, W = 0 and s = 0.01. The streams then stay equal, and the
-//! model is the plain one, up to the ε of the final norm. A and B are not decayed, the W are. The initial projections to
-//! the stream are √n times as large.
+//! model is the plain one, up to the ε of the final norm. A and B are not decayed, the W are. With `root_n`, the initial
+//! projections to the stream are √n times as large: Section 4 scales them "by a factor of √n", so that the size of the output
+//! stays the same. For that they would have to be smaller, because the n streams are summed; the words are taken as they are.
 
 use burn::module::{Initializer, Module, Param};
 use burn::tensor::activation::tanh;
@@ -97,6 +98,8 @@ pub struct HyperConfig {
     pub n: usize,
     /// Whether A and B depend on the streams: dynamic or static hyper-connections.
     pub dynamic: bool,
+    /// Whether the initial projections to the stream are √n times as large as with plain connections.
+    pub root_n: bool,
     /// The parameters of the norm of H, with `dynamic`.
     pub norm: NormParams,
     /// Added to the variance in the norm, with `dynamic`.
@@ -108,6 +111,7 @@ impl Default for HyperConfig {
         Self {
             n: 4,
             dynamic: true,
+            root_n: true,
             norm: NormParams::ScaleAndShift,
             norm_eps: 1e-5,
         }
@@ -134,8 +138,12 @@ impl Design for HyperConfig {
     }
 
     fn frame(&self, _: &Sites) -> Frame {
+        let output = match self.root_n {
+            true => (self.n as f64).sqrt(),
+            false => 1.0,
+        };
         Frame {
-            output: (self.n as f64).sqrt(),
+            output,
             ..Frame::default()
         }
     }

@@ -7,8 +7,10 @@
 //! H' = res H + postᵀ f(pre H)
 //! ```
 //!
-//! The paper gives only s = 0.01 as a start. Here P = 0, b_pre = −log(n − 1), b_post = 0, and b_res is 0 on the diagonal
-//! and −8 elsewhere, so that a new model is the plain one up to the ε of norms.
+//! The paper gives only s = 0.01 as a start. Here P = 0, b_post = 0, and b_res is 0 on the diagonal and −8 elsewhere, so that a
+//! new model is the plain one up to the ε of norms. pre is ¾ for stream i mod n, as A_m of
+//! [hyper-connections](crate::HyperConfig) is 1 there, and the others share ¼. With the same weight for all, equal streams
+//! would have equal gradients and stay equal.
 
 use burn::module::{Initializer, Module, Param};
 use burn::tensor::activation::{sigmoid, softmax};
@@ -190,9 +192,17 @@ impl MhcConfig {
         }
     }
 
-    /// −log(n − 1): the weights σ(b) of n equal streams sum to 1.
-    fn equal(&self) -> f64 {
-        -((self.n - 1) as f64).ln()
+    /// b_pre of residual `i`: σ(b_pre) is ¾ for stream i mod n, and the others share ¼.
+    fn reads(&self, i: usize) -> Vec<f64> {
+        let n = self.n;
+        let others = -((4 * n - 5) as f64).ln();
+        let of = |s| if s == i % n { 3f64.ln() } else { others };
+        (0..n).map(of).collect()
+    }
+
+    /// b of the head: the weights σ(b) = 1/n of equal streams sum to 1.
+    fn ends_with(&self) -> Vec<f64> {
+        vec![-((self.n - 1) as f64).ln(); self.n]
     }
 
     fn read_cost(&self, on: &Sites, columns: usize) -> Cost {
@@ -227,9 +237,9 @@ impl Design for MhcConfig {
         check::not_negative("eps", self.eps)
     }
 
-    fn connection<B: Backend>(&self, on: &Sites, _: usize, device: &B::Device) -> Mhc<B> {
+    fn connection<B: Backend>(&self, on: &Sites, i: usize, device: &B::Device) -> Mhc<B> {
         let n = self.n;
-        let mut base = vec![self.equal(); n];
+        let mut base = self.reads(i);
         base.extend(vec![0.0; n]);
         base.extend((0..n * n).map(|at| if at / n == at % n { 0.0 } else { -8.0 }));
         Mhc {
@@ -244,7 +254,7 @@ impl Design for MhcConfig {
 
     fn ends<B: Backend>(&self, on: &Sites, device: &B::Device) -> MhcEnds<B> {
         let head = || Head {
-            read: self.read(on, vec![self.equal(); self.n], device),
+            read: self.read(on, self.ends_with(), device),
             scale: Self::scale(1, device),
             eps: self.eps,
         };

@@ -16,7 +16,7 @@
 use burn::module::{Initializer, Module, Param};
 use burn::tensor::{Tensor, backend::Backend};
 use residual_zoo_core::{
-    Branch, ConfigError, Connection, Cost, Design, F, Frame, Plain, Sites, Stream,
+    Branch, ConfigError, Connection, Cost, Design, F, Frame, Plain, Sites, Stream, check,
 };
 use serde::{Deserialize, Serialize};
 
@@ -61,7 +61,7 @@ impl Design for SkipInitConfig {
     }
 
     fn validate(&self, _: &Sites) -> Result<(), ConfigError> {
-        finite("start", self.start)
+        check::finite("start", self.start)
     }
 
     fn frame(&self, _: &Sites) -> Frame {
@@ -88,7 +88,8 @@ impl Design for SkipInitConfig {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LayerScaleConfig {
-    /// Initial a. `None` is 0.1 for up to 18 layers, 1e-5 for up to 24 and 1e-6 above, as in the paper.
+    /// Initial a. `None` is 0.1 for up to 18 layers, 1e-5 for up to 24 and 1e-6 above, as in the paper. In a recurrence, each
+    /// layer has a stream of its own, and L is 1.
     pub start: Option<f64>,
 }
 
@@ -111,7 +112,7 @@ impl Design for LayerScaleConfig {
     }
 
     fn validate(&self, on: &Sites) -> Result<(), ConfigError> {
-        finite("start", self.start(on))
+        check::finite("start", self.start(on))
     }
 
     fn frame(&self, _: &Sites) -> Frame {
@@ -184,7 +185,7 @@ impl Design for ReZeroConfig {
 
     fn validate(&self, on: &Sites) -> Result<(), ConfigError> {
         on.need_sublayers("ReZero", "it takes the norms out of sublayers")?;
-        finite("start", self.start)
+        check::finite("start", self.start)
     }
 
     fn frame(&self, _: &Sites) -> Frame {
@@ -210,16 +211,5 @@ impl Design for ReZeroConfig {
     fn cost(&self, on: &Sites) -> Cost {
         let each = if self.per_layer { on.per_layer } else { 1 };
         Cost::vector(on.count / each.max(1))
-    }
-}
-
-/// Refuses a number that is infinite or NaN, also in 32 bits.
-pub(crate) fn finite(field: &str, value: f64) -> Result<(), ConfigError> {
-    match (value as f32).is_finite() {
-        true => Ok(()),
-        false => Err(ConfigError::new(
-            field,
-            format!("is {value:?}; it must be finite and fit into 32 bits"),
-        )),
     }
 }

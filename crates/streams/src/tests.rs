@@ -118,6 +118,9 @@ fn starts_are_those_of_the_papers() {
         SkipInitConfig::default().frame(&on),
         ReZeroConfig::default().frame(&on),
         LayerScaleConfig::default().frame(&on),
+        // Nothing is added to the stream.
+        DepthLstmConfig::default().frame(&on),
+        DepthLstmCellConfig::default().frame(&on),
     ] {
         assert!(!frame.by_depth);
     }

@@ -273,12 +273,16 @@ pub(crate) fn this_start<B: AutodiffBackend>(options: &RunOptions, device: &B::D
     }
 }
 
+/// What differs between the model whose weights a run starts from and its own.
+pub(crate) fn other_model_note<C: ModelConfig>(before: &C, now: &C) -> Option<String> {
+    let mut found = Vec::new();
+    compare("model", &tree(before), &tree(now), &mut found);
+    (!found.is_empty()).then(|| format!("the model changes: {}", found.join("; ")))
+}
+
 /// The differences in model and training between two configs, by path, except a larger number of
 /// steps. Data are not compared here but by their content.
 pub fn differences<C: ModelConfig>(before: &RunConfig<C>, now: &RunConfig<C>) -> Vec<String> {
-    fn tree<T: Serialize>(value: &T) -> Value {
-        serde_json::to_value(value).unwrap_or_else(|e| unreachable!("a config is plain data: {e}"))
-    }
     // What changes no results.
     let mut train = TrainConfig {
         recompute: now.train.recompute,
@@ -313,12 +317,22 @@ fn longer<C: ModelConfig>(before: &RunConfig<C>, now: &RunConfig<C>) -> Option<S
     })
 }
 
+fn tree<T: Serialize>(value: &T) -> Value {
+    serde_json::to_value(value).unwrap_or_else(|e| unreachable!("a config is plain data: {e}"))
+}
+
 fn compare(path: &str, before: &Value, now: &Value, found: &mut Vec<String>) {
     if let (Value::Object(a), Value::Object(b)) = (before, now)
         && a.keys().eq(b.keys())
     {
         for (key, value) in a {
             compare(&format!("{path}.{key}"), value, &b[key], found);
+        }
+    } else if let (Value::Array(a), Value::Array(b)) = (before, now)
+        && a.len() == b.len()
+    {
+        for (i, (before, now)) in a.iter().zip(b).enumerate() {
+            compare(&format!("{path}.{i}"), before, now, found);
         }
     } else if before != now {
         found.push(difference(path, &short(before), &short(now)));

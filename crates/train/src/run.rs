@@ -120,6 +120,7 @@ fn start_from<B: AutodiffBackend, C: ModelConfig>(
         FirstWeights::Grow => checkpoint::load_weights(trainer, &smaller, &path)?,
         FirstWeights::GrowFresh => checkpoint::load_parameters(trainer, &smaller, &path)?,
     };
+    notes.extend(resume::other_model_note(&smaller, &trainer.config.model));
     notes.extend(resume::kept_note(&kept, run));
     notes.push(format!("starts from the weights in {}", path.display()));
     Ok((notes, weights_blake3(&path)?))
