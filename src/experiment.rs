@@ -223,17 +223,17 @@ const CONNECTIONS: [(&str, &str); 18] = [
     ("value-residual", "PerSublayer(ValueResidual())"),
 ];
 
-/// Trains and compares several models, by name, as the options of the program say. `command` repeats
-/// it.
+/// Trains and compares several models, by name, as the options of the program say. `models` makes them with the assignments
+/// of `--set`. `command` repeats it.
 ///
 /// # Errors
 ///
 /// Those of [`CompareArgs::run`].
-pub fn compare_with(
+pub fn compare_with<E: From<Error>>(
     options: &CompareArgs,
-    models: Vec<(String, RunConfig)>,
+    models: impl FnOnce(&[String]) -> Result<Vec<(String, RunConfig)>, E>,
     command: String,
-) -> Result<(), Error> {
+) -> Result<(), E> {
     options.run(models, command)
 }
 
@@ -258,7 +258,7 @@ pub fn compare_main() -> ExitCode {
         "cargo run --release --example compare --",
         std::env::args().skip(1),
     );
-    let done = compared(&options.set).and_then(|models| compare_with(&options, models, command));
+    let done: Result<(), Error> = compare_with(&options, compared, command);
     residual_zoo_cli::report(done.map_err(Into::into))
 }
 

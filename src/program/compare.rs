@@ -32,16 +32,16 @@ pub fn compare(mut options: Options) -> anyhow::Result<()> {
         let directory = || "runs/compare-connections".into();
         options.options.run.get_or_insert_with(directory);
     }
-    let set = &options.options.set;
-    let models = match options.configs.as_slice() {
-        [] if options.connections => experiment::compared_connections(set)?,
-        [] => experiment::compared(set)?,
+    let (configs, connections) = (options.configs, options.connections);
+    let models = |set: &[String]| match configs.as_slice() {
+        [] if connections => Ok(experiment::compared_connections(set)?),
+        [] => Ok(experiment::compared(set)?),
         configs => {
             let named = configs
                 .iter()
                 .map(|path| Ok((name_of(path), read_config(path)?.set(set)?)));
-            named.collect::<anyhow::Result<Vec<_>>>()?
+            named.collect::<anyhow::Result<Vec<_>>>()
         }
     };
-    Ok(experiment::compare_with(&options.options, models, command)?)
+    experiment::compare_with(&options.options, models, command)
 }

@@ -15,8 +15,8 @@ const HEAD: &str = "\
 # Findings
 
 What the experiments say about the claims of the papers. Most of the models here are 30 to 15,000 times smaller than those of
-the papers, so a claim that does not hold here may hold at their size, and the reverse. Losses of text are mostly per character here. Those of the RMT,
-LAuReL and TokenFormer papers are per token, roughly four characters, so the same effect is roughly four times as large there.
+the papers, so a claim that does not hold here may hold at their size, and the reverse. Losses of text are mostly per character here. In most
+papers they are per token, roughly four characters, so the same effect is roughly four times as large there.
 
 ✓ holds · ✗ does not hold · ? undecided · – not tested
 

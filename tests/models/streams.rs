@@ -130,7 +130,7 @@ fn hyper_connections_are_plain_at_the_start_where_no_norm_follows() {
     assert!(mhc < 3.0 * plain, "{mhc} against {plain}");
 }
 
-/// Streams that are equal and have equal gradients stay equal, which is one stream.
+/// Streams that are equal and have equal gradients stay equal, but for rounding.
 #[test]
 fn the_streams_of_a_new_model_have_different_gradients() {
     let of = Zoo::of(Gpt2Config {

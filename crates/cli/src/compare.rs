@@ -15,7 +15,7 @@ use crate::{BackendArgs, DataArgs, DisplayArgs, print, stop_on_signal};
 pub struct CompareArgs {
     /// Set a field that every model's run has: train.steps=200, …
     #[arg(long, value_name = "PATH=VALUE")]
-    pub set: Vec<String>,
+    set: Vec<String>,
     /// Where the runs and report.html go [default: runs/compare]
     #[arg(long, value_name = "DIR")]
     pub run: Option<PathBuf>,
@@ -31,13 +31,22 @@ pub struct CompareArgs {
 }
 
 impl CompareArgs {
-    /// Trains `models`, by name, prints a table and writes a report. `command` repeats it. `set` has been applied to
-    /// the models.
+    /// Trains models, by name, prints a table and writes a report. `models` makes them with the assignments of `--set`.
+    /// `command` repeats it.
     ///
     /// # Errors
     ///
-    /// Those of [`compare`], and options that do not fit the models.
-    pub fn run<C: ModelConfig>(
+    /// Those of `models` and of [`compare`], and options that do not fit the models.
+    pub fn run<C: ModelConfig, E: From<Error>>(
+        &self,
+        models: impl FnOnce(&[String]) -> Result<Vec<(String, RunConfig<C>)>, E>,
+        command: String,
+    ) -> Result<(), E> {
+        let models = models(&self.set)?;
+        Ok(self.train(models, command)?)
+    }
+
+    fn train<C: ModelConfig>(
         &self,
         models: Vec<(String, RunConfig<C>)>,
         command: String,

@@ -5,6 +5,7 @@ use residual_zoo_report::{
 };
 
 use crate::Observed;
+use crate::stats::Estimate;
 use crate::sweep::{Swept, Value};
 use crate::tune::{SweptRun, TriedPoint, Tuning};
 
@@ -43,7 +44,7 @@ impl Tuning {
         let seeds: Vec<String> = self.sweep.seeds.iter().map(u64::to_string).collect();
         let over: Vec<String> = self.sweep.over.iter().map(Swept::describe).collect();
         let mut note = format!(
-            "{}. Seeds {}: {}{} training tokens in all. ",
+            "{}. Seeds {}: {}{} training tokens in all{}. ",
             over.join("; "),
             seeds.join(", "),
             if seeds.len() > 1 {
@@ -51,7 +52,11 @@ impl Tuning {
             } else {
                 ""
             },
-            si(self.tokens())
+            si(self.tokens()),
+            match self.points().any(|tried| tried.failed.is_some()) {
+                true => ", without the points that failed",
+                false => "",
+            }
         );
         if self.sweep.halving.is_some() {
             note += "Points were given up by their loss in the middle of the learning-rate schedule, which favours \
@@ -64,6 +69,10 @@ impl Tuning {
             note += &format!("{edge}. ");
         }
         note.trim_end().to_owned()
+    }
+
+    fn points(&self) -> impl Iterator<Item = &TriedPoint> {
+        self.runs.iter().flat_map(|run| &run.tried)
     }
 
     fn rows(&self, run: &SweptRun) -> Vec<Vec<Cell>> {
@@ -195,10 +204,13 @@ impl Tuning {
         if self.sweep.over.len() > 1 {
             note += "For each value, the best of the points that have it. ";
         }
-        let points = || self.runs.iter().flat_map(|run| &run.tried);
-        let failed = points().filter(|tried| tried.failed.is_some()).count();
+        let failed = self.points().filter(|tried| tried.failed.is_some());
+        let failed = failed.count();
         if failed > 0 {
-            note += &format!("{failed} of {} points have no loss. ", points().count());
+            note += &format!(
+                "{failed} of {} points have no loss. ",
+                self.points().count()
+            );
         }
         if series.iter().any(|series| series.style == Style::Markers) {
             note += "A point that was given up has its loss at that step. ";
@@ -229,10 +241,21 @@ fn loss(tried: &TriedPoint) -> String {
     })
 }
 
+/// How far the seeds came that did not fail, if there are some.
+fn of_the_others(tried: &TriedPoint) -> String {
+    let losses = tried.losses.iter().copied().flatten();
+    let losses: Vec<f64> = losses.filter(|loss| loss.is_finite()).collect();
+    let (of, count) = (Observed::of(LOSS), losses.len());
+    Estimate::of(&losses).map_or(String::new(), |loss| {
+        let (all, mean) = (tried.losses.len(), of.show(loss.mean));
+        format!("; {count} of {all} seeds reached {mean}")
+    })
+}
+
 fn remark(tried: &TriedPoint, is_best: bool) -> Cell {
     let (text, tone) = match &tried.failed {
         _ if is_best => ("✓ best".to_owned(), Tone::Good),
-        Some(why) => (why.clone(), Tone::Bad),
+        Some(why) => (format!("{why}{}", of_the_others(tried)), Tone::Bad),
         None if tried.share < 1.0 => {
             let share = 100.0 * tried.share;
             (

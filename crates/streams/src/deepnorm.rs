@@ -4,8 +4,8 @@
 //! x_{i+1} = LN(α x_i + F(x_i)),  α = (2L)^(1/4)
 //! ```
 //!
-//! F has no norm, and there is no final norm. The initial values, outputs and both matrices of feed-forward networks are
-//! multiplied by β = (8L)^(-1/4). α and β are those of models with a decoder only, of L layers with two residuals each.
+//! F has no norm, and there is no final norm. The initial matrices of attention's values and outputs, and both of feed-forward
+//! networks, are multiplied by β = (8L)^(-1/4). α and β are those of models with a decoder only, of L layers with two residuals each.
 
 use burn::module::Module;
 use burn::tensor::backend::Backend;

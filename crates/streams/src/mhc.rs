@@ -10,7 +10,7 @@
 //! The paper gives only s = 0.01 as a start. Here P = 0, b_post = 0, and b_res is 0 on the diagonal and −8 elsewhere, so that a
 //! new model is the plain one up to the ε of norms. pre is ¾ for stream i mod n, as A_m of
 //! [hyper-connections](crate::HyperConfig) is 1 there, and the others share ¼. With the same weight for all, equal streams
-//! would have equal gradients and stay equal.
+//! would have equal gradients and stay equal, but for rounding.
 
 use burn::module::{Initializer, Module, Param};
 use burn::tensor::activation::{sigmoid, softmax};

@@ -402,4 +402,19 @@ fn the_losses_of_a_sweep_are_those_of_their_seeds() {
             "a,0.1,8,1,8,2.5,false,diverged"
         ]
     );
+    let table = tuning.table();
+    assert!(
+        table
+            .to_text()
+            .contains("diverged; 1 of 2 seeds reached 2.5"),
+        "{}",
+        table.to_text()
+    );
+    assert!(
+        table
+            .note
+            .ends_with("in all, without the points that failed."),
+        "{}",
+        table.note
+    );
 }
