@@ -201,7 +201,7 @@ impl MhcConfig {
     }
 
     /// b of the head: the weights σ(b) = 1/n of equal streams sum to 1.
-    fn ends_with(&self) -> Vec<f64> {
+    fn equal_weights(&self) -> Vec<f64> {
         vec![-((self.n - 1) as f64).ln(); self.n]
     }
 
@@ -254,7 +254,7 @@ impl Design for MhcConfig {
 
     fn ends<B: Backend>(&self, on: &Sites, device: &B::Device) -> MhcEnds<B> {
         let head = || Head {
-            read: self.read(on, self.ends_with(), device),
+            read: self.read(on, self.equal_weights(), device),
             scale: Self::scale(1, device),
             eps: self.eps,
         };
