@@ -90,6 +90,10 @@ pub fn bench(options: Options) -> anyhow::Result<()> {
             "cannot write {}; give `--json` a file in a folder that exists",
             path.display()
         );
+        // Another file is not overwritten.
+        if path.exists() {
+            read(path)?;
+        }
     }
     let old = options.against.as_deref().map(read).transpose()?;
     let mut lines = Vec::new();
@@ -116,7 +120,7 @@ pub fn bench(options: Options) -> anyhow::Result<()> {
         }
     }
     cli::print(&format!("\n{}", table(&lines, old.as_deref()).to_text()))?;
-    if let Some(path) = &options.json {
+    if let Some(path) = options.json.as_ref().filter(|_| !lines.is_empty()) {
         let json = serde_json::to_string_pretty(&lines)?;
         std::fs::write(path, json).with_context(|| format!("cannot write {}", path.display()))?;
     }
@@ -128,7 +132,7 @@ fn read(path: &Path) -> anyhow::Result<Vec<Line>> {
     let text = residual_zoo::data::read_utf8(path)?;
     serde_json::from_str(&text).with_context(|| {
         let path = path.display();
-        format!("{path} has no figures of this program; write it by `bench --json {path}`")
+        format!("{path} has no figures of `bench --json`; give another file")
     })
 }
 

@@ -193,6 +193,12 @@ fn what_is_no_config_is_named() {
         "1",
     ]);
     fails(&mut bench, 2, &["`gpt2-smoke.model.n_head`"]);
+    let kept = scratch.file("kept.ron", b"(model: Gpt2())");
+    let mut bench = zoo("bench");
+    bench.args([SMOKE, "--steps", "1", "--json"]).arg(&kept);
+    let error = text(&run(&mut bench).stderr);
+    assert!(error.contains("kept.ron has no figures"), "{error}");
+    assert_eq!(fs::read(kept).unwrap(), b"(model: Gpt2())");
 }
 
 #[test]

@@ -32,12 +32,14 @@ fn results(directory: &Path) -> Value {
     serde_json::from_str(&text).unwrap()
 }
 
-/// The mean loss and the share of the steps of every point, by its assignments.
+/// The mean loss and the share of the steps of every point, by its assignments. A seed that diverged has no loss.
 fn tried(results: &Value, run: usize) -> BTreeMap<String, (f64, f64)> {
     let points = results["tuning"]["runs"][run]["tried"].as_array().unwrap();
     let mean = |losses: &Value| {
         let losses = losses.as_array().unwrap().iter();
-        let losses: Vec<f64> = losses.map(|loss| loss.as_f64().unwrap()).collect();
+        let losses: Vec<f64> = losses
+            .map(|loss| loss.as_f64().unwrap_or(f64::INFINITY))
+            .collect();
         losses.iter().sum::<f64>() / losses.len() as f64
     };
     let found = points.iter().map(|point| {
@@ -136,7 +138,8 @@ fn halving_gives_up_the_worse_points_and_ends_where_the_whole_sweep_does() {
     for (point, (loss, share)) in &halved {
         match *share == 1.0 {
             true => assert_eq!(whole[point].0, *loss),
-            false => assert_ne!(whole[point].0, *loss),
+            // What diverges has no loss in either.
+            false => assert!(loss.is_infinite() || whole[point].0 != *loss),
         }
     }
     // The same rungs come out of runs that have gone further.
@@ -410,6 +413,17 @@ fn a_rate_that_diverges_is_a_point_without_a_loss() {
     ok(&mut sweep(&scratch, &file, &options));
     let risen = &results(&directory)["tuning"]["runs"][0]["tried"][1]["failed"];
     assert!(risen.as_str().unwrap().starts_with("diverged"), "{risen}");
+    let table = fs::read_to_string(directory.join("sweep.csv")).unwrap();
+    let risen = table.lines().nth(2).unwrap();
+    assert!(
+        risen.contains(",,false,\"diverged") || risen.contains(",,false,diverged"),
+        "{table}"
+    );
+    // A device that is not there is found before `--force` deletes what is trained.
+    let mut other = sweep(&scratch, &file, &options);
+    fails(other.args(["--force", "--gpu", "7"]), 2, &["`--gpu`"]);
+    let kept = fs::read_dir(scratch.path("out").join("pool")).unwrap();
+    assert!(kept.count() >= 4);
     // Without any point there is no best.
     let options = [
         "--over",

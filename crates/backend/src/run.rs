@@ -18,7 +18,25 @@ pub trait OnBackend {
     fn run<B: AutodiffBackend>(self, device: B::Device) -> Self::Output;
 }
 
+/// Does nothing.
+struct Nothing;
+
+impl OnBackend for Nothing {
+    type Output = ();
+
+    fn run<B: AutodiffBackend>(self, _: B::Device) {}
+}
+
 impl BackendKind {
+    /// Checks that this backend computes on the GPU of index `gpu`, or on its default device.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`run`](Self::run).
+    pub fn check_device(self, gpu: Option<usize>) -> Result<(), BackendError> {
+        self.run(gpu, Nothing)
+    }
+
     /// Runs `task` on this backend, on the GPU of index `gpu` where one is given and on the
     /// backend's default device otherwise.
     ///

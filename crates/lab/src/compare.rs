@@ -39,6 +39,9 @@ pub fn compare<C: ModelConfig>(
         let valid = config.validate(corpus.tokenizer.vocab_size());
         valid.map_err(|error| error.within(name))?;
     }
+    if options.force {
+        options.backend.check_device(options.gpu)?;
+    }
     prepare(models, options)?;
     let mut comparison = Comparison {
         entries: Vec::new(),

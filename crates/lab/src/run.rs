@@ -127,6 +127,7 @@ impl<C: ModelConfig> Experiment<C> {
         let corpora = open_corpora(planned, &options.stop)?;
         let corpora: Vec<&Corpus> = corpora.iter().map(|corpus| &**corpus).collect();
         if options.force {
+            options.backend.check_device(options.gpu)?;
             let pool = Pool::open(options);
             pool.forget(&pool.runs(planned, &self.seeds, &corpora))?;
         }

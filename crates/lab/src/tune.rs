@@ -227,6 +227,7 @@ impl Sweep {
             ..Outcome::default()
         };
         if options.force {
+            options.backend.check_device(options.gpu)?;
             // With them, those that start from them.
             let pool = Pool::open(options);
             pool.forget(&pool.runs(&runs, &self.seeds, &data))?;
@@ -439,6 +440,9 @@ impl Tuning {
             tried.share = steps as f64 / config.train.steps as f64;
             tried.tokens = (steps * config.tokens_per_step()) as f64;
         }
-        tried.losses = losses;
+        let failed = |found: &&Observation| rose(found) || !loss(found).is_finite();
+        let good = |seed: &u64| of_seed(seed).filter(|found| !failed(found));
+        let good = self.sweep.seeds.iter().map(good);
+        tried.losses = good.map(|found| found.map(|found| loss(found))).collect();
     }
 }

@@ -53,8 +53,11 @@ impl Tuning {
                 ""
             },
             si(self.tokens()),
-            match self.points().any(|tried| tried.failed.is_some()) {
-                true => ", without the points that failed",
+            match self
+                .points()
+                .any(|tried| tried.failed.is_some() && tried.tokens == 0.0)
+            {
+                true => ", without points at which a run ended early",
                 false => "",
             }
         );
@@ -243,8 +246,7 @@ fn loss(tried: &TriedPoint) -> String {
 
 /// How far the seeds came that did not fail, if there are some.
 fn of_the_others(tried: &TriedPoint) -> String {
-    let losses = tried.losses.iter().copied().flatten();
-    let losses: Vec<f64> = losses.filter(|loss| loss.is_finite()).collect();
+    let losses: Vec<f64> = tried.losses.iter().copied().flatten().collect();
     let (of, count) = (Observed::of(LOSS), losses.len());
     Estimate::of(&losses).map_or(String::new(), |loss| {
         let (all, mean) = (tried.losses.len(), of.show(loss.mean));

@@ -378,7 +378,7 @@ fn the_losses_of_a_sweep_are_those_of_their_seeds() {
         values: vec![Value::Number(0.1)],
         set: Vec::new(),
         share: 1.0,
-        tokens: 8.0,
+        tokens: 0.0,
         losses: vec![None, Some(2.5)],
         failed: Some("diverged".into()),
     };
@@ -398,8 +398,8 @@ fn the_losses_of_a_sweep_are_those_of_their_seeds() {
     assert_eq!(
         lines,
         [
-            "a,0.1,7,1,8,,false,diverged",
-            "a,0.1,8,1,8,2.5,false,diverged"
+            "a,0.1,7,1,0,,false,diverged",
+            "a,0.1,8,1,0,2.5,false,diverged"
         ]
     );
     let table = tuning.table();
@@ -413,7 +413,7 @@ fn the_losses_of_a_sweep_are_those_of_their_seeds() {
     assert!(
         table
             .note
-            .ends_with("in all, without the points that failed."),
+            .ends_with("in all, without points at which a run ended early."),
         "{}",
         table.note
     );
