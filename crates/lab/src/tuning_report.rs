@@ -250,7 +250,10 @@ fn of_the_others(tried: &TriedPoint) -> String {
     let (of, count) = (Observed::of(LOSS), losses.len());
     Estimate::of(&losses).map_or(String::new(), |loss| {
         let (all, mean) = (tried.losses.len(), of.show(loss.mean));
-        format!("; {count} of {all} seeds reached {mean}")
+        match count {
+            1 => format!("; 1 of {all} seeds ended at {mean}"),
+            _ => format!("; {count} of {all} seeds ended at {mean} on average"),
+        }
     })
 }
 

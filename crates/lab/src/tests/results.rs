@@ -406,7 +406,7 @@ fn the_losses_of_a_sweep_are_those_of_their_seeds() {
     assert!(
         table
             .to_text()
-            .contains("diverged; 1 of 2 seeds reached 2.5"),
+            .contains("diverged; 1 of 2 seeds ended at 2.5"),
         "{}",
         table.to_text()
     );
