@@ -1,5 +1,6 @@
 //! `residual-zoo bench`
 
+use std::fs::Metadata;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -7,7 +8,7 @@ use clap::Args;
 use residual_zoo::backend::BackendKind;
 use residual_zoo::cli::{self, BackendArgs};
 use residual_zoo::experiment::time;
-use residual_zoo::lab::{Bench, open_corpus};
+use residual_zoo::lab::{Bench, Error, open_corpus};
 use residual_zoo::report::{Cell, Column, Table, bytes, si};
 use residual_zoo::runs::vocabulary;
 use residual_zoo::train::Interrupter;
@@ -15,7 +16,7 @@ use residual_zoo::train::bench::StepTime;
 use residual_zoo::train::dashboard::warn;
 use serde::{Deserialize, Serialize};
 
-use super::{name_of, read_config};
+use super::read_config;
 
 /// The model of docs/performance.md: 10.7M parameters, batch 8 of 256 tokens.
 const DEFAULT: &str = "gpt2/bench";
@@ -71,7 +72,7 @@ pub fn bench(options: Options) -> anyhow::Result<()> {
         let config = read_config(path)?.set(&options.set)?;
         let corpus = open_corpus(&config.data, &Interrupter::new())?;
         let valid = config.validate(vocabulary(&corpus));
-        valid.map_err(|error| error.within(&name_of(path)))?;
+        valid.map_err(|error| Error::from(error).in_file(path))?;
         Ok((path.display().to_string(), config, corpus))
     });
     let models = opened.collect::<anyhow::Result<Vec<_>>>()?;
@@ -90,8 +91,9 @@ pub fn bench(options: Options) -> anyhow::Result<()> {
             "cannot write {}; give `--json` a file in a folder that exists",
             path.display()
         );
-        // Another file is not overwritten.
-        if path.exists() {
+        // What is not of `--json` is not overwritten.
+        let is_full = |file: Metadata| file.is_file() && file.len() > 0;
+        if path.metadata().is_ok_and(is_full) {
             read(path)?;
         }
     }

@@ -206,10 +206,7 @@ fn ron_that_says_something_else_is_refused() {
     assert!(nested.contains("Composed"), "{nested}");
     assert!(problem("Composed(layers: [Gpt2()], connection: Highway)").contains("Highway"));
     let unnamed = problem("Composed(layers: [Gpt2()], connection: PerLayer(Dense(4, 5)))");
-    assert!(
-        unnamed.contains("where the name of a field belongs"),
-        "{unnamed}"
-    );
+    assert!(unnamed.contains("fields have names, as in"), "{unnamed}");
 }
 
 fn refusal(model: &Zoo) -> ConfigError {

@@ -192,7 +192,7 @@ fn what_is_no_config_is_named() {
         "--steps",
         "1",
     ]);
-    fails(&mut bench, 2, &["`gpt2-smoke.model.n_head`"]);
+    fails(&mut bench, 2, &[&format!("`{SMOKE}: model.n_head`")]);
     let kept = scratch.file("kept.ron", b"(model: Gpt2())");
     let mut bench = zoo("bench");
     bench.args([SMOKE, "--steps", "1", "--json"]).arg(&kept);

@@ -453,6 +453,14 @@ fn bench_writes_its_figures_as_json() {
     fs::write(&json, old.to_string()).unwrap();
     let shown = ok(&mut bench(&["--against", path]));
     assert!(shown.contains(" slower"), "{shown}");
+    // Where nothing is timed, the figures stay.
+    let before = fs::read(&json).unwrap();
+    assert!(
+        !run(bench(&["--json", path]).args(["--gpu", "7"]))
+            .status
+            .success()
+    );
+    assert_eq!(fs::read(&json).unwrap(), before);
     // Another batch is not comparable.
     let shown = ok(bench(&["--against", path]).args(["--set", "train.batch=3"]));
     assert!(!shown.contains("slower"), "{shown}");

@@ -541,6 +541,15 @@ fn no_verdict_rests_on_runs_that_have_lost_rows() {
         );
     }
     ok(four_runs(&scratch).arg("--force"));
+    // A device that is not there is found before runs are deleted.
+    let runs = || fs::read_dir(scratch.path("out/pool")).unwrap().count();
+    let before = runs();
+    fails(
+        four_runs(&scratch).args(["--force", "--gpu", "7"]),
+        2,
+        &["`--gpu`"],
+    );
+    assert_eq!(runs(), before);
 }
 
 #[test]

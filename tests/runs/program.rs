@@ -214,6 +214,10 @@ fn a_comparison_of_other_models_is_replaced_by_force_alone() {
             "--force",
         ],
     );
+    // A device that is not there is found before anything is deleted.
+    let mut nowhere = outside(&scratch, "compare");
+    nowhere.args(["a.ron", "--force", "--gpu", "7"]);
+    fails(&mut nowhere, 2, &["`--gpu`"]);
     assert!(run("a").is_dir() && run("b").is_dir());
     ok(outside(&scratch, "compare").args(["a.ron", "--force"]));
     assert!(run("a").is_dir() && !run("b").exists());

@@ -120,9 +120,13 @@ impl Tuning {
 
     /// The training tokens of all points and seeds.
     pub fn tokens(&self) -> f64 {
-        let points = self.runs.iter().flat_map(|run| &run.tried);
         let of_seeds = self.sweep.seeds.len() as f64;
-        points.map(|tried| tried.tokens * of_seeds).sum()
+        self.points().map(|tried| tried.tokens * of_seeds).sum()
+    }
+
+    /// The points of all runs.
+    pub(crate) fn points(&self) -> impl Iterator<Item = &TriedPoint> {
+        self.runs.iter().flat_map(|run| &run.tried)
     }
 
     /// The runs of `planned` that have a best point, at that point, for all seeds.
@@ -415,8 +419,13 @@ impl Tuning {
         };
         let found: Vec<&Observation> = found.collect();
         let of_seed = |seed: &u64| found.iter().find(|found| found.seed == Some(*seed));
-        let losses = self.sweep.seeds.iter().map(of_seed);
-        let losses: Vec<Option<f64>> = losses.map(|found| found.map(|found| loss(found))).collect();
+        let is_whole = self.sweep.seeds.iter().all(|seed| of_seed(seed).is_some());
+        let good = |found: &&&Observation| !rose(found) && loss(found).is_finite();
+        let losses = self.sweep.seeds.iter().map(|seed| {
+            let found = of_seed(seed).filter(good);
+            found.map(|found| loss(found))
+        });
+        let losses: Vec<Option<f64>> = losses.collect();
         let risen = found.iter().copied().find(rose);
         let why = || {
             if let Some(found) = risen {
@@ -431,18 +440,13 @@ impl Tuning {
                 missing.why.clone()
             })
         };
-        let is_whole = losses.iter().all(Option::is_some);
-        let is_finite = losses.iter().flatten().all(|loss| loss.is_finite());
         let tried = &mut self.runs[run].tried[point];
-        tried.failed = (!is_whole || !is_finite || risen.is_some()).then(why);
+        tried.failed = losses.iter().any(Option::is_none).then(why);
         if let Some(config) = candidate.planned.config.as_ref().filter(|_| is_whole) {
             let steps = until(&config.train, share);
             tried.share = steps as f64 / config.train.steps as f64;
             tried.tokens = (steps * config.tokens_per_step()) as f64;
         }
-        let failed = |found: &&Observation| rose(found) || !loss(found).is_finite();
-        let good = |seed: &u64| of_seed(seed).filter(|found| !failed(found));
-        let good = self.sweep.seeds.iter().map(good);
-        tried.losses = good.map(|found| found.map(|found| loss(found))).collect();
+        tried.losses = losses;
     }
 }

@@ -74,10 +74,6 @@ impl Tuning {
         note.trim_end().to_owned()
     }
 
-    fn points(&self) -> impl Iterator<Item = &TriedPoint> {
-        self.runs.iter().flat_map(|run| &run.tried)
-    }
-
     fn rows(&self, run: &SweptRun) -> Vec<Vec<Cell>> {
         let mut order: Vec<usize> = (0..run.tried.len()).collect();
         let rank = |i: &usize| {

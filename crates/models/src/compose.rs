@@ -587,7 +587,7 @@ impl<A: List> ModelConfig for Composition<A> {
                 let (from, to) = (smaller.name(), entry.name());
                 let problem = format!(
                     "is composed, so weights of {from} cannot become those of {to}; this needs models of one architecture \
-                     with plain connections"
+                     with plain connections and no recurrence"
                 );
                 return Err(ConfigError::new("model", problem));
             }

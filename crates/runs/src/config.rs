@@ -438,7 +438,9 @@ fn describe(error: &ron::Error) -> String {
     match error {
         ron::Error::MissingStructField { field, .. } => format!("field `{field}` is missing"),
         ron::Error::SuggestRawIdentifier(found) => {
-            format!("found `{found}` where the name of a field belongs, as in `Name(field: 1)`")
+            format!(
+                "found `{found}` where a name belongs; fields have names, as in `Name(field: 1)`"
+            )
         }
         error => in_plain_words(&error.to_string()),
     }

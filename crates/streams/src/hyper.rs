@@ -9,7 +9,7 @@
 //! At the start B = 1, A_r = I, A_m is 1 for stream i mod n, W = 0 and s = 0.01. The streams then stay equal, and the
 //! model is the plain one, up to the ε of the final norm. A and B are not decayed, the W are. With `root_n`, the initial
 //! projections to the stream are √n times as large: Section 4 scales them "by a factor of √n", so that the size of the output
-//! stays the same. For that they would have to be smaller, because the n streams are summed; the words are taken as they are.
+//! stays the same. For that they would have to be smaller, because the n streams are summed; the code follows the wording.
 
 use burn::module::{Initializer, Module, Param};
 use burn::tensor::activation::tanh;

@@ -193,7 +193,7 @@ impl MhcConfig {
     }
 
     /// b_pre of residual `i`: σ(b_pre) is ¾ for stream i mod n, and the others share ¼.
-    fn reads(&self, i: usize) -> Vec<f64> {
+    fn b_pre(&self, i: usize) -> Vec<f64> {
         let n = self.n;
         let others = -((4 * n - 5) as f64).ln();
         let of = |s| if s == i % n { 3f64.ln() } else { others };
@@ -201,7 +201,7 @@ impl MhcConfig {
     }
 
     /// b of the head: the weights σ(b) = 1/n of equal streams sum to 1.
-    fn equal_weights(&self) -> Vec<f64> {
+    fn b_head(&self) -> Vec<f64> {
         vec![-((self.n - 1) as f64).ln(); self.n]
     }
 
@@ -239,7 +239,7 @@ impl Design for MhcConfig {
 
     fn connection<B: Backend>(&self, on: &Sites, i: usize, device: &B::Device) -> Mhc<B> {
         let n = self.n;
-        let mut base = self.reads(i);
+        let mut base = self.b_pre(i);
         base.extend(vec![0.0; n]);
         base.extend((0..n * n).map(|at| if at / n == at % n { 0.0 } else { -8.0 }));
         Mhc {
@@ -254,7 +254,7 @@ impl Design for MhcConfig {
 
     fn ends<B: Backend>(&self, on: &Sites, device: &B::Device) -> MhcEnds<B> {
         let head = || Head {
-            read: self.read(on, self.equal_weights(), device),
+            read: self.read(on, self.b_head(), device),
             scale: Self::scale(1, device),
             eps: self.eps,
         };
