@@ -112,7 +112,7 @@ fn another_config_or_other_data_are_refused_unless_allowed() {
         &mut changed(&["train.learning_rate=2e-2", "model.dropout=0.2"]),
         2,
         &[
-            "model.Gpt2.dropout was 0.1, now 0.2",
+            "model.dropout was 0.1, now 0.2",
             "train.learning_rate was 0.01, now 0.02",
             "--allow-config-change",
         ],

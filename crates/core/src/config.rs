@@ -1,6 +1,7 @@
 //! The config of a model.
 
 use std::fmt::Debug;
+use std::path::Path;
 
 use burn::module::Module;
 use burn::tensor::backend::Backend;
@@ -31,6 +32,14 @@ impl ConfigError {
     pub fn within(self, outer: &str) -> Self {
         Self {
             field: format!("{outer}.{}", self.field),
+            ..self
+        }
+    }
+
+    /// The same error of a field in the file `path`.
+    pub fn in_file(self, path: &Path) -> Self {
+        Self {
+            field: format!("{}: {}", path.display(), self.field),
             ..self
         }
     }

@@ -576,7 +576,7 @@ impl<A: List> ModelConfig for Composition<A> {
         let (count, of_smaller) = (self.layers.len(), smaller.layers.len());
         if count != of_smaller {
             let problem = format!(
-                "has {count} entries, but that of the first weights has {of_smaller}; set it to the same"
+                "is a list of {count}, but of {of_smaller} in the first weights; give it the same length"
             );
             return Err(ConfigError::new("model.layers", problem));
         }

@@ -137,6 +137,25 @@ pub enum Error {
         /// What is wrong with it.
         problem: String,
     },
+    /// The weights of another run cannot be the first ones.
+    #[error(
+        "{source}{}",
+        match changes.as_slice() {
+            [] => String::new(),
+            changes => {
+                let (run, changes) = (run.display(), changes.join("; "));
+                format!(" ({})", one_line(format!("since {run}, the model changes: {changes}")))
+            }
+        }
+    )]
+    FirstWeights {
+        /// Why not.
+        source: Box<Error>,
+        /// The other run.
+        run: PathBuf,
+        /// How the model differs from that of the other run.
+        changes: Vec<String>,
+    },
     /// A checkpoint does not fit the model.
     #[error("{path}: {}", one_line(source))]
     Import {
@@ -200,10 +219,16 @@ impl Error {
     pub fn is_bad_input(&self) -> bool {
         match self {
             Self::Data(error) => error.is_bad_input(),
+            Self::FirstWeights { source, .. } => source.is_bad_input(),
             Self::Io { source, action, .. } => {
                 use std::io::ErrorKind::{InvalidData, IsADirectory, NotADirectory, NotFound};
-                let user = [NotFound, IsADirectory, NotADirectory, InvalidData];
-                *action == "read" && user.contains(&source.kind())
+                let user: &[_] = match *action {
+                    "read" => &[NotFound, IsADirectory, NotADirectory, InvalidData],
+                    // A file is in the way.
+                    "create" => &[NotADirectory],
+                    _ => &[],
+                };
+                user.contains(&source.kind())
             }
             Self::NotFinite { .. }
             | Self::Vanished(_)

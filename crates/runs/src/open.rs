@@ -34,7 +34,8 @@ impl<C: ModelConfig> Run<C> {
             config: run_dir::read_config(directory)?,
             tokenizer: run_dir::read_tokenizer(directory)?,
         };
-        run.config.validate(run.vocabulary())?;
+        let valid = run.config.validate(run.vocabulary());
+        valid.map_err(|error| error.in_file(&directory.join(run_dir::CONFIG)))?;
         Ok(run)
     }
 

@@ -45,9 +45,11 @@ pub fn run<B: AutodiffBackend, C: ModelConfig>(
     }
     let is_new = run_dir::is_free(&options.directory)?;
     let mut trainer = Trainer::<B, C>::new(config, corpus, device)?;
-    let (mut notes, init_weights) = match &options.init_from {
-        Some((run, by)) if is_new => start_from(&mut trainer, run, *by, corpus)
-            .map(|(notes, weights)| (notes, Some(weights)))?,
+    let (mut notes, first) = match &options.init_from {
+        Some((run, by)) if is_new => {
+            let (notes, first) = start_from(&mut trainer, run, *by, corpus)?;
+            (notes, Some(first))
+        }
         _ => (Vec::new(), None),
     };
     let mut directory = RunDir::open(&options.directory)?;
@@ -56,7 +58,7 @@ pub fn run<B: AutodiffBackend, C: ModelConfig>(
         notes.push(what.into());
     }
     let mut resumed = match is_new {
-        true => begin(&trainer, corpus, options, &mut directory, init_weights)?,
+        true => begin(&trainer, corpus, options, &mut directory, first)?,
         false => resume::resume(&mut trainer, corpus, options, &mut directory)?,
     };
     resumed.notes.splice(0..0, notes);
@@ -69,17 +71,26 @@ pub fn run<B: AutodiffBackend, C: ModelConfig>(
     Run::new(trainer, corpus, options, directory, resumed).finish()
 }
 
-/// Writes the first files of a new run. `init_weights` is the BLAKE3 hash of the weights that it starts
-/// from, if they are those of another run.
+/// The weights of another run that a run starts from.
+struct First {
+    /// Their BLAKE3 hash.
+    weights: String,
+    /// How the model differs from theirs.
+    changes: Vec<String>,
+}
+
+/// Writes the first files of a new run.
 fn begin<B: AutodiffBackend, C: ModelConfig>(
     trainer: &Trainer<B, C>,
     corpus: &Corpus,
     options: &RunOptions,
     directory: &mut RunDir,
-    init_weights: Option<String>,
+    first: Option<First>,
 ) -> Result<Resumed, Error> {
+    let (init_weights, changes) = first.map(|first| (first.weights, first.changes)).unzip();
     let start = Start {
         init_weights,
+        changes: changes.unwrap_or_default(),
         ..resume::this_start::<B>(options, trainer.device())
     };
     let first = directory.checkpoint(0);
@@ -100,30 +111,37 @@ fn begin<B: AutodiffBackend, C: ModelConfig>(
 }
 
 /// Loads the weights of the newest checkpoint of `run`, and its moments if `by` says so. Returns notes
-/// for the user, and the BLAKE3 hash of the weights.
+/// for the user, and what the weights are.
 fn start_from<B: AutodiffBackend, C: ModelConfig>(
     trainer: &mut Trainer<B, C>,
     run: &Path,
     by: FirstWeights,
     corpus: &Corpus,
-) -> Result<(Vec<String>, String), Error> {
+) -> Result<(Vec<String>, First), Error> {
+    let smaller = run_dir::read_config::<C>(run)?.model;
+    let valid = smaller.validate();
+    valid.map_err(|error| error.within("model").in_file(&run.join(run_dir::CONFIG)))?;
     let Newest { path, passed_over } = newest(run)?;
     let passed_over = passed_over.iter();
     let mut notes: Vec<String> = passed_over
         .map(|(_, error)| format!("passed over: {error}"))
         .collect();
     run_dir::check_tokenizer(run, corpus, "")?;
-    let smaller = run_dir::read_config::<C>(run)?.model;
-    let valid = smaller.validate();
-    valid.map_err(|error| error.within("model"))?;
-    let kept = match by {
-        FirstWeights::Grow => checkpoint::load_weights(trainer, &smaller, &path)?,
-        FirstWeights::GrowFresh => checkpoint::load_parameters(trainer, &smaller, &path)?,
+    let changes = resume::other_model(&smaller, &trainer.config.model);
+    let loaded = match by {
+        FirstWeights::Grow => checkpoint::load_weights(trainer, &smaller, &path),
+        FirstWeights::GrowFresh => checkpoint::load_parameters(trainer, &smaller, &path),
     };
-    notes.extend(resume::other_model_note(&smaller, &trainer.config.model));
+    let kept = loaded.map_err(|source| Error::FirstWeights {
+        source: Box::new(source),
+        run: run.into(),
+        changes: changes.clone(),
+    })?;
+    notes.extend(changes.iter().map(|change| format!("changed: {change}")));
     notes.extend(resume::kept_note(&kept, run));
     notes.push(format!("starts from the weights in {}", path.display()));
-    Ok((notes, weights_blake3(&path)?))
+    let weights = weights_blake3(&path)?;
+    Ok((notes, First { weights, changes }))
 }
 
 struct Run<'a, B: AutodiffBackend, C: ModelConfig> {
