@@ -27,6 +27,7 @@ use residual_zoo::backend::BackendKind;
 use residual_zoo::cli::{self, DataArgs, ExperimentArgs};
 use residual_zoo::core::ConfigError;
 use residual_zoo::data::{Corpus, DataConfig, Source, TokenizerConfig};
+use residual_zoo::lab::Error;
 use residual_zoo::report::si;
 use residual_zoo::runs::{did_you_mean, run_dir};
 use residual_zoo::{builtin, experiment};
@@ -37,7 +38,7 @@ use residual_zoo_system::team::started;
 /// CONFIG is a RON file of a run, or the name of one that is part of the program, such as
 /// gpt2/smoke. RUN is the directory of a run. `residual-zoo list` shows all names.
 #[derive(Parser)]
-#[command(name = "residual-zoo", version = version(), arg_required_else_help = true)]
+#[command(name = "residual-zoo", bin_name = "residual-zoo", version = version(), arg_required_else_help = true)]
 struct Program {
     #[command(subcommand)]
     command: Command,
@@ -180,6 +181,13 @@ fn read_config(config: &Path) -> anyhow::Result<RunConfig> {
         return Err(ConfigError::new(name, problem).into());
     };
     Ok(RunConfig::parse(text, config)?)
+}
+
+/// Like [`read_config`], with the assignments of `--set`. Where they do not fit, the error has the name of the file, one of
+/// several.
+fn read_set(path: &Path, set: &[String]) -> anyhow::Result<RunConfig> {
+    let set = read_config(path)?.set(set);
+    Ok(set.map_err(|error| Error::from(error).in_file(path))?)
 }
 
 /// The config in the file `path` of a run that may have been moved: its tokenizer is beside it.

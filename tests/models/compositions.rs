@@ -207,6 +207,53 @@ fn ron_that_says_something_else_is_refused() {
     assert!(problem("Composed(layers: [Gpt2()], connection: Highway)").contains("Highway"));
     let unnamed = problem("Composed(layers: [Gpt2()], connection: PerLayer(Dense(4, 5)))");
     assert!(unnamed.contains("fields have names, as in"), "{unnamed}");
+    let text = problem("Composed(layers: [Gpt2()], connection: PerLayer(Dense(\"a\")))");
+    assert!(text.contains("fields have names, as in"), "{text}");
+    let part = problem("Composed(layers: [Gpt2()], connection: PerSublayer(Mhc(n: 2.5)))");
+    assert!(
+        part.contains("whole numbers have no decimal point"),
+        "{part}"
+    );
+    let alone = problem("Gpt2(connection: PerLayer(Dense()))");
+    assert!(alone.contains("Composed(layers: "), "{alone}");
+}
+
+#[test]
+fn an_assignment_says_what_a_file_could_say() {
+    let config = |model: &str| {
+        let text = format!("(model: {model})");
+        RunConfig::parse(&text, "test.ron".as_ref()).unwrap()
+    };
+    let set = |model: &str, assignment: &str| {
+        let set = config(model).set(&[assignment.to_string()]);
+        set.map_err(|error| error.to_string())
+    };
+    let dense = "Composed(layers: [Gpt2()], connection: PerLayer(Dense()))";
+    for unnamed in [
+        "model.connection=PerLayer(Dense(4, 5))",
+        r#"model.connection={"PerLayer":{"Dense":[4,5]}}"#,
+        "model.connection.PerLayer=Dense(4, 5)",
+    ] {
+        let error = set(dense, unnamed).unwrap_err();
+        assert!(error.contains("fields have names, as in"), "{error}");
+    }
+    let error = set("Gpt2()", "model.connection=PerLayer(Dense())").unwrap_err();
+    assert!(error.contains("Composed(layers: "), "{error}");
+    // A field that is left out where it is `None` can be set.
+    let images = set(dense, "model.patches=(size: 4)").unwrap();
+    assert_eq!(images.model.patches.unwrap().size, 4);
+    assert!(set(dense, "model.patch=(size: 4)").is_err());
+}
+
+#[test]
+fn a_number_that_is_not_finite_is_not_blamed_on_an_assignment() {
+    for (field, number) in [("grad_clip", "NaN"), ("learning_rate", "inf")] {
+        let text = format!("(model: Gpt2(), train: ({field}: {number}))");
+        let config = RunConfig::parse(&text, "test.ron".as_ref()).unwrap();
+        let error = config.set(&["train.steps=3".into()]).unwrap_err();
+        let expected = format!("`{field}`: is {number}; it must be a finite number");
+        assert_eq!(error.to_string(), expected);
+    }
 }
 
 fn refusal(model: &Zoo) -> ConfigError {

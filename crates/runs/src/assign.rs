@@ -1,9 +1,10 @@
 //! `--set PATH=VALUE`: fields of a config by their path, and RON values for them.
 
-use residual_zoo_core::ModelConfig;
+use residual_zoo_core::{ConfigError, ModelConfig};
+use serde::Deserialize as _;
 use serde_json::{Map, Value};
 
-use crate::wording::{did_you_mean, in_plain_words};
+use crate::wording::{NAMES, did_you_mean, in_plain_words, of_composition};
 use crate::{Error, RunConfig};
 
 impl<M: ModelConfig> RunConfig<M> {
@@ -14,8 +15,11 @@ impl<M: ModelConfig> RunConfig<M> {
     ///
     /// # Errors
     ///
-    /// When a field is unknown, or a value has the wrong type.
+    /// When a field is unknown, or a value has the wrong type; a number of the config that is not finite.
     pub fn set(self, assignments: &[String]) -> Result<Self, Error> {
+        if let (false, Some(error)) = (assignments.is_empty(), self.not_finite()) {
+            return Err(error.into());
+        }
         assignments.iter().try_fold(self, |config, assignment| {
             config
                 .set_one(assignment)
@@ -31,6 +35,7 @@ impl<M: ModelConfig> RunConfig<M> {
             .split_once('=')
             .ok_or("must be PATH=VALUE, such as train.steps=100")?;
         let mut tree = serde_json::to_value(&self).map_err(|error| error.to_string())?;
+        Self::complete(&mut tree, path);
         let field = find(&mut tree, path)?;
         let value = match (&*field, parse(value)) {
             // Text, such as a path, may look like anything.
@@ -40,8 +45,8 @@ impl<M: ModelConfig> RunConfig<M> {
             ) => Value::String(value.into()),
             (_, value) => value?,
         };
-        let before = std::mem::replace(field, value);
-        serde_path_to_error::deserialize(tree).map_err(|error| match before {
+        let (before, given) = (std::mem::replace(field, value.clone()), value);
+        let set = serde_path_to_error::deserialize(tree).map_err(|error| match before {
             Value::Number(_) | Value::Bool(_) => {
                 format!(
                     "{}; it was {before}",
@@ -49,7 +54,61 @@ impl<M: ModelConfig> RunConfig<M> {
                 )
             }
             _ => in_plain_words(&error.to_string()),
+        })?;
+        let mut tree = serde_json::to_value(&set).map_err(|error| error.to_string())?;
+        match find(&mut tree, path) {
+            Ok(made) if lacks_names(&given, made) => Err(NAMES.into()),
+            _ => Ok(set),
+        }
+    }
+
+    /// Adds the field at `path` as `None` if a config can have it and this one is written without it.
+    fn complete(tree: &mut Value, path: &str) {
+        let Some((parent, name)) = path.rsplit_once('.') else {
+            return;
+        };
+        let mut with = tree.clone();
+        let parent = find(&mut with, parent).ok();
+        let parent = parent.and_then(|parent| enter_variant(parent, name).as_object_mut());
+        let Some(fields) = parent.filter(|fields| !fields.contains_key(name)) else {
+            return;
+        };
+        fields.insert(name.into(), Value::Null);
+        if Self::deserialize(&with).is_ok() {
+            *tree = with;
+        }
+    }
+
+    /// The first number that is not finite, which would be lost on the way through JSON.
+    fn not_finite(&self) -> Option<ConfigError> {
+        let text = self.to_ron();
+        let mut field = "a number";
+        text.lines().find_map(|line| {
+            let (name, value) = line.split_once(": ").unwrap_or(("", line));
+            field = if name.is_empty() { field } else { name.trim() };
+            let mut words = value.split(['(', ')', ',', ' ']);
+            let found = words.find(|word| matches!(*word, "NaN" | "inf" | "-inf"))?;
+            Some(ConfigError::new(
+                field,
+                format!("is {found}; it must be a finite number"),
+            ))
         })
+    }
+}
+
+/// Whether `given` has a list where the config that was `made` of it has fields. Files refuse such values, so that no
+/// number can come to the wrong field.
+fn lacks_names(given: &Value, made: &Value) -> bool {
+    match (given, made) {
+        (Value::Array(_), Value::Object(_)) => true,
+        (Value::Array(given), Value::Array(made)) => given
+            .iter()
+            .zip(made)
+            .any(|(given, made)| lacks_names(given, made)),
+        (Value::Object(given), Value::Object(made)) => given
+            .iter()
+            .any(|(name, given)| made.get(name).is_some_and(|made| lacks_names(given, made))),
+        _ => false,
     }
 }
 
@@ -76,9 +135,10 @@ fn find<'a>(tree: &'a mut Value, path: &str) -> Result<&'a mut Value, String> {
         at.get_mut(field).ok_or_else(|| match known.is_empty() {
             true => format!("`{field}` does not exist; the value before it has no fields"),
             false => format!(
-                "unknown field `{field}`{}; the fields are {}",
+                "unknown field `{field}`{}; the fields are {}{}",
                 did_you_mean(field, known.iter()),
-                known.join(", ")
+                known.join(", "),
+                of_composition(field)
             ),
         })
     })

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_path_to_error::Track;
 
 use crate::Error;
-use crate::wording::in_plain_words;
+use crate::wording::{NAMES, in_plain_words, of_composition};
 
 /// The config of a run. This is the content of a file under `experiments/`, and of `config.ron` in a run
 /// directory.
@@ -438,9 +438,16 @@ fn describe(error: &ron::Error) -> String {
     match error {
         ron::Error::MissingStructField { field, .. } => format!("field `{field}` is missing"),
         ron::Error::SuggestRawIdentifier(found) => {
-            format!(
-                "found `{found}` where a name belongs; fields have names, as in `Name(field: 1)`"
-            )
+            format!("found `{found}` where a name belongs; {NAMES}")
+        }
+        ron::Error::ExpectedIdentifier => format!("a field's name is missing; {NAMES}"),
+        ron::Error::ExpectedComma => {
+            "a comma or the closing bracket is missing here; whole numbers have no decimal \
+                                      point, and text needs quotes"
+                .into()
+        }
+        ron::Error::NoSuchStructField { found, .. } => {
+            in_plain_words(&error.to_string()) + of_composition(found)
         }
         error => in_plain_words(&error.to_string()),
     }

@@ -11,6 +11,19 @@ pub fn did_you_mean(name: &str, known: impl Iterator<Item = impl AsRef<str>>) ->
     }
 }
 
+/// How fields are written.
+pub(crate) const NAMES: &str = "fields have names, as in `Name(field: 1)`";
+
+/// A hint for a field that a whole composition has, where one architecture does not.
+pub(crate) fn of_composition(field: &str) -> &'static str {
+    match field {
+        "connection" | "recurrence" | "patches" => {
+            "; a composition has it: `model: Composed(layers: [ARCHITECTURE(…)], connection: …)`"
+        }
+        _ => "",
+    }
+}
+
 /// A message of `serde` or `ron` without the names of Rust's types.
 pub(crate) fn in_plain_words(message: &str) -> String {
     const WORDS: [(&str, &str); 11] = [
