@@ -164,7 +164,8 @@ pub fn compared(set: &[String]) -> Result<Vec<(String, RunConfig)>, Error> {
     let parse = |name: &str| {
         let path = Path::new("compare").join(name);
         let text = builtin::run_file(&path).unwrap_or_default();
-        let config = RunConfig::parse(text, &path)?.set(set)?;
+        let config = RunConfig::parse(text, &path)?.set(set);
+        let config = config.map_err(|error| Error::from(error).in_file(&path))?;
         Ok((name.to_owned(), config))
     };
     names.into_iter().map(parse).collect()
@@ -179,6 +180,10 @@ pub fn compared(set: &[String]) -> Result<Vec<(String, RunConfig)>, Error> {
 pub fn compared_connections(set: &[String]) -> Result<Vec<(String, RunConfig)>, Error> {
     let path = Path::new("compare/gpt2");
     let plain = RunConfig::parse(builtin::run_file(path).unwrap_or_default(), path)?.set(set)?;
+    if plain.model.connection.is_some() {
+        let problem = "is set, but it is what `--connections` compares; leave it out";
+        return Err(ConfigError::new("model.connection", problem).into());
+    }
     let width = residual_zoo_core::ModelConfig::shape(&plain.model)
         .width
         .to_string();

@@ -7,6 +7,7 @@ use anyhow::Context as _;
 use clap::Args;
 use residual_zoo::backend::BackendKind;
 use residual_zoo::cli::{self, BackendArgs};
+use residual_zoo::core::ConfigError;
 use residual_zoo::experiment::time;
 use residual_zoo::lab::{Bench, Error, open_corpus};
 use residual_zoo::report::{Cell, Column, Table, bytes, si};
@@ -16,7 +17,7 @@ use residual_zoo::train::bench::StepTime;
 use residual_zoo::train::dashboard::warn;
 use serde::{Deserialize, Serialize};
 
-use super::read_config;
+use super::read_set;
 
 /// The model of docs/performance.md: 10.7M parameters, batch 8 of 256 tokens.
 const DEFAULT: &str = "gpt2/bench";
@@ -69,7 +70,7 @@ pub fn bench(options: Options) -> anyhow::Result<()> {
         false => options.configs,
     };
     let opened = configs.iter().map(|path| {
-        let config = read_config(path)?.set(&options.set)?;
+        let config = read_set(path, &options.set)?;
         let corpus = open_corpus(&config.data, &Interrupter::new())?;
         let valid = config.validate(vocabulary(&corpus));
         valid.map_err(|error| Error::from(error).in_file(path))?;
@@ -86,11 +87,13 @@ pub fn bench(options: Options) -> anyhow::Result<()> {
             .parent()
             .filter(|folder| !folder.as_os_str().is_empty());
         let folder = folder.unwrap_or(Path::new("."));
-        anyhow::ensure!(
-            folder.is_dir() && !path.is_dir(),
-            "cannot write {}; give `--json` a file in a folder that exists",
-            path.display()
-        );
+        if !folder.is_dir() || path.is_dir() {
+            let problem = format!(
+                "cannot write {}; give a file in a folder that exists",
+                path.display()
+            );
+            return Err(ConfigError::new("--json", problem).into());
+        }
         // What is not of `--json` is not overwritten.
         let is_full = |file: Metadata| file.is_file() && file.len() > 0;
         if path.metadata().is_ok_and(is_full) {
@@ -132,9 +135,9 @@ pub fn bench(options: Options) -> anyhow::Result<()> {
 /// The figures that an earlier `--json` wrote.
 fn read(path: &Path) -> anyhow::Result<Vec<Line>> {
     let text = residual_zoo::data::read_utf8(path)?;
-    serde_json::from_str(&text).with_context(|| {
-        let path = path.display();
-        format!("{path} has no figures of `bench --json`; give another file")
+    serde_json::from_str(&text).map_err(|_| {
+        let problem = "has no figures of `bench --json`; give another file";
+        ConfigError::new(path.display().to_string(), problem).into()
     })
 }
 

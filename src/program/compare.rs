@@ -6,7 +6,7 @@ use clap::Args;
 use residual_zoo::cli::{self, CompareArgs};
 use residual_zoo::experiment;
 
-use super::{name_of, read_config};
+use super::{name_of, read_set};
 
 /// Train several models on the same data and budget; print a table, write a report.
 ///
@@ -19,7 +19,8 @@ pub struct Options {
     /// compare/ in `residual-zoo list`]
     configs: Vec<PathBuf>,
     /// Compare connections instead: the GPT-2 of compare/ with each of them, 19 models, at one learning rate. `--set
-    /// model.n_layer=4` changes all of them. The runs go to runs/compare-connections
+    /// model.n_layer=4` changes all of them; the number must be even, because `Tree` takes layers in pairs. The runs go to
+    /// runs/compare-connections
     #[arg(long, conflicts_with = "configs")]
     connections: bool,
     #[command(flatten)]
@@ -39,7 +40,7 @@ pub fn compare(mut options: Options) -> anyhow::Result<()> {
         configs => {
             let named = configs
                 .iter()
-                .map(|path| Ok((name_of(path), read_config(path)?.set(set)?)));
+                .map(|path| Ok((name_of(path), read_set(path, set)?)));
             named.collect::<anyhow::Result<Vec<_>>>()
         }
     };

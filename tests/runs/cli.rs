@@ -400,6 +400,13 @@ fn a_run_in_place_of_a_file_is_named() {
     let mut command = zoo("train");
     command.arg(SMOKE).args(["--set", "train.steps=many"]);
     fails(&mut command, 2, &["expected a whole number; it was"]);
+    let mut command = zoo("bench");
+    command.args([SMOKE, "tokenformer/bench", "--set", "model.bias=true"]);
+    fails(
+        &mut command,
+        2,
+        &["tokenformer/bench: --set model.bias=true`", "unknown field"],
+    );
     fails(
         zoo("generate").arg(scratch.path("none")),
         2,
@@ -467,13 +474,13 @@ fn bench_writes_its_figures_as_json() {
     let missing = json.with_file_name("missing").join("bench.json");
     fails(
         bench(&["--json"]).arg(&missing),
-        1,
+        2,
         &["cannot write", "a folder that exists"],
     );
     fs::write(&json, "{}").unwrap();
     fails(
         &mut bench(&["--against", path]),
-        1,
+        2,
         &["bench.json", "`bench --json"],
     );
 }
@@ -598,12 +605,13 @@ fn a_tokenformer_grows_from_a_run_and_other_runs_are_refused() {
         "{shown}\n{after}"
     );
     assert!(!after.contains("not trained"), "{after}");
-    let changes = [
-        "the model changes: ",
-        "TokenFormer.n_attn was 9, now 12; ",
-        "TokenFormer.n_ffn was 16, now 20",
-    ];
-    assert!(changes.iter().all(|part| after.contains(part)), "{after}");
+    let changes = ["model.n_attn was 9, now 12", "model.n_ffn was 16, now 20"];
+    let history = run_dir::read_history(&scratch.path("grown")).unwrap();
+    for change in changes {
+        assert!(after.contains(&format!("changed: {change}")), "{after}");
+        let recorded = &history[0].changes;
+        assert!(recorded.iter().any(|it| it == change), "{recorded:?}");
+    }
 
     // τ comes from the run, whatever the config says, and a note tells the user.
     let other_tau = file(
@@ -617,8 +625,10 @@ fn a_tokenformer_grows_from_a_run_and_other_runs_are_refused() {
         fails(&mut from(train(config, "refused"), run), 2, parts);
         assert!(!scratch.path("refused").exists());
     };
-    refused(&small, "nowhere", &["nowhere", "no checkpoints"]);
-    refused(&small, "grown", &["cannot shrink from 12 to 9"]);
+    refused(&small, "nowhere", &["nowhere", "does not exist"]);
+    // An error says all that differs.
+    let differs = ["cannot shrink from 12 to 9", "model.n_ffn was 20, now 16"];
+    refused(&small, "grown", &differs);
     let other = format!(
         "Composed(layers: [TokenFormer({sizes}, n_attn: 12, n_ffn: 20)], connection: PerSublayer(Hyper(n: 2)))"
     );
@@ -628,14 +638,27 @@ fn a_tokenformer_grows_from_a_run_and_other_runs_are_refused() {
         &[
             "`model.connection`",
             "differs from that of the first weights",
+            "model.layers.0.n_attn was 9, now 12",
+            "model.connection was None, now PerSublayer(Hyper(",
         ],
     );
     let gpt2 = file("gpt2.ron", &format!("Gpt2({sizes})"));
     refused(
         &gpt2,
         "small",
-        &["is GPT-2, which cannot start from weights of TokenFormer"],
+        &[
+            "is GPT-2, which cannot start from weights of TokenFormer",
+            "model was TokenFormer, now Gpt2",
+        ],
     );
+    // The config of the first run is named by its file, also where it is only read.
+    let config = scratch.path("tau").join("config.ron");
+    let broken = fs::read_to_string(&config).unwrap();
+    fs::write(&config, broken.replace("n_head: 2", "n_head: 3")).unwrap();
+    refused(&grown, "tau", &["tau/config.ron: model.n_head"]);
+    let mut generate = zoo("generate");
+    generate.arg(scratch.path("tau"));
+    fails(&mut generate, 2, &["tau/config.ron: model.n_head"]);
     let text = scratch.path("text.txt");
     fs::write(&text, "Other words, other tokens. ".repeat(200)).unwrap();
     let mut other = from(train(&grown, "refused"), "small");

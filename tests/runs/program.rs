@@ -221,7 +221,17 @@ fn a_comparison_of_other_models_is_replaced_by_force_alone() {
     assert!(run("a").is_dir() && run("b").is_dir());
     ok(outside(&scratch, "compare").args(["a.ron", "--force"]));
     assert!(run("a").is_dir() && !run("b").exists());
-    // A file that no comparison writes is never deleted.
+    // A run that was not compared is never deleted, and neither is a file that no comparison writes.
+    let model = ["train", "b.ron", "--run", "runs/compare/mine"];
+    ok(outside(&scratch, model[0]).args(&model[1..]));
+    let mut forced = outside(&scratch, "compare");
+    fails(
+        forced.args(["a.ron", "--force"]),
+        2,
+        &["runs/compare", "something else"],
+    );
+    assert!(run("a").is_dir() && run("mine").is_dir());
+    fs::remove_dir_all(run("mine")).unwrap();
     scratch.file("runs/compare/notes.txt", "mine");
     for options in [["a.ron"].as_slice(), &["a.ron", "--force"]] {
         let mut command = outside(&scratch, "compare");
@@ -265,6 +275,10 @@ fn connections_are_compared_in_models_of_other_sizes() {
     let mut command = outside(&scratch, "compare");
     command.args(["--connections", "--set", "model.n_layer=3"]);
     fails(&mut command, 2, &["tree.model", "even"]);
+    let mut command = outside(&scratch, "compare");
+    command.args(["--connections", "--set"]);
+    command.arg("model=Composed(layers: [Gpt2()], connection: PerLayer(Dense()))");
+    fails(&mut command, 2, &["model.connection", "leave it out"]);
     assert!(!scratch.path("runs").exists());
 }
 

@@ -145,7 +145,7 @@ fn check_budget<C: ModelConfig>(
     Ok(first)
 }
 
-/// The file that marks the directory of a comparison. It is written first.
+/// The file that marks the directory of a comparison. It is written first, and has the names of the models.
 const MARK: &str = "comparison.txt";
 
 /// Makes the directory of a comparison. With `force` it replaces an earlier comparison. A directory
@@ -156,22 +156,26 @@ fn prepare<C: ModelConfig>(
 ) -> Result<(), Error> {
     let directory = &options.directory;
     let mark = directory.join(MARK);
+    let names: Vec<&str> = models.iter().map(|(name, _)| name.as_str()).collect();
     if let Ok(entries) = fs::read_dir(directory) {
-        let names = entries.filter_map(Result::ok).map(|e| e.file_name());
+        let before = fs::read_to_string(&mark).ok();
+        let listed: Vec<&str> = before
+            .iter()
+            .flat_map(|text| text.lines().skip(1))
+            .collect();
+        let entries = entries.filter_map(Result::ok).map(|e| e.file_name());
         let is_own = |name: &OsString| name == REPORT || name == MARK;
-        let (own, others): (Vec<OsString>, Vec<OsString>) = names.partition(is_own);
-        let is_compared =
-            |name: &&OsString| models.iter().any(|(model, _)| *name == model.as_str());
-        let is_run = |name: &OsString| directory.join(name).join("config.ron").exists();
-        let are_runs = others.iter().all(|name| is_compared(&name) || is_run(name));
+        let (own, others): (Vec<OsString>, Vec<OsString>) = entries.partition(is_own);
+        let is_in = |list: &[&str], name: &OsString| list.iter().any(|it| name == it);
         let is_empty = own.is_empty() && others.is_empty();
-        let is_comparison = mark.exists() && are_runs;
-        if !(is_empty || is_comparison) {
+        let mut all = others.iter();
+        let are_runs = all.all(|name| is_in(&names, name) || is_in(&listed, name));
+        if !is_empty && !(before.is_some() && are_runs) {
             return Err(RunError::RunExists(directory.clone()).into());
         }
         if options.force {
             run_dir::delete(&others.iter().map(|name| directory.join(name)).collect())?;
-        } else if let Some(other) = others.iter().find(|name| !is_compared(name)) {
+        } else if let Some(other) = others.iter().find(|name| !is_in(&names, name)) {
             let problem = format!(
                 "compares other models, such as `{}`; take another directory by `--run`, or begin anew by `--force`",
                 other.display()
@@ -180,7 +184,11 @@ fn prepare<C: ModelConfig>(
         }
     }
     fs::create_dir_all(directory).map_err(RunError::io("create", directory))?;
-    disk::replace_shared(&mark, b"A comparison; `--force` replaces it.\n")?;
+    let text = format!(
+        "A comparison; `--force` replaces it. Its models:\n{}\n",
+        names.join("\n")
+    );
+    disk::replace_shared(&mark, text.as_bytes())?;
     for (name, config) in models {
         check_same(&directory.join(name), config)?;
     }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use residual_zoo_backend::BackendError;
 use residual_zoo_core::ConfigError;
-use residual_zoo_data::DataError;
+use residual_zoo_data::{DataError, one_line};
 use residual_zoo_runs::Error as RunError;
 
 /// Why an experiment, a comparison or a single run could not be done.
@@ -44,12 +44,18 @@ pub enum Error {
 }
 
 impl Error {
-    /// The error, if it is of a field, with the file that has the field.
+    /// The error, if it is of a field or an assignment, with the file that has the field.
     pub fn in_file(self, path: &Path) -> Self {
         match self {
-            Self::Run(RunError::Config(ConfigError { field, problem })) => {
-                let field = format!("{}: {field}", path.display());
-                ConfigError::new(field, problem).into()
+            Self::Run(RunError::Config(error)) => error.in_file(path).into(),
+            Self::Run(RunError::Override {
+                assignment,
+                problem,
+            }) => {
+                let field = format!("--set {}", one_line(assignment));
+                ConfigError::new(field, one_line(problem))
+                    .in_file(path)
+                    .into()
             }
             other => other,
         }
