@@ -437,9 +437,16 @@ fn a_rate_that_diverges_is_a_point_without_a_loss() {
     assert_eq!(output.status.code(), Some(1));
     let error = text(&output.stderr);
     assert!(
-        error.contains("every point of the sweep diverged"),
+        error.contains("1 of 1 runs are missing")
+            && error.contains("every point of the sweep diverged"),
         "{error}"
     );
+    // A place that cannot be written is found before anything is trained.
+    scratch.file("file", "");
+    let mut nowhere = zoo("sweep");
+    nowhere.arg(&file).args(options);
+    nowhere.arg("--runs").arg(scratch.path("file").join("runs"));
+    fails(&mut nowhere, 2, &["could not create", "file/runs"]);
 }
 
 #[test]

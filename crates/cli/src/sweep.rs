@@ -7,8 +7,8 @@ use residual_zoo_core::{ConfigError, ModelConfig};
 
 use residual_zoo_lab::sweep::{Halving, Swept};
 use residual_zoo_lab::{
-    Error, Experiment, INDEX, Missing, Options, Origin, REPORT, Results, Sweep, Tuning,
-    check_pages, origin, write_index,
+    Error, Experiment, INDEX, Options, Origin, REPORT, Results, Sweep, Tuning, check_pages, origin,
+    write_index,
 };
 
 use crate::{BackendArgs, DataArgs, DisplayArgs, JobsArgs, command, print, stop_on_signal};
@@ -102,7 +102,7 @@ impl SweepArgs {
         }
         let outcome = outcome?;
         let stopped = outcome.stopped;
-        let mut missing: Vec<String> = outcome.missing.iter().map(Missing::to_string).collect();
+        let mut missing = Vec::new();
         experiment.title = format!("Sweep of {name}");
         experiment.claims.clear();
         experiment.charts.clear();
@@ -113,17 +113,18 @@ impl SweepArgs {
         if let Some(tuning) = results.tuning().filter(|_| !stopped) {
             print(&format!("\n{}\n", tuning.table().to_text()))?;
             show(tuning)?;
-            let failed = tuning.runs.iter();
-            let failed = failed.filter(|run| run.best().is_none() && run.broken.is_none());
-            let failed = failed.map(|run| format!("{}: {}", run.run, run.failure()));
-            missing.extend(failed);
+            let failed = tuning.runs.iter().filter(|run| run.best().is_none());
+            missing.extend(failed.map(|run| format!("{}: {}", run.run, run.failure())));
         }
         print(&format!("\nreport: {}", directory.join(REPORT).display()))?;
         print(&format!("all reports: {}", self.runs.join(INDEX).display()))?;
         match (stopped, missing.len()) {
             (true, _) => print("stopped; to continue: repeat the command"),
             (false, 0) => Ok(()),
-            (false, count) => Err(Error::Missing { missing, count }),
+            (false, _) => Err(Error::Missing {
+                missing,
+                count: planned.len(),
+            }),
         }
     }
 

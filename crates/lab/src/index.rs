@@ -34,7 +34,7 @@ struct Claim {
 }
 
 /// Checks that the index of `directory` and a report in its folder `name` can be written: they do not exist,
-/// or are those of this program.
+/// or are those of this program, and no file is where a folder is needed.
 ///
 /// # Errors
 ///
@@ -48,6 +48,11 @@ pub fn check_pages(directory: &Path, name: &str) -> Result<(), RunError> {
     let (index, folder) = (directory.join(INDEX), directory.join(name));
     if is_there(&index) && !is_ours(&index) {
         return Err(RunError::RunExists(index));
+    }
+    let mut known = folder.ancestors().skip(1).filter(|path| is_there(path));
+    if known.next().is_some_and(|path| !path.is_dir()) {
+        let error = std::io::ErrorKind::NotADirectory.into();
+        return Err(RunError::io("create", &folder)(error));
     }
     let entries = fs::read_dir(&folder).into_iter().flatten();
     let entries = entries.filter_map(Result::ok).map(|entry| entry.path());

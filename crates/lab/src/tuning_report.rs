@@ -142,6 +142,7 @@ impl Tuning {
             for (i, tried) in run.tried.iter().enumerate() {
                 for (j, seed) in self.sweep.seeds.iter().enumerate() {
                     let loss = tried.losses.get(j).copied().flatten();
+                    let failed = tried.failed.clone().filter(|_| loss.is_none());
                     let loss = loss.map(|loss| loss.to_string());
                     let mut line = vec![run.run.clone()];
                     line.extend(tried.values.iter().map(Value::to_string));
@@ -151,7 +152,7 @@ impl Tuning {
                         tried.tokens.to_string(),
                         loss.unwrap_or_default(),
                         (run.best == Some(i)).to_string(),
-                        tried.failed.clone().unwrap_or_default(),
+                        failed.unwrap_or_default(),
                     ]);
                     lines.push(line);
                 }

@@ -397,10 +397,7 @@ fn the_losses_of_a_sweep_are_those_of_their_seeds() {
     let lines: Vec<&str> = csv.lines().skip(1).collect();
     assert_eq!(
         lines,
-        [
-            "a,0.1,7,1,0,,false,diverged",
-            "a,0.1,8,1,0,2.5,false,diverged"
-        ]
+        ["a,0.1,7,1,0,,false,diverged", "a,0.1,8,1,0,2.5,false,"]
     );
     let table = tuning.table();
     assert!(
