@@ -254,6 +254,9 @@ fn a_number_that_is_not_finite_is_not_blamed_on_an_assignment() {
         let expected = format!("`{field}`: is {number}; it must be a finite number");
         assert_eq!(error.to_string(), expected);
     }
+    let named = r#"(model: Gpt2(), data: (source: Path("an inf of NaN.txt")))"#;
+    let named = RunConfig::parse(named, "test.ron".as_ref()).unwrap();
+    assert!(named.set(&["train.steps=3".into()]).is_ok());
 }
 
 fn refusal(model: &Zoo) -> ConfigError {

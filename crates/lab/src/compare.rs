@@ -11,7 +11,7 @@ use residual_zoo_report::{
 };
 use residual_zoo_runs::{Error as RunError, Row, RunConfig, checkpoint, disk, run_dir};
 use residual_zoo_train::dashboard::{Display, Screen, Title, print, warn};
-use residual_zoo_train::{Summary, resume};
+use residual_zoo_train::{Summary, differences};
 
 use crate::corpora::open_corpus;
 use crate::facts::data_table;
@@ -202,19 +202,19 @@ fn check_same<C: ModelConfig>(run: &Path, config: &RunConfig<C>) -> Result<(), E
         return Ok(());
     }
     let before = run_dir::read_config::<C>(run)?;
-    let mut differences = resume::differences(&before, config);
+    let mut changes = differences(&before, config);
     // A finished run would go on with the learning rate of another schedule.
     let (from, to) = (before.train.steps, config.train.steps);
     if to > from {
-        differences.push(format!("train.steps was {from}, now {to}"));
+        changes.push(format!("train.steps was {from}, now {to}"));
     }
-    if differences.is_empty() {
+    if changes.is_empty() {
         return Ok(());
     }
     let problem = format!(
         "was compared with other settings: {}; take another directory by `--run`, or begin anew by \
          `--force`",
-        differences.join("; ")
+        changes.join("; ")
     );
     Err(ConfigError::new(run.display().to_string(), problem).into())
 }

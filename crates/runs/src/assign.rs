@@ -86,6 +86,8 @@ impl<M: ModelConfig> RunConfig<M> {
         text.lines().find_map(|line| {
             let (name, value) = line.split_once(": ").unwrap_or(("", line));
             field = if name.is_empty() { field } else { name.trim() };
+            // Text is written in quotes, and may have any words.
+            let value = value.split('"').next().unwrap_or_default();
             let mut words = value.split(['(', ')', ',', ' ']);
             let found = words.find(|word| matches!(*word, "NaN" | "inf" | "-inf"))?;
             Some(ConfigError::new(

@@ -441,11 +441,7 @@ fn describe(error: &ron::Error) -> String {
             format!("found `{found}` where a name belongs; {NAMES}")
         }
         ron::Error::ExpectedIdentifier => format!("a field's name is missing; {NAMES}"),
-        ron::Error::ExpectedComma => {
-            "a comma or the closing bracket is missing here; whole numbers have no decimal \
-                                      point, and text needs quotes"
-                .into()
-        }
+        ron::Error::ExpectedComma => COMMA.into(),
         ron::Error::NoSuchStructField { found, .. } => {
             in_plain_words(&error.to_string()) + of_composition(found)
         }
@@ -453,6 +449,9 @@ fn describe(error: &ron::Error) -> String {
     }
 }
 
+/// What RON expects after a value that ends too early.
+const COMMA: &str = "a comma or the closing bracket is missing here; whole numbers have no decimal point, and text needs \
+                     quotes";
 /// Maximum micro-batches of a step. A run can be stopped only between two steps.
 const MOST_MICRO_BATCHES: usize = 1 << 16;
 /// Maximum bytes of a config. Parsed, it takes up to a hundred times its size in memory.

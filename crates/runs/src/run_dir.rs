@@ -114,8 +114,8 @@ pub struct Start {
     pub merged_with: Option<PathBuf>,
     /// BLAKE3 of these weights, which identifies them even if that run was moved.
     pub init_weights: Option<String>,
-    /// The changes since the last start, in the form of
-    /// `resume::differences` of the trainer.
+    /// The changes since the last start; at the first one, those of the model since the run that the first weights came
+    /// from. They have the form of `differences` of the trainer.
     pub changes: Vec<String>,
 }
 

@@ -1,6 +1,5 @@
 //! Continues a run: checks what changed, and restores where it stopped.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::backend::AutodiffBackend;
@@ -8,11 +7,10 @@ use residual_zoo_core::ModelConfig;
 use residual_zoo_data::{Corpus, Source};
 use residual_zoo_runs::checkpoint::{self, Newest};
 use residual_zoo_runs::run_dir::{self, DataIdentity, Start};
-use residual_zoo_runs::{Error, Row, RunConfig, RunDir, TrainConfig, disk};
-use serde::Serialize;
-use serde_json::{Value, json};
+use residual_zoo_runs::{Error, Row, RunConfig, RunDir, disk};
 
 use crate::checkpoint::{Journal, load};
+use crate::differences::{difference, differences, longer};
 use crate::{RunOptions, Trainer};
 
 /// The state from which a run continues.
@@ -271,146 +269,6 @@ pub(crate) fn this_start<B: AutodiffBackend>(options: &RunOptions, device: &B::D
         merged_with: None,
         init_weights: None,
         changes: Vec::new(),
-    }
-}
-
-/// What differs between two models, by path.
-pub(crate) fn other_model<C: ModelConfig>(before: &C, now: &C) -> Vec<String> {
-    let (mut before, mut now) = (tree(before), tree(now));
-    compose(&mut before, &now);
-    compose(&mut now, &before);
-    let mut found = Vec::new();
-    compare("model", &before, &now, &mut found);
-    found
-}
-
-/// Writes a model of one architecture as a composition if the `other` model is one, so that what they share compares.
-fn compose(model: &mut Value, other: &Value) {
-    let is_composed = |model: &Value| model.get("Composed").is_some();
-    if is_composed(other) && !is_composed(model) {
-        *model = json!({"Composed": {"layers": [model]}});
-    }
-}
-
-/// The differences in model and training between two configs, by path, except a larger number of
-/// steps. Data are not compared here but by their content.
-pub fn differences<C: ModelConfig>(before: &RunConfig<C>, now: &RunConfig<C>) -> Vec<String> {
-    // What changes no results.
-    let mut train = TrainConfig {
-        recompute: now.train.recompute,
-        shard_optimizer: now.train.shard_optimizer,
-        tensorboard: now.train.tensorboard,
-        ..before.train.clone()
-    };
-    train.steps = match longer(before, now) {
-        Some(_) => now.train.steps,
-        None => before.train.steps,
-    };
-    let mut found = other_model(&before.model, &now.model);
-    compare("train", &tree(&train), &tree(&now.train), &mut found);
-    // The identity of images does not depend on what is done to them.
-    let [views_before, views_now] = [before, now].map(|config| match &config.data.source {
-        Source::Images(images) => tree(&json!({"crop": images.crop, "flip": images.flip})),
-        _ => Value::Null,
-    });
-    compare("data.source", &views_before, &views_now, &mut found);
-    found
-}
-
-/// Describes a larger number of steps, which needs no permission.
-fn longer<C: ModelConfig>(before: &RunConfig<C>, now: &RunConfig<C>) -> Option<String> {
-    let (from, to) = (before.train.steps, now.train.steps);
-    (to > from).then(|| {
-        format!(
-            "train.steps raised from {from} to {to}; the learning rate now follows the longer \
-             schedule"
-        )
-    })
-}
-
-fn tree<T: Serialize>(value: &T) -> Value {
-    serde_json::to_value(value).unwrap_or_else(|e| unreachable!("a config is plain data: {e}"))
-}
-
-/// Adds the differences of two values at `path` to `found`. The path leaves out names of variants, as that of `--set`
-/// can.
-fn compare(path: &str, before: &Value, now: &Value, found: &mut Vec<String>) {
-    match (before, now) {
-        _ if before == now => (),
-        (Value::Object(a), Value::Object(b)) => match (variant(a), variant(b)) {
-            (Some((name, a)), Some((other, b))) if name == other => compare(path, a, b, found),
-            // Of two architectures, the fields that both have.
-            (Some((name, Value::Object(a))), Some((other, Value::Object(b))))
-                if a.keys().any(|field| b.contains_key(field)) =>
-            {
-                found.push(difference(path, name, other));
-                let shared = a.keys().filter(|field| b.contains_key(*field));
-                compare_fields(path, shared, (a, b), found);
-            }
-            (None, None) => {
-                let all: BTreeSet<_> = a.keys().chain(b.keys()).collect();
-                compare_fields(path, all, (a, b), found);
-            }
-            _ => found.push(difference(path, &shown(before), &shown(now))),
-        },
-        (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
-            for (i, (before, now)) in a.iter().zip(b).enumerate() {
-                compare(&format!("{path}.{i}"), before, now, found);
-            }
-        }
-        _ => found.push(difference(path, &shown(before), &shown(now))),
-    }
-}
-
-/// Adds the differences of these fields. One that is left out is `None`.
-fn compare_fields<'a>(
-    path: &str,
-    names: impl IntoIterator<Item = &'a String>,
-    (before, now): (&Fields, &Fields),
-    found: &mut Vec<String>,
-) {
-    for name in names {
-        let [before, now] = [before, now].map(|fields| fields.get(name).unwrap_or(&Value::Null));
-        compare(&format!("{path}.{name}"), before, now, found);
-    }
-}
-
-type Fields = serde_json::Map<String, Value>;
-
-/// The name of a variant and its content, where this is a variant.
-fn variant(fields: &Fields) -> Option<(&String, &Value)> {
-    let only = fields.iter().next().filter(|_| fields.len() == 1);
-    only.filter(|(name, _)| name.starts_with(char::is_uppercase))
-}
-
-fn difference(what: &str, before: &impl std::fmt::Display, now: &impl std::fmt::Display) -> String {
-    format!("{what} was {before}, now {now}")
-}
-
-/// A value as a file has it.
-fn shown(value: &Value) -> String {
-    let list = |values: &[Value]| values.iter().map(shown).collect::<Vec<_>>().join(", ");
-    match value {
-        Value::Null => "None".into(),
-        Value::Array(values) => format!("[{}]", list(values)),
-        Value::Object(fields) => match variant(fields) {
-            Some((name, content)) => {
-                let content = shown(content);
-                let inside = content
-                    .strip_prefix('(')
-                    .and_then(|it| it.strip_suffix(')'));
-                format!("{name}({})", inside.unwrap_or(&content))
-            }
-            None => {
-                let field = |(name, value): (&String, &Value)| format!("{name}: {}", shown(value));
-                format!(
-                    "({})",
-                    fields.iter().map(field).collect::<Vec<_>>().join(", ")
-                )
-            }
-        },
-        Value::String(name) if name.starts_with(char::is_uppercase) => name.clone(),
-        other => other.to_string(),
     }
 }
 

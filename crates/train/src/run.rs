@@ -16,6 +16,7 @@ use residual_zoo_system::signals::stopped;
 
 use crate::checkpoint::{self, Journal};
 use crate::dashboard::{About, Activity, Dashboard, Unit};
+use crate::differences::other_model;
 use crate::health::Interval;
 use crate::resume::{self, Resumed};
 use crate::summary::{last, last_valid_loss};
@@ -127,7 +128,7 @@ fn start_from<B: AutodiffBackend, C: ModelConfig>(
         .map(|(_, error)| format!("passed over: {error}"))
         .collect();
     run_dir::check_tokenizer(run, corpus, "")?;
-    let changes = resume::other_model(&smaller, &trainer.config.model);
+    let changes = other_model(&smaller, &trainer.config.model);
     let loaded = match by {
         FirstWeights::Grow => checkpoint::load_weights(trainer, &smaller, &path),
         FirstWeights::GrowFresh => checkpoint::load_parameters(trainer, &smaller, &path),

@@ -1,0 +1,228 @@
+//! What differs between two configs, field by field, in the words of a file.
+
+use std::collections::BTreeSet;
+
+use residual_zoo_core::ModelConfig;
+use residual_zoo_data::Source;
+use residual_zoo_runs::{RunConfig, TrainConfig};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+/// What differs between two models, by path.
+pub(crate) fn other_model<C: ModelConfig>(before: &C, now: &C) -> Vec<String> {
+    let (mut before, mut now) = (tree(before), tree(now));
+    compose(&mut before, &now);
+    compose(&mut now, &before);
+    let mut found = Vec::new();
+    compare("model", &before, &now, &mut found);
+    found
+}
+
+/// Writes a model of one architecture as a composition if the `other` model is one, so that what they share compares.
+fn compose(model: &mut Value, other: &Value) {
+    let is_composed = |model: &Value| model.get("Composed").is_some();
+    if is_composed(other) && !is_composed(model) {
+        *model = json!({"Composed": {"layers": [model]}});
+    }
+}
+
+/// The differences in model and training between two configs, by path, except a larger number of
+/// steps. Data are not compared here but by their content.
+pub fn differences<C: ModelConfig>(before: &RunConfig<C>, now: &RunConfig<C>) -> Vec<String> {
+    // What changes no results.
+    let mut train = TrainConfig {
+        recompute: now.train.recompute,
+        shard_optimizer: now.train.shard_optimizer,
+        tensorboard: now.train.tensorboard,
+        ..before.train.clone()
+    };
+    train.steps = match longer(before, now) {
+        Some(_) => now.train.steps,
+        None => before.train.steps,
+    };
+    let mut found = other_model(&before.model, &now.model);
+    compare("train", &tree(&train), &tree(&now.train), &mut found);
+    // The identity of images does not depend on what is done to them.
+    let [views_before, views_now] = [before, now].map(|config| match &config.data.source {
+        Source::Images(images) => tree(&json!({"crop": images.crop, "flip": images.flip})),
+        _ => Value::Null,
+    });
+    compare("data.source", &views_before, &views_now, &mut found);
+    found
+}
+
+/// Describes a larger number of steps, which needs no permission.
+pub(crate) fn longer<C: ModelConfig>(before: &RunConfig<C>, now: &RunConfig<C>) -> Option<String> {
+    let (from, to) = (before.train.steps, now.train.steps);
+    (to > from).then(|| {
+        format!(
+            "train.steps raised from {from} to {to}; the learning rate now follows the longer \
+             schedule"
+        )
+    })
+}
+
+fn tree<T: Serialize>(value: &T) -> Value {
+    serde_json::to_value(value).unwrap_or_else(|e| unreachable!("a config is plain data: {e}"))
+}
+
+/// Adds the differences of two values at `path` to `found`. The path leaves out names of variants, as that of `--set`
+/// can.
+fn compare(path: &str, before: &Value, now: &Value, found: &mut Vec<String>) {
+    match (before, now) {
+        _ if before == now => (),
+        (Value::Object(a), Value::Object(b)) => match (variant(a), variant(b)) {
+            (Some((name, a)), Some((other, b))) if name == other => compare(path, a, b, found),
+            // Of two architectures, the fields that both have.
+            (Some((name, Value::Object(a))), Some((other, Value::Object(b))))
+                if a.keys().any(|field| b.contains_key(field)) =>
+            {
+                found.push(difference(path, name, other));
+                let shared = a.keys().filter(|field| b.contains_key(*field));
+                compare_fields(path, shared, (a, b), found);
+            }
+            (None, None) => {
+                let all: BTreeSet<_> = a.keys().chain(b.keys()).collect();
+                compare_fields(path, all, (a, b), found);
+            }
+            _ => found.push(difference(path, &shown(before), &shown(now))),
+        },
+        (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
+            for (i, (before, now)) in a.iter().zip(b).enumerate() {
+                compare(&format!("{path}.{i}"), before, now, found);
+            }
+        }
+        _ => found.push(difference(path, &shown(before), &shown(now))),
+    }
+}
+
+/// Adds the differences of these fields. One that is left out is `None`.
+fn compare_fields<'a>(
+    path: &str,
+    names: impl IntoIterator<Item = &'a String>,
+    (before, now): (&Fields, &Fields),
+    found: &mut Vec<String>,
+) {
+    for name in names {
+        let [before, now] = [before, now].map(|fields| fields.get(name).unwrap_or(&Value::Null));
+        compare(&format!("{path}.{name}"), before, now, found);
+    }
+}
+
+type Fields = serde_json::Map<String, Value>;
+
+/// The name of a variant and its content, where this is a variant.
+fn variant(fields: &Fields) -> Option<(&String, &Value)> {
+    let only = fields.iter().next().filter(|_| fields.len() == 1);
+    only.filter(|(name, _)| name.starts_with(char::is_uppercase))
+}
+
+pub(crate) fn difference(
+    what: &str,
+    before: &impl std::fmt::Display,
+    now: &impl std::fmt::Display,
+) -> String {
+    format!("{what} was {before}, now {now}")
+}
+
+/// A value as a file has it.
+fn shown(value: &Value) -> String {
+    match value {
+        Value::Null => "None".into(),
+        Value::Array(values) => {
+            let values: Vec<String> = values.iter().map(shown).collect();
+            format!("[{}]", values.join(", "))
+        }
+        Value::Object(fields) => match variant(fields) {
+            Some((name, content)) => {
+                let content = shown(content);
+                let inside = content
+                    .strip_prefix('(')
+                    .and_then(|it| it.strip_suffix(')'));
+                format!("{name}({})", inside.unwrap_or(&content))
+            }
+            None => {
+                let field = |(name, value)| format!("{name}: {}", shown(value));
+                let fields: Vec<String> = fields.iter().map(field).collect();
+                format!("({})", fields.join(", "))
+            }
+        },
+        Value::String(name) if name.starts_with(char::is_uppercase) => name.clone(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn changes(before: &Value, now: &Value) -> Vec<String> {
+        let mut found = Vec::new();
+        compare("model", before, now, &mut found);
+        found
+    }
+
+    #[test]
+    fn fields_of_the_same_variant_are_named_without_it() {
+        let gpt2 = |layers, init: Value| json!({"Gpt2": {"n_layer": layers, "init": init}});
+        let fixed = |std: f64| json!({"Fixed": std});
+        assert_eq!(
+            changes(&gpt2(2, fixed(0.5)), &gpt2(4, fixed(0.25))),
+            ["model.init was 0.5, now 0.25", "model.n_layer was 2, now 4"]
+        );
+        assert_eq!(
+            changes(&gpt2(2, fixed(0.5)), &gpt2(2, json!("Width"))),
+            ["model.init was Fixed(0.5), now Width"]
+        );
+        assert!(changes(&gpt2(2, fixed(0.5)), &gpt2(2, fixed(0.5))).is_empty());
+    }
+
+    #[test]
+    fn other_variants_are_named_with_what_differs_in_the_fields_that_they_share() {
+        let before = json!({"Gpt2": {"n_head": 2, "width": 8, "bias": true}});
+        let now = json!({"TokenFormer": {"n_head": 4, "width": 8, "n_attn": 3}});
+        assert_eq!(
+            changes(&before, &now),
+            [
+                "model was Gpt2, now TokenFormer",
+                "model.n_head was 2, now 4"
+            ]
+        );
+    }
+
+    #[test]
+    fn variants_without_a_common_field_are_written_out() {
+        let around = |connection: Value| json!({"connection": {"PerLayer": connection}});
+        let hyper = around(json!({"Hyper": {"n": 2, "dynamic": false}}));
+        let dense = around(json!({"Dense": {"every": [1, 2], "text": "a b"}}));
+        assert_eq!(
+            changes(&hyper, &dense),
+            [
+                "model.connection was Hyper(dynamic: false, n: 2), now Dense(every: [1, 2], text: \"a b\")"
+            ]
+        );
+        assert_eq!(
+            changes(&json!({"connection": null}), &hyper),
+            ["model.connection was None, now PerLayer(Hyper(dynamic: false, n: 2))"]
+        );
+    }
+
+    #[test]
+    fn a_field_that_is_left_out_is_none() {
+        assert_eq!(
+            changes(&json!({"a": 1}), &json!({"a": 1, "patches": {"size": 4}})),
+            ["model.patches was None, now (size: 4)"]
+        );
+    }
+
+    #[test]
+    fn a_model_and_a_composition_of_it_differ_in_what_was_composed() {
+        let mut plain = json!({"Gpt2": {"n_layer": 2}});
+        let now = json!({"Composed": {
+            "layers": [{"Gpt2": {"n_layer": 2}}], "connection": null, "recurrence": {"block": 4},
+        }});
+        compose(&mut plain, &now);
+        let expected = ["model.recurrence was None, now (block: 4)"];
+        assert_eq!(changes(&plain, &now), expected);
+    }
+}
