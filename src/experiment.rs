@@ -261,7 +261,7 @@ pub fn compare_main() -> ExitCode {
     };
     let command = residual_zoo_cli::command(
         "cargo run --release --example compare --",
-        std::env::args().skip(1),
+        residual_zoo_cli::arguments(),
     );
     let done: Result<(), Error> = compare_with(&options, compared, command);
     residual_zoo_cli::report(done.map_err(Into::into))

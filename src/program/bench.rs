@@ -9,7 +9,7 @@ use residual_zoo::backend::BackendKind;
 use residual_zoo::cli::{self, BackendArgs};
 use residual_zoo::core::ConfigError;
 use residual_zoo::experiment::time;
-use residual_zoo::lab::{Bench, Error, open_corpus};
+use residual_zoo::lab::{Bench, Error, Use, check_size, open_corpus};
 use residual_zoo::report::{Cell, Column, Table, bytes, si};
 use residual_zoo::runs::vocabulary;
 use residual_zoo::train::Interrupter;
@@ -69,18 +69,23 @@ pub fn bench(options: Options) -> anyhow::Result<()> {
         true => vec![DEFAULT.into()],
         false => options.configs,
     };
+    let kinds = match options.backend.backend {
+        Some(kind) => vec![kind],
+        None => BackendKind::compiled(),
+    };
     let opened = configs.iter().map(|path| {
         let config = read_set(path, &options.set)?;
         let corpus = open_corpus(&config.data, &Interrupter::new())?;
         let valid = config.validate(vocabulary(&corpus));
         valid.map_err(|error| Error::from(error).in_file(path))?;
+        for kind in &kinds {
+            let device = (*kind, options.backend.gpu);
+            let fits = check_size(&config, vocabulary(&corpus), device, Use::Train);
+            fits.map_err(|error| error.in_file(path))?;
+        }
         Ok((path.display().to_string(), config, corpus))
     });
     let models = opened.collect::<anyhow::Result<Vec<_>>>()?;
-    let kinds = match options.backend.backend {
-        Some(kind) => vec![kind],
-        None => BackendKind::compiled(),
-    };
     let counts = (options.warmup as usize, options.steps as usize);
     if let Some(path) = &options.json {
         let folder = path

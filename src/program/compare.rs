@@ -28,7 +28,7 @@ pub struct Options {
 }
 
 pub fn compare(mut options: Options) -> anyhow::Result<()> {
-    let command = cli::command("residual-zoo", std::env::args().skip(1));
+    let command = cli::command("residual-zoo", cli::arguments());
     if options.connections {
         let directory = || "runs/compare-connections".into();
         options.options.run.get_or_insert_with(directory);

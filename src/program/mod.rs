@@ -29,7 +29,7 @@ use residual_zoo::core::ConfigError;
 use residual_zoo::data::{Corpus, DataConfig, Source, TokenizerConfig};
 use residual_zoo::lab::Error;
 use residual_zoo::report::si;
-use residual_zoo::runs::{did_you_mean, run_dir};
+use residual_zoo::runs::{Error as RunError, did_you_mean, run_dir};
 use residual_zoo::{builtin, experiment};
 use residual_zoo_system::team::started;
 
@@ -163,10 +163,7 @@ fn read_config(config: &Path) -> anyhow::Result<RunConfig> {
         return Err(ConfigError::new(name, problem).into());
     }
     if config.exists() || config.extension().is_some_and(|ending| ending == "ron") {
-        let read = RunConfig::read(config).map_err(|error| match experiment_in(config) {
-            Some(_) => an_experiment(&config.display().to_string()).into(),
-            None => error.into(),
-        });
+        let read = RunConfig::read(config).map_err(|error| not_a_run(config, error));
         return read.map(|read| with_tokenizer_beside(read, config));
     }
     let Some(text) = builtin::run_file(config) else {
@@ -181,6 +178,24 @@ fn read_config(config: &Path) -> anyhow::Result<RunConfig> {
         return Err(ConfigError::new(name, problem).into());
     };
     Ok(RunConfig::parse(text, config)?)
+}
+
+/// The error of the file `config` that is no run: that it is an experiment, or what is wrong in it, as an experiment if that
+/// comes later in the file.
+fn not_a_run(config: &Path, error: RunError) -> anyhow::Error {
+    let RunError::Parse { .. } = error else {
+        return error.into();
+    };
+    let text = std::fs::read_to_string(config).unwrap_or_default();
+    let place = |error: &RunError| match error {
+        RunError::Parse { line, column, .. } => (*line, *column),
+        _ => (0, 0),
+    };
+    match experiment::Experiment::parse(&text, config) {
+        Ok(_) => an_experiment(&config.display().to_string()).into(),
+        Err(Error::Run(other)) if place(&other) > place(&error) => other.into(),
+        Err(_) => error.into(),
+    }
 }
 
 /// Like [`read_config`], with the assignments of `--set`. Where they do not fit, the error has the name of the file, one of

@@ -62,7 +62,7 @@ pub struct Options {
 enum Scale {
     /// Seconds
     Smoke,
-    /// Minutes on two cores
+    /// From minutes to two hours on two cores
     Cpu,
     /// As published
     Paper,

@@ -303,7 +303,7 @@ fn one_failed_run_leaves_the_others_and_is_named() {
     assert_eq!(second.status.code(), Some(1));
     let message = text(&second.stderr);
     assert!(
-        message.contains("1 of 3 runs are missing: LAuReL-2, seed 1: "),
+        message.contains("runs are missing: LAuReL-2, seed 1: "),
         "{message}"
     );
     let results = results(directory.path(), "laurel_naive_scaling");

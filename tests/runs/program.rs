@@ -245,6 +245,80 @@ fn a_comparison_of_other_models_is_replaced_by_force_alone() {
 }
 
 #[test]
+fn a_comparison_replaces_nothing_that_is_not_its_own() {
+    let scratch = Scratch::new();
+    for name in ["a", "b", "report.html"] {
+        let model = "Gpt2(n_layer: 1, n_head: 1, width: 8, context: 16)";
+        let train = "steps: 2, warmup: 1, batch: 2, validate_batches: 1";
+        let text =
+            format!("(model: {model}, data: (source: Synthetic(tokens: 3000)), train: ({train}))");
+        scratch.file(&format!("{name}.ron"), text);
+    }
+    let place = scratch.path("runs/compare");
+    let compare = |options: &[&str]| {
+        let mut command = outside(&scratch, "compare");
+        command.args(options);
+        command
+    };
+    // Files of others that are called like those of a comparison.
+    fs::create_dir_all(&place).unwrap();
+    for name in ["comparison.txt", "report.html"] {
+        scratch.file(&format!("runs/compare/{name}"), "mine");
+        for options in [["a.ron"].as_slice(), &["a.ron", "--force"]] {
+            fails(&mut compare(options), 2, &["something else"]);
+        }
+        assert_eq!(fs::read_to_string(place.join(name)).unwrap(), "mine");
+        fs::remove_file(place.join(name)).unwrap();
+    }
+    // What a full disk has left is no obstacle.
+    scratch.file("runs/compare/comparison.1.partial", "A compa");
+    ok(&mut compare(&["a.ron"]));
+    // All that can be wrong is found before anything is deleted.
+    let wrong = [
+        ("train.precision=Bf16", "a.train.precision"),
+        ("model.width=10000000", "a.model"),
+    ];
+    for (assignment, says) in wrong {
+        let mut command = compare(&["a.ron", "--force", "--set", assignment]);
+        fails(&mut command, 2, &[says]);
+        assert!(place.join("a/checkpoints").is_dir());
+    }
+    // Other data are refused before anything is trained, and a run of one's own is not taken for one of the comparison.
+    let mut data = compare(&["a.ron", "b.ron", "--set", "data.source.tokens=6000"]);
+    fails(&mut data, 2, &["runs/compare/a", "the data was"]);
+    assert!(!place.join("b").exists());
+    ok(outside(&scratch, "train").args(["b.ron", "--run", "runs/compare/b"]));
+    for options in [
+        ["a.ron", "b.ron"].as_slice(),
+        &["a.ron", "b.ron", "--force"],
+    ] {
+        fails(&mut compare(options), 2, &["something else"]);
+    }
+    assert!(place.join("b").is_dir());
+    fails(
+        &mut compare(&["report.html.ron", "--run", "other"]),
+        2,
+        &["cannot be the name of a model"],
+    );
+}
+
+#[cfg(unix)]
+#[test]
+fn arguments_that_are_no_text_are_no_panic() {
+    use std::os::unix::ffi::OsStrExt;
+
+    let scratch = Scratch::new();
+    let odd = std::ffi::OsStr::from_bytes(b"odd\xff.ron");
+    for (command, options) in [
+        ("compare", [].as_slice()),
+        ("sweep", &["--over", "train.batch=1,2"]),
+    ] {
+        let mut command = outside(&scratch, command);
+        fails(command.arg(odd).args(options), 2, &["could not read"]);
+    }
+}
+
+#[test]
 fn connections_are_compared_in_models_of_other_sizes() {
     let scratch = Scratch::new();
     let mut command = outside(&scratch, "compare");

@@ -86,7 +86,7 @@ impl Source {
 enum Scale {
     /// Seconds: whether everything works
     Smoke,
-    /// From minutes to an hour and a half on two cores with `--jobs 2`, several seeds
+    /// From minutes to two hours on two cores with `--jobs 2`, several seeds
     Cpu,
     /// As published, for GPUs
     Paper,
@@ -263,7 +263,6 @@ impl ExperimentArgs {
         let mut outcome = outcome?;
         let missing: Vec<String> = outcome.missing.iter().map(Missing::to_string).collect();
         let stopped = outcome.stopped;
-        let count = missing.len() + outcome.observations.len();
         outcome.leave_out(&all, &planned);
         self.write(source, &Results::new(&experiment, &all, outcome, origin))?;
         if stopped {
@@ -275,7 +274,7 @@ impl ExperimentArgs {
         }
         match missing.is_empty() {
             true => Ok(()),
-            false => Err(Error::Missing { missing, count }),
+            false => Err(Error::Missing { missing }),
         }
     }
 

@@ -166,6 +166,12 @@ pub fn example(name: &str, kind: BackendKind) -> String {
     format!("cargo run --release{features} --example {name} --")
 }
 
+/// The arguments of this program, as text.
+pub fn arguments() -> impl Iterator<Item = String> {
+    let arguments = std::env::args_os().skip(1);
+    arguments.map(|argument| argument.to_string_lossy().into_owned())
+}
+
 /// The command that runs `program` with these arguments, as it is written in a shell.
 pub fn command(program: &str, arguments: impl Iterator<Item = String>) -> String {
     let quoted = arguments.map(|argument| quoted(&argument));

@@ -11,7 +11,9 @@ use residual_zoo_lab::{
     write_index,
 };
 
-use crate::{BackendArgs, DataArgs, DisplayArgs, JobsArgs, command, print, stop_on_signal};
+use crate::{
+    BackendArgs, DataArgs, DisplayArgs, JobsArgs, arguments, command, print, stop_on_signal,
+};
 
 /// What is swept, where and how.
 #[derive(Args, Debug)]
@@ -88,7 +90,7 @@ impl SweepArgs {
         self.jobs.share(&planned, &mut options)?;
         let origin = Origin {
             name: name.to_owned(),
-            command: command("residual-zoo", std::env::args().skip(1)),
+            command: command("residual-zoo", arguments()),
             hash: origin::hash(&format!("{sweep:?}"), &experiment, &planned, kind),
             machine: origin::machine(),
             backend: kind.to_string(),
@@ -121,10 +123,7 @@ impl SweepArgs {
         match (stopped, missing.len()) {
             (true, _) => print("stopped; to continue: repeat the command"),
             (false, 0) => Ok(()),
-            (false, _) => Err(Error::Missing {
-                missing,
-                count: planned.len(),
-            }),
+            (false, _) => Err(Error::Missing { missing }),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Several models on the same data and budget: one table, one report.
 
-use std::ffi::OsString;
-use std::fs;
+mod directory;
+
 use std::path::Path;
 
 use residual_zoo_core::{ConfigError, ModelConfig};
@@ -9,14 +9,16 @@ use residual_zoo_data::{Corpus, Entropy};
 use residual_zoo_report::{
     Axis as ChartAxis, Cell, Chart, Column, Reference, Report, Section, Series, Table, si,
 };
-use residual_zoo_runs::{Error as RunError, Row, RunConfig, checkpoint, disk, run_dir};
+use residual_zoo_runs::{Error as RunError, Row, RunConfig, checkpoint, disk, vocabulary};
+use residual_zoo_train::Summary;
 use residual_zoo_train::dashboard::{Display, Screen, Title, print, warn};
-use residual_zoo_train::{Summary, differences};
 
 use crate::corpora::open_corpus;
 use crate::facts::data_table;
-use crate::single::work;
+use crate::single::{check_precision, work};
+use crate::size::{Use, check_size};
 use crate::{Axis, DataFacts, Error, Options, REPORT, train};
+use directory::{MARK, prepare};
 
 /// Trains models, by name, and writes `report.html`. What is trained already is not trained again. The
 /// report shows `command`, which repeats it.
@@ -35,14 +37,18 @@ pub fn compare<C: ModelConfig>(
 ) -> Result<(Comparison, Option<Error>), Error> {
     let data = check_budget(models)?;
     let corpus = open_corpus(&data.data, &options.stop)?;
+    // Everything that can fail comes before the first change on disk.
+    let device = (options.backend, options.gpu);
+    options.backend.check_device(options.gpu)?;
     for (name, config) in models {
-        let valid = config.validate(corpus.tokenizer.vocab_size());
-        valid.map_err(|error| error.within(name))?;
+        let check = || {
+            config.validate(corpus.tokenizer.vocab_size())?;
+            check_precision(device.0, device.1, config.train.precision)?;
+            Ok::<_, Error>(check_size(config, vocabulary(&corpus), device, Use::Train)?)
+        };
+        check().map_err(|error| error.within(name))?;
     }
-    if options.force {
-        options.backend.check_device(options.gpu)?;
-    }
-    prepare(models, options)?;
+    prepare(models, &corpus, options)?;
     let mut comparison = Comparison {
         entries: Vec::new(),
         data: DataFacts::of_run(data, &corpus),
@@ -117,6 +123,15 @@ fn check_budget<C: ModelConfig>(
         return Err(ConfigError::new("models", "are none; give at least one"));
     };
     for (i, (name, _)) in models.iter().enumerate() {
+        let is_taken = ["", ".", "..", REPORT, MARK].contains(&name.trim());
+        if is_taken
+            || name.ends_with(".partial")
+            || name.contains(|c: char| c.is_control() || c == '/')
+        {
+            let problem = "cannot be the name of a model, whose run goes into a directory of that name; give the file another \
+                           name";
+            return Err(ConfigError::new(format!("{name:?}"), problem));
+        }
         if models[..i].iter().any(|(other, _)| other == name) {
             let problem = "is the name of two models; give each file another name";
             return Err(ConfigError::new(name, problem));
@@ -143,80 +158,6 @@ fn check_budget<C: ModelConfig>(
         }
     }
     Ok(first)
-}
-
-/// The file that marks the directory of a comparison. It is written first, and has the names of the models.
-const MARK: &str = "comparison.txt";
-
-/// Makes the directory of a comparison. With `force` it replaces an earlier comparison. A directory
-/// that holds anything else, or a comparison of other models, is an error.
-fn prepare<C: ModelConfig>(
-    models: &[(String, RunConfig<C>)],
-    options: &Options,
-) -> Result<(), Error> {
-    let directory = &options.directory;
-    let mark = directory.join(MARK);
-    let names: Vec<&str> = models.iter().map(|(name, _)| name.as_str()).collect();
-    if let Ok(entries) = fs::read_dir(directory) {
-        let before = fs::read_to_string(&mark).ok();
-        let listed: Vec<&str> = before
-            .iter()
-            .flat_map(|text| text.lines().skip(1))
-            .collect();
-        let entries = entries.filter_map(Result::ok).map(|e| e.file_name());
-        let is_own = |name: &OsString| name == REPORT || name == MARK;
-        let (own, others): (Vec<OsString>, Vec<OsString>) = entries.partition(is_own);
-        let is_in = |list: &[&str], name: &OsString| list.iter().any(|it| name == it);
-        let is_empty = own.is_empty() && others.is_empty();
-        let mut all = others.iter();
-        let are_runs = all.all(|name| is_in(&names, name) || is_in(&listed, name));
-        if !is_empty && !(before.is_some() && are_runs) {
-            return Err(RunError::RunExists(directory.clone()).into());
-        }
-        if options.force {
-            run_dir::delete(&others.iter().map(|name| directory.join(name)).collect())?;
-        } else if let Some(other) = others.iter().find(|name| !is_in(&names, name)) {
-            let problem = format!(
-                "compares other models, such as `{}`; take another directory by `--run`, or begin anew by `--force`",
-                other.display()
-            );
-            return Err(ConfigError::new(directory.display().to_string(), problem).into());
-        }
-    }
-    fs::create_dir_all(directory).map_err(RunError::io("create", directory))?;
-    let text = format!(
-        "A comparison; `--force` replaces it. Its models:\n{}\n",
-        names.join("\n")
-    );
-    disk::replace_shared(&mark, text.as_bytes())?;
-    for (name, config) in models {
-        check_same(&directory.join(name), config)?;
-    }
-    Ok(())
-}
-
-/// Checks that an earlier run in this directory had this config.
-fn check_same<C: ModelConfig>(run: &Path, config: &RunConfig<C>) -> Result<(), Error> {
-    disk::refuse_linked_directory(run)?;
-    if !run.join("config.ron").exists() {
-        return Ok(());
-    }
-    let before = run_dir::read_config::<C>(run)?;
-    let mut changes = differences(&before, config);
-    // A finished run would go on with the learning rate of another schedule.
-    let (from, to) = (before.train.steps, config.train.steps);
-    if to > from {
-        changes.push(format!("train.steps was {from}, now {to}"));
-    }
-    if changes.is_empty() {
-        return Ok(());
-    }
-    let problem = format!(
-        "was compared with other settings: {}; take another directory by `--run`, or begin anew by \
-         `--force`",
-        changes.join("; ")
-    );
-    Err(ConfigError::new(run.display().to_string(), problem).into())
 }
 
 /// Runs of several models on the same data.

@@ -31,12 +31,10 @@ pub enum Error {
         name: String,
     },
     /// Runs of an experiment that failed; the results of the others are written.
-    #[error("{} of {count} runs are missing: {}", missing.len(), missing.join("; "))]
+    #[error("runs are missing: {}", missing.join("; "))]
     Missing {
         /// The runs and why they failed.
         missing: Vec<String>,
-        /// All runs.
-        count: usize,
     },
     /// Signals that cannot be caught.
     #[error("could not listen to Ctrl-C: {0}")]
@@ -57,6 +55,14 @@ impl Error {
                     .in_file(path)
                     .into()
             }
+            other => other,
+        }
+    }
+
+    /// The error, if it is of a field, with the path of its field prefixed by `outer`.
+    pub(crate) fn within(self, outer: &str) -> Self {
+        match self {
+            Self::Run(RunError::Config(error)) => error.within(outer).into(),
             other => other,
         }
     }

@@ -1,0 +1,138 @@
+//! The directory of a comparison: its mark, and what is there already.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use residual_zoo_core::{ConfigError, ModelConfig};
+use residual_zoo_data::Corpus;
+use residual_zoo_runs::run_dir::{self, DataIdentity};
+use residual_zoo_runs::{Error as RunError, RunConfig, disk};
+use residual_zoo_train::{data_difference, differences};
+
+use crate::{Error, Options, REPORT};
+
+/// The file that marks the directory of a comparison, with the names of its models.
+pub(super) const MARK: &str = "comparison.txt";
+
+/// How the mark begins.
+const FIRST_LINE: &str = "A comparison; `--force` replaces it. Its models:";
+
+/// Makes the directory of a comparison. With `force` it replaces an earlier comparison. A directory
+/// that holds anything else, or a comparison of other models, is an error.
+pub(super) fn prepare<C: ModelConfig>(
+    models: &[(String, RunConfig<C>)],
+    corpus: &Corpus,
+    options: &Options,
+) -> Result<(), Error> {
+    let directory = &options.directory;
+    let runs = runs_in(directory)?;
+    let is_compared = |name: &&String| models.iter().any(|(model, _)| model == *name);
+    if options.force {
+        run_dir::delete(&runs.iter().map(|name| directory.join(name)).collect())?;
+    } else if let Some(other) = runs.iter().find(|name| !is_compared(name)) {
+        let problem = format!(
+            "compares other models, such as `{other}`; take another directory by `--run`, or begin anew by `--force`"
+        );
+        return Err(ConfigError::new(directory.display().to_string(), problem).into());
+    } else if !runs.is_empty() {
+        let identity = DataIdentity::of(corpus);
+        for (name, config) in models.iter().filter(|(name, _)| runs.contains(name)) {
+            check_same(&directory.join(name), config, (corpus, &identity))?;
+        }
+    }
+    fs::create_dir_all(directory).map_err(RunError::io("create", directory))?;
+    let names: Vec<&str> = models.iter().map(|(name, _)| name.as_str()).collect();
+    let text = format!("{FIRST_LINE}\n{}\n", names.join("\n"));
+    Ok(disk::replace_shared(
+        &directory.join(MARK),
+        text.as_bytes(),
+    )?)
+}
+
+/// The names of the runs of the comparison in `directory`. None if there is no comparison.
+///
+/// # Errors
+///
+/// [`RunError::RunExists`] if there is anything that is not of a comparison.
+fn runs_in(directory: &Path) -> Result<Vec<String>, RunError> {
+    let something_else = || RunError::RunExists(directory.into());
+    let entries = match fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error) => match error.kind() {
+            ErrorKind::NotFound => return Ok(Vec::new()),
+            ErrorKind::NotADirectory => return Err(something_else()),
+            _ => return Err(RunError::io("read", directory)(error)),
+        },
+    };
+    let names = entries
+        .filter_map(Result::ok)
+        .map(|entry| entry.file_name().into_string());
+    let names: Vec<String> = names
+        .collect::<Result<_, _>>()
+        .map_err(|_| something_else())?;
+    // What a full disk or a killed process has left of the files of a comparison is written anew.
+    let is_file =
+        |name: &str| fs::symlink_metadata(directory.join(name)).is_ok_and(|found| found.is_file());
+    let is_partial = |name: &&String| {
+        let begins = [REPORT, MARK].iter().any(|own| {
+            let stem = own.split('.').next().unwrap_or_default();
+            name.starts_with(&format!("{stem}."))
+        });
+        begins && name.ends_with(".partial") && is_file(name)
+    };
+    let mut names: Vec<&String> = names.iter().filter(|name| !is_partial(name)).collect();
+    if names.is_empty() {
+        return Ok(Vec::new());
+    }
+    let read = |name: &str| match is_file(name) {
+        true => fs::read_to_string(directory.join(name)).ok(),
+        false => None,
+    };
+    let mark = read(MARK).filter(|text| text.starts_with(FIRST_LINE));
+    let mark = mark.ok_or_else(something_else)?;
+    names.retain(|name| *name != MARK);
+    if let Some(at) = names.iter().position(|name| *name == REPORT) {
+        let is_ours = read(REPORT).is_some_and(|text| text.contains(residual_zoo_report::MARK));
+        if !is_ours {
+            return Err(something_else());
+        }
+        names.remove(at);
+    }
+    match names
+        .iter()
+        .all(|name| mark.lines().skip(1).any(|model| model == *name))
+    {
+        true => Ok(names.into_iter().cloned().collect()),
+        false => Err(something_else()),
+    }
+}
+
+/// Checks that an earlier run in this directory had this config and these data.
+fn check_same<C: ModelConfig>(
+    run: &Path,
+    config: &RunConfig<C>,
+    data: (&Corpus, &DataIdentity),
+) -> Result<(), Error> {
+    disk::refuse_linked_directory(run)?;
+    if !run.join(run_dir::CONFIG).exists() {
+        return Ok(());
+    }
+    let before = run_dir::read_config::<C>(run)?;
+    let mut changes = differences(&before, config);
+    changes.extend(data_difference(run, data.0, data.1)?);
+    // A finished run would go on with the learning rate of another schedule.
+    let (from, to) = (before.train.steps, config.train.steps);
+    if to > from {
+        changes.push(format!("train.steps was {from}, now {to}"));
+    }
+    if changes.is_empty() {
+        return Ok(());
+    }
+    let problem = format!(
+        "was compared with other settings: {}; take another directory by `--run`, or begin anew by \
+         `--force`",
+        changes.join("; ")
+    );
+    Err(ConfigError::new(run.display().to_string(), problem).into())
+}
