@@ -399,7 +399,7 @@ fn a_run_in_place_of_a_file_is_named() {
     fails(&mut command, 2, &["did you mean `steps`?"]);
     let mut command = zoo("train");
     command.arg(SMOKE).args(["--set", "train.steps=many"]);
-    fails(&mut command, 2, &["expected a whole number; it was"]);
+    fails(&mut command, 2, &["expected a whole number from 0; it was"]);
     let mut command = zoo("bench");
     command.args([SMOKE, "tokenformer/bench", "--set", "model.bias=true"]);
     fails(
@@ -648,7 +648,7 @@ fn a_tokenformer_grows_from_a_run_and_other_runs_are_refused() {
         "small",
         &[
             "is GPT-2, which cannot start from weights of TokenFormer",
-            "model was TokenFormer, now Gpt2",
+            "model was TokenFormer(…), now Gpt2(…)",
         ],
     );
     // The config of the first run is named by its file, also where it is only read.

@@ -42,6 +42,17 @@ fn what_needs_text_refuses_a_model_of_images() {
 }
 
 #[test]
+fn changes_of_training_images_belong_to_the_run() {
+    let scratch = Scratch::new();
+    let file = config_on(&scratch, MODEL, SHAPES, "spike_z: None");
+    let run = scratch.path("run");
+    ok(train(&file, &run).args(["--set", "train.steps=2"]));
+    let mut mixed = train(&file, &run);
+    mixed.args(["--set", "train.steps=2", "--set", "data.source.mixup=0.5"]);
+    fails(&mut mixed, 2, &["data.source.mixup was 0.0, now 0.5"]);
+}
+
+#[test]
 fn evaluate_classifies_all_validation_images_and_shows_what_is_wrong() {
     let scratch = Scratch::new();
     let file = config_on(&scratch, MODEL, SHAPES, "spike_z: None");

@@ -117,6 +117,12 @@ fn another_config_or_other_data_are_refused_unless_allowed() {
             "--allow-config-change",
         ],
     );
+    let mut optimizer = changed(&["train.optimizer=Sgd(momentum: 0.9)"]);
+    fails(
+        optimizer.arg("--allow-config-change"),
+        2,
+        &["`train.optimizer`", "--init-from"],
+    );
     fails(
         &mut changed(&["data.source.tokens=4000"]),
         2,
@@ -136,7 +142,7 @@ fn another_config_or_other_data_are_refused_unless_allowed() {
     fails(
         &mut train(&file_of_another_model, &directory),
         2,
-        &["model was Gpt2, now Rmt"],
+        &["model was Gpt2(…), now Rmt(…)"],
     );
     assert_eq!(fs::read(directory.join("metrics.jsonl")).unwrap(), before);
 

@@ -2,7 +2,8 @@
 
 use residual_zoo_core::{ConfigError, ModelConfig};
 use serde::Deserialize as _;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
+use serde_path_to_error::Segment;
 
 use crate::wording::{NAMES, did_you_mean, in_plain_words, of_composition};
 use crate::{Error, RunConfig};
@@ -35,7 +36,18 @@ impl<M: ModelConfig> RunConfig<M> {
             .split_once('=')
             .ok_or("must be PATH=VALUE, such as train.steps=100")?;
         let mut tree = serde_json::to_value(&self).map_err(|error| error.to_string())?;
-        Self::complete(&mut tree, path);
+        if [
+            "model.connection",
+            "model.recurrence",
+            "model.patches",
+            "model.layers",
+        ]
+        .iter()
+        .any(|field| path.split('.').take(2).eq(field.split('.')))
+        {
+            Self::compose(&mut tree["model"]);
+        }
+        Self::complete(&mut tree, path)?;
         let field = find(&mut tree, path)?;
         let value = match (&*field, parse(value)) {
             // Text, such as a path, may look like anything.
@@ -46,7 +58,7 @@ impl<M: ModelConfig> RunConfig<M> {
             (_, value) => value?,
         };
         let (before, given) = (std::mem::replace(field, value.clone()), value);
-        let set = serde_path_to_error::deserialize(tree).map_err(|error| match before {
+        let set = Self::of_tree(&mut tree).map_err(|error| match before {
             Value::Number(_) | Value::Bool(_) => {
                 format!(
                     "{}; it was {before}",
@@ -62,36 +74,89 @@ impl<M: ModelConfig> RunConfig<M> {
         }
     }
 
+    /// The config of a tree. Where `None` is the name of a variant, as in `NormParams`, it is given that name.
+    fn of_tree(tree: &mut Value) -> Result<Self, serde_path_to_error::Error<serde_json::Error>> {
+        loop {
+            let error = match serde_path_to_error::deserialize(&*tree) {
+                Ok(config) => return Ok(config),
+                Err(error) => error,
+            };
+            let at = error
+                .path()
+                .iter()
+                .try_fold(&mut *tree, |at, segment| match segment {
+                    Segment::Map { key } => at.get_mut(key),
+                    Segment::Enum { variant } => at.get_mut(variant),
+                    Segment::Seq { index } => at.get_mut(index),
+                    Segment::Unknown => None,
+                });
+            match at {
+                Some(at) if at.is_null() => *at = "None".into(),
+                _ => return Err(error),
+            }
+        }
+    }
+
+    /// Writes a model of one architecture as the composition that it is, where there are compositions, so that the fields of
+    /// those can be set.
+    fn compose(model: &mut Value) {
+        let whole =
+            json!({"Composed": {"layers": [&*model], "connection": null, "recurrence": null}});
+        let is_plain = model.get("Composed").is_none();
+        if is_plain && M::deserialize(&whole).is_ok() {
+            *model = whole;
+        }
+    }
+
     /// Adds the field at `path` as `None` if a config can have it and this one is written without it.
-    fn complete(tree: &mut Value, path: &str) {
+    ///
+    /// # Errors
+    ///
+    /// If there is no such field: the fields that there are.
+    fn complete(tree: &mut Value, path: &str) -> Result<(), String> {
         let Some((parent, name)) = path.rsplit_once('.') else {
-            return;
+            return Ok(());
         };
         let mut with = tree.clone();
-        let parent = find(&mut with, parent).ok();
-        let parent = parent.and_then(|parent| enter_variant(parent, name).as_object_mut());
-        let Some(fields) = parent.filter(|fields| !fields.contains_key(name)) else {
-            return;
+        let parent = enter_variant(find(&mut with, parent)?, name);
+        let Some(fields) = parent
+            .as_object_mut()
+            .filter(|fields| !fields.contains_key(name))
+        else {
+            return Ok(());
         };
         fields.insert(name.into(), Value::Null);
-        if Self::deserialize(&with).is_ok() {
-            *tree = with;
+        match Self::deserialize(&with).map_err(|error| error.to_string()) {
+            Ok(_) => *tree = with,
+            // Serde names all fields, also those that are left out.
+            Err(error) if error.starts_with("unknown field") => {
+                let known: Vec<&str> = error.split('`').skip(3).step_by(2).collect();
+                return Err(unknown_field(name, &known));
+            }
+            Err(_) => {}
         }
+        Ok(())
     }
 
     /// The first number that is not finite, which would be lost on the way through JSON.
     fn not_finite(&self) -> Option<ConfigError> {
         let text = self.to_ron();
-        let mut field = "a number";
+        // The fields that lead to a line, with their indentation.
+        let mut path: Vec<(usize, &str)> = Vec::new();
         text.lines().find_map(|line| {
             let (name, value) = line.split_once(": ").unwrap_or(("", line));
-            field = if name.is_empty() { field } else { name.trim() };
+            let (indent, name) = (line.len() - line.trim_start().len(), name.trim());
+            path.retain(|(outer, _)| *outer < indent);
+            if !name.is_empty() {
+                path.push((indent, name));
+            }
             // Text is written in quotes, and may have any words.
             let value = value.split('"').next().unwrap_or_default();
             let mut words = value.split(['(', ')', ',', ' ']);
             let found = words.find(|word| matches!(*word, "NaN" | "inf" | "-inf"))?;
+            let path: Vec<&str> = path.iter().map(|(_, name)| *name).collect();
             Some(ConfigError::new(
-                field,
+                path.join("."),
                 format!("is {found}; it must be a finite number"),
             ))
         })
@@ -125,25 +190,30 @@ fn find<'a>(tree: &'a mut Value, path: &str) -> Result<&'a mut Value, String> {
                 format!("the list has no entry `{field}`; its {count} entries are counted from 0")
             });
         }
-        let known: Vec<String> = match &at {
-            Value::Object(fields) => fields.keys().cloned().collect(),
-            _ => Vec::new(),
-        };
         if at.is_null() {
             return Err(format!(
                 "`{field}` cannot be set, because the value before it is None; set that as a whole"
             ));
         }
+        let known: Vec<String> = match &at {
+            Value::Object(fields) => fields.keys().cloned().collect(),
+            _ => Vec::new(),
+        };
         at.get_mut(field).ok_or_else(|| match known.is_empty() {
             true => format!("`{field}` does not exist; the value before it has no fields"),
-            false => format!(
-                "unknown field `{field}`{}; the fields are {}{}",
-                did_you_mean(field, known.iter()),
-                known.join(", "),
-                of_composition(field)
-            ),
+            false => unknown_field(field, &known),
         })
     })
+}
+
+fn unknown_field<S: AsRef<str>>(field: &str, known: &[S]) -> String {
+    let known: Vec<&str> = known.iter().map(AsRef::as_ref).collect();
+    format!(
+        "unknown field `{field}`{}; the fields are {}{}",
+        did_you_mean(field, known.iter()),
+        known.join(", "),
+        of_composition(field)
+    )
 }
 
 /// Enters the enum variants at `at`, until the value has a field called `field`.
@@ -205,6 +275,9 @@ impl Ron<'_> {
 
     /// `true`, `None`, `Some(x)`, `Name` or `Name(…)`.
     fn named(&mut self) -> Result<Value, String> {
+        // How RON writes a variant that is called like one of its own words, such as `r#None` in `NormParams`.
+        let is_raw = self.text.starts_with("r#");
+        self.text = self.text.strip_prefix("r#").unwrap_or(self.text);
         let name = self.word();
         let content = match self.text.trim_start().starts_with('(') {
             true => Some(self.fields()?),
@@ -213,7 +286,7 @@ impl Ron<'_> {
         Ok(match (name.as_str(), content) {
             ("true", None) => Value::Bool(true),
             ("false", None) => Value::Bool(false),
-            ("None", None) => Value::Null,
+            ("None", None) if !is_raw => Value::Null,
             ("Some", Some(content)) => content,
             (_, Some(content)) => Value::Object(Map::from_iter([(name, content)])),
             (_, None) => Value::String(name),
@@ -323,8 +396,6 @@ fn is_word(c: char) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
@@ -336,6 +407,7 @@ mod tests {
             ("+.5", json!(0.5)),
             ("true", json!(true)),
             ("None", Value::Null),
+            ("r#None", json!("None")),
             ("Some(3)", json!(3)),
             ("Kausik", json!("Kausik")),
             ("my-text.txt", json!("my-text.txt")),

@@ -69,7 +69,7 @@ pub enum Error {
     #[error(
         "{path} holds a run that differs from this one: {}; start another run with `--run DIR`, or \
          pass `--allow-config-change` to continue it with these changes{}",
-        differences.join("; "),
+        differences.iter().map(|it| short(it)).collect::<Vec<_>>().join("; "),
         if differences.iter().any(|change| change.starts_with("model")) {
             " (the sizes of the weights cannot change)"
         } else {
@@ -143,6 +143,7 @@ pub enum Error {
         match changes.as_slice() {
             [] => String::new(),
             changes => {
+                let changes: Vec<String> = changes.iter().map(|change| short(change)).collect();
                 let (run, changes) = (run.display(), changes.join("; "));
                 format!(" ({})", one_line(format!("since {run}, the model changes: {changes}")))
             }
@@ -195,6 +196,26 @@ pub enum Error {
         /// Where the state before these steps was saved, or why it was not.
         saved: String,
     },
+}
+
+/// A change without what is in its outermost brackets, if it is long: `model was Gpt2(…), now TokenFormer(…)`.
+fn short(change: &str) -> String {
+    const LONG: usize = 150;
+    if change.len() <= LONG {
+        return change.into();
+    }
+    let (mut short, mut depth) = (String::new(), 0_usize);
+    for c in change.chars() {
+        depth = depth.saturating_sub(usize::from(c == ')'));
+        if depth == 0 {
+            short.push(c);
+        }
+        if c == '(' {
+            short.push_str(if depth == 0 { "…" } else { "" });
+            depth += 1;
+        }
+    }
+    short
 }
 
 /// Describes a loss or gradient that was not finite, with the names of the first parameters.

@@ -26,9 +26,19 @@ pub(crate) fn of_composition(field: &str) -> &'static str {
 
 /// A message of `serde` or `ron` without the names of Rust's types.
 pub(crate) fn in_plain_words(message: &str) -> String {
-    const WORDS: [(&str, &str); 11] = [
-        ("expected usize", "expected a whole number"),
-        ("expected u64", "expected a whole number"),
+    const WORDS: [(&str, &str); 15] = [
+        ("expected path string", "expected text"),
+        ("expected string or map", "expected a name, or `Name(…)`"),
+        ("expected usize", "expected a whole number from 0"),
+        ("expected u64", "expected a whole number from 0"),
+        (
+            "Integer is out of bounds",
+            "this whole number is too large, or below 0",
+        ),
+        (
+            "expected either `PerSublayer` or `PerLayer`",
+            "expected `PerSublayer(…)` or `PerLayer(…)` around the connection",
+        ),
         ("expected f64", "expected a number"),
         ("expected a boolean", "expected true or false"),
         ("expected struct variant", "expected `Name(field: value)`"),
@@ -45,7 +55,17 @@ pub(crate) fn in_plain_words(message: &str) -> String {
             "Expected `(`; a name is followed by parentheses, as in `Name()`",
         ),
     ];
-    let message = message.to_owned();
+    let mut message = message.to_owned();
+    // A struct has the name of its type in Rust.
+    if let Some(at) = message
+        .find("expected struct ")
+        .filter(|at| !message[*at..].starts_with("expected struct variant"))
+    {
+        let end = message[at..]
+            .find([',', ';'])
+            .map_or(message.len(), |end| at + end);
+        message.replace_range(at..end, "expected fields with names, as in `(field: 1)`");
+    }
     WORDS.into_iter().fold(message, |message, (rust, plain)| {
         message.replace(rust, plain)
     })

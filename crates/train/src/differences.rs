@@ -44,7 +44,11 @@ pub fn differences<C: ModelConfig>(before: &RunConfig<C>, now: &RunConfig<C>) ->
     compare("train", &tree(&train), &tree(&now.train), &mut found);
     // The identity of images does not depend on what is done to them.
     let [views_before, views_now] = [before, now].map(|config| match &config.data.source {
-        Source::Images(images) => tree(&json!({"crop": images.crop, "flip": images.flip})),
+        Source::Images(images) => {
+            let mut views = tree(images);
+            views.as_object_mut().map(|fields| fields.remove("set"));
+            views
+        }
         _ => Value::Null,
     });
     compare("data.source", &views_before, &views_now, &mut found);
@@ -72,18 +76,17 @@ fn compare(path: &str, before: &Value, now: &Value, found: &mut Vec<String>) {
     match (before, now) {
         _ if before == now => (),
         (Value::Object(a), Value::Object(b)) => match (variant(a), variant(b)) {
-            (Some((name, a)), Some((other, b))) if name == other => compare(path, a, b, found),
-            // Of two architectures, the fields that both have.
-            (Some((name, Value::Object(a))), Some((other, Value::Object(b))))
-                if a.keys().any(|field| b.contains_key(field)) =>
+            (Some((name, a)), Some((other, b)))
+                if name == other && a.is_object() && b.is_object() =>
             {
-                found.push(difference(path, name, other));
-                let shared = a.keys().filter(|field| b.contains_key(*field));
-                compare_fields(path, shared, (a, b), found);
+                compare(path, a, b, found);
             }
             (None, None) => {
-                let all: BTreeSet<_> = a.keys().chain(b.keys()).collect();
-                compare_fields(path, all, (a, b), found);
+                for name in a.keys().chain(b.keys()).collect::<BTreeSet<_>>() {
+                    // A field that is left out is `None`.
+                    let [a, b] = [a, b].map(|fields| fields.get(name).unwrap_or(&Value::Null));
+                    compare(&format!("{path}.{name}"), a, b, found);
+                }
             }
             _ => found.push(difference(path, &shown(before), &shown(now))),
         },
@@ -93,19 +96,6 @@ fn compare(path: &str, before: &Value, now: &Value, found: &mut Vec<String>) {
             }
         }
         _ => found.push(difference(path, &shown(before), &shown(now))),
-    }
-}
-
-/// Adds the differences of these fields. One that is left out is `None`.
-fn compare_fields<'a>(
-    path: &str,
-    names: impl IntoIterator<Item = &'a String>,
-    (before, now): (&Fields, &Fields),
-    found: &mut Vec<String>,
-) {
-    for name in names {
-        let [before, now] = [before, now].map(|fields| fields.get(name).unwrap_or(&Value::Null));
-        compare(&format!("{path}.{name}"), before, now, found);
     }
 }
 
@@ -148,6 +138,10 @@ fn shown(value: &Value) -> String {
             }
         },
         Value::String(name) if name.starts_with(char::is_uppercase) => name.clone(),
+        // Small numbers as 1e-5.
+        Value::Number(number) if number.is_f64() => {
+            format!("{:?}", number.as_f64().unwrap_or(f64::NAN))
+        }
         other => other.to_string(),
     }
 }
@@ -168,7 +162,10 @@ mod tests {
         let fixed = |std: f64| json!({"Fixed": std});
         assert_eq!(
             changes(&gpt2(2, fixed(0.5)), &gpt2(4, fixed(0.25))),
-            ["model.init was 0.5, now 0.25", "model.n_layer was 2, now 4"]
+            [
+                "model.init was Fixed(0.5), now Fixed(0.25)",
+                "model.n_layer was 2, now 4"
+            ]
         );
         assert_eq!(
             changes(&gpt2(2, fixed(0.5)), &gpt2(2, json!("Width"))),
@@ -178,20 +175,12 @@ mod tests {
     }
 
     #[test]
-    fn other_variants_are_named_with_what_differs_in_the_fields_that_they_share() {
-        let before = json!({"Gpt2": {"n_head": 2, "width": 8, "bias": true}});
-        let now = json!({"TokenFormer": {"n_head": 4, "width": 8, "n_attn": 3}});
+    fn other_variants_are_written_out() {
+        let gpt2 = json!({"Gpt2": {"n_head": 2, "eps": 1e-5}});
         assert_eq!(
-            changes(&before, &now),
-            [
-                "model was Gpt2, now TokenFormer",
-                "model.n_head was 2, now 4"
-            ]
+            changes(&gpt2, &json!({"TokenFormer": {"n_head": 4, "n_attn": 3}})),
+            ["model was Gpt2(eps: 1e-5, n_head: 2), now TokenFormer(n_attn: 3, n_head: 4)"]
         );
-    }
-
-    #[test]
-    fn variants_without_a_common_field_are_written_out() {
         let around = |connection: Value| json!({"connection": {"PerLayer": connection}});
         let hyper = around(json!({"Hyper": {"n": 2, "dynamic": false}}));
         let dense = around(json!({"Dense": {"every": [1, 2], "text": "a b"}}));

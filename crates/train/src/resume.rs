@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use burn::tensor::backend::AutodiffBackend;
-use residual_zoo_core::ModelConfig;
+use residual_zoo_core::{ConfigError, ModelConfig};
 use residual_zoo_data::{Corpus, Source};
 use residual_zoo_runs::checkpoint::{self, Newest};
 use residual_zoo_runs::run_dir::{self, DataIdentity, Start};
@@ -115,9 +115,14 @@ fn changes<C: ModelConfig>(
     options: &RunOptions,
 ) -> Result<Vec<String>, Error> {
     let path = &options.directory;
-    let before = run_dir::read_config(path)?;
+    let before: RunConfig<C> = run_dir::read_config(path)?;
+    if before.train.optimizer.moments() != config.train.optimizer.moments() {
+        let problem = "has another number of moments than the run has kept; start another run with `--init-from RUN \
+                       --init-by grow-fresh`";
+        return Err(ConfigError::new("train.optimizer", problem).into());
+    }
     let mut changes = differences(&before, config);
-    changes.extend(other_data(path, corpus, identity)?);
+    changes.extend(data_difference(path, corpus, identity)?);
     if let Some(last) = last.filter(|last| last.backend != now.backend) {
         changes.push(difference("backend", &last.backend, &now.backend));
     }
@@ -272,8 +277,16 @@ pub(crate) fn this_start<B: AutodiffBackend>(options: &RunOptions, device: &B::D
     }
 }
 
-/// Describes how the data differ, if they do. Their tokenizer must be the same.
-fn other_data(path: &Path, corpus: &Corpus, now: &DataIdentity) -> Result<Option<String>, Error> {
+/// Describes how the data differ from those of the run in `path`, if they do. Their tokenizer must be the same.
+///
+/// # Errors
+///
+/// If the tokenizers differ, or the run lacks a file.
+pub fn data_difference(
+    path: &Path,
+    corpus: &Corpus,
+    now: &DataIdentity,
+) -> Result<Option<String>, Error> {
     let before = run_dir::read_data(path)?;
     if before == *now {
         return Ok(None);

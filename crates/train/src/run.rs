@@ -128,7 +128,7 @@ fn start_from<B: AutodiffBackend, C: ModelConfig>(
         .map(|(_, error)| format!("passed over: {error}"))
         .collect();
     run_dir::check_tokenizer(run, corpus, "")?;
-    let changes = other_model(&smaller, &trainer.config.model);
+    let mut changes = other_model(&smaller, &trainer.config.model);
     let loaded = match by {
         FirstWeights::Grow => checkpoint::load_weights(trainer, &smaller, &path),
         FirstWeights::GrowFresh => checkpoint::load_parameters(trainer, &smaller, &path),
@@ -139,7 +139,9 @@ fn start_from<B: AutodiffBackend, C: ModelConfig>(
         changes: changes.clone(),
     })?;
     notes.extend(changes.iter().map(|change| format!("changed: {change}")));
-    notes.extend(resume::kept_note(&kept, run));
+    let kept = resume::kept_note(&kept, run);
+    notes.extend(kept.clone());
+    changes.extend(kept);
     notes.push(format!("starts from the weights in {}", path.display()));
     let weights = weights_blake3(&path)?;
     Ok((notes, First { weights, changes }))
