@@ -237,8 +237,31 @@ fn an_assignment_says_what_a_file_could_say() {
         let error = set(dense, unnamed).unwrap_err();
         assert!(error.contains("fields have names, as in"), "{error}");
     }
-    let error = set("Gpt2()", "model.connection=PerLayer(Dense())").unwrap_err();
-    assert!(error.contains("Composed(layers: "), "{error}");
+    // A model of one architecture is a composition too.
+    let composed = set("Gpt2()", "model.connection=PerLayer(Dense())").unwrap();
+    assert_eq!(composed, config(dense));
+    let plain = set("Gpt2()", "model.connection=None").unwrap();
+    assert_eq!(plain, config("Gpt2()"));
+    let deeper = set("Gpt2()", "model.layers.0.n_layer=3").unwrap();
+    assert_eq!(deeper, config("Gpt2(n_layer: 3)"));
+    // `None` is also a value of `NormParams`, which RON writes as `r#None`.
+    let deep_norm = |norm: &str| {
+        format!("Composed(layers: [Gpt2()], connection: PerSublayer(DeepNorm(norm: {norm})))")
+    };
+    for none in ["None", "r#None"] {
+        let bare = set(
+            &deep_norm("Scale"),
+            &format!("model.connection.norm={none}"),
+        )
+        .unwrap();
+        assert_eq!(bare, config(&deep_norm("None")), "{none}");
+        let whole = format!("model.connection=PerSublayer(DeepNorm(norm: {none}))");
+        assert_eq!(
+            set("Gpt2()", &whole).unwrap(),
+            config(&deep_norm("None")),
+            "{none}"
+        );
+    }
     // A field that is left out where it is `None` can be set.
     let images = set(dense, "model.patches=(size: 4)").unwrap();
     assert_eq!(images.model.patches.unwrap().size, 4);
@@ -251,7 +274,7 @@ fn a_number_that_is_not_finite_is_not_blamed_on_an_assignment() {
         let text = format!("(model: Gpt2(), train: ({field}: {number}))");
         let config = RunConfig::parse(&text, "test.ron".as_ref()).unwrap();
         let error = config.set(&["train.steps=3".into()]).unwrap_err();
-        let expected = format!("`{field}`: is {number}; it must be a finite number");
+        let expected = format!("`train.{field}`: is {number}; it must be a finite number");
         assert_eq!(error.to_string(), expected);
     }
     let named = r#"(model: Gpt2(), data: (source: Path("an inf of NaN.txt")))"#;
@@ -285,11 +308,9 @@ fn what_does_not_compose_is_refused_with_the_reason() {
 
     assert!(refusal(&in_turn([])).problem.contains("is empty"));
     let three = in_turn([gpt2(), rmt(), tokenformer()]);
-    assert!(
-        refusal(&three)
-            .problem
-            .contains("3 entries, but the model has only 2 layers")
-    );
+    assert!(refusal(&three).problem.contains(
+        "3 entries, but `n_layer` of each, which counts the layers of the whole model, is 2"
+    ));
     let unequal = in_turn([gpt2(), Zoo::of(RmtConfig::default())]);
     let error = refusal(&unequal);
     assert!(

@@ -215,7 +215,10 @@ fn a_gpt2_of_twice_the_width_starts_near_the_loss_of_the_narrow_one() {
 
     let mut tokenformer = trainer(ModelConfig::of(small()));
     let error = checkpoint::load_parameters(&mut tokenformer, &narrow, &directory).unwrap_err();
-    assert!(error.to_string().contains("gives 16 pairs"), "{error}");
+    assert!(
+        error.to_string().contains("gives 16 pairs; set it to that"),
+        "{error}"
+    );
     let mut rmt = trainer(ModelConfig::of(RmtConfig {
         n_layer: 1,
         d_k: 4,

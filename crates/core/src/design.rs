@@ -32,6 +32,12 @@ pub trait Design:
         Frame::default()
     }
 
+    /// Whether trained weights of the design `before` fit this one. By default, if it is the same; a design whose fields say how
+    /// weights start leaves those out.
+    fn continues(&self, before: &Self) -> bool {
+        self == before
+    }
+
     /// Connection `i`, counted from 0 along the stream.
     fn connection<B: Backend>(
         &self,

@@ -91,11 +91,11 @@ pub(crate) fn check(wide: &Gpt2Config, narrow: &Gpt2Config) -> Result<(), Config
         return Err(ConfigError::new("model", problem));
     }
     if wide.width / wide.n_head != narrow.width / narrow.n_head {
+        let head = narrow.width / narrow.n_head;
         let problem = format!(
-            "makes heads of width {}, but those of the narrow model have width {}; Net2Net copies \
-             whole heads",
+            "makes heads of width {}, but those of the narrow model have width {head}; Net2Net copies whole heads, so set it \
+             to width / {head}",
             wide.width / wide.n_head,
-            narrow.width / narrow.n_head
         );
         return Err(ConfigError::new("model.n_head", problem));
     }

@@ -20,7 +20,8 @@ pub struct Pool {
 }
 
 /// Fields that came after version 2 of the pool, where they change nothing: runs from before are still found.
-const LATER: [&str; 9] = [
+const LATER: [&str; 10] = [
+    "b_res: -8.0,",
     "label_smoothing: 0.0,",
     "lora: None,",
     "mup: None,",

@@ -72,6 +72,18 @@ impl<'de, A: List> Deserialize<'de> for Composition<A> {
 }
 
 impl<D> PlacedConnection<D> {
+    /// Whether trained weights of `before` fit.
+    fn continues(&self, before: &Self) -> bool
+    where
+        D: Design,
+    {
+        match (self, before) {
+            (Self::PerSublayer(this), Self::PerSublayer(before))
+            | (Self::PerLayer(this), Self::PerLayer(before)) => this.continues(before),
+            _ => false,
+        }
+    }
+
     fn config(&self) -> &D {
         match self {
             Self::PerSublayer(connection) | Self::PerLayer(connection) => connection,
@@ -315,7 +327,7 @@ impl<A: List> Composition<A> {
         else {
             let problem = format!(
                 "is {}, which with these settings changes the norms or the feed-forward networks of transformer layers; a \
-                 {name} has none",
+                 {name} has none, so it takes other connections, or `SelfDependency` with `norm: Pre`",
                 placed.config().name()
             );
             return wrong("connection", problem);
@@ -366,7 +378,8 @@ impl<A: List> Composition<A> {
         let (entries, n_layer) = (self.layers.len(), first.shape().n_layer);
         if entries > n_layer {
             return error(format!(
-                "has {entries} entries, but the model has only {n_layer} layers"
+                "has {entries} entries, but `n_layer` of each, which counts the layers of the whole model, is {n_layer}; layer i is \
+                 made by entry i mod {entries}, so `n_layer` must be at least {entries}"
             ));
         }
         Ok(())
@@ -553,11 +566,15 @@ impl<A: List> ModelConfig for Composition<A> {
         }
     }
 
-    /// The connections and patches are the same. The stream widens only in a plain model, because the parameters of
+    /// The connections, up to how they start, and the patches are the same. The stream widens only in a plain model, because the parameters of
     /// connections and recurrences do not widen.
     fn grows_from(&self, smaller: &Self) -> Result<(), ConfigError> {
+        let connection = match (&self.connection, &smaller.connection) {
+            (Some(this), Some(smaller)) => this.continues(smaller),
+            (this, smaller) => this == smaller,
+        };
         let differs = [
-            ("connection", self.connection != smaller.connection),
+            ("connection", !connection),
             (
                 "recurrence",
                 self.recurrence.is_some() != smaller.recurrence.is_some(),
@@ -568,11 +585,6 @@ impl<A: List> ModelConfig for Composition<A> {
             let problem = "differs from that of the first weights; set it to the same";
             return Err(ConfigError::new(format!("model.{field}"), problem));
         }
-        if self.shape().width != smaller.shape().width && self.plain().is_none() {
-            let problem = "is composed, so its stream cannot be widened; this needs a model of one \
-                           architecture with plain connections";
-            return Err(ConfigError::new("model", problem));
-        }
         let (count, of_smaller) = (self.layers.len(), smaller.layers.len());
         if count != of_smaller {
             let problem = format!(
@@ -580,8 +592,7 @@ impl<A: List> ModelConfig for Composition<A> {
             );
             return Err(ConfigError::new("model.layers", problem));
         }
-        for (entry, smaller) in self.layers.iter().zip(&smaller.layers) {
-            entry.grows_from(smaller)?;
+        for (i, (entry, smaller)) in self.layers.iter().zip(&smaller.layers).enumerate() {
             let is_converted = entry.name() != smaller.name();
             if is_converted && self.plain().is_none() {
                 let (from, to) = (smaller.name(), entry.name());
@@ -591,11 +602,30 @@ impl<A: List> ModelConfig for Composition<A> {
                 );
                 return Err(ConfigError::new("model", problem));
             }
+            if entry.shape().width != smaller.shape().width && self.plain().is_none() {
+                let problem = "is composed, so its stream cannot be widened; this needs a model of one architecture with plain \
+                               connections";
+                return Err(ConfigError::new("model", problem));
+            }
+            entry
+                .grows_from(smaller)
+                .map_err(|error| match self.plain() {
+                    Some(_) => error,
+                    None => {
+                        let field = error.field.strip_prefix("model.").map(str::to_owned);
+                        let field = field.map(|field| format!("model.layers.{i}.{field}"));
+                        ConfigError::new(field.unwrap_or(error.field), error.problem)
+                    }
+                })?;
             let (n_layer, of_smaller) = (entry.shape().n_layer, smaller.shape().n_layer);
             if !is_converted && n_layer != of_smaller {
                 let problem =
                     format!("cannot change from {of_smaller} to {n_layer}; set it to the same");
-                return Err(ConfigError::new("model.n_layer", problem));
+                let field = match self.plain() {
+                    Some(_) => "model.n_layer".into(),
+                    None => format!("model.layers.{i}.n_layer"),
+                };
+                return Err(ConfigError::new(field, problem));
             }
         }
         Ok(())

@@ -97,6 +97,14 @@ macro_rules! connections {
                 }
             }
 
+            fn continues(&self, before: &Self) -> bool {
+                #[allow(unreachable_patterns)]
+                match (self, before) {
+                    $((Self::$name(config), Self::$name(before)) => config.continues(before),)+
+                    _ => false,
+                }
+            }
+
             fn connection<B: Backend>(
                 &self,
                 on: &$crate::core::Sites,

@@ -57,6 +57,10 @@ impl Design for HighwayConfig {
         check::finite("start", self.start)
     }
 
+    fn continues(&self, _: &Self) -> bool {
+        true
+    }
+
     fn connection<B: Backend>(&self, on: &Sites, _: usize, device: &B::Device) -> Highway<B> {
         let (width, value) = (on.width, self.start);
         let bias = Initializer::Constant { value }.init([width], device);

@@ -148,6 +148,14 @@ impl Design for HyperConfig {
         }
     }
 
+    fn continues(&self, before: &Self) -> bool {
+        let this = Self {
+            root_n: before.root_n,
+            ..self.clone()
+        };
+        this == *before
+    }
+
     fn connection<B: Backend>(&self, on: &Sites, i: usize, device: &B::Device) -> Hyper<B> {
         let n = self.n;
         let entry = |s: usize, t: usize| match t {

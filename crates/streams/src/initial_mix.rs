@@ -64,6 +64,10 @@ impl Design for InitialMixConfig {
         Ok(())
     }
 
+    fn continues(&self, _: &Self) -> bool {
+        true
+    }
+
     fn connection<B: Backend>(&self, on: &Sites, i: usize, device: &B::Device) -> InitialMix<B> {
         let depth = i as f64 / (on.count.max(2) - 1) as f64;
         let [r, m] = match self.start {

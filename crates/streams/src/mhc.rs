@@ -7,8 +7,8 @@
 //! H' = res H + postᵀ f(pre H)
 //! ```
 //!
-//! The paper gives only s = 0.01 as a start. Here P = 0, b_post = 0, and b_res is 0 on the diagonal and −8 elsewhere, so that a
-//! new model is the plain one up to the ε of norms. pre is ¾ for stream i mod n, as A_m of
+//! The paper gives only s = 0.01 as a start. Here P = 0, b_post = 0, and b_res is 0 on the diagonal and −8 elsewhere, where it can be set. Any value
+//! gives a doubly stochastic `res`, so a new model is the plain one up to the ε of norms. pre is ¾ for stream i mod n, as A_m of
 //! [hyper-connections](crate::HyperConfig) is 1 there, and the others share ¼. With the same weight for all, equal streams
 //! would have equal gradients and stay equal, but for rounding.
 
@@ -155,6 +155,9 @@ pub struct MhcConfig {
     pub form: MhcForm,
     /// Number of streams, at least 2.
     pub n: usize,
+    /// Initial b_res outside the diagonal, where it is 0. The paper does not give it. With −8, streams hardly mix at the start, and
+    /// these entries have small gradients; with −3 and 4 streams, each takes 4 % of each other one.
+    pub b_res: f64,
     /// How often Sinkhorn normalises columns and rows, t.
     pub sinkhorn: usize,
     /// Added to the mean square in norms.
@@ -168,6 +171,7 @@ impl Default for MhcConfig {
         Self {
             form: MhcForm::Paper,
             n: 4,
+            b_res: -8.0,
             sinkhorn: 20,
             norm_eps: 1e-6,
             eps: 1e-6,
@@ -233,15 +237,25 @@ impl Design for MhcConfig {
             let problem = format!("is {}; it must be from 1 to {MOST_ROUNDS}", self.sinkhorn);
             return Err(ConfigError::new("sinkhorn", problem));
         }
+        check::finite("b_res", self.b_res)?;
         check::positive("norm_eps", self.norm_eps)?;
         check::not_negative("eps", self.eps)
+    }
+
+    fn continues(&self, before: &Self) -> bool {
+        let this = Self {
+            b_res: before.b_res,
+            ..self.clone()
+        };
+        this == *before
     }
 
     fn connection<B: Backend>(&self, on: &Sites, i: usize, device: &B::Device) -> Mhc<B> {
         let n = self.n;
         let mut base = self.b_pre(i);
         base.extend(vec![0.0; n]);
-        base.extend((0..n * n).map(|at| if at / n == at % n { 0.0 } else { -8.0 }));
+        let b_res = |at| if at / n == at % n { 0.0 } else { self.b_res };
+        base.extend((0..n * n).map(b_res));
         Mhc {
             read: self.read(on, base, device),
             scale: Self::scale(3, device),

@@ -71,6 +71,10 @@ impl Design for SkipInitConfig {
         }
     }
 
+    fn continues(&self, _: &Self) -> bool {
+        true
+    }
+
     fn connection<B: Backend>(&self, _: &Sites, _: usize, device: &B::Device) -> Scaled<B> {
         Scaled::new(1, self.start, device)
     }
@@ -120,6 +124,10 @@ impl Design for LayerScaleConfig {
             by_depth: false,
             ..Frame::default()
         }
+    }
+
+    fn continues(&self, _: &Self) -> bool {
+        true
     }
 
     fn connection<B: Backend>(&self, on: &Sites, _: usize, device: &B::Device) -> Scaled<B> {
@@ -194,6 +202,14 @@ impl Design for ReZeroConfig {
             by_depth: false,
             ..Frame::default()
         }
+    }
+
+    fn continues(&self, before: &Self) -> bool {
+        let this = Self {
+            start: before.start,
+            ..self.clone()
+        };
+        this == *before
     }
 
     fn connection<B: Backend>(&self, on: &Sites, i: usize, device: &B::Device) -> ReZero<B> {

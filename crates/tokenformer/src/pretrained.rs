@@ -27,7 +27,7 @@ pub enum PretrainedError {
         found: Vec<usize>,
     },
     /// The number of pairs in the attention does not match a transformer's.
-    #[error("`n_attn` is {found}; a transformer of width {width} gives {width} pairs")]
+    #[error("is {found}, but a transformer of width {width} gives {width} pairs; set it to that")]
     Pairs {
         /// `n_attn` of the config.
         found: usize,

@@ -284,6 +284,7 @@ fn connection(keys: &mut Keys, body: &Gpt2Config, post: bool) -> Result<Case, St
                 sinkhorn: keys.take_size("sinkhorn_iters")?,
                 norm_eps: keys.take_number("rms_eps")?,
                 eps: keys.take_number("mhc_eps")?,
+                ..MhcConfig::default()
             };
             case(config, at_sublayer, MHC)
         }
