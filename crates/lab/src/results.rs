@@ -243,6 +243,58 @@ impl Results {
         }
     }
 
+    /// The quantities that claims are about, of each run and seed, where seeds differ. A mean says little of seeds of which one
+    /// failed.
+    fn of_seeds(&self) -> Option<Table> {
+        let seeds: BTreeSet<u64> = self
+            .observations
+            .iter()
+            .filter_map(|found| found.seed)
+            .collect();
+        let mut quantities: Vec<&str> = Vec::new();
+        for claim in &self.claims {
+            for quantity in claim.claim.test.names().1 {
+                if !quantities.contains(&quantity) {
+                    quantities.push(quantity);
+                }
+            }
+        }
+        let mut columns = vec![Column::text("run"), Column::text("quantity")];
+        columns.extend(
+            seeds
+                .iter()
+                .map(|seed| Column::number(format!("seed {seed}"), "")),
+        );
+        let mut rows: Vec<Vec<Cell>> = Vec::new();
+        for quantity in quantities {
+            let of = self.shown(quantity);
+            for RunRow { name: run, .. } in &self.rows {
+                let spread = self.estimate(run, quantity);
+                if !spread.is_some_and(|spread| spread.is_spread()) {
+                    continue;
+                }
+                let value = |seed: &u64| {
+                    let mut all = self.observations.iter();
+                    let found = all.find(|it| it.run == *run && it.seed == Some(*seed))?;
+                    Some(of.show(found.get(quantity)?))
+                };
+                let mut row: Vec<Cell> = vec![run.as_str().into(), title(quantity).into()];
+                row.extend(
+                    seeds
+                        .iter()
+                        .map(|seed| value(seed).unwrap_or("–".into()).into()),
+                );
+                rows.push(row);
+            }
+        }
+        (!rows.is_empty()).then(|| Table {
+            heading: "Every seed".into(),
+            columns,
+            rows,
+            ..Table::default()
+        })
+    }
+
     /// What claims hold a quantity of a run against.
     fn margins(&self, run: &str, quantity: &str) -> Vec<String> {
         let is_tested = |found: &&Judgement| {
@@ -314,6 +366,7 @@ impl Results {
         if !self.rows.is_empty() {
             sections.push(Section::Table(self.table()));
         }
+        sections.extend(self.of_seeds().map(Section::Table));
         sections.extend(self.tuning.iter().flat_map(Tuning::sections));
         if !self.data.is_empty() {
             sections.push(Section::Table(data_table(&self.data)));
@@ -411,6 +464,7 @@ impl Results {
         if !self.rows.is_empty() {
             parts.push(self.table().to_markdown());
         }
+        parts.extend(self.of_seeds().map(|table| table.to_markdown()));
         parts.extend(
             self.tuning
                 .iter()
