@@ -179,7 +179,8 @@ pub fn compared(set: &[String]) -> Result<Vec<(String, RunConfig)>, Error> {
 /// When a text does not parse, or an assignment does not fit.
 pub fn compared_connections(set: &[String]) -> Result<Vec<(String, RunConfig)>, Error> {
     let path = Path::new("compare/gpt2");
-    let plain = RunConfig::parse(builtin::run_file(path).unwrap_or_default(), path)?.set(set)?;
+    let plain = RunConfig::parse(builtin::run_file(path).unwrap_or_default(), path)?.set(set);
+    let plain = plain.map_err(|error| Error::from(error).in_file("plain".as_ref()))?;
     if plain.model.connection.is_some() {
         let problem = "is set, but it is what `--connections` compares; leave it out";
         return Err(ConfigError::new("model.connection", problem).into());

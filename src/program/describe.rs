@@ -46,7 +46,9 @@ pub fn describe(options: Options) -> anyhow::Result<()> {
         check_paths(&options.path, &config.data, &options.data)?;
     }
     // The config comes first, because the data may have to be downloaded for the rest.
-    cli::print(&format!("{}\n", config.to_ron()))?;
+    // RON writes a variant that is called like its own `None` as `r#None`, and reads both.
+    let text = config.to_ron().replace(": r#None,", ": None,");
+    cli::print(&format!("{text}\n"))?;
     if config.data.source == Source::Imported && options.path.is_dir() {
         return describe_imported(&config, &options.path);
     }

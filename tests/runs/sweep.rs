@@ -314,7 +314,7 @@ fn sweeps_that_cannot_be_are_refused() {
     fails(
         zoo("experiment").arg(&file).arg("--check"),
         2,
-        &["train.lr", "sweep of `narrow`"],
+        &["train.lr", "run `narrow`"],
     );
     let file = scratch.file("good.ron", text);
     let shown = ok(zoo("experiment").arg(&file).arg("--check"));

@@ -90,15 +90,6 @@ pub(crate) fn check(wide: &Gpt2Config, narrow: &Gpt2Config) -> Result<(), Config
                        from one of the same sizes, or from a narrower one, which Net2Net widens";
         return Err(ConfigError::new("model", problem));
     }
-    if wide.width / wide.n_head != narrow.width / narrow.n_head {
-        let head = narrow.width / narrow.n_head;
-        let problem = format!(
-            "makes heads of width {}, but those of the narrow model have width {head}; Net2Net copies whole heads, so set it \
-             to width / {head}",
-            wide.width / wide.n_head,
-        );
-        return Err(ConfigError::new("model.n_head", problem));
-    }
     let sizes = [
         ("model.width", narrow.width, wide.width),
         ("model.d_ff", narrow.d_ff(), wide.d_ff()),
@@ -110,6 +101,15 @@ pub(crate) fn check(wide: &Gpt2Config, narrow: &Gpt2Config) -> Result<(), Config
             );
             return Err(ConfigError::new(field, problem));
         }
+    }
+    if wide.width / wide.n_head != narrow.width / narrow.n_head {
+        let head = narrow.width / narrow.n_head;
+        let problem = format!(
+            "makes heads of width {}, but those of the narrow model have width {head}; Net2Net copies whole heads, so set it \
+             to width / {head}",
+            wide.width / wide.n_head,
+        );
+        return Err(ConfigError::new("model.n_head", problem));
     }
     Ok(())
 }

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use residual_zoo_core::{ConfigError, ModelConfig};
-use residual_zoo_runs::RunConfig;
+use residual_zoo_data::one_line;
+use residual_zoo_runs::{Error as RunError, RunConfig};
 
 use crate::experiment::Vary;
 use crate::{After, Error, Experiment, RunSpec};
@@ -56,8 +57,17 @@ impl<C> PlannedRun<C> {
 impl<C: ModelConfig> PlannedRun<C> {
     /// With fields of its config set.
     pub(crate) fn set(mut self, set: &[String]) -> Result<Self, Error> {
-        let config = self.config.map(|config| config.set(set));
-        self.config = config.transpose()?;
+        let config = self.config.map(|config| config.set(set)).transpose();
+        self.config = config.map_err(|error| match error {
+            RunError::Override {
+                assignment,
+                problem,
+            } => {
+                let field = format!("run `{}`, --set {}", self.name, one_line(assignment));
+                ConfigError::new(field, one_line(problem)).into()
+            }
+            error => Error::from(error),
+        })?;
         Ok(self)
     }
 }

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use residual_zoo_core::{ConfigError, ModelConfig};
+use residual_zoo_core::ModelConfig;
 use residual_zoo_data::Corpus;
-use residual_zoo_runs::Error as RunError;
 use serde::Serialize;
 
 use crate::corpora::open_corpora;
@@ -311,16 +310,7 @@ impl Sweep {
         for (i, run) in planned.iter().enumerate() {
             for (j, point) in points.iter().enumerate() {
                 let planned = run.clone().set(&self.set(point));
-                let mut planned = planned.map_err(|error| match error {
-                    Error::Run(RunError::Override {
-                        assignment,
-                        problem,
-                    }) => {
-                        let field = format!("sweep of `{}`, {assignment}", run.name);
-                        ConfigError::new(field, problem).into()
-                    }
-                    error => error,
-                })?;
+                let mut planned = planned?;
                 planned.name = format!("{}, {}", run.name, self.describe(point));
                 planned.seeds = None;
                 candidates.push(Candidate {
