@@ -384,7 +384,7 @@ fn first_weights_of_another_composition_are_refused_by_the_field() {
         ),
         (
             "layers: [Gpt2(n_layer: 3)], recurrence: (block: 4)",
-            "model.n_layer",
+            "model.layers.0.n_layer",
         ),
     ] {
         assert_eq!(parse(text).grows_from(&first).unwrap_err().field, field);

@@ -314,7 +314,7 @@ fn arguments_that_are_no_text_are_no_panic() {
         ("sweep", &["--over", "train.batch=1,2"]),
     ] {
         let mut command = outside(&scratch, command);
-        fails(command.arg(odd).args(options), 2, &["could not read"]);
+        fails(command.arg(odd).args(options), 2, &["does not exist"]);
     }
 }
 
