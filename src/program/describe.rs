@@ -12,7 +12,7 @@ use residual_zoo::lab::open_corpus;
 use residual_zoo::report::{bytes, si};
 use residual_zoo::runs::{run_dir, vocabulary};
 
-use super::{check_paths, passes_note, read_config};
+use super::{check_paths, memory_note, passes_note, read_config};
 
 /// Print a run's config with every default, its parameters, FLOPs and memory
 #[derive(Args)]
@@ -100,6 +100,9 @@ pub fn describe(options: Options) -> anyhow::Result<()> {
             format!("about {}", bytes(taken as f64))
         });
         cli::print(&format!("{:<30}{memory}", "memory of training"))?;
+        if let Some(note) = memory_note(&config) {
+            cli::print(note)?;
+        }
     }
     Ok(())
 }

@@ -30,7 +30,7 @@ use residual_zoo::data::{Corpus, DataConfig, Source, TokenizerConfig};
 use residual_zoo::lab::Error;
 use residual_zoo::report::si;
 use residual_zoo::runs::{Error as RunError, did_you_mean, run_dir};
-use residual_zoo::{builtin, experiment};
+use residual_zoo::{ConnectionConfig, PlacedConnection, builtin, experiment};
 use residual_zoo_system::team::started;
 
 /// Reproduce, compare and compose language-model architectures that change the residual stream.
@@ -250,6 +250,16 @@ fn passes_note(config: &RunConfig, corpus: &Corpus) -> Option<String> {
             config.data.source
         )
     })
+}
+
+/// A note about a model whose memory is estimated too low.
+fn memory_note(config: &RunConfig) -> Option<&'static str> {
+    let (PlacedConnection::PerSublayer(connection) | PlacedConnection::PerLayer(connection)) =
+        config.model.connection.as_ref()?;
+    matches!(connection, ConnectionConfig::AttentionResidual(_)).then_some(
+        "note: each read of an attention residual copies all earlier outputs, so the memory of a deep model is estimated far \
+         too low, to a third at 24 layers",
+    )
 }
 
 /// The passes over the training tokens that need no note.

@@ -12,7 +12,7 @@ use residual_zoo::lab::{Error, check_precision, measure_rates};
 use residual_zoo::report::{Cell, Column, Table, bytes, si};
 use residual_zoo::{RunConfig, builtin};
 
-use super::{experiment_in, read_config};
+use super::{experiment_in, memory_note, read_config};
 
 /// Estimate what a run will take: parameters, FLOPs, memory, and time on one or several devices
 ///
@@ -165,6 +165,7 @@ pub fn plan(options: Options) -> anyhow::Result<()> {
     }
     columns.push(Column::number("device hours", "on one"));
     let (mut rows, mut is_counted) = (Vec::new(), true);
+    let note = runs.iter().find_map(|(_, config)| memory_note(config));
     for (name, config) in runs {
         let plan = Plan::of(&config)?;
         let mut row: Vec<Cell> = vec![
@@ -218,6 +219,9 @@ pub fn plan(options: Options) -> anyhow::Result<()> {
             "Memory is that of a device that trains one micro-batch at a time. With train.shard_optimizer, N devices \
              keep 1/N of the moments each.",
         )?;
+        if let Some(note) = note {
+            cli::print(note)?;
+        }
     }
     Ok(())
 }

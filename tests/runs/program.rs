@@ -357,6 +357,18 @@ fn connections_are_compared_in_models_of_other_sizes() {
 }
 
 #[test]
+fn an_estimate_that_is_too_low_says_so() {
+    let scratch = Scratch::new();
+    let note = "estimated far too low";
+    for (connection, is_low) in [("AttentionResidual()", true), ("SkipInit()", false)] {
+        let mut command = outside(&scratch, "describe");
+        command.args(["gpt2/smoke", "--memory", "--set"]);
+        command.arg(format!("model.connection=PerSublayer({connection})"));
+        assert_eq!(ok(&mut command).contains(note), is_low, "{connection}");
+    }
+}
+
+#[test]
 fn an_experiment_of_ones_own_runs_on_ones_own_text() {
     let scratch = Scratch::new();
     scratch.file(
