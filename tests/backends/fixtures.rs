@@ -4,17 +4,19 @@
 use std::path::Path;
 
 use burn::tensor::backend::AutodiffBackend;
-use residual_zoo::backend::{BackendKind, OnBackend};
+use residual_zoo::backend::OnBackend;
 use residual_zoo_testing::my_turn;
 use residual_zoo_testing::pass::Values;
 use residual_zoo_testing::reference::{self, Case, Keys, cases, read_directory};
+
+use crate::in_f32;
 
 #[test]
 fn every_case_equals_the_reference() {
     let _turn = my_turn();
     let mut failures = Vec::new();
     for case in &cases() {
-        for kind in BackendKind::compiled() {
+        for kind in in_f32() {
             let errors = kind
                 .run(None, Compare(case))
                 .unwrap_or_else(|e| panic!("{e}"));

@@ -1,8 +1,10 @@
 //! The fast and the plain forms agree on every backend that is compiled in.
 
 use burn::tensor::backend::AutodiffBackend;
-use residual_zoo::backend::{BackendKind, OnBackend};
+use residual_zoo::backend::OnBackend;
 use residual_zoo_testing::{my_turn, ops};
+
+use crate::tested;
 
 struct Agree;
 
@@ -18,7 +20,7 @@ impl OnBackend for Agree {
 #[test]
 fn fast_and_plain_forms_agree() {
     let _turn = my_turn();
-    for kind in BackendKind::compiled() {
+    for kind in tested() {
         println!("{kind}");
         // Without a driver there is nothing to compare.
         if let Err(error) = kind.run(None, Agree) {

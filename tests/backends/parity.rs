@@ -1,5 +1,5 @@
 //! Every backend that is compiled in gives the same results as Flex: logits, loss and gradients of the
-//! same weights on the same batch, with fusion if the backend has it.
+//! same weights on the same batch.
 
 use std::collections::BTreeMap;
 
@@ -12,6 +12,8 @@ use residual_zoo::gpt2::Gpt2Config;
 use residual_zoo_testing::my_turn;
 use residual_zoo_testing::pass::{Outcome, run};
 use residual_zoo_testing::zoo::{architectures, connections};
+
+use crate::{in_f32, tested};
 
 pub const VOCAB: usize = 101;
 
@@ -40,13 +42,13 @@ impl OnBackend for Task {
 #[test]
 fn every_backend_equals_flex() {
     let _turn = my_turn();
-    let others = BackendKind::compiled();
+    let others = in_f32();
     let others: Vec<_> = others
         .into_iter()
         .filter(|k| *k != BackendKind::Flex)
         .collect();
     if others.is_empty() {
-        println!("Flex alone is compiled in: there is nothing to compare it with");
+        println!("Flex alone is tested: there is nothing to compare it with");
     }
     let erf = Zoo::of(Gpt2Config {
         n_layer: 2,
@@ -99,13 +101,13 @@ fn the_contract_holds_on_every_backend() {
     }
     let connections = connections().into_iter().map(|(name, config)| {
         // On a CPU, WGPU would take minutes. It is compared with the references.
-        let kinds = BackendKind::compiled().into_iter();
+        let kinds = tested().into_iter();
         let kinds = kinds.filter(|kind| *kind != BackendKind::Wgpu);
         (name, config, kinds.collect::<Vec<_>>())
     });
     let all = architectures()
         .into_iter()
-        .map(|(name, config)| (name, config, BackendKind::compiled()));
+        .map(|(name, config)| (name, config, tested()));
     for (name, config, kinds) in all.chain(connections) {
         for kind in kinds {
             println!("{name} on {kind}");

@@ -13,6 +13,8 @@ use residual_zoo_testing::pass::{Outcome, Values};
 use residual_zoo_testing::reference::reuse::split_rows;
 use residual_zoo_testing::reference::{Case, cases};
 
+use crate::in_f32;
+
 /// The cases whose config says `about`, with what it says.
 fn about(about: &str) -> Vec<(Case, serde_json::Value)> {
     let all = cases().into_iter();
@@ -98,7 +100,7 @@ fn merged_models_equal_the_reference_and_so_do_their_parts() {
         let [(a, a_weights), (b, b_weights)] = &parts;
         let (merged, weights) = merge((a, a_weights), (b, b_weights), scale).unwrap();
         let tau_is_kept = config.tau.is_some();
-        for kind in BackendKind::compiled() {
+        for kind in in_f32() {
             for (i, name) in ["base_logits", "base_logits_b"].into_iter().enumerate() {
                 let (part, weights) = &parts[i];
                 let expected = &case.results[name];
@@ -147,7 +149,7 @@ fn tuning_equals_the_reference() {
             .map(|(name, data)| (name.clone(), data.clone()))
             .collect();
         let rate = tuned["rate"].as_f64().unwrap();
-        for kind in BackendKind::compiled() {
+        for kind in in_f32() {
             let base = &case.results["base_logits"];
             assert_logits(
                 kind,
@@ -236,7 +238,7 @@ fn the_corner_of_a_widened_transformer_is_the_smaller_one() {
             (info.name, data)
         });
         let corner: BTreeMap<_, _> = corner.collect();
-        for kind in BackendKind::compiled() {
+        for kind in in_f32() {
             assert_logits(
                 kind,
                 &case,

@@ -1,9 +1,9 @@
 //! On every backend that is compiled in, a run gives the same results when it is repeated, and when it is
 //! stopped and resumed.
 //!
-//! On Flex and LibTorch, the results are equal to the bit. On the backends with fusion, even an
-//! uninterrupted run that is repeated can differ in its last bits. There, this test prints the difference,
-//! and checks that a stop does not increase it visibly.
+//! On Flex and LibTorch, the results are equal to the bit. On GPUs, even an uninterrupted run that is repeated can
+//! differ in its last bits. There, this test prints the difference, and checks that a stop does not increase it
+//! visibly.
 //!
 //! `tests/runs/resume.rs` has more such tests with real processes, on one backend.
 
@@ -18,6 +18,8 @@ use residual_zoo::runs::run_dir;
 use residual_zoo::train::{Interrupter, RunOptions, Summary, run};
 use residual_zoo_testing::runs::{self, MODELS, assert_same, differences, outcome};
 use residual_zoo_testing::{my_turn, program::Scratch};
+
+use crate::{roundoff, tested};
 
 /// A run that is stopped after it has logged the step `stop_after`.
 struct Task<'a> {
@@ -53,7 +55,7 @@ impl OnBackend for Task<'_> {
 
 #[test]
 fn a_stopped_run_ends_as_another_on_every_backend() {
-    for kind in BackendKind::compiled() {
+    for kind in tested() {
         for (name, model) in MODELS {
             let scratch = Scratch::new();
             let file = runs::config(&scratch, model);
@@ -69,14 +71,16 @@ fn a_stopped_run_ends_as_another_on_every_backend() {
             let what = format!("{name} on {kind}");
             train("straight", None);
             let expected = outcome(&scratch.path("straight"));
-            let fused = !matches!(kind, BackendKind::Flex | BackendKind::LibTorch);
+            let exact = matches!(kind, BackendKind::Flex | BackendKind::LibTorch);
             let compare = |run: &str| {
-                if !fused {
+                if exact {
                     return assert_same(&scratch.path(run), &expected, &what);
                 }
                 let (metrics, weights) = differences(&scratch.path(run), &expected);
                 println!("{what}, {run}: metrics {metrics:.1e}, weights {weights:.1e}");
-                assert!(metrics < 1e-4 && weights < 5e-4, "{what}, {run}");
+                // A factor that is rounded to the other side.
+                let limit = (4.0 * roundoff(kind)).max(1e-4);
+                assert!(metrics < limit && weights < 5e-4, "{what}, {run}");
             };
             train("again", None);
             compare("again");

@@ -65,7 +65,7 @@ pub use mup::{Mup, Scaled};
 pub use ops::activation::Activation;
 pub use ops::linear::{Linear, product, product_of_parts, project};
 pub use ops::norm::{Norm, NormParams};
-pub use ops::precision::{Precision, matmul, narrow, widen};
+pub use ops::precision::{Precision, matmul, narrow, product_roundoff, widen};
 pub use recompute::Recompute;
 pub use stream::{Alone, Branch, Connection, Ends, F, Plain, Stream};
 

@@ -9,7 +9,11 @@ pub fn mix<B: Backend>(a: Tensor<B, 4>, h: Tensor<B, 4>) -> Tensor<B, 4> {
     kernels::mix(a, h).unwrap_or_else(|[a, h]| plain(a, h))
 }
 
-/// [`mix`], as a product.
+/// [`mix`], stream by stream: a product may [round its factors](super::precision::product_roundoff), and the streams are
+/// f32.
 pub fn plain<B: Backend>(a: Tensor<B, 4>, h: Tensor<B, 4>) -> Tensor<B, 4> {
-    a.swap_dims(2, 3).matmul(h)
+    let of_stream =
+        |s: usize| a.clone().narrow(2, s, 1).swap_dims(2, 3) * h.clone().narrow(2, s, 1);
+    let rest = 1..h.dims()[2];
+    rest.map(of_stream).fold(of_stream(0), Tensor::add)
 }

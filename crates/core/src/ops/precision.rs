@@ -7,7 +7,7 @@
 
 use std::cell::Cell;
 
-use burn::tensor::{DType, FloatDType, Tensor, backend::Backend};
+use burn::tensor::{DType, FloatDType, Tensor, TensorData, backend::Backend};
 use residual_zoo_kernels as kernels;
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +16,8 @@ use crate::ConfigError;
 /// The number format of matrix products and attention in training.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Precision {
-    /// 32-bit floating point.
+    /// 32-bit floating point. On CUDA, the factors of products are rounded to TF32
+    /// ([`product_roundoff`]).
     #[default]
     F32,
     /// bfloat16, which has the range of `F32` and 8 bits of precision. Weights, moments, sums of gradients, norms,
@@ -84,6 +85,24 @@ pub fn matmul<B: Backend, const D: usize>(a: Tensor<B, D>, b: Tensor<B, D>) -> T
     }
 }
 
+/// The unit roundoff of the factors of a product of f32 numbers on this device: the relative error that rounding a
+/// factor makes at most. It is 2⁻²⁴, or 2⁻¹¹ where products are computed in TF32, as on CUDA.
+pub fn product_roundoff<B: Backend>(device: &B::Device) -> f64 {
+    // 1 + 2⁻ⁱ by 1, for each i, on the diagonal of a product large enough for tensor cores.
+    const SIDE: usize = 32;
+    const BITS: usize = 23;
+    let mut numbers = vec![0.0_f32; SIDE * SIDE];
+    for bit in 0..BITS {
+        numbers[bit * (SIDE + 1)] = 1.0 + 0.5_f32.powi(bit as i32 + 1);
+    }
+    let numbers = Tensor::<B, 2>::from_data(TensorData::new(numbers, [SIDE, SIDE]), device);
+    let product = numbers.matmul(Tensor::eye(SIDE, device)).into_data();
+    let product: Vec<f32> = product.iter().collect();
+    let kept = (0..BITS)
+        .take_while(|bit| product[bit * (SIDE + 1)] - 1.0 == 0.5_f32.powi(*bit as i32 + 1));
+    0.5_f64.powi(kept.count() as i32 + 1)
+}
+
 /// x as an input of products and attention in the precision of this pass.
 pub fn narrow<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     match Precision::now() {
@@ -97,5 +116,19 @@ pub fn widen<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     match x.dtype() {
         DType::BF16 => x.cast(FloatDType::F32),
         _ => x,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::product_roundoff;
+    use burn::backend::Flex;
+
+    #[test]
+    fn the_roundoff_of_products_on_flex_is_that_of_f32() {
+        assert_eq!(
+            product_roundoff::<Flex>(&Default::default()),
+            0.5_f64.powi(24)
+        );
     }
 }
