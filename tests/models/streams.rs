@@ -119,14 +119,18 @@ fn hyper_connections_are_plain_at_the_start_where_no_norm_follows() {
         width: 8,
     };
     let read = Vocabulary::of_images(image, 4);
-    let of = |rest: &str| {
-        let model = parse(layers, rest).build::<Flex>(read, &device).unwrap();
+    let build = |rest: &str| parse(layers, rest).build::<Flex>(read, &device).unwrap();
+    let (plain, mhc) = (build(""), build(", connection: PerSublayer(Mhc())"));
+    let mut weights = params::export(&mhc);
+    for (name, tensor) in params::export(&plain) {
+        assert!(weights.insert(name, tensor).is_some());
+    }
+    let mhc = params::import(mhc, weights).unwrap();
+    let [plain, mhc] = [plain, mhc].map(|model| {
         let images = Tensor::<Flex, 4>::ones([2, 3, 8, 8], &device);
-        let logits = model.classify(images);
-        let logits: Vec<f64> = logits.into_data().iter().collect();
+        let logits: Vec<f64> = model.classify(images).into_data().iter().collect();
         logits.iter().fold(0.0, |max: f64, x| max.max(x.abs()))
-    };
-    let (plain, mhc) = (of(""), of(", connection: PerSublayer(Mhc())"));
+    });
     assert!(mhc < 3.0 * plain, "{mhc} against {plain}");
 }
 

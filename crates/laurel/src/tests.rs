@@ -1,8 +1,8 @@
 use burn::backend::Flex;
-use burn::module::{Module, ModuleMapper, Param};
+use burn::module::Module;
 use burn::tensor::{Distribution, Tensor, backend::Backend};
 use residual_zoo_core::{
-    Branch, Connection, Design, Plain, ResidualBlock, Sites, Stream, Update, params,
+    Branch, Connection, Design, Plain, ResidualBlock, Sites, Stream, Update, contract, params,
 };
 
 use crate::{Augmentation, Laurel, LaurelConfig, LowRankInit, Weights};
@@ -67,13 +67,9 @@ fn laurel(config: &LaurelConfig) -> Laurel<B> {
     config.connection(&sites(), 0, &Default::default())
 }
 
-/// Draws every parameter from N(0, 1).
-struct Redraw;
-
-impl ModuleMapper<B> for Redraw {
-    fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
-        param.map(|x| x.random_like(Distribution::Normal(0.0, 1.0)))
-    }
+/// With parameters from N(0, 1).
+fn redrawn(connection: Laurel<B>) -> Laurel<B> {
+    contract::redrawn(connection, Distribution::Normal(0.0, 1.0), 1)
 }
 
 fn assert_close(a: Tensor<B, 3>, b: Tensor<B, 3>, tolerance: f64) {
@@ -123,7 +119,7 @@ fn low_rank_with_b_zero_is_plain_whatever_a_is() {
             augmentation,
             ..LaurelConfig::default()
         };
-        let mut connection = laurel(&config).map(&mut Redraw);
+        let mut connection = redrawn(laurel(&config));
         connection.b = connection.b.map(|b| b.map(|b| b.zeros_like()));
         let (stream, fx) = (stream(2), random());
         let plain = join(&Plain, &stream, fx.clone());
@@ -137,7 +133,7 @@ fn one_pair_for_all_streams_is_the_sum_of_single_products() {
         augmentation: Augmentation::PreviousLowRank { k: 3, rank: 4 },
         ..LaurelConfig::default()
     };
-    let connection = laurel(&config).map(&mut Redraw);
+    let connection = redrawn(laurel(&config));
     let (stream, fx) = (stream(2), random());
     let gamma = connection.gamma.clone().expect("weights").val();
     let streams = [stream.x.clone()]
@@ -158,7 +154,7 @@ fn streams_before_the_first_are_left_out() {
         augmentation,
         ..LaurelConfig::default()
     };
-    let connection = laurel(&config).map(&mut Redraw);
+    let connection = redrawn(laurel(&config));
     let (stream, fx) = (stream(0), random());
     let gamma = connection.gamma.clone().expect("weights").val();
     let expected = stream.x.clone() * (gamma.narrow(0, 0, 1).unsqueeze() + 1.0) + fx.clone();
@@ -245,7 +241,7 @@ fn the_norm_is_that_of_the_correction() {
             norm,
             ..LaurelConfig::default()
         };
-        let normed = laurel(&config(true)).map(&mut Redraw);
+        let normed = redrawn(laurel(&config(true)));
         let mut plain = normed.clone();
         plain.norm = None;
         let (stream, fx) = (stream(2), random());

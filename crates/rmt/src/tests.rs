@@ -1,5 +1,5 @@
 use burn::backend::{Autodiff, Flex};
-use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
+use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::{Distribution, Int, Tensor, TensorData, backend::Backend};
 use residual_zoo_core::{
@@ -56,14 +56,9 @@ fn every_switch_stands_alone() {
     }
 }
 
-/// Weights large enough that every term matters.
-struct Redraw;
-
-impl ModuleMapper<B> for Redraw {
-    fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
-        let noise = Distribution::Normal(0.0, 0.4);
-        param.map(|x| (x.random_like(noise) + 0.2).detach().require_grad())
-    }
+/// With weights large enough that every term matters.
+fn redrawn<M: Module<B>>(module: M) -> M {
+    contract::redrawn(module, Distribution::Normal(0.2, 0.4), 1)
 }
 
 struct Gradients<'a>(&'a GradientsParams, Vec<TensorData>);
@@ -113,14 +108,14 @@ fn the_fast_branches_equal_the_naive_ones_in_values_and_gradients() {
     let device = Default::default();
     let x = Tensor::<B, 3>::random([2, 9, 35], Distribution::Normal(0.3, 1.0), &device);
     for config in forms() {
-        let attention = Attention::new(&config, 1, &Frame::default(), &device).map(&mut Redraw);
+        let attention = redrawn(Attention::new(&config, 1, &Frame::default(), &device));
         let fast = outcome(&attention, |m| m.forward(x.clone(), None));
         assert_equal(
             fast,
             outcome(&attention, |m| naive::attention(m, x.clone())),
         );
 
-        let feed_forward = FeedForward::new(&config, &Frame::default(), &device).map(&mut Redraw);
+        let feed_forward = redrawn(FeedForward::new(&config, &Frame::default(), &device));
         let fast = outcome(&feed_forward, |m| m.forward(x.clone(), None));
         let naive = outcome(&feed_forward, |m| naive::feed_forward(m, x.clone()));
         assert_equal(fast, naive);
@@ -133,8 +128,12 @@ fn the_fast_embeddings_equal_the_naive_ones_in_values_and_gradients() {
     let ids = Tensor::<B, 2, Int>::from_data([[3, 1, 4, 1, 5], [9, 2, 6, 5, 3]], &device);
     for config in forms() {
         let vocabulary = Vocabulary::new(11, 13);
-        let embeddings =
-            RmtEmbeddings::new(&config, vocabulary, &Frame::default(), &device).map(&mut Redraw);
+        let embeddings = redrawn(RmtEmbeddings::new(
+            &config,
+            vocabulary,
+            &Frame::default(),
+            &device,
+        ));
         let fast = outcome(&embeddings, |m| {
             m.unembed(m.embed(ids.clone(), &Seen::default()))
         });

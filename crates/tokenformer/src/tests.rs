@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use burn::backend::{Autodiff, Flex};
-use burn::module::{Module, ModuleMapper, Param};
+use burn::module::{Module, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::{Distribution, Int, Tensor, TensorData, backend::Backend};
 use residual_zoo_core::ops::norm::standardise;
@@ -80,21 +80,6 @@ fn every_form_keeps_the_contract() {
     }
 }
 
-/// Draws all trained parameters from N(0, 0.3²), so that no weight is small, as after training.
-struct Train;
-
-impl<B: Backend> ModuleMapper<B> for Train {
-    fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
-        if !param.is_require_grad() {
-            return param;
-        }
-        param.map(|x| {
-            let noise = x.random_like(Distribution::Normal(0.0, 0.3));
-            noise.detach().require_grad()
-        })
-    }
-}
-
 fn ids() -> Tensor<B, 2, Int> {
     Tensor::from_data(
         [[3, 1, 4, 1, 5, 9], [2, 6, 5, 3, 5, 8]],
@@ -102,11 +87,16 @@ fn ids() -> Tensor<B, 2, Int> {
     )
 }
 
+/// With trained parameters from N(0, 0.3²), so that none is small, as after training.
+fn retrained<M: Module<B>>(model: M, seed: u64) -> M {
+    contract::redrawn(model, Distribution::Normal(0.0, 0.3), seed)
+}
+
 fn trained(config: &TokenFormerConfig) -> TokenFormer<B> {
     let model = config
         .build::<B>(11, &Default::default())
         .expect("a valid config");
-    model.map(&mut Train)
+    retrained(model, 1)
 }
 
 fn difference(a: &TokenFormer<B>, b: &TokenFormer<B>) -> f64 {
@@ -513,7 +503,9 @@ fn a_model_merged_with_its_grown_self_is_the_same_function() {
 #[test]
 fn models_that_do_not_belong_together_are_not_merged() {
     let config = small();
-    let (a, b) = (weights(&trained(&config)), weights(&trained(&config)));
+    let a = trained(&config);
+    let b = weights(&retrained(a.clone(), 2));
+    let a = weights(&a);
     let error = merge((&config, &a), (&config, &b), 1.0).unwrap_err();
     assert!(
         matches!(&error, MergeError::Differs(name) if name.contains("embeddings")),
@@ -600,7 +592,7 @@ fn tuning_trains_the_added_pairs_alone() {
     let first = other
         .grow(&small(), weights(&base), &weights(&trained(&other)))
         .unwrap();
-    let task = model.clone().map(&mut Train);
+    let task = retrained(model.clone(), 2);
     let (both, all) = merge((&config, &weights(&task)), (&other, &first), 1.0).unwrap();
     assert_eq!(both.added, Some(Added { attn: 7, ffn: 10 }));
     let keys = &all["block.layers.1.feed_forward.branch.ffn.added.keys"];
@@ -635,7 +627,7 @@ fn tuning_trains_the_added_pairs_alone() {
     assert!(matches!(error, MergeError::OtherBase(_)), "{error}");
 
     // Two tasks beside one base.
-    let tasks = [(); 2].map(|()| model.clone().map(&mut Train));
+    let tasks = [2, 3].map(|seed| retrained(model.clone(), seed));
     let sets = tasks.each_ref().map(|task| added(&weights(task)));
     for (task, set) in tasks.iter().zip(sets) {
         assert_eq!(set.len(), 20);
@@ -666,7 +658,7 @@ fn lora_trains_the_corrections_alone() {
     let (attn, ffn) = (config.n_attn() + 24, config.n_ffn() + 24);
     assert_eq!(cost.params.total(), 2 * 2 * 3 * (4 * attn + ffn));
 
-    let task = model.map(&mut Train);
+    let task = retrained(model, 2);
     assert!(difference(&task, &base) > 1e-3);
     let (absorbed, all) = config.absorb(weights(&task));
     assert_eq!(absorbed, small());
