@@ -61,7 +61,8 @@ class Suites:
         words = [str(self.args.python), str(ROOT / "benches/pytorch_step.py"), "--form", form]
         for name, value in sizes.items():
             words += [f"--{name}"] if value is True else [f"--{name}", str(value)]
-        return Command(f"PyTorch, {form}", group, words + self.counts(steps))
+        name = f"PyTorch, {form}" + ", compiled" * ("compile" in sizes) + ", TF32" * ("tf32" in sizes)
+        return Command(name, group, words + self.counts(steps))
 
     def counts(self, steps):
         steps = self.args.steps or steps
@@ -128,6 +129,31 @@ class Suites:
             )
         ]
 
+    def gpu(self):
+        group = "50,257 ids, 8 x 1024"
+        sizes = {"layers": 12, "heads": 12, "width": 768, "time": 1024, "batch": 8, "vocabulary": GPT2}
+        sizes |= {"bias": True, "device": "cuda"}
+        torch = [
+            self.torch(group, form, **sizes, **more)
+            for form, more in [
+                ("fused", {}),
+                ("fused", {"tf32": True}),
+                ("explicit", {}),
+                ("bf16", {}),
+                ("fused", {"compile": True}),
+                ("bf16", {"compile": True}),
+            ]
+        ]
+        models = ("gpt2/bench-124m", "rmt/bench-134m", "laurel/bench-126m", "tokenformer/bench-150m")
+        ids = self.text(GPT2)
+        return torch + [
+            self.zoo(group, f"{file}, {precision}{', recomputed' * bool(more)}", file, "cuda",
+                     f"train.precision={precision}", *more, *ids)
+            for file in models
+            for precision in ("F32", "Bf16")
+            for more in ([], ["train.recompute=Layers"])
+        ]
+
     def rmt(self):
         small = ("GPT-2 10.7M", "gpt2/bench"), ("RMT 7.2M", "rmt/bench")
         # They have 49M and 46M parameters at 50,257 token ids.
@@ -153,6 +179,7 @@ CPU = ("flex", "tch")
 SUITES = {
     "gpt2": Suites.gpt2,
     "bf16": Suites.bf16,
+    "gpu": Suites.gpu,
     "nanogpt": Suites.nanogpt,
     "small": Suites.small,
     "rmt": Suites.rmt,

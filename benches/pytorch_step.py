@@ -78,6 +78,8 @@ class Gpt2(nn.Module):
 def measure(args):
     torch.set_num_threads(args.threads)
     torch.manual_seed(1)
+    if args.tf32:
+        torch.set_float32_matmul_precision("high")
     device = torch.device(args.device)
     data = torch.randint(args.vocabulary, (TOKENS,))
     model = Gpt2(args).to(device)
@@ -85,6 +87,8 @@ def measure(args):
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1, fused=True
     )
+    if args.compile:
+        model.compile()
     bf16 = args.form == "bf16"
     precision = torch.autocast(args.device, torch.bfloat16) if bf16 else nullcontext()
 
@@ -113,10 +117,11 @@ def measure(args):
     return {
         "model": f"GPT-2, {args.layers} layers of width {args.width}, "
         f"batch {args.batch} x {args.time}, {args.vocabulary} token ids",
-        "form": args.form,
+        "form": args.form + (", compiled" if args.compile else ""),
         "device": args.device,
         "threads": args.threads,
         "torch": torch.__version__,
+        "memory": torch.cuda.max_memory_allocated() if args.device == "cuda" else None,
         "parameters": sum(p.numel() for p in model.parameters()),
         "step": statistics.median(seconds),
         "fastest": min(seconds),
@@ -139,6 +144,8 @@ def options():
         default="fused",
         help="attention in one call, as products and a softmax, or in one call with autocast to bfloat16",
     )
+    parser.add_argument("--compile", action="store_true", help="compile the model with torch.compile")
+    parser.add_argument("--tf32", action="store_true", help="products of float32 in TF32, on a GPU")
     cores = len(os.sched_getaffinity(0))
     parser.add_argument("--threads", type=at_least(1), default=cores)
     parser.add_argument("--warmup", type=at_least(0), default=2, help="steps that are not counted")

@@ -50,10 +50,9 @@ pub struct Rates {
 }
 
 impl Rates {
-    /// Measures both: the fastest of several products and of several negations.
+    /// Measures both: the fastest of several products and of several negations, of sizes that take the device a few
+    /// milliseconds. Smaller ones would measure the time to start them.
     pub fn measure<B: Backend>(device: &B::Device) -> Self {
-        const SIDE: usize = 1024;
-        const COUNT: usize = 1 << 24;
         let fastest = |work: &dyn Fn()| {
             let times = (0..8).map(|_| {
                 let start = Instant::now();
@@ -63,13 +62,30 @@ impl Rates {
             });
             times.fold(f64::INFINITY, f64::min)
         };
-        let square = Tensor::<B, 2>::ones([SIDE, SIDE], device);
-        let product = fastest(&|| drop(matmul(square.clone(), square.clone())));
-        let row = Tensor::<B, 1>::ones([COUNT], device);
-        let copy = fastest(&|| drop(row.clone().neg()));
+        let product = |side: usize| {
+            let square = Tensor::<B, 2>::ones([side, side], device);
+            let seconds = fastest(&|| drop(matmul(square.clone(), square.clone())));
+            (2.0 * (side as f64).powi(3), seconds)
+        };
+        let copy = |count: usize| {
+            let row = Tensor::<B, 1>::ones([count], device);
+            let seconds = fastest(&|| drop(row.clone().neg()));
+            ((2 * count * size_of::<f32>()) as f64, seconds)
+        };
+        let rate = |measure: &dyn Fn(usize) -> (f64, f64), sizes: [usize; 4]| {
+            let mut rate = 0.0;
+            for size in sizes {
+                let (work, seconds) = measure(size);
+                rate = work / seconds;
+                if seconds >= 3e-3 {
+                    break;
+                }
+            }
+            rate
+        };
         Self {
-            product: 2.0 * (SIDE * SIDE * SIDE) as f64 / product,
-            copy: 2.0 * (COUNT * size_of::<f32>()) as f64 / copy,
+            product: rate(&product, [1024, 2048, 4096, 8192]),
+            copy: rate(&copy, [1 << 24, 1 << 25, 1 << 26, 1 << 27]),
         }
     }
 }
