@@ -100,10 +100,8 @@ impl<M: ModelConfig> RunConfig<M> {
     /// Writes a model of one architecture as the composition that it is, where there are compositions, so that the fields of
     /// those can be set.
     fn compose(model: &mut Value) {
-        let whole =
-            json!({"Composed": {"layers": [&*model], "connection": null, "recurrence": null}});
-        let is_plain = model.get("Composed").is_none();
-        if is_plain && M::deserialize(&whole).is_ok() {
+        let whole = composition(model).filter(|whole| M::deserialize(whole).is_ok());
+        if let Some(whole) = whole {
             *model = whole;
         }
     }
@@ -161,6 +159,12 @@ impl<M: ModelConfig> RunConfig<M> {
             ))
         })
     }
+}
+
+/// A model of one architecture, as a config has it, written as the composition that it is. `None` if it is a composition.
+pub fn composition(model: &Value) -> Option<Value> {
+    let whole = json!({"Composed": {"layers": [model], "connection": null, "recurrence": null}});
+    model.get("Composed").is_none().then_some(whole)
 }
 
 /// Whether `given` has a list where the config that was `made` of it has fields. Files refuse such values, so that no

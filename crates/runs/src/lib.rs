@@ -21,6 +21,7 @@ pub mod row;
 pub mod run_dir;
 mod wording;
 
+pub use assign::composition;
 pub use config::{
     MinLearningRate, OnDiskError, OptimizerKind, RunConfig, Schedule, TrainConfig, parse_ron,
 };

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use residual_zoo_core::ModelConfig;
 use residual_zoo_data::Source;
-use residual_zoo_runs::{RunConfig, TrainConfig};
+use residual_zoo_runs::{RunConfig, TrainConfig, composition};
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 /// What differs between two models, by path.
 pub(crate) fn other_model<C: ModelConfig>(before: &C, now: &C) -> Vec<String> {
@@ -20,9 +20,10 @@ pub(crate) fn other_model<C: ModelConfig>(before: &C, now: &C) -> Vec<String> {
 
 /// Writes a model of one architecture as a composition if the `other` model is one, so that what they share compares.
 fn compose(model: &mut Value, other: &Value) {
-    let is_composed = |model: &Value| model.get("Composed").is_some();
-    if is_composed(other) && !is_composed(model) {
-        *model = json!({"Composed": {"layers": [model]}});
+    if other.get("Composed").is_some()
+        && let Some(whole) = composition(model)
+    {
+        *model = whole;
     }
 }
 
@@ -148,6 +149,8 @@ fn shown(value: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn changes(before: &Value, now: &Value) -> Vec<String> {
