@@ -277,6 +277,9 @@ fn sweeps_that_cannot_be_are_refused() {
     refused(&jobs, &["--watch", "--jobs"]);
     refused(&["--over", "train.nothing=1,2"], &["nothing"]);
     refused(&["--over", "train.batch=0,2"], &["batch"]);
+    let lacking = ["--over", "train.precision=F32,Bf16"];
+    refused(&lacking, &["precision", "the backend Flex"]);
+    assert!(!scratch.path("out").exists());
     let unset = ["--over", "model.mup.init_std=1,2"];
     refused(&unset, &["init_std", "None", "as a whole"]);
     for (over, says) in [

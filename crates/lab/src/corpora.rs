@@ -13,7 +13,8 @@ use residual_zoo_report::si;
 use residual_zoo_train::Interrupter;
 use residual_zoo_train::dashboard::{Status, duration, warn};
 
-use crate::{Error, PlannedRun};
+use crate::single::check_precision;
+use crate::{Error, Options, PlannedRun};
 
 /// Opens the data, and tells the user on standard error what is to be known about them: how far the
 /// preparation is if it takes long, and notes. `stop` ends the preparation.
@@ -107,7 +108,7 @@ fn describe((stage, done, all, since): (Stage, u64, u64, Instant), now: Instant)
 /// As [`Corpus::open`], or the first run that cannot be trained, by name.
 pub(crate) fn open_corpora<C: ModelConfig>(
     planned: &[PlannedRun<C>],
-    stop: &Interrupter,
+    options: &Options,
 ) -> Result<Vec<Rc<Corpus>>, Error> {
     let runs = planned.iter();
     let runs = runs.filter_map(|run| Some((&run.name, run.config.as_ref()?)));
@@ -119,12 +120,14 @@ pub(crate) fn open_corpora<C: ModelConfig>(
             .position(|(_, other)| other.data == config.data);
         corpora.push(match known {
             Some(at) => corpora[at].clone(),
-            None => Rc::new(open_corpus(&config.data, stop)?),
+            None => Rc::new(open_corpus(&config.data, &options.stop)?),
         });
     }
     for ((name, config), corpus) in runs.iter().zip(&corpora) {
         let valid = config.validate(residual_zoo_runs::vocabulary(corpus));
         valid.map_err(|error| error.within(name))?;
+        let has = check_precision(options.backend, options.gpu, config.train.precision);
+        has.map_err(|error| error.within(name))?;
     }
     Ok(corpora)
 }

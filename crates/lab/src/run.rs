@@ -124,7 +124,7 @@ impl<C: ModelConfig> Experiment<C> {
 
     /// Trains `planned` for every seed.
     fn train(&self, planned: &[PlannedRun<C>], options: &Options) -> Result<Outcome, Error> {
-        let corpora = open_corpora(planned, &options.stop)?;
+        let corpora = open_corpora(planned, options)?;
         let corpora: Vec<&Corpus> = corpora.iter().map(|corpus| &**corpus).collect();
         if options.force {
             options.backend.check_device(options.gpu)?;

@@ -380,7 +380,9 @@ impl Swept {
             return error(format!("goes from {from} to {to}; it must rise"));
         }
         match count {
-            0 | 1 => error(format!("has {count} values; a range needs at least 2")),
+            0 | 1 => error(format!(
+                "has a count of {count}; a range needs at least 2 values"
+            )),
             2..=MOST_POINTS => Ok(()),
             _ => error(format!(
                 "has {count} values; at most {MOST_POINTS} are possible"

@@ -219,7 +219,7 @@ impl Sweep {
         let candidates = self.candidates(planned, &points)?;
         let runs = candidates.iter().map(|candidate| candidate.planned.clone());
         let runs: Vec<PlannedRun<C>> = runs.collect();
-        let corpora = open_corpora(&runs, &options.stop)?;
+        let corpora = open_corpora(&runs, options)?;
         // By run and point, because fewer and fewer go on.
         let at = candidates.iter().map(|candidate| candidate.at);
         let corpora: BTreeMap<(usize, usize), &Corpus> =

@@ -210,7 +210,7 @@ fn progress_note(newest: &Newest, steps: usize, ended: bool) -> String {
     let path = newest.path.display();
     match ended {
         true => format!(
-            "already trained: {path} has the {steps} steps; train longer with \
+            "already trained up to step {steps}: {path}; train longer with \
              `--set train.steps=N`"
         ),
         false => format!("resuming from {path}"),
