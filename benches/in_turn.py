@@ -61,7 +61,7 @@ class Suites:
         words = [str(self.args.python), str(ROOT / "benches/pytorch_step.py"), "--form", form]
         for name, value in sizes.items():
             words += [f"--{name}"] if value is True else [f"--{name}", str(value)]
-        name = f"PyTorch, {form}" + ", compiled" * ("compile" in sizes) + ", TF32" * ("tf32" in sizes)
+        name = f"PyTorch, {form}" + ", TF32" * ("tf32" in sizes) + ", compiled" * ("compile" in sizes)
         return Command(name, group, words + self.counts(steps))
 
     def counts(self, steps):
@@ -140,7 +140,7 @@ class Suites:
                 ("fused", {"tf32": True}),
                 ("explicit", {}),
                 ("bf16", {}),
-                ("fused", {"compile": True}),
+                ("fused", {"tf32": True, "compile": True}),
                 ("bf16", {"compile": True}),
             ]
         ]

@@ -117,7 +117,7 @@ def measure(args):
     return {
         "model": f"GPT-2, {args.layers} layers of width {args.width}, "
         f"batch {args.batch} x {args.time}, {args.vocabulary} token ids",
-        "form": args.form + (", compiled" if args.compile else ""),
+        "form": args.form + ", TF32" * args.tf32 + ", compiled" * args.compile,
         "device": args.device,
         "threads": args.threads,
         "torch": torch.__version__,

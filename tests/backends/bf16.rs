@@ -1,5 +1,6 @@
 //! Passes whose products are in bf16, or in the TF32 of CUDA, differ from those in f32 by rounding only.
 
+use std::cell::LazyCell;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -38,7 +39,7 @@ fn rounded(x: f32, bits: u32) -> f32 {
 /// The case's weights that are factors of products, rounded.
 fn rounded_weights(case: &Case, bits: u32) -> BTreeMap<String, TensorData> {
     let weights = case.weights.iter().map(|(name, weight)| {
-        // α and β of LAuReL are no factors of a product.
+        // α and β of LAuReL and A of hyper-connections are no factors of a product.
         let stays = weight.shape.len() == 1 || name.ends_with("connection.mixing");
         let numbers = weight.iter::<f32>();
         let numbers = numbers.map(|x| if stays { x } else { rounded(x, bits) });
@@ -84,7 +85,7 @@ fn gradients_of_products_in_fewer_bits_are_those_in_f32_up_to_rounding() {
         let on_flex = |weights: &BTreeMap<String, TensorData>| {
             case.pass::<Autodiff<Flex>>(&case.config, weights, &device)
         };
-        let exact = on_flex(&case.weights);
+        let exact = LazyCell::new(|| on_flex(&case.weights));
         for kind in tested() {
             for precision in [Precision::F32, Precision::Bf16] {
                 let found = kind.run(None, InFewerBits(case, precision));
@@ -177,7 +178,8 @@ impl OnBackend for Check {
 fn kinds() -> impl Iterator<Item = BackendKind> {
     let has = |kind: &BackendKind| {
         kind.run(None, Check(Precision::Bf16))
-            .is_ok_and(|c| c.is_ok())
+            .unwrap_or_else(|e| panic!("{e}"))
+            .is_ok()
     };
     tested().into_iter().filter(has)
 }
@@ -238,9 +240,9 @@ fn runs_in_bf16_repeat_recompute_and_continue_in_f32() {
             train("again", Precision::Bf16, &same);
             let expected = outcome(&scratch.path("bf16"));
             let what = format!("{name} on {kind}");
-            let on_cpu = kind == BackendKind::LibTorch;
-            let (again, _) = differences(&scratch.path("again"), &expected);
-            if on_cpu {
+            let exact = kind == BackendKind::LibTorch;
+            let (again, weights) = differences(&scratch.path("again"), &expected);
+            if exact {
                 assert_same(&scratch.path("again"), &expected, &what);
             }
             train("recomputed", Precision::Bf16, &|config| {
@@ -262,9 +264,12 @@ fn runs_in_bf16_repeat_recompute_and_continue_in_f32() {
                 "{what}"
             );
             // Sums in another order, of which bf16 rounds some to the other side.
-            let exact = on_cpu && !model.contains("recurrence") && !model.contains("k: 2");
+            let exact = exact && !model.contains("recurrence") && !model.contains("k: 2");
             let limit = if exact { 0.0 } else { 1e-2 };
-            assert!(again <= 1e-2 && recomputed <= limit, "{what}");
+            // With fusion, the second run is such a sum too.
+            let of_again = if cfg!(feature = "fusion") { 1e-2 } else { 1e-5 };
+            assert!(again <= of_again && weights <= of_again, "{what}");
+            assert!(recomputed <= limit, "{what}");
         }
     }
 }

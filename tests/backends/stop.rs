@@ -78,8 +78,11 @@ fn a_stopped_run_ends_as_another_on_every_backend() {
                 }
                 let (metrics, weights) = differences(&scratch.path(run), &expected);
                 println!("{what}, {run}: metrics {metrics:.1e}, weights {weights:.1e}");
-                // A factor that is rounded to the other side.
-                let limit = (4.0 * roundoff(kind)).max(1e-4);
+                // With fusion, sums in another order, of which some factors are rounded to the other side.
+                let limit = match cfg!(feature = "fusion") {
+                    true => (4.0 * roundoff(kind)).max(1e-4),
+                    false => 1e-4,
+                };
                 assert!(metrics < limit && weights < 5e-4, "{what}, {run}");
             };
             train("again", None);

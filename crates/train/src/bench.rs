@@ -50,44 +50,50 @@ pub struct Rates {
 }
 
 impl Rates {
-    /// Measures both: the fastest of several products and of several negations, of sizes that take the device a few
-    /// milliseconds. Smaller ones would measure the time to start them.
+    /// Measures both: the best rate of several products and of several negations. Where the smallest takes less than a
+    /// few milliseconds, larger ones are tried, because much of its time is to start it. With fusion, the backend may do
+    /// less than it is asked for, and the rates are too high.
     pub fn measure<B: Backend>(device: &B::Device) -> Self {
-        let fastest = |work: &dyn Fn()| {
-            let times = (0..8).map(|_| {
-                let start = Instant::now();
-                work();
-                B::sync(device).ok();
-                start.elapsed().as_secs_f64()
-            });
-            times.fold(f64::INFINITY, f64::min)
-        };
         let product = |side: usize| {
             let square = Tensor::<B, 2>::ones([side, side], device);
-            let seconds = fastest(&|| drop(matmul(square.clone(), square.clone())));
-            (2.0 * (side as f64).powi(3), seconds)
+            let work = 2.0 * (side as f64).powi(3);
+            (work, fastest(|| matmul(square.clone(), square.clone())))
         };
         let copy = |count: usize| {
             let row = Tensor::<B, 1>::ones([count], device);
-            let seconds = fastest(&|| drop(row.clone().neg()));
-            ((2 * count * size_of::<f32>()) as f64, seconds)
-        };
-        let rate = |measure: &dyn Fn(usize) -> (f64, f64), sizes: [usize; 4]| {
-            let mut rate = 0.0;
-            for size in sizes {
-                let (work, seconds) = measure(size);
-                rate = work / seconds;
-                if seconds >= 3e-3 {
-                    break;
-                }
-            }
-            rate
+            let work = (2 * count * size_of::<f32>()) as f64;
+            (work, fastest(|| row.clone().neg()))
         };
         Self {
-            product: rate(&product, [1024, 2048, 4096, 8192]),
-            copy: rate(&copy, [1 << 24, 1 << 25, 1 << 26, 1 << 27]),
+            product: best_rate(product, &[1024, 2048, 4096, 8192]),
+            // Some GPUs bind no more than 128 MiB.
+            copy: best_rate(copy, &[1 << 24, 1 << 25]),
         }
     }
+}
+
+/// The shortest of several times, in seconds, until a number of the result can be read.
+fn fastest<B: Backend, const D: usize>(operation: impl Fn() -> Tensor<B, D>) -> f64 {
+    let times = (0..8).map(|_| {
+        let start = Instant::now();
+        let first = operation().slice(std::array::from_fn::<_, D, _>(|_| 0..1));
+        first.into_data();
+        start.elapsed().as_secs_f64()
+    });
+    times.fold(f64::INFINITY, f64::min)
+}
+
+/// The best ratio of work to time over the `sizes`, up to the first that takes at least 3 ms.
+fn best_rate(measure: impl Fn(usize) -> (f64, f64), sizes: &[usize]) -> f64 {
+    let mut best = 0.0_f64;
+    for size in sizes {
+        let (work, seconds) = measure(*size);
+        best = best.max(work / seconds);
+        if seconds >= 3e-3 {
+            break;
+        }
+    }
+    best
 }
 
 /// Times `steps` optimizer steps of one micro-batch each, after `warmup` steps that are not measured, in
