@@ -106,14 +106,12 @@ fn gradients_of_products_in_fewer_bits_are_those_in_f32_up_to_rounding() {
                     case.name
                 );
                 println!("{line}");
-                // The gradient of a ReLU jumps, so a ResNet's may change by much or by nothing.
-                let of_gradients = if case.arch == "resnet" {
-                    1.0
-                } else {
-                    of_gradients
-                };
                 // Something was rounded, and no more than that.
-                if !(0.1..=BOUND).contains(&of_gradients) || !(0.1..=BOUND).contains(&of_logits) {
+                let is_rounding = |factor| (0.1..=BOUND).contains(&factor);
+                // The gradient of a ReLU jumps. With ten bits, that is so rare that it often happens in one of the passes
+                // alone.
+                let jumps = case.arch == "resnet" && precision == Precision::F32;
+                if !is_rounding(of_logits) || !(jumps || is_rounding(of_gradients)) {
                     failures.push(line);
                 }
             }

@@ -51,10 +51,8 @@ fn cuda_rounds_the_factors_of_products_to_tf32_and_no_other_backend_does() {
 
 /// The tested ones whose products are in f32. `bf16.rs` has the others.
 fn in_f32() -> Vec<BackendKind> {
-    let (exact, rounded) = tested()
-        .into_iter()
-        .partition(|kind| roundoff(*kind) <= 0.5_f64.powi(24));
-    let rounded: Vec<BackendKind> = rounded;
+    let is_exact = |kind: &BackendKind| roundoff(*kind) <= 0.5_f64.powi(24);
+    let (exact, rounded): (Vec<_>, Vec<_>) = tested().into_iter().partition(is_exact);
     for kind in rounded {
         println!("{kind} is left out, because it rounds the factors of products");
     }

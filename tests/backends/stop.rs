@@ -78,7 +78,7 @@ fn a_stopped_run_ends_as_another_on_every_backend() {
                 }
                 let (metrics, weights) = differences(&scratch.path(run), &expected);
                 println!("{what}, {run}: metrics {metrics:.1e}, weights {weights:.1e}");
-                // With fusion, sums in another order, of which some factors are rounded to the other side.
+                // With fusion, a sum in another order can round a factor of the next product the other way.
                 let limit = match cfg!(feature = "fusion") {
                     true => (4.0 * roundoff(kind)).max(1e-4),
                     false => 1e-4,

@@ -23,6 +23,7 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 
 use crate::ops::loss::Loss;
+use crate::params::ParamInfo;
 use crate::{
     Cache, ImageSize, Input, LanguageModel, ModelConfig, Recompute, Vocabulary, autodiff, params,
     product_roundoff, recompute,
@@ -114,8 +115,8 @@ where
     }
 }
 
-/// Draws all trained parameters of a model anew, the same numbers for a `seed`. The backend's random generator has one
-/// state for all threads, so what a test draws from it depends on what others draw at the same time.
+/// Draws all trained parameters of a model anew. A `seed` always gives the same numbers, while the backend's random
+/// generator has one state for all threads: what a test draws from it depends on the other tests.
 pub fn redrawn<B: Backend, M: Module<B>>(model: M, from: Distribution, seed: u64) -> M {
     let mut weights = params::export(&model);
     for (name, drawn) in drawn(&model, from, seed) {
@@ -131,21 +132,16 @@ fn drawn<B: Backend, M: Module<B>>(
     seed: u64,
 ) -> BTreeMap<String, TensorData> {
     let mut rng = StdRng::seed_from_u64(seed);
-    let trained = params::list(model)
-        .into_iter()
-        .filter(|info| info.trainable);
-    trained
-        .map(|info| {
-            (
-                info.name,
-                TensorData::random::<f32, _, _>(info.shape, from, &mut rng),
-            )
-        })
-        .collect()
+    let draw = |info: ParamInfo| {
+        let drawn = TensorData::random::<f32, _, _>(info.shape, from, &mut rng);
+        (info.name, drawn)
+    };
+    let all = params::list(model).into_iter();
+    all.filter(|info| info.trainable).map(draw).collect()
 }
 
-/// The model of `config`, with no trained weight that is zero, and always the same ones. Weights that `config` draws are
-/// replaced by N(0, 0.1²), and N(0, 0.1²) is added to others.
+/// The model of `config` with trained weights that are not zero, and always the same. Weights that `config` draws are
+/// replaced by N(0, 0.1²); to others, N(0, 0.1²) is added.
 fn shaken<B, C>(config: &C, vocabulary: Vocabulary, device: &B::Device) -> C::Model<B>
 where
     B: AutodiffBackend,
@@ -378,7 +374,7 @@ where
     model.visit(&mut difference);
     let list = params::list::<B, _>(model);
     let found = list.iter().zip(difference.found);
-    // In products of fewer bits, a sum in another order changes to which side a factor is rounded.
+    // With fewer bits, a sum in another order can round a factor of the next product the other way.
     let limit = product_roundoff::<B>(&device).max(1e-5);
     let wrong = found.filter(|(_, difference)| difference.is_nan() || *difference > limit);
     let wrong: Vec<String> = wrong
@@ -523,7 +519,7 @@ fn assert_close<B: Backend>(a: Tensor<B, 3>, b: Tensor<B, 3>, claim: &str) {
     assert_within(2e-5, a, b, claim);
 }
 
-/// Checks equality of passes of other shapes, in which products can round a factor to the other side.
+/// Checks equality of passes of different shapes, in which a factor of a product can be rounded the other way.
 fn assert_near<B: Backend>(a: Tensor<B, 3>, b: Tensor<B, 3>, claim: &str) {
     let limit = product_roundoff::<B>(&a.device()).max(2e-5);
     assert_within(limit, a, b, claim);

@@ -171,7 +171,18 @@ pub fn median(mut values: Vec<f64>) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::median;
+    use super::{best_rate, median};
+
+    #[test]
+    fn the_rate_is_the_best_up_to_a_size_that_takes_long() {
+        let measure = |size: usize| match size {
+            1 => (1.0, 1e-3),
+            2 => (10.0, 2e-3),
+            3 => (6.0, 3e-3),
+            _ => panic!("size {size} is not needed"),
+        };
+        assert_eq!(best_rate(measure, &[1, 2, 3, 4]), 10.0 / 2e-3);
+    }
 
     #[test]
     fn the_median_is_the_middle() {
