@@ -19,7 +19,9 @@ use std::time::{Duration, Instant};
 
 use residual_zoo::runs::{checkpoint, run_dir};
 use residual_zoo_testing::hostile::Numbers;
-use residual_zoo_testing::program::{Scratch, in_shell, ok, run, signal, text, zoo};
+use residual_zoo_testing::program::{
+    Scratch, ends, in_shell, ok, run, signal, stopped_by, text, zoo,
+};
 use residual_zoo_testing::runs::{
     MODELS, Outcome, STEPS, assert_same, config, four_runs, outcome, resume, train, with_fault,
 };
@@ -134,7 +136,7 @@ fn close(command: &Command, scratch: &Scratch, after: usize) -> Option<i32> {
     let mut terminal = Terminal::open(command, &status);
     thread::sleep(Duration::from_millis(after as u64));
     terminal.child.kill().unwrap();
-    terminal.child.wait().unwrap();
+    ends(&mut terminal.child);
     let program = command
         .get_args()
         .last()
@@ -374,7 +376,7 @@ impl Endless {
         );
         assert!(after.1 <= before.1 + 6, "{before:?} {after:?}");
         signal(&self.child, "-TERM");
-        assert_eq!(end(self.child, "the endless run"), Some(0));
+        assert_eq!(end(self.child, "the endless run"), stopped_by("-TERM"));
         assert!(checkpoint::newest(&self.scratch.path("run")).is_ok());
     }
 }
@@ -458,9 +460,8 @@ fn closings() {
         );
         let began = directory.join("config.ron").exists();
         counts.add(match code {
-            None | Some(129) if !began => "before the start",
-            Some(1) if !began => "while the data were prepared",
-            Some(0) => "in the run",
+            None | Some(129) if !began => "before the run",
+            Some(0 | 129) => "in the run",
             code => panic!("closing {i}: exit code {code:?}, begun: {began}"),
         });
         if began {

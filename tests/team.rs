@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use residual_zoo::backend::BackendKind;
 use residual_zoo::runs::{checkpoint, run_dir};
 use residual_zoo_testing::hostile::Numbers;
-use residual_zoo_testing::program::{SMOKE, Scratch, run, text, zoo};
+use residual_zoo_testing::program::{SMOKE, Scratch, end, ends, run, text, zoo};
 use residual_zoo_testing::runs::{MODELS, STEPS, assert_same, differences, outcome, train};
 
 /// Teams are as large as the machine, so one works at a time.
@@ -236,7 +236,7 @@ fn killed_teams_lose_nothing_and_go_on_in_any_number() {
             );
             sleep(Duration::from_millis(10));
         }
-        let output = mpirun.wait_with_output().unwrap();
+        let output = end(mpirun);
         let error = text(&output.stderr);
         if victim.is_some() && !output.status.success() {
             assert!(error.contains(&format!("rank {rank}")), "{error}");
@@ -275,7 +275,7 @@ fn a_team_that_is_asked_to_stop_saves_and_goes_on() {
         .arg(mpirun.id().to_string())
         .status()
         .unwrap();
-    mpirun.wait().unwrap();
+    ends(&mut mpirun);
     let rows = run_dir::read_metrics(&directory).unwrap();
     let newest = checkpoint::newest(&directory).unwrap().path;
     let step = checkpoint::step_of(&newest).unwrap();

@@ -109,13 +109,7 @@ pub fn evaluate(options: Options) -> anyhow::Result<()> {
         stride: options.stride,
     };
     let stop = cli::stop_on_signal()?;
-    let results = match experiment::evaluate(&run, &tasks, &evaluation, (kind, gpu), &stop) {
-        Err(Error::Evaluate(stopped @ EvaluateError::Stopped)) => {
-            cli::print(&stopped.to_string())?;
-            return Ok(());
-        }
-        results => results?,
-    };
+    let results = experiment::evaluate(&run, &tasks, &evaluation, (kind, gpu), &stop)?;
     for task in results {
         for note in &task.notes {
             cli::print(&format!("note: {}: {note}", task.task))?;
@@ -196,8 +190,7 @@ fn images(run: &Run, options: &Options) -> anyhow::Result<()> {
     let how = (options.batch, &stop);
     let found = match experiment::classify(run, &corpus, &directory, how, (kind, gpu)) {
         Err(Error::Evaluate(EvaluateError::Stopped)) => {
-            cli::print("stopped; nothing was written")?;
-            return Ok(());
+            return Err(Error::Stopped("nothing was written".into()).into());
         }
         found => found?,
     };

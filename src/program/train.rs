@@ -9,7 +9,7 @@ use residual_zoo::backend::BackendKind;
 use residual_zoo::cli::{self, BackendArgs, DataArgs, DisplayArgs};
 use residual_zoo::core::{Architecture as _, ConfigError, ModelConfig as _};
 use residual_zoo::data::{Corpus, Examples, Source};
-use residual_zoo::lab::{Use, check_precision, check_size, open_corpus};
+use residual_zoo::lab::{Error, Use, check_precision, check_size, open_corpus};
 use residual_zoo::report::si;
 use residual_zoo::runs::{run_dir, vocabulary};
 use residual_zoo::train::dashboard::{Display, Title, Unit, describe_loss, duration, print};
@@ -178,7 +178,7 @@ pub fn train(options: Options) -> anyhow::Result<()> {
 /// Trains as one of the processes that do what the leader says.
 fn follow(options: &Options, team: Team) -> anyhow::Result<()> {
     // The leader is told as well, and ends this process when it has saved.
-    on_stop(|| {})?;
+    on_stop(|_| {})?;
     let Some(start) = team::start::<ModelConfig>(team) else {
         return Ok(());
     };
@@ -281,13 +281,12 @@ fn lead(options: Options, team: Option<Team>) -> anyhow::Result<()> {
     print(&describe_end(&summary, &corpus));
     print(&format!("checkpoint: {}", summary.checkpoint.display()));
     let directory = cli::quoted_path(&run_options.directory);
-    if summary.stopped {
-        print(&format!(
-            "to continue: repeat the command, or use `--resume {directory}`"
-        ));
-    }
     if display != Display::Quiet && corpus.valid.text().is_some() {
         print(&format!("sample it: residual-zoo generate {directory}"));
+    }
+    if summary.stopped {
+        let problem = format!("repeat the command, or use `--resume {directory}`");
+        return Err(Error::Stopped(problem).into());
     }
     // A loss that is not finite is missing in its row.
     let is_validated = summary.rows.iter().any(|row| row.valid_accuracy.is_some());

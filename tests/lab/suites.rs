@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::time::Duration;
 
-use residual_zoo_testing::program::{self, example, text};
+use residual_zoo_testing::program::{self, end, example, stopped_by, text};
 use serde_json::Value;
 
 fn run_example(name: &str, arguments: &[&str]) -> Output {
@@ -359,9 +359,9 @@ fn a_suite_that_is_stopped_goes_on_and_ends_as_if_it_had_not_been() {
         .status()
         .unwrap();
     assert!(interrupt.success());
-    let stopped = child.wait_with_output().unwrap();
-    assert!(stopped.status.success(), "{}", text(&stopped.stderr));
-    let said = text(&stopped.stdout);
+    let stopped = end(child);
+    let said = text(&stopped.stderr);
+    assert_eq!(stopped.status.code(), stopped_by("-INT"), "{said}");
     assert!(
         said.contains("stopped; to continue: repeat the command"),
         "{said}"
@@ -369,7 +369,7 @@ fn a_suite_that_is_stopped_goes_on_and_ends_as_if_it_had_not_been() {
     let partial = results(directory.path(), "rmt_stream_size");
     assert!(!partial["missing"].as_array().unwrap().is_empty());
 
-    let second = start().wait_with_output().unwrap();
+    let second = end(start());
     assert!(second.status.success(), "{}", text(&second.stderr));
     let mut command = example("rmt_stream_size");
     let reference = command.args(arguments(whole.path())).output().unwrap();

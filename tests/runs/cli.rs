@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use residual_zoo::runs::{checkpoint, run_dir};
 use residual_zoo::{RunConfig, builtin};
 use residual_zoo_testing::program::{
-    SMOKE, Scratch, example, fails, ok, run, signal, smoke, text, zoo,
+    SMOKE, Scratch, end, ends, example, fails, ok, run, signal, smoke, stopped_by, text, zoo,
 };
 use residual_zoo_testing::root;
 use residual_zoo_testing::runs::start;
@@ -267,13 +267,15 @@ fn a_comparison_that_is_stopped_says_so_and_continues() {
     assert!(lines.any(|line| line.unwrap() == "compare-rmt"));
     signal(&child, "-TERM");
     let rest: Vec<String> = lines.map(Result::unwrap).collect();
-    assert!(child.wait().unwrap().success());
+    let output = end(child);
+    assert_eq!(output.status.code(), stopped_by("-TERM"));
     let rest = rest.join("\n");
     let missing = "Not complete: not trained to the end are compare-rmt, compare-laurel.";
     assert!(rest.contains(missing), "{rest}");
+    let said = text(&output.stderr);
     assert!(
-        rest.ends_with("stopped; to continue: repeat the command"),
-        "{rest}"
+        said.ends_with("stopped; to continue: repeat the command\n"),
+        "{said}"
     );
     let report = || fs::read_to_string(directory.join("report.html")).unwrap();
     assert!(report().contains(missing) && !report().contains("<td>compare-rmt"));
@@ -503,7 +505,7 @@ fn interrupted_by(name: &str) {
     assert!(head.any(|line| trains(&line)));
     signal(&child, name);
     let rest: Vec<String> = lines.map(Result::unwrap).collect();
-    assert!(child.wait().unwrap().success());
+    assert_eq!(ends(&mut child).code(), stopped_by(name));
     assert!(
         rest.iter().any(|line| line.contains("stopped after")),
         "{rest:?}"

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use residual_zoo::runs::{checkpoint, run_dir};
-use residual_zoo_testing::program::{Scratch, ok, run, text, zoo};
+use residual_zoo_testing::program::{Scratch, end, ok, run, text, zoo};
 use residual_zoo_testing::runs::{
     self, MODELS, assert_same, config, killed, outcome, resume, start, train, with_fault,
 };
@@ -40,10 +40,10 @@ fn whichever_change_on_disk_fails_or_is_the_last_the_run_goes_on_from_a_good_che
                 "kill" => assert!(killed(&output), "{what}"),
                 // Failing to delete an old checkpoint loses nothing.
                 _ if output.status.success() => {
-                    assert!(error.contains("delete"), "{what}");
-                    kept += usize::from(
-                        text(&output.stdout).contains("an old checkpoint could not be deleted"),
-                    );
+                    let told =
+                        text(&output.stdout).contains("an old checkpoint could not be deleted");
+                    assert!(told || error.contains("delete"), "{what}");
+                    kept += usize::from(told);
                 }
                 _ => {
                     assert_eq!(output.status.code(), Some(1), "{what}");
@@ -137,7 +137,7 @@ fn a_vanished_run_directory_is_told_and_not_brought_back() {
         assert!(lines.any(|line| line.unwrap().contains("/100000000")));
         fs::rename(&directory, scratch.path("moved")).unwrap();
         assert!(lines.all(|line| line.is_ok()));
-        let output = child.wait_with_output().unwrap();
+        let output = end(child);
         assert_eq!(output.status.code(), Some(1));
         let error = text(&output.stderr);
         assert!(
@@ -162,7 +162,7 @@ fn a_run_in_the_place_of_another_is_not_written_to() {
     fs::rename(&directory, scratch.path("moved")).unwrap();
     ok(&mut train(&file, &directory));
     assert!(lines.all(|line| line.is_ok()));
-    let output = child.wait_with_output().unwrap();
+    let output = end(child);
     assert!(text(&output.stderr).contains("vanished or was replaced"));
     ok(&mut train(&file, &scratch.path("straight")));
     assert_same(

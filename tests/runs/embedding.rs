@@ -8,7 +8,7 @@ use residual_zoo_models::Run;
 use residual_zoo_models::core::LanguageModel;
 use residual_zoo_models::runs::checkpoint;
 use residual_zoo_models::runs::generate::Sampling;
-use residual_zoo_testing::program::{Scratch, example, ok, smoke, text, zoo};
+use residual_zoo_testing::program::{Scratch, ends, example, ok, smoke, text, zoo};
 
 fn greedy() -> Sampling {
     Sampling {
@@ -85,7 +85,7 @@ fn a_run_is_opened_while_it_trains() {
     });
     let opened: Result<Vec<()>, _> = opened.collect();
     training.kill().unwrap();
-    training.wait().unwrap();
+    ends(&mut training);
     opened.unwrap();
 }
 

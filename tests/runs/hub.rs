@@ -380,7 +380,7 @@ fn what_is_not_on_the_hub_is_one_clear_line() {
 #[cfg(unix)]
 #[test]
 fn a_download_from_a_server_that_does_not_answer_can_be_stopped() {
-    use residual_zoo_testing::program::signal;
+    use residual_zoo_testing::program::{end, signal, stopped_by};
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let scratch = Scratch::new();
     let mut command = zoo("tokenize");
@@ -393,8 +393,9 @@ fn a_download_from_a_server_that_does_not_answer_can_be_stopped() {
     let child = command.stderr(Stdio::piped()).spawn().unwrap();
     let (connection, _) = listener.accept().unwrap();
     signal(&child, "-INT");
-    let output = child.wait_with_output().unwrap();
+    let output = end(child);
     let error = text(&output.stderr);
+    assert_eq!(output.status.code(), stopped_by("-INT"));
     assert!(
         error.contains("stopped while the data were prepared"),
         "{error}"

@@ -13,7 +13,7 @@ use burn::backend::Flex;
 use residual_zoo::core::params;
 use residual_zoo::runs::{checkpoint, run_dir};
 use residual_zoo_testing::hostile::Numbers;
-use residual_zoo_testing::program::{Scratch, ok, run, signal, text};
+use residual_zoo_testing::program::{Scratch, end, ends, ok, run, signal, stopped_by, text};
 use residual_zoo_testing::runs::{
     self, MODELS, STEPS, assert_same, config, config_on, killed, outcome, resume, start, train,
     with_fault,
@@ -78,7 +78,7 @@ fn killed_runs_of(scratch: &Scratch, name: &str, file: PathBuf, kills: Kills) {
         let mut child = start(&mut train(&file, &directory));
         std::thread::sleep(*delay);
         child.kill().unwrap();
-        died += usize::from(killed(&child.wait_with_output().unwrap()));
+        died += usize::from(killed(&end(child)));
     }
     assert!(died > 0, "all runs had ended before their kill: {delays:?}");
     ok(&mut train(&file, &directory));
@@ -212,14 +212,20 @@ fn interrupt(command: &mut Command, signal: &str, step: usize) -> bool {
         shown.ok().filter(|shown: &usize| *shown >= step)
     };
     if !lines.any(|line| reached(line.unwrap()).is_some()) {
-        assert!(child.wait().unwrap().success());
+        assert!(ends(&mut child).success());
         return false;
     }
     let pid = child.id().to_string();
     let sent = Command::new("kill").args([signal, &pid]).status();
     let rest: Vec<String> = lines.map(Result::unwrap).collect();
-    assert!(child.wait().unwrap().success());
-    sent.unwrap().success() && rest.iter().any(|line| line.contains("stopped after"))
+    let is_stopped = rest.iter().any(|line| line.contains("stopped after"));
+    let code = if is_stopped {
+        stopped_by(signal)
+    } else {
+        Some(0)
+    };
+    assert_eq!(ends(&mut child).code(), code);
+    sent.unwrap().success() && is_stopped
 }
 
 #[test]
@@ -262,7 +268,13 @@ fn stop_in_the_sample(directory: &Path, command: impl Fn() -> Command, step: usi
         std::thread::sleep(Duration::from_millis(100));
         signal(&child, "-INT");
         let rest: Vec<String> = lines.map(Result::unwrap).collect();
-        assert!(child.wait().unwrap().success());
+        let is_stopped = rest.iter().any(|line| line.contains("stopped after"));
+        let code = if is_stopped {
+            stopped_by("-INT")
+        } else {
+            Some(0)
+        };
+        assert_eq!(ends(&mut child).code(), code);
         rest.join("\n")
     };
     let in_the_sample = |shown: &String| {

@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod bad_input;
+#[cfg(target_os = "linux")]
+mod changed;
 mod checkpoints;
 mod cli;
 #[cfg(unix)]

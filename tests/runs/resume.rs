@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use residual_zoo::runs::{checkpoint, run_dir};
-use residual_zoo_testing::program::{Scratch, fails, ok, run, text};
+use residual_zoo_testing::program::{Scratch, ends, fails, ok, run, text};
 use residual_zoo_testing::runs::{
     self, MODELS, STEPS, assert_same, config, killed, outcome, resume, start, train, with_fault,
 };
@@ -200,7 +200,7 @@ fn one_run_has_one_process() {
     );
     fails(&mut resume(&directory), 1, &["in use by", &owner]);
     child.kill().unwrap();
-    child.wait().unwrap();
+    ends(&mut child);
     // The lock ends with its process, whatever the file says.
     assert!(
         fs::read_to_string(directory.join("lock"))
@@ -211,7 +211,7 @@ fn one_run_has_one_process() {
     let mut lines = BufReader::new(next.stdout.take().unwrap()).lines();
     assert!(lines.any(|line| line.unwrap().contains("valid loss")));
     next.kill().unwrap();
-    next.wait().unwrap();
+    ends(&mut next);
 }
 
 #[test]
@@ -346,7 +346,7 @@ fn a_killed_run_continues_from_a_validation_by_default() {
     // The first validation after step 0 is at step 4.
     assert!(lines.any(|line| line.unwrap().contains("step         8/")));
     child.kill().unwrap();
-    child.wait().unwrap();
+    ends(&mut child);
     let newest = checkpoint::newest(&directory).unwrap().path;
     assert!(newest >= checkpoint::directory(&directory, 4));
     let name = newest.file_name().unwrap().to_str().unwrap();
@@ -378,7 +378,7 @@ fn a_first_kill_before_any_checkpoint_starts_again() {
     assert!(lines.any(|line| line.unwrap().contains("step         8/")));
     std::thread::sleep(Duration::from_millis(20));
     child.kill().unwrap();
-    child.wait().unwrap();
+    ends(&mut child);
     let mut command = resume(&directory);
     command.arg("--allow-config-change");
     command.args([

@@ -3,7 +3,7 @@
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use residual_zoo_testing::program::{fails, ok, zoo};
+use residual_zoo_testing::program::{ends, fails, ok, zoo};
 
 /// The environment of a running program, once `wanted` is in it, or after 20 seconds.
 fn environment(child: &Child, wanted: &str) -> Vec<String> {
@@ -41,7 +41,7 @@ fn freed_memory_is_kept_unless_the_user_says_otherwise() {
         "{found:?}"
     );
     child.kill().ok();
-    child.wait().unwrap();
+    ends(&mut child);
 
     let mut child = start(bench().env("MALLOC_MMAP_MAX_", "7"));
     let found = environment(&child, "MALLOC_TRIM_THRESHOLD_=8000000000");
@@ -50,7 +50,7 @@ fn freed_memory_is_kept_unless_the_user_says_otherwise() {
         "{found:?}"
     );
     child.kill().ok();
-    child.wait().unwrap();
+    ends(&mut child);
 }
 
 #[test]

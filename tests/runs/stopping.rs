@@ -7,7 +7,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use residual_zoo::runs::{checkpoint, run_dir};
-use residual_zoo_testing::program::{SMOKE, Scratch, in_shell, run, signal, text, zoo};
+use residual_zoo_testing::program::{
+    SMOKE, Scratch, ends, in_shell, run, signal, stopped_by, text, zoo,
+};
 use residual_zoo_testing::terminal::wait;
 
 /// A run that logs every step and does not end by itself.
@@ -33,14 +35,9 @@ fn wait_for_steps(run: &Path, steps: usize) {
     assert!(wait(|| (logged(run) > steps).then_some(())).is_some());
 }
 
-/// The process ends by itself, with a checkpoint.
-fn ends_with_a_checkpoint(mut child: Child, run: &Path, what: &str) {
-    let status = wait(|| child.try_wait().unwrap());
-    let status = status.unwrap_or_else(|| {
-        child.kill().unwrap();
-        panic!("{what}: hangs")
-    });
-    assert!(status.success(), "{what}: {status}");
+/// The process that got `signal` ends by itself, with a checkpoint.
+fn ends_with_a_checkpoint(mut child: Child, run: &Path, signal: &str, what: &str) {
+    assert_eq!(ends(&mut child).code(), stopped_by(signal), "{what}");
     assert!(checkpoint::newest(run).is_ok(), "{what}");
 }
 
@@ -57,7 +54,7 @@ fn signals_that_come_together_are_one() {
         signal(&child, first);
         thread::sleep(Duration::from_millis(2 * i as u64));
         signal(&child, second);
-        ends_with_a_checkpoint(child, &directory, first);
+        ends_with_a_checkpoint(child, &directory, first, first);
     }
 }
 
@@ -84,7 +81,7 @@ fn a_reader_who_does_not_read_does_not_keep_a_run_from_saving() {
         });
         assert!(full.is_some());
         signal(&child, "-TERM");
-        ends_with_a_checkpoint(child, &directory, name);
+        ends_with_a_checkpoint(child, &directory, "-TERM", name);
     }
 }
 
@@ -103,7 +100,7 @@ fn a_process_that_no_shell_can_continue_is_not_stopped() {
     let before = logged(&directory);
     wait_for_steps(&directory, before + 5);
     signal(&child, "-TERM");
-    ends_with_a_checkpoint(child, &directory, "setsid");
+    ends_with_a_checkpoint(child, &directory, "-TERM", "setsid");
 }
 
 #[test]
@@ -119,7 +116,7 @@ fn the_time_in_which_a_process_is_stopped_is_no_training() {
     let before = logged(&directory);
     wait_for_steps(&directory, before + 5);
     signal(&child, "-TERM");
-    ends_with_a_checkpoint(child, &directory, "stopped");
+    ends_with_a_checkpoint(child, &directory, "-TERM", "stopped");
     let rows = run_dir::read_metrics(&directory).unwrap();
     let trained = rows.last().unwrap().seconds;
     let most = start.elapsed().as_secs_f64() - 3.5;

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use residual_zoo_testing::program::{Scratch, fails, ok, run, text, zoo};
+use residual_zoo_testing::program::{Scratch, end, ends, fails, ok, run, text, zoo};
 use residual_zoo_testing::runs::four_runs;
 use serde_json::Value;
 
@@ -528,7 +528,7 @@ fn two_processes_on_one_pool_share_the_runs() {
     let processes: Vec<Child> = (0..3).map(|_| shared(&scratch).spawn().unwrap()).collect();
     let mut trained = 0;
     for process in processes {
-        let output = process.wait_with_output().unwrap();
+        let output = end(process);
         assert!(output.status.success(), "{}", text(&output.stderr));
         let shown = text(&output.stdout);
         trained += shown.matches("trained in").count();
@@ -592,7 +592,7 @@ fn the_others_take_over_from_a_killed_worker() {
         std::thread::sleep(std::time::Duration::from_millis(1));
     };
     ok(Command::new("kill").args(["-9", &worker]));
-    let output = process.wait_with_output().unwrap();
+    let output = end(process);
     let shown = text(&output.stdout);
     assert!(output.status.success(), "{shown}");
     assert!(shown.contains("a process ended early"), "{shown}");
@@ -610,6 +610,6 @@ fn workers_end_with_the_process_that_started_them() {
     let pool = scratch.path("out").join("pool");
     wait_for(&pool, 2);
     process.kill().unwrap();
-    process.wait().unwrap();
+    ends(&mut process);
     wait_for(&pool, 0);
 }

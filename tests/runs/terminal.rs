@@ -49,7 +49,7 @@ fn a_key_and_ctrl_c_stop_a_run_with_a_checkpoint() {
         terminal.wait_for("Gradient norm");
         terminal.press(last);
         let (status, shown) = terminal.end();
-        assert!(status.success(), "{}", screen(&shown));
+        assert_eq!(status.code(), Some(130), "{}", screen(&shown));
         assert!(
             shown.contains("stopped after") && shown.contains("checkpoint:"),
             "{shown}"
@@ -88,7 +88,7 @@ fn a_run_whose_terminal_goes_away_ends_with_a_checkpoint() {
                 .ok()
                 .filter(|code| !code.is_empty())
         });
-        assert_eq!(code.as_deref().map(str::trim), Some("0"), "{run:?}");
+        assert_eq!(code.as_deref().map(str::trim), Some("129"), "{run:?}");
         assert!(checkpoint::newest(&run).is_ok());
     }
 }
@@ -107,7 +107,7 @@ fn a_stopped_comparison_trains_no_other_model() {
     terminal.wait_for("left of all runs");
     terminal.press("q");
     let (status, shown) = terminal.end();
-    assert!(status.success(), "{}", screen(&shown));
+    assert_eq!(status.code(), Some(130), "{}", screen(&shown));
     assert_restored(&shown);
     assert!(directory.join("gpt2").exists() && !directory.join("rmt").exists());
 }
@@ -203,7 +203,7 @@ fn a_stopped_program_gives_the_screen_back_until_it_goes_on() {
     assert!(wait(|| (entered(&terminal.shown()) == 2).then_some(())).is_some());
     terminal.press("q");
     let (status, shown) = terminal.end();
-    assert!(status.success(), "{}", screen(&shown));
+    assert_eq!(status.code(), Some(130), "{}", screen(&shown));
     assert_restored(&shown);
 }
 

@@ -69,7 +69,10 @@ impl CompareArgs {
         };
         let (comparison, failure) = compare(&models, command, &options)?;
         show(&comparison, &directory)?;
-        failure.map_or(Ok(()), Err)
+        match (comparison.stopped, failure) {
+            (true, _) => Err(Error::stopped()),
+            (false, failure) => failure.map_or(Ok(()), Err),
+        }
     }
 }
 
@@ -87,8 +90,5 @@ fn show(comparison: &Comparison, directory: &Path) -> Result<(), Error> {
     if !not_complete.is_empty() {
         print(not_complete.trim_end())?;
     }
-    match comparison.stopped {
-        true => print("stopped; to continue: repeat the command"),
-        false => Ok(()),
-    }
+    Ok(())
 }

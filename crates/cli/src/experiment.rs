@@ -266,11 +266,10 @@ impl ExperimentArgs {
         outcome.leave_out(&all, &planned);
         self.write(source, &Results::new(&experiment, &all, outcome, origin))?;
         if stopped {
-            let without = if self.force { " without --force" } else { "" };
-            print(&format!(
-                "stopped; to continue: repeat the command{without}"
-            ))?;
-            return Ok(());
+            return Err(match self.force {
+                true => Error::Stopped("to continue: repeat the command without --force".into()),
+                false => Error::stopped(),
+            });
         }
         match missing.is_empty() {
             true => Ok(()),

@@ -12,6 +12,7 @@ mod trial;
 use std::io::{ErrorKind, IsTerminal as _, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -260,11 +261,16 @@ pub fn options<P: clap::Parser>() -> Result<P, ExitCode> {
 }
 
 /// The exit code of a program: an error is one line on standard error, and the code 2 when the user
-/// asked for what cannot be done, 1 when the machine failed.
+/// asked for what cannot be done, 1 when the machine failed. A command that was stopped before it was done has the code
+/// that shells expect, also if it has saved its work: 128 and the number of the signal.
 pub fn report(result: anyhow::Result<()>) -> ExitCode {
     let Err(error) = result else {
         return ExitCode::SUCCESS;
     };
+    if is_stop(&error) {
+        warn(&error.to_string());
+        return ExitCode::from(stopped_by());
+    }
     warn(&format!("error: {error}"));
     ExitCode::from(if is_bad_input(&error) { 2 } else { 1 })
 }
@@ -281,6 +287,32 @@ fn is_bad_input(error: &anyhow::Error) -> bool {
     known.contains(&Some(true))
 }
 
+fn is_stop(error: &anyhow::Error) -> bool {
+    let known = [
+        error.downcast_ref().map(Error::is_stop),
+        error
+            .downcast_ref()
+            .map(|error| matches!(error, RunError::Data(DataError::Stopped))),
+        error
+            .downcast_ref()
+            .map(|error| matches!(error, DataError::Stopped)),
+    ];
+    known.contains(&Some(true))
+}
+
+/// The number of the first signal that asked this process to end.
+static SIGNAL: OnceLock<i32> = OnceLock::new();
+
+/// The exit code of a command that was stopped: by a signal, or by a key, which is like Ctrl-C.
+fn stopped_by() -> u8 {
+    const SIGHUP: i32 = 1;
+    const SIGINT: i32 = 2;
+    // The dashboard may notice a terminal that goes away before the signal comes.
+    let of_terminal = if is_gone() { SIGHUP } else { SIGINT };
+    let signal = *SIGNAL.get().unwrap_or(&of_terminal);
+    u8::try_from(128 + signal).unwrap_or(130)
+}
+
 /// The time in which several signals are one.
 const TOGETHER: Duration = Duration::from_millis(500);
 
@@ -295,7 +327,8 @@ const TOGETHER: Duration = Duration::from_millis(500);
 pub fn stop_on_signal() -> Result<Interrupter, Error> {
     let stop = Interrupter::new();
     let (switch, mut first) = (stop.clone(), None);
-    on_stop(move || {
+    on_stop(move |signal| {
+        SIGNAL.get_or_init(|| signal);
         let is_one = first.is_some_and(|first: Instant| first.elapsed() < TOGETHER);
         if is_one || first.is_some() && is_gone() {
             return;
@@ -303,7 +336,7 @@ pub fn stop_on_signal() -> Result<Interrupter, Error> {
         output::hurry();
         if switch.should_stop() && !is_gone() {
             restore_terminal();
-            std::process::exit(130);
+            std::process::exit(stopped_by().into());
         }
         first = Some(Instant::now());
         switch.stop(None);

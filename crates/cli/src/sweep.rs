@@ -121,7 +121,7 @@ impl SweepArgs {
         print(&format!("\nreport: {}", directory.join(REPORT).display()))?;
         print(&format!("all reports: {}", self.runs.join(INDEX).display()))?;
         match (stopped, missing.len()) {
-            (true, _) => print("stopped; to continue: repeat the command"),
+            (true, _) => Err(Error::stopped()),
             (false, 0) => Ok(()),
             (false, _) => Err(Error::Missing { missing }),
         }

@@ -276,7 +276,7 @@ pub enum DataError {
         message: String,
     },
     /// The user stopped the preparation of data. Segments that were tokenized are kept.
-    #[error("stopped while the data were prepared; repeat the command to continue")]
+    #[error("stopped while the data were prepared; to continue: repeat the command")]
     Stopped,
     /// A download is not the expected file.
     #[error(

@@ -29,7 +29,7 @@ pub enum Error {
         problem: String,
     },
     /// The evaluation was stopped. What was scored is kept.
-    #[error("the evaluation was stopped; the same command continues it")]
+    #[error("stopped; to continue: repeat the command")]
     Stopped,
     /// The data cannot be read.
     #[error(transparent)]

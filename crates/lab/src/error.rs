@@ -36,6 +36,9 @@ pub enum Error {
         /// The runs and why they failed.
         missing: Vec<String>,
     },
+    /// The user stopped the command before it was done, with what to do to continue.
+    #[error("stopped; {0}")]
+    Stopped(String),
     /// Signals that cannot be caught.
     #[error("could not listen to Ctrl-C: {0}")]
     Signals(String),
@@ -76,8 +79,25 @@ impl Error {
             Self::Evaluate(error) => error.is_bad_input(),
             Self::Serve(error) => error.is_bad_input(),
             Self::NoValue { .. } => true,
-            Self::Missing { .. } | Self::Signals(_) => false,
+            Self::Missing { .. } | Self::Stopped(_) | Self::Signals(_) => false,
         }
+    }
+
+    /// Whether the user stopped the command before it was done.
+    pub fn is_stop(&self) -> bool {
+        match self {
+            Self::Stopped(_) | Self::Evaluate(residual_zoo_evaluate::Error::Stopped) => true,
+            Self::Run(RunError::Data(error))
+            | Self::Evaluate(residual_zoo_evaluate::Error::Data(error)) => {
+                matches!(error, DataError::Stopped)
+            }
+            _ => false,
+        }
+    }
+
+    /// The user stopped a command that continues when it is repeated.
+    pub fn stopped() -> Self {
+        Self::Stopped("to continue: repeat the command".into())
     }
 }
 

@@ -75,7 +75,7 @@ pub fn write_weights(
     directory: &Path,
     weights: &BTreeMap<String, TensorData>,
 ) -> Result<(), Error> {
-    let aside = directory.with_extension(format!("{}.{PARTIAL}", std::process::id()));
+    let aside = aside(directory);
     disk::remove_directory(&aside)?;
     disk::create_directory(&aside)?;
     write_tensors(&aside.join(MODEL), weights, None)?;
@@ -203,6 +203,12 @@ pub fn read_finite_tensors(path: &Path) -> Result<Content, Error> {
 
 /// File name extension of a checkpoint that is being written.
 pub const PARTIAL: &str = "partial";
+
+/// The name that the checkpoint `directory` has while this process writes or deletes it. It contains the process id,
+/// because another process may have replaced this run.
+pub fn aside(directory: &Path) -> PathBuf {
+    directory.with_extension(format!("{}.{PARTIAL}", std::process::id()))
+}
 
 /// Whether a checkpoint is being written there, or was: `step-00000100.PROCESS.partial`.
 fn is_partial(path: &Path) -> bool {
@@ -395,6 +401,9 @@ fn all(run: &Path) -> Result<Vec<PathBuf>, Error> {
 
 /// Deletes the checkpoints of a run, except the newest `keep` (at least 1) and `best`. Returns the
 /// errors of checkpoints that could not be deleted. These only take space.
+///
+/// A checkpoint gets the name of an unfinished one first, so what a killed process leaves of it is deleted when the
+/// run continues.
 pub fn prune(run: &Path, keep: usize, best: Option<&Path>) -> Vec<Error> {
     let all = match all(run) {
         Ok(all) => all,
@@ -402,12 +411,21 @@ pub fn prune(run: &Path, keep: usize, best: Option<&Path>) -> Vec<Error> {
     };
     let old = all.into_iter().skip(keep.max(1));
     let old = old.filter(|path| Some(path.as_path()) != best);
-    // The manifest goes first, so that a partly deleted checkpoint does not count as one.
     let delete = |path: PathBuf| {
-        let deleted = disk::remove_file(&path.join(MANIFEST));
-        deleted.and_then(|()| disk::remove_directory(&path)).err()
+        let aside = aside(&path);
+        let deleted = disk::remove_directory(&aside).and_then(|()| disk::rename(&path, &aside));
+        deleted.and_then(|()| disk::remove_directory(&aside)).err()
     };
-    old.filter_map(delete).collect()
+    // What could not be deleted last time.
+    let own = format!(".{}.{PARTIAL}", std::process::id());
+    let entries = fs::read_dir(run.join(CHECKPOINTS)).into_iter().flatten();
+    let paths = entries.filter_map(Result::ok).map(|entry| entry.path());
+    let left = paths.filter(|path| is_partial(path) && path.to_string_lossy().ends_with(&own));
+    let mut errors: Vec<Error> = left
+        .filter_map(|path| disk::remove_directory(&path).err())
+        .collect();
+    errors.extend(old.filter_map(delete));
+    errors
 }
 
 /// Reads the parameters of a checkpoint that have one element, by name.

@@ -27,6 +27,7 @@ pub use config::{
 };
 pub use error::{Error, describe_not_finite};
 pub use lock::Lock;
+pub use log::Mark;
 pub use open::{Run, vocabulary};
 pub use row::Row;
 pub use run_dir::RunDir;

@@ -1,17 +1,33 @@
 //! Append-only files of lines.
 
-use std::fs;
+use std::fs::{self, File, Metadata};
+use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 
+use residual_zoo_system::files;
 use serde::{Deserialize, Serialize};
 
 use crate::{Error, disk};
 
-/// An append-only file. A failed write is cut off before the next one.
+/// The content of a log at a checkpoint.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Mark {
+    /// Its length in bytes.
+    pub bytes: u64,
+    /// Its BLAKE3 hash. Checkpoints of earlier versions have none.
+    pub blake3: Option<String>,
+}
+
+/// An append-only file. Its content is known by length and hash, because other programs can change the file. A
+/// failed write is cut off before the next one.
 pub struct Log {
     pub path: PathBuf,
     /// Number of bytes written successfully.
-    pub bytes: u64,
+    bytes: u64,
+    /// Hashes these bytes.
+    hasher: blake3::Hasher,
+    /// The file as this process left it.
+    left: Option<Metadata>,
     /// Text that is not written yet.
     pub waiting: String,
 }
@@ -22,30 +38,93 @@ impl Log {
         Self {
             path,
             bytes: 0,
+            hasher: blake3::Hasher::new(),
+            left: None,
             waiting: String::new(),
         }
     }
 
-    /// Cuts the file to its first `bytes` bytes. A shorter file is cut to its whole lines.
-    pub fn cut(&mut self, bytes: u64) -> Result<(), Error> {
-        disk::refuse_link(&self.path)?;
-        let found = fs::metadata(&self.path).map_or(0, |metadata| metadata.len());
-        if (1..=found).contains(&bytes) && !is_end_of_line(&self.path, bytes)? {
-            return Err(Error::Checkpoint {
-                path: self.path.clone(),
-                problem: format!(
-                    "was changed: the checkpoint has seen its first {bytes} bytes, which do not end with a \
-                     line; restore it"
-                ),
-            });
+    /// Length and hash of what was written.
+    pub fn mark(&self) -> Mark {
+        Mark {
+            bytes: self.bytes,
+            blake3: Some(self.hasher.finalize().to_hex().to_string()),
         }
-        self.bytes = match found < bytes {
-            true => whole_lines(&self.path)?,
-            false => bytes,
+    }
+
+    /// Whether the file still begins with its content at `mark`, which ends with a line.
+    pub fn begins_with(&self, mark: &Mark) -> Result<bool, Error> {
+        Ok(self.hash(mark)?.is_some())
+    }
+
+    /// Hashes the content at `mark`. Returns `None` if the file no longer begins with it.
+    fn hash(&self, mark: &Mark) -> Result<Option<blake3::Hasher>, Error> {
+        disk::refuse_link(&self.path)?;
+        if mark.bytes == 0 {
+            return Ok(Some(blake3::Hasher::new()));
+        }
+        let read = || {
+            let file = match File::open(&self.path) {
+                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+                file => file?,
+            };
+            let (mut file, mut hasher) = (file.take(mark.bytes), blake3::Hasher::new());
+            let (mut buffer, mut last) = (vec![0; 1 << 16], 0);
+            loop {
+                let read = file.read(&mut buffer)?;
+                if read == 0 {
+                    break;
+                }
+                hasher.update(&buffer[..read]);
+                last = buffer[read - 1];
+            }
+            let is_same = |blake3: &String| *blake3 == hasher.finalize().to_hex().as_str();
+            let is_whole = hasher.count() == mark.bytes && last == b'\n';
+            let is_known = is_whole && mark.blake3.as_ref().is_none_or(is_same);
+            Ok(is_known.then_some(hasher))
         };
-        match found > self.bytes {
-            true => disk::open_to_append(&self.path, self.bytes).map(drop),
-            false => Ok(()),
+        read().map_err(Error::io("read", &self.path))
+    }
+
+    /// Cuts the file back to its content at `mark`. A file that no longer begins with it gets the content `kept`.
+    pub fn cut(&mut self, mark: &Mark, kept: impl FnOnce() -> String) -> Result<(), Error> {
+        let Some(hasher) = self.hash(mark)? else {
+            return self.rewrite(&kept());
+        };
+        (self.bytes, self.hasher) = (mark.bytes, hasher);
+        let found = fs::metadata(&self.path).map_or(0, |metadata| metadata.len());
+        if found > self.bytes {
+            disk::open_to_append(&self.path, self.bytes)?;
+        }
+        self.look();
+        Ok(())
+    }
+
+    /// Gives the file the content `text`, which includes what waits.
+    pub fn rewrite(&mut self, text: &str) -> Result<(), Error> {
+        disk::replace(&self.path, text.as_bytes())?;
+        self.waiting.clear();
+        self.bytes = text.len() as u64;
+        self.hasher = blake3::Hasher::new();
+        self.hasher.update(text.as_bytes());
+        self.look();
+        Ok(())
+    }
+
+    /// How many of the written bytes are still in the file, if another program has changed them.
+    pub fn remains(&mut self) -> Result<Option<u64>, Error> {
+        let found = fs::symlink_metadata(&self.path).ok();
+        let is_left = |(left, found): (&Metadata, &Metadata)| {
+            files::is_same(left, found)
+                && left.len() == found.len()
+                && left.modified().ok() == found.modified().ok()
+        };
+        if self.left.as_ref().zip(found.as_ref()).is_some_and(is_left) || self.bytes == 0 {
+            return Ok(None);
+        }
+        match self.begins_with(&self.mark())? {
+            true => Ok(None),
+            false => Ok(Some(found.map_or(0, |found| found.len().min(self.bytes)))),
         }
     }
 
@@ -57,8 +136,15 @@ impl Log {
         let mut file = disk::open_to_append(&self.path, self.bytes)?;
         disk::append(&mut file, &self.path, self.waiting.as_bytes())?;
         self.bytes += self.waiting.len() as u64;
+        self.hasher.update(self.waiting.as_bytes());
         self.waiting.clear();
+        self.look();
         Ok(())
+    }
+
+    /// Remembers how this process leaves the file.
+    fn look(&mut self) {
+        self.left = fs::symlink_metadata(&self.path).ok();
     }
 }
 
@@ -100,19 +186,6 @@ fn one_line_problem(error: &serde_json::Error) -> String {
     let message = error.to_string();
     let problem = message.split(" at line ").next().unwrap_or(&message);
     format!("column {}: {problem}", error.column())
-}
-
-/// Whether the first `bytes` bytes of a file end with a line break.
-fn is_end_of_line(path: &Path, bytes: u64) -> Result<bool, Error> {
-    use std::io::{Read as _, Seek as _, SeekFrom};
-    let read = || {
-        let mut file = fs::File::open(path)?;
-        file.seek(SeekFrom::Start(bytes - 1))?;
-        let mut last = [0];
-        file.read_exact(&mut last)?;
-        Ok(last == *b"\n")
-    };
-    read().map_err(Error::io("read", path))
 }
 
 /// The offset at which the last whole line of a file ends; 0 if there is no file.

@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use crate::checkpoint;
 use crate::events::{self, Events};
 use crate::lock::{LOCK, Lock};
-use crate::log::{Log, json_line, whole_lines};
+use crate::log::{Log, Mark, json_line, whole_lines};
 use crate::{Error, Row, RunConfig, disk};
 
 mod read;
@@ -43,6 +43,8 @@ const METRICS: &str = "metrics.jsonl";
 const SAMPLES: &str = "samples.txt";
 /// What an experiment has measured of the run, in its directory.
 pub const MEASURED: &str = "measured.json";
+/// Begins each sample, before its step.
+const SAMPLE: &str = "=== step ";
 /// Begins the names of the logs of a run that started over.
 const BEFORE_RESTART: &str = "before-restart-";
 
@@ -57,6 +59,7 @@ pub struct RunDir {
     metrics: Log,
     samples: Log,
     events: Option<Events>,
+    notes: Vec<String>,
 }
 
 /// Identifies the data of a run.
@@ -165,6 +168,7 @@ impl RunDir {
             metrics: Log::new(path.join(METRICS)),
             samples: Log::new(path.join(SAMPLES)),
             events: None,
+            notes: Vec::new(),
         };
         // The directory may have been deleted before it was locked.
         directory.is_here()?;
@@ -205,9 +209,8 @@ impl RunDir {
         disk::replace(&self.path.join(CONFIG), config.to_ron().as_bytes())
     }
 
-    /// The rows up to the checkpoint after `step` steps, and a note for each log that has lost
-    /// bytes since that checkpoint. There, metrics and samples had these lengths in bytes. Nothing is
-    /// written.
+    /// The rows up to the checkpoint after `step` steps, and a note for each log that no longer begins with its content
+    /// at that checkpoint: `metrics` and `samples`. Nothing is written.
     ///
     /// # Errors
     ///
@@ -215,39 +218,41 @@ impl RunDir {
     pub fn read_back(
         &self,
         step: usize,
-        (metrics, samples): (u64, u64),
+        [metrics, samples]: [&Mark; 2],
     ) -> Result<(Vec<Row>, Vec<String>), Error> {
         let mut notes = Vec::new();
-        for (log, bytes) in [(&self.metrics, metrics), (&self.samples, samples)] {
+        let mut until = metrics.bytes;
+        for (log, mark) in [(&self.metrics, metrics), (&self.samples, samples)] {
+            if log.begins_with(mark)? {
+                continue;
+            }
             let found = fs::metadata(&log.path).map_or(0, |metadata| metadata.len());
-            if found < bytes {
-                let path = log.path.display();
-                notes.push(format!(
-                    "{path} has lost {} of {bytes} bytes",
-                    bytes - found
-                ));
+            notes.push(changed(&log.path, found, mark.bytes));
+            if log.path == self.metrics.path {
+                until = u64::MAX;
             }
         }
         let mut rows = match self.metrics.path.exists() {
-            true => read::rows(&self.metrics.path, metrics)?,
+            true => read::rows(&self.metrics.path, until)?,
             false => Vec::new(),
         };
         rows.retain(|row| row.step <= step);
         Ok((rows, notes))
     }
 
-    /// Continues the run. From now on, its config is `config` and its data have the identity
-    /// `identity`. Metrics and samples are cut back to these lengths in bytes.
+    /// Continues the run after the checkpoint of `start`. From now on, its config is `config` and its data have the
+    /// identity `identity`. Metrics and samples are cut back to their content at the checkpoint. A log that no longer
+    /// has it keeps what belongs to the steps before: of the metrics, these are `rows`.
     ///
     /// # Errors
     ///
     /// I/O errors.
     pub fn go_on<C: ModelConfig>(
         &mut self,
-        config: &RunConfig<C>,
-        identity: &DataIdentity,
+        (config, identity): (&RunConfig<C>, &DataIdentity),
         start: &Start,
-        (metrics, samples): (u64, u64),
+        [metrics, samples]: [&Mark; 2],
+        rows: &[Row],
     ) -> Result<(), Error> {
         // The history is first, so no change goes unrecorded.
         let history = self.path.join(HISTORY);
@@ -260,8 +265,10 @@ impl RunDir {
                 disk::replace(&path, text.as_bytes())?;
             }
         }
-        self.metrics.cut(metrics)?;
-        self.samples.cut(samples)
+        self.metrics.cut(metrics, || text_of(rows))?;
+        let path = self.samples.path.clone();
+        self.samples
+            .cut(samples, || samples_until(&path, start.step))
     }
 
     /// Renames the logs of a run that starts over, to keep them.
@@ -296,16 +303,21 @@ impl RunDir {
         Ok(())
     }
 
-    /// Appends a row to the metrics.
+    /// Appends the last of `rows` to the metrics. Metrics that another program has changed meanwhile are written again
+    /// from all `rows`, and [`notes`](Self::notes) says so.
     ///
     /// # Errors
     ///
     /// [`Error::Vanished`]; I/O errors. The row is then written together with the next one, or by
     /// [`sync`](Self::sync).
-    pub fn log(&mut self, row: &Row) -> Result<(), Error> {
+    pub fn log(&mut self, rows: &[Row]) -> Result<(), Error> {
+        let Some(row) = rows.last() else {
+            return Ok(());
+        };
         self.metrics.waiting.push_str(&json_line(row));
         self.is_here()?;
-        let written = self.metrics.flush();
+        let written = self.mend_metrics(rows);
+        let written = written.and_then(|()| self.metrics.flush());
         let written = written.and_then(|()| match &mut self.events {
             Some(events) => events.log(row),
             None => Ok(()),
@@ -313,16 +325,19 @@ impl RunDir {
         written.map_err(|error| self.explain(error))
     }
 
-    /// Appends text sampled after `step` steps to the samples.
+    /// Appends text sampled after `step` steps to the samples. [`notes`](Self::notes) says if another program has
+    /// changed them.
     ///
     /// # Errors
     ///
-    /// Those of [`log`](Self::log).
+    /// [`Error::Vanished`]; I/O errors. The text is then written together with the next one, or by
+    /// [`sync`](Self::sync).
     pub fn sample(&mut self, step: usize, text: &str) -> Result<(), Error> {
-        let sample = format!("=== step {step}\n{text}\n\n");
+        let sample = format!("{SAMPLE}{step}\n{text}\n\n");
         self.samples.waiting.push_str(&sample);
         self.is_here()?;
-        let written = self.samples.flush();
+        let written = self.mend_samples();
+        let written = written.and_then(|()| self.samples.flush());
         let written = written.and_then(|()| match &mut self.events {
             Some(events) => events.sample(step, text),
             None => Ok(()),
@@ -330,17 +345,19 @@ impl RunDir {
         written.map_err(|error| self.explain(error))
     }
 
-    /// Waits until all rows and samples are on disk. Returns the number of bytes of both files.
+    /// Waits until all `rows` and samples are on disk. Returns the content of both files.
     ///
     /// # Errors
     ///
     /// [`Error::Vanished`]; I/O errors.
-    pub fn sync(&mut self) -> Result<(u64, u64), Error> {
+    pub fn sync(&mut self, rows: &[Row]) -> Result<[Mark; 2], Error> {
         self.is_here()?;
         let mut sync = || {
+            self.mend_metrics(rows)?;
+            self.mend_samples()?;
             for log in [&mut self.metrics, &mut self.samples] {
                 log.flush()?;
-                if log.bytes > 0 {
+                if log.mark().bytes > 0 {
                     disk::sync(&log.path)?;
                 }
             }
@@ -348,7 +365,58 @@ impl RunDir {
         };
         let synced = sync();
         synced.map_err(|error| self.explain(error))?;
-        Ok((self.metrics.bytes, self.samples.bytes))
+        Ok([self.metrics.mark(), self.samples.mark()])
+    }
+
+    /// What other programs have done to the files of the run since the last call.
+    pub fn notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notes)
+    }
+
+    /// Writes metrics that another program has changed again.
+    fn mend_metrics(&mut self, rows: &[Row]) -> Result<(), Error> {
+        if let Some(left) = self.metrics.remains()? {
+            let before = self.metrics.mark().bytes;
+            self.metrics.rewrite(&text_of(rows))?;
+            let changed = changed(&self.metrics.path, left, before);
+            self.notes
+                .push(changed + " while the run trains; all rows were written again");
+        }
+        Ok(())
+    }
+
+    /// Notes that another program has changed the samples, which no longer are in memory.
+    fn mend_samples(&mut self) -> Result<(), Error> {
+        if let Some(left) = self.samples.remains()? {
+            let before = self.samples.mark().bytes;
+            let waiting = std::mem::take(&mut self.samples.waiting);
+            let kept = fs::read(&self.samples.path).unwrap_or_default();
+            self.samples
+                .rewrite(&(String::from_utf8_lossy(&kept).into_owned() + &waiting))?;
+            let changed = changed(&self.samples.path, left, before);
+            self.notes.push(changed + " while the run trains");
+        }
+        Ok(())
+    }
+
+    /// Checks that `checkpoints` is a directory of the run. One that another program has deleted is made again.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Checkpoint`] for a link, behind which nothing may be written; I/O errors.
+    pub fn prepare_checkpoints(&mut self) -> Result<(), Error> {
+        let directory = self.path.join(checkpoint::CHECKPOINTS);
+        disk::refuse_linked_directory(&directory)?;
+        if !directory.exists() {
+            self.is_here()?;
+            disk::create_directory(&directory)?;
+            let note = format!(
+                "{} has vanished, and with it the checkpoints before",
+                directory.display()
+            );
+            self.notes.push(note);
+        }
+        Ok(())
     }
 
     /// The cause of a failed write: [`Error::Vanished`] if the directory is gone, else `error`.
@@ -361,18 +429,44 @@ impl RunDir {
         checkpoint::directory(&self.path, step)
     }
 
-    /// Checks that the lock still belongs to the directory. Writes to a deleted directory would be
-    /// lost without an error, and a replaced directory belongs to another run.
+    /// Checks that the lock still belongs to the directory, and that no link leads out of it. Writes to a deleted
+    /// directory would be lost without an error, and a replaced directory belongs to another run.
     ///
     /// # Errors
     ///
-    /// [`Error::Vanished`].
+    /// [`Error::Vanished`]; [`Error::Checkpoint`] for a link in place of the checkpoints.
     pub fn is_here(&self) -> Result<(), Error> {
         match self.lock.is_of(&self.path) {
-            true => Ok(()),
+            true => disk::refuse_linked_directory(&self.path.join(checkpoint::CHECKPOINTS)),
             false => Err(Error::Vanished(self.path.clone())),
         }
     }
+}
+
+/// Says that a file which had `before` bytes was changed, and how many of them are left.
+fn changed(path: &Path, left: u64, before: u64) -> String {
+    let path = path.display();
+    match before.saturating_sub(left) {
+        0 => format!("{path} was changed by another program, and may have lost lines"),
+        lost => format!("{path} has lost {lost} of {before} bytes"),
+    }
+}
+
+/// The content of a file with `rows`.
+fn text_of(rows: &[Row]) -> String {
+    rows.iter().map(json_line).collect()
+}
+
+/// The samples in the file `path` up to those after `step` steps.
+fn samples_until(path: &Path, step: usize) -> String {
+    let content = fs::read(path).unwrap_or_default();
+    let content = String::from_utf8_lossy(&content);
+    let is_later = |line: &str| {
+        let number = line.strip_prefix(SAMPLE).map(str::trim_end);
+        number.is_some_and(|number| number.parse::<usize>().is_ok_and(|number| number > step))
+    };
+    let lines = content.split_inclusive('\n');
+    lines.take_while(|line| !is_later(line)).collect()
 }
 
 fn json_lines<T: Serialize>(value: &T) -> String {
@@ -388,7 +482,7 @@ fn check_own(run: &Path) -> Result<(), Error> {
     let folders = [checkpoint::CHECKPOINTS, events::FOLDER];
     let is_known = |name: &str| known.contains(&name) || folders.contains(&name);
     let is_partial = |name: &str| match name.strip_suffix(".partial") {
-        Some("config" | "data") => true,
+        Some("config" | "data" | "metrics" | "samples") => true,
         Some(name) => name
             .strip_prefix("measured.")
             .is_some_and(|process| process.parse::<u32>().is_ok()),

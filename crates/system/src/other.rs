@@ -62,13 +62,13 @@ pub mod process {
 pub mod signals {
     use std::io;
 
-    /// Calls `stop` in a thread of its own at Ctrl-C.
+    /// Calls `stop` with the number of the signal, 2, in a thread of its own at Ctrl-C.
     ///
     /// # Errors
     ///
     /// When it cannot be caught.
-    pub fn on_stop(stop: impl FnMut() + Send + 'static) -> io::Result<()> {
-        ctrlc::set_handler(stop).map_err(io::Error::other)
+    pub fn on_stop(mut stop: impl FnMut(i32) + Send + 'static) -> io::Result<()> {
+        ctrlc::set_handler(move || stop(2)).map_err(io::Error::other)
     }
 
     /// There is no such signal here.

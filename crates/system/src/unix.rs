@@ -111,16 +111,16 @@ pub mod signals {
     /// The signal of a write beyond the largest file that is allowed. signal-hook has no name for it.
     const SIGXFSZ: i32 = Signal::XFSZ.as_raw();
 
-    /// Calls `stop` in a thread of its own when the process is asked to end: by Ctrl-C, SIGTERM or SIGHUP. A
-    /// signal that was ignored when the process started, as under `nohup`, stays ignored.
+    /// Calls `stop` with the number of the signal, in a thread of its own, when the process is asked to end: by Ctrl-C,
+    /// SIGTERM or SIGHUP. A signal that was ignored when the process started, as under `nohup`, stays ignored.
     ///
     /// # Errors
     ///
     /// When the signals cannot be caught.
-    pub fn on_stop(mut stop: impl FnMut() + Send + 'static) -> io::Result<()> {
+    pub fn on_stop(stop: impl FnMut(i32) + Send + 'static) -> io::Result<()> {
         let mut signals = Signals::new(heard(&[SIGHUP, SIGINT, SIGTERM]))?;
         let thread = thread::Builder::new().name("signals".into());
-        thread.spawn(move || signals.forever().for_each(|_| stop()))?;
+        thread.spawn(move || signals.forever().for_each(stop))?;
         Ok(())
     }
 

@@ -2,7 +2,10 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::root;
 
@@ -25,14 +28,81 @@ fn built(program: &str) -> Command {
         program.exists(),
         "build it first: cargo build --release --bins --examples"
     );
-    let mut command = Command::new(program);
+    let mut command = heard(&program);
     command.current_dir(root());
     command
 }
 
+/// A command for `program` that hears signals, also where the tests were started with signals ignored, as by `nohup`
+/// or by `&` in a script.
+pub fn heard(program: &Path) -> Command {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.map_or(0, |mask| u64::from_str_radix(mask.trim(), 16).unwrap());
+    // SIGHUP, SIGINT, SIGQUIT and SIGTERM.
+    let asked = [1, 2, 3, 15]
+        .iter()
+        .any(|signal| ignored & (1 << (signal - 1)) != 0);
+    if !asked {
+        return Command::new(program);
+    }
+    let mut command = Command::new(RESET[0]);
+    command.arg(RESET[1]).arg(program);
+    command
+}
+
+/// Gives signals their default dispositions back: a process inherits the ignored ones, and only GNU's `env` resets
+/// them for another program.
+const RESET: [&str; 2] = ["env", "--default-signal=HUP,INT,QUIT,TERM"];
+
 /// Runs a command to its end, without input.
 pub fn run(command: &mut Command) -> Output {
-    command.stdin(Stdio::null()).output().unwrap()
+    let command = command.stdin(Stdio::null()).stdout(Stdio::piped());
+    end(command.stderr(Stdio::piped()).spawn().unwrap())
+}
+
+/// The longest that a test waits for a program, on a slow and busy machine too.
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// Waits for the end of a program, and reads what it still writes.
+pub fn end(mut child: Child) -> Output {
+    let id = child.id();
+    let (done, ended) = mpsc::channel();
+    drop(child.stdin.take());
+    thread::spawn(move || done.send(child.wait_with_output()));
+    let ended = ended.recv_timeout(LIMIT);
+    let ended = ended.unwrap_or_else(|_| {
+        Command::new("kill")
+            .args(["-9", &id.to_string()])
+            .status()
+            .ok();
+        panic!("process {id} does not end")
+    });
+    ended.unwrap()
+}
+
+/// Waits for the end of a program.
+pub fn ends(child: &mut Child) -> ExitStatus {
+    let start = Instant::now();
+    while start.elapsed() < LIMIT {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    child.kill().ok();
+    panic!("process {} does not end", child.id())
+}
+
+/// The exit code of a command that `signal`, such as `-TERM`, has stopped before it was done.
+pub fn stopped_by(signal: &str) -> Option<i32> {
+    let number = match signal {
+        "-HUP" => 1,
+        "-INT" => 2,
+        "-TERM" => 15,
+        other => panic!("{other}"),
+    };
+    Some(128 + number)
 }
 
 /// The output of a program as text.
@@ -66,9 +136,15 @@ pub fn fails(command: &mut Command, code: i32, says: &[&str]) {
 /// `command` in a shell, after `first`, such as a limit or a trap. It has no input.
 pub fn in_shell(first: &str, command: &Command) -> Command {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
+    // The shell itself hears signals, unless `first` says otherwise.
+    let words = words.skip(if command.get_program() == RESET[0] {
+        RESET.len()
+    } else {
+        0
+    });
     let words = words.map(|word| format!("'{}'", word.to_str().unwrap().replace('\'', r"'\''")));
     let words = words.collect::<Vec<_>>().join(" ");
-    let mut shell = Command::new("sh");
+    let mut shell = heard("sh".as_ref());
     shell.args(["-c", &format!("{first}; exec {words}")]);
     shell.current_dir(command.get_current_dir().unwrap_or(Path::new(".")));
     shell.stdin(Stdio::null());

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::program::{signal, zoo};
+use crate::program::{ends, signal, zoo};
 
 /// A process of `residual-zoo serve`, which ends when it is dropped.
 pub struct Server {
@@ -49,7 +49,7 @@ impl Server {
 
     /// Waits until the process has ended, and returns its exit code.
     pub fn end(&mut self) -> Option<i32> {
-        self.child.wait().unwrap().code()
+        ends(&mut self.child).code()
     }
 
     /// Sends bytes over a connection of their own and returns all that comes back until the server closes it.

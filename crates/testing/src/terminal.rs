@@ -8,6 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use crate::program::heard;
+
 /// A program in a terminal of its own.
 pub struct Terminal {
     /// The command `script`. When it is killed, the terminal goes away.
@@ -35,7 +37,7 @@ impl Terminal {
             "trap : INT; sh -c \"trap : HUP; trap : INT; stty rows 24 cols 80; {line}; echo \\$? > '{status}'\"; \
              exit $(cat '{status}')"
         );
-        let mut child = Command::new("script")
+        let mut child = heard("script".as_ref())
             .args(["--quiet", "--return", "--command", &line, "/dev/null"])
             .env("TERM", term)
             .stdin(Stdio::piped())

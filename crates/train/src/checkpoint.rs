@@ -10,10 +10,10 @@ use residual_zoo_core::params::Role;
 use residual_zoo_core::{ConfigError, ModelConfig, Tensors, params};
 use residual_zoo_data::Source;
 use residual_zoo_runs::checkpoint::{
-    MODEL, OPTIMIZER, PARTIAL, STATE, files, optimizer_files, read_finite_tensors, write_tensors,
+    MODEL, OPTIMIZER, STATE, aside, files, optimizer_files, read_finite_tensors, write_tensors,
 };
 use residual_zoo_runs::row::{MOST_STEPS, totals_problem};
-use residual_zoo_runs::{Error, disk, manifest};
+use residual_zoo_runs::{Error, Mark, disk, manifest};
 use serde::{Deserialize, Serialize};
 
 use crate::health::{Interval, RecentLosses};
@@ -30,14 +30,33 @@ pub struct Journal {
     pub recent: RecentLosses,
     /// Length of `metrics.jsonl` in bytes.
     pub metrics: u64,
+    /// BLAKE3 of `metrics.jsonl`. Checkpoints of earlier versions have none.
+    #[serde(default)]
+    pub metrics_blake3: Option<String>,
     /// Length of `samples.txt` in bytes.
     pub samples: u64,
+    /// BLAKE3 of `samples.txt`. Checkpoints of earlier versions have none.
+    #[serde(default)]
+    pub samples_blake3: Option<String>,
 }
 
 impl Journal {
-    /// The lengths of metrics and samples, in bytes.
-    pub fn logs(&self) -> (u64, u64) {
-        (self.metrics, self.samples)
+    /// The content of metrics and samples.
+    pub fn logs(&self) -> [Mark; 2] {
+        let mark = |bytes, blake3: &Option<String>| Mark {
+            bytes,
+            blake3: blake3.clone(),
+        };
+        [
+            mark(self.metrics, &self.metrics_blake3),
+            mark(self.samples, &self.samples_blake3),
+        ]
+    }
+
+    /// Notes the content of metrics and samples.
+    pub(crate) fn set_logs(&mut self, [metrics, samples]: [Mark; 2]) {
+        (self.metrics, self.metrics_blake3) = (metrics.bytes, metrics.blake3);
+        (self.samples, self.samples_blake3) = (samples.bytes, samples.blake3);
     }
 }
 
@@ -105,8 +124,7 @@ pub(crate) fn save_if<B: AutodiffBackend, C: ModelConfig>(
     replaces: bool,
     check: impl FnOnce() -> Result<(), Error>,
 ) -> Result<(), Error> {
-    // The name contains the process id, because another process may have replaced this run.
-    let aside = directory.with_extension(format!("{}.{PARTIAL}", std::process::id()));
+    let aside = aside(directory);
     disk::remove_directory(&aside)?;
     let written = write_files(trainer, journal, &aside).and_then(|()| {
         check()?;

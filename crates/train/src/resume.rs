@@ -65,7 +65,8 @@ pub(crate) fn resume<B: AutodiffBackend, C: ModelConfig>(
         let (found, kept) = load(trainer, &newest.path)?;
         check_step(&newest.path, trainer.progress.step)?;
         notes.extend(kept_note(&kept, path));
-        let (read, lost) = directory.read_back(trainer.progress.step, found.logs())?;
+        let [metrics, samples] = &found.logs();
+        let (read, lost) = directory.read_back(trainer.progress.step, [metrics, samples])?;
         match lost.first() {
             Some(lost) if options.needs_all_rows => {
                 return Err(Error::NoRun {
@@ -93,7 +94,9 @@ pub(crate) fn resume<B: AutodiffBackend, C: ModelConfig>(
         }
     });
     checkpoint::clean(path);
-    directory.go_on(&trainer.config, &identity, &start, journal.logs())?;
+    let [metrics, samples] = &journal.logs();
+    let now = (&trainer.config, &identity);
+    directory.go_on(now, &start, [metrics, samples], &rows)?;
     Ok(Resumed {
         rows,
         journal,

@@ -365,6 +365,7 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
         if let Some(text) = text {
             self.dashboard.sample(step, &text);
             let written = self.directory.sample(step, &text);
+            self.show_notes();
             self.tolerate(written)?;
         }
         // The checkpoint is last, so that it contains everything that was logged at its step.
@@ -451,7 +452,13 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
         self.dashboard.activity(Activity::Saving);
         self.trainer.check_team()?;
         // The rows reach the disk before the checkpoint, so that a power failure cannot lose them.
-        (self.journal.metrics, self.journal.samples) = self.directory.sync()?;
+        let logs = self.directory.sync(&self.rows);
+        let prepared = logs.and_then(|logs| {
+            self.directory.prepare_checkpoints()?;
+            Ok(logs)
+        });
+        self.show_notes();
+        self.journal.set_logs(prepared?);
         let (directory, clock) = (&self.directory, Instant::now());
         let check = || directory.is_here();
         checkpoint::save_if(&self.trainer, &self.journal, &path, exists, check)
@@ -510,10 +517,18 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
             seconds: progress.seconds,
             ..row
         };
-        let written = self.directory.log(&row);
+        self.rows.push(row.clone());
+        let written = self.directory.log(&self.rows);
+        self.show_notes();
         self.dashboard.show(&row, self.trainer.flops_per_token());
-        self.rows.push(row);
         self.tolerate(written)
+    }
+
+    /// Reports what other programs have done to the files of the run.
+    fn show_notes(&mut self) {
+        for note in self.directory.notes() {
+            self.dashboard.note(&note);
+        }
     }
 
     /// Draws a sample of text. The prompt is the first token of the validation text. `None` if the data

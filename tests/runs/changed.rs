@@ -1,0 +1,335 @@
+//! Other programs change the files of a run, while it trains or between two starts: no row is missing or repeated, what
+//! is lost is reported when it is noticed, and nothing is written outside of the run.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+
+use residual_zoo::runs::{checkpoint, run_dir};
+use residual_zoo_testing::program::{Scratch, end, ok, signal, stopped_by, text, zoo};
+use residual_zoo_testing::runs::{
+    MODELS, STEPS, assert_same, config, config_on, outcome, resume, start, train, with_fault,
+};
+use residual_zoo_testing::terminal::wait;
+
+/// A run that logs every step, saves every `every` steps, and does not end by itself.
+fn endless(directory: &Path, every: usize) -> Command {
+    let mut command = zoo("train");
+    command.arg("gpt2/smoke").arg("--run").arg(directory);
+    command.arg("--no-tui");
+    for setting in [
+        "train.steps=100000000",
+        "train.validate_every=100000000",
+        "train.log_every=1",
+        "train.sample_tokens=4",
+        &format!("train.checkpoint_every={every}"),
+        &format!("train.sample_every={every}"),
+    ] {
+        command.args(["--set", setting]);
+    }
+    command
+}
+
+/// The steps of the lines in the metrics, also where a row is repeated.
+fn steps(run: &Path) -> Vec<usize> {
+    let text = fs::read_to_string(run.join("metrics.jsonl")).unwrap_or_default();
+    let lines = text.lines().filter_map(|line| {
+        let row: serde_json::Value = serde_json::from_str(line).ok()?;
+        row["step"].as_u64()
+    });
+    lines.map(|step| step as usize).collect()
+}
+
+/// Continues a run up to `steps` steps. Returns what it printed.
+fn go_on(run: &Path, steps: usize) -> String {
+    let steps = format!("train.steps={steps}");
+    ok(resume(run).args(["--allow-config-change", "--set", &steps]))
+}
+
+/// Waits until a run has logged `more` steps.
+fn wait_for(run: &Path, more: usize) {
+    let last = |run: &Path| steps(run).last().copied().unwrap_or(0);
+    let before = last(run);
+    assert!(wait(|| (last(run) >= before + more).then_some(())).is_some());
+}
+
+/// Stops a run by `signal`. Returns what it printed.
+fn stop(child: Child, name: &str) -> String {
+    signal(&child, name);
+    let output = end(child);
+    if name != "-KILL" {
+        assert_eq!(output.status.code(), stopped_by(name));
+    }
+    text(&output.stdout) + &text(&output.stderr)
+}
+
+/// Every step has one row.
+fn assert_whole(run: &Path) {
+    let steps = steps(run);
+    let last = *steps.last().unwrap();
+    assert!(steps.iter().copied().eq(0..=last), "{steps:?}");
+    assert_eq!(run_dir::read_metrics(run).unwrap().len(), last + 1);
+}
+
+#[test]
+fn rows_that_are_lost_while_a_run_trains_are_reported_and_written_again() {
+    type Harm = fn(&Path);
+    let harms: [(&str, Harm); 5] = [
+        ("deleted", |log| fs::remove_file(log).unwrap()),
+        ("emptied", |log| {
+            fs::write(log, "").unwrap();
+        }),
+        ("some lines deleted", |log| {
+            let text = fs::read_to_string(log).unwrap();
+            let lines = text.split_inclusive('\n').enumerate();
+            let kept: String = lines
+                .filter(|(i, _)| i % 5 != 3)
+                .map(|(_, line)| line)
+                .collect();
+            fs::write(log, kept).unwrap();
+        }),
+        ("a number changed", |log| {
+            let text = fs::read_to_string(log).unwrap();
+            fs::write(log, text.replacen("\"step\":1,", "\"step\":2,", 1)).unwrap();
+        }),
+        ("replaced by another file", |log| {
+            let other = log.with_extension("other");
+            fs::write(&other, "{}\n").unwrap();
+            fs::rename(other, log).unwrap();
+        }),
+    ];
+    for (what, harm) in harms {
+        let scratch = Scratch::new();
+        let run = scratch.path("run");
+        let child = start(&mut endless(&run, 20));
+        wait_for(&run, 30);
+        harm(&run.join("metrics.jsonl"));
+        wait_for(&run, 30);
+        let shown = stop(child, "-TERM");
+        let lines = shown.lines();
+        let notes: Vec<_> = lines
+            .filter(|line| line.contains("written again"))
+            .collect();
+        assert_eq!(notes.len(), 1, "{what}: {shown}");
+        assert!(notes[0].contains("metrics.jsonl"), "{what}: {shown}");
+        assert!(
+            notes[0].contains(" has lost ") || notes[0].contains(" was changed "),
+            "{what}: {shown}"
+        );
+        assert_whole(&run);
+        // What was written again is what the checkpoint has seen.
+        let steps = steps(&run).len() + 5;
+        let shown = go_on(&run, steps);
+        assert!(!shown.contains("metrics.jsonl"), "{what}: {shown}");
+        assert_whole(&run);
+    }
+}
+
+#[test]
+fn lines_that_another_program_appends_are_cut_off() {
+    let scratch = Scratch::new();
+    let run = scratch.path("run");
+    let child = start(&mut endless(&run, 20));
+    wait_for(&run, 30);
+    let log = OpenOptions::new()
+        .append(true)
+        .open(run.join("metrics.jsonl"));
+    log.unwrap().write_all(b"{\"step\":1,\"junk\n").unwrap();
+    wait_for(&run, 30);
+    let shown = stop(child, "-TERM");
+    assert!(!shown.contains("metrics.jsonl"), "{shown}");
+    assert_whole(&run);
+}
+
+#[test]
+fn samples_that_are_lost_while_a_run_trains_are_reported() {
+    let scratch = Scratch::new();
+    let run = scratch.path("run");
+    let child = start(&mut endless(&run, 10));
+    wait_for(&run, 30);
+    fs::remove_file(run.join("samples.txt")).unwrap();
+    wait_for(&run, 30);
+    let shown = stop(child, "-TERM");
+    assert!(shown.contains("samples.txt has lost"), "{shown}");
+    let samples = fs::read_to_string(run.join("samples.txt")).unwrap();
+    assert!(samples.starts_with("=== step "), "{samples}");
+}
+
+#[test]
+fn a_killed_run_repeats_no_row_whatever_its_log_has_lost() {
+    type Harm = fn(Vec<&str>) -> Vec<&str>;
+    let harms: [(&str, Harm); 4] = [
+        ("the first 90 lines", |lines| lines[90..].to_vec()),
+        ("the first lines up to the checkpoint", |lines| {
+            lines[102..].to_vec()
+        }),
+        ("lines in the middle", |lines| {
+            [&lines[..40], &lines[70..]].concat()
+        }),
+        ("all lines", |_| Vec::new()),
+    ];
+    for (what, harm) in harms {
+        let scratch = Scratch::new();
+        let run = scratch.path("run");
+        let child = start(&mut endless(&run, 100));
+        let saved = || run.join("checkpoints/step-00000100").exists();
+        assert!(wait(|| saved().then_some(())).is_some());
+        wait_for(&run, 30);
+        stop(child, "-KILL");
+        let newest = checkpoint::step_of(&checkpoint::newest(&run).unwrap().path).unwrap();
+        let log = run.join("metrics.jsonl");
+        let before = fs::read_to_string(&log).unwrap();
+        let kept = harm(before.split_inclusive('\n').collect());
+        fs::write(&log, kept.concat()).unwrap();
+        let left: Vec<usize> = steps(&run).into_iter().filter(|s| *s <= newest).collect();
+        let steps_now = newest + 60;
+        let shown = go_on(&run, steps_now);
+        assert!(
+            shown.contains("metrics.jsonl has lost") || shown.contains("metrics.jsonl was changed"),
+            "{what}: {shown}"
+        );
+        // What was left until the checkpoint, and every step after it, each once.
+        let expected: Vec<usize> = left.into_iter().chain(newest + 1..=steps_now).collect();
+        assert_eq!(steps(&run), expected, "{what}");
+        ok(zoo("plot")
+            .arg(&run)
+            .args(["--out".as_ref(), scratch.path("p.svg").as_os_str()])
+            .args(["--y", "train_loss"]));
+        // It was reported once, and the run goes on.
+        let shown = go_on(&run, steps_now + 10);
+        assert!(!shown.contains("metrics.jsonl"), "{what}: {shown}");
+    }
+}
+
+#[test]
+fn samples_are_not_repeated_by_a_log_that_was_changed() {
+    let scratch = Scratch::new();
+    let file = config(&scratch, MODELS[0].1);
+    let (straight, run) = (scratch.path("straight"), scratch.path("run"));
+    ok(&mut train(&file, &straight));
+    ok(&mut train(&file, &run));
+    // As if it had been killed after its last sample, with another first line.
+    let newest = checkpoint::newest(&run).unwrap().path;
+    fs::remove_dir_all(newest).unwrap();
+    let log = run.join("samples.txt");
+    let samples = fs::read_to_string(&log).unwrap();
+    fs::write(&log, format!("note\n{samples}")).unwrap();
+    let shown = ok(&mut resume(&run));
+    assert!(shown.contains("samples.txt was changed"), "{shown}");
+    let found = fs::read_to_string(&log).unwrap();
+    assert_eq!(found, format!("note\n{samples}"));
+}
+
+/// Replaces `checkpoints` of a run by `place` while it trains.
+fn replaced(scratch: &Scratch, replace: impl Fn(&Path)) -> (PathBuf, String, Option<i32>) {
+    let run = scratch.path("run");
+    let mut command = endless(&run, 5);
+    let child = start(command.args(["--set", "train.keep_checkpoints=2"]));
+    wait_for(&run, 20);
+    replace(&run.join("checkpoints"));
+    let mut child = child;
+    // It ends by itself, or trains on.
+    let status = wait(|| match steps(&run).last() {
+        Some(step) if *step > 200 => Some(None),
+        _ => child.try_wait().unwrap().map(Some),
+    });
+    if status.flatten().is_none() {
+        signal(&child, "-TERM");
+    }
+    let output = end(child);
+    let shown = text(&output.stdout) + &text(&output.stderr);
+    (run, shown, output.status.code())
+}
+
+#[test]
+fn nothing_is_written_through_a_link_that_replaces_the_checkpoints() {
+    let scratch = Scratch::new();
+    let outside = scratch.path("outside");
+    fs::create_dir(&outside).unwrap();
+    let (run, shown, code) = replaced(&scratch, |checkpoints| {
+        fs::rename(checkpoints, checkpoints.with_file_name("aside")).unwrap();
+        std::os::unix::fs::symlink(&outside, checkpoints).unwrap();
+    });
+    assert_eq!(code, Some(2), "{shown}");
+    assert!(shown.contains("checkpoints: is a link"), "{shown}");
+    assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
+    // With its own directory again, the run goes on.
+    fs::remove_file(run.join("checkpoints")).unwrap();
+    fs::rename(run.join("aside"), run.join("checkpoints")).unwrap();
+    let last = checkpoint::step_of(&checkpoint::newest(&run).unwrap().path).unwrap();
+    go_on(&run, last + 20);
+    assert_whole(&run);
+}
+
+#[test]
+fn checkpoints_that_are_deleted_are_reported_and_made_again() {
+    let scratch = Scratch::new();
+    let (run, shown, code) = replaced(&scratch, |checkpoints| {
+        // The run may be writing there.
+        fs::rename(checkpoints, checkpoints.with_file_name("aside")).unwrap();
+    });
+    if code == stopped_by("-TERM") {
+        assert!(shown.contains("checkpoints has vanished"), "{shown}");
+        assert!(checkpoint::newest(&run).is_ok());
+        assert_whole(&run);
+    } else {
+        // The directory vanished while a checkpoint was written.
+        assert!(shown.contains("checkpoints/step-"), "{shown}");
+    }
+}
+
+/// A process that is killed at any change on disk leaves nothing that stays, also where it deletes an old checkpoint.
+#[test]
+fn what_is_left_of_a_deleted_checkpoint_is_removed() {
+    let scratch = Scratch::new();
+    let file = config_on(
+        &scratch,
+        MODELS[0].1,
+        "Synthetic(tokens: 3000)",
+        "sample_every: 100",
+    );
+    let straight = scratch.path("straight");
+    let traced = with_fault(train(&file, &straight), 0, "trace").output();
+    let trace = text(&traced.unwrap().stderr);
+    let expected = outcome(&straight);
+    // Changes are numbered from 1 on.
+    let deletions = trace
+        .lines()
+        .filter_map(|line| line.strip_prefix("fault "))
+        .filter(|line| line.contains(": delete ") && line.ends_with(".partial"))
+        .filter_map(|line| line.split(':').next()?.parse::<usize>().ok());
+    let last: Vec<usize> = deletions
+        .collect::<Vec<_>>()
+        .into_iter()
+        .rev()
+        .take(2)
+        .collect();
+    assert_eq!(last.len(), 2, "{trace}");
+    for at in last {
+        let run = scratch.path(&format!("run-{at}"));
+        let killed = with_fault(train(&file, &run), at, "kill").output().unwrap();
+        assert!(!killed.status.success());
+        ok(&mut resume(&run));
+        assert_same(&run, &expected, &format!("killed at change {at}"));
+        let entries = fs::read_dir(run.join("checkpoints")).unwrap();
+        let mut names: Vec<String> = entries
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        assert!(
+            names.iter().all(|name| !name.contains("partial")),
+            "{names:?}"
+        );
+        for name in &names {
+            assert!(
+                run.join("checkpoints")
+                    .join(name)
+                    .join("manifest.json")
+                    .exists(),
+                "{name} is half a checkpoint"
+            );
+        }
+        assert!(names.contains(&format!("step-{STEPS:08}")), "{names:?}");
+    }
+}
