@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use residual_zoo::cli::{self, BackendArgs, DataArgs};
+use residual_zoo::cli::{self, BackendArgs, CheckpointArgs, DataArgs};
 use residual_zoo::core::ConfigError;
 use residual_zoo::data::Source;
 use residual_zoo::evaluate::{Error as EvaluateError, Options as Evaluation, Task};
@@ -13,7 +13,7 @@ use residual_zoo::{Run, experiment};
 
 use super::{name_of_run, or_force};
 
-/// Evaluate a run's newest checkpoint: perplexity of texts, last words, multiple choice; for a run on images, accuracies.
+/// Evaluate a run's model: perplexity of texts, last words, multiple choice; for a run on images, accuracies.
 ///
 /// A task is a file with the fields of a public data set, a JSON object on each line, or a text.
 /// What is asked and the metrics are those of EleutherAI's lm_eval. An evaluation that was
@@ -56,6 +56,8 @@ pub struct Options {
     #[arg(long)]
     force: bool,
     #[command(flatten)]
+    checkpoint: CheckpointArgs,
+    #[command(flatten)]
     backend: BackendArgs,
 }
 
@@ -71,7 +73,7 @@ fn at_least_one(text: &str) -> Result<usize, String> {
 
 pub fn evaluate(options: Options) -> anyhow::Result<()> {
     let (kind, gpu) = (options.backend.kind()?, options.backend.gpu);
-    let run = Run::open(&options.run)?;
+    let run = Run::open(&options.run)?.at(options.checkpoint.checkpoint);
     if matches!(
         run.config.data.source,
         Source::Images(_) | Source::Cifar10(_)

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use residual_zoo::Run;
-use residual_zoo::cli;
+use residual_zoo::cli::{self, CheckpointArgs};
 use residual_zoo::exchange::{ExportOptions, export as write};
 
-/// Write a run's newest checkpoint for another project
+/// Write a run's model for another project
 ///
 /// A GPT-2 becomes a GPT2LMHeadModel of Hugging Face's transformers. Other language models, with
 /// plain connections or LAuReL, come with Python code for trust_remote_code=True:
@@ -28,6 +28,8 @@ pub struct Options {
     /// The licence of the weights for the model card: mit, apache-2.0, …
     #[arg(long, value_name = "NAME")]
     license: Option<String>,
+    #[command(flatten)]
+    checkpoint: CheckpointArgs,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -42,8 +44,10 @@ pub fn export(options: Options) -> anyhow::Result<()> {
         to: Format::Hf,
         directory,
         license,
+        checkpoint,
     } = options;
-    let exported = write(&Run::open(&run)?, &directory, &ExportOptions { license })?;
+    let run = Run::open(&run)?.at(checkpoint.checkpoint);
+    let exported = write(&run, &directory, &ExportOptions { license })?;
     cli::print(&format!(
         "wrote {} ({}) from {}",
         directory.display(),

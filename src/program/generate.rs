@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use residual_zoo::ModelConfig;
-use residual_zoo::cli::BackendArgs;
+use residual_zoo::cli::{BackendArgs, CheckpointArgs};
 use residual_zoo::lab::{Use, check_size};
 use residual_zoo::runs::Run;
 use residual_zoo::runs::generate::Sampling;
@@ -14,7 +14,7 @@ use super::or_force;
 /// The most texts of one command.
 const MOST_TEXTS: usize = 10_000;
 
-/// Print text from a run's newest checkpoint, as it is generated
+/// Print text from a run's model, as it is generated
 #[derive(Args, Debug)]
 pub struct Options {
     /// The run directory, such as runs/gpt2-shakespeare-cpu
@@ -46,6 +46,8 @@ pub struct Options {
     #[arg(long, default_value_t = 0)]
     seed: u64,
     #[command(flatten)]
+    checkpoint: CheckpointArgs,
+    #[command(flatten)]
     backend: BackendArgs,
 }
 
@@ -72,7 +74,7 @@ pub fn generate(options: Options) -> anyhow::Result<()> {
     );
     let prompts = prompts.into_iter().flat_map(|prompt| vec![prompt; samples]);
     let (kind, gpu) = (options.backend.kind()?, options.backend.gpu);
-    let run = Run::<ModelConfig>::open(&options.run)?;
+    let run = Run::<ModelConfig>::open(&options.run)?.at(options.checkpoint.checkpoint);
     if !options.force {
         let checked = check_size(&run.config, run.vocabulary(), (kind, gpu), Use::Load);
         checked.map_err(or_force)?;

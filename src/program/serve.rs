@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 use clap::Args;
-use residual_zoo::cli::{self, BackendArgs};
+use residual_zoo::cli::{self, BackendArgs, CheckpointArgs};
 use residual_zoo::core::ConfigError;
 use residual_zoo::data::check_is_file;
 use residual_zoo::lab::{Use, check_size};
@@ -17,7 +17,7 @@ use residual_zoo::{Run, experiment};
 
 use super::{name_of_run, or_force};
 
-/// Answer requests for completions over HTTP, from a run's newest checkpoint
+/// Answer requests for completions over HTTP, from a run's model
 ///
 /// The interface is that of OpenAI: /v1/models and /v1/completions. A page at / takes a prompt and
 /// shows the tokens as they come. Requests of all clients are computed together. Ctrl-C lets those
@@ -59,12 +59,14 @@ pub struct Options {
     #[arg(long)]
     force: bool,
     #[command(flatten)]
+    checkpoint: CheckpointArgs,
+    #[command(flatten)]
     backend: BackendArgs,
 }
 
 pub fn serve(options: Options) -> anyhow::Result<()> {
     let (kind, gpu) = (options.backend.kind()?, options.backend.gpu);
-    let run = Run::open(&options.run)?;
+    let run = Run::open(&options.run)?.at(options.checkpoint.checkpoint);
     let key = options.key.map(|path| key(&path)).transpose()?;
     if !options.force {
         let checked = check_size(&run.config, run.vocabulary(), (kind, gpu), Use::Load);

@@ -11,7 +11,7 @@ use residual_zoo::core::{Architecture as _, ConfigError, ModelConfig as _};
 use residual_zoo::data::{Corpus, Examples, Source};
 use residual_zoo::lab::{Error, Use, check_precision, check_size, open_corpus};
 use residual_zoo::report::si;
-use residual_zoo::runs::{run_dir, vocabulary};
+use residual_zoo::runs::{Choice, checkpoint, run_dir, vocabulary};
 use residual_zoo::train::dashboard::{Display, Title, Unit, describe_loss, duration, print};
 use residual_zoo::train::team::{self, Team};
 use residual_zoo::train::{FirstWeights, Interrupter, RunOptions, Summary};
@@ -60,11 +60,14 @@ pub struct Options {
     /// the RON file]
     #[arg(long, value_name = "DIR")]
     run: Option<PathBuf>,
-    /// Start from the weights of another run's newest checkpoint, which may be of a smaller
+    /// Start from the weights of another run, by default of its newest checkpoint. It may be of a smaller
     /// TokenFormer or, with --init-by grow-fresh, of a narrower GPT-2; a TokenFormer can start from
     /// a GPT-2 of its sizes
     #[arg(long, value_name = "RUN")]
     init_from: Option<PathBuf>,
+    /// The checkpoint of --init-from: a number of steps, or `best`, the one with the lowest validation loss
+    #[arg(long, value_name = "STEP|best", requires = "init_from", default_value_t = Choice::Newest)]
+    init_checkpoint: Choice,
     /// How the weights of --init-from become the first ones
     #[arg(long, value_enum, requires = "init_from", default_value_t = InitBy::Grow)]
     init_by: InitBy,
@@ -261,12 +264,15 @@ fn lead(options: Options, team: Option<Team>) -> anyhow::Result<()> {
         },
         peak_tflops: options.display.peak_tflops,
         init_from: options.init_from.map(|run| (run, options.init_by.into())),
+        init_checkpoint: options.init_checkpoint,
+        notes: notes(&config, &corpus),
         allow_config_change: options.allow_config_change,
         stop,
         team,
         ..RunOptions::new(directory)
     };
-    if display == Display::Log {
+    // The dashboard leaves the screen as it was, so these lines stay above what comes after it.
+    if display != Display::Quiet {
         print(&describe(&config, &corpus, kind));
         if let Some(team) = team {
             print(&format!("{} processes", team.size()));
@@ -301,14 +307,14 @@ fn lead(options: Options, team: Option<Team>) -> anyhow::Result<()> {
 
 /// How the run ended, and its last validation.
 fn describe_end(summary: &Summary, corpus: &Corpus) -> String {
-    let end = if summary.stopped {
-        "stopped after"
-    } else {
-        "trained for"
-    };
     let seconds = summary.rows.last().map_or(0.0, |row| row.seconds);
     let time = duration(Duration::from_secs_f64(seconds));
-    let end = format!("{end} {time}");
+    let step = checkpoint::step_of(&summary.checkpoint);
+    let end = match (summary.stopped, step) {
+        (true, Some(step)) => format!("stopped after {time} at step {step}"),
+        (true, None) => format!("stopped after {time}"),
+        (false, _) => format!("trained for {time}"),
+    };
     let validated = summary
         .rows
         .iter()
@@ -324,7 +330,12 @@ fn describe_end(summary: &Summary, corpus: &Corpus) -> String {
         format!(", {above:.1} % above the entropy rate {:.4}", entropy.rate)
     });
     let above = above.unwrap_or_default();
-    format!("{end}: validation loss at step {} {shown}{above}", row.step)
+    // A stop is seldom at a validation.
+    let last = if step == Some(row.step) { "" } else { "last " };
+    format!(
+        "{end}: {last}validation loss at step {} {shown}{above}",
+        row.step
+    )
 }
 
 /// The first lines of a run.
@@ -338,7 +349,7 @@ fn describe(config: &RunConfig, corpus: &Corpus, kind: BackendKind) -> String {
         _ => "newly drawn for every batch".into(),
     };
     let train = &config.train;
-    let mut lines = vec![
+    let lines = [
         format!(
             "{} on {kind}: {} parameters, {} of them non-embedding",
             config.model.name(),
@@ -356,12 +367,20 @@ fn describe(config: &RunConfig, corpus: &Corpus, kind: BackendKind) -> String {
             si(config.tokens_per_step() as f64)
         ),
     ];
-    if train.warmup >= train.steps {
-        lines.push(format!(
+    lines.join("\n")
+}
+
+/// What the user may not have meant.
+fn notes(config: &RunConfig, corpus: &Corpus) -> Vec<String> {
+    let train = &config.train;
+    let warmup = (train.warmup >= train.steps).then(|| {
+        format!(
             "note: the warm-up takes {} steps, so the learning rate stays below its peak; set train.warmup",
             train.warmup
-        ));
-    }
-    lines.extend(passes_note(config, corpus));
-    lines.join("\n")
+        )
+    });
+    warmup
+        .into_iter()
+        .chain(passes_note(config, corpus))
+        .collect()
 }

@@ -25,7 +25,7 @@ use residual_zoo_data::{
 use residual_zoo_exchange::Error as ExchangeError;
 use residual_zoo_lab::{Error, Verdict};
 use residual_zoo_report::Tone;
-use residual_zoo_runs::Error as RunError;
+use residual_zoo_runs::{Choice, Error as RunError};
 use residual_zoo_system::signals::{on_stop, on_suspension};
 use residual_zoo_system::terminal::is_gone;
 use residual_zoo_system::{harmless, output};
@@ -62,6 +62,14 @@ impl BackendArgs {
         kind.check_compiled()?;
         Ok(kind)
     }
+}
+
+/// The checkpoint of a run.
+#[derive(Args, Debug, Clone, Copy)]
+pub struct CheckpointArgs {
+    /// The checkpoint to use: a number of steps, or `best`, the one with the lowest validation loss
+    #[arg(long, value_name = "STEP|best", default_value_t = Choice::Newest)]
+    pub checkpoint: Choice,
 }
 
 /// The data to train on.

@@ -85,7 +85,7 @@ pub fn write_weights(
 }
 
 /// Checks a checkpoint against its manifest.
-fn verify(directory: &Path) -> Result<(), Error> {
+pub(crate) fn verify(directory: &Path) -> Result<(), Error> {
     manifest::verify(directory, &files(shards(directory)?))
 }
 
@@ -397,6 +397,12 @@ fn all(run: &Path) -> Result<Vec<PathBuf>, Error> {
     let mut all: Vec<_> = own.iter().map(fs::DirEntry::path).collect();
     all.sort_by_key(|path| std::cmp::Reverse(step_of(path)));
     Ok(all)
+}
+
+/// The steps of the checkpoints of a run, good or damaged, in order.
+pub(crate) fn steps(run: &Path) -> Result<Vec<usize>, Error> {
+    let all = all(run)?;
+    Ok(all.iter().rev().filter_map(|path| step_of(path)).collect())
 }
 
 /// Deletes the checkpoints of a run, except the newest `keep` (at least 1) and `best`. Returns the

@@ -8,6 +8,7 @@
 
 mod assign;
 pub mod checkpoint;
+mod choice;
 mod config;
 pub mod disk;
 mod error;
@@ -22,6 +23,7 @@ pub mod run_dir;
 mod wording;
 
 pub use assign::composition;
+pub use choice::{Choice, best};
 pub use config::{
     MinLearningRate, OnDiskError, OptimizerKind, RunConfig, Schedule, TrainConfig, parse_ron,
 };

@@ -9,12 +9,13 @@ use residual_zoo_data::{Corpus, StreamDecoder, Tokenizer, derive_seed};
 
 use crate::checkpoint::{self, Newest};
 use crate::generate::{Generator, Generators, Sampling};
-use crate::{Error, Row, RunConfig, run_dir};
+use crate::{Choice, Error, Row, RunConfig, run_dir};
 
 /// A finished or running run, read from its directory. Nothing is written there.
 #[derive(Clone, Debug)]
 pub struct Run<C> {
     directory: PathBuf,
+    choice: Choice,
     /// The config, with every field.
     pub config: RunConfig<C>,
     /// The tokenizer.
@@ -31,12 +32,19 @@ impl<C: ModelConfig> Run<C> {
         let directory = directory.as_ref();
         let run = Self {
             directory: directory.into(),
+            choice: Choice::default(),
             config: run_dir::read_config(directory)?,
             tokenizer: run_dir::read_tokenizer(directory)?,
         };
         let valid = run.config.validate(run.vocabulary());
         valid.map_err(|error| error.in_file(&directory.join(run_dir::CONFIG)))?;
         Ok(run)
+    }
+
+    /// The same run with another checkpoint than the newest.
+    #[must_use]
+    pub fn at(self, choice: Choice) -> Self {
+        Self { choice, ..self }
     }
 
     /// The directory of the run.
@@ -60,16 +68,16 @@ impl<C: ModelConfig> Run<C> {
         run_dir::read_metrics(&self.directory)
     }
 
-    /// The newest good checkpoint.
+    /// The newest good checkpoint, or the one that was chosen by [`at`](Self::at).
     ///
     /// # Errors
     ///
     /// When there is none; I/O errors.
     pub fn checkpoint(&self) -> Result<Newest, Error> {
-        checkpoint::newest(&self.directory)
+        self.choice.of(&self.directory)
     }
 
-    /// The model with the weights of the newest good checkpoint.
+    /// The model with the weights of [`checkpoint`](Self::checkpoint).
     ///
     /// # Errors
     ///

@@ -132,6 +132,8 @@ pub(crate) struct About<'a> {
     pub title: &'a Title,
     /// The name of its model.
     pub model: &'a str,
+    /// The number of its parameters.
+    pub parameters: usize,
     /// Its seed.
     pub seed: u64,
     /// Its directory.
@@ -160,7 +162,12 @@ impl About<'_> {
         };
         let names = [self.title.whole.clone(), self.title.run.clone(), model];
         let names = names.into_iter().flatten();
-        names.chain(number).chain([seed]).collect()
+        let parameters = format!("{} parameters", si(self.parameters as f64));
+        names
+            .chain([parameters])
+            .chain(number)
+            .chain([seed])
+            .collect()
     }
 }
 
@@ -386,6 +393,7 @@ mod tests {
             let about = About {
                 title,
                 model: "GPT-2",
+                parameters: 12_345,
                 seed: 3,
                 directory: Path::new("runs/a"),
                 steps: (0, 10),
@@ -393,13 +401,16 @@ mod tests {
             };
             about.heading().join(" · ")
         };
-        assert_eq!(heading(&title), "GPT-2 · seed 3");
+        assert_eq!(heading(&title), "GPT-2 · 12.3k parameters · seed 3");
         title.run = Some("GPT-2".into());
-        assert_eq!(heading(&title), "GPT-2 · seed 3");
+        assert_eq!(heading(&title), "GPT-2 · 12.3k parameters · seed 3");
         title.run = Some("wide".into());
         title.whole = Some("sizes".into());
         title.number = Some((2, 6));
-        assert_eq!(heading(&title), "sizes · wide · GPT-2 · 2 of 6 · seed 3");
+        assert_eq!(
+            heading(&title),
+            "sizes · wide · GPT-2 · 12.3k parameters · 2 of 6 · seed 3"
+        );
     }
 
     #[test]

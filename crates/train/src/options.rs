@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 pub use burn_train::Interrupter;
+use residual_zoo_runs::Choice;
 use serde::{Deserialize, Serialize};
 
 use crate::dashboard::{Display, Title};
@@ -19,8 +20,12 @@ pub struct RunOptions {
     pub title: Title,
     /// Peak of the device in TFLOP/s, to show the fraction in use.
     pub peak_tflops: Option<f64>,
-    /// A run directory. If given, a new run starts from the newest checkpoint in it.
+    /// A run directory. If given, a new run starts from a checkpoint in it.
     pub init_from: Option<(PathBuf, FirstWeights)>,
+    /// Which checkpoint of `init_from` the run starts from.
+    pub init_checkpoint: Choice,
+    /// Notes that are shown when the run begins.
+    pub notes: Vec<String>,
     /// Whether an existing run may continue with another config, other data or another backend.
     pub allow_config_change: bool,
     /// Stops the run after the current step, or in a validation or sample, with a checkpoint.
@@ -45,6 +50,8 @@ impl RunOptions {
             title: Title::default(),
             peak_tflops: None,
             init_from: None,
+            init_checkpoint: Choice::default(),
+            notes: Vec::new(),
             allow_config_change: false,
             stop: Interrupter::new(),
             until: None,

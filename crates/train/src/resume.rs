@@ -7,7 +7,7 @@ use residual_zoo_core::{ConfigError, ModelConfig};
 use residual_zoo_data::{Corpus, Source};
 use residual_zoo_runs::checkpoint::{self, Newest};
 use residual_zoo_runs::run_dir::{self, DataIdentity, Start};
-use residual_zoo_runs::{Error, Row, RunConfig, RunDir, disk};
+use residual_zoo_runs::{Choice, Error, Row, RunConfig, RunDir, disk};
 
 use crate::checkpoint::{Journal, load};
 use crate::differences::{difference, differences, longer};
@@ -227,12 +227,13 @@ fn check_first_weights(first: Option<&Start>, options: &RunOptions) -> Result<()
         return Ok(());
     };
     let before = first.and_then(|first| first.init_from.as_ref());
-    if before == Some(&asked) {
+    let choice = options.init_checkpoint;
+    if before == Some(&asked) && choice == Choice::default() {
         return Ok(());
     }
     if let Some(weights) = first.and_then(|first| first.init_weights.as_ref()) {
-        let newest = checkpoint::newest(&asked)?;
-        if checkpoint::weights_blake3(&newest.path)? == *weights {
+        let chosen = choice.of(&asked)?;
+        if checkpoint::weights_blake3(&chosen.path)? == *weights {
             return Ok(());
         }
     }

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use burn::tensor::backend::AutodiffBackend;
 use residual_zoo_core::{ModelConfig, check};
 use residual_zoo_data::{Corpus, derive_seed};
-use residual_zoo_runs::checkpoint::{Newest, newest, prune, weights_blake3};
+use residual_zoo_runs::checkpoint::{Newest, prune, weights_blake3};
 use residual_zoo_runs::generate::{Generator, Sampling};
 use residual_zoo_runs::run_dir::{self, Start};
 use residual_zoo_runs::{
-    Error, OnDiskError, Row, RunConfig, RunDir, describe_not_finite, vocabulary,
+    Choice, Error, OnDiskError, Row, RunConfig, RunDir, best, describe_not_finite, vocabulary,
 };
 use residual_zoo_system::signals::stopped;
 
@@ -46,13 +46,15 @@ pub fn run<B: AutodiffBackend, C: ModelConfig>(
     }
     let is_new = run_dir::is_free(&options.directory)?;
     let mut trainer = Trainer::<B, C>::new(config, corpus, device)?;
-    let (mut notes, first) = match &options.init_from {
+    let (first_notes, first) = match &options.init_from {
         Some((run, by)) if is_new => {
-            let (notes, first) = start_from(&mut trainer, run, *by, corpus)?;
+            let from = (run.as_path(), options.init_checkpoint);
+            let (notes, first) = start_from(&mut trainer, from, *by, corpus)?;
             (notes, Some(first))
         }
         _ => (Vec::new(), None),
     };
+    let mut notes = [options.notes.clone(), first_notes].concat();
     let mut directory = RunDir::open(&options.directory)?;
     if !directory.is_locked() {
         let what = "this file system has no locks; train in this directory with one process only";
@@ -111,18 +113,18 @@ fn begin<B: AutodiffBackend, C: ModelConfig>(
     })
 }
 
-/// Loads the weights of the newest checkpoint of `run`, and its moments if `by` says so. Returns notes
-/// for the user, and what the weights are.
+/// Loads the weights of a checkpoint of `run`, and its moments if `by` says so. Returns notes for the user, and what
+/// the weights are.
 fn start_from<B: AutodiffBackend, C: ModelConfig>(
     trainer: &mut Trainer<B, C>,
-    run: &Path,
+    (run, choice): (&Path, Choice),
     by: FirstWeights,
     corpus: &Corpus,
 ) -> Result<(Vec<String>, First), Error> {
     let smaller = run_dir::read_config::<C>(run)?.model;
     let valid = smaller.validate();
     valid.map_err(|error| error.within("model").in_file(&run.join(run_dir::CONFIG)))?;
-    let Newest { path, passed_over } = newest(run)?;
+    let Newest { path, passed_over } = choice.of(run)?;
     let passed_over = passed_over.iter();
     let mut notes: Vec<String> = passed_over
         .map(|(_, error)| format!("passed over: {error}"))
@@ -192,6 +194,7 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
         let about = About {
             title: &options.title,
             model: &config.model.name(),
+            parameters: config.model.cost(vocabulary(corpus)).params.total(),
             seed: config.train.seed,
             directory: &options.directory,
             steps: (trainer.progress.step, config.train.steps),
@@ -481,14 +484,8 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
         if self.trainer.progress.skipped_in_a_row > 0 {
             return;
         }
-        let validated = self.rows.iter().filter(|row| row.step > 0);
-        let losses = validated.filter_map(|row| Some((row.step, row.valid_loss?)));
-        let saved = losses.map(|(step, loss)| (self.directory.checkpoint(step), loss));
-        let best = saved
-            .filter(|(path, _)| path.exists())
-            .min_by(|(_, a), (_, b)| a.total_cmp(b));
-        let best = best.as_ref().map(|(path, _)| path.as_path());
-        for error in prune(&self.options.directory, keep, best) {
+        let best = best(&self.options.directory, &self.rows);
+        for error in prune(&self.options.directory, keep, best.as_deref()) {
             let note = format!("an old checkpoint could not be deleted: {error}");
             self.dashboard.note(&note);
         }

@@ -90,9 +90,10 @@ impl MetricsRendererTraining for Rows {
     }
 
     fn render_train(&mut self, item: TrainingProgress, indicators: Vec<ProgressType>) {
+        // The only value is the number of tokens, or of images.
         let tokens = indicators.iter().find_map(|indicator| match indicator {
-            ProgressType::Value { tag, value } if tag == "Tokens" => Some(*value as u64),
-            _ => None,
+            ProgressType::Value { value, .. } => Some(*value as u64),
+            ProgressType::Detailed { .. } => None,
         });
         let progress = item.progress.unwrap_or(item.global_progress);
         let reached = Reached {
@@ -123,5 +124,53 @@ impl MetricsRenderer for Rows {
 
     fn register_metric(&mut self, metric: MetricDefinition) {
         self.names.insert(metric.metric_id, metric.name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use residual_zoo_runs::Row;
+
+    use super::super::{Dashboard, Display, Unit};
+    use super::*;
+
+    /// Keeps what it is shown.
+    struct Seen(Arc<Mutex<Vec<Reached>>>);
+
+    impl Sink for Seen {
+        fn row(&mut self, reached: Reached, _: Vec<Metric>) {
+            self.0.lock().unwrap().push(reached);
+        }
+        fn activity(&mut self, _: Activity) {}
+        fn step(&mut self, _: usize, _: u64) {}
+        fn note(&mut self, _: &str) {}
+        fn sample(&mut self, _: usize, _: &str) {}
+    }
+
+    #[test]
+    fn a_row_has_the_tokens_or_images_so_far() {
+        for unit in [Unit::Tokens(None), Unit::Images] {
+            let seen = Arc::default();
+            let mut dashboard = Dashboard {
+                renderer: Some(Rows::new(Seen(Arc::clone(&seen)))),
+                display: Display::Log,
+                total_steps: 40,
+                unit,
+            };
+            let row = Row {
+                step: 10,
+                tokens: 640,
+                ..Row::default()
+            };
+            dashboard.show(&row, 1.0);
+            let expected = Reached {
+                step: 10,
+                total: 40,
+                tokens: 640,
+            };
+            assert_eq!(*seen.lock().unwrap(), [expected]);
+        }
     }
 }

@@ -92,7 +92,8 @@ impl Terminal {
         let mut state = State::new(about.heading(), directory, pace, about.unit);
         let mut shown = lock(&STATE);
         if let Some(before) = shown.take() {
-            (state.chosen, state.notes) = (before.state.chosen, before.state.notes);
+            // Notes of the run before are printed in the end.
+            state.chosen = before.state.chosen;
         }
         *shown = Some(Shown {
             state,

@@ -128,7 +128,10 @@ pub(super) fn draw(frame: &mut Frame, state: &State, now: Instant) {
     let tall = |least: u16, lines: usize| if height >= least { lines } else { 0 };
     let heading = flow(&state.heading, width, tall(4, 1).max(tall(12, 2)));
     let numbers = flow(&numbers(state), width, tall(5, 1).max(tall(20, 3)));
-    let notes = state.notes.len().min(tall(14, 1).max(tall(30, 5)));
+    let notes = state
+        .notes
+        .len()
+        .min(tall(14, 1).max(tall(22, 3)).max(tall(30, 5)));
     let place = tall(12, 1);
     let sizes = [
         heading.len(),
@@ -254,30 +257,39 @@ fn stopping(what: &str) -> Line<'static> {
 fn draw_charts(frame: &mut Frame, area: Rect, state: &State) {
     let mut charts: Vec<&Curve> = state.charts().collect();
     if charts.is_empty() {
+        let doing = state.activity.describe();
+        let line = format!("the curves begin with the first measurement ({doing})");
+        let middle = Rect {
+            y: area.y + area.height / 2,
+            height: area.height.min(1),
+            ..area
+        };
+        let line = cut(&line, area.width as usize);
+        text(frame, middle, [Line::styled(line, DIM).centered()]);
         return;
     }
     charts.rotate_left(state.chosen % state.charts().count().max(1));
     let beside = (charts.len() - 1).min(area.width as usize / 50);
     if area.height < 24 || beside == 0 {
-        draw_chart(frame, area, charts[0]);
+        draw_chart(frame, area, charts[0], state.unit);
         return;
     }
     let [main, rest] = Layout::vertical([Constraint::Fill(3), Constraint::Fill(2)]).areas(area);
-    draw_chart(frame, main, charts[0]);
+    draw_chart(frame, main, charts[0], state.unit);
     let columns = Layout::horizontal(vec![Constraint::Fill(1); beside]).spacing(2);
     for (column, curve) in columns.split(rest).iter().zip(&charts[1..]) {
-        draw_chart(frame, *column, curve);
+        draw_chart(frame, *column, curve, state.unit);
     }
 }
 
 /// A chart under a line with its legend. An area that is too small stays empty.
-fn draw_chart(frame: &mut Frame, area: Rect, curve: &Curve) {
+fn draw_chart(frame: &mut Frame, area: Rect, curve: &Curve, unit: Unit) {
     if area.height < 5 || area.width < 24 {
         return;
     }
     let [legend_area, area] =
         Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(area);
-    text(frame, legend_area, [legend(curve)]);
+    text(frame, legend_area, [legend(curve, unit)]);
     let points = || curve.train.iter().chain(&curve.valid);
     let (first, last) = (
         0.0,
@@ -325,11 +337,11 @@ fn draw_chart(frame: &mut Frame, area: Rect, curve: &Curve) {
 }
 
 /// The name of a chart, and which curve is which.
-fn legend(curve: &Curve) -> Line<'static> {
-    let unit = if curve.name == LOSS {
-        " (nats per token)"
-    } else {
-        ""
+fn legend(curve: &Curve, of: Unit) -> Line<'static> {
+    let unit = match of {
+        _ if curve.name != LOSS => "",
+        Unit::Tokens(_) => " (nats per token)",
+        Unit::Images => " (nats per image)",
     };
     let bold = Style::new().add_modifier(Modifier::BOLD);
     let mut spans = vec![Span::styled(format!("{}{unit}", curve.name), bold)];

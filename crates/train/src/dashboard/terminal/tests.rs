@@ -43,6 +43,7 @@ fn panics() {
     let about = About {
         title: &Title::default(),
         model: "GPT-2",
+        parameters: 1,
         seed: 1,
         directory: Path::new("runs/a"),
         steps: (0, 10),

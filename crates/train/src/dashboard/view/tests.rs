@@ -160,6 +160,7 @@ fn before_the_first_step_there_are_times_already() {
         &[
             "1m 40s so far · first step…",
             "step 0/400",
+            "the curves begin with the first measurement",
             "validating, batch 3 of 145",
         ],
     );

@@ -1,0 +1,110 @@
+//! The choice of one of the checkpoints of a run.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use crate::checkpoint::{self, Newest};
+use crate::{Error, Row, run_dir};
+
+/// Which checkpoint of a run is used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Choice {
+    /// The newest good one.
+    #[default]
+    Newest,
+    /// The one with the lowest validation loss.
+    Best,
+    /// The one after so many steps.
+    Step(usize),
+}
+
+impl FromStr for Choice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "newest" => Ok(Self::Newest),
+            "best" => Ok(Self::Best),
+            // Also as in the name of its directory.
+            step => match step.trim_start_matches("step-").parse() {
+                Ok(step) => Ok(Self::Step(step)),
+                Err(_) => Err("must be a number of steps, `best` or `newest`".into()),
+            },
+        }
+    }
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Newest => f.write_str("newest"),
+            Self::Best => f.write_str("best"),
+            Self::Step(step) => write!(f, "{step}"),
+        }
+    }
+}
+
+impl Choice {
+    /// The chosen checkpoint of the run in the directory `run`. It matches its manifest.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such checkpoint, or it is damaged; I/O errors.
+    pub fn of(self, run: &Path) -> Result<Newest, Error> {
+        let path = match self {
+            Self::Newest => return checkpoint::newest(run),
+            Self::Best => best(run, &run_dir::read_metrics(run)?),
+            Self::Step(step) => Some(checkpoint::directory(run, step)).filter(|path| path.is_dir()),
+        };
+        let Some(path) = path else {
+            let steps = checkpoint::steps(run)?;
+            let steps: Vec<String> = steps.iter().map(usize::to_string).collect();
+            let has = match steps.as_slice() {
+                [] => "it has none yet".to_owned(),
+                steps => format!("it has those of steps {}", steps.join(", ")),
+            };
+            let problem = match self {
+                Self::Step(step) => format!("has no checkpoint of step {step}; {has}"),
+                _ => format!("has no checkpoint that was validated; {has}"),
+            };
+            return Err(Error::NoRun {
+                path: run.into(),
+                problem,
+            });
+        };
+        checkpoint::verify(&path)?;
+        Ok(Newest {
+            path,
+            passed_over: Vec::new(),
+        })
+    }
+}
+
+/// The checkpoint with the lowest validation loss of those that the run in the directory `run` still has. `rows` are
+/// the metrics of the run.
+pub fn best(run: &Path, rows: &[Row]) -> Option<PathBuf> {
+    let validated = rows.iter().filter(|row| row.step > 0);
+    let losses = validated.filter_map(|row| Some((row.step, row.valid_loss?)));
+    let saved = losses.map(|(step, loss)| (checkpoint::directory(run, step), loss));
+    let best = saved
+        .filter(|(path, _)| path.is_dir())
+        .min_by(|(_, a), (_, b)| a.total_cmp(b));
+    best.map(|(path, _)| path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_choice_is_a_step_or_a_word() {
+        assert_eq!("newest".parse(), Ok(Choice::Newest));
+        assert_eq!("best".parse(), Ok(Choice::Best));
+        assert_eq!("100".parse(), Ok(Choice::Step(100)));
+        assert_eq!("step-00000100".parse(), Ok(Choice::Step(100)));
+        for text in ["", "-1", "1.5", "last", "Best"] {
+            assert!(text.parse::<Choice>().is_err(), "{text}");
+        }
+    }
+}
