@@ -164,6 +164,15 @@ impl<C: ModelConfig> Trial<C> {
         self.peak((self.n_layer, 1), kind, gpu)
     }
 
+    /// Like [`take`](Self::take), on all sequences of a micro-batch.
+    ///
+    /// # Errors
+    ///
+    /// As [`time()`].
+    pub fn take_whole(&self, kind: BackendKind, gpu: Option<usize>) -> Result<Option<u64>, Error> {
+        self.peak((self.n_layer, self.config.train.batch), kind, gpu)
+    }
+
     /// Whether `Layers` cuts the run at each update of the stream.
     fn cuts_updates(&self) -> bool {
         let shape = self.config.model.shape();

@@ -352,20 +352,26 @@ impl RunDir {
     /// [`Error::Vanished`]; I/O errors.
     pub fn sync(&mut self, rows: &[Row]) -> Result<[Mark; 2], Error> {
         self.is_here()?;
-        let mut sync = || {
-            self.mend_metrics(rows)?;
-            self.mend_samples()?;
-            for log in [&mut self.metrics, &mut self.samples] {
-                log.flush()?;
-                if log.mark().bytes > 0 {
-                    disk::sync(&log.path)?;
-                }
-            }
-            disk::sync(&self.path)
-        };
-        let synced = sync();
+        let mut synced = self.sync_logs(rows);
+        // Another program may delete a log just before it is synced.
+        let is_gone = |log: &Log| log.mark().bytes > 0 && !log.path.exists();
+        if synced.is_err() && (is_gone(&self.metrics) || is_gone(&self.samples)) {
+            synced = self.sync_logs(rows);
+        }
         synced.map_err(|error| self.explain(error))?;
         Ok([self.metrics.mark(), self.samples.mark()])
+    }
+
+    fn sync_logs(&mut self, rows: &[Row]) -> Result<(), Error> {
+        self.mend_metrics(rows)?;
+        self.mend_samples()?;
+        for log in [&mut self.metrics, &mut self.samples] {
+            log.flush()?;
+            if log.mark().bytes > 0 {
+                disk::sync(&log.path)?;
+            }
+        }
+        disk::sync(&self.path)
     }
 
     /// What other programs have done to the files of the run since the last call.
