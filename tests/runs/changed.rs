@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
 use residual_zoo::runs::{checkpoint, run_dir};
-use residual_zoo_testing::program::{Scratch, end, ok, signal, stopped_by, text, zoo};
+use residual_zoo_testing::program::{Scratch, end, fails, ok, signal, stopped_by, text, zoo};
 use residual_zoo_testing::runs::{
     MODELS, STEPS, assert_same, config, config_on, outcome, resume, start, train, with_fault,
 };
@@ -332,4 +332,31 @@ fn what_is_left_of_a_deleted_checkpoint_is_removed() {
         }
         assert!(names.contains(&format!("step-{STEPS:08}")), "{names:?}");
     }
+}
+
+#[test]
+fn a_config_that_was_edited_is_refused_unless_allowed() {
+    let scratch = Scratch::new();
+    let run = scratch.path("run");
+    let file = config(&scratch, MODELS[0].1);
+    ok(train(&file, &run).args(["--set", "train.steps=12"]));
+    let path = run.join("config.ron");
+    let text = fs::read_to_string(&path).unwrap();
+    let edited = text.replacen("learning_rate: 0.01", "learning_rate: 0.02", 1);
+    assert_ne!(edited, text);
+    fs::write(&path, &edited).unwrap();
+    fails(
+        &mut resume(&run),
+        2,
+        &["config.ron was edited", "--allow-config-change"],
+    );
+    // The one that it was trained with is good again.
+    fs::write(&path, &text).unwrap();
+    ok(&mut resume(&run));
+    fs::write(&path, &edited).unwrap();
+    let shown = go_on(&run, 14);
+    assert!(shown.contains("changed: config.ron was edited"), "{shown}");
+    let history = run_dir::read_history(&run).unwrap();
+    assert!(history.last().unwrap().changes[0].contains("config.ron"));
+    ok(&mut resume(&run));
 }

@@ -117,9 +117,36 @@ pub struct Start {
     pub merged_with: Option<PathBuf>,
     /// BLAKE3 of these weights, which identifies them even if that run was moved.
     pub init_weights: Option<String>,
+    /// BLAKE3 of `config.ron` from this start on. Runs of earlier versions have none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub config_blake3: Option<String>,
     /// The changes since the last start; at the first one, those of the model since the run that the first weights came
     /// from. They have the form of `differences` of the trainer.
     pub changes: Vec<String>,
+}
+
+impl Start {
+    /// The same start, of a run whose `config.ron` is `text`.
+    fn with(&self, text: &str) -> Self {
+        Self {
+            config_blake3: Some(blake3::hash(text.as_bytes()).to_hex().to_string()),
+            ..self.clone()
+        }
+    }
+}
+
+/// Whether somebody else has changed `config.ron` of the run in `path` since its last start. `history` are its starts.
+/// A process may have been killed between the note of a start and the new config, so that of the start before counts too.
+///
+/// # Errors
+///
+/// I/O errors.
+pub fn is_config_edited(path: &Path, history: &[Start]) -> Result<bool, Error> {
+    let known = history.iter().rev().take(2);
+    let known: Vec<_> = known.map(|start| start.config_blake3.as_deref()).collect();
+    let found = residual_zoo_data::read_file(&path.join(CONFIG))?;
+    let found = blake3::hash(&found).to_hex();
+    Ok(!known.contains(&None) && !known.contains(&Some(found.as_str())))
 }
 
 /// Whether a new run can use the directory `path`. False if there is a run already.
@@ -204,9 +231,10 @@ impl RunDir {
         if let Some(data) = data {
             write(DATA, json_lines(data))?;
         }
-        write(HISTORY, json_line(start))?;
+        let text = config.to_ron();
+        write(HISTORY, json_line(&start.with(&text)))?;
         before()?;
-        disk::replace(&self.path.join(CONFIG), config.to_ron().as_bytes())
+        disk::replace(&self.path.join(CONFIG), text.as_bytes())
     }
 
     /// The rows up to the checkpoint after `step` steps, and a note for each log that no longer begins with its content
@@ -257,9 +285,14 @@ impl RunDir {
         // The history is first, so no change goes unrecorded.
         let history = self.path.join(HISTORY);
         let mut file = disk::open_to_append(&history, whole_lines(&history)?)?;
-        disk::append(&mut file, &history, json_line(start).as_bytes())?;
+        let text = config.to_ron();
+        disk::append(
+            &mut file,
+            &history,
+            json_line(&start.with(&text)).as_bytes(),
+        )?;
         disk::sync(&history)?;
-        for (name, text) in [(DATA, json_lines(identity)), (CONFIG, config.to_ron())] {
+        for (name, text) in [(DATA, json_lines(identity)), (CONFIG, text)] {
             let path = self.path.join(name);
             if fs::read(&path).ok().as_deref() != Some(text.as_bytes()) {
                 disk::replace(&path, text.as_bytes())?;

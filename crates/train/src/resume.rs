@@ -50,7 +50,7 @@ pub(crate) fn resume<B: AutodiffBackend, C: ModelConfig>(
     start.changes = changes(
         &trainer.config,
         (corpus, &identity),
-        (last, &start),
+        (&history, &start),
         options,
     )?;
     let mut notes = change_notes(last, &start);
@@ -114,7 +114,7 @@ pub(crate) fn resume<B: AutodiffBackend, C: ModelConfig>(
 fn changes<C: ModelConfig>(
     config: &RunConfig<C>,
     (corpus, identity): (&Corpus, &DataIdentity),
-    (last, now): (Option<&Start>, &Start),
+    (history, now): (&[Start], &Start),
     options: &RunOptions,
 ) -> Result<Vec<String>, Error> {
     let path = &options.directory;
@@ -125,7 +125,12 @@ fn changes<C: ModelConfig>(
         return Err(ConfigError::new("train.optimizer", problem).into());
     }
     let mut changes = differences(&before, config);
+    if run_dir::is_config_edited(path, history)? {
+        let edited = "config.ron was edited since the last start, so it is not known what the run was trained with";
+        changes.push(edited.into());
+    }
     changes.extend(data_difference(path, corpus, identity)?);
+    let last = history.last();
     if let Some(last) = last.filter(|last| last.backend != now.backend) {
         changes.push(difference("backend", &last.backend, &now.backend));
     }
@@ -277,6 +282,7 @@ pub(crate) fn this_start<B: AutodiffBackend>(options: &RunOptions, device: &B::D
         init_from: options.init_from.as_ref().map(|(run, _)| absolute(run)),
         merged_with: None,
         init_weights: None,
+        config_blake3: None,
         changes: Vec::new(),
     }
 }
