@@ -11,7 +11,7 @@ use crate::synthetic::{self, Entropy, SyntheticConfig};
 use crate::tokenize::{Survey, Text};
 use crate::{
     Cifar, CopyConfig, DataConfig, DataError, Examples, ImagesConfig, Mixture, Source, Tokenizer,
-    TokenizerConfig, Tokens, Weighted, cifar, copying, download, hash, hub,
+    TokenizerConfig, Tokens, Weighted, cifar, copying, download, hash, hub, text,
 };
 
 /// Training and validation examples, and how they were made.
@@ -32,8 +32,8 @@ pub struct Corpus {
     pub identity: String,
     /// The lowest possible loss of a model, if known.
     pub entropy: Option<Entropy>,
-    /// One line for the user if the cache was damaged or could not be used. The tokens are valid
-    /// either way.
+    /// One line for the user if files were left out, or if the cache was damaged or could not be used. The tokens are
+    /// valid either way.
     pub note: Option<String>,
 }
 
@@ -94,7 +94,13 @@ impl Corpus {
     ) -> Result<Self, DataError> {
         let names = paths.iter().map(|path| path.as_ref().display().to_string());
         let name = names.collect::<Vec<_>>().join(", ");
-        Self::of_text(config, name, &config.text(paths), progress)
+        let left_out = text::left_out(paths)?;
+        let corpus = Self::of_text(config, name, &config.text(paths), progress)?;
+        let notes: Vec<String> = left_out.into_iter().chain(corpus.note).collect();
+        Ok(Self {
+            note: (!notes.is_empty()).then(|| notes.join("; ")),
+            ..corpus
+        })
     }
 
     /// The corpus of a text. `name` says where it comes from.
