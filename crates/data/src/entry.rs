@@ -101,11 +101,11 @@ impl Tokenizing<'_> {
         let mut manifest = self.manifest(&tokenizer);
         let stored = self.each_segment(&tokenizer, progress, |segment, progress| {
             let Segment { part, number, text } = segment;
+            manifest.add(part, text.len());
             if !work.has(part, number, &tokenizer) {
-                let tokens = tokenizer.encode_with(&text, progress)?;
+                let tokens = tokenizer.encode_with(text, progress)?;
                 work.store(part, number, &tokens, &tokenizer)?;
             }
-            manifest.add(part, text.len());
             Ok(())
         });
         match stored {
@@ -126,12 +126,12 @@ impl Tokenizing<'_> {
         let mut manifest = self.manifest(&tokenizer);
         let (mut train, mut valid) = (Vec::new(), Vec::new());
         self.each_segment(&tokenizer, progress, |segment, progress| {
-            let tokens = tokenizer.encode_with(&segment.text, progress)?;
+            manifest.add(segment.part, segment.text.len());
+            let tokens = tokenizer.encode_with(segment.text, progress)?;
             match segment.part {
                 Part::Train => train.extend(tokens),
                 Part::Valid => valid.extend(tokens),
             }
-            manifest.add(segment.part, segment.text.len());
             Ok(())
         })?;
         Ok(Entry {
@@ -162,9 +162,12 @@ impl Tokenizing<'_> {
         ) -> Result<(), DataError>,
     ) -> Result<(), DataError> {
         let (all, mut before, mut hasher) = (self.survey.bytes, 0, blake3::Hasher::new());
-        let segments = Segments::of(self.text, self.split(), SEGMENT, tokenizer.places())?;
-        for segment in segments {
-            let segment = segment?;
+        let mut segments = Segments::of(self.text, self.split(), SEGMENT, tokenizer.places())?;
+        loop {
+            let mut goes_on = || report(progress, Stage::Tokenizing, before, all);
+            let Some(segment) = segments.next_segment(&mut goes_on)? else {
+                break;
+            };
             let bytes = segment.text.len();
             hasher.update(segment.text.as_bytes());
             each(segment, &mut |done| {
