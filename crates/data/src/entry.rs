@@ -12,11 +12,21 @@ use crate::{DataConfig, DataError, Tokenizer, Tokens};
 /// The largest text whose tokens are kept in memory if the cache cannot be used, in bytes.
 const MOST_IN_MEMORY: usize = 1 << 30;
 
+/// What happens if the cache cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OnFailure {
+    /// The tokens are kept in memory, if they fit.
+    InMemory,
+    /// It is an error.
+    Fail,
+}
+
 /// The tokens of `text`, loaded from the cache or stored there, and a note if the cache failed.
 pub(crate) fn entry(
     config: &DataConfig,
     source: String,
     text: &Text,
+    on_failure: OnFailure,
     progress: OnProgress,
 ) -> Result<(Entry, Option<String>), DataError> {
     let survey = Survey::of(text, &config.tokenizer, progress)?;
@@ -33,12 +43,23 @@ pub(crate) fn entry(
         survey,
     };
     let Some(dir) = dir else {
+        if on_failure == OnFailure::Fail {
+            return Err(DataError::InvalidConfig {
+                field: "data.cache".into(),
+                problem: "is not set, and there is no user cache directory; set it to a directory"
+                    .into(),
+            });
+        }
         let note = "there is no user cache directory, so tokens are kept in memory; \
                     set `data.cache` to a directory";
         return Ok((tokenizing.in_memory(progress)?, Some(note.into())));
     };
     match tokenizing.in_cache(&dir, progress) {
-        Err(error) if error.is_of_cache(&dir) && tokenizing.survey.bytes <= MOST_IN_MEMORY => {
+        Err(error)
+            if on_failure == OnFailure::InMemory
+                && error.is_of_cache(&dir)
+                && tokenizing.survey.bytes <= MOST_IN_MEMORY =>
+        {
             let note =
                 format!("the token cache cannot be used, so tokens are kept in memory: {error}");
             Ok((tokenizing.in_memory(progress)?, Some(note)))

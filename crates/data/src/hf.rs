@@ -257,14 +257,21 @@ fn cut(word: &str) -> Vec<String> {
 const PANICKED: &str = "the `tokenizers` crate panicked with the settings of this tokenizer; \
                         use another tokenizer.json";
 
+const SLOW: &str = "a regular expression of this tokenizer takes too long on this text; \
+                    give another text or another tokenizer.json";
+
 /// Runs `call`, which calls the `tokenizers` crate, and turns a panic into an error.
 ///
-/// The crate panics on some texts with some files. For example, a `Replace` whose pattern matches
-/// between two characters leaves offsets at which another normalizer may panic. The module `file`
-/// refuses the files that it can recognize; other panics are caught here.
+/// The crate panics on some texts with some files. For example, a regular expression panics that gives up after ten
+/// million steps, and a `Replace` whose pattern matches between two characters leaves offsets at which another
+/// normalizer may panic. The module `file` refuses the files that it can recognize; other panics are caught here.
 fn contain<T>(call: impl FnOnce() -> tokenizers::Result<T>) -> tokenizers::Result<T> {
     // Only the caches of a tokenizer change, and they are updated all at once.
-    caught(call).unwrap_or_else(|_| Err(PANICKED.into()))
+    caught(call).unwrap_or_else(|panic| {
+        let message = panic.downcast_ref::<String>();
+        let is_slow = message.is_some_and(|message| message.contains("retry-limit"));
+        Err(if is_slow { SLOW } else { PANICKED }.into())
+    })
 }
 
 /// The error of a text that cannot be cut.
@@ -375,6 +382,7 @@ mod tests {
         let text = "a".repeat(40) + "b";
         let error = tokenizer.encode_piece(&text).unwrap_err();
         assert!(error.is_bad_input(), "{error}");
+        assert!(error.to_string().contains("takes too long"), "{error}");
     }
 
     #[test]
