@@ -79,6 +79,18 @@ pub(super) fn read(json: &str) -> tokenizers::Result<Tokenizer> {
         );
         return Err(problem.into());
     }
+    // Each of them would look through the white space around it.
+    let strips_itself = |token: &&AddedToken| {
+        (token.lstrip || token.rstrip) && token.content.chars().all(char::is_whitespace)
+    };
+    if let Some(token) = file.added_tokens.iter().find(strips_itself) {
+        let problem = format!(
+            "its added token {:?} is white space and strips white space, which takes too long; set `lstrip` and `rstrip` \
+             to false",
+            token.content
+        );
+        return Err(problem.into());
+    }
     let normalizer: Option<NormalizerWrapper> = settings(file.normalizer, |part| {
         let precompiled = part.get("type").is_some_and(|kind| kind == "Precompiled");
         match precompiled || part.contains_key("precompiled_charsmap") {
@@ -365,6 +377,21 @@ mod tests {
             r#"{{"type": "WordLevel", "unk_token": "{unknown}", "vocab": {{"{unknown}": 0}}}}"#
         );
         assert!(of_model(&words).unwrap_err().contains("`unk_token`"));
+    }
+
+    #[test]
+    fn added_white_space_that_strips_white_space_is_refused() {
+        let added = |content: &str, lstrip: bool| {
+            let json = format!(
+                r#"{{"version": "1.0", "added_tokens": [{{"id": 1, "content": "{content}", "single_word": false,
+                    "lstrip": {lstrip}, "rstrip": false, "normalized": true, "special": false}}],
+                    "model": {{"type": "WordLevel", "vocab": {{"a": 0, "?": 1}}, "unk_token": "?"}}}}"#
+            );
+            read(&json).map(drop).map_err(|error| error.to_string())
+        };
+        added("<mask>", true).unwrap();
+        added("  ", false).unwrap();
+        assert!(added("  ", true).unwrap_err().contains("`lstrip`"));
     }
 
     #[test]
