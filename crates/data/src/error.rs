@@ -80,14 +80,14 @@ pub enum DataError {
         /// The most bytes that such a file may have.
         most: u64,
     },
-    /// A text is packed in a format that is not read.
-    #[error("`{path}` is packed as {format}, which is not supported; {remedy}")]
+    /// A text is packed in a format that is not read, or has the name of another one.
+    #[error("`{path}` is packed as {format}{remedy}")]
     Packed {
         /// The file.
         path: PathBuf,
         /// The format.
         format: &'static str,
-        /// How to make a text of it.
+        /// What is wrong with that, and how to make a text of it.
         remedy: String,
     },
     /// A compressed or Parquet file is damaged.

@@ -174,6 +174,17 @@ mod tests {
     }
 
     #[test]
+    fn numbers_that_python_writes_are_read() {
+        let line =
+            r#"{"NaN": NaN, "b": [-Infinity, Infinity], "c": "\"NaN", "text": "NaN \\", "d": NaN}"#;
+        let dir = folder(&[("d.jsonl", line.as_bytes())]);
+        assert_eq!(read_documents(dir.path(), "text").unwrap(), ["NaN \\"]);
+        let dir = folder(&[("d.jsonl", br#"{"a": NaN, "text": NaN}"#)]);
+        let error = read_documents(dir.path(), "text").unwrap_err();
+        assert!(error.to_string().contains("expected a string"), "{error}");
+    }
+
+    #[test]
     fn the_field_of_the_text_can_be_chosen() {
         let dir = folder(&[("d.jsonl", br#"{"text": "a", "body": "b"}"#)]);
         assert_eq!(read_documents(dir.path(), "body").unwrap(), ["b"]);

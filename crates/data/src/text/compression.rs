@@ -148,7 +148,7 @@ fn window_error(path: &Path) -> DataError {
         path: path.into(),
         format: "zstd with a long window",
         remedy: format!(
-            "it needs {needs}, and this machine allows {} MiB; pack it again: \
+            ", which needs {needs}; this machine allows {} MiB; pack it again: \
              `zstd -d --long=31 < OLD.zst | zstd > NEW.zst`",
             1u64 << (longest_window() - 20)
         ),
@@ -187,7 +187,10 @@ impl Format {
         DataError::Packed {
             path: path.into(),
             format: self.name,
-            remedy: self.remedy.into(),
+            remedy: match self.endings {
+                [] => format!("; {}", self.remedy),
+                _ => format!(", which is not supported; {}", self.remedy),
+            },
         }
     }
 }
