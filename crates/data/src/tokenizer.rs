@@ -348,11 +348,12 @@ impl Tokenizer {
     /// [`DataError::UnknownSymbol`] for a character or word that is not in the vocabulary; a regular expression of a
     /// `tokenizer.json` that takes longer than 10 seconds and 20 microseconds for each byte of `text`.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, DataError> {
-        let (start, most) = (Instant::now(), PATIENCE + PER_BYTE * text.len() as u32);
+        let bytes = u32::try_from(text.len()).unwrap_or(u32::MAX);
+        let (start, most) = (Instant::now(), PATIENCE + PER_BYTE * bytes);
         self.encode_with(text.to_owned(), &mut |_| match start.elapsed() < most {
             true => Ok(()),
             false => {
-                let (bytes, seconds) = (text.len(), most.as_secs());
+                let seconds = most.as_secs();
                 let problem = format!(
                     "{bytes} bytes of text take more than {seconds} s; the regular expressions of this tokenizer are slow \
                      on such a text, so give another text or another tokenizer.json"
