@@ -12,7 +12,7 @@ use residual_zoo::lab::open_corpus;
 use residual_zoo::report::{bytes, si};
 use residual_zoo::runs::{run_dir, vocabulary};
 
-use super::{check_paths, memory_note, passes_note, read_config};
+use super::{check_paths, memory_note, passes_note, read_config, with_tokenizer_beside};
 
 /// Print a run's config with every default, its parameters, FLOPs and memory
 #[derive(Args)]
@@ -37,7 +37,10 @@ pub struct Options {
 
 pub fn describe(options: Options) -> anyhow::Result<()> {
     let config = match options.path.is_dir() {
-        true => run_dir::read_config(&options.path)?,
+        true => {
+            let config = run_dir::read_config(&options.path)?;
+            with_tokenizer_beside(config, &options.path.join("config.ron"))
+        }
         false => read_config(&options.path)?,
     };
     let mut config = config.set(&options.set)?;

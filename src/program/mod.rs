@@ -26,7 +26,7 @@ use residual_zoo::RunConfig;
 use residual_zoo::backend::BackendKind;
 use residual_zoo::cli::{self, DataArgs, ExperimentArgs};
 use residual_zoo::core::ConfigError;
-use residual_zoo::data::{Corpus, DataConfig, Source, TokenizerConfig};
+use residual_zoo::data::{Corpus, DataConfig, Source, TokenizerConfig, is_on_hub, read_utf8};
 use residual_zoo::lab::Error;
 use residual_zoo::report::si;
 use residual_zoo::runs::{Error as RunError, did_you_mean, run_dir};
@@ -139,7 +139,7 @@ fn version() -> String {
 
 /// The experiment in a file. `None` if the file cannot be read or is no experiment.
 fn experiment_in(file: &Path) -> Option<experiment::Experiment> {
-    let text = std::fs::read_to_string(file).ok()?;
+    let text = read_utf8(file).ok()?;
     experiment::Experiment::parse(&text, file).ok()
 }
 
@@ -186,7 +186,7 @@ fn not_a_run(config: &Path, error: RunError) -> anyhow::Error {
     let RunError::Parse { .. } = error else {
         return error.into();
     };
-    let text = std::fs::read_to_string(config).unwrap_or_default();
+    let text = read_utf8(config).unwrap_or_default();
     let place = |error: &RunError| match error {
         RunError::Parse { line, column, .. } => (*line, *column),
         _ => (0, 0),
@@ -210,7 +210,7 @@ fn with_tokenizer_beside(mut config: RunConfig, path: &Path) -> RunConfig {
     let beside = path.with_file_name("tokenizer.json");
     if let TokenizerConfig::File(file) = &mut config.data.tokenizer
         && path.ends_with("config.ron")
-        && file.ends_with("tokenizer.json")
+        && !is_on_hub(file)
         && !file.exists()
         && beside.exists()
     {

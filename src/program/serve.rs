@@ -124,10 +124,8 @@ fn key(path: &Path) -> anyhow::Result<String> {
         .take(MOST_KEY)
         .read_to_end(&mut start)
         .map_err(unread)?;
-    let line = start
-        .split(|byte| *byte == b'\n')
-        .next()
-        .unwrap_or_default();
+    let text = start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&start);
+    let line = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let key = String::from_utf8_lossy(line.trim_ascii()).into_owned();
     if key.is_empty()
         || key.len() as u64 == MOST_KEY

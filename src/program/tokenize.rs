@@ -7,7 +7,7 @@ use residual_zoo::RunConfig;
 use residual_zoo::cli::{self, DataArgs};
 use residual_zoo::core::ConfigError;
 use residual_zoo::data::{DataConfig, Examples, Source, TokenizerConfig};
-use residual_zoo::lab::open_corpus;
+use residual_zoo::lab::store_corpus;
 use residual_zoo::report::{si, sig};
 
 use super::read_config;
@@ -49,7 +49,7 @@ pub fn tokenize(options: Options) -> anyhow::Result<()> {
         let problem = format!("is {}; give a text with `--data`", config.source);
         return Err(ConfigError::new("data.source", problem).into());
     }
-    let corpus = open_corpus(&config, &cli::stop_on_signal()?)?;
+    let corpus = store_corpus(&config, &cli::stop_on_signal()?)?;
     let count = |examples: &Examples| si(examples.tokens().unwrap_or(0) as f64);
     let ids = corpus.tokenizer.vocab_size();
     let fewer = match config.tokenizer {

@@ -19,7 +19,10 @@ use residual_zoo::{ModelConfig, RunConfig, Zoo};
 use residual_zoo_system::signals::on_stop;
 use residual_zoo_system::team::{Membership, join, local_rank};
 
-use super::{check_paths, default_directory, name_of, or_force, passes_note, read_config};
+use super::{
+    check_paths, default_directory, name_of, or_force, passes_note, read_config,
+    with_tokenizer_beside,
+};
 
 /// Train a model
 ///
@@ -216,7 +219,13 @@ fn lead(options: Options, team: Option<Team>) -> anyhow::Result<()> {
                 .unwrap_or_else(|| default_directory(file));
             (read_config(file)?, directory)
         }
-        (_, Some(run)) => (run_dir::read_config(run)?, run.clone()),
+        (_, Some(run)) => {
+            let config = run_dir::read_config(run)?;
+            (
+                with_tokenizer_beside(config, &run.join("config.ron")),
+                run.clone(),
+            )
+        }
         (None, None) => bail!("give a RON file, or `--resume RUN`"),
     };
     let mut config = config.set(&options.set)?;

@@ -10,6 +10,7 @@ mod cli;
 #[cfg(unix)]
 mod disk;
 mod embedding;
+mod files;
 #[cfg(target_os = "linux")]
 mod hardening;
 #[cfg(unix)]

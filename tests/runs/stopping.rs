@@ -152,5 +152,12 @@ fn a_directory_or_configuration_that_burn_cannot_use_is_an_error() {
     scratch.file("burn.toml", "x[[");
     let inner = scratch.path("inner");
     fs::create_dir(&inner).unwrap();
-    fails(command.current_dir(inner), "right format");
+    fails(command.current_dir(&inner), "right format");
+    #[cfg(unix)]
+    {
+        let pipe = inner.join("cubecl.toml");
+        let made = Command::new("mkfifo").arg(pipe).status().unwrap();
+        assert!(made.success());
+        fails(command.current_dir(inner), "is not a regular file");
+    }
 }

@@ -93,9 +93,23 @@ where
     B: Backend,
     T: OnBackend,
 {
-    if let Err(error) = std::env::current_dir() {
-        let reason = format!("the current directory is gone ({error}); change to another one");
-        return Err(BackendError::Unusable { kind, reason });
+    /// The files that Burn reads its configuration from, in the current directory and above it.
+    const SETTINGS: [&str; 4] = ["burn.toml", "Burn.toml", "cubecl.toml", "CubeCL.toml"];
+    let unusable = |reason| BackendError::Unusable { kind, reason };
+    let here = std::env::current_dir().map_err(|error| {
+        unusable(format!(
+            "the current directory is gone ({error}); change to another one"
+        ))
+    })?;
+    // Burn would wait for the other end of a pipe.
+    let mut settings = here
+        .ancestors()
+        .flat_map(|directory| SETTINGS.map(|name| directory.join(name)));
+    if let Some(path) = settings.find(|path| path.exists() && !path.is_file()) {
+        return Err(unusable(format!(
+            "`{}` is not a regular file; remove it",
+            path.display()
+        )));
     }
     // The first panic tells the cause; it may be another thread's, and others follow from it.
     let first = Arc::new(Mutex::new(None));
@@ -116,6 +130,7 @@ where
         return Ok(task.run::<Autodiff<B>>(device));
     }
     let first = first.lock().unwrap_or_else(PoisonError::into_inner).take();
-    let reason = first.unwrap_or_else(|| "it gave no reason".into());
-    Err(BackendError::Unusable { kind, reason })
+    Err(unusable(
+        first.unwrap_or_else(|| "it gave no reason".into()),
+    ))
 }

@@ -18,7 +18,7 @@ use crate::tokenize::Part;
 use crate::{DataError, Shard, Tokenizer, Tokens, files, hash, write_shard};
 
 /// Version of the format. It is part of the cache key, so entries of other versions are not found.
-pub(crate) const FORMAT: u32 = 4;
+pub(crate) const FORMAT: u32 = 5;
 
 const TOKENIZER: &str = "tokenizer.json";
 const MANIFEST: &str = "manifest.json";

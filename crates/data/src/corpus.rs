@@ -4,14 +4,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::cache::Entry;
-use crate::entry::entry;
+use crate::entry::{OnFailure, entry};
 use crate::images::OpenedImages;
 use crate::progress::OnProgress;
 use crate::synthetic::{self, Entropy, SyntheticConfig};
 use crate::tokenize::{Survey, Text};
 use crate::{
     Cifar, CopyConfig, DataConfig, DataError, Examples, ImagesConfig, Mixture, Source, Tokenizer,
-    TokenizerConfig, Tokens, Weighted, cifar, copying, download, hash, hub,
+    TokenizerConfig, Tokens, Weighted, cifar, copying, download, hash, hub, text,
 };
 
 /// Training and validation examples, and how they were made.
@@ -32,8 +32,8 @@ pub struct Corpus {
     pub identity: String,
     /// The lowest possible loss of a model, if known.
     pub entropy: Option<Entropy>,
-    /// One line for the user if the cache was damaged or could not be used. The tokens are valid
-    /// either way.
+    /// One line for the user if files were left out, or if the cache was damaged or could not be used. The tokens are
+    /// valid either way.
     pub note: Option<String>,
 }
 
@@ -64,6 +64,23 @@ impl Corpus {
     ///
     /// Those of [`open`](Self::open), and [`DataError::Stopped`] if `progress` says so.
     pub fn open_with(config: &DataConfig, progress: OnProgress) -> Result<Self, DataError> {
+        Self::open_in(config, OnFailure::InMemory, progress)
+    }
+
+    /// Like [`open_with`](Self::open_with), but fails if the tokens of a text cannot be stored in the cache.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`open_with`](Self::open_with) and those of writing.
+    pub fn store(config: &DataConfig, progress: OnProgress) -> Result<Self, DataError> {
+        Self::open_in(config, OnFailure::Fail, progress)
+    }
+
+    fn open_in(
+        config: &DataConfig,
+        on_failure: OnFailure,
+        progress: OnProgress,
+    ) -> Result<Self, DataError> {
         config.validate()?;
         hub::fetch(config, progress)?;
         match &config.source {
@@ -73,11 +90,12 @@ impl Corpus {
             Source::Images(images) => Self::images(images, progress),
             Source::TinyShakespeare => {
                 let text = Text::Memory(download::tiny_shakespeare(progress)?);
-                Self::of_text(config, "tiny-shakespeare".into(), &text, progress)
+                let name = "tiny-shakespeare".into();
+                Self::of_text(config, name, &text, on_failure, progress)
             }
-            Source::Path(path) => Self::of_files(config, &[path], progress),
-            Source::Paths(paths) => Self::of_files(config, paths, progress),
-            Source::Mixture(parts) => Self::mixture(config, parts, progress),
+            Source::Path(path) => Self::of_files(config, &[path], on_failure, progress),
+            Source::Paths(paths) => Self::of_files(config, paths, on_failure, progress),
+            Source::Mixture(parts) => Self::mixture(config, parts, on_failure, progress),
             Source::Imported => Err(DataError::InvalidConfig {
                 field: "data.source".into(),
                 problem: "is Imported: the data of an imported model are not known. To train on from it, start another run: \
@@ -90,11 +108,19 @@ impl Corpus {
     fn of_files(
         config: &DataConfig,
         paths: &[impl AsRef<Path>],
+        on_failure: OnFailure,
         progress: OnProgress,
     ) -> Result<Self, DataError> {
         let names = paths.iter().map(|path| path.as_ref().display().to_string());
         let name = names.collect::<Vec<_>>().join(", ");
-        Self::of_text(config, name, &config.text(paths), progress)
+        let left_out = text::left_out(paths)?;
+        let text = config.text(paths);
+        let corpus = Self::of_text(config, name, &text, on_failure, progress)?;
+        let notes: Vec<String> = left_out.into_iter().chain(corpus.note).collect();
+        Ok(Self {
+            note: (!notes.is_empty()).then(|| notes.join("; ")),
+            ..corpus
+        })
     }
 
     /// The corpus of a text. `name` says where it comes from.
@@ -102,9 +128,10 @@ impl Corpus {
         config: &DataConfig,
         name: String,
         text: &Text,
+        on_failure: OnFailure,
         progress: OnProgress,
     ) -> Result<Self, DataError> {
-        let (entry, note) = entry(config, name, text, progress)?;
+        let (entry, note) = entry(config, name, text, on_failure, progress)?;
         let Entry {
             manifest,
             tokenizer,
@@ -134,9 +161,10 @@ impl Corpus {
     fn mixture(
         config: &DataConfig,
         parts: &[Weighted],
+        on_failure: OnFailure,
         progress: OnProgress,
     ) -> Result<Self, DataError> {
-        let open = |part: &Weighted| Self::of_files(config, &[&part.path], progress);
+        let open = |part: &Weighted| Self::of_files(config, &[&part.path], on_failure, progress);
         let corpora: Vec<Self> = parts.iter().map(open).collect::<Result<_, _>>()?;
         let weights = || parts.iter().map(|part| part.weight);
         let tokens = |of: fn(&Self) -> &Examples| {

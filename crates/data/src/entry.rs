@@ -12,11 +12,21 @@ use crate::{DataConfig, DataError, Tokenizer, Tokens};
 /// The largest text whose tokens are kept in memory if the cache cannot be used, in bytes.
 const MOST_IN_MEMORY: usize = 1 << 30;
 
+/// What happens if the cache cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OnFailure {
+    /// The tokens are kept in memory, if they fit.
+    InMemory,
+    /// It is an error.
+    Fail,
+}
+
 /// The tokens of `text`, loaded from the cache or stored there, and a note if the cache failed.
 pub(crate) fn entry(
     config: &DataConfig,
     source: String,
     text: &Text,
+    on_failure: OnFailure,
     progress: OnProgress,
 ) -> Result<(Entry, Option<String>), DataError> {
     let survey = Survey::of(text, &config.tokenizer, progress)?;
@@ -33,12 +43,23 @@ pub(crate) fn entry(
         survey,
     };
     let Some(dir) = dir else {
+        if on_failure == OnFailure::Fail {
+            return Err(DataError::InvalidConfig {
+                field: "data.cache".into(),
+                problem: "is not set, and there is no user cache directory; set it to a directory"
+                    .into(),
+            });
+        }
         let note = "there is no user cache directory, so tokens are kept in memory; \
                     set `data.cache` to a directory";
         return Ok((tokenizing.in_memory(progress)?, Some(note.into())));
     };
     match tokenizing.in_cache(&dir, progress) {
-        Err(error) if error.is_of_cache(&dir) && tokenizing.survey.bytes <= MOST_IN_MEMORY => {
+        Err(error)
+            if on_failure == OnFailure::InMemory
+                && error.is_of_cache(&dir)
+                && tokenizing.survey.bytes <= MOST_IN_MEMORY =>
+        {
             let note =
                 format!("the token cache cannot be used, so tokens are kept in memory: {error}");
             Ok((tokenizing.in_memory(progress)?, Some(note)))
@@ -101,11 +122,11 @@ impl Tokenizing<'_> {
         let mut manifest = self.manifest(&tokenizer);
         let stored = self.each_segment(&tokenizer, progress, |segment, progress| {
             let Segment { part, number, text } = segment;
+            manifest.add(part, text.len());
             if !work.has(part, number, &tokenizer) {
-                let tokens = tokenizer.encode_with(&text, progress)?;
+                let tokens = tokenizer.encode_with(text, progress)?;
                 work.store(part, number, &tokens, &tokenizer)?;
             }
-            manifest.add(part, text.len());
             Ok(())
         });
         match stored {
@@ -126,12 +147,12 @@ impl Tokenizing<'_> {
         let mut manifest = self.manifest(&tokenizer);
         let (mut train, mut valid) = (Vec::new(), Vec::new());
         self.each_segment(&tokenizer, progress, |segment, progress| {
-            let tokens = tokenizer.encode_with(&segment.text, progress)?;
+            manifest.add(segment.part, segment.text.len());
+            let tokens = tokenizer.encode_with(segment.text, progress)?;
             match segment.part {
                 Part::Train => train.extend(tokens),
                 Part::Valid => valid.extend(tokens),
             }
-            manifest.add(segment.part, segment.text.len());
             Ok(())
         })?;
         Ok(Entry {
@@ -162,9 +183,12 @@ impl Tokenizing<'_> {
         ) -> Result<(), DataError>,
     ) -> Result<(), DataError> {
         let (all, mut before, mut hasher) = (self.survey.bytes, 0, blake3::Hasher::new());
-        let segments = Segments::of(self.text, self.split(), SEGMENT, tokenizer.places())?;
-        for segment in segments {
-            let segment = segment?;
+        let mut segments = Segments::of(self.text, self.split(), SEGMENT, tokenizer.places())?;
+        loop {
+            let mut goes_on = || report(progress, Stage::Tokenizing, before, all);
+            let Some(segment) = segments.next_segment(&mut goes_on)? else {
+                break;
+            };
             let bytes = segment.text.len();
             hasher.update(segment.text.as_bytes());
             each(segment, &mut |done| {

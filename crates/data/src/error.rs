@@ -61,6 +61,35 @@ pub enum DataError {
         /// Offset of the first invalid byte.
         offset: usize,
     },
+    /// A file begins with the byte order mark of another encoding than UTF-8.
+    #[error(
+        "`{path}` is {encoding}, as its byte order mark says; convert it to UTF-8: \
+         `iconv -f {encoding} -t UTF-8`"
+    )]
+    OtherEncoding {
+        /// The file.
+        path: PathBuf,
+        /// Its encoding.
+        encoding: &'static str,
+    },
+    /// A file is too large to be read as a whole.
+    #[error("`{path}` has more than {} MiB, so it is no config, tokenizer or task", most >> 20)]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// The most bytes that such a file may have.
+        most: u64,
+    },
+    /// A text is packed in a format that is not read, or has the name of another one.
+    #[error("`{path}` is packed as {format}{remedy}")]
+    Packed {
+        /// The file.
+        path: PathBuf,
+        /// The format.
+        format: &'static str,
+        /// What is wrong with that, and how to make a text of it.
+        remedy: String,
+    },
     /// A compressed or Parquet file is damaged.
     #[error("`{path}` is damaged, {place}: {problem}; restore it or create it again")]
     Damaged {
@@ -310,6 +339,9 @@ impl DataError {
             | Self::Empty { .. }
             | Self::TooShort { .. }
             | Self::NotUtf8 { .. }
+            | Self::OtherEncoding { .. }
+            | Self::TooLarge { .. }
+            | Self::Packed { .. }
             | Self::Damaged { .. }
             | Self::Changed { .. }
             | Self::Json { .. }

@@ -1,7 +1,7 @@
 //! Reads whole files strictly and writes them atomically.
 
-use std::fs;
-use std::io::{self, BufWriter, Write};
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Read, Write};
 use std::path::Path;
 
 use crate::DataError;
@@ -32,15 +32,50 @@ pub fn check_is_file(path: &Path) -> Result<(), DataError> {
     }
 }
 
-/// The text of the regular file `path`.
+/// The most bytes of a file that is read as a whole text: a config, a tokenizer or a task.
+const MOST_TEXT: u64 = if cfg!(test) { 1 << 24 } else { 1 << 28 };
+
+/// The text of the regular file `path`, without its byte order mark.
 ///
 /// # Errors
 ///
-/// Those of [`read_file`], and [`DataError::NotUtf8`].
+/// Those of [`read_file`]; [`DataError::TooLarge`] above 256 MiB; [`DataError::NotUtf8`]; [`DataError::OtherEncoding`].
 pub fn read_utf8(path: &Path) -> Result<String, DataError> {
-    String::from_utf8(read_file(path)?).map_err(|e| DataError::NotUtf8 {
+    check_is_file(path)?;
+    let failed = |e| DataError::io(path, "read", e);
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(failed)?;
+    file.take(MOST_TEXT + 1)
+        .read_to_end(&mut bytes)
+        .map_err(failed)?;
+    if bytes.len() as u64 > MOST_TEXT {
+        return Err(DataError::TooLarge {
+            path: path.to_path_buf(),
+            most: MOST_TEXT,
+        });
+    }
+    bytes.drain(..byte_order_mark(path, &bytes)?);
+    String::from_utf8(bytes).map_err(|e| DataError::NotUtf8 {
         path: path.to_path_buf(),
         offset: e.utf8_error().valid_up_to(),
+    })
+}
+
+/// The length of UTF-8's byte order mark, if a file begins with it; otherwise 0. Four bytes of `start` are enough.
+///
+/// # Errors
+///
+/// [`DataError::OtherEncoding`] if the file begins with the mark of another encoding.
+pub(crate) fn byte_order_mark(path: &Path, start: &[u8]) -> Result<usize, DataError> {
+    let encoding = match start {
+        [0xef, 0xbb, 0xbf, ..] => return Ok(3),
+        [0xff, 0xfe, 0, 0, ..] | [0, 0, 0xfe, 0xff, ..] => "UTF-32",
+        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => "UTF-16",
+        _ => return Ok(0),
+    };
+    Err(DataError::OtherEncoding {
+        path: path.to_path_buf(),
+        encoding,
     })
 }
 
@@ -107,5 +142,50 @@ mod tests {
             read_utf8(&path).unwrap_err(),
             DataError::NotUtf8 { offset: 3, path: p } if p == path
         ));
+    }
+
+    #[test]
+    fn byte_order_marks_are_skipped_or_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.json");
+        let read = |bytes: &[u8]| {
+            fs::write(&path, bytes).unwrap();
+            read_utf8(&path).map_err(|error| error.to_string())
+        };
+        assert_eq!(read(b"\xef\xbb\xbf{}").unwrap(), "{}");
+        assert_eq!(read(b"\xef\xbb\xbf").unwrap(), "");
+        // Only the first one is a mark.
+        assert_eq!(read(b"\xef\xbb\xbf\xef\xbb\xbf").unwrap(), "\u{feff}");
+        for (bytes, name) in [
+            (b"\xff\xfe{\0".as_slice(), "UTF-16"),
+            (b"\xfe\xff\0{", "UTF-16"),
+            (b"\xff\xfe\0\0{\0\0\0", "UTF-32"),
+        ] {
+            let error = read(bytes).unwrap_err();
+            assert!(error.contains(name) && error.contains("iconv"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_text_that_is_too_large_is_refused_before_it_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("sparse.ron");
+        File::create(&path).unwrap().set_len(1 << 40).unwrap();
+        let error = read_utf8(&path).unwrap_err();
+        assert!(matches!(error, DataError::TooLarge { .. }), "{error}");
+        fs::write(&path, "x".repeat(MOST_TEXT as usize)).unwrap();
+        assert_eq!(read_utf8(&path).unwrap().len() as u64, MOST_TEXT);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_pipe_is_refused_and_not_opened() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&path).status();
+        assert!(made.unwrap().success());
+        for read in [read_file(&path).map(drop), read_utf8(&path).map(drop)] {
+            assert!(matches!(read.unwrap_err(), DataError::NotAFile { .. }));
+        }
     }
 }

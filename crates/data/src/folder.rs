@@ -1,5 +1,7 @@
 //! A directory of images in ImageNet's layout. They are decoded when they are used.
 
+mod ends;
+
 use std::collections::HashSet;
 use std::fs::{self, File, FileType};
 use std::io::{BufReader, Read, Seek, SeekFrom};
@@ -363,7 +365,7 @@ fn header(path: &Path) -> Result<u64, String> {
     let unread = |e: std::io::Error| format!("cannot be read: {e}");
     let mut file = File::open(path).map_err(unread)?;
     let bytes = file.metadata().map_err(unread)?.len();
-    // What follows the end of the image is metadata or padding.
+    // Usually, only metadata or padding follows the end of the image.
     file.seek(SeekFrom::Start(bytes.saturating_sub(4096)))
         .map_err(unread)?;
     let mut end = Vec::new();
@@ -389,7 +391,9 @@ fn header(path: &Path) -> Result<u64, String> {
             "has {width} × {height} pixels, more than {MOST_PIXELS}"
         ));
     }
-    match end.windows(mark.len()).any(|part| part == mark) {
+    let is_whole =
+        end.windows(mark.len()).any(|part| part == mark) || ends::has_end(path).map_err(unread)?;
+    match is_whole {
         true => Ok(bytes),
         false => Err("is truncated".into()),
     }

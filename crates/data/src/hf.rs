@@ -2,22 +2,26 @@
 
 mod file;
 
+use std::num::NonZero;
 use std::ops::RangeInclusive;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
 
+use residual_zoo_system::panics::caught;
 use tokenizers::decoders::DecoderWrapper;
 use tokenizers::models::bpe::{BPE, BpeTrainer};
 use tokenizers::normalizers::NormalizerWrapper;
 use tokenizers::pre_tokenizers::PreTokenizerWrapper;
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::processors::PostProcessorWrapper;
-use tokenizers::{OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer, Trainer};
+use tokenizers::{
+    AddedToken, OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer, Trainer,
+};
 
 use crate::DataError;
 use crate::chunks::chunks;
+use crate::meanwhile::{State, meanwhile};
 use crate::progress::{OnProgress, Stage, report};
 
 /// Bytes of text tokenized at once. The crate needs about 100 times as much memory.
@@ -114,7 +118,12 @@ impl Hf {
             return Err(problem);
         }
         counted.map_err(failed)?;
-        let model = train_meanwhile(trainer, || report(progress, Stage::Training, all, all))?;
+        let train = move |_: &State| {
+            let mut model = BPE::default();
+            contain(|| trainer.train(&mut model)).map(|_| model)
+        };
+        let trained = meanwhile(train, |_| report(progress, Stage::Training, all, all))?;
+        let model = trained.unwrap_or_else(|| Err(PANICKED.into()));
         inner.with_model(model.map_err(failed)?);
         Self::from_json(inner.to_string(false).map_err(failed)?, "training")
     }
@@ -137,22 +146,26 @@ impl Hf {
         &self.json
     }
 
+    /// The ids of `text`. The work is done in a thread of its own, because it cannot be interrupted within a piece: if
+    /// `progress` fails, the thread ends after the pieces that it has begun.
     pub(crate) fn encode(
-        &self,
-        text: &str,
+        self: &Arc<Self>,
+        text: String,
         progress: &mut dyn FnMut(usize) -> Result<(), DataError>,
     ) -> Result<Vec<u32>, DataError> {
+        let (hf, bytes) = (self.clone(), text.len());
         let chunk = if self.separable { CHUNK } else { usize::MAX };
-        self.encode_by(text, chunk, progress)
+        let ids = meanwhile(
+            move |state| hf.encode_by(&text, chunk, state),
+            &mut *progress,
+        )?;
+        let ids = ids.unwrap_or_else(|| Err(DataError::tokenizer("encoding", PANICKED)))?;
+        progress(bytes)?;
+        Ok(ids)
     }
 
-    fn encode_by(
-        &self,
-        text: &str,
-        chunk: usize,
-        progress: &mut dyn FnMut(usize) -> Result<(), DataError>,
-    ) -> Result<Vec<u32>, DataError> {
-        let (mut ids, mut done) = (Vec::new(), 0);
+    fn encode_by(&self, text: &str, chunk: usize, state: &State) -> Result<Vec<u32>, DataError> {
+        let mut ids = Vec::new();
         let mut pieces = chunks(text, chunk);
         loop {
             let group: Vec<&str> = pieces.by_ref().take(GROUP).collect();
@@ -162,12 +175,49 @@ impl Hf {
             if self.separable && group.iter().any(|piece| piece.len() > LONGEST_PIECE) {
                 return Err(uncut());
             }
-            done += group.iter().map(|piece| piece.len()).sum::<usize>();
-            let encodings = contain(|| self.inner.encode_batch_fast(group, false))
-                .map_err(|e| DataError::tokenizer("encoding", e))?;
-            ids.extend(encodings.iter().flat_map(|encoding| encoding.get_ids()));
-            progress(done)?;
+            for encoded in self.encode_group(&group, state) {
+                ids.extend(encoded?);
+            }
         }
+    }
+
+    /// The ids of each piece. Several pieces are encoded by threads of their own: in a pool that others share, a piece
+    /// that takes long would keep them waiting.
+    fn encode_group(&self, group: &[&str], state: &State) -> Vec<Result<Vec<u32>, DataError>> {
+        let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+        let work = || {
+            loop {
+                let i = next.fetch_add(1, Ordering::Relaxed);
+                let Some(piece) = group.get(i) else {
+                    return;
+                };
+                let ids = match state.is_left() {
+                    true => Err(DataError::Stopped),
+                    false => self.encode_piece(piece),
+                };
+                state.add(piece.len());
+                done.lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .push((i, ids));
+            }
+        };
+        let threads = thread::available_parallelism().map_or(1, NonZero::get);
+        thread::scope(|scope| {
+            for _ in 1..threads.min(group.len()) {
+                // Where there are no more threads, there are fewer.
+                thread::Builder::new().spawn_scoped(scope, work).ok();
+            }
+            work();
+        });
+        let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+        done.sort_unstable_by_key(|(i, _)| *i);
+        done.into_iter().map(|(_, ids)| ids).collect()
+    }
+
+    fn encode_piece(&self, piece: &str) -> Result<Vec<u32>, DataError> {
+        let encoding = contain(|| self.inner.encode_fast(piece, false));
+        let encoding = encoding.map_err(|e| DataError::tokenizer("encoding", e))?;
+        Ok(encoding.get_ids().to_vec())
     }
 
     /// The text of `ids`. Ids without a token have no text.
@@ -204,39 +254,24 @@ fn cut(word: &str) -> Vec<String> {
     parts
 }
 
-/// Trains a BPE in a thread of its own, because it cannot be interrupted: if `goes_on` fails, the thread is left
-/// to itself.
-fn train_meanwhile(
-    trainer: BpeTrainer,
-    mut goes_on: impl FnMut() -> Result<(), DataError>,
-) -> Result<tokenizers::Result<BPE>, DataError> {
-    let (done, trained) = mpsc::channel();
-    thread::spawn(move || {
-        let mut model = BPE::default();
-        let trained = contain(|| trainer.train(&mut model));
-        done.send(trained.map(|_| model)).ok();
-    });
-    loop {
-        match trained.recv_timeout(Duration::from_millis(50)) {
-            Ok(model) => return Ok(model),
-            Err(RecvTimeoutError::Timeout) => goes_on()?,
-            Err(RecvTimeoutError::Disconnected) => return Ok(Err(PANICKED.into())),
-        }
-    }
-}
-
 const PANICKED: &str = "the `tokenizers` crate panicked with the settings of this tokenizer; \
                         use another tokenizer.json";
 
+const SLOW: &str = "a regular expression of this tokenizer takes too long on this text; \
+                    give another text or another tokenizer.json";
+
 /// Runs `call`, which calls the `tokenizers` crate, and turns a panic into an error.
 ///
-/// The crate panics on some texts with some files. For example, a `Replace` whose pattern matches
-/// between two characters leaves offsets at which another normalizer may panic. The module `file`
-/// refuses the files that it can recognize; other panics are caught here.
+/// The crate panics on some texts with some files. For example, a regular expression panics that gives up after ten
+/// million steps, and a `Replace` whose pattern matches between two characters leaves offsets at which another
+/// normalizer may panic. The module `file` refuses the files that it can recognize; other panics are caught here.
 fn contain<T>(call: impl FnOnce() -> tokenizers::Result<T>) -> tokenizers::Result<T> {
-    // Unwind safe: only the caches of a tokenizer change, and they are updated all at once.
-    let result = catch_unwind(AssertUnwindSafe(call));
-    result.unwrap_or_else(|_| Err(PANICKED.into()))
+    // Only the caches of a tokenizer change, and they are updated all at once.
+    caught(call).unwrap_or_else(|panic| {
+        let message = panic.downcast_ref::<String>();
+        let is_slow = message.is_some_and(|message| message.contains("retry-limit"));
+        Err(if is_slow { SLOW } else { PANICKED }.into())
+    })
 }
 
 /// The error of a text that cannot be cut.
@@ -259,14 +294,17 @@ fn is_separable(tokenizer: &tokenizers::Tokenizer) -> bool {
         tokenizer.get_pre_tokenizer(),
         Some(PreTokenizerWrapper::ByteLevel(b)) if b.use_regex && !b.add_prefix_space
     );
-    // A text is cut before white space that follows another kind of character.
+    // A text is cut before white space that follows another kind of character. There, a token that must be a single word
+    // would not see the word before it.
     let spans_a_cut = |content: &str| content.trim_start().contains(char::is_whitespace);
+    let looks_back =
+        |token: &AddedToken| token.single_word && token.content.starts_with(char::is_whitespace);
     normalizes_apart
         && splits_apart
         && tokenizer
             .get_added_tokens_decoder()
             .values()
-            .all(|token| !token.rstrip && !spans_a_cut(&token.content))
+            .all(|token| !token.rstrip && !spans_a_cut(&token.content) && !looks_back(token))
 }
 
 #[cfg(test)]
@@ -281,18 +319,18 @@ mod tests {
         Hf::train(vocab_size, pieces, text.len(), &mut |_, _, _| true)
     }
 
+    fn ids(hf: &Hf, text: &str, chunk: usize) -> Vec<u32> {
+        hf.encode_by(text, chunk, &State::default()).unwrap()
+    }
+
     #[test]
     fn chunks_have_the_tokens_of_the_whole_text() {
         let bpe = train(300, TEXT).unwrap();
         assert!(bpe.separable);
         for seed in 0..200 {
             let text = random_text(seed, 400) + TEXT;
-            let whole = bpe.encode_by(&text, usize::MAX, &mut |_| Ok(())).unwrap();
-            assert_eq!(
-                bpe.encode_by(&text, 7, &mut |_| Ok(())).unwrap(),
-                whole,
-                "{text:?}"
-            );
+            let [cut, whole] = [7, usize::MAX].map(|chunk| ids(&bpe, &text, chunk));
+            assert_eq!(cut, whole, "{text:?}");
         }
     }
 
@@ -320,11 +358,7 @@ mod tests {
             ..Default::default()
         }));
         let file = Hf::from_json(bpe.inner.to_string(true).unwrap(), "file").unwrap();
-        assert_eq!(
-            file.decode(&file.encode(TEXT, &mut |_| Ok(())).unwrap())
-                .unwrap(),
-            TEXT
-        );
+        assert_eq!(file.decode(&ids(&file, TEXT, CHUNK)).unwrap(), TEXT);
     }
 
     #[test]
@@ -346,8 +380,9 @@ mod tests {
             "model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}}"#;
         let tokenizer = Hf::from_json(json.into(), "file").unwrap();
         let text = "a".repeat(40) + "b";
-        let error = tokenizer.encode(&text, &mut |_| Ok(())).unwrap_err();
+        let error = tokenizer.encode_piece(&text).unwrap_err();
         assert!(error.is_bad_input(), "{error}");
+        assert!(error.to_string().contains("takes too long"), "{error}");
     }
 
     #[test]
@@ -364,9 +399,57 @@ mod tests {
     fn tokens_across_a_cut_forbid_chunks() {
         let mut bpe = train(300, TEXT).unwrap();
         for (content, separable) in [("<end>", true), ("   ", true), (" a", true), ("a b", false)] {
-            bpe.inner
-                .add_tokens(&[tokenizers::AddedToken::from(content, false)]);
+            bpe.inner.add_tokens(&[AddedToken::from(content, false)]);
             assert_eq!(is_separable(&bpe.inner), separable, "{content:?}");
         }
+    }
+
+    #[test]
+    fn added_tokens_with_any_flags_have_the_ids_of_the_whole_text() {
+        let base = train(300, TEXT).unwrap().json;
+        let contents = [
+            "cat", " cat", "\n", "  ", " ", "the cat", "c", "hat.", " \u{e9}", "t\n",
+        ];
+        let (mut apart, mut together) = (0, 0);
+        for seed in 0..600u64 {
+            let draw = |bit: u64| crate::derive_seed(seed, &[bit]) % 2 == 0;
+            let content = contents[seed as usize % contents.len()];
+            let mut bpe = Hf::from_json(base.clone(), "base").unwrap();
+            let token = AddedToken::from(content, draw(0))
+                .single_word(draw(1))
+                .lstrip(draw(2))
+                .rstrip(draw(3))
+                .normalized(draw(4));
+            let other = AddedToken::from(contents[seed as usize * 7 % 10], false).lstrip(draw(5));
+            bpe.inner.add_tokens(&[token, other]);
+            match is_separable(&bpe.inner) {
+                true => apart += 1,
+                false => {
+                    together += 1;
+                    continue;
+                }
+            }
+            let words = ["the", "cat", "cats", "hat.", "\u{e9}t\u{e9}", "c"];
+            let gaps = [" ", "  ", "\n", " \n ", "", "."];
+            let draw = |i: u64, of: usize| crate::derive_seed(seed, &[9, i]) as usize % of;
+            let text: String = (0..60)
+                .map(|i| words[draw(2 * i, 6)].to_owned() + gaps[draw(2 * i + 1, 6)])
+                .collect();
+            let [cut, whole] = [5, usize::MAX].map(|chunk| ids(&bpe, &text, chunk));
+            assert_eq!(cut, whole, "{text:?} {content:?}");
+        }
+        assert!(apart > 50 && together > 50, "{apart} {together}");
+    }
+
+    #[test]
+    fn a_single_word_that_begins_with_white_space_forbids_chunks() {
+        let mut bpe = train(300, TEXT).unwrap();
+        bpe.inner
+            .add_tokens(&[AddedToken::from(" cat", false).single_word(true)]);
+        assert!(!is_separable(&bpe.inner));
+        // The whole text has the token only after what is no word.
+        let id = bpe.id(" cat").unwrap();
+        let found = |text: &str| ids(&bpe, text, CHUNK).contains(&id);
+        assert!(found(". cat") && !found("the cat"));
     }
 }

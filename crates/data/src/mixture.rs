@@ -3,7 +3,6 @@
 use burn_dataset::Dataset;
 
 use crate::draws::Draws;
-use crate::windows::even_places;
 use crate::{Batch, DataError, Tokens, Windows, hash};
 
 /// Texts of the same vocabulary, each with a weight. Cheap to clone.
@@ -92,21 +91,27 @@ impl MixedWindows {
         self.batch(&places.collect::<Vec<_>>())
     }
 
-    /// `batches` batches of `batch` distinct windows, the same on every call. Each text has its share of them,
-    /// to within one, spaced evenly over its tokens. If a text has too few windows, there are fewer; then all
-    /// batches are full, except for a single one.
+    /// `batches` batches of `batch` windows, the same on every call. Each text has its share of them, to within one,
+    /// spaced evenly over its tokens, so the mean over all windows has the weights of the texts. The windows of a text
+    /// are distinct unless it has fewer than its share. Then they are repeated. There are no more windows than all texts
+    /// have: then there are fewer batches, which are full, or a single smaller one.
     pub fn even_batches(&self, batches: usize, batch: usize) -> Vec<Batch> {
-        let all = batches.saturating_mul(batch);
+        let most = self.texts.iter().map(|(_, windows)| windows.len()).sum();
+        let mut all = batches.saturating_mul(batch).min(most);
+        if all > batch {
+            all -= all % batch.max(1);
+        }
         let (mut places, mut before) = (Vec::new(), 0.0);
         for (i, (share, windows)) in self.texts.iter().enumerate() {
             let first = (before * all as f64).round() as usize;
             before += share;
-            let end = (before * all as f64).round() as usize;
-            let starts = even_places(windows.len(), end.saturating_sub(first), 1);
-            places.extend(starts.into_iter().flatten().map(|start| (i, start)));
-        }
-        if places.len() > batch {
-            places.truncate(places.len() - places.len() % batch);
+            let end = match i + 1 == self.texts.len() {
+                true => all,
+                false => (before * all as f64).round() as usize,
+            };
+            let count = end.saturating_sub(first);
+            let start = |n: usize| (n as u128 * windows.len() as u128 / count as u128) as usize;
+            places.extend((0..count).map(|n| (i, start(n))));
         }
         places
             .chunks(batch.max(1))
@@ -204,12 +209,49 @@ mod tests {
         assert!(batches.iter().all(|batch| batch.batch == 4));
         assert_eq!(counts(&batches), [5, 10, 5]);
         assert_eq!(batches, windows.even_batches(5, 4));
-        // The last text has only 42 windows.
+        // The first text has only 92 windows, and the last one 42.
         let batches = windows.even_batches(100, 4);
-        assert_eq!(batches.iter().map(|batch| batch.batch).max(), Some(4));
-        let [first, second, last] = counts(&batches);
-        assert_eq!((first, second), (92, 200));
-        assert!((39..=42).contains(&last), "{last}");
+        assert!(batches.len() == 100 && batches.iter().all(|batch| batch.batch == 4));
+        assert_eq!(counts(&batches), [100, 200, 100]);
+    }
+
+    #[test]
+    fn validation_has_the_weights_whatever_the_lengths_are() {
+        // Texts of 7 windows and of 484, as 0.9 and 0.1 of 20 batches of 8.
+        let texts = [(0.9, 23), (0.1, 500)].map(|(weight, len)| {
+            let first = if len == 23 { 0 } else { 1000 };
+            (weight, Tokens::from_vec((first..first + len).collect()))
+        });
+        let mixture = Mixture::new(texts.into_iter());
+        let batches = mixture.windows(16, "text").unwrap().even_batches(20, 8);
+        assert_eq!(counts(&batches), [144, 16, 0]);
+        // Each of the 7 windows counts as often as the others, to within one.
+        let starts = batches
+            .iter()
+            .flat_map(|batch| batch.inputs.iter().step_by(16));
+        let mut repeated = [0; 7];
+        for start in starts.filter(|start| **start < 1000) {
+            repeated[*start as usize] += 1;
+        }
+        assert!(
+            repeated.iter().all(|count| [20, 21].contains(count)),
+            "{repeated:?}"
+        );
+        // There are 491 windows.
+        let windows = mixture.windows(16, "text").unwrap();
+        let all = windows.even_batches(usize::MAX, 8);
+        assert_eq!(counts(&all), [439, 49, 0]);
+        assert_eq!(counts(&windows.even_batches(1, 1000)), [442, 49, 0]);
+        // Weights whose sum is rounded still fill every batch.
+        let thirds = mixture.0.iter().map(|(_, tokens)| (0.1, tokens.clone()));
+        let thirds = Mixture::new(thirds.chain([(0.1, Tokens::from_vec(vec![2000; 40]))]));
+        let windows = thirds.windows(16, "text").unwrap();
+        assert!(
+            windows
+                .even_batches(7, 3)
+                .iter()
+                .all(|batch| batch.batch == 3)
+        );
     }
 
     #[test]

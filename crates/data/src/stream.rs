@@ -3,6 +3,9 @@
 use crate::tokenizer::Kind;
 use crate::{DataError, Tokenizer};
 
+/// The most ids that are held back, so that a model that writes no text takes no longer and longer for each id.
+const MOST_HELD: usize = 16;
+
 /// Turns ids into text as they arrive. The returned pieces join to what [`Tokenizer::decode`]
 /// returns for all ids. Incomplete characters are held back until they are complete.
 #[derive(Clone, Debug)]
@@ -38,17 +41,29 @@ impl StreamDecoder {
         self.ids.push(id);
         match self.tokenizer.kind() {
             Kind::Bytes => Ok(self.complete_bytes()),
-            Kind::Chars(_) | Kind::Words(_) => self.release(),
+            Kind::Chars(_) | Kind::Words(_) => self.release(self.ids.len()),
             Kind::Hf(_) => {
                 // An incomplete character at the end decodes to U+FFFD.
                 let all = self.tokenizer.decode(&self.ids)?;
-                if all.ends_with('\u{fffd}') {
-                    Ok(String::new())
-                } else {
-                    self.release()
+                let held = self.ids.len() - self.context;
+                match all.ends_with('\u{fffd}') {
+                    false => self.release(self.ids.len()),
+                    true if held <= MOST_HELD => Ok(String::new()),
+                    true => self.release(self.end_of_definite(&all)?),
                 }
             }
         }
+    }
+
+    /// The number of ids, some of them held back, whose text no later id changes. `all` is the text of all ids.
+    fn end_of_definite(&self, all: &str) -> Result<usize, DataError> {
+        // An incomplete character has at most three bytes.
+        for end in (self.context + 1..self.ids.len() - 2).rev() {
+            if all.starts_with(&self.tokenizer.decode(&self.ids[..end])?) {
+                return Ok(end);
+            }
+        }
+        Ok(self.ids.len())
     }
 
     /// Ends the text and returns the part that is still held back.
@@ -57,11 +72,11 @@ impl StreamDecoder {
     ///
     /// Those of [`Tokenizer::decode`].
     pub fn finish(mut self) -> Result<String, DataError> {
-        self.release()
+        self.release(self.ids.len())
     }
 
-    /// The text of all ids after the context. They become the next context.
-    fn release(&mut self) -> Result<String, DataError> {
+    /// The text of the first `end` ids, without those of the context. They become the next context.
+    fn release(&mut self, end: usize) -> Result<String, DataError> {
         let before = self
             .tokenizer
             .decode(&self.ids[..self.context])?
@@ -69,12 +84,12 @@ impl StreamDecoder {
             .count();
         let text = self
             .tokenizer
-            .decode(&self.ids)?
+            .decode(&self.ids[..end])?
             .chars()
             .skip(before)
             .collect();
         self.ids.drain(..self.context);
-        self.context = self.ids.len();
+        self.context = end - self.context;
         Ok(text)
     }
 
@@ -142,6 +157,26 @@ mod tests {
             let pushed: Vec<String> = ids.iter().map(|&id| stream.push(id).unwrap()).collect();
             assert_eq!(pushed, ["a", "", "ñ", "b", "", "", "", "🦀", "c"]);
         }
+    }
+
+    #[test]
+    fn ids_that_never_complete_a_character_are_not_held_back_without_end() {
+        let bpe = TokenizerConfig::Bpe { vocab_size: 256 };
+        let tokenizer = Tokenizer::train(&bpe, &["a"]).unwrap();
+        let crab = tokenizer.encode("🦀").unwrap();
+        // The second byte of the crab, again and again, and each time a whole one after it.
+        let ids: Vec<u32> = (0..100)
+            .flat_map(|i| vec![crab[1]; i].into_iter().chain(crab.clone()))
+            .collect();
+        let mut stream = tokenizer.stream();
+        let mut text = String::new();
+        for id in &ids {
+            text += &stream.push(*id).unwrap();
+            assert!(stream.ids.len() <= 3 * MOST_HELD, "{}", stream.ids.len());
+        }
+        text += &stream.finish().unwrap();
+        assert_eq!(text, tokenizer.decode(&ids).unwrap());
+        assert_eq!(text.matches('🦀').count(), 100);
     }
 
     #[test]

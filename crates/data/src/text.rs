@@ -1,14 +1,19 @@
 //! Reads documents from files and directories, in pieces of bounded size.
 
+mod compression;
 mod json;
+mod listing;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod pieces;
 
+#[cfg(test)]
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::{DataError, hub};
+use compression::Compression;
+use listing::Listing;
 pub(crate) use pieces::{Piece, Pieces};
 
 /// The endings of the files of a directory that are read. Each may be followed by `.gz` or `.zst`, except
@@ -26,7 +31,10 @@ const ENDINGS: [&str; 4] = ["txt", "md", "jsonl", "parquet"];
 /// - An address on the Hugging Face hub, `hf://…`, is a file or directory in the hub's cache. Needs the cargo
 ///   feature `hub`.
 /// - A directory has the documents of all `.txt`, `.md`, `.jsonl` and `.parquet` files in it and in its
-///   subdirectories, compressed or not, sorted by path. A symbolic link to a text or a directory in it is an error.
+///   subdirectories, compressed or not, sorted by path. Names that begin with a dot are ignored, and directories that
+///   the zoo wrote, such as runs. A symbolic link to a text or a directory in it is an error.
+///
+/// A byte order mark at the beginning of a file is no text.
 ///
 /// # Errors
 ///
@@ -52,71 +60,39 @@ pub(crate) fn is_text_file(path: &Path) -> bool {
     ENDINGS.contains(&Compression::of(path).0.as_str())
 }
 
-/// The files at `path`, in order.
-fn files_at(path: &Path) -> Result<Vec<PathBuf>, DataError> {
+/// The files at `path`, in order, and what was left out of a directory.
+fn files_at(path: &Path) -> Result<Listing, DataError> {
+    let of_files = |texts| Listing {
+        texts,
+        ..Listing::default()
+    };
     if let Some(files) = hub::local_texts(path)? {
-        return Ok(files);
+        return Ok(of_files(files));
     }
-    let metadata = fs::metadata(path).map_err(|e| DataError::io(path, "read", e))?;
-    match metadata.is_dir() {
-        true => text_files(path),
-        false => Ok(vec![path.to_path_buf()]),
+    match path.is_dir() {
+        true => Listing::of(path),
+        false => Ok(of_files(vec![path.to_path_buf()])),
     }
 }
 
-fn text_files(root: &Path) -> Result<Vec<PathBuf>, DataError> {
-    let mut found = Vec::new();
-    let mut folders = vec![root.to_path_buf()];
-    while let Some(folder) = folders.pop() {
-        let failed = |e| DataError::io(&folder, "read", e);
-        for entry in fs::read_dir(&folder).map_err(failed)? {
-            let entry = entry.map_err(failed)?;
-            let kind = entry.file_type().map_err(failed)?;
-            let path = entry.path();
-            let is_text = is_text_file(&path);
-            if kind.is_dir() {
-                folders.push(path);
-            } else if kind.is_symlink() && (is_text || path.is_dir()) {
-                return Err(DataError::Linked { path });
-            } else if is_text {
-                // What is no regular file is refused when it is read.
-                found.push(path);
-            }
-        }
+/// One line for the user about what is left out of the directories among `paths`, if anything is.
+///
+/// # Errors
+///
+/// A path that cannot be read.
+pub(crate) fn left_out(paths: &[impl AsRef<Path>]) -> Result<Option<String>, DataError> {
+    let mut notes = Vec::new();
+    for path in paths {
+        notes.extend(files_at(path.as_ref())?.note());
     }
-    found.sort();
-    Ok(found)
-}
-
-/// How a file is compressed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Compression {
-    None,
-    Gz,
-    Zst,
-}
-
-impl Compression {
-    /// The ending of a file's name, without that of its compression, in lower case; and its compression.
-    fn of(path: &Path) -> (String, Self) {
-        let ending = |path: &Path| {
-            let ending = path.extension().unwrap_or_default();
-            ending.to_string_lossy().to_ascii_lowercase()
-        };
-        let inner = || ending(Path::new(path.file_stem().unwrap_or_default()));
-        match ending(path).as_str() {
-            "gz" => (inner(), Self::Gz),
-            "zst" => (inner(), Self::Zst),
-            plain => (plain.into(), Self::None),
-        }
-    }
+    Ok((!notes.is_empty()).then(|| notes.join("; ")))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn folder(files: &[(&str, &[u8])]) -> tempfile::TempDir {
+    pub(super) fn folder(files: &[(&str, &[u8])]) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
         for (name, content) in files {
             let path = dir.path().join(name);
@@ -198,19 +174,30 @@ mod tests {
     }
 
     #[test]
+    fn numbers_that_python_writes_are_read() {
+        let line =
+            r#"{"NaN": NaN, "b": [-Infinity, Infinity], "c": "\"NaN", "text": "NaN \\", "d": NaN}"#;
+        let dir = folder(&[("d.jsonl", line.as_bytes())]);
+        assert_eq!(read_documents(dir.path(), "text").unwrap(), ["NaN \\"]);
+        let dir = folder(&[("d.jsonl", br#"{"a": NaN, "text": NaN}"#)]);
+        let error = read_documents(dir.path(), "text").unwrap_err();
+        assert!(error.to_string().contains("expected a string"), "{error}");
+    }
+
+    #[test]
     fn the_field_of_the_text_can_be_chosen() {
         let dir = folder(&[("d.jsonl", br#"{"text": "a", "body": "b"}"#)]);
         assert_eq!(read_documents(dir.path(), "body").unwrap(), ["b"]);
     }
 
-    fn gz(text: &[u8]) -> Vec<u8> {
+    pub(super) fn gz(text: &[u8]) -> Vec<u8> {
         use std::io::Write;
         let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         encoder.write_all(text).unwrap();
         encoder.finish().unwrap()
     }
 
-    fn zst(text: &[u8]) -> Vec<u8> {
+    pub(super) fn zst(text: &[u8]) -> Vec<u8> {
         use std::io::Write;
         let mut encoder = zstd::stream::Encoder::new(Vec::new(), 1).unwrap();
         // As the program `zstd` does.

@@ -230,7 +230,15 @@ impl<'a> Segments<'a> {
         }
     }
 
-    fn next_segment(&mut self) -> Result<Option<Segment>, DataError> {
+    /// The next segment; `None` at the end of the text. Asks `goes_on` before each piece that it reads.
+    ///
+    /// # Errors
+    ///
+    /// A text that cannot be read or cut; the error of `goes_on`.
+    pub fn next_segment(
+        &mut self,
+        goes_on: &mut dyn FnMut() -> Result<(), DataError>,
+    ) -> Result<Option<Segment>, DataError> {
         while !self.is_over {
             if let Some(len) = self.cut() {
                 return Ok(Some(self.take(Some(len))));
@@ -239,6 +247,7 @@ impl<'a> Segments<'a> {
             if self.places == Places::Words && waiting > self.size + 2 * hf::LONGEST_PIECE {
                 return Err(hf::uncut());
             }
+            goes_on()?;
             match self.next_piece()? {
                 Some((part, piece)) if part == self.part => self.push(&piece),
                 Some((part, piece)) => {
@@ -261,7 +270,7 @@ impl Iterator for Segments<'_> {
     type Item = Result<Segment, DataError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let next = self.next_segment();
+        let next = self.next_segment(&mut || Ok(()));
         self.is_over |= next.is_err();
         next.transpose()
     }

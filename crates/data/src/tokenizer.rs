@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -64,7 +65,7 @@ pub(crate) enum Kind {
     Bytes,
     Chars(Vec<char>),
     Words(Words),
-    Hf(Box<Hf>),
+    Hf(Arc<Hf>),
 }
 
 impl Kind {
@@ -344,18 +345,32 @@ impl Tokenizer {
     ///
     /// # Errors
     ///
-    /// [`DataError::UnknownSymbol`] for a character or word that is not in the vocabulary.
+    /// [`DataError::UnknownSymbol`] for a character or word that is not in the vocabulary; a regular expression of a
+    /// `tokenizer.json` that takes longer than 10 seconds and 20 microseconds for each byte of `text`.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, DataError> {
-        self.encode_with(text, &mut |_| Ok(()))
+        let bytes = u32::try_from(text.len()).unwrap_or(u32::MAX);
+        let (start, most) = (Instant::now(), PATIENCE + PER_BYTE * bytes);
+        self.encode_with(text.to_owned(), &mut |_| match start.elapsed() < most {
+            true => Ok(()),
+            false => {
+                let seconds = most.as_secs();
+                let problem = format!(
+                    "{bytes} bytes of text take more than {seconds} s; the regular expressions of this tokenizer are slow \
+                     on such a text, so give another text or another tokenizer.json"
+                );
+                Err(DataError::tokenizer("encoding", problem))
+            }
+        })
     }
 
     /// Like [`encode`](Self::encode), and reports the bytes that are encoded from time to time. An error of
     /// `progress` ends it.
     pub(crate) fn encode_with(
         &self,
-        text: &str,
+        text: String,
         progress: &mut dyn FnMut(usize) -> Result<(), DataError>,
     ) -> Result<Vec<u32>, DataError> {
+        const OFTEN: usize = 1 << 16;
         progress(0)?;
         let size = self.vocab_size();
         match self.kind() {
@@ -368,11 +383,16 @@ impl Tokenizer {
                 text.chars().map(id).collect()
             }
             Kind::Words(words) => {
-                let id = |word| match words.id(word) {
-                    Some(id) => Ok(id),
-                    None => Err(DataError::unknown(word, "word", size)),
+                let mut done = 0;
+                let mut id = |(i, word): (usize, &str)| {
+                    done += word.len() + 1;
+                    if i % OFTEN == OFTEN - 1 {
+                        progress(done)?;
+                    }
+                    let id = words.id(word);
+                    id.ok_or_else(|| DataError::unknown(word, "word", size))
                 };
-                text.split_whitespace().map(id).collect()
+                text.split_whitespace().enumerate().map(&mut id).collect()
             }
             Kind::Hf(hf) => hf.encode(text, progress),
         }
@@ -520,6 +540,10 @@ fn word_level(words: impl Iterator<Item = String>) -> Value {
     // A word that is not known is an error, because this token is not in the vocabulary.
     json!({ "type": "WordLevel", "vocab": vocab, "unk_token": "<unknown>" })
 }
+
+/// How long the encoding of a text may take without progress being reported, and how much longer for each byte.
+const PATIENCE: Duration = Duration::from_secs(10);
+const PER_BYTE: Duration = Duration::from_micros(20);
 
 /// The token between documents of GPT-2, GPT-NeoX and others.
 const END_OF_TEXT: &str = "<|endoftext|>";

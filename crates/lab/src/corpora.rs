@@ -23,7 +23,24 @@ use crate::{Error, Options, PlannedRun};
 ///
 /// As [`Corpus::open_with`].
 pub fn open_corpus(config: &DataConfig, stop: &Interrupter) -> Result<Corpus, DataError> {
-    let corpus = prepare(config, stop)?;
+    prepare(stop, |progress| Corpus::open_with(config, progress))
+}
+
+/// Like [`open_corpus`], but fails if the tokens of a text cannot be stored in the cache.
+///
+/// # Errors
+///
+/// As [`Corpus::store`].
+pub fn store_corpus(config: &DataConfig, stop: &Interrupter) -> Result<Corpus, DataError> {
+    prepare(stop, |progress| Corpus::store(config, progress))
+}
+
+/// Does `work` on the data, and tells the user how far it is and its notes.
+fn prepare(
+    stop: &Interrupter,
+    work: impl FnOnce(OnProgress) -> Result<Corpus, DataError>,
+) -> Result<Corpus, DataError> {
+    let corpus = with_progress(stop, work)?;
     if let Some(note) = &corpus.note {
         warn(&format!("note: {note}"));
     }
@@ -32,10 +49,6 @@ pub fn open_corpus(config: &DataConfig, stop: &Interrupter) -> Result<Corpus, Da
 
 /// What is being prepared: the stage, the bytes done of all, and when the stage began.
 type Preparing = Option<(Stage, u64, u64, Instant)>;
-
-fn prepare(config: &DataConfig, stop: &Interrupter) -> Result<Corpus, DataError> {
-    with_progress(stop, |progress| Corpus::open_with(config, progress))
-}
 
 /// The directory of the model at `path`, which may be an address on the hub; see
 /// [`residual_zoo_data::fetch_model`]. Downloads show how far they are.

@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use residual_zoo_data::read_utf8;
 use residual_zoo_report::{Cell, Column, MARK, Report, Section, Table};
 use residual_zoo_runs::{Error as RunError, disk};
 use serde::Deserialize;
@@ -42,9 +43,8 @@ struct Claim {
 pub fn check_pages(directory: &Path, name: &str) -> Result<(), RunError> {
     let is_there = |path: &Path| fs::symlink_metadata(path).is_ok();
     let is_file = |path: &Path| fs::symlink_metadata(path).is_ok_and(|found| found.is_file());
-    let is_ours = |path: &Path| {
-        is_file(path) && fs::read_to_string(path).is_ok_and(|text| text.contains(MARK))
-    };
+    let is_ours =
+        |path: &Path| is_file(path) && read_utf8(path).is_ok_and(|text| text.contains(MARK));
     let (index, folder) = (directory.join(INDEX), directory.join(name));
     if is_there(&index) && !is_ours(&index) {
         return Err(RunError::RunExists(index));
@@ -109,7 +109,7 @@ fn row(directory: &Path, name: &OsStr) -> (String, Vec<Cell>) {
     };
     let results = directory.join("results.json");
     // Anything else, such as a pipe, could block.
-    let text = results.is_file().then(|| fs::read_to_string(&results));
+    let text = results.is_file().then(|| read_utf8(&results));
     let Some(Ok(text)) = text else {
         return (String::new(), vec![first]);
     };

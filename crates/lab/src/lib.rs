@@ -73,7 +73,7 @@ pub use check::unequal_budgets;
 pub use claims::{Claim, Judgement, Test, Verdict};
 pub use classify::{Classified, Found, IMAGES_REPORT, classify};
 pub use compare::{Comparison, compare};
-pub use corpora::{fetch_model, open_corpus};
+pub use corpora::{fetch_model, open_corpus, store_corpus};
 pub use curves::{CURVES, curves};
 pub use error::Error;
 pub use evaluate::evaluate;

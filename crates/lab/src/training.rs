@@ -1,7 +1,6 @@
 //! Trains the runs of an experiment that are not trained yet, and observes them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
@@ -12,6 +11,7 @@ use residual_zoo_data::{Corpus, one_line};
 use residual_zoo_evaluate::Task;
 use residual_zoo_runs::run_dir::MEASURED;
 use residual_zoo_runs::{Error as RunError, checkpoint, disk, run_dir, vocabulary};
+use residual_zoo_system::panics::caught;
 use residual_zoo_train::dashboard::{Screen, Title, duration, print};
 use residual_zoo_train::{RunOptions, Summary};
 use serde::{Deserialize, Serialize};
@@ -302,7 +302,7 @@ impl<C: ModelConfig> Turn<'_, C> {
             train(kind, gpu, config, self.corpus, &run_options)
         };
         // Backends panic where memory is short; the other runs may fit.
-        match panic::catch_unwind(AssertUnwindSafe(train)) {
+        match caught(train) {
             Ok(Ok(summary)) => Ok(match self.until() {
                 Some(until) => summary.up_to(until),
                 None => summary,

@@ -158,6 +158,13 @@ pub fn json_line<T: Serialize>(value: &T) -> String {
 /// out.
 pub fn read_lines<T: for<'de> Deserialize<'de>>(path: &Path, bytes: u64) -> Result<Vec<T>, Error> {
     let content = residual_zoo_data::read_file(path)?;
+    if content.starts_with(b"\xef\xbb\xbf") {
+        return Err(Error::Checkpoint {
+            path: path.into(),
+            problem: "begins with a byte order mark, as some editors write it; save it without"
+                .into(),
+        });
+    }
     let end = usize::try_from(bytes).map_or(content.len(), |bytes| bytes.min(content.len()));
     let lines = || content[..end].split_inclusive(|&byte| byte == b'\n');
     // Reserved at once, because growing step by step may double the memory. A shorter line is not a

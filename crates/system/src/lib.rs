@@ -9,6 +9,7 @@
 
 pub mod memory;
 pub mod output;
+pub mod panics;
 pub mod team;
 mod text;
 

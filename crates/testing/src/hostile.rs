@@ -204,12 +204,12 @@ pub fn made_to_harm(name: &str) -> Vec<Vec<u8>> {
                 "{\"text\": \"a\"} {\"text\": \"b\"}",
                 "{\"text\": \"a\", \"text\": 1}",
                 "{\"text\": \"\0\"}",
-                "\u{feff}{\"text\": \"a\"}",
                 "{\"text\": 1e999}",
                 "{\"TEXT\": \"a\"}",
             ];
             bad.extend::<Vec<_>>(text(&texts));
             bad.push(b"{\"text\": \"\xff\xfe\"}".into());
+            bad.push(b"\xff\xfe{\0\"\0".into());
             bad.push(b"{\"text\": \"\xed\xa0\x80\"}".into());
             bad
         }

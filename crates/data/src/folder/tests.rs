@@ -402,3 +402,37 @@ fn invalid_settings_name_their_field() {
         );
     }
 }
+
+#[test]
+fn data_after_the_end_of_an_image_are_ignored() {
+    let directory = directory();
+    let names = ["val/cat/1.png", "val/cat/2.JPEG"].map(|name| directory.path().join(name));
+    let before = opened(&config(directory.path())).unwrap().valid;
+    // As the film of a motion photograph, longer than what is searched first.
+    let film = [b"\0\0\0\x18ftypmp42".as_slice(), &[7; 20_000]].concat();
+    for name in &names {
+        let image = fs::read(name).unwrap();
+        fs::write(name, [image, film.clone()].concat()).unwrap();
+    }
+    let after = opened(&config(directory.path())).unwrap().valid;
+    for i in 0..2 {
+        assert_eq!(
+            after.pixels(i, None).unwrap(),
+            before.pixels(i, None).unwrap()
+        );
+    }
+    // A preview has an end, but the image has none.
+    for name in &names {
+        let image = fs::read(name).unwrap();
+        let cut = &image[..image.len() - film.len() - 14];
+        let preview = b"\xff\xd8\xff\xe1\0\x08\xff\xd8\xff\xd9\0\0";
+        let damaged = match name.ends_with("1.png") {
+            true => cut.to_vec(),
+            false => [preview, &cut[2..]].concat(),
+        };
+        fs::write(name, [damaged, film.clone()].concat()).unwrap();
+    }
+    let error = opened(&config(directory.path())).err().unwrap().to_string();
+    assert!(error.contains("1.png` is truncated"), "{error}");
+    assert!(error.contains("2.JPEG` is truncated"), "{error}");
+}

@@ -32,6 +32,15 @@ const LONGEST_ADDED: usize = 1 << 10;
 /// Maximum bytes of all added tokens. The crate builds a state machine with a state for each byte,
 /// in more than linear time. Files in use have about 30,000 bytes.
 const MOST_ADDED: usize = 1 << 17;
+/// Maximum bytes of what a model adds to tokens, and of the token for what it does not know, which it copies for every
+/// token of a text. Files in use have up to 20.
+const LONGEST_AFFIX: usize = 1 << 8;
+/// Maximum characters of a word that a WordPiece looks up in parts, which takes time that grows with the cube of their
+/// number. Files in use have 100.
+const LONGEST_WORD: usize = 1 << 8;
+/// Maximum bytes of a piece of a Unigram. At each place of a text, all pieces are copied that begin there. Files in use
+/// have up to 64.
+const LONGEST_UNIGRAM: usize = 1 << 8;
 /// Approximate bytes of memory for a token or a merge.
 const ENTRY: usize = 160;
 /// Bytes of memory that the tokens and merges of any file may take.
@@ -67,6 +76,18 @@ pub(super) fn read(json: &str) -> tokenizers::Result<Tokenizer> {
         let problem = format!(
             "its added tokens are too long; one may have up to {LONGEST_ADDED} bytes, all together \
              up to {MOST_ADDED}"
+        );
+        return Err(problem.into());
+    }
+    // Each of them would look through the white space around it.
+    let strips_itself = |token: &&AddedToken| {
+        (token.lstrip || token.rstrip) && token.content.chars().all(char::is_whitespace)
+    };
+    if let Some(token) = file.added_tokens.iter().find(strips_itself) {
+        let problem = format!(
+            "its added token {:?} is white space and strips white space, which takes too long; set `lstrip` and `rstrip` \
+             to false",
+            token.content
         );
         return Err(problem.into());
     }
@@ -198,6 +219,9 @@ fn model(json: &str, size: usize) -> tokenizers::Result<ModelWrapper> {
     struct Kind {
         r#type: Option<String>,
         continuing_subword_prefix: Option<String>,
+        end_of_word_suffix: Option<String>,
+        unk_token: Option<String>,
+        max_input_chars_per_word: Option<usize>,
     }
     // An estimate: commas in tokens are counted too, which does no harm.
     let entries = json.bytes().filter(|&byte| byte == b',').count();
@@ -207,13 +231,45 @@ fn model(json: &str, size: usize) -> tokenizers::Result<ModelWrapper> {
         return Err(problem.into());
     }
     let kind: Kind = serde_json::from_str(json)?;
+    for (name, text) in [
+        ("continuing_subword_prefix", &kind.continuing_subword_prefix),
+        ("end_of_word_suffix", &kind.end_of_word_suffix),
+        ("unk_token", &kind.unk_token),
+    ] {
+        if let Some(text) = text.as_ref().filter(|text| text.len() > LONGEST_AFFIX) {
+            let bytes = text.len();
+            let problem =
+                format!("its `{name}` has {bytes} bytes; at most {LONGEST_AFFIX} are supported");
+            return Err(problem.into());
+        }
+    }
     let bpe = || -> tokenizers::Result<_> {
         check_merges(json, kind.continuing_subword_prefix.as_deref())?;
         Ok(serde_json::from_str::<BPE>(json)?.into())
     };
-    let word_piece = || Ok(serde_json::from_str::<WordPiece>(json)?.into());
+    let word_piece = || -> tokenizers::Result<_> {
+        let chars = kind.max_input_chars_per_word.unwrap_or_default();
+        if chars > LONGEST_WORD {
+            let problem = format!(
+                "its `max_input_chars_per_word` is {chars}; at most {LONGEST_WORD} are supported, because longer words take \
+                 too long; set it to 100, so that longer words become the unknown token"
+            );
+            return Err(problem.into());
+        }
+        Ok(serde_json::from_str::<WordPiece>(json)?.into())
+    };
     let word_level = || Ok(serde_json::from_str::<WordLevel>(json)?.into());
-    let unigram = || Ok(serde_json::from_str::<Unigram>(json)?.into());
+    let unigram = || -> tokenizers::Result<_> {
+        let unigram: Unigram = serde_json::from_str(json)?;
+        let longest = unigram.iter().map(|(piece, _)| piece.len()).max();
+        if let Some(bytes) = longest.filter(|bytes| *bytes > LONGEST_UNIGRAM) {
+            let problem = format!(
+                "it has a piece of {bytes} bytes; at most {LONGEST_UNIGRAM} are supported, because longer ones take too long"
+            );
+            return Err(problem.into());
+        }
+        Ok(unigram.into())
+    };
     match kind.r#type.as_deref() {
         Some("BPE") => bpe(),
         Some("WordPiece") => word_piece(),
@@ -282,6 +338,60 @@ mod tests {
             r#"{{"type": "Sequence", "{of}": [{}]}}"#,
             vec![part; times].join(", ")
         )
+    }
+
+    fn of_model(model: &str) -> Result<(), String> {
+        let json = format!(r#"{{"version": "1.0", "model": {model}}}"#);
+        read(&json).map(drop).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_model_that_takes_long_for_each_word_is_refused() {
+        let word_piece = |chars: usize, prefix: &str| {
+            of_model(&format!(
+                r###"{{"type": "WordPiece", "unk_token": "?", "continuing_subword_prefix": "{prefix}",
+                    "max_input_chars_per_word": {chars}, "vocab": {{"a": 0, "?": 1}}}}"###
+            ))
+        };
+        word_piece(100, "##").unwrap();
+        let error = word_piece(1_000_000_000, "##").unwrap_err();
+        assert!(error.contains("`max_input_chars_per_word`"), "{error}");
+        assert!(word_piece(100, &"#".repeat(1 << 20)).is_err());
+        // Without its type.
+        let untyped = r###"{"unk_token": "?", "continuing_subword_prefix": "##", "max_input_chars_per_word": 99999999,
+            "vocab": {"a": 0, "?": 1}}"###;
+        assert!(of_model(untyped).is_err());
+        let unigram = |longest: usize| {
+            let pieces: Vec<String> = (1..=longest)
+                .map(|bytes| format!(r#"["{}", 0.0]"#, "a".repeat(bytes)))
+                .collect();
+            of_model(&format!(
+                r#"{{"type": "Unigram", "unk_id": 0, "vocab": [{}]}}"#,
+                pieces.join(",")
+            ))
+        };
+        unigram(64).unwrap();
+        assert!(unigram(300).unwrap_err().contains("a piece of 300 bytes"));
+        let unknown = "?".repeat(1 << 16);
+        let words = format!(
+            r#"{{"type": "WordLevel", "unk_token": "{unknown}", "vocab": {{"{unknown}": 0}}}}"#
+        );
+        assert!(of_model(&words).unwrap_err().contains("`unk_token`"));
+    }
+
+    #[test]
+    fn added_white_space_that_strips_white_space_is_refused() {
+        let added = |content: &str, lstrip: bool| {
+            let json = format!(
+                r#"{{"version": "1.0", "added_tokens": [{{"id": 1, "content": "{content}", "single_word": false,
+                    "lstrip": {lstrip}, "rstrip": false, "normalized": true, "special": false}}],
+                    "model": {{"type": "WordLevel", "vocab": {{"a": 0, "?": 1}}, "unk_token": "?"}}}}"#
+            );
+            read(&json).map(drop).map_err(|error| error.to_string())
+        };
+        added("<mask>", true).unwrap();
+        added("  ", false).unwrap();
+        assert!(added("  ", true).unwrap_err().contains("`lstrip`"));
     }
 
     #[test]

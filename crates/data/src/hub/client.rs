@@ -16,7 +16,7 @@ use ureq::config::RedirectAuthHeaders;
 
 use super::{Address, model_files};
 use crate::progress::{OnProgress, Stage, report};
-use crate::{DataError, one_line};
+use crate::{DataError, files, one_line};
 
 /// A server that sends nothing for so long is given up.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -285,13 +285,13 @@ pub fn cached(address: &Address) -> Result<Vec<PathBuf>, DataError> {
 }
 
 /// The commit that the cache has for `address`.
-fn cached_commit(address: &Address) -> io::Result<String> {
+fn cached_commit(address: &Address) -> Result<String, DataError> {
     if is_commit(&address.revision) {
         return Ok(address.revision.clone());
     }
     let (cache, repo) = (Cache::from_env(), repo(address, &address.revision));
     let references = cache.path().join(repo.folder_name()).join("refs");
-    let commit = fs::read_to_string(references.join(repo.revision()))?;
+    let commit = files::read_utf8(&references.join(repo.revision()))?;
     Ok(commit.trim().to_owned())
 }
 

@@ -19,9 +19,16 @@ pub(super) fn document(
     line: &str,
     field: &str,
 ) -> Result<String, DataError> {
-    let mut json = serde_json::Deserializer::from_str(line);
-    let document = OfField(field).deserialize(&mut json);
-    match document.and_then(|document| json.end().map(|()| document)) {
+    let read = |line: &str| {
+        let mut json = serde_json::Deserializer::from_str(line);
+        let document = OfField(field).deserialize(&mut json);
+        document.and_then(|document| json.end().map(|()| document))
+    };
+    let found = read(line).or_else(|error| match without_nan(line) {
+        Some(line) => read(&line),
+        None => Err(error),
+    });
+    match found {
         Ok(Some(document)) => Ok(document),
         Ok(None) => Err(DataError::MissingField {
             path: path.into(),
@@ -34,6 +41,31 @@ pub(super) fn document(
             message: format!("{} (column {})", json_problem(&e), e.column()),
         }),
     }
+}
+
+/// The line with numbers in place of `NaN` and `Infinity`, which Python and others write; `None` if there are none.
+/// Columns stay the same.
+fn without_nan(line: &str) -> Option<String> {
+    let (mut bytes, mut is_text, mut found) = (line.as_bytes().to_vec(), false, false);
+    let mut at = 0;
+    while at < bytes.len() {
+        let rest = &bytes[at..];
+        let name = ["NaN", "Infinity"].map(str::as_bytes);
+        match bytes[at] {
+            b'"' => is_text = !is_text,
+            b'\\' if is_text => at += 1,
+            _ if is_text => {}
+            _ => {
+                if let Some(name) = name.into_iter().find(|name| rest.starts_with(name)) {
+                    bytes[at..at + name.len()].fill(b' ');
+                    bytes[at] = b'0';
+                    found = true;
+                }
+            }
+        }
+        at += 1;
+    }
+    found.then(|| String::from_utf8(bytes).unwrap_or_default())
 }
 
 /// Deserializes the text in this field of an object; the last one if the field is repeated. Other

@@ -2,7 +2,6 @@
 
 use std::fmt::Display;
 use std::fs::File;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::vec;
 
@@ -12,6 +11,7 @@ use parquet::data_type::{ByteArray, ByteArrayType};
 use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::schema::types::SchemaDescriptor;
+use residual_zoo_system::panics::caught;
 
 use super::Piece;
 use crate::{DataError, one_line};
@@ -154,8 +154,8 @@ fn damaged(path: &Path, place: impl Display, problem: ParquetError) -> DataError
 
 /// Runs `call`, which calls the `parquet` crate, and turns a panic into an error.
 fn contain<T>(call: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, ParquetError> {
-    // Unwind safe: after an error, the reader is not used any more.
-    let result = catch_unwind(AssertUnwindSafe(call));
+    // After an error, the reader is not used any more.
+    let result = caught(call);
     let panicked = || ParquetError::General("the `parquet` crate panicked".into());
     result.unwrap_or_else(|_| Err(panicked()))
 }

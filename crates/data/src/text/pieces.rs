@@ -1,14 +1,12 @@
 //! The text of documents, in pieces.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{BufRead, Read};
 use std::path::{Path, PathBuf};
 use std::{mem, vec};
 
-use flate2::read::MultiGzDecoder;
-use zstd::stream::read::Decoder;
-
-use super::{Compression, files_at, json};
+use super::compression::{self, Compression, Reader, unreadable};
+use super::{files_at, json};
 use crate::{DataError, files};
 
 /// Bytes of a piece of a document. A document in a line of JSON is one piece.
@@ -61,9 +59,6 @@ struct Lines {
     read: usize,
 }
 
-/// The content of a file, decompressed.
-type Reader = Box<dyn BufRead + Send>;
-
 impl Pieces {
     /// The documents at `paths`, see [`read_documents`](super::read_documents).
     ///
@@ -73,7 +68,7 @@ impl Pieces {
     pub fn open(paths: &[impl AsRef<Path>], text_field: &str) -> Result<Self, DataError> {
         let mut files = Vec::new();
         for path in paths {
-            files.extend(files_at(path.as_ref())?);
+            files.extend(files_at(path.as_ref())?.texts);
         }
         Ok(Self {
             field: text_field.to_owned(),
@@ -121,11 +116,7 @@ impl Open {
         if (ending.as_str(), compression) == ("parquet", Compression::None) {
             return Self::rows(&path, file, field);
         }
-        let reader: Reader = match compression {
-            Compression::None => Box::new(BufReader::new(file)),
-            Compression::Gz => Box::new(BufReader::new(MultiGzDecoder::new(file))),
-            Compression::Zst => Box::new(BufReader::new(Decoder::new(file).map_err(failed)?)),
-        };
+        let (reader, mark) = compression::open(&path, file)?;
         Ok(match ending.as_str() {
             "jsonl" => Self::Lines(Lines {
                 path,
@@ -136,7 +127,7 @@ impl Open {
                 path,
                 reader,
                 begins: true,
-                read: 0,
+                read: mark,
                 rest: Vec::new(),
             }),
         })
@@ -234,19 +225,5 @@ impl Lines {
             line: self.read,
             message,
         }
-    }
-}
-
-/// The error of a file that cannot be read or decompressed there.
-fn unreadable(path: &Path, place: String, error: io::Error) -> DataError {
-    use io::ErrorKind::{InvalidData, InvalidInput, Other, UnexpectedEof};
-    match (Compression::of(path).1, error.kind()) {
-        (Compression::None, _) => DataError::io(path, "read", error),
-        (_, InvalidData | InvalidInput | Other | UnexpectedEof) => DataError::Damaged {
-            path: path.into(),
-            place,
-            problem: crate::error::one_line(error),
-        },
-        _ => DataError::io(path, "read", error),
     }
 }

@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use residual_zoo_core::{ConfigError, ModelConfig};
-use residual_zoo_data::Corpus;
+use residual_zoo_data::{Corpus, read_utf8};
 use residual_zoo_runs::run_dir::{self, DataIdentity};
 use residual_zoo_runs::{Error as RunError, RunConfig, disk};
 use residual_zoo_train::{data_difference, differences};
@@ -86,7 +86,7 @@ fn runs_in(directory: &Path) -> Result<Vec<String>, RunError> {
         return Ok(Vec::new());
     }
     let read = |name: &str| match is_file(name) {
-        true => fs::read_to_string(directory.join(name)).ok(),
+        true => read_utf8(&directory.join(name)).ok(),
         false => None,
     };
     let mark = read(MARK).filter(|text| text.starts_with(FIRST_LINE));

@@ -151,12 +151,12 @@ pub fn read_data(path: &Path) -> Result<DataIdentity, Error> {
             ),
         });
     }
-    let text = residual_zoo_data::read_file(&path)?;
+    let text = residual_zoo_data::read_utf8(&path)?;
     let problem = |e: serde_json::Error| Error::Checkpoint {
         path: path.clone(),
         problem: format!("is damaged: {e}; restore it, or start another run with `--run DIR`"),
     };
-    serde_json::from_slice(&text).map_err(problem)
+    serde_json::from_str(&text).map_err(problem)
 }
 
 /// The starts of the run in `path`. An incomplete last line is left out.

@@ -17,7 +17,7 @@ use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::{cursor, execute, terminal};
 use ratatui::layout::Size;
 use residual_zoo_system::output::{self, Stream};
-use residual_zoo_system::{harmless, terminal as tty};
+use residual_zoo_system::{harmless, panics, terminal as tty};
 
 use super::rows::{Metric, Reached, Sink};
 use super::view::{self, State};
@@ -250,6 +250,9 @@ fn open() {
     HOOK.call_once(|| {
         let hook = panic::take_hook();
         panic::set_hook(Box::new(move |info| {
+            if panics::is_caught() {
+                return;
+            }
             restore_terminal();
             hook(info);
         }));

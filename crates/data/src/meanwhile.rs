@@ -1,0 +1,86 @@
+//! Work that cannot be interrupted.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
+
+use crate::DataError;
+
+/// How often the caller is asked whether the work goes on.
+const OFTEN: Duration = Duration::from_millis(50);
+
+/// What the work and the one who waits for it tell each other.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    done: AtomicUsize,
+    is_left: AtomicBool,
+}
+
+impl State {
+    /// Adds to the bytes that are done.
+    pub fn add(&self, bytes: usize) {
+        self.done.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Whether nobody waits for the work any more.
+    pub fn is_left(&self) -> bool {
+        self.is_left.load(Ordering::Relaxed)
+    }
+}
+
+/// Does `work` in a thread of its own and asks `goes_on`, which gets the bytes that are done, from time to time. If it
+/// fails, the thread is left to itself, and its [`State`] tells it so. `None` if the work panicked.
+///
+/// # Errors
+///
+/// The error of `goes_on`, or a thread that cannot be made.
+pub(crate) fn meanwhile<T: Send + 'static>(
+    work: impl FnOnce(&State) -> T + Send + 'static,
+    mut goes_on: impl FnMut(usize) -> Result<(), DataError>,
+) -> Result<Option<T>, DataError> {
+    let state = Arc::new(State::default());
+    let (send, receive) = mpsc::channel();
+    let of_thread = state.clone();
+    let thread = thread::Builder::new().spawn(move || send.send(work(&of_thread)));
+    thread.map_err(|e| DataError::tokenizer("working", format!("cannot have a thread: {e}")))?;
+    loop {
+        match receive.recv_timeout(OFTEN) {
+            Ok(done) => return Ok(Some(done)),
+            Err(RecvTimeoutError::Disconnected) => return Ok(None),
+            Err(RecvTimeoutError::Timeout) => {
+                let goes_on = goes_on(state.done.load(Ordering::Relaxed));
+                if goes_on.is_err() {
+                    state.is_left.store(true, Ordering::Relaxed);
+                }
+                goes_on?;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_ends_or_is_left() {
+        let done = meanwhile(|_| 7, |_| Ok(())).unwrap();
+        assert_eq!(done, Some(7));
+        let (told, tell) = mpsc::channel();
+        let endless = move |state: &State| {
+            state.add(3);
+            while !state.is_left() {
+                thread::sleep(Duration::from_millis(1));
+            }
+            told.send(()).unwrap();
+        };
+        let left = meanwhile(endless, |done| match done {
+            0 => Ok(()),
+            _ => Err(DataError::Stopped),
+        });
+        assert!(matches!(left.unwrap_err(), DataError::Stopped));
+        tell.recv().unwrap();
+    }
+}

@@ -1,0 +1,386 @@
+//! Opens text files, and decompresses them.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Cursor, Read};
+use std::path::Path;
+
+use flate2::bufread::GzDecoder;
+use residual_zoo_system::memory::memory;
+use zstd::stream::read::Decoder;
+
+use crate::{DataError, files};
+
+/// The content of a file, decompressed.
+pub(super) type Reader = Box<dyn BufRead + Send>;
+
+/// How a file is compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Compression {
+    None,
+    Gz,
+    Zst,
+}
+
+impl Compression {
+    /// The ending of a file's name, without that of its compression, in lower case; and its compression.
+    pub fn of(path: &Path) -> (String, Self) {
+        let ending = |path: &Path| {
+            let ending = path.extension().unwrap_or_default();
+            ending.to_string_lossy().to_ascii_lowercase()
+        };
+        let inner = || ending(Path::new(path.file_stem().unwrap_or_default()));
+        match ending(path).as_str() {
+            "gz" => (inner(), Self::Gz),
+            "zst" => (inner(), Self::Zst),
+            plain => (plain.into(), Self::None),
+        }
+    }
+}
+
+/// Opens the text in `file`, which is at `path`. Also returns the length of its byte order mark, which is skipped.
+///
+/// # Errors
+///
+/// A file that is packed in another way, has another encoding, or cannot be read.
+pub(super) fn open(path: &Path, file: File) -> Result<(Reader, usize), DataError> {
+    let (ending, compression) = Compression::of(path);
+    let is_packed = |format: &&Format| format.endings.contains(&ending.as_str());
+    if let Some(format) = FORMATS.iter().find(is_packed) {
+        return Err(format.error(path));
+    }
+    let file = BufReader::with_capacity(1 << 16, file);
+    let mut reader: Reader = match compression {
+        Compression::None => Box::new(file),
+        Compression::Gz => Box::new(BufReader::new(Gz::of(file))),
+        Compression::Zst => {
+            let mut decoder =
+                Decoder::with_buffer(file).map_err(|e| DataError::io(path, "read", e))?;
+            let limited = decoder.window_log_max(longest_window());
+            limited.map_err(|e| DataError::io(path, "read", e))?;
+            Box::new(BufReader::new(decoder))
+        }
+    };
+    let mut start = Vec::new();
+    let read = (&mut reader).take(START).read_to_end(&mut start);
+    read.map_err(|e| unreadable(path, format!("after {} bytes of text", start.len()), e))?;
+    if let Some(format) = FORMATS.iter().find(|format| format.begins(&start)) {
+        return Err(format.error(path));
+    }
+    let mark = files::byte_order_mark(path, &start)?;
+    start.drain(..mark);
+    Ok((Box::new(Cursor::new(start).chain(reader)), mark))
+}
+
+/// The error of a file that cannot be read or decompressed there.
+pub(super) fn unreadable(path: &Path, place: String, error: io::Error) -> DataError {
+    use io::ErrorKind::{InvalidData, InvalidInput, Other, UnexpectedEof};
+    let compression = Compression::of(path).1;
+    if compression == Compression::Zst && error.to_string().contains("too much memory") {
+        return window_error(path);
+    }
+    match (compression, error.kind()) {
+        (Compression::None, _) => DataError::io(path, "read", error),
+        (_, InvalidData | InvalidInput | Other | UnexpectedEof) => DataError::Damaged {
+            path: path.into(),
+            place,
+            problem: crate::error::one_line(error),
+        },
+        _ => DataError::io(path, "read", error),
+    }
+}
+
+/// The members of a gzip file. Zeros that pad the file are skipped, as by `gzip` and by Python.
+struct Gz<R>(Option<GzDecoder<R>>);
+
+impl<R: BufRead> Gz<R> {
+    fn of(file: R) -> Self {
+        Self(Some(GzDecoder::new(file)))
+    }
+}
+
+impl<R: BufRead> Read for Gz<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while let Some(member) = &mut self.0 {
+            let read = member.read(buffer)?;
+            if read > 0 || buffer.is_empty() {
+                return Ok(read);
+            }
+            let Some(mut file) = self.0.take().map(GzDecoder::into_inner) else {
+                break;
+            };
+            loop {
+                let ahead = file.fill_buf()?;
+                let zeros = ahead.iter().take_while(|byte| **byte == 0).count();
+                if ahead.is_empty() {
+                    return Ok(0);
+                }
+                if zeros == 0 {
+                    break;
+                }
+                file.consume(zeros);
+            }
+            self.0 = Some(GzDecoder::new(file));
+        }
+        Ok(0)
+    }
+}
+
+/// The longest window of a zstd file that is accepted, as an exponent of 2. A window is in memory as far as the text fills
+/// it: at most a quarter of the memory of the machine, but 128 MiB as for any reader of zstd, and 2 GiB as the program
+/// `zstd --long=31` writes.
+fn longest_window() -> u32 {
+    let quarter = memory().map_or(0, |memory| memory.total / 4);
+    quarter.checked_ilog2().unwrap_or(0).clamp(27, 31)
+}
+
+/// The error of a zstd file whose window is too long.
+fn window_error(path: &Path) -> DataError {
+    let mut start = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(6).read_to_end(&mut start));
+    let mib = read
+        .ok()
+        .and_then(|_| window(&start))
+        .map(|bytes| bytes >> 20);
+    let needs = mib.map_or("a window".to_owned(), |mib| {
+        format!("a window of {mib} MiB")
+    });
+    DataError::Packed {
+        path: path.into(),
+        format: "zstd with a long window",
+        remedy: format!(
+            ", which needs {needs}; this machine allows {} MiB; pack it again: \
+             `zstd -d --long=31 < OLD.zst | zstd > NEW.zst`",
+            1u64 << (longest_window() - 20)
+        ),
+    }
+}
+
+/// The window in bytes of the zstd frame that begins with these bytes, if it tells (RFC 8878, section 3.1.1.1).
+fn window(start: &[u8]) -> Option<u64> {
+    const SINGLE_SEGMENT: u8 = 1 << 5;
+    let [0x28, 0xb5, 0x2f, 0xfd, header, descriptor] = *start else {
+        return None;
+    };
+    let base = 1u64 << (10 + (descriptor >> 3));
+    (header & SINGLE_SEGMENT == 0).then(|| base + base / 8 * u64::from(descriptor & 7))
+}
+
+/// The bytes that tell the format of a file.
+const START: u64 = 262;
+
+/// A format of packed files that is not read.
+struct Format {
+    name: &'static str,
+    endings: &'static [&'static str],
+    /// Where a file has certain bytes, and these.
+    magic: (usize, &'static [u8]),
+    remedy: &'static str,
+}
+
+impl Format {
+    fn begins(&self, start: &[u8]) -> bool {
+        let (at, bytes) = self.magic;
+        start.get(at..).is_some_and(|rest| rest.starts_with(bytes)) && !bytes.is_empty()
+    }
+
+    fn error(&self, path: &Path) -> DataError {
+        DataError::Packed {
+            path: path.into(),
+            format: self.name,
+            remedy: match self.endings {
+                [] => format!("; {}", self.remedy),
+                _ => format!(", which is not supported; {}", self.remedy),
+            },
+        }
+    }
+}
+
+const fn format(
+    name: &'static str,
+    endings: &'static [&'static str],
+    magic: (usize, &'static [u8]),
+    remedy: &'static str,
+) -> Format {
+    Format {
+        name,
+        endings,
+        magic,
+        remedy,
+    }
+}
+
+const FORMATS: [Format; 12] = [
+    format(
+        "xz",
+        &["xz", "txz"],
+        (0, b"\xfd7zXZ\0"),
+        "unpack it by `xz -dk`",
+    ),
+    format(
+        "bzip2",
+        &["bz2", "tbz2", "tbz"],
+        (4, b"1AY&SY"),
+        "unpack it by `bzip2 -dk`",
+    ),
+    format("zip", &["zip"], (0, b"PK\x03\x04"), "unpack it by `unzip`"),
+    format(
+        "7z",
+        &["7z"],
+        (0, b"7z\xbc\xaf\x27\x1c"),
+        "unpack it by `7z x`",
+    ),
+    format(
+        "lz4",
+        &["lz4"],
+        (0, b"\x04\x22\x4d\x18"),
+        "unpack it by `lz4 -d`",
+    ),
+    format(
+        "lzma",
+        &["lzma", "lz"],
+        (0, b"LZIP\x01"),
+        "unpack it by `xz -dk`, or by `lzip -dk`",
+    ),
+    format("brotli", &["br"], (0, b""), "unpack it by `brotli -dk`"),
+    format(
+        "compress",
+        &["z"],
+        (0, b"\x1f\x9d"),
+        "unpack it by `gzip -dk`",
+    ),
+    format(
+        "RAR",
+        &["rar"],
+        (0, b"Rar!\x1a\x07"),
+        "unpack it by `unrar x`",
+    ),
+    format(
+        "tar",
+        &["tar", "tgz"],
+        (257, b"ustar"),
+        "unpack it by `tar -xf`, and give the directory",
+    ),
+    format(
+        "gzip",
+        &[],
+        (0, b"\x1f\x8b\x08"),
+        "let its name end with `.gz`",
+    ),
+    format(
+        "zstd",
+        &[],
+        (0, b"\x28\xb5\x2f\xfd"),
+        "let its name end with `.zst`",
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::path::PathBuf;
+
+    use super::super::read_documents;
+    use super::super::tests::{folder, gz, zst};
+    use super::*;
+
+    /// What is read from a file of this name and content.
+    fn read(name: &str, content: &[u8]) -> Result<String, String> {
+        let dir = folder(&[(name, content)]);
+        let documents = read_documents(&dir.path().join(name), "text");
+        documents
+            .map(|texts| texts.join("|"))
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn gzip_members_and_padding_are_read_as_by_gzip() {
+        let two = [gz(b"one "), gz(b"two")].concat();
+        assert_eq!(read("a.gz", &two).unwrap(), "one two");
+        let padded = [&two, [0; 100_000].as_slice()].concat();
+        assert_eq!(read("a.gz", &padded).unwrap(), "one two");
+        let between = [gz(b"one "), vec![0; 512], gz(b""), gz(b"two")].concat();
+        assert_eq!(read("a.gz", &between).unwrap(), "one two");
+        let garbage = [two, b"garbage".to_vec()].concat();
+        assert!(read("a.gz", &garbage).unwrap_err().contains("is damaged"));
+    }
+
+    #[test]
+    fn zstd_frames_are_read_as_by_zstd() {
+        let skipped = [b"\x50\x2a\x4d\x18\x05\0\0\0".as_slice(), b"notes"].concat();
+        let all = [
+            &skipped,
+            &zst(b"one "),
+            &zst(b""),
+            &skipped,
+            &zst(b"two"),
+            &skipped,
+        ];
+        assert_eq!(
+            read("a.zst", &all.map(|part| &**part).concat()).unwrap(),
+            "one two"
+        );
+        let garbage = [zst(b"one"), b"garbage!".to_vec()].concat();
+        assert!(read("a.zst", &garbage).unwrap_err().contains("is damaged"));
+    }
+
+    #[test]
+    fn long_windows_are_read_or_named() {
+        // As `zstd --long=31` writes it from a pipe.
+        let mut encoder = zstd::stream::Encoder::new(Vec::new(), 1).unwrap();
+        encoder.window_log(longest_window()).unwrap();
+        encoder.write_all(b"text").unwrap();
+        encoder.flush().unwrap();
+        let mut frame = encoder.finish().unwrap();
+        assert_eq!(window(&frame[..6]), Some(1 << longest_window()));
+        assert_eq!(read("a.zst", &frame).unwrap(), "text");
+        // The longest window that a frame can have.
+        frame[5] = 0xff;
+        let error = read("a.zst", &frame).unwrap_err();
+        assert!(
+            error.contains("MiB") && error.contains("--long=31"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn packed_files_are_named_by_ending_and_by_content() {
+        for (name, content, format) in [
+            ("x.txt.xz", b"".as_slice(), "as xz"),
+            ("x.txt", b"\xfd7zXZ\0\0\x04", "as xz"),
+            ("x.jsonl", b"BZh91AY&SY\xa0", "as bzip2"),
+            ("x.BZ2", b"", "as bzip2"),
+            ("x.txt", b"PK\x03\x04\x14", "as zip"),
+            ("x", b"\x1f\x8b\x08\0", "as gzip"),
+            ("x.md", b"\x28\xb5\x2f\xfd\x04", "as zstd"),
+            ("x.tar.gz", b"", "as tar"),
+            ("x.lz4", b"", "as lz4"),
+        ] {
+            let error = read(name, content).unwrap_err();
+            assert!(error.contains(format), "{name}: {error}");
+            assert!(error.contains('`'), "{error}");
+        }
+        let mut tar = vec![b'a'; 600];
+        tar[257..262].copy_from_slice(b"ustar");
+        assert!(read("x.gz", &gz(&tar)).unwrap_err().contains("as tar"));
+        // Texts about formats are texts.
+        assert_eq!(read("a.txt", b"PK, BZh9").unwrap(), "PK, BZh9");
+    }
+
+    #[test]
+    fn byte_order_marks_are_no_text() {
+        let mark = |text: &str| [b"\xef\xbb\xbf", text.as_bytes()].concat();
+        let line = "{\"text\": \"a\"}\r\n\r\n";
+        assert_eq!(read("a.txt", &mark("text")).unwrap(), "text");
+        assert_eq!(read("a.jsonl", &mark(line)).unwrap(), "a");
+        assert_eq!(read("a.jsonl.gz", &gz(&mark(line))).unwrap(), "a");
+        assert_eq!(read("a.txt.zst", &zst(&mark("text"))).unwrap(), "text");
+        let wide = read("a.txt", b"\xff\xfet\0").unwrap_err();
+        assert!(wide.contains("UTF-16"), "{wide}");
+        // Offsets count from the beginning of the file.
+        let bad = [mark("ab"), vec![0xff]].concat();
+        assert!(read("a.txt", &bad).unwrap_err().contains("at byte 5"));
+        let dir = folder(&[("a.txt", &mark("one")), ("b.txt", &mark("two"))]);
+        let texts = read_documents(&PathBuf::from(dir.path()), "text").unwrap();
+        assert_eq!(texts, ["one", "two"]);
+    }
+}
