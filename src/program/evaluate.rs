@@ -6,7 +6,7 @@ use clap::Args;
 use residual_zoo::cli::{self, BackendArgs, DataArgs};
 use residual_zoo::core::ConfigError;
 use residual_zoo::data::Source;
-use residual_zoo::evaluate::{Error as EvaluateError, Options as Evaluation, Task};
+use residual_zoo::evaluate::{Options as Evaluation, Task};
 use residual_zoo::lab::{Error, IMAGES_REPORT, Use, check_size, open_corpus};
 use residual_zoo::report::sig;
 use residual_zoo::{Run, experiment};
@@ -109,14 +109,7 @@ pub fn evaluate(options: Options) -> anyhow::Result<()> {
         stride: options.stride,
     };
     let stop = cli::stop_on_signal()?;
-    let results = match experiment::evaluate(&run, &tasks, &evaluation, (kind, gpu), &stop) {
-        Err(Error::Evaluate(stopped @ EvaluateError::Stopped)) => {
-            cli::print(&stopped.to_string())?;
-            return Ok(());
-        }
-        results => results?,
-    };
-    for task in results {
+    for task in experiment::evaluate(&run, &tasks, &evaluation, (kind, gpu), &stop)? {
         for note in &task.notes {
             cli::print(&format!("note: {}: {note}", task.task))?;
         }
@@ -194,13 +187,7 @@ fn images(run: &Run, options: &Options) -> anyhow::Result<()> {
     }
     let directory = options.directory()?;
     let how = (options.batch, &stop);
-    let found = match experiment::classify(run, &corpus, &directory, how, (kind, gpu)) {
-        Err(Error::Evaluate(EvaluateError::Stopped)) => {
-            cli::print("stopped; nothing was written")?;
-            return Ok(());
-        }
-        found => found?,
-    };
+    let found = experiment::classify(run, &corpus, &directory, how, (kind, gpu))?;
     cli::print(&format!(
         "{} images of {} classes\n  {}\n  loss {:.4} nats\nreport: {}",
         found.found.len(),
