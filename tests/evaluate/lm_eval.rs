@@ -82,11 +82,12 @@ fn lengths_of_choices_are_counted_in_characters() {
 #[test]
 #[ignore = "needs Python with torch, transformers and lm_eval"]
 fn likelihoods_and_metrics_are_those_of_lm_eval() {
-    for from in ["tasks", "adversarial"] {
+    // With its cache, lm_eval mixes up the windows of a text that repeats itself.
+    for (from, more) in [("tasks", &[][..]), ("adversarial", &["logits_cache=false"])] {
         let place = Place::new();
         let run = place.run("run", &zoo::gpt2());
         let (tasks, ours) = evaluated_for_lm_eval(&place, &run, from);
-        lm_eval(&place, place.path("exported").to_str().unwrap(), &[]);
+        lm_eval(&place, place.path("exported").to_str().unwrap(), more);
         compare(&place, &tasks, &ours);
     }
 }
@@ -174,7 +175,11 @@ fn compare(place: &Place, tasks: &[Task], ours: &[Results]) {
                     Value::Array(pair) => (pair[0].as_f64().unwrap(), pair[1].as_bool()),
                     value => (value.as_f64().unwrap(), None),
                 };
-                largest = largest.max((ours - value).abs());
+                let difference = (ours - value).abs();
+                if difference > 1e-4 {
+                    println!("document {}: {ours}, not {value}", sample.doc_id);
+                }
+                largest = largest.max(difference);
                 assert!(
                     greedy.is_none_or(|greedy| greedy == sample.is_greedy[i]),
                     "{}",

@@ -93,6 +93,7 @@ pub fn evaluate<B: Backend, C: ModelConfig>(
         };
         let mut samples = Samples::open(&options.directory, task, &heading, &mut || reads(task))?;
         Scoring::new(&scorer, task, &counts, &mut samples, &progress).score_all(&requests)?;
+        drop(counts);
         let found: Vec<Found> = samples.found.into_iter().flatten().collect();
         let mut notes = samples.notes;
         notes.extend(aside.take());

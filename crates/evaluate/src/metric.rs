@@ -75,6 +75,11 @@ impl Sample {
     }
 }
 
+/// A number of tokens, words or bytes of a document. There are millions of short documents, and none has more.
+fn count(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
 /// What the metrics need of a sample.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Found {
@@ -104,7 +109,7 @@ impl Found {
         };
         Self {
             log_likelihood: values[0],
-            tokens: u32::try_from(sample.tokens).unwrap_or(u32::MAX),
+            tokens: count(sample.tokens),
             is_right,
             is_right_by_length,
         }
@@ -156,12 +161,14 @@ pub(crate) fn metrics(task: &Task, found: &[Found]) -> Result<Vec<Metric>, Error
             let mut units = Vec::with_capacity(found.len());
             for number in 0..found.len() {
                 units.push(match task.document(number)? {
-                    Document::Roll { words, bytes, .. } => [words as f64, bytes as f64],
-                    _ => [0.0; 2],
+                    Document::Roll { words, bytes, .. } => [words, bytes].map(count),
+                    _ => [0; 2],
                 });
             }
-            let word = ratio(likelihoods().zip(units.iter().map(|units| units[0])));
-            let byte = ratio(likelihoods().zip(units.iter().map(|units| units[1])));
+            let words = units.iter().map(|units| f64::from(units[0]));
+            let bytes = units.iter().map(|units| f64::from(units[1]));
+            let word = ratio(likelihoods().zip(words));
+            let byte = ratio(likelihoods().zip(bytes));
             let tokens = found.iter().map(|found| f64::from(found.tokens));
             let token = ratio(likelihoods().zip(tokens));
             vec![

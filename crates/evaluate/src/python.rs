@@ -152,6 +152,11 @@ mod tests {
         let others = others.split(' ').map(|pair| pair.split_once(':').unwrap());
         let others: std::collections::BTreeMap<&str, &str> = others.collect();
         for c in '\0'..=char::MAX {
+            // Letters that are newer than the Unicode of Python 3.11.
+            if matches!(u32::from(c), 0x1c89..=0x1c8a | 0xa7cb..=0xa7dc | 0x10d50..=0x10d85 | 0x16ea0..=0x16ed3)
+            {
+                continue;
+            }
             let text = c.to_string();
             let expected = match u32::from(c) {
                 0x10d0..=0x10fa | 0x10fd..=0x10ff => text.clone(),
