@@ -58,7 +58,8 @@ impl Received {
         }
         let before = self.bytes.capacity();
         if length > before {
-            let after = length.max(2 * before).min(MOST);
+            let most = if length <= FREE { FREE } else { MOST };
+            let after = length.max(2 * before).min(most);
             let more = after.saturating_sub(before.max(FREE));
             let more = u32::try_from(more).unwrap_or(u32::MAX);
             let permit = room.0.clone().try_acquire_many_owned(more);
