@@ -18,6 +18,7 @@ use residual_zoo::data::{
     Cifar, Corpus, DataConfig, Shard, Source, Tokenizer, TokenizerConfig, read_documents,
     read_file, write_shard,
 };
+use residual_zoo::evaluate::{Task, check as check_tasks};
 use residual_zoo::exchange::{ImportOptions, import};
 use residual_zoo::runs::{checkpoint, run_dir};
 use residual_zoo::{ModelConfig, RunConfig};
@@ -65,6 +66,13 @@ fn reader(kind: &str) -> (&'static str, Read) {
         }),
         "manifest" => ("checkpoints/step-00000003/manifest.json", |path| {
             done(checkpoint::newest(path.ancestors().nth(3).unwrap()))
+        }),
+        "evaluation" => ("e.jsonl", |path| {
+            // With all that is asked of a model, for the smallest tokens.
+            let task = Task::read(&path.display().to_string(), None);
+            let task = task.map_err(|error| error.to_string())?;
+            let bytes = Tokenizer::train(&TokenizerConfig::Bytes, &[]).unwrap();
+            done(check_tasks(&[task], &bytes, 64, || true))
         }),
         "weights" => ("weights.pt", |path| {
             let options = ImportOptions {
@@ -116,7 +124,7 @@ const LARGE: usize = 20 * MIB;
 /// Texts for each kind of file: good ones, and ones that need the most memory for their size. [`expand`]
 /// repeats the part between « and ».
 #[rustfmt::skip]
-const TEXTS: [(&str, &[(&str, &str)]); 5] = [
+const TEXTS: [(&str, &[(&str, &str)]); 6] = [
     ("documents", &[
         ("one long text", r#"{"text":"«word »"}"#),
         ("empty texts", "{\"text\":\"a\"}\n«{\"text\":\"\"}\n»"),
@@ -128,6 +136,32 @@ const TEXTS: [(&str, &[(&str, &str)]); 5] = [
         ("deep", r#"{"text":«[»"#),
         ("a long name", r#"{"«x»":1}"#),
         ("escapes", r#"{"text":"«\u0000»"}"#),
+    ]),
+    ("evaluation", &[
+        ("one long text", r#"{"text":"«word »"}"#),
+        ("empty texts", "{\"text\":\"a\"}\n«{\"text\":\"\"}\n»"),
+        ("short texts", "«{\"text\":\"ab\"}\n»"),
+        ("line breaks", "{\"text\":\"ab\"}«\n»"),
+        ("escapes", r#"{"text":"«\u0000»"}"#),
+        ("zeros in another field", r#"{"x":[«0,»0],"text":"a"}"#),
+        ("many fields", r#"{"text":"a",«1000000×"%x":0,»}"#),
+        ("a long name", r#"{"«x»":1}"#),
+        ("deep", r#"{"text":«[»"#),
+        ("a long article", r#"{"page":"«( a ) @-@ 's »"}"#),
+        ("quotes", r#"{"page":"«' »"}"#),
+        ("short articles", "«{\"page\":\"a\"}\n»"),
+        ("short questions", "«{\"goal\":\"\",\"sol1\":\"\",\"sol2\":\"\",\"label\":0}\n»"),
+        ("a long question", r#"{"goal":"«word »","sol1":"a","sol2":"b","label":0}"#),
+        ("a long label", r#"{"goal":"a","sol1":"a","sol2":"b","label":"«0»"}"#),
+        ("a long choice", r#"{"goal":"a","sol1":"«word »","sol2":"b","label":0}"#),
+        ("endings", "«{\"activity_label\":\"\",\"ctx_a\":\"\",\"ctx_b\":\"\",\"endings\":[\"\",\"\",\"\",\"\"],\"label\":0}\n»"),
+        ("a long context", r#"{"activity_label":"a","ctx_a":"«word »","ctx_b":"b","endings":["a","b"],"label":0}"#),
+        ("a long beginning", r#"{"activity_label":"a","ctx_a":"a","ctx_b":"«WORD »","endings":["a","b"],"label":0}"#),
+        ("too many endings", r#"{"activity_label":"","ctx_a":"","ctx_b":"","endings":[«"",»""],"label":0}"#),
+        ("zeros as endings", r#"{"activity_label":"","ctx_a":"","ctx_b":"","endings":[«0,»0],"label":0}"#),
+        ("too many pairs", r#"{"question":"","choices":[«{"text":"","label":""},»],"answerKey":""}"#),
+        ("a long sentence", r#"{"sentence":"«word »_","option1":"a","option2":"b","answer":"1"}"#),
+        ("a long end", r#"{"sentence":"_«word »","option1":"a","option2":"b","answer":"1"}"#),
     ]),
     ("metrics", &[
         ("short rows", "«427990×{\"step\":%d,\"tokens\":0,\"flops\":0,\"seconds\":0}\n»"),
@@ -259,7 +293,25 @@ fn large() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     let long_token = of_added(1..2, |_| "x".repeat(LARGE));
     let tokens = of_added(0..4_000, |id| format!("added {id}"));
     let long_tokens = of_added(0..100, |id| format!("{long} {id}"));
+    let repeated = |text: &str| vec![text; 256].join(",");
+    let question = format!(
+        r#"{{"question":"{}","choices":{{"text":[{}],"label":[{}]}},"answerKey":"A"}}"#,
+        "the king and queen ".repeat(420_000),
+        repeated(r#""the""#),
+        repeated(r#""A""#),
+    );
+    let choices = format!(
+        r#"{{"activity_label":"","ctx_a":"","ctx_b":"","endings":[{}],"label":0}}"#,
+        repeated(r#""""#)
+    );
+    let choices = (choices + "\n").repeat(LARGE / 800);
     vec![
+        (
+            "evaluation",
+            "a long question of many choices",
+            question.into(),
+        ),
+        ("evaluation", "many short choices", choices.into()),
         ("shard", "two bytes", shard(1000)),
         ("shard", "four bytes", shard(70_000)),
         ("shard", "zeros", vec![0; LARGE]),

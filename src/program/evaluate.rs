@@ -111,8 +111,7 @@ pub fn evaluate(options: Options) -> anyhow::Result<()> {
         stride: options.stride,
     };
     let stop = cli::stop_on_signal()?;
-    let results = experiment::evaluate(&run, &tasks, &evaluation, (kind, gpu), &stop)?;
-    for task in results {
+    for task in experiment::evaluate(&run, &tasks, &evaluation, (kind, gpu), &stop)? {
         for note in &task.notes {
             cli::print(&format!("note: {}: {note}", task.task))?;
         }

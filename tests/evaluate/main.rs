@@ -1,12 +1,8 @@
 //! Evaluation of runs, against a plain computation and against `lm_eval`.
-//!
-//! The test that needs Python with `lm_eval` is ignored by default. This runs it:
-//!
-//! ```sh
-//! RESIDUAL_ZOO_PYTHON=venv/bin/python cargo test --release --test evaluate -- --ignored
-//! ```
 
 #![allow(clippy::unwrap_used)]
+
+mod lm_eval;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,9 +15,7 @@ use residual_zoo::Run;
 use residual_zoo::core::{LanguageModel, ModelConfig as _};
 use residual_zoo::data::{Tokenizer, TokenizerConfig};
 use residual_zoo::evaluate::{Document, Error, Options, Results, Sample, Task, evaluate};
-use residual_zoo::exchange::{ExportOptions, export};
-use residual_zoo_testing::program::{self, fails, ok, zoo as command};
-use residual_zoo_testing::server::Server;
+use residual_zoo_testing::program::{fails, ok, zoo as command};
 use residual_zoo_testing::{root, runs, zoo};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -138,14 +132,14 @@ fn scores_are_those_of_the_whole_sequence_for_every_model() {
         let mut count = 0;
         for task in &tasks {
             let samples = samples(&out, &task.name);
-            assert_eq!(samples.len(), task.documents.len());
-            for (sample, document) in samples.iter().zip(&task.documents) {
-                let pairs = match document {
+            assert_eq!(samples.len(), task.len());
+            for (number, sample) in samples.iter().enumerate() {
+                let pairs = match task.document(number).unwrap() {
                     Document::Continue {
                         context,
                         continuation,
-                    } => vec![(context, continuation)],
-                    Document::Choose { pairs, .. } => pairs.iter().map(|(a, b)| (a, b)).collect(),
+                    } => vec![(context.into(), continuation.into())],
+                    Document::Choose { pairs, .. } => pairs,
                     // Windows are compared with lm_eval.
                     Document::Roll { .. } => continue,
                 };
@@ -220,9 +214,12 @@ fn a_stopped_evaluation_goes_on_where_it_was() {
     loop {
         // Each try does a few batches.
         let mut left = 12;
-        let mut progress = |_: &str, _: usize, _: usize| {
-            calls += 1;
-            left -= 1;
+        let mut progress = |_: &str, _: usize, all: usize| {
+            // Reading the documents is quick.
+            if all > 0 {
+                calls += 1;
+                left -= 1;
+            }
             left >= 0
         };
         match evaluate::<Flex, _>(&run, &tasks, &out, &Default::default(), &mut progress) {
@@ -248,16 +245,11 @@ fn a_stopped_evaluation_goes_on_where_it_was() {
     let json = |name: &str| fs::read(place.path(name).join("results.json")).unwrap();
     assert_eq!(json("out"), json("whole"));
     // Fewer documents are those that were scored, and the rest is kept.
-    let few: Vec<Task> = tasks
-        .iter()
-        .map(|task| Task {
-            documents: task.documents[..1].to_vec(),
-            ..task.clone()
-        })
-        .collect();
+    let mut few = tasks.clone();
+    few.iter_mut().for_each(|task| task.truncate(1));
     let mut calls = 0;
-    let mut count = |_: &str, _: usize, _: usize| {
-        calls += 1;
+    let mut count = |_: &str, _: usize, all: usize| {
+        calls += usize::from(all > 0);
         true
     };
     let first = evaluate::<Flex, _>(&run, &few, &out, &Default::default(), &mut count).unwrap();
@@ -286,6 +278,94 @@ fn a_stopped_evaluation_goes_on_where_it_was() {
         let mut names = aside.map(|entry| entry.file_name().to_string_lossy().into_owned());
         assert!(names.any(|found| found.starts_with(name)), "{name}");
     }
+}
+
+#[test]
+fn the_making_of_requests_is_stopped_too() {
+    let place = Place::new();
+    let run = place.run("run", &zoo::gpt2());
+    let file = place.path("long.txt");
+    fs::write(&file, "word ".repeat(60_000)).unwrap();
+    let task = Task::read(&file.display().to_string(), None).unwrap();
+    let options = Options {
+        stride: Some(1),
+        ..options(place.path("out"))
+    };
+    let asked = |most: usize| {
+        let mut calls = 0;
+        let mut progress = |_: &str, _: usize, all: usize| {
+            calls += 1;
+            calls < most && all == 0
+        };
+        let tasks = std::slice::from_ref(&task);
+        let found = evaluate::<Flex, _>(&run, tasks, &options, &Default::default(), &mut progress);
+        assert!(matches!(found, Err(Error::Stopped)));
+        calls
+    };
+    // As often as it asks before it scores anything, it can be stopped.
+    let all = asked(usize::MAX);
+    assert!(all > 20, "{all}");
+    for most in 1..all {
+        assert_eq!(asked(most), most);
+    }
+}
+
+#[test]
+fn empty_texts_and_single_words_are_scored_as_by_lm_eval() {
+    let place = Place::new();
+    let run = place.run("run", &zoo::gpt2());
+    let built = run.model::<Flex>(&Default::default()).unwrap();
+    let file = |name: &str, text: &str| {
+        let path = place.path(name);
+        fs::write(&path, text).unwrap();
+        Task::read(&path.display().to_string(), None).unwrap()
+    };
+    let tokenizer = tokenizer();
+    let likelihood = |text: &str| {
+        let ids = [vec![300], tokenizer.encode(text).unwrap()].concat();
+        plain(&run, &built, &ids, ids.len() - 1)
+    };
+    let texts = file("texts.jsonl", "{\"text\": \"hello\"}\n{\"text\": \"\"}\n");
+    let words = place.path("words.jsonl");
+    fs::write(&words, "{\"text\": \"hello\"}\n").unwrap();
+    let words = Task::read(&format!("lambada={}", words.display()), None).unwrap();
+    let out = options(place.path("out"));
+    let found = evaluated(&run, &[texts, words], &out);
+    let metric = |task: usize, name: &str| {
+        let found = found[task]
+            .metrics
+            .iter()
+            .find(|metric| metric.name == name);
+        found.unwrap().value
+    };
+    let hello = likelihood("hello");
+    let close = |found: f64, expected: f64| (found - expected).abs() <= 1e-4 * expected;
+    // An empty text has one word and no bytes.
+    assert!(close(metric(0, "word_perplexity"), (-hello / 2.0).exp()));
+    assert!(close(metric(0, "byte_perplexity"), (-hello / 5.0).exp()));
+    assert_eq!(samples(&out.directory, "texts")[1].log_likelihoods, [0.0]);
+    // What was found of it is known the next time.
+    assert_eq!(
+        evaluated(
+            &run,
+            &[file(
+                "texts.jsonl",
+                "{\"text\": \"hello\"}\n{\"text\": \"\"}\n"
+            )],
+            &out
+        )[0]
+        .notes,
+        ["2 of 2 documents were scored before"]
+    );
+    // A single word is predicted after the token between documents.
+    assert!(close(
+        metric(1, "perplexity"),
+        (-likelihood(" hello")).exp()
+    ));
+    let empty = place.path("empty.jsonl");
+    fs::write(&empty, "{\"text\": \"\"}\n{\"text\": \"\"}\n").unwrap();
+    let error = Task::read(&empty.display().to_string(), None).unwrap_err();
+    assert!(error.to_string().contains("only empty texts"), "{error}");
 }
 
 #[test]
@@ -484,140 +564,4 @@ fn the_program_prints_metrics_and_writes_results() {
     assert_eq!(json["configs"]["story"]["kind"], "text");
     assert!(json["configs"]["story"]["stride"].is_number());
     assert!(json["results"]["hellaswag"]["acc_stderr,none"].is_number());
-}
-
-#[test]
-#[ignore = "needs Python with torch, transformers and lm_eval"]
-fn likelihoods_and_metrics_are_those_of_lm_eval() {
-    let place = Place::new();
-    let run = place.run("run", &zoo::gpt2());
-    let (tasks, ours) = evaluated_for_lm_eval(&place, &run);
-    lm_eval(&place, place.path("exported").to_str().unwrap(), &[]);
-    compare(&place, &tasks, &ours);
-}
-
-#[test]
-#[ignore = "needs Python with torch, transformers and lm_eval"]
-fn likelihoods_through_a_server_are_those_of_evaluate() {
-    for (name, model) in [("gpt2", zoo::gpt2()), ("rmt", zoo::rmt())] {
-        println!("{name}");
-        let place = Place::new();
-        let run = place.run("zoo", &model);
-        let (tasks, ours) = evaluated_for_lm_eval(&place, &run);
-        let server = Server::start(&place.path("zoo"), &[]);
-        let address = format!("http://127.0.0.1:{}/v1/completions", server.port);
-        let tokenizer = format!("tokenizer={:?}", place.path("exported"));
-        // The window of `evaluate` is one token longer than the context, and lm_eval leaves out another.
-        let length = format!("max_length={}", run.config.model.shape().context + 2);
-        let more = [
-            &tokenizer,
-            "tokenizer_backend=\"huggingface\"",
-            &length,
-            "num_concurrent=4",
-        ];
-        lm_eval(&place, &address, &more);
-        compare(&place, &tasks, &ours);
-    }
-}
-
-/// Exports the run, and evaluates it on the tasks that `lm_eval` knows.
-fn evaluated_for_lm_eval(place: &Place, run: &Run) -> (Vec<Task>, Vec<Results>) {
-    export(run, &place.path("exported"), &ExportOptions::default()).unwrap();
-    let folder = place.path("tasks");
-    fs::create_dir(&folder).unwrap();
-    for file in fs::read_dir(root().join("tests/evaluate/tasks"))
-        .unwrap()
-        .map(Result::unwrap)
-    {
-        let text = fs::read_to_string(file.path()).unwrap();
-        // lm_eval does not know the fields of the original files of ARC.
-        let lines = text.lines().filter(|line| !line.contains("stem"));
-        fs::write(
-            folder.join(file.file_name()),
-            lines.collect::<Vec<_>>().join("\n") + "\n",
-        )
-        .unwrap();
-    }
-    let names = [
-        "lambada",
-        "hellaswag",
-        "piqa",
-        "arc",
-        "winogrande",
-        "wikitext",
-    ];
-    let read = |name: &str| {
-        let path = folder.join(format!("{name}.jsonl")).display().to_string();
-        Task::read(&format!("{name}={path}"), None).unwrap()
-    };
-    let tasks: Vec<Task> = names.into_iter().map(read).collect();
-    let ours = evaluated(run, &tasks, &options(place.path("ours")));
-    (tasks, ours)
-}
-
-/// Lets `lm_eval` evaluate `model`, an exported directory or the address of a server.
-fn lm_eval(place: &Place, model: &str, more: &[&str]) {
-    let python = std::env::var("RESIDUAL_ZOO_PYTHON").unwrap_or("python3".into());
-    let mut reference = Command::new(python);
-    reference.arg(root().join("tests/evaluate/reference.py"));
-    reference
-        .arg(model)
-        .arg(place.path("tasks"))
-        .arg(place.path("theirs.json"))
-        .args(more);
-    reference
-        .env("HF_HOME", place.path("home"))
-        .env("HF_MODULES_CACHE", place.path("modules"))
-        .env("HF_HUB_OFFLINE", "1")
-        .env("HF_DATASETS_OFFLINE", "1");
-    println!("{}", program::ok(&mut reference));
-}
-
-/// Compares the results with those of `lm_eval` in `theirs.json`.
-fn compare(place: &Place, tasks: &[Task], ours: &[Results]) {
-    let theirs = fs::read(place.path("theirs.json")).unwrap();
-    let theirs: Value = serde_json::from_slice(&theirs).unwrap();
-    for (task, results) in tasks.iter().zip(ours) {
-        let theirs = &theirs[&task.name];
-        let (mut largest, mut count) = (0.0_f64, 0);
-        for (sample, found) in samples(&place.path("ours"), &task.name)
-            .iter()
-            .zip(theirs["samples"].as_array().unwrap())
-        {
-            for (i, ours) in sample.log_likelihoods.iter().enumerate() {
-                let (value, greedy) = match &found[i] {
-                    Value::Array(pair) => (pair[0].as_f64().unwrap(), pair[1].as_bool()),
-                    value => (value.as_f64().unwrap(), None),
-                };
-                largest = largest.max((ours - value).abs());
-                assert!(
-                    greedy.is_none_or(|greedy| greedy == sample.is_greedy[i]),
-                    "{}",
-                    task.name
-                );
-                count += 1;
-            }
-        }
-        println!(
-            "{}: {count} log-likelihoods, largest difference {largest:.1e}",
-            task.name
-        );
-        assert!(count >= 2 && largest <= 1e-4, "{}: {largest}", task.name);
-        for metric in &results.metrics {
-            let Some(value) = theirs["metrics"][format!("{},none", metric.name)].as_f64() else {
-                assert!(metric.name.contains("token"), "{}", metric.name);
-                continue;
-            };
-            let tolerance = if metric.name.starts_with("acc") {
-                0.0
-            } else {
-                1e-4 * value
-            };
-            assert!(
-                (metric.value - value).abs() <= tolerance,
-                "{}: {metric:?} {value}",
-                task.name
-            );
-        }
-    }
 }

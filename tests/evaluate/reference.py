@@ -4,7 +4,7 @@
     reference.py MODEL TASKS OUT [KEY=VALUE...]
 
 MODEL is an exported directory, run by transformers, or the address of a server with the API of OpenAI,
-http://HOST:PORT/v1/completions. Further arguments are those of lm_eval's model. TASKS is a folder with JSON lines, one file for each task. OUT gets the metrics and the samples as JSON. The tasks are those
+http://HOST:PORT/v1/completions; `dummy` makes up its answers. Further arguments are those of lm_eval's model. TASKS is a folder with JSON lines, one file for each task. OUT gets the metrics and the samples as JSON. The tasks are those
 of lm_eval itself, with these files as their data.
 """
 
@@ -27,6 +27,14 @@ OFFICIAL = {
 }
 
 
+def asked(sample):
+    """What lm_eval asks about a document: texts, then the words and bytes of a text, or the right choice."""
+    texts = [list(arguments) for arguments in sample["arguments"]]
+    if "word_perplexity" in sample:
+        return {"texts": texts, "words": sample["word_perplexity"][1], "bytes": sample["byte_perplexity"][1]}
+    return {"texts": texts, "target": sample["target"]}
+
+
 def main(model, tasks, out, *more):
     tasks, out = Path(tasks), Path(out)
     folder = out.with_suffix(".tasks")
@@ -40,7 +48,9 @@ def main(model, tasks, out, *more):
             f"include: {official}\ntask: zoo_{name}\ndataset_path: json\ndataset_name: null\n"
             f"dataset_kwargs:\n  data_files: {json.dumps(splits)}\n"
         )
-    if model.startswith("http"):
+    if model == "dummy":
+        kind, arguments = "dummy", {}
+    elif model.startswith("http"):
         kind, arguments = "local-completions", {"base_url": model, "model": "zoo", "tokenized_requests": True}
     else:
         kind, arguments = "hf", {"pretrained": model, "trust_remote_code": True, "dtype": "float32"}
@@ -64,6 +74,7 @@ def main(model, tasks, out, *more):
         results[name] = {
             "metrics": {key: value for key, value in found["results"][f"zoo_{name}"].items() if "," in key},
             "samples": [[response[0] for response in sample["resps"]] for sample in samples],
+            "documents": [asked(sample) for sample in samples],
         }
     out.write_text(json.dumps(results))
 

@@ -213,6 +213,114 @@ fn a_stop_ends_the_text_before_it() {
 }
 
 #[test]
+fn a_prompt_that_ends_within_a_character_is_echoed_whole() {
+    let served = Served::gpt2();
+    // Bytes of a character of three, of one of four, and one that no character has.
+    for (prompt, text, starts) in [
+        (vec![97, 230, 151], "a\u{fffd}", vec![0, 1, 1]),
+        (
+            vec![97, 240, 159, 152, 97],
+            "a\u{fffd}a",
+            vec![0, 1, 1, 1, 2],
+        ),
+        (vec![230, 151, 165, 230], "日\u{fffd}", vec![0, 0, 0, 1]),
+        (vec![255], "\u{fffd}", vec![0]),
+        (vec![97, 98], "ab", vec![0, 1]),
+    ] {
+        for logprobs in [Value::Null, json!(0), json!(2)] {
+            for stream in [false, true] {
+                let body = json!({
+                    "prompt": prompt, "max_tokens": 0, "echo": true, "logprobs": logprobs, "n": 2, "stop": "\u{fffd}",
+                    "stream": stream,
+                });
+                let choices: Vec<Value> = match stream {
+                    false => vec![served.server.complete(&body)],
+                    true => {
+                        let mut events = served.server.stream(&body);
+                        assert_eq!(events.pop().unwrap(), "[DONE]");
+                        let parsed = events
+                            .iter()
+                            .map(|event| serde_json::from_str(event).unwrap());
+                        parsed.collect()
+                    }
+                };
+                let choices = choices
+                    .iter()
+                    .flat_map(|answer| answer["choices"].as_array().unwrap());
+                let choices: Vec<&Value> = choices.collect();
+                assert_eq!(choices.len(), 2);
+                for choice in choices {
+                    assert_eq!(choice["text"], text, "{prompt:?}");
+                    assert_eq!(choice["finish_reason"], "length");
+                    let found = &choice["logprobs"]["text_offset"];
+                    let expected = if logprobs.is_null() {
+                        Value::Null
+                    } else {
+                        json!(starts)
+                    };
+                    assert_eq!(*found, expected, "{prompt:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn choices_stop_each_for_itself() {
+    let served = Served::gpt2();
+    let prompts: Vec<String> = ('a'..='p').map(String::from).collect();
+    let ask = |stop: Value| {
+        let body = json!({
+            "prompt": prompts, "max_tokens": 60, "temperature": 0, "stop": stop, "n": 2, "logprobs": 0,
+        });
+        served.server.complete(&body)
+    };
+    let free = ask(Value::Null);
+    let texts = texts(&free);
+    // A character that many have, and not all.
+    let count = |stop: char| texts.iter().filter(|text| text.contains(stop)).count();
+    let stop = texts.concat().chars().max_by_key(|c| match count(*c) {
+        count if count < texts.len() => count,
+        _ => 0,
+    });
+    let stop = stop.unwrap();
+    let stopped = ask(json!(stop.to_string()));
+    let (mut tokens, mut stops) = (0, 0);
+    for (text, choice) in texts.iter().zip(stopped["choices"].as_array().unwrap()) {
+        let (expected, finish) = match text.split_once(stop) {
+            Some((before, _)) => (before, "stop"),
+            None => (text.as_str(), "length"),
+        };
+        assert_eq!(
+            (choice["text"].as_str(), choice["finish_reason"].as_str()),
+            (Some(expected), Some(finish))
+        );
+        let scored = &choice["logprobs"];
+        for (token, start) in scored["tokens"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .zip(scored["text_offset"].as_array().unwrap())
+        {
+            assert!(
+                start.as_u64().unwrap() < expected.chars().count() as u64,
+                "{token}"
+            );
+        }
+        stops += usize::from(finish == "stop");
+        tokens += if finish == "stop" { 0 } else { 60 };
+    }
+    assert!(
+        stops >= 2 && stops < texts.len(),
+        "{stops} of {}",
+        texts.len()
+    );
+    // No token is counted that came after a stop.
+    let counted = stopped["usage"]["completion_tokens"].as_u64().unwrap();
+    assert!(counted > tokens as u64 && counted < 60 * texts.len() as u64);
+}
+
+#[test]
 fn settings_of_a_request_are_respected() {
     let served = Served::gpt2();
     let text = |body: Value| texts(&served.server.complete(&body));

@@ -1,7 +1,7 @@
 //! Many clients, slow ones, and ones that go away.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::Shutdown;
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
 use residual_zoo_testing::zoo;
@@ -153,6 +153,140 @@ fn slow_clients_hold_up_nobody() {
             .complete(&json!({ "prompt": "a", "max_tokens": 8 }));
     }
     drop(slow);
+}
+
+#[test]
+fn a_stop_frees_the_place_of_its_choice() {
+    let served = Served::new(
+        &zoo::gpt2(),
+        &bytes(),
+        &["--queue", "8", "--max-tokens", "200000"],
+    );
+    // Three prompts that come to a stop, and one that does not.
+    let texts: Vec<(String, String)> = ('a'..='z')
+        .map(|prompt| {
+            let body = json!({ "prompt": prompt, "max_tokens": 3000, "temperature": 0 });
+            let answer = served.server.complete(&body);
+            let text = answer["choices"][0]["text"].as_str().unwrap();
+            (prompt.to_string(), text.to_owned())
+        })
+        .collect();
+    let stops = texts.iter().flat_map(|(_, text)| text.chars());
+    let (stop, with) = stops
+        .filter_map(|stop| {
+            let with = texts.iter().filter(|(_, text)| text.contains(stop));
+            let with: Vec<&String> = with.map(|(prompt, _)| prompt).take(3).collect();
+            let is_good = with.len() == 3 && texts.iter().any(|(_, text)| !text.contains(stop));
+            is_good.then_some((stop, with))
+        })
+        .next()
+        .unwrap();
+    let without = texts.iter().find(|(_, text)| !text.contains(stop)).unwrap();
+    for stream in [false, true] {
+        // The endless one comes first, so that the others stop while it goes on.
+        let prompts = [&[&without.0], &with[..]].concat();
+        let body = json!({
+            "prompt": prompts, "max_tokens": 200_000, "temperature": 0, "stop": stop.to_string(), "stream": stream,
+        });
+        let mut client = served.server.connect();
+        client.write_all(&request(&body)).unwrap();
+        // It holds one of the eight places then, so four and three can come.
+        let begin = Instant::now();
+        let half = json!({ "prompt": "a", "max_tokens": 2000, "n": 4 });
+        let rest = json!({ "prompt": "a", "max_tokens": 2000, "n": 3 });
+        let both = || {
+            std::thread::scope(|scope| {
+                let other = scope.spawn(|| served.server.ask(&rest).0);
+                (served.server.ask(&half).0, other.join().unwrap())
+            })
+        };
+        while both() != (200, 200) {
+            assert!(
+                begin.elapsed() < Duration::from_secs(60),
+                "the places stay taken"
+            );
+        }
+        client.shutdown(Shutdown::Both).unwrap();
+        all_places_are_free(&served);
+    }
+}
+
+/// Whether the server has closed a connection over which it has sent nothing.
+fn is_closed(client: &TcpStream) -> bool {
+    client.set_nonblocking(true).unwrap();
+    let mut client = client;
+    !matches!(client.read(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock)
+}
+
+#[test]
+fn half_requests_do_not_lock_others_out() {
+    let served = Served::gpt2();
+    let whole = request(&json!({ "prompt": "a" }));
+    for part in [0, 20, whole.len() - 3] {
+        let slow: Vec<_> = (0..600)
+            .map(|_| {
+                let mut client = served.server.connect();
+                client.write_all(&whole[..part]).unwrap();
+                client
+            })
+            .collect();
+        for _ in 0..3 {
+            served.server.complete(&json!({ "prompt": "a" }));
+        }
+        // The others did not have to end for that.
+        let closed = slow.iter().filter(|client| is_closed(client)).count();
+        assert!((88..250).contains(&closed), "{closed} of 600 are closed");
+    }
+}
+
+#[test]
+fn bodies_that_are_held_have_a_bound() {
+    let served = Served::gpt2();
+    let length = 1 << 20;
+    let head = format!(
+        "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+    );
+    let most = [head.as_bytes(), &vec![b' '; length - 1]].concat();
+    let send = || {
+        let mut client = served.server.connect();
+        let _ = client.write_all(&most);
+        client
+    };
+    let held: Vec<_> = (0..80).map(|_| send()).collect();
+    // Those that found no room are told to come again, the others are waited for.
+    let refused = |mut client: &TcpStream| {
+        client
+            .set_read_timeout(Some(Duration::from_secs(3)))
+            .unwrap();
+        let mut answer = [0; 1000];
+        let count = client.read(&mut answer).unwrap_or(0);
+        let answer = String::from_utf8_lossy(&answer[..count]).to_ascii_lowercase();
+        let is_refused = answer.starts_with("http/1.1 503");
+        assert!(is_refused || answer.is_empty(), "{answer}");
+        assert!(
+            !is_refused || answer.contains("retry-after: 1") && answer.contains("\"no_room\""),
+            "{answer}"
+        );
+        is_refused
+    };
+    // The first ones have been taken.
+    let last = held.iter().rev().take(40);
+    let refused = last.filter(|client| refused(client)).count();
+    assert!(refused >= 30, "{refused} of 40 are refused");
+    // There is always room for small ones.
+    for _ in 0..3 {
+        served.server.complete(&json!({ "prompt": "a" }));
+    }
+    drop(held);
+    // And for large ones again.
+    let begin = Instant::now();
+    let large = json!({ "prompt": "a", "user": "x".repeat(900_000) });
+    while served.server.ask(&large).0 != 200 {
+        assert!(
+            begin.elapsed() < Duration::from_secs(60),
+            "the room stays taken"
+        );
+    }
 }
 
 #[test]

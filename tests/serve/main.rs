@@ -10,6 +10,7 @@
 
 mod answers;
 mod bad_input;
+mod http;
 mod limits;
 
 use std::path::PathBuf;

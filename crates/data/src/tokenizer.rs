@@ -365,7 +365,11 @@ impl Tokenizer {
 
     /// Like [`encode`](Self::encode), and reports the bytes that are encoded from time to time. An error of
     /// `progress` ends it.
-    pub(crate) fn encode_with(
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`encode`](Self::encode) and of `progress`.
+    pub fn encode_with(
         &self,
         text: String,
         progress: &mut dyn FnMut(usize) -> Result<(), DataError>,

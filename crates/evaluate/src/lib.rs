@@ -6,14 +6,20 @@
 
 #![forbid(unsafe_code)]
 
+mod document;
 mod error;
 mod evaluation;
+mod fields;
 mod metric;
+mod python;
 mod request;
+mod samples;
 mod score;
+mod scoring;
 mod task;
 
+pub use document::Document;
 pub use error::Error;
 pub use evaluation::{OnProgress, Options, Results, check, evaluate};
 pub use metric::{Metric, Sample};
-pub use task::{Document, KINDS, Kind, Task};
+pub use task::{KINDS, Kind, Task};

@@ -2,8 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::Error;
+use crate::document::Document;
 use crate::score::Score;
-use crate::task::{Document, Kind, Task};
+use crate::task::{Kind, Task};
 
 /// What was found of a document: a line of the samples.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -16,41 +18,101 @@ pub struct Sample {
     pub is_greedy: Vec<bool>,
     /// Tokens that were predicted.
     pub tokens: usize,
+    /// Whether there is one log-likelihood, the sum over all windows.
+    #[serde(skip)]
+    of_text: bool,
 }
 
 impl Sample {
-    /// The sample of `document` from the scores of its requests.
-    pub fn of(doc_id: usize, document: &Document, scores: &[Score], tokens: usize) -> Self {
-        let likelihoods = scores.iter().map(|score| score.log_likelihood);
-        let mut greedy = scores.iter().map(|score| score.is_greedy);
-        let (log_likelihoods, is_greedy) = match document {
-            Document::Roll { .. } => (
-                vec![likelihoods.sum()],
-                vec![greedy.all(|is_greedy| is_greedy)],
-            ),
-            _ => (likelihoods.collect(), greedy.collect()),
-        };
+    /// A sample without scores. Of a text without tokens, it is the whole.
+    pub(crate) fn new(doc_id: usize, document: &Document) -> Self {
+        let of_text = matches!(document, Document::Roll { .. });
         Self {
             doc_id,
-            log_likelihoods,
-            is_greedy,
-            tokens,
+            log_likelihoods: if of_text { vec![0.0] } else { vec![] },
+            is_greedy: if of_text { vec![true] } else { vec![] },
+            tokens: 0,
+            of_text,
         }
     }
-}
 
-impl Sample {
+    /// Adds the score of the next request, which predicts so many tokens.
+    pub(crate) fn add(&mut self, score: &Score, tokens: usize) {
+        self.tokens += tokens;
+        match (
+            self.of_text,
+            self.log_likelihoods.first_mut(),
+            self.is_greedy.first_mut(),
+        ) {
+            (true, Some(sum), Some(is_greedy)) => {
+                *sum += score.log_likelihood;
+                *is_greedy &= score.is_greedy;
+            }
+            _ => {
+                self.log_likelihoods.push(score.log_likelihood);
+                self.is_greedy.push(score.is_greedy);
+            }
+        }
+    }
+
+    /// Whether all numbers are finite.
+    pub(crate) fn is_finite(&self) -> bool {
+        self.log_likelihoods.iter().all(|value| value.is_finite())
+    }
+
     /// Whether this can be the sample of `document`.
     pub(crate) fn is_of(&self, document: &Document) -> bool {
-        let count = match document {
-            Document::Choose { pairs, .. } => pairs.len(),
-            Document::Continue { .. } | Document::Roll { .. } => 1,
+        let (count, least) = match document {
+            Document::Choose { pairs, .. } => (pairs.len(), 1),
+            Document::Continue { .. } => (1, 1),
+            Document::Roll { .. } => (1, 0),
         };
         let is_logarithm = |value: &f64| value.is_finite() && *value <= 1e-3;
         self.log_likelihoods.len() == count
             && self.is_greedy.len() == count
-            && self.tokens > 0
+            && self.tokens >= least
             && self.log_likelihoods.iter().all(is_logarithm)
+    }
+}
+
+/// A number of tokens, words or bytes of a document. There are millions of short documents, and none has more.
+fn count(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+/// What the metrics need of a sample.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Found {
+    /// The log-likelihood of a continuation or a text.
+    log_likelihood: f64,
+    tokens: u32,
+    /// Whether the continuation or the choice is right.
+    is_right: bool,
+    /// Whether the choice with the highest likelihood for its length is right.
+    is_right_by_length: bool,
+}
+
+impl Found {
+    /// What `sample` says of `document`. Its numbers of values must be right.
+    pub fn of(document: &Document, sample: &Sample) -> Self {
+        let values = &sample.log_likelihoods;
+        let (is_right, is_right_by_length) = match document {
+            Document::Choose { lengths, gold, .. } => {
+                let pairs = values.iter().zip(lengths);
+                let by_length: Vec<f64> = pairs.map(|(value, n)| value / *n as f64).collect();
+                (
+                    first_largest(values) == *gold,
+                    first_largest(&by_length) == *gold,
+                )
+            }
+            _ => (sample.is_greedy[0], false),
+        };
+        Self {
+            log_likelihood: values[0],
+            tokens: count(sample.tokens),
+            is_right,
+            is_right_by_length,
+        }
     }
 }
 
@@ -67,100 +129,68 @@ pub struct Metric {
     pub higher_is_better: bool,
 }
 
-/// The metrics of `task`. There is a sample for each of its documents, in their order.
-pub fn metrics(task: &Task, samples: &[Sample]) -> Vec<Metric> {
-    let pairs = || task.documents.iter().zip(samples);
-    match task.documents.first() {
-        Some(Document::Continue { .. }) => {
-            let likelihoods: Vec<f64> = samples
-                .iter()
-                .map(|sample| sample.log_likelihoods[0])
-                .collect();
-            let right: Vec<f64> = samples
-                .iter()
-                .map(|sample| f64::from(sample.is_greedy[0]))
-                .collect();
-            let (mean, error) = mean(&likelihoods);
-            let perplexity = (-mean).exp();
-            vec![
-                // The error of exp(x) is exp(x) times that of x.
-                lower(
-                    "perplexity",
-                    perplexity,
-                    error.map(|error| error * perplexity),
-                ),
-                higher("acc", &right),
-            ]
+/// The metrics of `task`, of whose documents this was found, in their order.
+///
+/// # Errors
+///
+/// A document that cannot be read again.
+pub(crate) fn metrics(task: &Task, found: &[Found]) -> Result<Vec<Metric>, Error> {
+    let likelihoods = || found.iter().map(|found| found.log_likelihood);
+    let share = |name, is_right: fn(&Found) -> bool| {
+        let values = found.iter().map(|found| f64::from(is_right(found)));
+        let (value, error) = mean(values);
+        Metric {
+            name,
+            value,
+            error,
+            higher_is_better: true,
         }
-        Some(Document::Choose { .. }) => {
-            let right = |is_normalised: bool| -> Vec<f64> {
-                let right = pairs().filter_map(|(document, sample)| match document {
-                    Document::Choose { lengths, gold, .. } => {
-                        let lengths = lengths.iter().map(|length| match is_normalised {
-                            true => *length as f64,
-                            false => 1.0,
-                        });
-                        let values = sample.log_likelihoods.iter().zip(lengths);
-                        let values: Vec<f64> =
-                            values.map(|(value, length)| value / length).collect();
-                        Some(f64::from(first_largest(&values) == *gold))
-                    }
-                    _ => None,
+    };
+    Ok(match task.kind {
+        Kind::Lambada => vec![
+            exponential("perplexity", mean(likelihoods())),
+            share("acc", |found| found.is_right),
+        ],
+        // Its choices are contexts, whose lengths do not count.
+        Kind::WinoGrande => vec![share("acc", |found| found.is_right)],
+        Kind::HellaSwag | Kind::Piqa | Kind::Arc => vec![
+            share("acc", |found| found.is_right),
+            share("acc_norm", |found| found.is_right_by_length),
+        ],
+        Kind::WikiText | Kind::Text => {
+            let mut units = Vec::with_capacity(found.len());
+            for number in 0..found.len() {
+                units.push(match task.document(number)? {
+                    Document::Roll { words, bytes, .. } => [words, bytes].map(count),
+                    _ => [0; 2],
                 });
-                right.collect()
-            };
-            let mut metrics = vec![higher("acc", &right(false))];
-            // Its choices are contexts, whose lengths do not count.
-            if task.kind != Kind::WinoGrande {
-                metrics.push(higher("acc_norm", &right(true)));
             }
-            metrics
-        }
-        Some(Document::Roll { .. }) => {
-            let likelihoods: Vec<f64> = samples
-                .iter()
-                .map(|sample| sample.log_likelihoods[0])
-                .collect();
-            let per = |unit: fn(&Document) -> usize| {
-                let units: Vec<f64> = task
-                    .documents
-                    .iter()
-                    .map(|document| unit(document) as f64)
-                    .collect();
-                ratio(&likelihoods, &units)
-            };
-            let tokens: Vec<f64> = samples.iter().map(|sample| sample.tokens as f64).collect();
-            let perplexity = |name, (mean, error): (f64, Option<f64>)| {
-                let perplexity = (-mean).exp();
-                lower(name, perplexity, error.map(|error| error * perplexity))
-            };
-            let bits = |name, (mean, error): (f64, Option<f64>)| {
-                let bits = std::f64::consts::LN_2;
-                lower(name, -mean / bits, error.map(|error| error / bits))
-            };
-            let [word, byte] = [
-                per(|document| units(document).0),
-                per(|document| units(document).1),
-            ];
-            let token = ratio(&likelihoods, &tokens);
+            let words = units.iter().map(|units| f64::from(units[0]));
+            let bytes = units.iter().map(|units| f64::from(units[1]));
+            let word = ratio(likelihoods().zip(words));
+            let byte = ratio(likelihoods().zip(bytes));
+            let tokens = found.iter().map(|found| f64::from(found.tokens));
+            let token = ratio(likelihoods().zip(tokens));
             vec![
-                perplexity("word_perplexity", word),
-                perplexity("byte_perplexity", byte),
+                exponential("word_perplexity", word),
+                exponential("byte_perplexity", byte),
                 bits("bits_per_byte", byte),
-                perplexity("token_perplexity", token),
+                exponential("token_perplexity", token),
                 bits("bits_per_token", token),
             ]
         }
-        None => Vec::new(),
-    }
+    })
 }
 
-/// Words and bytes of a text.
-fn units(document: &Document) -> (usize, usize) {
-    match document {
-        Document::Roll { words, bytes, .. } => (*words, *bytes),
-        _ => (0, 0),
-    }
+/// exp(−mean). Its error is exp(−mean) times the error of the mean.
+fn exponential(name: &'static str, (mean, error): (f64, Option<f64>)) -> Metric {
+    let perplexity = (-mean).exp();
+    lower(name, perplexity, error.map(|error| error * perplexity))
+}
+
+fn bits(name: &'static str, (mean, error): (f64, Option<f64>)) -> Metric {
+    let bits = std::f64::consts::LN_2;
+    lower(name, -mean / bits, error.map(|error| error / bits))
 }
 
 fn lower(name: &'static str, value: f64, error: Option<f64>) -> Metric {
@@ -169,16 +199,6 @@ fn lower(name: &'static str, value: f64, error: Option<f64>) -> Metric {
         value,
         error,
         higher_is_better: false,
-    }
-}
-
-fn higher(name: &'static str, values: &[f64]) -> Metric {
-    let (value, error) = mean(values);
-    Metric {
-        name,
-        value,
-        error,
-        higher_is_better: true,
     }
 }
 
@@ -197,18 +217,23 @@ fn first_largest(values: &[f64]) -> usize {
 }
 
 /// The mean and its standard error.
-fn mean(values: &[f64]) -> (f64, Option<f64>) {
-    ratio(values, &vec![1.0; values.len()])
+fn mean(values: impl Iterator<Item = f64> + Clone) -> (f64, Option<f64>) {
+    ratio(values.map(|value| (value, 1.0)))
 }
 
 /// Σ a / Σ b and its standard error over the documents, linearised: the deviation of a document is (a − ratio · b) / mean b.
-fn ratio(a: &[f64], b: &[f64]) -> (f64, Option<f64>) {
-    let n = a.len() as f64;
-    let whole: f64 = b.iter().sum();
-    let ratio = a.iter().sum::<f64>() / whole;
-    let squares: f64 = a.iter().zip(b).map(|(a, b)| (a - ratio * b).powi(2)).sum();
+/// It is 0 if there is nothing to divide by.
+fn ratio(pairs: impl Iterator<Item = (f64, f64)> + Clone) -> (f64, Option<f64>) {
+    let count = pairs.clone().count();
+    let n = count as f64;
+    let whole: f64 = pairs.clone().map(|(_, b)| b).sum();
+    if whole == 0.0 {
+        return (0.0, None);
+    }
+    let ratio = pairs.clone().map(|(a, _)| a).sum::<f64>() / whole;
+    let squares: f64 = pairs.map(|(a, b)| (a - ratio * b).powi(2)).sum();
     let error = (squares / (n - 1.0) / n).sqrt() / (whole / n);
-    (ratio, (a.len() > 1).then_some(error))
+    (ratio, (count > 1).then_some(error))
 }
 
 #[cfg(test)]
@@ -217,19 +242,27 @@ mod tests {
 
     #[test]
     fn the_standard_error_of_a_mean_is_that_of_the_textbook() {
-        let (value, error) = mean(&[1.0, 0.0, 0.0, 1.0, 1.0]);
+        let (value, error) = mean([1.0, 0.0, 0.0, 1.0, 1.0].into_iter());
         assert!((value - 0.6).abs() < 1e-12);
         // The standard deviation of the sample is √0.3.
         assert!((error.unwrap() - (0.3_f64 / 5.0).sqrt()).abs() < 1e-12);
-        assert_eq!(mean(&[2.0]).1, None);
+        assert_eq!(mean([2.0].into_iter()).1, None);
     }
 
     #[test]
     fn long_texts_weigh_more() {
-        let (value, error) = ratio(&[-10.0, -40.0], &[10.0, 30.0]);
+        let (value, error) = ratio([(-10.0, 10.0), (-40.0, 30.0)].into_iter());
         assert!((value + 1.25).abs() < 1e-12);
         // Deviations 2.5 and −2.5 of 20 on average.
         assert!((error.unwrap() - (12.5_f64 / 2.0).sqrt() / 20.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn an_empty_text_counts_only_with_its_words() {
+        // As in lm_eval: its log-likelihood is 0, and it has one word.
+        let (value, error) = ratio([(-10.0, 2.0), (0.0, 1.0)].into_iter());
+        assert!((value + 10.0 / 3.0).abs() < 1e-12 && error.is_some());
+        assert_eq!(ratio([(0.0, 0.0)].into_iter()), (0.0, None));
     }
 
     #[test]

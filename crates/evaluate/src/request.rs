@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use residual_zoo_data::{DataError, Tokenizer};
 
-use crate::task::Document;
+use crate::Error;
+use crate::document::Document;
+use crate::python::is_space;
 
 /// A continuation of a context whose likelihood is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,7 +14,7 @@ pub struct Request {
     /// The number of the document.
     pub document: usize,
     /// Tokens of the document, which the windows of a long text share.
-    tokens: Arc<[u32]>,
+    tokens: Arc<Vec<u32>>,
     /// Where the context begins, where the continuation begins, and its end.
     places: [usize; 3],
 }
@@ -31,7 +33,14 @@ impl Request {
     }
 }
 
+/// Takes a request. An error ends the making of others.
+pub type Take<'a> = &'a mut dyn FnMut(Request) -> Result<(), Error>;
+
+/// Whether the making of requests goes on.
+pub type GoesOn<'a> = &'a mut dyn FnMut() -> bool;
+
 /// How texts become requests.
+#[derive(Clone, Copy)]
 pub struct Requests<'a> {
     /// The tokenizer of the model.
     pub tokenizer: &'a Tokenizer,
@@ -41,101 +50,217 @@ pub struct Requests<'a> {
     pub stride: usize,
 }
 
+/// Bytes of a text that are tokenized at once if each byte is a token.
+const PART: usize = 1 << 20;
+
+/// How often it is asked whether the making of windows goes on.
+const WINDOWS: usize = 1 << 12;
+
+/// A context as tokens.
+struct Read<'a> {
+    text: &'a str,
+    /// White space at its end, which belongs to the continuation.
+    space: &'a str,
+    /// The number of its tokens.
+    count: usize,
+    /// The last ones, as many as the model can read.
+    last: Vec<u32>,
+}
+
 impl Requests<'_> {
-    /// The requests of a document.
+    /// Makes the requests of the document `number` of `task`. An empty text has none.
     ///
     /// # Errors
     ///
     /// What is wrong with the document: a text that the tokenizer does not know, or that is too long.
-    pub fn of(&self, number: usize, document: &Document) -> Result<Vec<Request>, String> {
-        match document {
+    /// [`Error::Stopped`]; the errors of `take`.
+    pub fn of(
+        &self,
+        (task, number): (&str, usize),
+        document: &Document,
+        take: Take,
+        goes_on: GoesOn,
+    ) -> Result<(), Error> {
+        let failed = |failure: Failure| match failure {
+            Failure::Wrong(problem) => Error::Document {
+                task: task.into(),
+                document: number,
+                problem,
+            },
+            Failure::Other(error) => error,
+        };
+        let made = match document {
             Document::Continue {
                 context,
                 continuation,
-            } => Ok(vec![self.pair(number, context, continuation)?]),
-            Document::Choose { pairs, .. } => {
-                let requests = pairs
-                    .iter()
-                    .map(|(context, choice)| self.pair(number, context, choice));
-                requests.collect()
-            }
-            Document::Roll { text, .. } => self.roll(number, text),
+            } => self
+                .read(context, goes_on)
+                .and_then(|read| self.pair(number, &read, continuation, goes_on))
+                .and_then(|request| Ok(take(request)?)),
+            Document::Choose { pairs, .. } => self.pairs(number, pairs, take, goes_on),
+            Document::Roll { text, .. } => self.roll(number, text, take, goes_on),
+        };
+        made.map_err(failed)
+    }
+
+    fn pairs(
+        &self,
+        document: usize,
+        pairs: &[(Arc<String>, Arc<String>)],
+        take: Take,
+        goes_on: GoesOn,
+    ) -> Result<(), Failure> {
+        let mut before: Option<(&Arc<String>, Read)> = None;
+        for (context, continuation) in pairs {
+            let read = match before {
+                Some((other, read)) if Arc::ptr_eq(other, context) => read,
+                _ => self.read(context, goes_on)?,
+            };
+            take(self.pair(document, &read, continuation, goes_on)?)?;
+            before = Some((context, read));
         }
+        Ok(())
+    }
+
+    fn read<'a>(&self, context: &'a str, goes_on: GoesOn) -> Result<Read<'a>, Failure> {
+        // White space at the end of a context often belongs to the next token.
+        let (mut text, space) = context.split_at(context.trim_end_matches(is_space).len());
+        if self.tokenizer.is_bytes() {
+            // What the model cannot read need not be tokenized.
+            text = &text[text.floor_char_boundary(text.len().saturating_sub(self.most + 1))..];
+        }
+        let mut last = match text {
+            "" => vec![],
+            text => self.encode(text, goes_on)?,
+        };
+        let count = last.len();
+        last.drain(..count.saturating_sub(self.most));
+        last.shrink_to_fit();
+        Ok(Read {
+            text,
+            space,
+            count,
+            last,
+        })
     }
 
     /// The request of a continuation. It has the tokens of both together that follow those of the context. A context
     /// that is too long loses its beginning.
-    fn pair(&self, document: usize, context: &str, continuation: &str) -> Result<Request, String> {
-        // White space at the end of a context often belongs to the next token.
-        let (context, space) = context.split_at(context.trim_end().len());
-        let both = self.encode(&format!("{context}{space}{continuation}"))?;
-        let before = match context {
-            "" => vec![],
-            context => self.encode(context)?,
-        };
-        let cut = before.len().min(both.len());
-        let (mut context, mut continuation) = (before, both[cut..].to_vec());
-        if context.is_empty() {
-            let first = self.tokenizer.first_id();
-            context = vec![first];
-            if continuation.first() == Some(&first) {
-                continuation.remove(0);
+    fn pair(
+        &self,
+        document: usize,
+        read: &Read,
+        continuation: &str,
+        goes_on: GoesOn,
+    ) -> Result<Request, Failure> {
+        let both = [read.text, read.space, continuation].concat();
+        let both = self.encode(&both, goes_on)?;
+        let mut continuation = &both[read.count.min(both.len())..];
+        let first = [self.tokenizer.first_id()];
+        let context = match read.last.as_slice() {
+            [] => {
+                continuation = continuation.strip_prefix(&first).unwrap_or(continuation);
+                &first[..]
             }
-        }
+            last => last,
+        };
         if continuation.is_empty() || continuation.len() > self.most {
-            return Err(format!(
+            return Err(Failure::Wrong(format!(
                 "an answer of {} tokens, but the model can score 1 to {}; leave it out",
                 continuation.len(),
                 self.most
-            ));
+            )));
         }
         let room = self.most + 1 - continuation.len();
-        let start = context.len().saturating_sub(room);
-        let places = [start, context.len(), context.len() + continuation.len()];
-        context.append(&mut continuation);
+        let context = &context[context.len().saturating_sub(room)..];
+        let tokens = [context, continuation].concat();
         Ok(Request {
             document,
-            tokens: context.into(),
-            places,
+            places: [0, context.len(), tokens.len()],
+            tokens: tokens.into(),
         })
     }
 
     /// The requests of a text. Each window predicts the next tokens, after as many tokens before as there is room for;
     /// the first one begins with the token between documents.
-    fn roll(&self, document: usize, text: &str) -> Result<Vec<Request>, String> {
-        let mut tokens = self.encode(text)?;
-        let first = self.tokenizer.first_id();
-        tokens.insert(0, first);
-        let tokens: Arc<[u32]> = tokens.into();
-        let mut requests = Vec::new();
-        // The first token is not predicted.
-        let mut done = 1;
-        while done < tokens.len() {
-            let new = if done == 1 { self.most } else { self.stride };
-            let end = (done + new).min(tokens.len());
-            let start = match done {
-                1 => 0,
-                // The window has as many tokens as the model reads, and one more that is only predicted. It does not
-                // have the first one.
-                _ => (end - 1).saturating_sub(self.most).max(1),
+    fn roll(
+        &self,
+        document: usize,
+        text: &str,
+        take: Take,
+        goes_on: GoesOn,
+    ) -> Result<(), Failure> {
+        // The tokens from number `from` on that are needed. The first one is not predicted.
+        let (mut kept, mut from) = (vec![self.tokenizer.first_id()], 0);
+        let (mut done, mut count) = (1, 0);
+        let mut rest = text;
+        while !rest.is_empty() {
+            let part = match self.tokenizer.is_bytes() {
+                true => rest.floor_char_boundary(PART),
+                false => rest.len(),
             };
-            requests.push(Request {
-                document,
-                tokens: tokens.clone(),
-                places: [start, done, end],
-            });
-            done = end;
+            let (part, after) = rest.split_at(part);
+            rest = after;
+            kept.extend(self.encode(part, goes_on)?);
+            let tokens = Arc::new(std::mem::take(&mut kept));
+            let there = from + tokens.len();
+            while done < there {
+                let new = if done == 1 { self.most } else { self.stride };
+                if done + new > there && !rest.is_empty() {
+                    break;
+                }
+                let end = (done + new).min(there);
+                let start = match done {
+                    1 => 0,
+                    // The window has as many tokens as the model reads, and one more that is only predicted. It does
+                    // not have the first one.
+                    _ => (end - 1).saturating_sub(self.most).max(1),
+                };
+                take(Request {
+                    document,
+                    tokens: tokens.clone(),
+                    places: [start - from, done - from, end - from],
+                })?;
+                done = end;
+                count += 1;
+                if count % WINDOWS == 0 && !goes_on() {
+                    return Err(Failure::Other(Error::Stopped));
+                }
+            }
+            let needed = done.saturating_sub(self.most).max(from);
+            if !rest.is_empty() {
+                kept = tokens[needed - from..].to_vec();
+                from = needed;
+            }
         }
-        match requests.is_empty() {
-            true => Err("an empty text".into()),
-            false => Ok(requests),
-        }
+        Ok(())
     }
 
-    fn encode(&self, text: &str) -> Result<Vec<u32>, String> {
+    fn encode(&self, text: &str, goes_on: GoesOn) -> Result<Vec<u32>, Failure> {
+        let mut progress = |_| match goes_on() {
+            true => Ok(()),
+            false => Err(DataError::Stopped),
+        };
         self.tokenizer
-            .encode(text)
-            .map_err(|e: DataError| e.to_string())
+            .encode_with(text, &mut progress)
+            .map_err(|error| match error {
+                DataError::Stopped => Failure::Other(Error::Stopped),
+                error => Failure::Wrong(error.to_string()),
+            })
+    }
+}
+
+/// Why there are no requests.
+enum Failure {
+    /// The document cannot be scored.
+    Wrong(String),
+    /// Another error.
+    Other(Error),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Other(error)
     }
 }
 
@@ -172,8 +297,34 @@ mod tests {
             .collect()
     }
 
+    /// The requests of a document, or what is wrong with it.
+    fn made(requests: &Requests, document: &Document) -> Result<Vec<Request>, String> {
+        let mut all = Vec::new();
+        let mut take = |request| {
+            all.push(request);
+            Ok(())
+        };
+        requests
+            .of(("task", 0), document, &mut take, &mut || true)
+            .map_err(|error| error.to_string())?;
+        Ok(all)
+    }
+
     fn roll(text: &str, most: usize, stride: usize) -> Vec<(String, String)> {
-        texts(&requests(&bytes(), most, stride).roll(0, text).unwrap())
+        let document = crate::document::roll(Arc::new(text.into()));
+        texts(&made(&requests(&bytes(), most, stride), &document).unwrap())
+    }
+
+    fn pair(
+        requests: &Requests,
+        context: &str,
+        continuation: &str,
+    ) -> Result<(String, String), String> {
+        let document = Document::Continue {
+            context: context.into(),
+            continuation: continuation.into(),
+        };
+        Ok(texts(&made(requests, &document)?).remove(0))
     }
 
     #[test]
@@ -199,16 +350,95 @@ mod tests {
     fn a_continuation_has_the_tokens_that_follow_its_context() {
         let tokenizer = bytes();
         let requests = requests(&tokenizer, 8, 8);
-        let pair = |context, continuation| {
-            texts(&[requests.pair(0, context, continuation).unwrap()]).remove(0)
-        };
-        assert_eq!(pair("ab", " cd"), ("ab".into(), " cd".into()));
-        // Space at the end of the context moves to the continuation.
-        assert_eq!(pair("ab ", "cd"), ("ab".into(), " cd".into()));
-        assert_eq!(pair("", "cd"), ("\0".into(), "cd".into()));
+        let good = |context, continuation| pair(&requests, context, continuation).unwrap();
+        assert_eq!(good("ab", " cd"), ("ab".into(), " cd".into()));
+        // Space at the end of the context moves to the continuation, also what only Python takes for space.
+        assert_eq!(good("ab ", "cd"), ("ab".into(), " cd".into()));
+        assert_eq!(good("ab\x1c", "cd"), ("ab".into(), "\x1ccd".into()));
+        assert_eq!(good("", "cd"), ("\0".into(), "cd".into()));
+        assert_eq!(good(" ", "cd"), ("\0".into(), " cd".into()));
+        // The token that stands for no context is not predicted after itself.
+        assert_eq!(good("", "\0cd"), ("\0".into(), "cd".into()));
         // Eight tokens are read, and the ninth is predicted.
-        assert_eq!(pair("abcdefghij", "xyz"), ("efghij".into(), "xyz".into()));
-        assert!(requests.pair(0, "a", "123456789").is_err());
-        assert!(requests.pair(0, "a", "").is_err());
+        assert_eq!(good("abcdefghij", "xyz"), ("efghij".into(), "xyz".into()));
+        assert_eq!(
+            good("abcdefghij", "12345678"),
+            ("j".into(), "12345678".into())
+        );
+        assert!(pair(&requests, "a", "123456789").is_err());
+        assert!(pair(&requests, "a", "").is_err());
+    }
+
+    #[test]
+    fn choices_share_their_context() {
+        let tokenizer = bytes();
+        let requests = requests(&tokenizer, 8, 8);
+        let [context, other, a, b] = ["ab ", "ab", "c", "dd"].map(|text| Arc::new(text.to_owned()));
+        let document = Document::Choose {
+            pairs: vec![(context.clone(), a), (context, b.clone()), (other, b)],
+            lengths: vec![1, 2, 2],
+            gold: 0,
+        };
+        assert_eq!(
+            texts(&made(&requests, &document).unwrap()),
+            pairs(&[("ab", " c"), ("ab", " dd"), ("ab", "dd")])
+        );
+    }
+
+    #[test]
+    fn windows_of_a_long_text_are_those_of_the_whole() {
+        let text: String = (0..300_000).map(|i| format!("{i} é日 ")).collect();
+        assert!(text.len() > 3 * PART);
+        let bytes_of = |ids: &[u32]| ids.iter().map(|id| *id as u8).collect::<Vec<u8>>();
+        let whole = [&[0], text.as_bytes()].concat();
+        let tokenizer = bytes();
+        for (most, stride) in [(64, 64), (64, 7), (1000, 1000), (PART + 10, PART + 10)] {
+            let document = crate::document::roll(Arc::new(text.clone()));
+            let all = made(&requests(&tokenizer, most, stride), &document).unwrap();
+            let mut done = 1;
+            for request in &all {
+                let new = request.continuation().len();
+                let context = request.context().len();
+                assert_eq!(bytes_of(request.continuation()), whole[done..done + new]);
+                assert_eq!(bytes_of(request.context()), whole[done - context..done]);
+                let expected = match done {
+                    1 => 1,
+                    _ => (most + 1 - new).min(done - 1),
+                };
+                assert_eq!(context, expected);
+                done += new;
+                assert!(
+                    new == if context == 1 && done <= most + 1 {
+                        most
+                    } else {
+                        stride
+                    } || done == whole.len()
+                );
+            }
+            assert_eq!(done, whole.len());
+        }
+    }
+
+    #[test]
+    fn an_empty_text_has_no_requests() {
+        assert_eq!(roll("", 4, 4), []);
+    }
+
+    #[test]
+    fn the_making_of_requests_can_be_stopped() {
+        let tokenizer = bytes();
+        let document = crate::document::roll(Arc::new("x".repeat(3 * PART)));
+        let (mut asked, mut taken) = (0, 0);
+        let mut goes_on = || {
+            asked += 1;
+            asked < 3
+        };
+        let mut take = |_| {
+            taken += 1;
+            Ok(())
+        };
+        let made = requests(&tokenizer, 4, 1).of(("t", 0), &document, &mut take, &mut goes_on);
+        assert!(matches!(made, Err(Error::Stopped)));
+        assert!(taken <= 2 * WINDOWS, "{taken}");
     }
 }

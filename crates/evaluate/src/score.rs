@@ -18,8 +18,8 @@ pub struct Score {
 }
 
 impl Score {
-    /// That of no tokens.
-    const NONE: Self = Self {
+    /// The score of no tokens.
+    pub const NONE: Self = Self {
         log_likelihood: 0.0,
         is_greedy: true,
     };
@@ -33,6 +33,9 @@ pub type Batch = Vec<Vec<usize>>;
 
 /// Most logits that are computed at once.
 const MOST_LOGITS: usize = 1 << 24;
+
+/// Most continuations of one context that are scored together. The windows of a text that repeats itself can be many.
+const MOST_SHARED: usize = 256;
 
 /// Puts requests together. Those of a document with the same context share it; of others, at most `rows` go together.
 /// Nothing is padded: an appended token changes what a recurrence computes before it.
@@ -50,7 +53,8 @@ pub fn batches(requests: &[Request], rows: usize) -> Vec<Batch> {
         let lengths = (request.context().len(), request.continuation().len());
         equal.entry(lengths).or_default().push(group);
     }
-    let mut batches: Vec<Batch> = several.into_iter().map(|group| vec![group]).collect();
+    let several = several.iter().flat_map(|group| group.chunks(MOST_SHARED));
+    let mut batches: Vec<Batch> = several.map(|group| vec![group.to_vec()]).collect();
     for groups in equal.into_values() {
         batches.extend(groups.chunks(rows.max(1)).map(<[_]>::to_vec));
     }
@@ -175,4 +179,38 @@ fn ids<B: Backend>(rows: &[&[u32]], device: &B::Device) -> Tensor<B, 2, Int> {
         .flat_map(|row| row.iter().map(|&id| id as i32))
         .collect();
     Tensor::from_data(TensorData::new(flat, [rows.len(), rows[0].len()]), device)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use residual_zoo_data::{Tokenizer, TokenizerConfig};
+
+    use super::*;
+    use crate::request::Requests;
+
+    #[test]
+    fn windows_of_a_text_that_repeats_itself_are_not_all_one_batch() {
+        let tokenizer = Tokenizer::train(&TokenizerConfig::Bytes, &[]).unwrap();
+        let requests = Requests {
+            tokenizer: &tokenizer,
+            most: 8,
+            stride: 1,
+        };
+        let document = crate::document::roll(Arc::new("x".repeat(2000)));
+        let mut all = Vec::new();
+        let mut take = |request| {
+            all.push(request);
+            Ok(())
+        };
+        requests
+            .of(("task", 0), &document, &mut take, &mut || true)
+            .unwrap();
+        let batches = batches(&all, 4);
+        let mut places: Vec<usize> = batches.iter().flatten().flatten().copied().collect();
+        places.sort_unstable();
+        assert_eq!(places, (0..all.len()).collect::<Vec<_>>());
+        assert!(batches.iter().flatten().all(|row| row.len() <= MOST_SHARED));
+    }
 }

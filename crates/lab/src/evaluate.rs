@@ -47,7 +47,9 @@ impl<C: ModelConfig> OnBackend for Evaluate<'_, C> {
     fn run<B: AutodiffBackend>(self, device: B::Device) -> Self::Output {
         let mut status = Status::default();
         let mut progress = |task: &str, done, all| {
-            status.show(|| format!("{task}: {done} of {all} batches"));
+            if all > 0 {
+                status.show(|| format!("{task}: {done} of {all} requests"));
+            }
             !self.stop.should_stop()
         };
         residual_zoo_evaluate::evaluate::<B::InnerBackend, C>(

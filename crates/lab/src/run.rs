@@ -136,7 +136,8 @@ impl<C: ModelConfig> Experiment<C> {
         for (run, corpus) in planned.iter().zip(&corpora) {
             if let Some(config) = &run.config {
                 let context = config.model.shape().context;
-                residual_zoo_evaluate::check(&tasks, &corpus.tokenizer, context)?;
+                let goes_on = || !options.stop.should_stop();
+                residual_zoo_evaluate::check(&tasks, &corpus.tokenizer, context, goes_on)?;
             }
         }
         let outcome = train_runs(planned, &self.seeds, &corpora, 1.0, &tasks, options);

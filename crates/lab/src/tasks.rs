@@ -36,11 +36,9 @@ impl TaskSpec {
     }
 
     fn read(&self) -> Result<Task, Error> {
-        let task = Task::read(&format!("{}={}", self.kind, self.file.display()), None)?;
-        Ok(Task {
-            name: self.name.clone(),
-            ..task
-        })
+        let mut task = Task::read(&format!("{}={}", self.kind, self.file.display()), None)?;
+        task.name.clone_from(&self.name);
+        Ok(task)
     }
 }
 

@@ -6,12 +6,14 @@ use std::sync::Arc;
 use axum::http::header;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
+use futures_util::future::try_join_all;
 use futures_util::stream::{self, BoxStream, SelectAll, StreamExt as _};
+use residual_zoo_data::Tokenizer;
 use serde::Serialize;
-use tokio::sync::OwnedSemaphorePermit;
 
-use crate::choice::{Choice, Logprobs, Piece};
+use crate::choice::{Choice, Logprobs};
 use crate::request::{ApiError, Request};
+use crate::writer::Piece;
 
 /// What all parts of an answer say.
 pub struct Head {
@@ -21,6 +23,10 @@ pub struct Head {
     pub created: u64,
     /// The name of the model.
     pub model: String,
+    /// What turns tokens into text.
+    pub tokenizer: Tokenizer,
+    /// Whether tokens have log-probabilities.
+    pub has_logprobs: bool,
 }
 
 /// An answer, or a part of one.
@@ -75,14 +81,36 @@ impl Head {
         serde_json::to_string(&answer).unwrap_or_else(|error| unreachable!("plain data: {error}"))
     }
 
-    fn piece(&self, index: usize, piece: Piece) -> String {
+    fn piece(&self, index: usize, piece: Piece) -> Result<String, ApiError> {
+        let mut logprobs = self.has_logprobs.then(Logprobs::default);
+        if let Some(logprobs) = &mut logprobs {
+            logprobs.extend(piece.tokens, &self.tokenizer)?;
+        }
         let said = Said {
             index,
             text: piece.text,
-            logprobs: piece.logprobs,
+            logprobs,
             finish_reason: piece.finish,
         };
-        self.answer(vec![said], None)
+        Ok(self.answer(vec![said], None))
+    }
+
+    /// All of a choice, and its number of tokens.
+    async fn all_of(&self, mut choice: Choice) -> Result<(Said, usize), ApiError> {
+        let mut said = Said {
+            index: choice.index,
+            text: String::new(),
+            logprobs: self.has_logprobs.then(Logprobs::default),
+            finish_reason: None,
+        };
+        while let Some(piece) = choice.next().await? {
+            said.text += &piece.text;
+            said.finish_reason = piece.finish;
+            if let Some(logprobs) = &mut said.logprobs {
+                logprobs.extend(piece.tokens, &self.tokenizer)?;
+            }
+        }
+        Ok((said, choice.generated))
     }
 }
 
@@ -90,33 +118,16 @@ impl Head {
 ///
 /// # Errors
 ///
-/// That of the first choice that fails.
+/// The error of the first choice that fails.
 pub async fn whole(
     head: Head,
     request: &Request,
     choices: Vec<Choice>,
 ) -> Result<Response, ApiError> {
-    let mut answers = Vec::new();
-    let mut generated = 0;
-    for mut each in choices {
-        let (mut text, mut finish) = (String::new(), None);
-        let mut logprobs = request.top.map(|_| Logprobs::default());
-        while let Some(piece) = each.next().await? {
-            text += &piece.text;
-            finish = piece.finish;
-            if let (Some(all), Some(more)) = (&mut logprobs, piece.logprobs) {
-                all.extend(more);
-            }
-        }
-        generated += each.generated;
-        answers.push(Said {
-            index: each.index,
-            text,
-            logprobs,
-            finish_reason: finish,
-        });
-    }
-    let usage = Usage::new(request.prompt_tokens, generated);
+    let all = choices.into_iter().map(|choice| head.all_of(choice));
+    let (answers, generated): (Vec<Said>, Vec<usize>) =
+        try_join_all(all).await?.into_iter().unzip();
+    let usage = Usage::new(request.prompt_tokens, generated.iter().sum());
     let json = [(header::CONTENT_TYPE, "application/json")];
     Ok((json, head.answer(answers, Some(usage))).into_response())
 }
@@ -132,12 +143,7 @@ enum Part {
 }
 
 /// The answer as server-sent events, each as soon as there is text.
-pub fn streamed(
-    head: Head,
-    request: &Request,
-    choices: Vec<Choice>,
-    permit: OwnedSemaphorePermit,
-) -> Response {
+pub fn streamed(head: Head, request: &Request, choices: Vec<Choice>) -> Response {
     let head = Arc::new(head);
     let parts = choices.into_iter().map(|choice| {
         let head = head.clone();
@@ -146,7 +152,10 @@ pub fn streamed(
             async move {
                 let mut choice = choice?;
                 Some(match choice.next().await {
-                    Ok(Some(piece)) => (Part::Piece(head.piece(choice.index, piece)), Some(choice)),
+                    Ok(Some(piece)) => match head.piece(choice.index, piece) {
+                        Ok(data) => (Part::Piece(data), Some(choice)),
+                        Err(error) => (Part::Failed(error), None),
+                    },
                     Ok(None) => (Part::Ended(choice.generated), None),
                     Err(error) => (Part::Failed(error), None),
                 })
@@ -159,7 +168,6 @@ pub fn streamed(
         head,
         usage: request.include_usage.then_some(request.prompt_tokens),
         generated: 0,
-        _permit: permit,
     };
     let events = stream::unfold(Some(stream), |stream| async move {
         let (data, stream) = stream?.next().await;
@@ -180,8 +188,6 @@ struct Stream {
     /// The tokens of the prompts, if the numbers of tokens are wanted.
     usage: Option<usize>,
     generated: usize,
-    /// Its sequences count until the end.
-    _permit: OwnedSemaphorePermit,
 }
 
 impl Stream {

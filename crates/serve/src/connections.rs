@@ -1,42 +1,41 @@
 //! Connections: how many, how slow, and how they end.
 
 use std::io;
-use std::net::{Shutdown, TcpListener as StdListener};
-use std::pin::{Pin, pin};
+use std::net::TcpListener as StdListener;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::Body;
+use axum::http::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
-use socket2::SockRef;
-use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_io_timeout::TimeoutStream;
 
-/// Most connections at once. Others wait until one ends.
-const MOST_CONNECTIONS: usize = 512;
+use crate::request::ApiError;
+use crate::seat::{MOST, Seat, Seats};
+use crate::socket::{Socket, UNREAD, is_gone, linger, refuse};
 
 /// The time that a client has to send the head of a request, also of the next one.
 const FOR_HEAD: Duration = Duration::from_secs(30);
 
-/// The time that a client may leave an answer unread.
-const UNREAD: Duration = Duration::from_secs(30);
-
 /// The time to tell clients that the server has stopped.
 const TO_TELL: Duration = Duration::from_secs(2);
 
-/// How often a connection is watched.
-const WATCH: Duration = Duration::from_millis(500);
-
-/// How often the server looks whether it should stop.
+/// How often the server looks whether it should stop, and whether there is room for new connections.
 const LOOK: Duration = Duration::from_millis(100);
+
+/// Clients that are told at once that their network has too many connections. More are not told.
+const MOST_TOLD: usize = 32;
 
 /// How the server ends.
 pub struct End<'a> {
@@ -44,61 +43,6 @@ pub struct End<'a> {
     pub grace: Duration,
     /// Set when those that are left are given up.
     pub give_up: &'a AtomicBool,
-}
-
-/// A socket that another task watches.
-struct Shared(Arc<TcpStream>);
-
-impl AsyncRead for Shared {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context,
-        buf: &mut ReadBuf,
-    ) -> Poll<io::Result<()>> {
-        loop {
-            ready!(self.0.poll_read_ready(cx))?;
-            match self.0.try_read(buf.initialize_unfilled()) {
-                Ok(count) => {
-                    buf.advance(count);
-                    return Poll::Ready(Ok(()));
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Poll::Ready(Err(error)),
-            }
-        }
-    }
-}
-
-impl AsyncWrite for Shared {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context, buf: &[u8]) -> Poll<io::Result<usize>> {
-        loop {
-            ready!(self.0.poll_write_ready(cx))?;
-            match self.0.try_write(buf) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                written => return Poll::Ready(written),
-            }
-        }
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context) -> Poll<io::Result<()>> {
-        Poll::Ready(SockRef::from(&*self.0).shutdown(Shutdown::Write))
-    }
-}
-
-/// Ends when the client has closed the connection, even if it has sent something that nobody has read. hyper notices
-/// it only when it reads.
-async fn is_gone(stream: Arc<TcpStream>) {
-    loop {
-        tokio::time::sleep(WATCH).await;
-        match stream.ready(Interest::READABLE).await {
-            Ok(ready) if !ready.is_read_closed() => {}
-            _ => return,
-        }
-    }
 }
 
 /// Answers connections with `router` until `should_stop`.
@@ -119,40 +63,51 @@ pub fn accept(
     runtime.block_on(async {
         let listener = TcpListener::from_std(listener)?;
         let connections = GracefulShutdown::new();
-        let free = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+        let free = Arc::new(Semaphore::new(MOST));
+        let told = Arc::new(Semaphore::new(MOST_TOLD));
+        let mut seats = Seats::default();
         let mut look = tokio::time::interval(LOOK);
         loop {
             let accepted = async {
                 let permit = free.clone().acquire_owned().await;
                 (permit, listener.accept().await)
             };
-            let (permit, stream) = tokio::select! {
-                (permit, Ok((stream, _))) = accepted => (permit, stream),
+            let (permit, stream, address) = tokio::select! {
+                (permit, Ok((stream, address))) = accepted => (permit, stream, address.ip()),
                 _ = look.tick() => {
                     if should_stop() {
                         break;
                     }
+                    seats.make_room();
                     continue;
                 }
+            };
+            let Some(seat) = seats.take(address) else {
+                if let Ok(telling) = told.clone().try_acquire_owned() {
+                    tokio::spawn(async move {
+                        refuse(&stream, &too_many()).await;
+                        drop(telling);
+                    });
+                }
+                continue;
             };
             // Each token is a small packet, to be sent at once.
             let _ = stream.set_nodelay(true);
             let stream = Arc::new(stream);
-            let gone = is_gone(stream.clone());
-            let mut stream = TimeoutStream::new(Shared(stream));
-            stream.set_write_timeout(Some(UNREAD));
-            let stream = TokioIo::new(Box::pin(stream));
-            let connection = http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(FOR_HEAD)
-                .max_buf_size(64 << 10)
-                .serve_connection(stream, TowerToHyperService::new(router.clone()));
-            let connection = connections.watch(connection);
+            let connection = connections.watch(served(&stream, &seat, router.clone()));
             tokio::spawn(async move {
-                // A client that breaks off is no error of the server.
                 tokio::select! {
-                    _ = connection => {}
-                    () = gone => {}
+                    ended = connection => match ended {
+                        // Nothing is sent over a connection that is only kept for another request.
+                        Err(error) if error.is_timeout() && seat.has_begun() => {
+                            refuse(&stream, &late()).await;
+                        }
+                        // A client that breaks off is no error of the server.
+                        Err(error) if error.is_parse() => linger(&stream).await,
+                        _ => {}
+                    },
+                    () = is_gone(&stream) => {}
+                    () = seat.closed() => {}
                 }
                 drop(permit);
             });
@@ -165,4 +120,35 @@ pub fn accept(
         }
         Ok(())
     })
+}
+
+/// The requests of a client, one after the other. Each one knows the seat of its connection.
+fn served(
+    stream: &Arc<TcpStream>,
+    seat: &Arc<Seat>,
+    router: Router,
+) -> impl hyper_util::server::graceful::GracefulConnection<Error = hyper::Error> + use<> {
+    let mut socket = TimeoutStream::new(Socket::new(stream.clone(), seat.clone()));
+    socket.set_write_timeout(Some(UNREAD));
+    let (service, seat) = (TowerToHyperService::new(router), seat.clone());
+    let service = service_fn(move |request: Request<Incoming>| {
+        let mut request = request.map(Body::new);
+        request.extensions_mut().insert(seat.clone());
+        service.call(request)
+    });
+    http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(FOR_HEAD)
+        .max_buf_size(64 << 10)
+        .serve_connection(TokioIo::new(Box::pin(socket)), service)
+}
+
+fn too_many() -> ApiError {
+    let problem = "as many connections of this address as the server takes are being answered; try again in a moment";
+    ApiError::new(429, "too_many_connections", problem)
+}
+
+fn late() -> ApiError {
+    let problem = format!("the request did not arrive within {} s", FOR_HEAD.as_secs());
+    ApiError::new(408, "timeout", problem)
 }

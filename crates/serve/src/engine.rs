@@ -14,7 +14,9 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use residual_zoo_core::{Cache, LanguageModel};
 use residual_zoo_runs::generate::Sampling;
-use tokio::sync::mpsc::UnboundedSender;
+
+use crate::request::ApiError;
+use crate::writer::Writer;
 
 /// A sequence that a client wants.
 pub struct Job {
@@ -22,27 +24,14 @@ pub struct Job {
     pub request: u64,
     /// The ids of the prompt, at least one and at most one more than the model reads.
     pub prompt: Vec<u32>,
-    /// Tokens to generate; 0 only with `scores_prompt`.
-    pub max_tokens: usize,
-    /// How they are drawn.
+    /// How tokens are drawn.
     pub sampling: Sampling,
     /// The number of most likely tokens that are reported for each token; `None` reports no probabilities.
     pub top: Option<usize>,
     /// Whether the tokens of the prompt are scored.
     pub scores_prompt: bool,
-    /// Where the tokens go. When the other end is closed, the sequence is given up.
-    pub events: UnboundedSender<Event>,
-}
-
-/// What becomes of a [`Job`].
-#[derive(Clone, Debug, PartialEq)]
-pub enum Event {
-    /// The tokens of the prompt; the first has no probability.
-    Prompt(Vec<Scored>),
-    /// The next token.
-    Token(Scored),
-    /// The logits are not finite.
-    NotFinite,
+    /// Where the tokens go. It says when the sequence is over.
+    pub writer: Writer,
 }
 
 /// A token and how likely it was.
@@ -98,13 +87,11 @@ struct Sequence {
     request: u64,
     /// The prompt and what was drawn, as much as fits the context.
     tokens: Vec<u32>,
-    /// Tokens to generate.
-    left: usize,
     scores_prompt: bool,
     sampling: Sampling,
     rng: StdRng,
     top: Option<usize>,
-    events: UnboundedSender<Event>,
+    writer: Writer,
 }
 
 impl Sequence {
@@ -112,18 +99,17 @@ impl Sequence {
         Self {
             request: job.request,
             tokens: job.prompt,
-            left: job.max_tokens,
             scores_prompt: job.scores_prompt,
             rng: StdRng::seed_from_u64(job.sampling.seed),
             sampling: job.sampling,
             top: job.top,
-            events: job.events,
+            writer: job.writer,
         }
     }
 
     /// Whether nobody waits for more of it.
     fn is_over(&self) -> bool {
-        self.left == 0 && !self.scores_prompt || self.events.is_closed()
+        self.writer.is_over()
     }
 
     /// Draws the next token and reports it. The sequence is over if the logits are not finite.
@@ -140,9 +126,8 @@ impl Sequence {
             Some(count) => Scored::new(id, logits, count),
             None => Scored::unknown(id),
         };
-        self.left -= 1;
         self.tokens.push(id);
-        self.send(Event::Token(scored));
+        self.writer.token(scored);
     }
 
     /// Shortens the text to its newest half if the model cannot read all of it.
@@ -155,20 +140,15 @@ impl Sequence {
     /// Reports the tokens of the prompt, and draws the next one if more are wanted.
     fn scored(&mut self, found: Prompt) {
         self.scores_prompt = false;
-        self.send(Event::Prompt(found.scored));
+        self.writer.prompt(found.scored);
         if let Some(logits) = found.next {
             self.draw(&logits);
         }
     }
 
     fn fail(&mut self) {
-        self.send(Event::NotFinite);
-        (self.left, self.scores_prompt) = (0, false);
-    }
-
-    /// A client that has gone is noticed at the next step.
-    fn send(&self, event: Event) {
-        let _ = self.events.send(event);
+        let problem = "the model gives numbers that are not finite; it diverged in training";
+        self.writer.fail(ApiError::new(500, "not_finite", problem));
     }
 }
 

@@ -1,19 +1,18 @@
-//! What every request has to pass: the key, the name of the host, the size and the time of its body.
+//! What every request has to pass: the key, the name of the host, the kind of its body. Every error has OpenAI's form.
 
-use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
-use axum::body::{Body, BodyDataStream, Bytes};
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use futures_util::StreamExt as _;
-use tokio::time::timeout;
 
+use crate::body::{Room, check_length, discard, received};
+use crate::host::is_for_this_machine;
 use crate::request::ApiError;
+use crate::seat::{Answer, Seat};
 
 /// Whom the server answers.
 pub struct Guard {
@@ -21,25 +20,17 @@ pub struct Guard {
     pub key: Option<blake3::Hash>,
     /// Whether requests under other names than that of this machine are refused.
     pub checks_host: bool,
+    /// The room for bodies.
+    pub room: Room,
 }
-
-/// Most bytes of a body.
-const MOST_BYTES: usize = 1 << 20;
-
-/// The time that a client has to send a body.
-const TO_SEND: Duration = Duration::from_secs(30);
-
-/// Most bytes of a body that is refused, and the longest pause in it. A client that is answered before it has sent its
-/// body may not see the answer.
-const MOST_DISCARDED: usize = 16 << 20;
-const PAUSE: Duration = Duration::from_secs(1);
 
 /// Answers requests that are refused, and receives the body of the others.
 pub async fn guard(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
     let (parts, body) = request.into_parts();
     let body = body.into_data_stream();
+    let seat = parts.extensions.get::<Arc<Seat>>().cloned();
     let received = match guard.check(&parts) {
-        Ok(()) => received(body).await,
+        Ok(()) => received(body, &guard.room).await,
         Err(error) => {
             // Who asks first gets the answer first.
             if !parts.headers.contains_key(header::EXPECT) {
@@ -48,12 +39,34 @@ pub async fn guard(State(guard): State<Arc<Guard>>, request: Request, next: Next
             Err(error)
         }
     };
-    match received {
+    if let Some(seat) = &seat {
+        seat.has_request();
+    }
+    let response = match received {
         Ok(bytes) => {
             next.run(Request::from_parts(parts, Body::from(bytes)))
                 .await
         }
         Err(error) => error.into_response(),
+    };
+    let response = in_form(response);
+    match seat {
+        Some(seat) => response.map(|body| Body::new(Answer { body, seat })),
+        None => response,
+    }
+}
+
+/// A response whose errors have OpenAI's form, also those of the router.
+fn in_form(response: Response) -> Response {
+    let status = response.status();
+    let kind = response.headers().get(header::CONTENT_TYPE);
+    let is_json = kind.is_some_and(|kind| kind == "application/json");
+    match status.is_client_error() || status.is_server_error() {
+        true if !is_json => {
+            let problem = format!("the request cannot be answered: {status}");
+            ApiError::new(status.as_u16(), "refused", problem).into_response()
+        }
+        _ => response,
     }
 }
 
@@ -66,18 +79,15 @@ impl Guard {
                 .get(name)
                 .and_then(|value| value.to_str().ok())
         };
-        if self.checks_host && text(header::HOST).is_some_and(|host| !is_local(host)) {
-            // A web page of another host can use a name that leads to this machine.
-            let problem = "a server without a key answers to localhost and 127.0.0.1 only; start it with `--key`";
+        if self.checks_host && !is_for_this_machine(parts) {
+            let problem = "a server without a key answers to localhost and 127.0.0.1 only, in one `Host`; start it with \
+                           `--key`";
             return Err(ApiError::new(403, "wrong_host", problem));
         }
         if parts.uri.path().starts_with("/v1") {
             self.check_key(&parts.headers)?;
         }
-        let length = text(header::CONTENT_LENGTH).and_then(|length| length.parse::<u64>().ok());
-        if length.is_some_and(|length| length > MOST_BYTES as u64) {
-            return Err(too_large());
-        }
+        check_length(text(header::CONTENT_LENGTH).and_then(|length| length.parse().ok()))?;
         let kind = text(header::CONTENT_TYPE).and_then(|kind| kind.split(';').next());
         let is_json = kind.is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"));
         if parts.method == Method::POST && !is_json {
@@ -107,83 +117,16 @@ impl Guard {
     }
 }
 
-/// Whether `host`, which may have a port, names this machine.
-fn is_local(host: &str) -> bool {
-    let name = match host.rsplit_once(':') {
-        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
-        _ => host,
-    };
-    let name = name.trim_start_matches('[').trim_end_matches(']');
-    let is_loopback = name
-        .parse::<IpAddr>()
-        .is_ok_and(|address| address.is_loopback());
-    name.eq_ignore_ascii_case("localhost") || is_loopback
-}
-
-fn too_large() -> ApiError {
-    let problem = format!("the body is larger than {MOST_BYTES} bytes; send less at once");
-    ApiError::new(413, "too_large", problem)
-}
-
-/// The whole body.
-async fn received(mut body: BodyDataStream) -> Result<Bytes, ApiError> {
-    let mut all = Vec::new();
-    let reading = async {
-        while let Some(part) = body.next().await {
-            let incomplete = |error| {
-                ApiError::new(
-                    400,
-                    "incomplete",
-                    format!("the body cannot be read: {error}"),
-                )
-            };
-            let part = part.map_err(incomplete)?;
-            if all.len() + part.len() > MOST_BYTES {
-                return Err(too_large());
-            }
-            all.extend_from_slice(&part);
-        }
-        Ok(())
-    };
-    match timeout(TO_SEND, reading).await {
-        Ok(Ok(())) => Ok(all.into()),
-        Ok(Err(error)) => {
-            discard(body).await;
-            Err(error)
-        }
-        Err(_) => {
-            let problem = format!("the body did not arrive within {} s", TO_SEND.as_secs());
-            Err(ApiError::new(408, "timeout", problem))
-        }
-    }
-}
-
-/// Reads the rest of a body.
-async fn discard(mut body: BodyDataStream) {
-    let reading = async {
-        let mut count = 0;
-        while let Ok(Some(Ok(part))) = timeout(PAUSE, body.next()).await
-            && count < MOST_DISCARDED
-        {
-            count += part.len();
-        }
-    };
-    let _ = timeout(TO_SEND, reading).await;
-}
-
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut response = (status, axum::Json(self.body())).into_response();
-        let header = match self.status {
-            429 => Some((header::RETRY_AFTER, "1")),
-            401 => Some((header::WWW_AUTHENTICATE, "Bearer")),
-            _ => None,
-        };
-        if let Some((name, value)) = header {
-            response
-                .headers_mut()
-                .insert(name, HeaderValue::from_static(value));
+        let headers = response.headers_mut();
+        if let Some(seconds) = self.retry_after() {
+            headers.insert(header::RETRY_AFTER, seconds.into());
+        }
+        if self.status == 401 {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         response
     }

@@ -8,6 +8,8 @@
 #[cfg(feature = "http")]
 mod answer;
 #[cfg(feature = "http")]
+mod body;
+#[cfg(feature = "http")]
 mod choice;
 #[cfg(feature = "http")]
 mod connections;
@@ -16,11 +18,19 @@ mod engine;
 #[cfg(feature = "http")]
 mod guard;
 #[cfg(feature = "http")]
+mod host;
+#[cfg(feature = "http")]
 mod prompt;
 #[cfg(feature = "http")]
 mod request;
 #[cfg(feature = "http")]
+mod seat;
+#[cfg(feature = "http")]
 mod server;
+#[cfg(feature = "http")]
+mod socket;
+#[cfg(feature = "http")]
+mod writer;
 
 use std::net::IpAddr;
 use std::time::Duration;

@@ -42,6 +42,11 @@ impl ApiError {
         }
     }
 
+    /// The seconds after which the client should try again, if that helps.
+    pub fn retry_after(&self) -> Option<u64> {
+        matches!(self.status, 429 | 503).then_some(1)
+    }
+
     /// The body of the answer.
     pub fn body(&self) -> Value {
         let kind = match self.status {

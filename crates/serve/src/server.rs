@@ -8,6 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::Router;
 use axum::body::Bytes;
+use axum::extract::rejection::{BytesRejection, PathRejection};
 use axum::extract::{Path, State};
 use axum::http::header;
 use axum::middleware::from_fn_with_state;
@@ -19,15 +20,17 @@ use residual_zoo_core::{LanguageModel, ModelConfig};
 use residual_zoo_data::Tokenizer;
 use residual_zoo_runs::Run;
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
 use tokio::sync::mpsc::unbounded_channel;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::answer::{Head, streamed, whole};
+use crate::body::Room;
 use crate::choice::Choice;
 use crate::connections;
 use crate::engine::{Engine, Job, Sizes};
 use crate::guard::{Guard, guard};
 use crate::request::{ApiError, Limits, Request, read};
+use crate::writer::{Writer, internal};
 use crate::{Error, Options};
 
 /// An address that is listened at, so that one in use is known before a model is loaded.
@@ -105,6 +108,7 @@ where
         guard: Arc::new(Guard {
             key: options.key.map(|key| blake3::hash(key.as_bytes())),
             checks_host: !is_guarded,
+            room: Room::default(),
         }),
         requests: AtomicU64::new(0),
         queue: Arc::new(Semaphore::new(options.queue)),
@@ -210,11 +214,12 @@ async fn models(State(server): State<Shared>) -> Response {
 
 async fn model(
     State(server): State<Shared>,
-    Path(name): Path<String>,
+    name: Result<Path<String>, PathRejection>,
 ) -> Result<Response, ApiError> {
-    match name == server.name {
-        true => Ok(axum::Json(server.card()).into_response()),
-        false => Err(ApiError::new(
+    match name {
+        Ok(Path(name)) if name == server.name => Ok(axum::Json(server.card()).into_response()),
+        // Also a name that is not UTF-8.
+        _ => Err(ApiError::new(
             404,
             "model_not_found",
             format!(
@@ -225,62 +230,74 @@ async fn model(
     }
 }
 
-async fn completions(State(server): State<Shared>, body: Bytes) -> Result<Response, ApiError> {
-    let request = read_request(&server, body).await?;
-    let permits = u32::try_from(request.choices.len()).unwrap_or(u32::MAX);
-    let permit = server
-        .queue
-        .clone()
-        .try_acquire_many_owned(permits)
-        .map_err(|_| {
+async fn completions(
+    State(server): State<Shared>,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<Response, ApiError> {
+    let body =
+        body.map_err(|error| ApiError::new(error.status().as_u16(), "body", error.body_text()))?;
+    let (head, request, choices) = in_background(move || {
+        let seed = || rand::rng().random();
+        let request = read(&body, &server.name, &server.tokenizer, &server.limits, seed)?;
+        drop(body);
+        let permits = u32::try_from(request.choices.len()).unwrap_or(u32::MAX);
+        let places = server.queue.clone().try_acquire_many_owned(permits);
+        let places = places.map_err(|_| {
             let problem =
                 "as many sequences as the server takes are waiting; try again in a moment";
             ApiError::new(429, "queue_full", problem)
         })?;
-    let choices = start(&server, &request)?;
-    let head = Head {
-        id: format!("cmpl-{:032x}", rand::rng().random::<u128>()),
-        created: now(),
-        model: server.name.clone(),
-    };
+        let head = Head {
+            id: format!("cmpl-{:032x}", rand::rng().random::<u128>()),
+            created: now(),
+            model: server.name.clone(),
+            tokenizer: server.tokenizer.clone(),
+            has_logprobs: request.top.is_some(),
+        };
+        let choices = start(&server, &request, places)?;
+        Ok((head, request, choices))
+    })
+    .await?;
     match request.stream {
-        true => Ok(streamed(head, &request, choices, permit)),
+        true => Ok(streamed(head, &request, choices)),
         false => whole(head, &request, choices).await,
     }
 }
 
-/// Reads the body on another thread, because a long text takes a while to become tokens.
-async fn read_request(server: &Shared, body: Bytes) -> Result<Request, ApiError> {
-    let server = server.clone();
-    let task = tokio::task::spawn_blocking(move || {
-        let seed = || rand::rng().random();
-        read(&body, &server.name, &server.tokenizer, &server.limits, seed)
-    });
-    task.await
-        .unwrap_or_else(|error| Err(ApiError::new(500, "internal", error.to_string())))
+/// Does on another thread what may take a while: a long text becomes tokens, and these text.
+async fn in_background<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    let task = tokio::task::spawn_blocking(work);
+    task.await.unwrap_or_else(|error| Err(internal(error)))
 }
 
-/// Hands the sequences of `request` to the engine.
-fn start(server: &Server, request: &Request) -> Result<Vec<Choice>, ApiError> {
+/// Hands the sequences of `request` to the engine. Each one has a place of the queue until it ends.
+fn start(
+    server: &Server,
+    request: &Request,
+    mut places: OwnedSemaphorePermit,
+) -> Result<Vec<Choice>, ApiError> {
     let number = server.requests.fetch_add(1, Ordering::Relaxed);
     let started = request.choices.iter().enumerate().map(|(index, wanted)| {
-        let (events, received) = unbounded_channel();
-        let choice = Choice::new(index, request, &server.tokenizer, received)?;
-        let scores_prompt = request.scores(wanted);
-        if scores_prompt || request.max_tokens > 0 {
+        let (sender, pieces) = unbounded_channel();
+        let writer = Writer::new(index, request, &server.tokenizer, sender)?;
+        let place = places
+            .split(1)
+            .ok_or_else(|| internal("a choice has no place in the queue"))?;
+        if !writer.is_over() {
             let job = Job {
                 request: number,
                 prompt: wanted.prompt.clone(),
-                max_tokens: request.max_tokens,
                 sampling: wanted.sampling.clone(),
                 top: request.top,
-                scores_prompt,
-                events,
+                scores_prompt: request.scores(wanted),
+                writer,
             };
             // If the engine has ended, the choice finds its channel closed.
             let _ = server.jobs.send(job);
         }
-        Ok(choice)
+        Ok(Choice::new(index, pieces, place))
     });
     started.collect()
 }

@@ -1,0 +1,201 @@
+//! The file of samples of a task. What is scored is written at once, so an evaluation that was stopped continues.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::{Path, PathBuf};
+
+use residual_zoo_runs::{Error as RunError, disk};
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+use crate::metric::{Found, Sample};
+use crate::task::Task;
+
+/// The first line of a file of samples: what they are of.
+#[derive(PartialEq, Serialize, Deserialize)]
+pub struct Heading {
+    /// The name of the task.
+    pub task: String,
+    /// Its kind.
+    pub kind: String,
+    /// BLAKE3 of the weights.
+    pub weights_blake3: String,
+    /// BLAKE3 of the file of the task.
+    pub documents_blake3: String,
+    /// Tokens that a window predicts.
+    pub stride: usize,
+    /// Tokens that the model reads.
+    pub context: usize,
+}
+
+/// Most bytes of a heading, and of a sample. A question has at most 256 choices.
+const MOST: u64 = 1 << 16;
+
+/// A file of samples.
+pub struct Samples {
+    path: PathBuf,
+    file: fs::File,
+    /// What was found of each document of the task; `None` of those that are not scored yet.
+    pub found: Vec<Option<Found>>,
+    /// What the user should know.
+    pub notes: Vec<String>,
+}
+
+impl Samples {
+    /// Opens the file in `directory` with the samples of `task`. A file with samples of something else is set aside.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Stopped`]; I/O errors.
+    pub fn open(
+        directory: &Path,
+        task: &Task,
+        heading: &Heading,
+        goes_on: &mut dyn FnMut() -> bool,
+    ) -> Result<Self, Error> {
+        let path = directory.join(format!("samples_{}.jsonl", task.name));
+        let (mut notes, mut found) = (Vec::new(), vec![None; task.len()]);
+        let is_there = fs::symlink_metadata(&path).is_ok();
+        let keep = match is_there {
+            true => read(&path, task, heading, (&mut found, &mut notes), goes_on)?,
+            false => None,
+        };
+        let keep = match keep {
+            Some(keep) => keep,
+            None => {
+                if is_there {
+                    let aside = set_aside(&path)?;
+                    notes.push(format!(
+                        "the samples of other weights or settings are in {} now",
+                        aside.display()
+                    ));
+                }
+                let line = json_line(heading);
+                disk::replace(&path, line.as_bytes())?;
+                line.len() as u64
+            }
+        };
+        let known = found.iter().flatten().count();
+        if known > 0 {
+            notes.push(format!(
+                "{known} of {} documents were scored before",
+                task.len()
+            ));
+        }
+        Ok(Self {
+            file: disk::open_to_append(&path, keep)?,
+            path,
+            found,
+            notes,
+        })
+    }
+
+    /// Adds the sample of a document.
+    ///
+    /// # Errors
+    ///
+    /// I/O errors.
+    pub fn add(&mut self, sample: &Sample, found: Found) -> Result<(), Error> {
+        disk::append(&mut self.file, &self.path, json_line(sample).as_bytes())?;
+        self.found[sample.doc_id] = Some(found);
+        Ok(())
+    }
+}
+
+/// Reads the samples in the file `path`, and returns how many bytes of it are whole lines. `None` if they are of
+/// something else.
+fn read(
+    path: &Path,
+    task: &Task,
+    heading: &Heading,
+    (found, notes): (&mut [Option<Found>], &mut Vec<String>),
+    goes_on: &mut dyn FnMut() -> bool,
+) -> Result<Option<u64>, Error> {
+    check_is_file(path)?;
+    let file = fs::File::open(path).map_err(RunError::io("read", path))?;
+    let mut lines = Lines(BufReader::new(file), path);
+    let first = lines.next()?;
+    let is_same =
+        |line: &String| serde_json::from_str::<Heading>(line).is_ok_and(|other| other == *heading);
+    let Some(first) = first.filter(is_same) else {
+        return Ok(None);
+    };
+    let (mut keep, mut damaged) = (first.len() as u64, 0);
+    while let Some(line) = lines.next()? {
+        let Ok(sample) = serde_json::from_str::<Sample>(&line) else {
+            break;
+        };
+        keep += line.len() as u64;
+        // Samples of another limit stay in the file.
+        if let Some(place) = found.get_mut(sample.doc_id) {
+            let document = task.document(sample.doc_id)?;
+            let is_good = sample.is_of(&document);
+            *place = is_good.then(|| Found::of(&document, &sample));
+            damaged += usize::from(!is_good);
+        }
+        if !goes_on() {
+            return Err(Error::Stopped);
+        }
+    }
+    if damaged > 0 {
+        notes.push(format!(
+            "{damaged} samples in {} are damaged and were scored again",
+            path.display()
+        ));
+    }
+    Ok(Some(keep))
+}
+
+/// The whole lines of a file, up to one that is too long.
+struct Lines<'a>(BufReader<fs::File>, &'a Path);
+
+impl Lines<'_> {
+    fn next(&mut self) -> Result<Option<String>, Error> {
+        let mut line = String::new();
+        let read = (&mut self.0).take(MOST).read_line(&mut line);
+        match read {
+            // Bytes that are no text end the whole lines too.
+            Err(error) if error.kind() == std::io::ErrorKind::InvalidData => Ok(None),
+            Err(error) => Err(RunError::io("read", self.1)(error).into()),
+            Ok(_) => Ok(Some(line).filter(|line| line.ends_with('\n'))),
+        }
+    }
+}
+
+fn json_line(value: &impl Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_else(|e| unreachable!("plain data: {e}")) + "\n"
+}
+
+/// Refuses links and what is no regular file, because reading them may never end.
+///
+/// # Errors
+///
+/// The path of the file, and what to do.
+pub fn check_is_file(path: &Path) -> Result<(), Error> {
+    match fs::symlink_metadata(path) {
+        Ok(metadata) if !metadata.is_file() => Err(Error::Task {
+            path: path.into(),
+            line: None,
+            problem: "is not a regular file; move it away, or give another directory with `--out`"
+                .into(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Renames the file `path`, so that another one can take its place: `NAME.before-HASH.ENDING`.
+///
+/// # Errors
+///
+/// I/O errors.
+pub fn set_aside(path: &Path) -> Result<PathBuf, Error> {
+    let mut hash = blake3::Hasher::new();
+    let file = fs::File::open(path).map_err(RunError::io("read", path))?;
+    hash.update_reader(file)
+        .map_err(RunError::io("read", path))?;
+    let hash = hash.finalize().to_hex();
+    let ending = path.extension().unwrap_or_default().to_string_lossy();
+    let aside = path.with_extension(format!("before-{}.{ending}", &hash[..8]));
+    disk::rename(path, &aside)?;
+    Ok(aside)
+}

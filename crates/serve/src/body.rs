@@ -1,0 +1,195 @@
+//! Bodies of requests: how large, how slow, and how many bytes of them there are at once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{BodyDataStream, Bytes};
+use futures_util::StreamExt as _;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+use crate::request::ApiError;
+
+/// Most bytes of a body.
+const MOST: usize = 1 << 20;
+
+/// The bytes of a body for which there is always room.
+const FREE: usize = 64 << 10;
+
+/// Most bytes of all bodies together, other than those that are free.
+const MOST_OF_ALL: usize = 32 << 20;
+
+/// The time that a client has to send a body.
+const TO_SEND: Duration = Duration::from_secs(30);
+
+/// Most bytes of a body that is refused, and the longest pause in it. A client that is answered before it has sent its
+/// body may not see the answer.
+const MOST_DISCARDED: usize = 16 << 20;
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// The room that all bodies share. Small ones need none of it.
+#[derive(Clone)]
+pub struct Room(Arc<Semaphore>);
+
+impl Default for Room {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(MOST_OF_ALL)))
+    }
+}
+
+/// A body that is being received. Its room is free again when its last bytes are dropped.
+#[derive(Default)]
+struct Received {
+    bytes: Vec<u8>,
+    room: Option<OwnedSemaphorePermit>,
+}
+
+impl AsRef<[u8]> for Received {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Received {
+    fn add(&mut self, part: &[u8], room: &Room) -> Result<(), ApiError> {
+        let length = self.bytes.len() + part.len();
+        if length > MOST {
+            return Err(too_large());
+        }
+        let before = self.bytes.capacity();
+        if length > before {
+            let most = if length <= FREE { FREE } else { MOST };
+            let after = length.max(2 * before).min(most);
+            let more = after.saturating_sub(before.max(FREE));
+            let more = u32::try_from(more).unwrap_or(u32::MAX);
+            let permit = room.0.clone().try_acquire_many_owned(more);
+            let permit = permit.map_err(|_| full())?;
+            match &mut self.room {
+                Some(room) => room.merge(permit),
+                None => self.room = Some(permit),
+            }
+            self.bytes.reserve_exact(after - self.bytes.len());
+        }
+        self.bytes.extend_from_slice(part);
+        Ok(())
+    }
+}
+
+/// Refuses a body that says that it is too large.
+///
+/// # Errors
+///
+/// Status 413.
+pub fn check_length(length: Option<u64>) -> Result<(), ApiError> {
+    match length {
+        Some(length) if length > MOST as u64 => Err(too_large()),
+        _ => Ok(()),
+    }
+}
+
+fn too_large() -> ApiError {
+    let problem = format!("the body is larger than {MOST} bytes; send less at once");
+    ApiError::new(413, "too_large", problem)
+}
+
+fn full() -> ApiError {
+    let problem =
+        "other clients are sending as much as the server takes at once; try again in a moment";
+    ApiError::new(503, "no_room", problem)
+}
+
+/// The whole body.
+///
+/// # Errors
+///
+/// A body that is too large, too slow or incomplete, or for which there is no room.
+pub async fn received(mut body: BodyDataStream, room: &Room) -> Result<Bytes, ApiError> {
+    let mut all = Received::default();
+    let reading = async {
+        while let Some(part) = body.next().await {
+            let incomplete = |error| {
+                ApiError::new(
+                    400,
+                    "incomplete",
+                    format!("the body cannot be read: {error}"),
+                )
+            };
+            all.add(&part.map_err(incomplete)?, room)?;
+        }
+        Ok(())
+    };
+    match timeout(TO_SEND, reading).await {
+        Ok(Ok(())) => Ok(Bytes::from_owner(all)),
+        Ok(Err(error)) => {
+            drop(all);
+            discard(body).await;
+            Err(error)
+        }
+        Err(_) => {
+            let problem = format!("the body did not arrive within {} s", TO_SEND.as_secs());
+            Err(ApiError::new(408, "timeout", problem))
+        }
+    }
+}
+
+/// Reads the rest of a body.
+pub async fn discard(mut body: BodyDataStream) {
+    let reading = async {
+        let mut count = 0;
+        while let Ok(Some(Ok(part))) = timeout(PAUSE, body.next()).await
+            && count < MOST_DISCARDED
+        {
+            count += part.len();
+        }
+    };
+    let _ = timeout(TO_SEND, reading).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filled(room: &Room, length: usize) -> Result<Received, ApiError> {
+        let mut all = Received::default();
+        for part in vec![b'x'; length].chunks(1000) {
+            all.add(part, room)?;
+        }
+        assert!(all.bytes.capacity() <= MOST && all.bytes.len() == length);
+        Ok(all)
+    }
+
+    #[test]
+    fn all_bodies_together_have_a_bound() {
+        let room = Room::default();
+        let mut all = Vec::new();
+        while let Ok(body) = filled(&room, MOST) {
+            all.push(body);
+        }
+        let count = all.len();
+        assert_eq!(count, MOST_OF_ALL / (MOST - FREE));
+        let held: usize = all.iter().map(|body| body.bytes.capacity()).sum();
+        assert!(held <= MOST_OF_ALL + count * FREE);
+        let error = filled(&room, MOST).err().unwrap();
+        assert_eq!((error.status, error.retry_after()), (503, Some(1)));
+        // Small ones are always taken.
+        let small: Vec<_> = (0..500).map(|_| filled(&room, FREE).unwrap()).collect();
+        assert_eq!(small.len(), 500);
+        // When the last bytes of a body are dropped, there is room for another.
+        let bytes = Bytes::from_owner(all.pop().unwrap());
+        let slice = bytes.slice(5..9);
+        drop(bytes);
+        assert!(filled(&room, MOST).is_err());
+        drop(slice);
+        assert!(filled(&room, MOST).is_ok());
+        drop(all);
+        assert_eq!(room.0.available_permits(), MOST_OF_ALL);
+    }
+
+    #[test]
+    fn a_body_has_a_bound() {
+        let room = Room::default();
+        assert_eq!(filled(&room, MOST + 1).err().unwrap().status, 413);
+        assert_eq!(room.0.available_permits(), MOST_OF_ALL);
+        assert_eq!(filled(&room, 0).unwrap().bytes.capacity(), 0);
+    }
+}

@@ -1,0 +1,319 @@
+//! The connections there are, whom they belong to, and which one is closed when there are too many.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use axum::body::{Body, Bytes};
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use tokio::sync::Notify;
+
+/// Most connections at once. Others wait until one ends.
+pub const MOST: usize = 512;
+
+/// Most connections of one network, other than this machine.
+const MOST_OF_ONE: usize = MOST / 4;
+
+/// Connections that are kept free for new clients, as long as there are some that wait for theirs.
+const SPARE: usize = 32;
+
+/// The time that a client has in any case before its connection is closed for another one.
+const PATIENCE: Duration = Duration::from_millis(250);
+
+/// The clients that count as one: an IPv4 address, or an IPv6 network of 64 bits, which is what a single client gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Network {
+    /// This machine. Behind a proxy, all clients have its address.
+    Here,
+    /// An IPv4 address.
+    V4([u8; 4]),
+    /// The first half of an IPv6 address.
+    V6([u8; 8]),
+}
+
+impl Network {
+    /// The network of a client.
+    pub fn of(address: IpAddr) -> Self {
+        match address.to_canonical() {
+            address if address.is_loopback() => Self::Here,
+            IpAddr::V4(address) => Self::V4(address.octets()),
+            IpAddr::V6(address) => {
+                let mut half = [0; 8];
+                half.copy_from_slice(&address.octets()[..8]);
+                Self::V6(half)
+            }
+        }
+    }
+}
+
+/// A connection, as the others see it.
+pub struct Seat {
+    network: Network,
+    waits: Mutex<Waits>,
+    close: Notify,
+}
+
+/// Since when the server waits for the client.
+struct Waits {
+    /// For a whole request: its head and its body.
+    request: Option<Instant>,
+    /// For the client to read.
+    reading: Option<Instant>,
+    /// Whether a part of the request has arrived.
+    has_begun: bool,
+    /// Whether the connection is being closed for another one.
+    is_closing: bool,
+}
+
+impl Seat {
+    fn new(network: Network) -> Self {
+        let waits = Waits {
+            request: Some(Instant::now()),
+            reading: None,
+            has_begun: false,
+            is_closing: false,
+        };
+        Self {
+            network,
+            waits: waits.into(),
+            close: Notify::new(),
+        }
+    }
+
+    fn waits<T>(&self, change: impl FnOnce(&mut Waits) -> T) -> T {
+        change(&mut self.waits.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Notes that a part of a request has arrived.
+    pub fn begins(&self) {
+        self.waits(|waits| waits.has_begun = true);
+    }
+
+    /// Whether a part of a request has arrived, but not the whole.
+    pub fn has_begun(&self) -> bool {
+        self.waits(|waits| waits.has_begun)
+    }
+
+    /// Notes that a whole request has arrived. Until the answer ends, the client waits for the server.
+    pub fn has_request(&self) {
+        self.waits(|waits| (waits.request, waits.has_begun) = (None, false));
+    }
+
+    /// Notes whether the client leaves an answer unread.
+    pub fn is_unread(&self, is_unread: bool) {
+        self.waits(|waits| match is_unread {
+            true => _ = waits.reading.get_or_insert_with(Instant::now),
+            false => waits.reading = None,
+        });
+    }
+
+    /// Ends when the connection has to be closed for another one.
+    pub async fn closed(&self) {
+        self.close.notified().await;
+    }
+
+    /// Since when the server waits for the client, if it does and the connection may be closed.
+    fn idle(&self) -> Option<Instant> {
+        self.waits(|waits| {
+            let since = waits.request.into_iter().chain(waits.reading).min()?;
+            (!waits.is_closing && since.elapsed() >= PATIENCE).then_some(since)
+        })
+    }
+
+    fn is_closing(&self) -> bool {
+        self.waits(|waits| waits.is_closing)
+    }
+
+    fn close(&self) {
+        self.waits(|waits| waits.is_closing = true);
+        self.close.notify_one();
+    }
+}
+
+/// All connections.
+#[derive(Default)]
+pub struct Seats(Vec<Arc<Seat>>);
+
+impl Seats {
+    /// A seat for a client at `address`. When there are too many, the connection is closed that has waited longest for
+    /// its client. `None` if all connections of this network are being answered.
+    pub fn take(&mut self, address: IpAddr) -> Option<Arc<Seat>> {
+        let network = Network::of(address);
+        self.make_room();
+        let of_one = self.open().filter(|seat| seat.network == network).count();
+        if network != Network::Here && of_one >= MOST_OF_ONE && !self.close_one(Some(network)) {
+            return None;
+        }
+        let seat = Arc::new(Seat::new(network));
+        self.0.push(seat.clone());
+        Some(seat)
+    }
+
+    /// Closes connections that wait for their clients until some are free for others.
+    pub fn make_room(&mut self) {
+        // Those that have ended are known here only.
+        self.0.retain(|seat| Arc::strong_count(seat) > 1);
+        while self.open().count() > MOST - SPARE && self.close_one(None) {}
+    }
+
+    fn open(&self) -> impl Iterator<Item = &Arc<Seat>> {
+        self.0.iter().filter(|seat| !seat.is_closing())
+    }
+
+    /// Closes the connection that has waited longest for its client, of `network` or of the one with the most
+    /// connections. Returns false if none has waited long enough.
+    fn close_one(&self, network: Option<Network>) -> bool {
+        let mut counts: BTreeMap<Network, usize> = BTreeMap::new();
+        for seat in self.open() {
+            *counts.entry(seat.network).or_default() += 1;
+        }
+        let seats = self
+            .open()
+            .filter(|seat| network.is_none_or(|network| network == seat.network));
+        let idle = seats.filter_map(|seat| Some((seat, seat.idle()?)));
+        let first = idle.min_by_key(|(seat, since)| {
+            (
+                std::cmp::Reverse(counts.get(&seat.network).copied()),
+                *since,
+            )
+        });
+        first.inspect(|(seat, _)| seat.close()).is_some()
+    }
+}
+
+/// The body of an answer. When it has ended, the server waits for the next request.
+pub struct Answer {
+    /// The body.
+    pub body: Body,
+    /// The connection that it goes to.
+    pub seat: Arc<Seat>,
+}
+
+impl HttpBody for Answer {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        self.seat
+            .waits(|waits| waits.request = Some(Instant::now()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn network(text: &str) -> Network {
+        Network::of(text.parse().unwrap())
+    }
+
+    /// A table with connections of these addresses, which have waited long enough to be closed.
+    fn seats(of: &[(&str, usize)]) -> (Seats, Vec<Arc<Seat>>) {
+        let (mut seats, mut all) = (Seats::default(), Vec::new());
+        for (address, count) in of {
+            for _ in 0..*count {
+                let seat = seats.take(address.parse().unwrap()).unwrap();
+                seat.waits(|waits| {
+                    waits.request = waits.request.map(|since| since - 2 * PATIENCE);
+                });
+                all.push(seat);
+            }
+        }
+        (seats, all)
+    }
+
+    fn closing(all: &[Arc<Seat>]) -> Vec<usize> {
+        (0..all.len()).filter(|i| all[*i].is_closing()).collect()
+    }
+
+    #[test]
+    fn clients_of_one_network_count_as_one() {
+        assert_eq!(network("2001:db8::1"), network("2001:db8::ffff:2"));
+        assert_ne!(network("2001:db8::1"), network("2001:db8:0:1::1"));
+        assert_eq!(network("192.0.2.7"), network("::ffff:192.0.2.7"));
+        assert_ne!(network("192.0.2.7"), network("192.0.2.8"));
+        for here in ["127.0.0.1", "127.1.2.3", "::1", "::ffff:127.0.0.1"] {
+            assert_eq!(network(here), Network::Here);
+        }
+    }
+
+    #[test]
+    fn one_network_has_a_share() {
+        let (mut seats, all) = seats(&[("192.0.2.1", MOST_OF_ONE), ("192.0.2.2", 3)]);
+        assert!(closing(&all).is_empty());
+        // One more closes the oldest one of the same network.
+        let more = seats.take("192.0.2.1".parse().unwrap());
+        assert_eq!((more.is_some(), closing(&all)), (true, vec![0]));
+        // If all are being answered, it is refused, and others are not.
+        all.iter().for_each(|seat| seat.has_request());
+        more.iter().for_each(|seat| seat.has_request());
+        assert!(seats.take("192.0.2.1".parse().unwrap()).is_none());
+        assert!(seats.take("192.0.2.2".parse().unwrap()).is_some());
+    }
+
+    #[test]
+    fn a_proxy_on_this_machine_has_all_connections() {
+        let (_, all) = seats(&[("127.0.0.1", MOST - SPARE)]);
+        assert!(closing(&all).is_empty());
+    }
+
+    #[test]
+    fn room_is_made_at_the_cost_of_the_network_with_the_most_connections() {
+        let (mut seats, all) = seats(&[("192.0.2.1", 2), ("127.0.0.1", MOST - SPARE - 2)]);
+        all[2].has_request();
+        all[4].has_request();
+        all[4].is_unread(true);
+        let new: Vec<_> = (0..4)
+            .map(|_| seats.take("192.0.2.9".parse().unwrap()).unwrap())
+            .collect();
+        // The older ones of 192.0.2.1 stay, and so do those that are being answered.
+        assert_eq!(closing(&all), [3, 5, 6]);
+        // Those that have ended make room too.
+        drop((all, new));
+        seats.make_room();
+        assert_eq!(seats.0.len(), 0);
+    }
+
+    #[test]
+    fn a_new_client_has_time_to_send_its_request() {
+        let mut seats = Seats::default();
+        let new: Vec<_> = (0..MOST)
+            .map(|_| seats.take(IpAddr::from([127, 0, 0, 1])).unwrap())
+            .collect();
+        // As far as the test itself takes no longer.
+        if new[0].waits(|waits| waits.request.unwrap().elapsed()) < PATIENCE {
+            assert!(closing(&new).is_empty());
+        }
+    }
+
+    #[test]
+    fn who_leaves_an_answer_unread_waits_too() {
+        let (seats, all) = seats(&[("127.0.0.1", 1)]);
+        all[0].has_request();
+        assert!(!seats.close_one(None));
+        all[0].waits(|waits| waits.reading = Some(Instant::now() - 2 * PATIENCE));
+        all[0].is_unread(true);
+        assert!(seats.close_one(None));
+        assert!(!seats.close_one(None));
+    }
+}

@@ -1,0 +1,301 @@
+//! The socket of a client. It notices when the client has gone or reads nothing, and gives hyper's own errors a body.
+
+use std::io;
+use std::net::Shutdown;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use axum::http::StatusCode;
+use socket2::SockRef;
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::request::ApiError;
+use crate::seat::Seat;
+
+/// The time that a client may leave an answer unread.
+pub const UNREAD: Duration = Duration::from_secs(30);
+
+/// How often a connection is watched.
+const WATCH: Duration = Duration::from_millis(500);
+
+/// The time that a client has to read an error while it still sends.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// A socket that other tasks watch.
+pub struct Socket {
+    stream: Arc<TcpStream>,
+    seat: Arc<Seat>,
+    /// What is sent in place of an error of hyper, as far as it is left.
+    rest: Vec<u8>,
+    unread: Unread,
+}
+
+/// The time that a client has left answers unread, less the time that it may take for what it has read. So a client that
+/// reads a little from time to time does not keep its place for hours.
+#[derive(Default)]
+struct Unread {
+    since: Option<Instant>,
+    whole: Duration,
+}
+
+/// The slowest rate at which a client may read for longer than [`UNREAD`], in bytes per second.
+const SLOWEST: u32 = 4 << 10;
+
+impl Unread {
+    /// Notes that the client reads nothing. Returns false if it has done so for too long.
+    fn waits(&mut self, now: Instant) -> bool {
+        let since = *self.since.get_or_insert(now);
+        self.whole + now.duration_since(since) < UNREAD
+    }
+
+    /// Notes that the client has read so many bytes.
+    fn reads(&mut self, count: usize, now: Instant) {
+        if let Some(since) = self.since.take() {
+            self.whole += now.duration_since(since);
+        }
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        self.whole = self
+            .whole
+            .saturating_sub(Duration::from_secs(1) * count / SLOWEST);
+    }
+}
+
+impl Socket {
+    /// The socket of a connection.
+    pub fn new(stream: Arc<TcpStream>, seat: Arc<Seat>) -> Self {
+        Self {
+            stream,
+            seat,
+            rest: Vec::new(),
+            unread: Unread::default(),
+        }
+    }
+
+    fn poll_send(&mut self, cx: &mut Context, buf: &[u8]) -> Poll<io::Result<usize>> {
+        loop {
+            let ready = self.stream.poll_write_ready(cx);
+            self.seat.is_unread(ready.is_pending());
+            if ready.is_pending() && !self.unread.waits(Instant::now()) {
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+            ready!(ready)?;
+            match self.stream.try_write(buf) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                written => {
+                    let count = written.as_ref().map_or(0, |count| *count);
+                    self.unread.reads(count, Instant::now());
+                    return Poll::Ready(written);
+                }
+            }
+        }
+    }
+
+    fn poll_rest(&mut self, cx: &mut Context) -> Poll<io::Result<()>> {
+        let mut rest = std::mem::take(&mut self.rest);
+        while !rest.is_empty() {
+            match self.poll_send(cx, &rest) {
+                Poll::Ready(Ok(count)) => _ = rest.drain(..count),
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => {
+                    self.rest = rest;
+                    return Poll::Pending;
+                }
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context,
+        buf: &mut ReadBuf,
+    ) -> Poll<io::Result<()>> {
+        loop {
+            ready!(self.stream.poll_read_ready(cx))?;
+            match self.stream.try_read(buf.initialize_unfilled()) {
+                Ok(count) => {
+                    if count > 0 {
+                        self.seat.begins();
+                    }
+                    buf.advance(count);
+                    return Poll::Ready(Ok(()));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        ready!(self.poll_rest(cx))?;
+        match bare_error(buf) {
+            Some(error) => {
+                self.rest = raw(&error);
+                Poll::Ready(Ok(buf.len()))
+            }
+            None => self.poll_send(cx, buf),
+        }
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context) -> Poll<io::Result<()>> {
+        self.poll_rest(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context) -> Poll<io::Result<()>> {
+        ready!(self.poll_rest(cx))?;
+        Poll::Ready(SockRef::from(&*self.stream).shutdown(Shutdown::Write))
+    }
+}
+
+/// The error that `head` tells, if it is an answer of hyper itself: an error without a body. All others have one.
+fn bare_error(head: &[u8]) -> Option<ApiError> {
+    let head = std::str::from_utf8(head.strip_prefix(b"HTTP/1.")?).ok()?;
+    let (fields, "") = head.split_once("\r\n\r\n")? else {
+        return None;
+    };
+    if !fields
+        .to_ascii_lowercase()
+        .contains("\r\ncontent-length: 0")
+    {
+        return None;
+    }
+    let (code, message) = match fields.get(2..5)?.parse().ok()? {
+        414 => (
+            "uri_too_long",
+            "the address is too long; send a shorter one",
+        ),
+        431 => (
+            "head_too_large",
+            "the head of the request is too large; send at most 100 fields and 64 KiB",
+        ),
+        400.. => (
+            "bad_request",
+            "this is no request of HTTP/1.1 that the server understands; see RFC 9112",
+        ),
+        _ => return None,
+    };
+    Some(ApiError::new(
+        fields.get(2..5)?.parse().ok()?,
+        code,
+        message,
+    ))
+}
+
+/// An answer with an error, as it is sent over a connection that ends.
+fn raw(error: &ApiError) -> Vec<u8> {
+    let status = StatusCode::from_u16(error.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let body = error.body().to_string();
+    let again = match error.retry_after() {
+        Some(seconds) => format!("retry-after: {seconds}\r\n"),
+        None => String::new(),
+    };
+    format!(
+        "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n{again}\r\n{body}",
+        body.len(),
+    )
+    .into_bytes()
+}
+
+/// Sends an error and ends the connection. What the client still sends is read, so that it sees the error.
+pub async fn refuse(stream: &TcpStream, error: &ApiError) {
+    // An error is smaller than the buffer of a socket.
+    let _ = stream.try_write(&raw(error));
+    linger(stream).await;
+}
+
+/// Reads what a client still sends after the last answer.
+pub async fn linger(stream: &TcpStream) {
+    let _ = SockRef::from(stream).shutdown(Shutdown::Write);
+    let reading = async {
+        let mut buf = [0; 1 << 12];
+        while stream.readable().await.is_ok() {
+            match stream.try_read(&mut buf) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Ok(1..) => {}
+                _ => break,
+            }
+        }
+    };
+    let _ = timeout(LINGER, reading).await;
+}
+
+/// Ends when the client has closed the connection, even if it has sent something that nobody has read. hyper notices
+/// it only when it reads.
+pub async fn is_gone(stream: &TcpStream) {
+    loop {
+        tokio::time::sleep(WATCH).await;
+        match stream.ready(Interest::READABLE).await {
+            Ok(ready) if !ready.is_read_closed() => {}
+            _ => return,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_that_reads_little_is_not_waited_for_longer() {
+        let begin = Instant::now();
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        // 1 KiB every 10 s.
+        let mut unread = Unread::default();
+        let waits = (0..100).take_while(|i| {
+            let waits = unread.waits(at(10 * i)) && unread.waits(at(10 * i + 9));
+            unread.reads(1 << 10, at(10 * i + 10));
+            waits
+        });
+        assert_eq!(waits.count(), 3);
+        // 100 KiB every 20 s.
+        let mut unread = Unread::default();
+        for i in 0..1000 {
+            assert!(unread.waits(at(20 * i)) && unread.waits(at(20 * i + 19)));
+            unread.reads(100 << 10, at(20 * i + 20));
+        }
+        // Nothing.
+        let mut unread = Unread::default();
+        assert!(unread.waits(at(0)) && unread.waits(at(29)) && !unread.waits(at(30)));
+    }
+
+    #[test]
+    fn errors_of_hyper_are_known_and_others_are_not_changed() {
+        let bare = |text: &str| bare_error(text.as_bytes()).map(|error| error.status);
+        let head = "HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+        assert_eq!(bare(head), Some(431));
+        assert_eq!(
+            bare("HTTP/1.0 400 Bad Request\r\ncontent-length: 0\r\n\r\n"),
+            Some(400)
+        );
+        for other in [
+            "",
+            "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n",
+            "HTTP/1.1 100 Continue\r\n\r\n",
+            "HTTP/1.1 404 Not Found\r\ncontent-length: 7\r\n\r\n",
+            "HTTP/1.1 404 Not Found\r\ncontent-length: 7\r\n\r\n{\"a\":1}",
+            "HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\nHTTP/1.1",
+            "HTTP/1.",
+            "HTTP/1.1 4",
+        ] {
+            assert_eq!(bare(other), None, "{other}");
+        }
+        let text = String::from_utf8(raw(&ApiError::new(429, "code", "message"))).unwrap();
+        assert!(
+            text.starts_with("HTTP/1.1 429 Too Many Requests\r\n"),
+            "{text}"
+        );
+        assert!(text.contains("\r\nretry-after: 1\r\n"), "{text}");
+    }
+}

@@ -1,0 +1,403 @@
+//! From tokens to text, where the tokens are made: a stop ends a sequence at once, whether somebody reads or not.
+
+use std::collections::VecDeque;
+
+use residual_zoo_data::{StreamDecoder, Tokenizer};
+use tokio::sync::mpsc::UnboundedSender;
+
+use crate::engine::Scored;
+use crate::request::{ApiError, Request};
+
+/// A part of a choice.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Piece {
+    /// Text that follows what came before.
+    pub text: String,
+    /// The tokens that begin in this text, if they are asked for.
+    pub tokens: Vec<Token>,
+    /// Why the choice ends here, if it does: "stop" or "length".
+    pub finish: Option<&'static str>,
+    /// Tokens generated so far.
+    pub generated: usize,
+}
+
+/// A token of a text.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Token {
+    /// The token.
+    pub scored: Scored,
+    /// Where its text begins, in characters of the text of the choice.
+    pub start: usize,
+}
+
+/// Writes the text of a choice and sends it in pieces.
+pub struct Writer {
+    pieces: UnboundedSender<Result<Piece, ApiError>>,
+    /// `None` at the end.
+    decoder: Option<StreamDecoder>,
+    tokenizer: Tokenizer,
+    stop: Vec<String>,
+    max_tokens: usize,
+    has_tokens: bool,
+    generated: usize,
+    /// Text that may begin a stop.
+    held: String,
+    /// Tokens whose text has not been sent.
+    tokens: VecDeque<Token>,
+    /// Characters decoded, and sent.
+    decoded: usize,
+    sent: usize,
+}
+
+impl Writer {
+    /// The writer of the choice `index` of `request`.
+    ///
+    /// # Errors
+    ///
+    /// When the prompt cannot be decoded.
+    pub fn new(
+        index: usize,
+        request: &Request,
+        tokenizer: &Tokenizer,
+        pieces: UnboundedSender<Result<Piece, ApiError>>,
+    ) -> Result<Self, ApiError> {
+        let mut writer = Self {
+            pieces,
+            decoder: Some(tokenizer.stream()),
+            tokenizer: tokenizer.clone(),
+            stop: request.stop.clone(),
+            max_tokens: request.max_tokens,
+            has_tokens: request.top.is_some(),
+            generated: 0,
+            held: String::new(),
+            tokens: VecDeque::new(),
+            decoded: 0,
+            sent: 0,
+        };
+        let wanted = &request.choices[index];
+        // A prompt with scores is written once it has them.
+        if !request.scores(wanted) {
+            // The decoder has to know what was before: a first token may lose its space.
+            let mut text = String::new();
+            for id in &wanted.prompt {
+                text += &writer.decode(*id)?;
+            }
+            let rest = writer.rest_of_prompt()?;
+            if request.echo && !wanted.is_empty {
+                text += &rest;
+                writer.decoded = text.chars().count();
+                writer.send_prompt(text);
+            } else if writer.max_tokens == 0 {
+                writer.send_prompt(String::new());
+            }
+        }
+        Ok(writer)
+    }
+
+    /// Whether nobody waits for more.
+    pub fn is_over(&self) -> bool {
+        self.decoder.is_none() || self.pieces.is_closed()
+    }
+
+    /// Writes the tokens of the prompt, which are scored.
+    pub fn prompt(&mut self, scored: Vec<Scored>) {
+        let texts = scored.into_iter().map(|scored| self.take(scored));
+        let text = texts.collect::<Result<String, _>>();
+        match text.and_then(|text| Ok(text + &self.rest_of_prompt()?)) {
+            Ok(text) => self.send_prompt(text),
+            Err(error) => self.fail(error),
+        }
+    }
+
+    /// Writes the next token.
+    pub fn token(&mut self, scored: Scored) {
+        if let Err(error) = self.write(scored) {
+            self.fail(error);
+        }
+    }
+
+    /// Ends the choice with an error.
+    pub fn fail(&mut self, error: ApiError) {
+        self.decoder = None;
+        self.send(Err(error));
+    }
+
+    fn write(&mut self, scored: Scored) -> Result<(), ApiError> {
+        self.generated += 1;
+        let is_end = Some(scored.id) == self.tokenizer.end_of_text();
+        if !is_end {
+            let text = self.take(scored)?;
+            self.held += &text;
+        }
+        let end = match is_end {
+            true => Some("stop"),
+            false => (self.generated == self.max_tokens).then_some("length"),
+        };
+        if end.is_some()
+            && let Some(decoder) = self.decoder.take()
+        {
+            self.held += &decoder.finish().map_err(internal)?;
+        }
+        self.release(end);
+        Ok(())
+    }
+
+    /// The end of a text that is only a prompt: a part of a character that nothing completes.
+    fn rest_of_prompt(&mut self) -> Result<String, ApiError> {
+        match (self.max_tokens, &self.decoder) {
+            (0, Some(decoder)) => decoder.clone().finish().map_err(internal),
+            _ => Ok(String::new()),
+        }
+    }
+
+    fn send_prompt(&mut self, text: String) {
+        let end = (self.max_tokens == 0).then_some("length");
+        if end.is_some() || !text.is_empty() {
+            self.send_piece(text, end, end.is_some());
+        }
+    }
+
+    /// Sends the held text up to a stop, or up to what may begin one.
+    fn release(&mut self, end: Option<&'static str>) {
+        let stops = self.stop.iter();
+        if let Some(at) = stops
+            .clone()
+            .filter_map(|stop| self.held.find(stop.as_str()))
+            .min()
+        {
+            self.held.truncate(at);
+            let text = std::mem::take(&mut self.held);
+            return self.send_piece(text, Some("stop"), false);
+        }
+        let kept = match end {
+            Some(_) => 0,
+            None => stops
+                .map(|stop| overlap(&self.held, stop))
+                .max()
+                .unwrap_or(0),
+        };
+        let rest = self.held.split_off(self.held.len() - kept);
+        let text = std::mem::replace(&mut self.held, rest);
+        if end.is_some() || !text.is_empty() {
+            self.send_piece(text, end, end.is_some());
+        }
+    }
+
+    /// Sends a piece with `text` and the tokens that begin in it, or `all` tokens.
+    fn send_piece(&mut self, text: String, finish: Option<&'static str>, all: bool) {
+        self.sent += text.chars().count();
+        if finish.is_some() {
+            self.decoder = None;
+        }
+        let sent = self.sent;
+        let count = self
+            .tokens
+            .iter()
+            .take_while(|token| all || token.start < sent)
+            .count();
+        let piece = Piece {
+            text,
+            tokens: self.tokens.drain(..count).collect(),
+            finish,
+            generated: self.generated,
+        };
+        self.send(Ok(piece));
+    }
+
+    /// A client that has gone is noticed at the next step.
+    fn send(&self, piece: Result<Piece, ApiError>) {
+        let _ = self.pieces.send(piece);
+    }
+
+    /// The text that a token completes. The token waits until its text is sent.
+    fn take(&mut self, scored: Scored) -> Result<String, ApiError> {
+        let before = self.decoded;
+        let text = self.decode(scored.id)?;
+        self.decoded += text.chars().count();
+        if self.has_tokens {
+            // Bytes that were held back may come first: no character can be made of them.
+            let own = self.tokenizer.decode(&[scored.id]).map_err(internal)?;
+            let start = match text.ends_with(&own) && !own.is_empty() {
+                true => self.decoded - own.chars().count(),
+                false => before,
+            };
+            self.tokens.push_back(Token { scored, start });
+        }
+        Ok(text)
+    }
+
+    fn decode(&mut self, id: u32) -> Result<String, ApiError> {
+        match &mut self.decoder {
+            Some(decoder) => decoder.push(id).map_err(internal),
+            None => Ok(String::new()),
+        }
+    }
+}
+
+/// The bytes at the end of `text` that begin `stop`.
+fn overlap(text: &str, stop: &str) -> usize {
+    let mut lengths = (1..stop.len())
+        .rev()
+        .filter(|length| stop.is_char_boundary(*length));
+    lengths
+        .find(|length| text.ends_with(&stop[..*length]))
+        .unwrap_or(0)
+}
+
+/// An error of the server itself.
+pub fn internal(error: impl std::fmt::Display) -> ApiError {
+    ApiError::new(500, "internal", error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use residual_zoo_data::TokenizerConfig;
+    use serde_json::{Value, json};
+    use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+    use super::*;
+    use crate::request::{Limits, read};
+
+    type Pieces = UnboundedReceiver<Result<Piece, ApiError>>;
+
+    /// The writer of a request, for bytes as tokens.
+    fn writer(body: &Value) -> (Writer, Pieces) {
+        let tokenizer = Tokenizer::train(&TokenizerConfig::Bytes, &[]).unwrap();
+        let limits = Limits {
+            context: 64,
+            max_tokens: 1000,
+            choices: 8,
+        };
+        let body = body.to_string();
+        let request = read(body.as_bytes(), "model", &tokenizer, &limits, || 0).unwrap();
+        let (sender, pieces) = unbounded_channel();
+        let writer = Writer::new(0, &request, &tokenizer, sender).unwrap();
+        (writer, pieces)
+    }
+
+    fn token(id: u8) -> Scored {
+        Scored {
+            id: id.into(),
+            log_probability: None,
+            top: Vec::new(),
+        }
+    }
+
+    /// What comes of a text whose bytes are the tokens, and how many of them were taken.
+    fn written(
+        body: &Value,
+        bytes: &[u8],
+    ) -> (Vec<String>, Vec<usize>, Option<&'static str>, usize) {
+        let (mut writer, mut pieces) = writer(body);
+        let mut taken = 0;
+        for byte in bytes {
+            if writer.is_over() {
+                break;
+            }
+            writer.token(token(*byte));
+            taken += 1;
+        }
+        let (mut texts, mut starts, mut finish) = (Vec::new(), Vec::new(), None);
+        while let Ok(piece) = pieces.try_recv() {
+            let piece = piece.unwrap();
+            assert_eq!(finish, None, "a piece after the end");
+            texts.push(piece.text);
+            starts.extend(piece.tokens.iter().map(|token| token.start));
+            finish = piece.finish;
+        }
+        (texts, starts, finish, taken)
+    }
+
+    #[test]
+    fn a_stop_is_noticed_at_the_token_that_completes_it() {
+        let stopped = |stop: Value, text: &str| {
+            let body = json!({ "prompt": "a", "max_tokens": 1000, "stop": stop });
+            let (texts, _, finish, taken) = written(&body, text.as_bytes());
+            (texts.concat(), finish, taken)
+        };
+        assert_eq!(stopped(json!("b"), "aabaa"), ("aa".into(), Some("stop"), 3));
+        // Across tokens, within characters, with beginnings that lead nowhere.
+        assert_eq!(
+            stopped(json!("日本"), "x日日本y"),
+            ("x日".into(), Some("stop"), 10)
+        );
+        assert_eq!(
+            stopped(json!("aab"), "aaaab!"),
+            ("aa".into(), Some("stop"), 5)
+        );
+        // The first of several in the text counts, and not the first of the list.
+        assert_eq!(
+            stopped(json!(["d", "bcx", "bc"]), "abcd"),
+            ("a".into(), Some("stop"), 3)
+        );
+        // U+FFFD stands for bytes that are no character, as soon as they cannot become one.
+        let body = json!({ "prompt": "a", "max_tokens": 1000, "stop": "\u{fffd}" });
+        let (texts, _, finish, taken) = written(&body, b"x\xe6x!");
+        assert_eq!(
+            (texts.concat(), finish, taken),
+            ("x".into(), Some("stop"), 3)
+        );
+        assert_eq!(stopped(json!("zz"), "aaz"), ("aa".into(), None, 3));
+    }
+
+    #[test]
+    fn the_last_token_releases_all_text() {
+        let body = json!({ "prompt": "a", "max_tokens": 3, "stop": "bcd", "logprobs": 0 });
+        let (texts, starts, finish, taken) = written(&body, b"abcx");
+        assert_eq!(
+            (texts.concat().as_str(), finish, taken),
+            ("abc", Some("length"), 3)
+        );
+        assert_eq!(starts, [0, 1, 2]);
+        let (texts, starts, ..) = written(&body, "本".as_bytes());
+        assert_eq!((texts.concat().as_str(), starts), ("本", vec![0, 0, 0]));
+        let (texts, ..) = written(&body, b"a\xe6\x97");
+        assert_eq!(texts.concat(), "a\u{fffd}");
+    }
+
+    #[test]
+    fn a_prompt_that_ends_within_a_character_is_written_whole() {
+        let body = json!({ "prompt": [97, 230, 151], "max_tokens": 0, "echo": true });
+        let (texts, _, finish, _) = written(&body, b"");
+        assert_eq!(
+            (texts.concat().as_str(), finish),
+            ("a\u{fffd}", Some("length"))
+        );
+        // With scores.
+        let (mut writer, mut pieces) = writer(&json!({
+            "prompt": [97, 230, 151], "max_tokens": 0, "echo": true, "logprobs": 0,
+        }));
+        assert!(!writer.is_over());
+        writer.prompt([97, 230, 151].map(token).into());
+        assert!(writer.is_over());
+        let piece = pieces.try_recv().unwrap().unwrap();
+        assert_eq!(
+            (piece.text.as_str(), piece.finish),
+            ("a\u{fffd}", Some("length"))
+        );
+        let starts: Vec<usize> = piece.tokens.iter().map(|token| token.start).collect();
+        assert_eq!(starts, [0, 1, 1]);
+        // A character after it begins where its text does.
+        let body = json!({ "prompt": "a", "max_tokens": 4, "logprobs": 0 });
+        let (texts, starts, ..) = written(&body, b"\xe6\x97xy");
+        assert_eq!(
+            (texts.concat().as_str(), starts),
+            ("\u{fffd}xy", vec![0, 0, 1, 2])
+        );
+        // The first token that is generated can complete it.
+        let body = json!({ "prompt": [97, 230, 151], "max_tokens": 2, "echo": true });
+        let (texts, _, finish, _) = written(&body, b"\xa5!");
+        assert_eq!((texts.concat().as_str(), finish), ("a日!", Some("length")));
+        // An empty prompt has no text.
+        let (texts, _, finish, _) = written(&json!({ "max_tokens": 0, "echo": true }), b"");
+        assert_eq!((texts.concat().as_str(), finish), ("", Some("length")));
+    }
+
+    #[test]
+    fn who_has_gone_waits_for_nothing() {
+        let (writer, pieces) = writer(&json!({ "prompt": "a" }));
+        assert!(!writer.is_over());
+        drop(pieces);
+        assert!(writer.is_over());
+    }
+}

@@ -1,0 +1,268 @@
+//! Requests as bytes: their frame, the host that they name, and the form of what is wrong with them.
+
+use serde_json::{Value, json};
+
+use super::Served;
+
+/// The status of an answer whose body must be an error in OpenAI's form, and the error's code.
+fn error_of(answer: &[u8]) -> (u16, String) {
+    let text = String::from_utf8_lossy(answer);
+    let (head, body) = text
+        .split_once("\r\n\r\n")
+        .unwrap_or_else(|| panic!("no head: {text:?}"));
+    let status = head
+        .split(' ')
+        .nth(1)
+        .and_then(|status| status.parse().ok());
+    let head = head.to_ascii_lowercase();
+    assert!(head.contains("content-type: application/json"), "{head}");
+    assert!(
+        head.contains(&format!("content-length: {}", body.len())),
+        "{head}"
+    );
+    let body: Value = serde_json::from_str(body).unwrap_or_else(|_| panic!("no JSON: {text:?}"));
+    let error = body["error"].as_object().unwrap();
+    let mut names: Vec<&String> = error.keys().collect();
+    names.sort();
+    assert_eq!(names, ["code", "message", "param", "type"]);
+    (status.unwrap(), error["code"].as_str().unwrap().to_owned())
+}
+
+#[test]
+fn every_error_has_the_form_of_openai() {
+    let served = Served::gpt2();
+    let host = "Host: localhost\r\nConnection: close\r\n";
+    let json = "Content-Type: application/json\r\n";
+    let get = |path: &str| format!("GET {path} HTTP/1.1\r\n{host}\r\n").into_bytes();
+    let long = |length: usize| "a".repeat(length);
+    let post =
+        |more: &str| format!("POST /v1/completions HTTP/1.1\r\n{host}{json}{more}").into_bytes();
+    let many: String = (0..200).map(|i| format!("X-{i}: 1\r\n")).collect();
+    for (request, status, code) in [
+        (get("/v1/models/%ff"), 404, "model_not_found"),
+        (get("/v1/models/%"), 404, "model_not_found"),
+        (get("/v1/models/%00"), 404, "model_not_found"),
+        (get("/v1/models/"), 404, "not_found"),
+        (get("/%ff"), 404, "not_found"),
+        (get("//"), 404, "not_found"),
+        (
+            b"OPTIONS * HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".into(),
+            404,
+            "not_found",
+        ),
+        (
+            format!("OPTIONS /v1/models HTTP/1.1\r\n{host}\r\n").into(),
+            405,
+            "method_not_allowed",
+        ),
+        (
+            format!("TRACE /v1/completions HTTP/1.1\r\n{host}\r\n").into(),
+            405,
+            "method_not_allowed",
+        ),
+        // hyper answers these by itself.
+        (b"\x16\x03\x01\x02\x00".into(), 400, "bad_request"),
+        (b"hello\r\n\r\n".into(), 400, "bad_request"),
+        (b"POST / HTTP/9.9\r\n\r\n".into(), 400, "bad_request"),
+        (
+            b"GET / HTTP/1.1\r\nno colon\r\n\r\n".into(),
+            400,
+            "bad_request",
+        ),
+        (
+            b"GET / HTTP/1.1\r\nHost: a\x00b\r\n\r\n".into(),
+            400,
+            "bad_request",
+        ),
+        (post("Content-Length: -1\r\n\r\n"), 400, "bad_request"),
+        (
+            post("Content-Length: 5\r\nContent-Length: 6\r\n\r\n"),
+            400,
+            "bad_request",
+        ),
+        (
+            format!("GET / HTTP/1.1\r\nX: {}\r\n\r\n", long(1 << 20)).into(),
+            431,
+            "head_too_large",
+        ),
+        (
+            format!("GET / HTTP/1.1\r\n{many}\r\n").into(),
+            431,
+            "head_too_large",
+        ),
+        (
+            format!("GET /{} HTTP/1.1\r\n\r\n", long(65_535)).into(),
+            414,
+            "uri_too_long",
+        ),
+        // And these break the body.
+        (
+            post("Transfer-Encoding: chunked\r\n\r\nzz\r\n"),
+            400,
+            "incomplete",
+        ),
+        (
+            post("Transfer-Encoding: chunked\r\n\r\n5\r\nabcdefgh\r\n"),
+            400,
+            "incomplete",
+        ),
+        (
+            post("Transfer-Encoding: chunked\r\n\r\nffffffffffffffffff\r\n"),
+            400,
+            "incomplete",
+        ),
+    ] {
+        let answer = served.server.raw(&request);
+        let shown = String::from_utf8_lossy(&request[..request.len().min(90)]).into_owned();
+        println!(
+            "{shown:?}: {}",
+            String::from_utf8_lossy(&answer[..answer.len().min(200)])
+        );
+        assert_eq!(error_of(&answer), (status, code.to_owned()), "{shown:?}");
+    }
+    // An error that follows a good answer on the same connection.
+    let answer = served
+        .server
+        .raw(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\nbad\r\n\r\n");
+    let text = String::from_utf8_lossy(&answer);
+    let (good, bad) = text.split_once("ok\n").unwrap();
+    assert!(good.starts_with("HTTP/1.1 200"));
+    assert_eq!(error_of(bad.as_bytes()), (400, "bad_request".into()));
+    served.server.complete(&json!({ "prompt": "a" }));
+}
+
+#[test]
+fn bodies_in_any_frame_are_read() {
+    let served = Served::gpt2();
+    let head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n";
+    let body = "{\"prompt\":\"a\"}";
+    let chunks: String = body
+        .chars()
+        .map(|c| format!("1;name=\"a b\";x\r\n{c}\r\n"))
+        .collect();
+    for request in [
+        // Chunks with extensions, and fields after the last one.
+        format!("{head}Transfer-Encoding: chunked\r\n\r\n{chunks}0\r\nX-After: 1\r\n\r\n"),
+        format!(
+            "{head}Expect: 100-continue\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        ),
+        format!(
+            "{head}Content-Length: {}\r\n\r\n{body}GET /never HTTP/1.1\r\n\r\n",
+            body.len()
+        ),
+        format!(
+            "{}Content-Length: {}\r\n\r\n{body}",
+            head.replace("json", "json; charset=utf-8"),
+            body.len()
+        ),
+    ] {
+        let answer = String::from_utf8(served.server.raw(request.as_bytes())).unwrap();
+        let answer = answer.trim_start_matches("HTTP/1.1 100 Continue\r\n\r\n");
+        assert!(answer.starts_with("HTTP/1.1 200"), "{request}: {answer}");
+        assert!(!answer.contains("never"), "{answer}");
+    }
+    // Many requests at once are answered one after the other.
+    let many = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(200);
+    let last = b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    let answer = served.server.raw(&[many.as_slice(), last].concat());
+    let text = String::from_utf8(answer).unwrap();
+    assert_eq!(text.matches("HTTP/1.1 200").count(), 201);
+}
+
+#[test]
+fn without_a_key_other_names_are_refused() {
+    let served = Served::gpt2();
+    let status = |request: Vec<u8>| {
+        let answer = served.server.raw(&request);
+        let text = String::from_utf8_lossy(&answer).into_owned();
+        if text.starts_with("HTTP/1.1 403") {
+            assert_eq!(error_of(&answer), (403, "wrong_host".into()));
+        }
+        text.get(9..12)
+            .unwrap_or_else(|| panic!("{text:?}"))
+            .to_owned()
+    };
+    let with = |line: &str, hosts: &[&[u8]]| {
+        let hosts = hosts
+            .iter()
+            .map(|host| [b"Host: ", *host, b"\r\n"].concat());
+        let hosts: Vec<u8> = hosts.flatten().collect();
+        status(
+            [
+                line.as_bytes(),
+                b"\r\nConnection: close\r\n",
+                &hosts,
+                b"\r\n",
+            ]
+            .concat(),
+        )
+    };
+    let get = "GET /v1/models HTTP/1.1";
+    for host in [
+        "localhost",
+        "localhost:1",
+        "LOCALHOST:8000",
+        "localhost.",
+        "127.0.0.1",
+        "127.0.0.1:8000",
+        "127.1.2.3",
+        "[::1]",
+        "[::1]:8000",
+    ] {
+        assert_eq!(with(get, &[host.as_bytes()]), "200", "{host}");
+    }
+    for host in [
+        &b"example.com"[..],
+        b"example.com:80",
+        b"",
+        b"\xc3\xa9vil.com",
+        b"localhost\xff",
+        b"127.0.0.1@evil.com",
+        b"evil.com@127.0.0.1",
+        b"localhost:8000@evil.com",
+        b"localhost.evil.com",
+        b"localhost, evil.com",
+        b"[::1",
+        b"::1",
+        b"[::1].evil.com",
+        b"0.0.0.0",
+        b"127.0.0.1.evil.com",
+    ] {
+        assert_eq!(
+            with(get, &[host]),
+            "403",
+            "{}",
+            String::from_utf8_lossy(host)
+        );
+    }
+    // Exactly one name.
+    assert_eq!(with(get, &[]), "403");
+    assert_eq!(with("GET /v1/models HTTP/1.0", &[]), "403");
+    assert_eq!(with("GET /v1/models HTTP/1.0", &[b"localhost"]), "200");
+    assert_eq!(with(get, &[b"localhost", b"localhost"]), "403");
+    assert_eq!(with(get, &[b"localhost", b"evil.com"]), "403");
+    assert_eq!(with(get, &[b"evil.com", b"localhost"]), "403");
+    // A whole URI names a host too.
+    for (uri, expected) in [
+        ("http://localhost/v1/models", "200"),
+        ("HTTP://LOCALHOST:80/v1/models", "200"),
+        ("http://[::1]/v1/models", "200"),
+        ("http://evil.com/v1/models", "403"),
+        ("http://evil.com:80@localhost/v1/models", "403"),
+        ("http://localhost@evil.com/v1/models", "403"),
+        ("http://user@localhost/v1/models", "403"),
+        ("https://evil.com/v1/models", "403"),
+    ] {
+        assert_eq!(
+            with(&format!("GET {uri} HTTP/1.1"), &[b"127.0.0.1"]),
+            expected,
+            "{uri}"
+        );
+    }
+    assert_eq!(
+        with("GET http://localhost/v1/models HTTP/1.1", &[b"evil.com"]),
+        "403"
+    );
+    assert_eq!(with("CONNECT evil.com:80 HTTP/1.1", &[b"localhost"]), "403");
+}
