@@ -17,12 +17,12 @@ use crate::{logits, tokenizer, write_run};
 /// Tokens that greedy decoding appends.
 const NEW: usize = 12;
 
-/// Runs `reference.py`.
-fn python(arguments: &[&Path]) {
+/// Runs a program of this folder.
+fn python(program: &str, arguments: &[&Path]) {
     let python = std::env::var("RESIDUAL_ZOO_PYTHON").unwrap_or("python3".into());
     let mut command = Command::new(python);
     command
-        .arg(root().join("tests/exchange/reference.py"))
+        .arg(root().join("tests/exchange").join(program))
         .args(arguments);
     // Exported code is copied to a module cache, which is not shared with other runs.
     let modules = tempfile::tempdir().unwrap();
@@ -92,7 +92,7 @@ fn exported_models_give_the_same_logits_and_text_in_transformers() {
     let arguments = [Path::new("logits")]
         .into_iter()
         .chain(exported.iter().map(PathBuf::as_path));
-    python(&arguments.collect::<Vec<_>>());
+    python("reference.py", &arguments.collect::<Vec<_>>());
     for (i, (name, _, tokenizer)) in models.iter().enumerate() {
         compare(name, &place("run", i), &exported[i]);
         let ids: Vec<u32> = read(exported[i].join("encoded.json"));
@@ -108,7 +108,7 @@ fn exported_models_give_the_same_logits_and_text_in_transformers() {
 fn imported_models_give_the_same_logits_and_text() {
     let folder = tempfile::tempdir().unwrap();
     let made = folder.path().join("made");
-    python(&[Path::new("make"), &made]);
+    python("reference.py", &[Path::new("make"), &made]);
     let mut names: Vec<_> = std::fs::read_dir(&made)
         .unwrap()
         .map(|entry| entry.unwrap())
@@ -138,4 +138,23 @@ fn imported_models_give_the_same_logits_and_text() {
         }
         std::fs::remove_dir_all(&run).unwrap();
     }
+}
+
+#[test]
+#[ignore = "needs Python with torch and transformers"]
+fn padding_changes_nothing_in_any_exported_model() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = |name: &str, i: usize| folder.path().join(format!("{name}{i}"));
+    let models = all();
+    for (i, (name, model)) in models.iter().enumerate() {
+        println!("exported{i}: {name}");
+        write_run(model, &tokenizer(), &place("run", i));
+        let run = Run::open(place("run", i)).unwrap();
+        export(&run, &place("exported", i), &ExportOptions::default()).unwrap();
+    }
+    let exported: Vec<PathBuf> = (0..models.len()).map(|i| place("exported", i)).collect();
+    python(
+        "padding.py",
+        &exported.iter().map(PathBuf::as_path).collect::<Vec<_>>(),
+    );
 }
