@@ -14,6 +14,7 @@
 
 #![forbid(unsafe_code)]
 
+mod card;
 mod error;
 mod export;
 mod gpt2;
