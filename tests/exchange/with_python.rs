@@ -158,3 +158,31 @@ fn padding_changes_nothing_in_any_exported_model() {
         &exported.iter().map(PathBuf::as_path).collect::<Vec<_>>(),
     );
 }
+
+#[test]
+#[ignore = "needs Python with torch and transformers"]
+fn directories_as_on_the_hub_give_what_transformers_gives() {
+    let folder = tempfile::tempdir().unwrap();
+    let made = folder.path().join("made");
+    python("hub.py", &[&made]);
+    let mut entries: Vec<_> = std::fs::read_dir(&made)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    entries.sort();
+    assert_eq!(entries.len(), 25);
+    for (i, entry) in entries.iter().enumerate() {
+        let name = entry.file_name().unwrap().to_string_lossy();
+        let imported = import(entry, &ImportOptions::default());
+        let imported = imported.unwrap_or_else(|error| panic!("{name}: {error}"));
+        let run = folder.path().join(format!("run{i}"));
+        imported.write(&run).unwrap();
+        compare(&name, &run, entry);
+        if entry.join("text.txt").exists() {
+            let text = std::fs::read_to_string(entry.join("text.txt")).unwrap();
+            let expected: Vec<u32> = read(entry.join("encoded.json"));
+            let found = Run::open(&run).unwrap().tokenizer.encode(&text).unwrap();
+            assert_eq!(found, expected, "{name}");
+        }
+    }
+}

@@ -82,8 +82,8 @@ def stream_width(config):
 class ResidualZooConfig(PretrainedConfig):
     model_type = "residual_zoo"
 
-    def __init__(self, model=None, vocab_size=None, **rest):
-        self.model, self.vocab_size = model, vocab_size
+    def __init__(self, model=None, vocab_size=None, pad_token_id=None, **rest):
+        self.model, self.vocab_size, self.pad_token_id = model, vocab_size, pad_token_id
         super().__init__(**rest)
 
 
@@ -143,7 +143,7 @@ class ResidualZooForCausalLM(PreTrainedModel, GenerationMixin):
 
     def refuse_unmarked_padding(self, ids):
         """Refuses ids that look padded, where padding without a mask would change the logits of other tokens."""
-        pad, rows, time = getattr(self.config, "pad_token_id", None), *ids.shape
+        pad, rows, time = self.config.pad_token_id, *ids.shape
         ends = [getattr(self.config, name, None) for name in ("bos_token_id", "eos_token_id")]
         is_end = any(pad in end if isinstance(end, list) else pad == end for end in ends)
         # A text may begin with one token that also stands between texts.
