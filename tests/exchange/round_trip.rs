@@ -158,6 +158,25 @@ fn the_model_card_says_what_the_model_is() {
 }
 
 #[test]
+fn the_model_card_of_a_recurrence_says_how_to_evaluate_it() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, model) in zoo::compositions() {
+        let (run, exported) = (folder.path().join(name), folder.path().join("out"));
+        write_run(&model, &tokenizer(), &run);
+        export(
+            &Run::open(&run).unwrap(),
+            &exported,
+            &ExportOptions::default(),
+        )
+        .unwrap();
+        let card = std::fs::read_to_string(exported.join("README.md")).unwrap();
+        let is_said = card.contains("needs `batch_size=1`");
+        assert_eq!(is_said, model.recurrence.is_some(), "{name}");
+        std::fs::remove_dir_all(&exported).unwrap();
+    }
+}
+
+#[test]
 fn texts_of_others_are_one_escaped_line_of_the_model_card() {
     let folder = tempfile::tempdir().unwrap();
     let (run, exported) = (folder.path().join("run"), folder.path().join("exported"));

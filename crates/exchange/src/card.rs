@@ -88,6 +88,10 @@ pub fn card(
         )
         .ok();
     }
+    if model.recurrence.is_some() {
+        let note = "`lm_eval` pads without a mask, which changes what a recurrence reads, so it needs `batch_size=1`.";
+        writeln!(card, "\n{note}").ok();
+    }
     Ok(card)
 }
 
