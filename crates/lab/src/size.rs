@@ -74,10 +74,13 @@ pub fn check_memory<C: ModelConfig>(
         1 => "make the model or train.time smaller",
         _ => "make it smaller and train.accumulate larger",
     };
+    let recompute = match config.train.recompute {
+        None => ", or set train.recompute=Layers",
+        Some(_) => "",
+    };
     let refuse = |about: &str, needed: f64| {
         let problem = format!(
-            "is {}, with which a step takes {about} {} of memory, but {} can be had, swap included; {smaller}, or set \
-             train.recompute=Layers",
+            "is {}, with which a step takes {about} {} of memory, but {} can be had, swap included; {smaller}{recompute}",
             config.train.batch,
             bytes(needed),
             bytes(available)
