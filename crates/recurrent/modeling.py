@@ -9,18 +9,20 @@ class Recurrent(nn.Module):
         self.alpha = None if kind == "Sigmoid" else nn.Parameter(torch.empty(1), kind != "Fixed")
         self.alpha_logit = parameter(1) if kind == "Sigmoid" else None
 
-    def forward(self, x):
+    def forward(self, x, lengths):
         alpha = self.alpha_logit.sigmoid() if self.alpha is None else self.alpha.clamp(0, 1)
         for layer in self.layers:
-            x = self.recur(lambda block: layer([block])[0], alpha, x)
+            x = self.recur(lambda block: layer([block])[0], alpha, x, lengths)
         return x
 
-    def recur(self, tau, alpha, x):
+    def recur(self, tau, alpha, x, lengths):
         blocks, ys = x.split(self.size, 1), []
         h = tau(blocks[0])
         carried = torch.zeros_like(h) if self.form == "Paper" else blocks[0]
-        for block in blocks[1:]:
-            carry = alpha * carried
+        for index, block in enumerate(blocks[1:], 1):
+            # The last block of a row has no carry (eq. 10). τ is causal, so what follows the row does not change it.
+            goes_on = (lengths > index * self.size)[:, None, None]
+            carry = torch.where(goes_on, alpha * carried, torch.zeros_like(carried))
             both = tau(torch.cat([carry + h, carry[:, : block.shape[1]] + block], 1))
             y, h_next = both.split([self.size, block.shape[1]], 1)
             carried, h = (h if self.form == "Paper" else y), h_next

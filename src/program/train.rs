@@ -9,7 +9,9 @@ use residual_zoo::backend::BackendKind;
 use residual_zoo::cli::{self, BackendArgs, DataArgs, DisplayArgs};
 use residual_zoo::core::{Architecture as _, ConfigError, ModelConfig as _};
 use residual_zoo::data::{Corpus, Examples, Source};
-use residual_zoo::lab::{Error, Use, check_precision, check_size, open_corpus};
+use residual_zoo::lab::{
+    Error, Use, available_memory, check_memory, check_precision, check_size, open_corpus,
+};
 use residual_zoo::report::si;
 use residual_zoo::runs::{Choice, checkpoint, run_dir, vocabulary};
 use residual_zoo::train::dashboard::{Display, Title, Unit, describe_loss, duration, print};
@@ -53,7 +55,7 @@ pub struct Options {
     /// Follow the paths in the config of RUN, wherever they lead; only for runs that you trust
     #[arg(long)]
     allow_paths: bool,
-    /// Train the model even if this machine's memory cannot hold it
+    /// Train even if this machine's memory cannot hold the model or a step of it
     #[arg(long)]
     force: bool,
     /// Set a field: train.steps=100, model.n_layer=2, …
@@ -262,6 +264,9 @@ fn lead(options: Options, team: Option<Team>) -> anyhow::Result<()> {
     config.validate(vocabulary(&corpus))?;
     if !options.force {
         let checked = check_size(&config, vocabulary(&corpus), (kind, gpu), Use::Train);
+        checked.map_err(or_force)?;
+        let available = available_memory();
+        let checked = check_memory(&config, vocabulary(&corpus), (kind, gpu), available);
         checked.map_err(or_force)?;
     }
     let display = options.display.display();

@@ -159,11 +159,6 @@ fn settings_that_the_zoo_does_not_have_are_named() {
             "\"model_type\": \"llama\"",
             ["llama", "gpt2"],
         ),
-        (
-            "\"model_type\": \"gpt2\",",
-            "",
-            ["model_type", "config.json"],
-        ),
         ("\"n_head\": 4", "\"n_head\": 5", ["n_head", "48"]),
         (
             "\"n_layer\": 2",

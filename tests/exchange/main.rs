@@ -8,6 +8,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod as_others_write;
 mod bad_input;
 mod round_trip;
 mod with_python;

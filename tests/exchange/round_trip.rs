@@ -2,7 +2,7 @@
 
 use residual_zoo::Run;
 use residual_zoo::core::Activation;
-use residual_zoo::data::{Tokenizer, TokenizerConfig};
+use residual_zoo::data::{Source, Tokenizer, TokenizerConfig};
 use residual_zoo::exchange::{ExportOptions, ImportOptions, export, import};
 use residual_zoo::gpt2::{Gpt2Base, Gpt2Config};
 use residual_zoo::{ModelConfig, core::Mup};
@@ -155,4 +155,65 @@ fn the_model_card_says_what_the_model_is() {
     ] {
         assert!(card.contains(part), "{part} is missing in\n{card}");
     }
+}
+
+#[test]
+fn the_model_card_of_a_recurrence_says_how_to_evaluate_it() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, model) in zoo::compositions() {
+        let (run, exported) = (folder.path().join(name), folder.path().join("out"));
+        write_run(&model, &tokenizer(), &run);
+        export(
+            &Run::open(&run).unwrap(),
+            &exported,
+            &ExportOptions::default(),
+        )
+        .unwrap();
+        let card = std::fs::read_to_string(exported.join("README.md")).unwrap();
+        let is_said = card.contains("needs `batch_size=1`");
+        assert_eq!(is_said, model.recurrence.is_some(), "{name}");
+        std::fs::remove_dir_all(&exported).unwrap();
+    }
+}
+
+#[test]
+fn texts_of_others_are_one_escaped_line_of_the_model_card() {
+    let folder = tempfile::tempdir().unwrap();
+    let (run, exported) = (folder.path().join("run"), folder.path().join("exported"));
+    write_run(&zoo::rmt(), &tokenizer(), &run);
+    let hostile = "x\n\n# Setup\n\n```python\nimport os\n```\n\n| <img src=x onerror=alert(1)> \u{1b}]0;PWN\u{7}\u{202e}";
+    let history = run.join("history.jsonl");
+    let first = std::fs::read_to_string(&history).unwrap_or_default();
+    let mut start: serde_json::Value = serde_json::from_str(first.lines().next().unwrap()).unwrap();
+    start["init_from"] = hostile.into();
+    std::fs::write(&history, format!("{start}\n")).unwrap();
+    let mut run = Run::open(&run).unwrap();
+    run.config.data.source = Source::Path(hostile.into());
+    let options = ExportOptions {
+        license: Some(hostile.into()),
+    };
+    export(&run, &exported, &options).unwrap();
+    let card = std::fs::read_to_string(exported.join("README.md")).unwrap();
+    let escaped = r"x \# Setup \`\`\`python import os \`\`\` \| &lt;img src=x onerror=alert\(1\)&gt; \\u\{1b\}\]0;PWN\\u\{7\}\\u\{202e\}";
+    for line in [
+        format!("| data | {escaped} |"),
+        format!("| licence | {escaped} |"),
+    ] {
+        assert!(card.lines().any(|found| found == line), "{line}\n{card}");
+    }
+    assert!(card.contains(&format!(
+        "Trained, from the weights of another run, {escaped} and exported by "
+    )));
+    assert!(!card.contains(['\u{1b}', '\u{7}', '\u{202e}']), "{card}");
+    // Nothing ends the block of settings, the table or the front matter early.
+    let fences = card
+        .lines()
+        .filter(|line| line.trim_start().starts_with("```"));
+    assert_eq!(
+        fences.collect::<Vec<_>>(),
+        ["```python", "```", "```ron", "```"]
+    );
+    assert_eq!(card.lines().filter(|line| line.starts_with('#')).count(), 1);
+    let rules = card.lines().filter(|line| *line == "---");
+    assert_eq!(rules.count(), 2);
 }

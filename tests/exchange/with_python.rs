@@ -17,12 +17,12 @@ use crate::{logits, tokenizer, write_run};
 /// Tokens that greedy decoding appends.
 const NEW: usize = 12;
 
-/// Runs `reference.py`.
-fn python(arguments: &[&Path]) {
+/// Runs a program of this folder.
+fn python(program: &str, arguments: &[&Path]) {
     let python = std::env::var("RESIDUAL_ZOO_PYTHON").unwrap_or("python3".into());
     let mut command = Command::new(python);
     command
-        .arg(root().join("tests/exchange/reference.py"))
+        .arg(root().join("tests/exchange").join(program))
         .args(arguments);
     // Exported code is copied to a module cache, which is not shared with other runs.
     let modules = tempfile::tempdir().unwrap();
@@ -92,7 +92,7 @@ fn exported_models_give_the_same_logits_and_text_in_transformers() {
     let arguments = [Path::new("logits")]
         .into_iter()
         .chain(exported.iter().map(PathBuf::as_path));
-    python(&arguments.collect::<Vec<_>>());
+    python("reference.py", &arguments.collect::<Vec<_>>());
     for (i, (name, _, tokenizer)) in models.iter().enumerate() {
         compare(name, &place("run", i), &exported[i]);
         let ids: Vec<u32> = read(exported[i].join("encoded.json"));
@@ -108,7 +108,7 @@ fn exported_models_give_the_same_logits_and_text_in_transformers() {
 fn imported_models_give_the_same_logits_and_text() {
     let folder = tempfile::tempdir().unwrap();
     let made = folder.path().join("made");
-    python(&[Path::new("make"), &made]);
+    python("reference.py", &[Path::new("make"), &made]);
     let mut names: Vec<_> = std::fs::read_dir(&made)
         .unwrap()
         .map(|entry| entry.unwrap())
@@ -137,5 +137,52 @@ fn imported_models_give_the_same_logits_and_text() {
             std::fs::remove_dir_all(&out).unwrap();
         }
         std::fs::remove_dir_all(&run).unwrap();
+    }
+}
+
+#[test]
+#[ignore = "needs Python with torch and transformers"]
+fn padding_changes_nothing_in_any_exported_model() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = |name: &str, i: usize| folder.path().join(format!("{name}{i}"));
+    let models = all();
+    for (i, (name, model)) in models.iter().enumerate() {
+        println!("exported{i}: {name}");
+        write_run(model, &tokenizer(), &place("run", i));
+        let run = Run::open(place("run", i)).unwrap();
+        export(&run, &place("exported", i), &ExportOptions::default()).unwrap();
+    }
+    let exported: Vec<PathBuf> = (0..models.len()).map(|i| place("exported", i)).collect();
+    python(
+        "padding.py",
+        &exported.iter().map(PathBuf::as_path).collect::<Vec<_>>(),
+    );
+}
+
+#[test]
+#[ignore = "needs Python with torch and transformers"]
+fn directories_as_on_the_hub_give_what_transformers_gives() {
+    let folder = tempfile::tempdir().unwrap();
+    let made = folder.path().join("made");
+    python("hub.py", &[&made]);
+    let mut entries: Vec<_> = std::fs::read_dir(&made)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    entries.sort();
+    assert_eq!(entries.len(), 25);
+    for (i, entry) in entries.iter().enumerate() {
+        let name = entry.file_name().unwrap().to_string_lossy();
+        let imported = import(entry, &ImportOptions::default());
+        let imported = imported.unwrap_or_else(|error| panic!("{name}: {error}"));
+        let run = folder.path().join(format!("run{i}"));
+        imported.write(&run).unwrap();
+        compare(&name, &run, entry);
+        if entry.join("text.txt").exists() {
+            let text = std::fs::read_to_string(entry.join("text.txt")).unwrap();
+            let expected: Vec<u32> = read(entry.join("encoded.json"));
+            let found = Run::open(&run).unwrap().tokenizer.encode(&text).unwrap();
+            assert_eq!(found, expected, "{name}");
+        }
     }
 }

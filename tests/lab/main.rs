@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod findings;
+mod memory;
 mod rooms;
 mod suite_files;
 mod suites;

@@ -12,10 +12,9 @@ use residual_zoo_train::Interrupter;
 use residual_zoo_train::dashboard::Display;
 
 use residual_zoo_lab::trial::Trial;
-use residual_zoo_lab::{Error, Options, PlannedRun};
+use residual_zoo_lab::{Error, Options, PlannedRun, available_memory, least_memory};
 
 use crate::print;
-use crate::trial::available_memory;
 
 /// How many processes train.
 #[derive(Args, Debug)]
@@ -103,7 +102,7 @@ impl JobsArgs {
 
 /// How many runs at a time fit into memory, judged by the largest model.
 fn fitting<C: ModelConfig>(runs: &[PlannedRun<C>], options: &Options) -> Result<usize, Error> {
-    let size = |config: &&RunConfig<C>| config.model.cost(config.vocabulary(1)).params.total();
+    let size = |config: &&RunConfig<C>| least_memory(config, config.vocabulary(1)) as u64;
     let configs = runs.iter().filter_map(|run| run.config.as_ref());
     let (Some(largest), Some(available)) = (configs.max_by_key(size), available_memory()) else {
         return Ok(usize::MAX);

@@ -1,12 +1,11 @@
 //! `--try`: the memory of every model of an experiment, estimated and taken.
 
-use residual_zoo_backend::{BackendKind, allocated};
+use residual_zoo_backend::BackendKind;
 use residual_zoo_core::ModelConfig;
 use residual_zoo_runs::RunConfig;
-use residual_zoo_system::memory::memory;
 
 use residual_zoo_lab::trial::Trial;
-use residual_zoo_lab::{Error, PlannedRun};
+use residual_zoo_lab::{Error, PlannedRun, available_memory};
 
 use crate::{print, write};
 
@@ -86,12 +85,4 @@ fn try_model<C: ModelConfig>(
     }
     print(&format!(" {tried:>10} {off:>7}"))?;
     Ok(true)
-}
-
-/// Memory that this program can still get, where the system tells: what is free, swap included,
-/// and what earlier models have left to the allocator.
-pub(super) fn available_memory() -> Option<u64> {
-    let resident = memory_stats::memory_stats()?.physical_mem as u64;
-    let left = resident.saturating_sub(allocated().unwrap_or(resident));
-    Some(memory()?.available + left)
 }

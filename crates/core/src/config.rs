@@ -104,6 +104,11 @@ pub trait ModelConfig:
         false
     }
 
+    /// The number of streams that connections keep side by side. By default one.
+    fn copies(&self) -> usize {
+        1
+    }
+
     /// The factor of the learning rate of parameter `name`. By default 1.
     fn rate(&self, name: &str) -> f64 {
         let _ = name;

@@ -38,6 +38,11 @@ pub trait Design:
         self == before
     }
 
+    /// The number of streams that are kept side by side. By default one.
+    fn copies(&self) -> usize {
+        1
+    }
+
     /// Connection `i`, counted from 0 along the stream.
     fn connection<B: Backend>(
         &self,

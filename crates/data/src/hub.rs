@@ -84,15 +84,18 @@ impl Address {
 
 /// The files of a model that are downloaded.
 #[cfg(any(feature = "hub", test))]
-const MODEL_FILES: [&str; 8] = [
+const MODEL_FILES: [&str; 11] = [
     "config.json",
     "tokenizer.json",
     "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
     "vocab.json",
     "merges.txt",
     "model.safetensors",
     "model.safetensors.index.json",
     "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
 ];
 
 /// Those of the `files` of a repository that a model in its folder `folder` consists of. Weights as a pickle are left
@@ -104,8 +107,11 @@ fn model_files(folder: &str, files: Vec<String>) -> Vec<String> {
         let name = Path::new(file).strip_prefix(folder).ok()?.to_str()?;
         is_inside(file).then_some(name.to_owned())
     };
+    let is_pickle = |name: &str| name.starts_with("pytorch_model");
     let is_shard = |name: &str| {
-        name.starts_with("model-") && name.ends_with(".safetensors") && !name.contains('/')
+        let safe = name.starts_with("model-") && name.ends_with(".safetensors");
+        let pickle = name.starts_with("pytorch_model-") && name.ends_with(".bin");
+        (safe || pickle) && !name.contains('/')
     };
     let mut found: Vec<(String, String)> = files
         .into_iter()
@@ -114,9 +120,10 @@ fn model_files(folder: &str, files: Vec<String>) -> Vec<String> {
         .collect();
     let is_safe = |name: &str| name.starts_with("model.safetensors");
     if found.iter().any(|(name, _)| is_safe(name)) {
-        found.retain(|(name, _)| name != "pytorch_model.bin");
+        found.retain(|(name, _)| !is_pickle(name));
     }
-    if found.iter().any(|(name, _)| name == "model.safetensors") {
+    let whole = ["model.safetensors", "pytorch_model.bin"];
+    if found.iter().any(|(name, _)| whole.contains(&name.as_str())) {
         found.retain(|(name, _)| !is_shard(name) && !name.ends_with(".index.json"));
     }
     found.into_iter().map(|(_, file)| file).collect()

@@ -35,13 +35,15 @@ class Increment(nn.Module):
 
 
 class Stack(nn.Module):
-    """Layers over the whole sequence."""
+    """Layers over the whole sequence. What follows the end of a row does not change the row."""
+
+    size = None
 
     def __init__(self, layers):
         super().__init__()
         self.layers = nn.ModuleList(layers)
 
-    def forward(self, x):
+    def forward(self, x, lengths):
         stream = [x]
         for layer in self.layers:
             stream = layer(stream)
@@ -80,16 +82,23 @@ def stream_width(config):
 class ResidualZooConfig(PretrainedConfig):
     model_type = "residual_zoo"
 
-    def __init__(self, model=None, vocab_size=None, **rest):
-        self.model, self.vocab_size = model, vocab_size
+    def __init__(self, model=None, vocab_size=None, pad_token_id=None, **rest):
+        self.model, self.vocab_size, self.pad_token_id = model, vocab_size, pad_token_id
         super().__init__(**rest)
 
 
 class ResidualZooForCausalLM(PreTrainedModel, GenerationMixin):
-    """The model of `config`, for inference: it has no dropout and keeps no cache."""
+    """The model of `config`, for inference: it has no dropout and keeps no cache.
+
+    Padding is absent. Each row is computed as its real tokens alone, wherever the attention mask has its zeros, and
+    the logits of padding are those of the real token before it.
+    """
 
     config_class = ResidualZooConfig
     main_input_name = "input_ids"
+    accepts_loss_kwargs = False
+    # Without a cache there is nothing that assisted generation could shorten.
+    _is_stateful = True
 
     def __init__(self, config):
         super().__init__(config)
@@ -103,16 +112,76 @@ class ResidualZooForCausalLM(PreTrainedModel, GenerationMixin):
         tokens = self.embeddings.tokens
         return tokens if isinstance(tokens, nn.Embedding) else None
 
-    def forward(self, input_ids, attention_mask=None, labels=None, **_):
-        if attention_mask is not None and not bool(attention_mask[:, 0].all()):
-            raise ValueError("padding on the left is not supported; pad on the right, or give one text at a time")
-        if input_ids.shape[1] > self.context:
-            raise ValueError(f"{input_ids.shape[1]} tokens are more than the context of {self.context}")
-        logits = self.embeddings.unembed(self.block(self.embeddings.embed(input_ids)))
+    def forward(self, input_ids=None, attention_mask=None, position_ids=None, labels=None, **others):
+        refuse(others)
+        if input_ids is None:
+            raise ValueError("this model reads input_ids only")
+        if attention_mask is None:
+            self.refuse_unmarked_padding(input_ids)
+            attention_mask = torch.ones_like(input_ids)
+        real = real_tokens(attention_mask, input_ids)
+        positions = (real.cumsum(1) - 1).clamp(min=0)
+        if position_ids is not None and bool((real & (position_ids != positions)).any()):
+            raise ValueError("position_ids must count the real tokens of each row from 0; leave them out")
+        lengths = real.sum(1)
+        time = max(int(lengths.max()), 1)
+        if time > self.context:
+            raise ValueError(f"{time} tokens are more than the context of {self.context}")
+        is_padded = not bool(real.all())
+        if is_padded:
+            # Real tokens first, in their order.
+            order = real.int().argsort(dim=1, descending=True, stable=True)[:, :time]
+            input_ids = input_ids.masked_fill(~real, 0).gather(1, order)
+            labels = None if labels is None else labels.masked_fill(~real, -100).gather(1, order)
+        logits = self.embeddings.unembed(self.block(self.embeddings.embed(input_ids), lengths))
         loss = None
         if labels is not None:
             loss = F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
+        if is_padded:
+            logits = logits.gather(1, positions[..., None].expand(-1, -1, logits.shape[-1]))
         return CausalLMOutput(loss=loss, logits=logits)
 
+    def refuse_unmarked_padding(self, ids):
+        """Refuses ids that look padded, where padding without a mask would change the logits of other tokens."""
+        pad, rows, time = self.config.pad_token_id, *ids.shape
+        ends = [getattr(self.config, name, None) for name in ("bos_token_id", "eos_token_id")]
+        is_end = any(pad in end if isinstance(end, list) else pad == end for end in ends)
+        # A text may begin with one token that also stands between texts.
+        if pad is not None and time > is_end and bool((ids[:, : 1 + is_end] == pad).all(1).any()):
+            raise ValueError("the input begins with padding; give an attention_mask")
+        size = self.block.size
+        if size is None:
+            return
+        # lm_eval pads with zeros on the right, without a mask.
+        pads = [pad, 0] if rows > 1 else [pad] if not is_end else []
+        is_pad = sum((ids == pad for pad in pads if pad is not None), torch.zeros_like(ids)).clamp(max=1)
+        least = (time - is_pad.flip(1).cumprod(1).sum(1)).clamp(min=1)
+        if bool(((least - 1) // size != (time - 1) // size).any()):
+            raise ValueError(
+                f"a row ends with ids that may be padding, which would change what this model makes of its last "
+                f"{size} tokens; give an attention_mask, or one row at a time (lm_eval: batch_size=1)"
+            )
+
     def prepare_inputs_for_generation(self, input_ids, attention_mask=None, **_):
-        return {"input_ids": input_ids[:, -self.context :]}
+        if attention_mask is None:
+            attention_mask = torch.ones_like(input_ids)
+        # The last real tokens, as many as the context has.
+        last = attention_mask.flip(1).cumsum(1).flip(1) <= self.context
+        return {"input_ids": input_ids, "attention_mask": attention_mask * last}
+
+
+def refuse(others):
+    """Refuses arguments that would be ignored although they change the result."""
+    ignored = ("use_cache", "return_dict", "token_type_ids")
+    given = [name for name, value in others.items() if value is not None and value is not False and name not in ignored]
+    if given:
+        raise ValueError(f"this model does not read {', '.join(given)}; it reads input_ids, attention_mask and labels")
+
+
+def real_tokens(mask, ids):
+    """Where `mask` is 1. It has the shape of `ids`; other masks, such as additive ones, are refused."""
+    if mask.shape != ids.shape:
+        raise ValueError(f"attention_mask is {list(mask.shape)}, but input_ids are {list(ids.shape)}")
+    if not bool(((mask == 0) | (mask == 1)).all()):
+        raise ValueError("attention_mask must consist of 0 for padding and 1 for tokens")
+    return mask.bool()

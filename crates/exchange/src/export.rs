@@ -1,19 +1,17 @@
 //! Writes models for Hugging Face's `transformers`.
 
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use residual_zoo_core::{ConfigError, Design, ModelConfig as _, Tensors};
-use residual_zoo_data::{Source, one_line};
 use residual_zoo_models::{ConnectionConfig, ModelConfig, PlacedConnection, Run, Zoo};
 use residual_zoo_models::{gpt2, laurel, recurrent, rmt, tokenformer};
-use residual_zoo_runs::checkpoint::{self, MODEL, read_finite_tensors, write_tensors};
+use residual_zoo_runs::checkpoint::{MODEL, read_finite_tensors, write_tensors};
 use residual_zoo_runs::disk;
-use residual_zoo_runs::run_dir::read_history;
 use serde_json::{Value, json};
 
 use crate::Error;
+use crate::card::card;
 use crate::gpt2::{HEAD, HUGGING_FACE, HfConfig, PREFIX, UNEMBEDDING};
 use crate::weights::transpose;
 
@@ -107,14 +105,6 @@ fn is_current(directory: &Path) -> bool {
     let current = std::env::current_dir().and_then(std::fs::canonicalize);
     let found = std::fs::canonicalize(directory);
     current.is_ok_and(|current| found.is_ok_and(|found| found == current))
-}
-
-/// `text` as a cell of a table of Markdown.
-fn cell(text: &str) -> String {
-    one_line(text)
-        .to_string()
-        .replace('|', "\\|")
-        .replace('<', "&lt;")
 }
 
 /// Where the files are until they are complete.
@@ -231,97 +221,18 @@ impl Files {
         if let Some(module) = &self.module {
             write(&format!("{MODULE}.py"), module)?;
         }
-        write("README.md", &self.card(run, checkpoint, options)?)?;
+        write(
+            "README.md",
+            &card(run, checkpoint, options, self.module.is_some())?,
+        )?;
         let weights = directory.join("model.safetensors");
         write_tensors(&weights, &self.weights, Some(("format", "pt".into())))?;
         Ok(())
-    }
-
-    /// The model card.
-    fn card(&self, run: &Run, checkpoint: &Path, options: &ExportOptions) -> Result<String, Error> {
-        let model = &run.config.model;
-        let mut card =
-            String::from("---\nlibrary_name: transformers\npipeline_tag: text-generation\n");
-        if let Some(license) = &options.license {
-            writeln!(card, "license: {}", json!(license)).ok();
-        }
-        writeln!(card, "---\n\n# {}\n", model.name()).ok();
-        let trust = match self.module {
-            Some(_) => ", trust_remote_code=True",
-            None => "",
-        };
-        writeln!(
-            card,
-            "```python\nfrom transformers import AutoModelForCausalLM, AutoTokenizer\n\n\
-             model = AutoModelForCausalLM.from_pretrained(\".\"{trust})\n\
-             tokenizer = AutoTokenizer.from_pretrained(\".\"{trust})\n```\n"
-        )
-        .ok();
-        let row = |name: &str, value: &str| format!("| {name} | {value} |\n");
-        card += "| | |\n|---|---|\n";
-        let parameters = model.cost(run.vocabulary()).params.total();
-        card += &row("parameters", &parameters.to_string());
-        card += &row("context", &model.shape().context.to_string());
-        card += &row("token ids", &run.tokenizer.vocab_size().to_string());
-        card += &row("data", &cell(&run.config.data.source.to_string()));
-        let step = checkpoint::step_of(checkpoint).unwrap_or_default();
-        card += &row("optimizer steps", &step.to_string());
-        if let Some((at, loss)) = last_loss(run, step)? {
-            let name = format!("validation loss after {at} steps, nats per token");
-            card += &row(&name, &format!("{loss:.4}"));
-        }
-        let license = options.license.as_deref().unwrap_or("none was given");
-        card += &row("licence", license);
-        let is_imported = run.config.data.source == Source::Imported;
-        let first = read_history(run.directory())
-            .ok()
-            .and_then(|starts| starts.into_iter().next());
-        let from = first
-            .as_ref()
-            .and_then(|start| start.init_from.as_ref()?.file_name());
-        let from = from.map(|run| format!(", from the weights of another run, {}", run.display()));
-        let how = match (is_imported, from) {
-            (true, _) => "Imported from another project and exported".to_owned(),
-            (false, from) => format!("Trained{} and exported", from.unwrap_or_default()),
-        };
-        writeln!(
-            card,
-            "\n{how} by [residual-zoo]({}) {}, with these settings:\n\n```ron\n{}\n```",
-            env!("CARGO_PKG_REPOSITORY"),
-            env!("CARGO_PKG_VERSION"),
-            run.config.to_ron()
-        )
-        .ok();
-        if !is_imported {
-            let command = "Save them as `config.ron` and run `residual-zoo train config.ron` to train such a model.";
-            writeln!(card, "\n{command}").ok();
-        }
-        if run.tokenizer.end_of_text().is_none() {
-            writeln!(
-                card,
-                "\nThe tokenizer has no token between documents; `lm_eval` needs `prefix_token_id=0` for it. Text that it does \
-                 not know is an error."
-            )
-            .ok();
-        }
-        Ok(card)
     }
 }
 
 /// The field of `tokenizer_config.json` with the kind that the tokenizer has in the zoo.
 pub const KIND: &str = "residual_zoo_kind";
-
-/// The last validation loss up to `step`, and its step. An imported run has none.
-fn last_loss(run: &Run, step: usize) -> Result<Option<(usize, f64)>, Error> {
-    if !run.directory().join("metrics.jsonl").exists() {
-        return Ok(None);
-    }
-    let rows = run.rows()?;
-    let validated = rows.iter().filter(|row| row.step <= step);
-    Ok(validated
-        .filter_map(|row| Some((row.step, row.valid_loss?)))
-        .next_back())
-}
 
 /// The weights as `GPT2LMHeadModel` has them.
 fn gpt2_weights(config: &gpt2::Gpt2Config, mut weights: Tensors) -> Tensors {

@@ -8,6 +8,7 @@ use residual_zoo_models::gpt2::Gpt2Config;
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
+use crate::json::Fields;
 use crate::pickle::{Id, Pickle, Value};
 use crate::weights::{Format, Name, linear, rename, same, transpose};
 
@@ -104,12 +105,17 @@ pub const PREFIX: &str = "transformer.";
 ///
 /// Two tensors of one name; an unembedding that differs from the token table although it is tied.
 pub fn normalise(path: &Path, tensors: Tensors, tied: bool) -> Result<Tensors, Error> {
-    // torch.compile has a prefix of its own.
+    // torch.compile and training on several GPUs have prefixes of their own.
     let mut tensors = rename(path, tensors, |name| {
         let name = name.strip_prefix("_orig_mod.").unwrap_or(name);
+        let name = name.strip_prefix("module.").unwrap_or(name);
         name.strip_prefix(PREFIX).unwrap_or(name).to_owned()
     })?;
     match (tensors.remove(HEAD), tied) {
+        // Of two names for one tensor, a file may have either.
+        (Some(head), true) if !tensors.contains_key(TOKENS) => {
+            tensors.insert(TOKENS.into(), head);
+        }
         (Some(head), true) => {
             let is_same = tensors.get(TOKENS).is_some_and(|tokens| {
                 tokens.shape == head.shape && tokens.as_bytes() == head.as_bytes()
@@ -136,7 +142,9 @@ pub fn normalise(path: &Path, tensors: Tensors, tied: bool) -> Result<Tensors, E
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HfConfig {
+    #[serde(skip_deserializing)]
     model_type: String,
+    #[serde(skip_deserializing)]
     architectures: Vec<String>,
     vocab_size: usize,
     n_positions: usize,
@@ -191,6 +199,26 @@ impl Default for HfConfig {
 }
 
 impl HfConfig {
+    /// Reads the fields of a `config.json`.
+    ///
+    /// # Errors
+    ///
+    /// A field of another type.
+    pub fn of(mut fields: Fields) -> Result<Self, serde_json::Error> {
+        // `transformers` knows these sizes by a second name.
+        for (name, other) in [
+            ("n_positions", "max_position_embeddings"),
+            ("n_embd", "hidden_size"),
+            ("n_layer", "num_hidden_layers"),
+            ("n_head", "num_attention_heads"),
+        ] {
+            if let Some(value) = fields.remove(other) {
+                fields.insert(name.into(), value);
+            }
+        }
+        serde_json::from_value(fields.into())
+    }
+
     /// The number of token ids.
     pub fn vocab_size(&self) -> usize {
         self.vocab_size
@@ -204,8 +232,9 @@ impl HfConfig {
     pub fn read(&self) -> Result<Gpt2Config, ConfigError> {
         let unsupported = |field: &str, problem: String| Err(ConfigError::new(field, problem));
         let activation = match self.activation_function.as_str() {
-            "gelu_new" | "gelu_pytorch_tanh" | "gelu_fast" => Activation::GeluTanh,
-            "gelu" => Activation::GeluErf,
+            "gelu_new" | "gelu_pytorch_tanh" | "gelu_python_tanh" | "gelu_fast"
+            | "gelu_accurate" => Activation::GeluTanh,
+            "gelu" | "gelu_python" => Activation::GeluErf,
             "relu" => Activation::Relu,
             other => {
                 let problem = format!("is {other}; gelu_new, gelu and relu are supported");
@@ -322,27 +351,31 @@ pub fn without_biases(path: &Path, mut tensors: Tensors) -> Result<Tensors, Erro
 /// What is wrong with the field that it names.
 pub fn read_nano_gpt(pickle: &Pickle, arguments: Id) -> Result<(Gpt2Config, usize), ConfigError> {
     let field = |name: &str| pickle.field(arguments, name).map(|id| pickle.get(id));
-    let size = |name: &str| match field(name) {
+    // What is not set has the value of nanoGPT's `GPTConfig`.
+    let size = |name: &str, default: usize| match field(name) {
+        None | Some(Value::None) => Ok(default),
         Some(Value::Int(size)) if *size > 0 => Ok(*size as usize),
+        Some(Value::Float(size)) if *size >= 1.0 && size.fract() == 0.0 => Ok(*size as usize),
         found => {
             let problem = format!("is {found:?}; it must be a positive integer");
             Err(ConfigError::new(format!("model_args.{name}"), problem))
         }
     };
     let config = Gpt2Config {
-        n_layer: size("n_layer")?,
-        n_head: size("n_head")?,
-        width: size("n_embd")?,
-        context: size("block_size")?,
+        n_layer: size("n_layer", 12)?,
+        n_head: size("n_head", 12)?,
+        width: size("n_embd", 768)?,
+        context: size("block_size", 1024)?,
         // Missing in checkpoints from before there was a choice.
-        bias: !matches!(field("bias"), Some(Value::Bool(false))),
+        bias: !matches!(field("bias"), Some(Value::Bool(false) | Value::Int(0))),
         dropout: match field("dropout") {
             Some(Value::Float(dropout)) => *dropout,
+            Some(Value::Int(dropout)) => *dropout as f64,
             _ => 0.0,
         },
         // It uses PyTorch's default, the error function.
         activation: Activation::GeluErf,
         ..Gpt2Config::default()
     };
-    Ok((config, size("vocab_size")?))
+    Ok((config, size("vocab_size", 50_304)?))
 }

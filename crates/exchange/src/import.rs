@@ -3,13 +3,15 @@
 use std::path::{Path, PathBuf};
 
 use residual_zoo_core::{ConfigError, ModelConfig as _, Tensors, Vocabulary};
-use residual_zoo_data::{DataConfig, Source, Tokenizer, TokenizerConfig, check_is_file, read_utf8};
+use residual_zoo_data::{DataConfig, Source, Tokenizer, TokenizerConfig, check_is_file};
 use residual_zoo_models::{ModelConfig, RunConfig};
 use residual_zoo_runs::run_dir::{RunDir, Start};
 use residual_zoo_runs::{TrainConfig, checkpoint};
+use serde_json::Value;
 
 use crate::export::OWN_TYPE;
-use crate::pickle::Value;
+use crate::json::{Fields, read_fields};
+use crate::pickle;
 use crate::torch::TorchFile;
 use crate::weights::{read_safetensors, read_torch};
 use crate::{Error, gpt2, tokenformer, tokenizer, weights};
@@ -105,8 +107,10 @@ pub fn import(path: &Path, options: &ImportOptions) -> Result<Imported, Error> {
         Some(name) => tokenizer::given(name)?,
         None => {
             let directory = file.parent().unwrap_or(Path::new("."));
-            let found = tokenizer::in_directory(directory)?;
-            found.ok_or_else(|| Error::file(directory, NO_TOKENIZER))?
+            let found = tokenizer::in_directory(directory, vocab_size)?;
+            let (found, note) = found.ok_or_else(|| Error::file(directory, NO_TOKENIZER))?;
+            notes.extend(note);
+            found
         }
     };
     let tokens = tokenizer.vocab_size();
@@ -263,12 +267,14 @@ fn no_heads(n_head: Option<usize>) -> Result<(), ConfigError> {
 
 fn read_hugging_face(directory: &Path) -> Result<Found, Error> {
     let file = directory.join("config.json");
-    let damaged = |e: serde_json::Error| Error::file(&file, format!("is damaged: {e}"));
-    let text = read_utf8(&file)?;
-    let json: serde_json::Value = serde_json::from_str(&text).map_err(damaged)?;
-    match json.get("model_type").and_then(|kind| kind.as_str()) {
+    let fields = read_fields(&file)?;
+    let text = |name: &str| fields.get(name).and_then(Value::as_str);
+    // Files from before there was a model_type have the class only.
+    let class = || fields.get("architectures")?.get(0)?.as_str();
+    match text("model_type") {
         Some("gpt2") => {}
-        Some(OWN_TYPE) => return read_own(directory, json),
+        Some(OWN_TYPE) => return read_own(directory, fields),
+        None if class().is_some_and(|class| class.starts_with("GPT2")) => {}
         kind => {
             let kind = kind.map_or("without model_type".into(), |kind| {
                 format!("of a model of type {kind}")
@@ -277,7 +283,8 @@ fn read_hugging_face(directory: &Path) -> Result<Found, Error> {
             return Err(Error::file(&file, problem));
         }
     }
-    let config: gpt2::HfConfig = serde_json::from_value(json).map_err(damaged)?;
+    let config = gpt2::HfConfig::of(fields);
+    let config = config.map_err(|e| Error::file(&file, format!("is damaged: {e}")))?;
     let read = config
         .read()
         .map_err(|e| Error::file(&file, e.to_string()))?;
@@ -287,7 +294,7 @@ fn read_hugging_face(directory: &Path) -> Result<Found, Error> {
     let path = weights.path().to_owned();
     Ok(Found {
         kind: "GPT-2 of Hugging Face",
-        files: weights.files(),
+        files: weights.files().to_vec(),
         model: ModelConfig::of(read),
         vocab_size,
         path: path.clone(),
@@ -304,20 +311,20 @@ fn read_hugging_face(directory: &Path) -> Result<Found, Error> {
 }
 
 /// A model of the zoo that was exported with its own code.
-fn read_own(directory: &Path, mut config: serde_json::Value) -> Result<Found, Error> {
+fn read_own(directory: &Path, mut config: Fields) -> Result<Found, Error> {
     let file = directory.join("config.json");
     let damaged = |problem: String| Error::file(&file, format!("is damaged: {problem}"));
-    let vocab_size = config["vocab_size"]
-        .as_u64()
-        .and_then(|size| usize::try_from(size).ok());
+    let vocab_size = config.get("vocab_size").and_then(Value::as_u64);
+    let vocab_size = vocab_size.and_then(|size| usize::try_from(size).ok());
     let vocab_size = vocab_size.ok_or_else(|| damaged("`vocab_size` is not a number".into()))?;
-    let model = serde_json::from_value(config["model"].take());
+    let model = config.remove("model").unwrap_or_default();
+    let model = serde_json::from_value(model);
     let model: ModelConfig = model.map_err(|e| damaged(format!("`model`: {e}")))?;
     let weights = weights_of(directory)?;
     let path = weights.path().to_owned();
     Ok(Found {
         kind: "residual-zoo",
-        files: weights.files(),
+        files: weights.files().to_vec(),
         path: path.clone(),
         model,
         vocab_size,
@@ -338,39 +345,45 @@ fn is_tied(model: &ModelConfig) -> bool {
 /// The files of weights in a directory of Hugging Face.
 enum WeightFiles {
     Safetensors(Vec<PathBuf>),
-    Torch(PathBuf),
+    Torch(Vec<PathBuf>),
 }
 
+/// The weights, as one file or as shards with an index; safetensors if there are both kinds.
 fn weights_of(directory: &Path) -> Result<WeightFiles, Error> {
-    let one = directory.join("model.safetensors");
-    if one.exists() {
-        return Ok(WeightFiles::Safetensors(vec![one]));
+    let found = |name: &str| -> Result<Option<Vec<PathBuf>>, Error> {
+        let one = directory.join(name);
+        let index = directory.join(format!("{name}.index.json"));
+        match (one.exists(), index.exists()) {
+            (true, _) => Ok(Some(vec![one])),
+            (false, true) => indexed(directory, &index).map(Some),
+            (false, false) => Ok(None),
+        }
+    };
+    if let Some(files) = found("model.safetensors")? {
+        return Ok(WeightFiles::Safetensors(files));
     }
-    let index = directory.join("model.safetensors.index.json");
-    if index.exists() {
-        return Ok(WeightFiles::Safetensors(indexed(directory, &index)?));
-    }
-    let torch = directory.join("pytorch_model.bin");
-    match torch.exists() {
-        true => Ok(WeightFiles::Torch(torch)),
-        false => Err(Error::file(
+    let torch = found("pytorch_model.bin")?;
+    torch.map(WeightFiles::Torch).ok_or_else(|| {
+        Error::file(
             directory,
             "has neither model.safetensors nor pytorch_model.bin",
-        )),
-    }
+        )
+    })
 }
 
 /// The files that an index names, which must be beside it.
 fn indexed(directory: &Path, index: &Path) -> Result<Vec<PathBuf>, Error> {
-    #[derive(serde::Deserialize)]
-    struct Index {
-        weight_map: std::collections::BTreeMap<String, String>,
-    }
     let damaged = |problem: String| Error::file(index, format!("is damaged: {problem}"));
-    let read: Index =
-        serde_json::from_str(&read_utf8(index)?).map_err(|e| damaged(e.to_string()))?;
-    let mut files: Vec<String> = read.weight_map.into_values().collect();
-    files.sort();
+    let map = read_fields(index)?.remove("weight_map");
+    let map = map.unwrap_or_default();
+    let names = map.as_object().into_iter().flatten();
+    let names = names.filter(|(_, file)| !file.is_null());
+    let names = names.map(|(tensor, file)| {
+        let not_a_name = || damaged(format!("the file of {tensor} is not a name"));
+        file.as_str().ok_or_else(not_a_name)
+    });
+    let mut files = names.collect::<Result<Vec<&str>, _>>()?;
+    files.sort_unstable();
     files.dedup();
     if files.is_empty() {
         return Err(damaged("it names no file".into()));
@@ -385,27 +398,26 @@ fn indexed(directory: &Path, index: &Path) -> Result<Vec<PathBuf>, Error> {
 }
 
 impl WeightFiles {
-    fn path(&self) -> &Path {
+    fn files(&self) -> &[PathBuf] {
         match self {
-            Self::Safetensors(files) => files.first().map_or(Path::new(""), PathBuf::as_path),
-            Self::Torch(path) => path,
+            Self::Safetensors(files) | Self::Torch(files) => files,
         }
     }
 
-    fn files(&self) -> Vec<PathBuf> {
-        match self {
-            Self::Safetensors(files) => files.clone(),
-            Self::Torch(path) => vec![path.clone()],
-        }
+    fn path(&self) -> &Path {
+        self.files().first().map_or(Path::new(""), PathBuf::as_path)
     }
 
     fn read(&self, is_buffer: fn(&str) -> bool) -> Result<Tensors, Error> {
         match self {
             Self::Safetensors(files) => read_safetensors(files, is_buffer),
-            Self::Torch(path) => {
-                let mut file = TorchFile::open(path)?;
-                let state = file.pickle.top;
-                read_torch(path, &mut file, state, is_buffer)
+            Self::Torch(files) => {
+                let each = files.iter().map(|path| {
+                    let mut file = TorchFile::open(path)?;
+                    let state = file.pickle.top;
+                    Ok((path, read_torch(path, &mut file, state, is_buffer)?))
+                });
+                weights::merged(each)
             }
         }
     }
@@ -441,7 +453,9 @@ fn read_saved(path: PathBuf, n_head: Option<usize>) -> Result<Found, Error> {
         });
     }
     let names = match file.pickle.get(top) {
-        Value::Dict(entries) => entries.iter().filter_map(|(key, _)| file.pickle.text(*key)),
+        pickle::Value::Dict(entries) => {
+            entries.iter().filter_map(|(key, _)| file.pickle.text(*key))
+        }
         _ => return Err(Error::file(&path, NO_MODEL)),
     };
     if !tokenformer::is_one(names) {

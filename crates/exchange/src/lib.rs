@@ -14,10 +14,13 @@
 
 #![forbid(unsafe_code)]
 
+mod added;
+mod card;
 mod error;
 mod export;
 mod gpt2;
 mod import;
+mod json;
 pub mod pickle;
 mod tokenformer;
 mod tokenizer;

@@ -2,34 +2,73 @@
 
 use std::path::Path;
 
-use residual_zoo_data::{Tokenizer, TokenizerConfig, read_file, read_utf8};
+use residual_zoo_data::{Tokenizer, TokenizerConfig, one_line, read_file, read_utf8};
 use serde_json::{Value as Json, json};
 
 use crate::Error;
+use crate::added::Beside;
 use crate::export::KIND;
+use crate::json::{Fields, read_fields, read_fields_if_any};
 use crate::pickle::{MOST_BYTES, Pickle, Value};
 
-/// The tokenizer beside the weights, if there is one: `tokenizer.json`, the `vocab.json` and `merges.txt` of GPT-2, or
-/// nanoGPT's `meta.pkl`.
+/// Ends the texts of GPT-2.
+const END: &str = "<|endoftext|>";
+
+/// The tokenizer beside the weights of a model with a table of `vocab_size` ids, if there is one: `tokenizer.json`, the
+/// `vocab.json` and `merges.txt` of GPT-2, or nanoGPT's `meta.pkl`. The first two with the added tokens of
+/// `tokenizer_config.json`, `special_tokens_map.json` and `added_tokens.json`. Beside it stands what the user should know.
 ///
 /// # Errors
 ///
-/// A damaged file.
-pub fn in_directory(directory: &Path) -> Result<Option<Tokenizer>, Error> {
-    let file = directory.join("tokenizer.json");
-    if file.exists() {
-        let own = of_zoo(directory, &file)?;
-        return own.map_or_else(|| of_file(&file), Ok).map(Some);
+/// A damaged file; an added token with another id than it gets.
+pub fn in_directory(
+    directory: &Path,
+    vocab_size: usize,
+) -> Result<Option<(Tokenizer, Option<String>)>, Error> {
+    let [file, characters, vocabulary, merges] =
+        ["tokenizer.json", "meta.pkl", "vocab.json", "merges.txt"].map(|name| directory.join(name));
+    let settings = read_fields_if_any(&directory.join("tokenizer_config.json"))?;
+    let origin = format!("`{}`", directory.display());
+    let (tokenizer, json) = if file.exists() {
+        if let Some(own) = of_zoo(&settings, &file)? {
+            return Ok(Some((own, None)));
+        }
+        (of_file(&file)?, None)
+    } else if characters.exists() {
+        return Ok(Some((of_characters(&characters)?, None)));
+    } else if vocabulary.exists() && merges.exists() {
+        let json = of_gpt2(&vocabulary, &merges, &settings)?;
+        let tokenizer = Tokenizer::from_hf_json(json.to_string(), &origin)?;
+        (tokenizer, Some(json))
+    } else {
+        return Ok(None);
+    };
+    // GPT-2's tokenizer has this token without being told.
+    let class = settings.get("tokenizer_class").and_then(Json::as_str);
+    let is_gpt2 = class.map_or(directory.join("config.json").exists(), |class| {
+        class.starts_with("GPT2Tokenizer")
+    });
+    let beside = Beside::read(directory, &settings, is_gpt2.then_some(END))?;
+    if beside.is_empty() {
+        return Ok(Some((tokenizer, None)));
     }
-    let characters = directory.join("meta.pkl");
-    if characters.exists() {
-        return of_characters(&characters).map(Some);
-    }
-    let [vocabulary, merges] = ["vocab.json", "merges.txt"].map(|name| directory.join(name));
-    match vocabulary.exists() && merges.exists() {
-        true => Ok(Some(of_gpt2(&vocabulary, &merges)?)),
-        false => Ok(None),
-    }
+    let mut json = match json {
+        Some(json) => json,
+        None => Json::Object(read_fields(&file)?),
+    };
+    let added = beside.add_to(&mut json, vocab_size);
+    let (is_changed, left_out) = added.map_err(|problem| Error::file(directory, problem))?;
+    let tokenizer = match is_changed {
+        true => Tokenizer::from_hf_json(json.to_string(), &origin)?,
+        false => tokenizer,
+    };
+    let note = (!left_out.is_empty()).then(|| {
+        format!(
+            "the table of {vocab_size} token ids has no rows for added tokens, which are left out: {}",
+            one_line(left_out.join(", "))
+        )
+    });
+    Ok(Some((tokenizer, note)))
 }
 
 /// The tokenizer that a user gives: `bytes`, a `tokenizer.json`, or the `meta.pkl` of a text of characters of nanoGPT.
@@ -47,18 +86,9 @@ pub fn given(name: &str) -> Result<Tokenizer, Error> {
 }
 
 /// The tokenizer of an exported model of the zoo, if `transformers` has no such kind.
-fn of_zoo(directory: &Path, file: &Path) -> Result<Option<Tokenizer>, Error> {
-    let settings = directory.join("tokenizer_config.json");
-    if !settings.exists() {
-        return Ok(None);
-    }
-    let read = |path: &Path| -> Result<Json, Error> {
-        let damaged = |e: serde_json::Error| Error::file(path, format!("is damaged: {e}"));
-        serde_json::from_str(&read_utf8(path)?).map_err(damaged)
-    };
-    let kind = read(&settings)?;
+fn of_zoo(settings: &Fields, file: &Path) -> Result<Option<Tokenizer>, Error> {
     let words = || -> Result<Vec<String>, Error> {
-        let json = read(file)?;
+        let json = Json::Object(read_fields(file)?);
         let vocabulary = json["model"]["vocab"].as_object().into_iter().flatten();
         let mut words: Vec<_> = vocabulary
             .map(|(word, id)| (id.as_u64(), word.clone()))
@@ -75,7 +105,7 @@ fn of_zoo(directory: &Path, file: &Path) -> Result<Option<Tokenizer>, Error> {
         }
         Ok(words.into_iter().map(|(_, word)| word).collect())
     };
-    Ok(match kind[KIND].as_str() {
+    Ok(match settings.get(KIND).and_then(Json::as_str) {
         Some("bytes") => Some(Tokenizer::train(&TokenizerConfig::Bytes, &[])?),
         Some("chars") => {
             let chars = words()?
@@ -92,10 +122,9 @@ fn of_file(path: &Path) -> Result<Tokenizer, Error> {
     Ok(Tokenizer::train(&TokenizerConfig::File(path.into()), &[])?)
 }
 
-/// GPT-2's byte-level BPE, from its two files.
-fn of_gpt2(vocabulary: &Path, merges: &Path) -> Result<Tokenizer, Error> {
-    let damaged = |e: serde_json::Error| Error::file(vocabulary, format!("is damaged: {e}"));
-    let tokens: Json = serde_json::from_str(&read_utf8(vocabulary)?).map_err(damaged)?;
+/// The `tokenizer.json` of GPT-2's byte-level BPE, from its two files and `tokenizer_config.json`.
+fn of_gpt2(vocabulary: &Path, merges: &Path, settings: &Fields) -> Result<Json, Error> {
+    let tokens = read_fields(vocabulary)?;
     let text = read_utf8(merges)?;
     let lines = text
         .lines()
@@ -103,15 +132,13 @@ fn of_gpt2(vocabulary: &Path, merges: &Path) -> Result<Tokenizer, Error> {
     let pairs: Option<Vec<_>> = lines.map(|line| line.split_once(' ')).collect();
     let problem = "is damaged: a merge is not two tokens with a space between";
     let pairs = pairs.ok_or_else(|| Error::file(merges, problem))?;
-    let end = "<|endoftext|>";
-    let added = tokens.get(end).map(|id| {
-        json!({ "id": id, "content": end, "single_word": false, "lstrip": false, "rstrip": false,
-                "normalized": false, "special": true })
+    let begins_with_space = settings.get("add_prefix_space") == Some(&Json::Bool(true));
+    let byte_level = json!({
+        "type": "ByteLevel", "add_prefix_space": begins_with_space, "trim_offsets": true, "use_regex": true,
     });
-    let byte_level = json!({ "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true });
-    let file = json!({
+    Ok(json!({
         "version": "1.0",
-        "added_tokens": added.into_iter().collect::<Vec<_>>(),
+        "added_tokens": [],
         "normalizer": null,
         "pre_tokenizer": byte_level,
         "post_processor": byte_level,
@@ -120,9 +147,7 @@ fn of_gpt2(vocabulary: &Path, merges: &Path) -> Result<Tokenizer, Error> {
             "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": "",
             "end_of_word_suffix": "", "fuse_unk": false, "vocab": tokens, "merges": pairs,
         },
-    });
-    let origin = format!("`{}`", vocabulary.display());
-    Ok(Tokenizer::from_hf_json(file.to_string(), &origin)?)
+    }))
 }
 
 /// nanoGPT's table of characters. Its ids must be in the order of the characters, as they are in its own data sets.

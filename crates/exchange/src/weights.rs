@@ -213,9 +213,23 @@ pub fn transpose(tensor: TensorData) -> Option<TensorData> {
 ///
 /// A file that is missing or damaged; tensors that do not consist of floats.
 pub fn read_safetensors(files: &[PathBuf], is_buffer: fn(&str) -> bool) -> Result<Tensors, Error> {
+    merged(files.iter().map(|file| {
+        let (tensors, _) = checkpoint::read_some_tensors(file, |name| !is_buffer(name))?;
+        Ok((file, tensors))
+    }))
+}
+
+/// The tensors of several files together.
+///
+/// # Errors
+///
+/// Those of `files`; two tensors of one name.
+pub fn merged<'a>(
+    files: impl Iterator<Item = Result<(&'a PathBuf, Tensors), Error>>,
+) -> Result<Tensors, Error> {
     let mut all = Tensors::new();
     for file in files {
-        let (tensors, _) = checkpoint::read_some_tensors(file, |name| !is_buffer(name))?;
+        let (file, tensors) = file?;
         if let Some(name) = tensors.keys().find(|name| all.contains_key(*name)) {
             let problem = format!("has the tensor {name}, and so does another file");
             return Err(Error::file(file, problem));

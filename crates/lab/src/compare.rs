@@ -16,7 +16,7 @@ use residual_zoo_train::dashboard::{Display, Screen, Title, print, warn};
 use crate::corpora::open_corpus;
 use crate::facts::data_table;
 use crate::single::{check_precision, work};
-use crate::size::{Use, check_size};
+use crate::size::{Use, available_memory, check_memory, check_size};
 use crate::{Axis, DataFacts, Error, Options, REPORT, train};
 use directory::{MARK, prepare};
 
@@ -44,7 +44,9 @@ pub fn compare<C: ModelConfig>(
         let check = || {
             config.validate(corpus.tokenizer.vocab_size())?;
             check_precision(device.0, device.1, config.train.precision)?;
-            Ok::<_, Error>(check_size(config, vocabulary(&corpus), device, Use::Train)?)
+            check_size(config, vocabulary(&corpus), device, Use::Train)?;
+            check_memory(config, vocabulary(&corpus), device, available_memory())?;
+            Ok::<_, Error>(())
         };
         check().map_err(|error| error.within(name))?;
     }

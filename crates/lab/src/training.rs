@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::observe::{learned, of_summary};
 use crate::pool::Place;
 use crate::single::work;
-use crate::size::{Use, check_size};
+use crate::size::{Use, available_memory, check_memory, check_size};
 use crate::sweep::until;
 use crate::tasks::{Unevaluated, metrics};
 use crate::{After, Error, Missing, Observation, Options, Outcome, PlannedRun, Pool, merge, train};
@@ -289,7 +289,11 @@ impl<C: ModelConfig> Turn<'_, C> {
             // Behind it could be a run of others.
             disk::refuse_linked_directory(&place.directory)?;
             config.validate(vocabulary(self.corpus))?;
-            check_size(&config, vocabulary(self.corpus), (kind, gpu), Use::Train)?;
+            let (tokens, device) = (vocabulary(self.corpus), (kind, gpu));
+            check_size(&config, tokens, device, Use::Train)?;
+            if !is_trained(place) {
+                check_memory(&config, tokens, device, available_memory())?;
+            }
             if let (Some([a, b]), Some((first, _))) = (&place.merged, &place.before)
                 && run_dir::is_free(first)?
             {

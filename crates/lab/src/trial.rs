@@ -94,6 +94,19 @@ impl<C: ModelConfig> Trial<C> {
         })
     }
 
+    /// The same model with the `vocabulary` of the run's own data, if it reads text.
+    ///
+    /// # Errors
+    ///
+    /// A vocabulary that the model cannot read.
+    pub fn reading(mut self, vocabulary: Vocabulary) -> Result<Self, Error> {
+        if self.drawn.is_none() {
+            self.config.validate(vocabulary)?;
+            self.vocabulary = vocabulary;
+        }
+        Ok(self)
+    }
+
     /// The cost of the model, with the vocabulary of the paper.
     pub fn cost(&self) -> Cost {
         self.config.model.cost(self.vocabulary)
@@ -106,7 +119,7 @@ impl<C: ModelConfig> Trial<C> {
     ///
     /// As [`time()`].
     pub fn peaks(&self, kind: BackendKind, gpu: Option<usize>) -> Result<Option<Peaks>, Error> {
-        let few = (TOKENS / self.positions()).clamp(1, self.config.train.batch);
+        let few = self.few();
         let mut peaks = [[0; 2]; 2];
         // The largest first: what threads then keep for later is part of all four peaks.
         for layers in (1..=self.layers().min(2)).rev() {
@@ -122,6 +135,37 @@ impl<C: ModelConfig> Trial<C> {
             peaks[1] = peaks[0];
         }
         Ok(Some(Peaks { peaks, few }))
+    }
+
+    /// The few sequences of [`Peaks`].
+    fn few(&self) -> usize {
+        (TOKENS / self.positions()).clamp(1, self.config.train.batch)
+    }
+
+    /// The smallest copy of which [`peaks`](Self::peaks) makes steps.
+    ///
+    /// # Errors
+    ///
+    /// A config that cannot be changed.
+    pub fn smallest(&self) -> Result<RunConfig<C>, Error> {
+        let mut config = self.config.clone();
+        (config.model, _) = with_depth(&config.model, self.unit)?;
+        config.train.batch = self.few();
+        Ok(config)
+    }
+
+    /// Measures what the smallest copy takes. The others take at most four times as much. `None` where memory is not
+    /// counted.
+    ///
+    /// # Errors
+    ///
+    /// As [`time()`].
+    pub fn smallest_peak(
+        &self,
+        kind: BackendKind,
+        gpu: Option<usize>,
+    ) -> Result<Option<u64>, Error> {
+        self.peak((self.unit, self.few()), kind, gpu)
     }
 
     /// Bytes that the model takes on one sequence, by `peaks`.

@@ -7,9 +7,10 @@
 
 use burn::backend::{Autodiff, Flex};
 use residual_zoo_backend::{BackendKind, PeakAlloc, PeakMemory, allocated};
-use residual_zoo_core::PlainModel;
+use residual_zoo_core::{PlainModel, Vocabulary};
 use residual_zoo_data::{Corpus, Source, SyntheticConfig, TokenizerConfig};
 use residual_zoo_gpt2::Gpt2Config;
+use residual_zoo_lab::check_memory;
 use residual_zoo_lab::trial::Trial;
 use residual_zoo_runs::RunConfig;
 use residual_zoo_train::Trainer;
@@ -46,6 +47,7 @@ fn memory() {
     small_allocations_are_not_counted_and_others_are_until_they_are_freed();
     a_deep_model_takes_what_one_and_two_layers_make_expect();
     a_run_that_ended_in_a_forward_pass_leaves_no_memory_taken();
+    a_step_that_does_not_fit_is_refused_before_training();
 }
 
 fn a_peak_is_the_most_since_the_start() {
@@ -114,4 +116,36 @@ fn a_run_that_ended_in_a_forward_pass_leaves_no_memory_taken() {
     let after = allocated().unwrap() as usize - before;
     assert!(after < left / 4, "{after} of {left} bytes");
     drop(second);
+}
+
+fn a_step_that_does_not_fit_is_refused_before_training() {
+    let (config, vocabulary, flex) = (config(12), Vocabulary::from(65), (BackendKind::Flex, None));
+    let trial = Trial::new(&config).unwrap();
+    let peaks = trial.peaks(BackendKind::Flex, None).unwrap().unwrap();
+    let needed = trial.whole(&peaks);
+    let check = |available| check_memory(&config, vocabulary, flex, available);
+    // Beyond doubt, by the copies, and where the system does not tell.
+    for available in [Some(1 << 40), Some(needed * 11 / 10), None] {
+        check(available).unwrap();
+    }
+    for (available, about) in [(needed * 9 / 10, "about"), (1000, "at least")] {
+        let error = check(Some(available)).unwrap_err().to_string();
+        for part in [
+            "`train.batch`: is 16, with which a step takes",
+            about,
+            "can be had, swap included",
+            "train.accumulate",
+            "train.recompute=Layers",
+        ] {
+            assert!(error.contains(part), "{part:?} is not in: {error}");
+        }
+    }
+    // A backend that does not count its memory.
+    check_memory(
+        &config,
+        vocabulary,
+        (BackendKind::LibTorch, None),
+        Some(1000),
+    )
+    .unwrap();
 }

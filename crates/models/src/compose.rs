@@ -483,6 +483,11 @@ impl<A: List> ModelConfig for Composition<A> {
         self.recurrence.is_some()
     }
 
+    fn copies(&self) -> usize {
+        let placed = self.connection.as_ref();
+        placed.map_or(1, |placed| placed.config().copies())
+    }
+
     fn shape(&self) -> Shape {
         let dropout = self.layers.iter().map(|entry| entry.shape().dropout);
         let dropout = dropout.fold(0.0, f64::max);

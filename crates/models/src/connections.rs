@@ -97,6 +97,12 @@ macro_rules! connections {
                 }
             }
 
+            fn copies(&self) -> usize {
+                match self {
+                    $(Self::$name(config) => config.copies(),)+
+                }
+            }
+
             fn continues(&self, before: &Self) -> bool {
                 #[allow(unreachable_patterns)]
                 match (self, before) {

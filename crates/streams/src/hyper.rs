@@ -132,6 +132,10 @@ impl Design for HyperConfig {
         }
     }
 
+    fn copies(&self) -> usize {
+        self.n
+    }
+
     fn validate(&self, _: &Sites) -> Result<(), ConfigError> {
         streams_fit(self.n, 1)?;
         check::positive("norm_eps", self.norm_eps)

@@ -231,6 +231,10 @@ impl Design for MhcConfig {
         "mHC"
     }
 
+    fn copies(&self) -> usize {
+        self.n
+    }
+
     fn validate(&self, _: &Sites) -> Result<(), ConfigError> {
         streams_fit(self.n, 2)?;
         if !(1..=MOST_ROUNDS).contains(&self.sinkhorn) {

@@ -29,9 +29,9 @@ pub fn memory() -> Option<Memory> {
         found.total = found
             .total
             .min(group.total_memory.saturating_add(system.total_swap()));
-        found.available = found
-            .available
-            .min(group.free_memory.saturating_add(group.free_swap));
+        // Files that the group has read give way, so what it holds itself counts, not what it calls in use.
+        let free = group.total_memory.saturating_sub(group.rss);
+        found.available = found.available.min(free.saturating_add(group.free_swap));
     }
     Some(found)
 }

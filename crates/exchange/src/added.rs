@@ -1,0 +1,238 @@
+//! Added tokens that stand in files beside a tokenizer, as `transformers` reads them.
+
+use std::collections::{BTreeSet, HashMap};
+use std::path::Path;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::Error;
+use crate::json::{Fields, read_fields_if_any};
+
+/// The fields of `tokenizer_config.json` and `special_tokens_map.json` with one special token each.
+const NAMED: [&str; 7] = [
+    "bos_token",
+    "eos_token",
+    "unk_token",
+    "sep_token",
+    "pad_token",
+    "cls_token",
+    "mask_token",
+];
+/// Those with several.
+const SEVERAL: [&str; 2] = ["extra_special_tokens", "additional_special_tokens"];
+const DECODER: &str = "added_tokens_decoder";
+
+/// A token that is found in a text before the model of a tokenizer sees it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Added {
+    content: String,
+    single_word: bool,
+    lstrip: bool,
+    rstrip: bool,
+    normalized: bool,
+    special: bool,
+}
+
+impl Added {
+    fn new(content: &str, special: bool) -> Self {
+        Self {
+            content: content.into(),
+            single_word: false,
+            lstrip: false,
+            rstrip: false,
+            normalized: !special,
+            special,
+        }
+    }
+
+    /// A token that is written as its text or with its fields. `None` for something else.
+    fn of(value: &Value, special: bool) -> Option<Self> {
+        if let Some(content) = value.as_str() {
+            return Some(Self::new(content, true));
+        }
+        let flag = |name: &str| value.get(name).and_then(Value::as_bool);
+        let special = special || flag("special") == Some(true);
+        let plain = Self::new(value.get("content")?.as_str()?, special);
+        Some(Self {
+            single_word: flag("single_word").unwrap_or(plain.single_word),
+            lstrip: flag("lstrip").unwrap_or(plain.lstrip),
+            rstrip: flag("rstrip").unwrap_or(plain.rstrip),
+            normalized: flag("normalized").unwrap_or(plain.normalized),
+            ..plain
+        })
+    }
+}
+
+/// The added tokens in the files beside a tokenizer, in the order in which they get ids.
+pub struct Beside {
+    /// Tokens with the ids that the files give them.
+    numbered: Vec<(u64, Added)>,
+    /// Special tokens without an id.
+    named: Vec<Added>,
+    /// Those of `named` that stand in an object, which has no order.
+    unordered: BTreeSet<String>,
+    /// A special token that the tokenizer has without being told.
+    end: Option<Added>,
+}
+
+const REMEDY: &str = "give a tokenizer.json that has it with `--tokenizer`";
+
+impl Beside {
+    /// Reads the added tokens in `directory`, whose `tokenizer_config.json` has the fields `settings`. `end` is a special
+    /// token that the tokenizer has without being told.
+    ///
+    /// # Errors
+    ///
+    /// A damaged file.
+    pub fn read(directory: &Path, settings: &Fields, end: Option<&str>) -> Result<Self, Error> {
+        let damaged = |file: &str, name: &str| {
+            let problem = format!("is damaged: `{name}` is not a token");
+            Error::file(directory.join(file), problem)
+        };
+        const SETTINGS: &str = "tokenizer_config.json";
+        let mut special = settings.clone();
+        let mut numbered = Vec::new();
+        let decoder = settings.get(DECODER).and_then(Value::as_object);
+        if let Some(decoder) = decoder {
+            for (id, value) in decoder.iter().filter(|(_, value)| !value.is_null()) {
+                let token = Added::of(value, false).zip(id.parse().ok());
+                let (token, id) = token.ok_or_else(|| damaged(SETTINGS, id))?;
+                numbered.push((id, token));
+            }
+        } else {
+            special.extend(read_fields_if_any(
+                &directory.join("special_tokens_map.json"),
+            )?);
+        }
+        let (mut named, mut unordered) = (Vec::new(), BTreeSet::new());
+        for (field, value) in NAMED
+            .iter()
+            .filter_map(|name| Some((*name, special.get(*name)?)))
+        {
+            named.push(Added::of(value, true).ok_or_else(|| damaged(SETTINGS, field))?);
+        }
+        for value in SEVERAL.iter().filter_map(|name| special.get(*name)) {
+            let values: Vec<&Value> = match value {
+                Value::Array(values) => values.iter().collect(),
+                Value::Object(values) => values.values().collect(),
+                _ => Vec::new(),
+            };
+            let tokens = values
+                .into_iter()
+                .filter_map(|value| Added::of(value, true));
+            let tokens: Vec<Added> = tokens.collect();
+            if value.is_object() {
+                unordered.extend(tokens.iter().map(|token| token.content.clone()));
+            }
+            named.extend(tokens);
+        }
+        if decoder.is_none() {
+            let file = "added_tokens.json";
+            for (content, id) in read_fields_if_any(&directory.join(file))? {
+                let id = id.as_u64().ok_or_else(|| damaged(file, &content))?;
+                let mut special = named.iter().map(|token| token.content.as_str()).chain(end);
+                let is_special = special.any(|token| token == content);
+                numbered.push((id, Added::new(&content, is_special)));
+            }
+        }
+        numbered.sort_by_key(|(id, _)| *id);
+        Ok(Self {
+            numbered,
+            named,
+            unordered,
+            end: end.map(|end| Added::new(end, true)),
+        })
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.numbered.is_empty() && self.named.is_empty() && self.end.is_none()
+    }
+
+    /// Adds the tokens to the content of a `tokenizer.json`. Tokens beyond a table of `vocab_size` ids cannot be used and
+    /// are left out. Returns whether the file has changed, and the tokens that were left out.
+    ///
+    /// # Errors
+    ///
+    /// The problem, if a token has another id in a file than it gets, or its id cannot be told.
+    pub fn add_to(&self, file: &mut Value, vocab_size: usize) -> Result<(bool, Vec<&str>), String> {
+        let before = file["added_tokens"].take();
+        let mut list: Vec<Value> = before.as_array().cloned().unwrap_or_default();
+        let vocabulary: HashMap<&str, u64> = match &file["model"]["vocab"] {
+            Value::Object(tokens) => {
+                let tokens = tokens.iter();
+                tokens
+                    .filter_map(|(token, id)| Some((token.as_str(), id.as_u64()?)))
+                    .collect()
+            }
+            // Tokens with their scores.
+            Value::Array(tokens) => {
+                let tokens = (0..).zip(tokens);
+                tokens
+                    .filter_map(|(id, token)| Some((token.get(0)?.as_str()?, id)))
+                    .collect()
+            }
+            _ => HashMap::new(),
+        };
+        let id_of = |token: &Value| token["id"].as_u64().unwrap_or_default();
+        let places = list.iter().enumerate().filter_map(|(place, token)| {
+            let content = token["content"].as_str()?.to_owned();
+            Some((content, place))
+        });
+        let mut places: HashMap<String, usize> = places.collect();
+        // As `tokenizers` counts on.
+        let mut next = vocabulary.len() as u64;
+        next = list
+            .iter()
+            .map(|token| id_of(token) + 1)
+            .fold(next, Ord::max);
+        let (mut left_out, mut unordered) = (Vec::new(), 0);
+        let numbered = self.numbered.iter().map(|(id, token)| (Some(*id), token));
+        let named = self.named.iter().chain(&self.end);
+        for (declared, token) in numbered.chain(named.map(|token| (None, token))) {
+            let content = token.content.as_str();
+            if content.is_empty() {
+                continue;
+            }
+            let place = places.get(content).copied();
+            let known = place.map(|place| id_of(&list[place]));
+            let known = known.or_else(|| vocabulary.get(content).copied());
+            let id = known.unwrap_or(next);
+            if id.max(declared.unwrap_or(0)) >= vocab_size as u64 {
+                if self.end.as_ref() != Some(token) {
+                    left_out.push(content);
+                }
+                continue;
+            }
+            if let Some(declared) = declared.filter(|declared| *declared != id) {
+                return Err(format!(
+                    "gives the added token {content:?} the id {declared}, but its id is {id}, after the tokens before it; \
+                     {REMEDY}"
+                ));
+            }
+            if known.is_none() && self.unordered.contains(content) {
+                unordered += 1;
+            }
+            if unordered > 1 {
+                return Err(format!(
+                    "names {content:?} and other added tokens without their ids; {REMEDY}"
+                ));
+            }
+            next = next.max(id + 1);
+            let mut entry = json!(token);
+            entry["id"] = id.into();
+            match place {
+                Some(place) if declared.is_some() => list[place] = entry,
+                Some(_) => {}
+                None => {
+                    places.insert(content.into(), list.len());
+                    list.push(entry);
+                }
+            }
+        }
+        file["added_tokens"] = list.into();
+        left_out.dedup();
+        Ok((file["added_tokens"] != before, left_out))
+    }
+}

@@ -1,0 +1,58 @@
+//! JSON files of other projects.
+
+use std::path::Path;
+
+use residual_zoo_data::read_utf8;
+use serde_json::{Map, Value};
+
+use crate::Error;
+
+/// The fields of a JSON object.
+pub type Fields = Map<String, Value>;
+
+/// Reads the fields of a JSON file. Python writes `null` for a field that is not set, so such fields are left out, and
+/// some programs write whole numbers as `12.0`, so they are made whole.
+///
+/// # Errors
+///
+/// A file that is missing, or whose content is not an object.
+pub fn read_fields(path: &Path) -> Result<Fields, Error> {
+    let damaged = |problem: String| Error::file(path, format!("is damaged: {problem}"));
+    let json: Value =
+        serde_json::from_str(&read_utf8(path)?).map_err(|e| damaged(e.to_string()))?;
+    let Value::Object(mut fields) = json else {
+        return Err(damaged("it is not an object, `{…}`".into()));
+    };
+    fields.retain(|_, value| !value.is_null());
+    fields.values_mut().for_each(make_whole);
+    Ok(fields)
+}
+
+/// Reads the fields of a JSON file, or none if it does not exist.
+///
+/// # Errors
+///
+/// As [`read_fields`].
+pub fn read_fields_if_any(path: &Path) -> Result<Fields, Error> {
+    match path.exists() {
+        true => read_fields(path),
+        false => Ok(Fields::new()),
+    }
+}
+
+/// Replaces floats without a fraction by integers, which floats can be read from as well.
+fn make_whole(value: &mut Value) {
+    /// Larger floats skip integers.
+    const MOST: f64 = (1_u64 << 53) as f64;
+    match value {
+        Value::Number(number) if number.is_f64() => {
+            let float = number.as_f64().unwrap_or(f64::NAN);
+            if float.fract() == 0.0 && float.abs() <= MOST {
+                *value = (float as i64).into();
+            }
+        }
+        Value::Array(values) => values.iter_mut().for_each(make_whole),
+        Value::Object(fields) => fields.values_mut().for_each(make_whole),
+        _ => {}
+    }
+}
