@@ -5,6 +5,7 @@
 mod bad_input;
 mod checkpoints;
 mod cli;
+mod counts;
 #[cfg(unix)]
 mod disk;
 mod embedding;
@@ -12,6 +13,7 @@ mod embedding;
 mod hardening;
 #[cfg(unix)]
 mod health;
+mod help;
 mod hub;
 mod images;
 #[cfg(unix)]

@@ -7,13 +7,13 @@ use std::process::ExitCode;
 use clap::{Args, Parser, ValueEnum};
 use residual_zoo_backend::BackendKind;
 use residual_zoo_core::{ConfigError, ModelConfig};
-use residual_zoo_data::{DataError, Source as Data, read_utf8};
+use residual_zoo_data::{DataConfig, DataError, Source as Data, read_utf8};
 use residual_zoo_report::{Column, Table, si};
 use residual_zoo_train::Interrupter;
 
 use residual_zoo_lab::{
-    Error, Experiment, INDEX, Missing, Options, Origin, PlannedRun, REPORT, Results, TaskSpec,
-    Verdict, check_pages, only, origin, unequal_budgets, write_index,
+    Basis, Error, Experiment, INDEX, Missing, Options, Origin, PlannedRun, REPORT, Results,
+    TaskSpec, Verdict, check_pages, only, origin, unequal_budgets, write_index,
 };
 
 use residual_zoo_system::harmless;
@@ -21,8 +21,8 @@ use residual_zoo_system::harmless;
 use crate::sweep::{refuse_swept, show};
 use crate::trial::try_models;
 use crate::{
-    BackendArgs, DataArgs, DisplayArgs, JobsArgs, command, example, print, report, stop_on_signal,
-    verdict, write,
+    BackendArgs, DataArgs, DisplayArgs, JobsArgs, command, example, print, refuse_doubled, report,
+    stop_on_signal, verdict, write,
 };
 
 /// An experiment and where its text comes from.
@@ -377,7 +377,8 @@ impl ExperimentArgs {
     /// Puts `--data`, `--new-data` and `--tokenizer` into an experiment.
     fn apply<C>(&self, experiment: &mut Experiment<C>) -> Result<(), ConfigError> {
         self.check_data(experiment)?;
-        self.data.apply(&mut experiment.data)?;
+        refuse_doubled("--seeds", "train.seed", &self.set)?;
+        self.data.apply(&mut experiment.data, &self.set)?;
         self.apply_tasks(&mut experiment.tasks)?;
         let Some(data) = &mut experiment.new_data else {
             return self.new_data.as_ref().map_or(Ok(()), |path| {
@@ -391,8 +392,9 @@ impl ExperimentArgs {
             data: None,
             tokenizer: self.data.tokenizer.clone(),
         };
-        tokenizer.apply(data)?;
+        tokenizer.apply(data, &self.set)?;
         if let Some(path) = &self.new_data {
+            refuse_doubled("--new-data", "data.source", &self.set)?;
             data.source = Data::Path(path.clone());
         }
         Ok(())
@@ -482,29 +484,84 @@ fn check_configs<C: ModelConfig>(planned: &[PlannedRun<C>]) -> Result<(), Config
     Ok(())
 }
 
+/// The vocabulary of each run with a model. Runs on the same data share it.
+fn bases<C: ModelConfig>(
+    experiment: &Experiment<C>,
+    planned: &[PlannedRun<C>],
+) -> Result<Vec<Option<Basis>>, Error> {
+    let mut known: Vec<(&DataConfig, Basis)> = Vec::new();
+    let mut bases = Vec::new();
+    for run in planned {
+        let Some(config) = &run.config else {
+            bases.push(None);
+            continue;
+        };
+        let found = known.iter().find(|(data, _)| **data == config.data);
+        let basis = match (found, experiment.count) {
+            (Some((_, basis)), _) => basis.clone(),
+            (None, Some(count)) => Basis::exact(config.vocabulary(count)),
+            (None, None) => Basis::of_config(&config.data, &Interrupter::new())?,
+        };
+        config
+            .validate(basis.vocabulary)
+            .map_err(|error| error.within(&run.name))?;
+        known.push((&config.data, basis.clone()));
+        bases.push(Some(basis));
+    }
+    Ok(bases)
+}
+
 /// Prints the runs of an experiment that was found to be valid.
 fn list_runs<C: ModelConfig>(
     experiment: &Experiment<C>,
     planned: &[PlannedRun<C>],
 ) -> Result<(), Error> {
-    let row = |run: &PlannedRun<C>| {
-        let (steps, tokens) = run.config.as_ref().map_or(Default::default(), |config| {
-            let steps = config.train.steps;
-            let tokens = (steps * config.tokens_per_step()) as f64;
-            (steps.to_string(), si(tokens))
+    let bases = bases(experiment, planned)?;
+    let row = |(run, basis): (&PlannedRun<C>, &Option<Basis>)| {
+        let counts = run.config.as_ref().zip(basis.as_ref());
+        let counts = counts.map_or(Default::default(), |(config, basis)| {
+            let cost = config.model.cost(basis.vocabulary);
+            let tokens = config.train.steps as f64 * config.tokens_per_step() as f64;
+            let passes = basis.passes(tokens).filter(|_| run.after.is_none());
+            let sign = if basis.assumed.is_some() { "~" } else { "" };
+            [
+                format!("{sign}{}", basis.size()),
+                si(cost.params.total() as f64),
+                config.train.steps.to_string(),
+                si(tokens),
+                passes.map_or_else(|| "–".into(), si),
+            ]
         });
         let seeds = run.seeds.as_ref().unwrap_or(&experiment.seeds).len();
-        [run.name.clone(), steps, tokens, seeds.to_string()]
-            .map(Into::into)
-            .into()
+        let cells = [run.name.clone()].into_iter().chain(counts);
+        let cells = cells.chain([seeds.to_string()]);
+        cells.map(Into::into).collect()
     };
-    let numbers = ["steps", "tokens", "seeds"].map(|title| Column::number(title, ""));
+    let numbers = [
+        "vocabulary",
+        "parameters",
+        "steps",
+        "tokens",
+        "passes",
+        "seeds",
+    ];
+    let numbers = numbers.map(|title| Column::number(title, ""));
     let table = Table {
         columns: [Column::text("run")].into_iter().chain(numbers).collect(),
-        rows: planned.iter().map(row).collect(),
+        rows: planned.iter().zip(&bases).map(row).collect(),
         ..Table::default()
     };
     print(&format!("{}\n\n{}", experiment.title, table.to_text()))?;
+    print("Parameters hold for the vocabulary: token ids, or classes of images.")?;
+    let mut assumed: Vec<&String> = bases
+        .iter()
+        .flatten()
+        .filter_map(|basis| basis.assumed.as_ref())
+        .collect();
+    assumed.dedup();
+    for assumed in assumed {
+        print(&format!("note: a vocabulary with ~ is {assumed}"))?;
+    }
     if let Some(sweep) = &experiment.sweep {
         let (points, seeds) = (sweep.check_points(planned)?, sweep.seeds.len());
         let count = points * seeds * planned.len();
@@ -514,7 +571,7 @@ fn list_runs<C: ModelConfig>(
         ))?;
     }
     print(&format!(
-        "\nclaims: {}; everything that they and the charts refer to exists; the data were not opened",
+        "\nclaims: {}; everything that they and the charts refer to exists; large data were not opened",
         experiment.claims.len()
     ))?;
     Ok(())

@@ -12,7 +12,7 @@ use residual_zoo_train::Interrupter;
 use residual_zoo_train::dashboard::Display;
 
 use residual_zoo_lab::trial::Trial;
-use residual_zoo_lab::{Error, Options, PlannedRun};
+use residual_zoo_lab::{Basis, Error, Options, PlannedRun};
 
 use crate::print;
 use crate::trial::available_memory;
@@ -109,7 +109,8 @@ fn fitting<C: ModelConfig>(runs: &[PlannedRun<C>], options: &Options) -> Result<
         return Ok(usize::MAX);
     };
     // A sweep may make a valid run of one that is not.
-    let Ok(trial) = Trial::new(largest) else {
+    let basis = Basis::of_config(&largest.data, &options.stop).map_err(Error::from);
+    let Ok(trial) = basis.and_then(|basis| Trial::new(largest, basis.vocabulary)) else {
         return Ok(usize::MAX);
     };
     let Some(peaks) = trial.peaks(options.backend, options.gpu)? else {

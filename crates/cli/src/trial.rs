@@ -6,7 +6,8 @@ use residual_zoo_runs::RunConfig;
 use residual_zoo_system::memory::memory;
 
 use residual_zoo_lab::trial::Trial;
-use residual_zoo_lab::{Error, PlannedRun};
+use residual_zoo_lab::{Basis, Error, PlannedRun};
+use residual_zoo_train::Interrupter;
 
 use crate::{print, write};
 
@@ -62,7 +63,8 @@ fn try_model<C: ModelConfig>(
     kind: BackendKind,
     gpu: Option<usize>,
 ) -> Result<bool, Error> {
-    let trial = Trial::new(config)?;
+    let basis = Basis::of_config(&config.data, &Interrupter::new())?;
+    let trial = Trial::new(config, basis.vocabulary)?;
     let Some(peaks) = trial.peaks(kind, gpu)? else {
         trial.take(kind, gpu)?;
         print(&format!(

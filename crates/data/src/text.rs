@@ -53,7 +53,7 @@ pub(crate) fn is_text_file(path: &Path) -> bool {
 }
 
 /// The files at `path`, in order.
-fn files_at(path: &Path) -> Result<Vec<PathBuf>, DataError> {
+pub(crate) fn files_at(path: &Path) -> Result<Vec<PathBuf>, DataError> {
     if let Some(files) = hub::local_texts(path)? {
         return Ok(files);
     }

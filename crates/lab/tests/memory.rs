@@ -31,6 +31,7 @@ fn config(n_layer: usize) -> RunConfig<PlainModel<Gpt2Config>> {
     config.data.source = Source::Synthetic(SyntheticConfig {
         tokens: 20_000,
         seed: 4,
+        ..SyntheticConfig::default()
     });
     config.data.tokenizer = TokenizerConfig::Chars;
     config
@@ -76,7 +77,7 @@ fn small_allocations_are_not_counted_and_others_are_until_they_are_freed() {
 }
 
 fn a_deep_model_takes_what_one_and_two_layers_make_expect() {
-    let trial = Trial::new(&config(8)).unwrap();
+    let trial = Trial::new(&config(8), 65.into()).unwrap();
     let peaks = trial.peaks(BackendKind::Flex, None).unwrap().unwrap();
     let estimate = trial.estimate(&peaks) as f64;
     let taken = trial.take(BackendKind::Flex, None).unwrap().unwrap() as f64;
@@ -86,7 +87,7 @@ fn a_deep_model_takes_what_one_and_two_layers_make_expect() {
     assert!(whole > 4.0 * estimate, "{whole} {estimate}");
     let mut accumulated = config(8);
     accumulated.train.accumulate = 4;
-    let sums = Trial::new(&accumulated).unwrap().whole(&peaks) as f64 - whole;
+    let sums = Trial::new(&accumulated, 65.into()).unwrap().whole(&peaks) as f64 - whole;
     let params = 4.0 * (8.0 * 12.0 * 64.0 * 64.0);
     assert!((1.0..1.3).contains(&(sums / params)), "{sums} {params}");
 }

@@ -9,6 +9,7 @@
 
 pub mod memory;
 pub mod output;
+mod places;
 pub mod team;
 mod text;
 
@@ -25,6 +26,7 @@ use unix as os;
 pub use os::files;
 pub use os::process;
 pub use os::signals;
+pub use places::is_wrong_place;
 pub use text::harmless;
 
 /// The terminal of this process.

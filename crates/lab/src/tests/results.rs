@@ -171,6 +171,7 @@ fn the_data_of_all_runs_are_known_from_their_configs() {
     experiment.data.source = Source::Synthetic(SyntheticConfig {
         tokens: 8_000,
         seed: 1,
+        ..SyntheticConfig::default()
     });
     experiment.data.valid_fraction = 0.25;
     let mut planned = experiment.plan(&["train.time=30".into()]).unwrap();
@@ -178,6 +179,7 @@ fn the_data_of_all_runs_are_known_from_their_configs() {
     other.data.source = Source::Synthetic(SyntheticConfig {
         tokens: 4_000,
         seed: 2,
+        ..SyntheticConfig::default()
     });
     let corpora: Vec<_> = planned
         .iter()
