@@ -67,6 +67,7 @@ struct Line {
 }
 
 pub fn bench(options: Options) -> anyhow::Result<()> {
+    cli::refuse_doubled("--steps", "train.steps", &options.set)?;
     let configs = match options.configs.is_empty() {
         true => vec![DEFAULT.into()],
         false => options.configs,

@@ -11,8 +11,9 @@ use residual_zoo::experiment;
 use residual_zoo::lab::{Basis, open_corpus};
 use residual_zoo::report::{bytes, si};
 use residual_zoo::runs::run_dir;
+use residual_zoo::train::dashboard::Unit;
 
-use super::{check_paths, memory_note, passes_note, read_config};
+use super::{at_most, check_paths, memory_note, passes_note, read_config};
 
 /// Print a run's config with every default, its parameters, FLOPs and memory
 #[derive(Args)]
@@ -74,19 +75,25 @@ pub fn describe(options: Options) -> anyhow::Result<()> {
         false => ("parameters", ""),
     };
     let of_each = 4.0 * (1 + config.train.optimizer.moments()) as f64;
-    let lines = [
+    let (units, most) = (Unit::of(&corpus).name(), at_most(&config));
+    let of_data = |part: &str| format!("{part} {units} in the data");
+    let per_unit = |pass: &str| format!("FLOPs per {}, {pass}", units.trim_end_matches('s'));
+    let lines: [(&str, String); 13] = [
         ("model", config.model.name()),
         ("data", config.data.source.to_string()),
         (what, si(parameters)),
         ("non-embedding", si(cost.params.other as f64)),
         ("vocabulary", basis.to_string()),
-        ("training tokens in the data", tokens(&corpus.train)),
-        ("validation tokens in the data", tokens(&corpus.valid)),
-        ("tokens per step", si(per_step)),
-        ("tokens of the run", si(all)),
-        ("FLOPs per token, forward", si(cost.forward_flops as f64)),
-        ("FLOPs per token, training", si(training)),
-        ("FLOPs of the run", si(training * all)),
+        (&of_data("training"), tokens(&corpus.train)),
+        (&of_data("validation"), tokens(&corpus.valid)),
+        (
+            &format!("{units} per step"),
+            format!("{most}{}", si(per_step)),
+        ),
+        (&format!("{units} of the run"), format!("{most}{}", si(all))),
+        (&per_unit("forward"), si(cost.forward_flops as f64)),
+        (&per_unit("training"), si(training)),
+        ("FLOPs of the run", format!("{most}{}", si(training * all))),
         (
             "checkpoint",
             format!("{least}{}", bytes(of_each * parameters)),

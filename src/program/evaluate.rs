@@ -23,10 +23,13 @@ use super::{name_of_run, or_force};
 /// the model gets wrong.
 #[derive(Args)]
 #[command(after_long_help = "Examples:
-  residual-zoo evaluate runs/gpt2 --task wikitext=wiki.valid.raw
-  residual-zoo evaluate runs/gpt2 --task lambada=lambada_test.jsonl \\
+  residual-zoo evaluate runs/gpt2 \\
+    --task wikitext=wiki.valid.raw
+  residual-zoo evaluate runs/gpt2 \\
+    --task lambada=lambada_test.jsonl \\
     --task hellaswag_val.jsonl
-  residual-zoo evaluate runs/vit-cifar-cpu --data cifar-10-batches-bin")]
+  residual-zoo evaluate runs/vit-cifar-cpu \\
+    --data cifar-10-batches-bin")]
 pub struct Options {
     /// The run directory, such as runs/gpt2-shakespeare-cpu
     run: PathBuf,

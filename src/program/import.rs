@@ -17,8 +17,8 @@ use residual_zoo::runs::{Error as RunError, run_dir};
 #[command(after_long_help = "Examples:
   residual-zoo import gpt2/ --run runs/gpt2
   residual-zoo generate runs/gpt2 --prompt \"Hello, I am\"
-  residual-zoo train runs/gpt2/config.ron --init-from runs/gpt2 \\
-    --data my.txt --run runs/mine \\
+  residual-zoo train runs/gpt2/config.ron \\
+    --init-from runs/gpt2 --data my.txt --run runs/mine \\
     --set train.steps=200 --set train.warmup=10")]
 pub struct Options {
     /// The directory of a model of Hugging Face, with its config.json, or its address on the hub

@@ -18,8 +18,8 @@ use residual_zoo::{cli, experiment};
 #[derive(Args)]
 #[command(after_long_help = "Examples:
   residual-zoo merge runs/a runs/b --run runs/both
-  residual-zoo train runs/both/config.ron --init-from runs/both \\
-    --run runs/more")]
+  residual-zoo train runs/both/config.ron \\
+    --init-from runs/both --run runs/more")]
 pub struct Options {
     /// The first run
     a: PathBuf,

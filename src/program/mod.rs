@@ -39,7 +39,7 @@ use residual_zoo_system::team::started;
 /// CONFIG is a RON file of a run, or the name of one that is part of the program, such as
 /// gpt2/smoke. RUN is the directory of a run. `residual-zoo list` shows the names.
 #[derive(Parser)]
-#[command(name = "residual-zoo", bin_name = "residual-zoo", version = version(), arg_required_else_help = true)]
+#[command(name = "residual-zoo", bin_name = "residual-zoo", version = version(), arg_required_else_help = true, max_term_width = 100)]
 struct Program {
     #[command(subcommand)]
     command: Command,
@@ -282,6 +282,14 @@ fn passes_note(config: &RunConfig, corpus: &Corpus) -> Option<String> {
 /// Tokens, or images, that a run trains.
 fn tokens(config: &RunConfig) -> f64 {
     config.train.steps as f64 * config.tokens_per_step() as f64
+}
+
+/// What stands before the tokens of a step and of a run: `at most ` if a curriculum begins with shorter sequences.
+fn at_most(config: &RunConfig) -> &'static str {
+    match &config.data.source {
+        Source::Copying(copying) if copying.last_level() > 0 => "at most ",
+        _ => "",
+    }
 }
 
 /// A note about a model whose memory is estimated too low.

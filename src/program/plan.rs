@@ -8,12 +8,12 @@ use residual_zoo::cli::{self, BackendArgs, DataArgs, Files};
 use residual_zoo::core::{ConfigError, Precision, Recompute};
 use residual_zoo::experiment::{Experiment, estimate_memory};
 use residual_zoo::lab::trial::Trial;
-use residual_zoo::lab::{Basis, Error, check_precision, measure_rates};
+use residual_zoo::lab::{Basis, Error, basis_notes, check_precision, measure_rates};
 use residual_zoo::report::{Cell, Column, Table, bytes, si};
 use residual_zoo::train::Interrupter;
 use residual_zoo::{RunConfig, builtin};
 
-use super::{experiment_in, memory_note, read_config};
+use super::{at_most, experiment_in, memory_note, read_config};
 
 /// Estimate what a run will take: parameters, FLOPs, memory, and time on one or several devices
 ///
@@ -26,7 +26,8 @@ use super::{experiment_in, memory_note, read_config};
 #[command(after_long_help = "Examples:
   residual-zoo plan gpt2/shakespeare-cpu --memory
   residual-zoo plan gpt2/bench-124m --tflops 400 --gbit 100
-  residual-zoo plan rmt_scaling --tokenizer bpe:8192 --tflops 400")]
+  residual-zoo plan rmt_scaling --tflops 400 \\
+    --tokenizer bpe:8192")]
 pub struct Options {
     /// A run file, or an experiment or its file
     #[arg(value_name = "CONFIG|EXPERIMENT")]
@@ -177,7 +178,7 @@ pub fn plan(options: Options) -> anyhow::Result<()> {
         let plan = Plan::of(config, basis)?;
         let mut row: Vec<Cell> = vec![
             name.clone().into(),
-            shown(basis).into(),
+            basis.shown().into(),
             si(plan.parameters).into(),
             si(plan.tokens).into(),
             si(plan.flops).into(),
@@ -209,15 +210,20 @@ pub fn plan(options: Options) -> anyhow::Result<()> {
         ..Table::default()
     };
     cli::print(table.to_text().trim_end())?;
-    cli::print(
-        "Parameters and FLOPs hold for the vocabulary of the row: token ids, or classes of images.",
-    )?;
-    for (name, basis) in runs.iter().map(|(name, _)| name).zip(&bases) {
-        if let Some(assumed) = &basis.assumed {
-            cli::print(&format!("note: {name}: the vocabulary is {assumed}"))?;
-        }
+    let named: Vec<_> = runs
+        .iter()
+        .map(|(name, _)| name.as_str())
+        .zip(&bases)
+        .collect();
+    for note in basis_notes(&named) {
+        cli::print(&note)?;
     }
     cli::print(&source)?;
+    if runs.iter().any(|(_, config)| !at_most(config).is_empty()) {
+        cli::print(
+            "A curriculum begins with shorter sequences: tokens, FLOPs and times are at most these.",
+        )?;
+    }
     match options.gbit {
         Some(gbit) => cli::print(&format!(
             "They include the sums of gradients over {gbit} Gbit/s."
@@ -242,34 +248,18 @@ pub fn plan(options: Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The vocabulary of each run. Runs on the same data share it.
+/// The vocabulary of each run, with which its config is valid.
 fn bases(runs: &[(String, RunConfig)]) -> anyhow::Result<Vec<Basis>> {
-    let stop = Interrupter::new();
-    let mut bases: Vec<Basis> = Vec::new();
-    for (i, (name, config)) in runs.iter().enumerate() {
-        let known = runs[..i]
-            .iter()
-            .position(|(_, other)| other.data == config.data);
-        bases.push(match known {
-            Some(at) => bases[at].clone(),
-            None => Basis::of_config(&config.data, &stop)?,
-        });
-        let valid = config.validate(bases[i].vocabulary);
-        valid.map_err(|error| {
-            if runs.len() > 1 {
-                error.within(name)
-            } else {
-                error
-            }
+    let data: Vec<_> = runs.iter().map(|(_, config)| &config.data).collect();
+    let bases = Basis::of_each(&data, &Interrupter::new())?;
+    for ((name, config), basis) in runs.iter().zip(&bases) {
+        let valid = config.validate(basis.vocabulary);
+        valid.map_err(|error| match runs.len() {
+            1 => error,
+            _ => error.within(name),
         })?;
     }
     Ok(bases)
-}
-
-/// The size of a vocabulary, with a sign before an assumed one.
-fn shown(basis: &Basis) -> String {
-    let sign = if basis.assumed.is_some() { "~" } else { "" };
-    format!("{sign}{}", basis.size())
 }
 
 /// What the memory is estimated for: each precision that the backend has, with and without recomputation.

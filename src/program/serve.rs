@@ -26,7 +26,8 @@ use super::{name_of_run, or_force};
 #[command(after_long_help = "Examples:
   residual-zoo serve runs/gpt2
   curl http://127.0.0.1:8000/v1/completions \\
-    -H 'Content-Type: application/json' -d '{\"prompt\": \"ROMEO:\"}'")]
+    -H 'Content-Type: application/json' \\
+    -d '{\"prompt\": \"ROMEO:\"}'")]
 pub struct Options {
     /// The run directory, such as runs/gpt2-shakespeare-cpu
     run: PathBuf,

@@ -20,8 +20,9 @@ use super::read_config;
 #[derive(Args)]
 #[command(after_long_help = "Examples:
   residual-zoo tokenize --data texts/ --tokenizer bpe:8192
-  residual-zoo tokenize --data d.jsonl --tokenizer tokenizer.json \\
-    --set data.text_field=body --set 'data.separator=\"<|endoftext|>\"'")]
+  residual-zoo tokenize --data d.jsonl \\
+    --tokenizer tokenizer.json --set data.text_field=body \\
+    --set 'data.separator=\"<|endoftext|>\"'")]
 pub struct Options {
     /// The RON file of a run whose data are tokenized, or the name of one in `residual-zoo list runs`
     config: Option<PathBuf>,

@@ -19,7 +19,9 @@ use residual_zoo::{ModelConfig, RunConfig, Zoo};
 use residual_zoo_system::signals::on_stop;
 use residual_zoo_system::team::{Membership, join, local_rank};
 
-use super::{check_paths, default_directory, name_of, or_force, passes_note, read_config, tokens};
+use super::{
+    at_most, check_paths, default_directory, name_of, or_force, passes_note, read_config, tokens,
+};
 
 /// Train a model
 ///
@@ -30,9 +32,11 @@ use super::{check_paths, default_directory, name_of, or_force, passes_note, read
 #[command(
     after_long_help = "Examples:
   residual-zoo train gpt2/smoke
-  residual-zoo train gpt2/shakespeare-cpu --data my-text.txt \\
-    --run runs/my-text --set train.steps=500
-  residual-zoo train --resume runs/gpt2-smoke --set train.steps=2000",
+  residual-zoo train gpt2/shakespeare-cpu \\
+    --data my-text.txt --run runs/my-text \\
+    --set train.steps=500
+  residual-zoo train --resume runs/gpt2-smoke \\
+    --set train.steps=2000",
     override_usage = "residual-zoo train [OPTIONS] <CONFIG>\n       residual-zoo train [OPTIONS] --resume <RUN>"
 )]
 pub struct Options {
@@ -345,6 +349,7 @@ fn describe(config: &RunConfig, corpus: &Corpus, kind: BackendKind) -> String {
         (Some(train), Some(valid)) => format!("{train} training and {valid} validation {units}"),
         _ => "newly drawn for every batch".into(),
     };
+    let most = at_most(config);
     let passes = basis.passes(tokens(config));
     let passes = passes.map_or(String::new(), |passes| {
         format!(", {} passes over the training {units}", si(passes))
@@ -359,7 +364,7 @@ fn describe(config: &RunConfig, corpus: &Corpus, kind: BackendKind) -> String {
         ),
         format!("{}: {examples}", config.data.source),
         format!(
-            "{} steps of {} {units}: {} {units}{passes}",
+            "{} steps of {most}{} {units}: {most}{} {units}{passes}",
             train.steps,
             si(config.tokens_per_step() as f64),
             si(tokens(config)),

@@ -118,7 +118,7 @@ fn a_vocabulary_that_is_not_that_of_the_data_is_said_for_each_run() {
     assert!(!exact.contains("note:"), "{exact}");
     let assumed = ok(&mut plan(&["--set", "data.tokenizer=Bpe(vocab_size: 300)"]));
     assert_eq!(planned(&assumed, "gpt2/shakespeare-cpu")[0], "~300");
-    let note = "note: gpt2/shakespeare-cpu: the vocabulary is the most that the tokenizer may have, because tiny shakespeare \
+    let note = "note: a vocabulary with ~ is the most that the tokenizer may have, because tiny shakespeare \
                 is not downloaded yet";
     assert!(assumed.contains(note), "{assumed}");
     let file = ok(&mut plan(&[
@@ -177,6 +177,18 @@ fn a_check_trains_nothing_and_says_what_would_be_trained() {
         assert!(shown.contains(part), "no `{part}` in: {shown}");
     }
     assert!(!scratch.path("runs").exists());
+    let curriculum = ok(outside(&scratch, "train").args(["recurrent/copy-smoke", "--check"]));
+    assert!(
+        curriculum.contains("600 steps of at most 1.28k tokens: at most 768k tokens"),
+        "{curriculum}"
+    );
+    let described_as = ok(outside(&scratch, "describe").arg("recurrent/copy-smoke"));
+    assert_eq!(
+        described(&described_as, "tokens of the run"),
+        "at most 768k"
+    );
+    let images = ok(outside(&scratch, "describe").arg("vit/smoke"));
+    assert_eq!(described(&images, "images of the run"), "6.4k");
     let mut wrong = outside(&scratch, "train");
     wrong.args(["gpt2/smoke", "--check", "--set", "model.n_head=5"]);
     fails(&mut wrong, 2, &["model.n_head"]);
@@ -250,6 +262,7 @@ fn an_option_and_an_assignment_of_the_same_field_are_refused() {
             "import",
             ["gpt2", "--tokenizer", "bytes", "data.tokenizer=Bytes"],
         ),
+        ("bench", ["gpt2/smoke", "--steps", "2", "train.steps=3"]),
         ("import", ["gpt2", "--heads", "2", "model.n_head=4"]),
     ] {
         let [config, option, value, set] = arguments;

@@ -7,13 +7,13 @@ use std::process::ExitCode;
 use clap::{Args, Parser, ValueEnum};
 use residual_zoo_backend::BackendKind;
 use residual_zoo_core::{ConfigError, ModelConfig};
-use residual_zoo_data::{DataConfig, DataError, Source as Data, read_utf8};
+use residual_zoo_data::{DataError, Source as Data, read_utf8};
 use residual_zoo_report::{Column, Table, si};
 use residual_zoo_train::Interrupter;
 
 use residual_zoo_lab::{
     Basis, Error, Experiment, INDEX, Missing, Options, Origin, PlannedRun, REPORT, Results,
-    TaskSpec, Verdict, check_pages, only, origin, unequal_budgets, write_index,
+    TaskSpec, Verdict, basis_notes, check_pages, only, origin, unequal_budgets, write_index,
 };
 
 use residual_zoo_system::harmless;
@@ -484,31 +484,36 @@ fn check_configs<C: ModelConfig>(planned: &[PlannedRun<C>]) -> Result<(), Config
     Ok(())
 }
 
-/// The vocabulary of each run with a model. Runs on the same data share it.
+/// The vocabulary of each run with a model, with which its config is valid.
 fn bases<C: ModelConfig>(
     experiment: &Experiment<C>,
     planned: &[PlannedRun<C>],
 ) -> Result<Vec<Option<Basis>>, Error> {
-    let mut known: Vec<(&DataConfig, Basis)> = Vec::new();
-    let mut bases = Vec::new();
-    for run in planned {
+    let configs = || planned.iter().filter_map(|run| run.config.as_ref());
+    let bases = match experiment.count {
+        Some(count) => configs()
+            .map(|config| Basis::exact(config.vocabulary(count)))
+            .collect(),
+        None => {
+            let data: Vec<_> = configs().map(|config| &config.data).collect();
+            Basis::of_each(&data, &Interrupter::new())?
+        }
+    };
+    let mut bases = bases.into_iter();
+    let of_run = |run: &PlannedRun<C>| {
         let Some(config) = &run.config else {
-            bases.push(None);
-            continue;
+            return Ok(None);
         };
-        let found = known.iter().find(|(data, _)| **data == config.data);
-        let basis = match (found, experiment.count) {
-            (Some((_, basis)), _) => basis.clone(),
-            (None, Some(count)) => Basis::exact(config.vocabulary(count)),
-            (None, None) => Basis::of_config(&config.data, &Interrupter::new())?,
-        };
+        let basis = bases.next();
+        let vocabulary = basis
+            .as_ref()
+            .map_or(config.vocabulary(1), |basis| basis.vocabulary);
         config
-            .validate(basis.vocabulary)
+            .validate(vocabulary)
             .map_err(|error| error.within(&run.name))?;
-        known.push((&config.data, basis.clone()));
-        bases.push(Some(basis));
-    }
-    Ok(bases)
+        Ok(basis)
+    };
+    planned.iter().map(of_run).collect()
 }
 
 /// Prints the runs of an experiment that was found to be valid.
@@ -517,25 +522,36 @@ fn list_runs<C: ModelConfig>(
     planned: &[PlannedRun<C>],
 ) -> Result<(), Error> {
     let bases = bases(experiment, planned)?;
+    let none = || "–".to_owned();
     let row = |(run, basis): (&PlannedRun<C>, &Option<Basis>)| {
-        let counts = run.config.as_ref().zip(basis.as_ref());
-        let counts = counts.map_or(Default::default(), |(config, basis)| {
-            let cost = config.model.cost(basis.vocabulary);
-            let tokens = config.train.steps as f64 * config.tokens_per_step() as f64;
-            let passes = basis.passes(tokens).filter(|_| run.after.is_none());
-            let sign = if basis.assumed.is_some() { "~" } else { "" };
-            [
-                format!("{sign}{}", basis.size()),
-                si(cost.params.total() as f64),
-                config.train.steps.to_string(),
-                si(tokens),
-                passes.map_or_else(|| "–".into(), si),
-            ]
-        });
-        let seeds = run.seeds.as_ref().unwrap_or(&experiment.seeds).len();
-        let cells = [run.name.clone()].into_iter().chain(counts);
-        let cells = cells.chain([seeds.to_string()]);
-        cells.map(Into::into).collect()
+        let mut cells = [
+            run.name.clone(),
+            none(),
+            none(),
+            none(),
+            none(),
+            none(),
+            none(),
+        ];
+        if let Some((config, basis)) = run.config.as_ref().zip(basis.as_ref()) {
+            cells[1] = basis.shown();
+            cells[2] = si(config.model.cost(basis.vocabulary).params.total() as f64);
+            if experiment.count.is_none() {
+                let tokens = config.train.steps as f64 * config.tokens_per_step() as f64;
+                // A run that starts from another one has seen some of the data.
+                let passes = basis.passes(tokens).filter(|_| run.after.is_none());
+                cells[3] = config.train.steps.to_string();
+                cells[4] = si(tokens);
+                cells[5] = passes.map_or_else(none, si);
+                cells[6] = run
+                    .seeds
+                    .as_ref()
+                    .unwrap_or(&experiment.seeds)
+                    .len()
+                    .to_string();
+            }
+        }
+        cells.map(Into::into).into()
     };
     let numbers = [
         "vocabulary",
@@ -552,15 +568,10 @@ fn list_runs<C: ModelConfig>(
         ..Table::default()
     };
     print(&format!("{}\n\n{}", experiment.title, table.to_text()))?;
-    print("Parameters hold for the vocabulary: token ids, or classes of images.")?;
-    let mut assumed: Vec<&String> = bases
-        .iter()
-        .flatten()
-        .filter_map(|basis| basis.assumed.as_ref())
-        .collect();
-    assumed.dedup();
-    for assumed in assumed {
-        print(&format!("note: a vocabulary with ~ is {assumed}"))?;
+    let named = planned.iter().zip(&bases);
+    let named = named.filter_map(|(run, basis)| Some((run.name.as_str(), basis.as_ref()?)));
+    for note in basis_notes(&named.collect::<Vec<_>>()) {
+        print(&note)?;
     }
     if let Some(sweep) = &experiment.sweep {
         let (points, seeds) = (sweep.check_points(planned)?, sweep.seeds.len());
@@ -571,7 +582,7 @@ fn list_runs<C: ModelConfig>(
         ))?;
     }
     print(&format!(
-        "\nclaims: {}; everything that they and the charts refer to exists; large data were not opened",
+        "\nclaims: {}; everything that they and the charts refer to exists; data that are large or not here were not opened",
         experiment.claims.len()
     ))?;
     Ok(())

@@ -66,9 +66,32 @@ impl Basis {
         })
     }
 
+    /// The vocabularies of the data of several runs. Data that are equal are opened once.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`of_config`](Self::of_config).
+    pub fn of_each(all: &[&DataConfig], stop: &Interrupter) -> Result<Vec<Self>, DataError> {
+        let mut found: Vec<Self> = Vec::new();
+        for (i, data) in all.iter().enumerate() {
+            let known = all[..i].iter().position(|other| other == data);
+            found.push(match known {
+                Some(at) => found[at].clone(),
+                None => Self::of_config(data, stop)?,
+            });
+        }
+        Ok(found)
+    }
+
     /// How often a run of so many tokens passes over the training data; `None` if their number is not known.
     pub fn passes(&self, tokens: f64) -> Option<f64> {
         Some(tokens / self.train_tokens? as f64)
+    }
+
+    /// The size for a table, with a sign before an assumed one: `~50304`.
+    pub fn shown(&self) -> String {
+        let sign = if self.assumed.is_some() { "~" } else { "" };
+        format!("{sign}{}", self.size())
     }
 
     /// Its size: the number of token ids, or of classes for images.
@@ -78,6 +101,30 @@ impl Basis {
             None => self.vocabulary.ids(),
         }
     }
+}
+
+/// What stands below a table with the sizes of the vocabularies of runs, by name.
+pub fn basis_notes(runs: &[(&str, &Basis)]) -> Vec<String> {
+    let mut notes = vec![
+        "Parameters and FLOPs hold for the vocabulary of the row: token ids, or classes of images."
+            .into(),
+    ];
+    let mut assumed: Vec<(&str, Vec<&str>)> = Vec::new();
+    for (name, basis) in runs {
+        let Some(why) = basis.assumed.as_deref() else {
+            continue;
+        };
+        match assumed.iter_mut().find(|(known, _)| *known == why) {
+            Some((_, names)) => names.push(name),
+            None => assumed.push((why, vec![name])),
+        }
+    }
+    let several = assumed.len() > 1;
+    notes.extend(assumed.into_iter().map(|(why, names)| match several {
+        true => format!("note: the vocabulary of {} is {why}", names.join(", ")),
+        false => format!("note: a vocabulary with ~ is {why}"),
+    }));
+    notes
 }
 
 /// Such as `56 token ids` or `3 × 32 × 32 images in 10 classes`.
@@ -217,6 +264,27 @@ mod tests {
                 "{assumed:?}"
             );
         }
+    }
+
+    #[test]
+    fn an_assumption_is_noted_once_and_names_its_runs_where_there_are_several() {
+        let assumed = |why: &str| Basis {
+            assumed: Some(why.into()),
+            ..Basis::exact(65.into())
+        };
+        let (exact, one, other) = (Basis::exact(65.into()), assumed("A"), assumed("B"));
+        assert_eq!(basis_notes(&[("a", &exact)]).len(), 1);
+        let notes = basis_notes(&[("a", &exact), ("b", &one), ("c", &one)]);
+        assert_eq!(notes[1..], ["note: a vocabulary with ~ is A"]);
+        let notes = basis_notes(&[("a", &one), ("b", &other), ("c", &one)]);
+        assert_eq!(
+            notes[1..],
+            [
+                "note: the vocabulary of a, c is A",
+                "note: the vocabulary of b is B"
+            ]
+        );
+        assert_eq!((one.shown(), exact.shown()), ("~65".into(), "65".into()));
     }
 
     #[test]
