@@ -310,12 +310,11 @@ pub fn run_named(name: &str, options: &ExperimentArgs) -> Result<(), Error> {
             Source::read(path)?
         }
         None => {
-            let names = builtin::experiments().map(|source| source.name);
-            let names = names.collect::<Vec<_>>().join(", ");
             let known = builtin::experiments().map(|source| source.name);
             let meant = residual_zoo_runs::did_you_mean(name, known);
-            let problem =
-                format!("is neither a file nor an experiment of the zoo{meant}; these are {names}");
+            let problem = format!(
+                "is neither a file nor an experiment of the zoo{meant}; `residual-zoo list experiments` shows them"
+            );
             return Err(ConfigError::new(name, problem).into());
         }
     };

@@ -69,7 +69,7 @@ pub fn list(options: Options) -> anyhow::Result<()> {
     }
     if found.is_empty() {
         let names = groups.iter().flat_map(|group| &group.rows);
-        let meant = did_you_mean(&searched[0], names.map(|[name, _]| name));
+        let meant = did_you_mean(searched[0], names.map(|[name, _]| name));
         let problem = format!(
             "is in no name and no description here{meant}; `residual-zoo list` shows all names"
         );

@@ -181,7 +181,9 @@ fn an_experiment(name: &str) -> ConfigError {
 fn read_config(config: &Path) -> anyhow::Result<RunConfig> {
     if config.join("config.ron").exists() {
         let run = cli::quoted_path(config);
-        let problem = format!("is a run; continue it by `residual-zoo train --resume {run}`");
+        let problem = format!(
+            "is a run; continue it by `residual-zoo train --resume {run}`, or give its config.ron"
+        );
         return Err(ConfigError::new(config.display().to_string(), problem).into());
     }
     let ending = config.extension().unwrap_or_default().to_string_lossy();
@@ -199,7 +201,9 @@ fn read_config(config: &Path) -> anyhow::Result<RunConfig> {
         if builtin::experiments().any(|source| source.name == name) {
             return Err(an_experiment(&name).into());
         }
-        let meant = did_you_mean(&name, builtin::run_files().map(|(name, _)| name));
+        let runs = builtin::run_files().map(|(name, _)| name);
+        let experiments = builtin::experiments().map(|source| source.name);
+        let meant = did_you_mean(&name, runs.chain(experiments));
         let problem = format!(
             "is neither a file nor a run file of the zoo{meant}; `residual-zoo list runs` shows them"
         );

@@ -218,12 +218,12 @@ pub fn plan(options: Options) -> anyhow::Result<()> {
     for note in basis_notes(&named) {
         cli::print(&note)?;
     }
-    cli::print(&source)?;
     if runs.iter().any(|(_, config)| !at_most(config).is_empty()) {
         cli::print(
             "A curriculum begins with shorter sequences: tokens, FLOPs and times are at most these.",
         )?;
     }
+    cli::print(&source)?;
     match options.gbit {
         Some(gbit) => cli::print(&format!(
             "They include the sums of gradients over {gbit} Gbit/s."

@@ -44,8 +44,10 @@ BEFORE = {
     "export": "residual-zoo train gpt2/smoke\n",
     "import": "residual-zoo train gpt2/smoke --data my-text.txt\n"
     "residual-zoo export runs/gpt2-smoke --to hf gpt2/\n",
-    "merge": "residual-zoo train compare/tokenformer --run runs/a\n"
-    "residual-zoo train compare/tokenformer --run runs/b --init-from runs/a\n",
+    "merge": "residual-zoo train compare/tokenformer --run runs/base\n"
+    "for run in a b; do\n"
+    "  residual-zoo train compare/tokenformer --init-from runs/base --tune new_tokens=4 --run runs/$run\n"
+    "done\n",
 }
 
 

@@ -118,7 +118,7 @@ fn a_vocabulary_that_is_not_that_of_the_data_is_said_for_each_run() {
     assert!(!exact.contains("note:"), "{exact}");
     let assumed = ok(&mut plan(&["--set", "data.tokenizer=Bpe(vocab_size: 300)"]));
     assert_eq!(planned(&assumed, "gpt2/shakespeare-cpu")[0], "~300");
-    let note = "note: a vocabulary with ~ is the most that the tokenizer may have, because tiny shakespeare \
+    let note = "note: ~ marks an assumed vocabulary: the most that the tokenizer may have, because tiny shakespeare \
                 is not downloaded yet";
     assert!(assumed.contains(note), "{assumed}");
     let file = ok(&mut plan(&[

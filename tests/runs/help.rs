@@ -205,12 +205,12 @@ fn fish_completes_commands_options_and_values() {
     }
 }
 
-/// An interactive zsh in a terminal of its own completes `$LINE`. It gets ten seconds.
+/// An interactive zsh in a terminal of its own completes `$LINE`. It gets a minute.
 const ZSH: &str = r#"
 zmodload zsh/zpty
 zpty zsh zsh -f -i
 zpty -w zsh "PS1=; fpath=($PWD \$fpath); autoload -U compinit; compinit -u -d $PWD/dump; bindkey '^I' complete-word; print re''ady"
-shown() { for i in {1..100}; do zpty -r -t zsh part && all+=$part || sleep 0.1; [[ $all == *$1* ]] && return; done }
+shown() { for i in {1..600}; do zpty -r -t zsh part && all+=$part || sleep 0.1; [[ $all == *$1* ]] && return; done }
 all=; shown ready
 all=; zpty -w -n zsh "$LINE"$'\t'
 shown $LAST

@@ -398,7 +398,11 @@ fn an_experiment_of_ones_own_runs_on_ones_own_text() {
     fails(
         outside(&scratch, "experiment").arg("rmt_vs_nothing"),
         2,
-        &["rmt_vs_nothing", "rmt_vs_transformer"],
+        &[
+            "rmt_vs_nothing",
+            "did you mean `rmt_",
+            "residual-zoo list experiments",
+        ],
     );
 }
 

@@ -121,8 +121,11 @@ pub fn basis_notes(runs: &[(&str, &Basis)]) -> Vec<String> {
     }
     let several = assumed.len() > 1;
     notes.extend(assumed.into_iter().map(|(why, names)| match several {
-        true => format!("note: the vocabulary of {} is {why}", names.join(", ")),
-        false => format!("note: a vocabulary with ~ is {why}"),
+        true => format!(
+            "note: the vocabulary of {} is assumed: {why}",
+            names.join(", ")
+        ),
+        false => format!("note: ~ marks an assumed vocabulary: {why}"),
     }));
     notes
 }
@@ -275,13 +278,13 @@ mod tests {
         let (exact, one, other) = (Basis::exact(65.into()), assumed("A"), assumed("B"));
         assert_eq!(basis_notes(&[("a", &exact)]).len(), 1);
         let notes = basis_notes(&[("a", &exact), ("b", &one), ("c", &one)]);
-        assert_eq!(notes[1..], ["note: a vocabulary with ~ is A"]);
+        assert_eq!(notes[1..], ["note: ~ marks an assumed vocabulary: A"]);
         let notes = basis_notes(&[("a", &one), ("b", &other), ("c", &one)]);
         assert_eq!(
             notes[1..],
             [
-                "note: the vocabulary of a, c is A",
-                "note: the vocabulary of b is B"
+                "note: the vocabulary of a, c is assumed: A",
+                "note: the vocabulary of b is assumed: B"
             ]
         );
         assert_eq!((one.shown(), exact.shown()), ("~65".into(), "65".into()));
