@@ -210,12 +210,8 @@ pub fn plan(options: Options) -> anyhow::Result<()> {
         ..Table::default()
     };
     cli::print(table.to_text().trim_end())?;
-    let named: Vec<_> = runs
-        .iter()
-        .map(|(name, _)| name.as_str())
-        .zip(&bases)
-        .collect();
-    for note in basis_notes(&named) {
+    let named = runs.iter().map(|(name, _)| name.as_str()).zip(&bases);
+    for note in basis_notes(named) {
         cli::print(&note)?;
     }
     if runs.iter().any(|(_, config)| !at_most(config).is_empty()) {

@@ -42,6 +42,14 @@ pub fn tokenize(options: Options) -> anyhow::Result<()> {
             ..read_config(Path::new("gpt2/smoke"))?
         },
     };
+    if let Some(set) = options
+        .set
+        .iter()
+        .find(|set| !set.trim_start().starts_with("data"))
+    {
+        let problem = "has no effect, because only the data are tokenized; leave it out";
+        return Err(ConfigError::new(format!("--set {set}"), problem).into());
+    }
     let mut config = config.set(&options.set)?.data;
     options.data.apply(&mut config, &options.set)?;
     if config.source.paths().is_empty() && config.source != Source::TinyShakespeare {

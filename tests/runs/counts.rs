@@ -281,6 +281,9 @@ fn an_option_and_an_assignment_of_the_same_field_are_refused() {
         );
         assert!(!scratch.path("runs").exists(), "{command}");
     }
+    let mut train = outside(&scratch, "tokenize");
+    train.args(["--data", "my.txt", "--set", "train.steps=5"]);
+    fails(&mut train, 2, &["--set train.steps=5", "only the data"]);
     // What they do not share is set.
     let mut both = outside(&scratch, "describe");
     both.args([

@@ -570,7 +570,7 @@ fn list_runs<C: ModelConfig>(
     print(&format!("{}\n\n{}", experiment.title, table.to_text()))?;
     let named = planned.iter().zip(&bases);
     let named = named.filter_map(|(run, basis)| Some((run.name.as_str(), basis.as_ref()?)));
-    for note in basis_notes(&named.collect::<Vec<_>>()) {
+    for note in basis_notes(named) {
         print(&note)?;
     }
     if let Some(sweep) = &experiment.sweep {

@@ -104,11 +104,9 @@ impl Basis {
 }
 
 /// What stands below a table with the sizes of the vocabularies of runs, by name.
-pub fn basis_notes(runs: &[(&str, &Basis)]) -> Vec<String> {
-    let mut notes = vec![
-        "Parameters and FLOPs hold for the vocabulary of the row: token ids, or classes of images."
-            .into(),
-    ];
+pub fn basis_notes<'a>(runs: impl IntoIterator<Item = (&'a str, &'a Basis)>) -> Vec<String> {
+    let mut notes =
+        vec!["Counts hold for the vocabulary of the row: token ids, or classes of images.".into()];
     let mut assumed: Vec<(&str, Vec<&str>)> = Vec::new();
     for (name, basis) in runs {
         let Some(why) = basis.assumed.as_deref() else {
@@ -276,10 +274,10 @@ mod tests {
             ..Basis::exact(65.into())
         };
         let (exact, one, other) = (Basis::exact(65.into()), assumed("A"), assumed("B"));
-        assert_eq!(basis_notes(&[("a", &exact)]).len(), 1);
-        let notes = basis_notes(&[("a", &exact), ("b", &one), ("c", &one)]);
+        assert_eq!(basis_notes([("a", &exact)]).len(), 1);
+        let notes = basis_notes([("a", &exact), ("b", &one), ("c", &one)]);
         assert_eq!(notes[1..], ["note: ~ marks an assumed vocabulary: A"]);
-        let notes = basis_notes(&[("a", &one), ("b", &other), ("c", &one)]);
+        let notes = basis_notes([("a", &one), ("b", &other), ("c", &one)]);
         assert_eq!(
             notes[1..],
             [
