@@ -30,6 +30,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         source: Source::Synthetic(SyntheticConfig {
             tokens: 100_000,
             seed: 1,
+            ..SyntheticConfig::default()
         }),
         ..DataConfig::default()
     })?;

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use residual_zoo_backend::BackendKind;
 use residual_zoo_cli::{CompareArgs, ExperimentArgs, Source, SweepArgs};
-use residual_zoo_core::ConfigError;
+use residual_zoo_core::{ConfigError, Vocabulary};
 use residual_zoo_data::Corpus;
 use residual_zoo_evaluate::{Options as EvaluateOptions, Results as Evaluated, Task};
 use residual_zoo_lab::trial::Trial;
@@ -56,7 +56,7 @@ pub fn time(
     residual_zoo_lab::time(kind, gpu, config, corpus, steps)
 }
 
-/// Bytes that training the model of `config` takes, extrapolated from steps of smaller copies on the
+/// Bytes that training the model of `config` with this vocabulary takes, extrapolated from steps of smaller copies on the
 /// backend `kind`; `None` where memory is not counted.
 ///
 /// # Errors
@@ -66,8 +66,9 @@ pub fn estimate_memory(
     kind: BackendKind,
     gpu: Option<usize>,
     config: &RunConfig,
+    vocabulary: Vocabulary,
 ) -> Result<Option<u64>, Error> {
-    let trial = Trial::new(config)?;
+    let trial = Trial::new(config, vocabulary)?;
     let peaks = trial.peaks(kind, gpu)?;
     Ok(peaks.map(|peaks| trial.whole(&peaks)))
 }
@@ -309,12 +310,11 @@ pub fn run_named(name: &str, options: &ExperimentArgs) -> Result<(), Error> {
             Source::read(path)?
         }
         None => {
-            let names = builtin::experiments().map(|source| source.name);
-            let names = names.collect::<Vec<_>>().join(", ");
             let known = builtin::experiments().map(|source| source.name);
             let meant = residual_zoo_runs::did_you_mean(name, known);
-            let problem =
-                format!("is neither a file nor an experiment of the zoo{meant}; these are {names}");
+            let problem = format!(
+                "is neither a file nor an experiment of the zoo{meant}; `residual-zoo list experiments` shows them"
+            );
             return Err(ConfigError::new(name, problem).into());
         }
     };

@@ -124,6 +124,7 @@ fn trainer() -> SmallTrainer {
     config.data.source = Source::Synthetic(SyntheticConfig {
         tokens: 1_000,
         seed: 5,
+        ..SyntheticConfig::default()
     });
     let corpus = Corpus::open(&config.data).unwrap();
     // Burn has one random generator per process.

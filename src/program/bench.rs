@@ -3,15 +3,14 @@
 use std::fs::Metadata;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
 use clap::Args;
 use residual_zoo::backend::BackendKind;
 use residual_zoo::cli::{self, BackendArgs};
 use residual_zoo::core::ConfigError;
 use residual_zoo::experiment::time;
-use residual_zoo::lab::{Bench, Error, Use, check_size, open_corpus};
+use residual_zoo::lab::{Basis, Bench, Error, Use, check_size, open_corpus};
 use residual_zoo::report::{Cell, Column, Table, bytes, si};
-use residual_zoo::runs::vocabulary;
+use residual_zoo::runs::Error as RunError;
 use residual_zoo::train::Interrupter;
 use residual_zoo::train::bench::StepTime;
 use residual_zoo::train::dashboard::warn;
@@ -60,11 +59,15 @@ pub struct Options {
 struct Line {
     model: String,
     backend: String,
+    /// Token ids, or classes of images.
+    #[serde(default)]
+    vocabulary: usize,
     #[serde(flatten)]
     bench: Bench,
 }
 
 pub fn bench(options: Options) -> anyhow::Result<()> {
+    cli::refuse_doubled("--steps", "train.steps", &options.set)?;
     let configs = match options.configs.is_empty() {
         true => vec![DEFAULT.into()],
         false => options.configs,
@@ -76,11 +79,12 @@ pub fn bench(options: Options) -> anyhow::Result<()> {
     let opened = configs.iter().map(|path| {
         let config = read_set(path, &options.set)?;
         let corpus = open_corpus(&config.data, &Interrupter::new())?;
-        let valid = config.validate(vocabulary(&corpus));
+        let basis = Basis::of_corpus(&corpus);
+        let valid = config.validate(basis.vocabulary);
         valid.map_err(|error| Error::from(error).in_file(path))?;
         for kind in &kinds {
             let device = (*kind, options.backend.gpu);
-            let fits = check_size(&config, vocabulary(&corpus), device, Use::Train);
+            let fits = check_size(&config, basis.vocabulary, device, Use::Train);
             fits.map_err(|error| error.in_file(path))?;
         }
         Ok((path.display().to_string(), config, corpus))
@@ -125,6 +129,7 @@ pub fn bench(options: Options) -> anyhow::Result<()> {
             lines.push(Line {
                 model: model.clone(),
                 backend: kind.to_string(),
+                vocabulary: Basis::of_corpus(&corpus).size(),
                 bench,
             });
         }
@@ -132,7 +137,7 @@ pub fn bench(options: Options) -> anyhow::Result<()> {
     cli::print(&format!("\n{}", table(&lines, old.as_deref()).to_text()))?;
     if let Some(path) = options.json.as_ref().filter(|_| !lines.is_empty()) {
         let json = serde_json::to_string_pretty(&lines)?;
-        std::fs::write(path, json).with_context(|| format!("cannot write {}", path.display()))?;
+        std::fs::write(path, json).map_err(RunError::io("write", path))?;
     }
     failure.map_or(Ok(()), |error| Err(error.into()))
 }
@@ -181,6 +186,7 @@ fn table(lines: &[Line], old: Option<&[Line]>) -> Table {
         let mut row = vec![
             line.model.clone(),
             line.backend.clone(),
+            line.vocabulary.to_string(),
             si(time.parameters as f64),
         ];
         row.extend(parts.map(milliseconds));
@@ -210,6 +216,7 @@ fn table(lines: &[Line], old: Option<&[Line]>) -> Table {
         row.into_iter().map(Cell::from).collect()
     });
     let mut columns = vec![Column::text("model"), Column::text("backend")];
+    columns.push(Column::number("vocabulary", ""));
     columns.push(Column::number("parameters", ""));
     let parts = ["data", "forward", "backward", "optimizer", "step", "range"];
     columns.extend(parts.map(|title| Column::number(title, "ms")));

@@ -16,7 +16,7 @@ use super::{name_of, read_set};
 #[derive(Args)]
 pub struct Options {
     /// The run files to compare; they must have the same data and budget [default: those of
-    /// compare/ in `residual-zoo list`]
+    /// compare/ in `residual-zoo list runs`]
     configs: Vec<PathBuf>,
     /// Compare connections instead: the GPT-2 of compare/ with each of them, 19 models, at one learning rate. `--set
     /// model.n_layer=4` changes all of them; the number must be even, because `Tree` takes layers in pairs. The runs go to

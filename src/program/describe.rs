@@ -8,11 +8,12 @@ use residual_zoo::cli::{self, BackendArgs, DataArgs};
 use residual_zoo::core::{Architecture as _, ModelConfig as _};
 use residual_zoo::data::{Examples, Source};
 use residual_zoo::experiment;
-use residual_zoo::lab::open_corpus;
+use residual_zoo::lab::{Basis, open_corpus};
 use residual_zoo::report::{bytes, si};
-use residual_zoo::runs::{run_dir, vocabulary};
+use residual_zoo::runs::run_dir;
+use residual_zoo::train::dashboard::Unit;
 
-use super::{check_paths, memory_note, passes_note, read_config, with_tokenizer_beside};
+use super::{at_most, check_paths, memory_note, passes_note, read_config, with_tokenizer_beside};
 
 /// Print a run's config with every default, its parameters, FLOPs and memory
 #[derive(Args)]
@@ -44,20 +45,23 @@ pub fn describe(options: Options) -> anyhow::Result<()> {
         false => read_config(&options.path)?,
     };
     let mut config = config.set(&options.set)?;
-    options.data.apply(&mut config.data)?;
-    if options.path.is_dir() && !options.allow_paths {
+    options.data.apply(&mut config.data, &options.set)?;
+    let origin = match options.path.is_dir() && options.data.data.is_none() {
+        true => untrained(&options.path, &config)?,
+        false => None,
+    };
+    if options.path.is_dir() && !options.allow_paths && origin.is_none() {
         check_paths(&options.path, &config.data, &options.data)?;
     }
     // The config comes first, because the data may have to be downloaded for the rest.
-    // RON writes a variant that is called like its own `None` as `r#None`, and reads both.
-    let text = config.to_ron().replace(": r#None,", ": None,");
-    cli::print(&format!("{text}\n"))?;
-    if config.data.source == Source::Imported && options.path.is_dir() {
-        return describe_imported(&config, &options.path);
+    cli::print(&format!("{}\n", config.to_ron()))?;
+    if let Some(origin) = origin {
+        return describe_untrained(&config, &options.path, origin);
     }
     let corpus = open_corpus(&config.data, &cli::stop_on_signal()?)?;
-    config.validate(corpus.tokenizer.vocab_size())?;
-    let cost = config.model.cost(vocabulary(&corpus));
+    let basis = Basis::of_corpus(&corpus);
+    config.validate(basis.vocabulary)?;
+    let cost = config.model.cost(basis.vocabulary);
     let tokens = |examples: &Examples| {
         let tokens = examples.tokens().map(|tokens| si(tokens as f64));
         tokens.unwrap_or_else(|| "any number".into())
@@ -74,19 +78,25 @@ pub fn describe(options: Options) -> anyhow::Result<()> {
         false => ("parameters", ""),
     };
     let of_each = 4.0 * (1 + config.train.optimizer.moments()) as f64;
-    let lines = [
+    let (units, most) = (Unit::of(&corpus).name(), at_most(&config));
+    let of_data = |part: &str| format!("{part} {units} in the data");
+    let per_unit = |pass: &str| format!("FLOPs per {}, {pass}", units.trim_end_matches('s'));
+    let lines: [(&str, String); 13] = [
         ("model", config.model.name()),
         ("data", config.data.source.to_string()),
         (what, si(parameters)),
         ("non-embedding", si(cost.params.other as f64)),
-        ("vocabulary", corpus.tokenizer.vocab_size().to_string()),
-        ("training tokens in the data", tokens(&corpus.train)),
-        ("validation tokens in the data", tokens(&corpus.valid)),
-        ("tokens per step", si(per_step)),
-        ("tokens of the run", si(all)),
-        ("FLOPs per token, forward", si(cost.forward_flops as f64)),
-        ("FLOPs per token, training", si(training)),
-        ("FLOPs of the run", si(training * all)),
+        ("vocabulary", basis.to_string()),
+        (&of_data("training"), tokens(&corpus.train)),
+        (&of_data("validation"), tokens(&corpus.valid)),
+        (
+            &format!("{units} per step"),
+            format!("{most}{}", si(per_step)),
+        ),
+        (&format!("{units} of the run"), format!("{most}{}", si(all))),
+        (&per_unit("forward"), si(cost.forward_flops as f64)),
+        (&per_unit("training"), si(training)),
+        ("FLOPs of the run", format!("{most}{}", si(training * all))),
         (
             "checkpoint",
             format!("{least}{}", bytes(of_each * parameters)),
@@ -98,7 +108,8 @@ pub fn describe(options: Options) -> anyhow::Result<()> {
     }
     if options.memory {
         let kind = options.backend.kind()?;
-        let memory = experiment::estimate_memory(kind, options.backend.gpu, &config)?;
+        let memory =
+            experiment::estimate_memory(kind, options.backend.gpu, &config, basis.vocabulary)?;
         let memory = memory.map_or("not counted on this backend".into(), |taken| {
             format!("about {}", bytes(taken as f64))
         });
@@ -110,17 +121,35 @@ pub fn describe(options: Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Describes an imported model, whose data are not known.
-fn describe_imported(config: &RunConfig, run: &Path) -> anyhow::Result<()> {
+/// Where the model of `run` comes from, if it was imported or merged and has not been trained since.
+fn untrained(run: &Path, config: &RunConfig) -> anyhow::Result<Option<String>> {
+    if config.data.source == Source::Imported {
+        return Ok(Some(config.data.source.to_string()));
+    }
+    let history = run_dir::read_history(run).unwrap_or_default();
+    let merged = history.last().and_then(|start| {
+        let pair = (start.init_from.as_ref()?, start.merged_with.as_ref()?);
+        Some(format!(
+            "none, the model was merged from {} and {}",
+            pair.0.display(),
+            pair.1.display()
+        ))
+    });
+    Ok(merged)
+}
+
+/// Describes a model that has not been trained here, by the tokenizer of its run.
+fn describe_untrained(config: &RunConfig, run: &Path, data: String) -> anyhow::Result<()> {
     let ids = run_dir::read_tokenizer(run)?.vocab_size();
-    config.validate(ids)?;
-    let cost = config.model.cost(ids);
+    let basis = Basis::exact(config.vocabulary(ids));
+    config.validate(basis.vocabulary)?;
+    let cost = config.model.cost(basis.vocabulary);
     print(&[
         ("model", config.model.name()),
-        ("data", config.data.source.to_string()),
+        ("data", data),
         ("parameters", si(cost.params.total() as f64)),
         ("non-embedding", si(cost.params.other as f64)),
-        ("vocabulary", ids.to_string()),
+        ("vocabulary", basis.to_string()),
         ("FLOPs per token, forward", si(cost.forward_flops as f64)),
         (
             "FLOPs per token, training",

@@ -21,13 +21,15 @@ use super::{name_of_run, or_force};
 ///
 /// A run on images classifies all of its validation images. images.html then has the confusion matrix and images that
 /// the model gets wrong.
-///
-/// Examples:
-///   residual-zoo evaluate runs/gpt2 --task wikitext=wiki.valid.raw
-///   residual-zoo evaluate runs/gpt2 --task lambada=lambada_test.jsonl --task hellaswag_val.jsonl
-///   residual-zoo evaluate runs/vit-cifar-cpu --data cifar-10-batches-bin
 #[derive(Args)]
-#[command(verbatim_doc_comment)]
+#[command(after_long_help = "Examples:
+  residual-zoo evaluate runs/gpt2 \\
+    --task wikitext=wiki.valid.raw
+  residual-zoo evaluate runs/gpt2 \\
+    --task lambada=lambada_test.jsonl \\
+    --task hellaswag_val.jsonl
+  residual-zoo evaluate runs/vit-cifar-cpu \\
+    --data cifar-10-batches-bin")]
 pub struct Options {
     /// The run directory, such as runs/gpt2-shakespeare-cpu
     run: PathBuf,
@@ -180,7 +182,7 @@ fn images(run: &Run, options: &Options) -> anyhow::Result<()> {
         data: options.data.clone(),
         tokenizer: None,
     };
-    given.apply(&mut data)?;
+    given.apply(&mut data, &[])?;
     let stop = cli::stop_on_signal()?;
     let corpus = open_corpus(&data, &stop)?;
     if !options.force {

@@ -10,13 +10,12 @@ use residual_zoo::exchange::{ExportOptions, export as write};
 /// Write a run's model for another project
 ///
 /// A GPT-2 becomes a GPT2LMHeadModel of Hugging Face's transformers. Other language models, with
-/// plain connections or LAuReL, come with Python code for trust_remote_code=True:
-///
-///   residual-zoo export runs/gpt2-smoke --to hf exported/
+/// plain connections or LAuReL, come with Python code for trust_remote_code=True.
 ///
 /// The model card in the directory, README.md, shows how to load it.
 #[derive(Args)]
-#[command(verbatim_doc_comment)]
+#[command(after_long_help = "Example:
+  residual-zoo export runs/gpt2-smoke --to hf exported/")]
 pub struct Options {
     /// The run directory, such as runs/gpt2-shakespeare-cpu
     run: PathBuf,

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use residual_zoo::ModelConfig;
 use residual_zoo::cli::{BackendArgs, CheckpointArgs};
+use residual_zoo::core::ConfigError;
 use residual_zoo::lab::{Use, check_size};
 use residual_zoo::runs::Run;
 use residual_zoo::runs::generate::Sampling;
@@ -68,10 +69,10 @@ pub fn generate(options: Options) -> anyhow::Result<()> {
     }
     let samples = options.samples as usize;
     let texts = prompts.len().saturating_mul(samples);
-    anyhow::ensure!(
-        texts <= MOST_TEXTS,
-        "{texts} texts are too many; ask for at most {MOST_TEXTS} at once"
-    );
+    if texts > MOST_TEXTS {
+        let problem = format!("{texts} texts are too many; ask for at most {MOST_TEXTS} at once");
+        return Err(ConfigError::new("--samples", problem).into());
+    }
     let prompts = prompts.into_iter().flat_map(|prompt| vec![prompt; samples]);
     let (kind, gpu) = (options.backend.kind()?, options.backend.gpu);
     let run = Run::<ModelConfig>::open(&options.run)?.at(options.checkpoint.checkpoint);

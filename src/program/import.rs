@@ -12,14 +12,14 @@ use residual_zoo::runs::{Error as RunError, run_dir};
 
 /// Make a run out of a model of another project: GPT-2 of Hugging Face, nanoGPT, TokenFormer
 ///
-/// The run has not trained. `generate` reads it, and `train` starts from it:
-///
-///   residual-zoo import gpt2/ --run runs/gpt2
-///   residual-zoo generate runs/gpt2 --prompt "Hello, I am"
-///   residual-zoo train runs/gpt2/config.ron --init-from runs/gpt2 \
-///     --data my.txt --run runs/mine --set train.steps=200 --set train.warmup=10
+/// The run has not trained. `generate` reads it, and `train` starts from it.
 #[derive(Args)]
-#[command(verbatim_doc_comment)]
+#[command(after_long_help = "Examples:
+  residual-zoo import gpt2/ --run runs/gpt2
+  residual-zoo generate runs/gpt2 --prompt \"Hello, I am\"
+  residual-zoo train runs/gpt2/config.ron \\
+    --init-from runs/gpt2 --data my.txt --run runs/mine \\
+    --set train.steps=200 --set train.warmup=10")]
 pub struct Options {
     /// The directory of a model of Hugging Face, with its config.json, or its address on the hub
     /// (hf://OWNER/NAME); the ckpt.pt of nanoGPT; or the pytorch_model.bin of a TokenFormer
@@ -47,6 +47,12 @@ pub fn import(options: Options) -> anyhow::Result<()> {
         heads,
         set,
     } = options;
+    cli::refuse_doubled("--tokenizer", "data.tokenizer", &set)?;
+    cli::refuse_doubled(
+        "--heads",
+        "model.n_head",
+        if heads.is_some() { &set } else { &[] },
+    )?;
     // Before anything is downloaded.
     if !run_dir::is_free(&run)? {
         return Err(RunError::RunExists(run).into());
@@ -65,7 +71,7 @@ pub fn import(options: Options) -> anyhow::Result<()> {
         cli::print(&format!("note: {note}"))?;
     }
     cli::print(&format!(
-        "{}: {}, {} parameters, {} token ids\nrun: {}",
+        "{}: {}, {} parameters for {} token ids\nrun: {}",
         imported.kind,
         imported.config.model.name(),
         si(imported.parameters() as f64),

@@ -1,13 +1,90 @@
 //! `residual-zoo list`
 
+use clap::Args;
 use residual_zoo::cli::{self, Files};
 use residual_zoo::compose::List;
+use residual_zoo::core::ConfigError;
 use residual_zoo::experiment::Experiment;
 use residual_zoo::lab::Error;
+use residual_zoo::runs::did_you_mean;
 use residual_zoo::{ConnectionConfig, Zoo, builtin};
 
-/// Prints everything that has a name.
-pub fn list() -> anyhow::Result<()> {
+/// List the architectures, connections, run files and experiments that have a name
+///
+/// Without WORD, their names. With one of the words architectures, connections, runs and experiments, what each of those is.
+/// Any other word searches: only names and descriptions that contain all such words are shown.
+#[derive(Args)]
+#[command(after_long_help = "Examples:
+  residual-zoo list runs
+  residual-zoo list shakespeare
+  residual-zoo list experiments tokenformer")]
+pub struct Options {
+    /// What to describe: architectures, connections, runs, experiments; or a word to search for
+    #[arg(value_name = "WORD")]
+    words: Vec<String>,
+}
+
+/// The words that ask for the names of one kind.
+pub const KINDS: [&str; 4] = ["architectures", "connections", "runs", "experiments"];
+
+/// Names of one kind.
+struct Group {
+    /// The word that asks for it.
+    word: &'static str,
+    heading: &'static str,
+    /// Names, and what each is.
+    rows: Vec<[String; 2]>,
+}
+
+/// Prints names, and what they are where that is asked for.
+pub fn list(options: Options) -> anyhow::Result<()> {
+    let groups = groups()?;
+    if options.words.is_empty() {
+        return overview(&groups);
+    }
+    let words: Vec<String> = options
+        .words
+        .iter()
+        .map(|word| word.to_lowercase())
+        .collect();
+    // In the plural or the singular.
+    let is_kind = |group: &Group, word: &String| {
+        group.word == word || group.word.strip_suffix('s') == Some(word)
+    };
+    let (kinds, searched): (Vec<_>, Vec<_>) = words
+        .iter()
+        .partition(|word| groups.iter().any(|group| is_kind(group, word)));
+    let is_found = |row: &[String; 2]| {
+        let text = row.join(" ").to_lowercase();
+        searched.iter().all(|word| text.contains(word.as_str()))
+    };
+    let mut found = Vec::new();
+    for group in &groups {
+        let is_asked = kinds.is_empty() || kinds.iter().any(|word| is_kind(group, word));
+        let rows = group.rows.iter().filter(|row| is_asked && is_found(row));
+        let rows: Vec<_> = rows.cloned().collect();
+        if !rows.is_empty() {
+            found.push((group.heading, rows));
+        }
+    }
+    if found.is_empty() {
+        let names = groups.iter().flat_map(|group| &group.rows);
+        let meant = did_you_mean(searched[0], names.map(|[name, _]| name));
+        let problem = format!(
+            "is in no name and no description here{meant}; `residual-zoo list` shows all names"
+        );
+        return Err(ConfigError::new(options.words.join(" "), problem).into());
+    }
+    for (i, (heading, rows)) in found.into_iter().enumerate() {
+        if i > 0 {
+            cli::print("")?;
+        }
+        section(heading, rows)?;
+    }
+    Ok(())
+}
+
+fn groups() -> Result<Vec<Group>, Error> {
     let named = |list: &[(&str, &str)]| {
         let rows = list
             .iter()
@@ -27,13 +104,54 @@ pub fn list() -> anyhow::Result<()> {
         "Layers of one or several architectures, with a connection around each sublayer or layer, a recurrence over \
          the layers, or patches of images.",
     );
-    section("Architectures", named(&[Zoo::NAMES, &[composed]].concat()))?;
-    section("Connections", named(ConnectionConfig::NAMES))?;
-    section(
-        "Run files, for train, compare, bench and describe",
-        run_files.collect(),
-    )?;
-    section("Experiments", experiments)?;
+    Ok(vec![
+        Group {
+            word: KINDS[0],
+            heading: "Architectures",
+            rows: named(&[Zoo::NAMES, &[composed]].concat()),
+        },
+        Group {
+            word: KINDS[1],
+            heading: "Connections",
+            rows: named(ConnectionConfig::NAMES),
+        },
+        Group {
+            word: KINDS[2],
+            heading: "Run files, for train, compare, bench, plan and describe",
+            rows: run_files.collect(),
+        },
+        Group {
+            word: KINDS[3],
+            heading: "Experiments, for experiment, sweep and plan",
+            rows: experiments,
+        },
+    ])
+}
+
+/// Prints all names on one screen. Run files of a directory share its name.
+fn overview(groups: &[Group]) -> anyhow::Result<()> {
+    for group in groups {
+        let mut text = format!("{} ({}):", group.word, group.rows.len());
+        let mut last = None;
+        for [name, _] in &group.rows {
+            let (folder, name) = name.split_once('/').unwrap_or(("", name));
+            text += match last {
+                None => " ",
+                Some(last) if last == folder => ", ",
+                Some(_) => "; ",
+            };
+            if last != Some(folder) && !folder.is_empty() {
+                text += &format!("{folder}/ ");
+            }
+            text += name;
+            last = Some(folder);
+        }
+        for (i, line) in wrapped(&text, COLUMNS - 3).into_iter().enumerate() {
+            let indent = if i == 0 { "" } else { "  " };
+            cli::print(&format!("{indent}{line}"))?;
+        }
+    }
+    cli::print("More: `residual-zoo list runs` says what these are, any other WORD searches.")?;
     Ok(())
 }
 
@@ -57,7 +175,7 @@ fn section(heading: &str, rows: Vec<[String; 2]>) -> Result<(), Error> {
             cli::print(&format!("  {name:<width$}  {line}"))?;
         }
     }
-    cli::print("")
+    Ok(())
 }
 
 /// The columns of a terminal.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use residual_zoo::backend::BackendKind;
 use residual_zoo::report::si;
+use residual_zoo::runs::run_dir;
 use residual_zoo::{cli, experiment};
 
 /// Make one TokenFormer of two, with the parameter tokens of both
@@ -13,12 +14,12 @@ use residual_zoo::{cli, experiment};
 /// equal. The attention to the parameters is scaled for the larger number of tokens, so that each
 /// Pattention gives the sum of both. Of two models that were tuned from one by `train --tune`, only the
 /// new tokens are put together. The new run has not trained; `generate` and `evaluate` read it, and
-/// `train` starts from it:
-///
-///   residual-zoo merge runs/a runs/b --run runs/both
-///   residual-zoo train runs/both/config.ron --init-from runs/both --run runs/more
+/// `train` starts from it.
 #[derive(Args)]
-#[command(verbatim_doc_comment)]
+#[command(after_long_help = "Examples:
+  residual-zoo merge runs/a runs/b --run runs/both
+  residual-zoo train runs/both/config.ron \\
+    --init-from runs/both --run runs/more")]
 pub struct Options {
     /// The first run
     a: PathBuf,
@@ -46,8 +47,9 @@ pub fn merge(options: Options) -> anyhow::Result<()> {
     } = options;
     let (name, parameters) =
         experiment::merge((&a, &b), &run, value_scale, (BackendKind::first()?, None))?;
+    let ids = run_dir::read_tokenizer(&run)?.vocab_size();
     cli::print(&format!(
-        "{name}, {} parameters\nrun: {}",
+        "{name}, {} parameters for {ids} token ids\nrun: {}",
         si(parameters as f64),
         run.display()
     ))?;

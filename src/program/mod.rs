@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::anyhow;
+use clap::builder::PossibleValuesParser;
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use residual_zoo::RunConfig;
@@ -27,7 +28,7 @@ use residual_zoo::backend::BackendKind;
 use residual_zoo::cli::{self, DataArgs, ExperimentArgs};
 use residual_zoo::core::ConfigError;
 use residual_zoo::data::{Corpus, DataConfig, Source, TokenizerConfig, is_on_hub, read_utf8};
-use residual_zoo::lab::Error;
+use residual_zoo::lab::{Basis, Error};
 use residual_zoo::report::si;
 use residual_zoo::runs::{Error as RunError, did_you_mean, run_dir};
 use residual_zoo::{ConnectionConfig, PlacedConnection, builtin, experiment};
@@ -36,9 +37,9 @@ use residual_zoo_system::team::started;
 /// Reproduce, compare and compose language-model architectures that change the residual stream.
 ///
 /// CONFIG is a RON file of a run, or the name of one that is part of the program, such as
-/// gpt2/smoke. RUN is the directory of a run. `residual-zoo list` shows all names.
+/// gpt2/smoke. RUN is the directory of a run. `residual-zoo list` shows the names.
 #[derive(Parser)]
-#[command(name = "residual-zoo", bin_name = "residual-zoo", version = version(), arg_required_else_help = true)]
+#[command(name = "residual-zoo", bin_name = "residual-zoo", version = version(), arg_required_else_help = true, max_term_width = 100)]
 struct Program {
     #[command(subcommand)]
     command: Command,
@@ -53,8 +54,7 @@ enum Command {
     Sweep(sweep::Options),
     Describe(describe::Options),
     Plan(plan::Options),
-    /// List the architectures, connections, run files and experiments that have a name
-    List,
+    List(list::Options),
     Plot(plot::Options),
     Bench(bench::Options),
     Tokenize(tokenize::Options),
@@ -106,7 +106,7 @@ pub fn main() -> ExitCode {
         Command::Sweep(options) => sweep::sweep(options),
         Command::Describe(options) => describe::describe(options),
         Command::Plan(options) => plan::plan(options),
-        Command::List => list::list(),
+        Command::List(options) => list::list(options),
         Command::Plot(options) => plot::plot(options),
         Command::Bench(options) => bench::bench(options),
         Command::Tokenize(options) => tokenize::tokenize(options),
@@ -116,13 +116,41 @@ pub fn main() -> ExitCode {
         Command::Merge(options) => merge::merge(options),
         Command::Export(options) => export::export(options),
         Command::Completions { shell } => {
-            let mut command = Program::command();
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut command, "residual-zoo", &mut script);
-            cli::print(String::from_utf8_lossy(&script).trim_end()).map_err(Into::into)
+            cli::print(completions(shell).trim_end()).map_err(Into::into)
         }
     };
     cli::report(done)
+}
+
+/// The completions of a shell.
+fn completions(shell: Shell) -> String {
+    let mut command = Program::command();
+    if shell == Shell::Bash {
+        // Bash completes the names of files too. Other shells would offer these names alone.
+        let experiments = || builtin::experiments().map(|source| source.name);
+        let runs = || builtin::run_files().map(|(name, _)| name);
+        for (name, argument, names) in [
+            ("train", "config", runs().collect::<Vec<_>>()),
+            ("compare", "configs", runs().collect()),
+            ("bench", "configs", runs().collect()),
+            ("describe", "path", runs().collect()),
+            ("tokenize", "config", runs().collect()),
+            ("plan", "path", runs().chain(experiments()).collect()),
+            ("sweep", "file", runs().chain(experiments()).collect()),
+            ("experiment", "experiment", experiments().collect()),
+            ("list", "words", list::KINDS.map(String::from).into()),
+        ] {
+            command = command.mut_subcommand(name, |command| {
+                command.mut_arg(argument, |argument| {
+                    argument.value_parser(PossibleValuesParser::new(names))
+                })
+            });
+        }
+    }
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut command, "residual-zoo", &mut script);
+    // For bash, clap_complete 4.6 writes the hyphen of the program's name in two ways, so that no command is found.
+    String::from_utf8_lossy(&script).replace("residual__subcmd__zoo", "residual__zoo")
 }
 
 /// The version, the commit and the backends of this program.
@@ -153,7 +181,9 @@ fn an_experiment(name: &str) -> ConfigError {
 fn read_config(config: &Path) -> anyhow::Result<RunConfig> {
     if config.join("config.ron").exists() {
         let run = cli::quoted_path(config);
-        let problem = format!("is a run; continue it by `residual-zoo train --resume {run}`");
+        let problem = format!(
+            "is a run; continue it by `residual-zoo train --resume {run}`, or give its config.ron"
+        );
         return Err(ConfigError::new(config.display().to_string(), problem).into());
     }
     let ending = config.extension().unwrap_or_default().to_string_lossy();
@@ -171,9 +201,11 @@ fn read_config(config: &Path) -> anyhow::Result<RunConfig> {
         if builtin::experiments().any(|source| source.name == name) {
             return Err(an_experiment(&name).into());
         }
-        let meant = did_you_mean(&name, builtin::run_files().map(|(name, _)| name));
+        let runs = builtin::run_files().map(|(name, _)| name);
+        let experiments = builtin::experiments().map(|source| source.name);
+        let meant = did_you_mean(&name, runs.chain(experiments));
         let problem = format!(
-            "is neither a file nor a run file of the zoo{meant}; `residual-zoo list` shows them"
+            "is neither a file nor a run file of the zoo{meant}; `residual-zoo list runs` shows them"
         );
         return Err(ConfigError::new(name, problem).into());
     };
@@ -241,8 +273,7 @@ fn or_force(ConfigError { field, problem }: ConfigError) -> ConfigError {
 
 /// A note about a run that sees its training tokens again and again.
 fn passes_note(config: &RunConfig, corpus: &Corpus) -> Option<String> {
-    let trained = config.train.steps as f64 * config.tokens_per_step() as f64;
-    let passes = trained / corpus.train.tokens()? as f64;
+    let passes = Basis::of_corpus(corpus).passes(tokens(config))?;
     (passes > MOST_PASSES).then(|| {
         format!(
             "note: the run passes {} times over its training tokens, {}; give more with `--data`",
@@ -250,6 +281,19 @@ fn passes_note(config: &RunConfig, corpus: &Corpus) -> Option<String> {
             config.data.source
         )
     })
+}
+
+/// Tokens, or images, that a run trains.
+fn tokens(config: &RunConfig) -> f64 {
+    config.train.steps as f64 * config.tokens_per_step() as f64
+}
+
+/// What stands before the tokens of a step and of a run: `at most ` if a curriculum begins with shorter sequences.
+fn at_most(config: &RunConfig) -> &'static str {
+    match &config.data.source {
+        Source::Copying(copying) if copying.last_level() > 0 => "at most ",
+        _ => "",
+    }
 }
 
 /// A note about a model whose memory is estimated too low.

@@ -4,33 +4,37 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use residual_zoo::backend::BackendKind;
-use residual_zoo::cli::{self, BackendArgs, Files};
+use residual_zoo::cli::{self, BackendArgs, DataArgs, Files};
 use residual_zoo::core::{ConfigError, Precision, Recompute};
 use residual_zoo::experiment::{Experiment, estimate_memory};
 use residual_zoo::lab::trial::Trial;
-use residual_zoo::lab::{Error, check_precision, measure_rates};
+use residual_zoo::lab::{Basis, Error, basis_notes, check_precision, measure_rates};
 use residual_zoo::report::{Cell, Column, Table, bytes, si};
+use residual_zoo::train::Interrupter;
 use residual_zoo::{RunConfig, builtin};
 
-use super::{experiment_in, memory_note, read_config};
+use super::{at_most, experiment_in, memory_note, read_config};
 
 /// Estimate what a run will take: parameters, FLOPs, memory, and time on one or several devices
 ///
 /// Times follow from the FLOPs of the run and the FLOP/s that a device sustains, which is a share of
 /// its peak. Without --tflops they are those of matrix products on this machine, which no run reaches.
 ///
-/// Examples:
-///   residual-zoo plan gpt2/shakespeare-cpu --memory
-///   residual-zoo plan rmt_scaling --tflops 400 --gbit 100
+/// Parameters and FLOPs hold for the vocabulary in the table. It is that of the data, unless they would have to be
+/// downloaded or are large: then a note says what was assumed.
 #[derive(Args, Debug)]
-#[command(verbatim_doc_comment)]
+#[command(after_long_help = "Examples:
+  residual-zoo plan gpt2/shakespeare-cpu --memory
+  residual-zoo plan gpt2/bench-124m --tflops 400 --gbit 100
+  residual-zoo plan rmt_scaling --tflops 400 \\
+    --tokenizer bpe:8192")]
 pub struct Options {
     /// A run file, or an experiment or its file
     #[arg(value_name = "CONFIG|EXPERIMENT")]
     path: PathBuf,
-    /// The scale of an experiment of the zoo
-    #[arg(long, value_enum, default_value_t = Scale::Paper)]
-    scale: Scale,
+    /// The scale of an experiment of the zoo [default: paper]
+    #[arg(long, value_enum)]
+    scale: Option<Scale>,
     /// Set a field of every run: train.steps=100, …
     #[arg(long, value_name = "PATH=VALUE")]
     set: Vec<String>,
@@ -54,6 +58,8 @@ pub struct Options {
     /// Also estimate the memory of a device, from steps of smaller copies of each model
     #[arg(long)]
     memory: bool,
+    #[command(flatten)]
+    data: DataArgs,
     #[command(flatten)]
     backend: BackendArgs,
 }
@@ -79,8 +85,8 @@ struct Plan {
 }
 
 impl Plan {
-    fn of(config: &RunConfig) -> Result<Self, Error> {
-        let cost = Trial::new(config)?.cost();
+    fn of(config: &RunConfig, basis: &Basis) -> Result<Self, Error> {
+        let cost = Trial::new(config, basis.vocabulary)?.cost();
         let steps = config.train.steps as f64;
         let tokens = steps * config.tokens_per_step() as f64;
         // Layers that are run again cost another forward pass.
@@ -131,6 +137,7 @@ pub fn plan(options: Options) -> anyhow::Result<()> {
     }
     let kind = options.backend.kind()?;
     let runs = runs(&options)?;
+    let bases = bases(&runs)?;
     // The runs of a file differ in what is compared, which precision is not.
     let precision = runs
         .first()
@@ -141,6 +148,7 @@ pub fn plan(options: Options) -> anyhow::Result<()> {
     let choices = memory_choices(&options, kind);
     let mut columns = vec![
         Column::text("run"),
+        Column::number("vocabulary", ""),
         Column::number("parameters", ""),
         Column::number("tokens", ""),
         Column::number("FLOPs", ""),
@@ -166,10 +174,11 @@ pub fn plan(options: Options) -> anyhow::Result<()> {
     columns.push(Column::number("device hours", "on one"));
     let (mut rows, mut is_counted) = (Vec::new(), true);
     let note = runs.iter().find_map(|(_, config)| memory_note(config));
-    for (name, config) in runs {
-        let plan = Plan::of(&config)?;
+    for ((name, config), basis) in runs.iter().zip(&bases) {
+        let plan = Plan::of(config, basis)?;
         let mut row: Vec<Cell> = vec![
-            name.into(),
+            name.clone().into(),
+            basis.shown().into(),
             si(plan.parameters).into(),
             si(plan.tokens).into(),
             si(plan.flops).into(),
@@ -177,7 +186,7 @@ pub fn plan(options: Options) -> anyhow::Result<()> {
         for &(precision, recompute) in &choices {
             let mut config = config.clone();
             (config.train.precision, config.train.recompute) = (precision, recompute);
-            let memory = estimate_memory(kind, options.backend.gpu, &config)?;
+            let memory = estimate_memory(kind, options.backend.gpu, &config, basis.vocabulary)?;
             is_counted &= memory.is_some();
             let memory = memory.map(|memory| bytes(memory as f64));
             row.push(memory.unwrap_or_else(|| "–".into()).into());
@@ -201,6 +210,15 @@ pub fn plan(options: Options) -> anyhow::Result<()> {
         ..Table::default()
     };
     cli::print(table.to_text().trim_end())?;
+    let named = runs.iter().map(|(name, _)| name.as_str()).zip(&bases);
+    for note in basis_notes(named) {
+        cli::print(&note)?;
+    }
+    if runs.iter().any(|(_, config)| !at_most(config).is_empty()) {
+        cli::print(
+            "A curriculum begins with shorter sequences: tokens, FLOPs and times are at most these.",
+        )?;
+    }
     cli::print(&source)?;
     match options.gbit {
         Some(gbit) => cli::print(&format!(
@@ -210,7 +228,7 @@ pub fn plan(options: Options) -> anyhow::Result<()> {
     }
     cli::print(
         "A process trains a micro-batch at a time, so train.accumulate must be at least the number of devices.\n\
-         –: a step has fewer sequences. A tokenizer.json is taken to have 50,304 tokens.",
+         –: a step has fewer sequences.",
     )?;
     if !is_counted {
         cli::print("Memory is not counted on this backend; the default one, and GPUs, do.")?;
@@ -224,6 +242,20 @@ pub fn plan(options: Options) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// The vocabulary of each run, with which its config is valid.
+fn bases(runs: &[(String, RunConfig)]) -> anyhow::Result<Vec<Basis>> {
+    let data: Vec<_> = runs.iter().map(|(_, config)| &config.data).collect();
+    let bases = Basis::of_each(&data, &Interrupter::new())?;
+    for ((name, config), basis) in runs.iter().zip(&bases) {
+        let valid = config.validate(basis.vocabulary);
+        valid.map_err(|error| match runs.len() {
+            1 => error,
+            _ => error.within(name),
+        })?;
+    }
+    Ok(bases)
 }
 
 /// What the memory is estimated for: each precision that the backend has, with and without recomputation.
@@ -269,12 +301,26 @@ fn speed(
 /// The runs in a file, by name; of an experiment those that are trained, without their seeds.
 fn runs(options: &Options) -> anyhow::Result<Vec<(String, RunConfig)>> {
     let path = &options.path;
-    let Some(experiment) = experiment(path, options.scale)? else {
+    let Some(mut experiment) = experiment(path, options.scale)? else {
         let name = builtin::without_ending(path).display().to_string();
-        return Ok(vec![(name, read_config(path)?.set(&options.set)?)]);
+        let mut config = read_config(path)?.set(&options.set)?;
+        options.data.apply(&mut config.data, &options.set)?;
+        return Ok(vec![(name, config)]);
     };
-    let planned = experiment.plan(&options.set)?.into_iter();
+    options.data.apply(&mut experiment.data, &options.set)?;
+    if let Some(data) = &mut experiment.new_data {
+        let tokenizer = DataArgs {
+            data: None,
+            tokenizer: options.data.tokenizer.clone(),
+        };
+        tokenizer.apply(data, &options.set)?;
+    }
+    let planned = match experiment.count {
+        Some(_) => Vec::new(),
+        None => experiment.plan(&options.set)?,
+    };
     let runs: Vec<_> = planned
+        .into_iter()
         .filter_map(|run| Some((run.name, run.config?)))
         .collect();
     match runs.is_empty() {
@@ -284,12 +330,17 @@ fn runs(options: &Options) -> anyhow::Result<Vec<(String, RunConfig)>> {
 }
 
 /// The experiment of this name or in this file, if it is one.
-fn experiment(path: &Path, scale: Scale) -> anyhow::Result<Option<Experiment>> {
+fn experiment(path: &Path, scale: Option<Scale>) -> anyhow::Result<Option<Experiment>> {
     let named = builtin::experiments().find(|source| Path::new(&source.name) == path);
-    Ok(match named.map(|source| source.files) {
-        Some(Files::Scales(texts)) => Some(Experiment::parse(texts[scale as usize], path)?),
-        _ => experiment_in(path),
-    })
+    if let Some(Files::Scales(texts)) = named.map(|source| source.files) {
+        let scale = scale.unwrap_or(Scale::Paper);
+        return Ok(Some(Experiment::parse(texts[scale as usize], path)?));
+    }
+    if scale.is_some() {
+        let problem = "is given, but only experiments of the zoo have scales; leave it out";
+        return Err(ConfigError::new("--scale", problem).into());
+    }
+    Ok(experiment_in(path))
 }
 
 /// A time in at most two units.

@@ -6,12 +6,12 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::anyhow;
 use clap::Args;
 use residual_zoo::cli::{self, BackendArgs, CheckpointArgs};
 use residual_zoo::core::ConfigError;
 use residual_zoo::data::check_is_file;
 use residual_zoo::lab::{Use, check_size};
+use residual_zoo::runs::Error as RunError;
 use residual_zoo::serve::Options as Serving;
 use residual_zoo::{Run, experiment};
 
@@ -22,12 +22,12 @@ use super::{name_of_run, or_force};
 /// The interface is that of OpenAI: /v1/models and /v1/completions. A page at / takes a prompt and
 /// shows the tokens as they come. Requests of all clients are computed together. Ctrl-C lets those
 /// that run end, and stops.
-///
-/// Examples:
-///   residual-zoo serve runs/gpt2
-///   curl http://127.0.0.1:8000/v1/completions -H 'Content-Type: application/json' -d '{"prompt": "ROMEO:"}'
 #[derive(Args)]
-#[command(verbatim_doc_comment)]
+#[command(after_long_help = "Examples:
+  residual-zoo serve runs/gpt2
+  curl http://127.0.0.1:8000/v1/completions \\
+    -H 'Content-Type: application/json' \\
+    -d '{\"prompt\": \"ROMEO:\"}'")]
 pub struct Options {
     /// The run directory, such as runs/gpt2-shakespeare-cpu
     run: PathBuf,
@@ -117,7 +117,7 @@ fn address(text: &str) -> Result<IpAddr, String> {
 /// The first line of the file `path`.
 fn key(path: &Path) -> anyhow::Result<String> {
     check_is_file(path)?;
-    let unread = |error| anyhow!("could not read {}: {error}", path.display());
+    let unread = |error| RunError::io("read", path)(error);
     let mut start = Vec::new();
     File::open(path)
         .map_err(unread)?

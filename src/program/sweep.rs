@@ -13,11 +13,10 @@ use super::{experiment_in, name_of, read_config};
 /// Every combination of values is trained for every seed. The report draws the loss over each field, marks the
 /// best, and warns when it is at the edge of a range. Runs are shared with experiments and not repeated.
 /// Ctrl-C stops and saves; the same command (without --force) continues.
-///
-/// Example:
-///   residual-zoo sweep gpt2/smoke --over train.learning_rate=1e-4..1e-1:log:4 --seeds 2
 #[derive(Args)]
-#[command(verbatim_doc_comment)]
+#[command(after_long_help = "Example:
+  residual-zoo sweep gpt2/smoke --seeds 2 \\
+    --over train.learning_rate=1e-4..1e-1:log:4")]
 pub struct Options {
     /// A run file, or the RON file of an experiment whose runs are all swept
     #[arg(value_name = "CONFIG|EXPERIMENT")]

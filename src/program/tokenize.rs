@@ -17,15 +17,14 @@ use super::read_config;
 /// The text may be larger than memory. If the command is stopped, the same command
 /// continues where it left off. The cache is in the user's cache directory, under
 /// residual-zoo/tokens (data.cache).
-///
-/// Examples:
-///   residual-zoo tokenize --data texts/ --tokenizer bpe:8192
-///   residual-zoo tokenize --data d.jsonl --tokenizer tokenizer.json \
-///     --set data.text_field=body --set 'data.separator="<|endoftext|>"'
 #[derive(Args)]
-#[command(verbatim_doc_comment)]
+#[command(after_long_help = "Examples:
+  residual-zoo tokenize --data texts/ --tokenizer bpe:8192
+  residual-zoo tokenize --data d.jsonl \\
+    --tokenizer tokenizer.json --set data.text_field=body \\
+    --set 'data.separator=\"<|endoftext|>\"'")]
 pub struct Options {
-    /// The RON file of a run whose data are tokenized, or the name of one in `residual-zoo list`
+    /// The RON file of a run whose data are tokenized, or the name of one in `residual-zoo list runs`
     config: Option<PathBuf>,
     /// Set a field of the data: data.text_field=body, data.valid_fraction=0.01, …
     #[arg(long, value_name = "PATH=VALUE")]
@@ -43,8 +42,16 @@ pub fn tokenize(options: Options) -> anyhow::Result<()> {
             ..read_config(Path::new("gpt2/smoke"))?
         },
     };
+    if let Some(set) = options
+        .set
+        .iter()
+        .find(|set| !set.trim_start().starts_with("data"))
+    {
+        let problem = "has no effect, because only the data are tokenized; leave it out";
+        return Err(ConfigError::new(format!("--set {set}"), problem).into());
+    }
     let mut config = config.set(&options.set)?.data;
-    options.data.apply(&mut config)?;
+    options.data.apply(&mut config, &options.set)?;
     if config.source.paths().is_empty() && config.source != Source::TinyShakespeare {
         let problem = format!("is {}; give a text with `--data`", config.source);
         return Err(ConfigError::new("data.source", problem).into());

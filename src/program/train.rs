@@ -10,7 +10,7 @@ use residual_zoo::cli::{self, BackendArgs, DataArgs, DisplayArgs};
 use residual_zoo::core::{Architecture as _, ConfigError, ModelConfig as _};
 use residual_zoo::data::{Corpus, Examples, Source};
 use residual_zoo::lab::{
-    Error, Use, available_memory, check_memory, check_precision, check_size, open_corpus,
+    Basis, Error, Use, available_memory, check_memory, check_precision, check_size, open_corpus,
 };
 use residual_zoo::report::si;
 use residual_zoo::runs::{Choice, checkpoint, run_dir, vocabulary};
@@ -22,7 +22,7 @@ use residual_zoo_system::signals::on_stop;
 use residual_zoo_system::team::{Membership, join, local_rank};
 
 use super::{
-    check_paths, default_directory, name_of, or_force, passes_note, read_config,
+    at_most, check_paths, default_directory, name_of, or_force, passes_note, read_config, tokens,
     with_tokenizer_beside,
 };
 
@@ -31,24 +31,27 @@ use super::{
 /// The model, the data and the schedule come from a RON file; every field can be set on the
 /// command line. Ctrl-C stops after the current step and saves. The same command, or --resume with
 /// the run's directory, continues from the last checkpoint.
-///
-/// Examples:
-///   residual-zoo train gpt2/smoke
-///   residual-zoo train gpt2/shakespeare-cpu \
-///     --data my-text.txt --run runs/my-text --set train.steps=500
-///   residual-zoo train --resume runs/gpt2-smoke --set train.steps=2000
 #[derive(Args, Debug)]
 #[command(
-    verbatim_doc_comment,
+    after_long_help = "Examples:
+  residual-zoo train gpt2/smoke
+  residual-zoo train gpt2/shakespeare-cpu \\
+    --data my-text.txt --run runs/my-text \\
+    --set train.steps=500
+  residual-zoo train --resume runs/gpt2-smoke \\
+    --set train.steps=2000",
     override_usage = "residual-zoo train [OPTIONS] <CONFIG>\n       residual-zoo train [OPTIONS] --resume <RUN>"
 )]
 pub struct Options {
-    /// The RON file, or the name of one in `residual-zoo list`
+    /// The RON file, or the name of one in `residual-zoo list runs`
     #[arg(required_unless_present = "resume", conflicts_with = "resume")]
     config: Option<PathBuf>,
     /// Resume the run in this directory with its own config
     #[arg(long, value_name = "RUN", conflicts_with_all = ["run", "init_from"])]
     resume: Option<PathBuf>,
+    /// Only check the config and the data, and print parameters, tokens and passes; nothing is trained or written
+    #[arg(long)]
+    check: bool,
     /// Continue even if config, data or backend have changed (noted in history.jsonl)
     #[arg(long)]
     allow_config_change: bool,
@@ -232,6 +235,7 @@ fn lead(options: Options, team: Option<Team>) -> anyhow::Result<()> {
     };
     let mut config = config.set(&options.set)?;
     if let Some(tune) = &options.tune {
+        cli::refuse_doubled("--tune", "model.added", &options.set)?;
         check_tune(&config.model, options.init_from.as_deref())?;
         config = config.set(&[added_tokens(tune)?])?;
     }
@@ -250,7 +254,7 @@ fn lead(options: Options, team: Option<Team>) -> anyhow::Result<()> {
         let problem = "is set, so all other weights are frozen and would stay random; give the model to be tuned by --init-from";
         return Err(ConfigError::new(format!("model.{field}"), problem).into());
     }
-    options.data.apply(&mut config.data)?;
+    options.data.apply(&mut config.data, &options.set)?;
     if is_imported && config.data.source != Source::Imported && options.init_from.is_none() {
         cli::warn("the weights are random; --init-from RUN takes those of the imported model");
     }
@@ -268,6 +272,10 @@ fn lead(options: Options, team: Option<Team>) -> anyhow::Result<()> {
         let available = available_memory();
         let checked = check_memory(&config, vocabulary(&corpus), (kind, gpu), available);
         checked.map_err(or_force)?;
+    }
+    if options.check {
+        cli::print(&describe(&config, &corpus, kind))?;
+        return Ok(());
     }
     let display = options.display.display();
     let run_options = RunOptions {
@@ -354,31 +362,34 @@ fn describe_end(summary: &Summary, corpus: &Corpus) -> String {
 
 /// The first lines of a run.
 fn describe(config: &RunConfig, corpus: &Corpus, kind: BackendKind) -> String {
-    let cost = config.model.cost(residual_zoo::runs::vocabulary(corpus));
+    let basis = Basis::of_corpus(corpus);
+    let cost = config.model.cost(basis.vocabulary);
     let count = |examples: &Examples| Some(si(examples.tokens()? as f64));
     let unit = Unit::of(corpus);
-    let (units, ids) = (unit.name(), unit.ids());
+    let units = unit.name();
     let examples = match (count(&corpus.train), count(&corpus.valid)) {
         (Some(train), Some(valid)) => format!("{train} training and {valid} validation {units}"),
         _ => "newly drawn for every batch".into(),
     };
+    let most = at_most(config);
+    let passes = basis.passes(tokens(config));
+    let passes = passes.map_or(String::new(), |passes| {
+        format!(", {} passes over the training {units}", si(passes))
+    });
     let train = &config.train;
     let lines = [
         format!(
-            "{} on {kind}: {} parameters, {} of them non-embedding",
+            "{} on {kind}: {} parameters for {basis}, {} of them non-embedding",
             config.model.name(),
             si(cost.params.total() as f64),
             si(cost.params.other as f64),
         ),
+        format!("{}: {examples}", config.data.source),
         format!(
-            "{}: {examples}, {} {ids}",
-            config.data.source,
-            corpus.tokenizer.vocab_size()
-        ),
-        format!(
-            "{} steps of {} {units}",
+            "{} steps of {most}{} {units}: {most}{} {units}{passes}",
             train.steps,
-            si(config.tokens_per_step() as f64)
+            si(config.tokens_per_step() as f64),
+            si(tokens(config)),
         ),
     ];
     lines.join("\n")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Runs the shell and Python blocks of README.md and docs/ at small sizes.
+"""Runs the shell and Python blocks of README.md and docs/, and the examples of `--help`, at small sizes.
 
-    tests/docs/run.py TARGET [PAGE...]
+    tests/docs/run.py TARGET [PAGE|COMMAND...]
 
 TARGET has the built programs: `cargo build --release --bins --examples` puts them into target/release. The
 blocks run as they stand, in bash, in a folder for each page. `residual-zoo` and `cargo` are replaced by this
@@ -9,6 +9,7 @@ script, which makes runs short and takes `cargo run` for the built program. Bloc
 install what other checks install, are listed in NOT_RUN with the reason.
 """
 
+import json
 import os
 import re
 import shutil
@@ -29,30 +30,62 @@ NOT_RUN = {
     "srun": "it needs a cluster",
     "mpirun": "tests/team.rs runs it, with another build",
     "import openai": "it needs a server; tests/serve/with_openai.py does the same",
+    "residual-zoo serve": "it needs a client; tests/serve does the same",
     "benches/": "it measures for minutes, on a quiet machine",
 }
 # Commands of cargo that other checks run.
 OTHER_CHECKS = {"test", "bench", "build", "clippy", "fmt", "doc", "deny", "install"}
 
 
-def main(target, pages):
-    pages = [ROOT / page for page in pages] or [
-        ROOT / "README.md",
-        *sorted((ROOT / "docs").rglob("*.md")),
-    ]
+# What the examples of a command take for granted.
+BEFORE = {
+    "evaluate": "residual-zoo train gpt2/smoke --data my-text.txt --run runs/gpt2\n"
+    "residual-zoo train vit/cifar-cpu --data cifar-10-batches-bin\n",
+    "export": "residual-zoo train gpt2/smoke\n",
+    "import": "residual-zoo train gpt2/smoke --data my-text.txt\n"
+    "residual-zoo export runs/gpt2-smoke --to hf gpt2/\n",
+    "merge": "residual-zoo train compare/tokenformer --run runs/base\n"
+    "for run in a b; do\n"
+    "  residual-zoo train compare/tokenformer --init-from runs/base --tune new_tokens=4 --run runs/$run\n"
+    "done\n",
+}
+
+
+def main(target, asked):
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    sources = {str(page.relative_to(ROOT)): list(blocks(page.read_text())) for page in pages}
+    sources |= examples(target)
+    if unknown := set(asked) - set(sources):
+        sys.exit(f"{', '.join(unknown)}: no page, and no command with examples; these are {', '.join(sources)}")
     count = 0
-    for page in pages:
+    for source in asked or sources:
         with tempfile.TemporaryDirectory() as folder:
             prepare(Path(folder))
-            for language, block in blocks(page.read_text()):
+            for language, block in sources[source]:
                 reason = next((NOT_RUN[word] for word in NOT_RUN if word in block), None)
-                print(f"== {page.relative_to(ROOT)}{': ' + reason if reason else ''}\n{block.strip()}", flush=True)
+                print(f"== {source}{': ' + reason if reason else ''}\n{block.strip()}", flush=True)
                 if reason is None:
                     run(language, block, Path(folder), target)
                     count += 1
     print(f"{count} blocks ran")
     if count == 0:
         sys.exit("no block was found")
+
+
+def examples(target):
+    """The examples of each command's help, as a block."""
+    def help_of(*command):
+        words = [target / "residual-zoo", *command, "--help"]
+        shown = subprocess.run(words, capture_output=True, text=True, check=True, env={**os.environ, "COLUMNS": "200"})
+        return shown.stdout
+
+    commands = re.findall(r"^  (\w+) ", help_of().split("Commands:")[1].split("\n\n")[0], re.MULTILINE)
+    found = {}
+    for command in commands:
+        parts = re.split(r"\nExamples?:\n", help_of(*([command] if command != "help" else [])))
+        if len(parts) == 2:
+            found[command] = [("sh", BEFORE.get(command, "") + parts[1])]
+    return found
 
 
 def blocks(text):
@@ -66,9 +99,15 @@ def blocks(text):
 def prepare(folder):
     """What the pages take for granted: a text, an experiment, the run files of the clone."""
     text = (ROOT / "README.md").read_text() + "Once upon a time.\n"
-    for name in ["my-text.txt", "other-text.txt", "TINY"]:
+    for name in ["my-text.txt", "my.txt", "other-text.txt", "wiki.valid.raw", "TINY"]:
         (folder / name).write_text(text * 3)
-    (folder / "tokenizer.json").touch()
+    (folder / "tokenizer.json").write_text('{"kind": "bytes"}')
+    (folder / "texts").mkdir()
+    (folder / "texts" / "a.txt").write_text(text)
+    (folder / "d.jsonl").write_text(json.dumps({"body": text}) + "\n")
+    (folder / "lambada_test.jsonl").write_text(json.dumps({"text": "Once upon a time"}) + "\n")
+    hellaswag = {"ctx_a": "Once", "ctx_b": "upon", "ctx": "Once upon", "activity_label": "A", "label": 0}
+    (folder / "hellaswag_val.jsonl").write_text(json.dumps({**hellaswag, "endings": ["a time", "a dime"]}) + "\n")
     images = folder / "cifar-10-batches-bin"
     images.mkdir()
     for name in ["data_batch_1.bin", "test_batch.bin"]:

@@ -128,9 +128,10 @@ fn what_a_model_of_a_paper_takes_is_near_its_estimate() {
         let line = said.lines().find(|line| line.starts_with(model)).unwrap();
         let numbers = line[model.len()..].split_whitespace();
         let numbers: Vec<f64> = numbers.map(|n| n.parse().unwrap()).collect();
-        let [whole, estimate, tried, off] = numbers[..] else {
+        let [vocabulary, whole, estimate, tried, off] = numbers[..] else {
             panic!("{line}");
         };
+        assert_eq!(vocabulary, 256.0, "{line}");
         assert!(0.0 < tried && estimate < whole, "{line}");
         assert!(off.abs() < 10.0, "{line}");
         assert!(

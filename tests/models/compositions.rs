@@ -262,6 +262,20 @@ fn an_assignment_says_what_a_file_could_say() {
             "{none}"
         );
     }
+    // Files have the plain name, unless it would mean something else.
+    let bare = config(&deep_norm("None"));
+    let written = bare.to_ron();
+    assert!(
+        written.contains("norm: None,") && !written.contains("r#"),
+        "{written}"
+    );
+    assert_eq!(
+        RunConfig::parse(&written, "written.ron".as_ref()).unwrap(),
+        bare
+    );
+    let odd = bare.set(&["data.separator=a: r#None, b".into()]).unwrap();
+    let again = RunConfig::parse(&odd.to_ron(), "odd.ron".as_ref()).unwrap();
+    assert_eq!(again, odd);
     // A field that is left out where it is `None` can be set.
     let images = set(dense, "model.patches=(size: 4)").unwrap();
     assert_eq!(images.model.patches.unwrap().size, 4);

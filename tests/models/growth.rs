@@ -39,6 +39,7 @@ fn trainer(model: ModelConfig) -> Trainer<B, ModelConfig> {
     config.data.source = Source::Synthetic(SyntheticConfig {
         tokens: 20_000,
         seed: 4,
+        ..SyntheticConfig::default()
     });
     let corpus = Corpus::open(&config.data).unwrap();
     Trainer::new(config, &corpus, Default::default()).unwrap()

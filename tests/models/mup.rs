@@ -195,6 +195,7 @@ fn changes<A: Architecture>(config: A, seed: u64) -> Vec<f64> {
             source: Source::Synthetic(SyntheticConfig {
                 tokens: 20_000,
                 seed: 4,
+                ..SyntheticConfig::default()
             }),
             ..DataConfig::default()
         },

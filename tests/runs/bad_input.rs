@@ -405,7 +405,7 @@ fn a_directory_that_cannot_be_written_is_named() {
     // A place where even root cannot write.
     fails(
         &mut smoke("/proc/residual-zoo".as_ref()),
-        1,
+        2,
         &["/proc/residual-zoo", "--run"],
     );
     let scratch = Scratch::new();

@@ -35,6 +35,7 @@ fn trained_until(until: Option<usize>, directory: &Path, settings: &[&str]) -> V
     config.data.source = Source::Synthetic(SyntheticConfig {
         tokens: 3_000,
         seed: 5,
+        ..SyntheticConfig::default()
     });
     let corpus = Corpus::open(&config.data).unwrap();
     let options = RunOptions {

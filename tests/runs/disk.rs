@@ -260,7 +260,7 @@ fn a_read_only_run_directory_is_named() {
     other.arg(&directory).args(["--tokens", "5"]);
     let script = format!(
         "mount --bind '{run}' '{run}' && mount -o remount,ro,bind '{run}' || exit 90
-         {}; test $? = 1 || exit 91
+         {}; test $? = 2 || exit 91
          {} >&2 || exit 92",
         line(&resumed),
         line(&other),

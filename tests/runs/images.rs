@@ -17,7 +17,9 @@ fn what_needs_text_refuses_a_model_of_images() {
     let run = scratch.path("run");
     let shown = ok(&mut train(&file, &run));
     assert!(
-        shown.contains("10 validation images, 4 classes") && !shown.contains("token"),
+        shown.contains("3 × 8 × 8 images in 4 classes")
+            && shown.contains("10 validation images")
+            && !shown.contains("token"),
         "{shown}"
     );
     let text = scratch.file("words.txt", "disc square triangle cross disc square");

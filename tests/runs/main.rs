@@ -7,6 +7,7 @@ mod bad_input;
 mod changed;
 mod checkpoints;
 mod cli;
+mod counts;
 #[cfg(unix)]
 mod disk;
 mod embedding;
@@ -15,6 +16,7 @@ mod files;
 mod hardening;
 #[cfg(unix)]
 mod health;
+mod help;
 mod hub;
 mod images;
 #[cfg(unix)]

@@ -52,7 +52,7 @@ impl CompareArgs {
         command: String,
     ) -> Result<(), Error> {
         let models = models.into_iter().map(|(name, mut config)| {
-            self.data.apply(&mut config.data)?;
+            self.data.apply(&mut config.data, &self.set)?;
             Ok((name, config))
         });
         let models = models.collect::<Result<Vec<_>, Error>>()?;

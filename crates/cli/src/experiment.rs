@@ -12,8 +12,8 @@ use residual_zoo_report::{Column, Table, si};
 use residual_zoo_train::Interrupter;
 
 use residual_zoo_lab::{
-    Error, Experiment, INDEX, Missing, Options, Origin, PlannedRun, REPORT, Results, TaskSpec,
-    Verdict, check_pages, only, origin, unequal_budgets, write_index,
+    Basis, Error, Experiment, INDEX, Missing, Options, Origin, PlannedRun, REPORT, Results,
+    TaskSpec, Verdict, basis_notes, check_pages, only, origin, unequal_budgets, write_index,
 };
 
 use residual_zoo_system::harmless;
@@ -21,8 +21,8 @@ use residual_zoo_system::harmless;
 use crate::sweep::{refuse_swept, show};
 use crate::trial::try_models;
 use crate::{
-    BackendArgs, DataArgs, DisplayArgs, JobsArgs, command, example, print, report, stop_on_signal,
-    verdict, write,
+    BackendArgs, DataArgs, DisplayArgs, JobsArgs, command, example, print, refuse_doubled, report,
+    stop_on_signal, verdict, write,
 };
 
 /// An experiment and where its text comes from.
@@ -376,7 +376,8 @@ impl ExperimentArgs {
     /// Puts `--data`, `--new-data` and `--tokenizer` into an experiment.
     fn apply<C>(&self, experiment: &mut Experiment<C>) -> Result<(), ConfigError> {
         self.check_data(experiment)?;
-        self.data.apply(&mut experiment.data)?;
+        refuse_doubled("--seeds", "train.seed", &self.set)?;
+        self.data.apply(&mut experiment.data, &self.set)?;
         self.apply_tasks(&mut experiment.tasks)?;
         let Some(data) = &mut experiment.new_data else {
             return self.new_data.as_ref().map_or(Ok(()), |path| {
@@ -390,8 +391,9 @@ impl ExperimentArgs {
             data: None,
             tokenizer: self.data.tokenizer.clone(),
         };
-        tokenizer.apply(data)?;
+        tokenizer.apply(data, &self.set)?;
         if let Some(path) = &self.new_data {
+            refuse_doubled("--new-data", "data.source", &self.set)?;
             data.source = Data::Path(path.clone());
         }
         Ok(())
@@ -481,29 +483,95 @@ fn check_configs<C: ModelConfig>(planned: &[PlannedRun<C>]) -> Result<(), Config
     Ok(())
 }
 
+/// The vocabulary of each run with a model, with which its config is valid.
+fn bases<C: ModelConfig>(
+    experiment: &Experiment<C>,
+    planned: &[PlannedRun<C>],
+) -> Result<Vec<Option<Basis>>, Error> {
+    let configs = || planned.iter().filter_map(|run| run.config.as_ref());
+    let bases = match experiment.count {
+        Some(count) => configs()
+            .map(|config| Basis::exact(config.vocabulary(count)))
+            .collect(),
+        None => {
+            let data: Vec<_> = configs().map(|config| &config.data).collect();
+            Basis::of_each(&data, &Interrupter::new())?
+        }
+    };
+    let mut bases = bases.into_iter();
+    let of_run = |run: &PlannedRun<C>| {
+        let Some(config) = &run.config else {
+            return Ok(None);
+        };
+        let basis = bases.next();
+        let vocabulary = basis
+            .as_ref()
+            .map_or(config.vocabulary(1), |basis| basis.vocabulary);
+        config
+            .validate(vocabulary)
+            .map_err(|error| error.within(&run.name))?;
+        Ok(basis)
+    };
+    planned.iter().map(of_run).collect()
+}
+
 /// Prints the runs of an experiment that was found to be valid.
 fn list_runs<C: ModelConfig>(
     experiment: &Experiment<C>,
     planned: &[PlannedRun<C>],
 ) -> Result<(), Error> {
-    let row = |run: &PlannedRun<C>| {
-        let (steps, tokens) = run.config.as_ref().map_or(Default::default(), |config| {
-            let steps = config.train.steps;
-            let tokens = (steps * config.tokens_per_step()) as f64;
-            (steps.to_string(), si(tokens))
-        });
-        let seeds = run.seeds.as_ref().unwrap_or(&experiment.seeds).len();
-        [run.name.clone(), steps, tokens, seeds.to_string()]
-            .map(Into::into)
-            .into()
+    let bases = bases(experiment, planned)?;
+    let none = || "–".to_owned();
+    let row = |(run, basis): (&PlannedRun<C>, &Option<Basis>)| {
+        let mut cells = [
+            run.name.clone(),
+            none(),
+            none(),
+            none(),
+            none(),
+            none(),
+            none(),
+        ];
+        if let Some((config, basis)) = run.config.as_ref().zip(basis.as_ref()) {
+            cells[1] = basis.shown();
+            cells[2] = si(config.model.cost(basis.vocabulary).params.total() as f64);
+            if experiment.count.is_none() {
+                let tokens = config.train.steps as f64 * config.tokens_per_step() as f64;
+                // A run that starts from another one has seen some of the data.
+                let passes = basis.passes(tokens).filter(|_| run.after.is_none());
+                cells[3] = config.train.steps.to_string();
+                cells[4] = si(tokens);
+                cells[5] = passes.map_or_else(none, si);
+                cells[6] = run
+                    .seeds
+                    .as_ref()
+                    .unwrap_or(&experiment.seeds)
+                    .len()
+                    .to_string();
+            }
+        }
+        cells.map(Into::into).into()
     };
-    let numbers = ["steps", "tokens", "seeds"].map(|title| Column::number(title, ""));
+    let numbers = [
+        "vocabulary",
+        "parameters",
+        "steps",
+        "tokens",
+        "passes",
+        "seeds",
+    ];
+    let numbers = numbers.map(|title| Column::number(title, ""));
     let table = Table {
         columns: [Column::text("run")].into_iter().chain(numbers).collect(),
-        rows: planned.iter().map(row).collect(),
+        rows: planned.iter().zip(&bases).map(row).collect(),
         ..Table::default()
     };
     print(&format!("{}\n\n{}", experiment.title, table.to_text()))?;
+    let named = planned.iter().zip(&bases);
+    let named = named.filter_map(|(run, basis)| Some((run.name.as_str(), basis.as_ref()?)));
+    for note in basis_notes(named) {
+        print(&note)?;
+    }
     if let Some(sweep) = &experiment.sweep {
         let (points, seeds) = (sweep.check_points(planned)?, sweep.seeds.len());
         let count = points * seeds * planned.len();
@@ -513,7 +581,7 @@ fn list_runs<C: ModelConfig>(
         ))?;
     }
     print(&format!(
-        "\nclaims: {}; everything that they and the charts refer to exists; the data were not opened",
+        "\nclaims: {}; everything that they and the charts refer to exists; data that are large or not here were not opened",
         experiment.claims.len()
     ))?;
     Ok(())

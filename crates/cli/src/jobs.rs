@@ -12,7 +12,7 @@ use residual_zoo_train::Interrupter;
 use residual_zoo_train::dashboard::Display;
 
 use residual_zoo_lab::trial::Trial;
-use residual_zoo_lab::{Error, Options, PlannedRun, available_memory, least_memory};
+use residual_zoo_lab::{Basis, Error, Options, PlannedRun, available_memory, least_memory};
 
 use crate::print;
 
@@ -108,7 +108,8 @@ fn fitting<C: ModelConfig>(runs: &[PlannedRun<C>], options: &Options) -> Result<
         return Ok(usize::MAX);
     };
     // A sweep may make a valid run of one that is not.
-    let Ok(trial) = Trial::new(largest) else {
+    let basis = Basis::of_config(&largest.data, &options.stop).map_err(Error::from);
+    let Ok(trial) = basis.and_then(|basis| Trial::new(largest, basis.vocabulary)) else {
         return Ok(usize::MAX);
     };
     let Some(peaks) = trial.peaks(options.backend, options.gpu)? else {

@@ -88,13 +88,27 @@ pub struct DataArgs {
 }
 
 impl DataArgs {
-    /// Puts the options into a config.
+    /// Puts the options into a config to which the assignments `set` of `--set` belong.
     ///
     /// # Errors
     ///
-    /// A tokenizer whose size is not a number, or whose file does not exist.
-    pub fn apply(&self, config: &mut DataConfig) -> Result<(), ConfigError> {
+    /// A path that does not exist; a tokenizer whose size is not a number; an option for what an assignment sets.
+    pub fn apply(&self, config: &mut DataConfig, set: &[String]) -> Result<(), ConfigError> {
+        let exists = |path: &str| is_on_hub(path.as_ref()) || Path::new(path).exists();
         if let Some(name) = &self.data {
+            // For images, `--data` only says where they are.
+            let field = match &config.source {
+                Data::Images(_) => "data.source.set",
+                _ => "data.source",
+            };
+            refuse_doubled("--data", field, set)?;
+            if !["tinyshakespeare", "synthetic"].contains(&name.as_str()) && !exists(name) {
+                let problem = format!(
+                    "`{name}` does not exist; give a file, a directory, hf://datasets/OWNER/NAME/PATH, tinyshakespeare or \
+                     synthetic"
+                );
+                return Err(ConfigError::new("--data", problem));
+            }
             config.source = match (name.as_str(), &config.source) {
                 ("tinyshakespeare", _) => Data::TinyShakespeare,
                 ("synthetic", _) => Data::Synthetic(SyntheticConfig::default()),
@@ -116,6 +130,7 @@ impl DataArgs {
             };
         }
         if let Some(name) = &self.tokenizer {
+            refuse_doubled("--tokenizer", "data.tokenizer", set)?;
             if config.source.paths().is_empty() && config.source != Data::TinyShakespeare {
                 let problem = format!(
                     "is `{name}`, but {} has tokens of its own; leave it out, or give a text with `--data`",
@@ -126,7 +141,7 @@ impl DataArgs {
             config.tokenizer = match (name.as_str(), name.strip_prefix("bpe:")) {
                 ("bytes", _) => TokenizerConfig::Bytes,
                 ("chars", _) => TokenizerConfig::Chars,
-                (path, None) if !is_on_hub(Path::new(path)) && !Path::new(path).exists() => {
+                (path, None) if !exists(path) => {
                     let problem = format!(
                         "`{path}` does not exist; the tokenizers are bytes, chars, bpe:SIZE, or \
                          the path of a tokenizer.json, or hf://OWNER/NAME"
@@ -144,6 +159,32 @@ impl DataArgs {
             };
         }
         Ok(())
+    }
+}
+
+/// Refuses an assignment of `--set` to the field that `option` gives, or to a part of it: one of both would be ignored.
+///
+/// # Errors
+///
+/// The option and the assignment.
+pub fn refuse_doubled(option: &str, field: &str, set: &[String]) -> Result<(), ConfigError> {
+    // A path may have the names of enum variants.
+    let names = |path: &str| -> Vec<String> {
+        let names = path.split('.').map(str::trim);
+        let names = names.filter(|name| !name.starts_with(char::is_uppercase));
+        names.map(str::to_owned).collect()
+    };
+    let field = names(field);
+    let is_same = |set: &&String| {
+        let path = set.split_once('=').map_or(set.as_str(), |(path, _)| path);
+        names(path).iter().zip(&field).all(|(a, b)| a == b)
+    };
+    match set.iter().find(is_same) {
+        None => Ok(()),
+        Some(set) => {
+            let problem = format!("sets what `{option}` gives; leave one of them out");
+            Err(ConfigError::new(format!("--set {set}"), problem))
+        }
     }
 }
 
@@ -269,8 +310,9 @@ pub fn options<P: clap::Parser>() -> Result<P, ExitCode> {
 }
 
 /// The exit code of a program: an error is one line on standard error, and the code 2 when the user
-/// asked for what cannot be done, 1 when the machine failed. A command that was stopped before it was done has the code
-/// that shells expect, also if it has saved its work: 128 and the number of the signal.
+/// asked for what cannot be done, such as to write where nothing can be written, and 1 when the machine or the run failed,
+/// such as by a full disk. A command that was stopped before it was done has the code that shells expect, also if it has
+/// saved its work: 128 and the number of the signal.
 pub fn report(result: anyhow::Result<()>) -> ExitCode {
     let Err(error) = result else {
         return ExitCode::SUCCESS;
@@ -360,6 +402,37 @@ pub fn stop_on_signal() -> Result<Interrupter, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_option_and_an_assignment_of_the_same_field_are_refused() {
+        let refused = |field: &str, set: &str| {
+            let refused = refuse_doubled("--data", field, &["train.steps=5".into(), set.into()]);
+            refused.is_err_and(|error| {
+                let error = error.to_string();
+                assert!(error.contains(set) && error.contains("`--data`"), "{error}");
+                true
+            })
+        };
+        for set in [
+            "data=()",
+            "data.source=TinyShakespeare",
+            "data.source.tokens=5",
+            "data.source.Synthetic.tokens=5",
+            " data.source =Synthetic()",
+        ] {
+            assert!(refused("data.source", set), "{set}");
+        }
+        for set in [
+            "data.tokenizer=Bytes",
+            "data.text_field=body",
+            "model.data=1",
+        ] {
+            assert!(!refused("data.source", set), "{set}");
+        }
+        assert!(!refused("data.source.set", "data.source.Images.crop=4"));
+        assert!(refused("data.source.set", "data.source.set=Shapes()"));
+        assert!(refused("data.source.set", "data.source.set.path=a"));
+    }
 
     #[test]
     fn a_verdict_has_a_sign_with_and_without_color() {

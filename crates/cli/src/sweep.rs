@@ -12,7 +12,8 @@ use residual_zoo_lab::{
 };
 
 use crate::{
-    BackendArgs, DataArgs, DisplayArgs, JobsArgs, arguments, command, print, stop_on_signal,
+    BackendArgs, DataArgs, DisplayArgs, JobsArgs, arguments, command, print, refuse_doubled,
+    stop_on_signal,
 };
 
 /// What is swept, where and how.
@@ -66,7 +67,8 @@ impl SweepArgs {
         commit: &str,
     ) -> Result<(), Error> {
         let sweep = self.sweep(experiment.sweep.take(), &experiment.seeds)?;
-        self.data.apply(&mut experiment.data)?;
+        refuse_doubled("--seeds", "train.seed", &self.set)?;
+        self.data.apply(&mut experiment.data, &self.set)?;
         experiment.sweep = Some(sweep.clone());
         experiment.check()?;
         refuse_swept(Some(&sweep), &self.set)?;

@@ -5,7 +5,8 @@ use residual_zoo_core::ModelConfig;
 use residual_zoo_runs::RunConfig;
 
 use residual_zoo_lab::trial::Trial;
-use residual_zoo_lab::{Error, PlannedRun, available_memory};
+use residual_zoo_lab::{Basis, Error, PlannedRun, available_memory, basis_notes};
+use residual_zoo_train::Interrupter;
 
 use crate::{print, write};
 
@@ -24,11 +25,11 @@ pub(super) fn try_models<C: ModelConfig>(
          the\nestimate against what was taken, in percent.",
     )?;
     print(&format!(
-        "{:<44} {:>10} {:>10} {:>10} {:>7}",
-        "model", "whole", "estimate", "tried", "off"
+        "{:<44} {:>10} {:>10} {:>10} {:>10} {:>7}",
+        "model", "vocabulary", "whole", "estimate", "tried", "off"
     ))?;
     let mut tried: Vec<&RunConfig<C>> = Vec::new();
-    let mut beyond = Vec::new();
+    let (mut beyond, mut bases) = (Vec::new(), Vec::new());
     for run in planned {
         let Some(config) = &run.config else { continue };
         if tried.iter().any(|other| other.model == config.model) {
@@ -37,7 +38,13 @@ pub(super) fn try_models<C: ModelConfig>(
         tried.push(config);
         // Before the steps, which can take minutes.
         write(&format!("{:<44}", run.name))?;
-        match try_model(config, kind, gpu) {
+        let basis = Basis::of_config(&config.data, &Interrupter::new());
+        let done = basis.map_err(Error::from).and_then(|basis| {
+            let done = try_model(config, &basis, kind, gpu);
+            bases.push((run.name.as_str(), basis));
+            done
+        });
+        match done {
             Ok(true) => {}
             Ok(false) => beyond.push(run.name.as_str()),
             Err(error) => {
@@ -45,6 +52,9 @@ pub(super) fn try_models<C: ModelConfig>(
                 return Err(error);
             }
         }
+    }
+    for note in basis_notes(bases.iter().map(|(name, basis)| (*name, basis))) {
+        print(&note)?;
     }
     if !beyond.is_empty() {
         print(&format!(
@@ -58,10 +68,12 @@ pub(super) fn try_models<C: ModelConfig>(
 /// Fills the line of a model. Returns whether it was tried.
 fn try_model<C: ModelConfig>(
     config: &RunConfig<C>,
+    basis: &Basis,
     kind: BackendKind,
     gpu: Option<usize>,
 ) -> Result<bool, Error> {
-    let trial = Trial::new(config)?;
+    write(&format!(" {:>10}", basis.shown()))?;
+    let trial = Trial::new(config, basis.vocabulary)?;
     let Some(peaks) = trial.peaks(kind, gpu)? else {
         trial.take(kind, gpu)?;
         print(&format!(

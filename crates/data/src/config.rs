@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::hf::VOCAB_SIZES;
 use crate::synthetic::{self, SyntheticConfig};
 use crate::tokenize::Text;
 use crate::{CopyConfig, DataError, ImagesConfig, TokenizerConfig, cache, cifar, files, hash, hub};
@@ -62,6 +63,21 @@ impl DataConfig {
                 field: "data.source.tokens".into(),
                 problem: format!("is {tokens}; it must be at most {}", synthetic::MOST_TOKENS),
             });
+        }
+        if let Source::Synthetic(SyntheticConfig {
+            vocab_size: Some(size),
+            ..
+        }) = self.source
+        {
+            let (words, most) = (synthetic::vocabulary().len(), *VOCAB_SIZES.end());
+            if !(words..=most).contains(&size) {
+                return Err(DataError::InvalidConfig {
+                    field: "data.source.vocab_size".into(),
+                    problem: format!(
+                        "is {size}; it must be from {words}, the number of words, to {most}"
+                    ),
+                });
+            }
         }
         if let Source::Copying(copying) = &self.source {
             copying.validate()?;

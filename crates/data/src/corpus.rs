@@ -261,7 +261,8 @@ impl Corpus {
         let mut train = synthetic::sample(synthetic);
         let bytes: Vec<u8> = train.iter().flat_map(|id| id.to_le_bytes()).collect();
         let valid = train.split_off((train.len() as f64 * (1.0 - config.valid_fraction)) as usize);
-        let tokenizer = Tokenizer::words(synthetic::vocabulary())?;
+        let tokenizer =
+            Tokenizer::words(synthetic::vocabulary())?.padded(synthetic.vocab_size())?;
         let identity = hash::of_parts(
             "residual-zoo-data synthetic corpus v1",
             &[

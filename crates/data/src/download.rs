@@ -1,7 +1,7 @@
 //! Downloads files and verifies them.
 
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::error::one_line;
@@ -25,17 +25,26 @@ const HASH: &str = "5bd8f6749d3cda816828aabf1aebdc595f673de8102e521bbd8369ad4b79
 /// [`DataError::Download`] and [`DataError::Checksum`].
 pub fn tiny_shakespeare(progress: OnProgress) -> Result<String, DataError> {
     let url = std::env::var(URL_VARIABLE).unwrap_or_else(|_| URL.into());
-    let bytes = match dirs::cache_dir() {
-        Some(cache) => {
-            let path = cache.join("residual-zoo").join("tinyshakespeare.txt");
-            fetch_cached(&url, LENGTH, HASH, &path, progress)?
-        }
+    let bytes = match cache_file() {
+        Some(path) => fetch_cached(&url, LENGTH, HASH, &path, progress)?,
         None => fetch(&url, LENGTH, HASH, progress)?,
     };
     String::from_utf8(bytes).map_err(|e| DataError::Checksum {
         url,
         problem: one_line(e.utf8_error()),
     })
+}
+
+/// Where tiny shakespeare is kept.
+fn cache_file() -> Option<PathBuf> {
+    let cache = dirs::cache_dir()?;
+    Some(cache.join("residual-zoo").join("tinyshakespeare.txt"))
+}
+
+/// Bytes of tiny shakespeare if it has been downloaded.
+pub(crate) fn cached_shakespeare() -> Option<u64> {
+    let length = cache_file()?.metadata().ok()?.len();
+    (length == LENGTH).then_some(length)
 }
 
 /// Returns the file of `expected_len` bytes with the BLAKE3 hash `expected_hash` (hexadecimal). It

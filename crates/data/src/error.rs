@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use residual_zoo_system::harmless;
+use residual_zoo_system::{harmless, is_wrong_place};
 
 /// An error in reading, tokenizing or batching data.
 #[derive(Debug, thiserror::Error)]
@@ -359,9 +359,9 @@ impl DataError {
             | Self::Pictures { .. }
             | Self::BadPictures { .. }
             | Self::InvalidConfig { .. } => true,
+            Self::Io { source, .. } => is_wrong_place(source),
             Self::BadShard { .. }
             | Self::BadCache { .. }
-            | Self::Io { .. }
             | Self::Download { .. }
             | Self::Hub { .. }
             | Self::Stopped

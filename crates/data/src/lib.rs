@@ -33,6 +33,7 @@ mod hash;
 mod hf;
 mod hub;
 mod images;
+mod known;
 mod meanwhile;
 mod mixture;
 mod progress;

@@ -29,6 +29,10 @@ pub struct SyntheticConfig {
     pub tokens: usize,
     /// Seed of the sample.
     pub seed: u64,
+    /// Number of token ids, at least that of the words, 56. The other ids never occur, but a model has weights for them,
+    /// so that it can be planned and timed at the size of a real vocabulary. `None` means one id for each word.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vocab_size: Option<usize>,
 }
 
 impl Default for SyntheticConfig {
@@ -36,7 +40,15 @@ impl Default for SyntheticConfig {
         Self {
             tokens: 1_000_000,
             seed: 1,
+            vocab_size: None,
         }
+    }
+}
+
+impl SyntheticConfig {
+    /// Number of token ids.
+    pub fn vocab_size(&self) -> usize {
+        self.vocab_size.unwrap_or_else(|| vocabulary().len())
     }
 }
 
@@ -127,7 +139,11 @@ mod tests {
     use super::*;
 
     fn language(tokens: usize) -> Vec<u32> {
-        sample(&SyntheticConfig { tokens, seed: 5 })
+        sample(&SyntheticConfig {
+            tokens,
+            seed: 5,
+            vocab_size: None,
+        })
     }
 
     #[test]
@@ -230,7 +246,8 @@ mod tests {
             language(1000),
             sample(&SyntheticConfig {
                 tokens: 1000,
-                seed: 6
+                seed: 6,
+                ..SyntheticConfig::default()
             })
         );
         assert_eq!(language(1000), language(2000)[..1000]);

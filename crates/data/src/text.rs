@@ -9,7 +9,7 @@ mod pieces;
 
 #[cfg(test)]
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::{DataError, hub};
 use compression::Compression;
@@ -73,6 +73,15 @@ fn files_at(path: &Path) -> Result<Listing, DataError> {
         true => Listing::of(path),
         false => Ok(of_files(vec![path.to_path_buf()])),
     }
+}
+
+/// The files with the text at `path`, in order.
+///
+/// # Errors
+///
+/// Files that cannot be listed.
+pub(crate) fn texts_at(path: &Path) -> Result<Vec<PathBuf>, DataError> {
+    Ok(files_at(path)?.texts)
 }
 
 /// One line for the user about what is left out of the directories among `paths`, if anything is.

@@ -13,6 +13,7 @@ use residual_zoo_runs::{Error as RunError, Row, RunConfig, checkpoint, disk, voc
 use residual_zoo_train::Summary;
 use residual_zoo_train::dashboard::{Display, Screen, Title, print, warn};
 
+use crate::basis::Basis;
 use crate::corpora::open_corpus;
 use crate::facts::data_table;
 use crate::single::{check_precision, work};
@@ -54,6 +55,7 @@ pub fn compare<C: ModelConfig>(
     let mut comparison = Comparison {
         entries: Vec::new(),
         data: DataFacts::of_run(data, &corpus),
+        basis: Basis::of_corpus(&corpus),
         entropy: corpus.entropy,
         command,
         missing: Vec::new(),
@@ -168,6 +170,8 @@ pub struct Comparison {
     pub entries: Vec<(String, Summary)>,
     /// The data of all models.
     pub data: DataFacts,
+    /// What parameters and FLOPs hold for.
+    pub basis: Basis,
     /// The lowest possible losses on the data, where they are known.
     pub entropy: Option<Entropy>,
     /// The command that repeats it.
@@ -183,7 +187,7 @@ impl Comparison {
     pub fn table(&self) -> Table {
         let mut columns = vec![
             Column::text("model"),
-            Column::number("parameters", ""),
+            Column::number("parameters", self.basis.to_string()),
             Column::number("non-embedding", ""),
             Column::number("FLOPs/token", "training"),
             Column::number("train loss", "nats/token"),

@@ -6,7 +6,7 @@ use residual_zoo_report::{Column, Table, si, sig};
 use residual_zoo_runs::RunConfig;
 use serde::Serialize;
 
-use crate::{After, PlannedRun};
+use crate::{After, Basis, PlannedRun};
 
 /// Data that runs are trained on or that are measured, and how often the runs see them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -15,6 +15,9 @@ pub struct DataFacts {
     pub source: String,
     /// What one token is.
     pub token: String,
+    /// Number of token ids, or classes of images, for which parameters and FLOPs are counted; `None` where the data were not
+    /// opened.
+    pub vocabulary: Option<usize>,
     /// Number of training tokens; `None` where they are generated without end or were not counted.
     pub train_tokens: Option<usize>,
     /// Number of validation tokens; `None` likewise.
@@ -41,6 +44,7 @@ impl DataFacts {
     /// The data of a run that starts from new weights.
     pub(crate) fn of_run<C: ModelConfig>(config: &RunConfig<C>, corpus: &Corpus) -> Self {
         let mut facts = Self::of_config(&config.data);
+        facts.vocabulary = Some(Basis::of_corpus(corpus).size());
         facts.train_tokens = corpus.train.tokens();
         facts.valid_tokens = corpus.valid.tokens();
         facts.see(trained(config));
@@ -139,6 +143,7 @@ pub(crate) fn data_table(all: &[DataFacts]) -> Table {
     let mut columns = vec![
         Column::text("source"),
         Column::text("a token is"),
+        Column::number("vocabulary", ""),
         Column::number("training tokens", ""),
         Column::number("validation tokens", ""),
         Column::number("read", "by a validation"),
@@ -160,6 +165,7 @@ pub(crate) fn data_table(all: &[DataFacts]) -> Table {
         let cells = [
             facts.source.clone(),
             facts.token.clone(),
+            facts.vocabulary.map_or("–".into(), |ids| ids.to_string()),
             count(facts.train_tokens),
             count(facts.valid_tokens),
             facts.read.map_or("–".into(), read),

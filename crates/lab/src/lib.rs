@@ -27,10 +27,11 @@
 //! A module uses only modules before it in this order: `error`, `size`, `single`, `options`, `quantity`,
 //! `stats`, `claims`, `sweep`, `experiment`, `plan`, `facts`, `observe`, `corpora`, `measure`, `curves`,
 //! `check`, `judge`, `charts`, `origin`, `pool`, `merge`, `training`, `tune`, `tuning_report`, `results`, `run`,
-//! `compare`, `index`, `generate`, `classify`, `trial`.
+//! `compare`, `index`, `generate`, `classify`, `trial`; `basis` follows `corpora`.
 
 #![forbid(unsafe_code)]
 
+mod basis;
 mod charts;
 mod check;
 pub mod claims;
@@ -69,6 +70,7 @@ pub mod trial;
 mod tune;
 mod tuning_report;
 
+pub use basis::{Basis, MOST_BYTES, basis_notes};
 pub use check::unequal_budgets;
 pub use claims::{Claim, Judgement, Test, Verdict};
 pub use classify::{Classified, Found, IMAGES_REPORT, classify};

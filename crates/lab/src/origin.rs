@@ -39,7 +39,7 @@ pub fn hash<C: ModelConfig>(
     let configs = configs.map(|config| {
         let mut config = config.clone();
         config.data.cache = None;
-        config.to_ron()
+        config.to_hashed_text()
     });
     let mut parts = vec![
         text.to_owned(),

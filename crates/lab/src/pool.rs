@@ -162,7 +162,7 @@ impl Pool {
         before: Option<(PathBuf, FirstWeights)>,
     ) -> Place {
         config.data = DataConfig::default();
-        let config_text = config.to_ron();
+        let config_text = config.to_hashed_text();
         let told = config_text
             .lines()
             .filter(|line| !LATER.contains(&line.trim()));

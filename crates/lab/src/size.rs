@@ -108,7 +108,7 @@ fn estimated<C: ModelConfig>(
     (kind, gpu): (BackendKind, Option<usize>),
     available: f64,
 ) -> Option<f64> {
-    let trial = Trial::new(config).and_then(|trial| trial.reading(vocabulary));
+    let trial = Trial::new(config, vocabulary);
     let trial = trial.ok()?;
     let smallest = trial.smallest().ok()?;
     if ample(&smallest, vocabulary) > AMPLE * available {

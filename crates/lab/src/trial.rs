@@ -9,17 +9,16 @@ use residual_zoo_backend::{BackendKind, PeakMemory};
 use residual_zoo_core::recompute::{self, Recompute};
 use residual_zoo_core::{ConfigError, Cost, ModelConfig, Vocabulary};
 use residual_zoo_data::{
-    Corpus, DataConfig, Examples, ImageSet, ShapesConfig, Source, SyntheticConfig, Tokenizer,
-    TokenizerConfig, Tokens,
+    Corpus, Examples, ImageSet, ShapesConfig, Source, SyntheticConfig, Tokenizer, Tokens,
 };
-use residual_zoo_runs::{RunConfig, vocabulary};
+use residual_zoo_runs::RunConfig;
 use residual_zoo_train::Interrupter;
 use serde_json::Value;
 
 use crate::corpora::open_corpus;
 use crate::{Error, time};
 
-/// A model to be tried, at its full shape and with the vocabulary of the paper.
+/// A model to be tried, at its full shape.
 pub struct Trial<C> {
     config: RunConfig<C>,
     vocabulary: Vocabulary,
@@ -31,22 +30,20 @@ pub struct Trial<C> {
 }
 
 impl<C: ModelConfig> Trial<C> {
-    /// The model of a run, on sequences of the full length: those of the copy task, or random
-    /// tokens and drawn images in place of texts and images, which need not be there.
+    /// The model of a run with this vocabulary, see [`Basis`](crate::Basis), on sequences of the full length: those of the
+    /// copy task, or random tokens and drawn images in place of texts and images, which need not be there.
     ///
     /// # Errors
     ///
     /// A config that cannot be trained, or data that make no sequence.
-    pub fn new(config: &RunConfig<C>) -> Result<Self, Error> {
+    pub fn new(config: &RunConfig<C>, vocabulary: Vocabulary) -> Result<Self, Error> {
         let mut config = config.clone();
         let time = config.time();
         config.data.validate()?;
-        let (drawn, vocabulary) = match &mut config.data.source {
+        let drawn = match &mut config.data.source {
             Source::Copying(copying) => {
                 copying.noise = copying.most_noise.unwrap_or(copying.noise);
-                let corpus = open_corpus(&config.data, &Interrupter::new())?;
-                let vocabulary = vocabulary(&corpus);
-                (Some(corpus), vocabulary)
+                Some(open_corpus(&config.data, &Interrupter::new())?)
             }
             Source::Images(images) => {
                 let ([_, size, _], outputs) = (images.size(), images.classes());
@@ -57,14 +54,12 @@ impl<C: ModelConfig> Trial<C> {
                 });
                 let mut corpus = open_corpus(&config.data, &Interrupter::new())?;
                 corpus.outputs = outputs;
-                let vocabulary = vocabulary(&corpus);
-                (Some(corpus), vocabulary)
+                Some(corpus)
             }
             _ => {
-                let vocabulary = stand_in(&config.data);
                 config.data.source = Source::Synthetic(SyntheticConfig::default());
                 config.train.time = Some(time);
-                (None, vocabulary)
+                None
             }
         };
         config.validate(vocabulary)?;
@@ -94,20 +89,7 @@ impl<C: ModelConfig> Trial<C> {
         })
     }
 
-    /// The same model with the `vocabulary` of the run's own data, if it reads text.
-    ///
-    /// # Errors
-    ///
-    /// A vocabulary that the model cannot read.
-    pub fn reading(mut self, vocabulary: Vocabulary) -> Result<Self, Error> {
-        if self.drawn.is_none() {
-            self.config.validate(vocabulary)?;
-            self.vocabulary = vocabulary;
-        }
-        Ok(self)
-    }
-
-    /// The cost of the model, with the vocabulary of the paper.
+    /// The cost of the model.
     pub fn cost(&self) -> Cost {
         self.config.model.cost(self.vocabulary)
     }
@@ -321,20 +303,6 @@ fn set_depth(tree: &mut Value, n_layer: usize) -> Option<usize> {
     }
 }
 
-/// As many token ids and outputs as the papers have for such data.
-fn stand_in(data: &DataConfig) -> Vocabulary {
-    let (ids, outputs) = match (&data.source, &data.tokenizer) {
-        (Source::Cifar10(_), _) => (256, 10),
-        // Tiny Shakespeare has 65 characters.
-        (_, TokenizerConfig::Chars) => (65, 65),
-        (_, TokenizerConfig::Bytes) => (256, 256),
-        (_, TokenizerConfig::Bpe { vocab_size }) => (*vocab_size, *vocab_size),
-        // GPT-NeoX's tokenizer has these, and GPT-2's about as many.
-        _ => (50_304, 50_304),
-    };
-    Vocabulary::new(ids, outputs)
-}
-
 /// `count` random tokens.
 fn random_tokens(
     vocabulary: Vocabulary,
@@ -439,34 +407,20 @@ mod tests {
                 context: 1 << 27,
                 ..Gpt2Config::default()
             }),
-            data: DataConfig::default(),
+            data: residual_zoo_data::DataConfig::default(),
             train: TrainConfig::default(),
         };
         config.train.batch = 1;
         // Its tokens would take 20 GiB.
-        let cost = Trial::new(&config).unwrap().cost();
+        let cost = Trial::new(&config, 65.into()).unwrap().cost();
         assert!(cost.params.total() > 8 << 27);
     }
 
     #[test]
     fn random_tokens_stand_in_for_texts_and_images() {
-        let mut data = DataConfig {
-            source: Source::Cifar10("nowhere".into()),
-            ..DataConfig::default()
-        };
-        let corpus = random_tokens(stand_in(&data), 0.25, 400).unwrap();
+        let corpus = random_tokens(Vocabulary::new(256, 10), 0.25, 400).unwrap();
         assert_eq!((corpus.tokenizer.vocab_size(), corpus.outputs), (256, 10));
         assert_eq!(corpus.train.tokens(), Some(300));
         corpus.train.check(256, 10).unwrap();
-        data.source = Source::Path("nowhere.txt".into());
-        for (tokenizer, expected) in [
-            (TokenizerConfig::Chars, 65),
-            (TokenizerConfig::File("nowhere.json".into()), 50_304),
-        ] {
-            data.tokenizer = tokenizer;
-            let corpus = random_tokens(stand_in(&data), 0.25, 400).unwrap();
-            assert_eq!(corpus.tokenizer.vocab_size(), expected);
-            corpus.train.check(expected, expected).unwrap();
-        }
     }
 }

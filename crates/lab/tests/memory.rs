@@ -32,6 +32,7 @@ fn config(n_layer: usize) -> RunConfig<PlainModel<Gpt2Config>> {
     config.data.source = Source::Synthetic(SyntheticConfig {
         tokens: 20_000,
         seed: 4,
+        ..SyntheticConfig::default()
     });
     config.data.tokenizer = TokenizerConfig::Chars;
     config
@@ -78,7 +79,7 @@ fn small_allocations_are_not_counted_and_others_are_until_they_are_freed() {
 }
 
 fn a_deep_model_takes_what_one_and_two_layers_make_expect() {
-    let trial = Trial::new(&config(8)).unwrap();
+    let trial = Trial::new(&config(8), 65.into()).unwrap();
     let peaks = trial.peaks(BackendKind::Flex, None).unwrap().unwrap();
     let estimate = trial.estimate(&peaks) as f64;
     let taken = trial.take(BackendKind::Flex, None).unwrap().unwrap() as f64;
@@ -90,7 +91,7 @@ fn a_deep_model_takes_what_one_and_two_layers_make_expect() {
     assert!((whole / taken - 1.0).abs() < 0.1, "{whole} {taken}");
     let mut accumulated = config(8);
     accumulated.train.accumulate = 4;
-    let sums = Trial::new(&accumulated).unwrap().whole(&peaks) as f64 - whole;
+    let sums = Trial::new(&accumulated, 65.into()).unwrap().whole(&peaks) as f64 - whole;
     let params = 4.0 * (8.0 * 12.0 * 64.0 * 64.0);
     assert!((1.0..1.3).contains(&(sums / params)), "{sums} {params}");
 }
@@ -120,7 +121,7 @@ fn a_run_that_ended_in_a_forward_pass_leaves_no_memory_taken() {
 
 fn a_step_that_does_not_fit_is_refused_before_training() {
     let (config, vocabulary, flex) = (config(12), Vocabulary::from(65), (BackendKind::Flex, None));
-    let trial = Trial::new(&config).unwrap();
+    let trial = Trial::new(&config, vocabulary).unwrap();
     let peaks = trial.peaks(BackendKind::Flex, None).unwrap().unwrap();
     let needed = trial.whole(&peaks);
     let check = |available| check_memory(&config, vocabulary, flex, available);

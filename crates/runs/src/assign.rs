@@ -138,7 +138,7 @@ impl<M: ModelConfig> RunConfig<M> {
 
     /// The first number that is not finite, which would be lost on the way through JSON.
     fn not_finite(&self) -> Option<ConfigError> {
-        let text = self.to_ron();
+        let text = self.to_hashed_text();
         // The fields that lead to a line, with their indentation.
         let mut path: Vec<(usize, &str)> = Vec::new();
         text.lines().find_map(|line| {

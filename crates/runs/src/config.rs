@@ -313,6 +313,19 @@ impl<M: ModelConfig> RunConfig<M> {
 
     /// The config as RON text that [`read`](Self::read) can read. All fields are written out.
     pub fn to_ron(&self) -> String {
+        let text = self.to_hashed_text();
+        // RON writes a variant that is called like its own `None` as `r#None`, and reads both where no other `None` fits.
+        let plain = text.replace(": r#None,", ": None,");
+        let again = Self::parse(&plain, Path::new(""));
+        match again.is_ok_and(|again| again.to_hashed_text() == text) {
+            true => plain,
+            false => text,
+        }
+    }
+
+    /// The config as RON text for a hash. It stays the same when [`to_ron`](Self::to_ron) becomes easier to read, so that
+    /// what is stored under the hash is still found.
+    pub fn to_hashed_text(&self) -> String {
         let pretty = ron::ser::PrettyConfig::new()
             .indentor("  ")
             .extensions(extensions());

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use residual_zoo_core::{ConfigError, params::ImportError};
 use residual_zoo_data::{DataError, one_line};
+use residual_zoo_system::is_wrong_place;
 
 /// An error in setting up, continuing or reading a run.
 #[derive(Debug, thiserror::Error)]
@@ -241,16 +242,7 @@ impl Error {
         match self {
             Self::Data(error) => error.is_bad_input(),
             Self::FirstWeights { source, .. } => source.is_bad_input(),
-            Self::Io { source, action, .. } => {
-                use std::io::ErrorKind::{InvalidData, IsADirectory, NotADirectory, NotFound};
-                let user: &[_] = match *action {
-                    "read" => &[NotFound, IsADirectory, NotADirectory, InvalidData],
-                    // A file is in the way.
-                    "create" => &[NotADirectory],
-                    _ => &[],
-                };
-                user.contains(&source.kind())
-            }
+            Self::Io { source, .. } => is_wrong_place(source),
             Self::NotFinite { .. }
             | Self::Vanished(_)
             | Self::Locked { .. }

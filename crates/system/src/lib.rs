@@ -10,6 +10,7 @@
 pub mod memory;
 pub mod output;
 pub mod panics;
+mod places;
 pub mod team;
 mod text;
 
@@ -26,6 +27,7 @@ use unix as os;
 pub use os::files;
 pub use os::process;
 pub use os::signals;
+pub use places::is_wrong_place;
 pub use text::harmless;
 
 /// The terminal of this process.

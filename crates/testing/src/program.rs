@@ -16,6 +16,13 @@ pub fn zoo(command: &str) -> Command {
     program
 }
 
+/// A command of the program in the directory of `scratch`, outside of the clone.
+pub fn outside(scratch: &Scratch, command: &str) -> Command {
+    let mut program = zoo(command);
+    program.current_dir(scratch.path(""));
+    program
+}
+
 /// A command for a program of `examples/`, which `cargo test` builds.
 pub fn example(name: &str) -> Command {
     built(&format!("examples/{name}"))

@@ -96,14 +96,6 @@ impl Unit {
         }
     }
 
-    /// What a model tells apart, such as `token ids`.
-    pub fn ids(self) -> &'static str {
-        match self {
-            Self::Tokens(_) => "token ids",
-            Self::Images => "classes",
-        }
-    }
-
     /// The name of the speed.
     fn speed(self) -> &'static str {
         match self {

@@ -44,6 +44,7 @@ fn config() -> RunConfig<Config> {
     let source = Source::Synthetic(SyntheticConfig {
         tokens: 5_000,
         seed: 2,
+        ..SyntheticConfig::default()
     });
     let data = DataConfig {
         source,

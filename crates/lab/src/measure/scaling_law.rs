@@ -32,6 +32,7 @@ fn corpus(setting: &Setting, tokens: usize) -> Result<Vec<u32>, Error> {
             source: Source::Synthetic(SyntheticConfig {
                 tokens: tokens * 2,
                 seed: setting.seed,
+                ..SyntheticConfig::default()
             }),
             valid_fraction: 0.5,
             ..setting.data.clone()

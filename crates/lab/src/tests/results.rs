@@ -59,6 +59,7 @@ fn results_with(
         data: vec![DataFacts {
             source: "my.txt".into(),
             token: "a byte".into(),
+            vocabulary: Some(256),
             train_tokens: Some(90_000),
             valid_tokens: Some(10_000),
             read: Some((640, 1_280)),
@@ -159,7 +160,7 @@ fn reported_losses_are_compared_where_tokens_are_the_same() {
 #[test]
 fn a_report_states_its_data_and_its_date() {
     let markdown = results(&[]).to_markdown("");
-    let row = "| my.txt | a byte | 90k | 10k | 640 to 1.28k | 0.25 to 1.5 |";
+    let row = "| my.txt | a byte | 256 | 90k | 10k | 640 to 1.28k | 0.25 to 1.5 |";
     assert!(markdown.contains(row), "{markdown}");
     assert!(markdown.contains("\nwritten 20"), "{markdown}");
 }
@@ -171,6 +172,7 @@ fn the_data_of_all_runs_are_known_from_their_configs() {
     experiment.data.source = Source::Synthetic(SyntheticConfig {
         tokens: 8_000,
         seed: 1,
+        ..SyntheticConfig::default()
     });
     experiment.data.valid_fraction = 0.25;
     let mut planned = experiment.plan(&["train.time=30".into()]).unwrap();
@@ -178,6 +180,7 @@ fn the_data_of_all_runs_are_known_from_their_configs() {
     other.data.source = Source::Synthetic(SyntheticConfig {
         tokens: 4_000,
         seed: 2,
+        ..SyntheticConfig::default()
     });
     let corpora: Vec<_> = planned
         .iter()
@@ -197,7 +200,7 @@ fn the_data_of_all_runs_are_known_from_their_configs() {
     assert_eq!(facts[1].passes, Some((600.0 / 3000.0, 600.0 / 3000.0)));
     let text = data_table(&facts).to_markdown();
     // 20 batches of 2 or 4 sequences, or all there are.
-    let row = "| a synthetic language | a word | 6k | 2k | 1.2k to 2k | 0.10 to 0.40 | base; wide, stream 192; later |";
+    let row = "| a synthetic language | a word | 56 | 6k | 2k | 1.2k to 2k | 0.10 to 0.40 | base; wide, stream 192; later |";
     assert!(text.contains(row), "{text}");
 }
 

@@ -69,6 +69,7 @@ fn small() -> (Vec<PlannedRun<Fragile>>, Corpus) {
         source: Source::Synthetic(SyntheticConfig {
             tokens: 1_000,
             seed: 2,
+            ..SyntheticConfig::default()
         }),
         ..DataConfig::default()
     };

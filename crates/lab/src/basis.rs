@@ -1,0 +1,315 @@
+//! What counts of parameters and FLOPs hold for.
+
+use std::fmt;
+
+use residual_zoo_core::Vocabulary;
+use residual_zoo_data::{Corpus, DataConfig, DataError, Source, TokenizerConfig, is_on_hub};
+use residual_zoo_report::bytes;
+use residual_zoo_runs::vocabulary;
+use residual_zoo_train::Interrupter;
+
+use crate::corpora::open_corpus;
+
+/// The vocabulary that counts of parameters and FLOPs hold for. Every command that prints such counts has it from here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Basis {
+    /// The vocabulary.
+    pub vocabulary: Vocabulary,
+    /// Number of training tokens, or images; `None` if the data were not opened or have no end.
+    pub train_tokens: Option<usize>,
+    /// Why the vocabulary is an assumption; `None` if it is that of the data.
+    pub assumed: Option<String>,
+}
+
+impl Basis {
+    /// The vocabulary of opened data.
+    pub fn of_corpus(corpus: &Corpus) -> Self {
+        Self {
+            train_tokens: corpus.train.tokens(),
+            ..Self::exact(vocabulary(corpus))
+        }
+    }
+
+    /// A vocabulary that is known.
+    pub fn exact(vocabulary: Vocabulary) -> Self {
+        Self {
+            vocabulary,
+            train_tokens: None,
+            assumed: None,
+        }
+    }
+
+    /// The vocabulary of the data of a config. Nothing is downloaded, and at most [`MOST_BYTES`] of text are tokenized.
+    /// Beyond that, it is known from the config, or assumed.
+    ///
+    /// # Errors
+    ///
+    /// A config that is not valid, or data that cannot be read.
+    pub fn of_config(data: &DataConfig, stop: &Interrupter) -> Result<Self, DataError> {
+        data.validate()?;
+        if let Some(size) = data.image() {
+            let classes = data.outputs(0);
+            return Ok(Self::exact(Vocabulary::of_images(size.into(), classes)));
+        }
+        let known = data.known_vocab_size()?;
+        let lacks_tokenizer = known.is_none() && matches!(data.tokenizer, TokenizerConfig::File(_));
+        if is_small(data)? && !lacks_tokenizer {
+            return Ok(Self::of_corpus(&open_corpus(data, stop)?));
+        }
+        if let Some(ids) = known {
+            return Ok(Self::exact(Vocabulary::new(ids, data.outputs(ids))));
+        }
+        let (ids, assumed) = assumed(data)?;
+        Ok(Self {
+            assumed: Some(assumed),
+            ..Self::exact(ids.into())
+        })
+    }
+
+    /// The vocabularies of the data of several runs. Data that are equal are opened once.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`of_config`](Self::of_config).
+    pub fn of_each(all: &[&DataConfig], stop: &Interrupter) -> Result<Vec<Self>, DataError> {
+        let mut found: Vec<Self> = Vec::new();
+        for (i, data) in all.iter().enumerate() {
+            let known = all[..i].iter().position(|other| other == data);
+            found.push(match known {
+                Some(at) => found[at].clone(),
+                None => Self::of_config(data, stop)?,
+            });
+        }
+        Ok(found)
+    }
+
+    /// How often a run of so many tokens passes over the training data; `None` if their number is not known.
+    pub fn passes(&self, tokens: f64) -> Option<f64> {
+        Some(tokens / self.train_tokens? as f64)
+    }
+
+    /// The size for a table, with a sign before an assumed one: `~50304`.
+    pub fn shown(&self) -> String {
+        let sign = if self.assumed.is_some() { "~" } else { "" };
+        format!("{sign}{}", self.size())
+    }
+
+    /// Its size: the number of token ids, or of classes for images.
+    pub fn size(&self) -> usize {
+        match self.vocabulary.image() {
+            Some(_) => self.vocabulary.outputs,
+            None => self.vocabulary.ids(),
+        }
+    }
+}
+
+/// What stands below a table with the sizes of the vocabularies of runs, by name.
+pub fn basis_notes<'a>(runs: impl IntoIterator<Item = (&'a str, &'a Basis)>) -> Vec<String> {
+    let mut notes =
+        vec!["Counts hold for the vocabulary of the row: token ids, or classes of images.".into()];
+    let mut assumed: Vec<(&str, Vec<&str>)> = Vec::new();
+    for (name, basis) in runs {
+        let Some(why) = basis.assumed.as_deref() else {
+            continue;
+        };
+        match assumed.iter_mut().find(|(known, _)| *known == why) {
+            Some((_, names)) => names.push(name),
+            None => assumed.push((why, vec![name])),
+        }
+    }
+    let several = assumed.len() > 1;
+    notes.extend(assumed.into_iter().map(|(why, names)| match several {
+        true => format!(
+            "note: the vocabulary of {} is assumed: {why}",
+            names.join(", ")
+        ),
+        false => format!("note: ~ marks an assumed vocabulary: {why}"),
+    }));
+    notes
+}
+
+/// Such as `56 token ids` or `3 × 32 × 32 images in 10 classes`.
+impl fmt::Display for Basis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Vocabulary { outputs, .. } = self.vocabulary;
+        match self.vocabulary.image() {
+            Some(size) => write!(
+                f,
+                "{} × {} × {} images in {outputs} classes",
+                size.channels, size.height, size.width
+            ),
+            None => {
+                let ids = self.vocabulary.ids();
+                write!(f, "{ids} token ids")?;
+                match outputs == ids {
+                    true => Ok(()),
+                    false => write!(f, " in {outputs} classes"),
+                }
+            }
+        }
+    }
+}
+
+/// Whether the data can be opened in seconds, without a download.
+fn is_small(data: &DataConfig) -> Result<bool, DataError> {
+    Ok(match &data.source {
+        Source::Synthetic(synthetic) => synthetic.tokens as u64 <= MOST_BYTES,
+        Source::Copying(_) => true,
+        Source::Cifar10(_) | Source::Images(_) | Source::Imported => false,
+        _ => data.bytes_at_hand()?.is_some_and(|size| size <= MOST_BYTES),
+    })
+}
+
+/// A number of token ids for data that are not opened, and why it is this one.
+fn assumed(data: &DataConfig) -> Result<(usize, String), DataError> {
+    let missing = |on_hub| match on_hub {
+        true => "is not downloaded yet",
+        false => "is not here",
+    };
+    if let TokenizerConfig::File(path) = &data.tokenizer {
+        let why = missing(is_on_hub(path));
+        let path = path.display();
+        return Ok((NEOX, format!("that of GPT-NeoX, because `{path}` {why}")));
+    }
+    let source = &data.source;
+    let because = match data.bytes_at_hand()? {
+        Some(size) => format!("{source} has {} and was not read", bytes(size as f64)),
+        None => {
+            let is_to_load = *source == Source::TinyShakespeare
+                || source.paths().iter().any(|path| is_on_hub(path));
+            format!("{source} {}", missing(is_to_load))
+        }
+    };
+    Ok(match data.tokenizer {
+        TokenizerConfig::Bpe { vocab_size } => (
+            vocab_size,
+            format!("the most that the tokenizer may have, because {because}"),
+        ),
+        _ => (
+            SHAKESPEARE,
+            format!("that of tiny shakespeare, because {because}"),
+        ),
+    })
+}
+
+/// The most bytes of text that are tokenized only to count their vocabulary.
+pub const MOST_BYTES: u64 = 1 << 24;
+/// Token ids of GPT-NeoX's tokenizer, as published models have them. GPT-2's has about as many.
+const NEOX: usize = 50_304;
+/// Characters of tiny shakespeare.
+const SHAKESPEARE: usize = 65;
+
+#[cfg(test)]
+mod tests {
+    use residual_zoo_data::SyntheticConfig;
+
+    use super::*;
+
+    fn of(data: &DataConfig) -> Basis {
+        Basis::of_config(data, &Interrupter::new()).unwrap()
+    }
+
+    #[test]
+    fn what_is_found_without_data_is_what_the_data_have() {
+        let directory = tempfile::tempdir().unwrap();
+        let text = directory.path().join("a.txt");
+        std::fs::write(
+            &text,
+            "to be or not to be, that is the question\n".repeat(20),
+        )
+        .unwrap();
+        for (source, tokenizer) in [
+            (Source::default(), TokenizerConfig::Chars),
+            (Source::Path(text.clone()), TokenizerConfig::Chars),
+            (Source::Path(text.clone()), TokenizerConfig::Bytes),
+            (Source::Path(text), TokenizerConfig::Bpe { vocab_size: 300 }),
+        ] {
+            let data = DataConfig {
+                source,
+                tokenizer,
+                cache: Some(directory.path().join("cache")),
+                ..DataConfig::default()
+            };
+            let corpus = open_corpus(&data, &Interrupter::new()).unwrap();
+            assert_eq!(of(&data), Basis::of_corpus(&corpus));
+        }
+    }
+
+    #[test]
+    fn what_is_not_here_is_assumed_and_said() {
+        let mut data = DataConfig {
+            source: Source::Path("nowhere.txt".into()),
+            ..DataConfig::default()
+        };
+        for (tokenizer, expected, because) in [
+            (TokenizerConfig::Chars, 65, Some("nowhere.txt is not here")),
+            (
+                TokenizerConfig::Bpe { vocab_size: 8192 },
+                8192,
+                Some("nowhere.txt is not here"),
+            ),
+            (
+                TokenizerConfig::File("nowhere.json".into()),
+                50_304,
+                Some("`nowhere.json` is not here"),
+            ),
+            (TokenizerConfig::Bytes, 256, None),
+        ] {
+            data.tokenizer = tokenizer;
+            let found = of(&data);
+            assert_eq!(found.vocabulary, expected.into());
+            let assumed = found.assumed.as_deref();
+            assert_eq!(assumed.is_some(), because.is_some(), "{assumed:?}");
+            assert!(
+                assumed.unwrap_or("").contains(because.unwrap_or("")),
+                "{assumed:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_assumption_is_noted_once_and_names_its_runs_where_there_are_several() {
+        let assumed = |why: &str| Basis {
+            assumed: Some(why.into()),
+            ..Basis::exact(65.into())
+        };
+        let (exact, one, other) = (Basis::exact(65.into()), assumed("A"), assumed("B"));
+        assert_eq!(basis_notes([("a", &exact)]).len(), 1);
+        let notes = basis_notes([("a", &exact), ("b", &one), ("c", &one)]);
+        assert_eq!(notes[1..], ["note: ~ marks an assumed vocabulary: A"]);
+        let notes = basis_notes([("a", &one), ("b", &other), ("c", &one)]);
+        assert_eq!(
+            notes[1..],
+            [
+                "note: the vocabulary of a, c is assumed: A",
+                "note: the vocabulary of b is assumed: B"
+            ]
+        );
+        assert_eq!((one.shown(), exact.shown()), ("~65".into(), "65".into()));
+    }
+
+    #[test]
+    fn a_vocabulary_is_described_by_what_a_model_reads() {
+        let synthetic = SyntheticConfig {
+            vocab_size: Some(50_257),
+            ..SyntheticConfig::default()
+        };
+        let shapes = residual_zoo_data::ShapesConfig::default();
+        let images =
+            residual_zoo_data::ImagesConfig::of(residual_zoo_data::ImageSet::Shapes(shapes));
+        for (source, shown) in [
+            (Source::Synthetic(synthetic), "50257 token ids"),
+            (
+                Source::Cifar10("nowhere".into()),
+                "256 token ids in 10 classes",
+            ),
+            (Source::Images(images), "3 × 16 × 16 images in"),
+        ] {
+            let data = DataConfig {
+                source,
+                ..DataConfig::default()
+            };
+            assert!(of(&data).to_string().starts_with(shown), "{}", of(&data));
+        }
+    }
+}

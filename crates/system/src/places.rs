@@ -1,0 +1,33 @@
+//! Errors of files and directories.
+
+use std::io::{Error, ErrorKind};
+
+/// Whether another path would mend the error: the path leads nowhere, is of another kind, has no text, or may not be read
+/// or written. Other errors, such as a full disk, are of the machine.
+pub fn is_wrong_place(error: &Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::NotFound
+            | ErrorKind::NotADirectory
+            | ErrorKind::IsADirectory
+            | ErrorKind::AlreadyExists
+            | ErrorKind::PermissionDenied
+            | ErrorKind::ReadOnlyFilesystem
+            | ErrorKind::InvalidFilename
+            | ErrorKind::InvalidInput
+            | ErrorKind::InvalidData
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_no_wrong_place() {
+        let is_wrong = |kind: ErrorKind| is_wrong_place(&Error::from(kind));
+        assert!(is_wrong(ErrorKind::NotFound) && is_wrong(ErrorKind::PermissionDenied));
+        assert!(!is_wrong(ErrorKind::StorageFull) && !is_wrong(ErrorKind::FileTooLarge));
+        assert!(!is_wrong(ErrorKind::Other));
+    }
+}

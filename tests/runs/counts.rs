@@ -1,0 +1,380 @@
+//! Numbers that the program prints, what they refer to, and options that contradict each other.
+
+use std::fs;
+
+use residual_zoo::builtin;
+use residual_zoo_testing::program::{Scratch, fails, ok, outside, smoke, zoo};
+
+/// The value of a line that `describe` prints.
+fn described(shown: &str, name: &str) -> String {
+    let line = shown
+        .lines()
+        .find(|line| line.starts_with(&format!("{name} ")));
+    let value = line.unwrap_or_else(|| panic!("no {name} in {shown}"));
+    value[name.len()..].trim().to_owned()
+}
+
+/// The vocabulary and the number of parameters that `plan` prints for the run `name`.
+fn planned(shown: &str, name: &str) -> [String; 2] {
+    let row = shown
+        .lines()
+        .find(|line| line.starts_with(&format!("{name} ")));
+    let row = row.unwrap_or_else(|| panic!("no {name} in {shown}"));
+    let mut cells = row[name.len()..].split_whitespace().map(str::to_owned);
+    [cells.next().unwrap(), cells.next().unwrap()]
+}
+
+#[test]
+fn plan_and_describe_count_for_the_same_vocabulary() {
+    let scratch = Scratch::new();
+    scratch.file(
+        "my.txt",
+        "to be or not to be, that is the question. ".repeat(100),
+    );
+    for (config, options, size) in [
+        ("gpt2/smoke", [].as_slice(), "56"),
+        ("gpt2/bench-124m", &[], "50257"),
+        ("recurrent/copy-smoke", &[], "16"),
+        ("vit/smoke", &[], "4"),
+        (
+            "gpt2/smoke",
+            &["--data", "my.txt", "--tokenizer", "bytes"],
+            "256",
+        ),
+        (
+            "gpt2/smoke",
+            &["--data", "my.txt", "--tokenizer", "bpe:270"],
+            "270",
+        ),
+        ("gpt2/smoke", &["--data", "my.txt"], "15"),
+    ] {
+        let command = |name: &str| {
+            let mut command = outside(&scratch, name);
+            command.arg(config).args(options);
+            command.env("XDG_CACHE_HOME", scratch.path("cache"));
+            command
+        };
+        let plan = ok(command("plan").args(["--tflops", "1", "--devices", "1"]));
+        let describe = ok(&mut command("describe"));
+        let expected = described(&describe, "parameters");
+        assert_eq!(
+            planned(&plan, config),
+            [size.to_owned(), expected],
+            "{plan}"
+        );
+        let vocabulary = described(&describe, "vocabulary");
+        let ends = [format!("{size} token ids"), format!("in {size} classes")];
+        assert!(
+            ends.iter().any(|end| vocabulary.ends_with(end)),
+            "{vocabulary}"
+        );
+        assert!(!plan.contains("note:"), "{plan}");
+    }
+}
+
+#[test]
+fn run_files_have_the_sizes_that_they_say() {
+    let sizes = stated_sizes();
+    assert!(sizes.len() >= 6, "{sizes:?}");
+    for (name, size) in sizes {
+        let shown = ok(zoo("plan").args([&name, "--tflops", "1"]));
+        let millions = |size: &str| size.strip_suffix('M').unwrap().parse::<f64>().unwrap();
+        let planned = millions(&planned(&shown, &name)[1]);
+        assert!(
+            (planned / millions(&size) - 1.0).abs() < 0.01,
+            "{name}: {shown}"
+        );
+    }
+}
+
+/// The run files whose comment has a number of parameters, such as `124M parameters`, and that number.
+fn stated_sizes() -> Vec<(String, String)> {
+    let sized = builtin::run_files().filter_map(|(name, text)| {
+        let comment = text.lines().map_while(|line| line.strip_prefix("//"));
+        let comment = comment.collect::<String>();
+        let (before, _) = comment
+            .split_once(" parameters with ")
+            .or_else(|| comment.split_once(" parameters at "))?;
+        let size = before.split_whitespace().last()?.to_owned();
+        size.ends_with('M').then_some((name, size))
+    });
+    sized.collect()
+}
+
+#[test]
+fn a_vocabulary_that_is_not_that_of_the_data_is_said_for_each_run() {
+    let scratch = Scratch::new();
+    let plan = |options: &[&str]| {
+        let mut command = outside(&scratch, "plan");
+        command
+            .args(["gpt2/shakespeare-cpu", "--tflops", "1"])
+            .args(options);
+        command.env("XDG_CACHE_HOME", scratch.path("cache"));
+        command
+    };
+    // Its content is always the same, so nothing has to be downloaded.
+    let exact = ok(&mut plan(&[]));
+    assert_eq!(planned(&exact, "gpt2/shakespeare-cpu")[0], "65");
+    assert!(!exact.contains("note:"), "{exact}");
+    let assumed = ok(&mut plan(&["--set", "data.tokenizer=Bpe(vocab_size: 300)"]));
+    assert_eq!(planned(&assumed, "gpt2/shakespeare-cpu")[0], "~300");
+    let note = "note: ~ marks an assumed vocabulary: the most that the tokenizer may have, because tiny shakespeare \
+                is not downloaded yet";
+    assert!(assumed.contains(note), "{assumed}");
+    let file = ok(&mut plan(&[
+        "--set",
+        "data.tokenizer=File(\"tokenizer.json\")",
+    ]));
+    assert_eq!(planned(&file, "gpt2/shakespeare-cpu")[0], "~50304");
+    assert!(file.contains("`tokenizer.json` is not here"), "{file}");
+    fails(
+        &mut plan(&["--data", "typo.txt"]),
+        2,
+        &["`--data`", "`typo.txt` does not exist"],
+    );
+    fails(
+        &mut plan(&["--scale", "cpu"]),
+        2,
+        &["`--scale`", "leave it out"],
+    );
+}
+
+#[test]
+fn every_command_says_for_which_vocabulary_it_counts() {
+    let scratch = Scratch::new();
+    let started = ok(smoke(&scratch.path("run")).arg("--no-tui"));
+    assert!(
+        started.contains("27.6k parameters for 56 token ids"),
+        "{started}"
+    );
+    let mut bench = outside(&scratch, "bench");
+    let benched = ok(bench.args(["gpt2/smoke", "--warmup", "0", "--steps", "1"]));
+    let row = benched.lines().find(|line| line.starts_with("gpt2/smoke "));
+    assert!(row.unwrap().contains(" 56 "), "{benched}");
+    for name in ["a", "b"] {
+        let model = "Gpt2(n_layer: 1, n_head: 1, width: 8, context: 16)";
+        let train = "steps: 2, warmup: 1, batch: 2, validate_batches: 1";
+        let text =
+            format!("(model: {model}, data: (source: Synthetic(tokens: 3000)), train: ({train}))");
+        scratch.file(&format!("{name}.ron"), text);
+    }
+    let compared = ok(outside(&scratch, "compare").args(["a.ron", "b.ron"]));
+    assert!(compared.contains("56 token ids"), "{compared}");
+    let report = fs::read_to_string(scratch.path("runs/compare/report.html")).unwrap();
+    assert!(report.contains("56 token ids"));
+}
+
+#[test]
+fn a_check_trains_nothing_and_says_what_would_be_trained() {
+    let scratch = Scratch::new();
+    let mut command = outside(&scratch, "train");
+    let shown = ok(command.args(["gpt2/smoke", "--check"]));
+    for part in [
+        "27.6k parameters for 56 token ids",
+        "45k training and 5k validation tokens",
+        "60 steps of 256 tokens: 15.4k tokens, 0.341 passes over the training tokens",
+    ] {
+        assert!(shown.contains(part), "no `{part}` in: {shown}");
+    }
+    assert!(!scratch.path("runs").exists());
+    let curriculum = ok(outside(&scratch, "train").args(["recurrent/copy-smoke", "--check"]));
+    assert!(
+        curriculum.contains("600 steps of at most 1.28k tokens: at most 768k tokens"),
+        "{curriculum}"
+    );
+    let described_as = ok(outside(&scratch, "describe").arg("recurrent/copy-smoke"));
+    assert_eq!(
+        described(&described_as, "tokens of the run"),
+        "at most 768k"
+    );
+    let images = ok(outside(&scratch, "describe").arg("vit/smoke"));
+    assert_eq!(described(&images, "images of the run"), "6.4k");
+    let mut wrong = outside(&scratch, "train");
+    wrong.args(["gpt2/smoke", "--check", "--set", "model.n_head=5"]);
+    fails(&mut wrong, 2, &["model.n_head"]);
+    let experiment = ok(outside(&scratch, "experiment").args(["rmt_scaling", "--check"]));
+    let header = experiment.lines().find(|line| line.starts_with("run "));
+    for column in [
+        "vocabulary",
+        "parameters",
+        "steps",
+        "tokens",
+        "passes",
+        "seeds",
+    ] {
+        assert!(header.unwrap().contains(column), "{experiment}");
+    }
+    assert!(!scratch.path("runs").exists());
+}
+
+#[test]
+fn an_option_and_an_assignment_of_the_same_field_are_refused() {
+    let scratch = Scratch::new();
+    scratch.file("my.txt", "to be or not to be ".repeat(200));
+    let model = "TokenFormer(n_layer: 1, n_head: 1, width: 8, context: 16, n_attn: 8, n_ffn: 8)";
+    scratch.file("t.ron", format!("(model: {model}, train: (steps: 2))"));
+    let source = "data.source=TinyShakespeare";
+    for (command, arguments) in [
+        ("train", ["gpt2/smoke", "--data", "my.txt", source]),
+        (
+            "describe",
+            ["gpt2/smoke", "--data", "my.txt", "data.source.tokens=5000"],
+        ),
+        ("plan", ["gpt2/smoke", "--data", "my.txt", source]),
+        ("plan", ["rmt_scaling", "--data", "my.txt", source]),
+        ("compare", ["gpt2/smoke", "--data", "my.txt", source]),
+        ("sweep", ["gpt2/smoke", "--data", "my.txt", source]),
+        ("experiment", ["rmt_scaling", "--data", "my.txt", source]),
+        ("tokenize", ["gpt2/smoke", "--data", "my.txt", source]),
+        (
+            "train",
+            [
+                "gpt2/shakespeare-cpu",
+                "--tokenizer",
+                "bytes",
+                "data.tokenizer=Chars",
+            ],
+        ),
+        (
+            "tokenize",
+            [
+                "gpt2/shakespeare-cpu",
+                "--tokenizer",
+                "bytes",
+                "data.tokenizer=Chars",
+            ],
+        ),
+        ("sweep", ["gpt2/smoke", "--seeds", "2", "train.seed=5"]),
+        (
+            "experiment",
+            ["rmt_scaling", "--seeds", "2", "train.seed=5"],
+        ),
+        (
+            "train",
+            [
+                "t.ron",
+                "--tune",
+                "new_tokens=2",
+                "model.added=(attn: 4, ffn: 4)",
+            ],
+        ),
+        (
+            "import",
+            ["gpt2", "--tokenizer", "bytes", "data.tokenizer=Bytes"],
+        ),
+        ("bench", ["gpt2/smoke", "--steps", "2", "train.steps=3"]),
+        ("import", ["gpt2", "--heads", "2", "model.n_head=4"]),
+    ] {
+        let [config, option, value, set] = arguments;
+        let mut run = outside(&scratch, command);
+        run.args([config, option, value, "--set", set]);
+        match command {
+            "sweep" => run.args(["--over", "train.batch=1,2"]),
+            "import" => run.args(["--run", "runs/imported"]),
+            _ if option == "--tune" => run.args(["--init-from", "none"]),
+            _ => &mut run,
+        };
+        fails(
+            &mut run,
+            2,
+            &[&format!("--set {set}"), &format!("`{option}`")],
+        );
+        assert!(!scratch.path("runs").exists(), "{command}");
+    }
+    let mut train = outside(&scratch, "tokenize");
+    train.args(["--data", "my.txt", "--set", "train.steps=5"]);
+    fails(&mut train, 2, &["--set train.steps=5", "only the data"]);
+    // What they do not share is set.
+    let mut both = outside(&scratch, "describe");
+    both.args([
+        "gpt2/smoke",
+        "--data",
+        "my.txt",
+        "--set",
+        "data.valid_fraction=0.5",
+    ]);
+    both.env("XDG_CACHE_HOME", scratch.path("cache"));
+    assert!(ok(&mut both).contains("valid_fraction: 0.5"));
+    let mut images = outside(&scratch, "describe");
+    fs::create_dir(scratch.path("cifar")).unwrap();
+    images.args([
+        "vit/cifar-cpu",
+        "--data",
+        "cifar",
+        "--set",
+        "data.source.crop=2",
+    ]);
+    fails(&mut images, 2, &["cifar"]);
+}
+
+#[test]
+fn a_merged_run_is_described() {
+    let scratch = Scratch::new();
+    let model = "TokenFormer(n_layer: 1, n_head: 1, width: 8, context: 16, n_attn: 8, n_ffn: 8)";
+    let train = "steps: 2, warmup: 1, batch: 2, validate_batches: 1";
+    let text =
+        format!("(model: {model}, data: (source: Synthetic(tokens: 3000)), train: ({train}))");
+    scratch.file("a.ron", text);
+    ok(outside(&scratch, "train").args(["a.ron", "--run", "a"]));
+    let merged = ok(outside(&scratch, "merge").args(["a", "a", "--run", "both"]));
+    assert!(merged.contains("parameters for 56 token ids"), "{merged}");
+    let shown = ok(outside(&scratch, "describe").arg("both"));
+    assert_eq!(described(&shown, "vocabulary"), "56 token ids");
+    assert_eq!(
+        described(&shown, "data"),
+        "none, the model was merged from a and a"
+    );
+    let count = described(&shown, "parameters");
+    assert!(
+        merged.contains(&format!("{count} parameters")),
+        "{merged} {shown}"
+    );
+    // Files have the plain name of a variant that RON writes as `r#None`.
+    for run in ["a", "both"] {
+        let config = fs::read_to_string(scratch.path(run).join("config.ron")).unwrap();
+        assert!(
+            config.contains("norm_params: None,") && !config.contains("r#"),
+            "{config}"
+        );
+    }
+}
+
+/// A place that cannot be used can be changed by the user: exit code 2. `T runs disk` has a full disk: exit code 1.
+#[cfg(unix)]
+#[test]
+fn a_place_that_cannot_be_written_gives_one_exit_code() {
+    let scratch = Scratch::new();
+    ok(&mut smoke(&scratch.path("r")));
+    scratch.file("file", "");
+    let few = ["--set", "train.steps=1"];
+    for place in ["file/x", "/proc/x"] {
+        for (command, options) in [
+            ("train", ["gpt2/smoke", "--run"].as_slice()),
+            ("compare", &["gpt2/smoke", "--run"]),
+            (
+                "sweep",
+                &["gpt2/smoke", "--over", "train.batch=1,2", "--runs"],
+            ),
+            ("experiment", &["rmt_stream_size", "--runs"]),
+        ] {
+            let mut command = outside(&scratch, command);
+            fails(command.args(options).arg(place).args(few), 2, &[place]);
+        }
+        let figure = format!("{place}/a.svg");
+        fails(
+            outside(&scratch, "plot").args(["r", "--out", &figure]),
+            2,
+            &[place],
+        );
+        fails(
+            outside(&scratch, "export").args(["r", "--to", "hf", place]),
+            2,
+            &[place],
+        );
+        let json = format!("{place}/a.json");
+        let mut bench = outside(&scratch, "bench");
+        fails(bench.args(["gpt2/smoke", "--json", &json]), 2, &[place]);
+    }
+    let mut full = outside(&scratch, "plot");
+    fails(full.args(["r", "--out", "r"]), 2, &["--out"]);
+}
