@@ -146,7 +146,7 @@ fn state<C: ModelConfig>(config: &RunConfig<C>, vocabulary: Vocabulary) -> f64 {
     (2.0 + moments + sums) * weights(config, vocabulary)
 }
 
-/// Bytes that training takes at least: its [`state`], then the logits, and the streams after each layer that are kept.
+/// Bytes that training takes at least: weights, gradients and moments, then the logits, and the kept streams after layers.
 pub fn least_memory<C: ModelConfig>(config: &RunConfig<C>, vocabulary: Vocabulary) -> f64 {
     let shape = config.model.shape();
     let tokens = config.train.batch as f64 * config.time() as f64;
