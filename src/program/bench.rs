@@ -3,7 +3,6 @@
 use std::fs::Metadata;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
 use clap::Args;
 use residual_zoo::backend::BackendKind;
 use residual_zoo::cli::{self, BackendArgs};
@@ -11,7 +10,7 @@ use residual_zoo::core::ConfigError;
 use residual_zoo::experiment::time;
 use residual_zoo::lab::{Bench, Error, Use, check_size, open_corpus};
 use residual_zoo::report::{Cell, Column, Table, bytes, si};
-use residual_zoo::runs::vocabulary;
+use residual_zoo::runs::{disk, vocabulary};
 use residual_zoo::train::Interrupter;
 use residual_zoo::train::bench::StepTime;
 use residual_zoo::train::dashboard::warn;
@@ -129,10 +128,13 @@ pub fn bench(options: Options) -> anyhow::Result<()> {
             });
         }
     }
-    cli::print(&format!("\n{}", table(&lines, old.as_deref()).to_text()))?;
+    cli::print(&format!(
+        "\n{}",
+        cli::fitted(&table(&lines, old.as_deref()))
+    ))?;
     if let Some(path) = options.json.as_ref().filter(|_| !lines.is_empty()) {
         let json = serde_json::to_string_pretty(&lines)?;
-        std::fs::write(path, json).with_context(|| format!("cannot write {}", path.display()))?;
+        disk::write_output(path, json.as_bytes())?;
     }
     failure.map_or(Ok(()), |error| Err(error.into()))
 }

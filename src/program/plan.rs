@@ -200,7 +200,7 @@ pub fn plan(options: Options) -> anyhow::Result<()> {
         rows,
         ..Table::default()
     };
-    cli::print(table.to_text().trim_end())?;
+    cli::print(cli::fitted(&table).trim_end())?;
     cli::print(&source)?;
     match options.gbit {
         Some(gbit) => cli::print(&format!(

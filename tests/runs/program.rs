@@ -339,16 +339,16 @@ fn connections_are_compared_in_models_of_other_sizes() {
     let rows = shown.lines().skip_while(|line| !line.starts_with("model "));
     let names: Vec<&str> = rows
         .skip(2)
-        .map_while(|row| row.split_whitespace().next())
+        .map_while(|row| row.split("  ").next().filter(|name| !name.is_empty()))
         .collect();
     assert_eq!(names.len(), 19, "{shown}");
     assert!(
-        names.contains(&"plain") && names.contains(&"static-hyper"),
+        names.contains(&"None") && names.contains(&"Hyper, static"),
         "{shown}"
     );
     let mut command = outside(&scratch, "compare");
     command.args(["--connections", "--set", "model.n_layer=3"]);
-    fails(&mut command, 2, &["tree.model", "even"]);
+    fails(&mut command, 2, &["Tree.model", "even"]);
     let mut command = outside(&scratch, "compare");
     command.args(["--connections", "--set"]);
     command.arg("model=Composed(layers: [Gpt2()], connection: PerLayer(Dense()))");

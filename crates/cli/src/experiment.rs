@@ -21,8 +21,8 @@ use residual_zoo_system::harmless;
 use crate::sweep::{refuse_swept, show};
 use crate::trial::try_models;
 use crate::{
-    BackendArgs, DataArgs, DisplayArgs, JobsArgs, command, example, print, report, stop_on_signal,
-    verdict, write,
+    BackendArgs, DataArgs, DisplayArgs, JobsArgs, command, example, fitted, print, report,
+    stop_on_signal, verdict, write,
 };
 
 /// An experiment and where its text comes from.
@@ -264,7 +264,9 @@ impl ExperimentArgs {
         let missing: Vec<String> = outcome.missing.iter().map(Missing::to_string).collect();
         let stopped = outcome.stopped;
         outcome.leave_out(&all, &planned);
-        self.write(source, &Results::new(&experiment, &all, outcome, origin))?;
+        let mut results = Results::new(&experiment, &all, outcome, origin);
+        results.look(&self.runs.join(self.report_of(source)), self.force)?;
+        self.write(source, &results)?;
         if stopped {
             let without = if self.force { " without --force" } else { "" };
             print(&format!(
@@ -354,7 +356,7 @@ impl ExperimentArgs {
         if let Some(publish) = &self.publish {
             results.write_markdown(publish, &source.name)?;
         }
-        print(&format!("\n{}", results.table().to_text()))?;
+        print(&format!("\n{}", fitted(&results.table())))?;
         if let Some(tuning) = results.tuning() {
             print("")?;
             show(tuning)?;
@@ -504,7 +506,7 @@ fn list_runs<C: ModelConfig>(
         rows: planned.iter().map(row).collect(),
         ..Table::default()
     };
-    print(&format!("{}\n\n{}", experiment.title, table.to_text()))?;
+    print(&format!("{}\n\n{}", experiment.title, fitted(&table)))?;
     if let Some(sweep) = &experiment.sweep {
         let (points, seeds) = (sweep.check_points(planned)?, sweep.seeds.len());
         let count = points * seeds * planned.len();

@@ -23,10 +23,10 @@ use residual_zoo_data::{
 };
 use residual_zoo_exchange::Error as ExchangeError;
 use residual_zoo_lab::{Error, Verdict};
-use residual_zoo_report::Tone;
+use residual_zoo_report::{Table, Tone};
 use residual_zoo_runs::Error as RunError;
 use residual_zoo_system::signals::{on_stop, on_suspension};
-use residual_zoo_system::terminal::is_gone;
+use residual_zoo_system::terminal::{is_gone, output_columns};
 use residual_zoo_system::{harmless, output};
 use residual_zoo_train::Interrupter;
 pub use residual_zoo_train::dashboard::warn;
@@ -205,6 +205,14 @@ pub fn quoted_path(path: &Path) -> String {
 /// When the line cannot be written.
 pub fn print(text: &str) -> Result<(), Error> {
     write(&format!("{}\n", harmless(text)))
+}
+
+/// A table as text, no wider than the terminal where standard output is one.
+pub fn fitted(table: &Table) -> String {
+    match output_columns() {
+        Some(columns) => table.fit(columns),
+        None => table.to_text(),
+    }
 }
 
 /// The name of a verdict, in color where standard output is a terminal and `NO_COLOR` is not set.

@@ -12,7 +12,7 @@ use residual_zoo_lab::{
 };
 
 use crate::{
-    BackendArgs, DataArgs, DisplayArgs, JobsArgs, arguments, command, print, stop_on_signal,
+    BackendArgs, DataArgs, DisplayArgs, JobsArgs, arguments, command, fitted, print, stop_on_signal,
 };
 
 /// What is swept, where and how.
@@ -113,7 +113,7 @@ impl SweepArgs {
         results.write(&directory)?;
         write_index(&self.runs)?;
         if let Some(tuning) = results.tuning().filter(|_| !stopped) {
-            print(&format!("\n{}\n", tuning.table().to_text()))?;
+            print(&format!("\n{}\n", fitted(&tuning.table())))?;
             show(tuning)?;
             let failed = tuning.runs.iter().filter(|run| run.best().is_none());
             missing.extend(failed.map(|run| format!("{}: {}", run.run, run.failure())));

@@ -94,7 +94,7 @@ impl DataFacts {
 }
 
 /// What one token of the data is.
-fn token(data: &DataConfig) -> String {
+pub fn token(data: &DataConfig) -> String {
     match (&data.source, &data.tokenizer) {
         (Source::Synthetic(_), _) => "a word".into(),
         (Source::Copying(_), _) => "a symbol".into(),

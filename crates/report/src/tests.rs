@@ -57,7 +57,7 @@ fn log(lo: f64, hi: f64) -> Vec<String> {
 
 #[test]
 fn every_string_is_escaped() {
-    let evil = || "</script><b>&\"'\u{1b}]0;\u{7}".to_owned();
+    let evil = || "</script><b>&\"'\u{1b}]0;\u{7}\u{202e}\u{ffff}".to_owned();
     let points = vec![(0.0, 1.0), (1.0, 2.0)];
     let chart = Chart {
         heading: evil(),
@@ -87,10 +87,22 @@ fn every_string_is_escaped() {
     let code = Section::Code { heading, body };
     let (heading, body) = (evil(), evil());
     let text = Section::Text { heading, body };
-    let is_control = |c: char| c.is_control() && c != '\n';
+    let folded = Section::Folded {
+        heading: evil(),
+        note: evil(),
+        language: "ron".into(),
+        texts: vec![(evil(), evil())],
+    };
+    let is_control = |c: char| (c.is_control() && c != '\n') || "\u{202e}\u{ffff}".contains(c);
     let svg = chart.to_svg();
     assert!(!svg.contains(is_control));
-    let sections = vec![Section::Chart(chart), Section::Table(table), code, text];
+    let sections = vec![
+        Section::Chart(chart),
+        Section::Table(table),
+        code,
+        text,
+        folded,
+    ];
     let (title, lead) = (evil(), evil());
     let html = Report {
         title,
@@ -176,7 +188,91 @@ fn points_without_a_place_are_dropped() {
     dirty.extend([(f64::NAN, 1.0), (1.5, f64::INFINITY), (1.5, f64::NAN)]);
     dirty.extend([(-1.0, 1.0), (1.2, 0.0), (0.0, 1.0)]);
     let page = |points| html(Scale::Log, vec![Series::line("run", 0, points)], vec![]);
-    assert_eq!(page(clean), page(dirty));
+    let drawn = |points| {
+        let page = page(points);
+        let paths = page.split(" d=\"").skip(1);
+        let paths = paths.map(|part| part.split('"').next().unwrap_or_default().to_owned());
+        paths.collect::<Vec<_>>()
+    };
+    assert_eq!(drawn(clean), drawn(dirty.clone()));
+    assert!(page(dirty).contains(
+        "Not shown: run (tokens NaN), run (loss inf), run (loss NaN), run (tokens -1), run (loss 0) and 1 more; a \
+         logarithmic axis has only values above 0."
+    ));
+}
+
+#[test]
+fn a_chart_says_what_has_no_place_on_its_axes() {
+    let mut series = vec![
+        Series::line("a", 0, vec![(0.0, 3.0)]),
+        Series::line("b", 1, vec![(4.0, 2.0), (16.0, 1.0)]),
+    ];
+    series[1].band = vec![(4.0, 0.0, 3.0), (16.0, 0.5, 2.0)];
+    let chart = |scale| Chart {
+        x: Axis {
+            scale,
+            ..Axis::linear("size", "")
+        },
+        y: Axis {
+            scale,
+            ..Axis::linear("loss", "")
+        },
+        series: series.clone(),
+        references: vec![Reference::new("least", 0.0)],
+        ..Chart::default()
+    };
+    let says = "Not shown: a (size 0), b (a part of its band), least (loss 0); a logarithmic axis has only values above 0.";
+    let log = chart(Scale::Log);
+    assert_eq!(log.notes(), says);
+    assert!(log.to_svg().contains(">Not shown: a (size 0)"));
+    assert_eq!(chart(Scale::Linear).notes(), "");
+}
+
+#[test]
+fn lines_differ_in_color_or_in_dashes() {
+    let series: Vec<Series> = (0..40)
+        .map(|i| Series::line(format!("run {i}"), i, vec![(0.0, 1.0), (1.0, i as f64)]))
+        .collect();
+    let chart = Chart {
+        series,
+        ..Chart::default()
+    };
+    let svg = chart.to_svg();
+    let samples: Vec<&str> = svg
+        .split("translate(")
+        .skip(1)
+        .filter_map(|part| part.split("d=").next())
+        .collect();
+    let samples: Vec<&str> = samples
+        .iter()
+        .filter_map(|sample| sample.split("<path ").nth(1))
+        .collect();
+    assert_eq!(samples.len(), 40);
+    let distinct: std::collections::BTreeSet<&str> = samples.iter().copied().collect();
+    assert_eq!(distinct.len(), 40, "{distinct:?}");
+    assert!(samples[0] == "class=\"line c0\" ", "{}", samples[0]);
+    assert!(
+        samples[8] == "class=\"line c0\" stroke-dasharray=\"9 3\" ",
+        "{}",
+        samples[8]
+    );
+}
+
+#[test]
+fn names_beside_lines_differ_where_they_are_cut() {
+    let name = |end: &str| format!("runs/experiments/pool/GPT-2-{end}");
+    let line =
+        |(i, end): (usize, &str)| Series::line(name(end), i, vec![(0.0, 1.0), (1.0, i as f64)]);
+    let series = ["0a1b2c", "3d4e5f"]
+        .into_iter()
+        .enumerate()
+        .map(line)
+        .collect();
+    let page = html(Scale::Linear, series, vec![]);
+    assert!(
+        page.contains(">…pool/GPT-2-0a1b2c <") && page.contains(">…pool/GPT-2-3d4e5f <"),
+        "{page}"
+    );
 }
 
 #[test]
@@ -345,7 +441,179 @@ fn csv_quotes_what_has_to_be_quoted() {
     let rows = rows.map(|row| row.map(str::to_owned).to_vec());
     assert_eq!(
         csv(&["run", "loss, train"], rows),
-        "run,\"loss, train\"\n\"a,b\",1.5\n\"say \"\"so\"\"\",\n\"two\nlines\",-2\n"
+        "run,\"loss, train\"\n\"a,b\",1.5\n\"say \"\"so\"\"\",\ntwo lines,-2\n"
     );
     assert_eq!(csv(&["run", "seed"], []), "run,seed\n");
+}
+
+/// What a spreadsheet would take as a formula is text, and numbers stay numbers.
+#[test]
+fn csv_has_no_formulas_and_no_control_characters() {
+    let cell = |text: &str| {
+        let csv = csv(&["x"], [vec![text.to_owned()]]);
+        csv.strip_prefix("x\n")
+            .unwrap()
+            .trim_end_matches('\n')
+            .to_owned()
+    };
+    for number in ["-1.5", "0", "1e21", "-2e-7", "1.2345"] {
+        assert_eq!(cell(number), number);
+    }
+    let formulas = [
+        ("=cmd|'/C calc'!A0", "'=cmd|'/C calc'!A0"),
+        ("+1+1", "'+1+1"),
+        ("-2+3", "'-2+3"),
+        ("@SUM(A1)", "'@SUM(A1)"),
+        ("+5", "'+5"),
+        ("-inf", "'-inf"),
+        ("- 1", "'- 1"),
+        ("\t=1", "'=1"),
+        ("\r=1", "'=1"),
+        (" =1", "' =1"),
+        ("\u{feff}=1", "'\u{feff}=1"),
+        ("＝1+1", "'＝1+1"),
+        ("=\"a\"", "\"'=\"\"a\"\"\""),
+        ("x\u{1b}[31m", "x\\u{1b}[31m"),
+        ("a\u{202e}b", "a\\u{202e}b"),
+        ("two\r\nlines\tand a tab", "two lines and a tab"),
+        ("a=1", "a=1"),
+        ("a-b", "a-b"),
+    ];
+    for (text, expected) in formulas {
+        assert_eq!(cell(text), expected, "{text:?}");
+    }
+    assert_eq!(csv(&["=x"], []), "'=x\n");
+}
+
+#[test]
+fn markdown_shows_text_as_it_is() {
+    for (text, expected) in [
+        (
+            "A <b>test</b> & \"quotes\" | pipe",
+            "A &lt;b>test&lt;/b> & \"quotes\" \\| pipe",
+        ),
+        (
+            "x < y, p < 0.001, R&D &lt; &#60;",
+            "x < y, p < 0.001, R&amp;D &amp;lt; &amp;#60;",
+        ),
+        (
+            "`code` *star* _under_ snake_case",
+            "\\`code\\` \\*star\\* \\_under\\_ snake_case",
+        ),
+        (
+            "[link](http://a) ![x](y)",
+            "\\[link\\](http://a) !\\[x\\](y)",
+        ),
+        (
+            "](javascript:alert(1)) | x `",
+            "\\](javascript:alert(1)) \\| x \\`",
+        ),
+        (
+            "<!-- --> <?x <http://a>",
+            "&lt;!-- --> &lt;?x &lt;http://a>",
+        ),
+        ("$x$ ~~no~~ C:\\*", "\\$x\\$ \\~\\~no\\~\\~ C:\\\\\\*"),
+        ("# no heading", "\\# no heading"),
+        ("  > no quote", "\\> no quote"),
+        ("- no item", "\\- no item"),
+        ("--- no rule", "\\--- no rule"),
+        ("12. no item", "12\\. no item"),
+        ("1) no item", "1\\) no item"),
+        ("-1.5 ± 0.2", "-1.5 ± 0.2"),
+        ("12.5", "12.5"),
+        ("a\nb\r\n# c", "a b # c"),
+        ("x\u{1b}[31m\u{202e}", "x\\\\u{1b}\\[31m\\\\u{202e}"),
+    ] {
+        assert_eq!(markdown::text(text), expected, "{text:?}");
+    }
+    assert_eq!(markdown::paragraphs("a\nb\n\n\n# c"), "a b\n\n\\# c");
+    assert_eq!(
+        markdown::code("text", "a\n```\nb"),
+        "````text\na\n```\nb\n````"
+    );
+    assert_eq!(
+        markdown::address(b"a (b)/\"c\"-1.svg"),
+        "a%20%28b%29%2F%22c%22-1.svg"
+    );
+    let section = Section::Folded {
+        heading: "Configs".into(),
+        note: String::new(),
+        language: "ron".into(),
+        texts: vec![("</summary><script>\nx".into(), "(a: \"```\")".into())],
+    };
+    assert_eq!(
+        section.to_markdown().unwrap(),
+        "## Configs\n\n<details>\n<summary>&lt;/summary&gt;&lt;script&gt; x</summary>\n\n````ron\n(a: \"```\")\n````\n\n</details>"
+    );
+}
+
+fn wide_table() -> Table {
+    let row = |name: &str| {
+        let numbers = ["193k", "98.6k", "1.4030 ± 0.1234", "1.4072", "77k"];
+        std::iter::once(name)
+            .chain(numbers)
+            .map(Cell::from)
+            .collect()
+    };
+    Table {
+        columns: vec![
+            Column::text("model"),
+            Column::number("parameters", ""),
+            Column::number("non-embedding", ""),
+            Column::number("train loss", "nats/token"),
+            Column::number("valid loss", "nats/token"),
+            Column::number("tokens/s", ""),
+        ],
+        rows: vec![
+            row("日本, \"q\" | <i>&"),
+            row("a model with a long name, width 16"),
+            row("a model with a long name, width 32"),
+        ],
+        ..Table::default()
+    }
+}
+
+#[test]
+fn columns_are_aligned_by_what_a_terminal_shows() {
+    let text = wide_table().to_text();
+    let widths: Vec<usize> = text.lines().map(crate::width::width).collect();
+    assert_eq!([widths[2], widths[3], widths[4]], [widths[0]; 3], "{text}");
+    let mut table = wide_table();
+    table.rows[0][0] = "a\u{1b}[31m\nb".into();
+    let text = table.to_text();
+    assert_eq!(text.lines().count(), 5, "{text}");
+    assert!(text.contains("a\\u{1b}[31m b "), "{text}");
+}
+
+#[test]
+fn a_wide_table_fits_a_terminal_and_no_number_is_cut() {
+    let table = wide_table();
+    assert_eq!(table.fit(160), table.to_text());
+    for columns in [24, 40, 60, 80, 85, 100] {
+        let text = table.fit(columns);
+        let widest = text.lines().map(crate::width::width).max();
+        assert!(widest <= Some(columns.max(29)), "{columns}:\n{text}");
+        for number in ["193k", "98.6k", "1.4030 ± 0.1234", "1.4072", "77k"] {
+            assert_eq!(
+                text.matches(number).count(),
+                3,
+                "{number} at {columns}:\n{text}"
+            );
+        }
+    }
+    // Names are cut, and still differ.
+    let text = table.fit(85);
+    assert!(
+        text.contains("width 16 ") && text.contains("width 32 "),
+        "{text}"
+    );
+    assert!(!text.contains("\n\n"), "{text}");
+    // Too narrow for all columns: a table for some, and one for the others.
+    let text = table.fit(60);
+    let heads: Vec<&str> = text
+        .lines()
+        .filter(|line| line.starts_with("model"))
+        .collect();
+    assert_eq!(heads.len(), 2, "{text}");
+    assert_eq!(Table::default().fit(10), "");
 }

@@ -65,6 +65,7 @@ fn results_with(
             passes: Some((0.25, 1.5)),
             runs: vec!["base".into()],
         }],
+        configs: vec![("base".into(), "(model: `x`)".into())],
     };
     let origin = Origin {
         name: "question".into(),

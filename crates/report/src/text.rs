@@ -1,0 +1,147 @@
+//! Tables as text for a terminal.
+
+use crate::escape::one_line;
+use crate::table::Table;
+use crate::width::{pad, shorten, width};
+
+/// Between two columns.
+const GAP: usize = 2;
+/// The columns that a shortened word keeps.
+const LEAST: usize = 12;
+
+/// A table as lines of text: the titles, the units where there are some, and the rows.
+pub(crate) struct Text {
+    lines: Vec<Vec<String>>,
+    /// The lines of the head.
+    head: usize,
+    /// Whether each column has numbers.
+    numeric: Vec<bool>,
+    /// The terminal columns of each column.
+    widths: Vec<usize>,
+}
+
+impl Text {
+    pub(crate) fn of(table: &Table) -> Self {
+        let titles = table.columns.iter().map(|column| one_line(&column.title));
+        let hints = table.columns.iter().map(|column| one_line(&column.hint));
+        let mut lines: Vec<Vec<String>> = vec![titles.collect(), hints.collect()];
+        if lines[1].iter().all(String::is_empty) {
+            lines.pop();
+        }
+        let head = lines.len();
+        let cells = |row| table.cells(row).map(|cell| one_line(&cell.text)).collect();
+        lines.extend(table.rows.iter().map(|row| cells(row)));
+        let widest = |i: usize| lines.iter().map(|line: &Vec<String>| width(&line[i])).max();
+        Self {
+            widths: (0..table.columns.len())
+                .map(|i| widest(i).unwrap_or(0))
+                .collect(),
+            numeric: table.columns.iter().map(|column| column.numeric).collect(),
+            head,
+            lines,
+        }
+    }
+
+    /// All columns beside each other.
+    pub(crate) fn lines(&self) -> String {
+        self.panel(&(0..self.widths.len()).collect::<Vec<_>>())
+    }
+
+    /// At most `columns` wide where that is possible.
+    pub(crate) fn fit(mut self, columns: usize) -> String {
+        let all: Vec<usize> = (0..self.widths.len()).collect();
+        let gaps = GAP * all.len().saturating_sub(1);
+        let mut over = (self.widths.iter().sum::<usize>() + gaps).saturating_sub(columns);
+        let words = || all.iter().copied().filter(|i| !self.numeric[*i]);
+        let spare = words().map(|i| self.widths[i].saturating_sub(self.least(i)));
+        if over > 0 && over <= spare.sum() {
+            let mut widths = self.widths.clone();
+            while over > 0 {
+                let can = words().filter(|i| widths[*i] > self.least(*i));
+                let Some(widest) = can.max_by_key(|i| widths[*i]) else {
+                    break;
+                };
+                widths[widest] -= 1;
+                over -= 1;
+            }
+            self.shorten(widths);
+            over = 0;
+        }
+        match over.min(all.len()) {
+            0 => self.panel(&all),
+            _ => self.panels(columns),
+        }
+    }
+
+    /// The columns that column `i` of words keeps at least: those of its title too.
+    fn least(&self, i: usize) -> usize {
+        let titles = self.lines[..self.head].iter().map(|line| width(&line[i]));
+        titles.max().unwrap_or(0).max(LEAST)
+    }
+
+    /// Cuts the words of the rows to these widths.
+    fn shorten(&mut self, widths: Vec<usize>) {
+        for (i, to) in widths
+            .into_iter()
+            .enumerate()
+            .filter(|(i, _)| !self.numeric[*i])
+        {
+            if to >= self.widths[i] {
+                continue;
+            }
+            let cells: Vec<&str> = self.lines[self.head..]
+                .iter()
+                .map(|line| line[i].as_str())
+                .collect();
+            let short = shorten(&cells, to);
+            for (line, cell) in self.lines[self.head..].iter_mut().zip(short) {
+                line[i] = cell;
+            }
+            let lines = self.lines.iter().map(|line| width(&line[i]));
+            self.widths[i] = lines.max().unwrap_or(0);
+        }
+    }
+
+    /// Several tables under each other, each with the first column and as many others as fit.
+    fn panels(mut self, columns: usize) -> String {
+        let mut widths = self.widths.clone();
+        widths[0] = widths[0].min((columns / 3).max(self.least(0)));
+        for i in 1..widths.len() {
+            let room = columns.saturating_sub(widths[0] + GAP);
+            widths[i] = widths[i].min(room.max(self.least(i)));
+        }
+        self.shorten(widths);
+        let (mut panels, mut panel, mut used) = (Vec::new(), vec![0], self.widths[0]);
+        for i in 1..self.widths.len() {
+            let more = GAP + self.widths[i];
+            if used + more > columns && panel.len() > 1 {
+                panels.push(self.panel(&panel));
+                (panel, used) = (vec![0], self.widths[0]);
+            }
+            panel.push(i);
+            used += more;
+        }
+        panels.push(self.panel(&panel));
+        panels.join("\n\n")
+    }
+
+    /// These columns beside each other.
+    fn panel(&self, of: &[usize]) -> String {
+        let is_empty = |line: &&Vec<String>| of.iter().all(|i| line[*i].is_empty());
+        let format = |line: &Vec<String>| {
+            let cells = of
+                .iter()
+                .map(|&i| pad(&line[i], self.widths[i], self.numeric[i]));
+            let line = cells.collect::<Vec<_>>().join(&" ".repeat(GAP));
+            line.trim_end().to_owned()
+        };
+        let (head, rows) = self.lines.split_at(self.head);
+        // Units that none of these columns has need no line.
+        let head = head
+            .iter()
+            .enumerate()
+            .filter(|(i, line)| *i == 0 || !is_empty(line));
+        let lines = head.map(|(_, line)| line).chain(rows).map(format);
+        lines.collect::<Vec<_>>().join("\n")
+    }
+}
