@@ -16,6 +16,7 @@ mod hub;
 mod images;
 #[cfg(unix)]
 mod kills;
+mod plot;
 mod program;
 #[cfg(unix)]
 mod resume;

@@ -22,7 +22,7 @@ use crate::sweep::{refuse_swept, show};
 use crate::trial::try_models;
 use crate::{
     BackendArgs, DataArgs, DisplayArgs, JobsArgs, command, example, fitted, print, report,
-    stop_on_signal, verdict, write,
+    stop_on_signal, verdict, wrapped, write,
 };
 
 /// An experiment and where its text comes from.
@@ -362,11 +362,16 @@ impl ExperimentArgs {
             show(tuning)?;
         }
         for found in results.claims() {
-            print(&format!("\n{} ({})", found.claim.says, found.claim.source))?;
-            let because = harmless(&found.because);
-            write(&format!("  {}: {because}\n", verdict(found.verdict)))?;
+            let claim = format!("\n{} ({})", found.claim.says, found.claim.source);
+            print(&wrapped(&claim, ""))?;
+            let (name, because) = (found.verdict.signed(), harmless(&found.because));
+            let line = wrapped(&format!("  {name}: {because}"), "    ");
+            write(&(line.replacen(&name, &verdict(found.verdict), 1) + "\n"))?;
             if !found.claim.published.is_empty() && found.verdict != Verdict::NotTested {
-                print(&format!("  reported: {}", found.claim.published))?;
+                print(&wrapped(
+                    &format!("  reported: {}", found.claim.published),
+                    "    ",
+                ))?;
             }
         }
         print(&format!("\nreport: {}", directory.join(REPORT).display()))?;
@@ -515,9 +520,10 @@ fn list_runs<C: ModelConfig>(
             sweep.summary()
         ))?;
     }
-    print(&format!(
+    let checked = format!(
         "\nclaims: {}; everything that they and the charts refer to exists; the data were not opened",
         experiment.claims.len()
-    ))?;
+    );
+    print(&wrapped(&checked, ""))?;
     Ok(())
 }

@@ -12,7 +12,8 @@ use residual_zoo_lab::{
 };
 
 use crate::{
-    BackendArgs, DataArgs, DisplayArgs, JobsArgs, arguments, command, fitted, print, stop_on_signal,
+    BackendArgs, DataArgs, DisplayArgs, JobsArgs, arguments, command, fitted, print,
+    stop_on_signal, wrapped,
 };
 
 /// What is swept, where and how.
@@ -189,7 +190,7 @@ pub(crate) fn show(tuning: &Tuning) -> Result<(), Error> {
         print(&format!("best of {}: {best}", run.run))?;
     }
     for edge in tuning.edges() {
-        print(&format!("note: {edge}"))?;
+        print(&wrapped(&format!("note: {edge}"), "  "))?;
     }
     Ok(())
 }

@@ -15,7 +15,7 @@ use residual_zoo_train::Summary;
 use residual_zoo_train::dashboard::{Display, Screen, Title, print, warn};
 
 use crate::corpora::open_corpus;
-use crate::facts::data_table;
+use crate::facts::{data_table, folded, settings};
 use crate::single::{check_precision, work};
 use crate::size::{Use, check_size};
 use crate::{Axis, DataFacts, Error, Options, REPORT, train};
@@ -63,6 +63,10 @@ pub fn compare<C: ModelConfig>(
     let mut comparison = Comparison {
         entries: Vec::new(),
         settings: models.iter().map(setting).collect(),
+        configs: models
+            .iter()
+            .map(|(name, config)| (name.clone(), settings(config)))
+            .collect(),
         data: DataFacts::of_run(data, &corpus),
         entropy: corpus.entropy,
         command,
@@ -190,6 +194,8 @@ pub struct Comparison {
     pub entries: Vec<(String, Summary)>,
     /// The settings of all models, by name.
     pub settings: BTreeMap<String, Setting>,
+    /// The name and all settings of each model's run, as RON.
+    pub configs: Vec<(String, String)>,
     /// The data of all models.
     pub data: DataFacts,
     /// The lowest possible losses on the data, where they are known.
@@ -336,6 +342,7 @@ impl Comparison {
         let mut sections = vec![Section::Table(self.table())];
         sections.extend(charts.map(|spec| Section::Chart(chart(spec))));
         sections.push(Section::Table(data_table(std::slice::from_ref(&self.data))));
+        sections.push(folded("All settings of each run.", self.configs.clone()));
         sections.push(Section::Code {
             heading: "Command".into(),
             body: self.command.clone(),

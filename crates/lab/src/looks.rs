@@ -128,7 +128,7 @@ pub(crate) fn table(looks: &[Look], claims: &[Judgement]) -> Option<Table> {
     };
     Some(Table {
         heading: "Looks at the verdicts".into(),
-        note: "The verdicts were seen before all of these seeds were trained. Seeds that are added after a look make a false \
+        note: "The verdicts were seen more than once, with different seeds. Seeds that are added after a look make a false \
                verdict more likely."
             .into(),
         columns: std::iter::once(Column::text("claim")).chain(looks.iter().map(title)).collect(),

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::charts::RunRow;
 use crate::check::unequal_budgets;
-use crate::facts::data_table;
+use crate::facts::{data_table, folded};
 use crate::judge::Planned;
 use crate::looks::{self, Look};
 use crate::quantity::title;
@@ -409,12 +409,8 @@ impl Results {
             sections.push(Section::Table(data_table(&self.data)));
         }
         if !self.configs.is_empty() {
-            sections.push(Section::Folded {
-                heading: "Configs".into(),
-                note: "All settings of each run. Its seed is the first of its seeds.".into(),
-                language: "ron".into(),
-                texts: self.configs.clone(),
-            });
+            let note = "All settings of each run. Its seed is the first of its seeds.";
+            sections.push(folded(note, self.configs.clone()));
         }
         sections.push(Section::Code {
             heading: "How to repeat it".into(),

@@ -7,6 +7,7 @@ use residual_zoo_data::Corpus;
 use residual_zoo_train::dashboard::print;
 
 use crate::corpora::open_corpora;
+use crate::facts::settings;
 use crate::measure::Setting;
 use crate::training::train_runs;
 use crate::{
@@ -184,12 +185,10 @@ impl<C: ModelConfig> Experiment<C> {
     }
 }
 
-/// The name of each run with a model and all of its settings, as RON, with its first seed. Where tokens are kept does not
-/// count.
+/// The name of each run with a model and all of its settings, with its first seed.
 fn configs<C: ModelConfig>(planned: &[PlannedRun<C>], seeds: &[u64]) -> Vec<(String, String)> {
     let text = |run: &PlannedRun<C>| {
         let mut config = run.config.clone()?;
-        config.data.cache = None;
         if let Some(seed) = seeds.iter().find(|seed| run.is_for(**seed)) {
             config.train.seed = *seed;
         }
@@ -203,8 +202,7 @@ fn configs<C: ModelConfig>(planned: &[PlannedRun<C>], seeds: &[u64]) -> Vec<(Str
             [] => run.name.clone(),
             after => format!("{}, after {}", run.name, after.join(" and ")),
         };
-        // RON writes a variant that is called like its own `None` as `r#None`, and reads both.
-        Some((name, config.to_ron().replace(": r#None,", ": None,")))
+        Some((name, settings(&config)))
     };
     planned.iter().filter_map(text).collect()
 }

@@ -10,7 +10,7 @@ use crate::number::{label, round};
 use crate::plot::Plot;
 use crate::series::{POINTS, Span, Trace, View, thin};
 use crate::shapes::{color, diamond, line, path, text};
-use crate::width::{shorten, width as columns};
+use crate::width::{shorten, width as columns, wrap};
 
 /// The style sheet of pages and of the charts in them.
 pub(crate) const STYLE: &str = include_str!("style.css");
@@ -66,21 +66,6 @@ impl Chart {
         };
         printable(svg.into_string())
     }
-}
-
-/// The lines of a text, each as long as a legend is wide.
-fn wrap(text: &str, longest: usize) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
-        match lines.last_mut() {
-            Some(line) if columns(line) + 1 + columns(word) <= longest => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(word.to_owned()),
-        }
-    }
-    lines
 }
 
 /// The class, the sample and the name of each entry of a legend. Samples of lines and markers are 26

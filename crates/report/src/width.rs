@@ -17,6 +17,21 @@ pub(crate) fn pad(text: &str, columns: usize, is_number: bool) -> String {
     }
 }
 
+/// The lines of a text, cut between words, each at most `columns` wide unless a single word is wider.
+pub fn wrap(text: &str, columns: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if width(line) + 1 + width(word) <= columns => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
 /// The texts with at most `columns` each; `…` stands for what is left out. Texts that differ still differ: where their
 /// beginnings are the same, another part is left out.
 pub(crate) fn shorten<T: AsRef<str>>(texts: &[T], columns: usize) -> Vec<String> {
@@ -132,6 +147,16 @@ mod tests {
         );
         assert_eq!(pad("日本", 6, false), "日本  ");
         assert_eq!(pad("1.5", 6, true), "   1.5");
+    }
+
+    #[test]
+    fn lines_are_cut_between_words() {
+        assert_eq!(
+            wrap("a difference -0.2936 ± 0.1307", 15),
+            ["a difference", "-0.2936 ±", "0.1307"]
+        );
+        assert_eq!(wrap("日本 語", 5), ["日本", "語"]);
+        assert!(wrap("", 5).is_empty());
     }
 
     #[test]

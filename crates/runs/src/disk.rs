@@ -107,7 +107,8 @@ pub fn replace_shared(path: &Path, bytes: &[u8]) -> Result<(), Error> {
 /// Writes a file that a user names, such as a chart or a table. It is written beside first, so that an earlier file stays if the
 /// disk is full. Through a link, its target is replaced. A pipe or a device is written to as it is.
 pub fn write_output(path: &Path, bytes: &[u8]) -> Result<(), Error> {
-    let target = fs::canonicalize(path).unwrap_or_else(|_| path.into());
+    let target = fs::canonicalize(path).or_else(|_| std::path::absolute(path));
+    let target = target.map_err(Error::io("write", path))?;
     if fs::metadata(&target).is_ok_and(|there| !there.is_file()) {
         return fs::write(&target, bytes).map_err(Error::io("write", path));
     }
