@@ -81,9 +81,9 @@ impl Table {
         Text::of(self).lines()
     }
 
-    /// Like [`to_text`](Self::to_text), in at most `columns` where that is possible. Words are shortened if that is enough;
-    /// otherwise the columns follow each other in several tables, each of which begins with the first column. Numbers are
-    /// never cut.
+    /// Like [`to_text`](Self::to_text), in at most `columns` where that is possible. Titles are broken between words, and
+    /// words are shortened, if that is enough; otherwise the columns follow each other in several tables, each of which
+    /// begins with the first column. Numbers are never cut.
     pub fn fit(&self, columns: usize) -> String {
         Text::of(self).fit(columns)
     }

@@ -608,6 +608,24 @@ fn a_wide_table_fits_a_terminal_and_no_number_is_cut() {
         "{text}"
     );
     assert!(!text.contains("\n\n"), "{text}");
+    // Titles are broken before names are cut, and end at one line.
+    let mut more = table.clone();
+    more.columns.push(Column::number("training tokens", ""));
+    more.rows.iter_mut().for_each(|row| row.push("640".into()));
+    let text = more.fit(112);
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(
+        lines[0].ends_with("valid loss            training"),
+        "{text}"
+    );
+    assert!(
+        lines[1].starts_with("model ") && lines[1].ends_with("nats/token  tokens/s    tokens"),
+        "{text}"
+    );
+    assert!(
+        text.contains("a model with a long name, width 16 "),
+        "{text}"
+    );
     // Too narrow for all columns: a table for some, and one for the others.
     let text = table.fit(60);
     let heads: Vec<&str> = text

@@ -2,7 +2,7 @@
 
 use crate::escape::one_line;
 use crate::table::Table;
-use crate::width::{pad, shorten, width};
+use crate::width::{pad, shorten, width, wrap};
 
 /// Between two columns.
 const GAP: usize = 2;
@@ -31,15 +31,48 @@ impl Text {
         let head = lines.len();
         let cells = |row| table.cells(row).map(|cell| one_line(&cell.text)).collect();
         lines.extend(table.rows.iter().map(|row| cells(row)));
-        let widest = |i: usize| lines.iter().map(|line: &Vec<String>| width(&line[i])).max();
-        Self {
-            widths: (0..table.columns.len())
-                .map(|i| widest(i).unwrap_or(0))
-                .collect(),
-            numeric: table.columns.iter().map(|column| column.numeric).collect(),
+        let numeric = table.columns.iter().map(|column| column.numeric);
+        let mut text = Self {
+            widths: vec![0; table.columns.len()],
+            numeric: numeric.collect(),
             head,
             lines,
+        };
+        text.measure();
+        text
+    }
+
+    /// Sets the widths of the columns.
+    fn measure(&mut self) {
+        for (i, widest) in self.widths.iter_mut().enumerate() {
+            let cells = self.lines.iter().map(|line| width(&line[i]));
+            *widest = cells.max().unwrap_or(0);
         }
+    }
+
+    /// Breaks the titles between words, so that they are no wider than what is under them.
+    fn break_titles(&mut self) {
+        let (head, rows) = self.lines.split_at(self.head);
+        let column = |i: usize| {
+            let cells = rows.iter().map(|line| width(&line[i])).max().unwrap_or(0);
+            let words = head.iter().flat_map(|line| line[i].split(' ')).map(width);
+            let room = words.max().unwrap_or(0).max(cells);
+            let lines = head.iter().flat_map(|line| wrap(&line[i], room));
+            lines.collect::<Vec<_>>()
+        };
+        let columns: Vec<Vec<String>> = (0..self.widths.len()).map(column).collect();
+        let height = columns.iter().map(Vec::len).max().unwrap_or(0);
+        // The titles end at the same line.
+        let cell = |lines: &Vec<String>, at: usize| {
+            let above = height - lines.len();
+            at.checked_sub(above)
+                .map_or_else(String::new, |at| lines[at].clone())
+        };
+        let line = |at: usize| columns.iter().map(|lines| cell(lines, at)).collect();
+        let head: Vec<Vec<String>> = (0..height).map(line).collect();
+        self.lines.splice(..self.head, head);
+        self.head = height;
+        self.measure();
     }
 
     /// All columns beside each other.
@@ -51,7 +84,12 @@ impl Text {
     pub(crate) fn fit(mut self, columns: usize) -> String {
         let all: Vec<usize> = (0..self.widths.len()).collect();
         let gaps = GAP * all.len().saturating_sub(1);
-        let mut over = (self.widths.iter().sum::<usize>() + gaps).saturating_sub(columns);
+        let too_wide =
+            |text: &Self| (text.widths.iter().sum::<usize>() + gaps).saturating_sub(columns);
+        if too_wide(&self) > 0 {
+            self.break_titles();
+        }
+        let mut over = too_wide(&self);
         let words = || all.iter().copied().filter(|i| !self.numeric[*i]);
         let spare = words().map(|i| self.widths[i].saturating_sub(self.least(i)));
         if over > 0 && over <= spare.sum() {
@@ -97,9 +135,8 @@ impl Text {
             for (line, cell) in self.lines[self.head..].iter_mut().zip(short) {
                 line[i] = cell;
             }
-            let lines = self.lines.iter().map(|line| width(&line[i]));
-            self.widths[i] = lines.max().unwrap_or(0);
         }
+        self.measure();
     }
 
     /// Several tables under each other, each with the first column and as many others as fit.
@@ -136,12 +173,9 @@ impl Text {
             line.trim_end().to_owned()
         };
         let (head, rows) = self.lines.split_at(self.head);
-        // Units that none of these columns has need no line.
-        let head = head
-            .iter()
-            .enumerate()
-            .filter(|(i, line)| *i == 0 || !is_empty(line));
-        let lines = head.map(|(_, line)| line).chain(rows).map(format);
+        // Lines of the head that none of these columns has.
+        let head = head.iter().filter(|line| !is_empty(line));
+        let lines = head.chain(rows).map(format);
         lines.collect::<Vec<_>>().join("\n")
     }
 }

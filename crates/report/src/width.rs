@@ -64,7 +64,7 @@ pub(crate) fn shorten<T: AsRef<str>>(texts: &[T], columns: usize) -> Vec<String>
     ];
     let mut best: Vec<String> = Vec::new();
     for way in ways {
-        let short = texts.iter().map(|text| match is_long(&text) {
+        let short = texts.iter().map(|text| match is_long(text) {
             true => way(text),
             false => (*text).to_owned(),
         });
