@@ -2,7 +2,7 @@
 
 use crate::escape::one_line;
 use crate::table::Table;
-use crate::width::{pad, shorten, width, wrap};
+use crate::width::{end_cut, pad, shorten, width, wrap};
 
 /// Between two columns.
 const GAP: usize = 2;
@@ -131,7 +131,11 @@ impl Text {
                 .iter()
                 .map(|line| line[i].as_str())
                 .collect();
-            let short = shorten(&cells, to);
+            // Rows are told apart by their names.
+            let short = match i {
+                0 => shorten(&cells, to),
+                _ => cells.iter().map(|cell| end_cut(cell, to)).collect(),
+            };
             for (line, cell) in self.lines[self.head..].iter_mut().zip(short) {
                 line[i] = cell;
             }

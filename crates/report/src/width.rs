@@ -108,11 +108,19 @@ fn common(texts: &[&str]) -> usize {
     end
 }
 
-fn end_cut(text: &str, columns: usize) -> String {
-    match width(text) <= columns {
-        true => text.to_owned(),
-        false => format!("{}…", head(text, columns.saturating_sub(1))),
+/// The beginning of `text` in at most `columns`, with `…` for the rest. A number at its end is left out as a whole.
+pub(crate) fn end_cut(text: &str, columns: usize) -> String {
+    if width(text) <= columns {
+        return text.to_owned();
     }
+    let cut = head(text, columns.saturating_sub(1));
+    let is_part = |c: char| c.is_ascii_digit() || c == '.';
+    let kept = match text[cut.len()..].starts_with(is_part) {
+        true => cut.trim_end_matches(is_part),
+        false => cut,
+    };
+    let kept = if kept.is_empty() { cut } else { kept };
+    format!("{}…", kept.trim_end())
 }
 
 /// The beginning of `text` that fits.
@@ -157,6 +165,20 @@ mod tests {
         );
         assert_eq!(wrap("日本 語", 5), ["日本", "語"]);
         assert!(wrap("", 5).is_empty());
+    }
+
+    #[test]
+    fn a_number_is_not_cut() {
+        let cut = |columns| end_cut("rose from 4.12 to 2207.26", columns);
+        assert_eq!(
+            [25, 22, 13].map(cut),
+            [
+                "rose from 4.12 to 2207.26",
+                "rose from 4.12 to…",
+                "rose from…"
+            ]
+        );
+        assert_eq!(end_cut("123456", 4), "123…");
     }
 
     #[test]
