@@ -44,3 +44,47 @@ fn is_number(text: &str) -> bool {
     let digits = text.strip_prefix('-').unwrap_or(text);
     digits.starts_with(|c: char| c.is_ascii_digit()) && text.parse::<f64>().is_ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::csv;
+
+    /// What a spreadsheet would take as a formula is text, and numbers stay numbers.
+    #[test]
+    fn csv_has_no_formulas_and_no_control_characters() {
+        let cell = |text: &str| {
+            let csv = csv(&["x"], [vec![text.to_owned()]]);
+            csv.strip_prefix("x\n")
+                .unwrap()
+                .trim_end_matches('\n')
+                .to_owned()
+        };
+        for number in ["-1.5", "0", "1e21", "-2e-7", "1.2345"] {
+            assert_eq!(cell(number), number);
+        }
+        let formulas = [
+            ("=cmd|'/C calc'!A0", "'=cmd|'/C calc'!A0"),
+            ("+1+1", "'+1+1"),
+            ("-2+3", "'-2+3"),
+            ("@SUM(A1)", "'@SUM(A1)"),
+            ("+5", "'+5"),
+            ("-inf", "'-inf"),
+            ("- 1", "'- 1"),
+            ("\t=1", "'=1"),
+            ("\r=1", "'=1"),
+            (" =1", "' =1"),
+            ("\u{feff}=1", "'\u{feff}=1"),
+            ("＝1+1", "'＝1+1"),
+            ("=\"a\"", "\"'=\"\"a\"\"\""),
+            ("x\u{1b}[31m", "x\\u{1b}[31m"),
+            ("a\u{202e}b", "a\\u{202e}b"),
+            ("two\r\nlines\tand a tab", "two lines and a tab"),
+            ("a=1", "a=1"),
+            ("a-b", "a-b"),
+        ];
+        for (text, expected) in formulas {
+            assert_eq!(cell(text), expected, "{text:?}");
+        }
+        assert_eq!(csv(&["=x"], []), "'=x\n");
+    }
+}

@@ -63,3 +63,70 @@ pub fn address(name: &[u8]) -> String {
     };
     name.iter().map(escape).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{Section, markdown};
+
+    #[test]
+    fn markdown_shows_text_as_it_is() {
+        for (text, expected) in [
+            (
+                "A <b>test</b> & \"quotes\" | pipe",
+                "A &lt;b>test&lt;/b> & \"quotes\" \\| pipe",
+            ),
+            (
+                "x < y, p < 0.001, R&D &lt; &#60;",
+                "x < y, p < 0.001, R&amp;D &amp;lt; &amp;#60;",
+            ),
+            (
+                "`code` *star* _under_ snake_case",
+                "\\`code\\` \\*star\\* \\_under\\_ snake_case",
+            ),
+            (
+                "[link](http://a) ![x](y)",
+                "\\[link\\](http://a) !\\[x\\](y)",
+            ),
+            (
+                "](javascript:alert(1)) | x `",
+                "\\](javascript:alert(1)) \\| x \\`",
+            ),
+            (
+                "<!-- --> <?x <http://a>",
+                "&lt;!-- --> &lt;?x &lt;http://a>",
+            ),
+            ("$x$ ~~no~~ C:\\*", "\\$x\\$ \\~\\~no\\~\\~ C:\\\\\\*"),
+            ("# no heading", "\\# no heading"),
+            ("  > no quote", "\\> no quote"),
+            ("- no item", "\\- no item"),
+            ("--- no rule", "\\--- no rule"),
+            ("12. no item", "12\\. no item"),
+            ("1) no item", "1\\) no item"),
+            ("-1.5 ± 0.2", "-1.5 ± 0.2"),
+            ("12.5", "12.5"),
+            ("a\nb\r\n# c", "a b # c"),
+            ("x\u{1b}[31m\u{202e}", "x\\\\u{1b}\\[31m\\\\u{202e}"),
+        ] {
+            assert_eq!(markdown::text(text), expected, "{text:?}");
+        }
+        assert_eq!(markdown::paragraphs("a\nb\n\n\n# c"), "a b\n\n\\# c");
+        assert_eq!(
+            markdown::code("text", "a\n```\nb"),
+            "````text\na\n```\nb\n````"
+        );
+        assert_eq!(
+            markdown::address(b"a (b)/\"c\"-1.svg"),
+            "a%20%28b%29%2F%22c%22-1.svg"
+        );
+        let section = Section::Folded {
+            heading: "Configs".into(),
+            note: String::new(),
+            language: "ron".into(),
+            texts: vec![("</summary><script>\nx".into(), "(a: \"```\")".into())],
+        };
+        assert_eq!(
+            section.to_markdown().unwrap(),
+            "## Configs\n\n<details>\n<summary>&lt;/summary&gt;&lt;script&gt; x</summary>\n\n````ron\n(a: \"```\")\n````\n\n</details>"
+        );
+    }
+}
