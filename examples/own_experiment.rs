@@ -41,13 +41,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Runs that are in the pool already are not trained again.
     let options = Options::new(&directory.join("pool"), BackendKind::first()?);
     let path = Path::new("own_experiment.ron"); // what errors call the text
-    let results = run_experiment::<ModelConfig>(EXPERIMENT, path, None, &options)?;
+    let mut results = run_experiment::<ModelConfig>(EXPERIMENT, path, None, &options)?;
 
     println!("\n{}", results.table().to_text());
     for found in results.claims() {
         let (says, verdict) = (&found.claim.says, found.verdict.name());
         println!("{says} {verdict}: {}", found.because);
     }
+    results.look(&directory, false)?;
     results.write(&directory)?;
     println!("report: {}", directory.join("report.html").display());
     Ok(())

@@ -181,7 +181,7 @@ pub fn compared(set: &[String]) -> Result<Vec<(String, RunConfig)>, Error> {
 pub fn compared_connections(set: &[String]) -> Result<Vec<(String, RunConfig)>, Error> {
     let path = Path::new("compare/gpt2");
     let plain = RunConfig::parse(builtin::run_file(path).unwrap_or_default(), path)?.set(set);
-    let plain = plain.map_err(|error| Error::from(error).in_file("plain".as_ref()))?;
+    let plain = plain.map_err(|error| Error::from(error).in_file("None".as_ref()))?;
     if plain.model.connection.is_some() {
         let problem = "is set, but it is what `--connections` compares; leave it out";
         return Err(ConfigError::new("model.connection", problem).into());
@@ -195,39 +195,39 @@ pub fn compared_connections(set: &[String]) -> Result<Vec<(String, RunConfig)>, 
         config.model.connection = Some(connection);
         Ok((name.to_owned(), config))
     };
-    let plain = Ok(("plain".to_owned(), plain.clone()));
+    let plain = Ok(("None".to_owned(), plain.clone()));
     std::iter::once(plain)
         .chain(CONNECTIONS.into_iter().map(with))
         .collect()
 }
 
-/// Connections by name, each where its paper has it, with settings for a short run of a small model: no biases, as in the
+/// Connections by their name in RON files, each where its paper has it, with settings for a short run of a small model: no biases, as in the
 /// baseline, and inner layers as wide as the stream, which is `WIDTH`.
 const CONNECTIONS: [(&str, &str); 18] = [
-    ("laurel-rw", "PerSublayer(Laurel(weights: DoubleSoftmax))"),
-    ("skip-init", "PerSublayer(SkipInit())"),
-    ("re-zero", "PerSublayer(ReZero())"),
-    ("layer-scale", "PerSublayer(LayerScale())"),
-    ("deep-norm", "PerSublayer(DeepNorm(norm: Scale))"),
-    ("x0-mix", "PerLayer(InitialMix())"),
-    ("highway", "PerSublayer(Highway())"),
+    ("Laurel", "PerSublayer(Laurel(weights: DoubleSoftmax))"),
+    ("SkipInit", "PerSublayer(SkipInit())"),
+    ("ReZero", "PerSublayer(ReZero())"),
+    ("LayerScale", "PerSublayer(LayerScale())"),
+    ("DeepNorm", "PerSublayer(DeepNorm(norm: Scale))"),
+    ("InitialMix", "PerLayer(InitialMix())"),
+    ("Highway", "PerSublayer(Highway())"),
     (
-        "highway-transformer",
+        "SelfDependency",
         "PerSublayer(SelfDependency(norm: Pre, bias: false))",
     ),
-    ("depth-lstm", "PerSublayer(DepthLstm(bias: false))"),
-    ("depth-lstm-cell", "PerSublayer(DepthLstmCell(bias: false))"),
-    ("tree", "PerLayer(Tree(d_ff: WIDTH, bias: false))"),
-    ("iterative", "PerLayer(Iterative(d_ff: WIDTH, bias: false))"),
-    ("dense-former", "PerLayer(Dense())"),
+    ("DepthLstm", "PerSublayer(DepthLstm(bias: false))"),
+    ("DepthLstmCell", "PerSublayer(DepthLstmCell(bias: false))"),
+    ("Tree", "PerLayer(Tree(d_ff: WIDTH, bias: false))"),
+    ("Iterative", "PerLayer(Iterative(d_ff: WIDTH, bias: false))"),
+    ("Dense", "PerLayer(Dense())"),
     (
-        "static-hyper",
+        "Hyper, static",
         "PerSublayer(Hyper(n: 4, dynamic: false, norm: Scale))",
     ),
-    ("hyper", "PerSublayer(Hyper(n: 4, norm: Scale))"),
-    ("mhc", "PerSublayer(Mhc(n: 4))"),
-    ("attention-residual", "PerSublayer(AttentionResidual())"),
-    ("value-residual", "PerSublayer(ValueResidual())"),
+    ("Hyper", "PerSublayer(Hyper(n: 4, norm: Scale))"),
+    ("Mhc", "PerSublayer(Mhc(n: 4))"),
+    ("AttentionResidual", "PerSublayer(AttentionResidual())"),
+    ("ValueResidual", "PerSublayer(ValueResidual())"),
 ];
 
 /// Trains and compares several models, by name, as the options of the program say. `models` makes them with the assignments

@@ -10,7 +10,7 @@ use residual_zoo::core::ConfigError;
 use residual_zoo::experiment::time;
 use residual_zoo::lab::{Basis, Bench, Error, Use, check_size, open_corpus};
 use residual_zoo::report::{Cell, Column, Table, bytes, si};
-use residual_zoo::runs::Error as RunError;
+use residual_zoo::runs::disk;
 use residual_zoo::train::Interrupter;
 use residual_zoo::train::bench::StepTime;
 use residual_zoo::train::dashboard::warn;
@@ -134,10 +134,13 @@ pub fn bench(options: Options) -> anyhow::Result<()> {
             });
         }
     }
-    cli::print(&format!("\n{}", table(&lines, old.as_deref()).to_text()))?;
+    cli::print(&format!(
+        "\n{}",
+        cli::fitted(&table(&lines, old.as_deref()))
+    ))?;
     if let Some(path) = options.json.as_ref().filter(|_| !lines.is_empty()) {
         let json = serde_json::to_string_pretty(&lines)?;
-        std::fs::write(path, json).map_err(RunError::io("write", path))?;
+        disk::write_output(path, json.as_bytes())?;
     }
     failure.map_or(Ok(()), |error| Err(error.into()))
 }

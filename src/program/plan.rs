@@ -209,7 +209,7 @@ pub fn plan(options: Options) -> anyhow::Result<()> {
         rows,
         ..Table::default()
     };
-    cli::print(table.to_text().trim_end())?;
+    cli::print(cli::fitted(&table).trim_end())?;
     let named = runs.iter().map(|(name, _)| name.as_str()).zip(&bases);
     for note in basis_notes(named) {
         cli::print(&note)?;

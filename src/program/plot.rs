@@ -1,16 +1,19 @@
 //! `residual-zoo plot`
 
-use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
-use residual_zoo::ModelConfig;
+use residual_zoo::RunConfig;
 use residual_zoo::cli;
 use residual_zoo::core::ConfigError;
-use residual_zoo::data::Source;
-use residual_zoo::lab::{self, CURVES};
-use residual_zoo::report::{Report, Section, csv};
-use residual_zoo::runs::{Error, run_dir};
+use residual_zoo::data::{DataConfig, Source, TokenizerConfig};
+use residual_zoo::lab::{self, BITS_PER_BYTE, CURVES, Curve, open_corpus};
+use residual_zoo::report::{Chart, Report, Section, csv};
+use residual_zoo::runs::{disk, run_dir};
+use residual_zoo::train::Interrupter;
+use residual_zoo::train::dashboard::warn;
+
+use super::with_tokenizer_beside;
 
 /// Draw the curves of runs in one chart
 #[derive(Args)]
@@ -18,55 +21,151 @@ pub struct Options {
     /// The directories of the runs
     #[arg(value_name = "RUN", required = true)]
     runs: Vec<PathBuf>,
-    /// The vertical axis
-    #[arg(long, default_value = "valid_loss", value_parser = CURVES)]
-    y: String,
+    /// The vertical axis. `bits_per_byte` is the validation loss per byte of text, which compares runs with different
+    /// tokenizers [default: valid_loss; if the runs have different tokens, bits_per_byte where it is known]
+    #[arg(long, value_parser = CURVES)]
+    y: Option<String>,
     /// The horizontal axis
     #[arg(long, default_value = "tokens", value_parser = ["steps", "tokens", "flops", "seconds"])]
     x: String,
+    /// Draw runs that differ only in their seed as one line: their mean, in a band of their range
+    #[arg(long)]
+    mean: bool,
     /// The file to write: .svg, .html or .csv
     #[arg(long, value_name = "FILE", default_value = "plot.svg")]
     out: PathBuf,
 }
 
 pub fn plot(options: Options) -> anyhow::Result<()> {
-    let Options { runs, x, y, out } = options;
-    let mut named = Vec::new();
-    for run in runs {
-        // Names what is no run, before its metrics are missing.
-        let config = run_dir::read_config::<ModelConfig>(&run)?;
-        if config.data.source == Source::Imported {
-            let problem =
-                "is an imported model, which was not trained here, so there is nothing to plot";
-            return Err(ConfigError::new(run.display().to_string(), problem).into());
-        }
-        let rows = run_dir::read_metrics(&run)?;
-        named.push((run.display().to_string(), rows));
+    let Options { x, out, .. } = &options;
+    let format = out.extension().unwrap_or_default().to_ascii_lowercase();
+    let format = format.to_string_lossy();
+    if !["svg", "html", "csv"].contains(&&*format) {
+        let problem = format!("is {}; it must end in .svg, .html or .csv", out.display());
+        return Err(ConfigError::new("--out", problem).into());
     }
-    let mut chart = lab::curves(&named, &x, &y)?;
-    let ending = out.extension().map(|ending| ending.to_ascii_lowercase());
-    let text = match ending.as_ref().and_then(|ending| ending.to_str()) {
-        Some("svg") => chart.to_svg(),
-        Some("html") => Report {
-            title: std::mem::take(&mut chart.heading),
-            sections: vec![Section::Chart(chart)],
-            ..Report::default()
-        }
-        .to_html(),
-        Some("csv") => {
-            let points = chart.series.iter().flat_map(|series| {
-                let point =
-                    |(x, y): &(f64, f64)| vec![series.name.clone(), x.to_string(), y.to_string()];
-                series.points.iter().map(point).collect::<Vec<_>>()
-            });
-            csv(&["run", &x, &y], points)
-        }
+    let mut runs = Vec::new();
+    for run in &options.runs {
+        // Names what is no run, before its metrics are missing.
+        let config = run_dir::read_config(run)?;
+        let config = with_tokenizer_beside(config, &run.join(run_dir::CONFIG));
+        runs.push((curve(run, &config)?, config.data));
+    }
+    let y = vertical(&options, &mut runs)?;
+    let runs: Vec<Curve> = runs.into_iter().map(|(run, _)| run).collect();
+    let mut chart = lab::curves(&runs, x, &y, options.mean)?;
+    let text = match &*format {
+        "svg" => chart.to_svg(),
+        "csv" => table(&chart, x, &y),
         _ => {
-            let problem = format!("is {}; it must end in .svg, .html or .csv", out.display());
-            return Err(ConfigError::new("--out", problem).into());
+            let title = std::mem::take(&mut chart.heading);
+            Report {
+                title,
+                sections: vec![Section::Chart(chart.clone())],
+                ..Report::default()
+            }
+            .to_html()
         }
     };
-    fs::write(&out, text).map_err(Error::io("write", &out))?;
-    cli::print(&format!("{}", out.display()))?;
+    for note in [&chart.note, &chart.notes()]
+        .into_iter()
+        .filter(|note| !note.is_empty())
+    {
+        warn(&format!("note: {note}"));
+    }
+    disk::write_output(out, text.as_bytes())?;
+    cli::print(&out.display().to_string())?;
     Ok(())
+}
+
+/// The curve of the run in a directory.
+fn curve(run: &Path, config: &RunConfig) -> anyhow::Result<Curve> {
+    let name = run.display().to_string();
+    if config.data.source == Source::Imported {
+        let problem =
+            "is an imported model, which was not trained here, so there is nothing to plot";
+        return Err(ConfigError::new(name, problem).into());
+    }
+    let mut settings = config.clone();
+    settings.train.seed = 0;
+    settings.data.cache = None;
+    let token = lab::token(&config.data);
+    let tokens = match &config.data.tokenizer {
+        TokenizerConfig::Bpe { .. } | TokenizerConfig::File(_) => {
+            let tokenizer = run_dir::read_tokenizer(run).ok();
+            tokenizer.map(|tokenizer| tokenizer.fingerprint())
+        }
+        TokenizerConfig::Bytes | TokenizerConfig::Chars => None,
+    };
+    Ok(Curve {
+        name,
+        rows: run_dir::read_metrics(run)?,
+        settings: settings.to_ron(),
+        tokens: tokens.unwrap_or_else(|| token.clone()),
+        token,
+        bytes_per_token: None,
+    })
+}
+
+/// What is drawn: what was asked for, or what compares these runs.
+fn vertical(options: &Options, runs: &mut [(Curve, DataConfig)]) -> anyhow::Result<String> {
+    let loss = "valid_loss".to_owned();
+    let curves: Vec<Curve> = runs.iter().map(|(run, _)| run.clone()).collect();
+    match &options.y {
+        Some(y) if y != BITS_PER_BYTE => return Ok(y.clone()),
+        None if !lab::have_different_tokens(&curves) => return Ok(loss),
+        _ => {}
+    }
+    let stop = cli::stop_on_signal()?;
+    for ((run, data), path) in runs.iter_mut().zip(&options.runs) {
+        match bytes_per_token(path, data, &stop) {
+            Ok(bytes) => run.bytes_per_token = Some(bytes),
+            Err(error) if options.y.is_some() || stop.should_stop() => return Err(error),
+            Err(error) => {
+                warn(&format!("note: bits per byte are not known: {error}"));
+                return Ok(loss);
+            }
+        }
+    }
+    Ok(BITS_PER_BYTE.to_owned())
+}
+
+/// The bytes of text per validation token of a run, from its data, which must be the same as when it was trained.
+fn bytes_per_token(run: &Path, data: &DataConfig, stop: &Interrupter) -> anyhow::Result<f64> {
+    let problem = |problem: &str| ConfigError::new(run.display().to_string(), problem);
+    run_dir::check_paths(run, data)?;
+    let corpus = open_corpus(data, stop)?;
+    if corpus.identity != run_dir::read_data(run)?.identity {
+        return Err(problem("was trained on other data than its config names now").into());
+    }
+    let bytes = corpus.bytes_per_token;
+    bytes.ok_or_else(|| problem("has data that are no text, so there are no bytes").into())
+}
+
+/// The points as CSV; with means, also their range.
+fn table(chart: &Chart, x: &str, y: &str) -> String {
+    let has_bands = chart.series.iter().any(|series| !series.band.is_empty());
+    let mut head = vec!["run", x, y];
+    if has_bands {
+        head.extend(["lowest", "highest"]);
+    }
+    let points = chart.series.iter().flat_map(|series| {
+        let point = |(i, (x, y)): (usize, &(f64, f64))| {
+            let mut row = vec![series.name.clone(), x.to_string(), y.to_string()];
+            let band = series.band.get(i);
+            row.extend(
+                band.iter()
+                    .flat_map(|(_, low, high)| [low, high])
+                    .map(f64::to_string),
+            );
+            row
+        };
+        series
+            .points
+            .iter()
+            .enumerate()
+            .map(point)
+            .collect::<Vec<_>>()
+    });
+    csv(&head, points)
 }

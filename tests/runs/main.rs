@@ -21,6 +21,7 @@ mod hub;
 mod images;
 #[cfg(unix)]
 mod kills;
+mod plot;
 mod program;
 #[cfg(unix)]
 mod resume;

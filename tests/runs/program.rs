@@ -82,42 +82,6 @@ fn describe_prints_a_config_that_is_the_same_run() {
 }
 
 #[test]
-fn plot_draws_runs_as_svg_html_and_csv() {
-    let scratch = Scratch::new();
-    for run in ["a", "b"] {
-        ok(smoke(&scratch.path(run)).args(["--set", "train.log_every=1"]));
-    }
-    let plot = |out: &str, options: &[&str]| {
-        let mut command = outside(&scratch, "plot");
-        command.args(["a", "b", "--out", out]).args(options);
-        ok(&mut command);
-        fs::read_to_string(scratch.path(out)).unwrap()
-    };
-    assert!(plot("plot.svg", &[]).starts_with("<svg"));
-    let html = plot("plot.html", &["--x", "seconds"]);
-    assert!(html.starts_with("<!DOCTYPE html>") && html.contains("valid loss over seconds"));
-    let csv = plot("plot.csv", &["--y", "train_loss", "--x", "steps"]);
-    let lines: Vec<&str> = csv.lines().collect();
-    assert_eq!(lines[0], "run,steps,train_loss");
-    assert_eq!(lines.len(), 1 + 2 * 4, "{csv}");
-    assert!(
-        lines[1].starts_with("a,1,") && lines[8].starts_with("b,4,"),
-        "{csv}"
-    );
-
-    fails(
-        outside(&scratch, "plot").args(["a", "--out", "plot.png"]),
-        2,
-        &["plot.png", ".svg, .html or .csv"],
-    );
-    fails(
-        outside(&scratch, "plot").args(["a", "none"]),
-        2,
-        &["none", "run directory"],
-    );
-}
-
-#[test]
 fn models_of_ones_own_files_are_compared() {
     let scratch = Scratch::new();
     for (name, model) in [
@@ -297,16 +261,23 @@ fn connections_are_compared_in_models_of_other_sizes() {
     let rows = shown.lines().skip_while(|line| !line.starts_with("model "));
     let names: Vec<&str> = rows
         .skip(2)
-        .map_while(|row| row.split_whitespace().next())
+        .map_while(|row| row.split("  ").next().filter(|name| !name.is_empty()))
         .collect();
     assert_eq!(names.len(), 19, "{shown}");
     assert!(
-        names.contains(&"plain") && names.contains(&"static-hyper"),
+        names.contains(&"None") && names.contains(&"Hyper, static"),
         "{shown}"
     );
+    for remark in [
+        "All models have the learning rate 0.006,",
+        "Each was trained once, with seed 1337:",
+        "The models differ in size, from ",
+    ] {
+        assert!(shown.contains(remark), "{shown}");
+    }
     let mut command = outside(&scratch, "compare");
     command.args(["--connections", "--set", "model.n_layer=3"]);
-    fails(&mut command, 2, &["tree.model", "even"]);
+    fails(&mut command, 2, &["Tree.model", "even"]);
     let mut command = outside(&scratch, "compare");
     command.args(["--connections", "--set"]);
     command.arg("model=Composed(layers: [Gpt2()], connection: PerLayer(Dense()))");
@@ -369,6 +340,44 @@ fn an_experiment_of_ones_own_runs_on_ones_own_text() {
         report.contains("residual-zoo experiment my.ron --data my.txt"),
         "{report}"
     );
+    // The report has all settings of each run, as a run file.
+    assert!(
+        report.contains("<details><summary>narrow</summary>"),
+        "{report}"
+    );
+    let markdown = || fs::read_to_string(directory.join("results.md")).unwrap();
+    let page = markdown();
+    let configs: Vec<&str> = page
+        .split("```ron\n")
+        .skip(1)
+        .map(|part| part.split("```").next().unwrap())
+        .collect();
+    assert_eq!(configs.len(), 2, "{page}");
+    let wide = RunConfig::parse(configs[1], "wide".as_ref()).unwrap();
+    assert_eq!(
+        (wide.model.shape().width, wide.train.steps, wide.train.seed),
+        (16, 6, 1)
+    );
+    // Seeds that are added after a look are told, until the results are deleted.
+    let looks = "## Looks at the verdicts";
+    assert!(!page.contains(looks));
+    let more = ["--data", "my.txt", "--seeds", "3"];
+    ok(&mut experiment(&more));
+    let page = markdown();
+    assert!(
+        page.contains(looks) && page.contains("| claim | 2 seeds ("),
+        "{page}"
+    );
+    ok(&mut experiment(&more));
+    assert_eq!(
+        fs::read_to_string(directory.join("looks.jsonl"))
+            .unwrap()
+            .lines()
+            .count(),
+        2
+    );
+    ok(experiment(&more).arg("--force"));
+    assert!(!markdown().contains(looks));
     fails(
         &mut experiment(&["--scale", "cpu"]),
         2,

@@ -8,7 +8,7 @@ use residual_zoo_runs::RunConfig;
 
 use residual_zoo_lab::{Comparison, Error, Options, REPORT, compare};
 
-use crate::{BackendArgs, DataArgs, DisplayArgs, print, stop_on_signal};
+use crate::{BackendArgs, DataArgs, DisplayArgs, fitted, print, stop_on_signal, wrapped};
 
 /// How models are compared.
 #[derive(Args, Debug)]
@@ -78,7 +78,11 @@ impl CompareArgs {
 
 /// Prints the table, and where the report is.
 fn show(comparison: &Comparison, directory: &Path) -> Result<(), Error> {
-    print(&format!("\n{}", comparison.table().to_text()))?;
+    print(&format!("\n{}", fitted(&comparison.table())))?;
+    print("")?;
+    for remark in comparison.remarks() {
+        print(&wrapped(&remark, ""))?;
+    }
     if let Some(entropy) = comparison.entropy {
         print(&format!(
             "\nentropy rate {:.4} nats/token; a bigram model cannot be below {:.4}",

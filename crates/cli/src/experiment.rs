@@ -21,8 +21,8 @@ use residual_zoo_system::harmless;
 use crate::sweep::{refuse_swept, show};
 use crate::trial::try_models;
 use crate::{
-    BackendArgs, DataArgs, DisplayArgs, JobsArgs, command, example, print, refuse_doubled, report,
-    stop_on_signal, verdict, write,
+    BackendArgs, DataArgs, DisplayArgs, JobsArgs, command, example, fitted, print, refuse_doubled,
+    report, stop_on_signal, verdict, wrapped, write,
 };
 
 /// An experiment and where its text comes from.
@@ -264,7 +264,9 @@ impl ExperimentArgs {
         let missing: Vec<String> = outcome.missing.iter().map(Missing::to_string).collect();
         let stopped = outcome.stopped;
         outcome.leave_out(&all, &planned);
-        self.write(source, &Results::new(&experiment, &all, outcome, origin))?;
+        let mut results = Results::new(&experiment, &all, outcome, origin);
+        results.look(&self.runs.join(self.report_of(source)), self.force)?;
+        self.write(source, &results)?;
         if stopped {
             return Err(match self.force {
                 true => Error::Stopped("to continue: repeat the command without --force".into()),
@@ -353,17 +355,22 @@ impl ExperimentArgs {
         if let Some(publish) = &self.publish {
             results.write_markdown(publish, &source.name)?;
         }
-        print(&format!("\n{}", results.table().to_text()))?;
+        print(&format!("\n{}", fitted(&results.table())))?;
         if let Some(tuning) = results.tuning() {
             print("")?;
             show(tuning)?;
         }
         for found in results.claims() {
-            print(&format!("\n{} ({})", found.claim.says, found.claim.source))?;
-            let because = harmless(&found.because);
-            write(&format!("  {}: {because}\n", verdict(found.verdict)))?;
+            let claim = format!("\n{} ({})", found.claim.says, found.claim.source);
+            print(&wrapped(&claim, ""))?;
+            let (name, because) = (found.verdict.signed(), harmless(&found.because));
+            let line = wrapped(&format!("  {name}: {because}"), "    ");
+            write(&(line.replacen(&name, &verdict(found.verdict), 1) + "\n"))?;
             if !found.claim.published.is_empty() && found.verdict != Verdict::NotTested {
-                print(&format!("  reported: {}", found.claim.published))?;
+                print(&wrapped(
+                    &format!("  reported: {}", found.claim.published),
+                    "    ",
+                ))?;
             }
         }
         print(&format!("\nreport: {}", directory.join(REPORT).display()))?;
@@ -566,11 +573,11 @@ fn list_runs<C: ModelConfig>(
         rows: planned.iter().zip(&bases).map(row).collect(),
         ..Table::default()
     };
-    print(&format!("{}\n\n{}", experiment.title, table.to_text()))?;
+    print(&format!("{}\n\n{}", experiment.title, fitted(&table)))?;
     let named = planned.iter().zip(&bases);
     let named = named.filter_map(|(run, basis)| Some((run.name.as_str(), basis.as_ref()?)));
     for note in basis_notes(named) {
-        print(&note)?;
+        print(&wrapped(&note, ""))?;
     }
     if let Some(sweep) = &experiment.sweep {
         let (points, seeds) = (sweep.check_points(planned)?, sweep.seeds.len());
@@ -580,9 +587,10 @@ fn list_runs<C: ModelConfig>(
             sweep.summary()
         ))?;
     }
-    print(&format!(
+    let checked = format!(
         "\nclaims: {}; everything that they and the charts refer to exists; data that are large or not here were not opened",
         experiment.claims.len()
-    ))?;
+    );
+    print(&wrapped(&checked, ""))?;
     Ok(())
 }

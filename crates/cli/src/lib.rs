@@ -24,10 +24,10 @@ use residual_zoo_data::{
 };
 use residual_zoo_exchange::Error as ExchangeError;
 use residual_zoo_lab::{Error, Verdict};
-use residual_zoo_report::Tone;
+use residual_zoo_report::{Table, Tone, wrap};
 use residual_zoo_runs::{Choice, Error as RunError};
 use residual_zoo_system::signals::{on_stop, on_suspension};
-use residual_zoo_system::terminal::is_gone;
+use residual_zoo_system::terminal::{is_gone, output_columns};
 use residual_zoo_system::{harmless, output};
 use residual_zoo_train::Interrupter;
 pub use residual_zoo_train::dashboard::warn;
@@ -255,6 +255,25 @@ pub fn quoted_path(path: &Path) -> String {
 /// When the line cannot be written.
 pub fn print(text: &str) -> Result<(), Error> {
     write(&format!("{}\n", harmless(text)))
+}
+
+/// A table as text, no wider than the terminal where standard output is one.
+pub fn fitted(table: &Table) -> String {
+    match output_columns() {
+        Some(columns) => table.fit(columns),
+        None => table.to_text(),
+    }
+}
+
+/// Text for standard output: in a terminal, its lines are cut between words, and all but the first begin with `indent`.
+pub(crate) fn wrapped(text: &str, indent: &str) -> String {
+    let Some(columns) = output_columns() else {
+        return text.to_owned();
+    };
+    let words = text.trim_start();
+    let first = &text[..text.len() - words.len()];
+    let room = columns.saturating_sub(first.len().max(indent.len()));
+    format!("{first}{}", wrap(words, room).join(&format!("\n{indent}")))
 }
 
 /// The name of a verdict, in color where standard output is a terminal and `NO_COLOR` is not set.

@@ -12,8 +12,8 @@ use residual_zoo_lab::{
 };
 
 use crate::{
-    BackendArgs, DataArgs, DisplayArgs, JobsArgs, arguments, command, print, refuse_doubled,
-    stop_on_signal,
+    BackendArgs, DataArgs, DisplayArgs, JobsArgs, arguments, command, fitted, print,
+    refuse_doubled, stop_on_signal, wrapped,
 };
 
 /// What is swept, where and how.
@@ -115,7 +115,7 @@ impl SweepArgs {
         results.write(&directory)?;
         write_index(&self.runs)?;
         if let Some(tuning) = results.tuning().filter(|_| !stopped) {
-            print(&format!("\n{}\n", tuning.table().to_text()))?;
+            print(&format!("\n{}\n", fitted(&tuning.table())))?;
             show(tuning)?;
             let failed = tuning.runs.iter().filter(|run| run.best().is_none());
             missing.extend(failed.map(|run| format!("{}: {}", run.run, run.failure())));
@@ -191,7 +191,7 @@ pub(crate) fn show(tuning: &Tuning) -> Result<(), Error> {
         print(&format!("best of {}: {best}", run.run))?;
     }
     for edge in tuning.edges() {
-        print(&format!("note: {edge}"))?;
+        print(&wrapped(&format!("note: {edge}"), "  "))?;
     }
     Ok(())
 }

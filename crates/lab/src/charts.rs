@@ -109,6 +109,10 @@ impl ChartSpec {
     ) -> Vec<Series> {
         let runs = points_by_run(found.iter().copied(), (&self.x, &self.y));
         let series = self.spans(name, group, runs.iter());
+        let is_positive = |point: &(f64, f64)| point.0 > 0.0 && point.1 > 0.0;
+        if self.fit && series.points.len() > 1 && !series.points.iter().all(is_positive) {
+            *note += &format!(" {name}: no power law, because a value is not above 0.");
+        }
         let Some(fit) = Line::power_law(&series.points).filter(|_| self.fit) else {
             return vec![series];
         };

@@ -2,6 +2,7 @@
 
 mod directory;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use residual_zoo_core::{ConfigError, ModelConfig};
@@ -15,7 +16,7 @@ use residual_zoo_train::dashboard::{Display, Screen, Title, print, warn};
 
 use crate::basis::Basis;
 use crate::corpora::open_corpus;
-use crate::facts::data_table;
+use crate::facts::{data_table, folded, settings};
 use crate::single::{check_precision, work};
 use crate::size::{Use, available_memory, check_memory, check_size};
 use crate::{Axis, DataFacts, Error, Options, REPORT, train};
@@ -52,8 +53,23 @@ pub fn compare<C: ModelConfig>(
         check().map_err(|error| error.within(name))?;
     }
     prepare(models, &corpus, options)?;
+    let setting = |(name, config): &(String, RunConfig<C>)| {
+        let (seed, learning_rate) = (config.train.seed, config.train.learning_rate);
+        (
+            name.clone(),
+            Setting {
+                seed,
+                learning_rate,
+            },
+        )
+    };
     let mut comparison = Comparison {
         entries: Vec::new(),
+        settings: models.iter().map(setting).collect(),
+        configs: models
+            .iter()
+            .map(|(name, config)| (name.clone(), settings(config)))
+            .collect(),
         data: DataFacts::of_run(data, &corpus),
         basis: Basis::of_corpus(&corpus),
         entropy: corpus.entropy,
@@ -164,10 +180,26 @@ fn check_budget<C: ModelConfig>(
     Ok(first)
 }
 
+/// Models whose numbers of parameters differ by less than this factor are of one size.
+const LIKE: f64 = 1.05;
+
+/// Settings that decide how a model does.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Setting {
+    /// The seed of its run.
+    pub seed: u64,
+    /// The highest learning rate of its run.
+    pub learning_rate: f64,
+}
+
 /// Runs of several models on the same data.
 pub struct Comparison {
     /// The finished runs by the names of their models.
     pub entries: Vec<(String, Summary)>,
+    /// The settings of all models, by name.
+    pub settings: BTreeMap<String, Setting>,
+    /// The name and all settings of each model's run, as RON.
+    pub configs: Vec<(String, String)>,
     /// The data of all models.
     pub data: DataFacts,
     /// What parameters and FLOPs hold for.
@@ -197,13 +229,25 @@ impl Comparison {
             columns.push(Column::number("above entropy", ""));
         }
         columns.push(Column::number("tokens/s", ""));
+        if self
+            .one(|setting| setting.learning_rate.to_string())
+            .is_none()
+        {
+            columns.push(Column::number("learning rate", ""));
+        }
+        if self.one(|setting| setting.seed.to_string()).is_none() {
+            columns.push(Column::number("seed", ""));
+        }
         let rows = self.entries.iter().map(|entry| self.row(entry)).collect();
         let best = |(_, a): &(usize, f64), (_, b): &(usize, f64)| a.total_cmp(b);
         let losses = self.entries.iter().map(|(_, summary)| summary.valid_loss);
         let highlight = losses.enumerate().min_by(best).map(|(i, _)| i);
         Table {
             heading: "Results".into(),
-            note: "The lowest validation loss is marked.".into(),
+            note: format!(
+                "The lowest validation loss is marked. {}",
+                self.remarks().join(" ")
+            ),
             columns,
             rows,
             highlight,
@@ -224,7 +268,53 @@ impl Comparison {
             cells.push(format!("{:+.1} %", 100.0 * above));
         }
         cells.push(si(summary.tokens_per_second));
+        let setting = self.settings.get(name);
+        let shown: [fn(&Setting) -> String; 2] =
+            [|of| of.learning_rate.to_string(), |of| of.seed.to_string()];
+        let different = shown.into_iter().filter(|shown| self.one(shown).is_none());
+        cells.extend(different.map(|shown| setting.map_or_else(String::new, shown)));
         cells.into_iter().map(Cell::from).collect()
+    }
+
+    /// What all models have in this setting, if it is the same.
+    fn one(&self, of: impl Fn(&Setting) -> String) -> Option<String> {
+        let values: BTreeSet<String> = self.settings.values().map(of).collect();
+        match values.len() {
+            0 | 1 => Some(values.into_iter().next().unwrap_or_default()),
+            _ => None,
+        }
+    }
+
+    /// What to know before models are ranked: the learning rate, the seed, and whether some models are larger.
+    pub fn remarks(&self) -> Vec<String> {
+        let mut remarks = Vec::new();
+        let rate = self.one(|setting| setting.learning_rate.to_string());
+        remarks.push(match rate {
+            Some(rate) => format!(
+                "All models have the learning rate {rate}, which may suit some of them better than others."
+            ),
+            None => "The models have different learning rates.".into(),
+        });
+        remarks.push(match self.one(|setting| setting.seed.to_string()) {
+            Some(seed) => format!("Each was trained once, with seed {seed}: another seed may rank them otherwise."),
+            None => "Each was trained once, with a seed of its own: other seeds may rank them otherwise.".into(),
+        });
+        let size = |(_, summary): &&(String, Summary)| summary.cost.params.total();
+        let ends = (
+            self.entries.iter().min_by_key(size),
+            self.entries.iter().max_by_key(size),
+        );
+        if let (Some(small), Some(large)) = ends
+            && size(&large) as f64 > LIKE * size(&small) as f64
+        {
+            let [few, many] = [small, large].map(|entry| si(size(&entry) as f64));
+            remarks.push(format!(
+                "The models differ in size, from {few} parameters ({}) to {many} ({}), so a lower loss may come from more \
+                 parameters.",
+                small.0, large.0
+            ));
+        }
+        remarks
     }
 
     /// The report: the table and the curves of the validation loss over tokens, FLOPs and
@@ -258,6 +348,7 @@ impl Comparison {
         let mut sections = vec![Section::Table(self.table())];
         sections.extend(charts.map(|spec| Section::Chart(chart(spec))));
         sections.push(Section::Table(data_table(std::slice::from_ref(&self.data))));
+        sections.push(folded("All settings of each run.", self.configs.clone()));
         sections.push(Section::Code {
             heading: "Command".into(),
             body: self.command.clone(),

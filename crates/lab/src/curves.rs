@@ -1,47 +1,318 @@
 //! The curves of any runs in one chart.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::f64::consts::LN_2;
+
 use residual_zoo_core::ConfigError;
 use residual_zoo_report::{Axis as ChartAxis, Chart, Series};
 use residual_zoo_runs::Row;
 
 use crate::quantity::{on_curve, title};
+use crate::stats::estimates;
 use crate::{Axis, Error, Observed};
 
-/// The quantities that have a curve.
-pub const CURVES: [&str; 4] = ["train_loss", "valid_loss", "perplexity", "valid_accuracy"];
+/// The validation loss in bits per byte of text, which does not depend on what a token is.
+pub const BITS_PER_BYTE: &str = "bits_per_byte";
 
-/// A chart of the quantity `y` over `x`, with a line for each run, by name. `x` is `steps`, `tokens`,
-/// `flops` or `seconds`, and `y` is one of [`CURVES`].
+/// The quantities that have a curve.
+pub const CURVES: [&str; 5] = [
+    "train_loss",
+    "valid_loss",
+    "perplexity",
+    "valid_accuracy",
+    BITS_PER_BYTE,
+];
+
+/// A run to draw.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Curve {
+    /// Its name.
+    pub name: String,
+    /// Its metrics.
+    pub rows: Vec<Row>,
+    /// All of its settings but the seed: runs with equal ones differ only in their seed.
+    pub settings: String,
+    /// What a token is, in words.
+    pub token: String,
+    /// What tells its tokens from others, such as a hash of the tokenizer.
+    pub tokens: String,
+    /// Bytes of text per validation token, where they are known.
+    pub bytes_per_token: Option<f64>,
+}
+
+impl Curve {
+    /// The value of `y` at `row`, if it was measured there.
+    fn value(&self, y: &str, row: &Row) -> Option<f64> {
+        match y {
+            BITS_PER_BYTE => Some(row.valid_loss? / LN_2 / self.bytes_per_token?),
+            y => Some(on_curve(y, row).ok()?? * Observed::of(y).scale()),
+        }
+    }
+}
+
+/// Whether a token is not the same in all runs, so that losses per token do not compare.
+pub fn have_different_tokens(runs: &[Curve]) -> bool {
+    let tokens: BTreeSet<&str> = runs.iter().map(|run| run.tokens.as_str()).collect();
+    tokens.len() > 1
+}
+
+/// A chart of the quantity `y` over `x`, with a line for each run. `x` is `steps`, `tokens`, `flops` or `seconds`, and `y` is
+/// one of [`CURVES`]. With `mean`, runs that differ only in their seed share a line, with their range as its band.
 ///
 /// # Errors
 ///
-/// Another axis, or a run in which `y` was never measured.
-pub fn curves(runs: &[(String, Vec<Row>)], x: &str, y: &str) -> Result<Chart, Error> {
+/// Another axis, a run in which `y` was never measured, or `mean` where no two runs differ only in their seed.
+pub fn curves(runs: &[Curve], x: &str, y: &str, mean: bool) -> Result<Chart, Error> {
+    let mut lines: Vec<Vec<&Curve>> = Vec::new();
+    for run in runs {
+        let same = |line: &&mut Vec<&Curve>| mean && line[0].settings == run.settings;
+        match lines.iter_mut().find(same) {
+            Some(line) => line.push(run),
+            None => lines.push(vec![run]),
+        }
+    }
+    if mean && lines.len() == runs.len() {
+        let problem = "is given, but no two of these runs differ only in their seed; leave it out";
+        return Err(ConfigError::new("--mean", problem).into());
+    }
+    let mut series = Vec::new();
+    for (i, (line, name)) in lines.iter().zip(names(&lines)).enumerate() {
+        let drawn = Series {
+            group: i,
+            name,
+            ..line_of(line, x, y)
+        };
+        if drawn.points.is_empty() {
+            let missing = match y {
+                BITS_PER_BYTE => "a validation loss of a text whose bytes are known".into(),
+                y => title(y),
+            };
+            return Err(ConfigError::new(&drawn.name, format!("has no {missing} over {x}")).into());
+        }
+        series.push(drawn);
+    }
+    let unit = |of: &str| match of {
+        "steps" => "",
+        BITS_PER_BYTE => "bits/byte",
+        of => Observed::of(of).unit,
+    };
+    let label = match y {
+        BITS_PER_BYTE => "valid loss".into(),
+        y => title(y),
+    };
+    Ok(Chart {
+        heading: format!("{label} over {x}"),
+        note: note(runs, (x, y), mean),
+        x: ChartAxis::linear(x, unit(x)),
+        y: ChartAxis::linear(label, unit(y)),
+        series,
+        ..Chart::default()
+    })
+}
+
+/// The mean and the range over runs of `y`, at the steps at which all of them have it.
+fn line_of(runs: &[&Curve], x: &str, y: &str) -> Series {
     let horizontal = |row: &Row| match (x, Axis::parse(x)) {
         ("steps", _) => Some(row.step as f64),
         (_, axis) => axis.map(|axis| axis.of(row)),
     };
-    let scale = Observed::of(y).scale();
-    let mut series = Vec::new();
-    for (i, (name, rows)) in runs.iter().enumerate() {
-        let point = |row: &Row| Some((horizontal(row)?, on_curve(y, row).ok()?? * scale));
-        let points: Vec<_> = rows.iter().filter_map(point).collect();
-        if points.is_empty() {
-            let problem = format!("has no {} over {x}", title(y));
-            return Err(ConfigError::new(name, problem).into());
-        }
-        series.push(Series::line(name, i, points));
+    if let [run] = runs {
+        let point = |row: &Row| Some((horizontal(row)?, run.value(y, row)?));
+        return Series::line("", 0, run.rows.iter().filter_map(point).collect());
     }
-    let unit = if x == "steps" {
-        ""
-    } else {
-        Observed::of(x).unit
+    let mut at: BTreeMap<usize, Vec<(f64, f64)>> = BTreeMap::new();
+    for run in runs {
+        for row in &run.rows {
+            if let Some(point) = horizontal(row).zip(run.value(y, row)) {
+                at.entry(row.step).or_default().push(point);
+            }
+        }
+    }
+    let mut line = Series::default();
+    for points in at.values().filter(|points| points.len() == runs.len()) {
+        if let Some([x, y]) = estimates(points) {
+            line.points.push((x.mean, y.mean));
+            line.band.push((x.mean, y.lowest, y.highest));
+        }
+    }
+    line
+}
+
+/// The name of each line: that of its run, or what the names of its runs begin with, if no other line has it.
+fn names(lines: &[Vec<&Curve>]) -> Vec<String> {
+    let begin = |line: &[&Curve]| {
+        let first = &line[0].name;
+        let is_shared = |end: &usize| {
+            line.iter()
+                .all(|run| run.name.get(..*end) == first.get(..*end))
+        };
+        let ends = first.char_indices().map(|(at, c)| at + c.len_utf8());
+        let end = ends.take_while(is_shared).last().unwrap_or(0);
+        let is_joint = |c: char| !c.is_alphanumeric();
+        first[..end].trim_end_matches(is_joint).to_owned()
     };
-    Ok(Chart {
-        heading: format!("{} over {x}", title(y)),
-        x: ChartAxis::linear(x, unit),
-        y: ChartAxis::linear(title(y), Observed::of(y).unit),
-        series,
-        ..Chart::default()
-    })
+    let short: Vec<String> = lines.iter().map(|line| begin(line)).collect();
+    let name = |(i, line): (usize, &Vec<&Curve>)| {
+        let is_taken = short
+            .iter()
+            .enumerate()
+            .any(|(j, other)| i != j && *other == short[i]);
+        let name = match is_taken || short[i].is_empty() {
+            true => &line[0].name,
+            false => &short[i],
+        };
+        match line.len() {
+            1 => line[0].name.clone(),
+            count => format!("{name}, mean of {count}"),
+        }
+    };
+    lines.iter().enumerate().map(name).collect()
+}
+
+/// What to know about the chart.
+fn note(runs: &[Curve], (x, y): (&str, &str), mean: bool) -> String {
+    let mut note = String::new();
+    if have_different_tokens(runs) {
+        let mut tokens: Vec<&str> = runs.iter().map(|run| run.token.as_str()).collect();
+        tokens.sort_unstable();
+        tokens.dedup();
+        let differ = match tokens.len() {
+            1 => format!(
+                "A token is not the same in all runs (always {}, with other ids)",
+                tokens[0]
+            ),
+            _ => format!(
+                "A token is not the same in all runs ({})",
+                tokens.join("; ")
+            ),
+        };
+        note += &match y {
+            BITS_PER_BYTE => format!("{differ}, so losses are in bits per byte of text."),
+            _ => format!("{differ}, so values per token do not compare."),
+        };
+        if x == "tokens" {
+            note += " Each run is drawn over its own tokens.";
+        }
+    }
+    if mean {
+        note += " Means over runs that differ only in their seed; bands are their range.";
+    }
+    note.trim_start().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn curve(name: &str, settings: &str, losses: &[f64]) -> Curve {
+        let row = |(step, loss): (usize, &f64)| Row {
+            step,
+            tokens: 10 * step as u64,
+            valid_loss: Some(*loss),
+            ..Row::default()
+        };
+        Curve {
+            name: name.into(),
+            settings: settings.into(),
+            token: "a byte".into(),
+            tokens: "bytes".into(),
+            rows: losses
+                .iter()
+                .enumerate()
+                .map(|(i, loss)| row((i + 1, loss)))
+                .collect(),
+            ..Curve::default()
+        }
+    }
+
+    #[test]
+    fn runs_that_differ_only_in_their_seed_are_averaged_on_request() {
+        let runs = [
+            curve("runs/a-1", "a", &[4.0, 3.0, 2.0]),
+            curve("runs/b", "b", &[1.0]),
+            // This one was stopped.
+            curve("runs/a-2", "a", &[5.0, 4.0]),
+        ];
+        assert_eq!(
+            curves(&runs, "steps", "valid_loss", false)
+                .unwrap()
+                .series
+                .len(),
+            3
+        );
+        let chart = curves(&runs, "steps", "valid_loss", true).unwrap();
+        let [a, b] = &chart.series[..] else {
+            panic!("{chart:?}")
+        };
+        assert_eq!(
+            (a.name.as_str(), b.name.as_str()),
+            ("runs/a, mean of 2", "runs/b")
+        );
+        assert_eq!(a.points, [(1.0, 4.5), (2.0, 3.5)]);
+        assert_eq!(a.band, [(1.0, 4.0, 5.0), (2.0, 3.0, 4.0)]);
+        assert!(chart.note.contains("bands are their range"));
+        let error = curves(&runs[..2], "steps", "valid_loss", true).unwrap_err();
+        assert!(
+            error.to_string().contains("no two of these runs"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn lines_of_means_have_different_names() {
+        let of = |name: &str, settings: &str| curve(name, settings, &[1.0]);
+        let runs = [
+            of("pool/GPT-2-0a", "x"),
+            of("pool/GPT-2-1b", "x"),
+            of("pool/GPT-2-2c", "y"),
+            of("pool/GPT-2-3d", "y"),
+        ];
+        let chart = curves(&runs, "tokens", "valid_loss", true).unwrap();
+        let names: Vec<&str> = chart
+            .series
+            .iter()
+            .map(|series| series.name.as_str())
+            .collect();
+        assert_eq!(
+            names,
+            ["pool/GPT-2-0a, mean of 2", "pool/GPT-2-2c, mean of 2"]
+        );
+    }
+
+    #[test]
+    fn losses_of_different_tokens_are_in_bits_per_byte() {
+        let mut runs = [
+            curve("chars", "a", &[LN_2]),
+            curve("bpe", "b", &[4.0 * LN_2]),
+        ];
+        assert!(!have_different_tokens(&runs));
+        runs[1].tokens = "bpe".into();
+        runs[1].token = "a part of a word".into();
+        assert!(have_different_tokens(&runs));
+        let note = curves(&runs, "tokens", "valid_loss", false).unwrap().note;
+        assert!(
+            note.contains("(a byte; a part of a word), so values per token do not compare"),
+            "{note}"
+        );
+        let error = curves(&runs, "tokens", BITS_PER_BYTE, false).unwrap_err();
+        assert!(
+            error.to_string().contains("whose bytes are known"),
+            "{error}"
+        );
+        (runs[0].bytes_per_token, runs[1].bytes_per_token) = (Some(1.0), Some(4.0));
+        let chart = curves(&runs, "tokens", BITS_PER_BYTE, false).unwrap();
+        // ln 2 nats are one bit, for one byte; four bits for four bytes are the same.
+        let points: Vec<_> = chart
+            .series
+            .iter()
+            .map(|series| series.points[0].1)
+            .collect();
+        assert_eq!(points, [1.0, 1.0]);
+        assert_eq!(chart.y.unit, "bits/byte");
+        assert!(
+            chart
+                .note
+                .contains("in bits per byte of text. Each run is drawn over its own tokens.")
+        );
+    }
 }

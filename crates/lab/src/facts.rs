@@ -2,7 +2,7 @@
 
 use residual_zoo_core::ModelConfig;
 use residual_zoo_data::{Corpus, DataConfig, Source, TokenizerConfig};
-use residual_zoo_report::{Column, Table, si, sig};
+use residual_zoo_report::{Column, Section, Table, si, sig};
 use residual_zoo_runs::RunConfig;
 use serde::Serialize;
 
@@ -98,7 +98,7 @@ impl DataFacts {
 }
 
 /// What one token of the data is.
-fn token(data: &DataConfig) -> String {
+pub fn token(data: &DataConfig) -> String {
     match (&data.source, &data.tokenizer) {
         (Source::Synthetic(_), _) => "a word".into(),
         (Source::Copying(_), _) => "a symbol".into(),
@@ -110,6 +110,24 @@ fn token(data: &DataConfig) -> String {
             format!("one of a BPE with {vocab_size} tokens, trained on the text")
         }
         (_, TokenizerConfig::File(path)) => format!("one of {}", path.display()),
+    }
+}
+
+/// All settings of a run, as RON. Where tokens are kept is none of them.
+pub(crate) fn settings<C: ModelConfig>(config: &RunConfig<C>) -> String {
+    let mut config = config.clone();
+    config.data.cache = None;
+    // RON writes a variant that is called like its own `None` as `r#None`, and reads both.
+    config.to_ron().replace(": r#None,", ": None,")
+}
+
+/// The settings of runs, by name, for a reader to unfold.
+pub(crate) fn folded(note: &str, texts: Vec<(String, String)>) -> Section {
+    Section::Folded {
+        heading: "Configs".into(),
+        note: note.into(),
+        language: "ron".into(),
+        texts,
     }
 }
 

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use residual_zoo_data::read_utf8;
+use residual_zoo_report::markdown::address;
 use residual_zoo_report::{Cell, Column, MARK, Report, Section, Table};
 use residual_zoo_runs::{Error as RunError, disk};
 use serde::Deserialize;
@@ -104,7 +105,7 @@ pub fn write_index(directory: &Path) -> Result<(), RunError> {
 /// The date and the row of the report in `directory`, which is called `name`.
 fn row(directory: &Path, name: &OsStr) -> (String, Vec<Cell>) {
     let mut first = Cell {
-        link: format!("{}/{REPORT}", escaped(name)),
+        link: format!("{}/{REPORT}", address(name.as_encoded_bytes())),
         ..Cell::from(name.to_string_lossy().into_owned())
     };
     let results = directory.join("results.json");
@@ -140,14 +141,4 @@ fn row(directory: &Path, name: &OsStr) -> (String, Vec<Cell>) {
     let mut cells = vec![first, scale.into(), known.date.as_str().into()];
     cells.extend(Verdict::ALL.map(count));
     (known.date, cells)
-}
-
-/// A file name as a part of an address.
-fn escaped(name: &OsStr) -> String {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
-    let escape = |byte: &u8| match is_plain(*byte) {
-        true => char::from(*byte).to_string(),
-        false => format!("%{byte:02X}"),
-    };
-    name.as_encoded_bytes().iter().map(escape).collect()
 }

@@ -26,7 +26,7 @@
 //!
 //! A module uses only modules before it in this order: `error`, `size`, `single`, `options`, `quantity`,
 //! `stats`, `claims`, `sweep`, `experiment`, `plan`, `facts`, `observe`, `corpora`, `measure`, `curves`,
-//! `check`, `judge`, `charts`, `origin`, `pool`, `merge`, `training`, `tune`, `tuning_report`, `results`, `run`,
+//! `check`, `judge`, `charts`, `origin`, `pool`, `merge`, `training`, `tune`, `tuning_report`, `looks`, `results`, `run`,
 //! `compare`, `index`, `generate`, `classify`, `trial`; `basis` follows `corpora`.
 
 #![forbid(unsafe_code)]
@@ -46,6 +46,7 @@ mod facts;
 mod generate;
 mod index;
 mod judge;
+mod looks;
 pub mod measure;
 mod merge;
 mod observe;
@@ -74,16 +75,17 @@ pub use basis::{Basis, MOST_BYTES, basis_notes};
 pub use check::unequal_budgets;
 pub use claims::{Claim, Judgement, Test, Verdict};
 pub use classify::{Classified, Found, IMAGES_REPORT, classify};
-pub use compare::{Comparison, compare};
+pub use compare::{Comparison, Setting, compare};
 pub use corpora::{fetch_model, open_corpus, store_corpus};
-pub use curves::{CURVES, curves};
+pub use curves::{BITS_PER_BYTE, CURVES, Curve, curves, have_different_tokens};
 pub use error::Error;
 pub use evaluate::evaluate;
 pub use experiment::{After, ChartSpec, Experiment, Measure, RunSpec, Vary};
-pub use facts::DataFacts;
+pub use facts::{DataFacts, token};
 pub use generate::generate;
 pub use index::{INDEX, check_pages, write_index};
 pub use judge::Planned;
+pub use looks::LOOKS;
 pub use merge::merge;
 pub use observe::{Missing, Observation, Outcome};
 pub use options::Options;

@@ -70,6 +70,8 @@ pub struct Outcome {
     pub seconds: BTreeMap<PathBuf, f64>,
     /// The data of the runs.
     pub data: Vec<DataFacts>,
+    /// The name of each run and all of its settings, as RON.
+    pub configs: Vec<(String, String)>,
 }
 
 impl Outcome {

@@ -128,9 +128,21 @@ impl Vary {
         run: &PlannedRun<C>,
         value: f64,
     ) -> Result<PlannedRun<C>, Error> {
-        let fields = self.field.split(',').map(str::trim);
-        let fields = fields.filter(|field| !field.is_empty());
-        let set: Vec<String> = fields.map(|field| format!("{field}={value}")).collect();
+        let fields: Vec<&str> = match self.field.trim() {
+            "" => Vec::new(),
+            fields => fields.split(',').map(str::trim).collect(),
+        };
+        if fields.contains(&"") {
+            let problem = format!(
+                "of `{}` is `{}`, with an empty path between its commas; leave the comma out",
+                run.name, self.field
+            );
+            return Err(ConfigError::new("vary.field", problem).into());
+        }
+        let set: Vec<String> = fields
+            .iter()
+            .map(|field| format!("{field}={value}"))
+            .collect();
         let mut run = run.clone().set(&set)?;
         let named = value * self.times;
         run.name += &format!(", {} {named}", self.name);

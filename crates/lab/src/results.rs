@@ -1,21 +1,22 @@
-//! The results of an experiment as a report, JSON, CSV and Markdown.
+//! The results of an experiment: tables, charts, and the report.
+
+mod files;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
 use residual_zoo_core::ModelConfig;
-use residual_zoo_report::{Cell, Chart, Column, Report, Section, Table, csv};
-use residual_zoo_runs::{Error as RunError, disk};
-use residual_zoo_system::harmless;
+use residual_zoo_report::{Cell, Chart, Column, Report, Section, Table};
+use residual_zoo_runs::Error as RunError;
 use residual_zoo_train::dashboard::duration;
 use serde::Serialize;
 
 use crate::charts::RunRow;
 use crate::check::unequal_budgets;
-use crate::facts::data_table;
+use crate::facts::{data_table, folded};
 use crate::judge::Planned;
+use crate::looks::{self, Look};
 use crate::quantity::title;
 use crate::stats::Estimate;
 use crate::sweep::Swept;
@@ -45,6 +46,10 @@ pub struct Results {
     /// What to know about the claims.
     notes: Vec<String>,
     claims: Vec<Judgement>,
+    /// The name of each run and all of its settings, as RON.
+    configs: Vec<(String, String)>,
+    /// The looks at the verdicts, this one last; empty before [`look`](Self::look).
+    looks: Vec<Look>,
     tuning: Option<Tuning>,
     observations: Vec<Observation>,
     #[serde(skip)]
@@ -106,6 +111,8 @@ impl Results {
             training_seconds: outcome.seconds.values().sum(),
             missing: outcome.missing.iter().map(Missing::to_string).collect(),
             tuning: outcome.tuning,
+            configs: outcome.configs,
+            looks: Vec::new(),
             judge: experiment.judge,
             notes: unequal_budgets(experiment, planned),
             claims,
@@ -155,7 +162,7 @@ impl Results {
             true => {
                 "A difference is decided if its 95 % confidence interval excludes zero and its p-value is below 0.05 \
                  after Holm's correction for the number of claims; other kinds of claims have their own rules. ± is half \
-                 the width of the interval, without the correction. `detectable` is the smallest difference that this \
+                 the width of the interval, without the correction. Detectable is the smallest difference that this \
                  many seeds would find in 80 % of repetitions."
             }
             false => {
@@ -193,6 +200,24 @@ impl Results {
             tuning.bests().join("; "),
             edges.collect::<String>()
         )
+    }
+
+    /// Records this look at the verdicts in a file of `directory`, and shows the earlier ones, if they had other seeds. With
+    /// `anew`, nothing is left of what was looked at, and the record begins with this look.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be written.
+    pub fn look(&mut self, directory: &Path, anew: bool) -> Result<(), RunError> {
+        let seeds = self.observations.iter().filter_map(|found| found.seed);
+        let now = Look::new(&self.date, seeds, &self.configs, &self.claims);
+        self.looks = looks::record(directory, now, anew)?;
+        Ok(())
+    }
+
+    /// The verdicts of each look, if seeds changed between them.
+    fn looks(&self) -> Option<Table> {
+        looks::table(&self.looks, &self.claims)
     }
 
     /// A row for each run: means over the seeds, and what the paper reports. The small print is what
@@ -362,24 +387,36 @@ impl Results {
         if !self.claims.is_empty() {
             sections.push(Section::Table(self.verdicts()));
         }
+        sections.extend(self.looks().map(Section::Table));
         sections.extend(self.charts().into_iter().map(Section::Chart));
         if !self.rows.is_empty() {
             sections.push(Section::Table(self.table()));
         }
         sections.extend(self.of_seeds().map(Section::Table));
         sections.extend(self.tuning.iter().flat_map(Tuning::sections));
-        if !self.data.is_empty() {
-            sections.push(Section::Table(data_table(&self.data)));
-        }
-        sections.push(Section::Code {
-            heading: "How to repeat it".into(),
-            body: self.provenance(),
-        });
+        sections.extend(self.sections_of_data());
         Report {
             title: self.title.clone(),
             lead: self.about.clone(),
             sections,
         }
+    }
+
+    /// The data, the configs and how to repeat it.
+    fn sections_of_data(&self) -> Vec<Section> {
+        let mut sections = Vec::new();
+        if !self.data.is_empty() {
+            sections.push(Section::Table(data_table(&self.data)));
+        }
+        if !self.configs.is_empty() {
+            let note = "All settings of each run. Its seed is the first of its seeds.";
+            sections.push(folded(note, self.configs.clone()));
+        }
+        sections.push(Section::Code {
+            heading: "How to repeat it".into(),
+            body: self.provenance(),
+        });
+        sections
     }
 
     fn incomplete(&self) -> Option<String> {
@@ -414,111 +451,6 @@ impl Results {
         ];
         lines.into_iter().flatten().collect::<Vec<_>>().join("\n")
     }
-
-    /// Every observation with all of its quantities, in seconds, bytes and shares, one line each. Then
-    /// for every run with seeds a line whose seed is `mean`, and with two or more seeds one whose seed
-    /// is `deviation`: the standard deviation, with n − 1.
-    pub fn to_csv(&self) -> String {
-        let all = self.observations.iter();
-        let quantities: BTreeSet<&str> = all
-            .flat_map(|found| found.quantities.keys().map(String::as_str))
-            .collect();
-        let mut head = vec!["run", "seed"];
-        head.extend(&quantities);
-        let line = |run: &str, seed: String, value: &dyn Fn(&str) -> Option<f64>| {
-            let value = |name: &&str| value(name).map_or(String::new(), |x| x.to_string());
-            let mut cells = vec![run.to_owned(), seed];
-            cells.extend(quantities.iter().map(value));
-            cells
-        };
-        let all = self.observations.iter();
-        let lines = all.map(|found| {
-            let seed = found.seed.map_or(String::new(), |seed| seed.to_string());
-            line(&found.run, seed, &|name| found.get(name))
-        });
-        let mut lines: Vec<Vec<String>> = lines.collect();
-        for RunRow { name: run, .. } in &self.rows {
-            let of_run = self.observations.iter().filter(|found| found.run == *run);
-            let seeds = of_run.filter(|found| found.seed.is_some()).count();
-            let estimate = |quantity: &str| self.estimate(run, quantity);
-            if seeds > 0 {
-                let mean = |quantity: &str| Some(estimate(quantity)?.mean);
-                lines.push(line(run, "mean".into(), &mean));
-            }
-            if seeds > 1 {
-                let deviation = |quantity: &str| Some(estimate(quantity)?.deviation);
-                lines.push(line(run, "deviation".into(), &deviation));
-            }
-        }
-        csv(&head, lines)
-    }
-
-    /// The tables, with links to the charts as pictures whose names begin with `prefix`.
-    pub fn to_markdown(&self, prefix: &str) -> String {
-        let mut parts = vec![format!("# {}", self.title), self.about.clone()];
-        let incomplete = self.incomplete();
-        parts.extend(incomplete.map(|missing| format!("**Not complete.** {missing}")));
-        if !self.claims.is_empty() {
-            parts.push(self.verdicts().to_markdown());
-        }
-        if !self.rows.is_empty() {
-            parts.push(self.table().to_markdown());
-        }
-        parts.extend(self.of_seeds().map(|table| table.to_markdown()));
-        parts.extend(
-            self.tuning
-                .iter()
-                .map(|tuning| tuning.table().to_markdown()),
-        );
-        for (i, chart) in self.pictures().iter().enumerate() {
-            parts.push(format!("## {}", chart.heading));
-            parts.push(format!("![{}]({prefix}{}.svg)", chart.heading, i + 1));
-            if !chart.note.is_empty() {
-                parts.push(chart.note.clone());
-            }
-        }
-        if !self.data.is_empty() {
-            parts.push(data_table(&self.data).to_markdown());
-        }
-        let origin = self.provenance();
-        parts.push(format!("## How to repeat it\n\n```text\n{origin}\n```"));
-        parts.join("\n\n") + "\n"
-    }
-
-    /// Writes `report.html`, `results.json`, `results.csv`, `results.md` and its pictures into a
-    /// directory.
-    ///
-    /// # Errors
-    ///
-    /// When a file cannot be written.
-    pub fn write(&self, directory: &Path) -> Result<(), RunError> {
-        fs::create_dir_all(directory).map_err(RunError::io("create", directory))?;
-        let json = serde_json::to_string_pretty(self);
-        let json = json.unwrap_or_else(|e| unreachable!("results are plain data: {e}"));
-        write(directory, REPORT, &self.report().to_html())?;
-        write(directory, "results.json", &json)?;
-        write(directory, "results.csv", &self.to_csv())?;
-        if let Some(tuning) = &self.tuning {
-            write(directory, "sweep.csv", &tuning.to_csv())?;
-        }
-        self.write_markdown(directory, "results")
-    }
-
-    /// Writes the Markdown and its pictures as `NAME.md` and `NAME-1.svg`, ….
-    ///
-    /// # Errors
-    ///
-    /// When a file cannot be written.
-    pub fn write_markdown(&self, directory: &Path, name: &str) -> Result<(), RunError> {
-        fs::create_dir_all(directory).map_err(RunError::io("create", directory))?;
-        let prefix = format!("{name}-");
-        write(directory, &format!("{name}.md"), &self.to_markdown(&prefix))?;
-        for (i, chart) in self.pictures().iter().enumerate() {
-            let name = format!("{prefix}{}.svg", i + 1);
-            write(directory, &name, &chart.to_svg())?;
-        }
-        Ok(())
-    }
 }
 
 /// ` Text.`
@@ -546,14 +478,4 @@ fn seeds(observations: &[Observation]) -> (usize, usize) {
     }
     let fewest = seeds.values().min().copied().unwrap_or(0);
     (fewest, seeds.values().max().copied().unwrap_or(0))
-}
-
-fn write(directory: &Path, name: &str, text: &str) -> Result<(), RunError> {
-    let path = directory.join(name);
-    // A file that people print may have names and texts of others; the rest escapes them in its own way.
-    let text = match name.ends_with(".md") || name.ends_with(".csv") {
-        true => harmless(text),
-        false => text.into(),
-    };
-    disk::replace_shared(&path, text.as_bytes())
 }

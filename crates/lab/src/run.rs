@@ -7,11 +7,12 @@ use residual_zoo_data::Corpus;
 use residual_zoo_train::dashboard::print;
 
 use crate::corpora::open_corpora;
+use crate::facts::settings;
 use crate::measure::Setting;
 use crate::training::train_runs;
 use crate::{
-    DataFacts, Error, Experiment, Observation, Options, Origin, Outcome, PlannedRun, Pool, Results,
-    Sweep, origin, tasks,
+    After, DataFacts, Error, Experiment, Observation, Options, Origin, Outcome, PlannedRun, Pool,
+    Results, Sweep, origin, tasks,
 };
 
 /// Runs the experiment that the RON text describes; `path` is what errors call it. With a number
@@ -58,6 +59,7 @@ impl<C: ModelConfig> Experiment<C> {
             return Ok(Outcome {
                 observations: self.measure(planned, vocab_size, options)?,
                 data: data.into_iter().collect(),
+                configs: configs(planned, &self.seeds),
                 ..Outcome::default()
             });
         }
@@ -70,6 +72,7 @@ impl<C: ModelConfig> Experiment<C> {
         if swept.stopped {
             return Ok(Outcome {
                 tuning: Some(tuning),
+                configs: configs(planned, &self.seeds),
                 ..swept
             });
         }
@@ -118,6 +121,7 @@ impl<C: ModelConfig> Experiment<C> {
         let (tuning, swept) = sweep.run(planned, 0, options)?;
         Ok(Outcome {
             tuning: Some(tuning),
+            configs: configs(planned, &sweep.seeds),
             ..swept
         })
     }
@@ -143,6 +147,7 @@ impl<C: ModelConfig> Experiment<C> {
         let outcome = train_runs(planned, &self.seeds, &corpora, 1.0, &tasks, options);
         Ok(Outcome {
             data: DataFacts::of_runs(planned, &corpora),
+            configs: configs(planned, &self.seeds),
             ..outcome
         })
     }
@@ -179,4 +184,26 @@ impl<C: ModelConfig> Experiment<C> {
         }
         Ok(observations)
     }
+}
+
+/// The name of each run with a model and all of its settings, with its first seed.
+fn configs<C: ModelConfig>(planned: &[PlannedRun<C>], seeds: &[u64]) -> Vec<(String, String)> {
+    let text = |run: &PlannedRun<C>| {
+        let mut config = run.config.clone()?;
+        if let Some(seed) = seeds.iter().find(|seed| run.is_for(**seed)) {
+            config.train.seed = *seed;
+        }
+        let after: Vec<&str> = run
+            .after
+            .iter()
+            .flat_map(After::runs)
+            .map(String::as_str)
+            .collect();
+        let name = match after.as_slice() {
+            [] => run.name.clone(),
+            after => format!("{}, after {}", run.name, after.join(" and ")),
+        };
+        Some((name, settings(&config)))
+    };
+    planned.iter().filter_map(text).collect()
 }

@@ -52,11 +52,13 @@ pub struct Swept {
 pub enum Values {
     /// These values: numbers, or other RON values as text, such as `"Softmax"`.
     Grid(Vec<Value>),
-    /// `count` values at equal distances.
+    /// `count` values at equal distances. The first and the last are the ends, exactly.
     Linear(Range),
-    /// `count` values at equal ratios, rounded to three digits.
+    /// `count` values at equal ratios. The first and the last are the ends, exactly; those between are rounded to three
+    /// digits, or to as many as keep them apart.
     Log(Range),
-    /// `count` values drawn at random, uniformly in their logarithm, rounded to three digits.
+    /// `count` values drawn at random, uniformly in their logarithm, rounded to three digits, or to as many as keep them
+    /// apart and between the ends.
     LogUniform(Range),
 }
 
@@ -352,6 +354,9 @@ impl Swept {
             return Err(ConfigError::new("field", "is empty; name a field of a run"));
         }
         for path in self.field.split(',').map(str::trim) {
+            if path.is_empty() {
+                return error("has an empty path between its commas; leave the comma out".into());
+            }
             if path == "train.seed" {
                 return error("cannot be swept; give seeds (`seeds`, or `--seeds N`)".into());
             }
@@ -363,7 +368,17 @@ impl Swept {
         }
         let range = match &self.values {
             Values::Grid(values) if values.is_empty() => return error("has no values".into()),
-            Values::Grid(_) => return Ok(()),
+            Values::Grid(values) => {
+                let is_empty = |value: &Value| value.to_string().trim().is_empty();
+                return match values.iter().position(is_empty) {
+                    None => Ok(()),
+                    Some(at) => error(format!(
+                        "has an empty value in place {} of {}; give a value there, or leave the comma out",
+                        at + 1,
+                        values.len()
+                    )),
+                };
+            }
             Values::Linear(range) => range,
             Values::Log(range) | Values::LogUniform(range) => {
                 if range.from <= 0.0 {
@@ -383,7 +398,10 @@ impl Swept {
             0 | 1 => error(format!(
                 "has a count of {count}; a range needs at least 2 values"
             )),
-            2..=MOST_POINTS => Ok(()),
+            2..=MOST_POINTS if self.values.are_apart() => Ok(()),
+            2..=MOST_POINTS => error(format!(
+                "goes from {from} to {to}, between which there are no {count} different numbers"
+            )),
             _ => error(format!(
                 "has {count} values; at most {MOST_POINTS} are possible"
             )),
@@ -400,30 +418,88 @@ impl Values {
     }
 
     fn list(&self, rng: &mut StdRng) -> Vec<Value> {
-        let along = |range: &Range, at: &dyn Fn(f64) -> f64| {
-            let last = (range.count - 1) as f64;
-            let shares = (0..range.count).map(move |i| i as f64 / last);
-            shares.map(|share| Value::Number(at(share))).collect()
-        };
-        match self {
-            Self::Grid(values) => values.clone(),
-            Self::Linear(range) => {
-                let at = |share: f64| range.from + share * (range.to - range.from);
-                along(range, &|share| round(at(share), 12))
-            }
-            Self::Log(range) => along(range, &|share| round(range.log(share), 3)),
+        let numbers = match self {
+            Self::Grid(values) => return values.clone(),
+            Self::Linear(range) => range.spread(12, |share| range.linear(share)),
+            Self::Log(range) => range.spread(3, |share| range.log(share)),
             Self::LogUniform(range) => {
-                let draws = (0..range.count).map(|_| round(range.log(rng.random()), 3));
-                draws.map(Value::Number).collect()
+                let draws = (0..range.count).map(|_| range.log(rng.random()));
+                range.rounded_draws(draws.collect())
             }
-        }
+        };
+        numbers.into_iter().map(Value::Number).collect()
+    }
+
+    /// Whether a range has as many different values as it should.
+    fn are_apart(&self) -> bool {
+        let values = self.list(&mut StdRng::seed_from_u64(DRAWS));
+        let numbers = values.iter().filter_map(|value| match value {
+            Value::Number(number) => Some(*number),
+            Value::Ron(_) => None,
+        });
+        let mut numbers: Vec<f64> = numbers.collect();
+        numbers.sort_by(f64::total_cmp);
+        numbers.is_sorted_by(|a, b| a < b)
     }
 }
+
+/// The digits that tell any two numbers apart.
+const ALL_DIGITS: usize = 17;
 
 impl Range {
     /// The value at a share of the way, by ratios.
     fn log(&self, share: f64) -> f64 {
-        self.from * (self.to / self.from).powf(share)
+        let ratio = self.to / self.from;
+        match ratio.is_finite() {
+            true => self.from * ratio.powf(share),
+            false => (self.from.ln() * (1.0 - share) + self.to.ln() * share).exp(),
+        }
+    }
+
+    /// The value at a share of the way, by distances.
+    fn linear(&self, share: f64) -> f64 {
+        let distance = self.to - self.from;
+        match distance.is_finite() {
+            true => self.from + share * distance,
+            false => self.from * (1.0 - share) + self.to * share,
+        }
+    }
+
+    /// The ends, and between them the values `at` equal shares of the way, with the least digits, from `digits` on, that keep
+    /// them there: within a twentieth of the way to the next one.
+    fn spread(&self, digits: usize, at: impl Fn(f64) -> f64) -> Vec<f64> {
+        let last = self.count - 1;
+        let exact = |i: usize| match i {
+            0 => self.from,
+            i if i == last => self.to,
+            i => at(i as f64 / last as f64),
+        };
+        let exact: Vec<f64> = (0..self.count).map(exact).collect();
+        let rounded = |digits: usize| -> Vec<f64> {
+            let mut values = exact.clone();
+            for value in &mut values[1..last] {
+                *value = round(*value, digits);
+            }
+            values
+        };
+        let is_near = |values: &Vec<f64>| {
+            let gap = |i: usize| (exact[i] - exact[i - 1]).min(exact[i + 1] - exact[i]);
+            (1..last).all(|i| 20.0 * (values[i] - exact[i]).abs() <= gap(i))
+        };
+        let near = (digits..ALL_DIGITS).map(rounded).find(is_near);
+        near.unwrap_or_else(|| rounded(ALL_DIGITS))
+    }
+
+    /// Each draw with the least digits, from three on, that keep it between the ends and apart from those before it.
+    fn rounded_draws(&self, draws: Vec<f64>) -> Vec<f64> {
+        let mut values: Vec<f64> = Vec::new();
+        for draw in draws {
+            let mut tried = (3..ALL_DIGITS).map(|digits| round(draw, digits));
+            let fits =
+                |value: &f64| (self.from..=self.to).contains(value) && !values.contains(value);
+            values.push(tried.find(fits).unwrap_or(draw.clamp(self.from, self.to)));
+        }
+        values
     }
 }
 

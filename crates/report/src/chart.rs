@@ -55,11 +55,11 @@ pub enum Scale {
     /// In proportion to the value.
     #[default]
     Linear,
-    /// In proportion to its logarithm; values that are not positive are left out.
+    /// In proportion to its logarithm; values that are not positive are left out, and the chart says so.
     Log,
 }
 
-/// A named sequence of points; points that are not finite are left out.
+/// A named sequence of points; points that are not finite are left out, and the chart says so.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Series {
     /// The name in the legend.
@@ -70,7 +70,7 @@ pub struct Series {
     pub band: Vec<(f64, f64, f64)>,
     /// How the points are drawn.
     pub style: Style,
-    /// The color, taken modulo the eight of the palette.
+    /// The color, taken modulo the eight of the palette; beyond eight, lines have dashes too.
     pub group: usize,
 }
 

@@ -7,7 +7,7 @@ use crate::labels::{Label, spread};
 use crate::number::{label, si, with_unit};
 use crate::plot::Plot;
 use crate::series::{POINTS, Span, Trace, thin};
-use crate::shapes::{circle, color, diamond, length, path, stroke, text};
+use crate::shapes::{circle, color, diamond, length, line, path, text};
 
 /// Up to this many points are measurements worth a dot each; more are a curve.
 const DOTS: usize = 24;
@@ -51,6 +51,10 @@ impl Plot<'_> {
         }
         for (name, y) in self.view.references() {
             out += &format!(" {name}: {}.", label(y));
+        }
+        let notes = self.view.notes();
+        if !notes.is_empty() {
+            out += &format!(" {notes}");
         }
         out
     }
@@ -114,9 +118,8 @@ impl Plot<'_> {
                 (path("line ref", &across(y)))
             }
             @for trace in traces.filter(|t| t.is_line() && t.points.len() > 1) {
-                @let (stroke, color) = (stroke(trace.series.style), color(trace.series.group));
                 @let points = thin(&trace.points, &self.view.x, POINTS);
-                (path(&format!("{stroke} {color}"), &self.through(&points)))
+                (line(trace.series.style, trace.series.group, &self.through(&points)))
             }
         }
     }

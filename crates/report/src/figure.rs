@@ -3,21 +3,31 @@
 use maud::{Markup, PreEscaped, html};
 use serde_json::{Value, json};
 
-use crate::chart::{Axis, Chart, Scale, Style};
+use crate::chart::{Axis, Chart, Scale, Series, Style};
 use crate::domain::Domain;
-use crate::number::{label, round, sig};
+use crate::escape::printable;
+use crate::number::{label, round};
 use crate::plot::Plot;
 use crate::series::{POINTS, Span, Trace, View, thin};
-use crate::shapes::{color, diamond, path, stroke};
+use crate::shapes::{color, diamond, line, path, text};
+use crate::width::{shorten, width as columns, wrap};
 
 /// The style sheet of pages and of the charts in them.
 pub(crate) const STYLE: &str = include_str!("style.css");
+/// The columns of the longest name in the legend of a file of its own, which is as wide as the drawing.
+const NAME: usize = 112;
 /// What a chart needs on top of it where there is no page.
 const ALONE: &str = ".wide { display: block; }
 .plot { background: var(--page); font-family: system-ui, sans-serif; }
 ";
 
 impl Chart {
+    /// What to know about the drawing: that noise was averaged, that values were cut off, and which points have no place on
+    /// the axes. Pages and files of charts show it.
+    pub fn notes(&self) -> String {
+        View::of(self).notes()
+    }
+
     /// The chart as an SVG file of its own, with its legend, light or dark as the reader's system
     /// is; without hover values.
     pub fn to_svg(&self) -> String {
@@ -25,8 +35,11 @@ impl Chart {
         let plot = Plot::new(&view, false);
         let (width, height) = (plot.width, plot.height);
         let (mut entries, mut left, mut line) = (Vec::new(), 0.0, 1.0);
-        for (class, sample, name) in legend(self, -4.0) {
-            let room = 44.0 + 7.0 * name.chars().count() as f64;
+        let legend = legend(self, -4.0);
+        let names: Vec<&String> = legend.iter().map(|(_, _, name)| name).collect();
+        let names = shorten(&names, NAME);
+        for ((class, sample, _), name) in legend.into_iter().zip(names) {
+            let room = 44.0 + 7.0 * columns(&name) as f64;
             if left > 0.0 && left + room > width {
                 (left, line) = (0.0, line + 1.0);
             }
@@ -36,7 +49,9 @@ impl Chart {
             });
             left += room;
         }
-        let full = height + 20.0 * line + 10.0;
+        let notes = wrap(&view.notes(), NAME);
+        let first = height + 20.0 * line + 22.0;
+        let full = first - 12.0 + 18.0 * notes.len() as f64;
         let svg = html! {
             svg class="plot" xmlns="http://www.w3.org/2000/svg"
                 viewBox={ "-8 -8 " (width + 16.0) " " (full + 8.0) } {
@@ -44,30 +59,28 @@ impl Chart {
                 rect x="-8" y="-8" width="100%" height="100%" fill="var(--page)" {} "\n"
                 svg width=(width) height=(height) { (plot.draw(0)) } "\n"
                 @for entry in entries { (entry) }
+                @for (i, note) in notes.iter().enumerate() {
+                    (text("", 0.0, first + 18.0 * i as f64, note))
+                }
             } "\n"
         };
-        printable(svg)
+        printable(svg.into_string())
     }
-}
-
-/// The text of a document, without characters that XML does not allow.
-pub(crate) fn printable(document: Markup) -> String {
-    let is_odd = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
-    document.into_string().replace(is_odd, "\u{fffd}")
 }
 
 /// The class, the sample and the name of each entry of a legend. Samples of lines and markers are 26
 /// wide and centered at `y`.
 fn legend(chart: &Chart, y: f64) -> Vec<(String, Markup, String)> {
-    let sample = |style| match style {
+    let stroke = format!("M1,{y}H25");
+    let sample = |series: &Series| match series.style {
         Style::Markers => diamond(13.0, y, ""),
-        style => path(stroke(style), &format!("M1,{y}H25")),
+        style => line(style, series.group, &stroke),
     };
     let series = chart.series.iter();
-    let series = series.map(|s| (color(s.group), sample(s.style), s.name.clone()));
+    let series = series.map(|s| (color(s.group), sample(s), s.name.clone()));
     let references = chart.references.iter().map(|reference| {
         let name = format!("{} ({})", reference.name, label(reference.y));
-        ("ref".to_owned(), sample(Style::Solid), name)
+        ("ref".to_owned(), path("line", &stroke), name)
     });
     series.chain(references).collect()
 }
@@ -90,12 +103,7 @@ pub(crate) fn render(chart: &Chart, index: usize) -> Markup {
             (narrow.draw(index))
             div class="tip" hidden {}
         } "\n"
-        p class="note" {
-            (view.note)
-            @if view.cut {
-                "Values above " (sig(view.y.scale.value(view.y.hi), 3)) " are cut off."
-            }
-        } "\n"
+        p class="note" { (view.notes()) } "\n"
     }
 }
 

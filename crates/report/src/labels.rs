@@ -4,6 +4,7 @@ use crate::chart::Series;
 use crate::number::label;
 use crate::series::{Trace, View};
 use crate::shapes::color;
+use crate::width::{shorten, width};
 
 /// The longest name beside a line; the legend has it in full.
 const NAME: usize = 24;
@@ -19,33 +20,36 @@ pub(crate) struct Label {
 }
 
 impl Label {
-    /// The number of characters.
-    pub(crate) fn length(&self) -> usize {
-        self.name.chars().count() + self.value.chars().count()
+    /// The width of its text, in columns of a terminal.
+    pub(crate) fn columns(&self) -> usize {
+        width(&self.name) + width(&self.value)
     }
 }
 
 /// The labels of all lines and references; narrow drawings leave the names to the legend.
-pub(crate) fn labels(view: &View, narrow: bool) -> Vec<Label> {
-    let new = |class: String, name: &str, x: Option<f64>, y: f64| Label {
-        class,
-        name: match narrow {
-            true => String::new(),
-            false => shorten(name) + " ",
-        },
-        value: label(y),
-        x,
-        y,
-    };
-    let line = |trace: &Trace| {
+pub(crate) fn labels<'a>(view: &View<'a>, narrow: bool) -> Vec<Label> {
+    let line = |trace: &Trace<'a>| {
         let Series { name, group, .. } = trace.series;
         let &(x, y, _) = trace.points.last()?;
-        Some(new(color(*group), name, Some(x), y))
+        Some((color(*group), name.as_str(), Some(x), y))
     };
     let lines = view.traces.iter().filter(|t| t.is_line());
     let references = view.references();
-    let references = references.map(|(name, y)| new("ref".to_owned(), name, None, y));
-    lines.filter_map(line).chain(references).collect()
+    let references = references.map(|(name, y)| ("ref".to_owned(), name, None, y));
+    let all: Vec<_> = lines.filter_map(line).chain(references).collect();
+    let names: Vec<&str> = all.iter().map(|(_, name, ..)| *name).collect();
+    let named = all.iter().zip(shorten(&names, NAME));
+    let label = |((class, _, x, y), name): (&(String, &str, Option<f64>, f64), String)| Label {
+        class: class.clone(),
+        name: match narrow {
+            true => String::new(),
+            false => name + " ",
+        },
+        value: label(*y),
+        x: *x,
+        y: *y,
+    };
+    named.map(label).collect()
 }
 
 /// The places closest to the sorted `wanted` that are `gap` apart, if there is room.
@@ -68,11 +72,4 @@ pub(crate) fn spread(wanted: &[f64], gap: f64, top: f64, bottom: f64) -> Option<
     let places = shared.iter().flat_map(|&(p, n)| std::iter::repeat_n(p, n));
     let places = places.map(|p| p.clamp(top, top + room)).enumerate();
     Some(places.map(|(i, p)| p + gap * i as f64).collect())
-}
-
-fn shorten(name: &str) -> String {
-    match name.chars().count() <= NAME {
-        true => name.to_owned(),
-        false => name.chars().take(NAME - 1).chain(['…']).collect(),
-    }
 }

@@ -19,7 +19,7 @@
 //! assert!(report.to_html().contains("Validation loss"));
 //! ```
 //!
-//! A module uses only modules before it in this order: `number`, `table`, `chart`, `domain`,
+//! A module uses only modules before it in this order: `escape`, `markdown`, `width`, `number`, `table` with `text`, `chart`, `domain`,
 //! `series`, `shapes`, `labels`, `plot`, `draw`, `figure`, `page`.
 
 #![forbid(unsafe_code)]
@@ -27,14 +27,18 @@
 mod chart;
 mod domain;
 mod draw;
+mod escape;
 mod figure;
 mod labels;
+pub mod markdown;
 mod number;
 mod page;
 mod plot;
 mod series;
 mod shapes;
 mod table;
+mod text;
+mod width;
 
 #[cfg(test)]
 mod tests;
@@ -43,3 +47,4 @@ pub use chart::{Axis, Chart, Reference, Scale, Series, Style};
 pub use number::{bytes, si, sig};
 pub use page::{MARK, Picture, Report, Section};
 pub use table::{Cell, Column, Table, Tone, csv};
+pub use width::wrap;

@@ -4,7 +4,9 @@ use base64::prelude::{BASE64_STANDARD, Engine as _};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::chart::Chart;
-use crate::figure::{STYLE, printable, render};
+use crate::escape::{one_line, printable};
+use crate::figure::{STYLE, render};
+use crate::markdown;
 use crate::table::{Cell, Column, Table, Tone};
 
 const HOVER: &str = include_str!("hover.js");
@@ -39,6 +41,17 @@ pub enum Section {
         heading: String,
         /// The text, shown as it is.
         body: String,
+    },
+    /// Preformatted texts that a reader unfolds one by one, such as configurations.
+    Folded {
+        /// The section heading.
+        heading: String,
+        /// A sentence under the heading; empty for none.
+        note: String,
+        /// The language of the texts in Markdown, such as `ron`.
+        language: String,
+        /// The name and the text of each.
+        texts: Vec<(String, String)>,
     },
     /// A table.
     Table(Table),
@@ -89,11 +102,41 @@ impl Report {
                 }
             } "\n"
         };
-        printable(page)
+        printable(page.into_string())
     }
 }
 
 impl Section {
+    /// The section as Markdown, for text, code and tables; `None` for pictures and charts, which are files of their own.
+    pub fn to_markdown(&self) -> Option<String> {
+        let under = |heading: &str, note: &str, body: String| {
+            let heading = format!("## {}", markdown::text(heading));
+            let parts = [heading, markdown::paragraphs(note), body];
+            let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+            Some(parts.join("\n\n"))
+        };
+        match self {
+            Section::Text { heading, body } => under(heading, "", markdown::paragraphs(body)),
+            Section::Code { heading, body } => under(heading, "", markdown::code("text", body)),
+            Section::Folded {
+                heading,
+                note,
+                language,
+                texts,
+            } => {
+                let text = |(name, text): &(String, String)| {
+                    let name = printable(html! { (one_line(name)) }.into_string());
+                    let code = markdown::code(language, text);
+                    format!("<details>\n<summary>{name}</summary>\n\n{code}\n\n</details>")
+                };
+                let texts: Vec<String> = texts.iter().map(text).collect();
+                under(heading, note, texts.join("\n\n"))
+            }
+            Section::Table(table) => Some(table.to_markdown()),
+            Section::Chart(_) | Section::Pictures { .. } => None,
+        }
+    }
+
     fn to_html(&self, index: usize) -> Markup {
         match self {
             Section::Text { heading, body } => under(heading, "", paragraphs("text", body)),
@@ -102,6 +145,12 @@ impl Section {
                 "",
                 html! { pre tabindex="0" { code { (body) } } "\n" },
             ),
+            Section::Folded {
+                heading,
+                note,
+                texts,
+                ..
+            } => under(heading, note, folded(texts)),
             Section::Table(it) => under(&it.heading, &it.note, table(it)),
             Section::Chart(it) => under(&it.heading, &it.note, render(it, index)),
             Section::Pictures {
@@ -118,6 +167,14 @@ fn under(heading: &str, note: &str, body: Markup) -> Markup {
         @if !heading.is_empty() { h2 { (heading) } "\n" }
         (paragraphs("note", note))
         (body)
+    }
+}
+
+fn folded(texts: &[(String, String)]) -> Markup {
+    html! {
+        @for (name, text) in texts {
+            details { summary { (name) } pre tabindex="0" { code { (text) } } } "\n"
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::domain::Ticks;
 use crate::labels::{Label, labels};
 use crate::series::View;
+use crate::width::width;
 
 /// A drawing and the place of its plot area, in units that are about pixels.
 pub(crate) struct Plot<'a> {
@@ -21,7 +22,7 @@ pub(crate) struct Plot<'a> {
 impl<'a> Plot<'a> {
     /// A drawing with room for tick labels at the left and for the labels of lines at the right.
     pub(crate) fn new(view: &'a View<'a>, narrow: bool) -> Self {
-        let (width, height, font) = match narrow {
+        let (across, height, font) = match narrow {
             true => (360.0, 300.0, 12.0),
             false => (840.0, 430.0, 13.0),
         };
@@ -30,16 +31,16 @@ impl<'a> Plot<'a> {
             labels: labels(view, narrow),
             narrow,
             font,
-            width,
+            width: across,
             height,
             left: 0.0,
-            right: width,
+            right: across,
             top: font * 2.2,
             bottom: height - font * 3.5,
         };
         let ticks = plot.y_ticks().labels;
-        let tick = ticks.iter().map(|t| t.chars().count()).max().unwrap_or(0);
-        let label = plot.labels.iter().map(Label::length).max();
+        let tick = ticks.iter().map(|t| width(t)).max().unwrap_or(0);
+        let label = plot.labels.iter().map(Label::columns).max();
         plot.left = tick as f64 * font * 0.6 + 10.0;
         plot.right -= label.map_or(16.0, |l| l as f64 * font * 0.6 + 24.0);
         plot

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::chart::{Axis, Chart, Scale, Series, Style};
 use crate::domain::Domain;
+use crate::number::{si, sig};
 
 /// The points of a series beyond which thinning sets in.
 pub(crate) const POINTS: usize = 800;
@@ -18,6 +19,10 @@ pub(crate) struct Trace<'a> {
     pub(crate) series: &'a Series,
     pub(crate) points: Vec<Span>,
     pub(crate) band: Vec<Span>,
+    /// The points that have no place on the axes.
+    unseen: Vec<(f64, f64)>,
+    /// Whether a part of the band has none, beside points that have one.
+    is_band_cut: bool,
 }
 
 impl<'a> Trace<'a> {
@@ -31,10 +36,15 @@ impl<'a> Trace<'a> {
         let ordered = |&(x, a, b): &Span| if a <= b { (x, a, b) } else { (x, b, a) };
         let points = series.points.iter().map(|&(x, y)| (x, y, y)).collect();
         let band = series.band.iter().map(ordered).collect();
+        let is_seen = |point: &(f64, f64)| x.scale.shows(point.0) && y.scale.shows(point.1);
+        let unseen = series.points.iter().copied();
+        let (points, band) = (shown(points), shown(band));
         Self {
+            unseen: unseen.filter(|point| !is_seen(point)).collect(),
+            is_band_cut: !series.band.is_empty() && band.len() < points.len(),
             series,
-            points: shown(points),
-            band: shown(band),
+            points,
+            band,
         }
     }
 
@@ -156,6 +166,14 @@ fn sample(spans: &[Span], x: &Domain, scale: Scale, drawn: &mut Vec<f64>) {
     }
 }
 
+/// A value with the name of its axis.
+fn value(axis: &Axis, value: f64) -> String {
+    match value.is_finite() {
+        true => format!("{} {}", axis.label, si(value)),
+        false => format!("{} {value}", axis.label),
+    }
+}
+
 fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
     values.fold((f64::INFINITY, f64::NEG_INFINITY), |(lo, hi), v| {
         (lo.min(v), hi.max(v))
@@ -169,10 +187,13 @@ pub(crate) struct View<'a> {
     pub(crate) x: Domain,
     pub(crate) y: Domain,
     /// Whether something is above the y range.
-    pub(crate) cut: bool,
+    cut: bool,
     /// What was done to noise.
-    pub(crate) note: &'static str,
+    note: &'static str,
 }
+
+/// The most points without a place that are named.
+const NAMED: usize = 5;
 
 impl<'a> View<'a> {
     pub(crate) fn of(chart: &'a Chart) -> Self {
@@ -196,6 +217,53 @@ impl<'a> View<'a> {
             y,
             cut,
             note,
+        }
+    }
+
+    /// What was done to noise, what is cut off and what has no place on the axes.
+    pub(crate) fn notes(&self) -> String {
+        let mut notes = self.note.to_owned();
+        if self.cut {
+            let top = sig(self.y.scale.value(self.y.hi), 3);
+            notes += &format!("Values above {top} are cut off. ");
+        }
+        let mut unseen: Vec<String> = Vec::new();
+        for trace in &self.traces {
+            let name = &trace.series.name;
+            let point = |point: &(f64, f64)| format!("{name} ({})", self.odd(*point));
+            unseen.extend(trace.unseen.iter().map(point));
+            if trace.is_band_cut {
+                unseen.push(format!("{name} (a part of its band)"));
+            }
+        }
+        let references = self.chart.references.iter();
+        let references = references.filter(|reference| !self.y.scale.shows(reference.y));
+        unseen.extend(references.map(|reference| {
+            let y = value(&self.chart.y, reference.y);
+            format!("{} ({y})", reference.name)
+        }));
+        if !unseen.is_empty() {
+            let more = match unseen.len().saturating_sub(NAMED) {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            unseen.truncate(NAMED);
+            let is_log = [self.x.scale, self.y.scale].contains(&Scale::Log);
+            let why = if is_log {
+                "; a logarithmic axis has only values above 0"
+            } else {
+                ""
+            };
+            notes += &format!("Not shown: {}{more}{why}.", unseen.join(", "));
+        }
+        notes.trim_end().to_owned()
+    }
+
+    /// The coordinate of a point that has no place.
+    fn odd(&self, (x, y): (f64, f64)) -> String {
+        match self.x.scale.shows(x) {
+            false => value(&self.chart.x, x),
+            true => value(&self.chart.y, y),
         }
     }
 

@@ -31,15 +31,25 @@ pub(crate) fn diamond(x: f64, y: f64, title: &str) -> Markup {
     }
 }
 
-/// The classes of a line.
-pub(crate) fn stroke(style: Style) -> &'static str {
-    match style {
-        Style::Dashed => "line dashed",
-        _ => "line",
-    }
+/// The number of colors.
+const COLORS: usize = 8;
+
+/// The line of `group`. Groups beyond the number of colors have them again, with dashes.
+pub(crate) fn line(style: Style, group: usize, d: &str) -> Markup {
+    let class = match style {
+        Style::Dashed => format!("line dashed {}", color(group)),
+        _ => format!("line {}", color(group)),
+    };
+    html! { path class=(class) stroke-dasharray=[dashes(group)] d=(d) {} "\n" }
 }
 
 /// The class with the color of `group`.
 pub(crate) fn color(group: usize) -> String {
-    format!("c{}", group % 8)
+    format!("c{}", group % COLORS)
+}
+
+/// The dashes of `group`: a long one and as many short ones as its color was used before, less one.
+pub(crate) fn dashes(group: usize) -> Option<String> {
+    let short = (group / COLORS).checked_sub(1)?;
+    Some(format!("9 3{}", " 2 3".repeat(short)))
 }

@@ -2,7 +2,10 @@
 
 use ::csv::Writer;
 
+use crate::escape::csv_cell;
+use crate::markdown;
 use crate::number::with_unit;
+use crate::text::Text;
 
 /// A table whose first column names the rows.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -75,41 +78,27 @@ impl Table {
     /// The table as text with aligned columns and the units in a line of their own, without its
     /// heading and note.
     pub fn to_text(&self) -> String {
-        let titles = self.columns.iter().map(|column| column.title.as_str());
-        let hints = self.columns.iter().map(|column| column.hint.as_str());
-        let mut lines: Vec<Vec<&str>> = vec![titles.collect(), hints.collect()];
-        if lines[1].iter().all(|hint| hint.is_empty()) {
-            lines.pop();
-        }
-        let rows = self.rows.iter();
-        lines.extend(rows.map(|row| self.cells(row).map(|cell| &*cell.text).collect()));
-        let pad = |i: usize, cell: &str| {
-            let width = lines.iter().map(|line| line[i].chars().count()).max();
-            let width = width.unwrap_or(0);
-            match self.columns[i].numeric {
-                true => format!("{cell:>width$}"),
-                false => format!("{cell:<width$}"),
-            }
-        };
-        let format = |line: &Vec<&str>| {
-            let cells = line.iter().enumerate().map(|(i, cell)| pad(i, cell));
-            cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
-        };
-        lines.iter().map(format).collect::<Vec<_>>().join("\n")
+        Text::of(self).lines()
+    }
+
+    /// Like [`to_text`](Self::to_text), in at most `columns` where that is possible. Titles are broken between words, and
+    /// words are shortened, if that is enough; otherwise the columns follow each other in several tables, each of which
+    /// begins with the first column. Numbers are never cut.
+    pub fn fit(&self, columns: usize) -> String {
+        Text::of(self).fit(columns)
     }
 
     /// The table as Markdown, under its heading and note.
     pub fn to_markdown(&self) -> String {
-        let plain = |text: &str| text.replace('|', "\\|").replace('\n', " ");
-        let title = |column: &Column| plain(&column.full_title());
+        let title = |column: &Column| markdown::text(&column.full_title());
         let cell = |cell: &Cell| {
             let text = match cell.link.as_str() {
-                "" => plain(&cell.text),
-                link => format!("[{}]({link})", plain(&cell.text)),
+                "" => markdown::text(&cell.text),
+                link => format!("[{}]({link})", markdown::text(&cell.text)),
             };
             match cell.notes.is_empty() {
                 true => text,
-                false => format!("{text} ({})", plain(&cell.notes.join("; "))),
+                false => format!("{text} ({})", markdown::text(&cell.notes.join("; "))),
             }
         };
         let line = |cells: Vec<String>| format!("| {} |", cells.join(" | "));
@@ -122,9 +111,10 @@ impl Table {
         lines.extend(rows.map(|row| line(self.cells(row).map(cell).collect())));
         let note = match self.note.as_str() {
             "" => String::new(),
-            note => format!("{note}\n\n"),
+            note => format!("{}\n\n", markdown::paragraphs(note)),
         };
-        format!("## {}\n\n{note}{}", self.heading, lines.join("\n"))
+        let heading = markdown::text(&self.heading);
+        format!("## {heading}\n\n{note}{}", lines.join("\n"))
     }
 
     /// The cells of `row`, as many as there are columns.
@@ -169,7 +159,9 @@ impl Column {
     }
 }
 
-/// `head` and `rows` as CSV, a line each; fields are quoted where they have to be.
+/// `head` and `rows` as CSV, a line each; fields are quoted where they have to be. Numbers stay as they are. All else is text
+/// for a spreadsheet too: a cell that it would take as a formula begins with an apostrophe, and control characters are
+/// escaped.
 ///
 /// A short row is padded and a long one is cut to the columns of `head`.
 pub fn csv(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
@@ -177,7 +169,7 @@ pub fn csv(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String
     let mut writer = Writer::from_writer(Vec::new());
     for mut row in std::iter::once::<Vec<String>>(titles).chain(rows) {
         row.resize(head.len(), String::new());
-        let written = writer.write_record(&row);
+        let written = writer.write_record(row.iter().map(|cell| csv_cell(cell)));
         written.unwrap_or_else(|e| unreachable!("rows of one length in memory: {e}"));
     }
     let bytes = writer.into_inner();

@@ -57,7 +57,7 @@ fn log(lo: f64, hi: f64) -> Vec<String> {
 
 #[test]
 fn every_string_is_escaped() {
-    let evil = || "</script><b>&\"'\u{1b}]0;\u{7}".to_owned();
+    let evil = || "</script><b>&\"'\u{1b}]0;\u{7}\u{202e}\u{ffff}".to_owned();
     let points = vec![(0.0, 1.0), (1.0, 2.0)];
     let chart = Chart {
         heading: evil(),
@@ -87,10 +87,22 @@ fn every_string_is_escaped() {
     let code = Section::Code { heading, body };
     let (heading, body) = (evil(), evil());
     let text = Section::Text { heading, body };
-    let is_control = |c: char| c.is_control() && c != '\n';
+    let folded = Section::Folded {
+        heading: evil(),
+        note: evil(),
+        language: "ron".into(),
+        texts: vec![(evil(), evil())],
+    };
+    let is_control = |c: char| (c.is_control() && c != '\n') || "\u{202e}\u{ffff}".contains(c);
     let svg = chart.to_svg();
     assert!(!svg.contains(is_control));
-    let sections = vec![Section::Chart(chart), Section::Table(table), code, text];
+    let sections = vec![
+        Section::Chart(chart),
+        Section::Table(table),
+        code,
+        text,
+        folded,
+    ];
     let (title, lead) = (evil(), evil());
     let html = Report {
         title,
@@ -176,7 +188,91 @@ fn points_without_a_place_are_dropped() {
     dirty.extend([(f64::NAN, 1.0), (1.5, f64::INFINITY), (1.5, f64::NAN)]);
     dirty.extend([(-1.0, 1.0), (1.2, 0.0), (0.0, 1.0)]);
     let page = |points| html(Scale::Log, vec![Series::line("run", 0, points)], vec![]);
-    assert_eq!(page(clean), page(dirty));
+    let drawn = |points| {
+        let page = page(points);
+        let paths = page.split(" d=\"").skip(1);
+        let paths = paths.map(|part| part.split('"').next().unwrap_or_default().to_owned());
+        paths.collect::<Vec<_>>()
+    };
+    assert_eq!(drawn(clean), drawn(dirty.clone()));
+    assert!(page(dirty).contains(
+        "Not shown: run (tokens NaN), run (loss inf), run (loss NaN), run (tokens -1), run (loss 0) and 1 more; a \
+         logarithmic axis has only values above 0."
+    ));
+}
+
+#[test]
+fn a_chart_says_what_has_no_place_on_its_axes() {
+    let mut series = vec![
+        Series::line("a", 0, vec![(0.0, 3.0)]),
+        Series::line("b", 1, vec![(4.0, 2.0), (16.0, 1.0)]),
+    ];
+    series[1].band = vec![(4.0, 0.0, 3.0), (16.0, 0.5, 2.0)];
+    let chart = |scale| Chart {
+        x: Axis {
+            scale,
+            ..Axis::linear("size", "")
+        },
+        y: Axis {
+            scale,
+            ..Axis::linear("loss", "")
+        },
+        series: series.clone(),
+        references: vec![Reference::new("least", 0.0)],
+        ..Chart::default()
+    };
+    let says = "Not shown: a (size 0), b (a part of its band), least (loss 0); a logarithmic axis has only values above 0.";
+    let log = chart(Scale::Log);
+    assert_eq!(log.notes(), says);
+    assert!(log.to_svg().contains(">Not shown: a (size 0)"));
+    assert_eq!(chart(Scale::Linear).notes(), "");
+}
+
+#[test]
+fn lines_differ_in_color_or_in_dashes() {
+    let series: Vec<Series> = (0..40)
+        .map(|i| Series::line(format!("run {i}"), i, vec![(0.0, 1.0), (1.0, i as f64)]))
+        .collect();
+    let chart = Chart {
+        series,
+        ..Chart::default()
+    };
+    let svg = chart.to_svg();
+    let samples: Vec<&str> = svg
+        .split("translate(")
+        .skip(1)
+        .filter_map(|part| part.split("d=").next())
+        .collect();
+    let samples: Vec<&str> = samples
+        .iter()
+        .filter_map(|sample| sample.split("<path ").nth(1))
+        .collect();
+    assert_eq!(samples.len(), 40);
+    let distinct: std::collections::BTreeSet<&str> = samples.iter().copied().collect();
+    assert_eq!(distinct.len(), 40, "{distinct:?}");
+    assert!(samples[0] == "class=\"line c0\" ", "{}", samples[0]);
+    assert!(
+        samples[8] == "class=\"line c0\" stroke-dasharray=\"9 3\" ",
+        "{}",
+        samples[8]
+    );
+}
+
+#[test]
+fn names_beside_lines_differ_where_they_are_cut() {
+    let name = |end: &str| format!("runs/experiments/pool/GPT-2-{end}");
+    let line =
+        |(i, end): (usize, &str)| Series::line(name(end), i, vec![(0.0, 1.0), (1.0, i as f64)]);
+    let series = ["0a1b2c", "3d4e5f"]
+        .into_iter()
+        .enumerate()
+        .map(line)
+        .collect();
+    let page = html(Scale::Linear, series, vec![]);
+    assert!(
+        page.contains(">…pool/GPT-2-0a1b2c <") && page.contains(">…pool/GPT-2-3d4e5f <"),
+        "{page}"
+    );
 }
 
 #[test]
@@ -345,7 +441,96 @@ fn csv_quotes_what_has_to_be_quoted() {
     let rows = rows.map(|row| row.map(str::to_owned).to_vec());
     assert_eq!(
         csv(&["run", "loss, train"], rows),
-        "run,\"loss, train\"\n\"a,b\",1.5\n\"say \"\"so\"\"\",\n\"two\nlines\",-2\n"
+        "run,\"loss, train\"\n\"a,b\",1.5\n\"say \"\"so\"\"\",\ntwo lines,-2\n"
     );
     assert_eq!(csv(&["run", "seed"], []), "run,seed\n");
+}
+
+fn wide_table() -> Table {
+    let row = |name: &str| {
+        let numbers = ["193k", "98.6k", "1.4030 ± 0.1234", "1.4072", "77k"];
+        std::iter::once(name)
+            .chain(numbers)
+            .map(Cell::from)
+            .collect()
+    };
+    Table {
+        columns: vec![
+            Column::text("model"),
+            Column::number("parameters", ""),
+            Column::number("non-embedding", ""),
+            Column::number("train loss", "nats/token"),
+            Column::number("valid loss", "nats/token"),
+            Column::number("tokens/s", ""),
+        ],
+        rows: vec![
+            row("日本, \"q\" | <i>&"),
+            row("a model with a long name, width 16"),
+            row("a model with a long name, width 32"),
+        ],
+        ..Table::default()
+    }
+}
+
+#[test]
+fn columns_are_aligned_by_what_a_terminal_shows() {
+    let text = wide_table().to_text();
+    let widths: Vec<usize> = text.lines().map(crate::width::width).collect();
+    assert_eq!([widths[2], widths[3], widths[4]], [widths[0]; 3], "{text}");
+    let mut table = wide_table();
+    table.rows[0][0] = "a\u{1b}[31m\nb".into();
+    let text = table.to_text();
+    assert_eq!(text.lines().count(), 5, "{text}");
+    assert!(text.contains("a\\u{1b}[31m b "), "{text}");
+}
+
+#[test]
+fn a_wide_table_fits_a_terminal_and_no_number_is_cut() {
+    let table = wide_table();
+    assert_eq!(table.fit(160), table.to_text());
+    for columns in [24, 40, 60, 80, 85, 100] {
+        let text = table.fit(columns);
+        let widest = text.lines().map(crate::width::width).max();
+        assert!(widest <= Some(columns.max(29)), "{columns}:\n{text}");
+        for number in ["193k", "98.6k", "1.4030 ± 0.1234", "1.4072", "77k"] {
+            assert_eq!(
+                text.matches(number).count(),
+                3,
+                "{number} at {columns}:\n{text}"
+            );
+        }
+    }
+    // Names are cut, and still differ.
+    let text = table.fit(85);
+    assert!(
+        text.contains("width 16 ") && text.contains("width 32 "),
+        "{text}"
+    );
+    assert!(!text.contains("\n\n"), "{text}");
+    // Titles are broken before names are cut, and end at one line.
+    let mut more = table.clone();
+    more.columns.push(Column::number("training tokens", ""));
+    more.rows.iter_mut().for_each(|row| row.push("640".into()));
+    let text = more.fit(112);
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(
+        lines[0].ends_with("valid loss            training"),
+        "{text}"
+    );
+    assert!(
+        lines[1].starts_with("model ") && lines[1].ends_with("nats/token  tokens/s    tokens"),
+        "{text}"
+    );
+    assert!(
+        text.contains("a model with a long name, width 16 "),
+        "{text}"
+    );
+    // Too narrow for all columns: a table for some, and one for the others.
+    let text = table.fit(60);
+    let heads: Vec<&str> = text
+        .lines()
+        .filter(|line| line.starts_with("model"))
+        .collect();
+    assert_eq!(heads.len(), 2, "{text}");
+    assert_eq!(Table::default().fit(10), "");
 }

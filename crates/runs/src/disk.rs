@@ -104,6 +104,24 @@ pub fn replace_shared(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     rename(&aside, path)
 }
 
+/// Writes a file that a user names, such as a chart or a table. It is written beside first, so that an earlier file stays if the
+/// disk is full. Through a link, its target is replaced. A pipe or a device is written to as it is.
+pub fn write_output(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    let target = fs::canonicalize(path).or_else(|_| std::path::absolute(path));
+    let target = target.map_err(Error::io("write", path))?;
+    if fs::metadata(&target).is_ok_and(|there| !there.is_file()) {
+        return fs::write(&target, bytes).map_err(Error::io("write", path));
+    }
+    let aside = target.with_extension(format!("{}.partial", std::process::id()));
+    let written = write(&aside, bytes).and_then(|()| {
+        if let Ok(there) = fs::metadata(&target) {
+            fs::set_permissions(&aside, there.permissions()).map_err(Error::io("write", path))?;
+        }
+        rename(&aside, &target)
+    });
+    written.inspect_err(|_| drop(fs::remove_file(&aside)))
+}
+
 /// Renames a file or directory and waits until the new name is on disk. A file at `to` is replaced.
 pub fn rename(from: &Path, to: &Path) -> Result<(), Error> {
     let renamed = fault("rename", to).and_then(|()| fs::rename(from, to));

@@ -33,7 +33,8 @@ pub use text::harmless;
 /// The terminal of this process.
 pub mod terminal {
     pub use super::os::terminal::{
-        Keys, columns, enable_interrupt, is_dumb, is_gone, is_in_background, is_raw, suspend,
+        Keys, columns, enable_interrupt, is_dumb, is_gone, is_in_background, is_raw,
+        output_columns, suspend,
     };
 
     /// What a key of the dashboard asks for.

@@ -159,6 +159,12 @@ pub mod terminal {
         size().ok().map(|(columns, _)| columns.into())
     }
 
+    /// The columns of the terminal of standard output; `None` where it is no terminal.
+    pub fn output_columns() -> Option<usize> {
+        let is_terminal = std::io::IsTerminal::is_terminal(&std::io::stdout());
+        columns().filter(|_| is_terminal)
+    }
+
     /// Ctrl-C is a key here.
     pub fn enable_interrupt() {}
 

@@ -350,6 +350,12 @@ pub mod terminal {
         (size.ws_col > 1).then_some(size.ws_col.into())
     }
 
+    /// The columns of the terminal of standard output; `None` where it is no terminal, or where they are not known.
+    pub fn output_columns() -> Option<usize> {
+        let size = tcgetwinsize(io::stdout()).ok()?;
+        (size.ws_col > 1).then_some(size.ws_col.into())
+    }
+
     /// Turns Ctrl-C into a signal again, but not Ctrl-Z and Ctrl-\, which would leave the screen as it
     /// is.
     pub fn enable_interrupt() {

@@ -114,9 +114,9 @@ fn short(measured: &str) -> String {
         .or_else(|| each_seed(measured))
         .or_else(|| along_a_line(measured))
         .unwrap_or_else(|| {
-            measured
-                .split(", reported")
-                .next()
+            let value = measured.split(", reported").next();
+            value
+                .and_then(|value| value.split(", expected").next())
                 .unwrap_or(measured)
                 .to_owned()
         })

@@ -5,7 +5,7 @@ mod line;
 mod transfer;
 mod value;
 
-use crate::quantity::title;
+use crate::quantity::{describe, is_cost, title};
 use crate::stats::Estimate;
 use crate::{Claim, Judgement, Observation, Test, Verdict};
 use difference::{close, compare, sooner};
@@ -28,7 +28,7 @@ impl Claim {
     /// Tests the claim on what was observed.
     ///
     /// It is not tested if a seed of one of its runs is missing, because a seed that failed or diverged may be the one that
-    /// decides.
+    /// decides. A claim about what models cost needs one seed of each run.
     pub fn judge(&self, observations: &[Observation], planned: &[Planned]) -> Judgement {
         let (names, lines) = (self.test.names().0, self.test.lines());
         let is_named = |run: &&Planned| match lines.is_empty() {
@@ -36,11 +36,21 @@ impl Claim {
             false => lines.contains(&run.line),
         };
         let mut named = planned.iter().filter(is_named);
+        // What a model costs does not depend on seeds, so one of them tells it.
+        let is_counted = self.test.is_counted();
+        let counted: Vec<Observation>;
+        let observations = match is_counted {
+            true => {
+                counted = of_no_seed(observations);
+                &counted
+            }
+            false => observations,
+        };
         let incomplete = named.find_map(|Planned { name, seeds, .. }| {
             let of_run = observations.iter().filter(|found| found.run == *name);
             match of_run.count() {
                 0 => Some(format!("{name} is missing")),
-                found if found < *seeds => {
+                found if found < *seeds && !is_counted => {
                     Some(format!("{name} has only {found} of {seeds} seeds"))
                 }
                 _ => None,
@@ -67,7 +77,30 @@ impl Claim {
     }
 }
 
+/// One observation of each run, without a seed.
+fn of_no_seed(observations: &[Observation]) -> Vec<Observation> {
+    let mut kept: Vec<Observation> = Vec::new();
+    for found in observations {
+        if kept.iter().all(|other| other.run != found.run) {
+            let found = found.clone();
+            kept.push(Observation {
+                seed: None,
+                ..found
+            });
+        }
+    }
+    kept
+}
+
 impl Test {
+    /// Whether all that it tests follows from the configs of the runs.
+    fn is_counted(&self) -> bool {
+        let (_, quantities) = self.names();
+        let is_measured = |quantity: &str| describe(quantity).is_some() && !is_cost(quantity);
+        let is_about_costs = quantities.first().is_some_and(|quantity| is_cost(quantity));
+        is_about_costs && !quantities.into_iter().any(is_measured)
+    }
+
     fn judge(&self, all: &[Observation]) -> Found {
         match self {
             Self::Lower(test) => compare(all, test, -1.0),

@@ -68,7 +68,7 @@ pub(super) fn ratio(observations: &[Observation], test: &Ratio) -> Found {
         false => (3, String::new()),
     };
     let because = format!(
-        "{}: {}; {}: {}; {}{spread_shown} times, reported {}, tolerance {}",
+        "{}: {}; {}: {}; {}{spread_shown} times, expected {}, tolerance {}",
         test.run,
         of.show(a.mean),
         test.than,
@@ -98,10 +98,10 @@ pub(super) fn is(observations: &[Observation], test: &Is) -> Found {
     if found.is_spread() {
         mean += &format!(" ± {}", of.show_difference(found.half_width));
     }
-    let (mean, reported) = (of.with_unit(mean), of.show(test.value));
+    let (mean, expected) = (of.with_unit(mean), of.show(test.value));
     let tolerance = format!("tolerance {}", of.show_difference(test.within));
     let holds = (found.mean - test.value).abs() <= test.within;
-    let mut because = format!("{mean}, reported {reported}, {tolerance}");
+    let mut because = format!("{mean}, expected {expected}, {tolerance}");
     let verdict = match is_single(observations, &test.quantity, &test.run)? {
         true => {
             because += &format!("; {ONE_SEED}");

@@ -68,11 +68,19 @@ impl FromStr for Values {
     }
 }
 
-/// The parts of a list, split at the commas outside brackets.
+/// The parts of a list, split at the commas outside brackets and quotes. An empty text has none.
 fn list(text: &str) -> Vec<&str> {
+    if text.trim().is_empty() {
+        return Vec::new();
+    }
     let (mut depth, mut start, mut parts) = (0_i32, 0, Vec::new());
+    let (mut is_quoted, mut is_escaped) = (false, false);
     for (i, c) in text.char_indices() {
+        let is_literal = std::mem::take(&mut is_escaped);
         match c {
+            '"' if !is_literal => is_quoted = !is_quoted,
+            '\\' if is_quoted => is_escaped = !is_literal,
+            _ if is_quoted => {}
             '(' | '[' | '{' => depth += 1,
             ')' | ']' | '}' => depth -= 1,
             ',' if depth == 0 => {
@@ -83,6 +91,5 @@ fn list(text: &str) -> Vec<&str> {
         }
     }
     parts.push(text[start..].trim());
-    parts.retain(|part| !part.is_empty());
     parts
 }

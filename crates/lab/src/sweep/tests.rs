@@ -40,6 +40,64 @@ fn lists_and_ranges_have_the_values_that_they_say() {
     );
 }
 
+/// The ends of a range are those that were written, and what is between them is between them.
+#[test]
+fn a_range_has_its_own_ends() {
+    assert_eq!(
+        points(&["a=0.9..0.9999:log:3"]),
+        ["a=0.9", "a=0.949", "a=0.9999"]
+    );
+    assert_eq!(
+        points(&["a=1.2345e-3..9.8765e-3:log:3"]),
+        ["a=0.0012345", "a=0.00349", "a=0.0098765"]
+    );
+    // Three digits would make the second value the first, or the last.
+    assert_eq!(
+        points(&["a=1..1.001:log:3"]),
+        ["a=1", "a=1.0005", "a=1.001"]
+    );
+    assert_eq!(
+        points(&["a=0.99951..0.99999:log:3"]),
+        ["a=0.99951", "a=0.99975", "a=0.99999"]
+    );
+    let third = "0.3333333333333333";
+    assert_eq!(
+        points(&[&format!("a=0..{third}:3")])[2],
+        format!("a={third}")
+    );
+    assert_eq!(points(&["a=-1e308..1e308:3"])[1], "a=0");
+    let wide = points(&["a=1e-300..1e300:log:3"]);
+    assert_eq!(wide[1], "a=1", "{wide:?}");
+    let value = |point: &String| point.strip_prefix("a=").unwrap().parse::<f64>().unwrap();
+    for (from, to) in [
+        (0.99, 0.9999),
+        (1.0, 1.0001),
+        (0.00123456, 0.00123457),
+        (1e-300, 1e300),
+    ] {
+        for kind in ["log", "log-uniform", "linear"] {
+            let values = points(&[&format!("a={from}..{to}:{kind}:40")]);
+            let mut values: Vec<f64> = values.iter().map(value).collect();
+            if kind == "log-uniform" {
+                values.sort_by(f64::total_cmp);
+                assert!(values[0] >= from && values[39] <= to, "{values:?}");
+            } else {
+                assert_eq!((values[0], values[39]), (from, to));
+            }
+            assert!(values.is_sorted_by(|a, b| a < b), "{kind} {values:?}");
+        }
+    }
+}
+
+#[test]
+fn a_comma_in_quotes_is_a_part_of_a_value() {
+    let values = r#"a="b,c","d\",e",(f: "g)"),h"#;
+    assert_eq!(
+        points(&[values]),
+        [r#"a="b,c""#, r#"a="d\",e""#, r#"a=(f: "g)")"#, "a=h"]
+    );
+}
+
 #[test]
 fn points_are_all_combinations_and_draws_are_drawn_together() {
     assert_eq!(
@@ -88,6 +146,14 @@ fn what_cannot_be_swept_is_named() {
     for (text, says) in [
         ("train.batch", "has no `=`"),
         ("a=", "has no values"),
+        ("a=1e-3,", "an empty value in place 2 of 2"),
+        ("a=1,,2", "an empty value in place 2 of 3"),
+        ("a=,1", "an empty value in place 1 of 2"),
+        ("a=,", "an empty value in place 1 of 2"),
+        ("a,,b=1", "an empty path"),
+        ("a,=1", "an empty path"),
+        ("a=1..1.0000000000000002:log:3", "no 3 different numbers"),
+        ("a=1..1.0000000000000002:5", "no 5 different numbers"),
         ("a=1..2", "without the number of its values"),
         ("a=1..2:cubic:3", "`cubic`"),
         ("a=1..x:3", "`x`, which is not a number"),

@@ -686,7 +686,7 @@ fn values_and_ratios_are_set_beside_what_was_printed() {
             within: 0.01,
         })
     };
-    let expected = "a: 300; b: 400; 0.750 times, reported 0.750, tolerance 0.010";
+    let expected = "a: 300; b: 400; 0.750 times, expected 0.750, tolerance 0.010";
     assert_eq!(
         judge(ratio(0.75), &found),
         (Verdict::Holds, expected.into())
@@ -717,7 +717,7 @@ fn values_and_ratios_are_set_beside_what_was_printed() {
             within: 1.0,
         })
     };
-    let expected = "300, reported 300, tolerance 1";
+    let expected = "300, expected 300, tolerance 1";
     assert_eq!(judge(is(300.0), &found), (Verdict::Holds, expected.into()));
     assert_eq!(margin(is(300.0), &found).unwrap(), "tolerance 1");
     assert_eq!(judge(is(305.0), &found).0, Verdict::DoesNotHold);
@@ -725,6 +725,60 @@ fn values_and_ratios_are_set_beside_what_was_printed() {
     assert_eq!(
         (verdict, because.as_str()),
         (Verdict::NotTested, "needs images")
+    );
+}
+
+/// Counts do not depend on seeds, so a seed that failed does not matter.
+#[test]
+fn a_missing_seed_does_not_matter_to_counts() {
+    let of = |run: &str, seed: u64, parameters: f64| {
+        let mut found = seeds(run, "parameters", &[parameters]);
+        found[0].seed = Some(seed);
+        found[0].quantities.insert("valid_loss".into(), 2.0);
+        found
+    };
+    // Each run has another seed left.
+    let found = [of("a", 1, 300.0), of("b", 2, 400.0)].concat();
+    let planned = ["a", "b"].map(|name| Planned {
+        name,
+        line: name,
+        seeds: 2,
+    });
+    let judged = |test: Test| {
+        let found = claim(test).judge(&found, &planned);
+        (found.verdict, found.because)
+    };
+    let lower = |quantity: &str| {
+        Test::Lower(Compared {
+            quantity: quantity.into(),
+            run: "a".into(),
+            than: "b".into(),
+            beyond: None,
+            within: 0.0,
+        })
+    };
+    assert_eq!(judged(lower("parameters")).0, Verdict::Holds);
+    let expected = (Verdict::NotTested, "a has only 1 of 2 seeds".to_owned());
+    assert_eq!(judged(lower("valid_loss")), expected);
+    let ratio = Test::Ratio(Ratio {
+        quantity: "parameters".into(),
+        run: "a".into(),
+        than: "b".into(),
+        value: 0.75,
+        within: 0.01,
+    });
+    assert_eq!(judged(ratio).0, Verdict::Holds);
+    let least = Test::AtLeast(Bound {
+        quantity: "parameters".into(),
+        run: "a".into(),
+        value: 301.0,
+    });
+    assert_eq!(
+        judged(least),
+        (
+            Verdict::DoesNotHold,
+            "300; expected at least 301".to_owned()
+        )
     );
 }
 

@@ -118,6 +118,11 @@ fn what_an_experiment_refers_to_must_be_there() {
             "published",
             "`base` has no model",
         ),
+        (
+            r#""model.width, model.d_ff""#,
+            r#""model.width, ""#,
+            "`vary.field`: of `wide` is `model.width, `, with an empty path",
+        ),
         ("seeds: [1, 2]", "seeds: []", "seeds"),
         ("seeds: [1, 2]", "seeds: [2, 2]", "one of them twice"),
         ("seeds: [2]", "seeds: [3]", "`later` has 3"),

@@ -66,6 +66,7 @@ fn results_with(
             passes: Some((0.25, 1.5)),
             runs: vec!["base".into()],
         }],
+        configs: vec![("base".into(), "(model: `x`)".into())],
     };
     let origin = Origin {
         name: "question".into(),
@@ -258,6 +259,35 @@ fn a_chart_of_a_line_has_its_fit_and_its_range() {
     let svg = chart.to_svg();
     assert!(svg.starts_with("<svg") && svg.contains("prefers-color-scheme"));
     assert!(svg.contains("wide, fitted"));
+}
+
+/// Where a size is 0, there is no logarithm, and the chart says what it leaves out.
+#[test]
+fn a_chart_says_why_it_has_no_fit_and_what_it_cannot_show() {
+    let text = EXPERIMENT.replace("fit: true,", "fit: true, log_x: true,");
+    let results = results_with(&parse(&text), &[], |observation| {
+        let stream = observation.quantities.get_mut("stream");
+        if let Some(stream) = stream.filter(|stream| **stream == 96.0) {
+            *stream = 0.0;
+        }
+    });
+    let chart = &results.charts()[0];
+    assert!(
+        chart
+            .note
+            .contains("wide: no power law, because a value is not above 0."),
+        "{}",
+        chart.note
+    );
+    let says = "Not shown: wide (stream 0); a logarithmic axis has only values above 0.";
+    assert_eq!(chart.notes(), says);
+    for written in [
+        results.to_markdown(""),
+        results.report().to_html(),
+        chart.to_svg(),
+    ] {
+        assert!(written.contains("Not shown: wide (stream 0)"), "{written}");
+    }
 }
 
 #[test]

@@ -1,0 +1,126 @@
+//! The files of results: a report, JSON, CSV and Markdown with its pictures.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use residual_zoo_report::{Section, csv, markdown};
+use residual_zoo_runs::{Error as RunError, disk};
+
+use super::{REPORT, Results};
+use crate::charts::RunRow;
+
+impl Results {
+    /// Every observation with all of its quantities, in seconds, bytes and shares, one line each. Then
+    /// for every run with seeds a line whose seed is `mean`, and with two or more seeds one whose seed
+    /// is `deviation`: the standard deviation, with n − 1.
+    pub fn to_csv(&self) -> String {
+        let all = self.observations.iter();
+        let quantities: BTreeSet<&str> = all
+            .flat_map(|found| found.quantities.keys().map(String::as_str))
+            .collect();
+        let mut head = vec!["run", "seed"];
+        head.extend(&quantities);
+        let line = |run: &str, seed: String, value: &dyn Fn(&str) -> Option<f64>| {
+            let value = |name: &&str| value(name).map_or(String::new(), |x| x.to_string());
+            let mut cells = vec![run.to_owned(), seed];
+            cells.extend(quantities.iter().map(value));
+            cells
+        };
+        let all = self.observations.iter();
+        let lines = all.map(|found| {
+            let seed = found.seed.map_or(String::new(), |seed| seed.to_string());
+            line(&found.run, seed, &|name| found.get(name))
+        });
+        let mut lines: Vec<Vec<String>> = lines.collect();
+        for RunRow { name: run, .. } in &self.rows {
+            let of_run = self.observations.iter().filter(|found| found.run == *run);
+            let seeds = of_run.filter(|found| found.seed.is_some()).count();
+            let estimate = |quantity: &str| self.estimate(run, quantity);
+            if seeds > 0 {
+                let mean = |quantity: &str| Some(estimate(quantity)?.mean);
+                lines.push(line(run, "mean".into(), &mean));
+            }
+            if seeds > 1 {
+                let deviation = |quantity: &str| Some(estimate(quantity)?.deviation);
+                lines.push(line(run, "deviation".into(), &deviation));
+            }
+        }
+        csv(&head, lines)
+    }
+
+    /// The tables, with links to the charts as pictures whose names begin with `prefix`.
+    pub fn to_markdown(&self, prefix: &str) -> String {
+        let mut parts = vec![
+            format!("# {}", markdown::text(&self.title)),
+            markdown::paragraphs(&self.about),
+        ];
+        if let Some(missing) = self.incomplete() {
+            parts.push(format!("**Not complete.** {}", markdown::text(&missing)));
+        }
+        if !self.claims.is_empty() {
+            parts.push(self.verdicts().to_markdown());
+        }
+        parts.extend(self.looks().map(|table| table.to_markdown()));
+        if !self.rows.is_empty() {
+            parts.push(self.table().to_markdown());
+        }
+        parts.extend(self.of_seeds().map(|table| table.to_markdown()));
+        let tuning = self.tuning.iter();
+        parts.extend(tuning.map(|tuning| tuning.table().to_markdown()));
+        for (i, chart) in self.pictures().iter().enumerate() {
+            let heading = markdown::text(&chart.heading);
+            let picture = markdown::address(format!("{prefix}{}.svg", i + 1).as_bytes());
+            parts.push(format!("## {heading}"));
+            parts.push(format!("![{heading}]({picture})"));
+            let notes = [&chart.note, &chart.notes()].map(|note| markdown::paragraphs(note));
+            parts.extend(notes.into_iter().filter(|note| !note.is_empty()));
+        }
+        parts.extend(
+            self.sections_of_data()
+                .iter()
+                .filter_map(Section::to_markdown),
+        );
+        parts.retain(|part| !part.is_empty());
+        parts.join("\n\n") + "\n"
+    }
+
+    /// Writes `report.html`, `results.json`, `results.csv`, `results.md` and its pictures into a
+    /// directory.
+    ///
+    /// # Errors
+    ///
+    /// When a file cannot be written.
+    pub fn write(&self, directory: &Path) -> Result<(), RunError> {
+        fs::create_dir_all(directory).map_err(RunError::io("create", directory))?;
+        let json = serde_json::to_string_pretty(self);
+        let json = json.unwrap_or_else(|e| unreachable!("results are plain data: {e}"));
+        write(directory, REPORT, &self.report().to_html())?;
+        write(directory, "results.json", &json)?;
+        write(directory, "results.csv", &self.to_csv())?;
+        if let Some(tuning) = &self.tuning {
+            write(directory, "sweep.csv", &tuning.to_csv())?;
+        }
+        self.write_markdown(directory, "results")
+    }
+
+    /// Writes the Markdown and its pictures as `NAME.md` and `NAME-1.svg`, ….
+    ///
+    /// # Errors
+    ///
+    /// When a file cannot be written.
+    pub fn write_markdown(&self, directory: &Path, name: &str) -> Result<(), RunError> {
+        fs::create_dir_all(directory).map_err(RunError::io("create", directory))?;
+        let prefix = format!("{name}-");
+        write(directory, &format!("{name}.md"), &self.to_markdown(&prefix))?;
+        for (i, chart) in self.pictures().iter().enumerate() {
+            let name = format!("{prefix}{}.svg", i + 1);
+            write(directory, &name, &chart.to_svg())?;
+        }
+        Ok(())
+    }
+}
+
+fn write(directory: &Path, name: &str, text: &str) -> Result<(), RunError> {
+    disk::replace_shared(&directory.join(name), text.as_bytes())
+}

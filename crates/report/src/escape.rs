@@ -1,0 +1,90 @@
+//! Text of others in each format: one function for HTML and SVG, one for CSV, and [`markdown`](crate::markdown).
+
+use residual_zoo_system::harmless;
+
+/// A document of HTML or SVG without characters that XML does not allow, or that change the direction of what follows.
+pub(crate) fn printable(document: String) -> String {
+    let is_odd = |c: char| match c {
+        '\n' | '\t' => false,
+        '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{fffe}' | '\u{ffff}' => true,
+        c => c.is_control(),
+    };
+    document.replace(is_odd, "\u{fffd}")
+}
+
+/// Text in one line: line breaks and tabs become spaces, and control characters are escaped.
+pub(crate) fn one_line(text: &str) -> String {
+    let is_space = |c: char| matches!(c, ' ' | '\t'..='\r');
+    let words = text.split(is_space).filter(|word| !word.is_empty());
+    harmless(&words.collect::<Vec<_>>().join(" ")).into_owned()
+}
+
+/// A cell of a CSV file. A spreadsheet takes a cell that begins with `=` or the like as a formula, so such a cell begins
+/// with an apostrophe instead. Numbers stay as they are.
+pub(crate) fn csv_cell(cell: &str) -> String {
+    let is_odd = |c: char| c.is_control();
+    let cell = match cell.contains(is_odd) {
+        true => one_line(cell),
+        false => harmless(cell).into_owned(),
+    };
+    // Some spreadsheets drop what cannot be seen, and some take the wide forms as signs too.
+    let is_unseen = |c: char| {
+        c.is_whitespace() || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2060}' | '\u{feff}')
+    };
+    let first = cell.trim_start_matches(is_unseen).chars().next();
+    let is_sign = first.is_some_and(|c| "=+-@＝＋－＠".contains(c));
+    match is_sign && !is_number(&cell) {
+        true => format!("'{cell}"),
+        false => cell,
+    }
+}
+
+/// Whether `text` is a number as this program writes them, such as `-1.5` or `2e-7`.
+fn is_number(text: &str) -> bool {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    digits.starts_with(|c: char| c.is_ascii_digit()) && text.parse::<f64>().is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::csv;
+
+    /// What a spreadsheet would take as a formula is text, and numbers stay numbers.
+    #[test]
+    fn csv_has_no_formulas_and_no_control_characters() {
+        let cell = |text: &str| {
+            let csv = csv(&["x"], [vec![text.to_owned()]]);
+            csv.strip_prefix("x\n")
+                .unwrap()
+                .trim_end_matches('\n')
+                .to_owned()
+        };
+        for number in ["-1.5", "0", "1e21", "-2e-7", "1.2345"] {
+            assert_eq!(cell(number), number);
+        }
+        let formulas = [
+            ("=cmd|'/C calc'!A0", "'=cmd|'/C calc'!A0"),
+            ("+1+1", "'+1+1"),
+            ("-2+3", "'-2+3"),
+            ("@SUM(A1)", "'@SUM(A1)"),
+            ("+5", "'+5"),
+            ("-inf", "'-inf"),
+            ("- 1", "'- 1"),
+            ("\t=1", "'=1"),
+            ("\r=1", "'=1"),
+            (" =1", "' =1"),
+            ("\u{feff}=1", "'\u{feff}=1"),
+            ("＝1+1", "'＝1+1"),
+            ("=\"a\"", "\"'=\"\"a\"\"\""),
+            ("x\u{1b}[31m", "x\\u{1b}[31m"),
+            ("a\u{202e}b", "a\\u{202e}b"),
+            ("two\r\nlines\tand a tab", "two lines and a tab"),
+            ("a=1", "a=1"),
+            ("a-b", "a-b"),
+        ];
+        for (text, expected) in formulas {
+            assert_eq!(cell(text), expected, "{text:?}");
+        }
+        assert_eq!(csv(&["=x"], []), "'=x\n");
+    }
+}

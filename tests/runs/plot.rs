@@ -1,0 +1,221 @@
+//! Charts of runs.
+
+use std::fs;
+use std::process::Command;
+
+use residual_zoo_testing::program::{Scratch, fails, ok, run, smoke, zoo};
+use residual_zoo_testing::runs::with_fault;
+
+/// A command of the program in the directory of `scratch`.
+fn outside(scratch: &Scratch, command: &str) -> Command {
+    let mut program = zoo(command);
+    program.current_dir(scratch.path(""));
+    program.env("XDG_CACHE_HOME", scratch.path("cache"));
+    program
+}
+
+#[test]
+fn plot_draws_runs_as_svg_html_and_csv() {
+    let scratch = Scratch::new();
+    for run in ["a", "b"] {
+        ok(smoke(&scratch.path(run)).args(["--set", "train.log_every=1"]));
+    }
+    let plot = |out: &str, options: &[&str]| {
+        let mut command = outside(&scratch, "plot");
+        command.args(["a", "b", "--out", out]).args(options);
+        ok(&mut command);
+        fs::read_to_string(scratch.path(out)).unwrap()
+    };
+    assert!(plot("plot.svg", &[]).starts_with("<svg"));
+    let html = plot("plot.html", &["--x", "seconds"]);
+    assert!(html.starts_with("<!DOCTYPE html>") && html.contains("valid loss over seconds"));
+    let csv = plot("plot.csv", &["--y", "train_loss", "--x", "steps"]);
+    let lines: Vec<&str> = csv.lines().collect();
+    assert_eq!(lines[0], "run,steps,train_loss");
+    assert_eq!(lines.len(), 1 + 2 * 4, "{csv}");
+    assert!(
+        lines[1].starts_with("a,1,") && lines[8].starts_with("b,4,"),
+        "{csv}"
+    );
+
+    fails(
+        outside(&scratch, "plot").args(["a", "--out", "plot.png"]),
+        2,
+        &["plot.png", ".svg, .html or .csv"],
+    );
+    fails(
+        outside(&scratch, "plot").args(["a", "none"]),
+        2,
+        &["none", "run directory"],
+    );
+}
+
+#[test]
+fn runs_that_differ_only_in_their_seed_are_averaged() {
+    let scratch = Scratch::new();
+    for seed in ["1", "2"] {
+        ok(smoke(&scratch.path(&format!("a-{seed}")))
+            .args(["--set", &format!("train.seed={seed}")]));
+    }
+    let mut command = outside(&scratch, "plot");
+    ok(command.args(["a-1", "a-2", "--mean", "--x", "steps", "--out", "mean.csv"]));
+    let csv = fs::read_to_string(scratch.path("mean.csv")).unwrap();
+    let mut lines = csv.lines();
+    assert_eq!(lines.next(), Some("run,steps,valid_loss,lowest,highest"));
+    for line in lines {
+        let numbers = line
+            .strip_prefix("\"a, mean of 2\",")
+            .expect(line)
+            .split(',');
+        let numbers: Vec<f64> = numbers.map(|number| number.parse().unwrap()).collect();
+        let [_, mean, low, high] = numbers[..] else {
+            panic!("{line}")
+        };
+        assert!(
+            low < high && ((low + high) / 2.0 - mean).abs() < 1e-12,
+            "{line}"
+        );
+    }
+    let mut command = outside(&scratch, "plot");
+    fails(
+        command.args(["a-1", "--mean"]),
+        2,
+        &["--mean", "differ only in their seed"],
+    );
+}
+
+#[test]
+fn losses_per_token_of_different_tokenizers_are_not_overlaid_silently() {
+    let scratch = Scratch::new();
+    scratch.file(
+        "my.txt",
+        "to be or not to be, that is the question. ".repeat(400),
+    );
+    for (name, tokenizer) in [("bytes", "bytes"), ("bpe", "bpe:280")] {
+        let mut command = outside(&scratch, "train");
+        command.args([
+            "gpt2/smoke",
+            "--data",
+            "my.txt",
+            "--tokenizer",
+            tokenizer,
+            "--run",
+            name,
+            "--no-tui",
+        ]);
+        for set in [
+            "train.steps=2",
+            "train.warmup=1",
+            "train.batch=2",
+            "train.validate_batches=1",
+            "train.sample_every=None",
+        ] {
+            command.args(["--set", set]);
+        }
+        ok(&mut command);
+    }
+    let plot = |options: &[&str]| {
+        let mut command = outside(&scratch, "plot");
+        command
+            .args(["bytes", "bpe", "--out", "plot.csv"])
+            .args(options);
+        let output = run(&mut command);
+        assert!(output.status.success(), "{output:?}");
+        let csv = fs::read_to_string(scratch.path("plot.csv")).unwrap();
+        (csv, String::from_utf8(output.stderr).unwrap())
+    };
+    let (csv, note) = plot(&[]);
+    assert!(csv.starts_with("run,tokens,bits_per_byte\n"), "{csv}");
+    assert!(
+        note.contains("so losses are in bits per byte of text"),
+        "{note}"
+    );
+    let (nats, note) = plot(&["--y", "valid_loss"]);
+    assert!(note.contains("values per token do not compare"), "{note}");
+    // A byte has one bit for every ln 2 nats; a part of a word has several bytes.
+    let last = |csv: &str, run: &str| -> f64 {
+        let line = csv
+            .lines()
+            .rfind(|line| line.starts_with(&format!("{run},")))
+            .unwrap();
+        line.rsplit(',').next().unwrap().parse().unwrap()
+    };
+    let ratio = |run: &str| last(&nats, run) / std::f64::consts::LN_2 / last(&csv, run);
+    assert!((ratio("bytes") - 1.0).abs() < 1e-9, "{}", ratio("bytes"));
+    assert!(ratio("bpe") > 1.2, "{}", ratio("bpe"));
+    // What a byte is cannot be known without the text.
+    fs::remove_file(scratch.path("my.txt")).unwrap();
+    let (csv, note) = plot(&[]);
+    assert!(csv.starts_with("run,tokens,valid_loss\n"), "{csv}");
+    assert!(note.contains("bits per byte are not known"), "{note}");
+    let mut command = outside(&scratch, "plot");
+    fails(
+        command.args(["bpe", "--y", "bits_per_byte"]),
+        2,
+        &["my.txt"],
+    );
+}
+
+/// An earlier chart stays if the disk is full, and nothing is left beside it.
+#[test]
+fn a_full_disk_keeps_the_old_chart() {
+    let scratch = Scratch::new();
+    ok(&mut smoke(&scratch.path("a")));
+    let plot = || {
+        let mut command = outside(&scratch, "plot");
+        command.args(["a", "--out", "plot.csv"]);
+        command
+    };
+    let mut failed = 0;
+    for at in 1.. {
+        fs::write(scratch.path("plot.csv"), "old").unwrap();
+        if run(&mut with_fault(plot(), at, "fail")).status.success() {
+            break;
+        }
+        failed += 1;
+        let text = fs::read_to_string(scratch.path("plot.csv")).unwrap();
+        assert!(text == "old" || text.starts_with("run,"), "{at}: {text}");
+        let left = fs::read_dir(scratch.path(""))
+            .unwrap()
+            .filter_map(Result::ok);
+        let left: Vec<_> = left
+            .filter(|entry| entry.path().extension().is_some_and(|it| it == "partial"))
+            .collect();
+        assert!(left.is_empty(), "{at}: {left:?}");
+    }
+    assert!(failed > 0);
+}
+
+/// Names of runs are text in every format.
+#[cfg(unix)]
+#[test]
+fn names_of_runs_are_text() {
+    let scratch = Scratch::new();
+    ok(&mut smoke(&scratch.path("a")));
+    let names = [
+        "=cmd|' C calc'!A0",
+        "@x",
+        "<script>alert(1)<",
+        "\"><img src=x onerror=y>",
+        "\u{1b}]0;x\u{7}",
+    ];
+    for name in names {
+        fs::create_dir(scratch.path(name)).unwrap();
+        for file in ["config.ron", "metrics.jsonl"] {
+            fs::copy(scratch.path("a").join(file), scratch.path(name).join(file)).unwrap();
+        }
+    }
+    for format in ["svg", "html", "csv"] {
+        let out = format!("plot.{format}");
+        let mut command = outside(&scratch, "plot");
+        ok(command.args(names).args(["--out", &out]));
+        let text = fs::read_to_string(scratch.path(&out)).unwrap();
+        let bad: &[&str] = match format {
+            "csv" => &["\u{1b}", "\n=cmd", "\n@x", "\"=cmd"],
+            _ => &["<script>alert", "<img", "\u{1b}"],
+        };
+        for bad in bad {
+            assert!(!text.contains(*bad), "{bad:?} in {out}");
+        }
+    }
+}
