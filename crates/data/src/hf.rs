@@ -412,7 +412,7 @@ mod tests {
         ];
         let (mut apart, mut together) = (0, 0);
         for seed in 0..600u64 {
-            let draw = |bit: u64| crate::derive_seed(seed, &[bit]) % 2 == 0;
+            let draw = |bit: u64| crate::derive_seed(seed, &[bit]) & 1 == 0;
             let content = contents[seed as usize % contents.len()];
             let mut bpe = Hf::from_json(base.clone(), "base").unwrap();
             let token = AddedToken::from(content, draw(0))
