@@ -1,5 +1,6 @@
 //! Maps text to token ids and back.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
@@ -350,7 +351,7 @@ impl Tokenizer {
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, DataError> {
         let bytes = u32::try_from(text.len()).unwrap_or(u32::MAX);
         let (start, most) = (Instant::now(), PATIENCE + PER_BYTE * bytes);
-        self.encode_with(text.to_owned(), &mut |_| match start.elapsed() < most {
+        self.encode_with(text, &mut |_| match start.elapsed() < most {
             true => Ok(()),
             false => {
                 let seconds = most.as_secs();
@@ -369,14 +370,14 @@ impl Tokenizer {
     /// # Errors
     ///
     /// The errors of [`encode`](Self::encode) and of `progress`.
-    pub fn encode_with(
+    pub fn encode_with<'t>(
         &self,
-        text: String,
+        text: impl Into<Cow<'t, str>>,
         progress: &mut dyn FnMut(usize) -> Result<(), DataError>,
     ) -> Result<Vec<u32>, DataError> {
         const OFTEN: usize = 1 << 16;
         progress(0)?;
-        let size = self.vocab_size();
+        let (text, size) = (text.into(), self.vocab_size());
         match self.kind() {
             Kind::Bytes => Ok(text.bytes().map(u32::from).collect()),
             Kind::Chars(chars) => {
@@ -398,7 +399,7 @@ impl Tokenizer {
                 };
                 text.split_whitespace().enumerate().map(&mut id).collect()
             }
-            Kind::Hf(hf) => hf.encode(text, progress),
+            Kind::Hf(hf) => hf.encode(text.into_owned(), progress),
         }
     }
 

@@ -242,7 +242,7 @@ impl Requests<'_> {
             false => Err(DataError::Stopped),
         };
         self.tokenizer
-            .encode_with(text.to_owned(), &mut progress)
+            .encode_with(text, &mut progress)
             .map_err(|error| match error {
                 DataError::Stopped => Failure::Other(Error::Stopped),
                 error => Failure::Wrong(error.to_string()),
