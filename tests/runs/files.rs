@@ -175,7 +175,7 @@ fn tokenize_fails_where_the_tokens_cannot_be_stored() {
     let assignment = format!("data.cache=Some({:?})", cache.join("cache"));
     let mut command = zoo("tokenize");
     command.args(["--tokenizer", "bytes", "--set", &assignment]);
-    fails(command.arg("--data").arg(&data), 1, &["could not write"]);
+    fails(command.arg("--data").arg(&data), 2, &["could not write"]);
     // Training goes on with the tokens in memory.
     let mut command = trained(&scratch, "t.txt", "bytes", "run");
     let output = run(command.args(["--set", &assignment]));

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use residual_zoo::runs::{checkpoint, manifest, run_dir};
 use residual_zoo_testing::program::{
-    Scratch, ends, fails, in_shell, ok, run, signal, smoke, stopped_by, text, zoo,
+    Scratch, ends, fails, in_shell, ok, path_of, run, signal, smoke, stopped_by, text, zoo,
 };
 use residual_zoo_testing::runs::{MODELS, config, four_runs, resume, ruin, train};
 use residual_zoo_testing::terminal::wait;
@@ -71,9 +71,8 @@ fn a_hint_can_be_pasted_into_a_shell() {
     let hint = shown
         .lines()
         .find_map(|line| line.strip_prefix("sample it: residual-zoo "));
-    let program = zoo("generate");
-    let program = program.get_program().to_str().unwrap();
-    let line = format!("'{program}' {} --tokens 3", hint.unwrap());
+    let program = path_of("residual-zoo");
+    let line = format!("'{}' {} --tokens 3", program.display(), hint.unwrap());
     let output = run(Command::new("sh").args(["-c", &line]));
     assert!(output.status.success(), "{line}\n{}", text(&output.stderr));
 }

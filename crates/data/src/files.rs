@@ -43,8 +43,10 @@ const MOST_TEXT: u64 = if cfg!(test) { 1 << 24 } else { 1 << 28 };
 pub fn read_utf8(path: &Path) -> Result<String, DataError> {
     check_is_file(path)?;
     let failed = |e| DataError::io(path, "read", e);
-    let mut bytes = Vec::new();
     let file = File::open(path).map_err(failed)?;
+    // Growing step by step may double the memory.
+    let length = file.metadata().map_err(failed)?.len().min(MOST_TEXT);
+    let mut bytes = Vec::with_capacity(length as usize + 1);
     file.take(MOST_TEXT + 1)
         .read_to_end(&mut bytes)
         .map_err(failed)?;

@@ -28,14 +28,19 @@ pub fn example(name: &str) -> Command {
     built(&format!("examples/{name}"))
 }
 
-fn built(program: &str) -> Command {
+/// The path of a program that `cargo test` builds.
+pub fn path_of(program: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let program = test.parent().unwrap().parent().unwrap().join(program);
     assert!(
         program.exists(),
         "build it first: cargo build --release --bins --examples"
     );
-    let mut command = heard(&program);
+    program
+}
+
+fn built(program: &str) -> Command {
+    let mut command = heard(&path_of(program));
     command.current_dir(root());
     command
 }
