@@ -288,7 +288,7 @@ fn tokens(config: &RunConfig) -> f64 {
     config.train.steps as f64 * config.tokens_per_step() as f64
 }
 
-/// What stands before the tokens of a step and of a run: `at most ` if a curriculum begins with shorter sequences.
+/// Returns the words before the tokens of a step and of a run: `at most ` if a curriculum begins with shorter sequences.
 fn at_most(config: &RunConfig) -> &'static str {
     match &config.data.source {
         Source::Copying(copying) if copying.last_level() > 0 => "at most ",

@@ -107,7 +107,7 @@ fn curve(run: &Path, config: &RunConfig) -> anyhow::Result<Curve> {
     })
 }
 
-/// What is drawn: what was asked for, or what compares these runs.
+/// Returns the quantity to draw: the one that was asked for, or one that compares these runs.
 fn vertical(options: &Options, runs: &mut [(Curve, DataConfig)]) -> anyhow::Result<String> {
     let loss = "valid_loss".to_owned();
     let curves: Vec<Curve> = runs.iter().map(|(run, _)| run.clone()).collect();

@@ -374,7 +374,8 @@ fn describe(config: &RunConfig, corpus: &Corpus, kind: BackendKind) -> String {
     let most = at_most(config);
     let passes = basis.passes(tokens(config));
     let passes = passes.map_or(String::new(), |passes| {
-        format!(", {} passes over the training {units}", si(passes))
+        let word = if passes == 1.0 { "pass" } else { "passes" };
+        format!(", {} {word} over the training {units}", si(passes))
     });
     let train = &config.train;
     let lines = [
@@ -386,8 +387,8 @@ fn describe(config: &RunConfig, corpus: &Corpus, kind: BackendKind) -> String {
         ),
         format!("{}: {examples}", config.data.source),
         format!(
-            "{} steps of {most}{} {units}: {most}{} {units}{passes}",
-            train.steps,
+            "{} of {most}{} {units}: {most}{} {units}{passes}",
+            number(train.steps, "step", "steps"),
             si(config.tokens_per_step() as f64),
             si(tokens(config)),
         ),
@@ -395,7 +396,12 @@ fn describe(config: &RunConfig, corpus: &Corpus, kind: BackendKind) -> String {
     lines.join("\n")
 }
 
-/// What the user may not have meant.
+/// A number of things, such as `1 step`.
+fn number(count: usize, one: &str, several: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { several })
+}
+
+/// Notes on what the user may not have meant.
 fn notes(config: &RunConfig, corpus: &Corpus) -> Vec<String> {
     let train = &config.train;
     let warmup = (train.warmup >= train.steps).then(|| {

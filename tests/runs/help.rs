@@ -1,4 +1,4 @@
-//! What the program shows of itself: names, help and completions.
+//! Names, help and completions.
 
 use std::path::Path;
 use std::process::Command;

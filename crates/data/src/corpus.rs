@@ -71,7 +71,7 @@ impl Corpus {
     ///
     /// # Errors
     ///
-    /// Those of [`open_with`](Self::open_with) and those of writing.
+    /// The errors of [`open_with`](Self::open_with) and of writing.
     pub fn store(config: &DataConfig, progress: OnProgress) -> Result<Self, DataError> {
         Self::open_in(config, OnFailure::Fail, progress)
     }

@@ -12,7 +12,7 @@ use crate::{DataConfig, DataError, Tokenizer, Tokens};
 /// The largest text whose tokens are kept in memory if the cache cannot be used, in bytes.
 const MOST_IN_MEMORY: usize = 1 << 30;
 
-/// What happens if the cache cannot be used.
+/// The behaviour where the cache cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OnFailure {
     /// The tokens are kept in memory, if they fit.

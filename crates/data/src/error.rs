@@ -87,7 +87,7 @@ pub enum DataError {
         path: PathBuf,
         /// The format.
         format: &'static str,
-        /// What is wrong with that, and how to make a text of it.
+        /// The problem, and how to make a text of the file.
         remedy: String,
     },
     /// A compressed or Parquet file is damaged.

@@ -39,7 +39,7 @@ const MOST_TEXT: u64 = if cfg!(test) { 1 << 24 } else { 1 << 28 };
 ///
 /// # Errors
 ///
-/// Those of [`read_file`]; [`DataError::TooLarge`] above 256 MiB; [`DataError::NotUtf8`]; [`DataError::OtherEncoding`].
+/// The errors of [`read_file`]; [`DataError::TooLarge`] above 256 MiB; [`DataError::NotUtf8`]; [`DataError::OtherEncoding`].
 pub fn read_utf8(path: &Path) -> Result<String, DataError> {
     check_is_file(path)?;
     let failed = |e| DataError::io(path, "read", e);

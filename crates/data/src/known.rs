@@ -1,4 +1,4 @@
-//! What is known of data before they are opened.
+//! Facts about data that are known before they are opened.
 
 use std::fs;
 use std::path::Path;

@@ -11,7 +11,7 @@ use crate::DataError;
 /// How often the caller is asked whether the work goes on.
 const OFTEN: Duration = Duration::from_millis(50);
 
-/// What the work and the one who waits for it tell each other.
+/// Messages between the work and its caller.
 #[derive(Debug, Default)]
 pub(crate) struct State {
     done: AtomicUsize,

@@ -1,4 +1,4 @@
-//! What a model is asked about a document. It follows the tasks of the same names in EleutherAI's `lm_eval` 0.4.
+//! The questions that a model is asked about a document. They follow the tasks of the same names in EleutherAI's `lm_eval` 0.4.
 
 use std::sync::{Arc, LazyLock};
 
@@ -10,7 +10,7 @@ use crate::fields::{Fields, First, brief, is_object, text};
 use crate::python::{SPACE, capitalize, count_words, pattern, strip};
 use crate::task::{KINDS, Kind};
 
-/// What a model is asked about a document.
+/// The questions that a model is asked about a document.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Document {
     /// How likely, and whether the most likely, a continuation is.
@@ -61,7 +61,7 @@ pub fn kind_of(fields: &Fields) -> Result<Kind, String> {
     Ok(kind)
 }
 
-/// What is asked about a line of a file.
+/// The questions about a line of a file.
 pub fn document(kind: Kind, fields: &Fields) -> Result<Document, String> {
     match kind {
         Kind::Lambada => {

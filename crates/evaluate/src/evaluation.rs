@@ -39,7 +39,7 @@ pub struct Results {
     pub documents: usize,
     /// The metrics.
     pub metrics: Vec<Metric>,
-    /// What the user should know.
+    /// Notes for the user.
     pub notes: Vec<String>,
 }
 

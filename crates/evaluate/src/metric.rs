@@ -80,7 +80,7 @@ fn count(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// What the metrics need of a sample.
+/// The part of a sample that metrics need.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Found {
     /// The log-likelihood of a continuation or a text.

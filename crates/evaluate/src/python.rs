@@ -1,4 +1,4 @@
-//! What Python does with texts, where it differs from Rust. `lm_eval` is written in it.
+//! Operations on texts as Python does them, where Rust differs. `lm_eval` is written in Python.
 
 use std::sync::LazyLock;
 

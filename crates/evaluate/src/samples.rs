@@ -35,9 +35,9 @@ const MOST: u64 = 1 << 16;
 pub struct Samples {
     path: PathBuf,
     file: fs::File,
-    /// What was found of each document of the task; `None` of those that are not scored yet.
+    /// The sample of each document of the task; `None` where it is not scored yet.
     pub found: Vec<Option<Found>>,
-    /// What the user should know.
+    /// Notes for the user.
     pub notes: Vec<String>,
 }
 

@@ -175,7 +175,7 @@ impl Task {
         }
     }
 
-    /// What is asked about the document `number`, counted from 0.
+    /// Returns the questions about the document `number`, counted from 0.
     ///
     /// # Errors
     ///

@@ -70,7 +70,7 @@ pub struct Beside {
     numbered: Vec<(u64, Added)>,
     /// Special tokens without an id.
     named: Vec<Added>,
-    /// Those of `named` that stand in an object, which has no order.
+    /// The tokens of `named` that stand in an object, which has no order.
     unordered: BTreeSet<String>,
     /// A special token that the tokenizer has without being told.
     end: Option<Added>,

@@ -39,7 +39,7 @@ pub struct Imported {
     pub tokenizer: Tokenizer,
     /// The weights, by their names in the zoo.
     pub weights: Tensors,
-    /// What the user should know.
+    /// Notes for the user.
     pub notes: Vec<String>,
 }
 

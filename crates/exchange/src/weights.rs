@@ -223,7 +223,7 @@ pub fn read_safetensors(files: &[PathBuf], is_buffer: fn(&str) -> bool) -> Resul
 ///
 /// # Errors
 ///
-/// Those of `files`; two tensors of one name.
+/// The errors of `files`; two tensors of one name.
 pub fn merged<'a>(
     files: impl Iterator<Item = Result<(&'a PathBuf, Tensors), Error>>,
 ) -> Result<Tensors, Error> {

@@ -1,4 +1,4 @@
-//! What counts of parameters and FLOPs hold for.
+//! The vocabulary that counts of parameters and FLOPs hold for.
 
 use std::fmt;
 
@@ -70,7 +70,7 @@ impl Basis {
     ///
     /// # Errors
     ///
-    /// Those of [`of_config`](Self::of_config).
+    /// The errors of [`of_config`](Self::of_config).
     pub fn of_each(all: &[&DataConfig], stop: &Interrupter) -> Result<Vec<Self>, DataError> {
         let mut found: Vec<Self> = Vec::new();
         for (i, data) in all.iter().enumerate() {
@@ -103,7 +103,7 @@ impl Basis {
     }
 }
 
-/// What stands below a table with the sizes of the vocabularies of runs, by name.
+/// Returns the notes below a table with the sizes of the vocabularies of runs, by name.
 pub fn basis_notes<'a>(runs: impl IntoIterator<Item = (&'a str, &'a Basis)>) -> Vec<String> {
     let mut notes =
         vec!["Counts hold for the vocabulary of the row: token ids, or classes of images.".into()];

@@ -202,7 +202,7 @@ pub struct Comparison {
     pub configs: Vec<(String, String)>,
     /// The data of all models.
     pub data: DataFacts,
-    /// What parameters and FLOPs hold for.
+    /// The vocabulary that parameters and FLOPs hold for.
     pub basis: Basis,
     /// The lowest possible losses on the data, where they are known.
     pub entropy: Option<Entropy>,
@@ -276,7 +276,7 @@ impl Comparison {
         cells.into_iter().map(Cell::from).collect()
     }
 
-    /// What all models have in this setting, if it is the same.
+    /// The value that all models have in this setting, if it is the same.
     fn one(&self, of: impl Fn(&Setting) -> String) -> Option<String> {
         let values: BTreeSet<String> = self.settings.values().map(of).collect();
         match values.len() {
@@ -285,7 +285,7 @@ impl Comparison {
         }
     }
 
-    /// What to know before models are ranked: the learning rate, the seed, and whether some models are larger.
+    /// Notes for a ranking of models: the learning rate, the seed, and whether some models are larger.
     pub fn remarks(&self) -> Vec<String> {
         let mut remarks = Vec::new();
         let rate = self.one(|setting| setting.learning_rate.to_string());

@@ -32,9 +32,9 @@ pub struct Curve {
     pub rows: Vec<Row>,
     /// All of its settings but the seed: runs with equal ones differ only in their seed.
     pub settings: String,
-    /// What a token is, in words.
+    /// The name of a token.
     pub token: String,
-    /// What tells its tokens from others, such as a hash of the tokenizer.
+    /// The identity of its tokens, such as a hash of the tokenizer.
     pub tokens: String,
     /// Bytes of text per validation token, where they are known.
     pub bytes_per_token: Option<f64>,
@@ -169,7 +169,7 @@ fn names(lines: &[Vec<&Curve>]) -> Vec<String> {
     lines.iter().enumerate().map(name).collect()
 }
 
-/// What to know about the chart.
+/// Notes on the chart.
 fn note(runs: &[Curve], (x, y): (&str, &str), mean: bool) -> String {
     let mut note = String::new();
     if have_different_tokens(runs) {

@@ -49,7 +49,7 @@ fn is_number(text: &str) -> bool {
 mod tests {
     use crate::csv;
 
-    /// What a spreadsheet would take as a formula is text, and numbers stay numbers.
+    /// Turns what a spreadsheet would take as a formula into text. Numbers stay numbers.
     #[test]
     fn csv_has_no_formulas_and_no_control_characters() {
         let cell = |text: &str| {

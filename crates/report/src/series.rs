@@ -220,7 +220,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// What was done to noise, what is cut off and what has no place on the axes.
+    /// Notes on noise that was averaged, values that are cut off, and points without a place on the axes.
     pub(crate) fn notes(&self) -> String {
         let mut notes = self.note.to_owned();
         if self.cut {

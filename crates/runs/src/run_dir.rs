@@ -407,7 +407,7 @@ impl RunDir {
         disk::sync(&self.path)
     }
 
-    /// What other programs have done to the files of the run since the last call.
+    /// Returns notes on what other programs have done to the files of the run since the last call.
     pub fn notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notes)
     }

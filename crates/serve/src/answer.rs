@@ -23,7 +23,7 @@ pub struct Head {
     pub created: u64,
     /// The name of the model.
     pub model: String,
-    /// What turns tokens into text.
+    /// The decoder of tokens.
     pub tokenizer: Tokenizer,
     /// Whether tokens have log-probabilities.
     pub has_logprobs: bool,

@@ -1,4 +1,4 @@
-//! What every request has to pass: the key, the name of the host, the kind of its body. Every error has OpenAI's form.
+//! Checks of every request: the key, the name of the host, the kind of its body. Every error has OpenAI's form.
 
 use std::sync::Arc;
 

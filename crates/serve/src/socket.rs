@@ -29,7 +29,7 @@ const LINGER: Duration = Duration::from_secs(1);
 pub struct Socket {
     stream: Arc<TcpStream>,
     seat: Arc<Seat>,
-    /// What is sent in place of an error of hyper, as far as it is left.
+    /// The rest of the answer that replaces an error of hyper.
     rest: Vec<u8>,
     unread: Unread,
 }

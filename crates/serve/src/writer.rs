@@ -283,7 +283,7 @@ mod tests {
         }
     }
 
-    /// What comes of a text whose bytes are the tokens, and how many of them were taken.
+    /// Returns the text of bytes that are tokens, and how many of them were taken.
     fn written(
         body: &Value,
         bytes: &[u8],

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::{ENDINGS, is_text_file};
 use crate::{DataError, one_line};
 
-/// What a directory has.
+/// The content of a directory.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Listing {
     /// The texts, sorted by path.
@@ -18,7 +18,7 @@ pub(super) struct Listing {
     pub of_zoo: Left,
 }
 
-/// What is left out.
+/// Files or directories that are left out.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Left {
     count: usize,
