@@ -221,13 +221,16 @@ fn samples_are_not_repeated_by_a_log_that_was_changed() {
     assert_eq!(found, format!("note\n{samples}"));
 }
 
-/// Replaces `checkpoints` of a run by `place` while it trains.
+/// Changes `checkpoints` of a run by `replace` while it trains. Returns the run, its output and its exit code.
 fn replaced(scratch: &Scratch, replace: impl Fn(&Path)) -> (PathBuf, String, Option<i32>) {
     let run = scratch.path("run");
     let mut command = endless(&run, 5);
     let child = start(command.args(["--set", "train.keep_checkpoints=2"]));
     wait_for(&run, 20);
+    // The run does not see what is between.
+    signal(&child, "-STOP");
     replace(&run.join("checkpoints"));
+    signal(&child, "-CONT");
     let mut child = child;
     // It ends by itself, or trains on.
     let status = wait(|| match steps(&run).last() {
