@@ -363,3 +363,166 @@ fn a_config_that_was_edited_is_refused_unless_allowed() {
     assert!(history.last().unwrap().changes[0].contains("config.ron"));
     ok(&mut resume(&run));
 }
+
+#[test]
+fn directories_that_look_like_checkpoints_cost_none() {
+    let scratch = Scratch::new();
+    let run = scratch.path("run");
+    let mut command = endless(&run, 5);
+    let child = start(command.args(["--set", "train.keep_checkpoints=1"]));
+    wait_for(&run, 20);
+    let checkpoints = run.join("checkpoints");
+    for stray in ["step-99999999", "step-00000001"] {
+        fs::create_dir_all(checkpoints.join(stray).join("mine")).unwrap();
+    }
+    wait_for(&run, 30);
+    let shown = stop(child, "-TERM");
+    // The step that was under way may have no row yet.
+    let last = checkpoint::step_of(&checkpoint::newest(&run).unwrap().path).unwrap();
+    assert!(last >= *steps(&run).last().unwrap());
+    assert!(shown.contains(&format!("at step {last}")), "{shown}");
+    assert!(checkpoints.join("step-99999999/mine").exists());
+    assert!(checkpoints.join("step-00000001/mine").exists());
+    // They are set aside, not deleted, and the run goes on.
+    go_on(&run, last + 10);
+    assert!(checkpoints.join("damaged-step-99999999/mine").exists());
+    assert_whole(&run);
+}
+
+#[test]
+fn starts_that_failed_do_not_make_a_config_an_edited_one() {
+    let scratch = Scratch::new();
+    let run = scratch.path("run");
+    let file = config(&scratch, MODELS[0].1);
+    ok(train(&file, &run).args(["--set", "train.steps=12"]));
+    // The new config cannot be written.
+    fs::create_dir(run.join("config.partial")).unwrap();
+    for _ in 0..3 {
+        let output = with_fault(resume(&run), 0, "trace")
+            .args(["--set", "train.steps=16"])
+            .output()
+            .unwrap();
+        assert!(!output.status.success());
+    }
+    fs::remove_dir(run.join("config.partial")).unwrap();
+    ok(resume(&run).args(["--set", "train.steps=16"]));
+    assert_eq!(
+        run_dir::read_metrics(&run).unwrap().last().unwrap().step,
+        16
+    );
+    // A history without starts accuses nobody.
+    fs::write(run.join("history.jsonl"), "").unwrap();
+    ok(resume(&run).args(["--set", "train.steps=18"]));
+    fs::remove_file(run.join("history.jsonl")).unwrap();
+    fails(
+        &mut resume(&run),
+        2,
+        &["has lost its history.jsonl; restore it"],
+    );
+    fs::write(run.join("history.jsonl"), "").unwrap();
+    fs::remove_file(run.join("config.ron")).unwrap();
+    fails(
+        &mut resume(&run),
+        2,
+        &["has lost its config.ron; restore it"],
+    );
+    fails(
+        &mut train(&file, &run),
+        2,
+        &["has lost its config.ron; restore it"],
+    );
+}
+
+#[test]
+fn another_tokenizer_is_refused_and_a_lost_one_is_written_again() {
+    let scratch = Scratch::new();
+    let run = scratch.path("run");
+    let file = config(&scratch, MODELS[0].1);
+    ok(train(&file, &run).args(["--set", "train.steps=12"]));
+    let path = run.join("tokenizer.json");
+    let own = fs::read_to_string(&path).unwrap();
+    let mut json: serde_json::Value = serde_json::from_str(&own).unwrap();
+    json["words"].as_array_mut().unwrap().reverse();
+    for other in [json.to_string(), String::new()] {
+        fs::write(&path, other).unwrap();
+        for mut command in [resume(&run), train(&file, &run)] {
+            fails(
+                command.args(["--set", "train.steps=14"]),
+                2,
+                &["tokenizer.json: ", "restore it, or delete it"],
+            );
+        }
+    }
+    fs::remove_file(&path).unwrap();
+    ok(resume(&run).args(["--set", "train.steps=14"]));
+    assert_eq!(fs::read_to_string(&path).unwrap(), own);
+}
+
+#[test]
+fn a_backup_of_hard_links_keeps_what_it_has_and_the_run_goes_on() {
+    let scratch = Scratch::new();
+    let (run, backup) = (scratch.path("run"), scratch.path("backup"));
+    fs::create_dir(&backup).unwrap();
+    let child = start(&mut endless(&run, 10));
+    wait_for(&run, 30);
+    let logs = ["metrics.jsonl", "samples.txt"];
+    for log in logs {
+        fs::hard_link(run.join(log), backup.join(log)).unwrap();
+    }
+    let before = logs.map(|log| fs::read(backup.join(log)).unwrap());
+    wait_for(&run, 30);
+    stop(child, "-TERM");
+    assert_whole(&run);
+    for (log, before) in logs.iter().zip(before) {
+        let now = fs::read(backup.join(log)).unwrap();
+        // A row may have been on its way.
+        assert!(
+            now.starts_with(&before) && now.len() < before.len() + 2000,
+            "{log}"
+        );
+        assert!(fs::read(run.join(log)).unwrap().len() > now.len(), "{log}");
+    }
+}
+
+#[test]
+fn an_edit_that_keeps_length_and_time_is_noticed() {
+    let scratch = Scratch::new();
+    let run = scratch.path("run");
+    let child = start(&mut endless(&run, 50));
+    wait_for(&run, 30);
+    let log = run.join("metrics.jsonl");
+    signal(&child, "-STOP");
+    let time = fs::metadata(&log).unwrap().modified().unwrap();
+    let edited = fs::read_to_string(&log)
+        .unwrap()
+        .replacen("\"step\":3,", "\"step\":4,", 1);
+    let mut file = OpenOptions::new().write(true).open(&log).unwrap();
+    file.write_all(edited.as_bytes()).unwrap();
+    file.set_modified(time).unwrap();
+    drop(file);
+    signal(&child, "-CONT");
+    wait_for(&run, 10);
+    let shown = stop(child, "-TERM");
+    assert!(shown.contains("metrics.jsonl was changed"), "{shown}");
+    assert_whole(&run);
+}
+
+#[test]
+fn the_logs_of_every_restart_are_kept() {
+    let scratch = Scratch::new();
+    let run = scratch.path("run");
+    let mut rows = Vec::new();
+    for _ in 0..3 {
+        let child = start(&mut endless(&run, 100_000_000));
+        wait_for(&run, 5);
+        stop(child, "-KILL");
+        rows.push(fs::read(run.join("metrics.jsonl")).unwrap());
+    }
+    let aside = [
+        "before-restart-metrics.jsonl",
+        "before-restart-metrics.jsonl.2",
+    ];
+    for (name, rows) in aside.iter().zip(&rows) {
+        assert_eq!(&fs::read(run.join(name)).unwrap(), rows, "{name}");
+    }
+}

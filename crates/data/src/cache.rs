@@ -424,7 +424,10 @@ fn is_forgotten(part: &Path) -> bool {
         let age = SystemTime::now().duration_since(changed);
         age.is_ok_and(|age| age > KEPT)
     });
-    is_old && File::open(part.join(LOCK)).is_ok_and(|lock| lock.try_lock().is_ok())
+    let lock = part.join(LOCK);
+    // A pipe would hold up whoever opens it.
+    let is_file = fs::symlink_metadata(&lock).is_ok_and(|metadata| metadata.is_file());
+    is_old && is_file && File::open(lock).is_ok_and(|lock| lock.try_lock().is_ok())
 }
 
 fn bad(path: &Path, problem: impl Into<String>) -> DataError {

@@ -13,6 +13,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::draws::Draws;
+use crate::files::check_is_file;
 use crate::progress::{OnProgress, Stage, report};
 use crate::{DataError, one_line};
 
@@ -456,6 +457,8 @@ impl Folder {
 }
 
 fn decode(path: &Path) -> Result<RgbImage, DataError> {
+    // It may have been replaced since it was listed.
+    check_is_file(path)?;
     let file = File::open(path).map_err(|e| DataError::io(path, "read", e))?;
     let reader = ImageReader::new(BufReader::new(file)).with_guessed_format();
     let mut reader = reader.map_err(|e| DataError::io(path, "read", e))?;

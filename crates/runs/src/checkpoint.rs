@@ -317,10 +317,21 @@ pub fn weights_blake3(directory: &Path) -> Result<String, Error> {
 /// I/O errors.
 pub fn set_aside(path: &Path) -> Result<PathBuf, Error> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let aside = path.with_file_name(format!("{DAMAGED}{name}"));
-    disk::remove_directory(&aside)?;
+    let aside = free(|n| path.with_file_name(format!("{DAMAGED}{name}{n}")));
     disk::rename(path, &aside)?;
     Ok(aside)
+}
+
+/// The first path without anything there: `path` of no text, of `.2`, of `.3` and so on.
+pub(crate) fn free(path: impl Fn(&str) -> PathBuf) -> PathBuf {
+    let later = (2_usize..).map(|n| format!(".{n}"));
+    let mut paths = std::iter::once(String::new())
+        .chain(later)
+        .map(|n| path(&n));
+    let is_free = |path: &PathBuf| fs::symlink_metadata(path).is_err();
+    paths
+        .find(is_free)
+        .unwrap_or_else(|| unreachable!("numbers have no end"))
 }
 
 /// Deletes the remains of interrupted writes of checkpoints. Remains that cannot be deleted only take
@@ -345,8 +356,11 @@ pub(crate) fn foreign(run: &Path) -> Option<PathBuf> {
     };
     let is_checkpoint = |path: &Path| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let name = name.strip_prefix(DAMAGED).unwrap_or(&name);
-        step_of(Path::new(name)).is_some() || is_partial(path)
+        let of_damaged = |name: &str| {
+            let name = name.strip_prefix(DAMAGED)?;
+            step_of(Path::new(name.split('.').next()?))
+        };
+        step_of(path).is_some() || of_damaged(&name).is_some() || is_partial(path)
     };
     let is_file = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default();
@@ -405,17 +419,21 @@ pub(crate) fn steps(run: &Path) -> Result<Vec<usize>, Error> {
     Ok(all.iter().rev().filter_map(|path| step_of(path)).collect())
 }
 
-/// Deletes the checkpoints of a run, except the newest `keep` (at least 1) and `best`. Returns the
+/// Deletes the checkpoints of a run, except the newest `keep` (at least 1) up to `saved`, and `best`. Returns the
 /// errors of checkpoints that could not be deleted. These only take space.
+///
+/// `saved` is the one that the run has written last. Other directories with the name of a checkpoint, which are newer or
+/// have no manifest, neither count nor are deleted.
 ///
 /// A checkpoint gets the name of an unfinished one first, so what a killed process leaves of it is deleted when the
 /// run continues.
-pub fn prune(run: &Path, keep: usize, best: Option<&Path>) -> Vec<Error> {
+pub fn prune(run: &Path, keep: usize, saved: &Path, best: Option<&Path>) -> Vec<Error> {
     let all = match all(run) {
         Ok(all) => all,
         Err(error) => return vec![error],
     };
-    let old = all.into_iter().skip(keep.max(1));
+    let is_own = |path: &PathBuf| step_of(path) <= step_of(saved) && path.join(MANIFEST).is_file();
+    let old = all.into_iter().filter(is_own).skip(keep.max(1));
     let old = old.filter(|path| Some(path.as_path()) != best);
     let delete = |path: PathBuf| {
         let aside = aside(&path);

@@ -87,9 +87,13 @@ impl Log {
     }
 
     /// Cuts the file back to its content at `mark`. A file that no longer begins with it gets the content `kept`.
-    pub fn cut(&mut self, mark: &Mark, kept: impl FnOnce() -> String) -> Result<(), Error> {
+    pub fn cut(
+        &mut self,
+        mark: &Mark,
+        kept: impl FnOnce() -> Result<String, Error>,
+    ) -> Result<(), Error> {
         let Some(hasher) = self.hash(mark)? else {
-            return self.rewrite(&kept());
+            return self.rewrite(&kept()?);
         };
         (self.bytes, self.hasher) = (mark.bytes, hasher);
         let found = fs::metadata(&self.path).map_or(0, |metadata| metadata.len());
@@ -118,6 +122,7 @@ impl Log {
             files::is_same(left, found)
                 && left.len() == found.len()
                 && left.modified().ok() == found.modified().ok()
+                && files::changed(left) == files::changed(found)
         };
         if self.left.as_ref().zip(found.as_ref()).is_some_and(is_left) || self.bytes == 0 {
             return Ok(None);
@@ -126,6 +131,12 @@ impl Log {
             true => Ok(None),
             false => Ok(Some(found.map_or(0, |found| found.len().min(self.bytes)))),
         }
+    }
+
+    /// Whether the file has another name (a hard link) since this process looked at it, under which it must not change.
+    pub fn has_other_names(&self) -> bool {
+        let found = fs::symlink_metadata(&self.path);
+        self.bytes > 0 && found.is_ok_and(|found| found.is_file() && files::has_other_names(&found))
     }
 
     /// Writes the waiting text, after cutting off the rest of a failed attempt.

@@ -21,7 +21,7 @@ use residual_zoo_core::ModelConfig;
 use residual_zoo_data::{Corpus, Tokenizer};
 use serde::{Deserialize, Serialize};
 
-use crate::checkpoint;
+use crate::checkpoint::{self, free};
 use crate::events::{self, Events};
 use crate::lock::{LOCK, Lock};
 use crate::log::{Log, Mark, json_line, whole_lines};
@@ -36,7 +36,8 @@ pub use read::{
 
 /// The config of a run, in its directory.
 pub const CONFIG: &str = "config.ron";
-const TOKENIZER: &str = "tokenizer.json";
+/// The tokenizer of a run, in its directory.
+pub const TOKENIZER: &str = "tokenizer.json";
 const DATA: &str = "data.json";
 const HISTORY: &str = "history.jsonl";
 const METRICS: &str = "metrics.jsonl";
@@ -136,13 +137,19 @@ impl Start {
 }
 
 /// Whether somebody else has changed `config.ron` of the run in `path` since its last start. `history` are its starts.
-/// A process may have been killed between the note of a start and the new config, so that of the start before counts too.
+/// A start is noted before the config is written, so after failed ones, which made no step, the config is that of an
+/// earlier start.
 ///
 /// # Errors
 ///
 /// I/O errors.
 pub fn is_config_edited(path: &Path, history: &[Start]) -> Result<bool, Error> {
-    let known = history.iter().rev().take(2);
+    let Some(last) = history.last() else {
+        return Ok(false);
+    };
+    let latest = history.iter().rev();
+    let failed = latest.clone().take_while(|start| start.step == last.step);
+    let known = latest.take(failed.count() + 1);
     let known: Vec<_> = known.map(|start| start.config_blake3.as_deref()).collect();
     let found = residual_zoo_data::read_file(&path.join(CONFIG))?;
     let found = blake3::hash(&found).to_hex();
@@ -176,6 +183,15 @@ pub fn is_free(path: &Path) -> Result<bool, Error> {
     // After the names were listed, because another process may have begun the run meanwhile.
     match path.join(CONFIG).is_file() {
         true => Ok(false),
+        false if path.join(METRICS).is_file() && path.join(HISTORY).is_file() => {
+            let problem = format!(
+                "is a run that has lost its {CONFIG}; restore it, or choose another directory with `--run DIR`"
+            );
+            Err(Error::NoRun {
+                path: path.into(),
+                problem,
+            })
+        }
         false => Err(Error::RunExists(path.into())),
     }
 }
@@ -277,7 +293,7 @@ impl RunDir {
     /// I/O errors.
     pub fn go_on<C: ModelConfig>(
         &mut self,
-        (config, identity): (&RunConfig<C>, &DataIdentity),
+        (config, tokenizer, identity): (&RunConfig<C>, &Tokenizer, &DataIdentity),
         start: &Start,
         [metrics, samples]: [&Mark; 2],
         rows: &[Row],
@@ -292,13 +308,16 @@ impl RunDir {
             json_line(&start.with(&text)).as_bytes(),
         )?;
         disk::sync(&history)?;
+        if fs::symlink_metadata(self.path.join(TOKENIZER)).is_err() {
+            disk::replace(&self.path.join(TOKENIZER), tokenizer.to_json().as_bytes())?;
+        }
         for (name, text) in [(DATA, json_lines(identity)), (CONFIG, text)] {
             let path = self.path.join(name);
             if fs::read(&path).ok().as_deref() != Some(text.as_bytes()) {
                 disk::replace(&path, text.as_bytes())?;
             }
         }
-        self.metrics.cut(metrics, || text_of(rows))?;
+        self.metrics.cut(metrics, || Ok(text_of(rows)))?;
         let path = self.samples.path.clone();
         self.samples
             .cut(samples, || samples_until(&path, start.step))
@@ -313,7 +332,10 @@ impl RunDir {
         for log in [&self.metrics, &self.samples] {
             if fs::metadata(&log.path).is_ok_and(|metadata| metadata.len() > 0) {
                 let name = log.path.file_name().unwrap_or_default().to_string_lossy();
-                let aside = log.path.with_file_name(format!("{BEFORE_RESTART}{name}"));
+                let aside = free(|n| {
+                    log.path
+                        .with_file_name(format!("{BEFORE_RESTART}{name}{n}"))
+                });
                 disk::rename(&log.path, &aside)?;
             }
         }
@@ -330,8 +352,7 @@ impl RunDir {
         config: &RunConfig<C>,
         rows: &[Row],
     ) -> Result<(), Error> {
-        let samples = fs::read(&self.samples.path).unwrap_or_default();
-        let samples = String::from_utf8_lossy(&samples);
+        let samples = content_of(&self.samples.path)?;
         self.events = Some(Events::start(&self.path, &config.to_ron(), rows, &samples)?);
         Ok(())
     }
@@ -414,6 +435,10 @@ impl RunDir {
 
     /// Writes metrics that another program has changed again.
     fn mend_metrics(&mut self, rows: &[Row]) -> Result<(), Error> {
+        if self.metrics.has_other_names() {
+            // A backup made of hard links keeps what it has.
+            self.metrics.rewrite(&text_of(rows))?;
+        }
         if let Some(left) = self.metrics.remains()? {
             let before = self.metrics.mark().bytes;
             self.metrics.rewrite(&text_of(rows))?;
@@ -426,12 +451,16 @@ impl RunDir {
 
     /// Notes that another program has changed the samples, which no longer are in memory.
     fn mend_samples(&mut self) -> Result<(), Error> {
+        if self.samples.has_other_names() {
+            let waiting = std::mem::take(&mut self.samples.waiting);
+            let content = content_of(&self.samples.path)?;
+            self.samples.rewrite(&(content + &waiting))?;
+        }
         if let Some(left) = self.samples.remains()? {
             let before = self.samples.mark().bytes;
             let waiting = std::mem::take(&mut self.samples.waiting);
-            let kept = fs::read(&self.samples.path).unwrap_or_default();
-            self.samples
-                .rewrite(&(String::from_utf8_lossy(&kept).into_owned() + &waiting))?;
+            let kept = content_of(&self.samples.path)?;
+            self.samples.rewrite(&(kept + &waiting))?;
             let changed = changed(&self.samples.path, left, before);
             self.notes.push(changed + " while the run trains");
         }
@@ -497,15 +526,23 @@ fn text_of(rows: &[Row]) -> String {
 }
 
 /// The samples in the file `path` up to those after `step` steps.
-fn samples_until(path: &Path, step: usize) -> String {
-    let content = fs::read(path).unwrap_or_default();
-    let content = String::from_utf8_lossy(&content);
+fn samples_until(path: &Path, step: usize) -> Result<String, Error> {
+    let content = content_of(path)?;
     let is_later = |line: &str| {
         let number = line.strip_prefix(SAMPLE).map(str::trim_end);
         number.is_some_and(|number| number.parse::<usize>().is_ok_and(|number| number > step))
     };
     let lines = content.split_inclusive('\n');
-    lines.take_while(|line| !is_later(line)).collect()
+    Ok(lines.take_while(|line| !is_later(line)).collect())
+}
+
+/// The content of a log; nothing where there is no file.
+fn content_of(path: &Path) -> Result<String, Error> {
+    match fs::read(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(String::new()),
+        Err(error) => Err(Error::io("read", path)(error)),
+        Ok(content) => Ok(String::from_utf8_lossy(&content).into_owned()),
+    }
 }
 
 fn json_lines<T: Serialize>(value: &T) -> String {
@@ -521,7 +558,7 @@ fn check_own(run: &Path) -> Result<(), Error> {
     let folders = [checkpoint::CHECKPOINTS, events::FOLDER];
     let is_known = |name: &str| known.contains(&name) || folders.contains(&name);
     let is_partial = |name: &str| match name.strip_suffix(".partial") {
-        Some("config" | "data" | "metrics" | "samples") => true,
+        Some("config" | "data" | "metrics" | "samples" | "tokenizer") => true,
         Some(name) => name
             .strip_prefix("measured.")
             .is_some_and(|process| process.parse::<u32>().is_ok()),

@@ -11,6 +11,11 @@ pub mod files {
         true
     }
 
+    /// The time of the last change of what is known of a file, which is not known here.
+    pub fn changed(_: &Metadata) -> Option<(i64, i64)> {
+        None
+    }
+
     /// Whether the file has other names too. Not known here.
     pub fn has_other_names(_: &Metadata) -> bool {
         false

@@ -12,6 +12,11 @@ pub mod files {
         (a.dev(), a.ino()) == (b.dev(), b.ino())
     }
 
+    /// The time of the last change of a file or of what is known of it, which no program can set.
+    pub fn changed(file: &Metadata) -> Option<(i64, i64)> {
+        Some((file.ctime(), file.ctime_nsec()))
+    }
+
     /// Whether the file has other names too.
     pub fn has_other_names(file: &Metadata) -> bool {
         file.nlink() > 1

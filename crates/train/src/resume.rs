@@ -95,7 +95,7 @@ pub(crate) fn resume<B: AutodiffBackend, C: ModelConfig>(
     });
     checkpoint::clean(path);
     let [metrics, samples] = &journal.logs();
-    let now = (&trainer.config, &identity);
+    let now = (&trainer.config, &corpus.tokenizer, &identity);
     directory.go_on(now, &start, [metrics, samples], &rows)?;
     Ok(Resumed {
         rows,
@@ -287,6 +287,25 @@ pub(crate) fn this_start<B: AutodiffBackend>(options: &RunOptions, device: &B::D
     }
 }
 
+/// Refuses a `tokenizer.json` that was changed although the data, whose identity includes the tokenizer, are the same. A
+/// missing one is written again later.
+fn check_own_tokenizer(path: &Path, corpus: &Corpus) -> Result<(), Error> {
+    let restore = "; restore it, or delete it: it is then written again";
+    let file = path.join(run_dir::TOKENIZER);
+    if std::fs::symlink_metadata(&file).is_err() {
+        return Ok(());
+    }
+    let problem = match run_dir::read_tokenizer(path) {
+        Ok(own) if own.fingerprint() == corpus.tokenizer.fingerprint() => return Ok(()),
+        Ok(_) => format!("was changed: it is not the tokenizer of the run's data{restore}"),
+        Err(error) => format!("cannot be read ({error}){restore}"),
+    };
+    Err(Error::Checkpoint {
+        path: file,
+        problem,
+    })
+}
+
 /// Describes how the data differ from those of the run in `path`, if they do. Their tokenizer must be the same.
 ///
 /// # Errors
@@ -299,7 +318,7 @@ pub fn data_difference(
 ) -> Result<Option<String>, Error> {
     let before = run_dir::read_data(path)?;
     if before == *now {
-        return Ok(None);
+        return check_own_tokenizer(path, corpus).map(|()| None);
     }
     let otherwise = ", or start another run with `--run DIR`";
     run_dir::check_tokenizer(path, corpus, otherwise)?;

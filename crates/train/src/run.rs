@@ -484,8 +484,11 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
         if self.trainer.progress.skipped_in_a_row > 0 {
             return;
         }
+        let Some(saved) = &self.saved else {
+            return;
+        };
         let best = best(&self.options.directory, &self.rows);
-        for error in prune(&self.options.directory, keep, best.as_deref()) {
+        for error in prune(&self.options.directory, keep, saved, best.as_deref()) {
             let note = format!("an old checkpoint could not be deleted: {error}");
             self.dashboard.note(&note);
         }

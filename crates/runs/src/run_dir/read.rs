@@ -21,6 +21,9 @@ pub fn read_config<C: ModelConfig>(path: &Path) -> Result<RunConfig<C>, Error> {
             true if path.join("config.json").is_file() => format!(
                 "has no {CONFIG}, but the config.json of an exported model; make a run of it by `residual-zoo import`"
             ),
+            true if path.join(HISTORY).is_file() => {
+                format!("has lost its {CONFIG}; restore it, for instance from a backup")
+            }
             true => format!("has no {CONFIG}; give a run directory"),
             false => "does not exist; give a run directory".into(),
         };
@@ -165,8 +168,18 @@ pub fn read_data(path: &Path) -> Result<DataIdentity, Error> {
 ///
 /// If the file is missing or a line does not parse.
 pub fn read_history(path: &Path) -> Result<Vec<Start>, Error> {
+    let run = path;
     let path = path.join(HISTORY);
     disk::refuse_link(&path)?;
+    if !path.exists() {
+        return Err(Error::NoRun {
+            path: run.into(),
+            problem: format!(
+                "has lost its {HISTORY}; restore it, or start another run from its weights: `--init-from {}`",
+                run.display()
+            ),
+        });
+    }
     read_lines(&path, u64::MAX)
 }
 
