@@ -3,7 +3,8 @@
 
     hub.py FOLDER   writes directories to FOLDER, each with what transformers makes of it
 
-ids.json has token ids, logits.json their logits in float64. text.txt has a text, encoded.json its token ids.
+ids.json has token ids, logits.json their logits in float64. text.txt has a text, encoded.json its token ids, ends.json the ids
+that begin and end a text.
 """
 
 import json
@@ -14,7 +15,7 @@ import torch
 import transformers
 from reference import TEXT, randomise, train_tokenizer
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, GPT2Config, GPT2LMHeadModel
 
 SPARE = 6
 """Rows of the token table that the tokenizer's own vocabulary does not need."""
@@ -60,6 +61,10 @@ def main(out):
             (there / "text.txt").write_text(TEXT)
             ids = tokenizer(TEXT, add_special_tokens=False).input_ids
         (there / "encoded.json").write_text(json.dumps(ids))
+        generation = GenerationConfig.from_pretrained(there)
+        begin, end = tokenizer.bos_token_id, generation.eos_token_id
+        begin = generation.bos_token_id if begin is None else begin
+        (there / "ends.json").write_text(json.dumps([begin, end[0] if isinstance(end, list) else end]))
 
 
 def record(there, model, ids):
@@ -184,6 +189,7 @@ def tokenizers(size):
         "mask_token": token("[MASK]", lstrip=True, normalized=True),
         "additional_special_tokens": ["<|extra|>", "<|user|>"],
     }
+    others = {"bos_token": "<|user|>", "eos_token": "<|end|>", "unk_token": "<|pad|>"}
     added = {"<|user|>": size + 1, "<|pad|>": size}
     return {
         "added": {"added_tokens.json": added},
@@ -196,6 +202,14 @@ def tokenizers(size):
             "tokenizer_config.json": {"added_tokens_decoder": decoder, "pad_token": "<|pad|>"},
             "special_tokens_map.json": special,
             "added_tokens.json": added,
+        },
+        "others": {
+            "tokenizer_config.json": {"tokenizer_class": "GPT2Tokenizer"} | others,
+            "generation_config.json": {"bos_token_id": size, "eos_token_id": [size + 1, 0]},
+        },
+        "no-others": {"tokenizer_config.json": {"tokenizer_class": "GPT2Tokenizer"} | dict.fromkeys(others)},
+        "one-other": {
+            "tokenizer_config.json": {"tokenizer_class": "GPT2Tokenizer", "bos_token": "<|user|>", "eos_token": None},
         },
         "fast": {},
         "fast-added": {"added_tokens.json": added},

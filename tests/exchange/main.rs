@@ -10,6 +10,7 @@
 
 mod as_others_write;
 mod bad_input;
+mod ends;
 mod round_trip;
 mod with_python;
 

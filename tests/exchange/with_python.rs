@@ -170,7 +170,7 @@ fn directories_as_on_the_hub_give_what_transformers_gives() {
         .map(|entry| entry.unwrap().path())
         .collect();
     entries.sort();
-    assert_eq!(entries.len(), 25);
+    assert_eq!(entries.len(), 28);
     for (i, entry) in entries.iter().enumerate() {
         let name = entry.file_name().unwrap().to_string_lossy();
         let imported = import(entry, &ImportOptions::default());
@@ -181,8 +181,11 @@ fn directories_as_on_the_hub_give_what_transformers_gives() {
         if entry.join("text.txt").exists() {
             let text = std::fs::read_to_string(entry.join("text.txt")).unwrap();
             let expected: Vec<u32> = read(entry.join("encoded.json"));
-            let found = Run::open(&run).unwrap().tokenizer.encode(&text).unwrap();
-            assert_eq!(found, expected, "{name}");
+            let tokenizer = Run::open(&run).unwrap().tokenizer;
+            assert_eq!(tokenizer.encode(&text).unwrap(), expected, "{name}");
+            let ends = [tokenizer.begin_of_text(), tokenizer.end_of_text()];
+            let expected: [Option<u32>; 2] = read(entry.join("ends.json"));
+            assert_eq!(ends, expected, "{name}");
         }
     }
 }

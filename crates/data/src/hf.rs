@@ -142,6 +142,17 @@ impl Hf {
         self.inner.token_to_id(token)
     }
 
+    /// Whether there is a token of this id.
+    pub(crate) fn has(&self, id: u32) -> bool {
+        self.inner.id_to_token(id).is_some()
+    }
+
+    /// The text of an added token.
+    pub(crate) fn added(&self, id: u32) -> Option<String> {
+        let mut added = self.inner.get_added_tokens_decoder();
+        Some(added.remove(&id)?.content)
+    }
+
     pub(crate) fn json(&self) -> &str {
         &self.json
     }

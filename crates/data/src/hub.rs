@@ -84,9 +84,10 @@ impl Address {
 
 /// The files of a model that are downloaded.
 #[cfg(any(feature = "hub", test))]
-const MODEL_FILES: [&str; 11] = [
+const MODEL_FILES: [&str; 12] = [
     "config.json",
     "tokenizer.json",
+    "generation_config.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
     "added_tokens.json",

@@ -7,10 +7,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+mod ends;
+
 use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 
+use self::ends::Ends;
 use crate::chunks::chunks;
 use crate::hf::{self, Hf, VOCAB_SIZES};
 use crate::progress::OnProgress;
@@ -60,6 +63,7 @@ impl TokenizerConfig {
 pub struct Tokenizer {
     kind: Arc<Kind>,
     vocab_size: usize,
+    ends: Ends,
 }
 
 pub(crate) enum Kind {
@@ -96,8 +100,8 @@ impl Words {
     }
 }
 
-/// The file format of a tokenizer: `kind`, the field for that kind, and the number of ids if some of them have no
-/// token. The content of a `tokenizer.json` is stored as a string, so it is preserved verbatim.
+/// The file format of a tokenizer: `kind`, the field for that kind, the number of ids if some of them have no
+/// token, and the tokens at the ends of a text if they are not `<|endoftext|>`. The content of a `tokenizer.json` is stored as a string, so it is preserved verbatim.
 ///
 /// This is not an enum, because serde keeps all fields of an enum in memory to find its tag.
 #[derive(Deserialize)]
@@ -109,6 +113,8 @@ struct Envelope {
     words: Option<Vec<String>>,
     json: Option<String>,
     vocab_size: Option<usize>,
+    begin: Option<u32>,
+    end: Option<u32>,
 }
 
 /// Maximum number of words. The languages here have up to a few hundred.
@@ -181,6 +187,7 @@ impl Tokenizer {
         Self {
             vocab_size: kind.tokens(),
             kind: Arc::new(kind),
+            ends: Ends::default(),
         }
     }
 
@@ -324,19 +331,6 @@ impl Tokenizer {
         self.vocab_size
     }
 
-    /// The id that begins a text without a prompt: that of `<|endoftext|>`, or 0 if there is no such token.
-    pub fn first_id(&self) -> u32 {
-        self.end_of_text().unwrap_or(0)
-    }
-
-    /// The id of `<|endoftext|>`, if there is such a token.
-    pub fn end_of_text(&self) -> Option<u32> {
-        match self.kind() {
-            Kind::Hf(hf) => hf.id(END_OF_TEXT),
-            _ => None,
-        }
-    }
-
     /// Whether every token is a byte.
     pub fn is_bytes(&self) -> bool {
         matches!(self.kind(), Kind::Bytes)
@@ -443,6 +437,9 @@ impl Tokenizer {
         if self.is_padded() {
             parts.extend([b"padded".as_slice(), &vocab_size]);
         }
+        let ends = self.ends.named().map(|(name, id)| (name, id.to_le_bytes()));
+        let ends: Vec<_> = ends.collect();
+        parts.extend(ends.iter().flat_map(|(name, id)| [name.as_bytes(), id]));
         match self.kind() {
             Kind::Bytes => parts.push(b"bytes"),
             Kind::Chars(list) => {
@@ -470,6 +467,9 @@ impl Tokenizer {
         };
         if self.is_padded() {
             envelope["vocab_size"] = self.vocab_size.into();
+        }
+        for (name, id) in self.ends.named() {
+            envelope[name] = id.into();
         }
         envelope.to_string()
     }
@@ -502,6 +502,7 @@ impl Tokenizer {
                 "its fields and values do not fit the kind {kind:?}"
             ))),
         }?;
+        let tokenizer = tokenizer.with_ends(envelope.begin, envelope.end)?;
         match envelope.vocab_size {
             Some(vocab_size) => tokenizer.padded(vocab_size),
             None => Ok(tokenizer),
@@ -549,9 +550,6 @@ fn word_level(words: impl Iterator<Item = String>) -> Value {
 /// How long the encoding of a text may take without progress being reported, and how much longer for each byte.
 const PATIENCE: Duration = Duration::from_secs(10);
 const PER_BYTE: Duration = Duration::from_micros(20);
-
-/// The token between documents of GPT-2, GPT-NeoX and others.
-const END_OF_TEXT: &str = "<|endoftext|>";
 
 const FINGERPRINT: &str = "residual-zoo-data tokenizer fingerprint v1";
 

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::Error;
-use crate::json::{Fields, read_fields_if_any};
+use crate::json::{read_fields_if_any, read_with_nulls_if_any};
 
 /// The fields of `tokenizer_config.json` and `special_tokens_map.json` with one special token each.
 const NAMED: [&str; 7] = [
@@ -21,6 +21,8 @@ const NAMED: [&str; 7] = [
 ];
 /// Those with several.
 const SEVERAL: [&str; 2] = ["extra_special_tokens", "additional_special_tokens"];
+/// Those that GPT-2's tokenizer has without being told.
+const IMPLIED: [&str; 3] = ["bos_token", "eos_token", "unk_token"];
 const DECODER: &str = "added_tokens_decoder";
 
 /// A token that is found in a text before the model of a tokenizer sees it.
@@ -73,24 +75,29 @@ pub struct Beside {
     /// The tokens of `named` that stand in an object, which has no order.
     unordered: BTreeSet<String>,
     /// A special token that the tokenizer has without being told.
-    end: Option<Added>,
+    implied: Option<String>,
+    /// What `bos_token` is.
+    pub begin: Option<String>,
+    /// What `eos_token` is.
+    pub end: Option<String>,
 }
 
 const REMEDY: &str = "give a tokenizer.json that has it with `--tokenizer`";
 
 impl Beside {
-    /// Reads the added tokens in `directory`, whose `tokenizer_config.json` has the fields `settings`. `end` is a special
-    /// token that the tokenizer has without being told.
+    /// Reads the added tokens in `directory`. `implied` is what begins, ends and stands for unknown text where the files
+    /// say nothing about it, not even `null`.
     ///
     /// # Errors
     ///
     /// A damaged file.
-    pub fn read(directory: &Path, settings: &Fields, end: Option<&str>) -> Result<Self, Error> {
+    pub fn read(directory: &Path, implied: Option<&str>) -> Result<Self, Error> {
         let damaged = |file: &str, name: &str| {
             let problem = format!("is damaged: `{name}` is not a token");
             Error::file(directory.join(file), problem)
         };
         const SETTINGS: &str = "tokenizer_config.json";
+        let settings = read_with_nulls_if_any(&directory.join(SETTINGS))?;
         let mut special = settings.clone();
         let mut numbered = Vec::new();
         let decoder = settings.get(DECODER).and_then(Value::as_object);
@@ -101,10 +108,18 @@ impl Beside {
                 numbered.push((id, token));
             }
         } else {
-            special.extend(read_fields_if_any(
+            special.extend(read_with_nulls_if_any(
                 &directory.join("special_tokens_map.json"),
             )?);
         }
+        let told = special.len();
+        if let Some(token) = implied {
+            for name in IMPLIED {
+                special.entry(name).or_insert_with(|| token.into());
+            }
+        }
+        let implied = implied.filter(|_| special.len() > told);
+        special.retain(|_, value| !value.is_null());
         let (mut named, mut unordered) = (Vec::new(), BTreeSet::new());
         for (field, value) in NAMED
             .iter()
@@ -131,23 +146,25 @@ impl Beside {
             let file = "added_tokens.json";
             for (content, id) in read_fields_if_any(&directory.join(file))? {
                 let id = id.as_u64().ok_or_else(|| damaged(file, &content))?;
-                let mut special = named.iter().map(|token| token.content.as_str()).chain(end);
-                let is_special = special.any(|token| token == content);
+                let is_special = named.iter().any(|token| token.content == content);
                 numbered.push((id, Added::new(&content, is_special)));
             }
         }
         numbered.sort_by_key(|(id, _)| *id);
+        let content = |name: &str| Some(Added::of(special.get(name)?, true)?.content);
         Ok(Self {
             numbered,
             named,
             unordered,
-            end: end.map(|end| Added::new(end, true)),
+            implied: implied.map(str::to_owned),
+            begin: content("bos_token"),
+            end: content("eos_token"),
         })
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.numbered.is_empty() && self.named.is_empty() && self.end.is_none()
+        self.numbered.is_empty() && self.named.is_empty()
     }
 
     /// Adds the tokens to the content of a `tokenizer.json`. Tokens beyond a table of `vocab_size` ids cannot be used and
@@ -189,8 +206,8 @@ impl Beside {
             .fold(next, Ord::max);
         let (mut left_out, mut unordered) = (Vec::new(), 0);
         let numbered = self.numbered.iter().map(|(id, token)| (Some(*id), token));
-        let named = self.named.iter().chain(&self.end);
-        for (declared, token) in numbered.chain(named.map(|token| (None, token))) {
+        let named = self.named.iter().map(|token| (None, token));
+        for (declared, token) in numbered.chain(named) {
             let content = token.content.as_str();
             if content.is_empty() {
                 continue;
@@ -200,7 +217,7 @@ impl Beside {
             let known = known.or_else(|| vocabulary.get(content).copied());
             let id = known.unwrap_or(next);
             if id.max(declared.unwrap_or(0)) >= vocab_size as u64 {
-                if self.end.as_ref() != Some(token) {
+                if self.implied.as_deref() != Some(content) {
                     left_out.push(content);
                 }
                 continue;

@@ -80,11 +80,16 @@ pub fn card(
         let command = "Save them as `config.ron` and run `residual-zoo train config.ron` to train such a model.";
         writeln!(card, "\n{command}").ok();
     }
-    if run.tokenizer.end_of_text().is_none() {
+    let begin = run.tokenizer.begin_of_text();
+    if begin
+        .and_then(|id| run.tokenizer.special_token(id))
+        .is_none()
+    {
         writeln!(
             card,
-            "\nThe tokenizer has no token between documents; `lm_eval` needs `prefix_token_id=0` for it. Text that it does \
-             not know is an error."
+            "\nThe tokenizer has no token between documents; `lm_eval` needs `prefix_token_id={}` for it. Text that it does \
+             not know is an error.",
+            run.tokenizer.first_id()
         )
         .ok();
     }

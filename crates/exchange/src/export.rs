@@ -154,9 +154,9 @@ struct Files {
 impl Files {
     fn of(run: &Run, weights: Tensors) -> Self {
         let vocab_size = run.tokenizer.vocab_size();
-        let end = run.tokenizer.end_of_text();
+        let ends @ [begin, end] = ends(run);
         if let Some(Zoo::Gpt2(config)) = run.config.model.plain()
-            && let Some(hf) = HfConfig::write(config, vocab_size, end)
+            && let Some(hf) = HfConfig::write(config, vocab_size, ends)
         {
             return Self {
                 class: GPT2,
@@ -176,7 +176,7 @@ impl Files {
             "num_hidden_layers": run.config.model.shape().n_layer,
             "hidden_size": run.config.model.shape().width,
             "max_position_embeddings": run.config.model.shape().context,
-            "bos_token_id": end,
+            "bos_token_id": begin,
             "eos_token_id": end,
             "tie_word_embeddings": false,
             "use_cache": false,
@@ -199,19 +199,18 @@ impl Files {
         options: &ExportOptions,
     ) -> Result<(), Error> {
         let write = |name: &str, text: &str| disk::write(&directory.join(name), text.as_bytes());
-        let end = run.tokenizer.end_of_text();
-        let generation =
-            json!({ "bos_token_id": end, "eos_token_id": end, "use_cache": self.module.is_none() });
+        let ends @ [begin, end] = ends(run);
+        let generation = json!({ "bos_token_id": begin, "eos_token_id": end, "use_cache": self.module.is_none() });
         let mut tokenizer = json!({
             "tokenizer_class": "PreTrainedTokenizerFast",
             "model_max_length": run.config.model.shape().context,
             "clean_up_tokenization_spaces": false,
             KIND: run.tokenizer.kind_name(),
         });
-        if let Some(id) = end {
-            let token = run.tokenizer.decode(&[id])?;
-            for name in ["bos_token", "eos_token"] {
-                tokenizer[name] = token.as_str().into();
+        // An ordinary token stays one: by its name, texts would be split at it.
+        for (name, id) in ["bos_token", "eos_token"].into_iter().zip(ends) {
+            if let Some(token) = id.and_then(|id| run.tokenizer.special_token(id)) {
+                tokenizer[name] = token.into();
             }
         }
         write("config.json", &pretty(&self.config))?;
@@ -229,6 +228,11 @@ impl Files {
         write_tensors(&weights, &self.weights, Some(("format", "pt".into())))?;
         Ok(())
     }
+}
+
+/// The ids that begin and end a text.
+fn ends(run: &Run) -> [Option<u32>; 2] {
+    [run.tokenizer.begin_of_text(), run.tokenizer.end_of_text()]
 }
 
 /// The field of `tokenizer_config.json` with the kind that the tokenizer has in the zoo.

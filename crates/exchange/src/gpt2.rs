@@ -161,7 +161,7 @@ pub struct HfConfig {
     scale_attn_by_inverse_layer_idx: bool,
     tie_word_embeddings: bool,
     add_cross_attention: bool,
-    /// Written, but not read: it may be a list.
+    /// Written, but not read here: it may be a list.
     #[serde(skip_deserializing)]
     bos_token_id: Option<u32>,
     #[serde(skip_deserializing)]
@@ -279,9 +279,13 @@ impl HfConfig {
         })
     }
 
-    /// The config there, for `vocab_size` token ids of which `end` ends a text. `None` if Hugging Face's GPT-2 is
+    /// The config there, for `vocab_size` token ids and those that begin and end a text. `None` if Hugging Face's GPT-2 is
     /// another model: it has no multipliers of μP.
-    pub fn write(config: &Gpt2Config, vocab_size: usize, end: Option<u32>) -> Option<Self> {
+    pub fn write(
+        config: &Gpt2Config,
+        vocab_size: usize,
+        [begin, end]: [Option<u32>; 2],
+    ) -> Option<Self> {
         if config.mup.is_some() {
             return None;
         }
@@ -304,7 +308,7 @@ impl HfConfig {
             layer_norm_epsilon: config.norm_eps,
             scale_attn_by_inverse_layer_idx: config.inverse_layer_scale,
             tie_word_embeddings: config.tied,
-            bos_token_id: end,
+            bos_token_id: begin,
             eos_token_id: end,
             bias: config.bias,
             ..Self::default()

@@ -9,6 +9,7 @@ use residual_zoo_runs::run_dir::{RunDir, Start};
 use residual_zoo_runs::{TrainConfig, checkpoint};
 use serde_json::Value;
 
+use crate::ends::Ends;
 use crate::export::OWN_TYPE;
 use crate::json::{Fields, read_fields};
 use crate::pickle;
@@ -61,6 +62,7 @@ pub fn import(path: &Path, options: &ImportOptions) -> Result<Imported, Error> {
         model,
         vocab_size,
         files,
+        ends,
         weights,
     } = found.read(options.n_head)?;
     let found = RunConfig {
@@ -103,16 +105,16 @@ pub fn import(path: &Path, options: &ImportOptions) -> Result<Imported, Error> {
             format!("has numbers that are not finite as f32, in what is {name} in the zoo");
         return Err(Error::file(file, problem));
     }
-    let tokenizer = match &options.tokenizer {
-        Some(name) => tokenizer::given(name)?,
+    let found = match &options.tokenizer {
+        Some(name) => tokenizer::given(name)?.into(),
         None => {
             let directory = file.parent().unwrap_or(Path::new("."));
             let found = tokenizer::in_directory(directory, vocab_size)?;
-            let (found, note) = found.ok_or_else(|| Error::file(directory, NO_TOKENIZER))?;
-            notes.extend(note);
-            found
+            found.ok_or_else(|| Error::file(directory, NO_TOKENIZER))?
         }
     };
+    let (tokenizer, more) = ends.set(found)?;
+    notes.extend(more);
     let tokens = tokenizer.vocab_size();
     if tokens > vocab_size {
         let problem = format!(
@@ -158,7 +160,8 @@ impl Imported {
             ..Start::default()
         };
         let mut config = self.config.clone();
-        config.data.tokenizer = match self.tokenizer.is_bytes() {
+        let is_plain = self.tokenizer.is_bytes() && self.tokenizer.begin_of_text().is_none();
+        config.data.tokenizer = match is_plain {
             true => TokenizerConfig::Bytes,
             false => TokenizerConfig::File(directory.join("tokenizer.json")),
         };
@@ -186,6 +189,7 @@ struct Found {
     vocab_size: usize,
     /// The files of the weights.
     files: Vec<PathBuf>,
+    ends: Ends,
     /// Reads the weights of this or a slightly different model.
     weights: ReadWeights,
 }
@@ -283,6 +287,7 @@ fn read_hugging_face(directory: &Path) -> Result<Found, Error> {
             return Err(Error::file(&file, problem));
         }
     }
+    let ends = Ends::read(directory, &fields)?;
     let config = gpt2::HfConfig::of(fields);
     let config = config.map_err(|e| Error::file(&file, format!("is damaged: {e}")))?;
     let read = config
@@ -295,6 +300,7 @@ fn read_hugging_face(directory: &Path) -> Result<Found, Error> {
     Ok(Found {
         kind: "GPT-2 of Hugging Face",
         files: weights.files().to_vec(),
+        ends,
         model: ModelConfig::of(read),
         vocab_size,
         path: path.clone(),
@@ -317,6 +323,7 @@ fn read_own(directory: &Path, mut config: Fields) -> Result<Found, Error> {
     let vocab_size = config.get("vocab_size").and_then(Value::as_u64);
     let vocab_size = vocab_size.and_then(|size| usize::try_from(size).ok());
     let vocab_size = vocab_size.ok_or_else(|| damaged("`vocab_size` is not a number".into()))?;
+    let ends = Ends::read(directory, &config)?;
     let model = config.remove("model").unwrap_or_default();
     let model = serde_json::from_value(model);
     let model: ModelConfig = model.map_err(|e| damaged(format!("`model`: {e}")))?;
@@ -325,6 +332,7 @@ fn read_own(directory: &Path, mut config: Fields) -> Result<Found, Error> {
     Ok(Found {
         kind: "residual-zoo",
         files: weights.files().to_vec(),
+        ends,
         path: path.clone(),
         model,
         vocab_size,
@@ -442,6 +450,7 @@ fn read_saved(path: PathBuf, n_head: Option<usize>) -> Result<Found, Error> {
         return Ok(Found {
             kind: "nanoGPT",
             files: vec![there.clone()],
+            ends: Ends::default(),
             path,
             model: ModelConfig::of(config),
             vocab_size,
@@ -469,6 +478,7 @@ fn read_saved(path: PathBuf, n_head: Option<usize>) -> Result<Found, Error> {
     Ok(Found {
         kind: "TokenFormer",
         files: vec![there.clone()],
+        ends: Ends::default(),
         path,
         model: ModelConfig::of(config),
         vocab_size,

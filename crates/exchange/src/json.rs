@@ -17,13 +17,30 @@ pub type Fields = Map<String, Value>;
 ///
 /// A file that is missing, or whose content is not an object.
 pub fn read_fields(path: &Path) -> Result<Fields, Error> {
+    let mut fields = read_with_nulls(path)?;
+    fields.retain(|_, value| !value.is_null());
+    Ok(fields)
+}
+
+/// Reads the fields of a JSON file, those that are `null` too, or none if it does not exist.
+///
+/// # Errors
+///
+/// As [`read_fields`].
+pub fn read_with_nulls_if_any(path: &Path) -> Result<Fields, Error> {
+    match path.exists() {
+        true => read_with_nulls(path),
+        false => Ok(Fields::new()),
+    }
+}
+
+fn read_with_nulls(path: &Path) -> Result<Fields, Error> {
     let damaged = |problem: String| Error::file(path, format!("is damaged: {problem}"));
     let json: Value =
         serde_json::from_str(&read_utf8(path)?).map_err(|e| damaged(e.to_string()))?;
     let Value::Object(mut fields) = json else {
         return Err(damaged("it is not an object, `{…}`".into()));
     };
-    fields.retain(|_, value| !value.is_null());
     fields.values_mut().for_each(make_whole);
     Ok(fields)
 }

@@ -16,6 +16,7 @@
 
 mod added;
 mod card;
+mod ends;
 mod error;
 mod export;
 mod gpt2;

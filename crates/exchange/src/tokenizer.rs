@@ -14,28 +14,49 @@ use crate::pickle::{MOST_BYTES, Pickle, Value};
 /// Ends the texts of GPT-2.
 const END: &str = "<|endoftext|>";
 
+/// A tokenizer beside the weights of a model.
+pub struct Found {
+    /// The tokenizer.
+    pub tokenizer: Tokenizer,
+    /// The id of `bos_token`.
+    pub begin: Option<u32>,
+    /// The id of `eos_token`.
+    pub end: Option<u32>,
+    /// What the user should know.
+    pub notes: Vec<String>,
+}
+
+impl From<Tokenizer> for Found {
+    fn from(tokenizer: Tokenizer) -> Self {
+        Self {
+            tokenizer,
+            begin: None,
+            end: None,
+            notes: Vec::new(),
+        }
+    }
+}
+
 /// The tokenizer beside the weights of a model with a table of `vocab_size` ids, if there is one: `tokenizer.json`, the
 /// `vocab.json` and `merges.txt` of GPT-2, or nanoGPT's `meta.pkl`. The first two with the added tokens of
-/// `tokenizer_config.json`, `special_tokens_map.json` and `added_tokens.json`. Beside it stands what the user should know.
+/// `tokenizer_config.json`, `special_tokens_map.json` and `added_tokens.json`.
 ///
 /// # Errors
 ///
 /// A damaged file; an added token with another id than it gets.
-pub fn in_directory(
-    directory: &Path,
-    vocab_size: usize,
-) -> Result<Option<(Tokenizer, Option<String>)>, Error> {
+pub fn in_directory(directory: &Path, vocab_size: usize) -> Result<Option<Found>, Error> {
     let [file, characters, vocabulary, merges] =
         ["tokenizer.json", "meta.pkl", "vocab.json", "merges.txt"].map(|name| directory.join(name));
     let settings = read_fields_if_any(&directory.join("tokenizer_config.json"))?;
     let origin = format!("`{}`", directory.display());
-    let (tokenizer, json) = if file.exists() {
+    let is_file = file.exists();
+    let (tokenizer, json) = if is_file {
         if let Some(own) = of_zoo(&settings, &file)? {
-            return Ok(Some((own, None)));
+            return Ok(Some(own.into()));
         }
         (of_file(&file)?, None)
     } else if characters.exists() {
-        return Ok(Some((of_characters(&characters)?, None)));
+        return Ok(Some(of_characters(&characters)?.into()));
     } else if vocabulary.exists() && merges.exists() {
         let json = of_gpt2(&vocabulary, &merges, &settings)?;
         let tokenizer = Tokenizer::from_hf_json(json.to_string(), &origin)?;
@@ -43,32 +64,54 @@ pub fn in_directory(
     } else {
         return Ok(None);
     };
-    // GPT-2's tokenizer has this token without being told.
     let class = settings.get("tokenizer_class").and_then(Json::as_str);
     let is_gpt2 = class.map_or(directory.join("config.json").exists(), |class| {
         class.starts_with("GPT2Tokenizer")
     });
-    let beside = Beside::read(directory, &settings, is_gpt2.then_some(END))?;
-    if beside.is_empty() {
-        return Ok(Some((tokenizer, None)));
+    let beside = Beside::read(directory, is_gpt2.then_some(END))?;
+    if beside.is_empty() && !is_gpt2 {
+        return Ok(Some(tokenizer.into()));
     }
     let mut json = match json {
         Some(json) => json,
         None => Json::Object(read_fields(&file)?),
     };
+    let mut notes = Vec::new();
+    if is_file && is_gpt2 && !is_byte_level(&json, &settings) {
+        notes.push(OTHER_STEPS.to_owned());
+    }
     let added = beside.add_to(&mut json, vocab_size);
     let (is_changed, left_out) = added.map_err(|problem| Error::file(directory, problem))?;
     let tokenizer = match is_changed {
         true => Tokenizer::from_hf_json(json.to_string(), &origin)?,
         false => tokenizer,
     };
-    let note = (!left_out.is_empty()).then(|| {
-        format!(
+    if !left_out.is_empty() {
+        notes.push(format!(
             "the table of {vocab_size} token ids has no rows for added tokens, which are left out: {}",
             one_line(left_out.join(", "))
-        )
-    });
-    Ok(Some((tokenizer, note)))
+        ));
+    }
+    let id = |token: &Option<String>| tokenizer.token_id(token.as_ref()?);
+    Ok(Some(Found {
+        begin: id(&beside.begin),
+        end: id(&beside.end),
+        tokenizer,
+        notes,
+    }))
+}
+
+const OTHER_STEPS: &str = "tokenizer.json is followed as it is; `transformers` replaces its normalizer and pre-tokenizer by those \
+                           of GPT-2 for this tokenizer_class, so token ids can differ there";
+
+/// Whether the steps before the model of a `tokenizer.json` are those of GPT-2.
+fn is_byte_level(json: &Json, settings: &Fields) -> bool {
+    let step = &json["pre_tokenizer"];
+    let flag = |value: Option<&Json>, default| value.and_then(Json::as_bool).unwrap_or(default);
+    json["normalizer"].is_null()
+        && step["type"] == "ByteLevel"
+        && flag(step.get("use_regex"), true)
+        && flag(step.get("add_prefix_space"), true) == flag(settings.get("add_prefix_space"), false)
 }
 
 /// The tokenizer that a user gives: `bytes`, a `tokenizer.json`, or the `meta.pkl` of a text of characters of nanoGPT.

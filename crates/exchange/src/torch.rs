@@ -165,10 +165,20 @@ impl TorchFile {
             ..
         } = tensor;
         let numbers = gather(bytes, dtype.size(), count, (*offset, shape, strides));
-        let numbers = numbers.ok_or("is larger than its storage")?;
+        let repeats = shape
+            .iter()
+            .zip(strides)
+            .any(|(n, stride)| *n > 1 && *stride == 0);
+        let numbers = numbers.ok_or(match repeats {
+            true => REPEATS,
+            false => "is larger than its storage",
+        })?;
         Ok(TensorData::from_bytes_vec(numbers, shape.clone(), dtype))
     }
 }
+
+const REPEATS: &str = "repeats the numbers of its storage, as `expand` makes it, so a small file could make a tensor of any \
+                       size; save it with `.contiguous()`";
 
 /// What names a storage: `('storage', torch.FloatStorage, '0', 'cpu', 1024)`.
 struct Storage {

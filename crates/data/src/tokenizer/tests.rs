@@ -100,6 +100,86 @@ fn the_end_of_a_text_begins_the_next_one() {
     );
 }
 
+/// A BPE with the added tokens 280, 281, ….
+fn with_added(tokens: &[&str]) -> Tokenizer {
+    let bpe = Tokenizer::train(&TokenizerConfig::Bpe { vocab_size: 280 }, &[TEXT]).unwrap();
+    let added = (280..).zip(tokens).map(|(id, content)| {
+        json!({
+            "id": id, "content": content, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false,
+            "special": true,
+        })
+    });
+    let mut file: Value = serde_json::from_str(&bpe.to_hf_json()).unwrap();
+    file["added_tokens"] = added.collect();
+    Tokenizer::from_hf_json(file.to_string(), "test").unwrap()
+}
+
+#[test]
+fn the_ends_of_a_text_may_be_other_tokens() {
+    let plain = with_added(&["<|endoftext|>", "<s>", "</s>"]);
+    let ends = |tokenizer: &Tokenizer| {
+        let ends = (tokenizer.begin_of_text(), tokenizer.end_of_text());
+        (tokenizer.first_id(), ends)
+    };
+    assert_eq!(ends(&plain), (280, (Some(280), Some(280))));
+    let mut fingerprints = vec![plain.fingerprint()];
+    for (begin, end, expected) in [
+        (Some(281), Some(282), (281, (Some(281), Some(282)))),
+        (None, Some(282), (282, (Some(282), Some(282)))),
+        (Some(281), None, (281, (Some(281), Some(280)))),
+        (Some(281), Some(281), (281, (Some(281), Some(281)))),
+        (Some(280), Some(282), (280, (Some(280), Some(282)))),
+        (Some(0), None, (0, (Some(0), Some(280)))),
+    ] {
+        let tokenizer = plain.clone().with_ends(begin, end).unwrap();
+        assert_eq!(ends(&tokenizer), expected);
+        let tokenizer = tokenizer.padded(300).unwrap();
+        let back = Tokenizer::from_json(&tokenizer.to_json()).unwrap();
+        assert_eq!(ends(&back), expected);
+        assert_eq!(back.fingerprint(), tokenizer.fingerprint());
+        assert_eq!(back.to_json(), tokenizer.to_json());
+        assert_eq!(back.encode(TEXT).unwrap(), plain.encode(TEXT).unwrap());
+        fingerprints.push(tokenizer.fingerprint());
+    }
+    let different = fingerprints
+        .iter()
+        .collect::<std::collections::BTreeSet<_>>();
+    assert_eq!(different.len(), fingerprints.len());
+    // What is so anyway changes nothing, nor is it written.
+    for (begin, end) in [(None, None), (Some(280), Some(280)), (Some(280), None)] {
+        let same = plain.clone().with_ends(begin, end).unwrap();
+        assert_eq!(same.to_json(), plain.to_json());
+        assert_eq!(same.fingerprint(), plain.fingerprint());
+    }
+    assert!(plain.clone().with_ends(Some(283), None).is_err());
+    assert!(
+        plain
+            .clone()
+            .padded(300)
+            .unwrap()
+            .with_ends(None, Some(299))
+            .is_err()
+    );
+    assert_eq!(plain.special_token(282).as_deref(), Some("</s>"));
+    assert_eq!(plain.special_token(0), None);
+    let bytes = Tokenizer::train(&TokenizerConfig::Bytes, &[]).unwrap();
+    assert_eq!(bytes.to_json(), "{\"kind\":\"bytes\"}");
+    let bytes = bytes.with_ends(None, Some(0)).unwrap();
+    assert_eq!(bytes.to_json(), "{\"end\":0,\"kind\":\"bytes\"}");
+    assert_eq!(
+        ends(&Tokenizer::from_json(&bytes.to_json()).unwrap()),
+        (0, (Some(0), Some(0)))
+    );
+    assert!(Tokenizer::from_json("{\"end\":256,\"kind\":\"bytes\"}").is_err());
+}
+
+#[test]
+fn fingerprints_of_tokenizers_without_ends_are_kept() {
+    let bytes = Tokenizer::train(&TokenizerConfig::Bytes, &[]).unwrap();
+    let expected = "9541d82bb58d89fdc5964b26d4b006007b91fe4a18e0bef58f6b93b07b9cd641";
+    assert_eq!(bytes.fingerprint(), expected);
+}
+
 #[test]
 fn bytes_and_bpe_round_trip_any_text() {
     let bytes = Tokenizer::train(&TokenizerConfig::Bytes, &[]).unwrap();

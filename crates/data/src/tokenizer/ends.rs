@@ -1,0 +1,84 @@
+//! The tokens at the ends of a text.
+
+use super::{Kind, Tokenizer};
+use crate::DataError;
+
+/// The token between documents of GPT-2, GPT-NeoX and others.
+const END_OF_TEXT: &str = "<|endoftext|>";
+
+/// The ids that a model has for the ends of a text, where they are not that of `<|endoftext|>`.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Ends {
+    begin: Option<u32>,
+    end: Option<u32>,
+}
+
+impl Ends {
+    /// The ids that are set, by their fields in the file of a tokenizer.
+    pub(super) fn named(self) -> impl Iterator<Item = (&'static str, u32)> {
+        let all = [("begin", self.begin), ("end", self.end)];
+        all.into_iter().filter_map(|(name, id)| Some((name, id?)))
+    }
+}
+
+impl Tokenizer {
+    /// The same tokenizer with the ids of the tokens that begin and end a text. `None` is `<|endoftext|>` at the end,
+    /// and the end of a text at the beginning of the next one.
+    ///
+    /// # Errors
+    ///
+    /// An id without a token.
+    pub fn with_ends(self, begin: Option<u32>, end: Option<u32>) -> Result<Self, DataError> {
+        if let Some(id) = begin.into_iter().chain(end).find(|id| !self.has_token(*id)) {
+            let problem = format!("no token has the id {id}, so it cannot begin or end a text");
+            return Err(DataError::tokenizer("of a model", problem));
+        }
+        // What is so anyway is not set: such tokenizers are equal.
+        let end = end.filter(|end| self.token_id(END_OF_TEXT) != Some(*end));
+        let ends = Ends { begin: None, end };
+        let tokenizer = Self { ends, ..self };
+        let begin = begin.filter(|begin| tokenizer.end_of_text() != Some(*begin));
+        let ends = Ends { begin, end };
+        Ok(Self { ends, ..tokenizer })
+    }
+
+    /// The id that stands before a text: that of [`begin_of_text`](Self::begin_of_text), or 0 if there is none.
+    pub fn first_id(&self) -> u32 {
+        self.begin_of_text().unwrap_or(0)
+    }
+
+    /// The id of the token that begins a text: the one that is set, or that of [`end_of_text`](Self::end_of_text).
+    pub fn begin_of_text(&self) -> Option<u32> {
+        self.ends.begin.or_else(|| self.end_of_text())
+    }
+
+    /// The id of the token that ends a text: the one that is set, or `<|endoftext|>` if there is such a token.
+    pub fn end_of_text(&self) -> Option<u32> {
+        self.ends.end.or_else(|| self.token_id(END_OF_TEXT))
+    }
+
+    /// The id of a token of a `tokenizer.json`.
+    pub fn token_id(&self, token: &str) -> Option<u32> {
+        match self.kind() {
+            Kind::Hf(hf) => hf.id(token),
+            _ => None,
+        }
+    }
+
+    /// The text of `id`, if it is `<|endoftext|>` or an added token of a `tokenizer.json`.
+    pub fn special_token(&self, id: u32) -> Option<String> {
+        match self.kind() {
+            Kind::Hf(hf) if hf.id(END_OF_TEXT) == Some(id) => Some(END_OF_TEXT.to_owned()),
+            Kind::Hf(hf) => hf.added(id),
+            _ => None,
+        }
+    }
+
+    /// Whether there is a token of this id.
+    pub fn has_token(&self, id: u32) -> bool {
+        match self.kind() {
+            Kind::Hf(hf) => hf.has(id),
+            kind => (id as usize) < kind.tokens(),
+        }
+    }
+}

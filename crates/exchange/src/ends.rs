@@ -1,0 +1,95 @@
+//! The tokens at the ends of a text, as a model of `transformers` has them.
+
+use std::path::Path;
+
+use residual_zoo_data::{Tokenizer, one_line};
+use serde_json::Value;
+
+use crate::Error;
+use crate::json::{Fields, read_fields_if_any};
+use crate::tokenizer::Found;
+
+/// The fields of `config.json` and `generation_config.json` for the token that begins a text and the one that ends it.
+pub const FIELDS: [&str; 2] = ["bos_token_id", "eos_token_id"];
+
+/// What `config.json` and `generation_config.json` say of the ends of a text.
+#[derive(Debug, Default)]
+pub struct Ends {
+    /// The values of each field, with their files. The first that is a token counts.
+    ids: [Vec<(&'static str, Value)>; 2],
+}
+
+impl Ends {
+    /// Reads what the files in `directory` say, whose `config.json` has the fields `config`.
+    ///
+    /// # Errors
+    ///
+    /// A damaged file.
+    pub fn read(directory: &Path, config: &Fields) -> Result<Self, Error> {
+        const GENERATION: &str = "generation_config.json";
+        let generation = read_fields_if_any(&directory.join(GENERATION))?;
+        let values = |field| {
+            let files = [(GENERATION, &generation), ("config.json", config)];
+            let values = files.map(|(file, fields)| Some((file, fields.get(field)?.clone())));
+            values.into_iter().flatten().collect()
+        };
+        Ok(Self {
+            ids: FIELDS.map(values),
+        })
+    }
+
+    /// The tokenizer with these tokens, and notes for the user. As in `transformers`, a text ends where
+    /// `generation_config.json` says; as in `lm_eval`, it begins with the `bos_token` of the tokenizer. Then come the
+    /// other files.
+    ///
+    /// # Errors
+    ///
+    /// As [`Tokenizer::with_ends`].
+    pub fn set(&self, found: Found) -> Result<(Tokenizer, Vec<String>), Error> {
+        let Found {
+            tokenizer,
+            begin,
+            end,
+            mut notes,
+        } = found;
+        let [begins, ends] = &self.ids;
+        let begin = begin.or_else(|| first(&tokenizer, FIELDS[0], begins, &mut notes));
+        let end = first(&tokenizer, FIELDS[1], ends, &mut notes).or(end);
+        Ok((tokenizer.with_ends(begin, end)?, notes))
+    }
+}
+
+/// The first of `values` that is the id of a token.
+fn first(
+    tokenizer: &Tokenizer,
+    field: &str,
+    values: &[(&'static str, Value)],
+    notes: &mut Vec<String>,
+) -> Option<u32> {
+    let mut odd: Vec<&Value> = Vec::new();
+    for (file, value) in values {
+        let (one, others) = match value.as_array().map(Vec::as_slice) {
+            Some([one, others @ ..]) => (one, others),
+            Some([]) => continue,
+            None => (value, &[][..]),
+        };
+        let id = one.as_u64().and_then(|id| u32::try_from(id).ok());
+        if let Some(id) = id.filter(|id| tokenizer.has_token(*id)) {
+            if !others.is_empty() {
+                notes.push(format!(
+                    "`{field}` of {file} has {} ids; only the first, {id}, is used",
+                    others.len() + 1
+                ));
+            }
+            return Some(id);
+        }
+        if !odd.contains(&one) {
+            notes.push(format!(
+                "`{field}` of {file} is {}, which is no token of the tokenizer, and is left out",
+                one_line(one)
+            ));
+            odd.push(one);
+        }
+    }
+    None
+}
