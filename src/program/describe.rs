@@ -13,7 +13,7 @@ use residual_zoo::report::{bytes, si};
 use residual_zoo::runs::run_dir;
 use residual_zoo::train::dashboard::Unit;
 
-use super::{at_most, check_paths, memory_note, passes_note, read_config, with_tokenizer_beside};
+use super::{at_most, check_paths, memory_note, notes, read_config, with_tokenizer_beside};
 
 /// Print a run's config with every default, its parameters, FLOPs and memory
 #[derive(Args)]
@@ -103,8 +103,8 @@ pub fn describe(options: Options) -> anyhow::Result<()> {
         ),
     ];
     print(&lines)?;
-    if let Some(note) = passes_note(&config, &corpus) {
-        cli::print(&note)?;
+    for note in notes(&config, &corpus) {
+        cli::print(&cli::wrapped(&note, ""))?;
     }
     if options.memory {
         let kind = options.backend.kind()?;

@@ -6,8 +6,10 @@ use residual_zoo::compose::List;
 use residual_zoo::core::ConfigError;
 use residual_zoo::experiment::Experiment;
 use residual_zoo::lab::Error;
+use residual_zoo::report::wrap;
 use residual_zoo::runs::did_you_mean;
 use residual_zoo::{ConnectionConfig, Zoo, builtin};
+use residual_zoo_system::terminal::output_columns;
 
 /// List the architectures, connections, run files and experiments that have a name
 ///
@@ -117,7 +119,7 @@ fn groups() -> Result<Vec<Group>, Error> {
         },
         Group {
             word: KINDS[2],
-            heading: "Run files, for train, compare, bench, plan and describe",
+            heading: "Run files, for train, compare, sweep, bench, plan, describe and tokenize",
             rows: run_files.collect(),
         },
         Group {
@@ -146,12 +148,13 @@ fn overview(groups: &[Group]) -> anyhow::Result<()> {
             text += name;
             last = Some(folder);
         }
-        for (i, line) in wrapped(&text, COLUMNS - 3).into_iter().enumerate() {
+        for (i, line) in wrap(&text, columns() - 3).into_iter().enumerate() {
             let indent = if i == 0 { "" } else { "  " };
             cli::print(&format!("{indent}{line}"))?;
         }
     }
-    cli::print("More: `residual-zoo list runs` says what these are, any other WORD searches.")?;
+    let more = "More: `residual-zoo list runs` says what these are, any other WORD searches.";
+    cli::print(&cli::wrapped(more, ""))?;
     Ok(())
 }
 
@@ -170,7 +173,7 @@ fn section(heading: &str, rows: Vec<[String; 2]>) -> Result<(), Error> {
     let width = rows.iter().map(|[name, _]| name.len()).max().unwrap_or(0);
     cli::print(heading)?;
     for [name, about] in rows {
-        for (i, line) in wrapped(&about, COLUMNS - width - 4).into_iter().enumerate() {
+        for (i, line) in wrap(&about, columns() - width - 4).into_iter().enumerate() {
             let name = if i == 0 { &name } else { "" };
             cli::print(&format!("  {name:<width$}  {line}"))?;
         }
@@ -178,22 +181,7 @@ fn section(heading: &str, rows: Vec<[String; 2]>) -> Result<(), Error> {
     Ok(())
 }
 
-/// The columns of a terminal.
-const COLUMNS: usize = 80;
-
-/// `text` in lines of at most `width` characters, unless a word is longer.
-fn wrapped(text: &str, width: usize) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    for word in text.split_whitespace() {
-        let last = lines.len() - 1;
-        let line = &mut lines[last];
-        if line.is_empty() {
-            *line += word;
-        } else if line.chars().count() + 1 + word.chars().count() <= width {
-            *line += &format!(" {word}");
-        } else {
-            lines.push(word.into());
-        }
-    }
-    lines
+/// The columns to fill: those of the terminal, if they are neither few nor many.
+fn columns() -> usize {
+    output_columns().map_or(80, |columns| columns.clamp(60, 100))
 }

@@ -21,14 +21,14 @@ use std::process::ExitCode;
 
 use anyhow::anyhow;
 use clap::builder::PossibleValuesParser;
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use residual_zoo::RunConfig;
 use residual_zoo::backend::BackendKind;
-use residual_zoo::cli::{self, DataArgs, ExperimentArgs};
+use residual_zoo::cli::{self, DataArgs, ExperimentArgs, Files};
 use residual_zoo::core::ConfigError;
 use residual_zoo::data::{Corpus, DataConfig, Source, TokenizerConfig, is_on_hub, read_utf8};
-use residual_zoo::lab::{Basis, Error};
+use residual_zoo::lab::{Basis, Error, long_warm_ups};
 use residual_zoo::report::si;
 use residual_zoo::runs::{Error as RunError, did_you_mean, run_dir};
 use residual_zoo::{ConnectionConfig, PlacedConnection, builtin, experiment};
@@ -165,6 +165,44 @@ fn version() -> String {
     )
 }
 
+/// A scale of an experiment of the zoo.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+enum Scale {
+    /// Seconds
+    Smoke,
+    /// From minutes to two hours on two cores
+    Cpu,
+    /// As published
+    Paper,
+}
+
+impl Scale {
+    fn name(self) -> String {
+        let value = self.to_possible_value();
+        value.map_or(String::new(), |value| value.get_name().to_owned())
+    }
+}
+
+/// The experiment of this name, at `scale` or else at `usual`, with its scale; or the one in this file, which has no scale.
+/// `None` if it is no experiment.
+fn experiment_of(
+    path: &Path,
+    scale: Option<Scale>,
+    usual: Scale,
+) -> anyhow::Result<Option<(experiment::Experiment, Option<Scale>)>> {
+    let named = builtin::experiments().find(|source| Path::new(&source.name) == path);
+    if let Some(Files::Scales(texts)) = named.map(|source| source.files) {
+        let scale = scale.unwrap_or(usual);
+        let experiment = experiment::Experiment::parse(texts[scale as usize], path)?;
+        return Ok(Some((experiment, Some(scale))));
+    }
+    if scale.is_some() {
+        let problem = "is given, but only experiments of the zoo have scales; leave it out";
+        return Err(ConfigError::new("--scale", problem).into());
+    }
+    Ok(experiment_in(path).map(|experiment| (experiment, None)))
+}
+
 /// The experiment in a file. `None` if the file cannot be read or is no experiment.
 fn experiment_in(file: &Path) -> Option<experiment::Experiment> {
     let text = read_utf8(file).ok()?;
@@ -271,15 +309,38 @@ fn or_force(ConfigError { field, problem }: ConfigError) -> ConfigError {
     ConfigError::new(field, problem + ", or insist with `--force`")
 }
 
+/// Notes on what the user may not have meant.
+fn notes(config: &RunConfig, corpus: &Corpus) -> Vec<String> {
+    let warm_up = long_warm_ups([("", &config.train)]).into_iter();
+    let warm_up = warm_up.map(|note| format!("note: {note}"));
+    let passes = passes_note(config, &Basis::of_corpus(corpus));
+    warm_up.chain(passes).collect()
+}
+
 /// A note about a run that sees its training tokens again and again.
-fn passes_note(config: &RunConfig, corpus: &Corpus) -> Option<String> {
-    let passes = Basis::of_corpus(corpus).passes(tokens(config))?;
+fn passes_note(config: &RunConfig, basis: &Basis) -> Option<String> {
+    let passes = basis.passes(tokens(config))?;
     (passes > MOST_PASSES).then(|| {
         format!(
             "note: the run passes {} times over its training tokens, {}; give more with `--data`",
             si(passes),
             config.data.source
         )
+    })
+}
+
+/// The note of [`passes_note`] on the run that has the most passes of several, which are given by name.
+fn passes_note_of(runs: &[(String, RunConfig)], bases: &[Basis]) -> Option<String> {
+    let passes = |((_, config), basis): &(&(String, RunConfig), &Basis)| {
+        basis.passes(tokens(config)).unwrap_or(0.0)
+    };
+    let most = runs.iter().zip(bases);
+    let most = most.max_by(|a, b| passes(a).total_cmp(&passes(b)));
+    let ((name, config), basis) = most?;
+    let note = passes_note(config, basis)?;
+    Some(match runs.len() {
+        1 => note,
+        _ => note.replacen("the run", name, 1),
     })
 }
 

@@ -1,19 +1,19 @@
 //! `residual-zoo plan`
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use residual_zoo::backend::BackendKind;
-use residual_zoo::cli::{self, BackendArgs, DataArgs, Files};
+use residual_zoo::cli::{self, BackendArgs, DataArgs, wrapped};
 use residual_zoo::core::{ConfigError, Precision, Recompute};
-use residual_zoo::experiment::{Experiment, estimate_memory};
+use residual_zoo::experiment::estimate_memory;
 use residual_zoo::lab::trial::Trial;
 use residual_zoo::lab::{Basis, Error, basis_notes, check_precision, measure_rates};
 use residual_zoo::report::{Cell, Column, Table, bytes, si};
 use residual_zoo::train::Interrupter;
 use residual_zoo::{RunConfig, builtin};
 
-use super::{at_most, experiment_in, memory_note, read_config};
+use super::{Scale, at_most, experiment_of, memory_note, passes_note_of, read_config};
 
 /// Estimate what a run will take: parameters, FLOPs, memory, and time on one or several devices
 ///
@@ -62,16 +62,6 @@ pub struct Options {
     data: DataArgs,
     #[command(flatten)]
     backend: BackendArgs,
-}
-
-#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-enum Scale {
-    /// Seconds
-    Smoke,
-    /// From minutes to two hours on two cores
-    Cpu,
-    /// As published
-    Paper,
 }
 
 /// What a run takes.
@@ -136,7 +126,7 @@ pub fn plan(options: Options) -> anyhow::Result<()> {
         return Err(ConfigError::new("--devices", "has 0; give 1 or more").into());
     }
     let kind = options.backend.kind()?;
-    let runs = runs(&options)?;
+    let (runs, scale) = runs(&options)?;
     let bases = bases(&runs)?;
     // The runs of a file differ in what is compared, which precision is not.
     let precision = runs
@@ -209,36 +199,43 @@ pub fn plan(options: Options) -> anyhow::Result<()> {
         rows,
         ..Table::default()
     };
+    if let Some(scale) = scale {
+        cli::print(&format!("scale {scale}\n"))?;
+    }
     cli::print(cli::fitted(&table).trim_end())?;
+    let print = |line: &str| cli::print(&wrapped(line, ""));
     let named = runs.iter().map(|(name, _)| name.as_str()).zip(&bases);
     for note in basis_notes(named) {
-        cli::print(&note)?;
+        print(&note)?;
+    }
+    if let Some(note) = passes_note_of(&runs, &bases) {
+        print(&note)?;
     }
     if runs.iter().any(|(_, config)| !at_most(config).is_empty()) {
-        cli::print(
+        print(
             "A curriculum begins with shorter sequences: tokens, FLOPs and times are at most these.",
         )?;
     }
-    cli::print(&source)?;
+    print(&source)?;
     match options.gbit {
-        Some(gbit) => cli::print(&format!(
+        Some(gbit) => print(&format!(
             "They include the sums of gradients over {gbit} Gbit/s."
         ))?,
-        None => cli::print("They leave out the sums of gradients, which --gbit adds.")?,
+        None => print("They leave out the sums of gradients, which --gbit adds.")?,
     }
-    cli::print(
-        "A process trains a micro-batch at a time, so train.accumulate must be at least the number of devices.\n\
-         –: a step has fewer sequences.",
+    print(
+        "A process trains a micro-batch at a time, so train.accumulate must be at least the number of devices.",
     )?;
+    print("–: a step has fewer sequences.")?;
     if !is_counted {
-        cli::print("Memory is not counted on this backend; the default one, and GPUs, do.")?;
+        print("Memory is not counted on this backend; the default one, and GPUs, do.")?;
     } else if options.memory {
-        cli::print(
+        print(
             "Memory is that of a device that trains one micro-batch at a time. With train.shard_optimizer, N devices \
              keep 1/N of the moments each.",
         )?;
         if let Some(note) = note {
-            cli::print(note)?;
+            print(note)?;
         }
     }
     Ok(())
@@ -290,7 +287,8 @@ fn speed(
         (None, None) => {
             let rate = measure_rates(kind, options.backend.gpu, precision)?.product;
             let line = format!(
-                "Times are for {} FLOP/s, the rate of matrix products on this machine; set another one with --tflops.",
+                "Times are at the full rate of matrix products on this machine, {} FLOP/s; a real run takes longer. --tflops \
+                 sets another rate.",
                 si(rate)
             );
             (Speed::Flops(rate), line)
@@ -298,14 +296,14 @@ fn speed(
     })
 }
 
-/// The runs in a file, by name; of an experiment those that are trained, without their seeds.
-fn runs(options: &Options) -> anyhow::Result<Vec<(String, RunConfig)>> {
+/// The runs in a file, by name; of an experiment those that are trained, without their seeds, and its scale if it is of the zoo.
+fn runs(options: &Options) -> anyhow::Result<(Vec<(String, RunConfig)>, Option<String>)> {
     let path = &options.path;
-    let Some(mut experiment) = experiment(path, options.scale)? else {
+    let Some((mut experiment, scale)) = experiment_of(path, options.scale, Scale::Paper)? else {
         let name = builtin::without_ending(path).display().to_string();
         let mut config = read_config(path)?.set(&options.set)?;
         options.data.apply(&mut config.data, &options.set)?;
-        return Ok(vec![(name, config)]);
+        return Ok((vec![(name, config)], None));
     };
     options.data.apply(&mut experiment.data, &options.set)?;
     if let Some(data) = &mut experiment.new_data {
@@ -324,23 +322,9 @@ fn runs(options: &Options) -> anyhow::Result<Vec<(String, RunConfig)>> {
         .filter_map(|run| Some((run.name, run.config?)))
         .collect();
     match runs.is_empty() {
-        false => Ok(runs),
+        false => Ok((runs, scale.map(Scale::name))),
         true => Err(ConfigError::new(path.display().to_string(), "trains nothing").into()),
     }
-}
-
-/// The experiment of this name or in this file, if it is one.
-fn experiment(path: &Path, scale: Option<Scale>) -> anyhow::Result<Option<Experiment>> {
-    let named = builtin::experiments().find(|source| Path::new(&source.name) == path);
-    if let Some(Files::Scales(texts)) = named.map(|source| source.files) {
-        let scale = scale.unwrap_or(Scale::Paper);
-        return Ok(Some(Experiment::parse(texts[scale as usize], path)?));
-    }
-    if scale.is_some() {
-        let problem = "is given, but only experiments of the zoo have scales; leave it out";
-        return Err(ConfigError::new("--scale", problem).into());
-    }
-    Ok(experiment_in(path))
 }
 
 /// A time in at most two units.

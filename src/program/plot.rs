@@ -102,6 +102,7 @@ fn curve(run: &Path, config: &RunConfig) -> anyhow::Result<Curve> {
         rows: run_dir::read_metrics(run)?,
         settings: settings.to_ron(),
         tokens: tokens.unwrap_or_else(|| token.clone()),
+        validated_on: run_dir::read_data(run).ok().map(|data| data.valid_blake3),
         token,
         bytes_per_token: None,
     })

@@ -6,7 +6,7 @@ use clap::Args;
 use residual_zoo::cli::SweepArgs;
 use residual_zoo::experiment;
 
-use super::{experiment_in, name_of, read_config};
+use super::{Scale, experiment_of, name_of, read_config};
 
 /// Try values of some fields and find the best: grids, ranges, random draws, successive halving
 ///
@@ -18,22 +18,27 @@ use super::{experiment_in, name_of, read_config};
   residual-zoo sweep gpt2/smoke --seeds 2 \\
     --over train.learning_rate=1e-4..1e-1:log:4")]
 pub struct Options {
-    /// A run file, or the RON file of an experiment whose runs are all swept
+    /// A run file, or an experiment or its file, whose runs are all swept
     #[arg(value_name = "CONFIG|EXPERIMENT")]
     file: PathBuf,
+    /// The scale of an experiment of the zoo [default: smoke]
+    #[arg(long, value_enum)]
+    scale: Option<Scale>,
     #[command(flatten)]
     options: SweepArgs,
 }
 
 pub fn sweep(options: Options) -> anyhow::Result<()> {
     let file = &options.file;
-    let experiment = match experiment_in(file) {
-        Some(experiment) => experiment,
-        None => experiment::Experiment::of_run(&name_of(file), read_config(file)?),
+    let mut name = name_of(file);
+    let experiment = match experiment_of(file, options.scale, Scale::Smoke)? {
+        Some((experiment, scale)) => {
+            if let Some(scale) = scale {
+                name += &format!("-{}", scale.name());
+            }
+            experiment
+        }
+        None => experiment::Experiment::of_run(&name, read_config(file)?),
     };
-    Ok(experiment::sweep_with(
-        &options.options,
-        experiment,
-        &name_of(file),
-    )?)
+    Ok(experiment::sweep_with(&options.options, experiment, &name)?)
 }

@@ -22,7 +22,7 @@ use residual_zoo_system::signals::on_stop;
 use residual_zoo_system::team::{Membership, join, local_rank};
 
 use super::{
-    at_most, check_paths, default_directory, name_of, or_force, passes_note, read_config, tokens,
+    at_most, check_paths, default_directory, name_of, notes, or_force, read_config, tokens,
     with_tokenizer_beside,
 };
 
@@ -275,6 +275,9 @@ fn lead(options: Options, team: Option<Team>) -> anyhow::Result<()> {
     }
     if options.check {
         cli::print(&describe(&config, &corpus, kind))?;
+        for note in notes(&config, &corpus) {
+            cli::print(&cli::wrapped(&note, ""))?;
+        }
         return Ok(());
     }
     let display = options.display.display();
@@ -399,19 +402,4 @@ fn describe(config: &RunConfig, corpus: &Corpus, kind: BackendKind) -> String {
 /// A number of things, such as `1 step`.
 fn number(count: usize, one: &str, several: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { several })
-}
-
-/// Notes on what the user may not have meant.
-fn notes(config: &RunConfig, corpus: &Corpus) -> Vec<String> {
-    let train = &config.train;
-    let warmup = (train.warmup >= train.steps).then(|| {
-        format!(
-            "note: the warm-up takes {} steps, so the learning rate stays below its peak; set train.warmup",
-            train.warmup
-        )
-    });
-    warmup
-        .into_iter()
-        .chain(passes_note(config, corpus))
-        .collect()
 }

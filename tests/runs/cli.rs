@@ -176,6 +176,7 @@ fn compare_prints_a_table_and_writes_a_report() {
     };
     let compare = |options: &[&str]| ok(&mut command(options));
     let shown = compare(&[]);
+    assert!(!shown.contains("warm-up"), "{shown}");
     // A finished run must not go on with the learning rate of another schedule.
     let mut longer = command(&[]);
     longer.args(["--set", "train.steps=6"]);
@@ -270,7 +271,7 @@ fn a_comparison_that_is_stopped_says_so_and_continues() {
     let output = end(child);
     assert_eq!(output.status.code(), stopped_by("-TERM"));
     let rest = rest.join("\n");
-    let missing = "Not complete: not trained to the end are compare-rmt, compare-laurel.";
+    let missing = "Not complete: compare-rmt and compare-laurel were not trained to the end.";
     assert!(rest.contains(missing), "{rest}");
     let said = text(&output.stderr);
     assert!(
@@ -279,7 +280,18 @@ fn a_comparison_that_is_stopped_says_so_and_continues() {
     );
     let report = || fs::read_to_string(directory.join("report.html")).unwrap();
     assert!(report().contains(missing) && !report().contains("<td>compare-rmt"));
+    for absent in [
+        "All models",
+        "Each was trained",
+        "Every model",
+        "same tokens",
+        "is marked",
+    ] {
+        let said = rest.contains(absent) || report().contains(absent);
+        assert!(!said, "{absent} in: {rest}");
+    }
     assert!(!ok(&mut compare()).contains("Not complete"));
+    assert!(report().contains("Every model was trained on the same tokens"));
     assert!(!report().contains("Not complete"));
 }
 

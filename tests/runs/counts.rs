@@ -208,6 +208,127 @@ fn a_check_trains_nothing_and_says_what_would_be_trained() {
 }
 
 #[test]
+fn plan_and_check_name_the_scale_and_plan_notes_passes() {
+    let plan = ok(zoo("plan").arg("rmt_scaling"));
+    assert!(plan.starts_with("scale paper\n\nrun "), "{plan}");
+    let times = "Times are at the full rate of matrix products on this machine, ";
+    assert!(
+        plan.contains(times) && plan.contains("; a real run takes longer."),
+        "{plan}"
+    );
+    let smoke = ok(zoo("plan").args(["rmt_scaling", "--scale", "smoke", "--tflops", "1"]));
+    assert!(smoke.starts_with("scale smoke\n"), "{smoke}");
+    assert!(!smoke.contains("passes "), "{smoke}");
+    let check = ok(zoo("experiment").args(["rmt_scaling", "--check"]));
+    assert_eq!(check.lines().nth(1), Some("scale smoke"));
+    let many = ["gpt2/smoke", "--set", "train.steps=100000", "--tflops", "1"];
+    let many = ok(zoo("plan").args(many));
+    assert!(
+        many.contains("note: the run passes 569 times over its training tokens"),
+        "{many}"
+    );
+    assert!(!many.contains("scale "), "{many}");
+    let many = [
+        "laurel_rank",
+        "--scale",
+        "smoke",
+        "--set",
+        "train.steps=1000000",
+        "--tflops",
+        "1",
+    ];
+    let many = ok(zoo("plan").args(many));
+    assert_eq!(
+        many.matches(" times over its training tokens").count(),
+        1,
+        "{many}"
+    );
+}
+
+#[test]
+fn every_command_notes_a_warm_up_that_takes_all_steps_once() {
+    let scratch = Scratch::new();
+    let note = |steps: usize| {
+        format!(
+            "note: the warm-up takes {steps} steps, so the learning rate stays below its peak; set train.warmup"
+        )
+    };
+    for (command, arguments, steps, report) in [
+        (
+            "train",
+            vec!["gpt2/smoke", "--check", "--set", "train.steps=10"],
+            10,
+            None,
+        ),
+        (
+            "describe",
+            vec!["gpt2/smoke", "--set", "train.steps=10"],
+            10,
+            None,
+        ),
+        (
+            "experiment",
+            vec!["laurel_rank", "--check", "--set", "train.steps=10"],
+            10,
+            None,
+        ),
+        (
+            "experiment",
+            vec!["laurel_rank", "--only", "RW", "--set", "train.steps=2"],
+            10,
+            Some("runs/experiments/laurel_rank-smoke-only/report.html"),
+        ),
+        (
+            "sweep",
+            vec![
+                "gpt2/smoke",
+                "--over",
+                "train.learning_rate=1e-3,1e-2",
+                "--set",
+                "train.steps=4",
+            ],
+            10,
+            Some("runs/experiments/gpt2-smoke-sweep/report.html"),
+        ),
+        (
+            "compare",
+            vec![
+                "compare/gpt2",
+                "compare/rmt",
+                "--set",
+                "train.steps=2",
+                "--set",
+                "train.batch=1",
+            ],
+            50,
+            Some("runs/compare/report.html"),
+        ),
+    ] {
+        let shown = ok(outside(&scratch, command).args(&arguments));
+        assert_eq!(shown.matches(&note(steps)).count(), 1, "{command}: {shown}");
+        assert_eq!(
+            shown.matches("the warm-up").count(),
+            1,
+            "{command}: {shown}"
+        );
+        if let Some(report) = report {
+            let page = fs::read_to_string(scratch.path(report)).unwrap();
+            let sentence = note(steps).replace("note: the", "The");
+            assert_eq!(page.matches(&sentence).count(), 1, "{command}");
+        }
+        if command == "compare" {
+            let remark =
+                "All models have the peak learning rate 0.006, but not all runs reached it";
+            assert!(shown.contains(remark), "{shown}");
+        }
+    }
+    let mut sweep = outside(&scratch, "sweep");
+    sweep.args(["gpt2/smoke", "--over", "train.steps=9,11"]);
+    let some = note(10).replace("warm-up", "warm-up of gpt2-smoke, steps 9");
+    assert!(ok(&mut sweep).contains(&some));
+}
+
+#[test]
 fn an_option_and_an_assignment_of_the_same_field_are_refused() {
     let scratch = Scratch::new();
     scratch.file("my.txt", "to be or not to be ".repeat(200));

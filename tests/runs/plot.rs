@@ -156,6 +156,21 @@ fn losses_per_token_of_different_tokenizers_are_not_overlaid_silently() {
     );
 }
 
+#[test]
+fn losses_on_different_texts_are_noted() {
+    let scratch = Scratch::new();
+    let said = "note: The runs were validated on different texts, so their losses do not compare.";
+    for (run, tokens) in [("a", "20000"), ("b", "30000"), ("c", "30000")] {
+        let tokens = format!("data.source.tokens={tokens}");
+        ok(smoke(&scratch.path(run)).args(["--set", &tokens]));
+    }
+    for (runs, is_noted) in [(["a", "b"], true), (["b", "c"], false)] {
+        let output = run(outside(&scratch, "plot").args(runs));
+        let noted = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(noted.contains(said), is_noted, "{runs:?}: {noted}");
+    }
+}
+
 /// An earlier chart stays if the disk is full, and nothing is left beside it.
 #[test]
 fn a_full_disk_keeps_the_old_chart() {

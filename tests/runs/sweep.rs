@@ -148,6 +148,56 @@ fn halving_gives_up_the_worse_points_and_ends_where_the_whole_sweep_does() {
 }
 
 #[test]
+fn halving_without_effect_is_noted() {
+    let scratch = Scratch::new();
+    let file = small(&scratch);
+    let note = "note: halving has no effect, because a rung ends at a validation";
+    for (every, is_noted) in [("8", true), ("2", false)] {
+        let every = format!("train.validate_every={every}");
+        let options = ["--over", RATES, "--halving", "--set", &every];
+        let shown = ok(&mut sweep(&scratch, &file, &options));
+        assert_eq!(
+            shown.matches(note).count(),
+            usize::from(is_noted),
+            "{shown}"
+        );
+    }
+    let help = ok(zoo("sweep").arg("--help"));
+    let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(help.contains("without a number, N is 3"), "{help}");
+}
+
+#[test]
+fn an_experiment_of_the_zoo_is_swept_by_its_name_and_scale() {
+    let scratch = Scratch::new();
+    let options = [
+        "--over",
+        "train.learning_rate=1e-3,1e-2",
+        "--set",
+        "train.steps=11",
+        "--seeds",
+        "2",
+    ];
+    let shown = ok(&mut sweep(&scratch, Path::new("laurel_rank"), &options));
+    assert!(shown.contains("best of RW: "), "{shown}");
+    assert!(
+        shown.contains("± is the standard deviation over the seeds."),
+        "{shown}"
+    );
+    assert!(
+        scratch
+            .path("out/laurel_rank-smoke-sweep/report.html")
+            .exists()
+    );
+    let mut wrong = sweep(&scratch, Path::new("gpt2/smoke"), &options);
+    fails(
+        wrong.args(["--scale", "cpu"]),
+        2,
+        &["--scale", "leave it out"],
+    );
+}
+
+#[test]
 fn several_jobs_find_the_same_as_one() {
     let one = Scratch::new();
     let several = Scratch::new();

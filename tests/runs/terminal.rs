@@ -151,6 +151,30 @@ fn a_terminal_that_cannot_move_its_cursor_gets_lines() {
     }
 }
 
+#[test]
+fn what_is_listed_and_planned_fits_into_a_narrow_terminal() {
+    let scratch = Scratch::new();
+    let program = zoo("list").get_program().to_string_lossy().into_owned();
+    for (columns, arguments) in [
+        (60, "list"),
+        (60, "list experiments"),
+        (
+            60,
+            "plan gpt2/smoke --tflops 1 --devices 1 --set train.steps=100000",
+        ),
+        (100, "list experiments"),
+    ] {
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("stty cols {columns}; {program} {arguments}")]);
+        let (status, shown) = Terminal::open(&command, &scratch.path("status")).end();
+        assert!(status.success(), "{shown}");
+        let widths = shown.lines().map(|line| line.trim_end().chars().count());
+        let widest = widths.max().unwrap_or(0);
+        let room = columns - 25..=columns;
+        assert!(room.contains(&widest), "{arguments} in {columns}: {shown}");
+    }
+}
+
 /// A text whose characters include those that set the title of a terminal.
 fn hostile_text(scratch: &Scratch) -> std::path::PathBuf {
     scratch.file("text.txt", "a\x1b]0;b\x07".repeat(4000))

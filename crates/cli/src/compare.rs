@@ -6,7 +6,7 @@ use clap::Args;
 use residual_zoo_core::ModelConfig;
 use residual_zoo_runs::RunConfig;
 
-use residual_zoo_lab::{Comparison, Error, Options, REPORT, compare};
+use residual_zoo_lab::{Comparison, Error, Options, REPORT, compare, long_warm_ups};
 
 use crate::{BackendArgs, DataArgs, DisplayArgs, fitted, print, stop_on_signal, wrapped};
 
@@ -56,6 +56,10 @@ impl CompareArgs {
             Ok((name, config))
         });
         let models = models.collect::<Result<Vec<_>, Error>>()?;
+        let named = models.iter();
+        for note in long_warm_ups(named.map(|(name, config)| (&**name, &config.train))) {
+            print(&wrapped(&format!("note: {note}"), "  "))?;
+        }
         let directory = self.run.clone().unwrap_or_else(|| "runs/compare".into());
         let display = self.display.display();
         let options = Options {
@@ -78,21 +82,27 @@ impl CompareArgs {
 
 /// Prints the table, and where the report is.
 fn show(comparison: &Comparison, directory: &Path) -> Result<(), Error> {
-    print(&format!("\n{}", fitted(&comparison.table())))?;
-    print("")?;
-    for remark in comparison.remarks() {
+    if !comparison.entries.is_empty() {
+        print(&format!("\n{}", fitted(&comparison.table())))?;
+    }
+    let remarks = comparison.remarks();
+    if !remarks.is_empty() {
+        print("")?;
+    }
+    for remark in remarks {
         print(&wrapped(&remark, ""))?;
     }
     if let Some(entropy) = comparison.entropy {
-        print(&format!(
+        let line = format!(
             "\nentropy rate {:.4} nats/token; a bigram model cannot be below {:.4}",
             entropy.rate, entropy.bigram
-        ))?;
+        );
+        print(&wrapped(&line, ""))?;
     }
     print(&format!("report: {}", directory.join(REPORT).display()))?;
     let not_complete = comparison.not_complete();
     if !not_complete.is_empty() {
-        print(not_complete.trim_end())?;
+        print(&wrapped(not_complete.trim_end(), ""))?;
     }
     Ok(())
 }

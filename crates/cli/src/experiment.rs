@@ -18,7 +18,7 @@ use residual_zoo_lab::{
 
 use residual_zoo_system::harmless;
 
-use crate::sweep::{refuse_swept, show};
+use crate::sweep::{explain_spread, note, refuse_swept, show};
 use crate::trial::try_models;
 use crate::{
     BackendArgs, DataArgs, DisplayArgs, JobsArgs, command, example, fitted, print, refuse_doubled,
@@ -214,7 +214,8 @@ impl ExperimentArgs {
         }
         if self.check {
             check_configs(&planned)?;
-            return list_runs(&experiment, &planned);
+            list_runs(&experiment, &self.scale_of(source), &planned)?;
+            return note(&experiment, &planned);
         }
         if self.only_try && experiment.count.is_some() {
             print("nothing is trained here: there is nothing to try")?;
@@ -245,6 +246,9 @@ impl ExperimentArgs {
         };
         if experiment.count.is_none() {
             self.jobs.share(&planned, &mut options)?;
+        }
+        if !self.jobs.worker {
+            note(&experiment, &planned)?;
         }
         let origin = Origin {
             name: source.name.clone(),
@@ -355,7 +359,9 @@ impl ExperimentArgs {
         if let Some(publish) = &self.publish {
             results.write_markdown(publish, &source.name)?;
         }
-        print(&format!("\n{}", fitted(&results.table())))?;
+        let table = fitted(&results.table());
+        print(&format!("\n{table}"))?;
+        explain_spread(&table, !results.claims().is_empty())?;
         if let Some(tuning) = results.tuning() {
             print("")?;
             show(tuning)?;
@@ -522,9 +528,10 @@ fn bases<C: ModelConfig>(
     planned.iter().map(of_run).collect()
 }
 
-/// Prints the runs of an experiment that was found to be valid.
+/// Prints the runs of an experiment of this scale that was found to be valid; the scale is empty where there are none.
 fn list_runs<C: ModelConfig>(
     experiment: &Experiment<C>,
+    scale: &str,
     planned: &[PlannedRun<C>],
 ) -> Result<(), Error> {
     let bases = bases(experiment, planned)?;
@@ -573,7 +580,11 @@ fn list_runs<C: ModelConfig>(
         rows: planned.iter().zip(&bases).map(row).collect(),
         ..Table::default()
     };
-    print(&format!("{}\n\n{}", experiment.title, fitted(&table)))?;
+    print(&experiment.title)?;
+    if !scale.is_empty() {
+        print(&format!("scale {scale}"))?;
+    }
+    print(&format!("\n{}", fitted(&table)))?;
     let named = planned.iter().zip(&bases);
     let named = named.filter_map(|(run, basis)| Some((run.name.as_str(), basis.as_ref()?)));
     for note in basis_notes(named) {

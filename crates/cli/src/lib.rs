@@ -266,7 +266,7 @@ pub fn fitted(table: &Table) -> String {
 }
 
 /// Text for standard output: in a terminal, its lines are cut between words, and all but the first begin with `indent`.
-pub(crate) fn wrapped(text: &str, indent: &str) -> String {
+pub fn wrapped(text: &str, indent: &str) -> String {
     let Some(columns) = output_columns() else {
         return text.to_owned();
     };

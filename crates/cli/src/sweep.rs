@@ -7,8 +7,8 @@ use residual_zoo_core::{ConfigError, ModelConfig};
 
 use residual_zoo_lab::sweep::{Halving, Swept};
 use residual_zoo_lab::{
-    Error, Experiment, INDEX, Options, Origin, REPORT, Results, Sweep, Tuning, check_pages, origin,
-    write_index,
+    Error, Experiment, INDEX, Options, Origin, PlannedRun, REPORT, Results, Sweep, Tuning,
+    check_pages, origin, write_index,
 };
 
 use crate::{
@@ -27,7 +27,7 @@ pub struct SweepArgs {
     /// The number of seeds: those of the file first, then others
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     seeds: Option<u64>,
-    /// Give up the worse half of the points after a part of their steps, N − 1 times
+    /// Give up the worse half of the points after a part of their steps, N − 1 times; without a number, N is 3
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "3",
           value_parser = clap::value_parser!(u32).range(1..=16))]
     halving: Option<u32>,
@@ -90,6 +90,9 @@ impl SweepArgs {
             ..Options::new(&self.runs.join("pool"), kind)
         };
         self.jobs.share(&planned, &mut options)?;
+        if !self.jobs.worker {
+            note(&experiment, &planned)?;
+        }
         let origin = Origin {
             name: name.to_owned(),
             command: command("residual-zoo", arguments()),
@@ -115,7 +118,10 @@ impl SweepArgs {
         results.write(&directory)?;
         write_index(&self.runs)?;
         if let Some(tuning) = results.tuning().filter(|_| !stopped) {
-            print(&format!("\n{}\n", fitted(&tuning.table())))?;
+            let table = fitted(&tuning.table());
+            print(&format!("\n{table}"))?;
+            explain_spread(&table, false)?;
+            print("")?;
             show(tuning)?;
             let failed = tuning.runs.iter().filter(|run| run.best().is_none());
             missing.extend(failed.map(|run| format!("{}: {}", run.run, run.failure())));
@@ -174,6 +180,31 @@ pub(crate) fn refuse_swept(sweep: Option<&Sweep>, set: &[String]) -> Result<(), 
             let problem = "sets what the sweep varies; leave it out, or change the sweep";
             Err(ConfigError::new(format!("--set {set}"), problem))
         }
+    }
+}
+
+/// Prints notes on what the user may not have meant.
+pub(crate) fn note<C: ModelConfig>(
+    experiment: &Experiment<C>,
+    planned: &[PlannedRun<C>],
+) -> Result<(), Error> {
+    for note in experiment.notes(planned)? {
+        print(&wrapped(&format!("note: {note}"), "  "))?;
+    }
+    Ok(())
+}
+
+/// Prints what ± means where a table has it.
+pub(crate) fn explain_spread(table: &str, has_claims: bool) -> Result<(), Error> {
+    let meaning = match has_claims {
+        true => {
+            "± in the table is the standard deviation over the seeds; in a claim, half the width of the 95 % interval."
+        }
+        false => "± is the standard deviation over the seeds.",
+    };
+    match table.contains(" ± ") {
+        true => print(&wrapped(meaning, "")),
+        false => Ok(()),
     }
 }
 

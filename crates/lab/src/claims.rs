@@ -363,8 +363,11 @@ pub struct Judgement {
 }
 
 impl Judgement {
-    /// Leaves a claim untested because its runs are only a check.
+    /// Leaves a claim untested because its runs are only a check. What a model costs does not depend on their length.
     pub(crate) fn set_aside(&mut self) {
+        if self.claim.test.is_counted() {
+            return;
+        }
         if self.verdict != Verdict::NotTested {
             self.because += "; these runs are too short to judge it";
         }

@@ -17,6 +17,8 @@ use residual_zoo_train::dashboard::{Display, Screen, Title, print, warn};
 use crate::basis::Basis;
 use crate::corpora::open_corpus;
 use crate::facts::{data_table, folded, settings};
+use crate::notes::long_warm_ups;
+use crate::results::sentence;
 use crate::single::{check_precision, work};
 use crate::size::{Use, available_memory, check_memory, check_size};
 use crate::{Axis, DataFacts, Error, Options, REPORT, train};
@@ -74,6 +76,7 @@ pub fn compare<C: ModelConfig>(
         basis: Basis::of_corpus(&corpus),
         entropy: corpus.entropy,
         command,
+        warm_ups: long_warm_ups(models.iter().map(|(name, config)| (&**name, &config.train))),
         missing: Vec::new(),
         stopped: false,
     };
@@ -208,6 +211,8 @@ pub struct Comparison {
     pub entropy: Option<Entropy>,
     /// The command that repeats it.
     pub command: String,
+    /// A sentence for each warm-up that takes all steps, see [`long_warm_ups`].
+    pub warm_ups: Vec<String>,
     /// The models that are not trained to the end, because their run failed or was stopped.
     pub missing: Vec<String>,
     /// Whether it was stopped.
@@ -241,12 +246,25 @@ impl Comparison {
         let rows = self.entries.iter().map(|entry| self.row(entry)).collect();
         let best = |(_, a): &(usize, f64), (_, b): &(usize, f64)| a.total_cmp(b);
         let losses = self.entries.iter().map(|(_, summary)| summary.valid_loss);
-        let highlight = losses.enumerate().min_by(best).map(|(i, _)| i);
+        let is_compared = self.entries.len() > 1;
+        let highlight = losses
+            .enumerate()
+            .min_by(best)
+            .map(|(i, _)| i)
+            .filter(|_| is_compared);
         Table {
             heading: "Results".into(),
             note: format!(
-                "The lowest validation loss is marked. {}",
-                self.remarks().join(" ")
+                "{}{}{}",
+                match self.entries.len() {
+                    0 | 1 => "",
+                    _ => "The lowest validation loss is marked. ",
+                },
+                self.remarks().join(" "),
+                self.warm_ups
+                    .iter()
+                    .map(|note| sentence(note))
+                    .collect::<String>()
             ),
             columns,
             rows,
@@ -285,11 +303,19 @@ impl Comparison {
         }
     }
 
-    /// Notes for a ranking of models: the learning rate, the seed, and whether some models are larger.
+    /// Notes for a ranking of models: the learning rate, the seed, and whether some models are larger. Empty where fewer than
+    /// two models are trained.
     pub fn remarks(&self) -> Vec<String> {
         let mut remarks = Vec::new();
+        if self.entries.len() < 2 {
+            return remarks;
+        }
         let rate = self.one(|setting| setting.learning_rate.to_string());
         remarks.push(match rate {
+            Some(rate) if !self.warm_ups.is_empty() => format!(
+                "All models have the peak learning rate {rate}, but not all runs reached it; it may suit some of them better \
+                 than others."
+            ),
             Some(rate) => format!(
                 "All models have the learning rate {rate}, which may suit some of them better than others."
             ),
@@ -345,8 +371,11 @@ impl Comparison {
             ("FLOPs", "training FLOPs", "", Axis::Flops),
             ("time", "training time", "s", Axis::Seconds),
         ];
-        let mut sections = vec![Section::Table(self.table())];
-        sections.extend(charts.map(|spec| Section::Chart(chart(spec))));
+        let mut sections = Vec::new();
+        if !self.entries.is_empty() {
+            sections.push(Section::Table(self.table()));
+            sections.extend(charts.map(|spec| Section::Chart(chart(spec))));
+        }
         sections.push(Section::Table(data_table(std::slice::from_ref(&self.data))));
         sections.push(folded("All settings of each run.", self.configs.clone()));
         sections.push(Section::Code {
@@ -356,24 +385,41 @@ impl Comparison {
         Report {
             title: "Comparison of architectures".into(),
             lead: format!(
-                "{}Every model was trained on the same tokens of {} with the same budget.{}",
+                "{}{}{}",
                 self.not_complete(),
-                self.data.source,
+                self.budget(),
                 entropy.unwrap_or_default()
             ),
             sections,
         }
     }
 
+    /// Names the data, and says that the models had the same where there are several.
+    fn budget(&self) -> String {
+        let source = &self.data.source;
+        match (self.entries.len(), self.missing.is_empty()) {
+            (0 | 1, _) => format!("The data are {source}."),
+            (_, true) => {
+                format!(
+                    "Every model was trained on the same tokens of {source} with the same budget."
+                )
+            }
+            (_, false) => {
+                format!(
+                    "The others were trained on the same tokens of {source} with the same budget."
+                )
+            }
+        }
+    }
+
     /// Names the models that are missing, if there are any, in a sentence with a space after it.
     pub fn not_complete(&self) -> String {
-        match self.missing.is_empty() {
-            true => String::new(),
-            false => format!(
-                "Not complete: not trained to the end are {}. ",
-                self.missing.join(", ")
-            ),
-        }
+        let (names, were) = match self.missing.as_slice() {
+            [] => return String::new(),
+            [one] => (one.clone(), "was"),
+            [first @ .., last] => (format!("{} and {last}", first.join(", ")), "were"),
+        };
+        format!("Not complete: {names} {were} not trained to the end. ")
     }
 
     fn series(&self, axis: Axis) -> Vec<Series> {

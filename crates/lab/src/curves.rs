@@ -36,6 +36,8 @@ pub struct Curve {
     pub token: String,
     /// The identity of its tokens, such as a hash of the tokenizer.
     pub tokens: String,
+    /// A hash of its validation tokens; `None` where it is not known.
+    pub validated_on: Option<String>,
     /// Bytes of text per validation token, where they are known.
     pub bytes_per_token: Option<f64>,
 }
@@ -138,6 +140,16 @@ fn line_of(runs: &[&Curve], x: &str, y: &str) -> Series {
     line
 }
 
+/// Whether runs with the same tokens were validated on different ones, so that their losses do not compare.
+fn have_different_texts(runs: &[Curve]) -> bool {
+    let known = runs
+        .iter()
+        .filter_map(|run| Some((&run.tokens, run.validated_on.as_ref()?)));
+    let known: BTreeSet<_> = known.collect();
+    let tokens: BTreeSet<_> = known.iter().map(|(tokens, _)| *tokens).collect();
+    known.len() > tokens.len()
+}
+
 /// The name of each line: that of its run, or what the names of its runs begin with, if no other line has it.
 fn names(lines: &[Vec<&Curve>]) -> Vec<String> {
     let begin = |line: &[&Curve]| {
@@ -193,6 +205,9 @@ fn note(runs: &[Curve], (x, y): (&str, &str), mean: bool) -> String {
         if x == "tokens" {
             note += " Each run is drawn over its own tokens.";
         }
+    }
+    if y != "train_loss" && have_different_texts(runs) {
+        note += " The runs were validated on different texts, so their losses do not compare.";
     }
     if mean {
         note += " Means over runs that differ only in their seed; bands are their range.";
@@ -277,6 +292,26 @@ mod tests {
             names,
             ["pool/GPT-2-0a, mean of 2", "pool/GPT-2-2c, mean of 2"]
         );
+    }
+
+    #[test]
+    fn losses_of_different_texts_are_noted() {
+        let of = |text: Option<&str>, tokens: &str| Curve {
+            validated_on: text.map(str::to_owned),
+            tokens: tokens.into(),
+            ..curve("a", "a", &[1.0])
+        };
+        let note = |runs: &[Curve], y: &str| note(runs, ("steps", y), false);
+        let said = "The runs were validated on different texts, so their losses do not compare.";
+        let runs = [of(Some("x"), "bytes"), of(Some("y"), "bytes")];
+        assert_eq!(note(&runs, "valid_loss"), said);
+        assert_eq!(note(&runs, "train_loss"), "");
+        for other in [of(Some("x"), "bytes"), of(None, "bytes")] {
+            assert_eq!(note(&[runs[0].clone(), other], "valid_loss"), "");
+        }
+        // The same text has another hash in other tokens.
+        let others = [of(Some("x"), "bytes"), of(Some("z"), "bpe")];
+        assert!(!note(&others, "valid_loss").contains(said));
     }
 
     #[test]

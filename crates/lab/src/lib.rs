@@ -26,7 +26,7 @@
 //!
 //! A module uses only modules before it in this order: `error`, `size`, `single`, `options`, `quantity`,
 //! `stats`, `claims`, `sweep`, `experiment`, `plan`, `facts`, `observe`, `corpora`, `measure`, `curves`,
-//! `check`, `judge`, `charts`, `origin`, `pool`, `merge`, `training`, `tune`, `tuning_report`, `looks`, `results`, `run`,
+//! `check`, `judge`, `charts`, `origin`, `pool`, `merge`, `training`, `tune`, `tuning_report`, `notes`, `looks`, `results`, `run`,
 //! `compare`, `index`, `generate`, `classify`, `trial`; `basis` follows `corpora`.
 
 #![forbid(unsafe_code)]
@@ -49,6 +49,7 @@ mod judge;
 mod looks;
 pub mod measure;
 mod merge;
+mod notes;
 mod observe;
 mod options;
 pub mod origin;
@@ -87,6 +88,7 @@ pub use index::{INDEX, check_pages, write_index};
 pub use judge::Planned;
 pub use looks::LOOKS;
 pub use merge::merge;
+pub use notes::long_warm_ups;
 pub use observe::{Missing, Observation, Outcome};
 pub use options::Options;
 pub use origin::Origin;

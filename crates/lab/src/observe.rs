@@ -72,6 +72,8 @@ pub struct Outcome {
     pub data: Vec<DataFacts>,
     /// The name of each run and all of its settings, as RON.
     pub configs: Vec<(String, String)>,
+    /// Sentences on what the user may not have meant.
+    pub notes: Vec<String>,
 }
 
 impl Outcome {

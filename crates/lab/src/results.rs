@@ -45,6 +45,9 @@ pub struct Results {
     judge: bool,
     /// What to know about the claims.
     notes: Vec<String>,
+    /// What to know about the runs.
+    #[serde(skip)]
+    of_runs: Vec<String>,
     claims: Vec<Judgement>,
     /// The name of each run and all of its settings, as RON.
     configs: Vec<(String, String)>,
@@ -115,6 +118,7 @@ impl Results {
             looks: Vec::new(),
             judge: experiment.judge,
             notes: unequal_budgets(experiment, planned),
+            of_runs: outcome.notes,
             claims,
             observations: outcome.observations,
             rows: planned.iter().map(row).collect(),
@@ -166,7 +170,8 @@ impl Results {
                  many seeds would find in 80 % of repetitions."
             }
             false => {
-                "The runs are too short to judge a claim. They only check that everything works."
+                "The runs are too short to judge a claim, except for those about what models cost. They only check that \
+                 everything works."
             }
         };
         let tuned = self.tuned_note();
@@ -397,9 +402,18 @@ impl Results {
         sections.extend(self.sections_of_data());
         Report {
             title: self.title.clone(),
-            lead: self.about.clone(),
+            lead: self.lead(),
             sections,
         }
+    }
+
+    /// What is done, and what to know about the runs.
+    fn lead(&self) -> String {
+        let notes = self.of_runs.iter().map(|note| sentence(note));
+        let notes = notes.collect::<String>();
+        let paragraphs = [self.about.as_str(), notes.trim_start()];
+        let paragraphs = paragraphs.into_iter().filter(|text| !text.is_empty());
+        paragraphs.collect::<Vec<_>>().join("\n\n")
     }
 
     /// The data, the configs and how to repeat it.
@@ -454,7 +468,7 @@ impl Results {
 }
 
 /// ` Text.`
-fn sentence(text: &str) -> String {
+pub(crate) fn sentence(text: &str) -> String {
     let mut chars = text.chars();
     let first = chars.next().map(|c| c.to_ascii_uppercase());
     format!(" {}{}.", first.unwrap_or_default(), chars.as_str())

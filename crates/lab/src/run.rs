@@ -65,14 +65,17 @@ impl<C: ModelConfig> Experiment<C> {
         }
         options.backend.check_compiled()?;
         self.announce(options);
+        let notes = self.notes(planned)?;
         let Some(sweep) = &self.sweep else {
-            return self.train(planned, options);
+            let trained = self.train(planned, options)?;
+            return Ok(Outcome { notes, ..trained });
         };
         let (tuning, swept) = sweep.run(planned, self.seeds.len(), options)?;
         if swept.stopped {
             return Ok(Outcome {
                 tuning: Some(tuning),
                 configs: configs(planned, &self.seeds),
+                notes,
                 ..swept
             });
         }
@@ -85,6 +88,7 @@ impl<C: ModelConfig> Experiment<C> {
             missing: [swept.missing, missing, trained.missing].concat(),
             seconds: swept.seconds.into_iter().chain(trained.seconds).collect(),
             tuning: Some(tuning),
+            notes,
             ..trained
         })
     }
@@ -122,6 +126,7 @@ impl<C: ModelConfig> Experiment<C> {
         Ok(Outcome {
             tuning: Some(tuning),
             configs: configs(planned, &sweep.seeds),
+            notes: self.notes(planned)?,
             ..swept
         })
     }

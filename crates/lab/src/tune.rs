@@ -284,6 +284,12 @@ impl Sweep {
         }
     }
 
+    /// Whether points are to be given up, but no rung ends before the runs of all points do.
+    pub(crate) fn is_halving_idle<C>(&self, runs: &[PlannedRun<C>]) -> bool {
+        let asked = self.halving.is_some_and(|halving| halving.rungs > 1);
+        asked && self.rungs(runs).len() == 1
+    }
+
     /// Checks that every point can be set. Returns the number of points of a run.
     ///
     /// # Errors
@@ -298,6 +304,15 @@ impl Sweep {
             }
         }
         Ok(points.len())
+    }
+
+    /// Returns every run at every point, each with a name that tells the point.
+    pub(crate) fn runs<C: ModelConfig>(
+        &self,
+        planned: &[PlannedRun<C>],
+    ) -> Result<Vec<PlannedRun<C>>, Error> {
+        let candidates = self.candidates(planned, &self.points())?.into_iter();
+        Ok(candidates.map(|candidate| candidate.planned).collect())
     }
 
     /// Every run with a model, at every point.

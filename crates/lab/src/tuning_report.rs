@@ -61,7 +61,10 @@ impl Tuning {
                 false => "",
             }
         );
-        if self.sweep.halving.is_some() {
+        if self
+            .points()
+            .any(|tried| tried.share > 0.0 && tried.share < 1.0)
+        {
             note += "Points were given up by their loss in the middle of the learning-rate schedule, which favours \
                      points whose loss falls early. ";
         }

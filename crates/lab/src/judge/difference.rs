@@ -309,9 +309,9 @@ pub(super) fn sooner(observations: &[Observation], test: &Sooner) -> Found {
             0 => String::new(),
             later => format!(", later in {later}"),
         };
-        let because = format!(
-            "sooner in {sooner} of {count} seeds{later}, never in {never}{median}; sign test"
-        );
+        let how = if count == 1 { ONE_SEED } else { "sign test" };
+        let because =
+            format!("sooner in {sooner} of {count} seeds{later}, never in {never}{median}; {how}");
         return Ok(Finding {
             p: (count > 1).then_some(p),
             ..Finding::new(verdict, because)

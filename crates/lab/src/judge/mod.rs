@@ -94,7 +94,7 @@ fn of_no_seed(observations: &[Observation]) -> Vec<Observation> {
 
 impl Test {
     /// Whether all that it tests follows from the configs of the runs.
-    fn is_counted(&self) -> bool {
+    pub(crate) fn is_counted(&self) -> bool {
         let (_, quantities) = self.names();
         let is_measured = |quantity: &str| describe(quantity).is_some() && !is_cost(quantity);
         let is_about_costs = quantities.first().is_some_and(|quantity| is_cost(quantity));

@@ -87,7 +87,12 @@ pub(super) fn ratio(observations: &[Observation], test: &Ratio) -> Found {
         _ if off - spread > test.within => Verdict::DoesNotHold,
         _ => Verdict::Undecided,
     };
-    Ok(Finding::new(verdict, because))
+    let why = if is_single {
+        format!("; {ONE_SEED}")
+    } else {
+        String::new()
+    };
+    Ok(Finding::new(verdict, because + &why))
 }
 
 /// Whether the mean over the seeds is `value`, up to `within`.

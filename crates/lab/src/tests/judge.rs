@@ -592,6 +592,17 @@ fn a_run_is_sooner_by_where_it_reaches_the_last_loss_of_the_other() {
         never.because,
         "sooner in 0 of 3 seeds, never in 3; sign test"
     );
+    let one: Vec<_> = found
+        .iter()
+        .filter(|it| it.seed == Some(1))
+        .cloned()
+        .collect();
+    let never = claim(test("slow", "fast")).judge(&one, &[]);
+    assert_eq!(never.verdict, Verdict::NotTested);
+    assert_eq!(
+        never.because,
+        "sooner in 0 of 1 seeds, never in 1; one seed cannot tell a difference from chance"
+    );
     let more = |slow: f64| {
         let seeds = 1..=8;
         seeds

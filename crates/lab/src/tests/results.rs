@@ -123,6 +123,24 @@ fn a_verdict_has_a_sign_and_a_color() {
 }
 
 #[test]
+fn what_models_cost_is_judged_in_runs_that_are_too_short() {
+    let text = EXPERIMENT
+        .replace("seeds: [1, 2],", "seeds: [1, 2], judge: false,")
+        .replace(
+            "test: Lower(quantity: \"valid_loss\"",
+            "test: Lower(quantity: \"parameters\"",
+        );
+    let change = |found: &mut Observation| {
+        let count = if found.run == "base" { 300.0 } else { 200.0 };
+        found.quantities.insert("parameters".into(), count);
+    };
+    let results = results_with(&parse(&text), &[], change);
+    let found = &results.claims()[0];
+    assert_eq!(found.verdict, Verdict::Holds, "{}", found.because);
+    assert!(!found.because.contains("too short"), "{}", found.because);
+}
+
+#[test]
 fn runs_that_are_too_short_judge_nothing_but_show_their_numbers() {
     let experiment = parse(&EXPERIMENT.replace("seeds: [1, 2],", "seeds: [1, 2], judge: false,"));
     let results = results_of(&experiment, &[]);

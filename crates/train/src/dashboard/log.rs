@@ -6,7 +6,8 @@ use super::rows::{Metric, Reached, Sink};
 use super::{
     Activity, GRADIENT_NORM, LEARNING_RATE, LOSS, Pace, UTILISATION, Unit, duration, print,
 };
-use residual_zoo_report::si;
+use residual_zoo_report::{si, wrap};
+use residual_zoo_system::terminal::output_columns;
 
 /// The columns of a line.
 const COLUMNS: usize = 80;
@@ -79,7 +80,10 @@ impl Sink for Log {
     }
 
     fn note(&mut self, text: &str) {
-        print(text);
+        match output_columns() {
+            Some(columns) => print(&wrap(text, columns).join("\n")),
+            None => print(text),
+        }
     }
 
     fn sample(&mut self, step: usize, text: &str) {

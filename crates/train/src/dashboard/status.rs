@@ -103,12 +103,22 @@ impl RunStatus {
             activity,
             status,
         } = self;
-        status.show(|| line(name, pace, loss.as_deref(), *activity, Instant::now()));
+        let columns = status.columns;
+        status.show(|| {
+            let shown = (loss.as_deref(), *activity);
+            line(name, pace, shown, Instant::now(), columns)
+        });
     }
 }
 
 /// Such as `[2/6] wide: step 120/1000, loss 2.1, left 40s, all 12m 00s`.
-fn line(name: &str, pace: &Pace, loss: Option<&str>, activity: Activity, now: Instant) -> String {
+fn line(
+    name: &str,
+    pace: &Pace,
+    (loss, activity): (Option<&str>, Activity),
+    now: Instant,
+    columns: usize,
+) -> String {
     let mut text = format!(": step {}/{}", pace.reached(), pace.total());
     text += &loss.map_or(String::new(), |loss| format!(", loss {loss}"));
     if !activity.is_same(Activity::Training) {
@@ -120,17 +130,20 @@ fn line(name: &str, pace: &Pace, loss: Option<&str>, activity: Activity, now: In
     if let Some(left) = pace.left_of_all(now) {
         text += &format!(", all {}", duration(left));
     }
-    // A long name gives way to the figures.
-    let space = COLUMNS.saturating_sub(text.chars().count() + 1);
-    let name: String = match name.chars().count() > space {
-        true => name
-            .chars()
-            .take(space.saturating_sub(1))
-            .chain(['…'])
-            .collect(),
-        false => name.to_owned(),
+    // The beginning of a long name gives way to the figures: what tells runs of a sweep apart is at its end.
+    let space = columns.saturating_sub(text.chars().count() + 1);
+    let long = name.chars().count();
+    if long <= space {
+        return name.to_owned() + &text;
+    }
+    let (number, run) = match name.split_once("] ") {
+        Some((number, run)) if number.starts_with('[') => (format!("{number}] "), run),
+        _ => (String::new(), name),
     };
-    name + &text
+    let left = space.saturating_sub(number.chars().count() + 1);
+    let cut = run.chars().count().saturating_sub(left);
+    let end: String = run.chars().skip(cut).collect();
+    format!("{number}…{end}{text}")
 }
 
 impl Sink for RunStatus {
@@ -173,8 +186,9 @@ mod tests {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut pace = Pace::new(start, (0, 100), 2.0);
-        let text = |pace: &Pace, activity| line("[1/3] wide", pace, Some("2.1"), activity, at(11));
-        let starting = line("[1/3] wide", &pace, None, Activity::Starting, at(1));
+        let text =
+            |pace: &Pace, activity| line("[1/3] wide", pace, (Some("2.1"), activity), at(11), 80);
+        let starting = line("[1/3] wide", &pace, (None, Activity::Starting), at(1), 80);
         assert_eq!(starting, "[1/3] wide: step 0/100, starting");
         pace.begin(start);
         pace.step(1, at(1));
@@ -182,15 +196,24 @@ mod tests {
         let training = text(&pace, Activity::Training);
         let expected = "[1/3] wide: step 11/100, loss 2.1, left 1m 29s, all 4m 49s";
         assert_eq!(training, expected);
-        let long = line(&"name ".repeat(30), &pace, None, Activity::Training, at(11));
-        assert!(
-            long.contains("… : step") || long.contains("…: step"),
-            "{long}"
-        );
-        assert!(
-            long.ends_with("all 4m 49s") && long.chars().count() < COLUMNS,
-            "{long}"
-        );
+        // Of a point of a sweep, the number and the value stay.
+        let name = "[12/64] gpt2-shakespeare-cpu, learning rate 0.003, seed 1";
+        let shown = (Some("2.1"), Activity::Training);
+        for (columns, expected) in [
+            (
+                100,
+                format!("{name}: step 11/100, loss 2.1, left 1m 29s, all 4m 49s"),
+            ),
+            (
+                80,
+                "[12/64] …rning rate 0.003, seed 1: step 11/100, loss 2.1, left 1m 29s, all 4m 49s"
+                    .into(),
+            ),
+        ] {
+            let long = line(name, &pace, shown, at(11), columns);
+            assert_eq!(long, expected);
+            assert!(long.chars().count() < columns, "{long}");
+        }
         let validating = text(&pace, Activity::Validating(2, 20));
         assert!(
             validating.contains(", validating, batch 2 of 20, left"),
