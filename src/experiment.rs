@@ -40,6 +40,21 @@ pub fn train(
     residual_zoo_lab::train(kind, gpu, config, corpus, options)
 }
 
+/// Checks that a run can begin or continue, and writes nothing, see [`residual_zoo_lab::check_start`].
+///
+/// # Errors
+///
+/// Those of [`residual_zoo_lab::check_start`].
+pub fn check_start(
+    kind: BackendKind,
+    gpu: Option<usize>,
+    config: RunConfig,
+    corpus: &Corpus,
+    options: &RunOptions,
+) -> Result<(), Error> {
+    residual_zoo_lab::check_start(kind, gpu, config, corpus, options)
+}
+
 /// Times optimizer steps on the backend `kind` and measures their memory, see [`residual_zoo_lab::time`].
 /// `steps` is `(warmup, steps)`.
 ///
@@ -143,7 +158,7 @@ pub fn serve(
     options: &ServeOptions,
     backend: (BackendKind, Option<usize>),
     stop: &Interrupter,
-    ready: impl FnOnce(SocketAddr),
+    ready: impl FnOnce(SocketAddr, &Path),
 ) -> Result<(), Error> {
     residual_zoo_lab::serve(run, options, backend, stop, ready)
 }

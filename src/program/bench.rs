@@ -38,10 +38,10 @@ pub struct Options {
     #[arg(long, value_name = "PATH=VALUE")]
     set: Vec<String>,
     /// Steps that are not counted
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(..=100_000))]
+    #[arg(long, default_value_t = 2, value_parser = cli::number(0, 100_000))]
     warmup: u32,
     /// Steps that are timed
-    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, default_value_t = 8, value_parser = cli::number(1, 100_000))]
     steps: u32,
     /// Also write the figures as JSON
     #[arg(long, value_name = "FILE")]

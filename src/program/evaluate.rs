@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use residual_zoo::cli::{self, BackendArgs, CheckpointArgs, DataArgs};
-use residual_zoo::core::ConfigError;
+use residual_zoo::core::{ConfigError, ModelConfig as _};
 use residual_zoo::data::Source;
 use residual_zoo::evaluate::{Error as EvaluateError, Options as Evaluation, Task};
 use residual_zoo::lab::{Error, IMAGES_REPORT, Use, check_size, open_corpus};
@@ -106,6 +106,12 @@ pub fn evaluate(options: Options) -> anyhow::Result<()> {
         let checked = check_size(&run.config, run.vocabulary(), (kind, gpu), Use::Load);
         checked.map_err(or_force)?;
     }
+    let context = run.config.model.shape().context;
+    if let Some(stride) = options.stride.filter(|stride| *stride > context) {
+        let problem =
+            format!("is {stride}, but the model reads {context} tokens; give at most {context}");
+        return Err(ConfigError::new("--stride", problem).into());
+    }
     let directory = options.directory()?;
     let evaluation = Evaluation {
         directory: directory.clone(),
@@ -113,19 +119,27 @@ pub fn evaluate(options: Options) -> anyhow::Result<()> {
         stride: options.stride,
     };
     let stop = cli::stop_on_signal()?;
-    for task in experiment::evaluate(&run, &tasks, &evaluation, (kind, gpu), &stop)? {
+    let all = experiment::evaluate(&run, &tasks, &evaluation, (kind, gpu), &stop)?;
+    if let Some(task) = all.first() {
+        cli::print(&run.describe(&task.checkpoint))?;
+    }
+    for task in all {
         for note in &task.notes {
             cli::print(&format!("note: {}: {note}", task.task))?;
         }
-        let unit = if task.documents == 1 {
+        let unit = if task.original == 1 {
             "document"
         } else {
             "documents"
         };
+        let count = match task.documents == task.original {
+            true => String::new(),
+            false => format!("{} of ", task.documents),
+        };
         let kind = task.kind.name();
         cli::print(&format!(
-            "{} ({kind}, {} {unit})",
-            task.task, task.documents
+            "{} ({kind}, {count}{} {unit})",
+            task.task, task.original
         ))?;
         for metric in task.metrics {
             let error = metric
@@ -198,7 +212,8 @@ fn images(run: &Run, options: &Options) -> anyhow::Result<()> {
         found => found?,
     };
     cli::print(&format!(
-        "{} images of {} classes\n  {}\n  loss {:.4} nats\nreport: {}",
+        "{}\n{} images of {} classes\n  {}\n  loss {:.4} nats\nreport: {}",
+        run.describe(&found.checkpoint),
         found.found.len(),
         found.classes.len(),
         found.accuracies().join("\n  "),

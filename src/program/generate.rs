@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use residual_zoo::ModelConfig;
-use residual_zoo::cli::{BackendArgs, CheckpointArgs};
+use residual_zoo::cli::{self, BackendArgs, CheckpointArgs};
 use residual_zoo::core::ConfigError;
 use residual_zoo::lab::{Use, check_size};
 use residual_zoo::runs::Run;
@@ -26,7 +26,7 @@ pub struct Options {
     prompt: Vec<String>,
     /// Texts for each prompt, 1 to 10000. Several texts are generated together and printed at the end, with a
     /// line of hyphens between them
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=MOST_TEXTS as i64))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = cli::number(1, MOST_TEXTS as u32))]
     samples: u32,
     /// Tokens to generate
     #[arg(long, default_value_t = 200)]
@@ -59,6 +59,16 @@ pub fn generate(options: Options) -> anyhow::Result<()> {
         top_p: options.top_p,
         seed: options.seed,
     };
+    for (option, is_given) in [
+        ("--top-k", sampling.top_k.is_some()),
+        ("--top-p", sampling.top_p.is_some()),
+    ] {
+        if is_given && sampling.temperature == 0.0 {
+            let problem = "has no effect with `--temperature 0`, which always takes the most likely token; leave one of \
+                           them out";
+            return Err(ConfigError::new(option, problem).into());
+        }
+    }
     let mut prompts: Vec<_> = options
         .prompt
         .iter()

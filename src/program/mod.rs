@@ -218,10 +218,8 @@ fn an_experiment(name: &str) -> ConfigError {
 /// Reads the run file CONFIG, or the one of that name that is part of the program.
 fn read_config(config: &Path) -> anyhow::Result<RunConfig> {
     if config.join("config.ron").exists() {
-        let run = cli::quoted_path(config);
-        let problem = format!(
-            "is a run; continue it by `residual-zoo train --resume {run}`, or give its config.ron"
-        );
+        let file = cli::quoted_path(&config.join("config.ron"));
+        let problem = format!("is a run; give its config, {file}");
         return Err(ConfigError::new(config.display().to_string(), problem).into());
     }
     let ending = config.extension().unwrap_or_default().to_string_lossy();

@@ -11,7 +11,7 @@ use residual_zoo::cli::{self, BackendArgs, CheckpointArgs};
 use residual_zoo::core::ConfigError;
 use residual_zoo::data::check_is_file;
 use residual_zoo::lab::{Use, check_size};
-use residual_zoo::runs::Error as RunError;
+use residual_zoo::runs::{Error as RunError, checkpoint};
 use residual_zoo::serve::Options as Serving;
 use residual_zoo::{Run, experiment};
 
@@ -44,13 +44,13 @@ pub struct Options {
     #[arg(long)]
     name: Option<String>,
     /// Sequences that are continued at once, 1 to 1024. Each needs memory for its context
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = cli::number(1, 1024))]
     batch: u32,
     /// Sequences that may wait or be continued, 1 to 65536; more are refused with status 429
-    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=65536))]
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = cli::number(1, 65536))]
     queue: u32,
     /// Most tokens of a completion. When the context is full, the model goes on from its newest half
-    #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 4096, value_parser = cli::number(1, 1_000_000))]
     max_tokens: u32,
     /// Seconds that requests have to end when the server is stopped
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
@@ -92,14 +92,16 @@ pub fn serve(options: Options) -> anyhow::Result<()> {
         grace: Duration::from_secs(options.grace.into()),
     };
     let stop = cli::stop_on_signal()?;
-    experiment::serve(&run, &serving, (kind, gpu), &stop, |address| {
+    experiment::serve(&run, &serving, (kind, gpu), &stop, |address, checkpoint| {
         if is_open {
             cli::warn(
                 "anyone who can reach this machine can use the model; require a key with `--key FILE`",
             );
         }
+        let step = checkpoint::step_of(checkpoint);
+        let step = step.map_or(String::new(), |step| format!(", step {step},"));
         // Nobody has to read it.
-        let _ = cli::print(&format!("serving {name} at http://{address}"));
+        let _ = cli::print(&format!("serving {name}{step} at http://{address}"));
     })?;
     Ok(())
 }

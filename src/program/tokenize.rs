@@ -53,8 +53,24 @@ pub fn tokenize(options: Options) -> anyhow::Result<()> {
     let mut config = config.set(&options.set)?.data;
     options.data.apply(&mut config, &options.set)?;
     if config.source.paths().is_empty() && config.source != Source::TinyShakespeare {
-        let problem = format!("is {}; give a text with `--data`", config.source);
+        let remedy = match config.source {
+            Source::Images(_) | Source::Cifar10(_) => {
+                "images have no tokens; give the RON file of a run on text"
+            }
+            _ => "give a text with `--data`",
+        };
+        let problem = format!("is {}; {remedy}", config.source);
         return Err(ConfigError::new("data.source", problem).into());
+    }
+    let names_field = |set: &&String| {
+        let path = set.split('=').next().unwrap_or_default();
+        path.trim() == "data.text_field"
+    };
+    if let Some(set) = options.set.iter().find(names_field)
+        && is_plain(&config.source)
+    {
+        let problem = "has no effect, because a plain text has no fields; leave it out";
+        return Err(ConfigError::new(format!("--set {set}"), problem).into());
     }
     let corpus = store_corpus(&config, &cli::stop_on_signal()?)?;
     let count = |examples: &Examples| si(examples.tokens().unwrap_or(0) as f64);
@@ -65,6 +81,14 @@ pub fn tokenize(options: Options) -> anyhow::Result<()> {
         }
         _ => String::new(),
     };
+    cli::print(&format!(
+        "{}, tokenized by {}",
+        config.source,
+        named(&config.tokenizer)
+    ))?;
+    if let Some(cache) = config.cache_directory() {
+        cli::print(&format!("cache: {}", cache.display()))?;
+    }
     cli::print(&format!("{ids} token ids{fewer}"))?;
     cli::print(&format!(
         "{} training and {} validation tokens",
@@ -76,4 +100,27 @@ pub fn tokenize(options: Options) -> anyhow::Result<()> {
         cli::print(&format!("{bytes} bytes per token of the validation text"))?;
     }
     Ok(())
+}
+
+/// Whether a text has no fields: it is one file, which is neither JSON lines nor Parquet.
+fn is_plain(source: &Source) -> bool {
+    let has_fields = |path: &Path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.contains(".jsonl") || name.ends_with(".parquet")
+    };
+    match source {
+        Source::Path(path) => path.is_file() && !has_fields(path),
+        Source::TinyShakespeare => true,
+        _ => false,
+    }
+}
+
+/// A tokenizer as `--tokenizer` has it.
+fn named(tokenizer: &TokenizerConfig) -> String {
+    match tokenizer {
+        TokenizerConfig::Bytes => "bytes".into(),
+        TokenizerConfig::Chars => "chars".into(),
+        TokenizerConfig::Bpe { vocab_size } => format!("bpe:{vocab_size}"),
+        TokenizerConfig::File(path) => path.display().to_string(),
+    }
 }

@@ -7,7 +7,7 @@ use anyhow::{anyhow, bail};
 use clap::{Args, ValueEnum};
 use residual_zoo::backend::BackendKind;
 use residual_zoo::cli::{self, BackendArgs, DataArgs, DisplayArgs};
-use residual_zoo::core::{Architecture as _, ConfigError, ModelConfig as _};
+use residual_zoo::core::{Architecture as _, ConfigError, ModelConfig as _, Vocabulary};
 use residual_zoo::data::{Corpus, Examples, Source};
 use residual_zoo::lab::{
     Basis, Error, Use, available_memory, check_memory, check_precision, check_size, open_corpus,
@@ -49,14 +49,15 @@ pub struct Options {
     /// Resume the run in this directory with its own config
     #[arg(long, value_name = "RUN", conflicts_with_all = ["run", "init_from"])]
     resume: Option<PathBuf>,
-    /// Only check the config and the data, and print parameters, tokens and passes; nothing is trained or written
+    /// Only check the config, the data, first weights and a run that is there already, and print parameters, tokens and
+    /// passes; nothing is trained or written
     #[arg(long)]
     check: bool,
     /// Continue even if config, data or backend have changed (noted in history.jsonl)
     #[arg(long)]
     allow_config_change: bool,
     /// Follow the paths in the config of RUN, wherever they lead; only for runs that you trust
-    #[arg(long)]
+    #[arg(long, requires = "resume")]
     allow_paths: bool,
     /// Train even if this machine's memory cannot hold the model or a step of it
     #[arg(long)]
@@ -99,6 +100,13 @@ fn is_tuned(model: &ModelConfig) -> bool {
 /// The field by which a model is tuned, if other weights are frozen.
 fn tuned(model: &ModelConfig) -> Option<&'static str> {
     model.plain().and_then(|model| model.tuned())
+}
+
+/// The number of frozen parameters of a model that is tuned by others.
+fn frozen(config: &RunConfig, vocabulary: Vocabulary) -> Option<usize> {
+    let field = tuned(&config.model)?;
+    let plain = config.clone().set(&[format!("model.{field}=None")]).ok()?;
+    Some(plain.model.cost(vocabulary).params.total())
 }
 
 /// Checks that `model` has parameter tokens, and that the run whose weights it takes has not been tuned.
@@ -222,6 +230,13 @@ fn lead(options: Options, team: Option<Team>) -> anyhow::Result<()> {
                 .run
                 .clone()
                 .unwrap_or_else(|| default_directory(file));
+            if file.join(run_dir::CONFIG).exists() {
+                let run = cli::quoted_path(file);
+                let problem = format!(
+                    "is a run; continue it by `residual-zoo train --resume {run}`, or give its config.ron"
+                );
+                return Err(ConfigError::new(file.display().to_string(), problem).into());
+            }
             (read_config(file)?, directory)
         }
         (_, Some(run)) => {
@@ -273,13 +288,6 @@ fn lead(options: Options, team: Option<Team>) -> anyhow::Result<()> {
         let checked = check_memory(&config, vocabulary(&corpus), (kind, gpu), available);
         checked.map_err(or_force)?;
     }
-    if options.check {
-        cli::print(&describe(&config, &corpus, kind))?;
-        for note in notes(&config, &corpus) {
-            cli::print(&cli::wrapped(&note, ""))?;
-        }
-        return Ok(());
-    }
     let display = options.display.display();
     let run_options = RunOptions {
         display,
@@ -296,6 +304,15 @@ fn lead(options: Options, team: Option<Team>) -> anyhow::Result<()> {
         team,
         ..RunOptions::new(directory)
     };
+    if options.check {
+        let described = describe(&config, &corpus, kind);
+        residual_zoo::experiment::check_start(kind, gpu, config, &corpus, &run_options)?;
+        cli::print(&described)?;
+        for note in &run_options.notes {
+            cli::print(&cli::wrapped(note, ""))?;
+        }
+        return Ok(());
+    }
     // The dashboard leaves the screen as it was, so these lines stay above what comes after it.
     if display != Display::Quiet {
         print(&describe(&config, &corpus, kind));
@@ -367,6 +384,15 @@ fn describe_end(summary: &Summary, corpus: &Corpus) -> String {
 fn describe(config: &RunConfig, corpus: &Corpus, kind: BackendKind) -> String {
     let basis = Basis::of_corpus(corpus);
     let cost = config.model.cost(basis.vocabulary);
+    let parameters = si(cost.params.total() as f64);
+    // Frozen weights are not counted.
+    let parameters = match frozen(config, basis.vocabulary) {
+        None => format!("{parameters} parameters"),
+        Some(frozen) => {
+            let all = si((frozen + cost.params.total()) as f64);
+            format!("{parameters} parameters that are trained of {all}")
+        }
+    };
     let count = |examples: &Examples| Some(si(examples.tokens()? as f64));
     let unit = Unit::of(corpus);
     let units = unit.name();
@@ -383,9 +409,8 @@ fn describe(config: &RunConfig, corpus: &Corpus, kind: BackendKind) -> String {
     let train = &config.train;
     let lines = [
         format!(
-            "{} on {kind}: {} parameters for {basis}, {} of them non-embedding",
+            "{} on {kind}: {parameters} for {basis}, {} of them non-embedding",
             config.model.name(),
-            si(cost.params.total() as f64),
             si(cost.params.other as f64),
         ),
         format!("{}: {examples}", config.data.source),

@@ -551,16 +551,26 @@ fn the_program_prints_metrics_and_writes_results() {
         .args(["--limit", "3"]);
     let shown = ok(evaluate.arg("--task").arg(folder.join("story.txt")));
     for part in [
-        "hellaswag (hellaswag, 3 documents)",
+        "hellaswag (hellaswag, 3 of 4 documents)",
         "acc_norm",
         "bits_per_byte",
         "results.json",
     ] {
         assert!(shown.contains(part), "{part} is not in {shown}");
     }
+    let mut wide = command("evaluate");
+    wide.arg(place.path("run"))
+        .arg("--task")
+        .arg(folder.join("story.txt"));
+    fails(
+        wide.args(["--stride", "100000"]),
+        2,
+        &["`--stride`: is 100000, but the model reads "],
+    );
     let json = fs::read(place.path("out/results.json")).unwrap();
     let json: Value = serde_json::from_slice(&json).unwrap();
     assert_eq!(json["n-samples"]["hellaswag"]["effective"], 3);
+    assert_eq!(json["n-samples"]["hellaswag"]["original"], 4);
     assert_eq!(json["configs"]["story"]["kind"], "text");
     assert!(json["configs"]["story"]["stride"].is_number());
     assert!(json["results"]["hellaswag"]["acc_stderr,none"].is_number());

@@ -258,7 +258,22 @@ fn a_checkpoint_is_chosen_by_its_step_or_its_loss() {
     assert!(weights(&from, 0) == weights(&run, best.parse().unwrap()));
     // It continues from these weights only.
     ok(&mut start(&best));
-    fails(&mut start("12"), 2, &["began with", "start another run"]);
+    let says = [
+        &format!("began with another checkpoint of {}", run.display()),
+        "not with that of step 12; start another run with `--run DIR`\n",
+    ];
+    fails(&mut start("12"), 2, &says);
+    // A check says the same, and what begins anew.
+    fails(start("12").arg("--check"), 2, &says);
+    ok(start(&best).arg("--check"));
+    // The number that is printed has its checkpoint.
+    let mut command = zoo("generate");
+    let generated = program::run(command.arg(&run).args(["--checkpoint", "6"]));
+    let shown = program::text(&generated.stderr);
+    assert!(
+        shown.contains(&format!("{}, step 6\n", run.display())),
+        "{shown}"
+    );
 
     let exported = scratch.path("exported");
     let shown = ok(zoo("export")
@@ -275,11 +290,32 @@ fn a_checkpoint_is_chosen_by_its_step_or_its_loss() {
         command.arg("--out").arg(scratch.path(choice));
         command.args(["--checkpoint", choice]);
         let shown = ok(&mut command);
+        let step = if choice == "best" { &best } else { choice };
+        let head = format!("{}, step {step}\n", run.display());
+        assert!(shown.starts_with(&head), "{shown}");
+        let results = fs::read_to_string(scratch.path(choice).join("results.json")).unwrap();
+        assert!(results.contains(&format!("\"step\": {step},")), "{results}");
+        assert!(
+            results.contains(&format!("/step-{step:0>8}\"")),
+            "{results}"
+        );
         let metrics = shown.lines().filter(|line| line.contains("is better"));
         metrics.map(str::to_owned).collect::<Vec<_>>()
     };
     assert_eq!(evaluate("best"), evaluate(&best));
     assert_ne!(evaluate("best"), evaluate("12"));
+
+    // The results of other weights are kept, and a note says where.
+    let mut other = zoo("evaluate");
+    other.arg(&run).arg("--task").arg(&tasks);
+    let shown = ok(other
+        .arg("--out")
+        .arg(scratch.path("12"))
+        .args(["--checkpoint", "6"]));
+    assert!(
+        shown.contains("the results of other weights are in ") && shown.contains("results.before-"),
+        "{shown}"
+    );
 
     for (choice, says) in [
         (
@@ -301,6 +337,48 @@ fn a_checkpoint_is_chosen_by_its_step_or_its_loss() {
         2,
         &["step-00000006/model.safetensors", "0 bytes instead of"],
     );
+}
+
+/// `train --check` refuses what the run itself would refuse, and writes nothing.
+#[test]
+fn a_check_reads_first_weights_and_the_run_that_is_there() {
+    let scratch = Scratch::new();
+    let run = scratch.path("run");
+    let before = trained(&run, &[]);
+    let config = run.join("config.ron");
+    let other = scratch.path("other");
+    let check = |set: &[&str]| {
+        let mut command = zoo("train");
+        command.arg("--check").args(set);
+        command
+    };
+    let starts = |from: &Path, set: &[&str]| {
+        let mut command = check(set);
+        command.arg(&config).arg("--run").arg(&other);
+        command.arg("--init-from").arg(from);
+        command
+    };
+    let resumes = |set: &[&str]| {
+        let mut command = check(set);
+        command.arg("--resume").arg(&run);
+        command
+    };
+    fails(&mut starts(&scratch.path("nosuch"), &[]), 2, &["nosuch"]);
+    let deeper = ["--set", "model.n_layer=2"];
+    fails(&mut starts(&run, &deeper), 2, &["n_layer"]);
+    fails(
+        starts(&run, &[]).args(["--init-checkpoint", "7"]),
+        2,
+        &["has no checkpoint of step 7"],
+    );
+    let shorter = ["--set", "train.steps=6"];
+    fails(&mut resumes(&shorter), 2, &["train.steps was 12, now 6"]);
+    fails(&mut resumes(&deeper), 2, &["n_layer"]);
+    ok(&mut starts(&run, &[]));
+    ok(&mut resumes(&["--set", "train.steps=20"]));
+    assert!(!other.exists());
+    assert_eq!(run_dir::read_history(&run).unwrap().len(), 1);
+    assert_eq!(steps(&run), before);
 }
 
 #[test]

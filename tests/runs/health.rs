@@ -27,6 +27,7 @@ fn a_run_without_a_finite_loss_stops_and_names_the_parameters() {
             1,
             &[
                 "5 steps in a row",
+                "or a smaller `train.grad_clip`",
                 "gradient of",
                 "step-0000",
                 "train.learning_rate",

@@ -4,7 +4,7 @@ use std::fs;
 
 use residual_zoo::RunConfig;
 use residual_zoo::core::ModelConfig;
-use residual_zoo_testing::program::{Scratch, fails, ok, outside, smoke, zoo};
+use residual_zoo_testing::program::{Scratch, fails, ok, outside, run, smoke, text, zoo};
 
 #[test]
 fn files_of_the_other_kind_are_told_apart() {
@@ -430,7 +430,76 @@ fn tokenize_counts_and_fills_the_cache() {
         shown.contains("training") && shown.contains("bytes per token"),
         "{shown}"
     );
-    assert!(scratch.path("cache/residual-zoo").is_dir());
+    let cache = scratch.path("cache/residual-zoo/tokens");
+    let head = format!("my.txt, tokenized by bpe:300\ncache: {}\n", cache.display());
+    assert!(shown.starts_with(&head), "{shown}");
+    assert!(cache.is_dir());
+    let set = ["--set", "data.text_field=body"];
+    fails(
+        command.args(set),
+        2,
+        &["`--set data.text_field=body`: has no effect, because a plain text has no fields"],
+    );
+}
+
+/// A remedy is one that the command has.
+#[test]
+fn remedies_fit_their_command() {
+    let scratch = Scratch::new();
+    let run = scratch.path("run");
+    ok(smoke(&run).args(["--set", "train.steps=2"]));
+    let config = format!("is a run; give its config, {}/config.ron\n", run.display());
+    fails(zoo("tokenize").arg(&run), 2, &[&config]);
+    fails(zoo("train").arg(&run), 2, &["train --resume"]);
+    let to = scratch.path("nosuch/a.svg");
+    let written = format!(
+        "could not write {}: No such file or directory (os error 2); create its folder first, or choose another one\n",
+        to.display()
+    );
+    fails(zoo("plot").arg(&run).arg("--out").arg(&to), 2, &[&written]);
+    fails(
+        zoo("describe").args(["vit/smoke", "--tokenizer", "bpe:300"]),
+        2,
+        &["these data need no tokenizer", "; leave it out\n"],
+    );
+    fails(
+        zoo("tokenize").arg("vit/smoke"),
+        2,
+        &["images have no tokens"],
+    );
+    let mut greedy = zoo("generate");
+    greedy
+        .arg(&run)
+        .args(["--temperature", "0", "--top-k", "5"]);
+    fails(
+        &mut greedy,
+        2,
+        &["`--top-k`: has no effect with `--temperature 0`"],
+    );
+    let mut paths = smoke(&scratch.path("other"));
+    assert_eq!(run_of(paths.arg("--allow-paths")).0, Some(2));
+    for (command, option, most) in [("experiment", "--jobs", 256), ("serve", "--batch", 1024)] {
+        let (code, error) = run_of(zoo(command).arg("rmt_scaling").args([option, "0"]));
+        assert_eq!(code, Some(2));
+        let says = format!("must be a number from 1 to {most}");
+        assert!(error.contains(&says), "{error}");
+    }
+    #[cfg(target_os = "linux")]
+    {
+        let full = std::fs::OpenOptions::new()
+            .write(true)
+            .open("/dev/full")
+            .unwrap();
+        let output = zoo("list").stdout(full).output().unwrap();
+        let error = text(&output.stderr);
+        assert!(error.ends_with("; free some space\n"), "{error}");
+    }
+}
+
+/// The exit code of a command and its error.
+fn run_of(command: &mut std::process::Command) -> (Option<i32>, String) {
+    let output = run(command);
+    (output.status.code(), text(&output.stderr))
 }
 
 #[test]

@@ -43,6 +43,16 @@ fn added(run: &Path) -> Option<Added> {
 fn two_models_that_were_tuned_from_one_are_merged() {
     let scratch = Scratch::new();
     base(&scratch);
+    let mut checked = train(
+        &scratch.path("base").join("config.ron"),
+        &scratch.path("checked"),
+    );
+    checked.arg("--init-from").arg(scratch.path("base"));
+    let shown = ok(checked.args(["--tune", "new_tokens=3,5", "--check"]));
+    assert!(
+        shown.contains(" parameters that are trained of "),
+        "{shown}"
+    );
     let (a, b) = (tune(&scratch, "3,5", 1), tune(&scratch, "2", 2));
     assert_eq!(added(&a), Some(Added { attn: 3, ffn: 5 }));
     let both = scratch.path("both");
@@ -55,6 +65,9 @@ fn two_models_that_were_tuned_from_one_are_merged() {
     );
     let generated = ok(zoo("generate").arg(&both).args(["--tokens", "5"]));
     assert!(!generated.is_empty());
+    let mut best = zoo("generate");
+    let says = "has not trained, so it has no validation loss; leave `--checkpoint` out";
+    fails(best.arg(&both).args(["--checkpoint", "best"]), 2, &[says]);
     // The merged run is a start for another.
     let more = scratch.path("more");
     let mut command = train(&both.join("config.ron"), &more);

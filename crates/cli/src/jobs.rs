@@ -22,7 +22,7 @@ pub struct JobsArgs {
     /// Train with up to N processes at a time, at most one for each core and as many as fit into memory,
     /// each with its share of the cores
     #[arg(long, value_name = "N", default_value_t = 1,
-          value_parser = clap::value_parser!(u32).range(1..=256))]
+          value_parser = crate::number(1, 256))]
     jobs: u32,
     /// Train beside other processes until standard input ends, and write no report
     #[arg(long, hide = true)]

@@ -132,8 +132,13 @@ impl DataArgs {
         if let Some(name) = &self.tokenizer {
             refuse_doubled("--tokenizer", "data.tokenizer", set)?;
             if config.source.paths().is_empty() && config.source != Data::TinyShakespeare {
+                // Images stay images with `--data`.
+                let or_text = match config.source {
+                    Data::Images(_) | Data::Cifar10(_) => "",
+                    _ => ", or give a text with `--data`",
+                };
                 let problem = format!(
-                    "is `{name}`, but {} has tokens of its own; leave it out, or give a text with `--data`",
+                    "is `{name}`, but these data need no tokenizer: {}; leave it out{or_text}",
                     config.source
                 );
                 return Err(ConfigError::new("--tokenizer", problem));
@@ -185,6 +190,15 @@ pub fn refuse_doubled(option: &str, field: &str, set: &[String]) -> Result<(), C
             let problem = format!("sets what `{option}` gives; leave one of them out");
             Err(ConfigError::new(format!("--set {set}"), problem))
         }
+    }
+}
+
+/// Returns the parser of an option that is a number from `least` to `most`.
+pub fn number(least: u32, most: u32) -> impl Fn(&str) -> Result<u32, String> + Clone {
+    move |text| {
+        let number = text.parse().ok();
+        let number = number.filter(|number| (least..=most).contains(number));
+        number.ok_or_else(|| format!("must be a number from {least} to {most}"))
     }
 }
 

@@ -25,11 +25,11 @@ pub struct SweepArgs {
     #[arg(long, value_name = "FIELD=VALUES")]
     over: Vec<Swept>,
     /// The number of seeds: those of the file first, then others
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
-    seeds: Option<u64>,
+    #[arg(long, value_name = "N", value_parser = crate::number(1, 10_000))]
+    seeds: Option<u32>,
     /// Give up the worse half of the points after a part of their steps, N − 1 times; without a number, N is 3
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "3",
-          value_parser = clap::value_parser!(u32).range(1..=16))]
+          value_parser = crate::number(1, 16))]
     halving: Option<u32>,
     /// Set a field of every run: train.steps=100, …
     #[arg(long, value_name = "PATH=VALUE")]

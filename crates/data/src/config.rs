@@ -176,10 +176,15 @@ impl DataConfig {
         }
     }
 
+    /// The directory of the cache of tokens; `None` if there is none.
+    pub fn cache_directory(&self) -> Option<PathBuf> {
+        let user = || dirs::cache_dir().map(|cache| cache.join("residual-zoo").join("tokens"));
+        self.cache.clone().or_else(user)
+    }
+
     /// The cache entry for a text with this hash; `None` if there is no cache directory.
     pub(crate) fn cache_entry(&self, source_hash: &str) -> Result<Option<PathBuf>, DataError> {
-        let user = || dirs::cache_dir().map(|cache| cache.join("residual-zoo").join("tokens"));
-        let Some(root) = self.cache.clone().or_else(user) else {
+        let Some(root) = self.cache_directory() else {
             return Ok(None);
         };
         let tokenizer = match &self.tokenizer {

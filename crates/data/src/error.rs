@@ -266,7 +266,7 @@ pub enum DataError {
     /// A file could not be downloaded.
     #[error(
         "could not download {url}: {message}; \
-         download the file another way and pass it with `--data PATH`"
+         download the file another way and pass it with `--data PATH` or `--set 'data.source=Path(\"PATH\")'`"
     )]
     Download {
         /// The address.
@@ -310,7 +310,7 @@ pub enum DataError {
     /// A download is not the expected file.
     #[error(
         "{url} is not the expected file: {problem}; \
-         download the file another way and pass it with `--data PATH`"
+         download the file another way and pass it with `--data PATH` or `--set 'data.source=Path(\"PATH\")'`"
     )]
     Checksum {
         /// The address.

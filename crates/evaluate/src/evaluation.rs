@@ -35,8 +35,12 @@ pub struct Results {
     pub task: String,
     /// Its kind.
     pub kind: Kind,
-    /// Its number of documents.
+    /// Its number of documents that were scored.
     pub documents: usize,
+    /// The number of documents in its file.
+    pub original: usize,
+    /// The checkpoint of the model.
+    pub checkpoint: PathBuf,
     /// The metrics.
     pub metrics: Vec<Metric>,
     /// Notes for the user.
@@ -65,7 +69,7 @@ pub fn evaluate<B: Backend, C: ModelConfig>(
     disk::create_directories(&options.directory)?;
     let _lock = Lock::take(&options.directory)?;
     let path = options.directory.join("results.json");
-    let (mut written, mut aside) = previous(&path, &weights)?;
+    let (mut written, mut is_of_others) = previous(&path, &weights)?;
     let requests = Requests::new(run, options);
     // Told where requests are made, and where they are scored.
     let progress = RefCell::new(progress);
@@ -96,11 +100,19 @@ pub fn evaluate<B: Backend, C: ModelConfig>(
         drop(counts);
         let found: Vec<Found> = samples.found.into_iter().flatten().collect();
         let mut notes = samples.notes;
-        notes.extend(aside.take());
+        // An evaluation that was stopped before has moved nothing, so its note is not lost.
+        if std::mem::take(&mut is_of_others) {
+            notes.push(format!(
+                "the results of other weights are in {} now",
+                set_aside(&path)?.display()
+            ));
+        }
         let results = Results {
             task: task.name.clone(),
             kind: task.kind,
             documents: task.len(),
+            original: task.original,
+            checkpoint: checkpoint.clone(),
             metrics: metrics(task, &found)?,
             notes,
         };
@@ -164,24 +176,20 @@ impl<'a> Requests<'a> {
 /// Most bytes of a file of results. Each task takes about a thousand.
 const MOST_RESULTS: u64 = 4 << 20;
 
-/// The results in the file `path`, if they are of the same weights. Others are set aside, with a note.
-fn previous(path: &Path, weights: &str) -> Result<(Value, Option<String>), Error> {
+/// The results in the file `path`, if they are of the same weights, and whether there are others.
+fn previous(path: &Path, weights: &str) -> Result<(Value, bool), Error> {
     let Ok(metadata) = fs::symlink_metadata(path) else {
-        return Ok((json!({}), None));
+        return Ok((json!({}), false));
     };
     check_is_file(path)?;
     if metadata.len() <= MOST_RESULTS {
         let found: Option<Value> = serde_json::from_slice(&read_file(path)?).ok();
         let is_same = |found: &Value| found["config"]["weights_blake3"] == weights;
         if let Some(found) = found.filter(is_same) {
-            return Ok((found, None));
+            return Ok((found, false));
         }
     }
-    let note = format!(
-        "the results of other weights are in {} now",
-        set_aside(path)?.display()
-    );
-    Ok((json!({}), Some(note)))
+    Ok((json!({}), true))
 }
 
 /// Adds the results of a task to `all`, which is in the layout of `lm_eval`.
@@ -196,6 +204,8 @@ fn add<C: ModelConfig>(
         task,
         kind,
         documents,
+        original,
+        checkpoint,
         metrics,
         ..
     } = results;
@@ -208,7 +218,7 @@ fn add<C: ModelConfig>(
         values[format!("{}_stderr,none", metric.name)] = error;
         is_better.insert(metric.name.into(), metric.higher_is_better.into());
     }
-    let counts = json!({ "original": documents, "effective": documents });
+    let counts = json!({ "original": original, "effective": documents });
     let config = json!({ "task": task, "kind": kind.name(), "stride": stride });
     for (part, value) in [
         ("results", values),
@@ -224,6 +234,8 @@ fn add<C: ModelConfig>(
     all["config"] = json!({
         "model": "residual-zoo",
         "model_args": run.directory().display().to_string(),
+        "checkpoint": checkpoint.display().to_string(),
+        "step": checkpoint::step_of(checkpoint),
         "model_name": run.config.model.name(),
         "weights_blake3": weights,
         "batch_size": options.batch,

@@ -77,6 +77,8 @@ pub struct Task {
     pub kind: Kind,
     /// BLAKE3 of the file, with the documents that were not kept.
     pub blake3: String,
+    /// The number of documents in the file, with those that were not kept.
+    pub original: usize,
     documents: Documents,
 }
 
@@ -245,6 +247,7 @@ impl Task {
                 path: path.into(),
                 kind,
                 blake3: blake3::hash(&text.as_bytes()[begin..]).to_string(),
+                original: count,
                 documents: Documents::Lines(text.into(), parts),
             }),
             Some(_) => Err(Error::Task {
@@ -263,6 +266,7 @@ impl Task {
             hash.update(&(text.len() as u64).to_le_bytes())
                 .update(text.as_bytes());
         }
+        let original = texts.len();
         let texts: Vec<Arc<String>> = texts.into_iter().take(most).map(Arc::new).collect();
         match texts.iter().all(|text| text.is_empty()) {
             true => Err(empty(path)),
@@ -271,6 +275,7 @@ impl Task {
                 path: path.into(),
                 kind: Kind::Text,
                 blake3: hash.finalize().to_string(),
+                original,
                 documents: Documents::Texts(texts),
             }),
         }
@@ -291,6 +296,7 @@ impl Task {
             }
             start = end;
         }
+        let original = parts.len();
         parts.truncate(most);
         match parts.is_empty() {
             true => Err(empty(path)),
@@ -299,6 +305,7 @@ impl Task {
                 path: path.into(),
                 kind: Kind::WikiText,
                 blake3: blake3::hash(text.as_bytes()).to_string(),
+                original,
                 documents: Documents::Articles(text.into(), parts),
             }),
         }

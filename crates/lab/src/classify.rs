@@ -1,6 +1,6 @@
 //! What a run makes of its validation images: accuracies, the confusion matrix, and images that it gets wrong.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use burn::tensor::TensorData;
 use burn::tensor::activation::log_softmax;
@@ -23,6 +23,8 @@ pub const IMAGES_REPORT: &str = "images.html";
 /// What a model makes of images.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Classified {
+    /// The checkpoint of the model.
+    pub checkpoint: PathBuf,
     /// The names of the classes.
     pub classes: Vec<String>,
     /// What was found for each image, in the order of the data.
@@ -128,6 +130,7 @@ pub fn classify<C: ModelConfig>(
         found.iter().filter(|found| is_in(found)).count() as f64 / count
     };
     let classified = Classified {
+        checkpoint: checkpoint.clone(),
         classes,
         loss: found.iter().map(|found| found.loss).sum::<f64>() / count,
         top_1: share(Found::is_right),
@@ -376,6 +379,7 @@ mod tests {
 
     fn classified(found: Vec<Found>) -> Classified {
         Classified {
+            checkpoint: PathBuf::new(),
             classes: vec!["cat".into(), "dog".into(), "ship".into()],
             found,
             loss: 0.0,

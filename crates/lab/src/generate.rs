@@ -50,7 +50,7 @@ impl<C: ModelConfig> OnBackend for Generate<'_, C> {
     type Output = Result<(), RunError>;
 
     fn run<B: AutodiffBackend>(self, device: B::Device) -> Self::Output {
-        let model = self.run.model::<B::InnerBackend>(&device)?;
+        let (model, checkpoint) = self.run.load::<B::InnerBackend>(&device)?;
         let Self {
             run,
             prompts,
@@ -82,6 +82,7 @@ impl<C: ModelConfig> OnBackend for Generate<'_, C> {
                 Box::new(lines)
             }
         };
+        warn(&run.describe(&checkpoint));
         let mut out = std::io::stdout().lock();
         // What a model generates is whatever it was trained on. A file gets it as it is.
         let is_shown = out.is_terminal();

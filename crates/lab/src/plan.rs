@@ -168,7 +168,13 @@ pub fn only<C: Clone>(
     };
     for text in asked {
         if !planned.iter().any(|run| is_meant(run, text)) {
-            let names: Vec<&str> = planned.iter().map(|run| run.name.as_str()).collect();
+            // A name may have commas itself.
+            let quoted = planned.iter().any(|run| run.name.contains(','));
+            let names = planned.iter().map(|run| match quoted {
+                true => format!("`{}`", run.name),
+                false => run.name.clone(),
+            });
+            let names: Vec<String> = names.collect();
             let names = names.join(", ");
             let problem = format!("matches no run; the runs are {names}");
             return Err(ConfigError::new(format!("--only {text}"), problem));

@@ -1,6 +1,7 @@
 //! A run that answers requests, on any backend.
 
 use std::net::SocketAddr;
+use std::path::Path;
 
 use burn::tensor::backend::AutodiffBackend;
 use residual_zoo_backend::{BackendKind, OnBackend};
@@ -13,7 +14,7 @@ use residual_zoo_train::dashboard::warn;
 use crate::Error;
 
 /// Serves the newest checkpoint of `run` as [`residual_zoo_serve::serve`] does, until `stop`. `ready` is told the
-/// address once the model is loaded.
+/// address and the checkpoint once the model is loaded.
 ///
 /// # Errors
 ///
@@ -23,7 +24,7 @@ pub fn serve<C: ModelConfig>(
     options: &Options,
     (kind, gpu): (BackendKind, Option<usize>),
     stop: &Interrupter,
-    ready: impl FnOnce(SocketAddr),
+    ready: impl FnOnce(SocketAddr, &Path),
 ) -> Result<(), Error> {
     run.must_be_text()?;
     let bound = Bound::new(options)?;
@@ -46,12 +47,12 @@ struct Serve<'a, C, R> {
     ready: R,
 }
 
-impl<C: ModelConfig, R: FnOnce(SocketAddr)> OnBackend for Serve<'_, C, R> {
+impl<C: ModelConfig, R: FnOnce(SocketAddr, &Path)> OnBackend for Serve<'_, C, R> {
     type Output = Result<(), ServeError>;
 
     fn run<B: AutodiffBackend>(self, device: B::Device) -> Self::Output {
-        let model = self.run.model::<B::InnerBackend>(&device)?;
-        (self.ready)(self.bound.address()?);
+        let (model, checkpoint) = self.run.load::<B::InnerBackend>(&device)?;
+        (self.ready)(self.bound.address()?, &checkpoint);
         let stop = self.stop.clone();
         residual_zoo_serve::serve::<B::InnerBackend, C>(
             self.run,

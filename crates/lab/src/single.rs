@@ -7,7 +7,7 @@ use residual_zoo_data::Corpus;
 use residual_zoo_runs::{Error as RunError, RunConfig, vocabulary};
 use residual_zoo_train::bench::{Rates, StepTime, time_steps};
 use residual_zoo_train::team::{self, Team};
-use residual_zoo_train::{RunOptions, Summary, run};
+use residual_zoo_train::{RunOptions, Summary, check, run};
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
@@ -26,6 +26,32 @@ pub fn train<C: ModelConfig>(
     options: &RunOptions,
 ) -> Result<Summary, Error> {
     Ok(kind.run(gpu, Train(config, corpus, options))??)
+}
+
+/// Checks on backend `kind` that a run can begin or continue, as [`residual_zoo_train::check`] does.
+///
+/// # Errors
+///
+/// Those of [`residual_zoo_train::check`], and when the backend cannot be used.
+pub fn check_start<C: ModelConfig>(
+    kind: BackendKind,
+    gpu: Option<usize>,
+    config: RunConfig<C>,
+    corpus: &Corpus,
+    options: &RunOptions,
+) -> Result<(), Error> {
+    Ok(kind.run(gpu, Check(config, corpus, options))??)
+}
+
+struct Check<'a, C>(RunConfig<C>, &'a Corpus, &'a RunOptions);
+
+impl<C: ModelConfig> OnBackend for Check<'_, C> {
+    type Output = Result<(), RunError>;
+
+    fn run<B: AutodiffBackend>(self, device: B::Device) -> Self::Output {
+        let Self(config, corpus, options) = self;
+        check::<B, C>(config, corpus, options, device)
+    }
 }
 
 /// Follows the leader of `team` in training on backend `kind`, as [`team::follow`] does.

@@ -54,6 +54,14 @@ impl Choice {
     pub fn of(self, run: &Path) -> Result<Newest, Error> {
         let path = match self {
             Self::Newest => return checkpoint::newest(run),
+            Self::Best if has_not_trained(run) => {
+                let problem =
+                    "has not trained, so it has no validation loss; leave `--checkpoint` out";
+                return Err(Error::NoRun {
+                    path: run.into(),
+                    problem: problem.into(),
+                });
+            }
             Self::Best => best(run, &run_dir::read_metrics(run)?),
             Self::Step(step) => Some(checkpoint::directory(run, step)).filter(|path| path.is_dir()),
         };
@@ -79,6 +87,13 @@ impl Choice {
             passed_over: Vec::new(),
         })
     }
+}
+
+/// Whether the run in the directory `run` was imported or merged, and not trained since: it has no metrics, and its only
+/// checkpoint is of step 0.
+fn has_not_trained(run: &Path) -> bool {
+    let is_missing = std::fs::symlink_metadata(run.join(run_dir::METRICS)).is_err();
+    is_missing && checkpoint::steps(run).is_ok_and(|steps| steps == [0])
 }
 
 /// The checkpoint with the lowest validation loss of those that the run in the directory `run` still has. `rows` are

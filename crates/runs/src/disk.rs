@@ -119,7 +119,14 @@ pub fn write_output(path: &Path, bytes: &[u8]) -> Result<(), Error> {
         }
         rename(&aside, &target)
     });
-    written.inspect_err(|_| drop(fs::remove_file(&aside)))
+    written.map_err(|error| {
+        drop(fs::remove_file(&aside));
+        match error {
+            // The user knows the file by its own name.
+            Error::Io { action, source, .. } => Error::io(action, path)(source),
+            error => error,
+        }
+    })
 }
 
 /// Renames a file or directory and waits until the new name is on disk. A file at `to` is replaced.

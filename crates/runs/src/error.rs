@@ -167,7 +167,7 @@ pub enum Error {
         source: ImportError,
     },
     /// An I/O operation failed.
-    #[error("could not {action} {path}: {source}{remedy}", remedy = remedy(.action, .source))]
+    #[error("could not {action} {path}: {source}{remedy}", remedy = remedy(.action, .path, .source))]
     Io {
         /// The attempted operation, as a verb.
         action: &'static str,
@@ -178,10 +178,14 @@ pub enum Error {
     },
     /// Too many steps in a row had no finite loss and gradient.
     #[error(
-        "{count} steps in a row, up to step {step}, were skipped because {}; the state before them \
-         is {saved}; try a lower `train.learning_rate`, a longer `train.warmup` or a smaller \
+        "{}, because {}; the state before is {saved}; try a lower `train.learning_rate`, a longer `train.warmup` or a{} \
          `train.grad_clip`",
-        describe_not_finite(*loss, *grad_norm, parameters)
+        match count {
+            1 => format!("step {step} was skipped"),
+            count => format!("{count} steps in a row, up to step {step}, were skipped"),
+        },
+        describe_not_finite(*loss, *grad_norm, parameters),
+        if *clips { " smaller" } else { "" }
     )]
     NotFinite {
         /// Number of skipped steps in a row.
@@ -194,6 +198,8 @@ pub enum Error {
         grad_norm: f64,
         /// The parameters whose gradient is not finite.
         parameters: Vec<String>,
+        /// Whether the gradients are clipped.
+        clips: bool,
         /// Where the state before these steps was saved, or why it was not.
         saved: String,
     },
@@ -264,12 +270,17 @@ impl Error {
     }
 }
 
-fn remedy(action: &str, error: &std::io::Error) -> &'static str {
+fn remedy(action: &str, path: &Path, error: &std::io::Error) -> &'static str {
     use std::io::ErrorKind::{
         FileTooLarge, InvalidData, IsADirectory, NotADirectory, NotFound, QuotaExceeded,
         StorageFull,
     };
+    // A command without options for a place may write here.
+    let is_stream = path == Path::new("standard output");
     match error.kind() {
+        StorageFull | QuotaExceeded | FileTooLarge if is_stream => "; free some space",
+        _ if is_stream => "",
+        NotFound if action == "write" => "; create its folder first, or choose another one",
         StorageFull | QuotaExceeded | FileTooLarge => {
             "; free some space, or write to another disk (`--run`, `--runs` or `--out`)"
         }

@@ -68,6 +68,15 @@ impl<C: ModelConfig> Run<C> {
         run_dir::read_metrics(&self.directory)
     }
 
+    /// The name of the run and of one of its checkpoints for a user: `runs/gpt2, step 360`.
+    pub fn describe(&self, checkpoint: &Path) -> String {
+        let run = self.directory.display();
+        match checkpoint::step_of(checkpoint) {
+            Some(step) => format!("{run}, step {step}"),
+            None => run.to_string(),
+        }
+    }
+
     /// The newest good checkpoint, or the one that was chosen by [`at`](Self::at).
     ///
     /// # Errors
@@ -83,10 +92,19 @@ impl<C: ModelConfig> Run<C> {
     ///
     /// When there is no such checkpoint; I/O errors.
     pub fn model<B: Backend>(&self, device: &B::Device) -> Result<C::Model<B>, Error> {
+        Ok(self.load(device)?.0)
+    }
+
+    /// Like [`model`](Self::model), with the checkpoint that the weights are from.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`model`](Self::model).
+    pub fn load<B: Backend>(&self, device: &B::Device) -> Result<(C::Model<B>, PathBuf), Error> {
         let mut path = self.checkpoint()?.path;
         loop {
             let error = match self.model_at(&path, device) {
-                Ok(model) => return Ok(model),
+                Ok(model) => return Ok((model, path)),
                 Err(error) => error,
             };
             // If the run is in progress, this checkpoint may have been replaced by a newer one.

@@ -24,7 +24,7 @@ mod trainer;
 pub use differences::differences;
 pub use options::{FirstWeights, Interrupter, RunOptions};
 pub use resume::data_difference;
-pub use run::run;
+pub use run::{check, run};
 pub use summary::Summary;
 pub use trainer::{DeviceBatch, Progress, Trainer, Validation, upload};
 

@@ -34,32 +34,13 @@ pub(crate) fn resume<B: AutodiffBackend, C: ModelConfig>(
     directory: &mut RunDir,
 ) -> Result<Resumed, Error> {
     let path = &options.directory;
-    if run_dir::read_config::<C>(path)?.data.source == Source::Imported {
-        let problem = "is an imported model, which has no training to continue; start another run from it with \
-                       `--init-from`";
-        return Err(Error::NoRun {
-            path: path.clone(),
-            problem: problem.into(),
-        });
-    }
-    let history = run_dir::read_history(path)?;
-    let (first, last) = (history.first(), history.last());
-    check_first_weights(first, options)?;
-    let mut start = this_start::<B>(options, trainer.device());
-    let identity = DataIdentity::of(corpus);
-    start.changes = changes(
-        &trainer.config,
-        (corpus, &identity),
-        (&history, &start),
-        options,
-    )?;
-    let mut notes = change_notes(last, &start);
-
+    let Compared {
+        mut start,
+        identity,
+        mut notes,
+        newest,
+    } = compared(trainer, corpus, options)?;
     // Everything that can fail comes before the first change on disk.
-    let newest = checkpoint::newest_if_any(path)?;
-    if newest.is_none() {
-        check_restart(path, first)?;
-    }
     let (mut journal, mut rows) = (Journal::default(), Vec::new());
     if let Some(newest) = &newest {
         let (found, kept) = load(trainer, &newest.path)?;
@@ -102,6 +83,74 @@ pub(crate) fn resume<B: AutodiffBackend, C: ModelConfig>(
         journal,
         checkpoint: newest.map(|newest| newest.path),
         notes,
+    })
+}
+
+/// Checks that the run in the directory of `options` can continue, and writes nothing.
+pub(crate) fn check<B: AutodiffBackend, C: ModelConfig>(
+    trainer: &mut Trainer<B, C>,
+    corpus: &Corpus,
+    options: &RunOptions,
+) -> Result<(), Error> {
+    let Some(newest) = compared(trainer, corpus, options)?.newest else {
+        return Ok(());
+    };
+    load(trainer, &newest.path)?;
+    check_step(&newest.path, trainer.progress.step)
+}
+
+/// The result of comparing a run with this start of it.
+struct Compared {
+    /// This start.
+    start: Start,
+    /// The data of this start.
+    identity: DataIdentity,
+    /// Notes for the user.
+    notes: Vec<String>,
+    /// The checkpoint to continue from, if there is one.
+    newest: Option<Newest>,
+}
+
+/// Compares the run in the directory of `options` with this start of it, and writes nothing.
+///
+/// # Errors
+///
+/// If the run cannot continue.
+fn compared<B: AutodiffBackend, C: ModelConfig>(
+    trainer: &Trainer<B, C>,
+    corpus: &Corpus,
+    options: &RunOptions,
+) -> Result<Compared, Error> {
+    let path = &options.directory;
+    if run_dir::read_config::<C>(path)?.data.source == Source::Imported {
+        let problem = "is an imported model, which has no training to continue; start another run from it with \
+                       `--init-from`";
+        return Err(Error::NoRun {
+            path: path.clone(),
+            problem: problem.into(),
+        });
+    }
+    let history = run_dir::read_history(path)?;
+    let (first, last) = (history.first(), history.last());
+    check_first_weights(first, options)?;
+    let mut start = this_start::<B>(options, trainer.device());
+    let identity = DataIdentity::of(corpus);
+    start.changes = changes(
+        &trainer.config,
+        (corpus, &identity),
+        (&history, &start),
+        options,
+    )?;
+    let notes = change_notes(last, &start);
+    let newest = checkpoint::newest_if_any(path)?;
+    if newest.is_none() {
+        check_restart(path, first)?;
+    }
+    Ok(Compared {
+        start,
+        identity,
+        notes,
+        newest,
     })
 }
 
@@ -242,16 +291,24 @@ fn check_first_weights(first: Option<&Start>, options: &RunOptions) -> Result<()
             return Ok(());
         }
     }
-    let before = before.map_or("fresh weights".into(), |run| {
-        format!("the weights of {}", run.display())
-    });
-    let asked = asked.display();
+    let began = match before {
+        None => "fresh weights".into(),
+        Some(run) if *run == asked => format!("another checkpoint of {}", run.display()),
+        Some(run) => format!("the weights of {}", run.display()),
+    };
+    let asked = match (before == Some(&asked), choice) {
+        (true, Choice::Step(step)) => format!("that of step {step}"),
+        (true, choice) => format!("its {choice} one"),
+        (false, _) => format!("the weights of {}", asked.display()),
+    };
+    // Only experiments need all rows, and they do not ask for another directory.
+    let remedy = match options.needs_all_rows {
+        true => "train it again with `--force`",
+        false => "start another run with `--run DIR`",
+    };
     Err(Error::NoRun {
         path: options.directory.clone(),
-        problem: format!(
-            "began with {before}, not with the weights of {asked}; start another run with `--run \
-             DIR`, or in an experiment train this one again with `--force`"
-        ),
+        problem: format!("began with {began}, not with {asked}; {remedy}"),
     })
 }
 

@@ -74,6 +74,32 @@ pub fn run<B: AutodiffBackend, C: ModelConfig>(
     Run::new(trainer, corpus, options, directory, resumed).finish()
 }
 
+/// Checks that [`run`] can begin or continue: the weights of `init_from`, or the run in the directory. Writes nothing.
+///
+/// # Errors
+///
+/// Errors of [`run`] before the first step, except those of writing and of a run that is in use.
+pub fn check<B: AutodiffBackend, C: ModelConfig>(
+    config: RunConfig<C>,
+    corpus: &Corpus,
+    options: &RunOptions,
+    device: B::Device,
+) -> Result<(), Error> {
+    check::positive("--peak-tflops", options.peak_tflops.unwrap_or(1.0))?;
+    let is_new = run_dir::is_free(&options.directory)?;
+    if is_new && options.init_from.is_none() {
+        return Ok(());
+    }
+    let mut trainer = Trainer::<B, C>::new(config, corpus, device)?;
+    match &options.init_from {
+        Some((run, by)) if is_new => {
+            let from = (run.as_path(), options.init_checkpoint);
+            start_from(&mut trainer, from, *by, corpus).map(drop)
+        }
+        _ => resume::check(&mut trainer, corpus, options),
+    }
+}
+
 /// The weights of another run that a run starts from.
 struct First {
     /// Their BLAKE3 hash.
@@ -333,6 +359,7 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
             loss,
             grad_norm,
             parameters,
+            clips: self.trainer.config.train.grad_clip.is_some(),
             saved,
         })
     }

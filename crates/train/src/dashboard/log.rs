@@ -1,5 +1,6 @@
-//! The display without a terminal: lines of text, none longer than 80 columns.
+//! The display as lines of text. In a terminal, none is longer than 80 columns.
 
+use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
 use super::rows::{Metric, Reached, Sink};
@@ -9,7 +10,7 @@ use super::{
 use residual_zoo_report::{si, wrap};
 use residual_zoo_system::terminal::output_columns;
 
-/// The columns of a line.
+/// The columns of a line in a terminal.
 const COLUMNS: usize = 80;
 /// How long a validation, a sample or a checkpoint takes before a line tells of it.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -22,6 +23,8 @@ const SILENCE: Duration = Duration::from_secs(30);
 pub(super) struct Log {
     pace: Pace,
     unit: Unit,
+    /// The columns of a line. A file or a pipe has as many as it needs.
+    columns: usize,
     activity: Activity,
     /// When the next line tells what the run is doing.
     next: Instant,
@@ -32,6 +35,10 @@ impl Log {
         Self {
             pace,
             unit,
+            columns: match std::io::stdout().is_terminal() {
+                true => COLUMNS,
+                false => usize::MAX,
+            },
             activity: Activity::Starting,
             next: Instant::now() + SILENCE,
         }
@@ -59,7 +66,7 @@ impl Sink for Log {
     fn row(&mut self, reached: Reached, metrics: Vec<Metric>) {
         let now = Instant::now();
         let left = self.pace.left(now).filter(|_| reached.step < reached.total);
-        for line in lines(reached, &metrics, left, self.unit) {
+        for line in lines(reached, &metrics, left, self.unit, self.columns) {
             print(&line);
         }
         self.next = now + SILENCE;
@@ -91,20 +98,22 @@ impl Sink for Log {
     }
 }
 
-/// The lines of a row: what was measured in training, and below it the validation.
-fn lines(reached: Reached, metrics: &[Metric], left: Option<Duration>, unit: Unit) -> Vec<String> {
+/// The lines of a row, of at most `columns` columns: what was measured in training, and below it the validation.
+fn lines(
+    reached: Reached,
+    metrics: &[Metric],
+    left: Option<Duration>,
+    unit: Unit,
+    columns: usize,
+) -> Vec<String> {
     let step = counter(reached.step, reached.total);
     let trained = |name: &str| metrics.iter().find(|m| m.name == name && !m.valid);
     let valid = metrics.iter().find(|m| m.name == LOSS && m.valid);
     let valid = valid.map(|metric| format!("valid loss {}", metric.shown));
     if metrics.iter().all(|metric| metric.valid) {
         // Before the first step there is only a validation.
-        let valid = valid.unwrap_or_default();
-        let line = format!("{step}  {valid}");
-        return match line.chars().count() > COLUMNS {
-            true => vec![step, cut(valid)],
-            false => vec![line],
-        };
+        let valid = valid.map(|valid| validation(&step, 2, &valid, columns));
+        return std::iter::once(step).chain(valid).collect();
     }
     // From the most to the least important: what does not fit is left out from the end.
     let ranked = [
@@ -148,21 +157,23 @@ fn lines(reached: Reached, metrics: &[Metric], left: Option<Duration>, unit: Uni
         let texts = fields.iter().map(|(_, text)| text.chars().count() + gap);
         texts.sum::<usize>().saturating_sub(gap)
     };
-    let gap = if width(&fields, 2) <= COLUMNS { 2 } else { 1 };
-    while width(&fields, gap) > COLUMNS && fields.len() > 1 {
+    let gap = if width(&fields, 2) <= columns { 2 } else { 1 };
+    while width(&fields, gap) > columns && fields.len() > 1 {
         fields.pop();
     }
     fields.sort_by_key(|(place, _)| *place);
     let texts: Vec<String> = fields.into_iter().map(|(_, text)| text).collect();
     let first = texts.join(&" ".repeat(gap));
-    let mut lines = vec![cut(first.trim_end().to_owned())];
-    lines.extend(valid.map(|valid| {
-        // Both losses are in one column.
-        let indent = (step.len() + gap).saturating_sub("valid ".len());
-        let indent = indent.min(COLUMNS.saturating_sub(valid.chars().count()));
-        cut(format!("{}{valid}", " ".repeat(indent)))
-    }));
+    let mut lines = vec![cut(first.trim_end().to_owned(), columns)];
+    lines.extend(valid.map(|valid| validation(&step, gap, &valid, columns)));
     lines
+}
+
+/// The line of a validation, with its loss in the column of the training loss if there is room.
+fn validation(step: &str, gap: usize, valid: &str, columns: usize) -> String {
+    let indent = (step.len() + gap).saturating_sub("valid ".len());
+    let indent = indent.min(columns.saturating_sub(valid.chars().count()));
+    cut(format!("{}{valid}", " ".repeat(indent)), columns)
 }
 
 /// Such as `step  20/300`.
@@ -175,10 +186,10 @@ fn left_of(left: Duration) -> String {
     format!("left {}", duration(left))
 }
 
-/// The first [`COLUMNS`] characters.
-fn cut(text: String) -> String {
-    match text.chars().count() > COLUMNS {
-        true => text.chars().take(COLUMNS - 1).chain(['…']).collect(),
+/// The first `columns` characters.
+fn cut(text: String, columns: usize) -> String {
+    match text.chars().count() > columns {
+        true => text.chars().take(columns - 1).chain(['…']).collect(),
         false => text,
     }
 }
@@ -231,7 +242,13 @@ mod tests {
         metrics[1].value = 1.2345;
         metrics[2].value = 1e-3;
         metrics[3].value = 12_345.0;
-        let shown = lines(reached, &metrics, Some(Duration::from_secs(130)), TEXT);
+        let shown = lines(
+            reached,
+            &metrics,
+            Some(Duration::from_secs(130)),
+            TEXT,
+            COLUMNS,
+        );
         assert_eq!(
             shown,
             [
@@ -241,9 +258,10 @@ mod tests {
         );
         let only = [metrics.remove(4)];
         let start = Reached { step: 0, ..reached };
-        let shown = lines(start, &only, None, TEXT);
-        assert_eq!(shown[0], "step   0/300");
-        assert!(shown[1].starts_with("valid loss 4.1234 (") && shown[1].ends_with("bits/byte)"));
+        let shown = lines(start, &only, None, TEXT, COLUMNS);
+        let valid =
+            "        valid loss 4.1234 (perplexity 61.77, accuracy 100.0 %, 5.949 bits/byte)";
+        assert_eq!(shown, ["step   0/300", valid]);
     }
 
     #[test]
@@ -257,7 +275,7 @@ mod tests {
                         total,
                         tokens: 0,
                     };
-                    for line in lines(reached, &full(value), left, TEXT) {
+                    for line in lines(reached, &full(value), left, TEXT, COLUMNS) {
                         assert!(line.chars().count() <= COLUMNS, "{line}");
                     }
                 }
@@ -266,16 +284,25 @@ mod tests {
                     total,
                     tokens: 0,
                 };
-                let shown = &lines(reached, &full(4.5), left, TEXT)[0];
+                let shown = &lines(reached, &full(4.5), left, TEXT, COLUMNS)[0];
                 let fits = total <= 9_999_999 && left < Some(Duration::from_secs(3_600));
                 for field in ["loss", "tok/s", "norm", "lr"] {
                     assert!(!fits || shown.contains(field), "{shown}");
                 }
                 let mut metrics = full(4.5);
                 metrics.push(metric(UTILISATION, false, 0.4, "40.1 %".into()));
-                let shown = &lines(reached, &metrics, left, TEXT)[0];
+                let shown = &lines(reached, &metrics, left, TEXT, COLUMNS)[0];
                 assert!(shown.chars().count() <= COLUMNS, "{shown}");
                 assert!(!fits || shown.contains("MFU"), "{shown}");
+                // A file has every field, and the validation is in one column.
+                let shown = lines(reached, &metrics, left, TEXT, usize::MAX);
+                for field in ["loss", "tok/s", "norm", "lr", "MFU"] {
+                    assert!(shown[0].contains(field), "{shown:?}");
+                }
+                let column = |line: &str| line.find("loss");
+                assert_eq!(column(&shown[0]), column(&shown[1]), "{shown:?}");
+                let only = [metrics[4].clone()];
+                assert_eq!(lines(reached, &only, None, TEXT, usize::MAX)[1], shown[1]);
             }
         }
     }
@@ -291,7 +318,7 @@ mod tests {
             metric(LOSS, false, 1.5, String::new()),
             metric(Unit::Images.speed(), false, 550.0, String::new()),
         ];
-        let shown = lines(reached, &metrics, None, Unit::Images);
+        let shown = lines(reached, &metrics, None, Unit::Images, COLUMNS);
         assert_eq!(shown, ["step  20/300  loss 1.5000    550 img/s"]);
     }
 

@@ -48,8 +48,8 @@ pub(super) struct Curve {
     name: String,
     train: Vec<(f64, f64)>,
     valid: Vec<(f64, f64)>,
-    /// The last value of each, as text.
-    shown: [Option<String>; 2],
+    /// The last value of each, as text, and its step.
+    shown: [Option<(String, usize)>; 2],
 }
 
 impl State {
@@ -95,7 +95,7 @@ impl State {
             if metric.value.is_finite() {
                 points.push((reached.step as f64, metric.value));
             }
-            curve.shown[usize::from(metric.valid)] = Some(metric.shown);
+            curve.shown[usize::from(metric.valid)] = Some((metric.shown, reached.step));
         }
     }
 
@@ -221,11 +221,16 @@ fn numbers(state: &State) -> Vec<String> {
             Some((curve.name.to_lowercase(), curve.shown[valid].as_ref()?))
         })
     };
-    let train = shown(0).map(|(name, value)| match name.as_str() {
+    let train = shown(0).map(|(name, (value, _))| match name.as_str() {
         "mfu" => format!("MFU {value}"),
         name => format!("{name} {value}"),
     });
-    let valid = shown(1).map(|(name, value)| format!("valid {name} {value}"));
+    // The other values are of the last row.
+    let newest = shown(0).map(|(_, (_, step))| *step).max();
+    let valid = shown(1).map(|(name, (value, step))| match newest > Some(*step) {
+        true => format!("valid {name} {value} at step {step}"),
+        false => format!("valid {name} {value}"),
+    });
     train.chain(valid).collect()
 }
 

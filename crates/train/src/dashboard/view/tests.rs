@@ -247,3 +247,23 @@ fn long_curves_keep_their_extremes() {
     assert!(thinned.contains(&(5_003.0, 9.0)) && thinned.contains(&(5_004.0, -9.0)));
     assert!(thinned.is_sorted_by(|a, b| a.0 <= b.0));
 }
+
+#[test]
+fn an_earlier_validation_has_its_step() {
+    let (mut state, _) = running();
+    let valid = |state: &State| numbers(state).pop().unwrap();
+    assert_eq!(valid(&state), "valid loss 2.5000");
+    let metric = Metric {
+        name: LOSS.into(),
+        valid: false,
+        value: 2.3,
+        shown: "2.3".into(),
+    };
+    let reached = Reached {
+        step: 130,
+        total: 400,
+        tokens: 0,
+    };
+    state.row(reached, vec![metric]);
+    assert_eq!(valid(&state), "valid loss 2.5000 at step 120");
+}
