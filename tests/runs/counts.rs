@@ -317,8 +317,7 @@ fn every_command_notes_a_warm_up_that_takes_all_steps_once() {
             assert_eq!(page.matches(&sentence).count(), 1, "{command}");
         }
         if command == "compare" {
-            let remark =
-                "All models have the peak learning rate 0.006, but not all runs reached it";
+            let remark = "All models have the peak learning rate 0.006, but no run reached it";
             assert!(shown.contains(remark), "{shown}");
         }
     }

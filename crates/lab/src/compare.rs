@@ -62,6 +62,7 @@ pub fn compare<C: ModelConfig>(
             Setting {
                 seed,
                 learning_rate,
+                is_reached: config.train.warmup < config.train.steps,
             },
         )
     };
@@ -193,6 +194,8 @@ pub struct Setting {
     pub seed: u64,
     /// The highest learning rate of its run.
     pub learning_rate: f64,
+    /// Whether the warm-up ends before the run does, so that it reaches that learning rate.
+    pub is_reached: bool,
 }
 
 /// Runs of several models on the same data.
@@ -312,10 +315,14 @@ impl Comparison {
         }
         let rate = self.one(|setting| setting.learning_rate.to_string());
         remarks.push(match rate {
-            Some(rate) if !self.warm_ups.is_empty() => format!(
-                "All models have the peak learning rate {rate}, but not all runs reached it; it may suit some of them better \
-                 than others."
-            ),
+            Some(rate) if !self.warm_ups.is_empty() => {
+                let is_reached = self.settings.values().any(|setting| setting.is_reached);
+                let runs = if is_reached { "not all runs" } else { "no run" };
+                format!(
+                    "All models have the peak learning rate {rate}, but {runs} reached it; it may suit some of them better \
+                     than others."
+                )
+            }
             Some(rate) => format!(
                 "All models have the learning rate {rate}, which may suit some of them better than others."
             ),

@@ -67,6 +67,7 @@ fn results_with(
             runs: vec!["base".into()],
         }],
         configs: vec![("base".into(), "(model: `x`)".into())],
+        notes: Vec::new(),
     };
     let origin = Origin {
         name: "question".into(),

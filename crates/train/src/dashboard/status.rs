@@ -201,12 +201,12 @@ mod tests {
         let shown = (Some("2.1"), Activity::Training);
         for (columns, expected) in [
             (
-                100,
+                120,
                 format!("{name}: step 11/100, loss 2.1, left 1m 29s, all 4m 49s"),
             ),
             (
                 80,
-                "[12/64] …rning rate 0.003, seed 1: step 11/100, loss 2.1, left 1m 29s, all 4m 49s"
+                "[12/64] …ing rate 0.003, seed 1: step 11/100, loss 2.1, left 1m 29s, all 4m 49s"
                     .into(),
             ),
         ] {
