@@ -13,7 +13,9 @@ use residual_zoo::report::{bytes, si};
 use residual_zoo::runs::run_dir;
 use residual_zoo::train::dashboard::Unit;
 
-use super::{at_most, check_paths, memory_note, notes, read_config, with_tokenizer_beside};
+use super::{
+    at_most, check_paths, memory_note, notes, paths_of_no_run, read_config, with_tokenizer_beside,
+};
 
 /// Print a run's config with every default, its parameters, FLOPs and memory
 #[derive(Args)]
@@ -37,6 +39,9 @@ pub struct Options {
 }
 
 pub fn describe(options: Options) -> anyhow::Result<()> {
+    if options.allow_paths && !options.path.is_dir() {
+        return Err(paths_of_no_run().into());
+    }
     let config = match options.path.is_dir() {
         true => {
             let config = run_dir::read_config(&options.path)?;

@@ -302,6 +302,12 @@ fn check_paths(run: &Path, data: &DataConfig, own: &DataArgs) -> anyhow::Result<
     Ok(run_dir::check_paths(run, &data)?)
 }
 
+/// The error of `--allow-paths` without a run.
+fn paths_of_no_run() -> ConfigError {
+    let problem = "has no effect, because only the paths of a run are checked; leave it out";
+    ConfigError::new("--allow-paths", problem)
+}
+
 /// The error of a model that is too large, for a command with `--force`.
 fn or_force(ConfigError { field, problem }: ConfigError) -> ConfigError {
     ConfigError::new(field, problem + ", or insist with `--force`")

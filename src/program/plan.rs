@@ -296,8 +296,11 @@ fn speed(
     })
 }
 
-/// The runs in a file, by name; of an experiment those that are trained, without their seeds, and its scale if it is of the zoo.
-fn runs(options: &Options) -> anyhow::Result<(Vec<(String, RunConfig)>, Option<String>)> {
+/// Runs by name.
+type Named = Vec<(String, RunConfig)>;
+
+/// The runs in a file; of an experiment those that are trained, without their seeds, and its scale if it is of the zoo.
+fn runs(options: &Options) -> anyhow::Result<(Named, Option<String>)> {
     let path = &options.path;
     let Some((mut experiment, scale)) = experiment_of(path, options.scale, Scale::Paper)? else {
         let name = builtin::without_ending(path).display().to_string();

@@ -22,8 +22,8 @@ use residual_zoo_system::signals::on_stop;
 use residual_zoo_system::team::{Membership, join, local_rank};
 
 use super::{
-    at_most, check_paths, default_directory, name_of, notes, or_force, read_config, tokens,
-    with_tokenizer_beside,
+    at_most, check_paths, default_directory, name_of, notes, or_force, paths_of_no_run,
+    read_config, tokens, with_tokenizer_beside,
 };
 
 /// Train a model
@@ -57,7 +57,7 @@ pub struct Options {
     #[arg(long)]
     allow_config_change: bool,
     /// Follow the paths in the config of RUN, wherever they lead; only for runs that you trust
-    #[arg(long, requires = "resume")]
+    #[arg(long)]
     allow_paths: bool,
     /// Train even if this machine's memory cannot hold the model or a step of it
     #[arg(long)]
@@ -224,6 +224,9 @@ fn device(options: &Options, team: Option<Team>) -> anyhow::Result<(BackendKind,
 
 /// Trains as the only process, or as the leader of `team`.
 fn lead(options: Options, team: Option<Team>) -> anyhow::Result<()> {
+    if options.allow_paths && options.resume.is_none() {
+        return Err(paths_of_no_run().into());
+    }
     let (config, directory) = match (&options.config, &options.resume) {
         (Some(file), None) => {
             let directory = options

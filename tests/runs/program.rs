@@ -477,7 +477,14 @@ fn remedies_fit_their_command() {
         &["`--top-k`: has no effect with `--temperature 0`"],
     );
     let mut paths = smoke(&scratch.path("other"));
-    assert_eq!(run_of(paths.arg("--allow-paths")).0, Some(2));
+    fails(
+        paths.arg("--allow-paths"),
+        2,
+        &["`--allow-paths`: has no effect"],
+    );
+    let mut paths = zoo("describe");
+    paths.args(["gpt2/smoke", "--allow-paths"]);
+    fails(&mut paths, 2, &["`--allow-paths`: has no effect"]);
     for (command, option, most) in [("experiment", "--jobs", 256), ("serve", "--batch", 1024)] {
         let (code, error) = run_of(zoo(command).arg("rmt_scaling").args([option, "0"]));
         assert_eq!(code, Some(2));

@@ -291,3 +291,33 @@ fn remedy(action: &str, path: &Path, error: &std::io::Error) -> &'static str {
         _ => "",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_remedy_for_skipped_steps_fits_the_run() {
+        let error = |count, clips| {
+            let error = Error::NotFinite {
+                count,
+                step: 7,
+                loss: f64::NAN,
+                grad_norm: 1.0,
+                parameters: Vec::new(),
+                clips,
+                saved: "in step-7".into(),
+            };
+            error.to_string()
+        };
+        let several = error(3, true);
+        assert!(several.starts_with("3 steps in a row, up to step 7, were skipped, because "));
+        assert!(
+            several.ends_with("or a smaller `train.grad_clip`"),
+            "{several}"
+        );
+        let one = error(1, false);
+        assert!(one.starts_with("step 7 was skipped, because "), "{one}");
+        assert!(one.ends_with("or a `train.grad_clip`"), "{one}");
+    }
+}
