@@ -195,7 +195,7 @@ fn a_part_of_the_runs_can_be_asked_for() {
     assert_eq!(none.status.code(), Some(2));
     let message = text(&none.stderr);
     assert!(
-        message.contains("`--only Grown`: matches no run; the runs are small"),
+        message.contains("`--only Grown`: matches no run; the runs are `small`, `grown to middle`"),
         "{message}"
     );
 }

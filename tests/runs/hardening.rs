@@ -443,12 +443,21 @@ fn a_file_with_another_name_is_not_written() {
     let backup = scratch.path("backup");
     let before = fs::read(own.join("metrics.jsonl")).unwrap();
     fs::hard_link(own.join("metrics.jsonl"), &backup).unwrap();
-    fails(&mut longer(&own), 2, &["metrics.jsonl", "hard link"]);
-    assert_eq!(fs::read(&backup).unwrap(), before);
-    fs::remove_file(own.join("metrics.jsonl")).unwrap();
-    fs::copy(&backup, own.join("metrics.jsonl")).unwrap();
+    // New rows go to a file of the run's own.
     ok(&mut longer(&own));
     assert_eq!(fs::read(&backup).unwrap(), before);
+    let now = fs::read(own.join("metrics.jsonl")).unwrap();
+    assert!(now.starts_with(&before) && now.len() > before.len());
+    // What would have to be cut is refused.
+    let path = own.join("history.jsonl");
+    let before = fs::read(&path).unwrap();
+    fs::hard_link(&path, scratch.path("history")).unwrap();
+    fails(
+        resume(&own).args(["--set", "train.steps=36"]),
+        2,
+        &["history.jsonl", "hard link"],
+    );
+    assert_eq!(fs::read(&path).unwrap(), before);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use residual_zoo::runs::checkpoint;
-use residual_zoo_testing::program::{SMOKE, Scratch, ok, zoo};
+use residual_zoo_testing::program::{SMOKE, Scratch, ok, path_of, zoo};
 use residual_zoo_testing::terminal::{Terminal, screen, wait};
 
 const ENTER: &str = "\x1b[?1049h";
@@ -154,7 +154,8 @@ fn a_terminal_that_cannot_move_its_cursor_gets_lines() {
 #[test]
 fn what_is_listed_and_planned_fits_into_a_narrow_terminal() {
     let scratch = Scratch::new();
-    let program = zoo("list").get_program().to_string_lossy().into_owned();
+    let program = path_of("residual-zoo");
+    let program = program.display();
     for (columns, arguments) in [
         (60, "list"),
         (60, "list experiments"),

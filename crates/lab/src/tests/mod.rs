@@ -218,7 +218,7 @@ fn a_part_of_the_runs_has_what_they_start_from() {
         .unwrap_err()
         .to_string();
     assert!(
-        error.contains("`--only narrow`: matches no run; the runs are base"),
+        error.contains("`--only narrow`: matches no run; the runs are `base`, `wide, stream 96`"),
         "{error}"
     );
 }
