@@ -292,10 +292,12 @@ fn the_making_of_requests_is_stopped_too() {
         ..options(place.path("out"))
     };
     let asked = |most: usize| {
-        let mut calls = 0;
+        let (mut calls, mut is_stopped) = (0, false);
         let mut progress = |_: &str, _: usize, all: usize| {
+            assert!(!is_stopped, "it goes on after {calls} calls");
             calls += 1;
-            calls < most && all == 0
+            is_stopped = calls >= most || all > 0;
+            !is_stopped
         };
         let tasks = std::slice::from_ref(&task);
         let found = evaluate::<Flex, _>(&run, tasks, &options, &Default::default(), &mut progress);
@@ -306,7 +308,9 @@ fn the_making_of_requests_is_stopped_too() {
     let all = asked(usize::MAX);
     assert!(all > 20, "{all}");
     for most in 1..all {
-        assert_eq!(asked(most), most);
+        // It also asks as long as it waits for a tokenizer, so the number of calls depends on the machine.
+        let calls = asked(most);
+        assert!(calls == most || most > 20 && calls < most, "{calls} {most}");
     }
 }
 
