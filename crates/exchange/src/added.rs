@@ -19,9 +19,9 @@ const NAMED: [&str; 7] = [
     "cls_token",
     "mask_token",
 ];
-/// Those with several.
+/// Fields that name several special tokens.
 const SEVERAL: [&str; 2] = ["extra_special_tokens", "additional_special_tokens"];
-/// Those that GPT-2's tokenizer has without being told.
+/// Special tokens that GPT-2's tokenizer has where the files do not mention them.
 const IMPLIED: [&str; 3] = ["bos_token", "eos_token", "unk_token"];
 const DECODER: &str = "added_tokens_decoder";
 
@@ -76,9 +76,9 @@ pub struct Beside {
     unordered: BTreeSet<String>,
     /// A special token that the tokenizer has without being told.
     implied: Option<String>,
-    /// What `bos_token` is.
+    /// The token named by `bos_token`.
     pub begin: Option<String>,
-    /// What `eos_token` is.
+    /// The token named by `eos_token`.
     pub end: Option<String>,
 }
 

@@ -283,7 +283,7 @@ mod tests {
     use super::super::tests::{folder, gz, zst};
     use super::*;
 
-    /// What is read from a file of this name and content.
+    /// Returns the text that is read from a file of this name and content.
     fn read(name: &str, content: &[u8]) -> Result<String, String> {
         let dir = folder(&[(name, content)]);
         let documents = read_documents(&dir.path().join(name), "text");
