@@ -14,17 +14,24 @@ const PAGE: &str = "docs/findings.md";
 const HEAD: &str = "\
 # Findings
 
-What the experiments say about the claims of the papers. Most of the models here are 30 to 15,000 times smaller than those of
-the papers, so a claim that does not hold here may hold at their size, and the reverse. Losses of text are mostly per character here. In most
-papers they are per token, roughly four characters, so the same effect is roughly four times as large there.
+This page compares the claims of the papers with the experiments of the zoo.
+
+- **Size.** Most models here are 30 to 15,000 times smaller than the models of the papers. A claim that does not
+  hold here may hold at their size, and the reverse.
+- **Losses of text** are mostly per character here, and per token in most papers. A token has roughly four
+  characters, so the same effect is roughly four times as large per token.
 
 ✓ holds · ✗ does not hold · ? undecided · – not tested
 
-A value is the mean over the seeds, and a difference has its 95 % confidence interval; p is corrected for the number of claims
-of an experiment (Holm). Numbers without a unit are validation losses in nats per token, or per image, unless the claim says otherwise. The
-first of two values is that of the claim's subject. A budget is the number of seeds, the passes over the text and the time
-of all training on one core, tuning included; experiments that share runs each have all of their time. [How claims are
-judged](experiments.md#how-a-claim-is-judged).
+- **Values.** A value is the mean over the seeds. A difference has its 95 % confidence interval. Of two values, the
+  first belongs to the claim's subject.
+- **p** is corrected for the number of claims of an experiment (Holm).
+- **Units.** Numbers without a unit are validation losses, unless the claim says otherwise. They are in nats per
+  token, or per image.
+- **Budget:** the number of seeds, the passes over the text, and the time of all training on one core, tuning
+  included. Each experiment that shares runs counts their whole time.
+
+[How claims are judged](experiments.md#how-a-claim-is-judged).
 
 ";
 
@@ -49,8 +56,8 @@ fn line(row: &Row, link: &str) -> String {
     format!("| {sign} | {says} | {reported} | {found} | {link} |\n")
 }
 
-/// A table of claims. The budget of an experiment stands beside its first claim. Claims that are not tested for one reason
-/// share a row.
+/// A table of claims. The first claim of an experiment states its budget. Claims that are not tested for the same
+/// reason share a row.
 fn rows<'a>(rows: impl Iterator<Item = (&'a Results, &'a Row)>) -> String {
     let mut joined: Vec<(&Results, Row)> = Vec::new();
     for (results, row) in rows {
@@ -113,7 +120,7 @@ const VERDICTS: [(char, &str); 4] = [
     ('–', "not tested"),
 ];
 
-/// How many claims of the paper have each verdict.
+/// Counts the claims of the paper with each verdict.
 fn tally<'a>(results: impl Iterator<Item = &'a Results>) -> [usize; 4] {
     let claims: Vec<&Row> = results
         .flat_map(|it| &it.claims)
@@ -122,7 +129,7 @@ fn tally<'a>(results: impl Iterator<Item = &'a Results>) -> [usize; 4] {
     VERDICTS.map(|(sign, _)| claims.iter().filter(|row| row.sign == sign).count())
 }
 
-/// How many claims of each paper have which verdict.
+/// A table with the number of claims of each paper for each verdict.
 fn counts() -> String {
     let mut table = "| paper | trained: ✓ | ✗ | ? | – | not trained: ✓ | ✗ | ? | – |\n".to_owned();
     table += "|---|---|---|---|---|---|---|---|---|\n";
@@ -181,9 +188,9 @@ fn section(paper: &Paper, all: &[Results]) -> String {
 fn write_page() -> String {
     let mut page = HEAD.to_owned();
     writeln!(page, "## Main claims\n\n{}", main_claims("")).unwrap();
-    page += "## Number of claims\n\nThese include checks of the experiments themselves, such as that a curriculum reaches its full \
-             length. They do not include claims that are not in the papers. Claims of two experiments \
-             that share runs count twice.\n\n";
+    page += "## Number of claims\n\n\
+             These include checks of the experiments themselves, such as that a curriculum reaches its full length. \
+             They leave\nout claims that are not in the papers. Claims of two experiments that share runs count twice.\n\n";
     writeln!(page, "{}", counts()).unwrap();
     let mut open = String::new();
     for paper in &PAPERS {

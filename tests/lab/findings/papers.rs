@@ -1,12 +1,12 @@
-//! What the experiments say about each paper, in a few words.
+//! Short summaries of the findings on each paper.
 
-/// A paper and what the trained models show.
+/// A paper and the findings of its trained models.
 pub struct Paper {
     /// The directory of its experiments.
     pub directory: &'static str,
     pub title: &'static str,
     pub address: &'static str,
-    /// Its main claims: an experiment, and how the claim begins.
+    /// Its main claims: an experiment, and the beginning of the claim's text.
     pub main: &'static [(&'static str, &'static str)],
     pub summary: &'static [&'static str],
 }
@@ -36,20 +36,27 @@ pub const PAPERS: [Paper; 5] = [
             ),
         ],
         summary: &[
-            "After the same tokens, the loss of the RMT is between 0.039 lower and 0.001 higher for each character (95 % interval): \
-             undecided. The paper reports 0.11 for each token, about four characters, for models 2,000 times larger. In `zero_shot`, \
-             with parts of words as tokens, 512 of them, the RMT ends 0.18 lower for each token.",
-            "At the same FLOPs, the larger two of four RMTs cannot be told from transformers: they end 0.010 ± 0.041 and 0.019 ± 0.040 \
-             lower. The second one ends 0.125 ± 0.057 higher; its rate was chosen on two seeds, which ended at 2.20 with it; the eight seeds end at 2.41. \
-             The smallest has no transformer of so few FLOPs to compare with.",
-            "Of the variants of Table 10, the RMT has the lowest training loss here too, but only its lead over the depth-wise LSTM is \
-             decided. Hierarchical aggregation, in a form guessed from its parameters, ends 0.007 ± 0.003 below the transformer, where the paper has it above, and the \
-             highway transformer, second in the paper, cannot be told from the transformer.",
-            "The loss falls as the stream grows from 32 to 128; the sizes from 128 to 512 cannot be told apart.",
-            "On WikiText, after training on tiny shakespeare, the RMT needs 0.07 to 0.16 fewer bits per byte. This was a second run: \
-             in the first one, characters absent from the training text masked the difference.",
-            "The best learning rate of a narrow model costs one four times as wide 0.117 (RMT) and 0.396 (transformer) without μP, \
-             and 0.020 and 0.037 with it.",
+            "After the same tokens, the RMT's loss is between 0.039 lower and 0.001 higher per character (95 %\n  \
+             interval): undecided. The paper reports 0.11 per token, about four characters, for models 2,000\n  \
+             times larger.",
+            "In `zero_shot`, whose 512 tokens are parts of words, the RMT ends 0.18 lower per token.",
+            "At the same FLOPs, the larger two of four RMTs cannot be distinguished from transformers. They end\n  \
+             0.010 ± 0.041 and 0.019 ± 0.040 lower.",
+            "At the same FLOPs, the second RMT ends 0.125 ± 0.057 higher. The two seeds that chose its learning\n  \
+             rate ended at 2.20, and the eight seeds end at 2.41.",
+            "The smallest RMT has no transformer of so few FLOPs to compare with.",
+            "Of the variants of Table 10, the RMT has the lowest training loss here too. Only its lead over the\n  \
+             depth-wise LSTM is decided.",
+            "Hierarchical aggregation, in a form guessed from its parameters, ends 0.007 ± 0.003 below the\n  \
+             transformer. The paper has it above.",
+            "The highway transformer, second in Table 10, cannot be distinguished from the transformer.",
+            "The loss falls as the stream grows from 32 to 128. The sizes from 128 to 512 cannot be\n  \
+             distinguished.",
+            "On WikiText, after training on tiny shakespeare, the RMT needs 0.07 to 0.16 fewer bits per byte.\n  \
+             This is a second run: in the first, characters absent from the training text masked the\n  \
+             difference.",
+            "The best learning rate of a narrow model raises the loss of a model four times as wide. Without\n  \
+             μP, it costs 0.117 (RMT) and 0.396 (transformer). With μP, it costs 0.020 and 0.037.",
             "The tasks of Table 6 need larger models.",
         ],
     },
@@ -78,16 +85,21 @@ pub const PAPERS: [Paper; 5] = [
             ),
         ],
         summary: &[
-            "RW, LR and PA are the parts of LAuReL: residual weights, a low-rank correction, and the previous activations.",
-            "No variant can be told from the baseline; with RW+LR, the loss is between 0.014 lower and 0.004 higher for each character. The paper \
-             reports gains of 0.054 to 0.066 for each token, 0.013 to 0.017 for each character if a token has four, so they are smaller at this \
-             size. One more layer gains 0.020 for each token there, which is too little for these seeds to find.",
-            "On another machine, RW alone ended 0.012 ± 0.006 above the baseline with the same seeds; here it is 0.005 ± 0.007.",
-            "RW+LR with rank 16 ends 0.010 ± 0.005 below RW, but so does rank 4 (0.009 ± 0.005), so the pattern of Figure 3 is not seen. Rank 16 \
-             is at the level of the baseline.",
-            "On a small ResNet, neither LAuReL nor one more layer can be told from the baseline; the seeds differ by more than the gains that the \
-             paper reports for ResNet-50.",
-            "RW has twice the softmax of two weights, which starts as the plain residual; the paper names the softmax and the sigmoid.",
+            "RW, LR and PA are the parts of LAuReL: residual weights, a low-rank correction, and the previous\n  \
+             activations.",
+            "No variant can be distinguished from the baseline. With RW+LR, the loss is between 0.014 lower and\n  \
+             0.004 higher per character.",
+            "The paper reports gains of 0.054 to 0.066 per token. With four characters per token, these are\n  \
+             0.013 to 0.017 per character, so the gains are smaller at this size.",
+            "In the paper, one more layer gains 0.020 per token, which is too little for these seeds to find.",
+            "On another machine, RW alone ended 0.012 ± 0.006 above the baseline with the same seeds. Here it\n  \
+             ends 0.005 ± 0.007 above.",
+            "RW+LR with rank 16 ends 0.010 ± 0.005 below RW. Rank 4 does so too (0.009 ± 0.005), so the pattern\n  \
+             of Figure 3 does not appear. Rank 16 is at the level of the baseline.",
+            "On a small ResNet, neither LAuReL nor one more layer can be distinguished from the baseline. The\n  \
+             seeds differ by more than the gains that the paper reports for ResNet-50.",
+            "RW uses twice the softmax of two weights, which starts as the plain residual. The paper names the\n  \
+             softmax and the sigmoid.",
         ],
     },
     Paper {
@@ -129,20 +141,28 @@ pub const PAPERS: [Paper; 5] = [
             ),
         ],
         summary: &[
-            "With the tokens of the last stage alone, a transformer from scratch is worse than the grown model, as the paper reports; so is the \
-             large TokenFormer, which the paper does not train. For the same FLOPs, which the paper does not compare, the grown model ends 0.007 to 0.036 above the large one from scratch, and \
-             0.072 to 0.096 above a transformer.",
+            "With the tokens of the last stage alone, a transformer from scratch is worse than the grown model,\n  \
+             as the paper reports. The large TokenFormer from scratch, which the paper does not train, is worse\n  \
+             too.",
+            "For the same FLOPs, the grown model is worse, which the paper does not compare. It ends 0.007 to\n  \
+             0.036 above the large TokenFormer from scratch, and 0.072 to 0.096 above a transformer.",
             "A TokenFormer from scratch is worse than a transformer, by 0.052 to 0.073.",
-            "Growing keeps the function. Growing twice on the same data lowers the loss by more than widening a transformer twice, but \
-             the transformer, which is 0.161 ahead before, stays ahead by 0.107. On new data, neither gains from its size within 300 steps.",
-            "Starting from the weights of a transformer saves training, but the transformer that is trained on is better.",
-            "The order of Table 4 holds on text: L2 norm and GELU, then the L1 norm, then the softmax. On images the softmax is the worst too, and \
-             the two norms cannot be told apart.",
-            "On patches of images, after two passes, when all models are far from trained, a TokenFormer as large as a ViT ends 0.021 ± 0.022 above \
-             it, which is undecided; 37 and 39 % of the test images are classified correctly.",
-            "New tokens that are tuned on another text end where LoRA with as many parameters does, 0.170 ± 0.015 above tuning all weights. \
-             Put into one model with tokens tuned on the first text, they raise its loss from 2.03 to 2.86.",
-            "With the start of the authors' code, made for widths of 768 and more, a TokenFormer of width 64 ends 0.196 ± 0.024 higher.",
+            "Growing keeps the function. Growing twice on the same data lowers the loss by more than widening a\n  \
+             transformer twice. The transformer is 0.161 ahead at first, and stays ahead by 0.107.",
+            "On new data, neither the grown nor the widened model gains from its size within 300 steps.",
+            "Starting from the weights of a transformer saves training, but training the transformer further is\n  \
+             better.",
+            "On text, the order of Table 4 holds: L2 norm and GELU, then the L1 norm, then the softmax. On\n  \
+             images, the softmax is the worst too, and the two norms cannot be distinguished.",
+            "On image patches, a TokenFormer as large as a ViT ends 0.021 ± 0.022 above it: undecided. The two\n  \
+             classify 37 and 39 % of the test images correctly. After two passes, all models are far from\n  \
+             trained.",
+            "New tokens that are tuned on another text end at the loss of LoRA with as many parameters. This is\n  \
+             0.170 ± 0.015 above tuning all weights.",
+            "In one model with tokens tuned on the first text, these tokens raise the loss on that text from\n  \
+             2.03 to 2.86.",
+            "The initialisation of the authors' code is made for widths of 768 and more. With it, a TokenFormer\n  \
+             of width 64 ends 0.196 ± 0.024 higher.",
         ],
     },
     Paper {
@@ -168,18 +188,25 @@ pub const PAPERS: [Paper; 5] = [
             ),
         ],
         summary: &[
-            "From block to block, the equations of the paper carry the hidden state, and its code the output of a layer; where both \
-             were trained, a claim says which form it is of. α is the factor of what is carried. It is printed before it is \
-             limited to 0 to 1, so it can be negative.",
-            "For the FLOPs of six ordinary layers, one recurrent layer ends between 0.015 below and 0.006 above them, with a fifth of their \
-             parameters. The tolerance of 0.01 with which this counts as good was added after the runs. After the same tokens, which the paper does not compare, it is worse than one ordinary layer, by \
-             0.043 to 0.056.",
-            "α goes to zero, as reported, and the larger a fixed α, the higher the loss.",
-            "After the same tokens, four stacked layers are better than one, by 0.077 to 0.089. They need 3.9 times the FLOPs. One \
-             layer ends lower with fewer FLOPs in `recurrent_shakespeare`, so the paper is not contradicted: it finds no benefit in stacking.",
-            "The copy over 256 tokens of noise is solved by all seeds, with and without the curriculum; the paper goes to 4096.",
-            "The selective copy is not solved after 128,000 samples; the published code uses up to 25.6 million. After 16,000 of 600,000 samples, \
-             18 to 21 % of the images are classified correctly, where the paper has 47 %.",
+            "From block to block, the equations of the paper carry the hidden state, and its code carries the\n  \
+             output of a layer. If both were trained, a claim names the form.",
+            "α multiplies the carried value. It is printed before it is limited to 0 to 1, so it can be\n  \
+             negative.",
+            "For the FLOPs of six ordinary layers, one recurrent layer ends between 0.015 below and 0.006 above\n  \
+             them, with a fifth of their parameters. The tolerance of 0.01 for \"as good\" was added after the\n  \
+             runs.",
+            "After the same tokens, which the paper does not compare, one recurrent layer is worse than one\n  \
+             ordinary layer, by 0.043 to 0.056.",
+            "α goes to zero, as reported. The larger a fixed α, the higher the loss.",
+            "After the same tokens, four stacked layers are better than one, by 0.077 to 0.089. They need 3.9\n  \
+             times the FLOPs. One layer ends lower with fewer FLOPs in `recurrent_shakespeare`. So this does\n  \
+             not contradict the paper, which finds no benefit in stacking.",
+            "All seeds solve the copy over 256 tokens of noise, with and without the curriculum. The paper goes\n  \
+             to 4096.",
+            "The selective copy is not solved after 128,000 samples. The published code uses up to 25.6\n  \
+             million.",
+            "After 16,000 of 600,000 samples, 18 to 21 % of the images are classified correctly. The paper has\n  \
+             47 %.",
         ],
     },
     Paper {
@@ -215,21 +242,30 @@ pub const PAPERS: [Paper; 5] = [
             ("deep_norm", "ReZero has a lower loss than post-norm"),
         ],
         summary: &[
-            "DenseFormer with twelve layers ends 0.019 ± 0.008 below the transformer, and below one of sixteen layers, which is itself \
-             worse than that of twelve after so few tokens. That it needs fewer FLOPs than that one follows from its size.",
-            "Attention residuals in eight blocks end 0.035 ± 0.010 below the plain residual; the full form, 0.014 ± 0.017 below, cannot be \
-             told from it, and ends above the blocks, while the paper has it just below them.",
-            "Value residuals cannot be told from the transformer with twelve layers: with learned weights the loss is lower by \
-             0.008 ± 0.008, and five of eight runs reach the final loss of the transformer sooner; the paper saves 20 % of the tokens. Eight seeds \
-             find 0.011.",
-            "With 12 layers, static hyper-connections end 0.048 ± 0.017 below the plain residual, and 0.065 ± 0.011 below it if their outputs do \
-             not start √n times as large. Dynamic ones end 0.031 ± 0.022 and mHC 0.011 ± 0.029 below it, undecided after the correction; with other starts, without \
-             √n and from b_res = −3, they end 0.052 ± 0.016 and 0.018 ± 0.017 below it. \
-             With 4 layers, none can be told from it. Per character, the papers' differences are smaller than these runs can find.",
-            "With 32 layers, post-norm still trains if its rate is small. DeepNorm trains at two and four times that rate, where most seeds of \
-             post-norm fail. It takes a rate twice as large and ends 0.056 ± 0.050 below post-norm \
-             (undecided after the correction), and 0.340 ± 0.026 above pre-norm after so few tokens. ReZero takes four times post-norm's rate; seven of eight seeds \
-             end below every seed of post-norm, but one learns no more than the frequencies of characters, so the difference from post-norm \
+            "DenseFormer with twelve layers ends 0.019 ± 0.008 below the transformer. It also ends below a\n  \
+             transformer of sixteen layers, which is worse than the one of twelve after so few tokens.\n  \
+             DenseFormer's size alone makes its FLOPs fewer than those of sixteen layers.",
+            "Attention residuals in eight blocks end 0.035 ± 0.010 below the plain residual. The full form,\n  \
+             0.014 ± 0.017 below, cannot be distinguished from the plain residual. It ends above the blocks,\n  \
+             while the paper has it just below them.",
+            "With twelve layers, value residuals cannot be distinguished from the transformer. With learned\n  \
+             weights, the loss is lower by 0.008 ± 0.008, and eight seeds find 0.011.",
+            "With learned weights, five of eight runs reach the final loss of the transformer sooner. The paper\n  \
+             saves 20 % of the tokens.",
+            "With 12 layers, static hyper-connections end 0.048 ± 0.017 below the plain residual. If their\n  \
+             outputs do not start √n times as large, they end 0.065 ± 0.011 below it.",
+            "With 12 layers, dynamic hyper-connections end 0.031 ± 0.022 and mHC 0.011 ± 0.029 below the plain\n  \
+             residual. Both are undecided after the correction.",
+            "Both end lower with another initialisation. Without √n, dynamic hyper-connections end\n  \
+             0.052 ± 0.016 below the plain residual. From b_res = −3, mHC ends 0.018 ± 0.017 below it.",
+            "With 4 layers, no form can be distinguished from the plain residual. Per character, the papers'\n  \
+             differences are smaller than these runs can find.",
+            "With 32 layers, post-norm still trains if its learning rate is small. DeepNorm trains at two and\n  \
+             four times that learning rate, where most seeds of post-norm fail.",
+            "DeepNorm takes a learning rate twice as large and ends 0.056 ± 0.050 below post-norm: undecided\n  \
+             after the correction. After so few tokens, it ends 0.340 ± 0.026 above pre-norm.",
+            "ReZero takes four times post-norm's learning rate. Seven of eight seeds end below every seed of\n  \
+             post-norm. One learns no more than the frequencies of characters, so the difference from post-norm\n  \
              is undecided. All eight end above pre-norm, by 0.245 or more.",
         ],
     },
