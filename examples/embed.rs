@@ -1,5 +1,5 @@
-//! Uses a trained model in a program of your own. This needs neither the trainer nor the dashboard: the
-//! crate is `residual-zoo-models` (docs/embedding.md).
+//! Uses a trained model in a program of your own. This needs only the crate `residual-zoo-models`, not the
+//! trainer or the dashboard (docs/embedding.md).
 //!
 //! ```sh
 //! cargo run --release -- train gpt2/smoke
@@ -30,7 +30,7 @@ fn main() -> ExitCode {
 fn embed(directory: &str) -> Result<(), Box<dyn std::error::Error>> {
     let device = Default::default();
 
-    // Text, in three lines. `Run::open` works for a run in progress too.
+    // Generates text in three lines. `Run::open` works for a run in progress too.
     let run = Run::open(directory)?;
     let model = run.model::<Flex>(&device)?;
     println!("{}", run.generate(&model, None, 40, Sampling::default())?);

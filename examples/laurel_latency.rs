@@ -1,3 +1,3 @@
-//! How long a prompt and a token take with LAuReL (Section 3.2.2).
+//! Time of a prompt and of a token with LAuReL (Menghani et al., Section 3.2.2).
 
 residual_zoo::experiment!("laurel_latency");

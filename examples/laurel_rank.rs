@@ -1,3 +1,3 @@
-//! LAuReL-RW+LR against its rank (Menghani et al., Figure 3).
+//! LAuReL-RW+LR with several ranks (Menghani et al., Figure 3).
 
 residual_zoo::experiment!("laurel_rank");

@@ -1,3 +1,4 @@
-//! Whether the learning rate of a narrow model holds for a wide one, with μP and without (Appendix C.2.1).
+//! Transfer of the learning rate from a narrow model to a wide one, with and without μP
+//! (Mak & Flanigan, Appendix C.2.1).
 
 residual_zoo::experiment!("mup_transfer");

@@ -39,7 +39,7 @@ pub struct Mean<B: Backend> {
     mix: Linear<B>,
 }
 
-/// Sum `[batch, 1, width]` and number of the positions seen.
+/// Sum over the positions seen, `[batch, 1, width]`, and their number.
 #[derive(Clone)]
 pub struct Sum<B: Backend>(Option<Tensor<B, 3>>, usize);
 
@@ -130,7 +130,7 @@ residual_zoo::zoo! {
     with ConnectionConfig;
 }
 
-/// The config of any model of the bigger zoo.
+/// The config of any model of the extended zoo.
 pub type ModelConfig = Composition<BiggerZoo>;
 
 const RUN: &str = "(
@@ -147,8 +147,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Trains the run in `directory`. Returns its validation loss, and that of a model that knows the frequencies
-/// of words only.
+/// Trains the run in `directory`. Returns its validation loss, and the loss of a model that knows only the
+/// frequencies of words.
 fn train(directory: &Path) -> Result<(f64, f64), Box<dyn std::error::Error>> {
     let config = RunConfig::<ModelConfig>::parse(RUN, Path::new("own_architecture.ron"))?;
     let corpus = Corpus::open(&config.data)?;
@@ -257,7 +257,7 @@ mod tests {
         assert_eq!(results.observations().len(), 4);
         assert_eq!(results.claims()[0].verdict, Verdict::Holds);
         assert!(results.to_markdown("toy-").contains("experiment toy.ron"));
-        // Nothing is trained twice.
+        // A second call does not train again.
         assert_eq!(run().observations(), results.observations());
     }
 }

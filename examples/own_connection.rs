@@ -1,4 +1,4 @@
-//! A connection of your own: the stream before is added once more. One file and one line of `connections!` are
+//! A connection of your own: it adds the previous stream once more. One file and one line of `connections!` are
 //! enough for every architecture, the trainer and experiments (docs/architecture.md#add-a-connection).
 //!
 //! ```sh
@@ -117,8 +117,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Trains the run in `directory`. Returns its validation loss, and that of a model that knows the frequencies
-/// of words only.
+/// Trains the run in `directory`. Returns its validation loss, and the loss of a model that knows only the
+/// frequencies of words.
 fn train(directory: &Path) -> Result<(f64, f64), Box<dyn std::error::Error>> {
     let config = RunConfig::<ModelConfig>::parse(RUN, Path::new("own_connection.ron"))?;
     let corpus = Corpus::open(&config.data)?;

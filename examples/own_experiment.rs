@@ -1,4 +1,4 @@
-//! An experiment of your own: models, seeds and a claim in RON, trained and judged as those of the papers.
+//! An experiment of your own: models, seeds and a claim in RON, trained and judged like the papers' experiments.
 //! `residual-zoo experiment FILE.ron` runs such a file without any code.
 //!
 //! ```sh
@@ -38,9 +38,9 @@ const EXPERIMENT: &str = r#"(
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let directory = std::env::args().nth(1);
     let directory = directory.map_or("runs/own-experiment".into(), PathBuf::from);
-    // Runs that are in the pool already are not trained again.
+    // Does not train runs that are in the pool already.
     let options = Options::new(&directory.join("pool"), BackendKind::first()?);
-    let path = Path::new("own_experiment.ron"); // what errors call the text
+    let path = Path::new("own_experiment.ron"); // the name of the text in errors
     let mut results = run_experiment::<ModelConfig>(EXPERIMENT, path, None, &options)?;
 
     println!("\n{}", results.table().to_text());

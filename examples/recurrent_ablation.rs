@@ -1,3 +1,3 @@
-//! The recurrent transformer on language with α fixed and trained, and with stacked layers (Section 6.3).
+//! The recurrent transformer on language, with α fixed or trained, and with stacked layers (Section 6.3).
 
 residual_zoo::experiment!("recurrent_ablation");

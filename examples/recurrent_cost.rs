@@ -1,4 +1,4 @@
-//! Operations of the recurrent transformer and of an ordinary one against the length of the
-//! sequence: as section 5.1 estimates them, and the FLOPs of the models themselves.
+//! Operations of the recurrent transformer and of an ordinary one over the length of the sequence.
+//! Prints the estimates of section 5.1 and the FLOPs of the models.
 
 residual_zoo::experiment!("recurrent_cost");

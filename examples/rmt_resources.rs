@@ -1,4 +1,4 @@
-//! What the size of the residual stream costs: parameters and FLOPs of RMT and transformer, as
-//! Table 7 prints them and as they are counted (Mak & Flanigan, Figure 1, Table 7).
+//! Parameters and FLOPs of RMT and transformer over the size of the residual stream. Compares the figures of
+//! Table 7 with counted ones (Mak & Flanigan, Figure 1, Table 7).
 
 residual_zoo::experiment!("rmt_resources");

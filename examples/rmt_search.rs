@@ -1,3 +1,3 @@
-//! An RMT and a transformer, each with a random search of its own (Appendix C.2.1).
+//! An RMT and a transformer, each with its own random search (Mak & Flanigan, Appendix C.2.1).
 
 residual_zoo::experiment!("rmt_search");

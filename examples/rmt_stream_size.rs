@@ -1,4 +1,3 @@
-//! The loss of the RMT against the size of its residual stream, all else being equal (Mak & Flanigan,
-//! Figure 6).
+//! Loss of the RMT over the size of its residual stream, with everything else equal (Mak & Flanigan, Figure 6).
 
 residual_zoo::experiment!("rmt_stream_size");

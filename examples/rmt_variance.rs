@@ -1,4 +1,4 @@
-//! How storage and retrieval change the variance of what passes through them: Table 1's expressions
-//! against measured activations and gradients (Mak & Flanigan, Tables 1 and 2).
+//! Change of variance by storage and retrieval. Compares the expressions of Table 1 with measured activations
+//! and gradients (Mak & Flanigan, Tables 1 and 2).
 
 residual_zoo::experiment!("rmt_variance");

@@ -1,3 +1,3 @@
-//! RMT against a highway transformer, a depth-wise LSTM and hierarchical aggregation (Mak and Flanigan, Table 10).
+//! RMT against a highway transformer, a depth-wise LSTM and hierarchical aggregation (Mak & Flanigan, Table 10).
 
 residual_zoo::experiment!("rmt_variants");

@@ -1,4 +1,4 @@
-//! Lemma 1 of the recurrent transformer paper: exponents of the number of unique sequences from
-//! fitted scaling laws, and the number of unique sequences of a corpus as it grows.
+//! Lemma 1 of the recurrent transformer paper. Computes the exponents from fitted scaling laws, and counts the
+//! unique sequences of a growing corpus.
 
 residual_zoo::experiment!("scaling_law");

@@ -1,4 +1,4 @@
-//! What takes the place of the softmax in Pattention, and the parameters of norms (Wang et al.,
-//! Tables 4 and 5), on language.
+//! Pattention with other functions in place of the softmax, and norms with and without parameters, on language
+//! (Wang et al., Tables 4 and 5).
 
 residual_zoo::experiment!("tokenformer_ablation");

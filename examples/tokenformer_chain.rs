@@ -1,3 +1,3 @@
-//! TokenFormers that grow twice against transformers that are widened twice (Figure 7).
+//! TokenFormers that grow twice against transformers that are widened twice (Wang et al., Figure 7).
 
 residual_zoo::experiment!("tokenformer_chain");

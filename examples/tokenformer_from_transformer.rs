@@ -1,3 +1,3 @@
-//! A TokenFormer that starts from the weights of a transformer (Section 3.2).
+//! A TokenFormer that starts from the weights of a transformer (Wang et al., Section 3.2).
 
 residual_zoo::experiment!("tokenformer_from_transformer");

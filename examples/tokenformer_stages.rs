@@ -1,3 +1,3 @@
-//! How the loss of grown TokenFormers depends on the length of the stages (Table 7).
+//! Loss of grown TokenFormers over the length of the stages (Wang et al., Table 7).
 
 residual_zoo::experiment!("tokenformer_stages");

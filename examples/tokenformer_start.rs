@@ -1,3 +1,3 @@
-//! TokenFormer with the start of this project and with that of the authors' code.
+//! TokenFormer with the initialisation of this project and with the initialisation of the authors' code.
 
 residual_zoo::experiment!("tokenformer_start");

@@ -1,3 +1,3 @@
-//! TokenFormer on images, against a vision transformer, and its normalisations (Wang et al., Tables 2, 4 and 5).
+//! TokenFormer and its normalisations on images, against a vision transformer (Wang et al., Tables 2, 4 and 5).
 
 residual_zoo::experiment!("tokenformer_vision");

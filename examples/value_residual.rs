@@ -1,3 +1,3 @@
-//! Value residual against the plain transformer (Zhou et al. 2024).
+//! Value residuals against the plain transformer (Zhou et al. 2024).
 
 residual_zoo::experiment!("value_residual");
