@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Memory and time of a training step on Flex over the length of the context, for every model of `compare`.
+"""Measures memory and time of a training step on Flex over the context, for every model of `compare`.
 
     python benches/context.py                    # two Markdown tables
     python benches/context.py --svg memory.svg   # and a plot of the memory
 
-Memory is that in use at the peak. Each line is fitted by memory = a + b · T. `off` is the largest distance of a
-point from its line, in percent. Time is the median of a few steps, per token of the batch: it does not depend on
-T if the cost is linear in T.
-With RESIDUAL_ZOO_OPS=plain the plain forms are measured, whose attention keeps [time, time] tensors.
+Memory is the memory in use at the peak. Each model's points are fitted by memory = a + b · T. `off` is the largest
+distance of a point from this line, in percent. Time is the median of a few steps, per token of the batch. It does
+not depend on T if the cost is linear in T.
+
+RESIDUAL_ZOO_OPS=plain measures the plain forms, whose attention keeps [time, time] tensors.
 """
 
 import argparse
@@ -25,7 +26,7 @@ MIB = 2**20
 
 
 def measure(zoo, model, context, batch):
-    """Bytes in use at the peak of a step, and seconds per token."""
+    """Returns the bytes in use at the peak of a step, and the seconds per token."""
     composed = model in ("laurel", "recurrent", "laurel-rmt")
     field = "model.layers.0.context" if composed else "model.context"
     print(f"{model}, {context} tokens", file=sys.stderr)
@@ -41,7 +42,7 @@ def measure(zoo, model, context, batch):
 
 
 def fit(points):
-    """The least-squares line a + b · T, and the largest relative distance from it."""
+    """Returns the least-squares line a + b · T, and the largest relative distance from it."""
     n = len(points)
     mean_t, mean_y = sum(t for t, _ in points) / n, sum(y for _, y in points) / n
     slope = sum((t - mean_t) * (y - mean_y) for t, y in points) / sum((t - mean_t) ** 2 for t, _ in points)
@@ -50,7 +51,7 @@ def fit(points):
 
 
 def svg(curves):
-    """The curves as an SVG document."""
+    """Draws the curves as an SVG document."""
     width, height, left, bottom = 640, 400, 60, 40
     top = max(y for points in curves.values() for _, y in points)
     x = lambda t: left + (width - left - 120) * t / CONTEXTS[-1]

@@ -5,12 +5,13 @@ r"""Times programs in turn on one machine and compares them.
     python benches/in_turn.py --command old='./old bench --json {json}' \
         --command new='./new bench --json {json}'
 
-In each round every program runs once. Each round starts with another group, and every second round goes
-through a group from its end, so that a machine that gets slower or faster affects all programs. A program is
-one process that writes its step time, in seconds, as the field "step" of a JSON file. The table has the median
-over the rounds, the range, the ratio to the first program of the same group in the same round, and how many
-cores other programs used meanwhile. Figures taken beside other programs say little; with --busy one core is
-taken on purpose.
+Every program runs once in each round. A program is one process that writes its step time, in seconds, as the
+field "step" of a JSON file. Each round starts with another group, and every second round goes through a group
+from its end. So a machine that gets slower or faster affects all programs.
+
+The table has the median over the rounds, the range, and the ratio to the first program of the same group in
+the same round. It also has the number of cores that other programs used meanwhile, because figures taken beside
+other programs say little. --busy keeps one core busy on purpose.
 """
 
 import argparse
@@ -29,7 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-# Token ids of the synthetic language, which files without `data` use, of tiny shakespeare and of GPT-2.
+# Numbers of token ids: the synthetic language (of files without `data`), tiny shakespeare, and GPT-2.
 SYNTHETIC, SHAKESPEARE, GPT2 = 56, 65, 50257
 
 
@@ -70,7 +71,7 @@ class Suites:
         return ["--warmup", str(warmup), "--steps", str(steps), "--json", "{json}"]
 
     def text(self, vocabulary):
-        """Fields for a random text with this number of characters, which are the tokens."""
+        """Returns the fields for a random text with this number of different characters, which are its tokens."""
         path = self.folder / f"{vocabulary}.txt"
         letters = [chr(0x10000 + i) for i in range(vocabulary)]
         drawn = random.Random(1).choices(letters, k=500_000)
@@ -166,7 +167,7 @@ class Suites:
         return self.pairs("8 x 256", *models)
 
     def pairs(self, batch, *models, fields=()):
-        """Models against the first of them, on each backend."""
+        """Compares models with the first of them, on each backend."""
         return [
             self.zoo(f"{batch}, {backend}", name, file, backend, *fields)
             for backend in CPU
@@ -207,7 +208,7 @@ def main():
 
 
 def rounds(commands, count, file):
-    """The runs of each command: pairs of the step time in seconds and the cores that others used."""
+    """Returns the runs of each command: pairs of the step time in seconds and the cores that others used."""
     runs = [[] for _ in commands]
     for i in range(count):
         for j in order(commands, i):
@@ -220,7 +221,7 @@ def rounds(commands, count, file):
 
 
 def order(commands, i):
-    """The commands of round i: groups stay together, because the programs of one are compared."""
+    """Returns the commands of round i. Groups stay together, because their programs are compared."""
     groups = {}
     for j, command in enumerate(commands):
         groups.setdefault(command.group, []).append(j)
@@ -244,7 +245,7 @@ def run(command, file):
 
 
 def used_by_others():
-    """Seconds that the cores worked for programs that were not started here; 0 where this is not known."""
+    """Returns the seconds that the cores worked for other programs, or 0 if this is unknown."""
     try:
         fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
     except OSError:
@@ -267,7 +268,7 @@ def output(name, words):
 
 
 def without_missing_backends(commands, args):
-    """Leaves out the commands whose backend is not compiled in, and says so."""
+    """Leaves out the commands whose backend is not compiled in, and reports them."""
     missing = set()
     for backend in sorted({command.backend for command in commands if command.backend}):
         words = [str(args.zoo), "bench", "gpt2/smoke", "--backend", backend, "--warmup", "0", "--steps", "1"]
@@ -293,7 +294,7 @@ def named(text):
 
 @contextmanager
 def busy_core():
-    """Another process that computes all the time."""
+    """Runs another process that computes all the time."""
     process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
         yield
@@ -376,7 +377,7 @@ def options():
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures as JSON")
     args = parser.parse_args()
     # Programs run in the repository's folder, not in this one. The path of a Python may be a link into
-    # another folder, which must be kept: a virtual environment is found by it.
+    # another folder. The link is kept, because Python finds a virtual environment by it.
     args.zoo = Path(os.path.abspath(args.zoo))
     if os.sep in args.python:
         args.python = os.path.abspath(args.python)

@@ -1,4 +1,4 @@
-//! The fast and the plain form of each operation, forward and backward on Flex, at the sizes of
+//! Times the fast and the plain form of each operation, forward and backward on Flex, at the sizes of
 //! `experiments/gpt2/bench.ron` and `experiments/rmt/bench.ron`.
 //!
 //! ```sh
@@ -79,7 +79,7 @@ fn ops(criterion: &mut Criterion) {
     let x = random([2048, 4096]);
     let targets = || Tensor::<B, 1, Int>::zeros([2048], &device);
     time(&mut group, "fast", || {
-        // The fast form overwrites logits that nobody else has.
+        // The fast form overwrites logits that have no other handle.
         loss::log_z_and_target(x.clone() * 1.0, targets())
     });
     time(&mut group, "plain", || {
@@ -123,7 +123,7 @@ fn ops(criterion: &mut Criterion) {
     let forms: [(_, Form); 2] = [("fast", adamw), ("plain", adamw_plain)];
     for (name, form) in forms {
         let grad: Vector = Tensor::ones([10_000_000], &device);
-        // The fast form changes in place what nobody else has.
+        // The fast form changes a tensor in place if it has no other handle.
         let mut state = Some([0.1, 0.0, 1.0].map(|x| Tensor::full([10_000_000], x, &device)));
         group.bench_function(name, |bench| {
             bench.iter(|| {

@@ -105,7 +105,7 @@ def measure(args):
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        # On a GPU this waits for all of the above.
+        # On a GPU, reading the loss waits for the whole step.
         return loss.item()
 
     seconds = []

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Completions for many clients at once, against one client at a time.
+"""Times completions for many clients at once, against one client at a time.
 
     serve.py PROGRAM RUN [--clients 64] [--each 50] [--tokens 32] [--rounds 3]
 
 PROGRAM is a residual-zoo with the feature `serve`, and RUN is a run. Each round asks for completions one after the
-other, and then with many clients at once; each client has its own connection and prompts of several lengths. Prints
-the tokens per second of both and their ratio, and fails if an answer is missing or has another number of tokens.
+other, and then with many clients at once. Each client has its own connection and prompts of several lengths.
+Prints the tokens per second of both, and their ratio. Fails if an answer is missing or has another number of tokens.
 """
 
 import argparse

@@ -4,9 +4,9 @@
     cargo build --release
     python benches/tokenizers_rate.py --tokenizer tokenizer.json --text a.txt b.txt [--megabytes 100] [--rounds 3]
 
-The text is made of the lines of the files, drawn at random. The time of `residual-zoo` is that of the whole command:
-it reads the text twice and stores the tokens. The time of Python is that of `encode_batch_fast` alone, on the text in
-pieces of 8 and of 64 KiB.
+The text consists of lines of the files, drawn at random. For `residual-zoo`, the whole command is timed: it reads
+the text twice and stores the tokens. For Python, only `encode_batch_fast` is timed, on the text in pieces of 8 and of
+64 KiB.
 """
 
 import argparse
@@ -36,7 +36,7 @@ def make(texts, path, size):
 
 
 def pieces(text, size):
-    """The text in pieces of at least this many characters, cut at line ends."""
+    """Cuts the text at line ends into pieces of at least this many characters."""
     start = 0
     while start < len(text):
         end = text.find("\n", start + size) + 1 or len(text)
@@ -45,7 +45,7 @@ def pieces(text, size):
 
 
 def python(tokenizer, text, size):
-    """Seconds and tokens."""
+    """Returns the seconds and the number of tokens."""
     documents, start, tokens = list(pieces(text, size)), time.perf_counter(), 0
     at_once = (64 << 20) // size
     for i in range(0, len(documents), at_once):
@@ -55,7 +55,7 @@ def python(tokenizer, text, size):
 
 
 def zoo(program, path, tokenizer):
-    """Seconds."""
+    """Returns the seconds."""
     with tempfile.TemporaryDirectory() as cache:
         start = time.perf_counter()
         command = [program, "tokenize", "--data", path, "--tokenizer", tokenizer]
