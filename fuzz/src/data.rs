@@ -6,8 +6,7 @@ use residual_zoo::data::{
 
 use crate::{Scratch, Verdict, refused};
 
-/// A shard. Arbitrary bytes fail the checksum, so `data` is tried a second time with a correct
-/// checksum.
+/// A shard. Arbitrary bytes fail the checksum, so a second try gives `data` a correct checksum.
 pub fn shard(data: &[u8]) -> Verdict {
     let verdict = open_shard(data);
     if let Some((header, tokens)) = data.split_at_checked(96) {
@@ -37,7 +36,7 @@ const TEXTS: [&str; 4] = [
     "the cat sat on the mat",
 ];
 
-/// A tokenizer file, read as that of a run and as a Hugging Face `tokenizer.json`.
+/// A tokenizer file, read as a run's tokenizer and as a Hugging Face `tokenizer.json`.
 pub fn tokenizer(data: &[u8]) -> Verdict {
     let scratch = Scratch::new();
     let path = scratch.file("tokenizer.json", data);
@@ -83,7 +82,7 @@ fn use_tokenizer(tokenizer: &Tokenizer) {
 /// A JSONL file, and the same bytes as plain text.
 pub fn documents(data: &[u8]) -> Verdict {
     let scratch = Scratch::new();
-    // A byte order mark is no text.
+    // A byte order mark is not part of the text.
     let content = data.strip_prefix(b"\xef\xbb\xbf").unwrap_or(data);
     let text = read_documents(&scratch.file("d.txt", data), "text");
     match text {

@@ -1,7 +1,6 @@
 //! Properties that must hold for any bytes that the zoo reads, one function for each kind of file.
 //!
-//! Each function gives `data` to a parser in the way a user would, by path if the parser reads a
-//! path. It panics if a property is violated: the parser panics, it accepts invalid data, or its
+//! Each function gives `data` to a parser as a user would, by path if the parser reads a path. It panics if a property is violated: the parser panics, it accepts invalid data, or its
 //! error is not a single line. It returns `Ok` if the parser accepted `data`, else the error.
 //!
 //! The fuzz targets and the tests of hostile input call these functions.
@@ -72,8 +71,8 @@ impl Scratch {
     }
 }
 
-/// Skips the panic hook, which stops libFuzzer, for panics in crates from the registry. Panics of
-/// `tokenizers` are caught by its caller. A panic that is not caught still stops libFuzzer.
+/// Skips the panic hook, which stops libFuzzer, for panics in crates from the registry. The caller of
+/// `tokenizers` catches its panics. A panic that is not caught still stops libFuzzer.
 pub fn pass_over_panics_of_dependencies() {
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

@@ -55,7 +55,7 @@ pub fn set(data: &[u8]) -> Verdict {
 fn use_config(config: &RunConfig) -> Verdict {
     let text = config.to_ron();
     let again = RunConfig::parse(&text, Path::new("again.ron")).unwrap();
-    // The texts are compared, because a NaN is not equal to itself.
+    // Compares the texts, because a NaN is not equal to itself.
     assert_eq!(again.to_ron(), text);
     config.data.validate().map_err(refused)?;
     config.validate(VOCABULARY).map_err(refused)?;
@@ -82,14 +82,14 @@ pub fn weights(data: &[u8]) -> Verdict {
         n_head,
         set: Vec::new(),
     };
-    // The file of a TokenFormer does not have it.
+    // The file of a TokenFormer does not contain the number of heads.
     let imported = import(&path, &options(None)).or_else(|_| import(&path, &options(Some(1))));
     let imported = imported.map_err(refused)?;
     let found = imported
         .weights
         .values()
         .map(|tensor| tensor.num_elements());
-    // What is shared in the file, such as a tied table, is there once.
+    // A tensor that is shared in the file, such as a tied table, is stored once.
     assert!(found.sum::<usize>() <= 4 * data.len());
     imported.write(&path.with_extension("run")).map_err(refused)
 }
@@ -151,9 +151,8 @@ pub fn good_checkpoint() -> &'static BTreeMap<String, Vec<u8>> {
     &FILES
 }
 
-/// A checkpoint in which one file is `data`, without verifying the manifest. `data` is tried as the
-/// weights to sample from, the first weights of a run, the moments of the optimizer, and the
-/// progress.
+/// A checkpoint in which one file is `data`, without verifying the manifest. Tries `data` as the weights
+/// to sample from, the first weights of a run, the moments of the optimizer, and the progress.
 pub fn checkpoint(data: &[u8]) -> Verdict {
     thread_local!(static TRAINER: RefCell<SmallTrainer> = RefCell::new(trainer()));
     TRAINER.with_borrow_mut(|trainer| {

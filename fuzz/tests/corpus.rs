@@ -26,7 +26,7 @@ fn every_seed_is_accepted() {
         for seed in seeds {
             let mut content = fs::read(&seed).unwrap();
             if name == "manifest" {
-                // Weights differ between processors in their last bits, and so do their hashes.
+                // The last bits of weights, and so their hashes, differ between processors.
                 content = good_checkpoint()["manifest.json"].clone();
             }
             let verdict = target(&content);
