@@ -32,7 +32,7 @@ impl Results {
         let time = page
             .lines()
             .find_map(|line| line.strip_suffix(" of training"));
-        // Of several texts, each has its passes.
+        // With several texts, each has its own number of passes.
         let passes = page.split("## Data").nth(1).and_then(|data| {
             let mut lines = data.lines().filter(|line| line.starts_with("| "));
             let cells = |line: &str| {
@@ -53,7 +53,7 @@ impl Results {
         let budget = match (time, seeds, passes.as_deref()) {
             (None, None, _) => "exact".into(),
             (None, Some(seeds), _) => format!("{seeds} measurements"),
-            // Data that are generated have no passes.
+            // Generated data have no passes.
             (Some(time), Some(seeds), passes)
                 if passes.is_none_or(|passes| passes.contains('–')) =>
             {
@@ -100,7 +100,7 @@ impl Row {
     }
 }
 
-/// A measurement in few words:
+/// Shortens a measurement:
 ///
 /// | long | short |
 /// |---|---|
@@ -108,7 +108,7 @@ impl Row {
 /// | `99.0, 99.0, 99.0 %; expected at least 95.0` | `99.0 % in all 3 seeds; expected at least 95.0` |
 /// | `0.1, 0.3, 0.2; expected at most 1` | `0.1 to 0.3 in 3 seeds; expected at most 1` |
 ///
-/// Nats per token are left out, and so is what the paper reports, which has its own column.
+/// Leaves out nats per token, and the paper's figure, which has its own column.
 fn short(measured: &str) -> String {
     difference(measured)
         .or_else(|| each_seed(measured))
@@ -178,7 +178,7 @@ fn each_seed(measured: &str) -> Option<String> {
 fn along_a_line(measured: &str) -> Option<String> {
     let p = corrected(measured)?;
     let rest = measured.rsplit_once("; p ")?.0;
-    // The distance and those of each size are enough.
+    // The mean distance, and the distance at each size, are enough.
     let rest = match rest.split_once(" over ") {
         Some((mean, sizes)) if sizes.contains("detectable") => {
             format!("{mean}; {}", sizes.split_once("; ")?.1)
