@@ -1,4 +1,4 @@
-//! The residual stream, and the parts of every architecture of the zoo.
+//! The residual stream, and the parts that all architectures share.
 //!
 //! One line describes every model: **x_{i+1} = connect(x_i, x_{i-1}, …; f)**.
 //!
@@ -17,12 +17,10 @@
 //! | what an incremental pass keeps | [`Cache`] |
 //! | the check of token ids | [`token_ids`] |
 //!
-//! [`autodiff`] has the gradients of a model, [`mup`] the start and the rates of μP, [`ops`] the operations
-//! that architectures share.
-//! [`recompute`] runs layers again in the backward pass instead of keeping their activations. [`statistics`] moves what a
-//! training pass measures, such as the means of a batch norm.
-//! [`params`] lists, exports and imports the parameters of a model by name. [`Cost`] counts parameters and
-//! FLOPs.
+//! [`autodiff`] has the gradients of a model, [`mup`] the initialisation and learning rates of μP, [`ops`] the
+//! operations that architectures share. [`recompute`] runs layers again in the backward pass instead of keeping their
+//! activations. [`statistics`] updates running statistics, such as the means of a batch norm. [`params`] lists,
+//! exports and imports parameters by name. [`Cost`] counts parameters and FLOPs.
 
 #![forbid(unsafe_code)]
 
