@@ -9,8 +9,8 @@ use residual_zoo_core::{ConnectionOf, EndsOf};
 /// Declares an enum of connections, which is itself a [`Design`](crate::core::Design). It can be read from RON.
 ///
 /// Each connection has one line, `Name(Config)`. The macro also declares `AnyConnection` and `AnyEnds`, each with a
-/// variant per connection. Burn's derive needs plain names, so import `Backend`, `ConnectionOf` and `EndsOf` where you
-/// call the macro.
+/// variant per connection. Import `Backend`, `ConnectionOf` and `EndsOf` before the call, because Burn's derive needs
+/// plain names.
 #[macro_export]
 macro_rules! connections {
     (
@@ -142,7 +142,7 @@ macro_rules! connections {
         }
 
         impl $all {
-            /// The connections, and what each is, as their documentation says.
+            /// Name and description of each connection, from its documentation.
             pub const NAMES: &'static [(&'static str, &'static str)] =
                 &[$((stringify!($name), concat!($($doc),*))),+];
         }
