@@ -1,4 +1,4 @@
-//! Ways to join a branch to the residual stream. Each file has one design, beside its equation.
+//! Ways to join a branch to the residual stream. Each file has one design with its equation.
 //!
 //! x_i is the stream, f the branch with its pre-norm, D the width, L the number of layers.
 //!
@@ -17,7 +17,7 @@
 //! | [`HyperConfig`] | n streams, mixed by learned matrices | Zhu et al. 2024 |
 //! | [`MhcConfig`] | n streams, mixed by doubly stochastic matrices | Xie et al. 2025 |
 //! | [`AttentionResidualConfig`] | f reads a softmax mixture of all outputs | Chen et al. 2026 |
-//! | [`ValueResidualConfig`] | attention mixes its values with those of the first layer | Zhou et al. 2024 |
+//! | [`ValueResidualConfig`] | attention mixes its values with the values of the first layer | Zhou et al. 2024 |
 
 #![forbid(unsafe_code)]
 
