@@ -154,7 +154,7 @@ pub trait Architecture:
         false
     }
 
-    /// Whether a training pass moves [running statistics](crate::statistics).
+    /// Whether a training pass updates [running statistics](crate::statistics).
     fn has_statistics(&self) -> bool {
         false
     }
@@ -227,7 +227,7 @@ pub trait Architecture:
     ///
     /// # Errors
     ///
-    /// When this model cannot grow from the smaller one.
+    /// If this model cannot grow from the smaller one.
     fn grow(
         &self,
         smaller: &Self,
@@ -243,7 +243,7 @@ pub trait Architecture:
     ///
     /// # Errors
     ///
-    /// When these models cannot be merged.
+    /// If these models cannot be merged.
     fn merge(
         &self,
         weights: &Tensors,

@@ -90,7 +90,7 @@ pub trait ModelConfig:
         }
     }
 
-    /// Whether a training pass moves [running statistics](crate::statistics); by default false.
+    /// Whether a training pass updates [running statistics](crate::statistics); by default false.
     fn has_statistics(&self) -> bool {
         false
     }
@@ -128,7 +128,7 @@ pub trait ModelConfig:
     ///
     /// # Errors
     ///
-    /// When this model cannot grow from the smaller one.
+    /// If this model cannot grow from the smaller one.
     fn grow(
         &self,
         smaller: &Self,
@@ -140,7 +140,7 @@ pub trait ModelConfig:
     ///
     /// # Errors
     ///
-    /// When these models cannot be merged.
+    /// If these models cannot be merged.
     fn merge(
         &self,
         weights: &Tensors,

@@ -54,7 +54,7 @@ pub fn alone() -> MutexGuard<'static, ()> {
 /// 4. Every trainable parameter has a finite, non-zero gradient.
 /// 5. Logits are the same after the parameters are exported and imported into another model.
 /// 6. An incremental pass gives the same logits as a full pass over the tokens so far.
-/// 7. The number of trainable parameters is the one that the config counts.
+/// 7. The number of trainable parameters equals the count of the config.
 /// 8. The class logits are the logits of the last position.
 /// 9. The model without autodiff gives the same logits.
 /// 10. With [recomputed](crate::recompute) activations, the loss is the same, to the bit where operations are not
@@ -64,7 +64,7 @@ pub fn alone() -> MutexGuard<'static, ()> {
 ///
 /// # Panics
 ///
-/// When a property is violated. The message names it.
+/// If a property is violated. The message names it.
 pub fn check<B, C>(config: &C, device: &B::Device)
 where
     B: AutodiffBackend,
@@ -92,7 +92,7 @@ where
 ///
 /// # Panics
 ///
-/// When a property is violated. The message names it.
+/// If a property is violated. The message names it.
 pub fn check_images<B, C>(config: &C, size: ImageSize, device: &B::Device)
 where
     B: AutodiffBackend,

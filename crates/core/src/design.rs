@@ -79,7 +79,7 @@ pub struct Sites {
     pub around_layers: bool,
     /// Whether a recurrence surrounds each layer, so that each layer has its own stream.
     pub recurrent: bool,
-    /// Whether the layers are of several architectures.
+    /// Whether the layers come from several architectures.
     pub mixed: bool,
     /// Whether a norm follows the end of the stream, so that the scale of the stream does not matter.
     pub into_norm: bool,

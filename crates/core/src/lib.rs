@@ -4,17 +4,17 @@
 //!
 //! | idea | here |
 //! |---|---|
-//! | the stream x_i, and what connections carry beside it | [`Stream`] |
+//! | the stream x_i, and the tensors that connections carry | [`Stream`] |
 //! | f, with its own pre-norm | [`Branch`] |
 //! | how f joins the stream | [`Connection`]; `x + f(x)` is [`Plain`] |
-//! | what happens where a stream begins and ends | [`Ends`] |
+//! | a connection's operations at both ends of a stream | [`Ends`] |
 //! | the config of a connection | [`Design`] |
 //! | one update of the stream | [`ResidualBlock`]: [`Update`], [`Layer`], [`Stack`] |
 //! | ids to stream, stream to logits | [`Embeddings`], in most models [`TokenEmbeddings`] |
 //! | `Embeddings` and a `ResidualBlock` | [`Decoder`], a [`LanguageModel`] |
 //! | a config | [`Architecture`] builds the parts of a model, [`ModelConfig`] a whole model |
 //! | token ids or images | [`Input`] |
-//! | what an incremental pass keeps | [`Cache`] |
+//! | the state of an incremental pass | [`Cache`] |
 //! | the check of token ids | [`token_ids`] |
 //!
 //! [`autodiff`] has the gradients of a model, [`mup`] the initialisation and learning rates of μP, [`ops`] the

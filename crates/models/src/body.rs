@@ -49,7 +49,7 @@ impl<B: Backend, E: Embeddings<B>> Embeddings<B> for Tables<B, E> {
 pub enum Joint<B: Backend, C, E> {
     /// On the stream of the layers around it.
     OnStream(C),
-    /// On a stream of its own.
+    /// On its own stream.
     Alone(Alone<B, C, E>),
 }
 

@@ -154,9 +154,9 @@ connections! {
     pub enum ConnectionConfig {
         /// LAuReL: learned weights, and a low-rank or earlier augmentation of the stream.
         Laurel(residual_zoo_laurel::LaurelConfig),
-        /// x + a f(x), a from 0.
+        /// x + a f(x), a initially 0.
         SkipInit(residual_zoo_streams::SkipInitConfig),
-        /// x + a f(x), a from 0, without norms in the branches.
+        /// x + a f(x), a initially 0, without norms in the branches.
         ReZero(residual_zoo_streams::ReZeroConfig),
         /// x + a f(x) with an a for each feature.
         LayerScale(residual_zoo_streams::LayerScaleConfig),
@@ -168,7 +168,7 @@ connections! {
         Highway(residual_zoo_streams::HighwayConfig),
         /// The highway transformer's self-dependency unit, beside x + f(x).
         SelfDependency(residual_zoo_streams::SelfDependencyConfig),
-        /// An LSTM over depth in place of residuals, norms and feed-forward networks.
+        /// An LSTM over depth instead of residuals, norms and feed-forward networks.
         DepthLstm(residual_zoo_streams::DepthLstmConfig),
         /// An LSTM over depth around each branch.
         DepthLstmCell(residual_zoo_streams::DepthLstmCellConfig),
@@ -184,7 +184,7 @@ connections! {
         Mhc(residual_zoo_streams::MhcConfig),
         /// Attention residual: each branch reads a softmax mixture of all outputs.
         AttentionResidual(residual_zoo_streams::AttentionResidualConfig),
-        /// Value residual: attention mixes its values with those of the first layer.
+        /// Value residual: attention mixes its values with the values of the first layer.
         ValueResidual(residual_zoo_streams::ValueResidualConfig),
     }
 }

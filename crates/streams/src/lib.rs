@@ -4,7 +4,7 @@
 //!
 //! | design | x_{i+1} | source |
 //! |---|---|---|
-//! | [`SkipInitConfig`] | x + a f(x), a from 0 | De and Smith 2020 |
+//! | [`SkipInitConfig`] | x + a f(x), a initially 0 | De and Smith 2020 |
 //! | [`ReZeroConfig`] | the same, without norms in branches | Bachlechner et al. 2020 |
 //! | [`LayerScaleConfig`] | x + a ⊙ f(x), a `[D]` | Touvron et al. 2021 |
 //! | [`DeepNormConfig`] | LN(α x + f(x)) | Wang et al. 2022 |
