@@ -35,10 +35,10 @@ pub type Weighted<'a> = (&'a TokenFormerConfig, &'a Tensors);
 /// Appends the pairs of `b` to the pairs of `a`, in each Pattention: K = \[K_a; K_b\], V = s \[V_a; V_b\] with s =
 /// `value_scale`. Tables and norms must be equal.
 ///
-/// τ becomes √(τ_a² + τ_b²), or τ_a + τ_b for normalizations with the default τ = n. By default, this is the τ of n_a
-/// + n_b pairs. τ_a and τ_b come from the weights. If the scores of both models have the same size relative to τ, ‖A‖
-/// / τ_a = ‖B‖ / τ_b, each Pattention is exactly s times the sum of both. With ε = 0, a model merged with itself with
-/// s = ½ is the same function.
+/// τ becomes √(τ_a² + τ_b²), or τ_a + τ_b for normalizations with the default τ = n. By default, this is the τ of
+/// `n_a + n_b` pairs. τ_a and τ_b come from the weights. If the scores of both models have the same size relative to
+/// τ, ‖A‖ / τ_a = ‖B‖ / τ_b, each Pattention is exactly s times the sum of both. With ε = 0, a model merged with
+/// itself with s = ½ is the same function.
 ///
 /// Two models that were tuned from one model share its pairs. Then only their added pairs are joined, and τ stays.
 ///
