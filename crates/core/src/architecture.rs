@@ -238,8 +238,8 @@ pub trait Architecture:
         Ok(weights)
     }
 
-    /// Merges this model and `other` into one model with the parts of both. Multiplies the values of `other` by
-    /// `value_scale`. Returns the config alone if no weights are given. By default, models cannot be merged.
+    /// Merges this model and `other` into one model with the parts of both, and multiplies its values by `value_scale`.
+    /// Returns the config alone if no weights are given. By default, models cannot be merged.
     ///
     /// # Errors
     ///
