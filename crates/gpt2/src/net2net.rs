@@ -3,9 +3,9 @@
 //! TokenFormer paper.
 //!
 //! Neuron j of the wider layer copies neuron j mod n. If a neuron has c copies, the weights that read them are divided
-//! by c. If all neurons have the same number of copies, as when the width doubles, layer norm over the copies equals
-//! layer norm over the neurons, and the logits stay the same. Otherwise, mean and variance count some neurons more
-//! often, and the logits change.
+//! by c. When the width doubles, all neurons have the same number of copies. Layer norm over the copies then equals layer
+//! norm over the neurons, and the logits stay the same. Otherwise, mean and variance count some neurons more often, and
+//! the logits change.
 
 use std::collections::BTreeMap;
 
@@ -23,9 +23,8 @@ use crate::Gpt2Config;
 ///
 /// # Errors
 ///
-/// If the configs differ in more than width, heads and feed-forward width, if the size of a head differs, if `wide` is
-/// narrower than `narrow`, or if the tensors do not belong to one GPT-2. Tensors of connections stay unchanged.
-/// they are.
+/// If the configs differ in more than width, heads and feed-forward width, or in the size of a head. If `wide` is
+/// narrower than `narrow`, or the tensors do not belong to one GPT-2. Tensors of connections stay unchanged.
 pub fn widen(
     wide: &Gpt2Config,
     narrow: &Gpt2Config,
