@@ -117,6 +117,7 @@ impl Default for RmtConfig {
 }
 
 /// Models of Table 9, with 50,257 token ids and 512 positions:
+///
 /// | constructor | L | D_k | D_v | R | D_FF | D_k · D_v | reported | parameters without norm scales | with | [`code_form`](Self::code_form) |
 /// |---|---|---|---|---|---|---|---|---|---|---|
 /// | [`m46`](Self::m46) | 6 | 32 | 32 | 12 | 1536 | 1024 | 46M | 45,886,848 | 45,900,160 | 45,703,168 |

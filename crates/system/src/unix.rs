@@ -28,7 +28,6 @@ pub mod files {
     /// # Errors
     ///
     /// I/O errors.
-    /// I/O errors.
     pub fn replace_directory(new: &Path, old: &Path) -> Result<()> {
         #[cfg(any(target_os = "linux", target_os = "macos"))]
         {
