@@ -42,10 +42,10 @@ const PAGE: &str = "docs/config.md";
 
 const HEAD: &str = "# The fields of RON files
 
-A run file has the fields of [RunConfig](#runconfig); `residual-zoo describe FILE` prints a file with all of
-them. The file of an experiment has those of [Experiment](#experiment). Fields that a file leaves out have
-their default, but a config with all defaults still needs its parentheses: `ReZero()`. [Streams](papers/streams.md) has the
-equations and symbols of the connections. This page is made from the documentation of the source.
+A run file has the fields of [RunConfig](#runconfig); `residual-zoo describe FILE` prints a file with all of them. An
+experiment file has the fields of [Experiment](#experiment). Fields that a file leaves out have their default. A config
+with all defaults still needs its parentheses: `ReZero()`. [Streams](papers/streams.md) has the equations and symbols of
+the connections. This page is generated from the documentation of the source.
 
 ";
 
@@ -293,8 +293,7 @@ impl Page {
 
     /// The models, whose type a macro writes.
     fn models(&mut self) {
-        self.text += "## Models\n\nOne of these. A model of one architecture is written by the name of the \
-                      architecture.\n\n| value | meaning |\n|---|---|\n";
+        self.text += "## Models\n\nOne of these. A model of one architecture has the name of the architecture.\n\n| value | meaning |\n|---|---|\n";
         for (name, about) in <Zoo as residual_zoo::compose::List>::NAMES {
             let config = self.link(&format!("{name}Config"));
             writeln!(self.text, "| `{name}`({config}) | {} |", about.trim()).unwrap();

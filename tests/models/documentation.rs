@@ -463,7 +463,7 @@ fn the_book_has_every_page() {
         .filter_map(|rest| rest.split(')').next())
         .collect();
     let mut there = BTreeSet::new();
-    for folder in ["", "papers", "results"] {
+    for folder in ["", "decisions", "papers", "results"] {
         for entry in fs::read_dir(docs.join(folder)).unwrap() {
             let name = entry.unwrap().file_name().into_string().unwrap();
             if name.ends_with(".md") && name != "SUMMARY.md" {

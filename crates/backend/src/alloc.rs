@@ -1,33 +1,33 @@
-//! The allocator that counts memory.
+//! An allocator that counts memory.
 
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// The system's allocator, which counts the bytes in use, apart from those of small allocations: all threads share
-/// the counters, and a tokenizer makes millions of small allocations a second. Tensors are rarely small.
+/// The system's allocator, with a count of the bytes in use. It ignores small allocations: all threads share the
+/// counters, and a tokenizer makes millions of small allocations a second. Tensors are rarely small.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PeakAlloc;
 
-/// The smallest allocation that is counted, in bytes.
+/// The smallest counted allocation, in bytes.
 const COUNTED: usize = 256;
 
 static IN_USE: AtomicUsize = AtomicUsize::new(0);
 static MOST: AtomicUsize = AtomicUsize::new(0);
 
 impl PeakAlloc {
-    /// The bytes that are in use.
+    /// Bytes in use.
     pub(crate) fn in_use() -> usize {
         IN_USE.load(Relaxed)
     }
 
-    /// The most bytes that were in use since the last [`reset`](Self::reset).
+    /// The most bytes in use since the last [`reset`](Self::reset).
     pub(crate) fn most() -> usize {
         MOST.load(Relaxed)
     }
 
-    /// Begins to look for the most bytes in use.
+    /// Restarts the search for the most bytes in use.
     pub(crate) fn reset() {
         MOST.store(Self::in_use(), Relaxed);
     }
@@ -46,10 +46,10 @@ fn subtract(size: usize) {
     }
 }
 
-// SAFETY: every call is passed on to the system's allocator with its arguments. Counting does not allocate.
+// SAFETY: every call passes its arguments on to the system's allocator. Counting does not allocate.
 unsafe impl GlobalAlloc for PeakAlloc {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller promises what the system's allocator asks for.
+        // SAFETY: the caller keeps the contract of the system's allocator, which is the same.
         let pointer = unsafe { System.alloc(layout) };
         if !pointer.is_null() {
             add(layout.size());

@@ -1,10 +1,10 @@
-//! Why a backend cannot be used.
+//! Errors in the choice of a backend.
 
 use std::any::Any;
 
 use crate::BackendKind;
 
-/// Why a backend cannot be used.
+/// A reason why a backend cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum BackendError {
     /// No backend has this name.
@@ -29,14 +29,13 @@ pub enum BackendError {
     Unusable {
         /// The backend.
         kind: BackendKind,
-        /// What it said.
+        /// The message of the backend.
         reason: String,
     },
 }
 
 impl BackendError {
-    /// Whether the user asked for something that cannot be done, rather than the machine failing
-    /// to do what can.
+    /// Whether the user asked for something impossible. Otherwise, the machine failed to do something possible.
     pub fn is_bad_input(&self) -> bool {
         !matches!(self, Self::Unusable { .. })
     }
@@ -50,7 +49,7 @@ fn names(kinds: &[BackendKind]) -> String {
         .join(", ")
 }
 
-/// The first line of what a panic said.
+/// The first line of a panic's message.
 pub fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied());

@@ -21,7 +21,7 @@ pub enum BackendKind {
 }
 
 impl BackendKind {
-    /// Every backend the zoo knows, the default first.
+    /// Every backend that the zoo knows, the default first.
     pub const ALL: [Self; 5] = [
         Self::Flex,
         Self::LibTorch,
@@ -30,7 +30,7 @@ impl BackendKind {
         Self::Wgpu,
     ];
 
-    /// The backends that were compiled in, the default first.
+    /// The compiled backends, the default first.
     pub fn compiled() -> Vec<Self> {
         Self::ALL
             .into_iter()
@@ -42,12 +42,12 @@ impl BackendKind {
     ///
     /// # Errors
     ///
-    /// [`BackendError::None`] without one.
+    /// Returns [`BackendError::None`] if no backend is compiled.
     pub fn first() -> Result<Self, BackendError> {
         Self::compiled().first().copied().ok_or(BackendError::None)
     }
 
-    /// Whether its cargo feature is on.
+    /// Whether the backend's cargo feature is on.
     pub fn is_compiled(self) -> bool {
         match self {
             Self::Flex => cfg!(feature = "flex"),
@@ -58,11 +58,11 @@ impl BackendKind {
         }
     }
 
-    /// That it can be used.
+    /// Checks that the backend is compiled.
     ///
     /// # Errors
     ///
-    /// [`BackendError::NotCompiled`] when its cargo feature is off.
+    /// Returns [`BackendError::NotCompiled`] if its cargo feature is off.
     pub fn check_compiled(self) -> Result<(), BackendError> {
         match self.is_compiled() {
             true => Ok(()),
@@ -70,7 +70,7 @@ impl BackendKind {
         }
     }
 
-    /// The cargo feature that compiles it in, which is also its name on a command line.
+    /// The cargo feature of the backend, which is also its name on a command line.
     pub fn feature(self) -> &'static str {
         match self {
             Self::Flex => "flex",

@@ -1,7 +1,7 @@
-//! The backends that were compiled in, chosen at run time, and the memory that work on them takes.
+//! Compiled backends, chosen at run time, and the memory that work on them takes.
 //!
-//! Burn's backends are types. A task that is to run on any of them implements [`OnBackend`], and
-//! [`BackendKind::run`] picks the type.
+//! Burn's backends are types. A task for any backend implements [`OnBackend`], and [`BackendKind::run`] picks the
+//! type.
 //!
 //! ```
 //! use burn::tensor::{Tensor, backend::AutodiffBackend};

@@ -1,12 +1,12 @@
-//! The memory that work takes: memory pools of GPUs, and what a counting allocator saw.
+//! The memory that work takes, from memory pools of GPUs and from a counting allocator.
 
 use burn::tensor::backend::AutodiffBackend;
 
 use crate::{BackendError, BackendKind, OnBackend, PeakAlloc};
 
 impl BackendKind {
-    /// The bytes of the GPU that its memory pool holds for the calling thread, in use or kept for
-    /// later; `None` without a pool.
+    /// Bytes of the GPU in the backend's memory pool for the calling thread, both in use and free; `None` without a
+    /// pool.
     pub fn pool_size(self, gpu: Option<usize>) -> Option<u64> {
         match self {
             #[cfg(feature = "cuda")]
@@ -29,11 +29,11 @@ impl BackendKind {
         }
     }
 
-    /// Gives back what its memory pool keeps for later.
+    /// Returns the free part of the backend's memory pool to the GPU.
     ///
     /// # Errors
     ///
-    /// As [`run`](Self::run).
+    /// Returns the errors of [`run`](Self::run).
     pub fn shrink_pool(self, gpu: Option<usize>) -> Result<(), BackendError> {
         self.run(gpu, Shrink)
     }
@@ -57,8 +57,8 @@ impl OnBackend for Shrink {
 
 /// Measures the most memory that work takes.
 ///
-/// On Flex it is what Rust allocates in pieces of at least 256 bytes, which is nearly every tensor. That is
-/// counted in programs that declare the counting allocator:
+/// On Flex, it counts Rust's allocations of at least 256 bytes, which include nearly every tensor. The program must
+/// declare the counting allocator:
 ///
 /// ```
 /// use residual_zoo_backend::PeakAlloc;
@@ -68,8 +68,8 @@ impl OnBackend for Shrink {
 /// # fn main() {}
 /// ```
 ///
-/// On a GPU it is what the backend's memory pool has grown to. LibTorch does not tell, and what the
-/// process has taken by then was mostly taken by the work before.
+/// On a GPU, it is the size of the backend's memory pool. LibTorch reports none, and the memory of the process would
+/// mostly be that of earlier work.
 #[derive(Clone, Copy, Debug)]
 pub struct PeakMemory {
     kind: BackendKind,
@@ -77,19 +77,19 @@ pub struct PeakMemory {
 }
 
 impl PeakMemory {
-    /// Starts a measurement on a backend and a GPU, as [`BackendKind::run`] takes them. Only one
-    /// is possible at a time: the counters are those of the process.
+    /// Starts a measurement on a backend and a GPU, given as to [`BackendKind::run`]. Measure one thing at a time,
+    /// because the process has one set of counters.
     pub fn start(kind: BackendKind, gpu: Option<usize>) -> Self {
         PeakAlloc::reset();
-        // A backend that does not start reports that when it is to work.
+        // An error is ignored here, because a broken backend reports it when work starts.
         let _ = kind.shrink_pool(gpu);
         Self { kind, gpu }
     }
 
-    /// The most bytes in use since the start; `None` where that is not known.
+    /// The most bytes in use since the start; `None` if unknown.
     pub fn bytes(&self) -> Option<u64> {
         match self.kind {
-            // A program always has something in use: zero says that nothing counts.
+            // A program always uses some memory, so zero means that the allocator does not count.
             BackendKind::Flex => Some(PeakAlloc::most() as u64).filter(|bytes| *bytes > 0),
             _ => self.kind.pool_size(self.gpu),
         }

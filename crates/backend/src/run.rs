@@ -1,4 +1,4 @@
-//! Work that runs on any backend, and how it is started.
+//! Work for any backend.
 
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,7 +9,7 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 
 use crate::{BackendError, BackendKind, panic_message};
 
-/// Work that runs on any backend.
+/// Work that can run on any backend.
 pub trait OnBackend {
     /// The result.
     type Output;
@@ -32,17 +32,16 @@ impl BackendKind {
     ///
     /// # Errors
     ///
-    /// Those of [`run`](Self::run).
+    /// Returns the errors of [`run`](Self::run).
     pub fn check_device(self, gpu: Option<usize>) -> Result<(), BackendError> {
         self.run(gpu, Nothing)
     }
 
-    /// Runs `task` on this backend, on the GPU of index `gpu` where one is given and on the
-    /// backend's default device otherwise.
+    /// Runs `task` on this backend: on the GPU of index `gpu` if given, else on the backend's default device.
     ///
     /// # Errors
     ///
-    /// When the backend was not compiled in, or finds no device or driver.
+    /// If the backend is not compiled, or finds no device or driver.
     pub fn run<T: OnBackend>(self, gpu: Option<usize>, task: T) -> Result<T::Output, BackendError> {
         match self {
             #[cfg(feature = "flex")]
@@ -79,8 +78,8 @@ pub(crate) fn wgpu_device(gpu: Option<usize>) -> burn::backend::wgpu::WgpuDevice
     gpu.map_or(DefaultDevice, DiscreteGpu)
 }
 
-/// Runs `task` once a first computation has shown that the device works: backends without a
-/// driver panic there, which is no way to tell a user.
+/// Runs `task` after a first computation has shown that the device works. Without a driver, backends panic in that
+/// computation, and the user gets an error instead.
 #[cfg(any(
     feature = "flex",
     feature = "tch",
@@ -93,7 +92,7 @@ where
     B: Backend,
     T: OnBackend,
 {
-    /// The files that Burn reads its configuration from, in the current directory and above it.
+    /// Names of Burn's configuration files, in the current directory and its parents.
     const SETTINGS: [&str; 4] = ["burn.toml", "Burn.toml", "cubecl.toml", "CubeCL.toml"];
     let unusable = |reason| BackendError::Unusable { kind, reason };
     let here = std::env::current_dir().map_err(|error| {
@@ -101,7 +100,7 @@ where
             "the current directory is gone ({error}); change to another one"
         ))
     })?;
-    // Burn would wait for the other end of a pipe.
+    // Burn would block on a pipe, so only files are allowed.
     let mut settings = here
         .ancestors()
         .flat_map(|directory| SETTINGS.map(|name| directory.join(name)));
@@ -111,7 +110,7 @@ where
             path.display()
         )));
     }
-    // The first panic tells the cause; it may be another thread's, and others follow from it.
+    // The first panic tells the cause. It may be in another thread, and others follow from it.
     let first = Arc::new(Mutex::new(None));
     let heard = first.clone();
     let hook = panic::take_hook();
@@ -119,7 +118,7 @@ where
         let mut heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
         heard.get_or_insert_with(|| panic_message(panic.payload()));
     }));
-    // The backward pass of a product, because Burn reads its configuration (`burn.toml`) there.
+    // The backward pass of a product, because it makes Burn read its configuration (`burn.toml`).
     let probe = panic::catch_unwind(AssertUnwindSafe(|| {
         let one = Tensor::<Autodiff<B>, 1>::ones([1], &device).require_grad();
         let gradients = (one.clone() * one.clone()).sum().backward();

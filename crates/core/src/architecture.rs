@@ -1,4 +1,4 @@
-//! The trait that an architecture's crate implements.
+//! The trait that the crate of each architecture implements.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -11,7 +11,7 @@ use crate::{
     Reads, ResidualBlock, Stack, TokenEmbeddingsOptions, check, no_merge,
 };
 
-/// The sizes of a model that other parts must know.
+/// Sizes of a model that other parts of the zoo read.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shape {
     /// Maximum number of positions.
@@ -47,11 +47,12 @@ pub struct StreamSize {
     pub width: usize,
     /// Number of layers.
     pub n_layer: usize,
-    /// Whether this is one update between streams of different shapes. Its connection opens and closes the stream.
+    /// Whether this stream is a single update between streams of different shapes, whose connection opens and closes
+    /// it.
     pub alone: bool,
 }
 
-/// What a model reads and writes.
+/// The input and the output of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Vocabulary {
     /// Token ids or images, and their size.
@@ -62,13 +63,13 @@ pub struct Vocabulary {
 }
 
 impl Vocabulary {
-    /// That of a model that reads `ids` token ids and has `outputs` logits.
+    /// A vocabulary of `ids` token ids and `outputs` logits.
     pub fn new(ids: usize, outputs: usize) -> Self {
         let reads = Reads::Ids(ids);
         Self { reads, outputs }
     }
 
-    /// That of a model that reads images of a `size` in `classes` classes.
+    /// A vocabulary of images of a `size` in `classes` classes.
     pub fn of_images(size: ImageSize, classes: usize) -> Self {
         Self {
             reads: Reads::Images(size),
@@ -116,12 +117,11 @@ impl From<usize> for Vocabulary {
 /// Tensors by name.
 pub type Tensors = BTreeMap<String, TensorData>;
 
-/// The config of an architecture. It builds the embeddings, and layers with any connection around
-/// their sublayers.
+/// The config of an architecture. It builds the embeddings and the layers, with any connection around each sublayer.
 pub trait Architecture:
     Clone + Debug + PartialEq + Serialize + DeserializeOwned + Send + Sync + 'static
 {
-    /// One layer, with a connection of type `C` around each sublayer.
+    /// One layer with a connection of type `C` around each sublayer.
     type Block<B: Backend, C: Connection<B>>: ResidualBlock<B>;
     /// The module that maps ids to the stream and the stream to logits.
     type Embeddings<B: Backend>: Embeddings<B>;
@@ -132,8 +132,8 @@ pub trait Architecture:
     /// The sizes of the model.
     fn shape(&self) -> Shape;
 
-    /// The streams of the model, from the input on; together they have all layers. By default one. The layers of a stream
-    /// cost the same.
+    /// The streams of the model, from the input on; by default one. Together they have all layers. The layers of a
+    /// stream have the same cost.
     fn streams(&self) -> Vec<StreamSize> {
         let Shape { width, n_layer, .. } = self.shape();
         vec![StreamSize {
@@ -143,7 +143,7 @@ pub trait Architecture:
         }]
     }
 
-    /// Number of positions of the stream after layer `layer`, for sequences of `time` tokens. By default `time`.
+    /// Number of positions of the stream after layer `layer`, for sequences of `time` tokens; by default `time`.
     fn positions(&self, layer: usize, time: usize, frame: &Frame) -> usize {
         let _ = (layer, frame);
         time
@@ -154,7 +154,7 @@ pub trait Architecture:
         false
     }
 
-    /// Whether a training pass moves [running statistics](crate::statistics).
+    /// Whether a training pass updates [running statistics](crate::statistics).
     fn has_statistics(&self) -> bool {
         false
     }
@@ -176,8 +176,8 @@ pub trait Architecture:
         device: &B::Device,
     ) -> Self::Embeddings<B>;
 
-    /// The sizes and switches of the tables and the final norm, for embeddings that read images instead of token ids. `None`
-    /// if this architecture has no such embeddings.
+    /// Returns the options of the tables and the final norm, for embeddings of images that replace the token
+    /// embeddings. Returns `None` if the architecture has no such embeddings.
     fn tables(&self, vocabulary: Vocabulary, frame: &Frame) -> Option<TokenEmbeddingsOptions> {
         let _ = (vocabulary, frame);
         None
@@ -196,38 +196,38 @@ pub trait Architecture:
     /// The cost of the embeddings of a model with this `frame`.
     fn embeddings_cost(&self, vocabulary: Vocabulary, frame: &Frame) -> Cost;
 
-    /// The cost of layer `layer` of a model with this `frame`, with plain connections, applied to sequences of `time`
-    /// tokens. If the embeddings read images, the FLOPs are those of an image.
+    /// Cost of layer `layer` of a model with this `frame` and plain connections, for sequences of `time` tokens. If
+    /// the embeddings read images, the FLOPs are per image.
     fn block_cost(&self, layer: usize, time: usize, frame: &Frame) -> Cost;
 
-    /// The field by which only a part of the weights is trained, if it is set.
+    /// The field that restricts training to a part of the weights, if it is set.
     fn tuned(&self) -> Option<&'static str> {
         None
     }
 
-    /// The factor of the learning rate of parameter `name`, by [μP](crate::Mup). By default 1.
+    /// The factor of the learning rate of parameter `name` under [μP](crate::Mup); by default 1.
     fn rate(&self, name: &str) -> f64 {
         let _ = name;
         1.0
     }
 
-    /// Whether the weights of a model of config `smaller` can become the first ones of this model, as far
-    /// as the configs tell.
+    /// Checks that the weights of a model of config `smaller` can initialise a part of this model, as far as the
+    /// configs tell.
     ///
     /// # Errors
     ///
-    /// The first field that does not fit.
+    /// Names the first field that does not fit.
     fn grows_from(&self, smaller: &Self) -> Result<(), ConfigError> {
         let _ = smaller;
         Ok(())
     }
 
-    /// Makes the weights of this model from the `weights` of a `smaller` model. `fresh` has the initial
-    /// weights of this model. By default, returns `weights` unchanged.
+    /// Makes the weights of this model from the `weights` of a `smaller` model and the initial weights `fresh` of this
+    /// model. By default, returns `weights` unchanged.
     ///
     /// # Errors
     ///
-    /// When this model cannot grow from the smaller one.
+    /// If this model cannot grow from the smaller one.
     fn grow(
         &self,
         smaller: &Self,
@@ -238,12 +238,12 @@ pub trait Architecture:
         Ok(weights)
     }
 
-    /// The config and the weights of one model that has the parts of this one and of `other`, whose values are
-    /// multiplied by `value_scale`. Without weights, it is the config alone. By default, models cannot be merged.
+    /// Merges this model and `other` into one model with the parts of both, and multiplies its values by `value_scale`.
+    /// Returns the config alone if no weights are given. By default, models cannot be merged.
     ///
     /// # Errors
     ///
-    /// When these models cannot be merged.
+    /// If these models cannot be merged.
     fn merge(
         &self,
         weights: &Tensors,
@@ -259,7 +259,7 @@ pub trait Architecture:
     ///
     /// # Errors
     ///
-    /// Those of [`validate`](Self::validate).
+    /// Returns the errors of [`validate`](Self::validate).
     fn build<B: Backend>(
         &self,
         vocabulary: impl Into<Vocabulary>,

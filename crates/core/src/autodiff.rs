@@ -1,7 +1,7 @@
 //! Gradients of a model, and the model without autodiff.
 //!
-//! Burn does both by `AutodiffModule`. A type that is generic over the backend and the model cannot say
-//! that every such model is one, so these functions walk the parameters instead.
+//! Burn offers both in `AutodiffModule`. Code that is generic over backend and model cannot require it of every model,
+//! so these functions walk the parameters.
 
 use std::collections::VecDeque;
 
@@ -69,12 +69,12 @@ fn add<B: AutodiffBackend, const D: usize>(
     sum.register(param.id, sum_of);
 }
 
-/// Gives `to` the parameters of `from`. Both are the same model; `to` is without autodiff. The values
-/// are shared, not copied, and get no gradient.
+/// Gives the parameters of `from` to `to`, the same model without autodiff. Both share the values, which get no
+/// gradient in `to`.
 ///
 /// # Panics
 ///
-/// When the models have other parameters.
+/// If the two models have different parameters.
 pub fn without_autodiff<B, M, N>(from: &M, to: N) -> N
 where
     B: AutodiffBackend,

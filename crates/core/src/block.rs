@@ -13,11 +13,11 @@ pub trait ResidualBlock<B: Backend>: Module<B> + ModuleDisplay + 'static {
     /// The state of an incremental pass.
     type Cache: Cache;
 
-    /// The cache before the first position.
+    /// Returns the cache before the first position.
     fn new_cache(&self) -> Self::Cache;
 
-    /// Updates the stream, causally in time. With a cache, the stream has the positions that follow
-    /// those in the cache. Without one, it has the whole sequence.
+    /// Updates the stream, causally in time. With a cache, the stream holds the positions after the cached ones;
+    /// without one, it holds the whole sequence.
     fn forward(&self, stream: Stream<B>, cache: Option<&mut Self::Cache>) -> Stream<B>;
 }
 
@@ -65,7 +65,7 @@ impl<B: Backend, M: Branch<B>, C: Connection<B>> Update<B, M, C> {
     }
 }
 
-/// A transformer layer: the update by attention, then the update by the feed-forward network, if there is one.
+/// A transformer layer: an update by attention, then, if present, an update by the feed-forward network.
 #[derive(Module, Debug)]
 pub struct Layer<B: Backend, A, F, C> {
     attention: Update<B, A, C>,
@@ -73,7 +73,7 @@ pub struct Layer<B: Backend, A, F, C> {
 }
 
 impl<B: Backend, A: Branch<B>, M: Branch<B>, C: Connection<B>> Layer<B, A, M, C> {
-    /// The sublayers, each with the connection that joins it to the stream.
+    /// Builds a layer of two sublayers, each with its connection.
     pub fn new(attention: (A, C), feed_forward: Option<(M, C)>) -> Self {
         Self {
             attention: Update::new(attention.0, attention.1),
@@ -102,7 +102,7 @@ impl<B: Backend, A: Branch<B>, M: Branch<B>, C: Connection<B>> ResidualBlock<B>
     }
 }
 
-/// Blocks in sequence, between the ends of their stream.
+/// Blocks in sequence between the ends of their stream.
 #[derive(Module, Debug)]
 pub struct Stack<B: Backend, R, E = Plain> {
     layers: Vec<R>,
@@ -154,18 +154,18 @@ impl<B: Backend, R: ResidualBlock<B>, E: Ends<B>> ResidualBlock<B> for Stack<B, 
     }
 }
 
-/// The stream of x `[batch, time, width]`, in f32.
+/// Opens the stream of x `[batch, time, width]`, in f32.
 pub fn open<B: Backend>(ends: &impl Ends<B>, x: Tensor<B, 3>) -> Stream<B> {
     Precision::F32.during(|| ends.open(x))
 }
 
-/// What a stream becomes at its end, `[batch, time, width]` in f32.
+/// Closes a stream: returns `[batch, time, width]` in f32.
 pub fn close<B: Backend>(ends: &impl Ends<B>, stream: Stream<B>) -> Tensor<B, 3> {
     Precision::F32.during(|| ends.close(stream))
 }
 
-/// A whole block as the branch of an update, f(x) = block(x) − x, so that a connection can go around
-/// the block. Inside, the block starts a new stream.
+/// A whole block as the branch of an update, f(x) = block(x) − x, so that a connection can surround a block. The block
+/// starts a new stream.
 #[derive(Module, Debug)]
 pub struct Increment<B: Backend, R> {
     block: R,

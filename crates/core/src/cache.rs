@@ -1,40 +1,40 @@
-//! What an incremental pass keeps of the tokens it has read.
+//! State that an incremental pass keeps between calls.
 
 use burn::tensor::{Int, Tensor, TensorData, backend::Backend};
 
-/// What an incremental pass keeps, for each row of a batch.
+/// State that an incremental pass keeps for each row of a batch.
 ///
-/// Rows that began at different times can be continued together if their caches can be joined. A cache that holds
-/// all rows at one position cannot; `impl Cache for MyCache {}` is all it needs.
+/// Rows that began at different times can be continued together if their caches can be joined. A cache that holds all
+/// rows at one position cannot be joined; it needs only `impl Cache for MyCache {}`.
 pub trait Cache: Clone + Send {
-    /// Whether rows at different positions fit into one cache, so that [`join`](Self::join) and
-    /// [`keep`](Self::keep) can be called.
+    /// Whether rows at different positions fit into one cache. Only then may [`join`](Self::join) and
+    /// [`keep`](Self::keep) be called.
     fn joins(&self) -> bool {
         false
     }
 
-    /// Adds the rows of `other` after the rows that are here.
+    /// Appends the rows of `other`.
     ///
     /// # Panics
     ///
-    /// If it does not [join](Self::joins).
+    /// If this cache does not [join](Self::joins).
     fn join(&mut self, other: Self) {
         drop(other);
         unreachable!("this cache joins no others");
     }
 
-    /// Leaves out the rows whose entry of `keep` is false.
+    /// Removes the rows whose entry of `keep` is false.
     ///
     /// # Panics
     ///
-    /// If it does not [join](Self::joins).
+    /// If this cache does not [join](Self::joins).
     fn keep(&mut self, keep: &[bool]) {
         let _ = keep;
         unreachable!("this cache keeps all rows");
     }
 }
 
-/// A branch without memory.
+/// The cache of a branch without memory.
 impl Cache for () {
     fn joins(&self) -> bool {
         true
@@ -45,7 +45,7 @@ impl Cache for () {
     fn keep(&mut self, _: &[bool]) {}
 }
 
-/// The cache of what can be missing.
+/// The cache of an optional part.
 impl<C: Cache> Cache for Option<C> {
     fn joins(&self) -> bool {
         self.as_ref().is_none_or(C::joins)
@@ -98,13 +98,13 @@ impl<C: Cache> Cache for Vec<C> {
     }
 }
 
-/// How many positions each row of a batch has seen: runs of rows, and the positions of each run. Without runs, no row
-/// has seen any.
+/// Number of positions that each row of a batch has seen, as pairs of a number of rows and their positions. An empty
+/// list means that no row has seen a position.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seen(Vec<(usize, usize)>);
 
 impl Seen {
-    /// The number of positions if it is the same for all rows.
+    /// Number of positions, if it is the same for all rows.
     pub fn same(&self) -> Option<usize> {
         let Some(&(_, first)) = self.0.first() else {
             return Some(0);
@@ -120,7 +120,7 @@ impl Seen {
         self.0.push((rows, seen));
     }
 
-    /// The positions of the next `new` tokens, `[rows, new]`, or `[1, new]` if they are the same for all rows.
+    /// Returns the positions of the next `new` tokens, `[rows, new]`, or `[1, new]` if all rows share them.
     pub fn next<B: Backend>(&self, new: usize, device: &B::Device) -> Tensor<B, 2, Int> {
         let starts: Vec<usize> = match self.same() {
             Some(start) => vec![start],
@@ -133,14 +133,14 @@ impl Seen {
         Tensor::from_data(positions, device)
     }
 
-    /// What each row has seen.
+    /// Number of positions that each row has seen.
     fn rows(&self) -> impl Iterator<Item = usize> {
         self.0
             .iter()
             .flat_map(|&(rows, seen)| std::iter::repeat_n(seen, rows))
     }
 
-    /// All `rows` rows have seen `new` more.
+    /// Counts `new` more positions for each of the `rows` rows.
     pub(crate) fn advance(&mut self, rows: usize, new: usize) {
         if self.0.is_empty() {
             self.push(rows, 0);

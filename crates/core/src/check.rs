@@ -1,4 +1,4 @@
-//! Checks of settings. Their errors name the field and the valid values.
+//! Checks of settings. Each error names the field and its valid values.
 
 use crate::ConfigError;
 
@@ -27,7 +27,7 @@ pub fn divides(part: (&str, usize), whole: (&str, usize)) -> Result<(), ConfigEr
     Ok(())
 }
 
-/// Checks that a number is above 0, and neither 0 nor infinite in 32 bits, which is what models compute with.
+/// Checks that a number is above 0, and neither 0 nor infinite in the 32 bits that models compute with.
 pub fn positive(field: &str, value: f64) -> Result<(), ConfigError> {
     let narrow = value as f32;
     if !(narrow.is_finite() && narrow > 0.0) {
@@ -37,7 +37,7 @@ pub fn positive(field: &str, value: f64) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Checks that a number is neither NaN nor infinite, also in 32 bits.
+/// Checks that a number is finite, also in 32 bits.
 pub fn finite(field: &str, value: f64) -> Result<(), ConfigError> {
     if !(value as f32).is_finite() {
         let problem = format!("is {value:?}; it must be finite and fit into 32 bits");

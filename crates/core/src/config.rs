@@ -15,7 +15,7 @@ use crate::{Cost, LanguageModel, Reads, Shape, Tensors, Vocabulary};
 pub struct ConfigError {
     /// The name of the field in the config.
     pub field: String,
-    /// What is wrong with it, and the valid values.
+    /// The problem and the valid values.
     pub problem: String,
 }
 
@@ -28,7 +28,7 @@ impl ConfigError {
         }
     }
 
-    /// The same error with the path of its field prefixed by `outer`.
+    /// Prefixes the path of the field by `outer`.
     pub fn within(self, outer: &str) -> Self {
         Self {
             field: format!("{outer}.{}", self.field),
@@ -36,7 +36,7 @@ impl ConfigError {
         }
     }
 
-    /// The same error of a field in the file `path`.
+    /// Prefixes the path of the field by the name of its file.
     pub fn in_file(self, path: &Path) -> Self {
         Self {
             field: format!("{}: {}", path.display(), self.field),
@@ -45,11 +45,11 @@ impl ConfigError {
     }
 }
 
-/// The config of a language model. The trainer knows models only by this trait.
+/// The config of a language model, and all that the trainer knows of a model.
 pub trait ModelConfig:
     Clone + Debug + PartialEq + Serialize + DeserializeOwned + Send + Sync + 'static
 {
-    /// The model it builds.
+    /// The model that this config builds.
     type Model<B: Backend>: LanguageModel<B>;
 
     /// The name of the model, for tables and logs.
@@ -62,23 +62,20 @@ pub trait ModelConfig:
     /// Names the first invalid field.
     fn validate(&self) -> Result<(), ConfigError>;
 
-    /// The sizes of the model. The dropout is above 0 if a forward pass under autodiff draws random
-    /// numbers.
+    /// Sizes of the model. The dropout is above 0 if a forward pass under autodiff draws random numbers.
     fn shape(&self) -> Shape;
 
-    /// Puts the modules of a valid config together. No weight is drawn yet; use [`build`](Self::build)
-    /// for a model with weights. It must give the same model every time, and everything that differs
-    /// between two models of a config must be a float parameter: a validation assembles a model and
-    /// gives it the parameters of the trained one.
+    /// Puts the modules of a valid config together, without drawing weights; use [`build`](Self::build) for a model
+    /// with weights. All models of a config may differ only in float parameters, because validation assembles a model
+    /// and gives it the parameters of the trained one.
     fn assemble<B: Backend>(&self, vocabulary: Vocabulary, device: &B::Device) -> Self::Model<B>;
 
-    /// Exact counts of the trained parameters and the FLOPs of the model that [`build`](Self::build)
-    /// makes. FLOPs are per token at full context. They include the logits of every token, although a
-    /// classifier reads only those of the last one. A connection counts all streams that it can read,
-    /// although there are fewer near the input.
+    /// Counts the trained parameters and the FLOPs of the model that [`build`](Self::build) makes. FLOPs are per token
+    /// at full context and include the logits of every token, also in a classifier, which reads only the last. Each
+    /// connection counts all streams that it can read, although fewer exist near the input.
     fn cost(&self, vocabulary: impl Into<Vocabulary>) -> Cost;
 
-    /// Checks that the model can read and write these.
+    /// Checks that the model can read this input and write this output.
     ///
     /// # Errors
     ///
@@ -93,45 +90,45 @@ pub trait ModelConfig:
         }
     }
 
-    /// Whether a training pass moves [running statistics](crate::statistics). By default it does not.
+    /// Whether a training pass updates [running statistics](crate::statistics); by default false.
     fn has_statistics(&self) -> bool {
         false
     }
 
-    /// Whether logits can change when tokens are appended. A full pass and an incremental one then differ at earlier
-    /// positions. By default they do not.
+    /// Whether logits can change when tokens are appended; by default false. If so, a full pass and an incremental one
+    /// differ at earlier positions.
     fn revises(&self) -> bool {
         false
     }
 
-    /// The number of streams that connections keep side by side. By default one.
+    /// The number of streams that connections keep side by side; by default one.
     fn copies(&self) -> usize {
         1
     }
 
-    /// The factor of the learning rate of parameter `name`. By default 1.
+    /// The factor of the learning rate of parameter `name`; by default 1.
     fn rate(&self, name: &str) -> f64 {
         let _ = name;
         1.0
     }
 
-    /// Whether the weights of a model of config `smaller` can become the first ones of this model, as far
-    /// as the configs tell.
+    /// Checks that the weights of a model of config `smaller` can initialise a part of this model, as far as the
+    /// configs tell.
     ///
     /// # Errors
     ///
-    /// The first field that does not fit.
+    /// Names the first field that does not fit.
     fn grows_from(&self, smaller: &Self) -> Result<(), ConfigError> {
         let _ = smaller;
         Ok(())
     }
 
-    /// Makes the weights of this model from the `weights` of a `smaller` model. `fresh` has the initial
-    /// weights of this model. See [`Architecture::grow`](crate::Architecture::grow).
+    /// Makes the weights of this model from the `weights` of a `smaller` model and the initial weights `fresh` of this
+    /// model. See [`Architecture::grow`](crate::Architecture::grow).
     ///
     /// # Errors
     ///
-    /// When this model cannot grow from the smaller one.
+    /// If this model cannot grow from the smaller one.
     fn grow(
         &self,
         smaller: &Self,
@@ -139,11 +136,11 @@ pub trait ModelConfig:
         fresh: &Tensors,
     ) -> Result<Tensors, ConfigError>;
 
-    /// One model of this one and `other`. See [`Architecture::merge`](crate::Architecture::merge).
+    /// Merges this model and `other` into one. See [`Architecture::merge`](crate::Architecture::merge).
     ///
     /// # Errors
     ///
-    /// When these models cannot be merged.
+    /// If these models cannot be merged.
     fn merge(
         &self,
         weights: &Tensors,
@@ -159,7 +156,7 @@ pub trait ModelConfig:
     ///
     /// # Errors
     ///
-    /// Those of [`validate`](Self::validate).
+    /// Returns the errors of [`validate`](Self::validate), and an error if the model cannot read the data.
     fn build<B: Backend>(
         &self,
         vocabulary: impl Into<Vocabulary>,
@@ -175,7 +172,7 @@ pub trait ModelConfig:
     }
 }
 
-/// Why a model called `name` cannot be merged.
+/// The error for a model called `name` that cannot be merged.
 pub fn no_merge(name: &str) -> ConfigError {
     let problem = format!(
         "is a {name}; only models with parameter tokens and plain connections, such as a TokenFormer, can be merged"
@@ -183,8 +180,8 @@ pub fn no_merge(name: &str) -> ConfigError {
     ConfigError::new("model", problem)
 }
 
-/// Draws every parameter now. Burn 0.21 draws a parameter at its first use. If a module is cloned
-/// before that, each clone draws its own values.
+/// Draws every parameter now. Burn 0.21 draws a parameter at its first use, so clones that are made before then each
+/// draw their own values.
 pub fn materialise<B: Backend, M: Module<B>>(model: &M) {
     model.num_params();
 }

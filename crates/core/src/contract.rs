@@ -1,4 +1,4 @@
-//! The properties that every architecture must have, as one test.
+//! Properties that every architecture must have, as one test.
 //!
 //! An architecture calls [`check`] from its own tests with a small config:
 //!
@@ -29,7 +29,7 @@ use crate::{
     product_roundoff, recompute,
 };
 
-/// The sizes are odd and differ, so that a transposed or wrongly reshaped axis does not fit.
+/// Sizes are odd and differ, so that a transposed or wrongly reshaped axis does not fit.
 const BATCH: usize = 3;
 /// Positions of the test sequences.
 pub const TIME: usize = 63;
@@ -38,9 +38,9 @@ pub const VOCAB: usize = 37;
 
 /// Waits until no other test holds the guard, and returns it.
 ///
-/// A test that computes gradients holds it. When a thread goes back through a graph, Burn 0.21 also drops what looks
-/// unused in the graphs of other threads. Between two operations, the only tensor of a graph may be on its way into
-/// the next one, so gradients of what came before can be lost (`GraphCleaner::cleanup_orphaned_entries`).
+/// Every test that computes gradients holds it. In Burn 0.21, a backward pass also drops seemingly unused nodes from
+/// the graphs of other threads (`GraphCleaner::cleanup_orphaned_entries`). A tensor on its way from one operation to
+/// the next looks unused, so gradients behind it can be lost.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -49,13 +49,12 @@ pub fn alone() -> MutexGuard<'static, ()> {
 /// Checks a model built by `config`, which must have no dropout and a context of at least [`TIME`].
 ///
 /// 1. Logits are finite and `[batch, time, vocab]`, at any length down to 1.
-/// 2. The model is causal: a change at position t changes no logits before t, and does change those
-///    from t on.
+/// 2. The model is causal: a change at position t changes logits from t on, and none before t.
 /// 3. Batch rows are independent.
 /// 4. Every trainable parameter has a finite, non-zero gradient.
 /// 5. Logits are the same after the parameters are exported and imported into another model.
 /// 6. An incremental pass gives the same logits as a full pass over the tokens so far.
-/// 7. The number of trainable parameters is the one that the config counts.
+/// 7. The number of trainable parameters equals the count of the config.
 /// 8. The class logits are the logits of the last position.
 /// 9. The model without autodiff gives the same logits.
 /// 10. With [recomputed](crate::recompute) activations, the loss is the same, to the bit where operations are not
@@ -65,7 +64,7 @@ pub fn alone() -> MutexGuard<'static, ()> {
 ///
 /// # Panics
 ///
-/// When a property is violated. The message names it.
+/// If a property is violated. The message names it.
 pub fn check<B, C>(config: &C, device: &B::Device)
 where
     B: AutodiffBackend,
@@ -87,12 +86,13 @@ where
     recomputes_what_it_computed::<B, C>(&model, Recompute::Every(1), &sample);
 }
 
-/// Checks a model of images of a `size` built by `config`, which must have no dropout: its logits are finite and `[batch,
-/// 1, classes]`, every part of the image has an effect on them, and properties 3 to 5, 7, 9 and 10 of [`check`].
+/// Checks a model of images of a `size` built by `config`, which must have no dropout. Logits must be finite and
+/// `[batch, 1, classes]`, and every part of the image must affect them. Properties 3 to 5, 7, 9 and 10 of [`check`]
+/// must hold too.
 ///
 /// # Panics
 ///
-/// When a property is violated. The message names it.
+/// If a property is violated. The message names it.
 pub fn check_images<B, C>(config: &C, size: ImageSize, device: &B::Device)
 where
     B: AutodiffBackend,
@@ -115,8 +115,8 @@ where
     }
 }
 
-/// Draws all trained parameters of a model anew. A `seed` always gives the same numbers, while the backend's random
-/// generator has one state for all threads: what a test draws from it depends on the other tests.
+/// Draws all trained parameters of a model again. The numbers depend only on `seed`, whereas all threads share the
+/// random generator of the backend, so its draws would depend on other tests.
 pub fn redrawn<B: Backend, M: Module<B>>(model: M, from: Distribution, seed: u64) -> M {
     let mut weights = params::export(&model);
     for (name, drawn) in drawn(&model, from, seed) {
@@ -125,7 +125,7 @@ pub fn redrawn<B: Backend, M: Module<B>>(model: M, from: Distribution, seed: u64
     params::import(model, weights).expect("tensors of the same shapes")
 }
 
-/// A tensor for each trained parameter of a model.
+/// Draws a tensor for each trained parameter of a model.
 fn drawn<B: Backend, M: Module<B>>(
     model: &M,
     from: Distribution,
@@ -140,8 +140,8 @@ fn drawn<B: Backend, M: Module<B>>(
     all.filter(|info| info.trainable).map(draw).collect()
 }
 
-/// The model of `config` with trained weights that are not zero, and always the same. Weights that `config` draws are
-/// replaced by N(0, 0.1²); to others, N(0, 0.1²) is added.
+/// Builds the model of `config` with reproducible, non-zero trained weights. Drawn weights are replaced by N(0, 0.1²);
+/// N(0, 0.1²) is added to all others.
 fn shaken<B, C>(config: &C, vocabulary: Vocabulary, device: &B::Device) -> C::Model<B>
 where
     B: AutodiffBackend,
@@ -161,7 +161,7 @@ where
     let mut weights = params::export(&model);
     for (name, noise) in drawn(&model, Distribution::Normal(0.0, 0.1), 7) {
         let weight = &weights[&name];
-        // Initial zeros would hide terms, and errors in them. What two models have in common was not drawn.
+        // Initial zeros would hide terms, and errors in them. Weights that are equal in two models were not drawn.
         let weight = match *weight == other[&name] {
             true => {
                 let sums = weight.iter::<f32>().zip(noise.iter::<f32>());
@@ -175,7 +175,7 @@ where
     params::import(model, weights).expect("tensors of the same config")
 }
 
-/// What models of text and of images have in common.
+/// Checks the properties that models of text and of images share.
 fn behaves<B, C>(
     config: &C,
     vocabulary: Vocabulary,
@@ -196,7 +196,7 @@ fn behaves<B, C>(
     validates_as_it_trains::<B, C>(model, inner, sample);
 }
 
-/// A batch.
+/// A batch with its targets.
 struct Sample<B: Backend> {
     input: Input<B>,
     /// `[batch, scored]`.
@@ -231,7 +231,7 @@ fn images<B: Backend>(size: ImageSize, device: &B::Device) -> Tensor<B, 4> {
 fn sees_every_part<B: Backend>(model: &impl LanguageModel<B>, size: ImageSize, device: &B::Device) {
     let image = images::<B>(size, device).narrow(0, 0, 1);
     let before = model.forward(image.clone());
-    // An image for each value, in which this value is another.
+    // One image per value, in which only this value differs.
     let count = size.values();
     let one = Tensor::<B, 2>::eye(count, device);
     let others = image.reshape([1, count]) * (one.clone().neg() + 1.0) + one * 5.0;
@@ -331,7 +331,7 @@ where
     }
 }
 
-/// The loss and the gradients of a pass that is cut like this.
+/// The loss and the gradients of a pass with this recomputation.
 fn gradients<B, C>(
     model: &C::Model<B>,
     cut: Option<Recompute>,
@@ -357,7 +357,7 @@ where
 {
     let (loss, all) = gradients::<B, C>(model, None, sample);
     let (other_loss, other) = gradients::<B, C>(model, Some(cut), sample);
-    // A backend that fuses operations sums in another order where an activation is not kept.
+    // A backend that fuses operations sums in another order where it does not keep an activation.
     let device = sample.targets.device();
     let tolerance = match B::name(&device).contains("fusion") {
         true => 1e-6 * loss.abs(),
@@ -374,7 +374,7 @@ where
     model.visit(&mut difference);
     let list = params::list::<B, _>(model);
     let found = list.iter().zip(difference.found);
-    // With fewer bits, a sum in another order can round a factor of the next product the other way.
+    // At lower precision, a sum in another order can round a factor of the next product differently.
     let limit = product_roundoff::<B>(&device).max(1e-5);
     let wrong = found.filter(|(_, difference)| difference.is_nan() || *difference > limit);
     let wrong: Vec<String> = wrong
@@ -420,7 +420,7 @@ fn survives_export<B: Backend, M: LanguageModel<B>>(model: &M, other: M, input: 
 
 fn decodes_as_it_reads<B: Backend>(model: &impl LanguageModel<B>, device: &B::Device) {
     let ids = ids(BATCH, TIME, device);
-    // A prompt, single tokens, a chunk that attends to earlier ones, the rest.
+    // A prompt, single tokens, a chunk that attends to earlier tokens, the rest.
     let pieces = [5, 1, 1, 7, TIME - 14];
     let mut cache = model.new_cache();
     let mut start = 0;
@@ -449,7 +449,7 @@ fn decodes_as_it_reads<B: Backend>(model: &impl LanguageModel<B>, device: &B::De
     );
 }
 
-/// Rows that began at different times are continued as each would be alone.
+/// Checks that rows that began at different times continue as each would alone.
 fn joins_rows<B: Backend>(model: &impl LanguageModel<B>, device: &B::Device) {
     let ids = ids(BATCH, TIME, device);
     let prompt = |row: usize, time: usize| ids.clone().narrow(0, row, 1).narrow(1, 0, time);
@@ -499,7 +499,7 @@ fn classifies_by_the_last_position<B: Backend>(model: &impl LanguageModel<B>, de
     assert_near(classes, last, "class logits");
 }
 
-/// Ids that differ by row and position and are the same on every backend.
+/// Token ids that differ by row and position and are the same on every backend.
 fn ids<B: Backend>(batch: usize, time: usize, device: &B::Device) -> Tensor<B, 2, Int> {
     let id = |i: usize| ((i * i * 7 + i * 3 + i / TIME) % VOCAB) as i64;
     let ids: Vec<i64> = (0..batch * time).map(id).collect();
@@ -519,7 +519,7 @@ fn assert_close<B: Backend>(a: Tensor<B, 3>, b: Tensor<B, 3>, claim: &str) {
     assert_within(2e-5, a, b, claim);
 }
 
-/// Checks equality of passes of different shapes, in which a factor of a product can be rounded the other way.
+/// Checks equality of passes of different shapes, in which factors of products can round differently.
 fn assert_near<B: Backend>(a: Tensor<B, 3>, b: Tensor<B, 3>, claim: &str) {
     let limit = product_roundoff::<B>(&a.device()).max(2e-5);
     assert_within(limit, a, b, claim);
@@ -549,7 +549,7 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for LargestGradient<'_> {
     }
 }
 
-/// The largest difference of the two gradients of each parameter, as a share of its largest entry.
+/// The largest difference between two gradients of each parameter, as a share of its largest entry.
 struct LargestDifference<'a> {
     pair: [&'a GradientsParams; 2],
     found: Vec<f64>,

@@ -9,13 +9,12 @@ pub struct Params {
     pub embedding: usize,
     /// The unembedding, unless it is the token table.
     pub unembedding: usize,
-    /// Everything else: what Kaplan et al., "Scaling laws for neural language models" (2020),
-    /// call N.
+    /// All other parameters: N of Kaplan et al., "Scaling laws for neural language models" (2020).
     pub other: usize,
 }
 
 impl Params {
-    /// All parameters.
+    /// Number of all parameters.
     pub fn total(&self) -> usize {
         self.embedding
             .saturating_add(self.unembedding)
@@ -25,11 +24,10 @@ impl Params {
 
 /// The cost of a model or of a part of it.
 ///
-/// FLOPs count 2 per multiply-add of every matrix product and ignore element-wise operations.
-/// Attention is counted over the whole context, not the causal half. This is the convention of
-/// Chowdhery et al., "PaLM" (2022), appendix B, and of most reports of model FLOPs utilisation. A
-/// table look-up is free; the unembedding product counts. Counts saturate at `usize::MAX`, so that a
-/// config with absurd sizes is refused instead of wrapping around.
+/// FLOPs count 2 per multiply-add of every matrix product and ignore element-wise operations. Attention counts the
+/// whole context, not the causal half. This is the convention of Chowdhery et al., "PaLM" (2022), appendix B, and of
+/// most reports of model FLOPs utilisation. A table look-up is free; the unembedding product counts. Counts saturate
+/// at `usize::MAX`, so that a config with absurd sizes is refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
     /// Parameters.
@@ -39,9 +37,8 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// FLOPs of a forward and backward pass per token: 3 times the forward pass, because the backward
-    /// pass has two products of the same size for each product of the forward pass (Kaplan et al. 2020,
-    /// section 2.1).
+    /// FLOPs of a forward and backward pass per token: 3 times the forward pass, because each product of the forward
+    /// pass has two of the same size in the backward pass (Kaplan et al. 2020, section 2.1).
     pub fn training_flops(&self) -> usize {
         self.forward_flops.saturating_mul(3)
     }

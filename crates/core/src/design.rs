@@ -1,4 +1,4 @@
-//! The trait that a way to join branches to the stream implements.
+//! The trait of a connection's config.
 
 use std::fmt::Debug;
 
@@ -7,7 +7,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{ConfigError, Connection, Cost, Ends, ImageSize, Vocabulary};
 
-/// The config of a connection. It makes the connection of each update, and the ends of the stream.
+/// The config of a connection. It builds the connection of each update and the ends of the stream.
 pub trait Design:
     Clone + Debug + PartialEq + Serialize + DeserializeOwned + Send + Sync + 'static
 {
@@ -19,31 +19,31 @@ pub trait Design:
     /// The name of the design, for tables and logs.
     fn name(&self) -> &'static str;
 
-    /// Checks every field, and whether the design makes sense on this stream.
+    /// Checks every field, and that the design makes sense on this stream.
     ///
     /// # Errors
     ///
     /// Names the first invalid field.
     fn validate(&self, on: &Sites) -> Result<(), ConfigError>;
 
-    /// What the model around has to be. By default, what it is with plain connections.
+    /// Requirements on the surrounding model; by default those of plain connections.
     fn frame(&self, on: &Sites) -> Frame {
         let _ = on;
         Frame::default()
     }
 
-    /// Whether trained weights of the design `before` fit this one. By default, if it is the same; a design whose fields say how
-    /// weights start leaves those out.
+    /// Whether trained weights of the design `before` fit this one; by default, if both are equal. A design ignores
+    /// fields that only set initial weights.
     fn continues(&self, before: &Self) -> bool {
         self == before
     }
 
-    /// The number of streams that are kept side by side. By default one.
+    /// The number of streams that connections keep side by side; by default one.
     fn copies(&self) -> usize {
         1
     }
 
-    /// Connection `i`, counted from 0 along the stream.
+    /// Builds connection `i`, counted from 0 along the stream.
     fn connection<B: Backend>(
         &self,
         on: &Sites,
@@ -51,10 +51,10 @@ pub trait Design:
         device: &B::Device,
     ) -> Self::Connection<B>;
 
-    /// The ends of the stream.
+    /// Builds the ends of the stream.
     fn ends<B: Backend>(&self, on: &Sites, device: &B::Device) -> Self::Ends<B>;
 
-    /// The cost of all connections on a stream, and of its ends.
+    /// Cost of all connections on a stream, and of its ends.
     fn cost(&self, on: &Sites) -> Cost;
 }
 
@@ -71,22 +71,22 @@ pub struct Sites {
     pub width: usize,
     /// Number of connections on the stream.
     pub count: usize,
-    /// Number of connections in a layer. The first is that of attention.
+    /// Number of connections in a layer. The first surrounds attention.
     pub per_layer: usize,
     /// Whether the layers have attention.
     pub attention: bool,
-    /// Whether a connection goes around a whole layer, in which plain ones are.
+    /// Whether a connection surrounds a whole layer, with plain connections inside.
     pub around_layers: bool,
-    /// Whether a recurrence goes around each layer, so that each has a stream of its own.
+    /// Whether a recurrence surrounds each layer, so that each layer has its own stream.
     pub recurrent: bool,
-    /// Whether the layers are of several architectures.
+    /// Whether the layers come from several architectures.
     pub mixed: bool,
-    /// Whether the end of the stream goes into a norm, so that its size does not matter.
+    /// Whether a norm follows the end of the stream, so that the scale of the stream does not matter.
     pub into_norm: bool,
 }
 
 impl Sites {
-    /// A connection around each of the `n_sublayer` sublayers of `n_layer` layers.
+    /// Places a connection around each of the `n_sublayer` sublayers of `n_layer` layers.
     pub fn sublayers(width: usize, n_layer: usize, n_sublayer: usize) -> Self {
         Self {
             width,
@@ -100,21 +100,21 @@ impl Sites {
         }
     }
 
-    /// The layer that connection `i` is in.
+    /// The layer of connection `i`.
     pub fn layer(&self, i: usize) -> usize {
         i / self.per_layer
     }
 
-    /// Whether connection `i` is that of attention.
+    /// Whether connection `i` surrounds attention.
     pub fn is_attention(&self, i: usize) -> bool {
         self.attention && !self.around_layers && i.is_multiple_of(self.per_layer)
     }
 
-    /// Refuses the design called `name` around layers, for the `reason` given.
+    /// Refuses the design called `name` around layers, for the given `reason`.
     ///
     /// # Errors
     ///
-    /// If connections are around layers.
+    /// If connections surround layers.
     pub fn need_sublayers(&self, name: &str, reason: &str) -> Result<(), ConfigError> {
         match self.around_layers {
             true => Err(ConfigError::new(
@@ -125,7 +125,7 @@ impl Sites {
         }
     }
 
-    /// Refuses the design called `name` on layers without attention, for the `reason` given.
+    /// Refuses the design called `name` on layers without attention, for the given `reason`.
     ///
     /// # Errors
     ///
@@ -140,11 +140,11 @@ impl Sites {
         }
     }
 
-    /// Refuses the design called `name` in a recurrence, for the `reason` given.
+    /// Refuses the design called `name` in a recurrence, for the given `reason`.
     ///
     /// # Errors
     ///
-    /// If a recurrence goes around each layer.
+    /// If a recurrence surrounds each layer.
     pub fn need_depth(&self, name: &str, reason: &str) -> Result<(), ConfigError> {
         match self.recurrent {
             true => Err(ConfigError::new(
@@ -158,27 +158,28 @@ impl Sites {
     }
 }
 
-/// What layers need to know of the model around them: what its connections need, and what it reads.
+/// Properties of the model that its layers read: the requirements of its connections, and its input.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Frame {
     /// The images that the model reads; `None` if it reads token ids.
     pub image: Option<ImageSize>,
     /// Whether each branch begins with a norm.
     pub pre_norm: bool,
-    /// Whether a norm is in front of the unembedding.
+    /// Whether a norm precedes the unembedding.
     pub final_norm: bool,
     /// Whether layers have a feed-forward network.
     pub feed_forward: bool,
-    /// The factor of the initial values and of the first matrices of feed-forward networks.
+    /// The factor of the initial value weights and of the initial first matrices of feed-forward networks.
     pub inner: f64,
     /// The factor of the initial projections to the stream.
     pub output: f64,
-    /// Whether the initial projections to the stream become smaller with depth where they do with plain connections.
+    /// Whether initial projections to the stream shrink with depth, in architectures that do so with plain
+    /// connections.
     pub by_depth: bool,
 }
 
 impl Default for Frame {
-    /// That of a model of text with plain connections.
+    /// The frame of a model of text with plain connections.
     fn default() -> Self {
         Self {
             image: None,
@@ -193,7 +194,7 @@ impl Default for Frame {
 }
 
 impl Frame {
-    /// This frame around a model that reads these.
+    /// Sets the input that the model reads.
     pub fn reading(self, vocabulary: Vocabulary) -> Self {
         Self {
             image: vocabulary.image(),
@@ -201,7 +202,7 @@ impl Frame {
         }
     }
 
-    /// Whether a position attends only to itself and those before it. Those of an image have no order.
+    /// Whether a position attends only to itself and earlier positions. Positions of an image have no order.
     pub fn causal(&self) -> bool {
         self.image.is_none()
     }

@@ -1,4 +1,4 @@
-//! The embeddings that most models share: a token table, learned positions, a final norm.
+//! Embeddings that most models share: a token table, learned positions, a final norm.
 
 use burn::module::Module;
 use burn::nn::{Dropout, DropoutConfig, Embedding};
@@ -33,14 +33,14 @@ pub struct TokenEmbeddingsOptions {
     pub positions: Option<usize>,
     /// Width of the stream.
     pub width: usize,
-    /// Whether the unembedding is the token table. A model with another number of outputs than token
-    /// ids always has a separate unembedding.
+    /// Whether the unembedding is the token table. It is always separate if the number of outputs differs from the
+    /// number of token ids.
     pub tied: bool,
     /// The parameters of the final norm, if there is one.
     pub norm: Option<NormParams>,
     /// Dropout on x_0.
     pub dropout: f64,
-    /// Added to the variance in the final norm.
+    /// ε of the final norm, added to the variance.
     pub norm_eps: f64,
     /// Standard deviation of the initial tables.
     pub init_std: f64,
@@ -53,8 +53,8 @@ pub struct TokenEmbeddingsOptions {
 }
 
 impl TokenEmbeddingsOptions {
-    /// Learned positions, a tied unembedding, a final norm with scale and shift, and an initial standard
-    /// deviation of 0.02: the embeddings of GPT-2 (Radford et al. 2019).
+    /// The options of GPT-2 (Radford et al. 2019): learned positions, a tied unembedding, a final norm with scale and
+    /// shift, and an initial standard deviation of 0.02.
     pub fn new(vocabulary: Vocabulary, context: usize, width: usize) -> Self {
         Self {
             vocabulary,
@@ -71,7 +71,7 @@ impl TokenEmbeddingsOptions {
         }
     }
 
-    /// With the start and the multipliers of μP. `base` is the width of the base model.
+    /// Sets the initialisation and the multipliers of μP. `base` is the width of the base model.
     pub fn mup<S>(self, mup: &Mup<S>, base: usize) -> Self {
         let now = self.width;
         Self {
@@ -155,7 +155,7 @@ impl<B: Backend> Embeddings<B> for TokenEmbeddings<B> {
     }
 }
 
-/// x times `factor`, without an operation if it is 1.
+/// Multiplies x by `factor`, without an operation if it is 1.
 pub fn scaled<B: Backend>(x: Tensor<B, 3>, factor: f64) -> Tensor<B, 3> {
     match factor == 1.0 {
         true => x,
@@ -163,8 +163,8 @@ pub fn scaled<B: Backend>(x: Tensor<B, 3>, factor: f64) -> Tensor<B, 3> {
     }
 }
 
-/// The rows of `table` `[context, width]` for `time` positions after `seen`, `[batch, time, width]`, or `[1, time,
-/// width]` if they are the same for all rows.
+/// Returns the rows of `table` `[context, width]` for `time` positions after `seen`: `[batch, time, width]`, or
+/// `[1, time, width]` if all rows of the batch share them.
 pub fn positions<B: Backend>(table: Tensor<B, 2>, seen: &Seen, time: usize) -> Tensor<B, 3> {
     match seen.same() {
         Some(start) => table.narrow(0, start, time).unsqueeze(),
@@ -175,13 +175,13 @@ pub fn positions<B: Backend>(table: Tensor<B, 2>, seen: &Seen, time: usize) -> T
     }
 }
 
-/// The sum of x `[batch, time, width]` and positions of the same shape, or `[1, time, width]`.
+/// Adds positions, `[batch, time, width]` or `[1, time, width]`, to x `[batch, time, width]`.
 pub fn add_positions<B: Backend>(x: Tensor<B, 3>, positions: Tensor<B, 3>) -> Tensor<B, 3> {
     let [batch, time, width] = x.dims();
     if positions.dims()[0] > 1 {
         return x + positions;
     }
-    // Flex adds a row to all rows of a matrix ten times as fast as a matrix to several.
+    // Flex adds one row to all rows of a matrix ten times as fast as one matrix to several.
     let x = x.reshape([batch, time * width]) + positions.reshape([1, time * width]);
     x.reshape([batch, time, width])
 }

@@ -1,8 +1,8 @@
-//! Checks token ids and turns them into a tensor. Models do not check ids again.
+//! Checks token ids and turns them into a tensor. Models do not check them again.
 
 use burn::tensor::{Int, Tensor, TensorData, backend::Backend};
 
-/// Why a model cannot take a batch of token ids.
+/// An error in a batch of token ids.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdsError {
     /// No sequence, or sequences without ids.
@@ -16,20 +16,20 @@ pub enum IdsError {
     Ragged {
         /// Index of the sequence, from 0.
         sequence: usize,
-        /// Its length.
+        /// Length of the sequence.
         found: usize,
         /// Length of the first sequence.
         expected: usize,
     },
-    /// More positions than the model has.
+    /// Sequences longer than the context of the model.
     #[error("sequences of {time} token ids are longer than the model's context of {context}")]
     TooLong {
-        /// Ids in a sequence.
+        /// Number of ids in a sequence.
         time: usize,
-        /// Positions of the model.
+        /// Number of positions of the model.
         context: usize,
     },
-    /// An id that the model does not have.
+    /// A token id outside the vocabulary.
     #[error(
         "token id {id} (sequence {sequence}, position {position}) is outside the vocabulary; ids \
          must be below {vocab_size}"
@@ -37,22 +37,21 @@ pub enum IdsError {
     Unknown {
         /// The id.
         id: u32,
-        /// Index of its sequence, from 0.
+        /// Index of the sequence, from 0.
         sequence: usize,
-        /// Its position in the sequence, from 0.
+        /// Position in the sequence, from 0.
         position: usize,
         /// Number of token ids of the model.
         vocab_size: usize,
     },
 }
 
-/// Turns token ids into the tensor `[batch, time]` that a [`LanguageModel`](crate::LanguageModel) with
-/// `vocab_size` token ids and `context` positions takes. All sequences must have the same length.
+/// Turns token ids into the tensor `[batch, time]` that a [`LanguageModel`](crate::LanguageModel) reads. The model has
+/// `vocab_size` token ids and `context` positions. All sequences must have the same length.
 ///
 /// # Errors
 ///
-/// When the batch is empty, the lengths differ or exceed the context, or an id is outside the
-/// vocabulary.
+/// If the batch is empty, the lengths differ or exceed the context, or an id is outside the vocabulary.
 pub fn token_ids<B: Backend>(
     sequences: &[impl AsRef<[u32]>],
     (vocab_size, context): (usize, usize),

@@ -14,13 +14,13 @@ pub fn normal<B: Backend, const D: usize>(
     Initializer::Normal { mean: 0.0, std }.init(shape, device)
 }
 
-/// √(2 / (5 D)), the standard deviation of initial weights on a stream of `width` features, D (Nguyen and
-/// Salazar, "Transformers without tears", 2019, section 2.2).
+/// √(2 / (5 D)): the standard deviation of initial weights on a stream of `width` features, D (Nguyen and Salazar,
+/// "Transformers without tears", 2019, section 2.2).
 pub fn std_of_width(width: usize) -> f64 {
     (2.0 / (5.0 * width as f64)).sqrt()
 }
 
-/// The layer y = x · weight + bias, with `weight` `[d_in, d_out]` from N(0, `std`²) and a zero bias.
+/// Builds the layer y = x · weight + bias, with `weight` `[d_in, d_out]` from N(0, `std`²) and a zero bias.
 pub fn linear<B: Backend>(
     d_in: usize,
     d_out: usize,

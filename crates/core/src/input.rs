@@ -1,8 +1,8 @@
-//! What a model reads.
+//! The input of a model.
 
 use burn::tensor::{Int, Tensor, backend::Backend};
 
-/// A batch for a model.
+/// A batch that a model reads.
 #[derive(Clone, Debug)]
 pub enum Input<B: Backend> {
     /// Token ids, `[batch, time]`.
@@ -12,11 +12,11 @@ pub enum Input<B: Backend> {
 }
 
 impl<B: Backend> Input<B> {
-    /// The token ids.
+    /// Returns the token ids.
     ///
     /// # Panics
     ///
-    /// If these are images.
+    /// If the batch holds images.
     pub fn into_ids(self) -> Tensor<B, 2, Int> {
         match self {
             Self::Ids(ids) => ids,
@@ -45,7 +45,7 @@ impl<B: Backend> From<Tensor<B, 4>> for Input<B> {
     }
 }
 
-/// What a model reads, and its size.
+/// The kind and the size of a model's input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reads {
     /// Token ids below this number.
@@ -57,7 +57,7 @@ pub enum Reads {
 /// The size of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImageSize {
-    /// Number of channels, 3 for colours.
+    /// Number of channels; 3 for colour.
     pub channels: usize,
     /// Number of rows.
     pub height: usize,
@@ -66,7 +66,7 @@ pub struct ImageSize {
 }
 
 impl From<[usize; 3]> for ImageSize {
-    /// Of channels, height and width.
+    /// Converts channels, height and width.
     fn from([channels, height, width]: [usize; 3]) -> Self {
         Self {
             channels,
@@ -77,7 +77,7 @@ impl From<[usize; 3]> for ImageSize {
 }
 
 impl ImageSize {
-    /// Number of values.
+    /// Number of values in an image.
     pub fn values(&self) -> usize {
         self.channels * self.height * self.width
     }

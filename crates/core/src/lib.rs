@@ -1,28 +1,26 @@
-//! The residual stream, and the parts of every architecture of the zoo.
+//! The residual stream, and the parts that all architectures share.
 //!
 //! One line describes every model: **x_{i+1} = connect(x_i, x_{i-1}, …; f)**.
 //!
 //! | idea | here |
 //! |---|---|
-//! | the stream x_i, and what connections carry beside it | [`Stream`] |
+//! | the stream x_i, and the tensors that connections carry | [`Stream`] |
 //! | f, with its own pre-norm | [`Branch`] |
 //! | how f joins the stream | [`Connection`]; `x + f(x)` is [`Plain`] |
-//! | what happens where a stream begins and ends | [`Ends`] |
+//! | a connection's operations at both ends of a stream | [`Ends`] |
 //! | the config of a connection | [`Design`] |
 //! | one update of the stream | [`ResidualBlock`]: [`Update`], [`Layer`], [`Stack`] |
 //! | ids to stream, stream to logits | [`Embeddings`], in most models [`TokenEmbeddings`] |
 //! | `Embeddings` and a `ResidualBlock` | [`Decoder`], a [`LanguageModel`] |
 //! | a config | [`Architecture`] builds the parts of a model, [`ModelConfig`] a whole model |
 //! | token ids or images | [`Input`] |
-//! | what an incremental pass keeps | [`Cache`] |
+//! | the state of an incremental pass | [`Cache`] |
 //! | the check of token ids | [`token_ids`] |
 //!
-//! [`autodiff`] has the gradients of a model, [`mup`] the start and the rates of μP, [`ops`] the operations
-//! that architectures share.
-//! [`recompute`] runs layers again in the backward pass instead of keeping their activations. [`statistics`] moves what a
-//! training pass measures, such as the means of a batch norm.
-//! [`params`] lists, exports and imports the parameters of a model by name. [`Cost`] counts parameters and
-//! FLOPs.
+//! [`autodiff`] has the gradients of a model, [`mup`] the initialisation and learning rates of μP, [`ops`] the
+//! operations that architectures share. [`recompute`] runs layers again in the backward pass instead of keeping their
+//! activations. [`statistics`] updates running statistics, such as the means of a batch norm. [`params`] lists,
+//! exports and imports parameters by name. [`Cost`] counts parameters and FLOPs.
 
 #![forbid(unsafe_code)]
 

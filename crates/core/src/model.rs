@@ -10,44 +10,44 @@ use crate::{Cache, Input, ResidualBlock, Seen, Stream, recompute};
 ///
 /// # Panics
 ///
-/// The methods can panic if an id is outside the vocabulary or a sequence is longer than the context.
-/// [`token_ids`](crate::token_ids) checks both, once, where ids enter a program. They panic if a model of text gets images,
-/// or a model of images gets ids.
+/// If an id is outside the vocabulary or a sequence is longer than the context, methods can panic. Check ids with
+/// [`token_ids`](crate::token_ids) where they enter a program. A model of text panics on images, and a model of images
+/// on ids.
 pub trait LanguageModel<B: Backend>: Module<B> + ModuleDisplay {
     /// The state of an incremental pass.
     type Cache: Cache;
 
-    /// Logits of the token after each position: `[batch, time]` to `[batch, time, vocab]`. Those of images `[batch,
-    /// channels, height, width]` are `[batch, 1, classes]`.
+    /// Logits of the token after each position: `[batch, time]` to `[batch, time, vocab]`. For images,
+    /// `[batch, channels, height, width]` to `[batch, 1, classes]`.
     fn forward(&self, input: impl Into<Input<B>>) -> Tensor<B, 3>;
 
-    /// Class logits, `[batch, outputs]`. Those of a sequence are the logits of its last position.
+    /// Class logits, `[batch, outputs]`. For a sequence, these are the logits of its last position.
     fn classify(&self, input: impl Into<Input<B>>) -> Tensor<B, 2>;
 
-    /// The cache before the first position.
+    /// Returns the cache before the first position.
     fn new_cache(&self) -> Self::Cache;
 
-    /// Logits of `ids`, which follow the positions in `cache`: `[batch, new]` to `[batch, new, vocab]`.
-    /// They are the last `new` logits of [`forward`](Self::forward) over all positions so far.
+    /// Logits of `ids`, which follow the positions in `cache`: `[batch, new]` to `[batch, new, vocab]`. They equal the
+    /// last `new` logits of [`forward`](Self::forward) over all positions so far.
     fn decode(&self, ids: Tensor<B, 2, Int>, cache: &mut Self::Cache) -> Tensor<B, 3>;
 
-    /// The last logits of [`decode`](Self::decode), of the token that follows `ids`: `[batch, new]` to
-    /// `[batch, vocab]`. No other logits are computed.
+    /// The last logits of [`decode`](Self::decode), for the token after `ids`: `[batch, new]` to `[batch, vocab]`. No
+    /// other logits are computed.
     fn predict(&self, ids: Tensor<B, 2, Int>, cache: &mut Self::Cache) -> Tensor<B, 2>;
 }
 
 /// Both ends of the stream: ids to x_0, and x_L to logits.
 pub trait Embeddings<B: Backend>: Module<B> + ModuleDisplay + 'static {
-    /// x_0 `[batch, time, width]` of `ids` `[batch, time]`, which follow the positions `seen`.
+    /// Returns x_0 `[batch, time, width]` of `ids` `[batch, time]`, which follow the positions `seen`.
     fn embed(&self, ids: Tensor<B, 2, Int>, seen: &Seen) -> Tensor<B, 3>;
 
-    /// x_0 `[batch, time, width]` of images `[batch, channels, height, width]`.
+    /// Returns x_0 `[batch, time, width]` of images `[batch, channels, height, width]`.
     fn embed_images(&self, images: Tensor<B, 4>) -> Tensor<B, 3> {
         panic!("a model of text got images {:?}", images.dims());
     }
 
-    /// Logits `[batch, time, vocab]` of x_L `[batch, time, width]`, for images `[batch, 1, classes]`. Includes the final
-    /// norm.
+    /// Returns the logits `[batch, time, vocab]` of x_L `[batch, time, width]`; for images, `[batch, 1, classes]`.
+    /// Includes the final norm.
     fn unembed(&self, x: Tensor<B, 3>) -> Tensor<B, 3>;
 }
 
@@ -70,7 +70,7 @@ impl<B: Backend, E: Embeddings<B>, R: ResidualBlock<B>> Decoder<B, E, R> {
         }
     }
 
-    /// x_L `[batch, time, width]`.
+    /// Returns x_L `[batch, time, width]`.
     fn last_stream(
         &self,
         input: Input<B>,
@@ -87,7 +87,7 @@ impl<B: Backend, E: Embeddings<B>, R: ResidualBlock<B>> Decoder<B, E, R> {
         };
         let mut x = recompute::run(&self.embeddings, vec![], move |embeddings, _| {
             recompute::seed_dropout::<B>(&input.device());
-            // In here, so that x_0 is the result of the part in bf16 too.
+            // Widened here, so that this part of a recording returns x_0 in f32 also in a bf16 pass.
             vec![widen(match input.clone() {
                 Input::Ids(ids) => embeddings.embed(ids, &seen),
                 Input::Images(images) => embeddings.embed_images(images),
@@ -97,7 +97,7 @@ impl<B: Backend, E: Embeddings<B>, R: ResidualBlock<B>> Decoder<B, E, R> {
         self.block.forward(stream, cache).x
     }
 
-    /// The logits `[batch, vocab]` of the last position.
+    /// Returns the logits `[batch, vocab]` of the last position.
     fn last_logits(
         &self,
         ids: Tensor<B, 2, Int>,

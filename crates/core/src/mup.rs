@@ -6,18 +6,18 @@
 //! |---|---|---|---|
 //! | input: tables | σ | η | [`Mup::input`] |
 //! | hidden | σ / √fan_in | η · base fan_in / fan_in | 1 |
-//! | output: an unembedding of its own | 0 | η | [`Mup::output`] · base fan_in / fan_in |
+//! | output: a separate unembedding | 0 | η | [`Mup::output`] · base fan_in / fan_in |
 //!
-//! Attention scores are scaled by [`Mup::attention`] · √(base d) / d, with d the width of a head. Vectors, such
-//! as biases and the scales of norms, have the rate η. Weight decay does not follow the rates of the weights.
+//! Attention scores are scaled by [`Mup::attention`] · √(base d) / d, with d the width of a head. Vectors, such as
+//! biases and the scales of norms, have the learning rate η. Weight decay does not follow these learning rates.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{ConfigError, check};
 
-/// μP: what is tuned on a base model holds for wider ones. Tables start with the standard deviation σ, hidden
-/// weights with σ / √fan_in, and an unembedding of its own with 0. The learning rate of hidden weights falls
-/// as 1 / fan_in.
+/// μP: settings that are tuned on a base model hold for wider models. Tables start with the standard deviation σ,
+/// hidden weights with σ / √fan_in, and a separate unembedding with 0. The learning rate of hidden weights falls as 1
+/// / fan_in.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mup<S> {
@@ -40,23 +40,23 @@ fn one() -> f64 {
     1.0
 }
 
-/// A size of a model, and that of its base.
+/// A size of a model, and the same size of its base model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scaled {
-    /// The size.
+    /// The size of the model.
     pub now: usize,
-    /// That of the base.
+    /// The size of the base model.
     pub base: usize,
 }
 
 impl Scaled {
-    /// base / now: the factor of the learning rate of a hidden weight that reads so many features.
+    /// base / now: the factor of the learning rate of a hidden weight that reads `now` features.
     pub fn rate(self) -> f64 {
         self.base as f64 / self.now as f64
     }
 
-    /// The factor of the learning rate of parameter `name`. `hidden` are the ends of the names of hidden
-    /// weights, and what they read; all other parameters have 1.
+    /// The factor of the learning rate of parameter `name`. `hidden` pairs the suffix of each hidden weight's name
+    /// with the number of features that it reads; all other parameters have 1.
     pub fn rate_of(name: &str, hidden: &[(&str, Self)]) -> f64 {
         let found = hidden.iter().find(|(end, _)| name.ends_with(end));
         found.map_or(1.0, |(_, fan_in)| fan_in.rate())
@@ -64,12 +64,12 @@ impl Scaled {
 }
 
 impl<S> Mup<S> {
-    /// σ / √fan_in.
+    /// σ / √fan_in, the standard deviation of initial hidden weights.
     pub fn hidden_std(&self, fan_in: usize) -> f64 {
         self.init_std / (fan_in as f64).sqrt()
     }
 
-    /// The scale of attention scores over heads of width `d`.
+    /// The factor of attention scores over heads of width `d`.
     pub fn attention_scale(&self, d: Scaled) -> f64 {
         self.attention * (d.base as f64).sqrt() / d.now as f64
     }
@@ -79,7 +79,7 @@ impl<S> Mup<S> {
         self.output * fan_in.rate()
     }
 
-    /// Checks the multipliers, and that no size of the base, given with its field, is 0.
+    /// Checks the multipliers, and that no `base` size, given with its field, is 0.
     ///
     /// # Errors
     ///

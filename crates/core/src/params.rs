@@ -1,8 +1,8 @@
-//! The parameters of a model by name: their roles, export and import.
+//! Parameters of a model by name: their roles, export and import.
 //!
 //! A name is the path of fields that leads to the parameter, such as
-//! `block.layers.0.attention.branch.qkv.weight`. Enum variants do not appear in names, so a model has
-//! the same names inside an enum of architectures and outside.
+//! `block.layers.0.attention.branch.qkv.weight`. Names omit enum variants, so a model has the same names inside an
+//! enum of architectures and outside.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,14 +22,14 @@ pub enum Role {
     Embedding,
     /// The map from the stream to logits.
     Unembedding,
-    /// A scalar or one number per feature that weights or scales.
+    /// A scalar, or one number per feature, that weights or scales.
     Mixing,
 }
 
 impl Role {
-    /// The role of the parameter at `path`. It follows from the module that owns the parameter, then
-    /// from whether the parameter is in the embeddings, then from its rank. The map from patches of an image to the stream,
-    /// and the first convolution, are matrices between features.
+    /// The role of the parameter at `path`. It follows from the module that owns the parameter, then from whether the
+    /// parameter is in the embeddings, then from its rank. The map from image patches to the stream and the first
+    /// convolution are matrices between features.
     fn of(path: &[Segment], rank: usize) -> Self {
         let (owner, field) = path
             .last()
@@ -61,19 +61,19 @@ impl Role {
 /// A parameter's name, identity, shape and role.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ParamInfo {
-    /// The path of fields that leads to it, joined by dots.
+    /// The path of fields that leads to the parameter, joined by dots.
     pub name: String,
-    /// Burn's key for its gradient.
+    /// Burn's key for the gradient of the parameter.
     pub id: ParamId,
     /// Its shape.
     pub shape: Vec<usize>,
     /// Its purpose.
     pub role: Role,
-    /// Whether it gets a gradient.
+    /// Whether the parameter gets a gradient.
     pub trainable: bool,
 }
 
-/// Why a set of tensors does not fit a model.
+/// A mismatch between tensors and the parameters of a model.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ImportError {
     /// The model has a parameter that the tensors lack.
@@ -121,14 +121,12 @@ pub fn export_some<B: Backend, M: Module<B>>(
     walk.found
 }
 
-/// Replaces the parameters of `model` by `tensors`, which must have the same names and shapes as those
-/// of [`export`]. Parameter ids and gradient requirements stay. Values are converted to the device's
-/// float type.
+/// Replaces the parameters of `model` by `tensors`, which must have the names and shapes of [`export`]. Parameter ids
+/// and gradient requirements stay. Values are converted to the device's float type.
 ///
 /// # Errors
 ///
-/// When a name is missing or unexpected, or a shape is wrong. The model is then dropped; pass a clone
-/// to keep it.
+/// If a name is missing or unexpected, or a shape is wrong. The model is then dropped; pass a clone to keep it.
 pub fn import<B: Backend, M: Module<B>>(
     model: M,
     tensors: BTreeMap<String, TensorData>,
@@ -140,11 +138,11 @@ pub fn import<B: Backend, M: Module<B>>(
     }
 }
 
-/// Like [`import`], but parameters whose names `tensors` lacks stay.
+/// Like [`import`], but keeps the parameters whose names `tensors` lacks.
 ///
 /// # Errors
 ///
-/// When a name is unexpected, or a shape is wrong.
+/// If a name is unexpected, or a shape is wrong.
 pub fn import_some<B: Backend, M: Module<B>>(
     model: M,
     mut tensors: BTreeMap<String, TensorData>,
@@ -173,8 +171,8 @@ pub fn import_some<B: Backend, M: Module<B>>(
     }
 }
 
-/// Appends rows to `tensor` until it has shape `shape`. The new rows are those of `rows`, which has
-/// this shape, or zeros. A tensor that differs in more than its number of rows stays unchanged.
+/// Appends rows to `tensor` until it has `shape`. The new rows come from `rows`, which has this shape, or are zeros. A
+/// tensor that differs in more than its number of rows stays unchanged.
 pub fn pad_rows(tensor: &mut TensorData, shape: &[usize], rows: Option<TensorData>) {
     let smaller = tensor.shape.len() == shape.len()
         && tensor.shape[1..] == shape[1..]

@@ -1,17 +1,17 @@
-//! Activations that are computed twice instead of kept: a layer keeps only its inputs, and is run again in the
-//! backward pass (Chen et al., "Training deep nets with sublinear memory cost", 2016).
+//! Activation recomputation: a layer keeps only its inputs, and runs again in the backward pass (Chen et al.,
+//! "Training deep nets with sublinear memory cost", 2016).
 //!
-//! [`record`] cuts a forward pass into parts: the embeddings, then updates of the stream or layers. Each [part](run) runs
-//! without a graph, and its outputs are leaves of the graph after it. [`Recording::add_gradients`] goes back from the
-//! loss to these leaves. Then, from the last part to the first, it runs the part again, now with a graph, and passes the
-//! gradients of its outputs on to its inputs and parameters. A part has the dropout that it had before.
+//! [`record`] cuts a forward pass into parts: the embeddings, then updates of the stream or layers. Each [part](run)
+//! runs without a graph, and its outputs are leaves of the graph after it. [`Recording::add_gradients`] goes back from
+//! the loss to these leaves. Then it runs each part again with a graph, from the last to the first, and passes the
+//! gradients of its outputs on to its inputs and parameters. A part repeats its dropout.
 //!
-//! There is one graph at a time. In Burn 0.21, a backward pass can free the nodes of another graph that has the same
-//! parameter (`GraphLocator::merge_two` forgets where the first node of a graph is).
+//! Only one graph exists at a time. In Burn 0.21, a backward pass can free the nodes of another graph that has the
+//! same parameter (`GraphLocator::merge_two` forgets where the first node of a graph is).
 //!
-//! The values are those of a pass that is not cut. So are the gradients, to the bit where the backend is
-//! deterministic. Only a tensor that several parts read has its gradients summed in another order: the earlier streams
-//! of a connection, and the blocks of a recurrence.
+//! Values equal those of an uncut pass. Gradients do too, to the bit where the backend is deterministic, with one
+//! exception: tensors that several parts read have their gradients summed in another order. Such tensors are the
+//! earlier streams of a connection, and the blocks of a recurrence.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -26,31 +26,31 @@ use crate::autodiff::{add_gradients, merge_gradients};
 use crate::statistics::Statistic;
 use crate::{Ends, Precision, ResidualBlock, Stream, close, open};
 
-/// Which activations are kept for the backward pass, other than those of the last layer.
+/// The activations that are kept for the backward pass, besides those of the last layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Recompute {
-    /// The inputs of each layer, or of both its updates where these inputs take less memory than the gradients. In a
-    /// recurrence, those of each pair of blocks.
+    /// The inputs of each layer, or of both its updates if these take less memory than the gradients. In a recurrence,
+    /// the inputs of each pair of blocks.
     Layers,
     /// The inputs of every nth layer, `Every(2)`. In a recurrence, the same as `Layers`.
     Every(usize),
 }
 
 thread_local! {
-    /// The `Recording` of the pass that this thread is in.
+    /// The `Recording` of the pass on this thread.
     static NOW: RefCell<Option<Box<dyn Any>>> = const { RefCell::new(None) };
 }
 
-/// What the backward pass of a forward pass needs, other than the graph of its loss.
+/// All that a backward pass needs besides the graph of the loss.
 pub struct Recording<B: Backend> {
-    /// The seed of dropout, and how many times it was set.
+    /// The seed of dropout.
     seed: Option<u64>,
     seeded: u64,
-    /// How the pass is cut, if it is.
+    /// Where the pass is cut, if it is.
     cut: Option<Recompute>,
-    /// Whether each update of the stream is a part now.
+    /// Whether each update of the stream is a part.
     updates: bool,
-    /// Whether another stream follows the one at hand.
+    /// Whether another stream follows the current one.
     followed: bool,
     precision: Precision,
     parts: Vec<Part<B>>,
@@ -59,16 +59,16 @@ pub struct Recording<B: Backend> {
 
 /// A part of a forward pass.
 struct Part<B: Backend> {
-    /// Leaves of the graph after it, each `[batch, time, width]`.
+    /// Leaves of the graph after the part, each `[batch, time, width]`.
     outputs: Vec<Tensor<B, 3>>,
     /// Computes the outputs with a graph.
     again: Box<dyn FnOnce() -> Vec<Tensor<B, 3>>>,
-    /// `seeded` at its beginning.
+    /// `seeded` at the beginning of the part.
     seeded: u64,
 }
 
-/// Records the forward pass `pass`, cut as `cut` says. With a `seed`, the embeddings and each update have dropout of
-/// their own seed, which does not depend on `cut`.
+/// Records the forward pass `pass`, cut as `cut` says. With a `seed`, the embeddings and each update have their own
+/// dropout seed, which does not depend on `cut`.
 pub fn record<B: Backend, T>(
     seed: Option<u64>,
     cut: Option<Recompute>,
@@ -81,8 +81,8 @@ pub fn record<B: Backend, T>(
     recording.during(pass)
 }
 
-/// Runs `stream`, the layers of a stream after which there is another one. All of them are cut, because the backward pass does
-/// not begin with them.
+/// Runs `stream`, the layers of a stream that another stream follows. All of them are cut, because the backward pass
+/// does not begin with them.
 pub fn followed<B: Backend, T>(stream: impl FnOnce() -> T) -> T {
     now(|recording: &mut Recording<B>| recording.followed = true);
     let result = stream();
@@ -90,7 +90,7 @@ pub fn followed<B: Backend, T>(stream: impl FnOnce() -> T) -> T {
     result
 }
 
-/// What `stream` becomes at its end.
+/// Closes `stream`, as a part of its own if another stream follows.
 pub(crate) fn end<B: Backend, E: Ends<B>>(ends: &E, stream: Stream<B>) -> Tensor<B, 3> {
     match now(|recording: &mut Recording<B>| recording.cut.is_some() && recording.followed) {
         Some(true) => run(ends, stream.into_all(), |ends, all| {
@@ -101,7 +101,7 @@ pub(crate) fn end<B: Backend, E: Ends<B>>(ends: &E, stream: Stream<B>) -> Tensor
     }
 }
 
-/// Updates the stream of x, which `ends` opens, by `layers` in turn.
+/// Opens the stream of x by `ends`, and updates it by `layers` in turn.
 pub(crate) fn layers<B: Backend, R: ResidualBlock<B>, E: Ends<B>>(
     ends: &E,
     layers: &[R],
@@ -133,16 +133,16 @@ pub(crate) fn layers<B: Backend, R: ResidualBlock<B>, E: Ends<B>>(
     stream
 }
 
-/// Whether [`Recompute::Layers`] cuts `layers` layers with so many parameters into their updates, for a stream of so many
-/// elements: the inputs of two updates a layer take less memory than the gradients of the layers.
+/// Whether [`Recompute::Layers`] cuts `layers` layers with this many parameters into updates, on a stream of this many
+/// elements. It does if the inputs of two updates per layer take less memory than the gradients of the layers.
 ///
-/// When the backward pass begins, all inputs are there and no gradients; when it ends, all gradients and no inputs. With
-/// so few inputs, it needs the most memory at its end, where smaller parts need less.
+/// At the start of the backward pass, all inputs and no gradients exist; at its end, all gradients and no inputs. With
+/// so few inputs, memory peaks at the end, where smaller parts need less.
 pub fn updates_are_free(layers: usize, elements: usize, parameters: usize) -> bool {
     layers.saturating_mul(elements).saturating_mul(2) <= parameters
 }
 
-/// Each update of the stream is a part.
+/// Makes each update of the stream a part.
 fn by_updates<B: Backend, R: ResidualBlock<B>, E: Ends<B>>(
     ends: &E,
     layers: &[R],
@@ -157,7 +157,8 @@ fn by_updates<B: Backend, R: ResidualBlock<B>, E: Ends<B>>(
     stream
 }
 
-/// Updates the stream by `update` with the parameters of `module`. This is a part of a pass in which each update is one.
+/// Updates the stream by `update` with the parameters of `module`. This is a part, if each update is a part of this
+/// pass.
 pub fn update<B: Backend, M: Module<B> + 'static>(
     module: &M,
     stream: Stream<B>,
@@ -172,7 +173,7 @@ pub fn update<B: Backend, M: Module<B> + 'static>(
     Stream::of_all(all)
 }
 
-/// Each of `parts` is a part.
+/// Makes each of `parts` a part.
 fn by_layers<'a, B: Backend, R: ResidualBlock<B>, E: Ends<B>>(
     ends: &E,
     mut parts: impl Iterator<Item = &'a [R]>,
@@ -203,7 +204,7 @@ fn in_turn<B: Backend, R: ResidualBlock<B>>(layers: &[R], stream: Stream<B>) -> 
         .fold(stream, |stream, layer| layer.forward(stream, None))
 }
 
-/// Gives dropout the next seed, if this pass has one.
+/// Sets the next seed of dropout, if this pass has one.
 pub(crate) fn seed_dropout<B: Backend>(device: &B::Device) {
     let seed = now(|recording: &mut Recording<B>| {
         let seed = recording.seed?.wrapping_add(recording.seeded);
@@ -220,12 +221,12 @@ pub fn is_cut<B: Backend>() -> bool {
     now(|recording: &mut Recording<B>| recording.cut.is_some()).unwrap_or(false)
 }
 
-/// The results of `part` with the parameters of `module` on `inputs`, each `[batch, time, width]`. If this pass is
-/// cut, this is a part of it, and the inputs must be results of other parts.
+/// Runs `part` with the parameters of `module` on `inputs`, each `[batch, time, width]`. If this pass is cut, this is
+/// one of its parts, and all inputs must be results of other parts.
 ///
 /// # Panics
 ///
-/// If this pass is cut and an input is the result of something else.
+/// If this pass is cut and an input is not the result of a part.
 pub fn run<B: Backend, M: Module<B> + 'static>(
     module: &M,
     inputs: Vec<Tensor<B, 3>>,
@@ -239,7 +240,7 @@ pub fn run<B: Backend, M: Module<B> + 'static>(
         "an input of a part is not the result of a part"
     );
     let quiet = module.clone().no_grad();
-    // `detach` alone keeps a leaf a leaf.
+    // `detach` alone would keep a leaf a leaf.
     let quiet_inputs = inputs.iter().cloned();
     let quiet_inputs = quiet_inputs.map(|x| x.detach().set_require_grad(false));
     let quiet_inputs = quiet_inputs.collect();
@@ -261,7 +262,7 @@ pub fn run<B: Backend, M: Module<B> + 'static>(
     outputs
 }
 
-/// Notes a move of a running statistic in the recording of this pass, if there is one.
+/// Adds a change of a running statistic to the recording of this pass, if there is one.
 pub(crate) fn note<B: Backend>(statistic: Statistic<B>) {
     now(|recording: &mut Recording<B>| recording.statistics.push(statistic));
 }
@@ -271,7 +272,7 @@ fn now<B: Backend, T>(f: impl FnOnce(&mut Recording<B>) -> T) -> Option<T> {
     NOW.with_borrow_mut(|now| now.as_mut()?.downcast_mut().map(f))
 }
 
-/// Puts the recording of the pass around this one back, also after a panic.
+/// Restores the recording of the surrounding pass, also after a panic.
 struct Around(Option<Box<dyn Any>>);
 
 impl Drop for Around {
@@ -281,7 +282,7 @@ impl Drop for Around {
 }
 
 impl<B: Backend> Recording<B> {
-    /// The moves of running statistics that the pass noted, in order.
+    /// Takes the changes of running statistics that the pass noted, in order.
     pub fn take_statistics(&mut self) -> Vec<Statistic<B>> {
         std::mem::take(&mut self.statistics)
     }
@@ -311,7 +312,7 @@ impl<B: Backend> Recording<B> {
 }
 
 impl<B: AutodiffBackend> Recording<B> {
-    /// Adds the gradients of `loss`, `[1]`, by the parameters of `model` to `sum`.
+    /// Adds the gradients of `loss`, `[1]`, with respect to the parameters of `model` to `sum`.
     pub fn add_gradients<M: Module<B>>(
         self,
         loss: Tensor<B, 1>,
@@ -328,8 +329,8 @@ impl<B: AutodiffBackend> Recording<B> {
         if parts.is_empty() {
             return add_gradients(gradients, model, sum);
         }
-        // The gradients of the outputs of each part so far. Parts before the one at hand have all of theirs
-        // only when it is their turn, because later parts may read them too.
+        // Gradients of the outputs of each part so far. They are complete only when the part has its turn, because
+        // later parts may read its outputs too.
         let no_gradient = |part: &Part<B>| vec![None; part.outputs.len()];
         let mut of_outputs: Vec<Vec<Option<Tensor<B::InnerBackend, 3>>>> =
             parts.iter().map(no_gradient).collect();
@@ -353,7 +354,7 @@ impl<B: AutodiffBackend> Recording<B> {
             let again = Recording::<B>::uncut(seed, part.seeded);
             let (outputs, _) = precision.during(|| again.during(part.again));
             let device = outputs[0].device();
-            // A leaf, because the rest may not depend on any.
+            // This is a leaf, because the outputs may depend on no leaf.
             let mut product = Tensor::<B, 1>::zeros([1], &device).require_grad();
             for (output, gradient) in outputs.into_iter().zip(of_outputs) {
                 if let Some(gradient) = gradient {

@@ -1,8 +1,9 @@
-//! Running statistics: parameters without a gradient that each training pass moves, such as those of a batch norm.
+//! Running statistics: parameters without a gradient that each training pass updates, such as those of a batch norm.
 //!
-//! A module [notes](note) what the pass moves them to. The trainer takes this from the [`Recording`](crate::recompute::Recording)
-//! of the pass and [applies](apply) it after the step. So statistics are like weights: they stay where they are when a step
-//! is skipped, they are in checkpoints, and a pass that is run again does not move them twice.
+//! A module [notes](note) an update during the pass. The trainer takes it from the
+//! [`Recording`](crate::recompute::Recording) of the pass and [applies](apply) it after the step. So statistics behave
+//! like weights: a skipped step leaves them unchanged, checkpoints contain them, and recomputation does not update
+//! them twice.
 
 use std::collections::HashMap;
 
@@ -11,19 +12,19 @@ use burn::tensor::{Tensor, backend::Backend};
 
 use crate::recompute;
 
-/// One move of a running statistic.
+/// One update of a running statistic.
 #[derive(Clone, Debug)]
 pub struct Statistic<B: Backend> {
     /// The parameter.
     pub id: ParamId,
-    /// That of the batch, in the shape of the parameter.
+    /// The statistic of the batch, in the shape of the parameter.
     pub value: Tensor<B, 1>,
     /// m in running ← (1 − m) · running + m · value.
     pub momentum: f64,
 }
 
-/// Notes that this pass moves `running` towards `value`, by the share `momentum`. Without a recording of the pass, nothing
-/// moves.
+/// Notes that this pass updates `running` with `value`, weighted by `momentum`. Without a recording of the pass,
+/// nothing is updated.
 pub fn note<B: Backend>(running: &Param<Tensor<B, 1>>, value: Tensor<B, 1>, momentum: f64) {
     recompute::note(Statistic {
         id: running.id,
@@ -32,7 +33,7 @@ pub fn note<B: Backend>(running: &Param<Tensor<B, 1>>, value: Tensor<B, 1>, mome
     });
 }
 
-/// Moves the statistics of `model`, in the order in which they were noted.
+/// Updates the statistics of `model`, in the order in which the updates were noted.
 pub fn apply<B: Backend, M: Module<B>>(model: M, noted: Vec<Statistic<B>>) -> M {
     if noted.is_empty() {
         return model;

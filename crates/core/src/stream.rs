@@ -11,14 +11,15 @@ use crate::ops::precision::{Precision, widen};
 /// The residual stream between two blocks.
 #[derive(Clone, Debug)]
 pub struct Stream<B: Backend> {
-    /// x_i, `[batch, time, width]`. A connection that keeps n streams has them side by side, `[batch, time, n · width]`.
+    /// x_i, `[batch, time, width]`. A connection that keeps n streams puts them side by side,
+    /// `[batch, time, n · width]`.
     pub x: Tensor<B, 3>,
-    /// What the connections carry through depth besides x_i, such as the streams before it. Each has three axes.
+    /// Tensors that connections carry through depth besides x_i, such as earlier streams. Each has three axes.
     pub carried: Vec<Tensor<B, 3>>,
 }
 
 impl<B: Backend> Stream<B> {
-    /// The stream x_0 `[batch, time, width]`, which carries nothing else.
+    /// The stream of x_0 `[batch, time, width]`, which carries no other tensors.
     pub fn new(x: Tensor<B, 3>) -> Self {
         Self {
             // Embeddings can be products as well.
@@ -27,17 +28,17 @@ impl<B: Backend> Stream<B> {
         }
     }
 
-    /// The stream whose tensors are x_i and what it carries.
+    /// Makes the stream of x_i, the first tensor, which carries the others.
     ///
     /// # Panics
     ///
-    /// If there is none.
+    /// If there are no tensors.
     pub(crate) fn of_all(mut all: Vec<Tensor<B, 3>>) -> Self {
         let x = all.remove(0);
         Self { x, carried: all }
     }
 
-    /// x_i and what is carried.
+    /// Returns x_i and the carried tensors.
     pub(crate) fn into_all(self) -> Vec<Tensor<B, 3>> {
         let mut all = self.carried;
         all.insert(0, self.x);
@@ -50,20 +51,20 @@ pub trait Branch<B: Backend>: Module<B> + ModuleDisplay + 'static {
     /// The state of an incremental pass over the positions so far.
     type Cache: Cache;
 
-    /// The cache before the first position.
+    /// Returns the cache before the first position.
     fn new_cache(&self) -> Self::Cache;
 
-    /// f(x), causal in time: `[batch, time, width]` to the same shape. With a cache, x has the positions
-    /// that follow those in the cache. Without one, x is the whole sequence.
+    /// f(x), causal in time: `[batch, time, width]` to the same shape. With a cache, x holds the positions after the
+    /// cached ones; without one, x is the whole sequence.
     fn forward(&self, x: Tensor<B, 3>, cache: Option<&mut Self::Cache>) -> Tensor<B, 3>;
 
     /// x + f(x).
     fn residual(&self, x: Tensor<B, 3>, cache: Option<&mut Self::Cache>) -> Tensor<B, 3> {
-        // Nobody else has f(x), so the sum can take its place.
+        // No one else holds f(x), so the sum can take its place in memory.
         widen(self.forward(x.clone(), cache)) + x
     }
 
-    /// f(x), in which attention has `change(v)` in place of its values v, `[batch, heads, time, d]`. A branch without
+    /// f(x), where attention uses `change(v)` instead of its values v, `[batch, heads, time, d]`. A branch without
     /// attention has no values.
     fn with_values(
         &self,
@@ -80,14 +81,14 @@ pub trait Branch<B: Backend>: Module<B> + ModuleDisplay + 'static {
 pub struct F<'a, B: Backend, M: Branch<B>> {
     branch: &'a M,
     cache: Option<&'a mut M::Cache>,
-    /// That of the branch. Connections compute in f32.
+    /// Precision of the branch. Connections compute in f32.
     precision: Precision,
-    /// What the branch reads, if that is not on the stream.
+    /// The input of the branch, if it is not x.
     input: Option<Tensor<B, 3>>,
 }
 
 impl<'a, B: Backend, M: Branch<B>> F<'a, B, M> {
-    /// f of `branch`, in the precision of now.
+    /// f of `branch`, at the current precision.
     pub fn new(branch: &'a M, cache: Option<&'a mut M::Cache>) -> Self {
         Self {
             branch,
@@ -97,7 +98,7 @@ impl<'a, B: Backend, M: Branch<B>> F<'a, B, M> {
         }
     }
 
-    /// f that reads `input`, whatever the connection gives it: f(input) in place of f(x).
+    /// Makes f read `input`, whatever the connection passes: f(input) instead of f(x).
     pub fn reading(self, input: Tensor<B, 3>) -> Self {
         Self {
             input: Some(input),
@@ -123,7 +124,7 @@ impl<'a, B: Backend, M: Branch<B>> F<'a, B, M> {
         }
     }
 
-    /// f(x), in which attention has `change(v)` in place of its values v, `[batch, heads, time, d]`.
+    /// f(x), where attention uses `change(v)` instead of its values v, `[batch, heads, time, d]`.
     pub fn with_values(
         self,
         x: Tensor<B, 3>,
@@ -138,21 +139,21 @@ impl<'a, B: Backend, M: Branch<B>> F<'a, B, M> {
     }
 }
 
-/// How a branch joins the stream. A connection acts on each position separately, so a full and an
-/// incremental pass give the same result.
+/// The way a branch joins the stream. A connection acts on each position separately, so a full and an incremental pass
+/// give the same result.
 pub trait Connection<B: Backend>: Module<B> + ModuleDisplay + 'static {
-    /// The stream after the branch `f`.
+    /// Returns the stream after the branch `f`.
     fn update<M: Branch<B>>(&self, stream: Stream<B>, f: F<'_, B, M>) -> Stream<B>;
 }
 
-/// What a connection does at both ends of a stream. Most do nothing.
+/// The operations of a connection at both ends of a stream. Most connections have none.
 pub trait Ends<B: Backend>: Module<B> + ModuleDisplay + 'static {
-    /// The stream of x_0 `[batch, time, width]`.
+    /// Opens the stream of x_0 `[batch, time, width]`.
     fn open(&self, x: Tensor<B, 3>) -> Stream<B> {
         Stream::new(x)
     }
 
-    /// x_L `[batch, time, width]`.
+    /// Closes the stream: returns x_L `[batch, time, width]`.
     fn close(&self, stream: Stream<B>) -> Tensor<B, 3> {
         stream.x
     }
@@ -174,8 +175,7 @@ impl<B: Backend> Connection<B> for Plain {
 
 impl<B: Backend> Ends<B> for Plain {}
 
-/// A connection on a stream of its own, between its ends. The stream of one update, such as that of a branch that
-/// changes the shape.
+/// A connection on a stream of one update, between the ends of that stream. It suits a branch that changes the shape.
 #[derive(Module, Debug)]
 pub struct Alone<B: Backend, C, E> {
     connection: C,
@@ -205,7 +205,7 @@ impl<B: Backend, C: Connection<B>, E: Ends<B>> Connection<B> for Alone<B, C, E> 
     }
 }
 
-/// [`Plain`] if there is none.
+/// Acts as [`Plain`] if it is `None`.
 impl<B: Backend, C: Connection<B>> Connection<B> for Option<C> {
     fn update<M: Branch<B>>(&self, stream: Stream<B>, f: F<'_, B, M>) -> Stream<B> {
         match self {
@@ -215,7 +215,7 @@ impl<B: Backend, C: Connection<B>> Connection<B> for Option<C> {
     }
 }
 
-/// [`Plain`] if there is none.
+/// Acts as [`Plain`] if it is `None`.
 impl<B: Backend, E: Ends<B>> Ends<B> for Option<E> {
     fn open(&self, x: Tensor<B, 3>) -> Stream<B> {
         match self {

@@ -44,7 +44,7 @@ impl<B: Backend> Attention<B> {
             qkv.weight = qkv.weight.map(|qkv| {
                 let [qk, v] = [(0, 2 * width), (2 * width, width)]
                     .map(|(from, count)| qkv.clone().narrow(1, from, count));
-                // A parameter is a leaf of the graph.
+                // A parameter must be a leaf of the graph.
                 Tensor::cat(vec![qk, v * frame.inner], 1)
                     .detach()
                     .require_grad()
@@ -65,12 +65,12 @@ impl<B: Backend> Attention<B> {
         }
     }
 
-    /// Queries, keys and values side by side, `[batch, 3 · heads, time, d]`.
+    /// Computes queries, keys and values side by side, `[batch, 3 · heads, time, d]`.
     fn qkv(&self, x: Tensor<B, 3>) -> Tensor<B, 4> {
         split_heads(self.qkv.forward(self.norm.forward(x)), 3 * self.n_head)
     }
 
-    /// The output of the heads `[batch, heads, time, d]`.
+    /// Projects the output of the heads `[batch, heads, time, d]` to the stream.
     fn output(&self, heads: Tensor<B, 4>) -> Tensor<B, 3> {
         self.dropout.forward(self.proj.forward(merge_heads(heads)))
     }

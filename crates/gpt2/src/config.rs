@@ -1,4 +1,4 @@
-//! Sizes and switches of GPT-2.
+//! The config of GPT-2.
 
 use burn::tensor::backend::Backend;
 use residual_zoo_core::{
@@ -9,22 +9,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Attention, Block, Mlp, net2net};
 
-/// The standard deviation of the initial weights and tables. For projections back to the stream it is divided
-/// by √(2L) (GPT-2, section 2.3).
+/// The standard deviation of the initial weights and tables. Projections back to the stream divide it by √(2L) (GPT-2,
+/// section 2.3).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Init {
-    /// √(2 / (5 D)) (Nguyen and Salazar, "Transformers without tears", 2019, section 2.2). The outputs of a
-    /// layer then have the same size at every width.
+    /// √(2 / (5 D)) (Nguyen and Salazar, "Transformers without tears", 2019, section 2.2). It gives layers outputs of
+    /// the same size at every width.
     Width,
-    /// This one.
+    /// A given number.
     Fixed(f64),
 }
 
-/// GPT-2's standard deviation, which belongs to widths of 768 and more.
+/// GPT-2's standard deviation, for widths of 768 and more.
 const PUBLISHED_STD: f64 = 0.02;
 
-/// The config of GPT-2. Fields that a file leaves out get the values of [`Default`], which are those
-/// of GPT-2 small.
+/// The config of GPT-2. Fields that a file leaves out have the values of [`Default`], GPT-2 small.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Gpt2Config {
@@ -48,16 +47,15 @@ pub struct Gpt2Config {
     pub dropout: f64,
     /// Whether the attention scores of layer l, counted from 0, are divided by l + 1.
     pub inverse_layer_scale: bool,
-    /// Added to the variance in norms.
+    /// ε of norms, added to the variance.
     pub norm_eps: f64,
-    /// The initial weights. `None` means `Width` below width 768, and from there on `Fixed(0.02)`, as
-    /// published.
+    /// The initial weights. `None` means `Width` below width 768, else `Fixed(0.02)` as published.
     pub init: Option<Init>,
-    /// μP, instead of `init`.
+    /// μP, which replaces `init`.
     pub mup: Option<Mup<Gpt2Base>>,
 }
 
-/// The sizes of a base model of μP.
+/// Sizes of a base model of μP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Gpt2Base {
@@ -97,12 +95,12 @@ impl Default for Gpt2Config {
 }
 
 impl Gpt2Config {
-    /// GPT-2 small, 124M parameters at 50,257 token ids.
+    /// GPT-2 small: 124M parameters at 50,257 token ids.
     pub fn small() -> Self {
         Self::default()
     }
 
-    /// GPT-2 medium, 355M.
+    /// GPT-2 medium: 355M parameters.
     pub fn medium() -> Self {
         Self {
             n_layer: 24,
@@ -112,7 +110,7 @@ impl Gpt2Config {
         }
     }
 
-    /// GPT-2 large, 774M.
+    /// GPT-2 large: 774M parameters.
     pub fn large() -> Self {
         Self {
             n_layer: 36,
@@ -122,7 +120,7 @@ impl Gpt2Config {
         }
     }
 
-    /// GPT-2 XL, 1558M.
+    /// GPT-2 XL: 1558M parameters.
     pub fn xl() -> Self {
         Self {
             n_layer: 48,
@@ -137,7 +135,7 @@ impl Gpt2Config {
         self.d_ff.unwrap_or(self.width.saturating_mul(4))
     }
 
-    /// The initial weights.
+    /// The initial weights, with the default for `None`.
     pub fn init(&self) -> Init {
         let published = self.width >= Self::default().width;
         self.init.unwrap_or(match published {
@@ -162,7 +160,7 @@ impl Gpt2Config {
         }
     }
 
-    /// The same for projections back to the stream.
+    /// Standard deviation of initial projections back to the stream, which read `fan_in` features.
     pub(crate) fn projection_std(&self, fan_in: usize, frame: &Frame) -> f64 {
         let std = self.weight_std(fan_in) * frame.output;
         match frame.by_depth {
@@ -171,7 +169,7 @@ impl Gpt2Config {
         }
     }
 
-    /// The scale of attention scores, without inverse layer scaling.
+    /// The factor of attention scores, without inverse layer scaling.
     pub(crate) fn attention_scale(&self) -> f64 {
         let d = self.width / self.n_head;
         match &self.mup {
@@ -325,8 +323,7 @@ impl Architecture for Gpt2Config {
         }
     }
 
-    /// Widens a narrower model by Net2Net. Noise of 1 % of the weights' root mean square makes the copies
-    /// differ.
+    /// Widens a narrower model by Net2Net. Noise of 1 % of the weights' root mean square makes copies differ.
     fn grow(
         &self,
         smaller: &Self,

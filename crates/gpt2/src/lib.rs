@@ -27,7 +27,7 @@ pub type Block<B, C = Plain> = Layer<B, Attention<B>, Mlp<B>, C>;
 /// GPT-2 as published, with plain connections.
 pub type Gpt2<B> = Decoder<B, TokenEmbeddings<B>, Stack<B, Block<B>>>;
 
-/// The branches and the embeddings in PyTorch, for models that are exported to Hugging Face.
+/// The branches and the embeddings in PyTorch, for export to Hugging Face.
 pub const MODELING: &str = include_str!("../modeling.py");
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
-//! Net2Net: makes a wider GPT-2 from a trained one (Chen et al., "Net2Net: accelerating learning via
-//! knowledge transfer", 2016, section 3: <https://arxiv.org/abs/1511.05641>). It is the baseline of
-//! section 4.3 of the TokenFormer paper.
+//! Net2Net: makes a wider GPT-2 from a trained one (Chen et al., "Net2Net: accelerating learning via knowledge
+//! transfer", 2016, section 3: <https://arxiv.org/abs/1511.05641>). It is the baseline of section 4.3 of the
+//! TokenFormer paper.
 //!
-//! Neuron j of the wider layer is a copy of neuron j mod n. If a neuron has c copies, the weights that
-//! read them are divided by c. If all neurons have the same number of copies, as when the width
-//! doubles, a layer norm over the copies equals the norm over the neurons, and the logits stay the
-//! same. Otherwise mean and variance count some neurons more often, and the logits change.
+//! Neuron j of the wider layer copies neuron j mod n. If a neuron has c copies, the weights that read them are divided
+//! by c. When the width doubles, all neurons have the same number of copies. Layer norm over the copies then equals layer
+//! norm over the neurons, and the logits stay the same. Otherwise, mean and variance count some neurons more often, and
+//! the logits change.
 
 use std::collections::BTreeMap;
 
@@ -16,17 +16,15 @@ use residual_zoo_core::ConfigError;
 
 use crate::Gpt2Config;
 
-/// Makes the weights of a model of config `wide` from the weights `tensors` of a model of config
-/// `narrow`, by name.
+/// Makes the weights of a model of config `wide` from the weights `tensors` of a model of config `narrow`, by name.
 ///
-/// Exact copies with equal inputs and outputs would stay equal during training. Uniform noise of up to
-/// `noise` times the tensor's root mean square makes them differ. 0 keeps exact copies.
+/// Exact copies with equal inputs and outputs would stay equal during training. Uniform noise of up to `noise` times
+/// the tensor's root mean square makes them differ; 0 keeps exact copies.
 ///
 /// # Errors
 ///
-/// When the configs differ in more than width, heads and feed-forward width, when their heads differ in
-/// size, when `wide` is narrower than `narrow`, or for tensors that are not of one GPT-2. Those of connections stay as
-/// they are.
+/// If the configs differ in more than width, heads and feed-forward width, or in the size of a head. If `wide` is
+/// narrower than `narrow`, or the tensors do not belong to one GPT-2. Tensors of connections stay unchanged.
 pub fn widen(
     wide: &Gpt2Config,
     narrow: &Gpt2Config,
@@ -40,15 +38,14 @@ pub fn widen(
     let mut widened = BTreeMap::new();
     for (name, tensor) in tensors {
         if name.contains(".connection.") {
-            // Connections are around layers of one width, which stays the same.
+            // Connections surround layers of one width, which does not change.
             widened.insert(name.clone(), tensor.clone());
             continue;
         }
         check_own(name, narrow.n_layer)?;
         let parts: Vec<&str> = name.rsplit('.').collect();
         let (kind, of, branch) = (parts[0], parts.get(1), parts.get(3));
-        // The neurons read along the rows, the neurons written along the columns, and how often the
-        // latter repeat.
+        // The neurons that rows read, the neurons that columns write, and the number of times that the columns repeat.
         let (rows, columns, times) = match (of.copied(), branch.copied()) {
             (Some("qkv"), _) => (Some(&width), Some(&width), 3),
             (Some("fc"), _) => (Some(&width), Some(&hidden), 1),
@@ -60,8 +57,8 @@ pub fn widen(
         };
         let rows = rows.filter(|_| kind == "weight");
         let mut found = copy(tensor, rows, columns, times, noise, &mut rng);
-        // A tied token table is also the unembedding, which reads the copies. Here its division by c is
-        // in the scale of the final norm instead.
+        // A tied token table is also the unembedding, which reads the copies. The scale of the final norm takes its
+        // division by c.
         let is_final_norm = name.starts_with("embeddings.norm.");
         if wide.tied && is_final_norm {
             let shares = (0..wide.width).map(|j| 1.0 / width.of(j) as f32);
@@ -73,11 +70,11 @@ pub fn widen(
     Ok(widened)
 }
 
-/// Whether `wide` is a widening of `narrow`.
+/// Checks that `wide` is a widening of `narrow`.
 ///
 /// # Errors
 ///
-/// Those of [`widen`].
+/// Returns the errors of [`widen`].
 pub(crate) fn check(wide: &Gpt2Config, narrow: &Gpt2Config) -> Result<(), ConfigError> {
     let alike = Gpt2Config {
         width: narrow.width,
@@ -114,7 +111,7 @@ pub(crate) fn check(wide: &Gpt2Config, narrow: &Gpt2Config) -> Result<(), Config
     Ok(())
 }
 
-/// Checks that a tensor is one of a GPT-2 of `n_layer` layers.
+/// Checks that a tensor belongs to a GPT-2 of `n_layer` layers.
 fn check_own(name: &str, n_layer: usize) -> Result<(), ConfigError> {
     let layer = name.strip_prefix("block.layers.");
     let layer = layer.and_then(|rest| rest.split('.').next()?.parse().ok());
@@ -130,7 +127,7 @@ fn check_own(name: &str, n_layer: usize) -> Result<(), ConfigError> {
     }
 }
 
-/// How `from` neurons become `to`.
+/// Copying of `from` neurons to `to`.
 struct Copies {
     from: usize,
     to: usize,
@@ -141,14 +138,14 @@ impl Copies {
         Self { from, to }
     }
 
-    /// The number of copies of the neuron that neuron `j` is a copy of.
+    /// Number of copies of the neuron that neuron `j` copies.
     fn of(&self, j: usize) -> usize {
         (self.to - j % self.from).div_ceil(self.from)
     }
 }
 
-/// Copies rows, which read neurons, and columns, which write neurons, of `tensor`, a matrix or a vector
-/// of columns. The columns are `times` lists of neurons side by side.
+/// Copies the rows of `tensor`, which read neurons, and its columns, which write neurons. `tensor` is a matrix, or a
+/// vector of columns. The columns are `times` lists of neurons side by side.
 fn copy(
     tensor: &TensorData,
     rows: Option<&Copies>,

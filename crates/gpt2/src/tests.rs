@@ -39,7 +39,7 @@ fn keeps_the_contract_with_every_switch_flipped() {
 
 #[test]
 fn presets_have_the_published_sizes() {
-    // The parameter counts of the released checkpoints.
+    // Parameter counts of the released checkpoints.
     let sizes = [
         (Gpt2Config::small(), 124_439_808),
         (Gpt2Config::medium(), 354_823_168),
@@ -66,8 +66,8 @@ fn flops_follow_palm_appendix_b() {
     assert_eq!(cost.training_flops(), 6 * n + attention);
 }
 
-/// Checks the standard deviation of every parameter: `weights`, and half of it for projections back to the
-/// stream in two layers.
+/// Checks the standard deviation of every parameter: `weights`, and half of it for projections back to the stream in
+/// two layers.
 fn assert_initial_stds(config: &Gpt2Config, weights: f64) {
     let device = Default::default();
     Flex::seed(&device, 1);
@@ -239,7 +239,7 @@ fn logits(config: &Gpt2Config, tensors: Tensors) -> Vec<f32> {
     model.forward(ids).into_data().iter().collect()
 }
 
-/// Weights of a model of `config`, all different and large enough that a missing term shows.
+/// Weights of a model of `config`, all different, and large enough to show a missing term.
 fn weights(config: &Gpt2Config) -> Tensors {
     let model = config.build::<Flex>(11, &Default::default()).unwrap();
     let shift = |(name, data): (String, burn::tensor::TensorData)| {

@@ -1,10 +1,10 @@
-//! Activations: one pass forward, one pass backward, and only the input is kept.
+//! Activations with one pass forward and one backward. Only the input is kept.
 
 use burn::tensor::{Tensor, TensorPrimitive, backend::Backend};
 
 use crate::op::apply;
 
-/// A function of every element.
+/// An activation function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activation {
     /// ½ x (1 + tanh(√(2/π) (x + 0.044715 x³))).
@@ -15,7 +15,7 @@ pub enum Activation {
     Relu,
 }
 
-/// The activation of every element.
+/// Applies the activation to every element.
 ///
 /// # Errors
 ///
@@ -79,7 +79,7 @@ pub(crate) mod flex {
 
         #[inline(always)]
         fn slope<E: Real>(self, x: E) -> E {
-            // Beyond ±30 the slope is constant, and x³ could be infinite.
+            // Beyond ±30, the slope is constant and x³ could be infinite.
             let far = E::of(30.0);
             let x = if x > far { far } else { x };
             let x = if x < -far { -far } else { x };
@@ -222,7 +222,7 @@ mod libtorch {
     use crate::op::Op;
 
     impl Activation {
-        /// PyTorch's name for the form of GELU.
+        /// PyTorch's name for this form of GELU.
         fn form(self) -> &'static str {
             match self {
                 Self::GeluTanh => "tanh",

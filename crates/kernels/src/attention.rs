@@ -1,5 +1,5 @@
-//! Attention that keeps no `[time, time]` tensor: the backward pass computes the weights again,
-//! a block of rows at a time, from the inputs and one number a row (Dao et al., "FlashAttention", 2022).
+//! Attention without a `[time, time]` tensor. The backward pass computes the weights again, a block of rows at a time,
+//! from the inputs and one number per row (Dao et al., "FlashAttention", 2022).
 
 #[cfg(feature = "flex")]
 mod flex;
@@ -15,27 +15,26 @@ use crate::op::apply;
 pub struct Attention {
     /// Factor of the scores.
     pub scale: f64,
-    /// Whether a position attends only to itself and those before it.
+    /// Whether a position attends only to itself and earlier positions.
     pub causal: bool,
-    /// Whether the bias is that of ALiBi (Press et al. 2022): −2^(−8 (h + 1) / heads) · distance for head
-    /// h. Without it, there is none.
+    /// Whether scores have the bias of ALiBi (Press et al. 2022): −2^(−8 (h + 1) / heads) · distance for head h.
     pub alibi: bool,
     /// Dropout on the weights.
     pub dropout: Option<Dropped>,
 }
 
-/// Which weights are dropped. It is a function of the seed and the position of the weight, so the
-/// backward pass finds it again.
+/// The choice of dropped weights. It depends only on the seed and the position of a weight, so the backward pass makes
+/// the same choice.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Dropped {
-    /// Probability that a weight is dropped.
+    /// Probability of dropping a weight.
     pub probability: f64,
-    /// A new number for each use.
+    /// A new seed for each use.
     pub seed: u64,
 }
 
 impl Attention {
-    /// How many of `all` keys the query at `position` sees.
+    /// Number of keys, of `all`, that the query at `position` sees.
     #[cfg(feature = "flex")]
     fn keys(&self, position: usize, all: usize) -> usize {
         match self.causal {
@@ -63,13 +62,13 @@ impl Dropped {
         (mixed ^ (mixed >> 31)) as u32
     }
 
-    /// A weight is dropped if its [`hash`] is below this.
+    /// The bound of [`hash`] below which a weight is dropped.
     pub fn threshold(&self) -> u32 {
         (self.probability * u32::MAX as f64) as u32
     }
 }
 
-/// A number from 0 to 2³² − 1 for each weight of a row: the finalizer of MurmurHash3.
+/// Hashes the position of a weight to a number from 0 to 2³² − 1, by the finalizer of MurmurHash3.
 #[inline(always)]
 pub fn hash(row: u32, column: u32) -> u32 {
     let mut h = row.wrapping_add(column.wrapping_mul(0x9e37_79b9));
@@ -93,8 +92,8 @@ pub fn attention<B: Backend>(
     result.map(of).map_err(|qkv| qkv.map(of))
 }
 
-/// [`attention`] of a sequence to itself: the heads of q, k and v are one tensor `[batch, 3 · heads, time,
-/// d]`, and so is their gradient.
+/// Applies [`attention`] to a sequence itself. The heads of q, k and v are one tensor `[batch, 3 · heads, time, d]`,
+/// and so is their gradient.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! Batch normalisation by the statistics of the batch.
+//! Batch normalisation with the statistics of the batch.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -6,19 +6,19 @@ use burn::tensor::{Tensor, TensorData, TensorPrimitive, backend::Backend};
 
 use crate::op::apply;
 
-/// The operation.
+/// The operation, with the statistics that its forward pass computes.
 #[derive(Clone, Debug)]
 struct BatchNorm {
     eps: f64,
-    /// The mean and the variance of each channel, when they are computed.
+    /// The mean and the variance of each channel, once computed.
     statistics: Arc<Mutex<Option<[TensorData; 2]>>>,
 }
 
-/// The norm of a batch, and the mean and the variance Σ (x − mean)² / rows of each channel.
+/// The normalised batch, and the mean and the variance Σ (x − mean)² / rows of each channel.
 pub type Normed<B> = (Tensor<B, 2>, [Tensor<B, 1>; 2]);
 
-/// (x − mean) / √(variance + eps) · γ + β for x `[rows, channels]` and γ and β `[1, channels]`. The mean and the variance,
-/// `[channels]`, are those of all rows.
+/// (x − mean) / √(variance + eps) · γ + β for x `[rows, channels]` and γ and β `[1, channels]`. The mean and the
+/// variance, `[channels]`, are over all rows.
 ///
 /// # Errors
 ///
@@ -57,7 +57,7 @@ mod flex {
     use crate::flex::{add_up, contiguous, each, rows_per_task, simd, slice, tensor_like, zeros};
     use crate::op::Op;
 
-    /// What the backward pass needs: x, γ, β, and the mean and 1 / √(variance + eps) of each channel.
+    /// The inputs of the backward pass: x, γ, β, and the mean and 1 / √(variance + eps) of each channel.
     #[derive(Clone, Debug)]
     pub struct Kept {
         inputs: [FlexTensor; 3],
@@ -65,10 +65,10 @@ mod flex {
         scale: Vec<f32>,
     }
 
-    /// What each channel has, such as its mean.
+    /// Numbers per channel, such as the mean.
     type Channels<'a, const P: usize> = [&'a [f32]; P];
 
-    /// Adds `term` of each element to the sum of its channel. It gets what the channel has, a and b.
+    /// Adds `term` of each element to the sum of its channel. `term` gets the numbers of the channel, a and b.
     struct Sum<'a, F, const P: usize> {
         a: &'a [f32],
         b: &'a [f32],
@@ -89,7 +89,7 @@ mod flex {
                 term,
                 sums,
             } = self;
-            // Slices of one length need no checks of indices.
+            // Slices of equal length need no bounds checks.
             let n = sums.len();
             for of in &mut of {
                 *of = &of[..n];
@@ -107,7 +107,7 @@ mod flex {
         }
     }
 
-    /// y = `f` of each element, which gets what the channel has, a and b.
+    /// y = `f` of each element. `f` gets the numbers of the channel, a and b.
     struct Map<'a, F, const P: usize> {
         a: &'a [f32],
         b: &'a [f32],
@@ -170,7 +170,7 @@ mod flex {
         add_up(parts, channels)
     }
 
-    /// `f` of each element.
+    /// Applies `f` to each element.
     fn map<const P: usize>(
         [a, b]: [&[f32]; 2],
         channels: usize,
@@ -303,7 +303,8 @@ mod libtorch {
             let none: Option<&Tensor> = None;
             Graph::of(inputs, |[x, gamma, beta]| {
                 let (rows, channels) = (x.size()[0], x.size()[1]);
-                // PyTorch is fast where the channels of a pixel are side by side: [1, channels, rows, 1] in that order.
+                // PyTorch is fast if the channels of a pixel are side by side in memory: [1, channels, rows, 1] in
+                // that order.
                 let pixels = x.reshape([1, rows, 1, channels]).permute([0, 3, 1, 2]);
                 let [gamma, beta] = [gamma, beta].map(|x| x.reshape([-1]));
                 let (y, mean, scale) = pixels.native_batch_norm(

@@ -8,8 +8,8 @@ use crate::op::apply;
 #[derive(Clone, Copy, Debug)]
 struct Bf16Product;
 
-/// a · b in bf16: `[…, n, k]` by `[…, k, m]` to `[…, n, m]`, with equal leading axes. Both are rounded to bf16, and
-/// so are the result and the gradient of the result. The gradients have the float types of a and b.
+/// a · b in bf16: `[…, n, k]` by `[…, k, m]` to `[…, n, m]`, with equal leading axes. a, b, the result and its
+/// gradient are rounded to bf16. The gradients of a and b have their float types.
 ///
 /// # Errors
 ///
@@ -36,14 +36,15 @@ mod libtorch {
     use super::Bf16Product;
     use crate::op::Op;
 
-    /// What the backward pass needs: a and b in bf16, and their float types before.
+    /// The inputs of the backward pass: a and b in bf16, and their original float types.
     #[derive(Clone, Debug)]
     pub struct Kept {
         inputs: [TchTensor; 2],
         kinds: [Kind; 2],
     }
 
-    /// `x` as `kind`. PyTorch shares the memory if that is its type, and so does the clone, which tells Burn.
+    /// Converts `x` to `kind`. Without a conversion, PyTorch shares the memory, and so does the clone, which tells
+    /// Burn.
     fn to_kind(x: TchTensor, kind: Kind) -> TchTensor {
         match x.tensor.kind() == kind {
             true => x,

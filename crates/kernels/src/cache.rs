@@ -1,9 +1,9 @@
-//! Writing into a cache of keys or values. It has no gradient.
+//! Writes into a cache of keys or values. It has no gradient.
 
 use burn::tensor::{Tensor, backend::Backend};
 
-/// `cache` `[batch, heads, context, d]` with the positions from `start` replaced by `new`
-/// `[batch, heads, time, d]`: in place if nobody else has `cache`. Flex's own `slice_assign` always copies it.
+/// Replaces the positions from `start` of `cache` `[batch, heads, context, d]` by `new` `[batch, heads, time, d]`.
+/// Writes in place if no one else holds `cache`; Flex's own `slice_assign` always copies it.
 ///
 /// # Errors
 ///
@@ -11,7 +11,7 @@ use burn::tensor::{Tensor, backend::Backend};
 ///
 /// # Panics
 ///
-/// When the new positions are not in the cache.
+/// If the new positions are not in the cache.
 pub fn write_positions<B: Backend>(
     cache: Tensor<B, 4>,
     new: Tensor<B, 4>,

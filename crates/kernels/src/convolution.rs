@@ -1,7 +1,7 @@
 //! Convolutions of small images with few channels.
 //!
-//! With the channels of a pixel side by side, what a row of the kernel reads is one run of numbers. So an image is padded
-//! once, and nothing is copied into columns.
+//! With the channels of a pixel side by side, a row of the kernel reads one contiguous run of numbers. So each image
+//! is padded once, and no columns are copied.
 
 use burn::tensor::{Tensor, TensorPrimitive, backend::Backend};
 
@@ -13,8 +13,8 @@ struct Convolution {
     stride: usize,
 }
 
-/// The convolution of x `[batch, height, width, in]` with w `[out, in, kernel, kernel]`, whose kernel is odd and padded by
-/// half of it: `[batch, ⌈height / stride⌉, ⌈width / stride⌉, out]`.
+/// Convolves x `[batch, height, width, in]` with w `[out, in, kernel, kernel]`. The kernel size is odd, and x is
+/// padded by half of it. Returns `[batch, ⌈height / stride⌉, ⌈width / stride⌉, out]`.
 ///
 /// # Errors
 ///
@@ -43,17 +43,17 @@ mod flex {
     use crate::flex::{add_up, contiguous, each, simd, slice, zeros};
     use crate::op::Op;
 
-    /// Outputs whose sums are in registers at a time; every SIMD width divides it.
+    /// Number of outputs whose sums are in registers at a time. Every SIMD width divides it.
     const LANES: usize = 16;
 
-    /// Pixels, or inputs of a kernel, whose sums are in registers. With two vectors of 8 outputs each, 12 of the 16 registers of
-    /// AVX2 hold sums.
+    /// Number of pixels, or of inputs of a kernel, whose sums are in registers. With two vectors of 8 outputs each,
+    /// sums take 12 of the 16 registers of AVX2.
     const TILE: usize = 6;
 
-    /// The most channels. Larger convolutions are Burn's.
+    /// Maximum number of channels. Burn computes larger convolutions.
     const CHANNELS: usize = 128;
 
-    /// Images whose gradients of w are summed by one task. The sums do not depend on the number of threads.
+    /// Number of images whose gradients of w one task sums. It makes sums independent of the number of threads.
     const GROUP: usize = 4;
 
     /// The sizes of a convolution: x `[batch, height, width, input]`, w `[output, input, kernel, kernel]`.
@@ -88,18 +88,18 @@ mod flex {
             [self.height, self.width].map(|side| side.div_ceil(self.stride))
         }
 
-        /// Numbers of an image of y.
+        /// Size of an image of y.
         fn of_y(&self) -> usize {
             let [height, width] = self.outer();
             height * width * self.output
         }
 
-        /// Numbers of an image of x.
+        /// Size of an image of x.
         fn of_x(&self) -> usize {
             self.height * self.width * self.input
         }
 
-        /// The convolution that has the gradient of x as its result: of the gradient of y with zeros between its pixels.
+        /// The convolution that computes the gradient of x, from the gradient of y with zeros between its pixels.
         fn backward(&self) -> Self {
             Self {
                 input: self.output,
@@ -109,11 +109,12 @@ mod flex {
             }
         }
 
-        /// The pixels of `image` `[…, width, input]`, each `apart` pixels from the next, with zeros around and between them.
+        /// Copies the pixels of `image` `[…, width, input]`, `apart` pixels from each other, with zeros around and
+        /// between them.
         fn padded(&self, image: &[f32], width: usize, apart: usize) -> Vec<f32> {
             let (padding, c) = (self.kernel / 2, self.input);
             let across = self.across();
-            // A tile that begins in the last run ends behind it.
+            // The last tile can end behind the image.
             let mut padded = vec![0.0; (self.height + 2 * padding) * across + TILE];
             for (y, row) in image.chunks_exact(width * c).enumerate() {
                 let to = &mut padded[(padding + y * apart) * across + padding * c..];
@@ -129,7 +130,7 @@ mod flex {
             padded
         }
 
-        /// The pixels of `y`, with outputs padded to whole [`LANES`].
+        /// Returns the pixels of `y`, with outputs padded to whole [`LANES`].
         fn whole_lanes<'a>(&self, y: &'a [f32]) -> Cow<'a, [f32]> {
             let padded = self.output.next_multiple_of(LANES);
             if padded == self.output {
@@ -145,12 +146,12 @@ mod flex {
             whole.into()
         }
 
-        /// Numbers of a row of a padded image.
+        /// Size of a row of a padded image.
         fn across(&self) -> usize {
             (self.width + self.kernel / 2 * 2) * self.input
         }
 
-        /// w as `[output / LANES, kernel, kernel · input, LANES]`, with zeros for missing outputs.
+        /// Packs w as `[output / LANES, kernel, kernel · input, LANES]`, with zeros for missing outputs.
         fn packed(&self, w: impl Fn([usize; 4]) -> f32) -> Vec<f32> {
             let mut packed = vec![0.0; self.of_packed()];
             for (at, outputs) in packed.chunks_exact_mut(LANES).enumerate() {
@@ -164,12 +165,12 @@ mod flex {
             packed
         }
 
-        /// Numbers of a packed w.
+        /// Size of a packed w.
         fn of_packed(&self) -> usize {
             self.kernel * self.kernel * self.input * self.output.next_multiple_of(LANES)
         }
 
-        /// Output, input, row and column of a lane of the packed w.
+        /// Returns output, input, row and column of a lane of the packed w.
         fn place(&self, at: usize, lane: usize) -> [usize; 4] {
             let (i, at) = (at % self.input, at / self.input);
             let (column, at) = (at % self.kernel, at / self.kernel);
@@ -178,7 +179,7 @@ mod flex {
         }
     }
 
-    /// The sums of a tile, in vectors of outputs.
+    /// Sums of a tile, in vectors of outputs.
     type Sums<S, const V: usize> = [[<S as Simd>::f32s; V]; TILE];
 
     /// Calls a method that is generic over the number of vectors in [`LANES`].
@@ -223,15 +224,15 @@ mod flex {
             for row in 0..height {
                 for start in (0..width).step_by(TILE) {
                     let count = TILE.min(width - start);
-                    // From right to left and from pixel to pixel: a vector that reaches beyond its pixel is overwritten
-                    // by the ones after it.
+                    // From right to left and from pixel to pixel, so that later vectors overwrite what a vector writes
+                    // beyond its pixel.
                     for group in (0..groups).rev() {
                         let mut sums: Sums<S, V> = [[simd.splat_f32s(0.0); V]; TILE];
                         for k in 0..sizes.kernel {
                             let from = &image[(row * sizes.stride + k) * across..];
                             let mut runs: [&[f32]; TILE] = [&[]; TILE];
                             for r in 0..TILE {
-                                // A missing pixel of the last tile is its last one again.
+                                // A missing pixel of the last tile repeats the last pixel.
                                 runs[r] = &from[(start + r.min(count - 1)) * step..][..run];
                             }
                             let w = &w[(group * sizes.kernel + k) * run..][..run];
@@ -265,10 +266,10 @@ mod flex {
         w: &[[S::f32s; V]],
         sums: &mut Sums<S, V>,
     ) {
-        // Closures of `map` would not be compiled for this processor, so there are loops.
+        // These are loops, because closures of `map` would not be compiled for this processor.
         let mut x = [0.0; TILE];
         let (w_fours, w_rest) = w.as_chunks::<4>();
-        // Four at a time, so that few indices are checked.
+        // Four at a time, for fewer bounds checks.
         for (i, w) in w_fours.iter().enumerate() {
             let mut fours = [&[0.0; 4]; TILE];
             for r in 0..TILE {
@@ -306,8 +307,8 @@ mod flex {
         }
     }
 
-    /// dw += the sum over the pixels of y of what w reads there times dy, for one padded image. dw is packed, and the outputs
-    /// of dy are padded to whole [`LANES`].
+    /// dw += for each pixel of y, the inputs that w reads there times dy, for one padded image. dw is packed, and the
+    /// outputs of dy are padded to whole [`LANES`].
     struct OfWeight<'a> {
         sizes: Sizes,
         image: &'a [f32],
@@ -349,7 +350,7 @@ mod flex {
                             let from = &image[(row * sizes.stride + k) * across + i..];
                             let dy = &dy[row * width * groups..][..width * groups];
                             for (pixel, dy) in dy.chunks_exact(groups).enumerate() {
-                                // Numbers behind the run are not used.
+                                // Numbers beyond the run are not used.
                                 let Some(x) = from[pixel * step..].first_chunk::<TILE>() else {
                                     break;
                                 };
@@ -406,7 +407,7 @@ mod flex {
             let sizes = Sizes::of([&x, &w], self.stride);
             let (back, [_, width]) = (sizes.backward(), sizes.outer());
             let (k, weights) = (sizes.kernel, slice::<f32>(&w));
-            // Turned around, and from outputs to inputs.
+            // The kernel is rotated by 180°, and maps outputs to inputs.
             let turned = back.packed(|[i, o, row, column]| {
                 weights[((o * sizes.input + i) * k + k - 1 - row) * k + k - 1 - column]
             });
@@ -468,8 +469,9 @@ mod libtorch {
     impl Op<LibTorch, 2> for Convolution {
         type Kept = Graph<2>;
 
-        /// Kernels of more than one pixel. PyTorch's gradient of a strided one with few channels writes past its memory on
-        /// CPUs (<https://github.com/uxlfoundation/oneDNN/issues/6035>), and one pixel is a product.
+        /// Takes kernels of more than one pixel. A kernel of one pixel is a product. For strided ones with few
+        /// channels, PyTorch's gradient writes out of bounds on CPUs
+        /// (<https://github.com/uxlfoundation/oneDNN/issues/6035>).
         fn takes(&self, [_, w]: &[TchTensor; 2]) -> bool {
             w.tensor.size()[3] > 1
         }
@@ -478,7 +480,7 @@ mod libtorch {
             let none: Option<&Tensor> = None;
             Graph::of(inputs, |[x, w]| {
                 let (stride, padding) = (self.stride as i64, w.size()[3] / 2);
-                // PyTorch's order of axes. In memory, the channels of a pixel stay side by side.
+                // Axes in PyTorch's order. In memory, the channels of a pixel stay side by side.
                 let y = x.permute([0, 3, 1, 2]).conv2d(
                     w,
                     none,

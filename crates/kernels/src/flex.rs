@@ -1,8 +1,8 @@
-//! What the kernels for Flex share: slices of tensors, rows in parallel, and arithmetic that vectorises.
+//! Common parts of the kernels for Flex: slices of tensors, parallel rows, and arithmetic that vectorises.
 //!
-//! A kernel is made of plain loops and of sums. `pulp` compiles it for each level of SIMD instructions and
-//! picks the widest that the processor has. Rows are shared out among the threads of rayon. A sum is never
-//! split among threads, so no result depends on their number.
+//! A kernel consists of plain loops and of sums. `pulp` compiles it for each level of SIMD instructions and picks the
+//! widest that the processor has. The threads of rayon share the rows. No sum is split among threads, so results do
+//! not depend on their number.
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Element, Tensor, TensorData, TensorMetadata, TensorPrimitive};
@@ -19,9 +19,9 @@ pub(crate) trait Real: Float + Element + bytemuck::Pod + Send + Sync {
     fn fast_exp(self) -> Self;
     /// The error function.
     fn fast_erf(self) -> Self;
-    /// The nearest number.
+    /// Rounds to the nearest number.
     fn of(x: f64) -> Self;
-    /// The same number in f64.
+    /// Converts to f64.
     fn wide(self) -> f64;
     /// Σ a_i.
     fn total<S: Simd>(simd: S, a: &[Self]) -> Self;
@@ -31,8 +31,8 @@ pub(crate) trait Real: Float + Element + bytemuck::Pod + Send + Sync {
     fn largest<S: Simd>(simd: S, a: &[Self]) -> Self;
 }
 
-/// [`Real::total`], [`Real::dot`] and [`Real::largest`]. The compiler may not reorder the terms of a sum, so
-/// these name the SIMD operations. Four sums run side by side, because each addition waits for the last.
+/// Implements [`Real::total`], [`Real::dot`] and [`Real::largest`] with SIMD operations, because the compiler may not
+/// reorder the terms of a sum. Four sums run side by side, because each addition waits for the one before.
 macro_rules! reductions {
     ($as_simd:ident, $splat:ident, $add:ident, $mul_add:ident, $max:ident, $sum:ident, $most:ident) => {
         #[inline(always)]
@@ -82,11 +82,11 @@ macro_rules! reductions {
 }
 
 impl Real for f32 {
-    /// 2ⁿ · eʳ with n = round(x / ln 2) and |r| ≤ ln 2 / 2, where eʳ is its Taylor polynomial of degree
-    /// 7. The relative error is below 4e-7.
+    /// 2ⁿ · eʳ with n = round(x / ln 2) and |r| ≤ ln 2 / 2, by the Taylor polynomial of eʳ of degree 7. The relative
+    /// error is below 4e-7.
     #[inline(always)]
     fn fast_exp(self) -> f32 {
-        // Adding 1.5 · 2²³ + 127 rounds, and leaves n + 127 in the last bits, the exponent of 2ⁿ.
+        // Adding 1.5 · 2²³ + 127 rounds. The last bits are then n + 127, the exponent of 2ⁿ.
         const ROUND: f32 = 12_582_912.0 + 127.0;
         // ln 2 in two parts; n times the first is exact.
         const LN_2: [f32; 2] = [0.693_359_4, -2.121_944_4e-4];
@@ -112,8 +112,8 @@ impl Real for f32 {
         y * power
     }
 
-    /// A rational approximation on [−4, 4], with the values at ±4 outside (the coefficients of Eigen's
-    /// `erf`). The absolute error is below 4e-7.
+    /// A rational approximation on [−4, 4], with the values at ±4 outside (coefficients of Eigen's `erf`). The
+    /// absolute error is below 4e-7.
     #[inline(always)]
     fn fast_erf(self) -> f32 {
         const ABOVE: [f32; 7] = [
@@ -197,19 +197,19 @@ pub(crate) fn simd<W: WithSimd>(kernel: W) -> W::Output {
     Arch::new().dispatch(kernel)
 }
 
-/// Elements below which a kernel stays on its thread: handing over work costs about as much as reading
-/// this many.
+/// Number of elements below which a kernel stays on its thread. Handing over work costs about as much as reading this
+/// many.
 const SERIAL: usize = 1 << 14;
 
-/// About how many elements a task has.
+/// Approximate number of elements per task.
 pub(crate) const TASK: usize = 1 << 13;
 
-/// Rows of `width` elements that a task takes.
+/// Number of rows of `width` elements per task.
 pub(crate) fn rows_per_task(width: usize) -> usize {
     (TASK / width.max(1)).max(1)
 }
 
-/// Runs `f` on every task, on all threads if there are many `elements`, and returns the results in order.
+/// Runs `f` on every task and returns the results in order. Uses all threads if there are many `elements`.
 pub(crate) fn each<T: Send, R: Send>(
     tasks: Vec<T>,
     elements: usize,
@@ -221,7 +221,7 @@ pub(crate) fn each<T: Send, R: Send>(
     }
 }
 
-/// `len` zeros, written on all threads: for large tensors, memory is the limit.
+/// Makes `len` zeros on all threads, because memory bandwidth limits large tensors.
 pub(crate) fn zeros<E: Real>(len: usize) -> Vec<E> {
     const PART: usize = 64;
     if len < SERIAL {
@@ -233,7 +233,7 @@ pub(crate) fn zeros<E: Real>(len: usize) -> Vec<E> {
     zeros
 }
 
-/// The sum of vectors, in order.
+/// Sums vectors, in order.
 pub(crate) fn add_up<E: Real>(vectors: impl IntoIterator<Item = Vec<E>>, len: usize) -> Vec<E> {
     let mut sum = vec![E::zero(); len];
     for vector in vectors {
@@ -244,23 +244,23 @@ pub(crate) fn add_up<E: Real>(vectors: impl IntoIterator<Item = Vec<E>>, len: us
     sum
 }
 
-/// The elements of a contiguous tensor.
+/// Returns the elements of a contiguous tensor.
 pub(crate) fn slice<E: Real>(x: &FlexTensor) -> &[E] {
     &x.storage()[..x.layout().num_elements()]
 }
 
-/// `x` with its elements in order. It stays the only owner of its data if it was, so these can be changed
+/// Puts the elements of `x` in order. If `x` is the only owner of its data, it stays so, and its data can be changed
 /// in place.
 pub(crate) fn contiguous(x: FlexTensor) -> FlexTensor {
     x.to_contiguous()
 }
 
-/// A tensor of `data` with the shape of `like`.
+/// Makes a tensor of `data` with the shape of `like`.
 pub(crate) fn tensor_like<E: Real>(data: Vec<E>, like: &FlexTensor) -> FlexTensor {
     FlexTensor::from_data(TensorData::new(data, like.shape()))
 }
 
-/// A tensor `[len]`.
+/// Makes a tensor `[len]`.
 pub(crate) fn vector<E: Real>(data: Vec<E>) -> FlexTensor {
     let len = data.len();
     FlexTensor::from_data(TensorData::new(data, [len]))
@@ -278,8 +278,7 @@ pub(crate) fn real(tensors: &[FlexTensor]) -> bool {
     matches!(dtype, DType::F32 | DType::F64) && tensors.iter().all(|x| x.dtype() == dtype)
 }
 
-/// Calls a `kernel` without a gradient, with tensors that are on Flex, in order and of one type. Otherwise
-/// returns them.
+/// Calls a `kernel` without a gradient on tensors that are on Flex, contiguous and of one type. Returns other tensors.
 pub(crate) fn on_flex<B: Backend, const D: usize, const N: usize, const M: usize>(
     inputs: [Tensor<B, D>; N],
     kernel: impl FnOnce([FlexTensor; N]) -> [FlexTensor; M],
@@ -299,7 +298,7 @@ pub(crate) fn on_flex<B: Backend, const D: usize, const N: usize, const M: usize
     }
 }
 
-/// Calls a function that is generic over [`Real`] with the type of a tensor's elements.
+/// Calls a function that is generic over [`Real`], with the element type of a tensor.
 macro_rules! with_real {
     ($x:expr, $f:ident($($argument:expr),* $(,)?)) => {
         match burn::tensor::TensorMetadata::dtype($x) {
@@ -314,7 +313,7 @@ pub(crate) use with_real;
 mod tests {
     use super::*;
 
-    /// The largest of error(x) over points of [from, to].
+    /// The largest of error(x) over points in [from, to].
     fn largest(from: f64, to: f64, error: impl Fn(f32) -> f64) -> f64 {
         let points = (0..=200_000).map(|i| (from + (to - from) * f64::from(i) / 200_000.0) as f32);
         points.map(error).fold(0.0, f64::max)

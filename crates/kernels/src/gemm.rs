@@ -1,7 +1,7 @@
-//! General matrix products on Flex, by the crate `gemm`, as Burn has them.
+//! General matrix products on Flex, by the crate `gemm` that Burn uses too.
 //!
-//! Burn 0.21 fills the memory of a result with zeros and copies it before it computes the result: `FlexTensor::empty` makes
-//! a `Vec<u8>`, which `Bytes::from_bytes_vec` takes for unaligned. Here the result is written once.
+//! Burn 0.21 zeroes and copies the memory of a result before it computes the result: `FlexTensor::empty` makes a
+//! `Vec<u8>`, which `Bytes::from_bytes_vec` treats as unaligned. Here the result is written once.
 
 #![allow(unsafe_code)]
 
@@ -9,15 +9,15 @@ use burn::tensor::{TensorData, TensorMetadata as _};
 use burn_flex::FlexTensor;
 use gemm::Parallelism;
 
-/// Multiplications from which on a product is shared out among threads, as in Burn. Each thread computes elements of
-/// its own, so no result depends on their number.
+/// Number of multiplications from which threads share a product, as in Burn. Each thread computes its own elements, so
+/// results do not depend on their number.
 const PARALLEL: usize = 192 * 192 * 192;
 
 /// a · b for a `[m, k]` and b `[k, n]`, both f32.
 ///
 /// # Panics
 ///
-/// If the shapes or types are others.
+/// If the shapes do not fit or an element is not f32.
 pub(crate) fn product(a: &FlexTensor, b: &FlexTensor) -> FlexTensor {
     let ([m, k], [rows, n]): ([usize; 2], [usize; 2]) = (a.shape().dims(), b.shape().dims());
     assert_eq!(k, rows, "the product of [{m}, {k}] and [{rows}, {n}]");
@@ -32,8 +32,8 @@ pub(crate) fn product(a: &FlexTensor, b: &FlexTensor) -> FlexTensor {
     let mut out = Vec::<f32>::with_capacity(len);
     match k {
         0 => out.resize(len, 0.0),
-        // SAFETY: all elements of a and b are in their data, by `in_bounds`. `out` has room for m rows of n elements. As
-        // what it had before is not read, each element is written.
+        // SAFETY: all elements of a and b are in their data, by `in_bounds`. `out` has room for m rows of n elements.
+        // The product does not read `out`, so it writes each element.
         _ => unsafe {
             let out_data = out.as_mut_ptr();
             let (down, right) = (n as isize, 1);
@@ -64,17 +64,17 @@ pub(crate) fn product(a: &FlexTensor, b: &FlexTensor) -> FlexTensor {
     FlexTensor::from_data(TensorData::new(out, [m, n]))
 }
 
-/// The first element of `x` and what is behind it.
+/// Points to the first element of `x`.
 fn from_first(x: &FlexTensor) -> *const f32 {
     x.storage::<f32>()[x.layout().start_offset()..].as_ptr()
 }
 
-/// How far the elements of a column and of a row are from each other.
+/// Distances between neighbouring elements of a column and of a row.
 fn strides(x: &FlexTensor) -> [isize; 2] {
     [0, 1].map(|axis| x.layout().strides()[axis])
 }
 
-/// `x`, whose elements are all behind its first one and in its data. A copy if they are not.
+/// Returns `x` if all its elements are behind its first one and in its data, else a copy.
 fn in_bounds(x: &FlexTensor) -> FlexTensor {
     let sides: [usize; 2] = x.shape().dims();
     let data = x.storage::<f32>().len();
@@ -102,7 +102,7 @@ mod tests {
 
     type Matrix = Tensor<Flex, 2>;
 
-    /// Whole numbers below 7, whose products are exact.
+    /// Integers below 7, whose products are exact.
     fn matrix(rows: usize, columns: usize) -> Matrix {
         let elements = Tensor::<Flex, 1, burn::tensor::Int>::arange(
             0..(rows * columns) as i64,

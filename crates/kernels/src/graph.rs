@@ -1,11 +1,11 @@
-//! Operations whose gradient PyTorch computes by its own graph, because the tch crate has no function for it.
+//! Operations whose gradients PyTorch's own graph computes, because the crate tch has no function for them.
 
 use burn_tch::TchTensor;
 use tch::Tensor;
 
-/// What the backward pass needs: the inputs, as leaves of PyTorch's graph, and the result in that graph.
+/// The inputs of the backward pass: the inputs, as leaves of PyTorch's graph, and the result in that graph.
 ///
-/// The inputs are held so that Burn, which writes into a tensor that nothing else holds, leaves them as they are.
+/// Burn writes into tensors that nothing else holds. Holding the inputs here prevents that.
 #[derive(Debug)]
 pub struct Graph<const N: usize> {
     inputs: [TchTensor; N],
@@ -24,8 +24,8 @@ impl<const N: usize> Clone for Graph<N> {
 }
 
 impl<const N: usize> Graph<N> {
-    /// The result of `forward`, and what its backward pass needs. The gradient must not need the result, into which Burn may
-    /// write.
+    /// Returns the result of `forward`, and the inputs of the backward pass. The gradient must not need the result,
+    /// because Burn may write into it.
     pub fn of(
         inputs: [TchTensor; N],
         forward: impl FnOnce(&[Tensor; N]) -> Tensor,
@@ -37,7 +37,7 @@ impl<const N: usize> Graph<N> {
         (result, Self { inputs, leaves, y })
     }
 
-    /// The gradients of the inputs for the gradient `grad` of the result: those of Σ y · grad.
+    /// Returns the gradients of Σ y · grad by the inputs, where `grad` is the gradient of the result.
     pub fn backward(self, grad: &TchTensor) -> [TchTensor; N] {
         let flat = [&self.y, &grad.tensor].map(|x| x.reshape([-1]));
         let sum = flat[0].dot(&flat[1]);

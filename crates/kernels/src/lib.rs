@@ -1,12 +1,11 @@
-//! Fast forms of the operations that the architectures share. `residual_zoo_core::ops` has the plain
-//! form of each, which is the equation, and asks here first.
+//! Fast forms of operations that architectures share. `residual_zoo_core::ops` has the plain form of each, the
+//! equation, and calls this crate first.
 //!
-//! A fast form gives the same values and gradients up to rounding, and keeps less for the backward pass.
-//! Every function takes a tensor of any backend. It returns its input where there is no kernel: on
-//! another backend than Flex and LibTorch, for another float type, or if the environment variable
-//! `RESIDUAL_ZOO_OPS` is `plain`.
+//! A fast form gives the same values and gradients up to rounding, and keeps less for the backward pass. Every
+//! function takes a tensor of any backend. It returns its input if it has no kernel for it: on backends other than
+//! Flex and LibTorch, for other float types, or with the environment variable `RESIDUAL_ZOO_OPS=plain`.
 
-// Without a backend that has kernels, nothing uses what they share.
+// Without a backend that has kernels, the common parts are unused.
 #![cfg_attr(
     not(any(feature = "flex", feature = "tch")),
     allow(dead_code, unused_imports)

@@ -1,5 +1,5 @@
-//! log Z and the target's logit of each row, from which losses are made. On Flex, no other
-//! tensor of the size of the logits is made: the backward pass turns the logits into their gradient in place.
+//! log Z and the target's logit of each row, from which losses are computed. On Flex, no other tensor has the size of
+//! the logits: the backward pass turns the logits into their gradient in place.
 
 use std::marker::PhantomData;
 
@@ -22,7 +22,7 @@ impl<B: Backend> Clone for LogZ<B> {
     }
 }
 
-/// For each row of `logits` `[rows, vocabulary]`: log Σ exp(logits), and the logit of its target. `targets`
+/// Computes, for each row of `logits` `[rows, vocabulary]`, log Σ exp(logits) and the logit of its target. `targets`
 /// is `[rows]`, the result `[rows, 2]`.
 ///
 /// # Errors
@@ -31,7 +31,7 @@ impl<B: Backend> Clone for LogZ<B> {
 ///
 /// # Panics
 ///
-/// When a target is not in the vocabulary.
+/// If a target is not in the vocabulary.
 pub fn log_z_and_target<B: Backend>(
     logits: Tensor<B, 2>,
     targets: Tensor<B, 1, Int>,
@@ -59,7 +59,7 @@ mod flex {
     use crate::flex::{self, Real, each, real, rows_per_task, simd, slice, with_real};
     use crate::op::{Op, same};
 
-    /// What the backward pass needs: the logits, the targets, and log Z.
+    /// The inputs of the backward pass: the logits, the targets, and log Z.
     #[derive(Clone, Debug)]
     pub struct Kept {
         logits: FlexTensor,
@@ -77,7 +77,7 @@ mod flex {
         fn with_simd<S: Simd>(self, simd: S) -> E {
             let max = E::largest(simd, self.0);
             let mut total = E::zero();
-            // A part of the row at a time, so that nothing of its size is kept.
+            // One part of the row at a time, so that no buffer has the size of a row.
             let mut part = [E::zero(); 256];
             for x in self.0.chunks(part.len()) {
                 let part = &mut part[..x.len()];
@@ -137,7 +137,7 @@ mod flex {
         let vocabulary = flex::width(&logits);
         let (log_z, d) = (slice::<E>(&log_z), slice::<E>(d));
         let per_task = rows_per_task(vocabulary);
-        // In place if nobody else has the logits.
+        // In place if no one else holds the logits.
         let tasks = (logits.storage_mut::<E>())
             .chunks_mut(per_task * vocabulary)
             .zip(log_z.chunks(per_task * 2))
@@ -159,8 +159,8 @@ mod flex {
         logits
     }
 
-    // A generic function is compiled where it is called, and with the optimisations of that crate. These
-    // two are compiled here.
+    // A generic function is compiled in the crate that calls it, with the optimisations of that crate. These two are
+    // compiled here.
 
     fn forward(logits: &FlexTensor, targets: &[usize]) -> FlexTensor {
         with_real!(logits, forward_of(logits, targets))
@@ -207,7 +207,7 @@ mod libtorch {
     use super::LogZ;
     use crate::op::{Op, same};
 
-    /// What the backward pass needs: the logits, the targets `[rows, 1]`, and log Z `[rows, 1]`.
+    /// The inputs of the backward pass: the logits, the targets `[rows, 1]`, and log Z `[rows, 1]`.
     #[derive(Clone, Debug)]
     pub struct Kept {
         logits: TchTensor,

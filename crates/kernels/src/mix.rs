@@ -1,4 +1,4 @@
-//! Sums of the streams of a position with weights, for hyper-connections: out_t = Σ_s a[s, t] h_s.
+//! Weighted sums of the streams of a position, for hyper-connections: out_t = Σ_s a[s, t] h_s.
 
 use burn::tensor::{Tensor, TensorPrimitive, backend::Backend};
 
@@ -8,8 +8,8 @@ use crate::op::apply;
 #[derive(Clone, Copy, Debug)]
 struct Mix;
 
-/// Aᵀ H for each position: `a` `[batch, time, n, m]`, or `[1, 1, n, m]` for all, and `h` `[batch, time, n, d]` to
-/// `[batch, time, m, d]`.
+/// Aᵀ H for each position: `a` `[batch, time, n, m]`, or `[1, 1, n, m]` for all positions, and `h`
+/// `[batch, time, n, d]` to `[batch, time, m, d]`.
 ///
 /// # Errors
 ///
@@ -77,7 +77,7 @@ mod flex {
         }
     }
 
-    /// out_t += Σ_s a[s, t] h_s for positions from `first` on. With `transposed`, out_s += Σ_t a[s, t] h_t.
+    /// out_t += Σ_s a[s, t] h_s for positions from `first`. With `transposed`, out_s += Σ_t a[s, t] h_t.
     struct Sum<'a, E> {
         sizes: Sizes,
         first: usize,

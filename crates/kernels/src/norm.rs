@@ -1,20 +1,19 @@
-//! Layer norm and RMS norm over the last axis. The input is kept, and two numbers a row.
+//! Layer norm and RMS norm over the last axis. The backward pass needs the input and two numbers per row.
 
 use burn::tensor::{Tensor, TensorPrimitive, backend::Backend};
 
 use crate::op::{Kernels, apply};
 
-/// What a norm subtracts and divides by.
+/// The kind and the ε of a norm.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Norm {
-    /// Whether the mean is subtracted: layer norm. Without it, RMS norm.
+    /// Whether the mean is subtracted (layer norm) or not (RMS norm).
     pub centred: bool,
-    /// Added to the variance or the mean square.
+    /// ε, added to the variance or the mean square.
     pub eps: f64,
 }
 
-/// `norm` of `x`, with the scale `gamma` and the shift `beta`, `[width]`. There is a shift only with a
-/// scale.
+/// Normalises `x`, with the scale `gamma` and the shift `beta`, `[width]`. A shift requires a scale.
 ///
 /// # Errors
 ///
@@ -70,7 +69,7 @@ pub(crate) mod flex {
     use crate::flex::{self, Real, add_up, rows_per_task, slice, tensor_like, vector, with_real};
     use crate::op::Op;
 
-    /// What the backward pass needs: the inputs, and the mean and 1 / √(variance + ε) of each row.
+    /// The inputs of the backward pass: the inputs, and the mean and 1 / √(variance + ε) of each row.
     #[derive(Clone, Debug)]
     pub struct Kept<const N: usize> {
         inputs: [FlexTensor; N],
@@ -130,8 +129,8 @@ pub(crate) mod flex {
         }
     }
 
-    /// The gradients for some rows. With x̂ = (x − mean) · factor and g = dy · γ:
-    /// dx = factor · (g − mean(g) − x̂ · mean(g · x̂)), dγ = Σ dy · x̂, dβ = Σ dy. RMS norm has no mean(g).
+    /// Gradients of some rows. With x̂ = (x − mean) · factor and g = dy · γ: dx = factor · (g − mean(g) − x̂ · mean(g
+    /// · x̂)), dγ = Σ dy · x̂, dβ = Σ dy. RMS norm has no mean(g).
     pub(crate) struct Backward<'a, E> {
         pub(crate) centred: bool,
         pub(crate) x: &'a [E],
@@ -205,7 +204,7 @@ pub(crate) mod flex {
         (tensor_like(y, &inputs[0]), rows)
     }
 
-    /// Turns dy into dx. Also returns dγ and dβ.
+    /// Turns dy into dx, and returns dγ and dβ too.
     fn backward_of<E: Real>(
         norm: Norm,
         inputs: &[FlexTensor],
@@ -216,7 +215,7 @@ pub(crate) mod flex {
         let x = slice::<E>(&inputs[0]);
         let ones = vec![E::one(); width];
         let gamma = inputs.get(1).map_or(&ones[..], slice::<E>);
-        // The more rows a task has, the fewer parts dγ and dβ have.
+        // The more rows a task has, the fewer parts of dγ and dβ there are to add.
         let per_task = 4 * rows_per_task(width);
         let tasks = (x.chunks(per_task * width))
             .zip(dy.storage_mut::<E>().chunks_mut(per_task * width))
@@ -240,8 +239,8 @@ pub(crate) mod flex {
         [dy, d_gamma, d_beta]
     }
 
-    // A generic function is compiled where it is called, and with the optimisations of that crate. These
-    // two are compiled here.
+    // A generic function is compiled in the crate that calls it, with the optimisations of that crate. These two are
+    // compiled here.
 
     fn forward(norm: Norm, inputs: &[FlexTensor]) -> (FlexTensor, Vec<[f64; 2]>) {
         with_real!(&inputs[0], forward_of(norm, inputs))

@@ -1,5 +1,5 @@
-//! A norm and the product by a small matrix after it, as in retrieval in the RMT. A few rows at a time, so that
-//! the normalised rows are neither written to memory nor kept: the backward pass makes them again.
+//! A norm followed by a product with a small matrix, as in retrieval in the RMT. It runs a few rows at a time, so that
+//! normalised rows are neither written to memory nor kept: the backward pass computes them again.
 
 use burn::tensor::{Tensor, TensorPrimitive, backend::Backend};
 
@@ -10,8 +10,8 @@ use crate::op::apply;
 #[derive(Clone, Copy, Debug)]
 struct NormProduct(Norm);
 
-/// `norm` of `x` `[batch, time, width]` with the scale `gamma` `[width]`, and every `d_in` features of it
-/// times a small w `[d_in, d_out]`: `[batch, time, width / d_in * d_out]`.
+/// Normalises `x` `[batch, time, width]` with the scale `gamma` `[width]`, then multiplies each group of `d_in`
+/// features by a small w `[d_in, d_out]`: `[batch, time, width / d_in * d_out]`.
 ///
 /// # Errors
 ///
@@ -51,10 +51,10 @@ mod flex {
     use crate::op::Op;
     use crate::product::flex::{Matrix, is_small, outer, sum_of_outer};
 
-    /// Elements of x that a task normalises at a time: they stay in the cache of a core.
+    /// Number of elements of x that a task normalises at a time. They stay in the cache of a core.
     const PART: usize = 1 << 14;
 
-    /// What the backward pass needs: x, γ and w, and the mean and 1 / √(variance + ε) of each row.
+    /// The inputs of the backward pass: x, γ and w, and the mean and 1 / √(variance + ε) of each row.
     #[derive(Clone, Debug)]
     pub struct Kept {
         inputs: [FlexTensor; 3],
@@ -108,7 +108,7 @@ mod flex {
             let of_params = each(tasks.collect(), x.len(), |(((x, dx), dy), rows)| {
                 let normal = self.normal(x, gamma, &mut rows.to_vec());
                 let dw = outer(&normal, dy, sides);
-                // dx has the gradient of the normalised rows first.
+                // dx first holds the gradient of the normalised rows.
                 matrix.times(dy, dx);
                 let [mut d_gamma, mut d_beta] = [(); 2].map(|()| vec![0.0; width]);
                 simd(Backward {
@@ -132,7 +132,7 @@ mod flex {
     }
 
     impl NormProduct {
-        /// Normalised rows. Also writes the mean and 1 / √(variance + ε) of each.
+        /// Returns normalised rows, and writes the mean and 1 / √(variance + ε) of each.
         fn normal(&self, x: &[f32], gamma: &[f32], rows: &mut [[f64; 2]]) -> Vec<f32> {
             let mut y = vec![0.0; x.len()];
             simd(Forward {

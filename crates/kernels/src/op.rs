@@ -1,4 +1,4 @@
-//! Operations with a kernel and a gradient of their own.
+//! Operations with their own kernel and gradient.
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -13,49 +13,49 @@ use burn::tensor::ops::FloatTensor;
 
 /// An operation on `N` tensors that has kernels for the backend `K`.
 pub trait Op<K: Backend, const N: usize>: Clone + Debug + Send + 'static {
-    /// What the backward pass needs.
+    /// The inputs of the backward pass.
     type Kept: Clone + Debug + Send + 'static;
 
     /// Whether there is a kernel for these inputs.
     fn takes(&self, inputs: &[FloatTensor<K>; N]) -> bool;
 
-    /// The result, and what the backward pass needs.
+    /// Returns the result, and the inputs of the backward pass.
     fn forward(&self, inputs: [FloatTensor<K>; N]) -> (FloatTensor<K>, Self::Kept);
 
-    /// The gradients of the inputs, from the gradient of the result.
+    /// Returns the gradients of the inputs, from the gradient of the result.
     fn backward(&self, kept: Self::Kept, grad: FloatTensor<K>) -> [FloatTensor<K>; N];
 }
 
-/// An operation with kernels for every backend that has some and is compiled in.
+/// An operation with kernels for every compiled backend that can have kernels.
 pub trait Kernels<const N: usize>: OnFlex<N> + OnLibTorch<N> {}
 impl<O: OnFlex<N> + OnLibTorch<N>, const N: usize> Kernels<N> for O {}
 
-/// [`Op`] on Flex, if it is compiled in.
+/// [`Op`] on Flex, if Flex is compiled in.
 #[cfg(feature = "flex")]
 pub trait OnFlex<const N: usize>: Op<burn::backend::Flex, N> {}
 #[cfg(feature = "flex")]
 impl<O: Op<burn::backend::Flex, N>, const N: usize> OnFlex<N> for O {}
 
-/// [`Op`] on Flex, if it is compiled in.
+/// [`Op`] on Flex, if Flex is compiled in.
 #[cfg(not(feature = "flex"))]
 pub trait OnFlex<const N: usize> {}
 #[cfg(not(feature = "flex"))]
 impl<O, const N: usize> OnFlex<N> for O {}
 
-/// [`Op`] on LibTorch, if it is compiled in.
+/// [`Op`] on LibTorch, if LibTorch is compiled in.
 #[cfg(feature = "tch")]
 pub trait OnLibTorch<const N: usize>: Op<burn::backend::LibTorch, N> {}
 #[cfg(feature = "tch")]
 impl<O: Op<burn::backend::LibTorch, N>, const N: usize> OnLibTorch<N> for O {}
 
-/// [`Op`] on LibTorch, if it is compiled in.
+/// [`Op`] on LibTorch, if LibTorch is compiled in.
 #[cfg(not(feature = "tch"))]
 pub trait OnLibTorch<const N: usize> {}
 #[cfg(not(feature = "tch"))]
 impl<O, const N: usize> OnLibTorch<N> for O {}
 
-/// Applies `op` by the kernels of `B`, with or without autodiff. Returns the inputs if there are no
-/// kernels for them, or if the environment variable `RESIDUAL_ZOO_OPS` is `plain`.
+/// Applies `op` by the kernels of `B`, with or without autodiff. Returns the inputs if there are no kernels for them,
+/// or if the environment variable `RESIDUAL_ZOO_OPS` is `plain`.
 pub(crate) fn apply<B: Backend, O: Kernels<N>, const N: usize>(
     op: &O,
     inputs: [FloatTensor<B>; N],
@@ -77,7 +77,7 @@ pub(crate) fn apply<B: Backend, O: Kernels<N>, const N: usize>(
     Err(inputs)
 }
 
-/// Whether the user wants the plain forms: `RESIDUAL_ZOO_OPS=plain`.
+/// Whether the user asks for the plain forms by `RESIDUAL_ZOO_OPS=plain`.
 pub fn plain_only() -> bool {
     static PLAIN: OnceLock<bool> = OnceLock::new();
     *PLAIN.get_or_init(|| std::env::var_os("RESIDUAL_ZOO_OPS").is_some_and(|v| v == "plain"))
@@ -111,17 +111,17 @@ fn apply_on<B: Backend, K: Backend, O: Op<K, N>, const N: usize>(
         }
         OpsKind::UnTracked(node) => node.finish(op.forward(primitives).0),
     };
-    // Burn forgets the inputs of a node that are dropped before it is registered.
+    // Burn forgets the inputs of a node that are dropped before the node is registered.
     drop(inputs);
     Ok(same(result))
 }
 
-/// `value` as a `To`, which its type is by another name.
+/// Converts `value` to `To`, which names the same type.
 pub(crate) fn same<From: 'static, To: 'static>(value: From) -> To {
     cast(value).unwrap_or_else(|_| unreachable!("both are the type of one backend's tensors"))
 }
 
-/// `value` as a `To`, if that is its type.
+/// Converts `value` to `To`, if that is its type.
 pub(crate) fn cast<From: 'static, To: 'static>(value: From) -> Result<To, From> {
     let mut slot = Some(value);
     if let Some(found) = (&mut slot as &mut dyn Any).downcast_mut::<Option<To>>()
@@ -158,7 +158,7 @@ impl<K: Backend, O: Op<K, N>, const N: usize> Backward<K, N> for Differentiable<
     }
 }
 
-/// Says that a backend has no kernel for an operation on so many tensors.
+/// Declares that a backend has no kernel for an operation on this number of tensors.
 #[cfg(any(feature = "flex", feature = "tch"))]
 macro_rules! no_kernel {
     ($op:ty, $inputs:literal, $backend:ty, $tensor:ty) => {

@@ -1,9 +1,9 @@
-//! What an optimizer step does with every parameter, in one pass over memory. None of it has a gradient.
+//! The element-wise part of optimizer steps, in one pass over memory. It has no gradient.
 
 use burn::tensor::{Tensor, backend::Backend};
 
-/// The constants of a step of AdamW (Loshchilov and Hutter, "Decoupled weight decay regularization", 2019,
-/// algorithm 2, with the decay times the learning rate, as in PyTorch).
+/// Constants of a step of AdamW (Loshchilov and Hutter, "Decoupled weight decay regularization", 2019, algorithm 2,
+/// with the decay multiplied by the learning rate, as in PyTorch).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdamW {
     /// Learning rate.
@@ -12,17 +12,18 @@ pub struct AdamW {
     pub beta_1: f64,
     /// Factor of the second moment.
     pub beta_2: f64,
-    /// Added to the root of the second moment.
+    /// ε, added to the root of the second moment.
     pub eps: f64,
-    /// Decay of the parameter, times the learning rate.
+    /// Weight decay; the step multiplies it by the learning rate.
     pub weight_decay: f64,
-    /// Factor of the gradient, by which it is clipped.
+    /// Factor of the gradient, for clipping.
     pub scale: f64,
     /// Number of this step, from 1.
     pub time: usize,
 }
 
-/// The parameter and its two moments after a step, from those before it and the gradient, `[count]` each.
+/// Takes a step: returns the parameter and its two moments, from those before the step and the gradient, `[count]`
+/// each.
 ///
 /// # Errors
 ///
@@ -65,7 +66,7 @@ mod flex {
     use super::AdamW;
     use crate::flex::{Real, TASK, each, simd, slice, vector, with_real};
 
-    /// The step for some elements.
+    /// Takes the step for some elements.
     struct Step<'a, E> {
         constants: AdamW,
         x: &'a mut [E],
@@ -88,7 +89,7 @@ mod flex {
                 scale,
                 time,
             } = self.constants;
-            // Factors of the moments that correct for their start at 0.
+            // Factors that correct the moments for their zero initialisation.
             let correction = |beta: f64| E::of(1.0 / (1.0 - beta.powf(time as f64)));
             let (of_m, of_v) = (correction(beta_1), correction(beta_2));
             let [new_1, new_2, beta_1, beta_2] =

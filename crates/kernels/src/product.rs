@@ -1,7 +1,7 @@
 //! Products of rows with a matrix.
 //!
-//! Many rows by a small matrix, as in storage and retrieval in the RMT, take the time of reading the rows. A general
-//! product first copies them into blocks.
+//! Multiplying many rows by a small matrix, as in storage and retrieval in the RMT, takes about the time of reading
+//! the rows. A general product would first copy them into blocks.
 
 use burn::tensor::{Tensor, TensorPrimitive, backend::Backend};
 
@@ -11,7 +11,7 @@ use crate::op::apply;
 #[derive(Clone, Copy, Debug)]
 struct Product;
 
-/// The most rows and columns of a small matrix.
+/// Maximum number of rows and columns of a small matrix.
 const SMALL: usize = 64;
 
 /// x · w for x `[rows, d_in]` and w `[d_in, d_out]`.
@@ -42,13 +42,13 @@ pub(crate) mod flex {
     use crate::gemm;
     use crate::op::Op;
 
-    /// Rows whose sums are in registers.
+    /// Number of rows whose sums are in registers.
     const TILE: usize = 8;
 
-    /// Every SIMD width divides it.
+    /// A number that every SIMD width divides.
     const LANES: usize = 16;
 
-    /// Rows of x that a task takes.
+    /// Number of rows of x per task.
     const TALL: usize = 1024;
 
     /// y = x · w, a few rows at a time. The rows of w are padded with zeros to whole [`LANES`].
@@ -80,11 +80,11 @@ pub(crate) mod flex {
                 let height = TILE.min(count - start);
                 let mut rows: [&[f32]; TILE] = [&[]; TILE];
                 for r in 0..TILE {
-                    // A missing row of the last tile is its last row again.
+                    // A missing row of the last tile repeats the last row.
                     rows[r] = &x[(start + r.min(height - 1)) * d_in..][..d_in];
                 }
-                // From right to left and from top to bottom: a vector that reaches beyond its row is
-                // overwritten by the rows below.
+                // From right to left and from top to bottom, so that the rows below overwrite what a vector writes
+                // beyond its row.
                 for column in (0..used).rev() {
                     let mut sums = [simd.splat_f32s(0.0); TILE];
                     for i in 0..d_in {
@@ -135,7 +135,7 @@ pub(crate) mod flex {
                     let mut sums = [simd.splat_f32s(0.0); TILE];
                     for row in 0..y.len() / d_out {
                         let y = &y[row * d_out + column * S::F32_LANES..];
-                        // What a vector has from the next row goes into the padding of w.
+                        // Elements of the next row that a vector reads go into the padding of w.
                         let y = match S::as_simd_f32s(y).0.first() {
                             Some(&y) => y,
                             None => simd.partial_load_f32s(y),
@@ -159,7 +159,7 @@ pub(crate) mod flex {
         }
     }
 
-    /// w `[d_in, d_out]`.
+    /// A matrix w `[d_in, d_out]`.
     pub(crate) struct Matrix {
         /// The rows, padded with zeros to whole [`LANES`].
         rows: Vec<f32>,
@@ -195,7 +195,7 @@ pub(crate) mod flex {
         }
     }
 
-    /// xᵀ · y for rows of `d_in` and `d_out` elements, with padded rows.
+    /// xᵀ · y for rows of `d_in` and `d_out` elements. The rows of the result are padded.
     pub(crate) fn outer(x: &[f32], y: &[f32], [d_in, d_out]: [usize; 2]) -> Vec<f32> {
         let mut w = vec![0.0; d_in * d_out.next_multiple_of(LANES)];
         simd(Outer {
@@ -208,7 +208,7 @@ pub(crate) mod flex {
         w
     }
 
-    /// The sum of several [`outer`]s, `[d_in, d_out]`.
+    /// Sums several results of [`outer`] to `[d_in, d_out]`.
     pub(crate) fn sum_of_outer(parts: Vec<Vec<f32>>, [d_in, d_out]: [usize; 2]) -> FlexTensor {
         let padded = d_out.next_multiple_of(LANES);
         let w = add_up(parts, d_in * padded);
@@ -223,13 +223,13 @@ pub(crate) mod flex {
         rows >= 4 * TALL && is_small(w)
     }
 
-    /// Whether w has at least one row and one column, and few of both.
+    /// Whether w has at least one row and one column, and at most [`SMALL`] of both.
     pub(crate) fn is_small(w: &FlexTensor) -> bool {
         let sides: [usize; 2] = w.shape().dims();
         sides.iter().all(|side| (1..=SMALL).contains(side))
     }
 
-    /// The product of all rows of x by `w`.
+    /// Multiplies all rows of x by `w`.
     fn times(x: &FlexTensor, w: &Matrix) -> FlexTensor {
         let from = slice::<f32>(x);
         let rows = from.len() / w.d_in;

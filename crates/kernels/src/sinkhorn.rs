@@ -1,5 +1,5 @@
-//! The normalisations of Sinkhorn and Knopp, columns and rows in turn. Only the input is kept: the backward pass makes
-//! the matrices between again.
+//! The normalisations of Sinkhorn and Knopp, of columns and rows in turn. The backward pass keeps only the input, and
+//! computes the matrices between again.
 
 use burn::tensor::{Tensor, TensorPrimitive, backend::Backend};
 
@@ -8,13 +8,13 @@ use crate::op::apply;
 /// `steps` divisions by sums plus ε: of columns, of rows, of columns, …
 #[derive(Clone, Copy, Debug)]
 pub struct Sinkhorn {
-    /// How many.
+    /// Number of divisions.
     pub steps: usize,
     /// ε.
     pub eps: f64,
 }
 
-/// The positive matrices `m` `[batch, time, n, n]` after all steps.
+/// Normalises the positive matrices `m` `[batch, time, n, n]`.
 ///
 /// # Errors
 ///
@@ -41,7 +41,7 @@ mod flex {
     use crate::op::Op;
 
     impl Sinkhorn {
-        /// The indices of entry `k` of line `line` of step `step`, for matrices of side `n`.
+        /// Returns the index of entry `k` of line `line` in step `step`, for matrices of side `n`.
         #[inline(always)]
         fn at(step: usize, n: usize, line: usize, k: usize) -> usize {
             match step.is_multiple_of(2) {
@@ -50,7 +50,7 @@ mod flex {
             }
         }
 
-        /// Divides by 1 / (sum + ε) of each line, which it writes to `inverse`.
+        /// Multiplies each line by 1 / (sum + ε), and writes this factor to `inverse`.
         #[inline(always)]
         fn step<E: Real>(&self, step: usize, n: usize, m: &mut [E], inverse: &mut [E]) {
             for (line, inverse) in inverse.iter_mut().enumerate() {
@@ -89,7 +89,7 @@ mod flex {
                 tasks.collect(),
                 elements * self.steps,
                 |(out, m): (&mut [E], &[E])| {
-                    // The matrix after each step, and what each line was multiplied by.
+                    // The matrix after each step, and the factor of each line.
                     let mut after = vec![E::zero(); self.steps * n * n];
                     let mut inverse = vec![E::zero(); self.steps * n];
                     for (d, m) in out.chunks_exact_mut(n * n).zip(m.chunks_exact(n * n)) {

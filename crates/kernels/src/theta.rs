@@ -1,12 +1,12 @@
-//! Θ of TokenFormer's Pattention (Wang et al. 2024, eq. 5 and Table 4): one pass forward, one backward,
-//! and only the scores are kept.
+//! Θ of TokenFormer's Pattention (Wang et al. 2024, eq. 5 and Table 4), with one pass forward and one backward. Only
+//! the scores are kept.
 
 use burn::tensor::{Tensor, TensorPrimitive, backend::Backend};
 
 use crate::activation::Activation;
 use crate::op::apply;
 
-/// Θ over the last axis. φ is the activation, ε is added to a norm, and a row with norm 0 gives 0.
+/// Θ over the last axis. φ is the activation and ε is added to a norm. A row with norm 0 gives 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Theta {
     /// The order of φ and the norm.
@@ -17,7 +17,7 @@ pub struct Theta {
     pub eps: f64,
 }
 
-/// The rows of Table 4, for scores a.
+/// Rows of Table 4, for scores a.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// φ(a τ / (‖a‖₂ + ε)).
@@ -30,7 +30,7 @@ pub enum Form {
     Softmax,
 }
 
-/// Θ of the scores `a`, with τ `[1]`.
+/// Applies Θ to the scores `a`, with τ `[1]`.
 ///
 /// # Errors
 ///
@@ -59,7 +59,7 @@ mod flex {
     };
     use crate::op::Op;
 
-    /// 1 / (norm + ε) and its derivative by the norm; 0 for a row without norm.
+    /// 1 / (norm + ε) and its derivative by the norm; 0 for a row with norm 0.
     #[inline(always)]
     fn inverse<E: Real>(norm: E, eps: E) -> (E, E) {
         if norm == E::zero() {
@@ -125,7 +125,7 @@ mod flex {
         }
     }
 
-    /// dy ← da. Returns dτ of the rows.
+    /// Turns dy into da, and returns dτ of the rows.
     struct Backward<'a, E, F> {
         theta: Theta,
         f: F,
@@ -144,7 +144,7 @@ mod flex {
             let width = self.width;
             let rows = self.a.chunks_exact(width);
             let mut d_tau = E::zero();
-            // The values of a row that its gradient needs.
+            // Intermediate values of a row, for its gradient.
             let mut g = vec![E::zero(); width];
             for (a, d) in rows.zip(self.dy.chunks_exact_mut(width)) {
                 match self.theta.form {
@@ -233,7 +233,7 @@ mod flex {
         tensor_like(y, a)
     }
 
-    /// Turns dy into da. Also returns dτ.
+    /// Turns dy into da, and returns dτ too.
     fn backward<E: Real>(
         theta: Theta,
         [a, of_tau]: &[FlexTensor; 2],

@@ -12,29 +12,27 @@ pub enum Weights {
     /// α = β = 1, without parameters.
     #[default]
     One,
-    /// (α, β) is the softmax of two parameters, so α + β = 1. It starts at ½ and ½, which halves the stream
-    /// in each connection.
+    /// (α, β) is the softmax of two parameters, so α + β = 1. Both are initially ½, which halves the stream in each
+    /// connection.
     Softmax,
-    /// (α, β) is twice the softmax of two parameters, so α + β = 2. It starts as the plain connection.
+    /// (α, β) is twice the softmax of two parameters, so α + β = 2. Initially, it is the plain connection.
     DoubleSoftmax,
     /// α is the sigmoid of one parameter, and β = 1 − α.
     Sigmoid,
     /// α and β are the sigmoids of two parameters.
     TwoSigmoids,
-    /// α and β are two parameters without a bound. For ablations: the paper finds that they must not
-    /// grow unbounded.
+    /// α and β are two unbounded parameters, for ablations. The paper finds that they must not grow unbounded.
     Raw,
 }
 
 /// The correction of a [`Laurel`], which is added to x_i before β: LR and PA.
 ///
-/// x_i, x_{i-1}, … are the outputs of connections, neither those of f nor normalised. j runs from 0 to
-/// k − 1, so the sums include x_i. There is no stream before x_0; near the input, the terms of missing
-/// streams are omitted.
+/// x_i, x_{i-1}, … are outputs of connections, neither outputs of f nor normalised. j runs from 0 to k − 1, so sums
+/// include x_i. No stream precedes x_0; near the input, the terms of missing streams are omitted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum Augmentation {
-    /// Nothing.
+    /// No correction.
     #[default]
     Identity,
     /// LR, low rank: x_i A B (eq. 3). 2rD parameters.
@@ -65,7 +63,7 @@ pub enum Augmentation {
 }
 
 impl Weights {
-    /// Initial α and β. `alpha` is the initial α, or `None` for the default.
+    /// Initial α and β. `alpha` is the initial α; `None` is the default.
     pub(crate) fn start(self, alpha: Option<f64>) -> [f64; 2] {
         match self {
             Self::One | Self::Raw => [1.0, 1.0],
@@ -108,11 +106,11 @@ impl Augmentation {
     }
 }
 
-/// The initial A, `[D, r]`. B, `[r, D]`, starts at zero (section 3.3), unless the correction has a norm.
+/// The initial A, `[D, r]`. B, `[r, D]`, is initially zero (section 3.3), unless the correction has a norm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LowRankInit {
-    /// A_{i,j} = 1/√(rD) if i mod r = j, else 0 (footnote 2), as in the paper's language models. The
-    /// columns are orthogonal but not orthonormal: their norm is 1/r if r divides D.
+    /// A_{i,j} = 1/√(rD) if i mod r = j, else 0 (footnote 2), as in the paper's language models. The columns are
+    /// orthogonal but not orthonormal: their norm is 1/r if r divides D.
     #[default]
     Columns,
     /// Normal with variance 2 / (D + r), as in the paper's ResNet.
@@ -125,20 +123,20 @@ pub enum LowRankInit {
 pub struct LaurelConfig {
     /// The parameters behind α and β.
     pub weights: Weights,
-    /// One α and one β for each of the D dimensions of the stream (end of section 2.4), with D times
-    /// the parameters.
+    /// Whether each of the D dimensions of the stream has its own α and β (end of section 2.4), with D times the
+    /// parameters.
     pub per_dimension: bool,
     /// The correction.
     pub augmentation: Augmentation,
     /// The initial A.
     pub init: LowRankInit,
-    /// Initial α, which the paper does not give. β starts at the rest of α + β, and as α with `TwoSigmoids`.
-    /// `None` is 1 with `DoubleSoftmax`, so that a new connection is the plain one, 0.95 with `TwoSigmoids`,
-    /// and ½ with `Softmax` and `Sigmoid`, which then halve the stream in each connection. `Raw` starts at 1.
+    /// Initial α, which the paper does not give. β is the rest of α + β; with `TwoSigmoids`, it equals α. `None` is 1
+    /// with `DoubleSoftmax`, so that a new connection is the plain one, and 0.95 with `TwoSigmoids`. It is ½ with
+    /// `Softmax` and `Sigmoid`, which then halve the stream in each connection. With `Raw`, α is initially 1.
     pub alpha: Option<f64>,
-    /// Whether the correction passes an RMS norm with a scale before it is added, as in the authors' Gemma
-    /// 3n. The scale starts at zero, and B and γ do not. The norm explains the D parameters a layer by which
-    /// LR, PA and RW+LR exceed the formulas in Table 5.
+    /// Whether the correction passes through an RMS norm with a scale, as in the authors' Gemma 3n. The scale is
+    /// initially zero, and B and γ are not. The norm explains the D parameters a layer by which LR, PA and RW+LR
+    /// exceed the formulas in Table 5.
     pub norm: bool,
 }
 
@@ -156,8 +154,8 @@ impl Default for LaurelConfig {
 }
 
 impl LaurelConfig {
-    /// RW with twice a softmax, which starts as the plain connection: 2 parameters. The paper gives no start;
-    /// the experiment `laurel_start` compares some.
+    /// RW with twice a softmax, initially the plain connection: 2 parameters. The paper gives no initial values; the
+    /// experiment `laurel_start` compares some.
     pub fn rw() -> Self {
         Self {
             weights: Weights::DoubleSoftmax,
@@ -173,7 +171,7 @@ impl LaurelConfig {
         }
     }
 
-    /// PA over `k` streams, h the identity: k parameters.
+    /// PA over `k` streams with h the identity: k parameters.
     pub fn pa(k: usize) -> Self {
         Self {
             augmentation: Augmentation::PreviousActivations { k },
@@ -189,7 +187,7 @@ impl LaurelConfig {
         }
     }
 
-    /// RW+PA over `k` streams, h the identity: k + 2 parameters.
+    /// RW+PA over `k` streams with h the identity: k + 2 parameters.
     pub fn rw_pa(k: usize) -> Self {
         Self {
             weights: Weights::DoubleSoftmax,
@@ -291,7 +289,7 @@ impl Design for LaurelConfig {
         Plain
     }
 
-    /// At a position where all of its k streams exist.
+    /// Counts a position where all of the k streams exist.
     fn cost(&self, on: &Sites) -> Cost {
         let width = on.width;
         let each = if self.per_dimension { width } else { 1 };

@@ -7,13 +7,13 @@ use residual_zoo_core::{Branch, Connection, F, Norm, Stream};
 
 use crate::{Augmentation, LaurelConfig, LowRankInit, Weights};
 
-/// Added to the mean square in the norm of the correction, as in Gemma 3n.
+/// ε of the correction's norm, added to the mean square, as in Gemma 3n.
 const NORM_EPS: f64 = 1e-6;
 
 /// The LAuReL connection, x_{i+1} = α f(x_i) + g(x_i, …, x_0) (eq. 2).
 ///
-/// f includes its pre-norm. g is β (x_i + correction). [`Weights`] are the parameters behind α and β,
-/// [`Augmentation`] is the correction. The variants of the paper:
+/// f includes its pre-norm. g is β (x_i + correction). [`Weights`] chooses the parameters behind α and β, and
+/// [`Augmentation`] the correction. The variants of the paper:
 ///
 /// | variant | source | x_{i+1} | constructor |
 /// |---|---|---|---|
@@ -24,8 +24,8 @@ const NORM_EPS: f64 = 1e-6;
 /// | RW+PA | section 2.4 | α f(x_i) + β (x_i + Σ_j γ_j h(x_{i-j})) | [`LaurelConfig::rw_pa`] |
 /// | RW+LR+PA | eq. 6 | α f(x_i) + β (x_i + Σ_j γ_j x_{i-j} A_j B_j) | [`LaurelConfig::rw_lr_pa`] |
 ///
-/// h is the identity or a low-rank product. The constructors of PA have the identity;
-/// [`Augmentation::PreviousLowRank`] is the product.
+/// h is the identity or a low-rank product. The constructors of PA use the identity; [`Augmentation::PreviousLowRank`]
+/// is the product.
 #[derive(Module, Debug)]
 pub struct Laurel<B: Backend> {
     /// The parameters behind α and β, `[1, 1 or D]` or `[2, 1 or D]`; none if both are 1.
@@ -72,8 +72,8 @@ impl<B: Backend> Laurel<B> {
                     xavier.init_with([products, width, r], Some(width), Some(r), device)
                 }
             });
-        // The correction starts at zero. With a norm its scale is zero, otherwise γ if h is the identity, and
-        // B if it is not. Of two factors that are zero, neither would get a gradient.
+        // The correction is initially zero. One factor is zero: the scale with a norm, else γ if h is the identity,
+        // else B. If two factors were zero, neither would get a gradient.
         let b = augmentation.low_rank().map(|(products, r)| {
             let start = match config.norm {
                 true => Initializer::XavierNormal { gain: 1.0 },
@@ -100,7 +100,7 @@ impl<B: Backend> Laurel<B> {
         }
     }
 
-    /// α and β, `[1, 1, 1 or D]`.
+    /// Returns α and β, `[1, 1, 1 or D]`.
     fn alpha_beta(&self) -> Option<[Tensor<B, 3>; 2]> {
         let logits = self.mixing.as_ref()?.val();
         let row = |x: &Tensor<B, 2>, i: usize| x.clone().narrow(0, i, 1).unsqueeze();
@@ -127,7 +127,7 @@ impl<B: Backend> Laurel<B> {
         }
     }
 
-    /// γ_j x_{i-j} for each j whose stream exists.
+    /// γ_j x_{i-j} for each j with an existing stream.
     fn weighted(&self, stream: &Stream<B>) -> impl Iterator<Item = Tensor<B, 3>> {
         let streams = std::iter::once(&stream.x).chain(&stream.carried);
         let gamma = self.gamma.as_ref().map(Param::val);
@@ -137,14 +137,14 @@ impl<B: Backend> Laurel<B> {
         })
     }
 
-    /// The correction, which is added to x_i before β.
+    /// Returns the correction, which is added to x_i before β.
     fn correction(&self, stream: &Stream<B>) -> Option<Tensor<B, 3>> {
         let sum = |a, b| a + b;
         match self.augmentation {
             Augmentation::Identity => None,
             Augmentation::LowRank { .. } => Some(self.low_rank(stream.x.clone(), 0)),
             Augmentation::PreviousActivations { .. } => self.weighted(stream).reduce(sum),
-            // A and B are the same for all j, and h is linear, so h is applied once, to the sum.
+            // A and B are the same for all j, and h is linear, so h acts once, on the sum.
             Augmentation::PreviousLowRank { .. } => {
                 Some(self.low_rank(self.weighted(stream).reduce(sum)?, 0))
             }
@@ -156,7 +156,7 @@ impl<B: Backend> Laurel<B> {
     }
 }
 
-/// The stream carries x_{i-1}, …, x_{i-k+1}, newest first. Near the input there are fewer.
+/// The stream carries x_{i-1}, …, x_{i-k+1}, newest first. Near the input, it carries fewer.
 impl<B: Backend> Connection<B> for Laurel<B> {
     fn update<M: Branch<B>>(&self, stream: Stream<B>, f: F<'_, B, M>) -> Stream<B> {
         let fx = f.of(stream.x.clone());
@@ -179,7 +179,7 @@ impl<B: Backend> Connection<B> for Laurel<B> {
     }
 }
 
-/// The A of footnote 2, `[products, D, r]`.
+/// Returns the A of footnote 2, `[products, D, r]`.
 fn columns<B: Backend>(
     products: usize,
     width: usize,

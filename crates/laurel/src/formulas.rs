@@ -1,8 +1,8 @@
-//! The number of parameters that LAuReL adds, by the formulas of the paper.
+//! Number of parameters that LAuReL adds, by the formulas of the paper.
 //!
-//! Each function except [`rw_lr_model`] counts one connection on a stream of `width` features, D. The
-//! formulas are exact: [`Design::cost`](residual_zoo_core::Design::cost) counts the same. A variant
-//! with RW has the parameters of [`rw`] as well.
+//! Each function except [`rw_lr_model`] counts one connection on a stream of `width` features, D. The formulas are
+//! exact: [`Design::cost`](residual_zoo_core::Design::cost) counts the same. A variant with RW adds the parameters of
+//! [`rw`].
 
 use crate::Weights;
 
@@ -15,7 +15,7 @@ pub fn rw(weights: Weights) -> usize {
     }
 }
 
-/// RW with an α and a β for each feature: 2D (end of section 2.4). With a sigmoid it would be D.
+/// RW with an α and a β per feature: 2D (end of section 2.4). A sigmoid would have D.
 pub fn rw_per_dimension(width: usize) -> usize {
     2 * width
 }
@@ -25,12 +25,12 @@ pub fn lr(r: usize, width: usize) -> usize {
     2 * r * width
 }
 
-/// PA over `k` streams, h the identity: k (Table 4).
+/// PA over `k` streams with h the identity: k (Table 4).
 pub fn pa(k: usize) -> usize {
     k
 }
 
-/// PA over `k` streams, h a product of rank `r`: 2rD + k (section 2.3).
+/// PA over `k` streams with h a product of rank `r`: 2rD + k (section 2.3).
 pub fn pa_low_rank(k: usize, r: usize, width: usize) -> usize {
     lr(r, width) + pa(k)
 }
@@ -40,8 +40,7 @@ pub fn lr_pa(k: usize, r: usize, width: usize) -> usize {
     k * lr(r, width) + pa(k)
 }
 
-/// RW+LR in a model with `n_layer` connections: 2N(rD + 1). Section 3.2.1 gives it for r = 4 as
-/// 2N(4D + 1).
+/// RW+LR in a model with `n_layer` connections: 2N(rD + 1). For r = 4, section 3.2.1 gives 2N(4D + 1).
 pub fn rw_lr_model(n_layer: usize, r: usize, width: usize) -> usize {
     n_layer * (rw(Weights::DoubleSoftmax) + lr(r, width))
 }

@@ -1,9 +1,8 @@
 //! LAuReL (Menghani, Kumar and Kumar, "LAuReL: learned augmented residual layer", 2025):
 //! <https://arxiv.org/abs/2411.07501>.
 //!
-//! [`Laurel`] is a residual connection with learned weights, a low-rank map and access to earlier
-//! streams. It goes around any sublayer or layer. Its documentation has the equations. `Laurel`
-//! implements `Connection`, so it takes the place of any other connection:
+//! [`Laurel`] is a residual connection with learned weights, a low-rank map and access to earlier streams. Its
+//! documentation has the equations. It implements `Connection`, so it can surround any sublayer or layer:
 //!
 //! ```
 //! use burn::tensor::backend::Backend;
@@ -29,7 +28,7 @@ pub mod formulas;
 pub use config::{Augmentation, LaurelConfig, LowRankInit, Weights};
 pub use connection::Laurel;
 
-/// The connection in PyTorch, for models that are exported to Hugging Face.
+/// The connection in PyTorch, for export to Hugging Face.
 pub const MODELING: &str = include_str!("../modeling.py");
 
 #[cfg(test)]

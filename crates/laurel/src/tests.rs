@@ -28,7 +28,7 @@ fn random() -> Tensor<B, 3> {
     )
 }
 
-/// A stream x_i that carries as many streams before it.
+/// A stream x_i that carries `earlier` streams.
 fn stream(earlier: usize) -> Stream<B> {
     Stream {
         x: random(),
@@ -67,7 +67,7 @@ fn laurel(config: &LaurelConfig) -> Laurel<B> {
     config.connection(&sites(), 0, &Default::default())
 }
 
-/// With parameters from N(0, 1).
+/// Draws the parameters from N(0, 1).
 fn redrawn(connection: Laurel<B>) -> Laurel<B> {
     contract::redrawn(connection, Distribution::Normal(0.0, 1.0), 1)
 }

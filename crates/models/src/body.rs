@@ -1,4 +1,4 @@
-//! The modules of a composed model.
+//! Modules of a composed model.
 
 // A model has few of these values, so the larger variants need no box.
 #![allow(clippy::large_enum_variant)]
@@ -12,7 +12,7 @@ use residual_zoo_core::{
 use residual_zoo_recurrent::{Recurrent, RecurrentCache};
 use residual_zoo_vit::PatchEmbeddings;
 
-/// The ends of the stream of a model whose embeddings of token ids are `E`.
+/// The ends of the stream of a model that embeds token ids by `E`.
 #[derive(Module, Debug)]
 pub enum Tables<B: Backend, E> {
     /// For token ids.
@@ -49,7 +49,7 @@ impl<B: Backend, E: Embeddings<B>> Embeddings<B> for Tables<B, E> {
 pub enum Joint<B: Backend, C, E> {
     /// On the stream of the layers around it.
     OnStream(C),
-    /// On a stream of its own.
+    /// On its own stream.
     Alone(Alone<B, C, E>),
 }
 
@@ -62,10 +62,10 @@ impl<B: Backend, C: Connection<B>, E: Ends<B>> Connection<B> for Joint<B, C, E> 
     }
 }
 
-/// A layer made of the block `R`, with connections `C`.
+/// A layer that consists of the block `R`, with connections `C`.
 #[derive(Module, Debug)]
 pub enum Layer<B: Backend, R, C> {
-    /// The block as it is, with connections around its sublayers.
+    /// The block itself, with connections around its sublayers.
     Sublayers(R),
     /// The block as one branch, with a connection around it.
     Whole(Update<B, Increment<B, R>, C>),
@@ -89,8 +89,8 @@ impl<B: Backend, R: ResidualBlock<B>, C: Connection<B>> ResidualBlock<B> for Lay
     }
 }
 
-/// The part of a model between the embeddings: layers made of the block `R`, with connections `C` on a stream with ends
-/// `E`.
+/// The part of a model between the embeddings: layers that consist of the block `R`, with connections `C`, on a stream
+/// with ends `E`.
 #[derive(Module, Debug)]
 pub enum Body<B: Backend, R, C, E> {
     /// Layers over the whole sequence.

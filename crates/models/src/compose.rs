@@ -1,5 +1,5 @@
-//! Compositions: layers of one or several architectures, optionally with a connection around each
-//! sublayer or layer, inside a recurrence, or on the patches of images.
+//! Compositions: layers of one or several architectures, optionally with connections, in a recurrence, or on the
+//! patches of images.
 
 use burn::tensor::backend::Backend;
 use residual_zoo_core::{
@@ -17,7 +17,7 @@ use crate::body::{Body, Joint, Layer, Tables};
 
 /// The config of any model of a zoo `A`.
 ///
-/// In RON, a model of one architecture with plain connections is written as that architecture, such as
+/// In RON, a model of one architecture with plain connections has the name of the architecture, such as
 /// `Gpt2(n_layer: 4)`. Any other model is written as
 ///
 /// ```ron
@@ -30,16 +30,16 @@ use crate::body::{Body, Joint, Layer, Tables};
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(into = "A::Written", bound = "A: List")]
 pub struct Composition<A: List> {
-    /// Layer i is made by entry i mod n. All entries have the same width, depth and context. The first
-    /// entry makes the embeddings, including learned positions. If the first entry has none, such as a
-    /// rotary TokenFormer, layers that need learned positions do not get any.
+    /// The architectures of the layers: layer i uses entry i mod n. All entries have the same width, depth and
+    /// context. The first entry makes the embeddings, including learned positions. If it has none, such as a rotary
+    /// TokenFormer, no layer gets learned positions.
     pub layers: Vec<A>,
-    /// The connection. `None` means the plain one.
+    /// The connection; `None` is the plain one.
     pub connection: Option<PlacedConnection<A::Connections>>,
     /// The recurrence around all layers, which are its τ.
     pub recurrence: Option<RecurrentConfig>,
-    /// The patches of images, if the model reads images instead of token ids. Its layers then have no causal mask, and the
-    /// `context` of the architecture does not matter.
+    /// The patches of images, if the model reads images instead of token ids. The layers then have no causal mask, and
+    /// the `context` of the architecture does not matter.
     pub patches: Option<Patches>,
 }
 
@@ -61,7 +61,7 @@ pub trait List: Architecture {
     /// The connections, as [`connections!`](macro@crate::connections) declares them.
     type Connections: Design;
 
-    /// The architectures, and what each is, as their documentation says.
+    /// Name and description of each architecture, from its documentation.
     const NAMES: &'static [(&'static str, &'static str)];
 }
 
@@ -72,7 +72,7 @@ impl<'de, A: List> Deserialize<'de> for Composition<A> {
 }
 
 impl<D> PlacedConnection<D> {
-    /// Whether trained weights of `before` fit.
+    /// Whether trained weights of `before` fit this connection.
     fn continues(&self, before: &Self) -> bool
     where
         D: Design,
@@ -92,12 +92,12 @@ impl<D> PlacedConnection<D> {
 }
 
 impl<A: List> Composition<A> {
-    /// The model of one architecture with plain connections.
+    /// Makes a model of one architecture with plain connections.
     pub fn of(architecture: impl Into<A>) -> Self {
         Self::in_turn([architecture.into()])
     }
 
-    /// Layers of several architectures in turn.
+    /// Makes a model with layers of several architectures in turn.
     pub fn in_turn(layers: impl Into<Vec<A>>) -> Self {
         Self {
             layers: layers.into(),
@@ -107,7 +107,7 @@ impl<A: List> Composition<A> {
         }
     }
 
-    /// This model with `connection` around every sublayer.
+    /// Puts `connection` around every sublayer.
     pub fn per_sublayer(self, connection: impl Into<A::Connections>) -> Self {
         Self {
             connection: Some(PlacedConnection::PerSublayer(connection.into())),
@@ -115,7 +115,7 @@ impl<A: List> Composition<A> {
         }
     }
 
-    /// This model with `connection` around every layer.
+    /// Puts `connection` around every layer.
     pub fn per_layer(self, connection: impl Into<A::Connections>) -> Self {
         Self {
             connection: Some(PlacedConnection::PerLayer(connection.into())),
@@ -123,7 +123,7 @@ impl<A: List> Composition<A> {
         }
     }
 
-    /// The recurrent transformer whose τ are the layers of this model.
+    /// Makes the layers of this model the τ of a recurrent transformer.
     pub fn recurrent(self, recurrence: RecurrentConfig) -> Self {
         Self {
             recurrence: Some(recurrence),
@@ -131,7 +131,7 @@ impl<A: List> Composition<A> {
         }
     }
 
-    /// This model on the patches of images, a vision transformer.
+    /// Makes this a model on the patches of images, a vision transformer.
     pub fn on_patches(self, patches: Patches) -> Self {
         Self {
             patches: Some(patches),
@@ -139,7 +139,7 @@ impl<A: List> Composition<A> {
         }
     }
 
-    /// The architecture, if this is one architecture with plain connections, no recurrence and no patches.
+    /// The architecture, if this model has only one, with plain connections and neither recurrence nor patches.
     pub fn plain(&self) -> Option<&A> {
         let Self {
             layers,
@@ -156,7 +156,7 @@ impl<A: List> Composition<A> {
         }
     }
 
-    /// The entry that makes layer `layer`.
+    /// The entry of layer `layer`.
     fn entry(&self, layer: usize) -> &A {
         &self.layers[layer % self.layers.len()]
     }
@@ -166,7 +166,8 @@ impl<A: List> Composition<A> {
         self.layers.iter().any(A::reads_images)
     }
 
-    /// The streams. Each layer of a recurrence has one of its own; this is the first, which is like the others.
+    /// The streams of the model. In a recurrence, each layer has its own stream; this is the first, and the others are
+    /// like it.
     fn streams(&self) -> Vec<StreamSize> {
         let streams = self.layers.first().map(A::streams).unwrap_or_default();
         match &self.recurrence {
@@ -178,7 +179,7 @@ impl<A: List> Composition<A> {
         }
     }
 
-    /// The stream of layer `layer`, and which of its layers this is.
+    /// Returns the stream of layer `layer`, and the index of the layer on this stream.
     fn stream_of(&self, layer: usize) -> (StreamSize, usize) {
         if self.recurrence.is_some() {
             return (self.streams()[0], 0);
@@ -202,7 +203,7 @@ impl<A: List> Composition<A> {
             around_layers,
             recurrent: self.recurrence.is_some(),
             mixed: self.layers.len() > 1,
-            // Each layer of a recurrence and each stage of a ResNet has a stream of its own.
+            // Each layer of a recurrence and each stage of a ResNet has its own stream.
             into_norm: !self.reads_images() && self.recurrence.is_none(),
             ..Sites::sublayers(stream.width, stream.n_layer, per_layer)
         };
@@ -217,7 +218,7 @@ impl<A: List> Composition<A> {
         }
     }
 
-    /// What the connection needs of the model, and what it reads.
+    /// Requirements of the connection on the model, and the input of the model.
     fn frame(&self, vocabulary: Vocabulary) -> Frame {
         let placed = self
             .connection
@@ -231,7 +232,7 @@ impl<A: List> Composition<A> {
         let entry = self.entry(layer);
         let (stream, at) = self.stream_of(layer);
         let sites = self.sites(stream);
-        // The numbers of the connections on the stream.
+        // Indices of the connections on the stream.
         let mut numbers = at * sites.per_layer..;
         let mut next = |design: &A::Connections| {
             let i = numbers.next().unwrap_or_default();
@@ -262,7 +263,7 @@ impl<A: List> Composition<A> {
         Some(placed.config().ends(&self.sites(stream), device))
     }
 
-    /// The cost of all layers on sequences of `time` tokens, or on an image if the layers read images.
+    /// Cost of all layers for sequences of `time` tokens, or for an image if the layers read images.
     fn layers_cost(&self, time: usize, frame: &Frame) -> Cost {
         let (period, mut layer) = (self.layers.len(), 0);
         let streams = self.layers.first().map(A::streams).unwrap_or_default();
@@ -297,7 +298,7 @@ impl<A: List> Composition<A> {
         cost * self.recurrence.as_ref().map_or(1, |_| self.shape().n_layer)
     }
 
-    /// What does not go with layers that read images by themselves.
+    /// Refuses settings that do not apply to layers that read images themselves.
     fn validate_of_images(&self) -> Result<(), ConfigError> {
         let name = self.entry(0).name();
         let wrong = |field, problem| Err(ConfigError::new(field, problem));
@@ -478,7 +479,7 @@ impl<A: List> ModelConfig for Composition<A> {
         self.layers.iter().any(A::has_statistics)
     }
 
-    /// A recurrence closes its last block without a carry.
+    /// A recurrence closes its last block without a carry, so appending tokens changes it.
     fn revises(&self) -> bool {
         self.recurrence.is_some()
     }
@@ -559,7 +560,7 @@ impl<A: List> ModelConfig for Composition<A> {
         first.embeddings_cost(vocabulary, &frame) + body
     }
 
-    /// That of the architecture that has the parameter; those of connections and recurrences have 1.
+    /// Uses the factor of the architecture that owns the parameter; connections and recurrences have 1.
     fn rate(&self, name: &str) -> f64 {
         let layer = name.split('.').find_map(|part| part.parse().ok());
         let is_connection = [".connection.", ".ends."]
@@ -571,8 +572,8 @@ impl<A: List> ModelConfig for Composition<A> {
         }
     }
 
-    /// The connections, up to how they start, and the patches are the same. The stream widens only in a plain model, because the parameters of
-    /// connections and recurrences do not widen.
+    /// Requires equal patches, and connections that differ in initial values only. The stream can widen only in a
+    /// plain model, because parameters of connections and recurrences do not widen.
     fn grows_from(&self, smaller: &Self) -> Result<(), ConfigError> {
         let connection = match (&self.connection, &smaller.connection) {
             (Some(this), Some(smaller)) => this.continues(smaller),
@@ -636,7 +637,8 @@ impl<A: List> ModelConfig for Composition<A> {
         Ok(())
     }
 
-    /// Entry i grows from entry i of the smaller model. Of several entries, each grows its own layers; all else stays.
+    /// Grows entry i from entry i of the smaller model. With several entries, each grows its own layers, and other
+    /// weights stay.
     fn grow(
         &self,
         smaller: &Self,
@@ -659,7 +661,7 @@ impl<A: List> ModelConfig for Composition<A> {
         Ok(weights)
     }
 
-    /// Only plain models can be merged.
+    /// Merges plain models only.
     fn merge(
         &self,
         weights: &Tensors,
@@ -678,7 +680,7 @@ impl<A: List> ModelConfig for Composition<A> {
     }
 }
 
-/// The number of the layer that a parameter is in.
+/// Returns the index of the layer that owns a parameter.
 fn layer_of(name: &str) -> Option<usize> {
     let (_, rest) = name.split_once("layers.")?;
     rest.split('.').next()?.parse().ok()

@@ -9,8 +9,8 @@ use residual_zoo_core::{ConnectionOf, EndsOf};
 /// Declares an enum of connections, which is itself a [`Design`](crate::core::Design). It can be read from RON.
 ///
 /// Each connection has one line, `Name(Config)`. The macro also declares `AnyConnection` and `AnyEnds`, each with a
-/// variant per connection. Burn's derive needs plain names, so import `Backend`, `ConnectionOf` and `EndsOf` where you
-/// call the macro.
+/// variant per connection. Import `Backend`, `ConnectionOf` and `EndsOf` before the call, because Burn's derive needs
+/// plain names.
 #[macro_export]
 macro_rules! connections {
     (
@@ -142,7 +142,7 @@ macro_rules! connections {
         }
 
         impl $all {
-            /// The connections, and what each is, as their documentation says.
+            /// Name and description of each connection, from its documentation.
             pub const NAMES: &'static [(&'static str, &'static str)] =
                 &[$((stringify!($name), concat!($($doc),*))),+];
         }
@@ -154,9 +154,9 @@ connections! {
     pub enum ConnectionConfig {
         /// LAuReL: learned weights, and a low-rank or earlier augmentation of the stream.
         Laurel(residual_zoo_laurel::LaurelConfig),
-        /// x + a f(x), a from 0.
+        /// x + a f(x), a initially 0.
         SkipInit(residual_zoo_streams::SkipInitConfig),
-        /// x + a f(x), a from 0, without norms in the branches.
+        /// x + a f(x), a initially 0, without norms in the branches.
         ReZero(residual_zoo_streams::ReZeroConfig),
         /// x + a f(x) with an a for each feature.
         LayerScale(residual_zoo_streams::LayerScaleConfig),
@@ -168,7 +168,7 @@ connections! {
         Highway(residual_zoo_streams::HighwayConfig),
         /// The highway transformer's self-dependency unit, beside x + f(x).
         SelfDependency(residual_zoo_streams::SelfDependencyConfig),
-        /// An LSTM over depth in place of residuals, norms and feed-forward networks.
+        /// An LSTM over depth instead of residuals, norms and feed-forward networks.
         DepthLstm(residual_zoo_streams::DepthLstmConfig),
         /// An LSTM over depth around each branch.
         DepthLstmCell(residual_zoo_streams::DepthLstmCellConfig),
@@ -184,7 +184,7 @@ connections! {
         Mhc(residual_zoo_streams::MhcConfig),
         /// Attention residual: each branch reads a softmax mixture of all outputs.
         AttentionResidual(residual_zoo_streams::AttentionResidualConfig),
-        /// Value residual: attention mixes its values with those of the first layer.
+        /// Value residual: attention mixes its values with the values of the first layer.
         ValueResidual(residual_zoo_streams::ValueResidualConfig),
     }
 }

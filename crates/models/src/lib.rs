@@ -1,7 +1,7 @@
-//! The models of residual-zoo: the list of architectures ([`Zoo`]), their compositions
-//! ([`ModelConfig`]), and trained runs of them ([`Run`]).
+//! The models of residual-zoo: the list of architectures ([`Zoo`]), their compositions ([`ModelConfig`]), and trained
+//! runs ([`Run`]).
 //!
-//! This is the crate for a project that embeds the models. It needs neither the trainer nor the dashboard:
+//! Use this crate to embed the models in a project. It needs neither the trainer nor the dashboard:
 //!
 //! ```no_run
 //! use burn::backend::Flex;
@@ -37,10 +37,10 @@ pub use residual_zoo_streams as streams;
 pub use residual_zoo_tokenformer as tokenformer;
 pub use residual_zoo_vit as vit;
 
-/// The config of any model of the zoo, as the `model` field of a RON file gives it.
+/// The config of any model of the zoo: the `model` field of a RON file.
 pub type ModelConfig = Composition<Zoo>;
 
-/// The config of a run of a model of the zoo, as a RON file under `experiments/` gives it.
+/// The config of a run of a model of the zoo: a RON file under `experiments/`.
 pub type RunConfig = residual_zoo_runs::RunConfig<ModelConfig>;
 
 /// A run of a model of the zoo, read from its directory.

@@ -8,19 +8,19 @@ use residual_zoo_core::EmbeddingsOf;
 
 use crate::ConnectionConfig;
 
-/// Declares an enum of architectures. The enum is itself an
-/// [`Architecture`](crate::core::Architecture). It can be read from RON, and builds the model of any of
-/// its variants without dynamic dispatch. [`Composition`](crate::Composition) of it is a model config.
+/// Declares an enum of architectures, which is itself an [`Architecture`](crate::core::Architecture). It can be read
+/// from RON, and builds the model of any variant without dynamic dispatch. [`Composition`](crate::Composition) of the
+/// enum is a model config.
 ///
-/// Each architecture has one line, `Name(Config, Block)`: its config and the type of its layers. The
-/// type takes the backend and the connection around the sublayers. The macro also declares `Block`,
-/// `Embeddings`, `BlockCache` and `Written`, each with a variant per architecture. Burn's derive needs
-/// plain names, so import `Backend` and `EmbeddingsOf` where you call the macro. After the enum,
-/// `with` names the enum of connections that [`connections!`](macro@crate::connections) declares.
+/// Each architecture has one line, `Name(Config, Block)`: its config and the type of its layers. The type takes the
+/// backend and the connection around the sublayers. The macro also declares `Block`, `Embeddings`, `BlockCache` and
+/// `Written`, each with a variant per architecture. Import `Backend` and `EmbeddingsOf` before the call, because
+/// Burn's derive needs plain names. After the enum, `with` names the enum of connections from
+/// [`connections!`](macro@crate::connections).
 ///
-/// A line `To from From: convert` lets a model of `To` start from the weights of one of
-/// `From`. `convert` takes the config of `To` and the weights, and returns the weights of `To` or an error
-/// that can become a [`ConfigError`](crate::core::ConfigError).
+/// A line `To from From: convert` lets a model of `To` start from the weights of a model of `From`. `convert` takes
+/// the config of `To` and the weights. It returns the weights of `To`, or an error that can become a
+/// [`ConfigError`](crate::core::ConfigError).
 #[macro_export]
 macro_rules! zoo {
     (
@@ -91,7 +91,7 @@ macro_rules! zoo {
         /// The form of a model config in a file.
         #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
         #[serde(rename = "model", deny_unknown_fields)]
-        #[allow(missing_docs)] // The fields are those of a composition.
+        #[allow(missing_docs)] // The fields are documented in `Composition`.
         pub enum Written {
             $($(#[doc = $doc])* $name($config),)+
             /// Any model except one architecture with plain connections.
@@ -101,7 +101,7 @@ macro_rules! zoo {
                 connection: Option<$crate::PlacedConnection<$connections>>,
                 #[serde(default)]
                 recurrence: Option<$crate::recurrent::RecurrentConfig>,
-                // A model of text is written as before there were images.
+                // Omitted for models of text, whose files predate patches.
                 #[serde(default, skip_serializing_if = "Option::is_none")]
                 patches: Option<$crate::vit::Patches>,
             },

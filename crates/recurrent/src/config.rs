@@ -1,4 +1,4 @@
-//! Block size, α and form.
+//! The config of a recurrence.
 
 use burn::tensor::backend::Backend;
 use residual_zoo_core::{ConfigError, Cost, Ends, ResidualBlock, check};
@@ -9,19 +9,19 @@ use crate::Recurrent;
 /// α, the weight of the accumulated state, in [0, 1].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Alpha {
-    /// Trained from this initial value and clamped, as in the authors' code. Outside [0, 1] it has no
-    /// gradient, so an α that training makes negative stays 0.
+    /// Trained from this initial value and clamped, as in the authors' code. It has no gradient outside [0, 1], so an
+    /// α that training makes negative stays 0.
     Trainable(f64),
-    /// Trained from this initial value and clamped, with the gradient of the unclamped α (Bengio et al.,
-    /// "Estimating or propagating gradients through stochastic neurons", 2013).
+    /// Trained from this initial value and clamped, with the gradient of the unclamped α (Bengio et al., "Estimating
+    /// or propagating gradients through stochastic neurons", 2013).
     StraightThrough(f64),
-    /// The sigmoid of a trained number, from this initial value.
+    /// The sigmoid of a trained number. This is the initial α.
     Sigmoid(f64),
-    /// Fixed, as in the authors' language model (0) and selective copy (0.5).
+    /// A constant, as in the authors' language model (0) and selective copy (0.5).
     Fixed(f64),
 }
 
-/// The state that α weights and that is carried from one step to the next.
+/// The state that is multiplied by α and carried from one step to the next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Form {
     /// h_{i-1}, as in eq. 9. The paper does not define h_0; here it is zero.
@@ -35,11 +35,11 @@ pub enum Form {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RecurrentConfig {
-    /// Tokens in a block, k.
+    /// Number of tokens in a block, k.
     pub block: usize,
     /// α.
     pub alpha: Alpha,
-    /// Eq. 9 as printed or as the authors' code computes it.
+    /// The form of eq. 9: as printed, or as the authors' code computes it.
     pub form: Form,
 }
 
@@ -53,7 +53,7 @@ impl Default for RecurrentConfig {
     }
 }
 
-/// The recurrences of section 6, with the τ that the paper uses:
+/// The recurrences of section 6, with the paper's τ:
 ///
 /// | constructor | k | α | τ | parameters reported | counted |
 /// |---|---|---|---|---|---|
@@ -62,8 +62,8 @@ impl Default for RecurrentConfig {
 /// | [`selective_copy`](Self::selective_copy) | 32 | fixed at 0.5 | as for copy | 0.5M | 508,704 |
 /// | [`shakespeare`](Self::shakespeare) | 16 | trained from 0.5 | 1 layer, d 384, 6 heads, 256 positions, 65 ids | 1.9E6 | 1,893,889 |
 ///
-/// Counts include the scales of norms, but τ has no biases: 12d² + 2d per layer, d for the final norm,
-/// the token and position tables, and 10d for the head of the image model. A trained α adds 1.
+/// Counts include the scales of norms, but τ has no biases: 12d² + 2d per layer, d for the final norm, the token and
+/// position tables, and 10d for the head of the image model. A trained α adds 1.
 impl RecurrentConfig {
     /// Long-range image classification (section 6.1).
     pub fn image() -> Self {
@@ -114,8 +114,8 @@ impl RecurrentConfig {
         }
     }
 
-    /// The recurrence around `layers`, each with the ends of its stream. Each layer is a separate τ and reads the output
-    /// of the one before it. All share one α.
+    /// Makes the recurrence around `layers`, each with the ends of its stream. Each layer is a separate τ and reads
+    /// the output of the layer before. All layers share one α.
     ///
     /// # Panics
     ///
@@ -128,14 +128,14 @@ impl RecurrentConfig {
         Recurrent::new(self, layers, device)
     }
 
-    /// The cost per token on a sequence of `context` tokens, summed over the windows of τ. `tau(time)`
-    /// is the cost of the layers on a window of `time` tokens.
+    /// Cost per token on a sequence of `context` tokens, summed over the windows of τ. `tau(time)` is the cost of the
+    /// layers on a window of `time` tokens.
     pub fn cost(&self, tau: impl Fn(usize) -> Cost, context: usize) -> Cost {
         let k = self.block.min(context);
         let blocks = context.div_ceil(k.max(1));
         let last = context - k.saturating_mul(blocks.saturating_sub(1)).min(context);
         let flops = |time: usize| tau(time).forward_flops.saturating_mul(time);
-        // Eq. 8, eq. 9 for whole blocks, eq. 9 for the last block, eq. 10.
+        // Eq. 8, eq. 9 for whole blocks, eq. 9 for the last block, and eq. 10.
         let windows = match blocks {
             0 | 1 => flops(last).saturating_mul(2),
             _ => flops(k)

@@ -1,23 +1,22 @@
 //! Operations per sequence as section 5.1 estimates them.
 //!
-//! They add l² d for attention and l d² for linear layers, without constant factors: a multiply-add
-//! counts once, and the width of the feed-forward network is ignored.
-//! [`RecurrentConfig::cost`](crate::RecurrentConfig::cost) counts FLOPs.
+//! The estimates add l² d for attention and l d² for linear layers, without constant factors. A multiply-add counts
+//! once, and the width of the feed-forward network is ignored. [`RecurrentConfig::cost`](crate::RecurrentConfig::cost)
+//! counts FLOPs.
 
-/// A transformer of `n_layer` layers and width `width` on `time` tokens: r(l² d + l d²), where r is
-/// the number of layers, l the tokens and d the width.
+/// Operations of a transformer of `n_layer` layers and width `width` on `time` tokens: r(l² d + l d²), with r the
+/// number of layers, l the number of tokens and d the width.
 pub fn regular_operations(n_layer: usize, time: usize, width: usize) -> usize {
     n_layer * (time * time * width + time * width * width)
 }
 
-/// The same transformer as τ of a recurrent one with blocks of `block` tokens:
-/// r(4 d l k + 2 l d²), where k is the tokens in a block.
+/// Operations of the same transformer as the τ of a recurrence with blocks of `block` tokens: r(4 d l k + 2 l d²),
+/// with k the number of tokens in a block.
 ///
-/// This is [`regular_operations`] on 2k tokens, l / k times. Exactly, eq. 9 calls τ on two blocks
-/// l / k − 1 times, and eqs. 8 and 10 call it once each, on one block.
+/// This is [`regular_operations`] on 2k tokens, l / k times. In fact, eq. 9 calls τ on two blocks l / k − 1 times, and
+/// eqs. 8 and 10 call it on one block once each.
 ///
-/// Tables 2 and 6 follow from it. The 2.5E7 of Table 4 needs a width of 32; the width of 96 of Table 3
-/// gives 1.27E8.
+/// Tables 2 and 6 follow from it. The 2.5E7 of Table 4 needs a width of 32; the width of 96 of Table 3 gives 1.27E8.
 pub fn recurrent_operations(n_layer: usize, time: usize, width: usize, block: usize) -> usize {
     n_layer * (4 * width * time * block + 2 * time * width * width)
 }

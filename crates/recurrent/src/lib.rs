@@ -1,10 +1,10 @@
 //! The recurrent transformer (Kausik, "Scaling efficient LLMs", section 5):
 //! <https://arxiv.org/abs/2402.14746>.
 //!
-//! [`Recurrent`] cuts a sequence into blocks and passes over them with one transformer τ, two blocks at
-//! a time. Its documentation has the equations. τ is any `ResidualBlock`, such as a layer of GPT-2, RMT
-//! or TokenFormer with any connection. Time and memory are linear in the length of the sequence. Reading
-//! a sequence in pieces takes memory that does not depend on its length ([`RecurrentCache`]).
+//! [`Recurrent`] cuts a sequence into blocks and passes over them with one transformer τ, two blocks at a time. Its
+//! documentation has the equations. τ is any `ResidualBlock`, such as a layer of GPT-2, RMT or TokenFormer with any
+//! connection. Time and memory are linear in the length of the sequence. Reading a sequence in pieces takes constant
+//! memory ([`RecurrentCache`]).
 
 #![forbid(unsafe_code)]
 
@@ -17,7 +17,7 @@ pub use config::{Alpha, Form, RecurrentConfig};
 pub use recurrence::Recurrent;
 pub use streaming::RecurrentCache;
 
-/// The recurrence in PyTorch, for models that are exported to Hugging Face.
+/// The recurrence in PyTorch, for export to Hugging Face.
 pub const MODELING: &str = include_str!("../modeling.py");
 
 #[cfg(test)]

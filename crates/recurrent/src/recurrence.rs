@@ -10,10 +10,10 @@ use residual_zoo_core::{Ends, Plain, ResidualBlock, Stream, close, open, recompu
 use crate::streaming::RecurrentCache;
 use crate::{Alpha, Form, RecurrentConfig};
 
-/// The recurrence of eqs. 8-10 around each of its layers in turn. One layer is the paper's model.
+/// The recurrence of eqs. 8-10 around each of its layers in turn. The paper's model has one layer.
 ///
-/// The sequence is cut into blocks x_1, …, x_t of k tokens; the last may be shorter. A layer τ passes
-/// over them, two at a time:
+/// The sequence is cut into blocks x_1, …, x_t of k tokens; the last may be shorter. A layer τ passes over two blocks
+/// at a time:
 ///
 /// ```text
 /// h_1            = τ(x_1)                                                   (8)
@@ -21,34 +21,31 @@ use crate::{Alpha, Form, RecurrentConfig};
 /// y_t            = τ(h_t)                                                   (10)
 /// ```
 ///
-/// The comma concatenates two blocks in time, and attention is causal over both. τ sees every token
-/// twice, in windows of at most 2k tokens. Learned positions are added before the recurrence and count
-/// over the whole sequence. Rotary positions and ALiBi act inside τ and count within a window.
-/// [`Alpha`] chooses how α is trained, [`Form`] what it weights. Each call of τ starts a new stream, so a
-/// connection inside τ reads no stream from outside.
+/// The comma concatenates two blocks in time, and attention is causal over both. τ sees every token twice, in windows
+/// of at most 2k tokens. Learned positions are added before the recurrence and count over the whole sequence. Rotary
+/// positions and ALiBi act inside τ and count within a window. [`Alpha`] chooses how α is trained, [`Form`] which
+/// state it multiplies. Each call of τ starts a new stream, so a connection inside τ reads no stream from outside.
 ///
 /// # Prefixes
 ///
-/// Eq. 10 closes the last block without a carry. Once another block follows, eq. 9 gives the outputs of
-/// the former last block instead, with a carry. For α > 0, the outputs of a block therefore change when
-/// another block is appended. In [`Form::Paper`] this starts with the second block, because h_0 is zero;
-/// in [`Form::Code`] it starts with the first. At a fixed length, no output depends on a later token. A
-/// prefix has the outputs of the longer sequence if both have the same number of blocks, or if α = 0.
+/// Eq. 10 closes the last block without a carry. If another block follows, eq. 9 with a carry replaces these outputs.
+/// For α > 0, appending a block therefore changes the outputs of the block before. In [`Form::Paper`] this begins with
+/// the second block, because h_0 is zero; in [`Form::Code`], with the first. At a fixed length, no output depends on a
+/// later token. A prefix has the outputs of the longer sequence if both have the same number of blocks, or if α = 0.
 ///
 /// # Reading in pieces
 ///
-/// With a [cache](RecurrentCache), `forward` returns what a full pass over everything read so far,
-/// including this piece, gives at the positions of this piece. It does not revise what it returned for
-/// earlier pieces. A block after a recurrence would remember outputs that later change, so no block with
-/// a cache may follow a `Recurrent`: it goes around the whole model.
+/// With a [cache](RecurrentCache), `forward` returns the outputs at the positions of this piece, as a full pass over
+/// everything read so far would. It does not revise outputs of earlier pieces. A block after a recurrence would keep
+/// outputs that change later, so no block with a cache may follow a `Recurrent`: it surrounds the whole model.
 #[derive(Module, Debug)]
 pub struct Recurrent<B: Backend, R, E = Plain> {
     pub(crate) layers: Vec<R>,
     /// The ends of the stream of each layer.
     pub(crate) ends: Vec<E>,
-    /// α, `[1]`, before it is clamped.
+    /// α before clamping, `[1]`.
     pub(crate) alpha: Option<Param<Tensor<B, 1>>>,
-    /// The number of which α is the sigmoid, `[1]`.
+    /// The input of the sigmoid for α, `[1]`.
     pub(crate) alpha_logit: Option<Param<Tensor<B, 1>>>,
     straight_through: bool,
     pub(crate) block: usize,
@@ -77,7 +74,7 @@ impl<B: Backend, R: ResidualBlock<B>, E: Ends<B>> Recurrent<B, R, E> {
         }
     }
 
-    /// α in [0, 1], `[1, 1, 1]`.
+    /// Returns α in [0, 1], `[1, 1, 1]`.
     pub(crate) fn alpha(&self) -> Tensor<B, 3> {
         let alpha = match (&self.alpha, &self.alpha_logit) {
             (Some(alpha), _) => {
@@ -94,7 +91,7 @@ impl<B: Backend, R: ResidualBlock<B>, E: Ends<B>> Recurrent<B, R, E> {
         alpha.unsqueeze()
     }
 
-    /// Eqs. 8-10 of a layer for x_1, …, x_t, each `[batch, ≤ k, width]`.
+    /// Applies eqs. 8-10 with one layer to x_1, …, x_t, each `[batch, ≤ k, width]`.
     fn recur(&self, layer: usize, x: Vec<Tensor<B, 3>>) -> Vec<Tensor<B, 3>> {
         let layer = Self {
             layers: vec![self.layers[layer].clone()],
@@ -103,7 +100,7 @@ impl<B: Backend, R: ResidualBlock<B>, E: Ends<B>> Recurrent<B, R, E> {
         };
         let layer = match recompute::is_cut::<B>() {
             false => layer.map(&mut NoLeaves),
-            // A graph is walked back once, so parts share nothing but leaves.
+            // A backward pass visits a graph once, so parts may share only leaves.
             true => layer,
         };
         match self.form {
@@ -112,7 +109,7 @@ impl<B: Backend, R: ResidualBlock<B>, E: Ends<B>> Recurrent<B, R, E> {
         }
     }
 
-    /// y_1, …, y_t of the only layer as in the paper: the carry is α h_{i-1}, and h_0 = 0.
+    /// Returns y_1, …, y_t of the only layer in the paper's form: the carry is α h_{i-1}, and h_0 = 0.
     fn paper(&self, x: Vec<Tensor<B, 3>>) -> Vec<Tensor<B, 3>> {
         let mut h_before = None;
         let mut h = self.tau(x[0].clone());
@@ -127,7 +124,7 @@ impl<B: Backend, R: ResidualBlock<B>, E: Ends<B>> Recurrent<B, R, E> {
         ys
     }
 
-    /// y_1, …, y_t of the only layer as in the authors' code: the carry is α y_{i-1}, and y_0 = x_1.
+    /// Returns y_1, …, y_t of the only layer in the form of the authors' code: the carry is α y_{i-1}, and y_0 = x_1.
     fn code(&self, x: Vec<Tensor<B, 3>>) -> Vec<Tensor<B, 3>> {
         let mut y_before = x[0].clone();
         let mut h = self.tau(x[0].clone());
@@ -150,8 +147,8 @@ impl<B: Backend, R: ResidualBlock<B>, E: Ends<B>> Recurrent<B, R, E> {
         .remove(0)
     }
 
-    /// (y_i, h_{i+1}) = τ(α c + h_i, α c + x_{i+1}) (eq. 9). If the last block is shorter than the carry α c,
-    /// it takes the first rows of the carry.
+    /// (y_i, h_{i+1}) = τ(α c + h_i, α c + x_{i+1}) (eq. 9). A last block that is shorter than the carry α c uses the
+    /// first rows of the carry.
     fn step(
         &self,
         c: Option<Tensor<B, 3>>,
@@ -174,18 +171,18 @@ impl<B: Backend, R: ResidualBlock<B>, E: Ends<B>> Recurrent<B, R, E> {
         (both.remove(0), h_next)
     }
 
-    /// The only layer, on blocks x `[batch, ≤ 2 k, width]`.
+    /// Applies the only layer to blocks x `[batch, ≤ 2 k, width]`.
     fn apply(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
         let (tau, ends) = (&self.layers[0], &self.ends[0]);
         close(ends, tau.forward(open(ends, x), None))
     }
 }
 
-/// Puts an operation that changes nothing behind each parameter.
+/// Puts an identity operation behind each parameter.
 ///
-/// When Burn 0.21 merges two graphs, it forgets where the first node of one is (`GraphLocator::merge_two`).
-/// A parameter is the first node of its graph. So after two merges, each use of the parameter merges the
-/// whole graph again, and many uses take time in T². The results of operations are not forgotten.
+/// When Burn 0.21 merges two graphs, it forgets the first node of one of them (`GraphLocator::merge_two`). A parameter
+/// is the first node of its graph. So after two merges, each use of the parameter merges the whole graph again, and
+/// many uses take time in T². Results of operations are not forgotten.
 struct NoLeaves;
 
 impl<B: Backend> ModuleMapper<B> for NoLeaves {
@@ -196,8 +193,8 @@ impl<B: Backend> ModuleMapper<B> for NoLeaves {
     }
 }
 
-/// x_1, …, x_t of k tokens each; the last may be shorter. Halves are cut into halves again: Burn fills the
-/// gradient of a part up with zeros to the length of the whole, which for t parts of the whole takes time
+/// Cuts x into x_1, …, x_t of k tokens each; the last may be shorter. It cuts halves into halves again, because Burn
+/// pads the gradient of a part with zeros to the length of the whole. For t parts of the whole, this would take time
 /// in T².
 fn cut<B: Backend>(x: Tensor<B, 3>, k: usize) -> Vec<Tensor<B, 3>> {
     let time = x.dims()[1];

@@ -1,6 +1,6 @@
-//! The recurrence over a sequence that arrives in pieces, in memory that is constant in its length.
+//! The recurrence over a sequence that arrives in pieces, in constant memory.
 //!
-//! All blocks but the last are settled. The last one, block i + 1, is open:
+//! All blocks but the last are settled. The last block, i + 1, is open:
 //!
 //! ```text
 //!        extend: the next tokens are within the block
@@ -15,34 +15,33 @@
 //!              └──────────── an empty open block ─────────────────────────┘
 //! ```
 //!
-//! c is the carried state: h_{i-1} in the paper's form, y_{i-1} in the code's. The y of the open block
-//! are provisional. They are the inputs of the next layer, so everything that a layer after the first
-//! computes in its open block is provisional too. `close` computes it again from settled inputs.
+//! c is the carried state: h_{i-1} in the paper's form, y_{i-1} in the code's. The outputs y of the open block are
+//! provisional. They are the inputs of the next layer, so later layers compute only provisional results in their open
+//! block. `close` computes them again from settled inputs.
 
 use burn::tensor::{Tensor, backend::Backend};
 use residual_zoo_core::{Cache, Ends, ResidualBlock, close, open};
 
 use crate::{Form, Recurrent};
 
-/// What a [`Recurrent`] keeps of the tokens it has read. Its size does not depend on their number:
+/// The state of a [`Recurrent`] after the tokens read so far. Its size is constant:
 ///
 /// - the input of the first layer for the open block, at most k tokens;
 /// - for each layer, the carry α c_{i-1}, the next carry c_i, and h_{i+1} so far, at most k tokens each;
-/// - for each layer, three caches of τ: after the left half of eq. 9 (k tokens), after the part of the
-///   right half read so far (at most 2k), and of eq. 10 over h_{i+1} (at most k).
+/// - for each layer, three caches of τ: after the left half of eq. 9 (k tokens), after the part of the right half read
+///   so far (at most 2k), and of eq. 10 over h_{i+1} (at most k).
 ///
-/// c is h in [`Form::Paper`] and y in [`Form::Code`]. Block i + 1 is open until the first token after it
-/// arrives, which settles it. Its x then passes through all layers again, because until then the later
-/// layers read the outputs of eq. 10. A token costs two passes through τ when it is read, and two more
-/// when its block is settled.
+/// c is h in [`Form::Paper`] and y in [`Form::Code`]. Block i + 1 is open until the first token after it arrives and
+/// settles it. Its x then passes through all layers again, because later layers have read provisional outputs of
+/// eq. 10. A token costs two passes through τ when it is read, and two more when its block is settled.
 #[derive(Clone, Debug)]
 pub struct RecurrentCache<B: Backend, C> {
-    /// The input x of the first layer for the tokens of the open block, `[batch, ≤ k, width]`.
+    /// Input x of the first layer for the tokens of the open block, `[batch, ≤ k, width]`.
     pub(crate) open: Option<Tensor<B, 3>>,
     pub(crate) layers: Vec<LayerCache<B, C>>,
 }
 
-/// Rows settle their blocks together, so they stay at one position.
+/// All rows settle their blocks together, so they stay at one position.
 impl<B: Backend, C: Cache> Cache for RecurrentCache<B, C> {}
 
 /// The state of a layer while block i + 1 is open.
@@ -50,7 +49,7 @@ impl<B: Backend, C: Cache> Cache for RecurrentCache<B, C> {}
 pub(crate) struct LayerCache<B: Backend, C> {
     /// τ after the left half α c_{i-1} + h_i; empty before the first block.
     pub(crate) left: C,
-    /// α c_{i-1}, which is added to the right half.
+    /// α c_{i-1}, the carry that is added to the right half.
     pub(crate) carry: Option<Tensor<B, 3>>,
     /// c_i, the carry of the next step.
     pub(crate) next_carry: Option<Tensor<B, 3>>,
@@ -83,7 +82,7 @@ impl<B: Backend, R: ResidualBlock<B>, E: Ends<B>> Recurrent<B, R, E> {
         self.layers.iter().zip(&self.ends)
     }
 
-    /// y for the tokens x `[batch, new, width]` that follow those in `cache` and end the sequence.
+    /// Returns y for the tokens x `[batch, new, width]`, which follow the tokens in `cache` and end the sequence.
     pub(crate) fn read(
         &self,
         x: Tensor<B, 3>,
@@ -95,7 +94,7 @@ impl<B: Backend, R: ResidualBlock<B>, E: Ends<B>> Recurrent<B, R, E> {
         while at < new {
             if length(&cache.open) == self.block {
                 let y = self.close(cache);
-                // The part of the closed block that belongs to this piece.
+                // The part of the closed block that is in this piece.
                 if at > 0 {
                     let ours = at.min(self.block);
                     ys.pop();
@@ -109,7 +108,7 @@ impl<B: Backend, R: ResidualBlock<B>, E: Ends<B>> Recurrent<B, R, E> {
         Tensor::cat(ys, 1)
     }
 
-    /// Reads x, which stays within the open block. Returns the provisional y of x (eq. 10).
+    /// Reads x, which stays within the open block, and returns the provisional y of x (eq. 10).
     fn extend(&self, x: Tensor<B, 3>, cache: &mut RecurrentCache<B, R::Cache>) -> Tensor<B, 3> {
         append(&mut cache.open, x.clone());
         let layers = self.taus().zip(&mut cache.layers);
@@ -122,14 +121,14 @@ impl<B: Backend, R: ResidualBlock<B>, E: Ends<B>> Recurrent<B, R, E> {
         })
     }
 
-    /// Settles the open block, which is full and is followed by another: computes its y by eq. 9.
-    /// Returns the y of the last layer.
+    /// Settles the open block, which is full and has a successor: computes its y by eq. 9. Returns the y of the last
+    /// layer.
     fn close(&self, cache: &mut RecurrentCache<B, R::Cache>) -> Tensor<B, 3> {
         let RecurrentCache { open, layers } = cache;
         let x = open.take().expect("a block is closed only when it is full");
         let alpha = self.alpha();
         self.taus().zip(layers).fold(x, |x, (tau, layer)| {
-            // Only the first layer has read this x before; the others read a provisional one.
+            // Only the first layer has read this x before; the others read a provisional x.
             let right = layer.right_half(x.clone(), 0);
             let h = apply(tau, right, &mut layer.left);
             if layer.next_carry.is_none() && self.form == Form::Code {
@@ -159,7 +158,7 @@ impl<B: Backend, R: ResidualBlock<B>, E: Ends<B>> Recurrent<B, R, E> {
 }
 
 impl<B: Backend, C> LayerCache<B, C> {
-    /// α c_{i-1} + x_{i+1} for the part of x_{i+1} that starts at token `from` of the block.
+    /// α c_{i-1} + x_{i+1} for the part of x_{i+1} from token `from` of the block.
     fn right_half(&self, x: Tensor<B, 3>, from: usize) -> Tensor<B, 3> {
         let count = x.dims()[1];
         match &self.carry {
@@ -169,7 +168,7 @@ impl<B: Backend, C> LayerCache<B, C> {
     }
 }
 
-/// τ of the tokens that follow those in `cache`.
+/// Applies τ to the tokens that follow the tokens in `cache`.
 fn apply<B: Backend, R: ResidualBlock<B>>(
     (tau, ends): (&R, &impl Ends<B>),
     x: Tensor<B, 3>,

@@ -80,7 +80,7 @@ fn without_a_carry_both_forms_agree() {
         let paper = forward(&recurrent(0.0, Form::Paper, tau.clone()), x.clone());
         let code = forward(&recurrent(0.0, Form::Code, tau.clone()), x.clone());
         assert!(difference(paper, code) < 1e-6);
-        // With a carry, they differ once there is a second block.
+        // With a carry, they differ from the second block on.
         let paper = forward(&recurrent(0.5, Form::Paper, tau.clone()), x.clone());
         let code = forward(&recurrent(0.5, Form::Code, tau), x);
         assert_eq!(difference(paper, code) > 1e-3, time > 4, "{time} tokens");
@@ -107,7 +107,7 @@ fn alpha_is_kept_between_0_and_1() {
             assert!(difference(forward(&block, x.clone()), at(end)) < 1e-6);
         }
     }
-    // A sigmoid starts at the value that it is given.
+    // A sigmoid has the given initial value.
     let sigmoid = forward(&of(Alpha::Sigmoid(0.3)), x.clone());
     assert!(difference(sigmoid, at(0.3)) < 1e-5);
 }
@@ -122,7 +122,7 @@ fn alpha_learns_at_the_ends_of_its_range_and_straight_through_beyond_them() {
         init: Some(Init::Fixed(0.3)),
         ..Gpt2Config::default()
     };
-    // The gradient of α from this start, after it was moved.
+    // The gradient of α from this initial value, after α was moved.
     let gradient = |alpha: Alpha, by: f64| {
         let recurrence = RecurrentConfig {
             block: 4,
@@ -221,12 +221,12 @@ fn reading_takes_memory_constant_in_the_length() {
         let layers: Vec<_> = cache.layers.iter().map(layer).collect();
         held.push((crate::streaming::length(&cache.open), layers));
     }
-    // In the third block: two carries from the blocks before it, and all of its own tokens.
+    // In the third block: two carries from earlier blocks, and all of its own tokens.
     assert_eq!(held[2], (4, vec![([4, 8, 4], [4, 4, 4]); 2]));
     assert!(held[2..].iter().all(|h| *h == held[2]), "{held:?}");
 }
 
-/// x + 1, counting the tokens it sees and the longest window.
+/// x + 1. Counts the tokens that it sees, and the longest window.
 #[derive(Module, Clone, Debug, Default)]
 struct Probe;
 

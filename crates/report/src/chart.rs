@@ -1,11 +1,11 @@
-//! What a chart is made of.
+//! The description of a chart.
 
 /// A chart of series over a shared x axis.
 ///
-/// The y axis spans what the lines show over most of the x axis, so that the first steps of a
-/// run do not flatten the rest; what rises above it is cut off and the chart says so. Markers and
-/// references are always inside. A line too dense and noisy to follow is averaged, which the chart
-/// says as well, and the range of its points becomes its band unless it has one.
+/// The y axis spans the values that lines show over most of the x axis, so that the first steps of a run do not
+/// flatten the rest. Higher values are cut off, and the chart says so. Markers and references are always inside. A
+/// line too dense and noisy to follow is averaged, and the chart says so. The range of its points becomes its band,
+/// unless it has a band.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Chart {
     /// The section heading.
@@ -16,7 +16,7 @@ pub struct Chart {
     pub x: Axis,
     /// The vertical axis.
     pub y: Axis,
-    /// What is drawn, the first series lowest.
+    /// The series, the lowest first.
     pub series: Vec<Series>,
     /// Horizontal reference lines.
     pub references: Vec<Reference>,
@@ -29,7 +29,7 @@ pub struct Axis {
     pub label: String,
     /// Its unit; empty for none.
     pub unit: String,
-    /// How values map to positions.
+    /// The map from values to positions.
     pub scale: Scale,
 }
 
@@ -49,17 +49,17 @@ impl Axis {
     }
 }
 
-/// How values map to positions along an axis.
+/// A map from values to positions along an axis.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Scale {
-    /// In proportion to the value.
+    /// Proportional to the value.
     #[default]
     Linear,
-    /// In proportion to its logarithm; values that are not positive are left out, and the chart says so.
+    /// Proportional to the logarithm. Values that are not positive are omitted, and the chart says so.
     Log,
 }
 
-/// A named sequence of points; points that are not finite are left out, and the chart says so.
+/// A named sequence of points. Points that are not finite are omitted, and the chart says so.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Series {
     /// The name in the legend.
@@ -68,9 +68,9 @@ pub struct Series {
     pub points: Vec<(f64, f64)>,
     /// `(x, low, high)`, such as the range over seeds; empty for none.
     pub band: Vec<(f64, f64, f64)>,
-    /// How the points are drawn.
+    /// The drawing style of the points.
     pub style: Style,
-    /// The color, taken modulo the eight of the palette; beyond eight, lines have dashes too.
+    /// The color, modulo the eight colors of the palette. Beyond eight, lines also have dashes.
     pub group: usize,
 }
 
@@ -94,7 +94,7 @@ impl Series {
     }
 }
 
-/// How a series is drawn.
+/// The drawing style of a series.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Style {
     /// A solid line.

@@ -3,7 +3,7 @@
 use crate::chart::Scale;
 use crate::number::{decade_labels, tick_labels};
 
-/// Beyond this the differences and powers of ten of an axis would leave the range of `f64`.
+/// Magnitude beyond which differences and powers of ten of an axis would leave the range of `f64`.
 const LARGEST: f64 = 1e200;
 
 impl Scale {
@@ -46,7 +46,7 @@ pub(crate) struct Ticks {
 }
 
 impl Domain {
-    /// The range between two positions; one point opens to a range, and none to `0..=1`.
+    /// Returns the range between two positions. One point opens to a range, and none to `0..=1`.
     pub(crate) fn new(scale: Scale, lo: f64, hi: f64) -> Self {
         let size = lo.abs().max(hi.abs());
         let pad = match scale {
@@ -62,19 +62,19 @@ impl Domain {
         Self { scale, lo, hi }
     }
 
-    /// The range with `share` of its length added at both ends.
+    /// Adds `share` of the length of the range at both ends.
     pub(crate) fn padded(self, share: f64) -> Self {
         let pad = (self.hi - self.lo) * share;
         let (lo, hi) = (self.lo - pad, self.hi + pad);
         Self { lo, hi, ..self }
     }
 
-    /// Where `value` lies: 0 at the low end, 1 at the high end.
+    /// The place of `value`: 0 at the low end, 1 at the high end.
     pub(crate) fn unit(&self, value: f64) -> f64 {
         (self.scale.position(value) - self.lo) / (self.hi - self.lo)
     }
 
-    /// About `target` ticks.
+    /// Returns about `target` ticks.
     pub(crate) fn ticks(&self, target: usize) -> Ticks {
         if self.scale == Scale::Log && self.hi - self.lo >= 1.0 {
             return self.decades(target);
@@ -115,7 +115,7 @@ impl Domain {
     }
 }
 
-/// Multiples of 1, 2 or 5 times a power of ten in `lo..=hi`, as close to `target` as they get.
+/// Returns multiples of 1, 2 or 5 times a power of ten in `lo..=hi`, as close to `target` in number as possible.
 fn even(lo: f64, hi: f64, target: usize) -> Vec<f64> {
     let raw = (hi - lo) / target.max(1) as f64;
     let exponent = raw.log10().floor() as i32;
@@ -132,7 +132,7 @@ fn even(lo: f64, hi: f64, target: usize) -> Vec<f64> {
     (first..=last).map(tick).collect()
 }
 
-/// `digits` times a power of ten, by a division where that is the exactly rounded way.
+/// `digits` times a power of ten, by a division if the division rounds exactly.
 fn tenfold(digits: f64, exponent: i32) -> f64 {
     match 10f64.powi(exponent.abs()) {
         power if exponent < 0 => digits / power,

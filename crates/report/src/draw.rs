@@ -9,11 +9,11 @@ use crate::plot::Plot;
 use crate::series::{POINTS, Span, Trace, thin};
 use crate::shapes::{circle, color, diamond, length, line, path, text};
 
-/// Up to this many points are measurements worth a dot each; more are a curve.
+/// Largest number of points that get a dot each; more are a curve.
 const DOTS: usize = 24;
 
 impl Plot<'_> {
-    /// The `svg` element of the chart numbered `index`.
+    /// Draws the `svg` element of the chart numbered `index`.
     pub(crate) fn draw(&self, index: usize) -> Markup {
         let class = if self.narrow { "narrow" } else { "wide" };
         let id = format!("{class}{index}");
@@ -39,7 +39,7 @@ impl Plot<'_> {
         }
     }
 
-    /// The chart in words, for those who cannot see it.
+    /// Describes the chart in words, for those who cannot see it.
     fn summary(&self) -> String {
         let chart = self.view.chart;
         let mut out = format!("{} against {}.", title(&chart.y), title(&chart.x));
@@ -129,7 +129,7 @@ impl Plot<'_> {
         format!("M{}", spans.iter().map(point).collect::<Vec<_>>().join("L"))
     }
 
-    /// The markers, and the points of lines that have few.
+    /// Draws the markers, and the points of lines with few points.
     fn dots(&self) -> Markup {
         let few = |t: &&Trace| t.series.style == Style::Markers || t.points.len() <= DOTS;
         html! {
@@ -148,7 +148,7 @@ impl Plot<'_> {
         }
     }
 
-    /// The labels in the right margin, or nothing where they do not fit.
+    /// Draws the labels in the right margin, or nothing if they do not fit.
     fn beside(&self) -> Markup {
         let places = self.labels.iter().map(|label| (self.row(label.y), label));
         let mut places: Vec<(f64, &Label)> = places.collect();
@@ -160,7 +160,7 @@ impl Plot<'_> {
             @for ((y, label), row) in places.iter().zip(rows.unwrap_or_default()) {
                 @let x = label.x.map_or(self.right, |x| self.column(x));
                 g class={ "label " (label.class) } {
-                    // Far from the margin a leader would cross other lines; the color suffices.
+                    // A leader far from the margin would cross other lines; the color suffices.
                     @if x > self.right - 40.0 {
                         (path("", &format!("M{x:.1},{y:.1}L{dot:.1},{row:.1}")))
                     }

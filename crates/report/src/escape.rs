@@ -1,8 +1,8 @@
-//! Text of others in each format: one function for HTML and SVG, one for CSV, and [`markdown`](crate::markdown).
+//! Escaping of untrusted text: one function for HTML and SVG, one for CSV, and [`markdown`](crate::markdown).
 
 use residual_zoo_system::harmless;
 
-/// A document of HTML or SVG without characters that XML does not allow, or that change the direction of what follows.
+/// Replaces characters of an HTML or SVG document that XML does not allow, or that change the direction of text.
 pub(crate) fn printable(document: String) -> String {
     let is_odd = |c: char| match c {
         '\n' | '\t' => false,
@@ -12,22 +12,22 @@ pub(crate) fn printable(document: String) -> String {
     document.replace(is_odd, "\u{fffd}")
 }
 
-/// Text in one line: line breaks and tabs become spaces, and control characters are escaped.
+/// Puts text on one line: line breaks and tabs become spaces, and control characters are escaped.
 pub(crate) fn one_line(text: &str) -> String {
     let is_space = |c: char| matches!(c, ' ' | '\t'..='\r');
     let words = text.split(is_space).filter(|word| !word.is_empty());
     harmless(&words.collect::<Vec<_>>().join(" ")).into_owned()
 }
 
-/// A cell of a CSV file. A spreadsheet takes a cell that begins with `=` or the like as a formula, so such a cell begins
-/// with an apostrophe instead. Numbers stay as they are.
+/// Makes a cell of a CSV file. A spreadsheet reads a cell that begins with `=` or the like as a formula, so such a
+/// cell gets an apostrophe in front. Numbers stay unchanged.
 pub(crate) fn csv_cell(cell: &str) -> String {
     let is_odd = |c: char| c.is_control();
     let cell = match cell.contains(is_odd) {
         true => one_line(cell),
         false => harmless(cell).into_owned(),
     };
-    // Some spreadsheets drop what cannot be seen, and some take the wide forms as signs too.
+    // Some spreadsheets drop invisible characters, and some read wide forms as signs too.
     let is_unseen = |c: char| {
         c.is_whitespace() || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2060}' | '\u{feff}')
     };
@@ -39,7 +39,7 @@ pub(crate) fn csv_cell(cell: &str) -> String {
     }
 }
 
-/// Whether `text` is a number as this program writes them, such as `-1.5` or `2e-7`.
+/// Whether `text` is a number as this program writes it, such as `-1.5` or `2e-7`.
 fn is_number(text: &str) -> bool {
     let digits = text.strip_prefix('-').unwrap_or(text);
     digits.starts_with(|c: char| c.is_ascii_digit()) && text.parse::<f64>().is_ok()
@@ -49,7 +49,7 @@ fn is_number(text: &str) -> bool {
 mod tests {
     use crate::csv;
 
-    /// Turns what a spreadsheet would take as a formula into text. Numbers stay numbers.
+    /// Text that a spreadsheet would read as a formula stays text. Numbers stay numbers.
     #[test]
     fn csv_has_no_formulas_and_no_control_characters() {
         let cell = |text: &str| {

@@ -1,4 +1,4 @@
-//! Charts: a legend, a drawing for wide pages and one for phones, and the values to hover over.
+//! Charts: a legend, a drawing for wide pages, a drawing for phones, and the values for the pointer.
 
 use maud::{Markup, PreEscaped, html};
 use serde_json::{Value, json};
@@ -14,22 +14,22 @@ use crate::width::{shorten, width as columns, wrap};
 
 /// The style sheet of pages and of the charts in them.
 pub(crate) const STYLE: &str = include_str!("style.css");
-/// The columns of the longest name in the legend of a file of its own, which is as wide as the drawing.
+/// Columns of the longest name in the legend of a separate file, which is as wide as the drawing.
 const NAME: usize = 112;
-/// What a chart needs on top of it where there is no page.
+/// The additional style of a chart outside a page.
 const ALONE: &str = ".wide { display: block; }
 .plot { background: var(--page); font-family: system-ui, sans-serif; }
 ";
 
 impl Chart {
-    /// What to know about the drawing: that noise was averaged, that values were cut off, and which points have no place on
+    /// Describes changes to the data: noise that was averaged, values that were cut off, and points without a place on
     /// the axes. Pages and files of charts show it.
     pub fn notes(&self) -> String {
         View::of(self).notes()
     }
 
-    /// The chart as an SVG file of its own, with its legend, light or dark as the reader's system
-    /// is; without hover values.
+    /// Returns the chart as a separate SVG file with a legend, in light or dark as on the reader's system. It has no
+    /// values for the pointer.
     pub fn to_svg(&self) -> String {
         let view = View::of(self);
         let plot = Plot::new(&view, false);
@@ -68,8 +68,7 @@ impl Chart {
     }
 }
 
-/// The class, the sample and the name of each entry of a legend. Samples of lines and markers are 26
-/// wide and centered at `y`.
+/// Class, sample and name of each legend entry. Samples of lines and markers are 26 wide and centered at `y`.
 fn legend(chart: &Chart, y: f64) -> Vec<(String, Markup, String)> {
     let stroke = format!("M1,{y}H25");
     let sample = |series: &Series| match series.style {
@@ -85,7 +84,7 @@ fn legend(chart: &Chart, y: f64) -> Vec<(String, Markup, String)> {
     series.chain(references).collect()
 }
 
-/// The chart without its heading; `index` makes its element ids unique on the page.
+/// Renders the chart without its heading. `index` makes element ids unique on the page.
 pub(crate) fn render(chart: &Chart, index: usize) -> Markup {
     let view = View::of(chart);
     let (wide, narrow) = (Plot::new(&view, false), Plot::new(&view, true));
@@ -107,7 +106,7 @@ pub(crate) fn render(chart: &Chart, index: usize) -> Markup {
     }
 }
 
-/// The values for the hover script.
+/// Returns the values for the hover script.
 fn values(view: &View) -> Value {
     let column = |spans: &[Span], of: fn(&Span) -> f64| -> Vec<f64> {
         spans.iter().map(|s| round(of(s), 6)).collect()

@@ -6,7 +6,7 @@ use crate::series::{Trace, View};
 use crate::shapes::color;
 use crate::width::{shorten, width};
 
-/// The longest name beside a line; the legend has it in full.
+/// Maximum length of a name beside a line; the legend has the full name.
 const NAME: usize = 24;
 
 /// The label of a line or a reference.
@@ -14,19 +14,19 @@ pub(crate) struct Label {
     pub(crate) class: String,
     pub(crate) name: String,
     pub(crate) value: String,
-    /// The x of the last point; none for a reference, which ends where the plot area does.
+    /// The x of the last point; none for a reference, which ends at the edge of the plot area.
     pub(crate) x: Option<f64>,
     pub(crate) y: f64,
 }
 
 impl Label {
-    /// The width of its text, in columns of a terminal.
+    /// Width of the text, in terminal columns.
     pub(crate) fn columns(&self) -> usize {
         width(&self.name) + width(&self.value)
     }
 }
 
-/// The labels of all lines and references; narrow drawings leave the names to the legend.
+/// Returns the labels of all lines and references. Narrow drawings show names only in the legend.
 pub(crate) fn labels<'a>(view: &View<'a>, narrow: bool) -> Vec<Label> {
     let line = |trace: &Trace<'a>| {
         let Series { name, group, .. } = trace.series;
@@ -52,14 +52,13 @@ pub(crate) fn labels<'a>(view: &View<'a>, narrow: bool) -> Vec<Label> {
     named.map(label).collect()
 }
 
-/// The places closest to the sorted `wanted` that are `gap` apart, if there is room.
+/// Returns the places closest to the sorted `wanted` that are `gap` apart, if there is room.
 pub(crate) fn spread(wanted: &[f64], gap: f64, top: f64, bottom: f64) -> Option<Vec<f64>> {
     let room = bottom - top - gap * wanted.len().saturating_sub(1) as f64;
     if room < 0.0 {
         return None;
     }
-    // With the gaps taken out, what remains is to make the places ascend: labels that collide
-    // share the mean of what they want.
+    // Without the gaps, the places only have to ascend: labels that collide share the mean of their wanted places.
     let mut shared: Vec<(f64, usize)> = Vec::new();
     for (i, want) in wanted.iter().enumerate() {
         let (mut place, mut count) = (want - gap * i as f64, 1);

@@ -1,5 +1,5 @@
-//! Reports: text, tables and line charts in one HTML file that opens without a network. Charts are
-//! also written as SVG, tables as Markdown and plain text, and rows as CSV.
+//! Reports: text, tables and line charts in one HTML file that opens without a network. Charts are also written as
+//! SVG, tables as Markdown and plain text, and rows as CSV.
 //!
 //! ```
 //! use residual_zoo_report::{Axis, Chart, Report, Section, Series};
@@ -19,8 +19,8 @@
 //! assert!(report.to_html().contains("Validation loss"));
 //! ```
 //!
-//! A module uses only modules before it in this order: `escape`, `markdown`, `width`, `number`, `table` with `text`, `chart`, `domain`,
-//! `series`, `shapes`, `labels`, `plot`, `draw`, `figure`, `page`.
+//! A module uses only modules before it in this order: `escape`, `markdown`, `width`, `number`, `table` with `text`,
+//! `chart`, `domain`, `series`, `shapes`, `labels`, `plot`, `draw`, `figure`, `page`.
 
 #![forbid(unsafe_code)]
 

@@ -1,10 +1,10 @@
-//! Text in Markdown. All text is shown as it is: what looks like HTML, a link or a heading in it is escaped.
+//! Text in Markdown. Everything that looks like HTML, a link or a heading is escaped, so text appears unchanged.
 
 use residual_zoo_system::harmless;
 
 use crate::escape::one_line;
 
-/// A line of text, for a heading, a cell or a sentence.
+/// Escapes a line of text, for a heading, a cell or a sentence.
 pub fn text(text: &str) -> String {
     let line: Vec<char> = one_line(text).chars().collect();
     let mut out = String::new();
@@ -14,14 +14,14 @@ pub fn text(text: &str) -> String {
         let is_next = |test: fn(char) -> bool| next.is_some_and(test);
         match c {
             '\\' | '`' | '*' | '[' | ']' | '|' | '~' | '$' => out.extend(['\\', c]),
-            // Within a word it is no emphasis.
+            // An underscore within a word is not emphasis.
             '_' if before.is_some_and(char::is_alphanumeric) && is_next(char::is_alphanumeric) => {
                 out.push(c);
             }
             '_' => out.push_str("\\_"),
             '<' if is_next(|c| c.is_alphabetic() || "/!?".contains(c)) => out.push_str("&lt;"),
             '&' if is_next(|c| c.is_alphanumeric() || c == '#') => out.push_str("&amp;"),
-            // Where a line begins: a heading, a quotation, a list.
+            // At the beginning of a line: a heading, a quotation, a list.
             '#' | '>' if i == 0 => out.extend(['\\', c]),
             '-' | '+' if i == 0 && next.is_none_or(|c| c == ' ' || c == '-') => {
                 out.extend(['\\', c]);
@@ -35,26 +35,26 @@ pub fn text(text: &str) -> String {
     out
 }
 
-/// Whether a line that begins so would be an item of a numbered list.
+/// Whether a line with this beginning would be an item of a numbered list.
 fn is_item(start: &[char]) -> bool {
     !start.is_empty() && start.iter().all(char::is_ascii_digit)
 }
 
-/// Paragraphs; a blank line starts a new one.
+/// Escapes paragraphs; a blank line starts a new one.
 pub fn paragraphs(body: &str) -> String {
     let paragraphs = body.split("\n\n").map(text);
     let paragraphs = paragraphs.filter(|paragraph| !paragraph.is_empty());
     paragraphs.collect::<Vec<_>>().join("\n\n")
 }
 
-/// A block of preformatted text in this language, such as `ron`. Its fence is longer than any in the text.
+/// Makes a block of preformatted text in this language, such as `ron`. Its fence is longer than any fence in the text.
 pub fn code(language: &str, body: &str) -> String {
     let ticks = body.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(3.max(ticks + 1));
     format!("{fence}{language}\n{}\n{fence}", harmless(body))
 }
 
-/// The name of a file as a part of an address.
+/// Escapes the name of a file as a part of an address.
 pub fn address(name: &[u8]) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     let escape = |byte: &u8| match is_plain(*byte) {

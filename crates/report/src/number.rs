@@ -1,8 +1,8 @@
-//! Numbers as readers expect them: few digits, SI prefixes, powers of ten.
+//! Numbers in the form that readers expect: few digits, SI prefixes, powers of ten.
 
 const PREFIXES: [&str; 5] = ["", "k", "M", "G", "T"];
 
-/// `value` to three digits with an SI prefix: `950`, `1.23k`, `124M`, `10G`, `2.5×10¹⁸`.
+/// Writes `value` to three digits with an SI prefix: `950`, `1.23k`, `124M`, `10G`, `2.5×10¹⁸`.
 pub fn si(value: f64) -> String {
     if !plain(value) {
         return power_of_ten(value, 3);
@@ -13,7 +13,7 @@ pub fn si(value: f64) -> String {
     trim(format!("{mantissa:.*}", decimals(mantissa, 3))) + PREFIXES[prefix]
 }
 
-/// A number of bytes with its unit: `73.9 MiB`, from 1024 MiB on `1.50 GiB`.
+/// Writes a number of bytes with its unit: `73.9 MiB`, from 1024 MiB on `1.50 GiB`.
 pub fn bytes(value: f64) -> String {
     let mebibytes = value / f64::from(1 << 20);
     match mebibytes < 1024.0 {
@@ -22,7 +22,7 @@ pub fn bytes(value: f64) -> String {
     }
 }
 
-/// `value` beside a line or in a legend: four digits, with an SI prefix where it is large.
+/// Writes `value` for the end of a line or a legend: four digits, with an SI prefix if it is large.
 pub(crate) fn label(value: f64) -> String {
     match value.abs() >= 1e5 {
         true => si(value),
@@ -30,7 +30,7 @@ pub(crate) fn label(value: f64) -> String {
     }
 }
 
-/// `value` to `digits` significant digits, never cutting the integer part: `3.142`, `0.00120`.
+/// Writes `value` to `digits` significant digits, without cutting the integer part: `3.142`, `0.00120`.
 pub fn sig(value: f64, digits: usize) -> String {
     if !plain(value) {
         return power_of_ten(value, digits);
@@ -39,7 +39,7 @@ pub fn sig(value: f64, digits: usize) -> String {
     format!("{:.*}", decimals(round(value, digits), digits), value + 0.0)
 }
 
-/// `name` with its unit in brackets, if it has one.
+/// Appends the unit to `name`, in brackets, if there is one.
 pub(crate) fn with_unit(name: &str, unit: &str) -> String {
     match unit {
         "" => name.to_owned(),
@@ -47,7 +47,7 @@ pub(crate) fn with_unit(name: &str, unit: &str) -> String {
     }
 }
 
-/// Labels of evenly spaced ticks, with just enough digits to tell them apart.
+/// Labels evenly spaced ticks with just enough digits to distinguish them.
 pub(crate) fn tick_labels(ticks: &[f64]) -> Vec<String> {
     let largest = ticks.iter().fold(0f64, |a, t| a.max(t.abs()));
     let steps = ticks.windows(2).map(|w| w[1] - w[0]);
@@ -72,7 +72,7 @@ pub(crate) fn tick_labels(ticks: &[f64]) -> Vec<String> {
     ticks.iter().map(label).collect()
 }
 
-/// Labels of ticks that span decades: powers of ten once any of them needs one.
+/// Labels ticks that span decades: all as powers of ten if one of them needs it.
 pub(crate) fn decade_labels(ticks: &[f64]) -> Vec<String> {
     let label = match ticks.iter().all(|&tick| plain(tick)) {
         true => si,
@@ -126,7 +126,7 @@ fn decimals(value: f64, digits: usize) -> usize {
     (digits as i32 - 1 - exponent(value)).max(0) as usize
 }
 
-/// The value that `digits` digits show, so that 999.9 picks the prefix of 1000.
+/// Rounds to the value that `digits` digits show, so that 999.9 gets the prefix of 1000.
 pub(crate) fn round(value: f64, digits: usize) -> f64 {
     let text = format!("{:.*e}", digits.max(1) - 1, value);
     text.parse().unwrap_or(value)

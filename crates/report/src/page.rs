@@ -1,4 +1,4 @@
-//! The page of text, tables and charts.
+//! A page of text, tables and charts.
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
@@ -11,7 +11,7 @@ use crate::table::{Cell, Column, Table, Tone};
 
 const HOVER: &str = include_str!("hover.js");
 
-/// What every page contains, so that pages of others are not taken for pages of this program.
+/// A tag in every page of this program, which distinguishes it from other pages.
 pub const MARK: &str = "<meta name=\"generator\" content=\"residual-zoo\">";
 
 /// A report page.
@@ -39,7 +39,7 @@ pub enum Section {
     Code {
         /// The section heading.
         heading: String,
-        /// The text, shown as it is.
+        /// The text, shown unchanged.
         body: String,
     },
     /// Preformatted texts that a reader unfolds one by one, such as configurations.
@@ -50,7 +50,7 @@ pub enum Section {
         note: String,
         /// The language of the texts in Markdown, such as `ron`.
         language: String,
-        /// The name and the text of each.
+        /// Name and content of each text.
         texts: Vec<(String, String)>,
     },
     /// A table.
@@ -78,7 +78,7 @@ pub struct Picture {
 }
 
 impl Report {
-    /// The page as one HTML document; equal reports give equal bytes.
+    /// Renders the page as one HTML document. Equal reports give equal bytes.
     pub fn to_html(&self) -> String {
         let page = html! {
             (DOCTYPE) "\n"
@@ -107,7 +107,7 @@ impl Report {
 }
 
 impl Section {
-    /// The section as Markdown, for text, code and tables; `None` for pictures and charts, which are files of their own.
+    /// Renders text, code and tables as Markdown; `None` for pictures and charts, which are separate files.
     pub fn to_markdown(&self) -> Option<String> {
         let under = |heading: &str, note: &str, body: String| {
             let heading = format!("## {}", markdown::text(heading));
@@ -178,7 +178,7 @@ fn folded(texts: &[(String, String)]) -> Markup {
     }
 }
 
-/// The images, enlarged without smoothing, as small ones have few pixels.
+/// Renders images, enlarged without smoothing because small images have few pixels.
 fn pictures(pictures: &[Picture]) -> Markup {
     html! {
         ul class="pictures" { "\n"
@@ -193,7 +193,7 @@ fn pictures(pictures: &[Picture]) -> Markup {
     }
 }
 
-/// The table; narrow pages show each row as a card, so roles are explicit: a card keeps being a row.
+/// Renders a table. Narrow pages show each row as a card, so explicit roles keep a card a row.
 fn table(table: &Table) -> Markup {
     html! {
         div class="scroll" tabindex="0" role="region" aria-label=(table.heading) {

@@ -5,7 +5,7 @@ use crate::labels::{Label, labels};
 use crate::series::View;
 use crate::width::width;
 
-/// A drawing and the place of its plot area, in units that are about pixels.
+/// A drawing and the place of its plot area, in units of about a pixel.
 pub(crate) struct Plot<'a> {
     pub(crate) view: &'a View<'a>,
     pub(crate) labels: Vec<Label>,
@@ -20,7 +20,7 @@ pub(crate) struct Plot<'a> {
 }
 
 impl<'a> Plot<'a> {
-    /// A drawing with room for tick labels at the left and for the labels of lines at the right.
+    /// Makes a drawing with room for tick labels at the left and for labels of lines at the right.
     pub(crate) fn new(view: &'a View<'a>, narrow: bool) -> Self {
         let (across, height, font) = match narrow {
             true => (360.0, 300.0, 12.0),
@@ -56,18 +56,18 @@ impl<'a> Plot<'a> {
         self.view.y.ticks(room as usize)
     }
 
-    /// The place of the value `x` along the horizontal axis.
+    /// Returns the place of the value `x` along the horizontal axis.
     pub(crate) fn column(&self, x: f64) -> f64 {
         self.left + (self.right - self.left) * self.view.x.unit(x)
     }
 
-    /// The place of the value `y` along the vertical axis.
+    /// Returns the place of the value `y` along the vertical axis.
     pub(crate) fn row(&self, y: f64) -> f64 {
-        // Far outside the clip path the exact place is moot, and long numbers upset renderers.
+        // Far outside the clip path, the exact place does not matter, and long numbers break renderers.
         self.bottom - (self.bottom - self.top) * self.view.y.unit(y).clamp(-5.0, 5.0)
     }
 
-    /// Whether the value `y` is not above the plot area.
+    /// Whether the plot area reaches up to the value `y`.
     pub(crate) fn reaches(&self, y: f64) -> bool {
         self.view.y.unit(y) <= 1.0
     }

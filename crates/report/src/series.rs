@@ -1,4 +1,4 @@
-//! What a chart shows of its series, and over which ranges.
+//! The visible part of a chart's series, and the ranges of its axes.
 
 use std::collections::BTreeSet;
 
@@ -6,9 +6,9 @@ use crate::chart::{Axis, Chart, Scale, Series, Style};
 use crate::domain::Domain;
 use crate::number::{si, sig};
 
-/// The points of a series beyond which thinning sets in.
+/// Number of points of a series above which points are thinned out.
 pub(crate) const POINTS: usize = 800;
-/// The averages that take the place of noise, over the whole axis.
+/// Number of averages that replace noise, over the whole axis.
 const AVERAGES: usize = 200;
 
 /// An x with the lowest and highest y there; a point has both equal.
@@ -19,9 +19,9 @@ pub(crate) struct Trace<'a> {
     pub(crate) series: &'a Series,
     pub(crate) points: Vec<Span>,
     pub(crate) band: Vec<Span>,
-    /// The points that have no place on the axes.
+    /// Points without a place on the axes.
     unseen: Vec<(f64, f64)>,
-    /// Whether a part of the band has none, beside points that have one.
+    /// Whether a part of the band has no place on the axes, although points beside it have one.
     is_band_cut: bool,
 }
 
@@ -32,7 +32,7 @@ impl<'a> Trace<'a> {
             spans.sort_by(|a, b| a.0.total_cmp(&b.0));
             spans
         };
-        // Written so that a low or high that is not a number stays in, to be dropped.
+        // This form keeps a low or high that is not a number, which is dropped later.
         let ordered = |&(x, a, b): &Span| if a <= b { (x, a, b) } else { (x, b, a) };
         let points = series.points.iter().map(|&(x, y)| (x, y, y)).collect();
         let band = series.band.iter().map(ordered).collect();
@@ -59,7 +59,7 @@ impl<'a> Trace<'a> {
         self.is_line() && self.points.len() > AVERAGES && turns * 4 > self.points.len()
     }
 
-    /// Replaces the points by averages, with a band of their range unless there is a band.
+    /// Replaces the points by averages, with their range as the band unless there is a band.
     fn average(&mut self, x: &Domain) {
         let (mut averages, mut ranges) = (Vec::new(), Vec::new());
         for part in parts(&self.points, x, AVERAGES) {
@@ -77,13 +77,13 @@ impl<'a> Trace<'a> {
     }
 }
 
-/// The runs of `spans` that fall in the same one of `count` equal parts of the axis.
+/// Groups `spans` by `count` equal parts of the axis.
 fn parts<'a>(spans: &'a [Span], x: &Domain, count: usize) -> impl Iterator<Item = &'a [Span]> {
     let part = move |s: &Span| ((x.unit(s.0) * count as f64) as usize).min(count - 1);
     spans.chunk_by(move |a, b| part(a) == part(b))
 }
 
-/// At most `limit` of `spans`: the ends, and the lowest and highest of each part of the axis.
+/// Keeps at most `limit` of `spans`: the ends, and the lowest and highest of each part of the axis.
 pub(crate) fn thin(spans: &[Span], x: &Domain, limit: usize) -> Vec<Span> {
     let [first, inner @ .., last] = spans else {
         return spans.to_vec();
@@ -105,7 +105,7 @@ pub(crate) fn thin(spans: &[Span], x: &Domain, limit: usize) -> Vec<Span> {
     kept
 }
 
-/// The range of all x.
+/// Returns the range of all x.
 fn x_domain(traces: &[Trace], scale: Scale) -> Domain {
     let spans = traces.iter().flat_map(|t| t.points.iter().chain(&t.band));
     let (lo, hi) = range(spans.map(|s| scale.position(s.0)));
@@ -117,10 +117,10 @@ fn x_domain(traces: &[Trace], scale: Scale) -> Domain {
     }
 }
 
-/// The y range, and whether it cuts something off.
+/// Returns the y range, and whether it cuts values off.
 ///
-/// What counts is the share of the drawn width a value takes, not its share of the points: on a
-/// logarithmic x axis most points crowd at the right.
+/// A value counts by its share of the drawn width, not of the points, because on a logarithmic x axis most points
+/// crowd at the right.
 fn y_domain(chart: &Chart, traces: &[Trace], x: &Domain) -> (Domain, bool) {
     let scale = chart.y.scale;
     let (mut all, mut drawn, mut fixed) = (Vec::new(), Vec::new(), Vec::new());
@@ -166,7 +166,7 @@ fn sample(spans: &[Span], x: &Domain, scale: Scale, drawn: &mut Vec<f64>) {
     }
 }
 
-/// A value with the name of its axis.
+/// Writes a value with the name of its axis.
 fn value(axis: &Axis, value: f64) -> String {
     match value.is_finite() {
         true => format!("{} {}", axis.label, si(value)),
@@ -180,19 +180,19 @@ fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
     })
 }
 
-/// What a chart shows, and over which ranges.
+/// The visible part of a chart, and the ranges of its axes.
 pub(crate) struct View<'a> {
     pub(crate) chart: &'a Chart,
     pub(crate) traces: Vec<Trace<'a>>,
     pub(crate) x: Domain,
     pub(crate) y: Domain,
-    /// Whether something is above the y range.
+    /// Whether values are above the y range.
     cut: bool,
-    /// What was done to noise.
+    /// A note on averaged noise.
     note: &'static str,
 }
 
-/// The most points without a place that are named.
+/// Maximum number of points without a place that the notes name.
 const NAMED: usize = 5;
 
 impl<'a> View<'a> {
@@ -220,7 +220,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Notes on noise that was averaged, values that are cut off, and points without a place on the axes.
+    /// Writes notes on averaged noise, on values that are cut off, and on points without a place on the axes.
     pub(crate) fn notes(&self) -> String {
         let mut notes = self.note.to_owned();
         if self.cut {
@@ -259,7 +259,7 @@ impl<'a> View<'a> {
         notes.trim_end().to_owned()
     }
 
-    /// The coordinate of a point that has no place.
+    /// The coordinate of a point that has no place on its axis.
     fn odd(&self, (x, y): (f64, f64)) -> String {
         match self.x.scale.shows(x) {
             false => value(&self.chart.x, x),
@@ -267,7 +267,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The names and values of the references that have a place on the y axis.
+    /// Names and values of the references that have a place on the y axis.
     pub(crate) fn references(&self) -> impl Iterator<Item = (&'a str, f64)> {
         let pairs = self.chart.references.iter().map(|r| (r.name.as_str(), r.y));
         pairs.filter(|&(_, y)| self.y.scale.shows(y))

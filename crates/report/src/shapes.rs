@@ -1,10 +1,10 @@
-//! The SVG elements that drawings are made of, a line of text each.
+//! SVG elements of drawings, one line of text each.
 
 use maud::{Markup, html};
 
 use crate::chart::Style;
 
-/// A coordinate or a length, written with one decimal.
+/// Writes a coordinate or a length with one decimal.
 pub(crate) fn length(value: f64) -> String {
     format!("{value:.1}")
 }
@@ -21,7 +21,7 @@ pub(crate) fn circle(class: &str, x: f64, y: f64) -> Markup {
     html! { circle class=(class) cx=(length(x)) cy=(length(y)) r="3" {} "\n" }
 }
 
-/// A hollow diamond that shows `title` under the pointer where there is no script.
+/// A hollow diamond. Without a script, it shows `title` under the pointer.
 pub(crate) fn diamond(x: f64, y: f64, title: &str) -> Markup {
     let d = format!("M{x:.1},{:.1}l5,5l-5,5l-5,-5Z", y - 5.0);
     html! {
@@ -34,7 +34,7 @@ pub(crate) fn diamond(x: f64, y: f64, title: &str) -> Markup {
 /// The number of colors.
 const COLORS: usize = 8;
 
-/// The line of `group`. Groups beyond the number of colors have them again, with dashes.
+/// The line of `group`. Groups beyond the number of colors reuse the colors, with dashes.
 pub(crate) fn line(style: Style, group: usize, d: &str) -> Markup {
     let class = match style {
         Style::Dashed => format!("line dashed {}", color(group)),
@@ -48,7 +48,7 @@ pub(crate) fn color(group: usize) -> String {
     format!("c{}", group % COLORS)
 }
 
-/// The dashes of `group`: a long one and as many short ones as its color was used before, less one.
+/// The dashes of `group`: one long dash, and a short one for each earlier use of its color after the first.
 pub(crate) fn dashes(group: usize) -> Option<String> {
     let short = (group / COLORS).checked_sub(1)?;
     Some(format!("9 3{}", " 2 3".repeat(short)))

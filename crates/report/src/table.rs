@@ -1,4 +1,4 @@
-//! Tables, and what they look like as text, Markdown and CSV.
+//! Tables, and their forms as text, Markdown and CSV.
 
 use ::csv::Writer;
 
@@ -16,7 +16,7 @@ pub struct Table {
     pub note: String,
     /// The columns, left to right.
     pub columns: Vec<Column>,
-    /// The cells; a short row is padded and a long one is cut to the columns.
+    /// The cells. A short row is padded to the columns, and a long one is cut.
     pub rows: Vec<Vec<Cell>>,
     /// The row to emphasize.
     pub highlight: Option<usize>,
@@ -25,29 +25,29 @@ pub struct Table {
 /// A cell of a table.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Cell {
-    /// What it says.
+    /// The text of the cell.
     pub text: String,
-    /// Small print under it; plain text leaves it out.
+    /// Small print under the text, omitted in plain text.
     pub notes: Vec<String>,
     /// The address that a page links the text to; empty for none.
     pub link: String,
-    /// The color of the text on a page. The text must say the same without it.
+    /// The color of the text on a page. The text must be clear without it.
     pub tone: Tone,
 }
 
-/// What a color on a page means.
+/// The meaning of a color on a page.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Tone {
-    /// Nothing: the color of other text.
+    /// No meaning: the color of other text.
     #[default]
     Plain,
     /// Good.
     Good,
     /// Bad.
     Bad,
-    /// Not decided.
+    /// Undecided.
     Open,
-    /// Of no weight.
+    /// Unimportant.
     Muted,
 }
 
@@ -66,7 +66,7 @@ impl From<&str> for Cell {
     }
 }
 
-/// Fills short rows.
+/// A cell that fills short rows.
 static EMPTY: Cell = Cell {
     text: String::new(),
     notes: Vec::new(),
@@ -75,20 +75,19 @@ static EMPTY: Cell = Cell {
 };
 
 impl Table {
-    /// The table as text with aligned columns and the units in a line of their own, without its
-    /// heading and note.
+    /// Renders the table as text with aligned columns, without heading and note. Units have their own line.
     pub fn to_text(&self) -> String {
         Text::of(self).lines()
     }
 
-    /// Like [`to_text`](Self::to_text), in at most `columns` where that is possible. Titles are broken between words, and
-    /// words are shortened, if that is enough; otherwise the columns follow each other in several tables, each of which
-    /// begins with the first column. Numbers are never cut.
+    /// Like [`to_text`](Self::to_text), in at most `columns` if possible. Titles are broken between words, and words
+    /// are shortened. If that is not enough, the columns follow each other in several tables, each beginning with the
+    /// first column. Numbers are never cut.
     pub fn fit(&self, columns: usize) -> String {
         Text::of(self).fit(columns)
     }
 
-    /// The table as Markdown, under its heading and note.
+    /// Renders the table as Markdown, under its heading and note.
     pub fn to_markdown(&self) -> String {
         let title = |column: &Column| markdown::text(&column.full_title());
         let cell = |cell: &Cell| {
@@ -117,7 +116,7 @@ impl Table {
         format!("## {heading}\n\n{note}{}", lines.join("\n"))
     }
 
-    /// The cells of `row`, as many as there are columns.
+    /// Returns the cells of `row`, one per column.
     pub(crate) fn cells<'a>(&self, row: &'a [Cell]) -> impl Iterator<Item = &'a Cell> {
         let cells = row.iter().chain(std::iter::repeat(&EMPTY));
         cells.take(self.columns.len())
@@ -153,17 +152,17 @@ impl Column {
         }
     }
 
-    /// The title with its unit or hint.
+    /// Returns the title with its unit or hint.
     pub(crate) fn full_title(&self) -> String {
         with_unit(&self.title, &self.hint)
     }
 }
 
-/// `head` and `rows` as CSV, a line each; fields are quoted where they have to be. Numbers stay as they are. All else is text
-/// for a spreadsheet too: a cell that it would take as a formula begins with an apostrophe, and control characters are
+/// Writes `head` and `rows` as CSV, a line each, with quotes around fields that need them. Numbers stay unchanged. In
+/// other cells, an apostrophe marks text that a spreadsheet would read as a formula, and control characters are
 /// escaped.
 ///
-/// A short row is padded and a long one is cut to the columns of `head`.
+/// A short row is padded to the columns of `head`, and a long one is cut.
 pub fn csv(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let titles = head.iter().map(|&name| name.to_owned()).collect();
     let mut writer = Writer::from_writer(Vec::new());

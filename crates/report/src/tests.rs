@@ -116,7 +116,7 @@ fn every_string_is_escaped() {
         check_tags(written);
     }
     assert_eq!(html.matches("</script>").count(), 1);
-    // The values to hover over, as JSON in an attribute.
+    // Values for the pointer, as JSON in an attribute.
     assert!(html.contains(r#"&quot;label&quot;:&quot;&lt;/script&gt;&lt;b&gt;&amp;\&quot;'"#));
 }
 
@@ -500,14 +500,14 @@ fn a_wide_table_fits_a_terminal_and_no_number_is_cut() {
             );
         }
     }
-    // Names are cut, and still differ.
+    // Cut names still differ.
     let text = table.fit(85);
     assert!(
         text.contains("width 16 ") && text.contains("width 32 "),
         "{text}"
     );
     assert!(!text.contains("\n\n"), "{text}");
-    // Titles are broken before names are cut, and end at one line.
+    // Titles are broken before names are cut, and end at the same line.
     let mut more = table.clone();
     more.columns.push(Column::number("training tokens", ""));
     more.rows.iter_mut().for_each(|row| row.push("640".into()));
@@ -525,7 +525,7 @@ fn a_wide_table_fits_a_terminal_and_no_number_is_cut() {
         text.contains("a model with a long name, width 16 "),
         "{text}"
     );
-    // Too narrow for all columns: a table for some, and one for the others.
+    // Too narrow for all columns: one table for some columns, and one for the others.
     let text = table.fit(60);
     let heads: Vec<&str> = text
         .lines()

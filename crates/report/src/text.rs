@@ -4,19 +4,19 @@ use crate::escape::one_line;
 use crate::table::Table;
 use crate::width::{end_cut, pad, shorten, width, wrap};
 
-/// Between two columns.
+/// Number of spaces between two columns.
 const GAP: usize = 2;
-/// The columns that a shortened word keeps.
+/// Minimum number of columns of a shortened word.
 const LEAST: usize = 12;
 
 /// A table as lines of text: the titles, the units where there are some, and the rows.
 pub(crate) struct Text {
     lines: Vec<Vec<String>>,
-    /// The lines of the head.
+    /// Number of lines of the head.
     head: usize,
     /// Whether each column has numbers.
     numeric: Vec<bool>,
-    /// The terminal columns of each column.
+    /// Width of each column, in terminal columns.
     widths: Vec<usize>,
 }
 
@@ -50,7 +50,7 @@ impl Text {
         }
     }
 
-    /// Breaks the titles between words, so that they are no wider than what is under them.
+    /// Breaks titles between words, so that they are no wider than the cells below.
     fn break_titles(&mut self) {
         let (head, rows) = self.lines.split_at(self.head);
         let column = |i: usize| {
@@ -75,12 +75,12 @@ impl Text {
         self.measure();
     }
 
-    /// All columns beside each other.
+    /// Renders all columns side by side.
     pub(crate) fn lines(&self) -> String {
         self.panel(&(0..self.widths.len()).collect::<Vec<_>>())
     }
 
-    /// At most `columns` wide where that is possible.
+    /// Renders at most `columns` wide if possible.
     pub(crate) fn fit(mut self, columns: usize) -> String {
         let all: Vec<usize> = (0..self.widths.len()).collect();
         let gaps = GAP * all.len().saturating_sub(1);
@@ -111,7 +111,7 @@ impl Text {
         }
     }
 
-    /// The columns that column `i` of words keeps at least: those of its title too.
+    /// Returns the minimum width of column `i` of words: at least its title.
     fn least(&self, i: usize) -> usize {
         let titles = self.lines[..self.head].iter().map(|line| width(&line[i]));
         titles.max().unwrap_or(0).max(LEAST)
@@ -131,7 +131,7 @@ impl Text {
                 .iter()
                 .map(|line| line[i].as_str())
                 .collect();
-            // Rows are told apart by their names.
+            // Names distinguish rows, so the first column is shortened to different names.
             let short = match i {
                 0 => shorten(&cells, to),
                 _ => cells.iter().map(|cell| end_cut(cell, to)).collect(),
@@ -143,7 +143,7 @@ impl Text {
         self.measure();
     }
 
-    /// Several tables under each other, each with the first column and as many others as fit.
+    /// Renders several tables below each other, each with the first column and as many others as fit.
     fn panels(mut self, columns: usize) -> String {
         let mut widths = self.widths.clone();
         widths[0] = widths[0].min((columns / 3).max(self.least(0)));
@@ -166,7 +166,7 @@ impl Text {
         panels.join("\n\n")
     }
 
-    /// These columns beside each other.
+    /// Renders these columns side by side.
     fn panel(&self, of: &[usize]) -> String {
         let is_empty = |line: &&Vec<String>| of.iter().all(|i| line[*i].is_empty());
         let format = |line: &Vec<String>| {
@@ -177,7 +177,7 @@ impl Text {
             line.trim_end().to_owned()
         };
         let (head, rows) = self.lines.split_at(self.head);
-        // Lines of the head that none of these columns has.
+        // Removes lines of the head that are empty in all these columns.
         let head = head.iter().filter(|line| !is_empty(line));
         let lines = head.chain(rows).map(format);
         lines.collect::<Vec<_>>().join("\n")

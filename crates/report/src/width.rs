@@ -1,14 +1,14 @@
-//! The width of text in a terminal, and text that is cut to a width.
+//! The width of text in a terminal, and cutting of text to a width.
 
 use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 
-/// The columns that `text` takes.
+/// Number of terminal columns that `text` takes.
 pub(crate) fn width(text: &str) -> usize {
     text.width()
 }
 
-/// `text`, filled with spaces to `columns`, at the right or for numbers at the left.
+/// Fills `text` with spaces to `columns`: at the right, or for numbers at the left.
 pub(crate) fn pad(text: &str, columns: usize, is_number: bool) -> String {
     let space = " ".repeat(columns.saturating_sub(width(text)));
     match is_number {
@@ -17,7 +17,7 @@ pub(crate) fn pad(text: &str, columns: usize, is_number: bool) -> String {
     }
 }
 
-/// The lines of a text, cut between words, each at most `columns` wide unless a single word is wider.
+/// Breaks text between words, into lines of at most `columns` unless a single word is wider.
 pub fn wrap(text: &str, columns: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
@@ -32,8 +32,8 @@ pub fn wrap(text: &str, columns: usize) -> Vec<String> {
     lines
 }
 
-/// The texts with at most `columns` each; `…` stands for what is left out. Texts that differ still differ: where their
-/// beginnings are the same, another part is left out.
+/// Shortens texts to at most `columns` each; `…` marks the omitted part. Different texts stay different: if their
+/// beginnings are equal, another part is omitted.
 pub(crate) fn shorten<T: AsRef<str>>(texts: &[T], columns: usize) -> Vec<String> {
     let texts: Vec<&str> = texts.iter().map(AsRef::as_ref).collect();
     let is_long = |text: &&str| width(text) > columns;
@@ -83,13 +83,13 @@ pub(crate) fn shorten<T: AsRef<str>>(texts: &[T], columns: usize) -> Vec<String>
     best
 }
 
-/// The number of different texts.
+/// Number of different texts.
 fn distinct<T: AsRef<str>>(texts: &[T]) -> usize {
     let set: std::collections::BTreeSet<&str> = texts.iter().map(AsRef::as_ref).collect();
     set.len()
 }
 
-/// The bytes at the beginning that all texts share.
+/// Number of bytes at the beginning that all texts share.
 fn common(texts: &[&str]) -> usize {
     let Some((first, rest)) = texts.split_first() else {
         return 0;
@@ -108,7 +108,7 @@ fn common(texts: &[&str]) -> usize {
     end
 }
 
-/// The beginning of `text` in at most `columns`, with `…` for the rest. A number at its end is left out as a whole.
+/// Cuts `text` to at most `columns`, with `…` for the rest. A number at its end is omitted as a whole.
 pub(crate) fn end_cut(text: &str, columns: usize) -> String {
     if width(text) <= columns {
         return text.to_owned();
@@ -123,7 +123,7 @@ pub(crate) fn end_cut(text: &str, columns: usize) -> String {
     format!("{}…", kept.trim_end())
 }
 
-/// The beginning of `text` that fits.
+/// Returns the beginning of `text` that fits.
 fn head(text: &str, columns: usize) -> &str {
     let fits = text
         .grapheme_indices(true)
@@ -134,7 +134,7 @@ fn head(text: &str, columns: usize) -> &str {
     &text[..end.unwrap_or(0)]
 }
 
-/// The end of `text` that fits.
+/// Returns the end of `text` that fits.
 fn tail(text: &str, columns: usize) -> &str {
     let starts = text.grapheme_indices(true).rev().map(|(at, _)| at);
     let start = starts
@@ -204,7 +204,7 @@ mod tests {
             ),
             ["wide…rs A", "tall…rs B", "wide…rs C"]
         );
-        // Each two of these are alike where the third is not.
+        // Any two of these are equal where the third differs.
         let hard = [
             "aaaaaaXbbbbbbZcccccc",
             "aaaaaaYbbbbbbZcccccc",
@@ -212,7 +212,7 @@ mod tests {
         ];
         let found = short(&hard, 9);
         assert_eq!(distinct(&found), 3, "{found:?}");
-        // No character is cut in two.
+        // No character is split.
         assert_eq!(short(&["日本語日本語"], 6), ["日本…"]);
         assert_eq!(short(&["👩‍👩‍👧‍👦👩‍👩‍👧‍👦"], 3), ["👩‍👩‍👧‍👦…"]);
     }

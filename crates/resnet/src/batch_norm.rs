@@ -8,10 +8,10 @@ use residual_zoo_core::{Cost, statistics, widen};
 /// (x − mean) / √(variance + ε) · γ + β, with the statistics of each channel (Ioffe and Szegedy, "Batch normalization",
 /// 2015, algorithm 1).
 ///
-/// In training, that is under autodiff, the statistics are those of the batch. They are
-/// [noted](statistics::note), and the trainer moves the running statistics towards them after the step.
-/// Otherwise, and if the norm is frozen, they are the running statistics. The variance of the batch is Σ (x − mean)² / n
-/// where it divides, and Σ (x − mean)² / (n − 1) where it is noted, as in PyTorch.
+/// In training, under autodiff, the norm uses the statistics of the batch and [notes](statistics::note) them. The
+/// trainer updates the running statistics with them after the step. Otherwise, and if it is frozen, the norm uses the
+/// running statistics. As in PyTorch, the norm divides by the variance Σ (x − mean)² / n and notes Σ (x − mean)² / (n
+/// − 1).
 #[derive(Module, Debug)]
 pub struct BatchNorm<B: Backend> {
     /// γ, `[channels]`.
@@ -30,7 +30,7 @@ pub struct BatchNorm<B: Backend> {
 }
 
 impl<B: Backend> BatchNorm<B> {
-    /// γ is 1, β is 0, and the running statistics are those of N(0, 1).
+    /// Makes a norm with γ = 1, β = 0, and the running statistics of N(0, 1).
     pub fn new(channels: usize, eps: f64, momentum: f64, frozen: bool, device: &B::Device) -> Self {
         let ones = || Initializer::Ones.init([channels], device);
         let zeros = || Initializer::Zeros.init([channels], device);
@@ -45,7 +45,7 @@ impl<B: Backend> BatchNorm<B> {
         }
     }
 
-    /// `[batch, height, width, channels]` to the same.
+    /// Normalises `[batch, height, width, channels]`.
     pub fn forward(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
         let x = widen(x);
         let shape = x.dims();

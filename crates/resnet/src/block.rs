@@ -1,4 +1,4 @@
-//! A block, and its parts.
+//! A block and its parts.
 
 use burn::module::{Initializer, Module, Param};
 use burn::tensor::{Tensor, backend::Backend};
@@ -9,7 +9,7 @@ use residual_zoo_core::{Branch, Connection, F, ImageSize, ResidualBlock, Stream,
 use crate::BatchNorm;
 use crate::config::{Convolution, Place, ResNetConfig};
 
-/// A convolution without bias, and the norm after it.
+/// A convolution without bias, followed by a norm.
 #[derive(Module, Debug)]
 pub struct Conv<B: Backend> {
     /// `[out, in, kernel, kernel]`.
@@ -50,13 +50,13 @@ impl<B: Backend> Conv<B> {
     }
 }
 
-/// A stream `[batch, height · width, channels]` as images `[batch, height, width, channels]`.
+/// Views a stream `[batch, height · width, channels]` as images `[batch, height, width, channels]`.
 pub(crate) fn images<B: Backend>(x: Tensor<B, 3>, height: usize) -> Tensor<B, 4> {
     let [batch, positions, channels] = x.dims();
     x.reshape([batch, height, positions / height, channels])
 }
 
-/// Images `[batch, height, width, channels]` as a stream `[batch, height · width, channels]`.
+/// Views images `[batch, height, width, channels]` as a stream `[batch, height · width, channels]`.
 pub(crate) fn stream<B: Backend>(x: Tensor<B, 4>) -> Tensor<B, 3> {
     let [batch, height, width, channels] = x.dims();
     x.reshape([batch, height * width, channels])
@@ -67,7 +67,7 @@ pub(crate) fn stream<B: Backend>(x: Tensor<B, 4>) -> Tensor<B, 3> {
 pub struct Residual<B: Backend> {
     /// The convolutions, each with its norm.
     pub convs: Vec<Conv<B>>,
-    /// Rows of the images that f reads.
+    /// Number of rows of the images that f reads.
     height: usize,
 }
 
@@ -76,7 +76,7 @@ impl<B: Backend> Branch<B> for Residual<B> {
 
     fn new_cache(&self) {}
 
-    /// `[batch, height · width, in]` to `[batch, ⌈height / stride⌉ · ⌈width / stride⌉, out]`.
+    /// Maps `[batch, height · width, in]` to `[batch, ⌈height / stride⌉ · ⌈width / stride⌉, out]`.
     fn forward(&self, x: Tensor<B, 3>, _: Option<&mut ()>) -> Tensor<B, 3> {
         let mut x = images(x, self.height);
         for (i, conv) in self.convs.iter().enumerate() {
@@ -89,20 +89,20 @@ impl<B: Backend> Branch<B> for Residual<B> {
     }
 }
 
-/// s, where the shape changes.
+/// s, the shortcut of a block that changes the shape.
 #[derive(Module, Debug)]
 pub struct Shortcut<B: Backend> {
-    /// The projection, option B of the paper. Without it, s leaves rows, columns and values out and adds channels of zeros
-    /// after the others, option A.
+    /// The projection, option B of the paper. Without it, s is option A: it keeps every stride-th row and column, and
+    /// appends channels of zeros.
     pub projection: Option<Conv<B>>,
-    /// Rows of the images that s reads.
+    /// Number of rows of the images that s reads.
     height: usize,
     stride: usize,
     added: usize,
 }
 
 impl<B: Backend> Shortcut<B> {
-    /// Option A, which adds `added` channels.
+    /// Makes the shortcut of option A, which adds `added` channels.
     pub(crate) fn padded(height: usize, stride: usize, added: usize) -> Self {
         Self {
             projection: None,
@@ -126,7 +126,7 @@ impl<B: Backend> Shortcut<B> {
     }
 }
 
-/// A block, with its connection.
+/// A block with its connection.
 #[derive(Module, Debug)]
 pub struct Block<B: Backend, C> {
     branch: Residual<B>,

@@ -13,12 +13,12 @@ use crate::{Block, ResNetEnds, batch_norm};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum BlockKind {
-    /// Two of 3 × 3. The first has the stride.
+    /// Two convolutions of 3 × 3. The first has the stride.
     Basic,
-    /// One of 3 × 3 between two of 1 × 1. That of 3 × 3 has the stride, as in torchvision ("v1.5"); in the paper, it is the
-    /// first.
+    /// A convolution of 3 × 3 between two of 1 × 1. The 3 × 3 one has the stride, as in torchvision ("v1.5"); in the
+    /// paper, the first has it.
     Bottleneck {
-        /// How many times as many channels the output has as the convolution of 3 × 3.
+        /// Channels of the output, as a multiple of the channels of the 3 × 3 convolution.
         expansion: usize,
     },
 }
@@ -32,37 +32,37 @@ pub enum Stem {
     Cifar,
 }
 
-/// s, where the shape changes.
+/// s, the shortcut of a block that changes the shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename = "Shortcut")]
 pub enum ShortcutKind {
     /// A convolution of 1 × 1 with a norm, option B of the paper.
     Projection,
-    /// Every second row and column, and channels of zeros, option A of the paper.
+    /// Every second row and column, with channels of zeros appended, option A of the paper.
     Pad,
 }
 
-/// The config of a ResNet. Fields that a file leaves out get the values of [`Default`], which are those of ResNet-50.
+/// The config of a ResNet. Fields that a file leaves out have the values of [`Default`], ResNet-50.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ResNetConfig {
     /// The convolutions of a block; by default `Bottleneck(expansion: 4)`.
     pub block: BlockKind,
-    /// Channels of the convolutions of 3 × 3 in the blocks of each stage.
+    /// Channels of the 3 × 3 convolutions in the blocks of each stage.
     pub widths: Vec<usize>,
-    /// Number of blocks of each stage. The first block of each stage but the first has stride 2.
+    /// Number of blocks of each stage. The first block of each stage has stride 2, except in the first stage.
     pub depths: Vec<usize>,
     /// The first convolution.
     pub stem: Stem,
-    /// Its channels. `None` is those of the first stage, `widths[0]`.
+    /// Channels of the first convolution. `None` means as many as in the first stage, `widths[0]`.
     pub stem_width: Option<usize>,
-    /// s, where the shape changes.
+    /// s, the shortcut of a block that changes the shape.
     pub shortcut: ShortcutKind,
-    /// ε of the norms, which is added to the variance.
+    /// ε of the norms, added to the variance.
     pub norm_eps: f64,
     /// The weight of the newest batch in the running statistics of the norms.
     pub norm_momentum: f64,
-    /// Whether the norms use their running statistics in training too, and leave them as they are.
+    /// Whether the norms use their running statistics in training too, without updating them.
     pub frozen_norm: bool,
 }
 
@@ -82,7 +82,7 @@ pub(crate) struct Convolution {
 }
 
 impl Convolution {
-    /// The cost of the convolution and its norm, for images whose result has so many positions.
+    /// Cost of the convolution and its norm, for images whose result has `positions` positions.
     fn cost(&self, positions: usize) -> Cost {
         let kernel = self.kernel * self.kernel;
         let one = Cost::linear(self.input.saturating_mul(kernel), self.output, false);
@@ -94,12 +94,12 @@ impl Convolution {
     }
 }
 
-/// A block in its place.
+/// The place of a block in the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     /// Channels of x_i.
     pub input: usize,
-    /// Channels of the convolution of 3 × 3.
+    /// Channels of the 3 × 3 convolution.
     pub width: usize,
     /// Channels of x_{i+1}.
     pub output: usize,
@@ -108,12 +108,12 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Whether x_{i+1} has another shape than x_i.
+    /// Whether x_i and x_{i+1} differ in shape.
     pub fn changes_shape(&self) -> bool {
         self.stride > 1 || self.input != self.output
     }
 
-    /// Number of positions of x_{i+1}, for an x_i of this `size`.
+    /// Number of positions of x_{i+1}, if x_i has this `size`.
     pub fn positions(&self, size: ImageSize) -> usize {
         size.height.div_ceil(self.stride) * size.width.div_ceil(self.stride)
     }
@@ -144,7 +144,7 @@ impl Place {
         .into_iter()
     }
 
-    /// The projection of s, if it has one.
+    /// The projection of s, if s has one.
     pub fn projection(&self, shortcut: ShortcutKind) -> Option<Convolution> {
         (shortcut == ShortcutKind::Projection).then_some(Convolution {
             input: self.input,
@@ -204,7 +204,7 @@ impl ResNetConfig {
         }
     }
 
-    /// The first convolution, of images with so many channels.
+    /// The first convolution, for images with `channels` channels.
     pub(crate) fn stem(&self, channels: usize) -> Convolution {
         let first = self.widths.first().copied().unwrap_or(0);
         let (kernel, stride) = match self.stem {
@@ -219,7 +219,8 @@ impl ResNetConfig {
         }
     }
 
-    /// Each stage: a block that may change the shape, and how many blocks like each other follow it.
+    /// Stages of the model: for each, its first block, which may change the shape, its other blocks, which are alike,
+    /// and their number.
     fn stages(&self) -> Vec<(Place, Place, usize)> {
         let mut input = self.stem(0).output;
         let stages = self.widths.iter().zip(&self.depths).enumerate();
@@ -243,7 +244,7 @@ impl ResNetConfig {
         stages.collect()
     }
 
-    /// Block `i` in its place.
+    /// The place of block `i`.
     fn place(&self, i: usize) -> Place {
         let mut before = 0;
         for (first, other, others) in self.stages() {
@@ -258,7 +259,7 @@ impl ResNetConfig {
         panic!("a ResNet of {before} blocks has no block {i}")
     }
 
-    /// The size of the images that block `place` reads.
+    /// The size of the images that the block at `place` reads.
     fn size(&self, image: ImageSize, place: &Place) -> ImageSize {
         let half = |image: ImageSize| ImageSize {
             channels: image.channels,
@@ -274,7 +275,7 @@ impl ResNetConfig {
     }
 }
 
-/// The size of the images. They are empty if the data are token ids, which `reads` refuses.
+/// The size of the images. It is empty if the data are token ids, which `reads` refuses.
 fn image(frame: &Frame) -> ImageSize {
     frame.image.unwrap_or(ImageSize {
         channels: 0,
@@ -314,7 +315,7 @@ impl Architecture for ResNetConfig {
         }
     }
 
-    /// A block that changes the shape has a stream of its own, and ends the one before.
+    /// A block that changes the shape ends the stream before it, and has its own stream.
     fn streams(&self) -> Vec<StreamSize> {
         let mut streams: Vec<StreamSize> = Vec::new();
         let mut add = |width, n_layer, alone: bool| match streams.last_mut() {
@@ -409,7 +410,7 @@ impl Architecture for ResNetConfig {
         }
     }
 
-    /// The cost for an image.
+    /// Counts the cost for an image.
     fn block_cost(&self, layer: usize, _time: usize, frame: &Frame) -> Cost {
         let place = self.place(layer);
         let size = self.size(image(frame), &place);
@@ -420,7 +421,7 @@ impl Architecture for ResNetConfig {
         let projection = projection.flatten().map(|conv| conv.cost(after));
         let convs = place.convolutions(self.block).enumerate();
         let convs = convs.map(|(i, conv)| {
-            // With 1 × 1 first, the stride comes after it.
+            // If the 1 × 1 convolution comes first, the stride comes after it.
             let before = i == 0 && conv.stride < place.stride;
             conv.cost(if before {
                 size.height * size.width

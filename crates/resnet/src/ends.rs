@@ -1,4 +1,4 @@
-//! The stem and the head.
+//! The ends of the stream: the stem and the head.
 
 use burn::module::{Initializer, Module};
 use burn::tensor::module::max_pool2d;
@@ -9,7 +9,7 @@ use residual_zoo_core::{Embeddings, Linear, Seen};
 use crate::block::stream;
 use crate::{Conv, ResNetConfig, Stem};
 
-/// Images to x_0, and x_L to class logits.
+/// Maps images to x_0, and x_L to class logits.
 #[derive(Module, Debug)]
 pub struct ResNetEnds<B: Backend> {
     /// The first convolution.
@@ -50,7 +50,7 @@ impl<B: Backend> Embeddings<B> for ResNetEnds<B> {
     }
 
     fn embed_images(&self, images: Tensor<B, 4>) -> Tensor<B, 3> {
-        // The channels of a pixel are side by side in all that follows.
+        // From here on, the channels of a pixel are side by side.
         let x = relu(self.stem.forward(images.permute([0, 2, 3, 1])));
         stream(match self.pool {
             true => {

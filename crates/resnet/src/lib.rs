@@ -8,11 +8,11 @@
 //! logits  = mean(x_L) · W + c
 //! ```
 //!
-//! f is two convolutions of 3 × 3, or one between two of 1 × 1, each with a [`BatchNorm`]. The stream is `[batch, height ·
-//! width, channels]`, so a connection acts on the channels of each position. The ReLU is applied to the stream after the
-//! connection.
+//! f is two convolutions of 3 × 3, or one between two of 1 × 1, each with a [`BatchNorm`]. The stream is
+//! `[batch, height · width, channels]`, so a connection acts on the channels of each position. The ReLU acts on the
+//! stream after the connection.
 //!
-//! A block that changes the shape has a stream of its own: its connection reads s(x_i) in place of x_i, and the next block
+//! A block that changes the shape has its own stream: its connection reads s(x_i) instead of x_i, and the next block
 //! starts a new stream.
 
 #![forbid(unsafe_code)]

@@ -68,7 +68,7 @@ fn count(config: ResNetConfig, image: ImageSize, classes: usize) -> usize {
     cost.params.total()
 }
 
-/// Those of torchvision for ImageNet. `docs/papers/resnet.md` has these figures.
+/// Parameter counts of torchvision for ImageNet, which `docs/papers/resnet.md` gives too.
 #[test]
 fn presets_have_the_published_numbers_of_parameters() {
     let imagenet = ImageSize::from([3, 224, 224]);
@@ -89,7 +89,7 @@ fn presets_have_the_published_flops() {
     assert_eq!(flops(ResNetConfig::resnet_50()), 4_089_184_256);
 }
 
-/// Each convolution is counted by hand, for images of 10 × 7 whose second stage is 5 × 4.
+/// Counts each convolution by hand, for images of 10 × 7 with a second stage of 5 × 4.
 #[test]
 fn the_flops_are_those_of_an_image() {
     let macs = 70 * 27 * 4 // the stem

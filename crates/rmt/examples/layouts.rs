@@ -1,4 +1,4 @@
-//! Times retrieval in three orders of the same contraction, forward and backward:
+//! Times retrieval with the same contraction in three orders, forward and backward:
 //! `cargo run --release -p residual-zoo-rmt --example layouts`.
 
 use std::time::Instant;

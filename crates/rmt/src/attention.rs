@@ -21,8 +21,8 @@ pub struct Attention<B: Backend> {
     pub(crate) r_v: Param<Tensor<B, 2>>,
     /// Keys that store the outputs of the heads, `[R, D_k]`.
     pub(crate) w_o: Param<Tensor<B, 2>>,
-    /// SHA of every head (eq. 21). The scores are scaled by 1/√D_v, divided by l + 1 with inverse layer
-    /// scaling (Appendix C.1).
+    /// SHA of every head (eq. 21). Scores are scaled by 1/√D_v, and divided by l + 1 with inverse layer scaling
+    /// (Appendix C.1).
     pub(crate) heads: DotAttention,
     dropout: Dropout,
 }
@@ -35,7 +35,7 @@ impl<B: Backend> Attention<B> {
         } else {
             1.0
         };
-        // Table 2 counts the three retrievals as one of 3R vectors.
+        // Table 2 counts the three retrievals as one retrieval of 3R vectors.
         let retrieval = |gain| config.weight(gain, [rank, d_k], [d_k, 3 * rank], device);
         Self {
             norm: config.branch_norm(frame, device),
@@ -54,7 +54,7 @@ impl<B: Backend> Attention<B> {
         }
     }
 
-    /// Q, K, V (eq. 22) of all heads, `[batch, 3 · R, time, D_v]`.
+    /// Computes Q, K, V (eq. 22) of all heads, `[batch, 3 · R, time, D_v]`.
     fn qkv(&self, x: Tensor<B, 3>) -> Tensor<B, 4> {
         let [batch, time, width] = x.dims();
         let [rank, d_k] = self.r_q.dims();
@@ -64,7 +64,7 @@ impl<B: Backend> Attention<B> {
             .permute([0, 3, 1, 2])
     }
 
-    /// Storage of SHA of every head (eq. 20), `[batch, R, time, D_v]`.
+    /// Stores SHA of every head (eq. 20), `[batch, R, time, D_v]`.
     fn output(&self, heads: Tensor<B, 4>) -> Tensor<B, 3> {
         let heads = heads.permute([0, 2, 3, 1]).flatten(2, 3);
         self.dropout.forward(store(self.w_o.val(), heads))

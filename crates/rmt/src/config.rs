@@ -1,4 +1,4 @@
-//! Sizes and switches of the Residual Matrix Transformer.
+//! The config of the Residual Matrix Transformer.
 
 use burn::module::{Initializer, Param};
 use burn::tensor::{Tensor, backend::Backend};
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::memory::xavier;
 use crate::{Attention, Block, FeedForward, RmtEmbeddings};
 
-/// How a residual matrix is normalised.
+/// The norm of a residual matrix.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NormKind {
     /// LayerNorm, as in the paper.
@@ -24,25 +24,25 @@ pub enum NormKind {
 /// Position encoding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Positions {
-    /// Learned, and stored in the matrix under their own keys (eq. 19), as in the paper.
+    /// Learned positions, stored in the matrix under their own keys (eq. 19), as in the paper.
     #[default]
     Learned,
     /// ALiBi on the attention scores, as in the authors' code.
     Alibi,
 }
 
-/// The config of an RMT. Fields that a file omits have the values of [`Default`]: the smallest model
-/// of Table 9, in the paper's form.
+/// The config of an RMT. Fields that a file leaves out have the values of [`Default`]: the smallest model of Table 9,
+/// in the paper's form.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RmtConfig {
     /// Number of layers, L.
     pub n_layer: usize,
-    /// Rows of the residual matrix, D_k: the length of a key.
+    /// Number of rows of the residual matrix, D_k: the length of a key.
     pub d_k: usize,
-    /// Columns of the residual matrix, D_v: the length of a data vector and of an attention head.
+    /// Number of columns of the residual matrix, D_v: the length of a data vector and of an attention head.
     pub d_v: usize,
-    /// R, the number of data vectors stored or retrieved at a time, and of attention heads.
+    /// R, the number of attention heads, and of data vectors stored or retrieved at a time.
     pub rank: usize,
     /// Width of the feed-forward network, D_FF; `None` is 4 · R · D_v.
     pub d_ff: Option<usize>,
@@ -54,22 +54,22 @@ pub struct RmtConfig {
     pub norm: NormKind,
     /// Position encoding.
     pub positions: Positions,
-    /// Divide the attention scores of layer l, counted from 0, by l + 1 (Appendix C.1).
+    /// Whether the attention scores of layer l, counted from 0, are divided by l + 1 (Appendix C.1).
     pub inverse_layer_scale: bool,
     /// Dropout on X^(0), the attention weights and the output of each sublayer. The paper has none.
     pub dropout: f64,
-    /// Added to the variance in norms (Appendix C.1).
+    /// ε of norms, added to the variance (Appendix C.1).
     pub norm_eps: f64,
-    /// Standard deviation of the initial tables W_E and W_PE. All other weights have Xavier's.
+    /// Standard deviation of the initial tables W_E and W_PE. All other weights use Xavier initialisation.
     pub init_std: f64,
-    /// Multiply the initial w_O and w_FF by 1/√(2L), as Appendix C.1 and the authors' code do. Table 2
-    /// does not.
+    /// Whether the initial w_O and w_FF are multiplied by 1/√(2L), as in Appendix C.1 and the authors' code. Table 2
+    /// does not multiply them.
     pub scaled_outputs: bool,
-    /// μP (Appendix C.2.1), instead of `init_std` and Xavier's start.
+    /// μP (Appendix C.2.1), which replaces `init_std` and Xavier initialisation.
     pub mup: Option<Mup<RmtBase>>,
 }
 
-/// The sizes of a base model of μP. The paper's is D_k 32, D_v 32 and R 8, with D_FF 1024.
+/// Sizes of a base model of μP. The paper's base model has D_k 32, D_v 32, R 8 and D_FF 1024.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RmtBase {
@@ -116,7 +116,7 @@ impl Default for RmtConfig {
     }
 }
 
-/// The models of Table 9, with 50,257 token ids and 512 positions:
+/// Models of Table 9, with 50,257 token ids and 512 positions:
 ///
 /// | constructor | L | D_k | D_v | R | D_FF | D_k · D_v | reported | parameters without norm scales | with | [`code_form`](Self::code_form) |
 /// |---|---|---|---|---|---|---|---|---|---|---|
@@ -127,8 +127,8 @@ impl Default for RmtConfig {
 ///
 /// The paper's sizes omit the scales of norms, (2L + 1) D_k D_v.
 /// [`params_counted`](crate::formulas::RmtShape::params_counted) is the formula without them;
-/// `config.cost(50_257).params.total()` includes them. The form of the authors' code has no position
-/// table. Its column includes norm scales.
+/// `config.cost(50_257).params.total()` includes them. The form of the authors' code has no position table, and its
+/// column includes norm scales.
 impl RmtConfig {
     /// Table 9, row 1.
     pub fn m46() -> Self {
@@ -166,8 +166,8 @@ impl RmtConfig {
         }
     }
 
-    /// The same sizes in the form of the authors' code: RMSNorm, ALiBi, inverse layer scaling and scaled
-    /// initial outputs. The code also starts W_U at zero; this form does not.
+    /// The same sizes in the form of the authors' code: RMSNorm, ALiBi, inverse layer scaling and scaled initial
+    /// outputs. In the code, W_U is initially zero; in this form it is not.
     pub fn code_form(self) -> Self {
         Self {
             norm: NormKind::RmsNorm,
@@ -185,8 +185,8 @@ impl RmtConfig {
         self.d_ff.unwrap_or(self.vectors().saturating_mul(4))
     }
 
-    /// LN of eqs. 15-17, which normalises a token's whole matrix, as eq. 12 does. It has a scale
-    /// `[D_v · D_k]` and no shift.
+    /// LN of eqs. 15-17, which normalises a token's whole matrix, as eq. 12 does. It has a scale `[D_v · D_k]` and no
+    /// shift.
     pub(crate) fn norm<B: Backend>(&self, device: &B::Device) -> Norm<B> {
         match self.norm {
             NormKind::LayerNorm => {
@@ -222,7 +222,7 @@ impl RmtConfig {
         )
     }
 
-    /// `gain` times an initial weight: [`xavier`], or that of μP.
+    /// `gain` times an initial weight, by [`xavier`] or by μP.
     pub(crate) fn weight<B: Backend>(
         &self,
         gain: f64,
@@ -264,7 +264,7 @@ impl RmtConfig {
         })
     }
 
-    /// The scale of attention scores, without inverse layer scaling: 1/√D_v (eq. 21).
+    /// The factor of attention scores, without inverse layer scaling: 1/√D_v (eq. 21).
     pub(crate) fn attention_scale(&self) -> f64 {
         match &self.mup {
             Some(mup) => mup.attention_scale(Scaled {
@@ -275,7 +275,7 @@ impl RmtConfig {
         }
     }
 
-    /// R · D_v, the width of all data vectors together.
+    /// R · D_v, the total width of all data vectors.
     fn vectors(&self) -> usize {
         self.rank.saturating_mul(self.d_v)
     }
@@ -289,7 +289,7 @@ impl RmtConfig {
         }
     }
 
-    /// The cost of a norm with its scale, if there is one.
+    /// The cost of a norm with its scale, if the norm exists.
     fn norm_cost(&self, exists: bool) -> Cost {
         match exists {
             true => NormParams::Scale.cost(self.width()),

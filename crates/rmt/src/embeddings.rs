@@ -1,4 +1,4 @@
-//! Embedding and unembedding.
+//! The embeddings and the unembedding.
 
 use burn::module::{Module, Param};
 use burn::nn::{Dropout, DropoutConfig};
@@ -46,7 +46,7 @@ pub struct RmtEmbeddings<B: Backend> {
     dropout: Dropout,
     pub(crate) norm: Norm<B>,
     pub(crate) unembedding: Unembedding<B>,
-    /// Of X^(0) and of the logits.
+    /// The multipliers of X^(0) and of the logits.
     multipliers: [f64; 2],
 }
 

@@ -1,13 +1,13 @@
-//! Costs in the RMT paper: Table 7 as printed, and the sums of the items in Appendix A behind it. Also
-//! the variance ratios of Table 2.
+//! Costs in the RMT paper: Table 7 as printed, and the sums of the items in Appendix A behind it. Also the variance
+//! ratios of Table 2.
 //!
-//! FLOPs are those of the forward pass, per token in a sequence of N tokens: Table 7 divided by N.
-//! Appendix A counts 3 FLOPs per score for the softmax, and a table look-up as a product with a one-hot
-//! vector. [`Cost`](residual_zoo_core::Cost) counts neither. All parameter counts omit norms.
+//! FLOPs are for a forward pass, per token in a sequence of N tokens: Table 7 divided by N. Appendix A counts 3 FLOPs
+//! per score for the softmax, and a table look-up as a product with a one-hot vector.
+//! [`Cost`](residual_zoo_core::Cost) counts neither. All parameter counts omit norms.
 
 use crate::RmtConfig;
 
-/// The sizes that determine the cost of an RMT.
+/// Sizes that determine the cost of an RMT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RmtShape {
     /// Number of layers, L.
@@ -22,7 +22,7 @@ pub struct RmtShape {
     pub d_ff: usize,
     /// Number of token ids, V.
     pub vocab_size: usize,
-    /// Tokens in a sequence, N.
+    /// Number of tokens in a sequence, N.
     pub context: usize,
 }
 
@@ -40,8 +40,8 @@ impl RmtShape {
         }
     }
 
-    /// Parameters as printed in Table 7, R(2 D_k (3L + 1) + D_v (2 L D_FF + V + N)). The
-    /// unembedding, R V D_v, and its keys, R D_k, are missing.
+    /// Parameters as printed in Table 7, R(2 D_k (3L + 1) + D_v (2 L D_FF + V + N)). The formula lacks the
+    /// unembedding, R V D_v, and its keys, R D_k.
     pub fn params_as_printed(&self) -> usize {
         let &Self { n_layer, d_ff, .. } = self;
         let keys = 2 * self.d_k * (3 * n_layer + 1);
@@ -49,28 +49,28 @@ impl RmtShape {
         self.rank * (keys + vectors)
     }
 
-    /// The sum of the parameters in Appendix A.1, R(D_k (6L + 3) + D_v (2 L D_FF + 2V + N)). Table 9
-    /// reports these sizes.
+    /// The sum of the parameters in Appendix A.1, R(D_k (6L + 3) + D_v (2 L D_FF + 2V + N)). The sizes in Table 9
+    /// follow it.
     pub fn params_counted(&self) -> usize {
         let tables = self.rank * self.d_v * (2 * self.vocab_size + self.context);
         self.key_params() + self.core_params() + tables
     }
 
-    /// Bytes to generate N tokens in single precision: the weights, the keys and values of the attention in
-    /// all layers, 2 L N R D_v, and one residual stream, N D_k D_v (section 4.2).
+    /// Bytes to generate N tokens in single precision (section 4.2): the weights, the keys and values of attention in
+    /// all layers, 2 L N R D_v, and one residual stream, N D_k D_v.
     pub fn inference_bytes(&self) -> usize {
         let cache = 2 * self.n_layer * self.context * self.rank * self.d_v;
         4 * (self.params_counted() + cache + self.context * self.d_k * self.d_v)
     }
 
-    /// Parameters of all keys, R D_k (6L + 3): six in a layer, one each for the tokens, the
-    /// positions and the unembedding (Appendix A.1).
+    /// Parameters of all keys, R D_k (6L + 3): six per layer, and one each for the tokens, the positions and the
+    /// unembedding (Appendix A.1).
     pub fn key_params(&self) -> usize {
         self.rank * self.d_k * (6 * self.n_layer + 3)
     }
 
-    /// Parameters of W_1 and W_2 in all layers, 2 L R D_v D_FF (Appendix A.1). Table 9 trains on 20
-    /// tokens for each of them, except in the last row, which has the tokens of the transformer.
+    /// Parameters of W_1 and W_2 in all layers, 2 L R D_v D_FF (Appendix A.1). Table 9 trains on 20 tokens for each of
+    /// them. Its last row instead uses the tokens of the transformer.
     pub fn core_params(&self) -> usize {
         2 * self.n_layer * self.rank * self.d_v * self.d_ff
     }
@@ -81,8 +81,8 @@ impl RmtShape {
         self.flops(1 + self.n_layer, 4 * self.vocab_size * self.d_v)
     }
 
-    /// FLOPs as printed in Table 7, but with 4V in place of 4 V D_v. The totals that the paper reports
-    /// for training the 305M model follow from these.
+    /// FLOPs as printed in Table 7, but with 4V instead of 4 V D_v. The training totals that the paper reports for the
+    /// 305M model follow from it.
     pub fn flops_of_printed_totals(&self) -> usize {
         self.flops(1 + self.n_layer, 4 * self.vocab_size)
     }
@@ -94,8 +94,8 @@ impl RmtShape {
         self.flops(1 + 2 * self.n_layer, 6 * self.vocab_size * self.d_v)
     }
 
-    /// The sum of the FLOPs in Appendix A.2 for a position table of N rows: 4V + 2N in place of the 6V
-    /// in [`flops_of_items`](Self::flops_of_items).
+    /// The sum of the FLOPs in Appendix A.2 for a position table of N rows: 4V + 2N instead of the 6V in
+    /// [`flops_of_items`](Self::flops_of_items).
     pub fn flops_counted(&self) -> usize {
         let rows = 4 * self.vocab_size + 2 * self.context;
         self.flops(1 + 2 * self.n_layer, rows * self.d_v)
@@ -109,7 +109,7 @@ impl RmtShape {
     }
 }
 
-/// The sizes that determine the cost of a transformer.
+/// Sizes that determine the cost of a transformer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransformerShape {
     /// Number of layers, L.
@@ -124,7 +124,7 @@ pub struct TransformerShape {
     pub d_head: usize,
     /// Number of token ids, V.
     pub vocab_size: usize,
-    /// Tokens in a sequence, N.
+    /// Number of tokens in a sequence, N.
     pub context: usize,
 }
 
@@ -135,14 +135,14 @@ impl TransformerShape {
         self.layer_params() + self.width * self.vocab_size
     }
 
-    /// Parameters with learned positions and an untied unembedding,
-    /// D(L(4 H D_h + 2 D_FF) + 2V + N). Table 8 reports these sizes.
+    /// Parameters with learned positions and an untied unembedding, D(L(4 H D_h + 2 D_FF) + 2V + N). The sizes in
+    /// Table 8 follow it.
     pub fn params_counted(&self) -> usize {
         self.layer_params() + self.width * (2 * self.vocab_size + self.context)
     }
 
-    /// Bytes to generate N tokens in single precision: the weights, the keys and values of the attention in
-    /// all layers, 2 L N H D_h, and one residual stream, N D (section 4.2).
+    /// Bytes to generate N tokens in single precision (section 4.2): the weights, the keys and values of attention in
+    /// all layers, 2 L N H D_h, and one residual stream, N D.
     pub fn inference_bytes(&self) -> usize {
         let cache = 2 * self.n_layer * self.context * self.n_head * self.d_head;
         4 * (self.params_counted() + cache + self.context * self.width)
@@ -153,14 +153,13 @@ impl TransformerShape {
         self.n_layer * self.width * (4 * self.n_head * self.d_head + 2 * self.d_ff)
     }
 
-    /// FLOPs as printed in Table 7, 4(V + L D(2 D_h H + D_FF) + L(N D_h H + ¾ N H)). The V lacks its
-    /// factor D, in the totals that the paper reports as well.
+    /// FLOPs as printed in Table 7, 4(V + L D(2 D_h H + D_FF) + L(N D_h H + ¾ N H)). The V lacks its factor D, also in
+    /// the totals that the paper reports.
     pub fn flops_as_printed(&self) -> usize {
         self.flops(self.vocab_size)
     }
 
-    /// FLOPs with V D in place of the V of Table 7: the products with the token table and the
-    /// unembedding.
+    /// FLOPs with V D instead of the V of Table 7, for the products with the token table and the unembedding.
     pub fn flops_counted(&self) -> usize {
         self.flops(self.vocab_size * self.width)
     }
@@ -174,13 +173,13 @@ impl TransformerShape {
     }
 }
 
-/// FLOPs of training on `tokens` tokens with `forward` FLOPs per token. The backward pass counts as
-/// twice the forward pass (Appendix A).
+/// FLOPs of training on `tokens` tokens with `forward` FLOPs per token. The backward pass counts as two forward passes
+/// (Appendix A).
 pub fn training_flops(forward: usize, tokens: f64) -> f64 {
     3.0 * forward as f64 * tokens
 }
 
-/// The ratios by which a linear operation changes variances. A ratio of 1 keeps the variance.
+/// Ratios by which a linear operation changes variances. A ratio of 1 keeps the variance.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct VarianceRatios {
     /// σ²_{x_out} / σ²_{x_in}.
@@ -189,12 +188,12 @@ pub struct VarianceRatios {
     pub backward: f64,
 }
 
-/// Table 2: the expressions of Table 1, fan_in · σ_w² forward and fan_out · σ_w² backward, for means of
-/// zero and Xavier's σ_w² = 2 / (fan_in + fan_out).
+/// Table 2: the expressions of Table 1, fan_in · σ_w² forward and fan_out · σ_w² backward, for means of zero and
+/// Xavier's σ_w² = 2 / (fan_in + fan_out).
 ///
-/// For storage in an RMT, `fan_in` is R and `fan_out` is D_k. For the retrieval of n vectors, they are
-/// D_k and n. n is 3R in attention, for Q, K and V, and R in the feed-forward network. The paper prints
-/// 1 and 1 for retrieval and storage in the feed-forward network, which would need D_k = R.
+/// For storage in an RMT, `fan_in` is R and `fan_out` is D_k. For the retrieval of n vectors, they are D_k and n. n is
+/// 3R in attention, for Q, K and V, and R in the feed-forward network. The paper prints 1 and 1 for retrieval and
+/// storage in the feed-forward network, which would require D_k = R.
 pub fn variance_ratios(fan_in: usize, fan_out: usize) -> VarianceRatios {
     let variance = 2.0 / (fan_in + fan_out) as f64;
     VarianceRatios {

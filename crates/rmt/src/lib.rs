@@ -13,10 +13,9 @@
 //! logits    = Σ_h W_U^(h) (r_U^(h) ·₁ LN(X^(2L)))                         (17, 26, 27)
 //! ```
 //!
-//! The width of the stream, D_k · D_v, grows with D_k at almost no cost in parameters or FLOPs.
-//! [`memory`] has storage and retrieval, and the layout of a matrix in the stream. [`naive`] has every
-//! branch again, term by term, as a reference for tests. [`formulas`] has the costs that the paper
-//! gives.
+//! The width of the stream, D_k · D_v, grows with D_k at almost no cost in parameters or FLOPs. [`memory`] has storage
+//! and retrieval, and the layout of a matrix in the stream. [`naive`] has every branch term by term, as a reference
+//! for tests. [`formulas`] has the costs that the paper gives.
 
 #![forbid(unsafe_code)]
 
@@ -41,7 +40,7 @@ pub type Block<B, C = Plain> = Layer<B, Attention<B>, FeedForward<B>, C>;
 /// The Residual Matrix Transformer as published, with plain connections.
 pub type Rmt<B> = Decoder<B, RmtEmbeddings<B>, Stack<B, Block<B>>>;
 
-/// The branches and the embeddings in PyTorch, for models that are exported to Hugging Face.
+/// The branches and the embeddings in PyTorch, for export to Hugging Face.
 pub const MODELING: &str = include_str!("../modeling.py");
 
 #[cfg(test)]

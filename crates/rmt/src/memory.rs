@@ -1,23 +1,22 @@
 //! Storage and retrieval in an outer-product memory (section 2.2, eqs. 12 and 13).
 //!
-//! The stream holds a matrix X ∈ R^{D_k × D_v} column by column: coordinate (k, v) at `v · D_k + k`.
-//! R data vectors have the same order: coordinate v of vector h at `v · R + h`. Contracting over D_k,
-//! or over the R vectors, is then one matrix product over the last axis for all tokens and all v
-//! together, without a transposition. So are the products with W_1, W_2 and W_U.
-//! `docs/performance.md` compares this order with others.
+//! The stream holds a matrix X ∈ R^{D_k × D_v} column by column: coordinate (k, v) at `v · D_k + k`. R data vectors
+//! have the same order: coordinate v of vector h at `v · R + h`. A contraction over D_k, or over the R vectors, is
+//! then one matrix product over the last axis, for all tokens and all v together, without a transposition. So are the
+//! products with W_1, W_2 and W_U. `docs/performance.md` compares this order with others.
 
 use burn::module::{Initializer, Param};
 use burn::tensor::{Tensor, backend::Backend};
 use residual_zoo_core::{Norm, product_of_parts};
 
-/// Σ_h w^(h) ⊗ x^(h): data vectors `[batch, time, D_v · R]` under keys w `[R, D_k]` to matrices
+/// Σ_h w^(h) ⊗ x^(h): stores data vectors `[batch, time, D_v · R]` under keys w `[R, D_k]`, in matrices
 /// `[batch, time, D_v · D_k]`.
 pub fn store<B: Backend>(w: Tensor<B, 2>, x: Tensor<B, 3>) -> Tensor<B, 3> {
     product_of_parts(x, w)
 }
 
-/// r^(h) ·₁ X for every h: matrices `[batch, time, D_v · D_k]` by keys r `[R, D_k]` to data
-/// vectors `[batch, time, D_v · R]`.
+/// r^(h) ·₁ X for every h: retrieves data vectors `[batch, time, D_v · R]` by keys r `[R, D_k]` from matrices
+/// `[batch, time, D_v · D_k]`.
 pub fn retrieve<B: Backend>(r: Tensor<B, 2>, x: Tensor<B, 3>) -> Tensor<B, 3> {
     product_of_parts(x, r.transpose())
 }
@@ -31,9 +30,8 @@ pub fn retrieve_normalised<B: Backend>(
     norm.product(x, r.transpose())
 }
 
-/// `gain` times a weight with Xavier's variance 2 / (fan_in + fan_out), which Table 2 assumes. For keys that
-/// store, the fans are R and D_k. For keys that retrieve, they are D_k and the number of vectors retrieved
-/// together.
+/// `gain` times a weight with Xavier's variance 2 / (fan_in + fan_out), which Table 2 assumes. For keys that store,
+/// the fans are R and D_k. For keys that retrieve, they are D_k and the number of vectors retrieved together.
 pub fn xavier<B: Backend>(
     gain: f64,
     shape: [usize; 2],

@@ -1,5 +1,5 @@
-//! Every part of the model, term by term, as in its equation. It is slow: tests compare the values and
-//! gradients of the fast form with it.
+//! Every part of the model, term by term, as in its equation. It is slow, and a reference for the values and gradients
+//! of the fast form.
 //!
 //! Here, matrices are `[batch, time, D_k, D_v]` and data vectors `[batch, time, R, D_v]`.
 

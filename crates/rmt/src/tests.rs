@@ -56,7 +56,7 @@ fn every_switch_stands_alone() {
     }
 }
 
-/// With weights large enough that every term matters.
+/// Draws weights large enough that every term matters.
 fn redrawn<M: Module<B>>(module: M) -> M {
     contract::redrawn(module, Distribution::Normal(0.2, 0.4), 1)
 }
@@ -70,7 +70,7 @@ impl ModuleVisitor<B> for Gradients<'_> {
     }
 }
 
-/// The values of `f` and the gradients of a loss of it.
+/// Returns the values of `f` and the gradients of a loss of them.
 fn outcome<M: Module<B> + burn::module::AutodiffModule<B>>(
     module: &M,
     f: impl Fn(&M) -> Tensor<B, 3>,
@@ -155,8 +155,8 @@ fn values<const D: usize>(x: Tensor<B, D>) -> Vec<f64> {
     x.into_data().iter().collect()
 }
 
-/// The variances of the output of an operation and of the gradient of its input: those of Table 1
-/// against those over many draws of keys.
+/// Compares variances over many draws of keys with Table 1: of the output of an operation, and of the gradient of its
+/// input.
 fn check_variance(
     [r, d_k, d_v]: [usize; 3],
     [fan_in, fan_out]: [usize; 2],
@@ -197,7 +197,7 @@ fn check_variance(
     for (found, expected) in found.iter().zip(expected) {
         let (mean, variance) = moments(found);
         let error = (variance / draws as f64).sqrt();
-        // The mean over draws is normal; five standard errors, which must be small themselves.
+        // The mean over draws is normal. Five standard errors must be small themselves.
         assert!(error < 0.05 * expected, "{error} of {expected}");
         assert!(
             (mean - expected).abs() < 5.0 * error,

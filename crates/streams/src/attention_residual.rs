@@ -1,14 +1,14 @@
-//! Attention residuals (Chen et al., "Attention residuals", 2026, <https://arxiv.org/abs/2603.15031>). With v_0 = x_0 and
-//! v_{m+1} = f_m(h_m), branch i reads
+//! Attention residuals (Chen et al., "Attention residuals", 2026, <https://arxiv.org/abs/2603.15031>). With v_0 = x_0
+//! and v_{m+1} = f_m(h_m), branch i reads
 //!
 //! ```text
 //! h_i = Σ_m p_m v_m,  p = softmax_m(q_i · RMSNorm_i(v_m))
 //! ```
 //!
-//! Nothing is added to h. One more read of this kind is in front of the final norm. In the block form, the outputs of S
-//! residuals are summed into one source; the sum of the current block is a source once it has begun.
+//! Nothing is added to h. One more read precedes the final norm. In the block form, the outputs of S residuals are
+//! summed into one source. The sum of the current block is a source once the block has begun.
 //!
-//! q starts at 0, so that h is the mean of its sources, which is the plain stream over their number.
+//! q is initially 0, so h is the mean of its sources: the plain stream divided by their number.
 
 use burn::module::{Initializer, Module, Param};
 use burn::tensor::activation::softmax;
@@ -19,7 +19,7 @@ use residual_zoo_core::{
 };
 use serde::{Deserialize, Serialize};
 
-/// A read of all sources.
+/// A read of all sources, h.
 #[derive(Module, Debug)]
 struct Read<B: Backend> {
     /// q, `[D]`.
@@ -49,7 +49,7 @@ impl<B: Backend> Read<B> {
     }
 }
 
-/// Whether the sum of the current block has begun before residual `i`, for blocks of `size`.
+/// Whether the sum of the current block has begun before residual `i`, with blocks of `size`.
 fn has_begun(i: usize, size: usize) -> bool {
     !i.is_multiple_of(size)
 }
@@ -60,10 +60,11 @@ fn sources<B: Backend>(stream: &Stream<B>, i: usize, size: usize) -> Vec<Tensor<
     stream.carried.iter().chain(begun).cloned().collect()
 }
 
-/// f reads h_i. x is the sum of the current block; the stream carries x_0 and the sums of the blocks before.
+/// A residual where f reads h_i. x is the sum of the current block; the stream carries x_0 and the sums of earlier
+/// blocks.
 #[derive(Module, Debug)]
 pub struct AttentionResidual<B: Backend> {
-    /// The first residual has none, because x_0 is its only source.
+    /// The read; none in the first residual, where x_0 is the only source.
     read: Option<Read<B>>,
     i: usize,
     block: usize,
@@ -90,7 +91,7 @@ impl<B: Backend> Connection<B> for AttentionResidual<B> {
     }
 }
 
-/// The read in front of the final norm.
+/// The read before the final norm.
 #[derive(Module, Debug)]
 pub struct LastRead<B: Backend> {
     read: Read<B>,
@@ -112,9 +113,9 @@ impl<B: Backend> Ends<B> for LastRead<B> {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AttentionResidualConfig {
-    /// Residuals in a block, S. With 1, every output is a source: the full form.
+    /// Number of residuals in a block, S. With 1, every output is a source, which is the full form.
     pub block: usize,
-    /// Added to the mean square in norms.
+    /// ε of norms, added to the mean square.
     pub norm_eps: f64,
 }
 
@@ -164,9 +165,9 @@ impl Design for AttentionResidualConfig {
         }
     }
 
-    /// The products with q count, for each source.
+    /// Counts the products with q, for each source.
     fn cost(&self, on: &Sites) -> Cost {
-        // Read i has i / S sources besides x_0, and one more within a block.
+        // Read i has x_0 and i / S further sources, and one more within a block.
         let whole = on.count / self.block;
         let per_block = |i: usize| {
             let before = i.saturating_mul(i.saturating_sub(1)) / 2;
@@ -181,7 +182,7 @@ impl Design for AttentionResidualConfig {
             // The last read.
             .saturating_add(whole.saturating_add(1))
             .saturating_add(usize::from(rest > 0))
-            // The first reads nothing.
+            // The first residual has no read.
             .saturating_sub(1);
         Cost {
             forward_flops: sources.saturating_mul(on.width).saturating_mul(4),

@@ -4,8 +4,9 @@
 //! x_{i+1} = LN(α x_i + F(x_i)),  α = (2L)^(1/4)
 //! ```
 //!
-//! F has no norm, and there is no final norm. The initial matrices of attention's values and outputs, and both of feed-forward
-//! networks, are multiplied by β = (8L)^(-1/4). α and β are those of models with a decoder only, of L layers with two residuals each.
+//! F has no norm, and there is no final norm. β = (8L)^(-1/4) multiplies the initial matrices of attention's values
+//! and outputs, and both of feed-forward networks. α and β are for decoder-only models of L layers with two residuals
+//! each.
 
 use burn::module::Module;
 use burn::tensor::backend::Backend;
@@ -33,17 +34,17 @@ impl<B: Backend> Connection<B> for DeepNorm<B> {
     }
 }
 
-/// The config of [`DeepNorm`]. In a recurrence, each layer has a stream of its own, and L is 1.
+/// The config of [`DeepNorm`]. In a recurrence, each layer has its own stream, so L is 1.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DeepNormConfig {
-    /// α. `None` means (2L)^(1/4). With 1, and β of 1, this is the post-norm of Vaswani et al. 2017.
+    /// α. `None` means (2L)^(1/4). With α = β = 1, this is the post-norm of Vaswani et al. 2017.
     pub alpha: Option<f64>,
     /// β. `None` means (8L)^(-1/4).
     pub beta: Option<f64>,
     /// The parameters of the norms.
     pub norm: NormParams,
-    /// Added to the variance in norms.
+    /// ε of norms, added to the variance.
     pub norm_eps: f64,
 }
 

@@ -5,7 +5,7 @@
 //! X_0 = x_0,  X_b = layer_b(Y_{b-1}),  Y_b = Σ_j α_b[j] X_j  over j = b, b − k, … ≥ 0  if p divides b, else X_b
 //! ```
 //!
-//! α_b starts at 0, …, 0, 1, so that a new model is the plain one. As in the authors' package, k counts layers.
+//! α_b is initially 0, …, 0, 1, so a new model is the plain one. As in the authors' package, k counts layers.
 
 use burn::module::{Module, Param};
 use burn::tensor::{Tensor, TensorData, backend::Backend};
@@ -17,7 +17,7 @@ use crate::KeepFirst;
 /// Y_b. The stream carries X_0, …, X_{b-1}.
 #[derive(Module, Debug)]
 pub struct Dense<B: Backend> {
-    /// α_b, `[⌊b / k⌋ + 1]`, oldest first. None where p does not divide b.
+    /// α_b, `[⌊b / k⌋ + 1]`, oldest first; `None` if p does not divide b.
     alpha: Option<Param<Tensor<B, 1>>>,
     dilation: usize,
 }
@@ -44,9 +44,9 @@ impl<B: Backend> Connection<B> for Dense<B> {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DenseConfig {
-    /// k: every k-th output is averaged.
+    /// k: the average takes every k-th output.
     pub dilation: usize,
-    /// p: there is an average after every p-th layer.
+    /// p: an average follows every p-th layer.
     pub period: usize,
 }
 
@@ -59,11 +59,11 @@ impl Default for DenseConfig {
     }
 }
 
-/// Streams are not longer than this. It bounds the time that counting takes.
+/// Maximum length of a stream, which bounds the time of counting.
 const MOST: usize = 1_000_000;
 
 impl DenseConfig {
-    /// The number of entries of α_b.
+    /// Number of entries of α_b.
     fn entries(&self, b: usize) -> usize {
         b / self.dilation + 1
     }

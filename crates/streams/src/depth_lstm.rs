@@ -1,16 +1,16 @@
 //! Depth-wise LSTMs (Xu et al., "Rewiring the transformer with depth-wise LSTMs", 2020,
-//! <https://arxiv.org/abs/2007.06257>): layers are the steps of an LSTM, for each position by itself.
+//! <https://arxiv.org/abs/2007.06257>): layers are the steps of an LSTM, separately for each position.
 //!
 //! ```text
 //! i, f, o = σ(LN([a; x] W + b))        m = act(LN([a; x] U + b')) V + b''
 //! cell'   = f ⊙ cell + i ⊙ m           x' = o ⊙ cell'
 //! ```
 //!
-//! a is the output of attention. The cell takes the place of the residuals, the norms and the feed-forward network.
-//! [`DepthLstmCell`] goes around each sublayer instead: a is the output of the branch, and m is the tanh of a fourth
-//! map in the norm of the gates.
+//! a is the output of attention. The cell replaces the residuals, the norms and the feed-forward network.
+//! [`DepthLstmCell`] surrounds each sublayer instead: a is the output of the branch, and m is the tanh of a fourth map
+//! within the norm of the gates.
 //!
-//! Nothing is added to the stream, so GPT-2's factor 1/√(2L) of the initial outputs is left out.
+//! Nothing is added to the stream, so GPT-2's factor 1/√(2L) of the initial outputs is omitted.
 
 use burn::module::Module;
 use burn::tensor::activation::{sigmoid, tanh};
@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::self_dependency::norm_params;
 
-/// Which features the norm of the gates covers.
+/// The features that the norm of the gates covers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum GateNorm {
     /// The features of one gate, as in the paper.
@@ -64,7 +64,7 @@ pub struct LstmEnds {
     first: FirstCell,
 }
 
-/// n maps of [a; x] side by side, `[batch, time, n · D]`, after their norm.
+/// n maps of [a; x] side by side, after their norm: `[batch, time, n · D]`.
 #[derive(Module, Debug)]
 struct Gates<B: Backend> {
     /// `[2D, n · D]`; the rows of a come first.
@@ -112,7 +112,7 @@ impl<B: Backend> Gates<B> {
     }
 }
 
-/// What the gates of both forms have.
+/// The common settings of both forms.
 struct Common {
     gate_norm: GateNorm,
     bias: bool,
@@ -126,10 +126,10 @@ impl Common {
     }
 }
 
-/// The cell that takes the place of the residuals, the norms and the feed-forward network of a layer.
+/// The cell that replaces the residuals, the norms and the feed-forward network of a layer.
 #[derive(Module, Debug)]
 pub struct DepthLstm<B: Backend> {
-    /// The norm before attention in the form of the code.
+    /// The norm before attention, in the form of the code.
     norm: Norm<B>,
     gates: Gates<B>,
     /// U `[2D, F]` and b'.
@@ -142,7 +142,7 @@ pub struct DepthLstm<B: Backend> {
     eps: f64,
 }
 
-/// What the cell reads.
+/// The input of the cell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DepthLstmForm {
     /// a = attention(x), as in the abstract of the paper.
@@ -172,7 +172,7 @@ impl<B: Backend> Connection<B> for DepthLstm<B> {
     }
 }
 
-/// The first items.
+/// Takes the first items.
 fn take<B: Backend, const N: usize>(
     mut all: impl Iterator<Item = Tensor<B, 3>>,
 ) -> [Tensor<B, 3>; N] {
@@ -182,13 +182,13 @@ fn take<B: Backend, const N: usize>(
     })
 }
 
-/// The config of [`DepthLstm`]. The architecture gives the attention.
+/// The config of [`DepthLstm`]. The architecture provides the attention.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DepthLstmConfig {
-    /// What the cell reads.
+    /// The input of the cell.
     pub form: DepthLstmForm,
-    /// Which features the norm of the gates covers.
+    /// The features that the norm of the gates covers.
     pub gate_norm: GateNorm,
     /// The cell before the first layer.
     pub first_cell: FirstCell,
@@ -198,7 +198,7 @@ pub struct DepthLstmConfig {
     pub activation: Activation,
     /// Whether the maps and norms have biases.
     pub bias: bool,
-    /// Added to the variance in norms.
+    /// ε of norms, added to the variance.
     pub norm_eps: f64,
 }
 
@@ -297,7 +297,7 @@ impl Design for DepthLstmConfig {
     }
 }
 
-/// An LSTM around each sublayer, without a feed-forward network of its own.
+/// An LSTM around each sublayer, without its own feed-forward network.
 #[derive(Module, Debug)]
 pub struct DepthLstmCell<B: Backend> {
     gates: Gates<B>,
@@ -321,13 +321,13 @@ impl<B: Backend> Connection<B> for DepthLstmCell<B> {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DepthLstmCellConfig {
-    /// Which features the norm of the gates covers.
+    /// The features that the norm of the gates covers.
     pub gate_norm: GateNorm,
     /// The cell before the first layer.
     pub first_cell: FirstCell,
     /// Whether the map and the norm have biases.
     pub bias: bool,
-    /// Added to the variance in norms.
+    /// ε of norms, added to the variance.
     pub norm_eps: f64,
 }
 

@@ -1,10 +1,10 @@
-//! The ends of streams that several designs share.
+//! Ends of streams that several designs share.
 
 use burn::module::Module;
 use burn::tensor::{Tensor, backend::Backend};
 use residual_zoo_core::{Ends, Sites, Stream};
 
-/// The stream carries x_0 from the start.
+/// The end of a stream that carries x_0.
 #[derive(Module, Clone, Debug)]
 pub struct KeepFirst;
 
@@ -17,7 +17,7 @@ impl<B: Backend> Ends<B> for KeepFirst {
     }
 }
 
-/// n copies of x_0, side by side. At the end, the streams are summed; where no norm follows, the result is their mean.
+/// Opens n copies of x_0, side by side, and sums them at the end. If no norm follows, it takes their mean.
 #[derive(Module, Clone, Debug)]
 pub struct Copies {
     pub(crate) n: usize,
@@ -35,7 +35,7 @@ impl Copies {
 
 impl<B: Backend> Ends<B> for Copies {
     fn open(&self, x: Tensor<B, 3>) -> Stream<B> {
-        // The gradient of `repeat_dim` is wrong in Burn 0.21 where the axis is longer than 1.
+        // In Burn 0.21, the gradient of `repeat_dim` is wrong if the axis is longer than 1.
         Stream::new(Tensor::cat(vec![x; self.n], 2))
     }
 
@@ -49,7 +49,7 @@ impl<B: Backend> Ends<B> for Copies {
     }
 }
 
-/// H `[batch, time, n, D]` of n streams side by side, `[batch, time, n · D]`.
+/// Views n streams side by side, `[batch, time, n · D]`, as H `[batch, time, n, D]`.
 pub(crate) fn streams<B: Backend>(x: Tensor<B, 3>, n: usize) -> Tensor<B, 4> {
     let [batch, time, width] = x.dims();
     x.reshape([batch, time, n, width / n])

@@ -8,7 +8,7 @@
 //! tree:       G^1 = AGG(H^1, H^2),  G^i = AGG(H^{2i-1}, H^{2i}, G^{i-1})
 //! ```
 //!
-//! The last G is the output, without another norm. Layers go on reading H in the iterative form. In the tree, layer
+//! The last G is the output, without another norm. In the iterative form, layers go on reading H. In the tree, layer
 //! 2i + 1 reads G^i.
 
 use burn::module::Module;
@@ -41,7 +41,7 @@ impl<B: Backend> Node<B> {
     }
 }
 
-/// What the nodes of both forms have.
+/// The common settings of the nodes of both forms.
 struct Nodes {
     width: usize,
     d_ff: usize,
@@ -50,7 +50,7 @@ struct Nodes {
 }
 
 impl Nodes {
-    /// A node with `c` inputs.
+    /// Makes a node with `c` inputs.
     fn node<B: Backend>(&self, c: usize, device: &B::Device) -> Node<B> {
         let &Self {
             width, d_ff, bias, ..
@@ -91,7 +91,7 @@ const FRAME: Frame = Frame {
 /// The iterative form. The stream carries G.
 #[derive(Module, Debug)]
 pub struct Iterative<B: Backend> {
-    /// The first layer has none, because G^1 is H^1.
+    /// The node; none in the first layer, where G^1 is H^1.
     node: Option<Node<B>>,
 }
 
@@ -109,7 +109,7 @@ impl<B: Backend> Connection<B> for Iterative<B> {
     }
 }
 
-/// The output is the last G.
+/// The end that returns the last G.
 #[derive(Module, Clone, Debug)]
 pub struct LastNode;
 
@@ -127,7 +127,7 @@ pub struct IterativeConfig {
     pub d_ff: Option<usize>,
     /// Whether the maps and norms have biases.
     pub bias: bool,
-    /// Added to the variance in norms.
+    /// ε of norms, added to the variance.
     pub norm_eps: f64,
 }
 
@@ -188,12 +188,12 @@ impl Design for IterativeConfig {
     }
 }
 
-/// The tree. Between two layers, the stream carries the G before them.
+/// The tree. Between two layers, the stream carries the previous G.
 #[derive(Module, Debug)]
 pub struct Tree<B: Backend> {
-    /// Every second layer has one.
+    /// The node of every second layer.
     node: Option<Node<B>>,
-    /// Whether there is a G before this layer.
+    /// Whether a G precedes this layer.
     first: bool,
 }
 
@@ -226,7 +226,7 @@ pub struct TreeConfig {
     pub d_ff: Option<usize>,
     /// Whether the maps and norms have biases.
     pub bias: bool,
-    /// Added to the variance in norms.
+    /// ε of norms, added to the variance.
     pub norm_eps: f64,
 }
 

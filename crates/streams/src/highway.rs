@@ -1,4 +1,5 @@
-//! Highway networks (Srivastava et al., "Training very deep networks", 2015, <https://arxiv.org/abs/1507.06228>, eq. 3):
+//! Highway networks (Srivastava et al., "Training very deep networks", 2015, <https://arxiv.org/abs/1507.06228>,
+//! eq. 3):
 //!
 //! ```text
 //! x_{i+1} = (1 − T) x_i + T f(x_i),  T = σ(x_i W + b)
@@ -35,7 +36,7 @@ impl<B: Backend> Connection<B> for Highway<B> {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HighwayConfig {
-    /// Initial b. The paper has -1 to -3, so that x_i is carried at the start.
+    /// Initial b. The paper uses -1 to -3, so that x_i is carried initially.
     pub start: f64,
 }
 

@@ -1,15 +1,17 @@
 //! Hyper-connections (Zhu et al., "Hyper-connections", 2024, <https://arxiv.org/abs/2409.19606>, eqs. 1-14 and Appendix
-//! J). H `[n, D]` has n streams, which start as copies of x_0 and are summed at the end:
+//! J). H `[n, D]` has n streams, which begin as copies of x_0 and are summed at the end:
 //!
 //! ```text
 //! h_0 = A_mᵀ H    R = A_rᵀ H    H' = R + Bᵀ f(h_0)       A = [A_m | A_r] [n, n + 1],  B [n]
 //! dynamic:  A + s_α tanh(LN(H) W_α),  B + s_β tanh(LN(H) W_β)       row s from stream s
 //! ```
 //!
-//! At the start B = 1, A_r = I, A_m is 1 for stream i mod n, W = 0 and s = 0.01. The streams then stay equal, and the
-//! model is the plain one, up to the ε of the final norm. A and B are not decayed, the W are. With `root_n`, the initial
-//! projections to the stream are √n times as large: Section 4 scales them "by a factor of √n", so that the size of the output
-//! stays the same. For that they would have to be smaller, because the n streams are summed; the code follows the wording.
+//! Initially, B = 1, A_r = I, A_m is 1 for stream i mod n, W = 0 and s = 0.01. The streams then stay equal, and the
+//! model is the plain one, up to the ε of the final norm. Weight decay applies to the W, but not to A and B.
+//!
+//! With `root_n`, the initial projections to the stream are √n times as large. Section 4 scales them "by a factor of
+//! √n" to keep the size of the output. They would have to be smaller for that, because the n streams are summed; the
+//! code follows the wording.
 
 use burn::module::{Initializer, Module, Param};
 use burn::tensor::activation::tanh;
@@ -24,7 +26,7 @@ use serde::{Deserialize, Serialize};
 use crate::Copies;
 use crate::ends::streams;
 
-/// H' = A_rᵀ H + Bᵀ f(A_mᵀ H). The stream is H, its rows side by side.
+/// H' = A_rᵀ H + Bᵀ f(A_mᵀ H). The stream holds the rows of H side by side.
 #[derive(Module, Debug)]
 pub struct Hyper<B: Backend> {
     /// A = [A_m | A_r], `[n, n + 1]`.
@@ -94,15 +96,15 @@ impl<B: Backend> Connection<B> for Hyper<B> {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HyperConfig {
-    /// Number of streams. With 1, the paper finds it worse than the plain connection.
+    /// Number of streams. The paper finds 1 worse than the plain connection.
     pub n: usize,
-    /// Whether A and B depend on the streams: dynamic or static hyper-connections.
+    /// Whether A and B depend on the streams: dynamic, rather than static, hyper-connections.
     pub dynamic: bool,
     /// Whether the initial projections to the stream are √n times as large as with plain connections.
     pub root_n: bool,
-    /// The parameters of the norm of H, with `dynamic`.
+    /// The parameters of the norm of H, if `dynamic`.
     pub norm: NormParams,
-    /// Added to the variance in the norm, with `dynamic`.
+    /// ε of the norm, added to the variance, if `dynamic`.
     pub norm_eps: f64,
 }
 
@@ -118,7 +120,7 @@ impl Default for HyperConfig {
     }
 }
 
-/// s_α and s_β at the start.
+/// Initial s_α and s_β.
 const START: f64 = 0.01;
 
 impl Design for HyperConfig {
@@ -192,7 +194,7 @@ impl Design for HyperConfig {
             forward_flops: n.saturating_mul(n + 1).saturating_mul(d).saturating_mul(2),
             ..Cost::vector(n.saturating_mul(n.saturating_add(2)))
         };
-        // The W read each of the n streams.
+        // Each W reads each of the n streams.
         let w = Cost::linear(d, n.saturating_add(2), false);
         let w = Cost {
             forward_flops: w.forward_flops.saturating_mul(n),
@@ -206,7 +208,7 @@ impl Design for HyperConfig {
     }
 }
 
-/// The most streams. Papers have up to 8, and the memory of a position grows with their square.
+/// Maximum number of streams. Papers use up to 8, and the memory of a position grows with the square of the number.
 const MOST: usize = 64;
 
 /// Refuses fewer than `least` streams, and more than [`MOST`].

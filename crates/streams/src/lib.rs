@@ -1,10 +1,10 @@
-//! Ways to join a branch to the residual stream. Each file has one design, beside its equation.
+//! Ways to join a branch to the residual stream. Each file has one design with its equation.
 //!
 //! x_i is the stream, f the branch with its pre-norm, D the width, L the number of layers.
 //!
 //! | design | x_{i+1} | source |
 //! |---|---|---|
-//! | [`SkipInitConfig`] | x + a f(x), a from 0 | De and Smith 2020 |
+//! | [`SkipInitConfig`] | x + a f(x), a initially 0 | De and Smith 2020 |
 //! | [`ReZeroConfig`] | the same, without norms in branches | Bachlechner et al. 2020 |
 //! | [`LayerScaleConfig`] | x + a ⊙ f(x), a `[D]` | Touvron et al. 2021 |
 //! | [`DeepNormConfig`] | LN(α x + f(x)) | Wang et al. 2022 |
@@ -17,7 +17,7 @@
 //! | [`HyperConfig`] | n streams, mixed by learned matrices | Zhu et al. 2024 |
 //! | [`MhcConfig`] | n streams, mixed by doubly stochastic matrices | Xie et al. 2025 |
 //! | [`AttentionResidualConfig`] | f reads a softmax mixture of all outputs | Chen et al. 2026 |
-//! | [`ValueResidualConfig`] | attention mixes its values with those of the first layer | Zhou et al. 2024 |
+//! | [`ValueResidualConfig`] | attention mixes its values with the values of the first layer | Zhou et al. 2024 |
 
 #![forbid(unsafe_code)]
 

@@ -7,10 +7,11 @@
 //! H' = res H + postᵀ f(pre H)
 //! ```
 //!
-//! The paper gives only s = 0.01 as a start. Here P = 0, b_post = 0, and b_res is 0 on the diagonal and −8 elsewhere, where it can be set. Any value
-//! gives a doubly stochastic `res`, so a new model is the plain one up to the ε of norms. pre is ¾ for stream i mod n, as A_m of
-//! [hyper-connections](crate::HyperConfig) is 1 there, and the others share ¼. With the same weight for all, equal streams
-//! would have equal gradients and stay equal, but for rounding.
+//! The paper gives only s = 0.01 as an initial value. Here P = 0 and b_post = 0. b_res is 0 on the diagonal and
+//! configurable elsewhere, by default −8. Any b_res gives a doubly stochastic `res`, so a new model is the plain one
+//! up to the ε of norms. pre is ¾ for stream i mod n, and the other streams share ¼; in
+//! [hyper-connections](crate::HyperConfig), A_m is 1 for stream i mod n. With equal weights for all streams, equal
+//! streams would have equal gradients and stay equal, up to rounding.
 
 use burn::module::{Initializer, Module, Param};
 use burn::tensor::activation::{sigmoid, softmax};
@@ -25,18 +26,19 @@ use crate::Copies;
 use crate::ends::streams;
 use crate::hyper::streams_fit;
 
-/// Whether the equations are those of the paper or of the code, TileKernels.
+/// The source of the equations: the paper, or the code, TileKernels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MhcForm {
-    /// The equations of the paper. The end is not stated there; it is the sum of the streams.
+    /// The equations of the paper. It does not state the end; here it is the sum of the streams.
     #[default]
     Paper,
-    /// deepseek-ai/TileKernels: `res` is transposed, so Sinkhorn begins with rows, by a softmax; ε is added to `pre`,
-    /// to the softmax and to the divisors; the norm has no scale; the end is a weighted sum with weights of its own.
+    /// The code, deepseek-ai/TileKernels. `res` is transposed, so Sinkhorn begins with rows, by a softmax. ε is added
+    /// to `pre`, to the softmax and to the divisors. The norm has no scale. The end is a weighted sum with its own
+    /// weights.
     Code,
 }
 
-/// H' = res H + postᵀ f(pre H). The stream is H, its rows side by side.
+/// H' = res H + postᵀ f(pre H). The stream holds the rows of H side by side.
 #[derive(Module, Debug)]
 pub struct Mhc<B: Backend> {
     read: Read<B>,
@@ -48,7 +50,7 @@ pub struct Mhc<B: Backend> {
     eps: f64,
 }
 
-/// r P and b.
+/// The map r P + b.
 #[derive(Module, Debug)]
 struct Read<B: Backend> {
     norm: Norm<B>,
@@ -67,7 +69,7 @@ impl<B: Backend> Read<B> {
 }
 
 impl<B: Backend> Mhc<B> {
-    /// Each of s_0, s_1, s_2 for its columns, `[2n + n²]`.
+    /// Repeats s_0, s_1, s_2 for their columns, `[2n + n²]`.
     fn scales(&self) -> Tensor<B, 1> {
         let n = self.n;
         let parts = [(0, n), (1, n), (2, n * n)];
@@ -75,12 +77,13 @@ impl<B: Backend> Mhc<B> {
         Tensor::cat(parts.into(), 0)
     }
 
-    /// Sinkhorn of z_res `[batch, time, n, n]`.
+    /// Applies Sinkhorn to z_res `[batch, time, n, n]`.
     fn doubly_stochastic(&self, z: Tensor<B, 4>) -> Tensor<B, 4> {
         let eps = self.eps;
         match self.form {
             MhcForm::Paper => {
-                // A factor does not change the result, and e^-80 is not 0 in f32: a row or column of zeros has no sum to divide by.
+                // A common factor does not change the result. e^-80 is above 0 in f32, so no row or column has the sum
+                // 0.
                 let max = z.clone().detach().max_dim(3).max_dim(2);
                 sinkhorn((z - max).clamp_min(-80.0).exp(), 2 * self.sinkhorn, 0.0)
             }
@@ -115,7 +118,7 @@ impl<B: Backend> Connection<B> for Mhc<B> {
     }
 }
 
-/// n copies of x_0, and their sum or mean at the end, weighted in the form of the code.
+/// Opens n copies of x_0. The end is their sum or mean, weighted in the form of the code.
 #[derive(Module, Debug)]
 pub struct MhcEnds<B: Backend> {
     copies: Copies,
@@ -151,16 +154,17 @@ impl<B: Backend> Ends<B> for MhcEnds<B> {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MhcConfig {
-    /// Whether the equations are those of the paper or of the code, TileKernels.
+    /// The source of the equations: the paper, or the code, TileKernels.
     pub form: MhcForm,
     /// Number of streams, at least 2.
     pub n: usize,
-    /// Initial b_res outside the diagonal, where it is 0. The paper does not give it. With −8, streams hardly mix at the start, and
-    /// these entries have small gradients; with −3 and 4 streams, each takes 4 % of each other one.
+    /// Initial b_res off the diagonal; it is 0 on the diagonal. The paper does not give it. With −8, streams hardly
+    /// mix initially, and these entries have small gradients. With −3 and 4 streams, each stream takes 4 % of each
+    /// other one.
     pub b_res: f64,
-    /// How often Sinkhorn normalises columns and rows, t.
+    /// Number of times that Sinkhorn normalises columns and rows, t.
     pub sinkhorn: usize,
-    /// Added to the mean square in norms.
+    /// ε of norms, added to the mean square.
     pub norm_eps: f64,
     /// ε in the form of the code.
     pub eps: f64,
@@ -179,7 +183,7 @@ impl Default for MhcConfig {
     }
 }
 
-/// The most rounds of Sinkhorn. The paper has 20.
+/// Maximum number of rounds of Sinkhorn. The paper uses 20.
 const MOST_ROUNDS: usize = 1000;
 
 impl MhcConfig {
@@ -204,7 +208,7 @@ impl MhcConfig {
         (0..n).map(of).collect()
     }
 
-    /// b of the head: the weights σ(b) = 1/n of equal streams sum to 1.
+    /// b of the head, where the weights σ(b) = 1/n of equal streams sum to 1.
     fn b_head(&self) -> Vec<f64> {
         vec![-((self.n - 1) as f64).ln(); self.n]
     }

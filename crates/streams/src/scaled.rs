@@ -4,14 +4,14 @@
 //! x_{i+1} = x_i + a f(x_i)
 //! ```
 //!
-//! - SkipInit (De and Smith, "Batch normalization biases residual blocks towards the identity function in deep networks",
-//!   2020, <https://arxiv.org/abs/2002.10444>): a scalar for each residual, from 0;
+//! - SkipInit (De and Smith, "Batch normalization biases residual blocks towards the identity function in deep
+//!   networks", 2020, <https://arxiv.org/abs/2002.10444>): a scalar per residual, initially 0;
 //! - ReZero (Bachlechner et al., "ReZero is all you need: fast convergence at large depth", 2020,
 //!   <https://arxiv.org/abs/2003.04887>): the same, without norms in the branches;
 //! - LayerScale (Touvron et al., "Going deeper with image transformers", 2021, <https://arxiv.org/abs/2103.17239>): a
-//!   number for each feature.
+//!   number per feature.
 //!
-//! a makes the branches small at the start, so GPT-2's factor 1/√(2L) of the initial outputs is left out.
+//! a makes the branches initially small, so GPT-2's factor 1/√(2L) of the initial outputs is omitted.
 
 use burn::module::{Initializer, Module, Param};
 use burn::tensor::{Tensor, backend::Backend};
@@ -44,7 +44,7 @@ impl<B: Backend> Connection<B> for Scaled<B> {
     }
 }
 
-/// SkipInit: one a for each residual.
+/// The config of SkipInit, with one a per residual.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SkipInitConfig {
@@ -88,12 +88,12 @@ impl Design for SkipInitConfig {
     }
 }
 
-/// LayerScale: one a for each feature of each residual.
+/// The config of LayerScale, with one a per feature of each residual.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LayerScaleConfig {
-    /// Initial a. `None` is 0.1 for up to 18 layers, 1e-5 for up to 24 and 1e-6 above, as in the paper. In a recurrence, each
-    /// layer has a stream of its own, and L is 1.
+    /// Initial a. `None` is 0.1 for up to 18 layers, 1e-5 for up to 24 and 1e-6 above, as in the paper. In a
+    /// recurrence, each layer has its own stream, so L is 1.
     pub start: Option<f64>,
 }
 
@@ -143,22 +143,22 @@ impl Design for LayerScaleConfig {
     }
 }
 
-/// ReZero: a from 0, and no norms in the branches. The final norm stays.
+/// The config of ReZero, with a initially 0 and no norms in the branches. The final norm stays.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ReZeroConfig {
     /// Initial a.
     pub start: f64,
-    /// One a for all residuals of a layer, as in the authors' code. The paper has one for each residual.
+    /// Whether all residuals of a layer share one a, as in the authors' code. In the paper, each residual has its own.
     pub per_layer: bool,
 }
 
-/// x_{i+1} = x_i + a f(x_i), where a can be that of the residual before.
+/// x_{i+1} = x_i + a f(x_i), where a can be the a of the residual before.
 #[derive(Module, Debug)]
 pub struct ReZero<B: Backend> {
-    /// a, `[1]`. Without one, the stream carries it.
+    /// a, `[1]`; if `None`, the stream carries it.
     a: Option<Param<Tensor<B, 1>>>,
-    /// Whether the next residual has the same a.
+    /// Whether the next residual uses the same a.
     shared: bool,
 }
 

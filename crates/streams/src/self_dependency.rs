@@ -5,7 +5,7 @@
 //! x_{i+1} = LN(x_i + f(x_i) + ψ(x_i W_1 + b_1) ⊙ (x_i W_2 + b_2))
 //! ```
 //!
-//! In the paper, the norm is after the sum. With the authors' `pre_lnorm`, it is in f alone.
+//! In the paper, the norm follows the sum. With the authors' `pre_lnorm`, only f has a norm.
 
 use burn::module::Module;
 use burn::tensor::activation::{sigmoid, tanh};
@@ -16,7 +16,7 @@ use residual_zoo_core::{
 };
 use serde::{Deserialize, Serialize};
 
-/// x_i + f(x_i) + ψ(x_i W_1 + b_1) ⊙ (x_i W_2 + b_2), and a norm.
+/// x_i + f(x_i) + ψ(x_i W_1 + b_1) ⊙ (x_i W_2 + b_2), then a norm.
 #[derive(Module, Debug)]
 pub struct SelfDependency<B: Backend> {
     /// W_1 `[D, D]` and b_1 `[D]`.
@@ -37,7 +37,7 @@ pub enum Psi {
     Sigmoid,
 }
 
-/// Where norms are.
+/// The place of norms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NormPlace {
     /// After each sum, as in the paper. There is no final norm.
@@ -69,11 +69,11 @@ impl<B: Backend> Connection<B> for SelfDependency<B> {
 pub struct SelfDependencyConfig {
     /// ψ.
     pub psi: Psi,
-    /// Where norms are.
+    /// The place of norms.
     pub norm: NormPlace,
     /// Whether the two maps and the norms have biases.
     pub bias: bool,
-    /// Added to the variance in norms, with `norm: Post`.
+    /// ε of norms, added to the variance, with `norm: Post`.
     pub norm_eps: f64,
 }
 
@@ -94,7 +94,7 @@ impl SelfDependencyConfig {
     }
 }
 
-/// A scale, and a shift where there are biases.
+/// A scale, and a shift if there are biases.
 pub(crate) fn norm_params(bias: bool) -> NormParams {
     match bias {
         true => NormParams::ScaleAndShift,

@@ -61,7 +61,7 @@ fn the_reads_of_an_attention_residual_are_counted_one_by_one() {
                 block,
                 ..AttentionResidualConfig::default()
             };
-            // x_0, the sums of finished blocks, and the sum of a block that has begun.
+            // x_0, the sums of finished blocks, and the sum of the current block, if it has begun.
             let sources = |i: usize| 1 + i / block + usize::from(!i.is_multiple_of(block));
             let reads: usize = (1..=count).map(sources).sum();
             let cost = config.cost(&on);
@@ -113,7 +113,7 @@ fn starts_are_those_of_the_papers() {
     for factor in [frame.inner, frame.output] {
         assert!((factor - 64f64.powf(-0.25)).abs() < 1e-12);
     }
-    // a = 0 and a small a take the place of GPT-2's 1/√(2L).
+    // a = 0 or a small a replaces GPT-2's 1/√(2L).
     for frame in [
         SkipInitConfig::default().frame(&on),
         ReZeroConfig::default().frame(&on),

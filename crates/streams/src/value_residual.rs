@@ -5,7 +5,7 @@
 //! λ_1 v_0 + λ_2 v_l  in place of  v_l
 //! ```
 //!
-//! v_0 are the values of the first layer. All else is plain.
+//! v_0 are the values of the first layer. Everything else is plain.
 
 use burn::module::{Initializer, Module, Param};
 use burn::tensor::{Tensor, backend::Backend};
@@ -15,15 +15,15 @@ use residual_zoo_core::{
 };
 use serde::{Deserialize, Serialize};
 
-/// x + f(x), where attention has λ_1 v_0 + λ_2 v. The stream carries v_0 `[batch, time, heads · d]`.
+/// x + f(x), where attention uses λ_1 v_0 + λ_2 v. The stream carries v_0 `[batch, time, heads · d]`.
 #[derive(Module, Debug)]
 pub struct ValueResidual<B: Backend> {
-    /// λ_1 and λ_2, `[2]`, if they are learned.
+    /// λ_1 and λ_2, `[2]`, if learned.
     lambda: Option<Param<Tensor<B, 1>>>,
     is_attention: bool,
 }
 
-/// λ_1 and λ_2 where they are fixed.
+/// λ_1 and λ_2, if fixed.
 const FIXED: f64 = 0.5;
 
 impl<B: Backend> ValueResidual<B> {
@@ -46,7 +46,7 @@ impl<B: Backend> Connection<B> for ValueResidual<B> {
         }
         let fx = f.with_values(stream.x.clone(), |v| {
             // In Burn 0.21, LibTorch's `swap_dims` forgets that its result shares its memory, so an operation in place
-            // would change v_0. Therefore v_0 is copied, and mixed without the axis of heads.
+            // would change v_0. So v_0 is copied, and mixed without an axis for heads.
             let (heads, merged) = (v.dims()[1], merge_heads(widen(v.clone())));
             match stream.carried.first() {
                 Some(first) => split_heads(self.mix(first.clone(), merged), heads),
@@ -63,12 +63,12 @@ impl<B: Backend> Connection<B> for ValueResidual<B> {
     }
 }
 
-/// Whether λ_1 and λ_2, the weights of the values, are fixed or learned.
+/// The kind of λ_1 and λ_2, the weights of the values: fixed or learned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ValueResidualForm {
     /// ½ and ½, fixed. The paper and its code call this the identity form.
     Identity,
-    /// Two scalars for each layer but the first, from ½.
+    /// Two scalars for each layer but the first, initially ½.
     #[default]
     Learnable,
 }
@@ -77,7 +77,7 @@ pub enum ValueResidualForm {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ValueResidualConfig {
-    /// Whether λ_1 and λ_2, the weights of the values, are fixed or learned.
+    /// The kind of λ_1 and λ_2, the weights of the values: fixed or learned.
     pub form: ValueResidualForm,
 }
 

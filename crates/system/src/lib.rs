@@ -1,9 +1,9 @@
-//! What differs between operating systems: terminals, signals, locks and memory; the output; and processes that work
-//! together. No other crate asks which system it is on, apart from file permissions and the settings of C libraries.
+//! Differences between operating systems, in terminals, signals, locks and memory; program output; and teams of
+//! processes. No other crate asks for the system, except for file permissions and settings of C libraries.
 //!
-//! On systems that are not Unix, a terminal that goes away is not noticed, the process cannot be suspended from
-//! the dashboard, and two directories cannot be told apart by their files' identity. Which signals were ignored
-//! at the start is known on Linux only: elsewhere, `nohup` does not keep SIGHUP from stopping a run.
+//! Systems other than Unix have limits. The program does not notice a closed terminal, the dashboard cannot suspend
+//! the process, and files cannot be compared by identity. Only Linux tells which signals were ignored at the start:
+//! elsewhere, SIGHUP stops a run in spite of `nohup`.
 
 #![forbid(unsafe_code)]
 
@@ -37,10 +37,10 @@ pub mod terminal {
         output_columns, suspend,
     };
 
-    /// What a key of the dashboard asks for.
+    /// The meaning of a key in the dashboard.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Key {
-        /// `q`, and Ctrl-C where it is not a signal.
+        /// `q`, and Ctrl-C if it is not a signal.
         Stop,
         /// Tab, → or ↓.
         Next,

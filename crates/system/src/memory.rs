@@ -5,19 +5,18 @@ use sysinfo::{MemoryRefreshKind, RefreshKind, System};
 /// Bytes of memory, swap included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
-    /// What the machine, or the control group of this process, has.
+    /// Memory of the machine, or of the control group of this process.
     pub total: u64,
-    /// What can still be had.
+    /// Memory that is still available.
     pub available: u64,
 }
 
-/// The memory of the machine, or of the control group that this process is in. `None` where the system does not
-/// tell.
+/// Returns the memory of the machine, or of the control group of this process; `None` if the system does not tell.
 pub fn memory() -> Option<Memory> {
     let system = System::new_with_specifics(
         RefreshKind::nothing().with_memory(MemoryRefreshKind::everything()),
     );
-    // Where memory cannot be read, as without /proc, the rest of the crate panics.
+    // If memory cannot be read, as without /proc, the rest of the crate panics.
     if system.total_memory() == 0 {
         return None;
     }
@@ -29,7 +28,7 @@ pub fn memory() -> Option<Memory> {
         found.total = found
             .total
             .min(group.total_memory.saturating_add(system.total_swap()));
-        // Files that the group has read give way, so what it holds itself counts, not what it calls in use.
+        // The system can drop cached files of the group, so only its resident memory counts as used.
         let free = group.total_memory.saturating_sub(group.rss);
         found.available = found.available.min(free.saturating_add(group.free_swap));
     }

@@ -6,22 +6,22 @@ pub mod files {
     use std::io::{Error, ErrorKind, Result};
     use std::path::Path;
 
-    /// Whether both are the same file. Not known here.
+    /// Whether both are the same file. Unknown here, so true.
     pub fn is_same(_: &Metadata, _: &Metadata) -> bool {
         true
     }
 
-    /// The time of the last change of what is known of a file, which is not known here.
+    /// The time of the last change of a file or its metadata. Unknown here.
     pub fn changed(_: &Metadata) -> Option<(i64, i64)> {
         None
     }
 
-    /// Whether the file has other names too. Not known here.
+    /// Whether the file has other names too. Unknown here, so false.
     pub fn has_other_names(_: &Metadata) -> bool {
         false
     }
 
-    /// Puts the directory `new` in place of `old`, which is missing for a moment.
+    /// Replaces the directory `old` by `new`. `old` is missing for a moment.
     ///
     /// # Errors
     ///
@@ -31,7 +31,7 @@ pub mod files {
         std::fs::rename(new, old)
     }
 
-    /// Whether this error of a lock says that the file system has no locks.
+    /// Whether this error of a lock means that the file system has no locks.
     pub fn has_no_locks(error: &Error) -> bool {
         error.kind() == ErrorKind::Unsupported
     }
@@ -41,7 +41,7 @@ pub mod files {
 pub mod process {
     use std::process::Command;
 
-    /// The name of this machine. Not known here.
+    /// The name of this machine. Unknown here.
     pub fn host() -> Option<String> {
         None
     }
@@ -51,15 +51,15 @@ pub mod process {
         std::process::abort()
     }
 
-    /// Whether there is a process with this number. Not known here, so it may be.
+    /// Whether a process with this number exists. Unknown here, so true.
     pub fn exists(_: u32) -> bool {
         true
     }
 
-    /// Lets Ctrl-C pass by the process that `command` starts. Not possible here.
+    /// Keeps Ctrl-C from the process that `command` starts. Impossible here.
     pub fn in_own_group(_: &mut Command) {}
 
-    /// Starts this program again with more variables. Not possible here.
+    /// Restarts this program with more environment variables. Impossible here.
     pub fn restart(_: Vec<(&'static str, &'static str)>) {}
 }
 
@@ -67,16 +67,16 @@ pub mod process {
 pub mod signals {
     use std::io;
 
-    /// Calls `stop` with the number of the signal, 2, in a thread of its own at Ctrl-C.
+    /// Calls `stop` on its own thread at Ctrl-C, with signal number 2.
     ///
     /// # Errors
     ///
-    /// When it cannot be caught.
+    /// If Ctrl-C cannot be caught.
     pub fn on_stop(mut stop: impl FnMut(i32) + Send + 'static) -> io::Result<()> {
         ctrlc::set_handler(move || stop(2)).map_err(io::Error::other)
     }
 
-    /// There is no such signal here.
+    /// Does nothing: this system has no such signal.
     ///
     /// # Errors
     ///
@@ -85,12 +85,12 @@ pub mod signals {
         Ok(())
     }
 
-    /// There is no such signal here.
+    /// Returns zero: this system has no such signal.
     pub fn stopped() -> std::time::Duration {
         std::time::Duration::ZERO
     }
 
-    /// There is no such signal here.
+    /// Does nothing: this system has no such signal.
     pub fn large_files_are_errors() {}
 }
 
@@ -115,11 +115,11 @@ pub mod terminal {
             Ok(Self)
         }
 
-        /// The keys that come within this time.
+        /// Returns the keys that arrive within this time.
         ///
         /// # Errors
         ///
-        /// When the terminal cannot be read.
+        /// If the terminal cannot be read.
         pub fn wait(&mut self, time: Duration, _: impl FnOnce() -> bool) -> io::Result<Vec<Key>> {
             let mut keys = Vec::new();
             if event::poll(time)?
@@ -139,7 +139,7 @@ pub mod terminal {
         }
     }
 
-    /// Whether standard input is a terminal that has gone away. Not known here.
+    /// Whether standard input is a terminal that is gone. Unknown here, so false.
     pub fn is_gone() -> bool {
         false
     }
@@ -149,30 +149,30 @@ pub mod terminal {
         std::env::var_os("TERM").is_some_and(|term| term == "dumb")
     }
 
-    /// Whether another process has the terminal. Not known here.
+    /// Whether another process owns the terminal. Unknown here, so false.
     pub fn is_in_background() -> bool {
         false
     }
 
-    /// Whether the terminal passes keys on at once.
+    /// Whether the terminal delivers keys at once.
     pub fn is_raw() -> bool {
         is_raw_mode_enabled().unwrap_or(false)
     }
 
-    /// The columns of the terminal, where they are known.
+    /// Number of columns of the terminal, if known.
     pub fn columns() -> Option<usize> {
         size().ok().map(|(columns, _)| columns.into())
     }
 
-    /// The columns of the terminal of standard output; `None` where it is no terminal.
+    /// Number of columns of the terminal of standard output; `None` if it is not a terminal.
     pub fn output_columns() -> Option<usize> {
         let is_terminal = std::io::IsTerminal::is_terminal(&std::io::stdout());
         columns().filter(|_| is_terminal)
     }
 
-    /// Ctrl-C is a key here.
+    /// Does nothing: Ctrl-C is a key here.
     pub fn enable_interrupt() {}
 
-    /// Not possible here.
+    /// Does nothing: impossible here.
     pub fn suspend() {}
 }

@@ -1,5 +1,5 @@
-//! Standard output and standard error, written by a thread of their own. So a reader who has stopped reading, such
-//! as a pager, holds up whoever writes, but cannot keep the program from ending.
+//! Standard output and standard error, written by a separate thread. A reader that stops reading, such as a pager,
+//! blocks the writer, but does not keep the program from ending.
 
 use std::io::{self, Write};
 use std::sync::OnceLock;
@@ -8,12 +8,12 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender, SyncSender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a reader has to read once the program is to end.
+/// Time that a reader has once the program is ending.
 const PATIENCE: Duration = Duration::from_millis(300);
-/// The time between two looks at whether the program is to end.
+/// Time between two checks of whether the program is ending.
 const TICK: Duration = Duration::from_millis(20);
 
-/// Where text goes.
+/// The target of output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
     /// Standard output.
@@ -22,24 +22,24 @@ pub enum Stream {
     Err,
 }
 
-/// Text to write, and who waits for it.
+/// Bytes to write, and the sender that reports the result.
 type Job = (Stream, Vec<u8>, SyncSender<io::Result<()>>);
 
-/// Whether the program is to end.
+/// Whether the program is ending.
 static HURRY: AtomicBool = AtomicBool::new(false);
-/// Whether a reader did not read in time.
+/// Whether a reader was too slow.
 static STUCK: AtomicBool = AtomicBool::new(false);
 
-/// From now on, text that nobody reads in time is given up.
+/// Makes later writes give up on readers that are too slow.
 pub fn hurry() {
     HURRY.store(true, Ordering::Release);
 }
 
-/// Writes text and waits until it is written; after [`hurry`], a moment at most.
+/// Writes text and waits until it is written; after [`hurry`], waits a moment at most.
 ///
 /// # Errors
 ///
-/// Those of writing.
+/// I/O errors.
 pub fn write(stream: Stream, text: &[u8]) -> io::Result<()> {
     let is_hurried = || HURRY.load(Ordering::Acquire);
     if is_hurried() && STUCK.load(Ordering::Acquire) {
@@ -69,7 +69,7 @@ pub fn write(stream: Stream, text: &[u8]) -> io::Result<()> {
     }
 }
 
-/// The thread that writes, if it could be started.
+/// Returns the queue of the writing thread, if the thread could be started.
 fn jobs() -> Option<&'static Sender<Job>> {
     static JOBS: OnceLock<Option<Sender<Job>>> = OnceLock::new();
     let start = || {

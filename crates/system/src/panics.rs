@@ -1,4 +1,4 @@
-//! Panics of other crates that become errors.
+//! Panics of other crates as errors.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -11,11 +11,11 @@ thread_local! {
 
 /// Runs `call` and returns its panic as an error. A panic on this thread prints nothing.
 ///
-/// The caller makes sure that what `call` changes is not used after a panic, or is valid nevertheless.
+/// After a panic, the caller must not use data that `call` changes, unless it is valid anyway.
 ///
 /// # Errors
 ///
-/// The payload of the panic.
+/// Returns the payload of the panic.
 pub fn caught<T>(call: impl FnOnce() -> T) -> Result<T, Box<dyn Any + Send>> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
@@ -32,7 +32,7 @@ pub fn caught<T>(call: impl FnOnce() -> T) -> Result<T, Box<dyn Any + Send>> {
     result
 }
 
-/// Whether a panic on this thread is caught by [`caught`], so that a hook has nothing to do.
+/// Whether [`caught`] catches panics on this thread, so that a hook has nothing to do.
 pub fn is_caught() -> bool {
     CAUGHT.get()
 }

@@ -2,8 +2,8 @@
 
 use std::io::{Error, ErrorKind};
 
-/// Whether another path would mend the error: the path leads nowhere, is of another kind, has no text, or may not be read
-/// or written. Other errors, such as a full disk, are of the machine.
+/// Whether another path would avoid the error: the path does not exist, has the wrong kind, is not text, or may not be
+/// read or written. Other errors, such as a full disk, belong to the machine.
 pub fn is_wrong_place(error: &Error) -> bool {
     matches!(
         error.kind(),

@@ -1,26 +1,26 @@
-//! The processes of a run that is trained by several of them, started by `mpirun` or `srun`.
+//! The processes that train one run together, started by `mpirun` or `srun`.
 //!
-//! Rank 0 leads: it says what comes next, and the others follow. [`join`] connects them, which needs the cargo
-//! feature `mpi`.
+//! Rank 0 leads: it announces each action, and the others follow. [`join`] connects the processes, which needs the
+//! cargo feature `mpi`.
 
 use std::fmt;
 
-/// The environment variables that tell how many processes were started: Open MPI, MPICH and Slurm's `srun`. A script of
+/// Environment variables with the number of started processes, of Open MPI, MPICH and Slurm's `srun`. A script of
 /// `sbatch` does not have the last one.
 const SIZES: [&str; 3] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"];
-/// The variables with the index of this process on its machine.
+/// Environment variables with the index of this process on its machine.
 const LOCAL_RANKS: [&str; 3] = [
     "OMPI_COMM_WORLD_LOCAL_RANK",
     "MPI_LOCALRANKID",
     "SLURM_LOCALID",
 ];
 
-/// The number of processes that this one was started with.
+/// Returns the number of processes that started together with this one, itself included.
 pub fn started() -> usize {
     SIZES.into_iter().find_map(number).unwrap_or(1)
 }
 
-/// The index of this process among those on its machine, if there are several processes.
+/// Returns the index of this process on its machine, if there are several processes.
 pub fn local_rank() -> Option<usize> {
     LOCAL_RANKS.into_iter().find_map(number)
 }
@@ -37,19 +37,19 @@ pub struct Team {
     size: usize,
 }
 
-/// A process of a team. Without MPI there is none.
+/// A process of a team. Without MPI, there is none.
 #[cfg(not(feature = "mpi"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Team {}
 
-/// The connection to the team. If the leader drops it, the others are told that it has ended.
+/// The connection to the team. When the leader drops it, the others learn that the leader has ended.
 pub struct Membership {
     team: Team,
     #[cfg(feature = "mpi")]
     _universe: mpi::environment::Universe,
 }
 
-/// Why a process cannot join its team.
+/// The reason why a process cannot join its team.
 #[derive(Debug)]
 pub struct NotJoined(String);
 
@@ -61,11 +61,11 @@ impl fmt::Display for NotJoined {
 
 impl std::error::Error for NotJoined {}
 
-/// Joins the processes that were started together; `None` if this is the only one. To be called once.
+/// Joins the processes that were started together; `None` if this is the only one. Call it once.
 ///
 /// # Errors
 ///
-/// If there are several and they cannot be connected.
+/// If there are several processes and they cannot be connected.
 pub fn join() -> Result<Option<Membership>, NotJoined> {
     match started() {
         0 | 1 => Ok(None),
@@ -101,7 +101,7 @@ fn connect(size: usize) -> Result<Membership, NotJoined> {
 }
 
 impl Membership {
-    /// This process in the team.
+    /// Returns this process as a member of the team.
     pub fn team(&self) -> Team {
         self.team
     }
@@ -110,7 +110,7 @@ impl Membership {
 impl Drop for Membership {
     fn drop(&mut self) {
         match std::thread::panicking() {
-            // The others may be in the middle of a step.
+            // The other processes may be in the middle of a step.
             true => self.team.abort(101),
             false if self.team.leads() => self.team.send(&[]),
             false => {}
@@ -168,12 +168,12 @@ impl Team {
 
 #[cfg(feature = "mpi")]
 impl Team {
-    /// The index of this process, from 0.
+    /// Returns the index of this process, from 0.
     pub fn rank(&self) -> usize {
         self.rank
     }
 
-    /// The number of processes.
+    /// Returns the number of processes.
     pub fn size(&self) -> usize {
         self.size
     }
@@ -184,11 +184,11 @@ impl Team {
     }
 }
 
-/// The bytes that are sent at a time, because MPI counts in 32 bits.
+/// Number of bytes per message, because MPI counts in 32 bits.
 #[cfg(feature = "mpi")]
 const MOST: usize = 1 << 30;
 
-/// The numbers that are summed at a time, 64 MiB of them, which are held twice.
+/// Number of values per sum: 64 MiB, held twice.
 #[cfg(feature = "mpi")]
 const BUCKET: usize = 1 << 24;
 
@@ -198,16 +198,16 @@ impl Team {
         mpi::topology::SimpleCommunicator::world()
     }
 
-    /// As the leader, sends a message to all others. An empty one says that the leader has ended.
+    /// Sends a message from the leader to all others. An empty message says that the leader has ended.
     pub fn send(&self, message: &[u8]) {
         let mut length = message.len() as u64;
         self.broadcast(std::slice::from_mut(&mut length));
-        // MPI wants a buffer that it could write to.
+        // MPI requires a mutable buffer.
         let mut message = message.to_vec();
         self.broadcast(&mut message);
     }
 
-    /// The next message of the leader; `None` if it has ended.
+    /// Receives the next message of the leader; `None` if the leader has ended.
     pub fn receive(&self) -> Option<Vec<u8>> {
         let mut length = 0u64;
         self.broadcast(std::slice::from_mut(&mut length));
@@ -216,12 +216,12 @@ impl Team {
         (length > 0).then_some(message)
     }
 
-    /// Gives all processes the leader's `values`.
+    /// Copies the leader's `values` to all processes.
     pub fn broadcast<T: mpi::traits::Equivalence>(&self, values: &mut [T]) {
         self.broadcast_from(0, values);
     }
 
-    /// Gives all processes the `values` of the process of this rank.
+    /// Copies the `values` of this rank to all processes.
     pub fn broadcast_from<T: mpi::traits::Equivalence>(&self, rank: usize, values: &mut [T]) {
         use mpi::traits::{Communicator, Root};
         let world = Self::world();
@@ -231,7 +231,7 @@ impl Team {
         }
     }
 
-    /// Gives all processes the sums of their `values`, the same ones to the bit.
+    /// Replaces `values` by their sum over all processes, equal to the bit in all of them.
     pub fn sum(&self, values: &mut [f32]) {
         use mpi::collective::SystemOperation;
         use mpi::traits::CommunicatorCollectives;
@@ -242,7 +242,7 @@ impl Team {
         }
     }
 
-    /// The `values` of all processes, in the order of their ranks.
+    /// Returns the `values` of all processes, in the order of ranks.
     pub fn gather(&self, values: [u8; 32]) -> Vec<[u8; 32]> {
         use mpi::traits::CommunicatorCollectives;
         let mut all = vec![0; 32 * self.size];
@@ -251,7 +251,7 @@ impl Team {
         all.collect()
     }
 
-    /// The first rank that has a `problem`, and that problem.
+    /// Returns the first rank that has a `problem`, with the problem.
     pub fn first_problem(&self, problem: Option<String>) -> Option<(usize, String)> {
         let ranks = self.gather([u8::from(problem.is_some()); 32]);
         let rank = ranks.iter().position(|has| has[0] != 0)?;

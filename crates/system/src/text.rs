@@ -1,10 +1,10 @@
-//! Text of others, for a terminal.
+//! Untrusted text, made safe for a terminal.
 
 use std::borrow::Cow;
 
-/// `text` with its control characters escaped, except for line breaks and tabs, so that a terminal only shows
-/// it. With them, text could set the title, move the cursor or type in place of the user. Characters that reverse the
-/// direction of what follows, or break lines, are escaped too: with them, text could look like another one.
+/// Escapes control characters of `text`, except for line breaks and tabs. Otherwise, text could set the title, move
+/// the cursor or type for the user. Characters that reverse the direction of text or break lines are escaped too,
+/// because they can disguise text.
 pub fn harmless(text: &str) -> Cow<'_, str> {
     let is_harmful = |c: char| match c {
         '\n' | '\t' => false,

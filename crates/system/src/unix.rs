@@ -7,12 +7,12 @@ pub mod files {
     use std::os::unix::fs::MetadataExt as _;
     use std::path::Path;
 
-    /// Whether both are the same file, whatever its name.
+    /// Whether both are the same file, whatever their names.
     pub fn is_same(a: &Metadata, b: &Metadata) -> bool {
         (a.dev(), a.ino()) == (b.dev(), b.ino())
     }
 
-    /// The time of the last change of a file or of what is known of it, which no program can set.
+    /// The time of the last change of a file or its metadata, which no program can set.
     pub fn changed(file: &Metadata) -> Option<(i64, i64)> {
         Some((file.ctime(), file.ctime_nsec()))
     }
@@ -22,8 +22,8 @@ pub mod files {
         file.nlink() > 1
     }
 
-    /// Puts the directory `new` in place of `old`, whose content is deleted, or at `new` afterwards. Atomic on
-    /// Linux and macOS if the file system can exchange names; otherwise, `old` is missing for a moment.
+    /// Replaces the directory `old` by `new`, and deletes the content of `old` or leaves it at `new`. The replacement
+    /// is atomic on Linux and macOS if the file system can exchange names; otherwise, `old` is missing for a moment.
     ///
     /// # Errors
     ///
@@ -42,7 +42,7 @@ pub mod files {
         std::fs::rename(new, old)
     }
 
-    /// Whether this error of a lock says that the file system has no locks.
+    /// Whether this error of a lock means that the file system has no locks.
     pub fn has_no_locks(error: &Error) -> bool {
         error.raw_os_error() == Some(rustix::io::Errno::NOLCK.raw_os_error())
             || error.kind() == ErrorKind::Unsupported
@@ -63,13 +63,13 @@ pub mod process {
         Some(host.nodename().to_string_lossy().into_owned())
     }
 
-    /// Ends this process as SIGKILL does.
+    /// Ends this process like SIGKILL.
     pub fn kill_self() -> ! {
         kill_process(getpid(), Signal::KILL).ok();
         std::process::abort()
     }
 
-    /// Whether there is a process with this number on this machine.
+    /// Whether a process with this number exists on this machine.
     pub fn exists(number: u32) -> bool {
         let pid = i32::try_from(number).ok().and_then(Pid::from_raw);
         let found = |pid| match test_kill_process(pid) {
@@ -79,13 +79,12 @@ pub mod process {
         pid.is_some_and(found)
     }
 
-    /// Lets Ctrl-C pass by the process that `command` starts.
+    /// Keeps Ctrl-C from the process that `command` starts.
     pub fn in_own_group(command: &mut Command) {
         command.process_group(0);
     }
 
-    /// Starts this program again, in the same process, with more variables in its environment. Returns if that
-    /// fails.
+    /// Restarts this program in the same process, with more environment variables. Returns only on failure.
     pub fn restart(environment: Vec<(&'static str, &'static str)>) {
         let Ok(program) = std::env::current_exe() else {
             return;
@@ -95,7 +94,7 @@ pub mod process {
         if let Some(name) = arguments.next() {
             again.arg0::<OsString>(name);
         }
-        // `exec` returns only if it fails.
+        // `exec` returns only on failure.
         let _ = again.args(arguments).envs(environment).exec();
     }
 }
@@ -113,15 +112,15 @@ pub mod signals {
     use signal_hook::iterator::Signals;
     use signal_hook::low_level::emulate_default_handler;
 
-    /// The signal of a write beyond the largest file that is allowed. signal-hook has no name for it.
+    /// The signal of a write beyond the file size limit. signal-hook has no name for it.
     const SIGXFSZ: i32 = Signal::XFSZ.as_raw();
 
-    /// Calls `stop` with the number of the signal, in a thread of its own, when the process is asked to end: by Ctrl-C,
-    /// SIGTERM or SIGHUP. A signal that was ignored when the process started, as under `nohup`, stays ignored.
+    /// Calls `stop` with the number of the signal, on its own thread, at Ctrl-C, SIGTERM or SIGHUP. A signal that was
+    /// ignored at the start of the process, as under `nohup`, stays ignored.
     ///
     /// # Errors
     ///
-    /// When the signals cannot be caught.
+    /// If the signals cannot be caught.
     pub fn on_stop(stop: impl FnMut(i32) + Send + 'static) -> io::Result<()> {
         let mut signals = Signals::new(heard(&[SIGHUP, SIGINT, SIGTERM]))?;
         let thread = thread::Builder::new().name("signals".into());
@@ -129,16 +128,15 @@ pub mod signals {
         Ok(())
     }
 
-    /// Calls `suspended(true)` in a thread of its own before SIGTSTP stops the process, and `suspended(false)` when
-    /// it goes on. Calls `suspended(true)` before SIGQUIT ends the process. Measures how long the process is
-    /// [`stopped`].
+    /// Calls `suspended(true)` on its own thread before SIGTSTP stops the process, and `suspended(false)` when the
+    /// process continues. Also calls `suspended(true)` before SIGQUIT ends the process. Measures the time for which
+    /// the process is [`stopped`].
     ///
-    /// As with the default action, SIGTSTP does not stop a process that no shell can continue, nor one that SIGCONT
-    /// reaches first.
+    /// As by default, SIGTSTP does not stop a process that no shell can continue, or that receives SIGCONT first.
     ///
     /// # Errors
     ///
-    /// When the signal cannot be caught.
+    /// If the signal cannot be caught.
     pub fn on_suspension(mut suspended: impl FnMut(bool) + Send + 'static) -> io::Result<()> {
         measure_stops()?;
         let mut signals = Signals::new(heard(&[SIGTSTP, SIGQUIT, SIGCONT]))?;
@@ -162,7 +160,7 @@ pub mod signals {
         Ok(())
     }
 
-    /// Whether the parent is in another session, so that there is no shell that could continue this process.
+    /// Whether the parent is in another session, so that no shell can continue this process.
     fn is_orphan() -> bool {
         let session = |process| getsid(process).ok();
         getppid().is_none_or(|parent| session(Some(parent)) != session(None))
@@ -171,10 +169,10 @@ pub mod signals {
     /// Nanoseconds for which the process was stopped.
     static STOPPED: AtomicU64 = AtomicU64::new(0);
 
-    /// Whether a SIGCONT was heard whose stop is not in `STOPPED` yet.
+    /// Whether a SIGCONT arrived whose stop is not in `STOPPED` yet.
     static CONTINUED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
-    /// How long the process was stopped, by SIGTSTP or SIGSTOP, since [`on_suspension`] was called.
+    /// Time for which SIGTSTP or SIGSTOP stopped the process, since the call of [`on_suspension`].
     pub fn stopped() -> Duration {
         let is_being_measured = || {
             let continued = CONTINUED.get();
@@ -189,8 +187,8 @@ pub mod signals {
         Duration::from_nanos(STOPPED.load(Ordering::Acquire))
     }
 
-    /// Starts a thread that measures the stops. A thread of a stopped process sleeps longer than it asked for. So does
-    /// one on a busy machine, but no SIGCONT tells of it.
+    /// Starts a thread that measures stops. In a stopped process, a thread sleeps longer than it asked for. On a busy
+    /// machine it does too, but without a SIGCONT.
     fn measure_stops() -> io::Result<()> {
         const TICK: Duration = Duration::from_millis(50);
         let continued = CONTINUED.get_or_init(Arc::default).clone();
@@ -202,7 +200,7 @@ pub mod signals {
                 thread::sleep(TICK);
                 let gap = last.elapsed().saturating_sub(TICK);
                 last = Instant::now();
-                // The signal may be heard a tick after the gap.
+                // The signal may arrive a tick after the gap.
                 if continued.load(Ordering::Acquire) {
                     let stopped = gap.max(before).as_nanos() as u64;
                     STOPPED.fetch_add(stopped, Ordering::AcqRel);
@@ -216,20 +214,19 @@ pub mod signals {
         Ok(())
     }
 
-    /// Makes a write beyond the largest file that is allowed (`ulimit -f`) an error instead of the end of the
-    /// process.
+    /// Turns a write beyond the file size limit (`ulimit -f`) into an error. By default, it ends the process.
     pub fn large_files_are_errors() {
         signal_hook::flag::register(SIGXFSZ, Arc::default()).ok();
     }
 
-    /// Those of `signals` that this process does not ignore.
+    /// Removes the signals that this process ignores.
     fn heard(signals: &[i32]) -> Vec<i32> {
         let ignored = ignored();
         let is_heard = |signal: &i32| ignored & (1 << (signal - 1)) == 0;
         signals.iter().copied().filter(is_heard).collect()
     }
 
-    /// The signals that this process ignores, a bit each. Linux only; elsewhere none.
+    /// The signals that this process ignores, one bit each. Known on Linux only; elsewhere zero.
     fn ignored() -> u64 {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -256,8 +253,8 @@ pub mod terminal {
 
     use crate::terminal::Key;
 
-    /// Waits for keys. crossterm 0.29 waits for ever where the terminal goes away meanwhile, and misses
-    /// keys that come together with a new size, so the few keys are read here.
+    /// Waits for keys. It reads the few keys itself, because crossterm 0.29 waits forever if the terminal closes
+    /// meanwhile, and misses keys that arrive together with a new size.
     pub struct Keys {
         poll: Poll,
         events: Events,
@@ -266,7 +263,7 @@ pub mod terminal {
     impl Keys {
         /// # Errors
         ///
-        /// When standard input cannot be waited for.
+        /// If standard input cannot be polled.
         pub fn new() -> io::Result<Self> {
             let poll = Poll::new()?;
             let stdin = io::stdin().as_raw_fd();
@@ -278,11 +275,11 @@ pub mod terminal {
             })
         }
 
-        /// The keys that come within this time; none if they are no longer `wanted` then.
+        /// Returns the keys that arrive within this time; none if they are no longer `wanted` then.
         ///
         /// # Errors
         ///
-        /// When the terminal is gone.
+        /// If the terminal is gone.
         pub fn wait(
             &mut self,
             time: Duration,
@@ -309,7 +306,7 @@ pub mod terminal {
         }
     }
 
-    /// The keys that a terminal has sent.
+    /// Parses the keys that a terminal sent.
     fn keys(mut bytes: &[u8]) -> Vec<Key> {
         let mut keys = Vec::new();
         while let [byte, rest @ ..] = bytes {
@@ -327,7 +324,7 @@ pub mod terminal {
         keys
     }
 
-    /// Whether standard input is a terminal that has gone away, as when its window is closed.
+    /// Whether standard input is a terminal that is gone, as after its window is closed.
     pub fn is_gone() -> bool {
         matches!(tcgetpgrp(io::stdin()), Err(Errno::IO))
     }
@@ -338,31 +335,31 @@ pub mod terminal {
         term.is_empty() || term == "dumb"
     }
 
-    /// Whether another process has the terminal.
+    /// Whether another process owns the terminal.
     pub fn is_in_background() -> bool {
         tcgetpgrp(io::stdin()).is_ok_and(|group| group != getpgrp())
     }
 
-    /// Whether the terminal passes keys on at once. A shell turns that off when the process stops.
+    /// Whether the terminal delivers keys at once. A shell turns this off when the process stops.
     pub fn is_raw() -> bool {
         let mode = tcgetattr(io::stdin());
         mode.is_ok_and(|mode| !mode.local_modes.contains(LocalModes::ICANON))
     }
 
-    /// The columns of the terminal of standard error, where they are known.
+    /// Number of columns of the terminal of standard error, if known.
     pub fn columns() -> Option<usize> {
         let size = tcgetwinsize(io::stderr()).ok()?;
         (size.ws_col > 1).then_some(size.ws_col.into())
     }
 
-    /// The columns of the terminal of standard output; `None` where it is no terminal, or where they are not known.
+    /// Number of columns of the terminal of standard output; `None` if it is not a terminal, or if they are unknown.
     pub fn output_columns() -> Option<usize> {
         let size = tcgetwinsize(io::stdout()).ok()?;
         (size.ws_col > 1).then_some(size.ws_col.into())
     }
 
-    /// Turns Ctrl-C into a signal again, but not Ctrl-Z and Ctrl-\, which would leave the screen as it
-    /// is.
+    /// Turns Ctrl-C into a signal again. Ctrl-Z and Ctrl-\ stay keys, because as signals they would leave the screen
+    /// as it is.
     pub fn enable_interrupt() {
         const DISABLED: u8 = if cfg!(target_os = "linux") { 0 } else { 0xff };
         let Ok(mut mode) = tcgetattr(io::stdin()) else {
@@ -374,7 +371,7 @@ pub mod terminal {
         tcsetattr(io::stdin(), OptionalActions::Now, &mode).ok();
     }
 
-    /// Stops the processes of this job until it continues.
+    /// Stops the processes of this job until the job continues.
     pub fn suspend() {
         kill_current_process_group(Signal::TSTP).ok();
         // The signal may reach another thread first.
@@ -391,7 +388,7 @@ pub mod terminal {
             assert_eq!(keys(b"kq\t\x1b[C\x1bOB"), [Stop, Next, Next, Next]);
             assert_eq!(keys(b"\x1b[D\x1b[A\x1b[Z"), [Previous; 3]);
             assert_eq!(keys(b"\x1a\x03"), [Suspend, Stop]);
-            // A mouse, a pasted accent, a torn sequence.
+            // A mouse event, a pasted accent, an incomplete sequence.
             assert_eq!(keys(b"\x1b[<0;1;1M\xc3\xa9\x1b["), []);
         }
     }

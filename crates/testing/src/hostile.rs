@@ -10,11 +10,11 @@ use crate::root;
 /// Minimum number of corrupted inputs per kind of file.
 pub const LEAST: usize = 10_000;
 
-/// SplitMix64: the same numbers in every run of a test.
+/// SplitMix64: draws the same numbers in every run of a test.
 pub struct Numbers(pub u64);
 
 impl Numbers {
-    /// A number below `end`; 0 if that is 0.
+    /// Draws a number below `end`; 0 if `end` is 0.
     pub fn below(&mut self, end: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -22,13 +22,13 @@ impl Numbers {
         ((z ^ (z >> 31)) % end.max(1) as u64) as usize
     }
 
-    /// One of these.
+    /// Draws one of `all`.
     pub fn of<'a, T>(&mut self, all: &'a [T]) -> &'a T {
         &all[self.below(all.len())]
     }
 }
 
-/// Numbers and words that readers trip over.
+/// Numbers and words that break readers.
 pub const EXTREMES: [&str; 16] = [
     "0",
     "-1",
@@ -48,7 +48,7 @@ pub const EXTREMES: [&str; 16] = [
     "\"\"",
 ];
 
-/// The target called `name`, and valid files for it, by name.
+/// Returns the target called `name`, and valid files for it, by name.
 pub fn target(name: &str) -> (Target, Vec<(String, Vec<u8>)>) {
     let target = TARGETS.iter().find(|(known, _)| *known == name).unwrap().1;
     let folder = root().join("fuzz/corpus");
@@ -58,7 +58,7 @@ pub fn target(name: &str) -> (Target, Vec<(String, Vec<u8>)>) {
     let read = |path: &PathBuf| {
         let file = path.file_name().unwrap().to_str().unwrap();
         let content = match name {
-            // Weights differ between processors in their last bits, and so do their hashes.
+            // Weights differ between processors in their last bits, so their hashes differ too.
             "manifest" => residual_zoo_fuzz::good_checkpoint()[file].clone(),
             _ => fs::read(path).unwrap(),
         };
@@ -67,16 +67,16 @@ pub fn target(name: &str) -> (Target, Vec<(String, Vec<u8>)>) {
     (target, paths.iter().map(read).collect())
 }
 
-/// The first bytes of `good`, for every length, or for 200 evenly spaced lengths.
+/// Cuts `good` to every length, or to 200 evenly spaced lengths.
 pub fn cuts(good: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     let step = good.len().div_ceil(200).max(1);
     (0..good.len()).step_by(step).map(|end| good[..end].into())
 }
 
-/// `good` with one flipped bit. Flips every bit, or 2,000 evenly spaced bits.
+/// Flips one bit of `good`: every bit in turn, or 2,000 evenly spaced bits.
 pub fn flips(good: &[u8]) -> impl Iterator<Item = (usize, Vec<u8>)> {
     let bits = good.len() * 8;
-    // Odd, so that all eight bits of a byte take turns.
+    // Odd, so that all eight bits of a byte have their turn.
     let step = (bits / 2000) | 1;
     (0..bits).step_by(step).map(|bit| {
         let mut bad = good.to_vec();
@@ -85,8 +85,8 @@ pub fn flips(good: &[u8]) -> impl Iterator<Item = (usize, Vec<u8>)> {
     })
 }
 
-/// `good` with a piece of it removed, repeated, set to 0x00 or 0xff, or followed by a huge number or by
-/// control characters.
+/// Changes a piece of `good`: it is removed, repeated, set to 0x00 or 0xff, or followed by a huge number or by control
+/// characters.
 pub fn splices(good: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     let step = good.len().div_ceil(40).max(1);
     (0..good.len()).step_by(step).flat_map(move |at| {
@@ -104,15 +104,15 @@ pub fn splices(good: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     })
 }
 
-/// All cuts, flips and splices of `good` that change it.
+/// Returns all cuts, flips and splices of `good` that change it.
 pub fn corrupted(good: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     let flips = flips(good).map(|(_, bad)| bad);
     let all = cuts(good).chain(flips).chain(splices(good));
     all.filter(move |bad| bad != good)
 }
 
-/// One of `good` with one to four random changes: bits flipped, pieces removed, repeated, exchanged or taken from
-/// another of `good`, numbers replaced by extremes.
+/// Makes one to four random changes to one of `good`. A change flips bits, removes, repeats or exchanges pieces, takes
+/// a piece from another of `good`, or replaces a number by an extreme one.
 pub fn mutant(good: &[&[u8]], numbers: &mut Numbers) -> Vec<u8> {
     let mut bad = numbers.of(good).to_vec();
     for _ in 0..=numbers.below(4) {
@@ -134,7 +134,7 @@ pub fn mutant(good: &[&[u8]], numbers: &mut Numbers) -> Vec<u8> {
             }
             4 => drop(bad.splice(at..at, numbers.of(&EXTREMES).bytes())),
             _ => {
-                // The next number, whole.
+                // The whole next number.
                 let is_part = |byte: &u8| byte.is_ascii_digit() || b".-e".contains(byte);
                 let Some(start) = bad[at..].iter().position(u8::is_ascii_digit) else {
                     continue;
@@ -149,12 +149,12 @@ pub fn mutant(good: &[&[u8]], numbers: &mut Numbers) -> Vec<u8> {
     bad
 }
 
-/// `unit`, repeated `count` times, between `before` and `after`.
+/// Repeats `unit` `count` times between `before` and `after`.
 pub fn nested(before: &str, unit: &str, count: usize, after: &str) -> Vec<u8> {
     [before, &unit.repeat(count), after].concat().into_bytes()
 }
 
-/// A safetensors file with `count` tensors of `bytes` bytes each, like that of a very deep model.
+/// Makes a safetensors file with `count` tensors of `bytes` bytes each, like a very deep model.
 pub fn many_tensors(count: usize, bytes: usize) -> Vec<u8> {
     let entry = |i: usize| {
         let (start, end, length) = (i * bytes, (i + 1) * bytes, bytes / 4);
@@ -167,13 +167,13 @@ pub fn many_tensors(count: usize, bytes: usize) -> Vec<u8> {
     safetensors(&format!("{{{}}}", entries.join(",")), count * bytes)
 }
 
-/// A safetensors file with this header and `data` zero bytes.
+/// Makes a safetensors file with this header and `data` zero bytes.
 pub fn safetensors(header: &str, data: usize) -> Vec<u8> {
     let length = (header.len() as u64).to_le_bytes();
     [&length, header.as_bytes(), &vec![0; data]].concat()
 }
 
-/// Malicious files for the target called `name`. The target must refuse all of them.
+/// Returns malicious files for the target called `name`. The target must refuse all of them.
 pub fn made_to_harm(name: &str) -> Vec<Vec<u8>> {
     const DEEP: usize = 100_000;
     let deep_json = || {
@@ -266,7 +266,7 @@ pub fn made_to_harm(name: &str) -> Vec<Vec<u8>> {
     }
 }
 
-/// Files of PyTorch before 1.6, which consist of pickles, with one that does harm.
+/// Returns files of PyTorch before 1.6, which consist of pickles, each with a harmful pickle.
 fn weights() -> Vec<Vec<u8>> {
     let file = |object: &[u8]| {
         let number = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.".as_slice();
@@ -401,7 +401,7 @@ fn tokenizers() -> Vec<Vec<u8>> {
         let model = words.replace("\"a\": 0", vocab);
         file("null", "null", "null", &model)
     };
-    // Declares a table of 1 GiB that is not in the file.
+    // This declares a table of 1 GiB that the file does not have.
     let precompiled = r#"{"type": "Precompiled", "precompiled_charsmap": "////fwAA"}"#;
     let sequence = |name: &str, parts: &str, inner: &str| {
         let open = format!("{{\"type\": \"{name}\", \"{parts}\": [").repeat(40);
@@ -485,7 +485,7 @@ fn tensors() -> Vec<Vec<u8>> {
         vec![0; 8],
         vec![0xff; 8],
         vec![0xff; 4096],
-        // The declared header is longer than the file, and with the second length overflows.
+        // The declared header is longer than the file. The second length overflows as well.
         [&(1u64 << 40).to_le_bytes()[..], b"{}"].concat(),
         [&(u64::MAX - 7).to_le_bytes()[..], b"{}"].concat(),
         safetensors("{}", 0),

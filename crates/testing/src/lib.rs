@@ -1,5 +1,5 @@
-//! Shared code of the zoo's tests: small models, the reference's cases, the programs as a user runs
-//! them, and malicious files.
+//! Shared code of the zoo's tests: small models, cases of the reference, the program as a user runs it, and malicious
+//! files.
 //!
 //! All functions panic on errors, which fails the test.
 
@@ -20,16 +20,15 @@ pub mod zoo;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The root of the repository.
+/// Returns the root of the repository.
 pub fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }
 
 /// Waits until no other thread holds the guard, and returns it.
 ///
-/// Each of Burn's backends has one random generator per process. A test that needs the same random
-/// numbers twice holds the guard while it draws them. All other tests of its process that draw random
-/// numbers must hold it too.
+/// Each of Burn's backends has one random generator per process. A test that needs the same random numbers twice holds
+/// the guard while it draws them. All other tests of the process that draw random numbers must hold it too.
 pub fn my_turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)

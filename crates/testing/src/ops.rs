@@ -134,7 +134,7 @@ pub fn agree<B: AutodiffBackend>(device: &B::Device, tolerance: f64) {
         );
     }
 
-    // A norm and a product of parts of it, with the scale and the matrix as inputs.
+    // A norm and a product of its parts, with the scale and the matrix as inputs.
     for (d_in, d_out) in [(12, 7), (60, 3), (5, 18)] {
         let of = |x: &[Tensor<B, 3>]| {
             let mut norm = Norm::layer(NormParams::Scale, 60, 1e-5, device);
@@ -199,7 +199,7 @@ pub fn agree<B: AutodiffBackend>(device: &B::Device, tolerance: f64) {
             alibi,
             ..DotAttention::new(0.3, 63)
         };
-        // The features of a head side by side, as in GPT-2, and those of all heads, as in the RMT.
+        // Features of one head side by side, as in GPT-2, or of all heads, as in the RMT.
         for (shape, axes) in [
             ([3, 63, 6, 20], [0, 2, 1, 3]),
             ([3, 63, 20, 6], [0, 3, 1, 2]),
@@ -296,7 +296,7 @@ fn norm<B: AutodiffBackend>(
 ) {
     let param = || random::<B, 1>([60], both.device);
     let (x, gamma, beta) = (random::<B, 2>([189, 60], both.device), param(), param());
-    // The parameters are inputs, so that their gradients are compared.
+    // The parameters are inputs, so that their gradients are compared too.
     let norm = |x: &[Tensor<B, 2>]| {
         let of = |x: &Tensor<B, 2>| Param::initialized(ParamId::new(), x.clone().reshape([60]));
         let mut norm = of_params(both.device);
@@ -325,7 +325,7 @@ struct Both<'a, B: AutodiffBackend> {
 }
 
 impl<B: AutodiffBackend> Both<'_, B> {
-    /// Compares the results of `fast` and `plain`, and the gradients of the inputs.
+    /// Compares `fast` and `plain`: their results, and the gradients of the inputs.
     fn agree<const D: usize, const R: usize>(
         &self,
         name: &str,

@@ -33,7 +33,7 @@ impl Values {
         self.data.iter().fold(0.0, |m, x| x.abs().max(m))
     }
 
-    /// The maximum of |a − b| / (atol + rtol(b)), where b is the expected value. The values are within the
+    /// Returns the maximum of |a − b| / (atol + rtol(b)), where b is the expected value. Values are within the
     /// tolerance if it is at most 1.
     pub fn error(&self, expected: &Self, atol: f64, rtol: impl Fn(f64) -> f64) -> f64 {
         assert_eq!(self.shape, expected.shape);
@@ -57,13 +57,13 @@ pub struct Outcome {
     pub loss: f64,
     /// Gradients, by parameter name.
     pub gradients: BTreeMap<String, Values>,
-    /// The running statistics that the pass moves, as they are after it, by parameter name.
+    /// The running statistics after the pass, by parameter name, if the pass updates them.
     pub statistics: BTreeMap<String, Values>,
 }
 
-/// Runs a forward and backward pass of the model of `config` with weights `tensors`. Parameters that are
-/// not trained may be missing in `tensors`; they keep the value that the config gives them. `inputs` are token ids `[batch,
-/// time]` or images `[batch, channels, height, width]`.
+/// Runs a forward and backward pass of the model of `config` with weights `tensors`. Parameters that are not trained
+/// may be missing in `tensors`; they keep the value from the config. `inputs` are token ids `[batch, time]` or images
+/// `[batch, channels, height, width]`.
 pub fn run<B: AutodiffBackend, C: ModelConfig>(
     config: &C,
     vocabulary: impl Into<Vocabulary>,
@@ -122,7 +122,7 @@ struct Collect<'a> {
 
 impl<B: AutodiffBackend> ModuleVisitor<B> for Collect<'_> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
-        // Parameters that the loss does not depend on have no gradient.
+        // Parameters that do not affect the loss have no gradient.
         let zero = || param.val().inner().zeros_like();
         let grad = self.grads.get::<B::InnerBackend, D>(param.id);
         self.found

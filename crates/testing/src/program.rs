@@ -9,26 +9,26 @@ use std::time::{Duration, Instant};
 
 use crate::root;
 
-/// A command of the program `residual-zoo`, which `cargo test` builds.
+/// Returns a command of the program `residual-zoo`, which `cargo test` builds.
 pub fn zoo(command: &str) -> Command {
     let mut program = built("residual-zoo");
     program.arg(command);
     program
 }
 
-/// A command of the program in the directory of `scratch`, outside of the clone.
+/// Returns a command of the program in the directory of `scratch`, outside the repository.
 pub fn outside(scratch: &Scratch, command: &str) -> Command {
     let mut program = zoo(command);
     program.current_dir(scratch.path(""));
     program
 }
 
-/// A command for a program of `examples/`, which `cargo test` builds.
+/// Returns a command of a program in `examples/`, which `cargo test` builds.
 pub fn example(name: &str) -> Command {
     built(&format!("examples/{name}"))
 }
 
-/// The path of a program that `cargo test` builds.
+/// Returns the path of a program that `cargo test` builds.
 pub fn path_of(program: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let program = test.parent().unwrap().parent().unwrap().join(program);
@@ -45,8 +45,8 @@ fn built(program: &str) -> Command {
     command
 }
 
-/// A command for `program` that hears signals, also where the tests were started with signals ignored, as by `nohup`
-/// or by `&` in a script.
+/// Makes a command for `program` that receives signals, even if the tests run with signals ignored, as under `nohup`
+/// or `&` in a script.
 pub fn heard(program: &Path) -> Command {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -63,7 +63,7 @@ pub fn heard(program: &Path) -> Command {
     command
 }
 
-/// Gives signals their default dispositions back: a process inherits the ignored ones, and only GNU's `env` resets
+/// A command that restores default signal handling. A process inherits ignored signals, and only GNU's `env` resets
 /// them for another program.
 const RESET: [&str; 2] = ["env", "--default-signal=HUP,INT,QUIT,TERM"];
 
@@ -73,10 +73,10 @@ pub fn run(command: &mut Command) -> Output {
     end(command.stderr(Stdio::piped()).spawn().unwrap())
 }
 
-/// The longest that a test waits for a program, on a slow and busy machine too.
+/// The longest wait for a program, also on a slow and busy machine.
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// Waits for the end of a program, and reads what it still writes.
+/// Waits for the end of a program, and reads its remaining output.
 pub fn end(mut child: Child) -> Output {
     let id = child.id();
     let (done, ended) = mpsc::channel();
@@ -106,7 +106,7 @@ pub fn ends(child: &mut Child) -> ExitStatus {
     panic!("process {} does not end", child.id())
 }
 
-/// The exit code of a command that `signal`, such as `-TERM`, has stopped before it was done.
+/// The exit code of a command that `signal`, such as `-TERM`, stopped early.
 pub fn stopped_by(signal: &str) -> Option<i32> {
     let number = match signal {
         "-HUP" => 1,
@@ -117,7 +117,7 @@ pub fn stopped_by(signal: &str) -> Option<i32> {
     Some(128 + number)
 }
 
-/// The output of a program as text.
+/// Converts the output of a program to text.
 pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
@@ -145,10 +145,10 @@ pub fn fails(command: &mut Command, code: i32, says: &[&str]) {
     }
 }
 
-/// `command` in a shell, after `first`, such as a limit or a trap. It has no input.
+/// Wraps `command` in a shell, after `first`, such as a limit or a trap, without input.
 pub fn in_shell(first: &str, command: &Command) -> Command {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
-    // The shell itself hears signals, unless `first` says otherwise.
+    // The shell itself receives signals, unless `first` says otherwise.
     let words = words.skip(if command.get_program() == RESET[0] {
         RESET.len()
     } else {
@@ -173,7 +173,7 @@ pub fn signal(child: &Child, name: &str) {
 /// The config file of a small run.
 pub const SMOKE: &str = "experiments/gpt2/smoke.ron";
 
-/// A command that trains the smoke model for a few steps in `directory`.
+/// Returns a command that trains the smoke model for a few steps in `directory`.
 pub fn smoke(directory: &Path) -> Command {
     let mut command = zoo("train");
     command.arg(SMOKE).arg("--run").arg(directory);
@@ -191,12 +191,12 @@ impl Default for Scratch {
 }
 
 impl Scratch {
-    /// An empty directory.
+    /// Makes an empty directory.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The path of `name` in the directory.
+    /// Returns the path of `name` in the directory.
     pub fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }

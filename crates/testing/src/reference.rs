@@ -1,5 +1,4 @@
-//! The cases of the reference models, with their configs, names and layouts translated to those of the
-//! zoo.
+//! Cases of the reference models, with configs, names and layouts translated to the zoo's.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -22,13 +21,13 @@ pub mod reuse;
 mod streams;
 mod vision;
 
-/// A file of the fixtures, with the names and layouts of the zoo.
+/// A file of the fixtures, with the zoo's names and layouts.
 pub struct Case {
-    /// Its name, which is also the file's name.
+    /// The name of the case and of its file.
     pub name: String,
     /// The reference's name of the architecture.
     pub arch: String,
-    /// What the model reads, and the number of its outputs.
+    /// The model's input, and its number of outputs.
     pub vocabulary: Vocabulary,
     /// The config of the model.
     pub config: Zoo,
@@ -38,9 +37,9 @@ pub struct Case {
     pub targets: TensorData,
     /// Logits `[batch, time, vocab]`, or `[batch, 1, classes]`.
     pub logits: TensorData,
-    /// Other results, such as the logits of the model before it grew, by their names in the file.
+    /// Other results, such as the logits of the model before growing, by their names in the file.
     pub results: BTreeMap<String, TensorData>,
-    /// What the reference's config says beyond the model, such as how it grew.
+    /// Entries of the reference's config that do not describe the model, such as its growth.
     pub about: Map<String, Value>,
     /// Mean cross-entropy, in nats.
     pub loss: f64,
@@ -52,16 +51,15 @@ pub struct Case {
     pub statistics: BTreeMap<String, TensorData>,
 }
 
-/// Reads the fixtures in the directory that the environment variable `ZOO_FIXTURES` names, or else those
-/// of the repository.
+/// Reads the fixtures of the repository, or those in the directory that the environment variable `ZOO_FIXTURES` names.
 pub fn cases() -> Vec<Case> {
     let directory = std::env::var_os("ZOO_FIXTURES")
         .map_or_else(|| root().join("tests/fixtures"), PathBuf::from);
     read_directory(&directory).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// Reads the cases in `directory`, in the order of their names. Fails if there are none or one cannot be
-/// read.
+/// Reads the cases in `directory`, in the order of their names. Fails if the directory is empty or a case is
+/// unreadable.
 pub fn read_directory(directory: &Path) -> Result<Vec<Case>, String> {
     let entries = std::fs::read_dir(directory).map_err(|e| format!("{directory:?}: {e}"))?;
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
@@ -74,11 +72,11 @@ pub fn read_directory(directory: &Path) -> Result<Vec<Case>, String> {
     paths.iter().map(case).collect()
 }
 
-/// Translates a name and a tensor of the reference to those of the zoo. One can become several, or none.
+/// Translates a name and a tensor of the reference to the zoo's. One can become several, or none.
 pub type Translate = Box<dyn Fn(&str, TensorData) -> Vec<(String, TensorData)>>;
 
 impl Case {
-    /// A pass of the model of `config` with these weights over the batch of the case.
+    /// Runs the model of `config` with these weights on the batch of the case.
     pub fn pass<B: AutodiffBackend>(
         &self,
         config: &Zoo,
@@ -208,7 +206,7 @@ pub fn model(mut keys: Keys) -> Result<(Zoo, Vocabulary, Translate), String> {
     }
 }
 
-/// A config of the reference.
+/// The config of a case in the reference's form.
 pub struct Keys(pub Map<String, Value>);
 
 impl Keys {
@@ -250,7 +248,7 @@ impl Keys {
         switch.ok_or(format!("{key} is not a boolean"))
     }
 
-    /// The value that `choices` gives for the text under `key`.
+    /// Returns the value in `choices` for the text under `key`.
     fn choose<T: Copy>(&mut self, key: &str, choices: &[(&str, T)]) -> Result<T, String> {
         let found = self.text(key)?;
         self.take(key)?;
@@ -301,7 +299,7 @@ fn laurel(keys: &mut Keys) -> Result<(Zoo, Translate), String> {
     )
 }
 
-/// The connection of a case of LAuReL.
+/// Translates the connection of a case of LAuReL.
 fn connection(keys: &mut Keys) -> Result<LaurelConfig, String> {
     let weights = [
         ("none", Weights::One),
@@ -337,7 +335,7 @@ fn connection(keys: &mut Keys) -> Result<LaurelConfig, String> {
     })
 }
 
-/// The name of a parameter of a layer that a connection goes around.
+/// Translates the name of a parameter of a layer that a connection surrounds.
 fn inside_layer(name: String) -> String {
     match name.strip_prefix("block.layers.") {
         Some(rest) => {
@@ -348,7 +346,7 @@ fn inside_layer(name: String) -> String {
     }
 }
 
-/// The name of sublayer `i`.
+/// Returns the name of sublayer `i`.
 fn sublayer(i: usize) -> String {
     let sublayer = ["attention", "feed_forward"][i % 2];
     format!("block.layers.{}.{sublayer}", i / 2)
@@ -415,8 +413,8 @@ fn rmt(keys: &mut Keys) -> Result<RmtConfig, String> {
 fn rmt_tensor(config: &RmtConfig, name: &str, data: TensorData) -> (String, TensorData) {
     let &RmtConfig { d_k, d_v, rank, .. } = config;
     let shape = data.shape.to_vec();
-    // In the reference, h is the outer index of flattened vectors and k that of flattened matrices. In the
-    // zoo it is v.
+    // In the reference, h is the outer index of flattened vectors, and k of flattened matrices. In the zoo, v is the
+    // outer index.
     let data = match name.rsplit('.').next().unwrap() {
         "w1" => swap(data, [1, rank, d_v, shape[1]], &[d_v * rank, shape[1]]),
         "w2" => swap(data, [shape[0], rank, d_v, 1], &[shape[0], d_v * rank]),

@@ -51,7 +51,7 @@ pub const MODELS: [(&str, &str); 6] = [
     ),
 ];
 
-/// An experiment with four runs that take a moment each.
+/// An experiment with four short runs.
 const FOUR_RUNS: &str = r#"(
   title: "Four runs", about: "", data: (source: Synthetic(tokens: 3000)),
   train: (steps: 40, batch: 2, warmup: 2, validate_every: 20, validate_batches: 2),
@@ -60,7 +60,7 @@ const FOUR_RUNS: &str = r#"(
   columns: ["valid_loss"],
 )"#;
 
-/// The command of this experiment, with reports and runs in `out`.
+/// Returns the command of this experiment, with reports and runs in `out`.
 pub fn four_runs(scratch: &Scratch) -> Command {
     let file = scratch.path("four.ron");
     // Another process may be reading it.
@@ -72,17 +72,16 @@ pub fn four_runs(scratch: &Scratch) -> Command {
     command
 }
 
-/// Steps of a run.
+/// Number of steps of a run.
 pub const STEPS: usize = 24;
 
-/// Writes the config of a run of `model`. Logs, validations, checkpoints and samples are at different
-/// steps.
+/// Writes the config of a run of `model`. Logs, validations, checkpoints and samples happen at different steps.
 pub fn config(scratch: &Scratch, model: &str) -> PathBuf {
     let sampling = "sample_every: 5, sample_tokens: 4";
     config_on(scratch, model, "Synthetic(tokens: 3000)", sampling)
 }
 
-/// Like [`config`], on other data and with additional settings.
+/// Like [`config`], with other data and additional settings.
 pub fn config_on(scratch: &Scratch, model: &str, source: &str, settings: &str) -> PathBuf {
     let text = format!(
         "(model: {model}, data: (source: {source}), \
@@ -93,14 +92,14 @@ pub fn config_on(scratch: &Scratch, model: &str, source: &str, settings: &str) -
     scratch.file("run.ron", text)
 }
 
-/// A command that trains the config file `config` in the directory `run`.
+/// Returns a command that trains the config file `config` in the directory `run`.
 pub fn train(config: &Path, run: &Path) -> Command {
     let mut command = zoo("train");
     command.arg(config).arg("--run").arg(run).arg("--no-tui");
     command
 }
 
-/// A command that resumes a run.
+/// Returns a command that resumes a run.
 pub fn resume(run: &Path) -> Command {
     let mut command = zoo("train");
     command.arg("--resume").arg(run).arg("--no-tui");
@@ -113,8 +112,8 @@ pub fn start(command: &mut Command) -> Child {
     command.stderr(Stdio::piped()).spawn().unwrap()
 }
 
-/// Makes the `at`th change on disk fail (`fail`), or this change and all later ones (`sticky`), or kills
-/// the process at this change (`kill`), or prints all changes to standard error (`trace`).
+/// Injects a fault at the `at`th change on disk: the change fails (`fail`), this and all later changes fail
+/// (`sticky`), or the process is killed (`kill`). `trace` prints all changes to standard error.
 pub fn with_fault(mut command: Command, at: usize, kind: &str) -> Command {
     command.env("ZOO_FAULT", format!("{at}:{kind}"));
     command
@@ -164,7 +163,7 @@ pub fn outcome(run: &Path) -> Outcome {
     }
 }
 
-/// Checks that the results of the run in `found` are those expected, to the bit.
+/// Checks that the run in `found` has the expected results, to the bit.
 pub fn assert_same(found: &Path, expected: &Outcome, what: &str) {
     let found = outcome(found);
     assert_eq!(found.rows, expected.rows, "{what}");
@@ -176,7 +175,7 @@ pub fn assert_same(found: &Path, expected: &Outcome, what: &str) {
     );
 }
 
-/// The moments of a checkpoint and the step counts, by name.
+/// Reads the moments of a checkpoint and the step counts, by name.
 fn moments(checkpoint: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut all = BTreeMap::new();
     for file in checkpoint::optimizer_files(checkpoint).unwrap() {
@@ -190,11 +189,11 @@ fn moments(checkpoint: &Path) -> BTreeMap<String, Vec<u8>> {
     all
 }
 
-/// The differences between two finished runs: the maximum relative difference of a number in the
-/// metrics, and the root mean square of the differences of weights.
+/// Compares two finished runs. Returns the maximum relative difference of a number in the metrics, and the root mean
+/// square of the differences of weights.
 ///
-/// The largest difference of a weight would say little: AdamW moves a weight by up to the learning rate even where its
-/// gradient is nothing but rounding, and rounding depends on which kernels a GPU backend finds fastest.
+/// The largest difference of a weight would say little. AdamW moves a weight by up to the learning rate even if its
+/// gradient is only rounding, and rounding depends on the kernels that a GPU backend finds fastest.
 pub fn differences(found: &Path, expected: &Outcome) -> (f64, f64) {
     let found = outcome(found);
     let steps = |outcome: &Outcome| -> Vec<(usize, u64)> {
@@ -229,8 +228,8 @@ pub fn differences(found: &Path, expected: &Outcome) -> (f64, f64) {
     (metrics, (squares.sum::<f64>() / a.len() as f64).sqrt())
 }
 
-/// Overwrites the newest weights of the run in `directory` by ones that give no probabilities. `parts` is the number of
-/// files with its moments.
+/// Overwrites the newest weights of the run in `directory` with weights that give no probabilities. `parts` is the
+/// number of files with its moments.
 pub fn ruin(directory: &Path, parts: usize) {
     let newest = checkpoint::newest(directory).unwrap().path;
     let path = newest.join(checkpoint::MODEL);
@@ -243,7 +242,7 @@ pub fn ruin(directory: &Path, parts: usize) {
     manifest::write(&newest, &checkpoint::files(parts)).unwrap();
 }
 
-/// Writes a run of `model` that has not trained and whose weights are nowhere special, such as zero.
+/// Writes a run of `model` that is not trained, and in which no weight has a special value, such as zero.
 pub fn untrained(model: &ModelConfig, tokenizer: &Tokenizer, directory: &Path) {
     let (_turn, device) = (my_turn(), Default::default());
     Flex::seed(&device, 1);

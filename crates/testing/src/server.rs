@@ -13,7 +13,7 @@ use crate::program::{ends, signal, zoo};
 /// A process of `residual-zoo serve`, which ends when it is dropped.
 pub struct Server {
     child: Child,
-    /// Its port at 127.0.0.1.
+    /// The port at 127.0.0.1.
     pub port: u16,
 }
 
@@ -37,7 +37,7 @@ impl Server {
         Self { child, port }
     }
 
-    /// The id of the process.
+    /// Returns the id of the process.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
@@ -47,12 +47,12 @@ impl Server {
         signal(&self.child, "-TERM");
     }
 
-    /// Waits until the process has ended, and returns its exit code.
+    /// Waits for the end of the process, and returns its exit code.
     pub fn end(&mut self) -> Option<i32> {
         ends(&mut self.child).code()
     }
 
-    /// Sends bytes over a connection of their own and returns all that comes back until the server closes it.
+    /// Sends bytes over a new connection, and returns everything until the server closes the connection.
     pub fn raw(&self, request: &[u8]) -> Vec<u8> {
         let mut stream = self.connect();
         // The server may refuse a request before it has read all of it.
@@ -62,7 +62,7 @@ impl Server {
         answer
     }
 
-    /// A connection.
+    /// Opens a connection.
     pub fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
         stream
@@ -71,7 +71,7 @@ impl Server {
         stream
     }
 
-    /// The status, the head and the body of an answer to `method` `path` with `body` and further `headers`.
+    /// Returns status, head and body of the answer to `method` `path` with `body` and further `headers`.
     pub fn send(
         &self,
         method: &str,
@@ -99,7 +99,7 @@ impl Server {
         (status, head, answer[end + 4..].to_vec())
     }
 
-    /// The status and the answer to a request for completions.
+    /// Returns the status and the answer to a request for completions.
     pub fn ask(&self, body: &Value) -> (u16, Value) {
         let json = "Content-Type: application/json\r\n";
         let (status, _, body) =
@@ -111,14 +111,14 @@ impl Server {
         )
     }
 
-    /// The answer to a good request for completions.
+    /// Returns the answer to a valid request for completions.
     pub fn complete(&self, body: &Value) -> Value {
         let (status, answer) = self.ask(body);
         assert_eq!(status, 200, "{body}: {answer}");
         answer
     }
 
-    /// The data of the events that answer a request for completions with `stream`.
+    /// Returns the data of the events that answer a request for completions with `stream`.
     pub fn stream(&self, body: &Value) -> Vec<String> {
         let json = "Content-Type: application/json\r\n";
         let (status, head, body) =
@@ -133,7 +133,7 @@ impl Server {
     }
 }
 
-/// The text of a body in chunks.
+/// Decodes a chunked body.
 fn unchunked(mut body: &[u8]) -> String {
     let mut whole = Vec::new();
     while let Some(end) = body.windows(2).position(|two| two == b"\r\n") {

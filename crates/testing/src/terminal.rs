@@ -1,4 +1,4 @@
-//! Programs in terminals of their own, which the command `script` makes.
+//! Programs in their own terminals, made by the command `script`.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -10,16 +10,16 @@ use std::time::{Duration, Instant};
 
 use crate::program::heard;
 
-/// A program in a terminal of its own.
+/// A program in its own terminal.
 pub struct Terminal {
-    /// The command `script`. When it is killed, the terminal goes away.
+    /// The command `script`. Killing it removes the terminal.
     pub child: Child,
     shown: Arc<Mutex<Vec<u8>>>,
     reader: JoinHandle<()>,
 }
 
 impl Terminal {
-    /// Runs `command` in a terminal of 80 columns and 24 rows. Afterwards its exit code is in `status`.
+    /// Runs `command` in a terminal of 80 columns and 24 rows. Its exit code goes to `status`.
     pub fn open(command: &Command, status: &Path) -> Self {
         Self::open_as("xterm-256color", command, status)
     }
@@ -29,9 +29,9 @@ impl Terminal {
         let words = std::iter::once(command.get_program()).chain(command.get_args());
         let words = words.map(|word| format!("'{}'", word.to_str().unwrap()));
         let line = words.collect::<Vec<_>>().join(" ");
-        // The inner shell outlives the terminal, to note how the program ended. The outer one does not,
-        // so that the system tells the program that the terminal is gone. A trap that does something is not
-        // passed on to the program, other than one that ignores.
+        // The inner shell outlives the terminal, to note how the program ended. The outer shell does not outlive it,
+        // so the system tells the program that the terminal is gone. The program inherits only traps that ignore a
+        // signal.
         let status = status.display();
         let line = format!(
             "trap : INT; sh -c \"trap : HUP; trap : INT; stty rows 24 cols 80; {line}; echo \\$? > '{status}'\"; \
@@ -59,7 +59,7 @@ impl Terminal {
         }
     }
 
-    /// Everything that the program has written so far.
+    /// Returns everything that the program has written so far.
     pub fn shown(&self) -> String {
         String::from_utf8_lossy(&self.shown.lock().unwrap()).into_owned()
     }
@@ -77,11 +77,11 @@ impl Terminal {
         input.flush().unwrap();
     }
 
-    /// Waits for the end. Returns how the program ended, and what it wrote.
+    /// Waits for the end. Returns the exit status and the output of the program.
     pub fn end(mut self) -> (ExitStatus, String) {
         let status = wait(|| self.child.try_wait().unwrap());
         let status = status.unwrap_or_else(|| panic!("no end: {}", screen(&self.shown())));
-        // What it wrote last may still be on its way.
+        // The last output may still be on its way.
         wait(|| self.reader.is_finished().then_some(()));
         (status, self.shown())
     }
@@ -94,7 +94,7 @@ impl Drop for Terminal {
     }
 }
 
-/// What `done` gives, as soon as it gives something within a minute.
+/// Waits up to a minute until `done` gives a value, and returns it.
 pub fn wait<T>(mut done: impl FnMut() -> Option<T>) -> Option<T> {
     let deadline = Instant::now() + Duration::from_secs(60);
     while Instant::now() < deadline {
@@ -106,7 +106,7 @@ pub fn wait<T>(mut done: impl FnMut() -> Option<T>) -> Option<T> {
     None
 }
 
-/// What is on the screen after a program has written `shown`.
+/// Returns the content of the screen after a program has written `shown`.
 pub fn screen(shown: &str) -> String {
     let mut cells = BTreeMap::new();
     let (mut row, mut column) = (1_usize, 1_usize);
@@ -116,7 +116,7 @@ pub fn screen(shown: &str) -> String {
             '\x1b' => {
                 let mut sequence = String::new();
                 while !sequence.ends_with(|c: char| c.is_ascii_alphabetic()) {
-                    // It may be torn.
+                    // The sequence may be cut off.
                     let Some(c) = chars.next() else { break };
                     sequence.push(c);
                 }

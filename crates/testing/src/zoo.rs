@@ -81,7 +81,7 @@ fn alibi() -> Zoo {
     )
 }
 
-/// A recurrence over blocks of `block` positions, with a trained α.
+/// Makes a recurrence over blocks of `block` positions, with a trained α.
 pub fn recurrence(block: usize, form: Form) -> RecurrentConfig {
     RecurrentConfig {
         block,
@@ -484,7 +484,7 @@ pub fn vision() -> Vec<(&'static str, Zoo)> {
     ]
 }
 
-/// A small ResNet of these blocks, whose norms have running statistics in every pass.
+/// A small ResNet of these blocks. Its norms use running statistics in every pass.
 pub fn resnet(block: BlockKind) -> Zoo {
     Zoo::of(ResNetConfig {
         block,

@@ -20,7 +20,7 @@ pub struct Attention<B: Backend> {
     heads: DotAttention,
     dropout: Dropout,
     n_head: usize,
-    /// Number of coordinates of a head that positions rotate.
+    /// Number of coordinates of a head that rotary positions rotate.
     rotated: usize,
 }
 
@@ -47,7 +47,7 @@ impl<B: Backend> Attention<B> {
         }
     }
 
-    /// Q, K, V (eq. 8), `[batch, heads, time, d]` each, for tokens that follow the positions `seen`.
+    /// Computes Q, K, V (eq. 8), `[batch, heads, time, d]` each, for tokens that follow the positions `seen`.
     fn qkv(&self, x: Tensor<B, 3>, seen: &Seen) -> [Tensor<B, 4>; 3] {
         let x = self.norm.forward(x);
         let [q, k, v] = [&self.q, &self.k, &self.v]

@@ -1,4 +1,4 @@
-//! Sizes and switches of TokenFormer.
+//! The config of TokenFormer.
 
 use burn::module::Module;
 use burn::tensor::backend::Backend;
@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Attention, Block, FeedForward, MergeError};
 
-/// Θ, which turns a row A_i of scores into weights for the values: eq. 5, and other rows of Table 4. The
-/// authors' code has all of them except `GeluL1Norm`.
+/// Θ, which turns a row A_i of scores into weights of the values: eq. 5, and other rows of Table 4. The authors' code
+/// has all of them except `GeluL1Norm`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Normalization {
     /// gelu(A_ij · τ / ‖A_i‖₂), eq. 5.
@@ -36,13 +36,13 @@ pub struct Tau {
     pub ffn: f64,
 }
 
-/// New pairs beside frozen ones.
+/// Numbers of new pairs beside frozen pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Added {
-    /// Pairs of Q, K, V and O each.
+    /// Number of new pairs in each of Q, K, V and O.
     pub attn: usize,
-    /// Pairs of the feed-forward network.
+    /// Number of new pairs in the feed-forward network.
     pub ffn: usize,
 }
 
@@ -60,69 +60,68 @@ pub enum Position {
     },
 }
 
-/// The standard deviations of initial keys, values and tables.
+/// Standard deviations of initial keys, values and tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub enum Init {
-    /// √(2 / (5 d)) (Nguyen and Salazar, "Transformers without tears", 2019, section 2.2), 0.023 at
-    /// d = 768. For values that write to the stream it is multiplied by 1/√(2L), as in GPT-2.
+    /// √(2 / (5 d)) (Nguyen and Salazar, "Transformers without tears", 2019, section 2.2), 0.023 at d = 768. Values
+    /// that write to the stream multiply it by 1/√(2L), as in GPT-2.
     #[default]
     Width,
-    /// This one instead of √(2 / (5 d)).
+    /// A given number instead of √(2 / (5 d)).
     Fixed(f64),
     /// The authors' code: 0.02 for keys and tables, 2 / (L√d) for all values.
     Code,
 }
 
-/// The config of a TokenFormer. Fields that a file omits have the values of [`Default`]: the 150M
-/// model of Table 8, in the paper's form.
+/// The config of a TokenFormer. Fields that a file leaves out have the values of [`Default`]: the 150M model of
+/// Table 8, in the paper's form.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TokenFormerConfig {
     /// Number of layers.
     pub n_layer: usize,
-    /// Number of attention heads; divides the width.
+    /// Number of attention heads. Must divide the width.
     pub n_head: usize,
     /// Width of the stream, d.
     pub width: usize,
-    /// Key-value pairs of Q, K, V and O each; `None` is the width.
+    /// Number of key-value pairs in each of Q, K, V and O; `None` is the width.
     pub n_attn: Option<usize>,
-    /// Key-value pairs of the feed-forward network; `None` is 4 · width.
+    /// Number of key-value pairs in the feed-forward network; `None` is 4 · width.
     pub n_ffn: Option<usize>,
     /// Θ.
     pub normalization: Normalization,
-    /// τ; [`tau`](Self::tau) gives the default. A grown model keeps the τ of the model it grew from.
+    /// τ; [`tau`](Self::tau) gives the default. A grown model keeps the τ of the smaller model.
     pub tau: Option<Tau>,
-    /// Pairs beside those of `n_attn` and `n_ffn`, for tuning (section 5): only they are trained, all other weights and τ
-    /// stay. New keys are zero, so tuning begins with the function of the model; new values are drawn like others. Parameters
-    /// are then counted without the frozen ones. The paper has no experiment with it.
+    /// Numbers of pairs to add to `n_attn` and `n_ffn` for tuning (section 5). Only these pairs are trained; all other
+    /// weights and τ stay. New keys are zero, so tuning begins with the function of the model; new values are drawn
+    /// like others. Parameter counts then omit the frozen parameters. The paper has no such experiment.
     pub added: Option<Added>,
-    /// The rank of LoRA (Hu et al., "LoRA: low-rank adaptation of large language models", 2021), for tuning instead of `added`:
-    /// keys and values get low-rank corrections, which alone are trained. They are zero at the start.
+    /// Rank of LoRA (Hu et al., "LoRA: low-rank adaptation of large language models", 2021), for tuning instead of
+    /// `added`. Keys and values get low-rank corrections, initially zero, and only these are trained.
     pub lora: Option<usize>,
     /// ε, added to the norm in Θ: 0 in the paper, 1e-5 or 1e-8 in the authors' TPU code.
     pub pattention_eps: f64,
-    /// The gelu of Θ.
+    /// The activation in Θ, gelu in eq. 5.
     pub activation: Activation,
     /// Position encoding.
     pub position: Position,
-    /// The parameters of all norms, none in the paper (section 3.3, Table 5).
+    /// The parameters of all norms; none in the paper (section 3.3, Table 5).
     pub norm_params: NormParams,
-    /// Whether the final norm has a scale and a shift regardless of `norm_params`, as in the authors'
-    /// configs.
+    /// Whether the final norm has a scale and a shift regardless of `norm_params`, as in the authors' configs.
     pub affine_final_norm: bool,
     /// Maximum number of positions.
     pub context: usize,
     /// Dropout on x_0, the token-token attention and the output of each sublayer. The paper has none.
     pub dropout: f64,
-    /// Added to the variance in norms.
+    /// ε of norms, added to the variance.
     pub norm_eps: f64,
-    /// The initial keys, values and tables. The paper does not give them.
+    /// The initial keys, values and tables, which the paper does not give.
     pub init: Init,
-    /// μP, instead of `init`. Keys read d features and values n pairs.
+    /// μP, which replaces `init`. Keys read d features, and values n pairs.
     pub mup: Option<Mup<TokenFormerBase>>,
 }
 
-/// The sizes of a base model of μP.
+/// Sizes of a base model of μP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TokenFormerBase {
@@ -130,9 +129,9 @@ pub struct TokenFormerBase {
     pub width: usize,
     /// Number of attention heads.
     pub n_head: usize,
-    /// Key-value pairs of Q, K, V and O each.
+    /// Number of key-value pairs in each of Q, K, V and O.
     pub n_attn: usize,
-    /// Key-value pairs of the feed-forward network.
+    /// Number of key-value pairs in the feed-forward network.
     pub n_ffn: usize,
 }
 
@@ -163,17 +162,17 @@ impl Default for TokenFormerConfig {
 }
 
 impl TokenFormerConfig {
-    /// Key-value pairs of Q, K, V and O each.
+    /// Number of key-value pairs in each of Q, K, V and O.
     pub fn n_attn(&self) -> usize {
         self.n_attn.unwrap_or(self.width)
     }
 
-    /// Key-value pairs of the feed-forward network.
+    /// Number of key-value pairs in the feed-forward network.
     pub fn n_ffn(&self) -> usize {
         self.n_ffn.unwrap_or(self.width.saturating_mul(4))
     }
 
-    /// τ from the config, or its default: √n, as in eq. 5 and the authors' code, or n for
+    /// Returns τ from the config, or its default: √n, as in eq. 5 and the authors' code, or n for
     /// [`Normalization::Softmax`] and [`Normalization::GeluL1Norm`].
     pub fn tau(&self) -> Tau {
         let default = |n: usize| match self.normalization {
@@ -186,7 +185,7 @@ impl TokenFormerConfig {
         })
     }
 
-    /// The config of the model grown to `n_attn` and `n_ffn` pairs, with the τ of this one.
+    /// Returns the config of the model grown to `n_attn` and `n_ffn` pairs, with the τ of this one.
     ///
     /// # Errors
     ///
@@ -210,7 +209,7 @@ impl TokenFormerConfig {
         })
     }
 
-    /// Whether all weights are frozen but those by which the model is tuned.
+    /// Whether only the weights for tuning are trained.
     pub(crate) fn frozen(&self) -> bool {
         self.tuned().is_some()
     }
@@ -233,7 +232,7 @@ impl TokenFormerConfig {
         }
     }
 
-    /// Standard deviation of initial tables without μP, and of keys.
+    /// Standard deviation of initial tables, and of initial keys without μP.
     fn tables_std(&self) -> f64 {
         match self.init {
             Init::Width => std_of_width(self.width),
@@ -242,7 +241,7 @@ impl TokenFormerConfig {
         }
     }
 
-    /// Standard deviation of `n` initial values.
+    /// Standard deviation of initial values of `n` pairs.
     pub(crate) fn values_std(&self, n: usize) -> f64 {
         match (&self.mup, self.init) {
             (Some(mup), _) => mup.hidden_std(n),
@@ -251,7 +250,7 @@ impl TokenFormerConfig {
         }
     }
 
-    /// Standard deviation of `n` initial values that write to the stream.
+    /// Standard deviation of initial values of `n` pairs that write to the stream.
     pub(crate) fn output_values_std(&self, n: usize, frame: &Frame) -> f64 {
         let std = self.values_std(n) * frame.output;
         let is_code = self.mup.is_none() && self.init == Init::Code;
@@ -261,7 +260,7 @@ impl TokenFormerConfig {
         }
     }
 
-    /// The cost of a part that is frozen if there are added pairs.
+    /// The cost of a part that tuning freezes.
     fn trained(&self, cost: Cost) -> Cost {
         match self.frozen() {
             true => Cost {
@@ -272,7 +271,7 @@ impl TokenFormerConfig {
         }
     }
 
-    /// The scale of token-token attention scores.
+    /// The factor of token-token attention scores.
     pub(crate) fn attention_scale(&self) -> f64 {
         let d = self.width / self.n_head;
         match &self.mup {
@@ -296,7 +295,7 @@ impl TokenFormerConfig {
         }
     }
 
-    /// `module`, which is trained unless there are added pairs.
+    /// Freezes `module` if the model is tuned.
     fn freeze<B: Backend, M: Module<B>>(&self, module: M) -> M {
         match self.frozen() {
             true => module.no_grad(),
@@ -449,7 +448,7 @@ impl Architecture for TokenFormerConfig {
 
     fn block_cost(&self, _layer: usize, time: usize, frame: &Frame) -> Cost {
         let pairs = |n| Cost::linear(self.width, n, false) + Cost::linear(n, self.width, false);
-        // The products of the two factors are made once a pass, not for each token.
+        // Each pass computes the product of the two factors once, not per token.
         let lora = |n: usize| Cost {
             params: Params {
                 other: self
@@ -530,9 +529,11 @@ impl Architecture for TokenFormerConfig {
         })
     }
 
-    /// Takes the added pairs and the corrections of LoRA as they are if the smaller model has some; else they are fresh. Their number cannot change.
-    /// Appends key-value pairs (eqs. 12, 13). The new keys are zero. The new values stay as drawn: if they
-    /// were zero too, the new pairs would get no gradient.
+    /// Appends key-value pairs (eqs. 12, 13) with zero keys. New values stay as drawn: if they were zero too, new
+    /// pairs would get no gradient.
+    ///
+    /// Keeps the added pairs and the corrections of LoRA if the smaller model has some, else uses fresh ones. Their
+    /// number cannot change.
     fn grow(
         &self,
         _smaller: &Self,

@@ -6,26 +6,26 @@ use residual_zoo_core::{Architecture, ConfigError, Vocabulary};
 
 use crate::{TokenFormer, TokenFormerConfig};
 
-/// Why a model cannot grow.
+/// Errors of growing a model.
 #[derive(Debug, thiserror::Error)]
 pub enum GrowError {
     /// The larger config is invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The model was not built from the config.
+    /// The model does not belong to the config.
     #[error("the model does not belong to this config: {0}")]
     Model(#[from] ImportError),
 }
 
-/// Appends key-value pairs to every Pattention of `model`, which was built from `config`, until there
-/// are `n_attn` and `n_ffn` (eqs. 12, 13). Returns the grown model and its config. The new keys are zero
-/// and τ stays, so the logits stay the same.
+/// Appends key-value pairs to every Pattention of `model`, built from `config`, until it has `n_attn` and `n_ffn`
+/// pairs (eqs. 12, 13). Returns the grown model and its config. The new keys are zero and τ stays, so the logits stay
+/// the same.
 ///
 /// With the softmax normalization they change, because a score of zero has weight e⁰.
 ///
 /// # Errors
 ///
-/// Fewer pairs than now, or a model that was built from another config.
+/// If there would be fewer pairs than now, or if the model was built from another config.
 pub fn grow<B: Backend>(
     model: &TokenFormer<B>,
     config: &TokenFormerConfig,

@@ -1,8 +1,8 @@
 //! TokenFormer (Wang et al., "TokenFormer: rethinking transformer scaling with tokenized model
 //! parameters", 2025): <https://arxiv.org/abs/2410.23168>.
 //!
-//! Every projection, and the whole feed-forward network, is attention of the tokens X to n learned
-//! parameter tokens, keys K_P and values V_P:
+//! Every projection, and the whole feed-forward network, is attention from the tokens X to n learned parameter tokens,
+//! keys K_P and values V_P:
 //!
 //! ```text
 //! Pattention(X, K_P, V_P) = Θ(X K_Pᵀ) V_P                               (4)
@@ -12,10 +12,9 @@
 //! X_out   = X_inter + Pattention_ffn(LN(X_inter))                       (7, 11)
 //! ```
 //!
-//! A trained model grows by appending parameter tokens (eqs. 12, 13). With zero keys and the old τ,
-//! which each Pattention stores, the larger model computes the same function. [`grow`] grows a model;
-//! `Architecture::grow` grows weights by name. [`merge()`] makes one model of two. A model with `added` pairs is tuned by them
-//! alone.
+//! A trained model grows by appending parameter tokens (eqs. 12, 13). With zero keys and the old τ, which each
+//! Pattention stores, the larger model computes the same function. [`grow`] grows a model; `Architecture::grow` grows
+//! weights by name. [`merge()`] merges two models. In a model with `added` pairs, only these are trained.
 
 #![forbid(unsafe_code)]
 
@@ -46,7 +45,7 @@ pub type Block<B, C = Plain> = Layer<B, Attention<B>, FeedForward<B>, C>;
 /// TokenFormer as published, with plain connections.
 pub type TokenFormer<B> = Decoder<B, TokenEmbeddings<B>, Stack<B, Block<B>>>;
 
-/// The branches and the embeddings in PyTorch, for models that are exported to Hugging Face.
+/// The branches and the embeddings in PyTorch, for export to Hugging Face.
 pub const MODELING: &str = include_str!("../modeling.py");
 
 #[cfg(test)]

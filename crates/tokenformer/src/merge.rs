@@ -1,25 +1,25 @@
-//! Merging two trained models, and taking out the pairs that a model was tuned by (sections 4.4 and 5).
+//! Merging of two trained models, and extraction of the pairs of a tuned model (sections 4.4 and 5).
 //!
-//! The paper gives merging as a reason for norms without weights, and has neither an equation nor an experiment.
+//! The paper mentions merging as a reason for norms without weights. It gives neither an equation nor an experiment.
 
 use burn::tensor::TensorData;
 use residual_zoo_core::{ConfigError, Tensors};
 
 use crate::{Added, Normalization, Tau, TokenFormerConfig};
 
-/// Why two models cannot be merged.
+/// Errors of merging two models.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum MergeError {
     /// The configs do not fit.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// A tensor that must be the same in both differs.
+    /// A tensor that must be equal in both models differs.
     #[error(
         "`{0}` differs in the two models; only keys and values are merged, so all other weights must be equal, as in two \
          models that were tuned from one"
     )]
     Differs(String),
-    /// A pair of the model before tuning differs.
+    /// The models were tuned from different pairs.
     #[error(
         "`{0}` differs in the two models, so they were not tuned from one model; tune both from the same one"
     )]
@@ -32,19 +32,20 @@ pub enum MergeError {
 /// A model and its weights, by name.
 pub type Weighted<'a> = (&'a TokenFormerConfig, &'a Tensors);
 
-/// Puts the pairs of `b` after those of `a`, in each Pattention: K = \[K_a; K_b\], V = s \[V_a; V_b\] with s =
+/// Appends the pairs of `b` to the pairs of `a`, in each Pattention: K = \[K_a; K_b\], V = s \[V_a; V_b\] with s =
 /// `value_scale`. Tables and norms must be equal.
 ///
-/// τ becomes √(τ_a² + τ_b²), or τ_a + τ_b for the normalizations whose default is τ = n, with the τ of the weights: by default
-/// that of n_a + n_b pairs. Where both models have scores of the same size in relation to their τ, ‖A‖ / τ_a = ‖B‖ / τ_b,
-/// each Pattention is then exactly s times the sum of both. With ε = 0, a model merged with itself with s = ½ is the same
-/// function.
+/// τ becomes √(τ_a² + τ_b²), or τ_a + τ_b for normalizations with the default τ = n. By default, this is the τ of
+/// `n_a + n_b` pairs. τ_a and τ_b come from the weights. If the scores of both models have the same size relative to
+/// τ, ‖A‖ / τ_a = ‖B‖ / τ_b, each Pattention is exactly s times the sum of both. With ε = 0, a model merged with
+/// itself with s = ½ is the same function.
 ///
-/// Two models that were tuned from one share its pairs: only their added pairs are joined, and τ stays.
+/// Two models that were tuned from one model share its pairs. Then only their added pairs are joined, and τ stays.
 ///
 /// # Errors
 ///
-/// Models that differ in more than their numbers of pairs; tables that differ; a `value_scale` that is 0 or not finite as f32.
+/// If the models differ in more than their numbers of pairs, if tables differ, or if `value_scale` is 0 or not finite
+/// as f32.
 pub fn merge(
     (a, a_weights): Weighted,
     (b, b_weights): Weighted,
@@ -94,7 +95,7 @@ pub fn merge(
     }
 }
 
-/// The τ of the weights; `None` if it is the default.
+/// Returns the τ of the weights; `None` if it is the default.
 fn tau_of(config: &TokenFormerConfig, weights: &Tensors) -> Option<Tau> {
     let of = |part: &str| {
         let mut all = weights.iter();
@@ -114,7 +115,7 @@ fn tau_of(config: &TokenFormerConfig, weights: &Tensors) -> Option<Tau> {
     (!near(tau.attn, default.attn) || !near(tau.ffn, default.ffn)).then_some(tau)
 }
 
-/// The rows of `a`, then those of `b`, times `scale`.
+/// Concatenates the rows of `a` and of `b`, times `scale`.
 fn rows(a: &TensorData, b: &TensorData, scale: f32) -> TensorData {
     let values = a.iter::<f32>().chain(b.iter::<f32>());
     let values: Vec<f32> = values.map(|x| x * scale).collect();
@@ -155,7 +156,7 @@ fn merged_config(
         let problem = "is set in one of the models only; tune both from one model, or neither";
         return error("added", problem.into());
     }
-    // Without what may differ.
+    // The config without the fields that may differ.
     let rest = |config: &TokenFormerConfig| TokenFormerConfig {
         n_attn: None,
         n_ffn: None,
@@ -207,8 +208,8 @@ fn merged_config(
 }
 
 impl TokenFormerConfig {
-    /// Turns the added pairs of a tuned model into ordinary ones, or adds the corrections of LoRA to its pairs. Its function and its
-    /// τ stay.
+    /// Turns the added pairs of a tuned model into ordinary pairs, or adds the corrections of LoRA to its pairs. The
+    /// function of the model and τ stay.
     pub fn absorb(&self, mut weights: Tensors) -> (Self, Tensors) {
         if self.lora.is_some() {
             let own: Vec<String> = weights
@@ -259,8 +260,9 @@ impl TokenFormerConfig {
     }
 }
 
-/// The added pairs among `weights`, such as those of one task. [`params::import_some`](residual_zoo_core::params::import_some)
-/// puts them into another model of the same config, which then does that task; all other weights stay where they are.
+/// Returns the added pairs among `weights`, such as the pairs for one task.
+/// [`params::import_some`](residual_zoo_core::params::import_some) puts them into another model of the same config,
+/// which then does that task; all other weights stay.
 pub fn added(weights: &Tensors) -> Tensors {
     let added = weights.iter().filter(|(name, _)| name.contains(".added."));
     added

@@ -15,18 +15,18 @@ pub struct Pattention<B: Backend> {
     pub(crate) keys: Param<Tensor<B, 2>>,
     /// V_P, `[n, d_2]`.
     pub(crate) values: Param<Tensor<B, 2>>,
-    /// τ, `[1]`. It is not trained, and it stays when n grows.
+    /// τ, `[1]`. It is not trained, and stays when n grows.
     pub(crate) tau: Param<Tensor<B, 1>>,
-    /// More pairs, of which alone the model is tuned.
+    /// Additional pairs for tuning; if present, only they are trained.
     pub(crate) added: Option<Pairs<B>>,
-    /// Corrections of the pairs, of which alone the model is tuned.
+    /// Corrections of the pairs for tuning; if present, only they are trained.
     pub(crate) lora: Option<Lora<B>>,
     normalization: Normalization,
     activation: Activation,
     eps: f64,
 }
 
-/// Pairs that are trained while others are frozen.
+/// Pairs that are trained while all others are frozen.
 #[derive(Module, Debug)]
 pub struct Pairs<B: Backend> {
     /// `[m, d_1]`.
@@ -35,7 +35,7 @@ pub struct Pairs<B: Backend> {
     pub(crate) values: Param<Tensor<B, 2>>,
 }
 
-/// LoRA: W + B A, with B = 0 at the start and A normal (Hu et al., 2021, section 4.1), for W = K_P and W = V_P.
+/// LoRA: W + B A with initial B = 0 and normal A (Hu et al., 2021, section 4.1), for W = K_P and W = V_P.
 #[derive(Module, Debug)]
 pub struct Lora<B: Backend> {
     /// B of K_P, `[n, r]`.
@@ -63,7 +63,7 @@ impl<B: Backend> Lora<B> {
 }
 
 impl<B: Backend> Pattention<B> {
-    /// `n` pairs and `added` ones; values are drawn from N(0, `values_std`²).
+    /// Makes `n` pairs and `added` further ones, with values drawn from N(0, `values_std`²).
     pub(crate) fn new(
         config: &TokenFormerConfig,
         (n, added): (usize, Option<usize>),
@@ -77,7 +77,7 @@ impl<B: Backend> Pattention<B> {
             keys: table(n, config.keys_std()).set_require_grad(!config.frozen()),
             values: table(n, values_std).set_require_grad(!config.frozen()),
             added: added.map(|m| Pairs {
-                // With zero keys, the function is the same, and the values get no gradient before the keys have moved.
+                // Zero keys keep the function. The values get no gradient until the keys change.
                 keys: Initializer::Zeros.init([m, config.width], device),
                 values: table(m, values_std),
             }),
@@ -91,14 +91,14 @@ impl<B: Backend> Pattention<B> {
         }
     }
 
-    /// `[batch, time, d_1]` to `[batch, time, d_2]`.
+    /// Maps `[batch, time, d_1]` to `[batch, time, d_2]`.
     pub fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
         let [keys, values] = self.pairs();
         let a = project(x, keys.transpose());
         project(self.theta(a), values)
     }
 
-    /// K_P and V_P of all pairs.
+    /// Returns K_P and V_P of all pairs.
     fn pairs(&self) -> [Tensor<B, 2>; 2] {
         let mut own = [self.keys.val(), self.values.val()];
         if let Some(lora) = &self.lora {
@@ -155,7 +155,7 @@ impl<B: Backend> Pattention<B> {
         }
     }
 
-    /// 1 / (norm + ε), or 0 if the norm is zero, so that 0/0 becomes 0, in the gradient as well.
+    /// 1 / (norm + ε), or 0 if the norm is zero, so that 0/0 becomes 0, also in the gradient.
     fn inverse(&self, norm: Tensor<B, 3>) -> Tensor<B, 3> {
         let zero = norm.clone().equal_elem(0.0);
         let norm = norm.mask_fill(zero.clone(), 1.0) + self.eps;
@@ -163,11 +163,11 @@ impl<B: Backend> Pattention<B> {
     }
 }
 
-/// ‖a‖₂ of each row. A row of zeros gives 0, with a gradient of zero.
+/// ‖a‖₂ of each row. A row of zeros has 0, with a gradient of zero.
 fn l2_norm<B: Backend>(a: &Tensor<B, 3>) -> Tensor<B, 3> {
     let squares = (a.clone() * a.clone()).sum_dim(2);
     let zero = squares.clone().equal_elem(0.0);
-    // The 1 keeps the root differentiable where the result is not used.
+    // The 1 keeps the root differentiable if the result is not used.
     squares
         .mask_fill(zero.clone(), 1.0)
         .sqrt()

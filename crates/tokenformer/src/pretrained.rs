@@ -7,7 +7,7 @@ use residual_zoo_core::{Architecture, ConfigError, NormParams};
 
 use crate::{Position, TokenFormerConfig};
 
-/// Why a transformer's weights do not fit.
+/// Errors of weights from a transformer.
 #[derive(Debug, thiserror::Error)]
 pub enum PretrainedError {
     /// The config is invalid.
@@ -31,7 +31,7 @@ pub enum PretrainedError {
     Pairs {
         /// `n_attn` of the config.
         found: usize,
-        /// The width, which `n_attn` must equal.
+        /// The width, which must equal `n_attn`.
         width: usize,
     },
 }
@@ -46,21 +46,21 @@ impl From<PretrainedError> for ConfigError {
     }
 }
 
-/// The parameters of a TokenFormer of `config`, made from those of a pre-norm transformer, whose names
-/// are those of GPT-2 in the zoo (section 3.2, "Architecture Configurations": the attention has as many
-/// pairs as hidden dimensions, the feed-forward network as many as hidden units).
+/// Makes the parameters of a TokenFormer of `config` from those of a pre-norm transformer, named as GPT-2's in the
+/// zoo. The attention has as many pairs as hidden dimensions, the feed-forward network as many as hidden units
+/// (section 3.2, "Architecture Configurations").
 ///
-/// The feed-forward network becomes K_P = W_1ᵀ, V_P = W_2, so Θ replaces gelu. A projection W becomes
-/// K_P = I, V_P = W. For queries, keys and values, ‖X‖₂ = √d = τ after the norm, so eq. 5 multiplies by
-/// 1 and only gelu remains. The input of the output projection is not normalised, so there Θ also scales
-/// it to the norm √d. The scale of the norm before each sublayer is multiplied into the rows of the
-/// weights after it. Parameters that have no counterpart are dropped: biases, an untied unembedding,
-/// and, without `affine_final_norm`, the parameters of the final norm. The result does not compute the
-/// function of the transformer. It is a starting point for training.
+/// The feed-forward network becomes K_P = W_1ᵀ, V_P = W_2, so Θ replaces gelu. A projection W becomes K_P = I, V_P =
+/// W. For queries, keys and values, ‖X‖₂ = √d = τ after the norm, so eq. 5 multiplies by 1 and only gelu remains. The
+/// input of the output projection is not normalised, so Θ also scales it to the norm √d. The scale of the norm before
+/// each sublayer is multiplied into the rows of the weights after it.
+///
+/// Parameters without a counterpart are dropped: biases, an untied unembedding, and, without `affine_final_norm`, the
+/// parameters of the final norm. The result is a starting point for training, not the function of the transformer.
 ///
 /// # Errors
 ///
-/// An invalid config, a missing weight, or a weight of the wrong shape.
+/// If the config is invalid, or a weight is missing or has the wrong shape.
 pub fn from_transformer(
     config: &TokenFormerConfig,
     transformer: &BTreeMap<String, TensorData>,
@@ -101,7 +101,7 @@ pub fn from_transformer(
         let values = shaped(name, &[rows, columns])?;
         Ok::<_, PretrainedError>(Matrix { columns, values })
     };
-    // The weight after a norm, with its rows multiplied by the scale of the norm.
+    // Returns the weight after a norm, with its rows multiplied by the scale of the norm.
     let after_norm = |branch: &str, name: &str, columns: usize| {
         let gamma = shaped(format!("{branch}.norm.gamma"), &[d])?;
         let mut weight = matrix(format!("{branch}.{name}"), [d, columns])?;
@@ -149,7 +149,7 @@ pub fn from_transformer(
     Ok(tensors)
 }
 
-/// Values by rows.
+/// A matrix, stored by rows.
 #[derive(Clone)]
 struct Matrix {
     columns: usize,
@@ -177,7 +177,7 @@ impl Matrix {
         }
     }
 
-    /// `count` columns from `first`.
+    /// Returns `count` columns from `first`.
     fn narrow(&self, first: usize, count: usize) -> Self {
         let rows = self.values.chunks(self.columns);
         let values = rows.flat_map(|row| &row[first..first + count]);

@@ -3,9 +3,9 @@
 use burn::tensor::{Tensor, TensorData, backend::Backend};
 use residual_zoo_core::Seen;
 
-/// Rotates the first `rotated` coordinates of every head of `x` `[batch, heads, time, d]`, whose
-/// rows follow the positions `seen` (Su et al., "RoFormer", 2021). Coordinates c and c + rotated/2 are a
-/// pair, rotated by the angle position · 10000^(−2c/rotated), as in the authors' configs.
+/// Rotates the first `rotated` coordinates of every head of `x` `[batch, heads, time, d]`, at the positions after
+/// `seen` (Su et al., "RoFormer", 2021). Coordinates c and c + rotated/2 are a pair, rotated by the angle position ·
+/// 10000^(−2c/rotated), as in the authors' configs.
 pub fn rotate<B: Backend>(x: Tensor<B, 4>, rotated: usize, seen: &Seen) -> Tensor<B, 4> {
     let [_, _, time, d] = x.dims();
     let (half, device) = (rotated / 2, x.device());

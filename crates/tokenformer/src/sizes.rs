@@ -1,8 +1,8 @@
-//! The models of the paper.
+//! Sizes of the paper's models.
 
 use crate::TokenFormerConfig;
 
-/// The models of Table 8. Pairs are those of Q, K, V and O each, then those of the feed-forward network:
+/// The models of Table 8. Pairs are the number in each of Q, K, V and O, then in the feed-forward network:
 ///
 /// | constructor | L | d | heads | pairs | reported | parameters of the layers | with the token table |
 /// |---|---|---|---|---|---|---|---|
@@ -24,7 +24,8 @@ use crate::TokenFormerConfig;
 /// context is 1024. Learned positions add 1024 d, so `m150().cost(50_304).params.total()` is
 /// 152,666,112. Rotary positions add nothing, and `affine_final_norm` adds 2d.
 ///
-/// The last four are the layers of the paper's vision models, which read images by the patch embeddings of `residual-zoo-vit`.
+/// The last four are the layers of the paper's vision models, which read images by the patch embeddings of
+/// `residual-zoo-vit`.
 impl TokenFormerConfig {
     fn sized(n_layer: usize, width: usize, n_attn: usize, n_ffn: usize, n_head: usize) -> Self {
         Self {
@@ -37,63 +38,63 @@ impl TokenFormerConfig {
         }
     }
 
-    /// Language model of 150M.
+    /// Language model: 150M.
     pub fn m150() -> Self {
         Self::sized(12, 768, 768, 3072, 12)
     }
 
-    /// Language model of 450M.
+    /// Language model: 450M.
     pub fn m450() -> Self {
         Self::sized(24, 1024, 1024, 4096, 16)
     }
 
-    /// Language model of 900M.
+    /// Language model: 900M.
     pub fn m900() -> Self {
         Self::sized(32, 1280, 1280, 5120, 16)
     }
 
-    /// Language model of 1.5B.
+    /// Language model: 1.5B.
     pub fn b1_5() -> Self {
         Self::sized(40, 1536, 1536, 6144, 16)
     }
 
-    /// Parameter reuse: the model of 124M from which the others grow.
+    /// Parameter reuse: 124M, the model from which the others grow.
     pub fn m124() -> Self {
         Self::sized(12, 768, 576, 2304, 12)
     }
 
-    /// Parameter reuse: the model of 354M.
+    /// Parameter reuse: 354M.
     pub fn m354() -> Self {
         Self::sized(12, 768, 2140, 8560, 12)
     }
 
-    /// Parameter reuse: the model of 757M.
+    /// Parameter reuse: 757M.
     pub fn m757() -> Self {
         Self::sized(12, 768, 4850, 19_400, 12)
     }
 
-    /// Parameter reuse: the model of 1.4B. Counted, it has 1.31B.
+    /// Parameter reuse: 1.4B. The exact count is 1.31B.
     pub fn b1_4() -> Self {
         Self::sized(12, 768, 8620, 34_480, 12)
     }
 
-    /// Vision model, Base, 86M.
+    /// Vision model, Base: 86M.
     pub fn base_86m() -> Self {
         Self::m124()
     }
 
-    /// Vision model, Base, 109M.
+    /// Vision model, Base: 109M.
     pub fn base_109m() -> Self {
         Self::m150()
     }
 
-    /// Vision model, Large, 307M. The paper prints 768 pairs for the feed-forward network, which give
-    /// 189M. 3072 pairs fit.
+    /// Vision model, Large: 307M. The paper prints 768 pairs for the feed-forward network, which give 189M. 3072 pairs
+    /// fit.
     pub fn large_307m() -> Self {
         Self::sized(24, 1024, 768, 3072, 16)
     }
 
-    /// Vision model, Large, 407M.
+    /// Vision model, Large: 407M.
     pub fn large_407m() -> Self {
         Self::m450()
     }

@@ -31,7 +31,7 @@ fn small() -> TokenFormerConfig {
     }
 }
 
-/// The normalizations that a zero key does not change.
+/// Normalizations that a zero key does not change.
 const THAT_GROW: [Normalization; 3] = [
     Normalization::L2NormGelu,
     Normalization::GeluL2Norm,
@@ -87,7 +87,7 @@ fn ids() -> Tensor<B, 2, Int> {
     )
 }
 
-/// With trained parameters from N(0, 0.3²), so that none is small, as after training.
+/// Draws trained parameters from N(0, 0.3²), so that none is small, as after training.
 fn retrained<M: Module<B>>(model: M, seed: u64) -> M {
     contract::redrawn(model, Distribution::Normal(0.0, 0.3), seed)
 }
@@ -119,7 +119,7 @@ fn growth_keeps_the_logits() {
         assert_eq!(larger.tau(), config.tau());
         let error = difference(&model, &grown);
         assert!(error < 1e-5, "{normalization:?}: {error}");
-        // And again, from the grown model.
+        // Grow the grown model once more.
         let (again, _) = grow(&grown, &larger, 40, 30, &device).expect("it grows");
         let error = difference(&model, &again);
         assert!(error < 1e-5, "{normalization:?}: {error}");
@@ -225,7 +225,7 @@ fn a_row_of_zeros_gives_zeros_and_a_gradient_of_zero() {
 fn the_fast_and_the_plain_theta_agree() {
     let device = Default::default();
     let mut rows = Tensor::<B, 3>::random([3, 63, 60], Distribution::Normal(0.0, 1.5), &device);
-    // A row without a norm.
+    // A row with norm 0.
     rows = rows.slice_assign([0..1, 5..6], Tensor::zeros([1, 1, 60], &device));
     let weights = Tensor::<B, 3>::random([3, 63, 60], Distribution::Default, &device);
     let normalizations = THAT_GROW.into_iter().chain([Normalization::Softmax]);
@@ -312,7 +312,7 @@ fn a_pretrained_transformer_gives_weights_of_the_same_function_but_theta() {
     let transformer = transformer(&config);
     let tensors = from_transformer(&config, &transformer).expect("equal sizes");
     let model = config.build::<B>(11, &device).expect("a valid config");
-    // All of the parameters, in their shapes.
+    // All parameters, in their shapes.
     params::import::<B, _>(model, tensors.clone()).expect("a whole model");
 
     let get = |tensors: &BTreeMap<String, TensorData>, name: &str| {
@@ -487,7 +487,7 @@ fn a_model_merged_with_itself_with_half_the_values_is_the_same_function() {
 fn a_model_merged_with_its_grown_self_is_the_same_function() {
     let model = trained(&small());
     let (grown, config) = grow(&model, &small(), 20, 30, &Default::default()).unwrap();
-    // The config of a run can leave out the τ that its weights have.
+    // The config of a run can omit the τ that its weights have.
     let without = TokenFormerConfig {
         tau: None,
         ..config
@@ -553,7 +553,7 @@ fn models_that_do_not_belong_together_are_not_merged() {
     );
 }
 
-/// A trained model, and the same one as `config` begins to tune it.
+/// Returns a trained model, and the same model as `config` begins to tune it.
 fn to_tune(config: &TokenFormerConfig) -> (TokenFormer<B>, TokenFormer<B>) {
     let base = trained(&small());
     let fresh = config.build::<B>(11, &Default::default()).unwrap();
@@ -569,7 +569,7 @@ fn tuning_trains_the_added_pairs_alone() {
         ..small()
     };
     let (base, model) = to_tune(&config);
-    // Sums with more zeros are in another order.
+    // Sums with more zeros have another order.
     let error = difference(&model, &base);
     assert!(error < 1e-5, "zero keys keep the function: {error}");
     let list = params::list::<B, _>(&model);
@@ -597,7 +597,7 @@ fn tuning_trains_the_added_pairs_alone() {
     assert_eq!(both.added, Some(Added { attn: 7, ffn: 10 }));
     let keys = &all["block.layers.1.feed_forward.branch.ffn.added.keys"];
     assert_eq!(keys.shape.to_vec(), [10, 24]);
-    // The other task has not begun, but its keys are not zero: those of `trained` were drawn.
+    // The keys of the other task are not zero, because `trained` drew them.
     assert!(difference(&loaded(&both, all.clone()), &task) > 1e-3);
     let mut unused = all;
     for (name, value) in &mut unused {
@@ -616,7 +616,7 @@ fn tuning_trains_the_added_pairs_alone() {
         "with zero keys, the other pairs do nothing: {error}"
     );
 
-    // Tasks of two bases do not go together.
+    // Tasks with different bases cannot be merged.
     let (_, stranger) = to_tune(&config);
     let task_weights = weights(&task);
     let mut of_stranger = weights(&stranger);

@@ -9,7 +9,7 @@ use residual_zoo_core::{
 };
 use serde::{Deserialize, Serialize};
 
-/// What the class is read from.
+/// The input of the classifier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Pool {
     /// The class token after the final norm (Dosovitskiy et al. 2021, eq. 4).
@@ -20,16 +20,15 @@ pub enum Pool {
     Mean,
 }
 
-/// The config of [`PatchEmbeddings`]. Fields that a file leaves out get the values of [`Default`], which are those of
-/// ViT-B/16.
+/// The config of [`PatchEmbeddings`]. Fields that a file leaves out have the values of [`Default`], ViT-B/16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Patches {
-    /// Rows and columns of a patch; must divide those of the image.
+    /// Number of rows and of columns of a patch; must divide the height and the width of the images.
     pub size: usize,
-    /// Whether a learned class token comes before the patches.
+    /// Whether a learned class token precedes the patches.
     pub class_token: bool,
-    /// What the class is read from.
+    /// The input of the classifier.
     pub pool: Pool,
 }
 
@@ -60,7 +59,7 @@ impl Patches {
         }
     }
 
-    /// Checks that images of this size can be cut into patches.
+    /// Checks that images of this size divide into patches.
     ///
     /// # Errors
     ///
@@ -89,7 +88,7 @@ impl Patches {
         image.channels * self.size * self.size
     }
 
-    /// The cost of the embeddings, for each image.
+    /// Cost of the embeddings per image.
     pub fn cost(&self, image: ImageSize, options: &TokenEmbeddingsOptions) -> Cost {
         let TokenEmbeddingsOptions {
             width,
@@ -116,11 +115,10 @@ impl Patches {
     }
 }
 
-/// Images to x_0, and x_L to class logits.
+/// Maps images to x_0, and x_L to class logits.
 #[derive(Module, Debug)]
 pub struct PatchEmbeddings<B: Backend> {
-    /// E and b, `[channels · size · size, width]`. The values of a patch are in the order of the channels, then of the
-    /// rows.
+    /// E and b, `[channels · size · size, width]`. The values of a patch are ordered by channel, then by row.
     patch: Linear<B>,
     /// `[1, width]`.
     class_token: Option<Param<Tensor<B, 2>>>,
@@ -137,8 +135,8 @@ pub struct PatchEmbeddings<B: Backend> {
 }
 
 impl<B: Backend> PatchEmbeddings<B> {
-    /// Draws E from N(0, 1 / (channels · size · size)), so that patches of pixels of variance 1 have variance 1; the
-    /// class token and the positions like the tables of a model of text, with these `options`, and W like its
+    /// Draws E from N(0, 1 / (channels · size · size)), so that patches of pixels of variance 1 have variance 1. The
+    /// class token and the positions are drawn like the tables of a model of text with these `options`, and W like its
     /// unembedding. b and c are zero.
     pub fn new(
         patches: &Patches,
@@ -174,8 +172,8 @@ impl<B: Backend> PatchEmbeddings<B> {
         }
     }
 
-    /// The values of each patch, `[batch, channels, height, width]` to `[batch, patches, channels · size · size]`, row by
-    /// row of patches.
+    /// Cuts images `[batch, channels, height, width]` into the values of patches
+    /// `[batch, patches, channels · size · size]`, row by row of patches.
     pub(crate) fn cut(&self, images: Tensor<B, 4>) -> Tensor<B, 3> {
         let [batch, channels, height, width] = images.dims();
         let size = self.size;

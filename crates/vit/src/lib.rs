@@ -7,7 +7,8 @@
 //! logits  = norm(x_L)[class token] · W + c                         (eq. 4)
 //! ```
 //!
-//! With GPT-2's layers this is ViT, with TokenFormer's layers the vision model of its paper (section 4.2).
+//! With GPT-2's layers, this is ViT. With TokenFormer's layers, it is the vision model of the TokenFormer paper
+//! (section 4.2).
 
 #![forbid(unsafe_code)]
 

@@ -33,7 +33,7 @@ fn built(patches: &Patches) -> PatchEmbeddings<B> {
     PatchEmbeddings::new(patches, IMAGE, &options(), &Default::default())
 }
 
-/// Images whose value at (image, channel, row, column) is this number.
+/// Images in which the value at (image, channel, row, column) is its index.
 fn numbered() -> Tensor<B, 4> {
     let values = (0..2 * IMAGE.values())
         .map(|i| i as f32)

@@ -1,7 +1,7 @@
 //! Activations whose gradients are exact on every backend.
 //!
-//! Burn 0.21 differentiates its own `gelu` by a tanh approximation on CubeCL backends, so the plain
-//! forms are composed of operations with exact gradients.
+//! Burn 0.21 differentiates its own `gelu` by a tanh approximation on CubeCL backends. The plain forms here use only
+//! operations with exact gradients.
 
 use burn::tensor::{Tensor, activation, backend::Backend};
 use residual_zoo_kernels as kernels;
@@ -51,8 +51,7 @@ pub fn gelu_tanh<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     kernels::activation(kernels::Activation::GeluTanh, x).unwrap_or_else(gelu_tanh_plain)
 }
 
-/// [`gelu_tanh`] as x · σ(2u), which is equal because ½ (1 + tanh u) = σ(2u), and needs fewer passes over
-/// memory.
+/// [`gelu_tanh`] as x · σ(2u), which is equal because ½ (1 + tanh u) = σ(2u), and takes fewer passes over memory.
 pub fn gelu_tanh_plain<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     let c = 2.0 * (2.0 / std::f64::consts::PI).sqrt();
     let two_u = (x.clone() * x.clone() * (0.044715 * c) + c) * x.clone();
@@ -64,7 +63,7 @@ pub fn gelu_erf<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     kernels::activation(kernels::Activation::GeluErf, x).unwrap_or_else(gelu_erf_plain)
 }
 
-/// [`gelu_erf`], composed of operations that every backend differentiates exactly.
+/// [`gelu_erf`], term by term, from operations that every backend differentiates exactly.
 pub fn gelu_erf_plain<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     let cdf = (x.clone() * std::f64::consts::FRAC_1_SQRT_2).erf() * 0.5 + 0.5;
     x * cdf

@@ -8,11 +8,11 @@ use residual_zoo_kernels as kernels;
 use super::precision::{matmul, narrow, widen};
 use crate::{Cache, Seen};
 
-/// The keys and values of the positions seen so far. Their tensors have the size of the whole context from
-/// the start, and each new position is written in its place.
+/// Keys and values of the positions seen so far. The tensors have the size of the whole context from the start; each
+/// new position is written in place.
 #[derive(Clone, Debug)]
 pub struct KvCache<B: Backend> {
-    /// Rows that began together; of a batch that was read as one, there is one part.
+    /// Rows that began together. A batch that was read as one has one part.
     parts: Vec<Part<B>>,
     context: usize,
 }
@@ -26,7 +26,7 @@ struct Part<B: Backend> {
 }
 
 impl<B: Backend> KvCache<B> {
-    /// An empty cache for at most `context` positions.
+    /// Makes an empty cache for at most `context` positions.
     pub fn new(context: usize) -> Self {
         Self {
             parts: Vec::new(),
@@ -34,7 +34,7 @@ impl<B: Backend> KvCache<B> {
         }
     }
 
-    /// The positions that each row of `cache` has seen; none without a cache.
+    /// Number of positions that each row of `cache` has seen; empty without a cache.
     pub fn seen(cache: &Option<&mut Self>) -> Seen {
         let mut seen = Seen::default();
         for part in cache.iter().flat_map(|cache| &cache.parts) {
@@ -43,12 +43,12 @@ impl<B: Backend> KvCache<B> {
         seen
     }
 
-    /// Writes the keys and values of new positions, `[batch, heads, new, d]` each, and calls `attend` with the queries
-    /// and with all keys and values of rows at the same position. Returns what it returns, for all rows.
+    /// Writes the keys and values of new positions, `[batch, heads, new, d]` each. Then calls `attend` with the
+    /// queries and all keys and values, once per group of rows at the same position. Returns the results of all rows.
     ///
     /// # Panics
     ///
-    /// When there are more positions than the context has.
+    /// If there are more positions than the context has.
     pub fn attend(
         &mut self,
         qkv: [Tensor<B, 4>; 3],
@@ -79,7 +79,7 @@ impl<B: Backend> KvCache<B> {
 }
 
 impl<B: Backend> Part<B> {
-    /// No positions yet, for keys like `k` and values like `v`.
+    /// Makes a part without positions, for keys like `k` and values like `v`.
     fn empty(k: &Tensor<B, 4>, v: &Tensor<B, 4>, context: usize) -> Self {
         let empty = |like: &Tensor<B, 4>| {
             let [rows, heads, _, d] = like.dims();
@@ -95,7 +95,7 @@ impl<B: Backend> Part<B> {
         self.kv[0].dims()[0]
     }
 
-    /// Writes the keys `k` and values `v` of new positions. Returns all keys and values too.
+    /// Writes the keys `k` and values `v` of new positions, and returns all keys and values too.
     fn extend(self, k: Tensor<B, 4>, v: Tensor<B, 4>) -> (Self, [Tensor<B, 4>; 2]) {
         let Self {
             kv: [k0, v0],
@@ -154,7 +154,7 @@ pub fn split_heads<B: Backend>(x: Tensor<B, 3>, heads: usize) -> Tensor<B, 4> {
         .swap_dims(1, 2)
 }
 
-/// q, k and v of heads side by side: `[batch, 3 · heads, time, d]` to `[batch, heads, time, d]` each.
+/// Splits packed heads into q, k and v: `[batch, 3 · heads, time, d]` to `[batch, heads, time, d]` each.
 pub fn unpack<B: Backend>(qkv: Tensor<B, 4>) -> [Tensor<B, 4>; 3] {
     let heads = qkv.dims()[1] / 3;
     [0, 1, 2].map(|i| qkv.clone().narrow(1, i * heads, heads))
@@ -172,18 +172,18 @@ pub fn merge_heads<B: Backend>(x: Tensor<B, 4>) -> Tensor<B, 3> {
 pub struct DotAttention {
     /// Factor of the scores.
     pub scale: f64,
-    /// Whether a position attends only to itself and those before it.
+    /// Whether a position attends only to itself and earlier positions.
     pub causal: bool,
-    /// Whether the bias is that of [`alibi`]. Without it, there is none.
+    /// Whether the bias of [`alibi`] is added to the scores.
     pub alibi: bool,
-    /// Probability that a weight is dropped in training.
+    /// Probability of dropping an attention weight in training.
     pub dropout: f64,
-    /// The most positions that a cache has.
+    /// Maximum number of positions in a cache.
     pub context: usize,
 }
 
 impl DotAttention {
-    /// Causal attention over at most `context` positions with the factor `scale`, without bias and dropout.
+    /// Causal attention over at most `context` positions with the factor `scale`, without bias or dropout.
     pub fn new(scale: f64, context: usize) -> Self {
         Self {
             scale,
@@ -194,13 +194,13 @@ impl DotAttention {
         }
     }
 
-    /// The cache before the first position.
+    /// Returns the cache before the first position.
     pub fn new_cache<B: Backend>(&self) -> KvCache<B> {
         KvCache::new(self.context)
     }
 
-    /// The heads of q, k and v side by side, `[batch, 3 · heads, new, d]`, to `[batch, heads, new, d]`.
-    /// With a cache, the new positions follow those in the cache.
+    /// Attends with the heads of q, k and v side by side: `[batch, 3 · heads, new, d]` to `[batch, heads, new, d]`.
+    /// With a cache, the new positions follow the cached ones.
     pub fn packed<B: Backend>(
         &self,
         qkv: Tensor<B, 4>,
@@ -214,8 +214,8 @@ impl DotAttention {
             .unwrap_or_else(|qkv| self.plain(unpack(qkv)))
     }
 
-    /// q, k and v of the new positions, `[batch, heads, new, d]` each, to the same shape. With a cache,
-    /// they follow the positions in the cache.
+    /// Attends with q, k and v of the new positions, `[batch, heads, new, d]` each; returns the same shape. With a
+    /// cache, the new positions follow the cached ones.
     pub fn forward<B: Backend>(
         &self,
         qkv: [Tensor<B, 4>; 3],
@@ -231,11 +231,10 @@ impl DotAttention {
         }
     }
 
-    /// Attention of queries `[batch, heads, new, d]` to keys and values `[batch, heads, seen + new, d]`,
-    /// term by term. Query `i` is at position `seen + i` and attends to keys `0 ..= seen + i` if attention is causal, else
-    /// to all.
+    /// Attention of queries `[batch, heads, new, d]` to keys and values `[batch, heads, seen + new, d]`, term by term.
+    /// Query `i` is at position `seen + i`. It attends to keys `0 ..= seen + i` if attention is causal, else to all.
     ///
-    /// The division by the sum of the weights comes after the product with v, which has fewer elements.
+    /// The division by the sum of the weights follows the product with v, which has fewer elements.
     pub fn plain<B: Backend>(&self, [q, k, v]: [Tensor<B, 4>; 3]) -> Tensor<B, 4> {
         let ([_, heads, new, _], all) = (q.dims(), k.dims()[2]);
         let device = q.device();
@@ -270,7 +269,7 @@ impl DotAttention {
     }
 }
 
-/// A number from the random numbers of the device, so that a resumed run draws the same.
+/// Draws a seed from the device's random generator, so that a resumed run draws the same.
 fn seed<B: Backend>(device: &B::Device) -> u64 {
     let parts = Tensor::<B, 1>::random([2], Distribution::Uniform(0.0, 1.0), device);
     let parts = parts.into_data();
@@ -280,8 +279,8 @@ fn seed<B: Backend>(device: &B::Device) -> u64 {
     parts.fold(0, |seed, part| (seed << 24) ^ part)
 }
 
-/// The bias of ALiBi (Press et al., "Train short, test long", 2022): −slope_h · (distance of query and
-/// key), `[1, heads, new, seen + new]`, with slopes 2^(−8 (h + 1) / heads), h from 0.
+/// The bias of ALiBi (Press et al., "Train short, test long", 2022): −slope_h · (distance of query and key),
+/// `[1, heads, new, seen + new]`, with slopes 2^(−8 (h + 1) / heads), h from 0.
 pub fn alibi<B: Backend>(
     heads: usize,
     new: usize,
@@ -299,7 +298,7 @@ pub fn alibi<B: Backend>(
     (key - query) * slopes
 }
 
-/// Sets the scores `[batch, heads, new, seen + new]` of keys later than the query to −∞.
+/// Sets the scores `[batch, heads, new, seen + new]` of keys after the query to −∞.
 pub fn mask_future<B: Backend>(scores: Tensor<B, 4>) -> Tensor<B, 4> {
     let [_, _, new, all] = scores.dims();
     if new == 1 {

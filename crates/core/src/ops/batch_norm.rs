@@ -3,12 +3,12 @@
 use burn::tensor::{Tensor, backend::Backend};
 use residual_zoo_kernels as kernels;
 
-/// The norm of a batch, and the mean and the variance Σ (x − mean)² / rows of each channel.
+/// The normalised batch, and the mean and the variance Σ (x − mean)² / rows of each channel.
 pub type Normed<B> = kernels::Normed<B>;
 
 /// (x − mean) / √(variance + eps) · γ + β for x `[rows, channels]` and γ and β `[1, channels]`, with the mean and the
-/// variance of each channel over all rows, `[channels]` (Ioffe and Szegedy, "Batch normalization", 2015, algorithm 1). The
-/// gradient passes through both; those that are returned have none.
+/// variance of each channel over all rows, `[channels]` (Ioffe and Szegedy, "Batch normalization", 2015, algorithm 1).
+/// Gradients pass through both, but not through the returned copies.
 pub fn batch_norm<B: Backend>(
     eps: f64,
     x: Tensor<B, 2>,

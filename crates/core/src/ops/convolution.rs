@@ -1,4 +1,4 @@
-//! Convolutions of images whose channels are side by side.
+//! Convolutions of images whose channels are the last axis.
 
 use burn::tensor::module::conv2d;
 use burn::tensor::ops::ConvOptions;
@@ -7,15 +7,15 @@ use residual_zoo_kernels as kernels;
 
 use super::precision::narrow;
 
-/// The convolution of x `[batch, height, width, in]` with w `[out, in, kernel, kernel]`, whose kernel is odd and padded by
-/// half of it: `[batch, ⌈height / stride⌉, ⌈width / stride⌉, out]`.
+/// Convolves x `[batch, height, width, in]` with w `[out, in, kernel, kernel]`. The kernel size is odd, and x is
+/// padded by half of it. Returns `[batch, ⌈height / stride⌉, ⌈width / stride⌉, out]`.
 pub fn convolution<B: Backend>(stride: usize, x: Tensor<B, 4>, w: Tensor<B, 4>) -> Tensor<B, 4> {
     let inputs = kernels::convolution(stride, narrow(x), narrow(w));
     inputs.unwrap_or_else(|[x, w]| plain(stride, x, w))
 }
 
-/// [`convolution`], by Burn. With a kernel of one pixel, it is a product of every stride-th pixel; Burn 0.21 has a wrong gradient
-/// for that on WGPU.
+/// [`convolution`] by Burn. A kernel of one pixel is a product of every stride-th pixel instead, because Burn 0.21 has
+/// a wrong gradient for this case on WGPU.
 pub fn plain<B: Backend>(stride: usize, x: Tensor<B, 4>, w: Tensor<B, 4>) -> Tensor<B, 4> {
     let [d_out, d_in, kernel, _] = w.dims();
     if kernel == 1 {
@@ -31,7 +31,7 @@ pub fn plain<B: Backend>(stride: usize, x: Tensor<B, 4>, w: Tensor<B, 4>) -> Ten
     y.permute([0, 2, 3, 1])
 }
 
-/// Every nth row and column of x `[batch, height, width, channels]`, the first included.
+/// Every nth row and column of x `[batch, height, width, channels]`, from the first.
 pub fn every<B: Backend>(n: usize, x: Tensor<B, 4>) -> Tensor<B, 4> {
     if n == 1 {
         return x;

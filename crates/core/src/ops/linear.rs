@@ -16,13 +16,13 @@ pub struct Linear<B: Backend> {
 }
 
 impl<B: Backend> Linear<B> {
-    /// `[batch, time, d_in]` to `[batch, time, d_out]`.
+    /// Maps `[batch, time, d_in]` to `[batch, time, d_out]`.
     pub fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
         let [batch, time, d_in] = x.dims();
         let y = product(x.reshape([batch * time, d_in]), self.weight.val());
         let y = match &self.bias {
-            // In bf16, each use of the bias is rounded, so that the gradients of all uses are summed in f32. There is
-            // one sum for a use, over all tokens.
+            // In bf16, each use of the bias is rounded, so that the gradients of all uses are summed in f32. Each use
+            // has one sum over all tokens.
             Some(bias) if y.dtype() == DType::BF16 => y + narrow(bias.val()).unsqueeze(),
             Some(bias) => y + bias.val().unsqueeze(),
             None => y,
@@ -34,8 +34,8 @@ impl<B: Backend> Linear<B> {
 
 /// x · weight: `[batch, time, d_in]` by `[d_in, d_out]` to `[batch, time, d_out]`.
 ///
-/// It is one product over all tokens, so the gradient of the weight is one product as well. With an axis
-/// for the batch, there would be a gradient for each sequence, and a sum.
+/// One product covers all tokens, so the gradient of the weight is one product as well. A batch axis would give one
+/// gradient per sequence, and a sum.
 pub fn project<B: Backend>(x: Tensor<B, 3>, weight: Tensor<B, 2>) -> Tensor<B, 3> {
     let [batch, time, d_in] = x.dims();
     let d_out = weight.dims()[1];
@@ -50,7 +50,8 @@ pub fn product<B: Backend>(x: Tensor<B, 2>, w: Tensor<B, 2>) -> Tensor<B, 2> {
     }
 }
 
-/// Each `d_in` features of x `[batch, time, n · d_in]` times w `[d_in, d_out]`: `[batch, time, n · d_out]`.
+/// Multiplies each group of `d_in` features of x `[batch, time, n · d_in]` by w `[d_in, d_out]`:
+/// `[batch, time, n · d_out]`.
 pub fn product_of_parts<B: Backend>(x: Tensor<B, 3>, w: Tensor<B, 2>) -> Tensor<B, 3> {
     let [batch, time, width] = x.dims();
     let [d_in, d_out] = w.dims();

@@ -12,19 +12,19 @@ pub struct Loss<B: Backend> {
     pub cross_entropy: Tensor<B, 1>,
     /// Mean over all positions of (log Z)², Z = Σ exp(logits), `[1]`.
     pub log_z_squared: Tensor<B, 1>,
-    /// What label smoothing adds to the objective, `[1]`.
+    /// The term of the objective for label smoothing, `[1]`.
     smoothing: Option<Tensor<B, 1>>,
 }
 
 impl<B: Backend> Loss<B> {
-    /// The loss of `logits` `[batch, time, vocab]` for `targets` `[batch, scored]`, the targets of the
-    /// last `scored` positions. A language model scores all positions.
+    /// Loss of `logits` `[batch, time, vocab]` for `targets` `[batch, scored]`, the targets of the last `scored`
+    /// positions. A language model scores all positions.
     pub fn new(logits: Tensor<B, 3>, targets: Tensor<B, 2, Int>) -> Self {
         let (logits, targets) = last_positions(logits, targets);
         Self::classification(logits, targets)
     }
 
-    /// The loss of `logits` `[batch, classes]` for `targets` `[batch]`.
+    /// Loss of `logits` `[batch, classes]` for `targets` `[batch]`.
     pub fn classification(logits: Tensor<B, 2>, targets: Tensor<B, 1, Int>) -> Self {
         let of_rows = log_z_and_target(widen(logits), targets);
         let [log_z, target] = [0, 1].map(|column| of_rows.clone().narrow(1, column, 1));
@@ -35,9 +35,9 @@ impl<B: Backend> Loss<B> {
         }
     }
 
-    /// The loss with labels smoothed by ε: the objective becomes the cross-entropy with a target that is ε / classes for each
-    /// class, and 1 − ε more for its own (Szegedy et al., "Rethinking the inception architecture", 2016, section 7). That is
-    /// the cross-entropy plus ε times the mean of the target's logit minus all logits. `cross_entropy` stays as it is.
+    /// Loss with labels smoothed by ε: every class has the target ε / classes, and the true class 1 − ε more (Szegedy
+    /// et al., "Rethinking the inception architecture", 2016, section 7). The objective is the cross-entropy plus ε
+    /// times the mean of the target's logit minus all logits. `cross_entropy` itself is not smoothed.
     pub fn smoothed(logits: Tensor<B, 3>, targets: Tensor<B, 2, Int>, epsilon: f64) -> Self {
         if epsilon == 0.0 {
             return Self::new(logits, targets);
@@ -52,7 +52,7 @@ impl<B: Backend> Loss<B> {
         }
     }
 
-    /// The loss of targets that are `share` of those of `self` and the rest those of `other`, of the same logits.
+    /// Mixes two losses of the same logits: `share` of the targets of `self`, the rest of `other`.
     pub fn mixed(self, other: Self, share: f64) -> Self {
         let mix = |own: Tensor<B, 1>, other: Tensor<B, 1>| own * share + other * (1.0 - share);
         Self {
@@ -65,8 +65,8 @@ impl<B: Backend> Loss<B> {
         }
     }
 
-    /// cross-entropy + `z_loss` · (log Z)², the z-loss of Chowdhery et al., "PaLM" (2022), section 5, which keeps the
-    /// normaliser near 1; and what label smoothing adds.
+    /// cross-entropy + `z_loss` · (log Z)² + the term of label smoothing. The z-loss keeps the normaliser near 1
+    /// (Chowdhery et al., "PaLM", 2022, section 5).
     pub fn objective(&self, z_loss: f64) -> Tensor<B, 1> {
         let mut objective = self.cross_entropy.clone();
         if z_loss != 0.0 {
@@ -98,15 +98,15 @@ pub fn log_z_and_target_plain<B: Backend>(
     Tensor::cat(vec![log_z, logits.gather(1, targets.unsqueeze_dim(1))], 1)
 }
 
-/// Share of the `targets` `[batch, scored]` that have the largest logit, `[1]`. They are the targets of
-/// the last `scored` positions of `logits` `[batch, time, vocab]`.
+/// Share of the `targets` `[batch, scored]` that have the largest logit, `[1]`. The targets belong to the last
+/// `scored` positions of `logits` `[batch, time, vocab]`.
 pub fn accuracy<B: Backend>(logits: Tensor<B, 3>, targets: Tensor<B, 2, Int>) -> Tensor<B, 1> {
     let (logits, targets) = last_positions(logits, targets);
     let likeliest = logits.argmax(1).squeeze_dim(1);
     likeliest.equal(targets).float().mean()
 }
 
-/// Logits `[batch · scored, vocab]` and targets `[batch · scored]` of the scored positions.
+/// Returns the logits `[batch · scored, vocab]` and the targets `[batch · scored]` of the scored positions.
 fn last_positions<B: Backend>(
     logits: Tensor<B, 3>,
     targets: Tensor<B, 2, Int>,

@@ -3,13 +3,13 @@
 use burn::tensor::{Tensor, backend::Backend};
 use residual_zoo_kernels as kernels;
 
-/// Aᵀ H for each position: A `[batch, time, n, m]`, or `[1, 1, n, m]` for all, and H `[batch, time, n, d]` to
-/// `[batch, time, m, d]`.
+/// Aᵀ H for each position: A `[batch, time, n, m]`, or `[1, 1, n, m]` for all positions, and H `[batch, time, n, d]`
+/// to `[batch, time, m, d]`.
 pub fn mix<B: Backend>(a: Tensor<B, 4>, h: Tensor<B, 4>) -> Tensor<B, 4> {
     kernels::mix(a, h).unwrap_or_else(|[a, h]| plain(a, h))
 }
 
-/// [`mix`], stream by stream: a product may [round its factors](super::precision::product_roundoff), and the streams are
+/// [`mix`], stream by stream. A product may [round its factors](super::precision::product_roundoff), but streams are
 /// f32.
 pub fn plain<B: Backend>(a: Tensor<B, 4>, h: Tensor<B, 4>) -> Tensor<B, 4> {
     let of_stream =

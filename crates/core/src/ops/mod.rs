@@ -1,8 +1,7 @@
-//! The operations that architectures share, one file each.
+//! Operations that architectures share, one file each.
 //!
-//! An operation with a fast form has its plain form, the equation, beside it. Both give the same values
-//! and gradients up to rounding. The fast forms are in `residual_zoo_kernels`; the environment variable
-//! `RESIDUAL_ZOO_OPS=plain` turns them off.
+//! Beside each fast form is its plain form, the equation. Both give the same values and gradients up to rounding. The
+//! fast forms are in `residual_zoo_kernels`; `RESIDUAL_ZOO_OPS=plain` turns them off.
 
 pub mod activation;
 pub mod attention;

@@ -45,14 +45,14 @@ pub struct Norm<B: Backend> {
     eps: f64,
 }
 
-/// What a norm divides by.
+/// The divisor of a norm.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
     /// The standard deviation, after the mean is subtracted.
     Layer,
     /// The root mean square.
     Rms,
-    /// Nothing.
+    /// No norm.
     Identity,
 }
 
@@ -69,7 +69,7 @@ impl<B: Backend> Norm<B> {
         }
     }
 
-    /// No norm: x to x.
+    /// No norm; returns x.
     pub fn identity() -> Self {
         Self {
             gamma: None,
@@ -87,7 +87,7 @@ impl<B: Backend> Norm<B> {
         }
     }
 
-    /// `[…, width]` to the same.
+    /// Normalises the last axis of `[…, width]`.
     pub fn forward<const D: usize>(&self, x: Tensor<B, D>) -> Tensor<B, D> {
         if self.kind == Kind::Identity {
             return x;
@@ -96,7 +96,7 @@ impl<B: Backend> Norm<B> {
         kernels::norm(self.kernel(), widen(x), gamma, beta).unwrap_or_else(|x| self.plain(x))
     }
 
-    /// The norm of x `[batch, time, n · d_in]`, and each `d_in` features of it times w `[d_in, d_out]`:
+    /// Normalises x `[batch, time, n · d_in]`, then multiplies each group of `d_in` features by w `[d_in, d_out]`:
     /// `[batch, time, n · d_out]`.
     pub fn product(&self, x: Tensor<B, 3>, w: Tensor<B, 2>) -> Tensor<B, 3> {
         let (x, w) = match (&self.gamma, &self.beta) {

@@ -1,11 +1,11 @@
-//! A step of the optimizer, for one parameter at a time.
+//! Steps of the optimizers, one parameter at a time.
 
 use burn::tensor::{Tensor, backend::Backend};
 use residual_zoo_kernels as kernels;
 pub use residual_zoo_kernels::AdamW;
 
-/// The parameter x and its moments m and v after a step, from those before it and the gradient: all
-/// `[count]`.
+/// Takes one AdamW step. `before` is the parameter x, its moments m and v and the gradient, all `[count]`. Returns the
+/// new x, m and v.
 pub fn adamw<B: Backend>(step: AdamW, before: [Tensor<B, 1>; 4]) -> [Tensor<B, 1>; 3] {
     kernels::adamw(step, before).unwrap_or_else(|before| adamw_plain(step, before))
 }
@@ -27,9 +27,9 @@ pub fn adamw_plain<B: Backend>(
     [x, m, v]
 }
 
-/// The parameter x and the momentum m after a step of SGD, from those before it and the gradient: all `[count]`. As in PyTorch,
-/// m ← momentum · m + g and x ← x − lr · m, where g is the gradient plus the weight decay times x (Sutskever et al., "On the
-/// importance of initialization and momentum in deep learning", 2013).
+/// Takes one step of SGD with momentum, on the parameter x, the momentum m and the gradient, all `[count]`. As in
+/// PyTorch, m ← momentum · m + g and x ← x − lr · m, where g is the gradient plus the weight decay times x (Sutskever
+/// et al., "On the importance of initialization and momentum in deep learning", 2013).
 pub fn sgd<B: Backend>(
     step: AdamW,
     momentum: f64,

@@ -1,9 +1,9 @@
 //! The number format of matrix products and attention.
 //!
-//! A pass in bf16 rounds the inputs of its matrix products and of attention to bf16; their sums are f32. All else is
-//! f32: weights and their moments, sums of gradients, norms, the statistics of softmax, the stream and the loss
-//! (Micikevicius et al., "Mixed precision training", 2018). A result is rounded to bf16 as well, and on LibTorch it
-//! stays in bf16 up to the next operation that needs f32, because conversions would take the time that products save.
+//! A bf16 pass rounds the inputs of its matrix products and of attention to bf16; their sums are f32. Everything else
+//! is f32: weights and their moments, sums of gradients, norms, softmax statistics, the stream and the loss
+//! (Micikevicius et al., "Mixed precision training", 2018). Results are rounded to bf16 as well. On LibTorch, a result
+//! stays in bf16 until an operation needs f32, because conversions would take the time that the products save.
 
 use std::cell::Cell;
 
@@ -26,19 +26,19 @@ pub enum Precision {
 }
 
 thread_local! {
-    /// The precision of the pass that this thread is in.
+    /// The precision of the pass on this thread.
     static NOW: Cell<Precision> = const { Cell::new(Precision::F32) };
 }
 
 impl Precision {
-    /// The precision of the pass that this thread is in.
+    /// The precision of the pass on this thread.
     pub fn now() -> Self {
         NOW.get()
     }
 
     /// Runs `pass` in this precision.
     pub fn during<T>(self, pass: impl FnOnce() -> T) -> T {
-        /// Puts the precision of the pass around this one back, also after a panic.
+        /// Restores the precision of the surrounding pass, also after a panic.
         struct Around(Precision);
         impl Drop for Around {
             fn drop(&mut self) {
@@ -49,11 +49,11 @@ impl Precision {
         pass()
     }
 
-    /// That the backend has products in this precision.
+    /// Checks that the backend has products in this precision.
     ///
     /// # Errors
     ///
-    /// Says why it has none.
+    /// Gives the reason why it has none.
     pub fn check<B: Backend>(self, device: &B::Device) -> Result<(), ConfigError> {
         let name = B::name(device);
         let problem = match self {
@@ -85,11 +85,11 @@ pub fn matmul<B: Backend, const D: usize>(a: Tensor<B, D>, b: Tensor<B, D>) -> T
     }
 }
 
-/// The unit roundoff of the factors of a product of f32 numbers on this device: the largest relative error of a factor that
-/// is rounded to nearest. It is 2⁻²⁴ where factors keep all bits, and 2⁻¹¹ in TF32. Measured on the left factor of a small
+/// The unit roundoff of the factors of f32 products on this device: the largest relative error of a factor rounded to
+/// nearest. It is 2⁻²⁴ if factors keep all bits, and 2⁻¹¹ in TF32. It is measured on the left factor of a small
 /// product; kernels for other shapes may differ.
 pub fn product_roundoff<B: Backend>(device: &B::Device) -> f64 {
-    // On the diagonal, 1 + 2⁻ⁱ for each bit i, by 1. It is large enough for tensor cores.
+    // Multiplies 1 + 2⁻ⁱ for each bit i, on the diagonal, by 1. The matrix is large enough for tensor cores.
     const SIDE: usize = 32;
     const BITS: usize = 23;
     let bit = |i: usize| 0.5_f32.powi(i as i32 + 1);
@@ -105,7 +105,7 @@ pub fn product_roundoff<B: Backend>(device: &B::Device) -> f64 {
     0.5_f64.powi(kept as i32 + 1)
 }
 
-/// x as an input of products and attention in the precision of this pass.
+/// Converts x to the precision of this pass, for products and attention.
 pub fn narrow<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     match Precision::now() {
         Precision::F32 => x,
@@ -113,7 +113,7 @@ pub fn narrow<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     }
 }
 
-/// x in f32, if it is bf16.
+/// Converts x from bf16 to f32.
 pub fn widen<B: Backend, const D: usize>(x: Tensor<B, D>) -> Tensor<B, D> {
     match x.dtype() {
         DType::BF16 => x.cast(FloatDType::F32),

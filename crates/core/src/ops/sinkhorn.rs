@@ -3,8 +3,8 @@
 use burn::tensor::{Tensor, backend::Backend};
 use residual_zoo_kernels as kernels;
 
-/// The positive matrices `m` `[batch, time, n, n]` after `steps` divisions by sums plus `eps`: of columns, of rows, of
-/// columns, …
+/// Divides the positive matrices `m` `[batch, time, n, n]` by sums plus `eps`, `steps` times: by sums of columns, of
+/// rows, of columns, …
 pub fn sinkhorn<B: Backend>(m: Tensor<B, 4>, steps: usize, eps: f64) -> Tensor<B, 4> {
     kernels::sinkhorn(kernels::Sinkhorn { steps, eps }, m).unwrap_or_else(|m| plain(m, steps, eps))
 }

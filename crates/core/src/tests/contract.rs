@@ -1,4 +1,4 @@
-//! The contract test finds each fault it promises to find.
+//! The contract test finds each fault that it promises to find.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -29,8 +29,8 @@ enum Fault {
     OverlooksAPixel,
 }
 
-/// A bigram model: the logits after a token are the token's row of a table. Those of an image are the sum of the rows of its
-/// values, each times the value.
+/// A bigram model: the logits after a token are the token's row of a table. The logits of an image are the sum of the
+/// rows of its values, each times the value.
 #[derive(Module, Debug)]
 struct Bigram<B: Backend> {
     table: Param<Tensor<B, 2>>,
@@ -106,7 +106,7 @@ impl<B: Backend> LanguageModel<B> for Bigram<B> {
     }
 }
 
-/// Rows of the table: token ids, or values of an image.
+/// Number of rows of the table: token ids, or values of an image.
 fn rows(vocabulary: Vocabulary) -> usize {
     match vocabulary.reads {
         Reads::Ids(ids) => ids,
@@ -163,7 +163,7 @@ impl ModelConfig for Fault {
     }
 }
 
-/// The backend has one random generator for all threads.
+/// All threads share the random generator of the backend.
 static TURN: Mutex<()> = Mutex::new(());
 
 fn check(fault: Fault) {

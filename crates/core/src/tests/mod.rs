@@ -51,7 +51,7 @@ impl<B: Backend> Branch<B> for Double {
     }
 }
 
-/// x_{i+1} = f(x_i) + 10 x_{i-2}, without the last term where x_{i-2} does not exist. The stream carries x_{i-1} and
+/// x_{i+1} = f(x_i) + 10 x_{i-2}, without the last term if x_{i-2} does not exist. The stream carries x_{i-1} and
 /// x_{i-2}.
 #[derive(Module, Clone, Debug)]
 struct TwoBack;
@@ -115,7 +115,7 @@ fn a_stack_opens_and_closes_its_stream() {
     let block = Stack::between(DoubleAndOne, vec![Update::new(Double, Plain)]);
     let stream: Stream<B> = block.forward(Stream::new(one()), None);
     assert_eq!(values(stream.x), [7.0]);
-    // A stream around it is not touched.
+    // A surrounding stream is not touched.
     let outer = Stream::<B> {
         x: one(),
         carried: vec![one()],
@@ -158,7 +158,7 @@ fn a_cache_returns_all_it_was_given() {
     let seen = |cache: &mut KvCache<B>| KvCache::seen(&Some(cache)).same();
     let mut cache = KvCache::new(5);
     assert_eq!(seen(&mut cache), Some(0));
-    // The keys and values that attention gets, part by part.
+    // Keys and values that attention receives, part by part.
     let all = std::cell::RefCell::new(Vec::new());
     let read = |cache: &mut KvCache<B>, rows, v| {
         cache.attend([x(rows, v), x(rows, v), x(rows, v + 1.0)], |[q, k, v]| {
@@ -194,7 +194,7 @@ fn activations_equal_their_formulas_and_derivatives() {
         let t = u(x).tanh();
         0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * c * (1.0 + 3.0 * 0.044715 * x * x)
     };
-    // The normal distribution by its density, integrated numerically from 0.
+    // The normal distribution, integrated numerically from its density.
     let density = |x: f64| (-0.5 * x * x).exp() / (2.0 * std::f64::consts::PI).sqrt();
     let cdf = |x: f64| {
         let n = 20_000;

@@ -13,10 +13,10 @@ use super::{Attention, hash};
 use crate::flex::{self, Real, each, real, simd, with_real};
 use crate::op::Op;
 
-/// Rows whose weights are in memory at a time, for each thread.
+/// Number of rows whose weights a thread has in memory at a time.
 const ROWS: usize = 64;
 
-/// What the backward pass needs: the heads of q, k and v, and log Σ exp of the scores of each row.
+/// The inputs of the backward pass: the heads of q, k and v, and log Σ exp of the scores of each row.
 #[derive(Clone, Debug)]
 pub struct Kept {
     qkv: [FlexTensor; 3],
@@ -27,8 +27,8 @@ fn dims(x: &FlexTensor) -> [usize; 4] {
     x.shape().dims()
 }
 
-/// Some rows of one head of x `[batch, heads, time, d]`, without a copy. Heads of the whole batch are
-/// counted.
+/// Views some rows of one head of x `[batch, heads, time, d]`, without a copy. `head` counts the heads of the whole
+/// batch.
 fn matrix(x: &FlexTensor, head: usize, rows: Range<usize>) -> FlexTensor {
     let [_, heads, _, d] = dims(x);
     let at = x
@@ -47,12 +47,12 @@ fn transposed(x: FlexTensor) -> FlexTensor {
     Flex::float_swap_dims(x, 0, 1)
 }
 
-/// The rows from `start` to the next block.
+/// Returns the rows from `start` to the next block.
 fn block(start: usize, new: usize) -> Range<usize> {
     start..(start + ROWS).min(new)
 }
 
-/// How the scores of a block become weights.
+/// Turns the scores of a block into weights.
 #[derive(Clone, Copy)]
 struct Scores {
     attention: Attention,
@@ -63,7 +63,7 @@ struct Scores {
 }
 
 impl Scores {
-    /// Makes scores of the products q kᵀ of the query at `position`, one for each key that it sees.
+    /// Turns products q kᵀ of the query at `position` into scores, one for each key that it sees.
     #[inline(always)]
     fn add_bias<E: Real>(&self, position: usize, row: &mut [E]) {
         let scale = E::of(self.attention.scale);
@@ -79,7 +79,7 @@ impl Scores {
         }
     }
 
-    /// Multiplies the weights of the query at `position`, or their gradients, by 0 where they are dropped.
+    /// Sets dropped weights of the query at `position`, or their gradients, to 0.
     #[inline(always)]
     fn drop_some<E: Real>(&self, position: usize, row: &mut [E]) {
         let Some(dropped) = self.attention.dropout else {
@@ -131,8 +131,8 @@ impl<E: Real> WithSimd for Weights<'_, E> {
     }
 }
 
-/// Replaces the products q kᵀ by the weights P (after dropout), and the gradients of P by those of q kᵀ:
-/// dS = P (dP − Σ P dP) · scale.
+/// Replaces the products q kᵀ by the weights P (after dropout), and the gradients of P by the gradients of q kᵀ: dS =
+/// P (dP − Σ P dP) · scale.
 struct Gradients<'a, E> {
     scores: Scores,
     rows: &'a mut [E],
@@ -250,7 +250,7 @@ impl Attention {
         (y, log_z)
     }
 
-    /// The gradients of the heads of q, then of k, then of v.
+    /// Computes the gradients of the heads of q, then of k, then of v.
     fn run_back<E: Real>(&self, kept: &Kept, dy: &FlexTensor) -> [Vec<Vec<E>>; 3] {
         let [q, k, v] = &kept.qkv;
         let ([batch, heads, new, d], [_, _, all, _]) = (dims(q), dims(k));
@@ -292,11 +292,11 @@ impl Attention {
     }
 }
 
-/// A tensor of shape `dims` `[batch, heads, time, d]` in the memory order of `like`, from the rows of each
-/// head, in pieces. Heads of the whole batch are counted.
+/// Makes a tensor of shape `dims` `[batch, heads, time, d]`, in the memory order of `like`, from pieces of rows of
+/// each head. `head` counts the heads of the whole batch.
 ///
-/// The tensors around attention have the features of all heads of a token side by side. In their order,
-/// the reshaping after it needs no copy.
+/// The tensors around attention hold the features of all heads of a token side by side. In this order, the reshape
+/// after attention needs no copy.
 fn join<'a, E: Real>(
     like: &FlexTensor,
     dims: [usize; 4],
@@ -347,14 +347,14 @@ fn forward(attention: &Attention, qkv: [FlexTensor; 3]) -> (FlexTensor, Kept) {
     (y, Kept { qkv, log_z })
 }
 
-/// The gradients of q, k and v.
+/// Returns the gradients of q, k and v.
 fn backward<E: Real>(attention: &Attention, kept: &Kept, dy: &FlexTensor) -> [FlexTensor; 3] {
     let [dq, dk, dv] = attention.run_back::<E>(kept, dy);
     let [q, k, v] = &kept.qkv;
     [(q, dq), (k, dk), (v, dv)].map(|(x, d)| join::<E>(x, dims(x), |head| vec![&d[head]]))
 }
 
-/// The gradient of q, k and v side by side.
+/// Returns the gradient of q, k and v side by side.
 fn packed_backward<E: Real>(attention: &Attention, kept: &Kept, dy: &FlexTensor) -> FlexTensor {
     let parts = attention.run_back::<E>(kept, dy);
     let q = &kept.qkv[0];

@@ -1,4 +1,4 @@
-//! PyTorch's flash attention for CPUs.
+//! Flash attention of PyTorch for CPUs.
 
 use burn::backend::LibTorch;
 use burn_tch::TchTensor;
@@ -7,7 +7,7 @@ use tch::{Device, Kind, Tensor};
 use super::Attention;
 use crate::op::Op;
 
-/// What the backward pass needs: q, k, v, the result, log Σ exp of the scores of each row, and the mask.
+/// The inputs of the backward pass: q, k, v, the result, log Σ exp of the scores of each row, and the mask.
 #[derive(Clone, Debug)]
 pub struct Kept {
     qkv: [TchTensor; 3],
@@ -17,20 +17,20 @@ pub struct Kept {
 }
 
 impl Attention {
-    /// Causality is relative to the first key, so it is right for whole sequences only. One query sees
-    /// all keys.
+    /// Whether the kernel's causal mask is right. It counts from the first key, so it is right for whole sequences
+    /// only. A single query sees all keys.
     fn fits(&self, q: &Tensor, k: &Tensor) -> bool {
         let (new, all) = (q.size()[2], k.size()[2]);
         let whole = new == all || new == 1 || !self.causal;
         q.device() == Device::Cpu && self.dropout.is_none() && whole
     }
 
-    /// Whether the kernel masks later keys itself.
+    /// Whether the kernel itself masks later keys.
     fn is_causal(&self, q: &Tensor, mask: &Option<TchTensor>) -> bool {
         self.causal && mask.is_none() && q.size()[2] > 1
     }
 
-    /// The bias of ALiBi, with −∞ for later keys if attention is causal, `[1, heads, new, all]`.
+    /// Makes the bias of ALiBi, with −∞ for later keys if attention is causal, `[1, heads, new, all]`.
     fn mask(&self, q: &Tensor, k: &Tensor) -> Option<TchTensor> {
         let (sizes, all) = (q.size(), k.size()[2]);
         let (heads, new) = (sizes[1], sizes[2]);
@@ -45,7 +45,7 @@ impl Attention {
                 true => bias.masked_fill(&key.gt_tensor(&query), f64::NEG_INFINITY),
                 false => bias,
             };
-            // The kernel adds a mask in f32 to scores in f32, also for bf16.
+            // The kernel adds an f32 mask to f32 scores, also for bf16.
             TchTensor::new(mask.to_kind(match q.kind() {
                 Kind::BFloat16 => Kind::Float,
                 kind => kind,
@@ -54,7 +54,7 @@ impl Attention {
     }
 
     fn flash(&self, qkv: [TchTensor; 3]) -> (TchTensor, Kept) {
-        // The kernel reads the elements of a head one after the other.
+        // The kernel reads the elements of a head in sequence.
         let qkv = qkv.map(|x| match x.tensor.stride()[3] {
             1 => x,
             _ => TchTensor::new(x.tensor.contiguous()),
@@ -135,7 +135,7 @@ impl Op<LibTorch, 1> for Attention {
     }
 
     fn backward(&self, kept: Kept, grad: TchTensor) -> [TchTensor; 1] {
-        // Side by side in the memory order of `[batch, time, heads, d]`, which the layer before it needs.
+        // Joins the gradients in the memory order of `[batch, time, heads, d]`, which the layer before needs.
         let all = self.flash_backward(kept, grad).map(|d| d.transpose(1, 2));
         [TchTensor::new(Tensor::cat(&all, 2).transpose(1, 2))]
     }

@@ -1,4 +1,4 @@
-//! The cases of tuning by new pairs.
+//! Cases of tuning by new pairs.
 
 use burn::tensor::TensorData;
 use residual_zoo::tokenformer::{Added, TokenFormerConfig};
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::Translate;
 
-/// The number of new pairs.
+/// Returns the numbers of new pairs.
 pub fn added(tuned: &Value) -> Result<Added, String> {
     let size = |key: &str| {
         tuned[key]
@@ -20,7 +20,7 @@ pub fn added(tuned: &Value) -> Result<Added, String> {
     })
 }
 
-/// The model whose last pairs are the new ones, which alone are trained.
+/// Turns the last pairs of the model into new pairs, which alone are trained.
 pub fn tuned(all: Zoo, added: Added, translate: Translate) -> Result<(Zoo, Translate), String> {
     let Some(Architectures::TokenFormer(all)) = all.plain() else {
         return Err("only a TokenFormer has pairs".into());
@@ -58,7 +58,7 @@ pub fn tuned(all: Zoo, added: Added, translate: Translate) -> Result<(Zoo, Trans
     Ok((Zoo::of(config), Box::new(tensor)))
 }
 
-/// The first `first` rows, and the rest.
+/// Splits off the first `first` rows.
 pub fn split_rows(data: &TensorData, first: usize) -> [TensorData; 2] {
     let (rows, width) = (data.shape[0], data.shape[1]);
     let values: Vec<f32> = data.iter().collect();

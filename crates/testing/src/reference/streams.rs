@@ -1,4 +1,4 @@
-//! The cases of the connections of `residual_zoo::streams`.
+//! Cases of the connections of `residual_zoo::streams`.
 
 use burn::tensor::TensorData;
 use residual_zoo::core::{Design, Frame, NormParams, Sites};
@@ -13,7 +13,7 @@ use residual_zoo::{ConnectionConfig, ModelConfig as Zoo};
 
 use super::{Keys, Translate, gpt2, gpt2_name, inside_layer, sublayer};
 
-/// Names of the reference, with what they become in the zoo.
+/// Pairs of a name in the reference and its name in the zoo.
 type Fields = &'static [(&'static str, &'static str)];
 
 const CELL: Fields = &[
@@ -45,7 +45,7 @@ const MHC: Fields = &[
 ];
 const READ: Fields = &[("norm.weight", "read.norm.gamma"), ("query", "read.query")];
 
-/// Where connection `i` of the reference is.
+/// Returns the name of connection `i` of the reference in the zoo.
 type Place = fn(i: usize, n_layer: usize) -> Option<String>;
 
 fn at_sublayer(i: usize, _: usize) -> Option<String> {
@@ -60,7 +60,7 @@ fn at_layer(layer: usize, _: usize) -> Option<String> {
     Some(format!("block.layers.{layer}.connection"))
 }
 
-/// The first read has one source, so it has no parameters here. The last one is at the end of the stream.
+/// The first read has one source, so it has no parameters here. The last read is at the end of the stream.
 fn at_read(i: usize, n_layer: usize) -> Option<String> {
     match i {
         0 => None,
@@ -69,13 +69,13 @@ fn at_read(i: usize, n_layer: usize) -> Option<String> {
     }
 }
 
-/// A design, where its connections are, and their fields.
+/// A design, the place of its connections, and their fields.
 struct Case {
     config: ConnectionConfig,
     per_layer: bool,
     place: Place,
     fields: Fields,
-    /// Whether `ln1` and `ln2` are in the connection.
+    /// Whether the connection owns `ln1` and `ln2`.
     owns_norms: bool,
 }
 
@@ -102,7 +102,7 @@ pub fn model(keys: &mut Keys) -> Result<(Zoo, Translate), String> {
     let case = connection(keys, &body, post)?;
     let n_layer = body.n_layer;
     let frame = case.config.frame(&Sites::sublayers(body.width, n_layer, 2));
-    // ReZero and the paper's depth-wise LSTM have no norms; in the others, they move.
+    // ReZero and the paper's depth-wise LSTM have no norms; in the other connections, norms have other places.
     let norm = keys.choose("norm", &[("pre", true), ("post", false), ("none", false)])?;
     let cell_norm =
         matches!(&case.config, ConnectionConfig::DepthLstm(c) if c.form == DepthLstmForm::Code);
@@ -309,7 +309,7 @@ fn connection(keys: &mut Keys, body: &Gpt2Config, post: bool) -> Result<Case, St
     })
 }
 
-/// The prefixes of parameters of connections.
+/// Prefixes of parameters of connections.
 const PREFIXES: [&str; 10] = [
     "scale.", "gate.", "sdu.", "cell.", "agg.", "dense.", "hyper.", "mhc.", "attnres.", "value.",
 ];
@@ -321,7 +321,7 @@ fn translate(
     mut data: TensorData,
 ) -> Vec<(String, TensorData)> {
     if let Some(rest) = PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix)) {
-        // r and m of all layers are in one tensor.
+        // One tensor holds r and m of all layers.
         if let Some(field) = [("resid", "r"), ("x0", "m")]
             .iter()
             .find(|(from, _)| *from == rest)
