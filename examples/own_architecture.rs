@@ -12,7 +12,7 @@ use burn::module::Module;
 use burn::tensor::{Tensor, backend::Backend};
 use residual_zoo::core::{
     Architecture, Branch, Cache, Connection, Cost, EmbeddingsOf, Frame, Linear, Norm, NormParams,
-    Plain, Shape, TokenEmbeddings, TokenEmbeddingsOptions, Update, Vocabulary, linear,
+    Plain, Shape, TokenEmbeddings, TokenEmbeddingsOptions, Transfer, Update, Vocabulary, linear,
 };
 use residual_zoo::data::Corpus;
 use residual_zoo::runs::RunConfig;
@@ -69,6 +69,9 @@ impl<B: Backend> Branch<B> for Mean<B> {
 
 /// A layer with a connection of type `C`.
 pub type ToyBlock<B, C = Plain> = Update<B, Mean<B>, C>;
+
+/// The weights of a toy cannot grow or be merged.
+impl Transfer for ToyConfig {}
 
 impl Architecture for ToyConfig {
     type Block<B: Backend, C: Connection<B>> = ToyBlock<B, C>;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use residual_zoo::RunConfig;
 use residual_zoo::cli::{self, BackendArgs, DataArgs};
-use residual_zoo::core::{Architecture as _, ModelConfig as _};
+use residual_zoo::core::{ModelConfig as _, Transfer as _};
 use residual_zoo::data::{Examples, Source};
 use residual_zoo::experiment;
 use residual_zoo::lab::{Basis, open_corpus};
@@ -76,9 +76,7 @@ pub fn describe(options: Options) -> anyhow::Result<()> {
     let training = cost.training_flops() as f64;
     let parameters = cost.params.total() as f64;
     // Frozen weights are not counted.
-    let plain = config.model.plain();
-    let is_tuned = plain.is_some_and(|model| model.tuned().is_some());
-    let (what, least) = match is_tuned {
+    let (what, least) = match config.model.tuned().is_some() {
         true => ("parameters that are trained", "more than "),
         false => ("parameters", ""),
     };

@@ -7,7 +7,7 @@ use anyhow::{anyhow, bail};
 use clap::{Args, ValueEnum};
 use residual_zoo::backend::BackendKind;
 use residual_zoo::cli::{self, BackendArgs, DataArgs, DisplayArgs};
-use residual_zoo::core::{Architecture as _, ConfigError, ModelConfig as _, Vocabulary};
+use residual_zoo::core::{ConfigError, ModelConfig as _, Transfer as _, Vocabulary};
 use residual_zoo::data::{Corpus, Examples, Source};
 use residual_zoo::lab::{
     Basis, Error, Use, available_memory, check_memory, check_precision, check_size, open_corpus,
@@ -92,19 +92,9 @@ pub struct Options {
     display: DisplayArgs,
 }
 
-/// Whether a model has new parameter tokens beside frozen ones.
-fn is_tuned(model: &ModelConfig) -> bool {
-    tuned(model).is_some()
-}
-
-/// The field by which a model is tuned, if other weights are frozen.
-fn tuned(model: &ModelConfig) -> Option<&'static str> {
-    model.plain().and_then(|model| model.tuned())
-}
-
 /// The number of frozen parameters of a model that is tuned by others.
 fn frozen(config: &RunConfig, vocabulary: Vocabulary) -> Option<usize> {
-    let field = tuned(&config.model)?;
+    let field = config.model.tuned()?;
     let plain = config.clone().set(&[format!("model.{field}=None")]).ok()?;
     Some(plain.model.cost(vocabulary).params.total())
 }
@@ -120,7 +110,7 @@ fn check_tune(model: &ModelConfig, first: Option<&Path>) -> anyhow::Result<()> {
     }
     let Some(run) = first else { return Ok(()) };
     let first = run_dir::read_config::<ModelConfig>(run)?.model;
-    if is_tuned(&first) {
+    if first.tuned().is_some() {
         let run = cli::quoted_path(run);
         return wrong(format!(
             "adds new tokens, but {run} has been tuned already; train on by `{run}/config.ron --init-from {run}` without --tune"
@@ -268,7 +258,7 @@ fn lead(options: Options, team: Option<Team>) -> anyhow::Result<()> {
         return Err(ConfigError::new("--resume", problem).into());
     }
     let is_new = options.resume.is_none() && !directory.join("config.ron").exists();
-    if let (Some(field), None, true) = (tuned(&config.model), &options.init_from, is_new) {
+    if let (Some(field), None, true) = (config.model.tuned(), &options.init_from, is_new) {
         let problem = "is set, so all other weights are frozen and would stay random; give the model to be tuned by --init-from";
         return Err(ConfigError::new(format!("model.{field}"), problem).into());
     }

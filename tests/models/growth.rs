@@ -5,7 +5,7 @@ use std::path::Path;
 use burn::backend::{Autodiff, Flex};
 use burn::tensor::TensorData;
 use residual_zoo::core::contract::alone;
-use residual_zoo::core::{ModelConfig as _, params};
+use residual_zoo::core::{Transfer as _, params};
 use residual_zoo::data::{Corpus, Source, SyntheticConfig};
 use residual_zoo::gpt2::Gpt2Config;
 use residual_zoo::laurel::LaurelConfig;

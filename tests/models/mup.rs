@@ -8,7 +8,7 @@ use residual_zoo::core::contract::alone;
 use residual_zoo::core::params::{self, Role};
 use residual_zoo::core::{
     Architecture, Embeddings, Frame, ModelConfig, Mup, Plain, PlainModel, ResidualBlock, Seen,
-    Stream, Tensors,
+    Stream, Tensors, Transfer as _,
 };
 use residual_zoo::data::{Corpus, DataConfig, Source, SyntheticConfig};
 use residual_zoo::gpt2::{Gpt2Base, Gpt2Config};

@@ -4,7 +4,7 @@ use burn::backend::{Autodiff, Flex};
 use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
 use residual_zoo::core::Activation;
-use residual_zoo::core::{ImageSize, ModelConfig, Vocabulary, contract, params};
+use residual_zoo::core::{ImageSize, ModelConfig, Transfer as _, Vocabulary, contract, params};
 use residual_zoo::data::Corpus;
 use residual_zoo::gpt2::Gpt2Config;
 use residual_zoo::laurel::LaurelConfig;

@@ -1,14 +1,13 @@
 //! The trait that the crate of each architecture implements.
 
-use std::collections::BTreeMap;
 use std::fmt::Debug;
 
-use burn::tensor::{TensorData, backend::Backend};
+use burn::tensor::backend::Backend;
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
     ConfigError, Connection, Cost, Decoder, Embeddings, Frame, ImageSize, ModelConfig, Plain,
-    Reads, ResidualBlock, Stack, TokenEmbeddingsOptions, check, no_merge,
+    Reads, ResidualBlock, Stack, Tensors, TokenEmbeddingsOptions, Transfer, check,
 };
 
 /// Sizes of a model that other parts of the zoo read.
@@ -114,12 +113,9 @@ impl From<usize> for Vocabulary {
     }
 }
 
-/// Tensors by name.
-pub type Tensors = BTreeMap<String, TensorData>;
-
 /// The config of an architecture. It builds the embeddings and the layers, with any connection around each sublayer.
 pub trait Architecture:
-    Clone + Debug + PartialEq + Serialize + DeserializeOwned + Send + Sync + 'static
+    Transfer + Clone + Debug + PartialEq + Serialize + DeserializeOwned + Send + Sync + 'static
 {
     /// One layer with a connection of type `C` around each sublayer.
     type Block<B: Backend, C: Connection<B>>: ResidualBlock<B>;
@@ -199,60 +195,6 @@ pub trait Architecture:
     /// Cost of layer `layer` of a model with this `frame` and plain connections, for sequences of `time` tokens. If
     /// the embeddings read images, the FLOPs are per image.
     fn block_cost(&self, layer: usize, time: usize, frame: &Frame) -> Cost;
-
-    /// The field that restricts training to a part of the weights, if it is set.
-    fn tuned(&self) -> Option<&'static str> {
-        None
-    }
-
-    /// The factor of the learning rate of parameter `name` under [μP](crate::Mup); by default 1.
-    fn rate(&self, name: &str) -> f64 {
-        let _ = name;
-        1.0
-    }
-
-    /// Checks that the weights of a model of config `smaller` can initialise a part of this model, as far as the
-    /// configs tell.
-    ///
-    /// # Errors
-    ///
-    /// Names the first field that does not fit.
-    fn grows_from(&self, smaller: &Self) -> Result<(), ConfigError> {
-        let _ = smaller;
-        Ok(())
-    }
-
-    /// Makes the weights of this model from the `weights` of a `smaller` model and the initial weights `fresh` of this
-    /// model. By default, returns `weights` unchanged.
-    ///
-    /// # Errors
-    ///
-    /// If this model cannot grow from the smaller one.
-    fn grow(
-        &self,
-        smaller: &Self,
-        weights: Tensors,
-        fresh: &Tensors,
-    ) -> Result<Tensors, ConfigError> {
-        let _ = (smaller, fresh);
-        Ok(weights)
-    }
-
-    /// Merges this model and `other` into one model with the parts of both, and multiplies its values by `value_scale`.
-    /// Returns the config alone if no weights are given. By default, models cannot be merged.
-    ///
-    /// # Errors
-    ///
-    /// If these models cannot be merged.
-    fn merge(
-        &self,
-        weights: &Tensors,
-        (other, of_other): (&Self, &Tensors),
-        value_scale: f64,
-    ) -> Result<(Self, Tensors), ConfigError> {
-        let _ = (weights, other, of_other, value_scale);
-        Err(no_merge(self.name()))
-    }
 
     /// Builds the model with plain connections and fresh weights. The weights are drawn from the
     /// backend's random generator, so call `B::seed` first for reproducible weights.
@@ -339,6 +281,12 @@ impl<A: Architecture> ModelConfig for PlainModel<A> {
 
     fn cost(&self, vocabulary: impl Into<Vocabulary>) -> Cost {
         self.0.cost(vocabulary)
+    }
+}
+
+impl<A: Architecture> Transfer for PlainModel<A> {
+    fn tuned(&self) -> Option<&'static str> {
+        self.0.tuned()
     }
 
     fn rate(&self, name: &str) -> f64 {

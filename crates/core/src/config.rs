@@ -7,7 +7,7 @@ use burn::module::Module;
 use burn::tensor::backend::Backend;
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::{Cost, LanguageModel, Reads, Shape, Tensors, Vocabulary};
+use crate::{Cost, LanguageModel, Reads, Shape, Transfer, Vocabulary};
 
 /// An invalid setting.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -47,7 +47,7 @@ impl ConfigError {
 
 /// The config of a language model, and all that the trainer knows of a model.
 pub trait ModelConfig:
-    Clone + Debug + PartialEq + Serialize + DeserializeOwned + Send + Sync + 'static
+    Transfer + Clone + Debug + PartialEq + Serialize + DeserializeOwned + Send + Sync + 'static
 {
     /// The model that this config builds.
     type Model<B: Backend>: LanguageModel<B>;
@@ -106,51 +106,6 @@ pub trait ModelConfig:
         1
     }
 
-    /// The factor of the learning rate of parameter `name`; by default 1.
-    fn rate(&self, name: &str) -> f64 {
-        let _ = name;
-        1.0
-    }
-
-    /// Checks that the weights of a model of config `smaller` can initialise a part of this model, as far as the
-    /// configs tell.
-    ///
-    /// # Errors
-    ///
-    /// Names the first field that does not fit.
-    fn grows_from(&self, smaller: &Self) -> Result<(), ConfigError> {
-        let _ = smaller;
-        Ok(())
-    }
-
-    /// Makes the weights of this model from the `weights` of a `smaller` model and the initial weights `fresh` of this
-    /// model. See [`Architecture::grow`](crate::Architecture::grow).
-    ///
-    /// # Errors
-    ///
-    /// If this model cannot grow from the smaller one.
-    fn grow(
-        &self,
-        smaller: &Self,
-        weights: Tensors,
-        fresh: &Tensors,
-    ) -> Result<Tensors, ConfigError>;
-
-    /// Merges this model and `other` into one. See [`Architecture::merge`](crate::Architecture::merge).
-    ///
-    /// # Errors
-    ///
-    /// If these models cannot be merged.
-    fn merge(
-        &self,
-        weights: &Tensors,
-        (other, of_other): (&Self, &Tensors),
-        value_scale: f64,
-    ) -> Result<(Self, Tensors), ConfigError> {
-        let _ = (weights, other, of_other, value_scale);
-        Err(no_merge(&self.name()))
-    }
-
     /// Builds a model with fresh weights. The weights are drawn from the backend's random generator, so
     /// call `B::seed` first for reproducible weights.
     ///
@@ -170,14 +125,6 @@ pub trait ModelConfig:
         materialise(&model);
         Ok(model)
     }
-}
-
-/// The error for a model called `name` that cannot be merged.
-pub fn no_merge(name: &str) -> ConfigError {
-    let problem = format!(
-        "is a {name}; only models with parameter tokens and plain connections, such as a TokenFormer, can be merged"
-    );
-    ConfigError::new("model", problem)
 }
 
 /// Draws every parameter now. Burn 0.21 draws a parameter at its first use, so clones that are made before then each

@@ -26,9 +26,10 @@ pub trait Design:
     /// Names the first invalid field.
     fn validate(&self, on: &Sites) -> Result<(), ConfigError>;
 
-    /// Requirements on the surrounding model; by default those of plain connections.
-    fn frame(&self, on: &Sites) -> Frame {
-        let _ = on;
+    /// Requirements on a surrounding model that updates the stream `updates` times; by default those of plain
+    /// connections.
+    fn frame(&self, updates: usize) -> Frame {
+        let _ = updates;
         Frame::default()
     }
 

@@ -13,6 +13,7 @@
 //! | ids to stream, stream to logits | [`Embeddings`], in most models [`TokenEmbeddings`] |
 //! | `Embeddings` and a `ResidualBlock` | [`Decoder`], a [`LanguageModel`] |
 //! | a config | [`Architecture`] builds the parts of a model, [`ModelConfig`] a whole model |
+//! | growing, merging, tuning, rates of parameters | [`Transfer`] |
 //! | token ids or images | [`Input`] |
 //! | the state of an incremental pass | [`Cache`] |
 //! | the check of token ids | [`token_ids`] |
@@ -45,13 +46,14 @@ pub mod params;
 pub mod recompute;
 pub mod statistics;
 mod stream;
+mod transfer;
 
 pub use architecture::{
-    Architecture, DecoderOf, EmbeddingsOf, PlainModel, Shape, StreamSize, Tensors, Vocabulary,
+    Architecture, DecoderOf, EmbeddingsOf, PlainModel, Shape, StreamSize, Vocabulary,
 };
 pub use block::{Increment, Layer, ResidualBlock, Stack, Update, close, open};
 pub use cache::{Cache, Seen};
-pub use config::{ConfigError, ModelConfig, materialise, no_merge};
+pub use config::{ConfigError, ModelConfig, materialise};
 pub use cost::{Cost, Params};
 pub use design::{ConnectionOf, Design, EndsOf, Frame, Sites};
 pub use embeddings::{TokenEmbeddings, TokenEmbeddingsOptions, add_positions, positions, scaled};
@@ -66,6 +68,7 @@ pub use ops::norm::{Norm, NormParams};
 pub use ops::precision::{Precision, matmul, narrow, product_roundoff, widen};
 pub use recompute::Recompute;
 pub use stream::{Alone, Branch, Connection, Ends, F, Plain, Stream};
+pub use transfer::{Tensors, Transfer, no_merge};
 
 #[cfg(test)]
 mod tests;

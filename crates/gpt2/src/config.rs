@@ -3,7 +3,8 @@
 use burn::tensor::backend::Backend;
 use residual_zoo_core::{
     Activation, Architecture, ConfigError, Connection, Cost, Frame, Mup, Norm, NormParams, Scaled,
-    Shape, Tensors, TokenEmbeddings, TokenEmbeddingsOptions, Vocabulary, check, std_of_width,
+    Shape, Tensors, TokenEmbeddings, TokenEmbeddingsOptions, Transfer, Vocabulary, check,
+    std_of_width,
 };
 use serde::{Deserialize, Serialize};
 
@@ -297,7 +298,9 @@ impl Architecture for Gpt2Config {
             false => attention,
         }
     }
+}
 
+impl Transfer for Gpt2Config {
     fn rate(&self, name: &str) -> f64 {
         let Some(Mup { base, .. }) = &self.mup else {
             return 1.0;

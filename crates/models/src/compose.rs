@@ -4,8 +4,7 @@
 use burn::tensor::backend::Backend;
 use residual_zoo_core::{
     Alone, Architecture, ConfigError, ConnectionOf, Cost, Decoder, Design, EndsOf, Frame,
-    Increment, ModelConfig, Reads, Shape, Sites, Stack, StreamSize, Tensors, Update, Vocabulary,
-    no_merge,
+    Increment, ModelConfig, Reads, Shape, Sites, Stack, StreamSize, Update, Vocabulary,
 };
 use residual_zoo_recurrent::RecurrentConfig;
 use residual_zoo_vit::{PatchEmbeddings, Patches};
@@ -73,7 +72,7 @@ impl<'de, A: List> Deserialize<'de> for Composition<A> {
 
 impl<D> PlacedConnection<D> {
     /// Whether trained weights of `before` fit this connection.
-    fn continues(&self, before: &Self) -> bool
+    pub(crate) fn continues(&self, before: &Self) -> bool
     where
         D: Design,
     {
@@ -157,7 +156,7 @@ impl<A: List> Composition<A> {
     }
 
     /// The entry of layer `layer`.
-    fn entry(&self, layer: usize) -> &A {
+    pub(crate) fn entry(&self, layer: usize) -> &A {
         &self.layers[layer % self.layers.len()]
     }
 
@@ -196,9 +195,12 @@ impl<A: List> Composition<A> {
 
     /// The connections on a stream.
     fn sites(&self, stream: StreamSize) -> Sites {
-        let n_sublayer = self.shape().n_sublayer;
         let around_layers = matches!(self.connection, Some(PlacedConnection::PerLayer(_)));
-        let all = |per_layer| Sites {
+        let per_layer = match self.requirements(stream).feed_forward {
+            true => self.updates_per_layer(),
+            false => 1,
+        };
+        Sites {
             attention: !self.reads_images(),
             around_layers,
             recurrent: self.recurrence.is_some(),
@@ -206,25 +208,28 @@ impl<A: List> Composition<A> {
             // Each layer of a recurrence and each stage of a ResNet has its own stream.
             into_norm: !self.reads_images() && self.recurrence.is_none(),
             ..Sites::sublayers(stream.width, stream.n_layer, per_layer)
-        };
-        let sites = all(if around_layers { 1 } else { n_sublayer });
-        match self
-            .connection
-            .as_ref()
-            .map(|placed| placed.config().frame(&sites))
-        {
-            Some(frame) if !frame.feed_forward => all(1),
-            _ => sites,
         }
     }
 
-    /// Requirements of the connection on the model, and the input of the model.
+    /// Number of updates of the stream in a layer that has all its sublayers.
+    fn updates_per_layer(&self) -> usize {
+        match self.connection {
+            Some(PlacedConnection::PerLayer(_)) => 1,
+            _ => self.shape().n_sublayer,
+        }
+    }
+
+    /// Requirements of the connection on a stream.
+    fn requirements(&self, stream: StreamSize) -> Frame {
+        let updates = stream.n_layer.saturating_mul(self.updates_per_layer());
+        let placed = self.connection.as_ref();
+        placed.map_or_else(Frame::default, |placed| placed.config().frame(updates))
+    }
+
+    /// Requirements of the connection, and the input of the model.
     fn frame(&self, vocabulary: Vocabulary) -> Frame {
-        let placed = self
-            .connection
-            .as_ref()
-            .zip(self.streams().first().copied());
-        let frame = placed.map(|(placed, stream)| placed.config().frame(&self.sites(stream)));
+        let stream = self.streams().first().copied();
+        let frame = stream.map(|stream| self.requirements(stream));
         frame.unwrap_or_default().reading(vocabulary)
     }
 
@@ -559,129 +564,4 @@ impl<A: List> ModelConfig for Composition<A> {
         };
         first.embeddings_cost(vocabulary, &frame) + body
     }
-
-    /// Uses the factor of the architecture that owns the parameter; connections and recurrences have 1.
-    fn rate(&self, name: &str) -> f64 {
-        let layer = name.split('.').find_map(|part| part.parse().ok());
-        let is_connection = [".connection.", ".ends."]
-            .iter()
-            .any(|part| name.contains(part));
-        match (self.layers.is_empty(), is_connection) {
-            (false, false) => self.entry(layer.unwrap_or(0)).rate(name),
-            _ => 1.0,
-        }
-    }
-
-    /// Requires equal patches, and connections that differ in initial values only. The stream can widen only in a
-    /// plain model, because parameters of connections and recurrences do not widen.
-    fn grows_from(&self, smaller: &Self) -> Result<(), ConfigError> {
-        let connection = match (&self.connection, &smaller.connection) {
-            (Some(this), Some(smaller)) => this.continues(smaller),
-            (this, smaller) => this == smaller,
-        };
-        let differs = [
-            ("connection", !connection),
-            (
-                "recurrence",
-                self.recurrence.is_some() != smaller.recurrence.is_some(),
-            ),
-            ("patches", self.patches != smaller.patches),
-        ];
-        if let Some((field, _)) = differs.iter().find(|(_, differs)| *differs) {
-            let problem = "differs from that of the first weights; set it to the same";
-            return Err(ConfigError::new(format!("model.{field}"), problem));
-        }
-        let (count, of_smaller) = (self.layers.len(), smaller.layers.len());
-        if count != of_smaller {
-            let problem = format!(
-                "is a list of {count}, but of {of_smaller} in the first weights; give it the same length"
-            );
-            return Err(ConfigError::new("model.layers", problem));
-        }
-        for (i, (entry, smaller)) in self.layers.iter().zip(&smaller.layers).enumerate() {
-            let is_converted = entry.name() != smaller.name();
-            if is_converted && self.plain().is_none() {
-                let (from, to) = (smaller.name(), entry.name());
-                let problem = format!(
-                    "is composed, so weights of {from} cannot become those of {to}; this needs models of one architecture \
-                     with plain connections and no recurrence"
-                );
-                return Err(ConfigError::new("model", problem));
-            }
-            if entry.shape().width != smaller.shape().width && self.plain().is_none() {
-                let problem = "is composed, so its stream cannot be widened; this needs a model of one architecture with plain \
-                               connections";
-                return Err(ConfigError::new("model", problem));
-            }
-            entry
-                .grows_from(smaller)
-                .map_err(|error| match self.plain() {
-                    Some(_) => error,
-                    None => {
-                        let field = error.field.strip_prefix("model.").map(str::to_owned);
-                        let field = field.map(|field| format!("model.layers.{i}.{field}"));
-                        ConfigError::new(field.unwrap_or(error.field), error.problem)
-                    }
-                })?;
-            let (n_layer, of_smaller) = (entry.shape().n_layer, smaller.shape().n_layer);
-            if !is_converted && n_layer != of_smaller {
-                let problem =
-                    format!("cannot change from {of_smaller} to {n_layer}; set it to the same");
-                let field = match self.plain() {
-                    Some(_) => "model.n_layer".into(),
-                    None => format!("model.layers.{i}.n_layer"),
-                };
-                return Err(ConfigError::new(field, problem));
-            }
-        }
-        Ok(())
-    }
-
-    /// Grows entry i from entry i of the smaller model. With several entries, each grows its own layers, and other
-    /// weights stay.
-    fn grow(
-        &self,
-        smaller: &Self,
-        mut weights: Tensors,
-        fresh: &Tensors,
-    ) -> Result<Tensors, ConfigError> {
-        if let ([entry], [smaller]) = (self.layers.as_slice(), smaller.layers.as_slice()) {
-            return entry.grow(smaller, weights, fresh);
-        }
-        let count = self.layers.len();
-        let pairs = self.layers.iter().zip(&smaller.layers);
-        for (i, (entry, smaller)) in pairs.enumerate() {
-            let is_of = |name: &String| layer_of(name).is_some_and(|layer| layer % count == i);
-            let (own, others) = weights.into_iter().partition(|(name, _)| is_of(name));
-            let fresh = fresh.iter().filter(|(name, _)| is_of(name));
-            let fresh = fresh.map(|(name, tensor)| (name.clone(), tensor.clone()));
-            weights = others;
-            weights.extend(entry.grow(smaller, own, &fresh.collect())?);
-        }
-        Ok(weights)
-    }
-
-    /// Merges plain models only.
-    fn merge(
-        &self,
-        weights: &Tensors,
-        (other, of_other): (&Self, &Tensors),
-        value_scale: f64,
-    ) -> Result<(Self, Tensors), ConfigError> {
-        let plain = |model: &Self| {
-            model
-                .plain()
-                .cloned()
-                .ok_or_else(|| no_merge(&model.name()))
-        };
-        let (this, other) = (plain(self)?, plain(other)?);
-        let (merged, weights) = this.merge(weights, (&other, of_other), value_scale)?;
-        Ok((Self::of(merged), weights))
-    }
-}
-
-/// Returns the index of the layer that owns a parameter.
-fn layer_of(name: &str) -> Option<usize> {
-    let (_, rest) = name.split_once("layers.")?;
-    rest.split('.').next()?.parse().ok()
 }

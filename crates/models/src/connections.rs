@@ -91,9 +91,9 @@ macro_rules! connections {
                 }
             }
 
-            fn frame(&self, on: &$crate::core::Sites) -> $crate::core::Frame {
+            fn frame(&self, updates: usize) -> $crate::core::Frame {
                 match self {
-                    $(Self::$name(config) => config.frame(on),)+
+                    $(Self::$name(config) => config.frame(updates),)+
                 }
             }
 

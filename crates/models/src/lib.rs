@@ -19,6 +19,7 @@
 pub mod body;
 pub mod compose;
 pub mod connections;
+mod transfer;
 mod zoo;
 
 pub use compose::{Composition, PlacedConnection};

@@ -292,7 +292,9 @@ macro_rules! zoo {
                     $(Self::$name(config) => config.block_cost(layer, time, frame),)+
                 }
             }
+        }
 
+        impl $crate::core::Transfer for $zoo {
             fn tuned(&self) -> Option<&'static str> {
                 match self {
                     $(Self::$name(config) => config.tuned(),)+
@@ -311,7 +313,8 @@ macro_rules! zoo {
                     $((Self::$name(config), Self::$name(smaller)) => config.grows_from(smaller),)+
                     $((Self::$to(_), Self::$from(_)) => Ok(()),)*
                     _ => {
-                        let (this, from) = (self.name(), smaller.name());
+                        let name = $crate::core::Architecture::name;
+                        let (this, from) = (name(self), name(smaller));
                         let problem = format!("is {this}, which cannot start from weights of {from}");
                         Err($crate::core::ConfigError::new("model", problem))
                     }
@@ -347,7 +350,8 @@ macro_rules! zoo {
                     })+
                     #[allow(unreachable_patterns)]
                     _ => {
-                        let (this, other) = (self.name(), other.name());
+                        let name = $crate::core::Architecture::name;
+                        let (this, other) = (name(self), name(other));
                         let problem = format!("is {this}, which cannot be merged with {other}");
                         Err($crate::core::ConfigError::new("model", problem))
                     }

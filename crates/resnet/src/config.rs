@@ -3,7 +3,7 @@
 use burn::tensor::backend::Backend;
 use residual_zoo_core::{
     Architecture, ConfigError, Connection, Cost, Frame, ImageSize, Params, Shape, StreamSize,
-    Vocabulary, check,
+    Transfer, Vocabulary, check,
 };
 use serde::{Deserialize, Serialize};
 
@@ -283,6 +283,8 @@ fn image(frame: &Frame) -> ImageSize {
         width: 0,
     })
 }
+
+impl Transfer for ResNetConfig {}
 
 impl Architecture for ResNetConfig {
     type Block<B: Backend, C: Connection<B>> = Block<B, C>;

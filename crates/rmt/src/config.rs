@@ -4,7 +4,7 @@ use burn::module::{Initializer, Param};
 use burn::tensor::{Tensor, backend::Backend};
 use residual_zoo_core::{
     Activation, Architecture, ConfigError, Connection, Cost, Frame, Mup, Norm, NormParams, Params,
-    Scaled, Shape, Vocabulary, check, normal,
+    Scaled, Shape, Transfer, Vocabulary, check, normal,
 };
 use serde::{Deserialize, Serialize};
 
@@ -303,6 +303,30 @@ impl RmtConfig {
     }
 }
 
+impl Transfer for RmtConfig {
+    fn rate(&self, name: &str) -> f64 {
+        let Some(Mup { base, .. }) = &self.mup else {
+            return 1.0;
+        };
+        let scaled = |now, base| Scaled { now, base };
+        let [d_k, rank] = [scaled(self.d_k, base.d_k), scaled(self.rank, base.rank)];
+        let hidden = [
+            ("branch.r_q", d_k),
+            ("branch.r_k", d_k),
+            ("branch.r_v", d_k),
+            ("branch.w_o", rank),
+            ("branch.r_ff", d_k),
+            ("branch.w_1", scaled(self.vectors(), base.vectors())),
+            ("branch.w_2", scaled(self.d_ff(), base.d_ff())),
+            ("branch.w_ff", rank),
+            ("tokens.key", rank),
+            ("positions.key", rank),
+            ("unembedding.key", d_k),
+        ];
+        Scaled::rate_of(name, &hidden)
+    }
+}
+
 impl Architecture for RmtConfig {
     type Block<B: Backend, C: Connection<B>> = Block<B, C>;
     type Embeddings<B: Backend> = RmtEmbeddings<B>;
@@ -343,28 +367,6 @@ impl Architecture for RmtConfig {
             }
         }
         check::positive("init_std", self.init_std)
-    }
-
-    fn rate(&self, name: &str) -> f64 {
-        let Some(Mup { base, .. }) = &self.mup else {
-            return 1.0;
-        };
-        let scaled = |now, base| Scaled { now, base };
-        let [d_k, rank] = [scaled(self.d_k, base.d_k), scaled(self.rank, base.rank)];
-        let hidden = [
-            ("branch.r_q", d_k),
-            ("branch.r_k", d_k),
-            ("branch.r_v", d_k),
-            ("branch.w_o", rank),
-            ("branch.r_ff", d_k),
-            ("branch.w_1", scaled(self.vectors(), base.vectors())),
-            ("branch.w_2", scaled(self.d_ff(), base.d_ff())),
-            ("branch.w_ff", rank),
-            ("tokens.key", rank),
-            ("positions.key", rank),
-            ("unembedding.key", d_k),
-        ];
-        Scaled::rate_of(name, &hidden)
     }
 
     fn embeddings<B: Backend>(

@@ -60,12 +60,12 @@ impl Default for DeepNormConfig {
 }
 
 impl DeepNormConfig {
-    fn alpha(&self, on: &Sites) -> f64 {
-        self.alpha.unwrap_or((on.count as f64).powf(0.25))
+    fn alpha(&self, updates: usize) -> f64 {
+        self.alpha.unwrap_or((updates as f64).powf(0.25))
     }
 
-    fn beta(&self, on: &Sites) -> f64 {
-        self.beta.unwrap_or((4.0 * on.count as f64).powf(-0.25))
+    fn beta(&self, updates: usize) -> f64 {
+        self.beta.unwrap_or((4.0 * updates as f64).powf(-0.25))
     }
 }
 
@@ -79,13 +79,13 @@ impl Design for DeepNormConfig {
 
     fn validate(&self, on: &Sites) -> Result<(), ConfigError> {
         on.need_sublayers("DeepNorm", "it takes the norms out of sublayers")?;
-        check::positive("alpha", self.alpha(on))?;
-        check::positive("beta", self.beta(on))?;
+        check::positive("alpha", self.alpha(on.count))?;
+        check::positive("beta", self.beta(on.count))?;
         check::positive("norm_eps", self.norm_eps)
     }
 
-    fn frame(&self, on: &Sites) -> Frame {
-        let beta = self.beta(on);
+    fn frame(&self, updates: usize) -> Frame {
+        let beta = self.beta(updates);
         Frame {
             pre_norm: false,
             final_norm: false,
@@ -99,7 +99,7 @@ impl Design for DeepNormConfig {
     fn connection<B: Backend>(&self, on: &Sites, _: usize, device: &B::Device) -> DeepNorm<B> {
         DeepNorm {
             norm: Norm::layer(self.norm, on.width, self.norm_eps, device),
-            alpha: self.alpha(on),
+            alpha: self.alpha(on.count),
         }
     }
 

@@ -247,7 +247,7 @@ impl Design for DepthLstmConfig {
         check::positive("norm_eps", self.norm_eps)
     }
 
-    fn frame(&self, _: &Sites) -> Frame {
+    fn frame(&self, _: usize) -> Frame {
         Frame {
             pre_norm: false,
             feed_forward: false,
@@ -364,7 +364,7 @@ impl Design for DepthLstmCellConfig {
         check::positive("norm_eps", self.norm_eps)
     }
 
-    fn frame(&self, _: &Sites) -> Frame {
+    fn frame(&self, _: usize) -> Frame {
         Frame {
             by_depth: false,
             ..Frame::default()

@@ -169,7 +169,7 @@ impl Design for IterativeConfig {
         self.nodes(on).validate()
     }
 
-    fn frame(&self, _: &Sites) -> Frame {
+    fn frame(&self, _: usize) -> Frame {
         FRAME
     }
 
@@ -274,7 +274,7 @@ impl Design for TreeConfig {
         self.nodes(on).validate()
     }
 
-    fn frame(&self, _: &Sites) -> Frame {
+    fn frame(&self, _: usize) -> Frame {
         FRAME
     }
 

@@ -143,7 +143,7 @@ impl Design for HyperConfig {
         check::positive("norm_eps", self.norm_eps)
     }
 
-    fn frame(&self, _: &Sites) -> Frame {
+    fn frame(&self, _: usize) -> Frame {
         let output = match self.root_n {
             true => (self.n as f64).sqrt(),
             false => 1.0,

@@ -64,7 +64,7 @@ impl Design for SkipInitConfig {
         check::finite("start", self.start)
     }
 
-    fn frame(&self, _: &Sites) -> Frame {
+    fn frame(&self, _: usize) -> Frame {
         Frame {
             by_depth: false,
             ..Frame::default()
@@ -119,7 +119,7 @@ impl Design for LayerScaleConfig {
         check::finite("start", self.start(on))
     }
 
-    fn frame(&self, _: &Sites) -> Frame {
+    fn frame(&self, _: usize) -> Frame {
         Frame {
             by_depth: false,
             ..Frame::default()
@@ -196,7 +196,7 @@ impl Design for ReZeroConfig {
         check::finite("start", self.start)
     }
 
-    fn frame(&self, _: &Sites) -> Frame {
+    fn frame(&self, _: usize) -> Frame {
         Frame {
             pre_norm: false,
             by_depth: false,

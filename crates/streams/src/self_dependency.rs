@@ -117,7 +117,7 @@ impl Design for SelfDependencyConfig {
         check::positive("norm_eps", self.norm_eps)
     }
 
-    fn frame(&self, _: &Sites) -> Frame {
+    fn frame(&self, _: usize) -> Frame {
         let pre = self.norm == NormPlace::Pre;
         Frame {
             pre_norm: pre,

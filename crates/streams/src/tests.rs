@@ -108,23 +108,23 @@ fn starts_are_those_of_the_papers() {
     }
     // DeepNet, section 4.3: a decoder of L = 8 layers has α = 16^¼ = 2 and β = 64^-¼.
     let on = Sites::sublayers(8, 8, 2);
-    let frame = DeepNormConfig::default().frame(&on);
+    let frame = DeepNormConfig::default().frame(on.count);
     assert!(!frame.pre_norm && !frame.final_norm && !frame.by_depth);
     for factor in [frame.inner, frame.output] {
         assert!((factor - 64f64.powf(-0.25)).abs() < 1e-12);
     }
     // a = 0 or a small a replaces GPT-2's 1/√(2L).
     for frame in [
-        SkipInitConfig::default().frame(&on),
-        ReZeroConfig::default().frame(&on),
-        LayerScaleConfig::default().frame(&on),
+        SkipInitConfig::default().frame(on.count),
+        ReZeroConfig::default().frame(on.count),
+        LayerScaleConfig::default().frame(on.count),
         // Nothing is added to the stream.
-        DepthLstmConfig::default().frame(&on),
-        DepthLstmCellConfig::default().frame(&on),
+        DepthLstmConfig::default().frame(on.count),
+        DepthLstmCellConfig::default().frame(on.count),
     ] {
         assert!(!frame.by_depth);
     }
-    assert_eq!(HyperConfig::default().frame(&on).output, 2.0);
+    assert_eq!(HyperConfig::default().frame(on.count).output, 2.0);
     let mix = InitialMixConfig {
         start: InitialMixStart::Nanochat,
     };

@@ -4,8 +4,8 @@ use burn::module::Module;
 use burn::tensor::backend::Backend;
 use residual_zoo_core::{
     Activation, Architecture, ConfigError, Connection, Cost, Frame, Mup, Norm, NormParams, Params,
-    Scaled, Shape, Tensors, TokenEmbeddings, TokenEmbeddingsOptions, Vocabulary, check, params,
-    std_of_width,
+    Scaled, Shape, Tensors, TokenEmbeddings, TokenEmbeddingsOptions, Transfer, Vocabulary, check,
+    params, std_of_width,
 };
 use serde::{Deserialize, Serialize};
 
@@ -392,28 +392,6 @@ impl Architecture for TokenFormerConfig {
         check::positive("init", self.tables_std())
     }
 
-    fn tuned(&self) -> Option<&'static str> {
-        let added = self.added.map(|_| "added");
-        added.or(self.lora.map(|_| "lora"))
-    }
-
-    fn rate(&self, name: &str) -> f64 {
-        let Some(Mup { base, .. }) = &self.mup else {
-            return 1.0;
-        };
-        let scaled = |now, base| Scaled { now, base };
-        let is_attention = name.contains("attention.branch.");
-        let pairs = match is_attention {
-            true => scaled(self.n_attn(), base.n_attn),
-            false => scaled(self.n_ffn(), base.n_ffn),
-        };
-        let hidden = [
-            (".keys", scaled(self.width, base.width)),
-            (".values", pairs),
-        ];
-        Scaled::rate_of(name, &hidden)
-    }
-
     fn tables(&self, vocabulary: Vocabulary, frame: &Frame) -> Option<TokenEmbeddingsOptions> {
         Some(self.options(vocabulary, frame))
     }
@@ -472,6 +450,30 @@ impl Architecture for TokenFormerConfig {
             true => attention + norm + pattention(self.n_ffn(), added.ffn),
             false => attention,
         }
+    }
+}
+
+impl Transfer for TokenFormerConfig {
+    fn tuned(&self) -> Option<&'static str> {
+        let added = self.added.map(|_| "added");
+        added.or(self.lora.map(|_| "lora"))
+    }
+
+    fn rate(&self, name: &str) -> f64 {
+        let Some(Mup { base, .. }) = &self.mup else {
+            return 1.0;
+        };
+        let scaled = |now, base| Scaled { now, base };
+        let is_attention = name.contains("attention.branch.");
+        let pairs = match is_attention {
+            true => scaled(self.n_attn(), base.n_attn),
+            false => scaled(self.n_ffn(), base.n_ffn),
+        };
+        let hidden = [
+            (".keys", scaled(self.width, base.width)),
+            (".values", pairs),
+        ];
+        Scaled::rate_of(name, &hidden)
     }
 
     fn grows_from(&self, smaller: &Self) -> Result<(), ConfigError> {

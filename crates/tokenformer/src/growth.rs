@@ -2,7 +2,7 @@
 
 use burn::tensor::backend::Backend;
 use residual_zoo_core::params::{self, ImportError};
-use residual_zoo_core::{Architecture, ConfigError, Vocabulary};
+use residual_zoo_core::{Architecture, ConfigError, Transfer as _, Vocabulary};
 
 use crate::{TokenFormer, TokenFormerConfig};
 

@@ -6,8 +6,8 @@ use burn::optim::GradientsParams;
 use burn::tensor::{Distribution, Int, Tensor, TensorData, backend::Backend};
 use residual_zoo_core::ops::norm::standardise;
 use residual_zoo_core::{
-    Activation, Architecture, LanguageModel, NormParams, PlainModel, contract, ops::loss::Loss,
-    params,
+    Activation, Architecture, LanguageModel, NormParams, PlainModel, Transfer as _, contract,
+    ops::loss::Loss, params,
 };
 
 use crate::{

@@ -8,7 +8,7 @@ use burn::tensor::{Int, Tensor, TensorData};
 use residual_zoo_core::ops::loss::Loss;
 use residual_zoo_core::params::{self, Role};
 use residual_zoo_core::recompute::Recording;
-use residual_zoo_core::{DecoderOf, LanguageModel, ModelConfig, Mup, PlainModel, Recompute};
+use residual_zoo_core::{DecoderOf, LanguageModel, Mup, PlainModel, Recompute, Transfer as _};
 use residual_zoo_data::{CopyConfig, Corpus, DataConfig, Source, SyntheticConfig, derive_seed};
 use residual_zoo_gpt2::{Gpt2Base, Gpt2Config};
 

@@ -8,7 +8,7 @@ use burn::tensor::{Distribution, Int, Tensor, backend::Backend};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ConfigError, Cost, Input, LanguageModel, ModelConfig, Reads, Shape, Tensors, Vocabulary,
+    ConfigError, Cost, Input, LanguageModel, ModelConfig, Reads, Shape, Transfer, Vocabulary,
     contract, normal, recompute,
 };
 
@@ -157,11 +157,9 @@ impl ModelConfig for Fault {
         let extra = if *self == Fault::Miscounts { 1 } else { 0 };
         Cost::linear(rows(vocabulary), vocabulary.outputs, true) + Cost::vector(extra)
     }
-
-    fn grow(&self, _: &Self, weights: Tensors, _: &Tensors) -> Result<Tensors, ConfigError> {
-        Ok(weights)
-    }
 }
+
+impl Transfer for Fault {}
 
 /// All threads share the random generator of the backend.
 static TURN: Mutex<()> = Mutex::new(());

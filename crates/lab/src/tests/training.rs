@@ -3,7 +3,8 @@ use std::sync::{Mutex, PoisonError};
 
 use burn::tensor::backend::Backend;
 use residual_zoo_core::{
-    Architecture, ConfigError, Cost, DecoderOf, ModelConfig, PlainModel, Shape, Tensors, Vocabulary,
+    Architecture, ConfigError, Cost, DecoderOf, ModelConfig, PlainModel, Shape, Transfer,
+    Vocabulary,
 };
 use residual_zoo_data::{Corpus, DataConfig, Source, SyntheticConfig};
 use residual_zoo_runs::{MinLearningRate, run_dir};
@@ -45,11 +46,9 @@ impl ModelConfig for Fragile {
     fn cost(&self, vocabulary: impl Into<Vocabulary>) -> Cost {
         self.gpt2.cost(vocabulary)
     }
-
-    fn grow(&self, _: &Self, weights: Tensors, _: &Tensors) -> Result<Tensors, ConfigError> {
-        Ok(weights)
-    }
 }
+
+impl Transfer for Fragile {}
 
 /// Three runs of two steps each. The third starts from the weights of the first.
 fn small() -> (Vec<PlannedRun<Fragile>>, Corpus) {

@@ -1,7 +1,7 @@
 //! Cases of the connections of `residual_zoo::streams`.
 
 use burn::tensor::TensorData;
-use residual_zoo::core::{Design, Frame, NormParams, Sites};
+use residual_zoo::core::{Design, Frame, NormParams};
 use residual_zoo::gpt2::Gpt2Config;
 use residual_zoo::streams::{
     AttentionResidualConfig, DeepNormConfig, DenseConfig, DepthLstmCellConfig, DepthLstmConfig,
@@ -101,7 +101,7 @@ pub fn model(keys: &mut Keys) -> Result<(Zoo, Translate), String> {
     let post = keys.text("norm")? == "post";
     let case = connection(keys, &body, post)?;
     let n_layer = body.n_layer;
-    let frame = case.config.frame(&Sites::sublayers(body.width, n_layer, 2));
+    let frame = case.config.frame(n_layer * 2);
     // ReZero and the paper's depth-wise LSTM have no norms; in the other connections, norms have other places.
     let norm = keys.choose("norm", &[("pre", true), ("post", false), ("none", false)])?;
     let cell_norm =

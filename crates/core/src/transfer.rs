@@ -1,0 +1,80 @@
+//! How the weights of one model become those of another, and which of them are trained.
+
+use std::collections::BTreeMap;
+
+use burn::tensor::TensorData;
+
+use crate::ConfigError;
+
+/// Tensors by name.
+pub type Tensors = BTreeMap<String, TensorData>;
+
+/// What a model can do with trained weights: train a part of them, scale their learning rates, grow from a smaller
+/// model, and be merged with another.
+///
+/// By default, a model starts from the weights of an equal one and does nothing else; then
+/// `impl Transfer for MyConfig {}` is enough.
+pub trait Transfer: Sized {
+    /// The field that restricts training to a part of the weights, if it is set.
+    fn tuned(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// The factor of the learning rate of parameter `name`, as under [μP](crate::Mup); by default 1.
+    fn rate(&self, name: &str) -> f64 {
+        let _ = name;
+        1.0
+    }
+
+    /// Checks that the weights of a model of config `smaller` can initialise a part of this model, as far as the
+    /// configs tell.
+    ///
+    /// # Errors
+    ///
+    /// Names the first field that does not fit.
+    fn grows_from(&self, smaller: &Self) -> Result<(), ConfigError> {
+        let _ = smaller;
+        Ok(())
+    }
+
+    /// Makes the weights of this model from the `weights` of a `smaller` model and the initial weights `fresh` of this
+    /// model. By default, returns `weights` unchanged.
+    ///
+    /// # Errors
+    ///
+    /// If this model cannot grow from the smaller one.
+    fn grow(
+        &self,
+        smaller: &Self,
+        weights: Tensors,
+        fresh: &Tensors,
+    ) -> Result<Tensors, ConfigError> {
+        let _ = (smaller, fresh);
+        Ok(weights)
+    }
+
+    /// Merges this model and `other` into one model with the parts of both, and multiplies its values by `value_scale`.
+    /// Returns the config alone if no weights are given. By default, models cannot be merged.
+    ///
+    /// # Errors
+    ///
+    /// If these models cannot be merged.
+    fn merge(
+        &self,
+        weights: &Tensors,
+        (other, of_other): (&Self, &Tensors),
+        value_scale: f64,
+    ) -> Result<(Self, Tensors), ConfigError> {
+        let _ = (weights, other, of_other, value_scale);
+        Err(no_merge())
+    }
+}
+
+/// The error for models that cannot be merged.
+pub fn no_merge() -> ConfigError {
+    ConfigError::new(
+        "model",
+        "has no parts to join; only models with parameter tokens and plain connections, such as a TokenFormer, can be \
+         merged",
+    )
+}
