@@ -8,6 +8,8 @@ pub struct Paper {
     pub address: &'static str,
     /// Its main claims: an experiment, and how the claim begins.
     pub main: &'static [(&'static str, &'static str)],
+    /// The positions in `main` of the claims that the README shows.
+    pub front: &'static [usize],
     pub summary: &'static [&'static str],
 }
 
@@ -35,6 +37,7 @@ pub const PAPERS: [Paper; 5] = [
                 "On WikiText, the RMT needs fewer bits per byte",
             ),
         ],
+        front: &[0],
         summary: &[
             "After the same tokens, the loss of the RMT is between 0.039 lower and 0.001 higher for each character (95 % interval): \
              undecided. The paper reports 0.11 for each token, about four characters, for models 2,000 times larger. In `zero_shot`, \
@@ -77,6 +80,7 @@ pub const PAPERS: [Paper; 5] = [
                 "On a ResNet, one more layer is better than the baseline",
             ),
         ],
+        front: &[0],
         summary: &[
             "RW, LR and PA are the parts of LAuReL: residual weights, a low-rank correction, and the previous activations.",
             "No variant can be told from the baseline; with RW+LR, the loss is between 0.014 lower and 0.004 higher for each character. The paper \
@@ -128,6 +132,7 @@ pub const PAPERS: [Paper; 5] = [
                 "The merged model is within 0.05 of the one that was tuned on the first text",
             ),
         ],
+        front: &[1],
         summary: &[
             "With the tokens of the last stage alone, a transformer from scratch is worse than the grown model, as the paper reports; so is the \
              large TokenFormer, which the paper does not train. For the same FLOPs, which the paper does not compare, the grown model ends 0.007 to 0.036 above the large one from scratch, and \
@@ -167,6 +172,7 @@ pub const PAPERS: [Paper; 5] = [
                 "The recurrent transformer classifies images with an accuracy of 47.3 %",
             ),
         ],
+        front: &[2],
         summary: &[
             "From block to block, the equations of the paper carry the hidden state, and its code the output of a layer; where both \
              were trained, a claim says which form it is of. α is the factor of what is carried. It is printed before it is \
@@ -214,6 +220,7 @@ pub const PAPERS: [Paper; 5] = [
             ("deep_norm", "DeepNorm has a lower loss than post-norm"),
             ("deep_norm", "ReZero has a lower loss than post-norm"),
         ],
+        front: &[4, 1],
         summary: &[
             "DenseFormer with twelve layers ends 0.019 ± 0.008 below the transformer, and below one of sixteen layers, which is itself \
              worse than that of twelve after so few tokens. That it needs fewer FLOPs than that one follows from its size.",
