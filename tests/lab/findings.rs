@@ -92,25 +92,45 @@ fn rows<'a>(rows: impl Iterator<Item = (&'a Results, &'a Row)>) -> String {
     }
 }
 
+/// The head of a table of claims of papers.
+const CLAIMS: &str =
+    "| | claim of the paper | paper | here | experiment |\n|---|---|---|---|---|\n";
+
+/// The row of the claim of `experiment` that begins with `claim`. `docs` leads to the folder of the pages.
+fn row_of(results: &[Results], experiment: &str, claim: &str, docs: &str) -> String {
+    let of_experiment = results.iter().find(|it| it.name == experiment);
+    let found = of_experiment.and_then(|it| {
+        let row = it.claims.iter().find(|row| row.says.starts_with(claim));
+        Some((it, row?))
+    });
+    let (results, row) = found.unwrap_or_else(|| panic!("{experiment} has no claim `{claim}`"));
+    line(row, &results.link(docs))
+}
+
 /// The main claims of all papers.
-fn main_claims(docs: &str) -> String {
-    let mut table =
-        "| | claim of the paper | paper | here | experiment |\n|---|---|---|---|---|\n".to_owned();
+fn main_claims() -> String {
+    let mut table = CLAIMS.to_owned();
     for paper in &PAPERS {
         writeln!(table, "| | **{}** | | | |", paper.title).unwrap();
         let results = of_paper(paper.directory);
-        for (experiment, claim) in paper.main {
-            let of_experiment = results.iter().find(|it| it.name == *experiment);
-            let found = of_experiment.and_then(|it| {
-                let row = it.claims.iter().find(|row| row.says.starts_with(claim));
-                Some((it, row?))
-            });
-            let (results, row) =
-                found.unwrap_or_else(|| panic!("{experiment} has no claim `{claim}`"));
-            table += &line(row, &results.link(docs));
-        }
+        let rows = paper.main.iter();
+        table.extend(rows.map(|(experiment, claim)| row_of(&results, experiment, claim, "")));
     }
     table
+}
+
+/// The rows of the README: one main claim of each idea.
+fn front_page() -> String {
+    let rows = PAPERS.iter().flat_map(|paper| {
+        let results = of_paper(paper.directory);
+        let rows = paper.front.iter();
+        let rows = rows.map(|at| {
+            let (experiment, claim) = paper.main[*at];
+            row_of(&results, experiment, claim, "docs/")
+        });
+        rows.collect::<Vec<_>>()
+    });
+    CLAIMS.to_owned() + &rows.collect::<String>()
 }
 
 const VERDICTS: [(char, &str); 4] = [
@@ -187,7 +207,7 @@ fn section(paper: &Paper, all: &[Results]) -> String {
 
 fn write_page() -> String {
     let mut page = HEAD.to_owned();
-    writeln!(page, "## Main claims\n\n{}", main_claims("")).unwrap();
+    writeln!(page, "## Main claims\n\n{}", main_claims()).unwrap();
     page += "## Number of claims\n\n\
              These include checks of the experiments themselves, such as that a curriculum reaches its full length. \
              They leave\nout claims that are not in the papers. Claims of two experiments that share runs count twice.\n\n";
@@ -217,7 +237,7 @@ fn the_findings_are_those_of_the_results() {
     let readme = fs::read_to_string(root().join("README.md")).unwrap();
     let (before, rest) = readme.split_once(MARKS[0]).unwrap();
     let (_, after) = rest.split_once(MARKS[1]).unwrap();
-    let table = main_claims("docs/");
+    let table = front_page();
     let expected = [before, MARKS[0], &table, MARKS[1], after].concat();
     if std::env::var_os("WRITE_DOCS").is_some() {
         fs::write(root().join(PAGE), &page).unwrap();

@@ -8,6 +8,8 @@ pub struct Paper {
     pub address: &'static str,
     /// Its main claims: an experiment, and the beginning of the claim's text.
     pub main: &'static [(&'static str, &'static str)],
+    /// The positions in `main` of the claims that the README shows.
+    pub front: &'static [usize],
     pub summary: &'static [&'static str],
 }
 
@@ -35,6 +37,7 @@ pub const PAPERS: [Paper; 5] = [
                 "On WikiText, the RMT needs fewer bits per byte",
             ),
         ],
+        front: &[0],
         summary: &[
             "After the same tokens, the RMT's loss is between 0.039 lower and 0.001 higher per character (95 %\n  \
              interval): undecided. The paper reports 0.11 per token, about four characters, for models 2,000\n  \
@@ -84,6 +87,7 @@ pub const PAPERS: [Paper; 5] = [
                 "On a ResNet, one more layer is better than the baseline",
             ),
         ],
+        front: &[0],
         summary: &[
             "RW, LR and PA are the parts of LAuReL: residual weights, a low-rank correction, and the previous\n  \
              activations.",
@@ -140,6 +144,7 @@ pub const PAPERS: [Paper; 5] = [
                 "The merged model is within 0.05 of the one that was tuned on the first text",
             ),
         ],
+        front: &[1],
         summary: &[
             "With the tokens of the last stage alone, a transformer from scratch is worse than the grown model,\n  \
              as the paper reports. The large TokenFormer from scratch, which the paper does not train, is worse\n  \
@@ -187,6 +192,7 @@ pub const PAPERS: [Paper; 5] = [
                 "The recurrent transformer classifies images with an accuracy of 47.3 %",
             ),
         ],
+        front: &[2],
         summary: &[
             "From block to block, the equations of the paper carry the hidden state, and its code carries the\n  \
              output of a layer. If both were trained, a claim names the form.",
@@ -241,6 +247,7 @@ pub const PAPERS: [Paper; 5] = [
             ("deep_norm", "DeepNorm has a lower loss than post-norm"),
             ("deep_norm", "ReZero has a lower loss than post-norm"),
         ],
+        front: &[4, 1],
         summary: &[
             "DenseFormer with twelve layers ends 0.019 ± 0.008 below the transformer. It also ends below a\n  \
              transformer of sixteen layers, which is worse than the one of twelve after so few tokens.\n  \
