@@ -21,11 +21,11 @@ use std::process::ExitCode;
 
 use anyhow::anyhow;
 use clap::builder::PossibleValuesParser;
-use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
+use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use residual_zoo::RunConfig;
 use residual_zoo::backend::BackendKind;
-use residual_zoo::cli::{self, DataArgs, ExperimentArgs, Files};
+use residual_zoo::cli::{self, DataArgs, ExperimentArgs, Files, Scale};
 use residual_zoo::core::ConfigError;
 use residual_zoo::data::{Corpus, DataConfig, Source, TokenizerConfig, is_on_hub, read_utf8};
 use residual_zoo::lab::{Basis, Error, long_warm_ups};
@@ -163,24 +163,6 @@ fn version() -> String {
         experiment::COMMIT,
         backends.join(", ")
     )
-}
-
-/// A scale of an experiment of the zoo.
-#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-enum Scale {
-    /// Seconds
-    Smoke,
-    /// From minutes to two hours on two cores
-    Cpu,
-    /// As published
-    Paper,
-}
-
-impl Scale {
-    fn name(self) -> String {
-        let value = self.to_possible_value();
-        value.map_or(String::new(), |value| value.get_name().to_owned())
-    }
 }
 
 /// The experiment of this name, at `scale` or else at `usual`, with its scale; or the one in this file, which has no scale.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use residual_zoo::backend::BackendKind;
-use residual_zoo::cli::{self, BackendArgs, DataArgs, wrapped};
+use residual_zoo::cli::{self, BackendArgs, DataArgs, Scale, wrapped};
 use residual_zoo::core::{ConfigError, Precision, Recompute};
 use residual_zoo::experiment::estimate_memory;
 use residual_zoo::lab::trial::Trial;
@@ -13,7 +13,7 @@ use residual_zoo::report::{Cell, Column, Table, bytes, si};
 use residual_zoo::train::Interrupter;
 use residual_zoo::{RunConfig, builtin};
 
-use super::{Scale, at_most, experiment_of, memory_note, passes_note_of, read_config};
+use super::{at_most, experiment_of, memory_note, passes_note_of, read_config};
 
 /// Estimate what a run will take: parameters, FLOPs, memory, and time on one or several devices
 ///
