@@ -35,7 +35,7 @@ pub struct Options {
     /// The scale of an experiment of the zoo [default: paper]
     #[arg(long, value_enum)]
     scale: Option<Scale>,
-    /// Set a field of every run: train.steps=100, …
+    /// Set a field of every run, such as train.steps=100; repeat it for several
     #[arg(long, value_name = "PATH=VALUE")]
     set: Vec<String>,
     /// Numbers of devices
@@ -46,13 +46,13 @@ pub struct Options {
         default_value = "1,8,64"
     )]
     devices: Vec<usize>,
-    /// TFLOP/s that a device sustains: its peak times the share in use (MFU)
+    /// TFLOP/s that a device sustains: its peak times the share in use (MFU) [default: measured on this machine]
     #[arg(long, value_name = "TFLOPS", conflicts_with = "tokens_per_second")]
     tflops: Option<f64>,
-    /// Tokens that a device trains per second
+    /// Tokens that a device trains per second, in place of --tflops
     #[arg(long, value_name = "TOKENS")]
     tokens_per_second: Option<f64>,
-    /// Bandwidth between devices, to add the time in which gradients are summed
+    /// Bandwidth between devices, to add the time in which gradients are summed [default: left out]
     #[arg(long, value_name = "GBIT/S")]
     gbit: Option<f64>,
     /// Also estimate the memory of a device, from steps of smaller copies of each model

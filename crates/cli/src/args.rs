@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use residual_zoo_backend::{BackendError, BackendKind};
 use residual_zoo_core::ConfigError;
 use residual_zoo_data::Source as Data;
@@ -13,13 +14,18 @@ use residual_zoo_train::dashboard::Display;
 /// The backend to compute on.
 #[derive(Args, Debug, Clone)]
 pub struct BackendArgs {
-    /// Backend: flex, tch, cuda, vulkan or wgpu, if it was compiled in by `--features` [default: the first
-    /// one that was]
-    #[arg(long, value_name = "NAME")]
+    /// The backend to compute on, if it was compiled in by `--features` [default: the first one that was]
+    #[arg(long, value_name = "NAME", value_parser = backends())]
     pub backend: Option<BackendKind>,
-    /// Index of the GPU [default: the backend's choice; for tch the CPU]
+    /// Index of the GPU, counted from 0 [default: the backend's choice; for tch the CPU]
     #[arg(long, value_name = "INDEX")]
     pub gpu: Option<usize>,
+}
+
+/// The parser of the name of a backend. Help and completions show the names.
+fn backends() -> impl TypedValueParser<Value = BackendKind> {
+    let names = BackendKind::ALL.map(BackendKind::feature);
+    PossibleValuesParser::new(names).try_map(|name| name.parse::<BackendKind>())
 }
 
 impl BackendArgs {
@@ -38,22 +44,22 @@ impl BackendArgs {
 /// The checkpoint of a run.
 #[derive(Args, Debug, Clone, Copy)]
 pub struct CheckpointArgs {
-    /// The checkpoint to use: a number of steps, or `best`, the one with the lowest validation loss
-    #[arg(long, value_name = "STEP|best", default_value_t = Choice::Newest)]
+    /// The checkpoint to use: a number of steps, `best` (the lowest validation loss) or `newest`
+    #[arg(long, value_name = "STEP|best|newest", default_value_t = Choice::Newest)]
     pub checkpoint: Choice,
 }
 
 /// The data to train on.
 #[derive(Args, Debug, Clone)]
 pub struct DataArgs {
-    /// What to train on: a text file, a directory of text, JSON lines (.jsonl), each plain or
-    /// compressed (.gz, .zst), Parquet (.parquet), an address on the Hugging Face hub
-    /// (hf://datasets/OWNER/NAME/PATH), `tinyshakespeare` (downloaded once) or `synthetic` (needs no
-    /// file); for a run on images, the directory of CIFAR's binary files, or one with `train` and `val`
+    /// The data: a text file, a directory of text, JSON lines (.jsonl), each plain or compressed (.gz, .zst), Parquet
+    /// (.parquet), an address on the Hugging Face hub (hf://datasets/OWNER/NAME/PATH), `tinyshakespeare` (downloaded
+    /// once) or `synthetic` (needs no file). For a run on images: the directory of CIFAR's binary files, or one with
+    /// `train` and `val` [default: `data.source` of the RON file]
     #[arg(long, value_name = "PATH|NAME")]
     pub data: Option<String>,
-    /// Tokenizer of text: `bytes`, `chars`, `bpe:SIZE` (trained on the text), the path of a
-    /// Hugging Face tokenizer.json, or the address of a model on the hub (hf://OWNER/NAME)
+    /// The tokenizer of text: `bytes`, `chars`, `bpe:SIZE` (trained on the text), the path of a Hugging Face
+    /// tokenizer.json, or the address of a model on the hub (hf://OWNER/NAME) [default: `data.tokenizer` of the RON file]
     #[arg(long, value_name = "NAME|PATH")]
     pub tokenizer: Option<String>,
 }
@@ -65,7 +71,6 @@ impl DataArgs {
     ///
     /// A path that does not exist; a tokenizer whose size is not a number; an option for what an assignment sets.
     pub fn apply(&self, config: &mut DataConfig, set: &[String]) -> Result<(), ConfigError> {
-        let exists = |path: &str| is_on_hub(path.as_ref()) || Path::new(path).exists();
         if let Some(name) = &self.data {
             // For images, `--data` only says where they are.
             let field = match &config.source {
@@ -73,7 +78,8 @@ impl DataArgs {
                 _ => "data.source",
             };
             refuse_doubled("--data", field, set)?;
-            if !["tinyshakespeare", "synthetic"].contains(&name.as_str()) && !exists(name) {
+            if !["tinyshakespeare", "synthetic"].contains(&name.as_str()) && !exists(name.as_ref())
+            {
                 let problem = format!(
                     "`{name}` does not exist; give a file, a directory, hf://datasets/OWNER/NAME/PATH, tinyshakespeare or \
                      synthetic"
@@ -117,7 +123,7 @@ impl DataArgs {
             config.tokenizer = match (name.as_str(), name.strip_prefix("bpe:")) {
                 ("bytes", _) => TokenizerConfig::Bytes,
                 ("chars", _) => TokenizerConfig::Chars,
-                (path, None) if !exists(path) => {
+                (path, None) if !exists(path.as_ref()) => {
                     let problem = format!(
                         "`{path}` does not exist; the tokenizers are bytes, chars, bpe:SIZE, or \
                          the path of a tokenizer.json, or hf://OWNER/NAME"
@@ -138,7 +144,12 @@ impl DataArgs {
     }
 }
 
-/// Refuses an assignment of `--set` to the field that `option` gives, or to a part of it: one of both would be ignored.
+/// Whether a path is there, or is an address on the hub.
+pub(crate) fn exists(path: &Path) -> bool {
+    is_on_hub(path) || path.exists()
+}
+
+/// Refuses an assignment of `--set` to the field that `option` sets, or to a part of it.
 ///
 /// # Errors
 ///
@@ -158,7 +169,8 @@ pub fn refuse_doubled(option: &str, field: &str, set: &[String]) -> Result<(), C
     match set.iter().find(is_same) {
         None => Ok(()),
         Some(set) => {
-            let problem = format!("sets what `{option}` gives; leave one of them out");
+            let problem =
+                format!("sets what `{option}` sets; leave it out, and use only `{option}`");
             Err(ConfigError::new(format!("--set {set}"), problem))
         }
     }
@@ -179,7 +191,7 @@ pub struct DisplayArgs {
     /// Print lines instead of the terminal dashboard (automatic without a terminal)
     #[arg(long)]
     pub no_tui: bool,
-    /// Peak of the device in TFLOP/s, to show which share of it is in use (MFU)
+    /// Peak of the device in TFLOP/s, to show which share of it is in use (MFU) [default: no share is shown]
     #[arg(long, value_name = "TFLOPS")]
     pub peak_tflops: Option<f64>,
 }

@@ -50,10 +50,11 @@ pub struct ExperimentArgs {
     /// How much of an experiment of the zoo is trained [default: smoke]
     #[arg(long, value_enum)]
     scale: Option<Scale>,
-    /// The number of seeds, except for runs that have their own [default: what the scale says]
+    /// The number of seeds, except for runs that have their own [default: those of the experiment's file]
     #[arg(long, value_name = "N")]
     seeds: Option<u64>,
-    /// Set a field of every run: train.steps=100, …
+    /// Set a field of every run, such as train.steps=100; repeat it for several. `residual-zoo describe CONFIG` shows the
+    /// fields of a run
     #[arg(long, value_name = "PATH=VALUE")]
     set: Vec<String>,
     /// Train the run called TEXT, or all runs whose names contain TEXT, and the runs whose weights
@@ -63,7 +64,7 @@ pub struct ExperimentArgs {
     /// Where runs and reports go
     #[arg(long, value_name = "DIR", default_value = "runs/experiments")]
     runs: PathBuf,
-    /// Train everything again
+    /// Train everything again [default: runs that were trained before are not repeated]
     #[arg(long)]
     force: bool,
     /// Only check the experiment and list its runs
@@ -76,7 +77,7 @@ pub struct ExperimentArgs {
     /// Write the tables and charts there as well, as NAME.md and NAME-1.svg, …
     #[arg(long, value_name = "DIR")]
     publish: Option<PathBuf>,
-    /// Show every run as it trains
+    /// Show the dashboard of every run as it trains [default: a line for each run]
     #[arg(long)]
     watch: bool,
     #[command(flatten)]

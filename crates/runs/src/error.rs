@@ -63,7 +63,7 @@ pub enum Error {
     /// The directory for a new run already holds something else.
     #[error(
         "{0} already exists and holds something else; choose another directory with `--run DIR` (of an \
-         experiment, `--runs DIR`), or delete it if you no longer need it"
+         experiment or a sweep, `--runs DIR`), or delete it if you no longer need it"
     )]
     RunExists(PathBuf),
     /// A run is to continue with other settings.
@@ -281,10 +281,8 @@ fn remedy(action: &str, path: &Path, error: &std::io::Error) -> &'static str {
         StorageFull | QuotaExceeded | FileTooLarge if is_stream => "; free some space",
         _ if is_stream => "",
         NotFound if action == "write" => "; create its folder first, or choose another one",
-        StorageFull | QuotaExceeded | FileTooLarge => {
-            "; free some space, or write to another disk (`--run`, `--runs` or `--out`)"
-        }
-        _ if action != "read" => "; choose a writable place (`--run`, `--runs` or `--out`)",
+        StorageFull | QuotaExceeded | FileTooLarge => "; free some space, or write to another disk",
+        _ if action != "read" => "; choose a place where files can be written",
         NotFound | NotADirectory => "; check the path",
         IsADirectory => "; give a file",
         InvalidData => "; the file must be UTF-8 text",

@@ -6,8 +6,10 @@ use residual_zoo_backend::BackendKind;
 use residual_zoo_core::{ConfigError, ModelConfig};
 use residual_zoo_data::Source as Data;
 use residual_zoo_lab::{Error, Experiment, TaskSpec};
+use residual_zoo_runs::Error as RunError;
 
 use super::{ExperimentArgs, Source};
+use crate::args::exists;
 use crate::{DataArgs, command, refuse_doubled};
 
 impl ExperimentArgs {
@@ -23,7 +25,14 @@ impl ExperimentArgs {
         check(&experiment)?;
         if let Some(seeds) = self.seeds {
             experiment.set_seeds(seeds)?;
-            check(&experiment)?;
+            experiment.check().map_err(|error| match error {
+                // The file was right before.
+                Error::Run(RunError::Config(error)) => {
+                    let problem = format!("does not fit: {error}");
+                    ConfigError::new(format!("--seeds {seeds}"), problem).into()
+                }
+                error => error,
+            })?;
         }
         self.apply(&mut experiment)?;
         Ok(experiment)
@@ -50,6 +59,13 @@ impl ExperimentArgs {
         tokenizer.apply(data, &self.set)?;
         if let Some(path) = &self.new_data {
             refuse_doubled("--new-data", "data.source", &self.set)?;
+            if !exists(path) {
+                let problem = format!(
+                    "`{}` does not exist; give a file, a directory or hf://datasets/OWNER/NAME/PATH",
+                    path.display()
+                );
+                return Err(ConfigError::new("--new-data", problem));
+            }
             data.source = Data::Path(path.clone());
         }
         Ok(())
