@@ -312,7 +312,9 @@ fn lead(options: Options, team: Option<Team>) -> anyhow::Result<()> {
     if options.check {
         let described = describe(&config, &corpus, kind);
         residual_zoo::experiment::check_start(kind, gpu, config, &corpus, &run_options)?;
-        cli::print(&described)?;
+        for line in described.lines() {
+            cli::print(&cli::wrapped(line, "  "))?;
+        }
         for note in &run_options.notes {
             cli::print(&cli::wrapped(note, ""))?;
         }
@@ -320,7 +322,9 @@ fn lead(options: Options, team: Option<Team>) -> anyhow::Result<()> {
     }
     // The dashboard leaves the screen as it was, so these lines stay above what comes after it.
     if display != Display::Quiet {
-        print(&describe(&config, &corpus, kind));
+        for line in describe(&config, &corpus, kind).lines() {
+            print(&cli::wrapped(line, "  "));
+        }
         if let Some(team) = team {
             print(&format!("{} processes", team.size()));
         }
@@ -331,7 +335,7 @@ fn lead(options: Options, team: Option<Team>) -> anyhow::Result<()> {
     }
     let summary = residual_zoo::experiment::train(kind, gpu, config, &corpus, &run_options)?;
 
-    print(&describe_end(&summary, &corpus));
+    print(&cli::wrapped(&describe_end(&summary, &corpus), "  "));
     print(&format!("checkpoint: {}", summary.checkpoint.display()));
     let directory = cli::quoted_path(&run_options.directory);
     if display != Display::Quiet && corpus.valid.text().is_some() {

@@ -133,7 +133,7 @@ fn losses_per_token_of_different_tokenizers_are_not_overlaid_silently() {
     let (nats, note) = plot(&["--y", "valid_loss"]);
     assert!(note.contains("values per token do not compare"), "{note}");
     assert!(
-        note.contains("each run's own tokens; `--x flops`"),
+        note.contains("each run's own tokens; FLOPs and seconds compare"),
         "{note}"
     );
     // A byte has one bit for every ln 2 nats; a part of a word has several bytes.

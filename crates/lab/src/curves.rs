@@ -286,7 +286,7 @@ fn note(runs: &[Curve], (x, y): (&str, &str), mean: bool) -> String {
         };
         if ["steps", "tokens"].contains(&x) {
             note += &format!(
-                " The horizontal axis counts each run's own {x}; `--x flops` and `--x seconds` compare."
+                " The horizontal axis counts each run's own {x}; FLOPs and seconds compare."
             );
         }
     }
@@ -475,10 +475,8 @@ mod tests {
             .collect();
         assert_eq!(points, [1.0, 1.0]);
         assert_eq!(chart.y.unit, "bits/byte");
-        assert!(
-            chart
-                .note
-                .contains("in bits per byte of text. The horizontal axis counts each run's own tokens; `--x flops`")
-        );
+        assert!(chart.note.contains(
+            "in bits per byte of text. The horizontal axis counts each run's own tokens; FLOPs"
+        ));
     }
 }
