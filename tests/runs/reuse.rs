@@ -180,7 +180,7 @@ fn what_cannot_be_tuned_or_merged_is_named() {
     fails(
         &mut resume(&new),
         2,
-        &["data.json", "merged", "--init-from", "--run NEW"],
+        &["was merged from", "--init-from", "--run NEW"],
     );
 }
 

@@ -752,6 +752,27 @@ fn errors_name_the_option_or_the_place_in_the_file() {
         let mut experiment = zoo("experiment");
         fails(experiment.args(arguments).arg("--check"), 2, &[says]);
     }
+    // Where files cannot be written, the option is the one of the command.
+    for (command, arguments, place) in [
+        (
+            "compare",
+            ["compare/gpt2", "--run", "/proc/x"],
+            "by `--run DIR`",
+        ),
+        (
+            "sweep",
+            ["gpt2/smoke", "--runs", "/proc/x"],
+            "by `--runs DIR`",
+        ),
+    ] {
+        let mut command = zoo(command);
+        command.args(arguments);
+        if place.contains("--runs") {
+            command.args(["--over", "train.batch=2,4"]);
+        }
+        let said = text(&run(&mut command).stderr);
+        assert!(said.trim_end().ends_with(place), "{said}");
+    }
     let mut halved = zoo("sweep");
     halved.args([
         "tokenformer_growth",

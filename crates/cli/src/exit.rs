@@ -10,12 +10,15 @@ use residual_zoo_core::ConfigError;
 use residual_zoo_data::DataError;
 use residual_zoo_exchange::Error as ExchangeError;
 use residual_zoo_lab::Error;
-use residual_zoo_runs::Error as RunError;
+use residual_zoo_runs::{Error as RunError, asks_for_a_place};
+
 use residual_zoo_system::output;
 use residual_zoo_system::signals::{on_stop, on_suspension};
 use residual_zoo_system::terminal::is_gone;
 use residual_zoo_train::Interrupter;
 use residual_zoo_train::dashboard::{is_open, restore_terminal, suspend_screen, warn};
+
+use crate::arguments;
 
 /// The options of a program, or the exit code where they are wrong or only help was asked for. An error quotes
 /// arguments, so it is printed without control characters.
@@ -54,8 +57,27 @@ pub fn report(result: anyhow::Result<()>) -> ExitCode {
         warn(&error.to_string());
         return ExitCode::from(stopped_by());
     }
-    warn(&format!("error: {error}"));
+    let message = error.to_string();
+    let place = asks_for_a_place(&message).then(place).flatten();
+    let place = place.map_or(String::new(), |place| format!(", by {place}"));
+    warn(&format!("error: {message}{place}"));
     ExitCode::from(if is_bad_input(&error) { 2 } else { 1 })
+}
+
+/// How the command that runs says where it writes.
+fn place() -> Option<&'static str> {
+    let command = arguments().next().unwrap_or_default();
+    match command.as_str() {
+        "train" | "compare" | "import" | "merge" => Some("`--run DIR`"),
+        "evaluate" => Some("`--out DIR`"),
+        "plot" => Some("`--out FILE`"),
+        "bench" => Some("`--json FILE`"),
+        "export" => Some("another DIRECTORY"),
+        // They publish as well.
+        "experiment" => Some("`--runs DIR` or `--publish DIR`"),
+        "sweep" => Some("`--runs DIR`"),
+        _ => None,
+    }
 }
 
 fn is_bad_input(error: &anyhow::Error) -> bool {

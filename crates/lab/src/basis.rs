@@ -279,6 +279,8 @@ mod tests {
             };
             let corpus = open_corpus(&data, &Interrupter::new()).unwrap();
             assert_eq!(of(&data), Basis::of_corpus(&corpus));
+            let (opened, found) = Basis::open(&data, &Interrupter::new()).unwrap();
+            assert_eq!((opened, found.is_some()), (of(&data), true));
         }
     }
 
@@ -305,6 +307,10 @@ mod tests {
             data.tokenizer = tokenizer;
             let found = of(&data);
             assert_eq!(found.vocabulary, expected.into());
+            let (opened, corpus) = Basis::open(&data, &Interrupter::new()).unwrap();
+            assert_eq!((&opened, corpus.is_none()), (&found, true));
+            let sign = if because.is_some() { "~" } else { "" };
+            assert_eq!(opened.to_string(), format!("{sign}{expected} token ids"));
             let assumed = found.assumed.as_deref();
             assert_eq!(assumed.is_some(), because.is_some(), "{assumed:?}");
             assert!(
