@@ -29,19 +29,19 @@ const DEFAULT: &str = "gpt2/bench";
 /// writing and reading once what is in memory at the peak.
 #[derive(Args, Debug)]
 #[command(mut_arg("backend", |arg| arg.help(
-    "Backend to time: flex, tch, cuda, vulkan or wgpu [default: all that are compiled in]"
+    "The backend to time [default: all that are compiled in]"
 )))]
 pub struct Options {
     /// Run files of the models to time [default: GPT-2 with 10.7M parameters, batch 8 × 256]
     configs: Vec<PathBuf>,
-    /// Set a field of every model's run: train.batch=4, …
+    /// Set a field of every model's run, such as train.batch=4; repeat it for several
     #[arg(long, value_name = "PATH=VALUE")]
     set: Vec<String>,
-    /// Steps that are not counted
-    #[arg(long, default_value_t = 2, value_parser = cli::number(0, 100_000))]
+    /// Steps before, that are not timed
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = cli::number(0, 100_000))]
     warmup: u32,
     /// Steps that are timed
-    #[arg(long, default_value_t = 8, value_parser = cli::number(1, 100_000))]
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = cli::number(1, 100_000))]
     steps: u32,
     /// Also write the figures as JSON
     #[arg(long, value_name = "FILE")]

@@ -6,15 +6,16 @@ use clap::Args;
 use residual_zoo::RunConfig;
 use residual_zoo::cli::{self, BackendArgs, DataArgs};
 use residual_zoo::core::{ModelConfig as _, Transfer as _};
-use residual_zoo::data::{Examples, Source};
+use residual_zoo::data::{Corpus, DataConfig, DataError, Examples, TokenizerConfig, is_on_hub};
 use residual_zoo::experiment;
-use residual_zoo::lab::{Basis, open_corpus};
+use residual_zoo::lab::{Basis, why_unopened};
 use residual_zoo::report::{bytes, si};
-use residual_zoo::runs::run_dir;
+use residual_zoo::runs::{Error as RunError, run_dir};
 use residual_zoo::train::dashboard::Unit;
 
 use super::{
-    at_most, check_paths, memory_note, notes, paths_of_no_run, read_config, with_tokenizer_beside,
+    Untrained, at_most, check_paths, memory_note, notes, paths_of_no_run, read_config,
+    with_tokenizer_beside,
 };
 
 /// Print a run's config with every default, its parameters, FLOPs and memory
@@ -23,7 +24,7 @@ pub struct Options {
     /// A run file, or the directory of a run
     #[arg(value_name = "CONFIG|RUN")]
     path: PathBuf,
-    /// Set a field: train.batch=4, …
+    /// Set a field, such as train.batch=4; repeat it for several
     #[arg(long, value_name = "PATH=VALUE")]
     set: Vec<String>,
     /// Also estimate the memory of training, from steps of smaller copies of the model
@@ -51,24 +52,42 @@ pub fn describe(options: Options) -> anyhow::Result<()> {
     };
     let mut config = config.set(&options.set)?;
     options.data.apply(&mut config.data, &options.set)?;
-    let origin = match options.path.is_dir() && options.data.data.is_none() {
-        true => untrained(&options.path, &config)?,
+    let is_own = options.path.is_dir() && options.data.data.is_none();
+    let origin = match is_own {
+        true => Untrained::of(&options.path, &config),
         false => None,
     };
-    if options.path.is_dir() && !options.allow_paths && origin.is_none() {
-        check_paths(&options.path, &config.data, &options.data)?;
+    let mut data = config.data.clone();
+    if is_own && options.data.tokenizer.is_none() {
+        data.tokenizer = at_hand(&data, &options.path)?;
     }
-    // The config comes first, because the data may have to be downloaded for the rest.
+    if options.path.is_dir() && !options.allow_paths && origin.is_none() {
+        match check_paths(&options.path, &data, &options.data) {
+            // The text is not read.
+            Err(RunError::Data(DataError::NotInHubCache { .. })) => {}
+            checked => checked?,
+        }
+    }
+    // The config comes first, because reading the data for the rest can take long.
     cli::print(&format!("{}\n", config.to_ron()))?;
     if let Some(origin) = origin {
-        return describe_untrained(&config, &options.path, origin);
+        return describe_untrained(&config, &options.path, &origin);
     }
-    let corpus = open_corpus(&config.data, &cli::stop_on_signal()?)?;
-    let basis = Basis::of_corpus(&corpus);
+    let (mut basis, corpus) = Basis::open(&data, &cli::stop_on_signal()?)?;
+    if corpus.is_none() && is_own && options.data.tokenizer.is_none() {
+        basis = of_run(&options.path, &config)?;
+    }
     config.validate(basis.vocabulary)?;
     let cost = config.model.cost(basis.vocabulary);
-    let tokens = |examples: &Examples| {
-        let tokens = examples.tokens().map(|tokens| si(tokens as f64));
+    let unopened = match corpus {
+        Some(_) => String::new(),
+        None => format!("not known, because {}", why_unopened(&data)?),
+    };
+    let tokens = |of: fn(&Corpus) -> &Examples| {
+        let Some(corpus) = &corpus else {
+            return unopened.clone();
+        };
+        let tokens = of(corpus).tokens().map(|tokens| si(tokens as f64));
         tokens.unwrap_or_else(|| "any number".into())
     };
     let per_step = config.tokens_per_step() as f64;
@@ -81,7 +100,11 @@ pub fn describe(options: Options) -> anyhow::Result<()> {
         false => ("parameters", ""),
     };
     let of_each = 4.0 * (1 + config.train.optimizer.moments()) as f64;
-    let (units, most) = (Unit::of(&corpus).name(), at_most(&config));
+    let unit = match basis.vocabulary.image() {
+        Some(_) => Unit::Images,
+        None => Unit::Tokens(None),
+    };
+    let (units, most) = (unit.name(), at_most(&config));
     let of_data = |part: &str| format!("{part} {units} in the data");
     let per_unit = |pass: &str| format!("FLOPs per {}, {pass}", units.trim_end_matches('s'));
     let lines: [(&str, String); 13] = [
@@ -90,8 +113,8 @@ pub fn describe(options: Options) -> anyhow::Result<()> {
         (what, si(parameters)),
         ("non-embedding", si(cost.params.other as f64)),
         ("vocabulary", basis.to_string()),
-        (&of_data("training"), tokens(&corpus.train)),
-        (&of_data("validation"), tokens(&corpus.valid)),
+        (&of_data("training"), tokens(|corpus| &corpus.train)),
+        (&of_data("validation"), tokens(|corpus| &corpus.valid)),
         (
             &format!("{units} per step"),
             format!("{most}{}", si(per_step)),
@@ -106,7 +129,9 @@ pub fn describe(options: Options) -> anyhow::Result<()> {
         ),
     ];
     print(&lines)?;
-    for note in notes(&config, &corpus) {
+    let assumed = basis.assumed.as_ref();
+    let assumed = assumed.map(|why| format!("note: ~ marks an assumed vocabulary: {why}"));
+    for note in notes(&config, &basis).into_iter().chain(assumed) {
         cli::print(&cli::wrapped(&note, ""))?;
     }
     if options.memory {
@@ -124,27 +149,32 @@ pub fn describe(options: Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Where the model of `run` comes from, if it was imported or merged and has not been trained since.
-fn untrained(run: &Path, config: &RunConfig) -> anyhow::Result<Option<String>> {
-    if config.data.source == Source::Imported {
-        return Ok(Some(config.data.source.to_string()));
-    }
-    let history = run_dir::read_history(run).unwrap_or_default();
-    let merged = history.last().and_then(|start| {
-        let pair = (start.init_from.as_ref()?, start.merged_with.as_ref()?);
-        Some(format!(
-            "none, the model was merged from {} and {}",
-            pair.0.display(),
-            pair.1.display()
-        ))
-    });
-    Ok(merged)
+/// The tokenizer of the data of a run, or the file in its directory if it would have to be downloaded.
+fn at_hand(data: &DataConfig, run: &Path) -> anyhow::Result<TokenizerConfig> {
+    let own = run.join(run_dir::TOKENIZER);
+    let is_missing = match &data.tokenizer {
+        TokenizerConfig::File(file) => is_on_hub(file) && data.known_vocab_size()?.is_none(),
+        _ => false,
+    };
+    Ok(match is_missing && own.exists() {
+        true => TokenizerConfig::File(own),
+        false => data.tokenizer.clone(),
+    })
+}
+
+/// The vocabulary of the tokenizer of a run.
+fn of_run(run: &Path, config: &RunConfig) -> anyhow::Result<Basis> {
+    let ids = run_dir::read_tokenizer(run)?.vocab_size();
+    Ok(Basis::exact(config.vocabulary(ids)))
 }
 
 /// Describes a model that has not been trained here, by the tokenizer of its run.
-fn describe_untrained(config: &RunConfig, run: &Path, data: String) -> anyhow::Result<()> {
-    let ids = run_dir::read_tokenizer(run)?.vocab_size();
-    let basis = Basis::exact(config.vocabulary(ids));
+fn describe_untrained(config: &RunConfig, run: &Path, origin: &Untrained) -> anyhow::Result<()> {
+    let basis = of_run(run, config)?;
+    let data = match origin {
+        Untrained::Imported => config.data.source.to_string(),
+        Untrained::Merged(..) => format!("none, the model {origin}"),
+    };
     config.validate(basis.vocabulary)?;
     let cost = config.model.cost(basis.vocabulary);
     print(&[

@@ -41,7 +41,7 @@ pub struct Options {
     /// Where the images are, of a run on images [default: as in the config of the run]
     #[arg(long, value_name = "DIR")]
     data: Option<String>,
-    /// Take the first N documents of each task
+    /// Take the first N documents of each task [default: all]
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     limit: Option<usize>,
     /// Tokens of a long text that each window predicts; with fewer, each has more tokens before it

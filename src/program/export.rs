@@ -20,11 +20,11 @@ pub struct Options {
     /// The run directory, such as runs/gpt2-shakespeare-cpu
     run: PathBuf,
     /// The format
-    #[arg(long, value_enum)]
+    #[arg(long, value_name = "FORMAT", value_enum)]
     to: Format,
     /// The new directory
     directory: PathBuf,
-    /// The licence of the weights for the model card: mit, apache-2.0, …
+    /// The licence of the weights for the model card, such as mit or apache-2.0 [default: the card names none]
     #[arg(long, value_name = "NAME")]
     license: Option<String>,
     #[command(flatten)]

@@ -22,29 +22,35 @@ pub struct Options {
     run: PathBuf,
     /// Text to continue; repeat it for several. The model reads as many of its last tokens as the context has
     /// [default: the token between documents, or the first one of the vocabulary]
-    #[arg(long)]
+    #[arg(long, value_name = "TEXT")]
     prompt: Vec<String>,
     /// Texts for each prompt, 1 to 10000. Several texts are generated together and printed at the end, with a
     /// line of hyphens between them
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = cli::number(1, MOST_TEXTS as u32))]
     samples: u32,
-    /// Tokens to generate
-    #[arg(long, default_value_t = 200)]
+    /// Tokens to generate for each text
+    #[arg(long, value_name = "N", default_value_t = 200)]
     tokens: usize,
-    /// Divides the logits; 0 always takes the most likely token
-    #[arg(long, default_value_t = 0.8, allow_negative_numbers = true)]
+    /// Divides the logits: the lower, the more often a likely token is drawn; 0 always takes the most likely one
+    #[arg(
+        long,
+        value_name = "T",
+        default_value_t = 0.8,
+        allow_negative_numbers = true
+    )]
     temperature: f64,
-    /// Draw only from the K most likely tokens
+    /// Draw only from the K most likely tokens [default: from all]
     #[arg(long, value_name = "K")]
     top_k: Option<usize>,
-    /// Draw only from the smallest set of most likely tokens whose probabilities add up to P
+    /// Draw only from the smallest set of most likely tokens whose probabilities add up to P, above 0 and at most 1 [default:
+    /// from all]
     #[arg(long, value_name = "P")]
     top_p: Option<f64>,
     /// Load the model even if this machine's memory cannot hold it
     #[arg(long)]
     force: bool,
-    /// Seed of the draws
-    #[arg(long, default_value_t = 0)]
+    /// Seed of the draws; the same seed gives the same texts
+    #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
     #[command(flatten)]
     checkpoint: CheckpointArgs,
@@ -59,6 +65,9 @@ pub fn generate(options: Options) -> anyhow::Result<()> {
         top_p: options.top_p,
         seed: options.seed,
     };
+    let as_option =
+        |error: ConfigError| ConfigError::new(format!("--{}", error.field), error.problem);
+    sampling.validate().map_err(as_option)?;
     for (option, is_given) in [
         ("--top-k", sampling.top_k.is_some()),
         ("--top-p", sampling.top_p.is_some()),

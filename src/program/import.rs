@@ -25,16 +25,16 @@ pub struct Options {
     /// (hf://OWNER/NAME); the ckpt.pt of nanoGPT; or the pytorch_model.bin of a TokenFormer
     path: PathBuf,
     /// The directory of the new run
-    #[arg(long)]
+    #[arg(long, value_name = "DIR")]
     run: PathBuf,
     /// The tokenizer, if there is none beside the weights: `bytes`, the path of a tokenizer.json, the address of a
     /// model on the hub (hf://OWNER/NAME), or nanoGPT's meta.pkl
     #[arg(long, value_name = "NAME|PATH")]
     tokenizer: Option<String>,
-    /// Number of attention heads of a TokenFormer that is none of the published ones
+    /// Number of attention heads of a TokenFormer that is none of the published ones, which are known
     #[arg(long, value_name = "N")]
     heads: Option<usize>,
-    /// Set a field: model.activation=GeluTanh, train.learning_rate=1e-4, …
+    /// Set a field, such as model.activation=GeluTanh or train.learning_rate=1e-4; repeat it for several
     #[arg(long, value_name = "PATH=VALUE")]
     set: Vec<String>,
 }

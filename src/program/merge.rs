@@ -26,7 +26,7 @@ pub struct Options {
     /// The second run
     b: PathBuf,
     /// The directory of the new run
-    #[arg(long)]
+    #[arg(long, value_name = "DIR")]
     run: PathBuf,
     /// What all values are multiplied by: 1 gives the sum of both models in each Pattention, 0.5 their mean
     #[arg(

@@ -2,6 +2,7 @@
 
 mod bench;
 mod compare;
+mod completions;
 mod describe;
 mod evaluate;
 mod export;
@@ -16,18 +17,18 @@ mod sweep;
 mod tokenize;
 mod train;
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::anyhow;
-use clap::builder::PossibleValuesParser;
-use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
+use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 use residual_zoo::RunConfig;
 use residual_zoo::backend::BackendKind;
-use residual_zoo::cli::{self, DataArgs, ExperimentArgs, Files};
+use residual_zoo::cli::{self, DataArgs, ExperimentArgs, Files, Scale};
 use residual_zoo::core::ConfigError;
-use residual_zoo::data::{Corpus, DataConfig, Source, TokenizerConfig, is_on_hub, read_utf8};
+use residual_zoo::data::{DataConfig, Source, TokenizerConfig, is_on_hub, read_utf8};
 use residual_zoo::lab::{Basis, Error, long_warm_ups};
 use residual_zoo::report::si;
 use residual_zoo::runs::{Error as RunError, did_you_mean, run_dir};
@@ -63,7 +64,10 @@ enum Command {
     Import(import::Options),
     Merge(merge::Options),
     Export(export::Options),
-    /// Print a shell's completions, to be saved where the shell looks for them
+    /// Print the script by which a shell completes commands, options and names
+    ///
+    /// Bash: add `source <(residual-zoo completions bash)` to ~/.bashrc. Zsh: save the script as _residual-zoo in a
+    /// directory of $fpath. Fish: save it as ~/.config/fish/completions/residual-zoo.fish.
     Completions {
         /// The shell
         shell: Shell,
@@ -116,41 +120,10 @@ pub fn main() -> ExitCode {
         Command::Merge(options) => merge::merge(options),
         Command::Export(options) => export::export(options),
         Command::Completions { shell } => {
-            cli::print(completions(shell).trim_end()).map_err(Into::into)
+            cli::print(completions::completions(shell).trim_end()).map_err(Into::into)
         }
     };
     cli::report(done)
-}
-
-/// The completions of a shell.
-fn completions(shell: Shell) -> String {
-    let mut command = Program::command();
-    if shell == Shell::Bash {
-        // Bash completes the names of files too. Other shells would offer these names alone.
-        let experiments = || builtin::experiments().map(|source| source.name);
-        let runs = || builtin::run_files().map(|(name, _)| name);
-        for (name, argument, names) in [
-            ("train", "config", runs().collect::<Vec<_>>()),
-            ("compare", "configs", runs().collect()),
-            ("bench", "configs", runs().collect()),
-            ("describe", "path", runs().collect()),
-            ("tokenize", "config", runs().collect()),
-            ("plan", "path", runs().chain(experiments()).collect()),
-            ("sweep", "file", runs().chain(experiments()).collect()),
-            ("experiment", "experiment", experiments().collect()),
-            ("list", "words", list::KINDS.map(String::from).into()),
-        ] {
-            command = command.mut_subcommand(name, |command| {
-                command.mut_arg(argument, |argument| {
-                    argument.value_parser(PossibleValuesParser::new(names))
-                })
-            });
-        }
-    }
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut command, "residual-zoo", &mut script);
-    // For bash, clap_complete 4.6 writes the hyphen of the program's name in two ways, so that no command is found.
-    String::from_utf8_lossy(&script).replace("residual__subcmd__zoo", "residual__zoo")
 }
 
 /// The version, the commit and the backends of this program.
@@ -163,24 +136,6 @@ fn version() -> String {
         experiment::COMMIT,
         backends.join(", ")
     )
-}
-
-/// A scale of an experiment of the zoo.
-#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-enum Scale {
-    /// Seconds
-    Smoke,
-    /// From minutes to two hours on two cores
-    Cpu,
-    /// As published
-    Paper,
-}
-
-impl Scale {
-    fn name(self) -> String {
-        let value = self.to_possible_value();
-        value.map_or(String::new(), |value| value.get_name().to_owned())
-    }
 }
 
 /// The experiment of this name, at `scale` or else at `usual`, with its scale; or the one in this file, which has no scale.
@@ -287,11 +242,55 @@ fn with_tokenizer_beside(mut config: RunConfig, path: &Path) -> RunConfig {
     config
 }
 
+/// Where a model comes from that has not been trained in the directory of its run.
+enum Untrained {
+    Imported,
+    Merged(PathBuf, PathBuf),
+}
+
+impl Untrained {
+    /// Returns where the model of `run` comes from; `None` if it was trained there.
+    fn of(run: &Path, config: &RunConfig) -> Option<Self> {
+        if config.data.source == Source::Imported {
+            return Some(Self::Imported);
+        }
+        let history = run_dir::read_history(run).unwrap_or_default();
+        let start = history.last()?;
+        let pair = (start.init_from.clone()?, start.merged_with.clone()?);
+        Some(Self::Merged(pair.0, pair.1))
+    }
+
+    /// Returns the command that trains the model in another run.
+    fn command(&self, run: &Path) -> String {
+        let (config, run) = (
+            cli::quoted_path(&run.join("config.ron")),
+            cli::quoted_path(run),
+        );
+        let data = match self {
+            Self::Imported => " --data TEXT",
+            Self::Merged(..) => "",
+        };
+        format!("residual-zoo train {config} --init-from {run}{data} --run NEW")
+    }
+}
+
+/// Such as `was merged from runs/a and runs/b`.
+impl fmt::Display for Untrained {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Imported => f.write_str("is an imported model"),
+            Self::Merged(a, b) => {
+                write!(f, "was merged from {} and {}", a.display(), b.display())
+            }
+        }
+    }
+}
+
 /// Endings of texts, which are no configs.
 const TEXTS: [&str; 6] = ["txt", "md", "jsonl", "gz", "zst", "parquet"];
 
 /// Refuses paths outside of `run` in the data of its config. The user's own options are trusted.
-fn check_paths(run: &Path, data: &DataConfig, own: &DataArgs) -> anyhow::Result<()> {
+fn check_paths(run: &Path, data: &DataConfig, own: &DataArgs) -> Result<(), RunError> {
     let mut data = data.clone();
     if own.data.is_some() {
         data.source = Source::default();
@@ -299,7 +298,7 @@ fn check_paths(run: &Path, data: &DataConfig, own: &DataArgs) -> anyhow::Result<
     if own.tokenizer.is_some() {
         data.tokenizer = TokenizerConfig::default();
     }
-    Ok(run_dir::check_paths(run, &data)?)
+    run_dir::check_paths(run, &data)
 }
 
 /// The error of `--allow-paths` without a run.
@@ -314,10 +313,10 @@ fn or_force(ConfigError { field, problem }: ConfigError) -> ConfigError {
 }
 
 /// Notes on what the user may not have meant.
-fn notes(config: &RunConfig, corpus: &Corpus) -> Vec<String> {
+fn notes(config: &RunConfig, basis: &Basis) -> Vec<String> {
     let warm_up = long_warm_ups([("", &config.train)]).into_iter();
     let warm_up = warm_up.map(|note| format!("note: {note}"));
-    let passes = passes_note(config, &Basis::of_corpus(corpus));
+    let passes = passes_note(config, basis);
     warm_up.chain(passes).collect()
 }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use residual_zoo::backend::BackendKind;
-use residual_zoo::cli::{self, BackendArgs, DataArgs, wrapped};
+use residual_zoo::cli::{self, BackendArgs, DataArgs, Scale, wrapped};
 use residual_zoo::core::{ConfigError, Precision, Recompute};
 use residual_zoo::experiment::estimate_memory;
 use residual_zoo::lab::trial::Trial;
@@ -13,7 +13,7 @@ use residual_zoo::report::{Cell, Column, Table, bytes, si};
 use residual_zoo::train::Interrupter;
 use residual_zoo::{RunConfig, builtin};
 
-use super::{Scale, at_most, experiment_of, memory_note, passes_note_of, read_config};
+use super::{at_most, experiment_of, memory_note, passes_note_of, read_config};
 
 /// Estimate what a run will take: parameters, FLOPs, memory, and time on one or several devices
 ///
@@ -35,7 +35,7 @@ pub struct Options {
     /// The scale of an experiment of the zoo [default: paper]
     #[arg(long, value_enum)]
     scale: Option<Scale>,
-    /// Set a field of every run: train.steps=100, …
+    /// Set a field of every run, such as train.steps=100; repeat it for several
     #[arg(long, value_name = "PATH=VALUE")]
     set: Vec<String>,
     /// Numbers of devices
@@ -46,13 +46,13 @@ pub struct Options {
         default_value = "1,8,64"
     )]
     devices: Vec<usize>,
-    /// TFLOP/s that a device sustains: its peak times the share in use (MFU)
+    /// TFLOP/s that a device sustains: its peak times the share in use (MFU) [default: measured on this machine]
     #[arg(long, value_name = "TFLOPS", conflicts_with = "tokens_per_second")]
     tflops: Option<f64>,
-    /// Tokens that a device trains per second
+    /// Tokens that a device trains per second, in place of --tflops
     #[arg(long, value_name = "TOKENS")]
     tokens_per_second: Option<f64>,
-    /// Bandwidth between devices, to add the time in which gradients are summed
+    /// Bandwidth between devices, to add the time in which gradients are summed [default: left out]
     #[arg(long, value_name = "GBIT/S")]
     gbit: Option<f64>,
     /// Also estimate the memory of a device, from steps of smaller copies of each model

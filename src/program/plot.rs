@@ -5,15 +5,15 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use residual_zoo::RunConfig;
 use residual_zoo::cli;
-use residual_zoo::core::ConfigError;
-use residual_zoo::data::{DataConfig, Source, TokenizerConfig};
+use residual_zoo::core::{ConfigError, ModelConfig as _};
+use residual_zoo::data::{DataConfig, TokenizerConfig};
 use residual_zoo::lab::{self, BITS_PER_BYTE, CURVES, Curve, open_corpus};
 use residual_zoo::report::{Chart, Report, Section, csv};
-use residual_zoo::runs::{disk, run_dir};
+use residual_zoo::runs::{Error as RunError, disk, run_dir};
 use residual_zoo::train::Interrupter;
 use residual_zoo::train::dashboard::warn;
 
-use super::with_tokenizer_beside;
+use super::{Untrained, with_tokenizer_beside};
 
 /// Draw the curves of runs in one chart
 #[derive(Args)]
@@ -81,9 +81,19 @@ pub fn plot(options: Options) -> anyhow::Result<()> {
 /// The curve of the run in a directory.
 fn curve(run: &Path, config: &RunConfig) -> anyhow::Result<Curve> {
     let name = run.display().to_string();
-    if config.data.source == Source::Imported {
-        let problem =
-            "is an imported model, which was not trained here, so there is nothing to plot";
+    if let Some(untrained) = Untrained::of(run, config) {
+        let problem = format!(
+            "{untrained} and has not been trained since, so it has no training curve; {}`{}`",
+            match untrained {
+                Untrained::Imported => "train it by ",
+                Untrained::Merged(..) => "plot those runs, or train it by ",
+            },
+            untrained.command(run)
+        );
+        return Err(ConfigError::new(name, problem).into());
+    }
+    if !run.join(run_dir::METRICS).exists() {
+        let problem = "has no rows of metrics yet; train it first";
         return Err(ConfigError::new(name, problem).into());
     }
     let mut settings = config.clone();
@@ -97,12 +107,16 @@ fn curve(run: &Path, config: &RunConfig) -> anyhow::Result<Curve> {
         }
         TokenizerConfig::Bytes | TokenizerConfig::Chars => None,
     };
+    let data = run_dir::read_data(run).ok();
     Ok(Curve {
         name,
+        model: config.model.name(),
+        text: config.data.source.to_string(),
         rows: run_dir::read_metrics(run)?,
         settings: settings.to_ron(),
         tokens: tokens.unwrap_or_else(|| token.clone()),
-        validated_on: run_dir::read_data(run).ok().map(|data| data.valid_blake3),
+        trained_on: data.as_ref().map(|data| data.train_blake3.clone()),
+        validated_on: data.map(|data| data.valid_blake3),
         token,
         bytes_per_token: None,
     })
@@ -134,7 +148,17 @@ fn vertical(options: &Options, runs: &mut [(Curve, DataConfig)]) -> anyhow::Resu
 /// The bytes of text per validation token of a run, from its data, which must be the same as when it was trained.
 fn bytes_per_token(run: &Path, data: &DataConfig, stop: &Interrupter) -> anyhow::Result<f64> {
     let problem = |problem: &str| ConfigError::new(run.display().to_string(), problem);
-    run_dir::check_paths(run, data)?;
+    // The remedies of this error are options of other commands.
+    run_dir::check_paths(run, data).map_err(|error| match error {
+        RunError::Outside { field, path, .. } => {
+            let path = path.display();
+            problem(&format!(
+                "`{field}` is {path}, which is not known to be the run's own"
+            ))
+            .into()
+        }
+        error => anyhow::Error::from(error),
+    })?;
     let corpus = open_corpus(data, stop)?;
     if corpus.identity != run_dir::read_data(run)?.identity {
         return Err(problem("was trained on other data than its config names now").into());

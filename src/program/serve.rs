@@ -37,7 +37,8 @@ pub struct Options {
     /// The address to listen at; 0.0.0.0 is reached from other machines
     #[arg(long, value_name = "ADDRESS", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST), value_parser = address)]
     host: IpAddr,
-    /// A file with a key, which clients have to send as `Authorization: Bearer KEY`
+    /// A file with a key in its first line, which clients have to send as `Authorization: Bearer KEY` [default: anyone who
+    /// reaches the address is answered]
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
     /// The name of the model for clients [default: the name of the run directory]
@@ -49,7 +50,7 @@ pub struct Options {
     /// Sequences that may wait or be continued, 1 to 65536; more are refused with status 429
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = cli::number(1, 65536))]
     queue: u32,
-    /// Most tokens of a completion. When the context is full, the model goes on from its newest half
+    /// Most tokens of a completion, 1 to 1000000. When the context is full, the model goes on from its newest half
     #[arg(long, value_name = "N", default_value_t = 4096, value_parser = cli::number(1, 1_000_000))]
     max_tokens: u32,
     /// Seconds that requests have to end when the server is stopped

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use residual_zoo::cli::SweepArgs;
+use residual_zoo::cli::{Scale, SweepArgs};
 use residual_zoo::experiment;
 
-use super::{Scale, experiment_of, name_of, read_config};
+use super::{experiment_of, name_of, read_config};
 
 /// Try values of some fields and find the best: grids, ranges, random draws, successive halving
 ///

@@ -26,7 +26,7 @@ use super::read_config;
 pub struct Options {
     /// The RON file of a run whose data are tokenized, or the name of one in `residual-zoo list runs`
     config: Option<PathBuf>,
-    /// Set a field of the data: data.text_field=body, data.valid_fraction=0.01, …
+    /// Set a field of the data, such as data.text_field=body or data.valid_fraction=0.01; repeat it for several
     #[arg(long, value_name = "PATH=VALUE")]
     set: Vec<String>,
     #[command(flatten)]

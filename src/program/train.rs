@@ -22,7 +22,7 @@ use residual_zoo_system::signals::on_stop;
 use residual_zoo_system::team::{Membership, join, local_rank};
 
 use super::{
-    at_most, check_paths, default_directory, name_of, notes, or_force, paths_of_no_run,
+    Untrained, at_most, check_paths, default_directory, name_of, notes, or_force, paths_of_no_run,
     read_config, tokens, with_tokenizer_beside,
 };
 
@@ -62,7 +62,8 @@ pub struct Options {
     /// Train even if this machine's memory cannot hold the model or a step of it
     #[arg(long)]
     force: bool,
-    /// Set a field: train.steps=100, model.n_layer=2, …
+    /// Set a field, such as train.steps=100 or model.n_layer=2; repeat it for several. `residual-zoo describe CONFIG`
+    /// shows all fields
     #[arg(long, value_name = "PATH=VALUE")]
     set: Vec<String>,
     /// The run directory; a run that is there already continues [default: runs/ and the name of
@@ -74,14 +75,14 @@ pub struct Options {
     /// a GPT-2 of its sizes
     #[arg(long, value_name = "RUN")]
     init_from: Option<PathBuf>,
-    /// The checkpoint of --init-from: a number of steps, or `best`, the one with the lowest validation loss
-    #[arg(long, value_name = "STEP|best", requires = "init_from", default_value_t = Choice::Newest)]
+    /// The checkpoint of --init-from: a number of steps, `best` (the lowest validation loss) or `newest`
+    #[arg(long, value_name = "STEP|best|newest", requires = "init_from", default_value_t = Choice::Newest)]
     init_checkpoint: Choice,
     /// How the weights of --init-from become the first ones
-    #[arg(long, value_enum, requires = "init_from", default_value_t = InitBy::Grow)]
+    #[arg(long, value_name = "HOW", value_enum, requires = "init_from", default_value_t = InitBy::Grow)]
     init_by: InitBy,
-    /// Train only so many new parameter tokens of a TokenFormer, those of Q, K, V and O each, then those of the
-    /// feed-forward network; all weights of --init-from stay
+    /// Train only new parameter tokens of a TokenFormer: N in each of Q, K, V and O, and M in the feed-forward network (N
+    /// without M). All weights of --init-from stay as they are
     #[arg(long, value_name = "new_tokens=N[,M]", requires = "init_from")]
     tune: Option<String>,
     #[command(flatten)]
@@ -248,14 +249,15 @@ fn lead(options: Options, team: Option<Team>) -> anyhow::Result<()> {
         config = config.set(&[added_tokens(tune)?])?;
     }
     let is_imported = config.data.source == Source::Imported;
-    if let (true, Some(run)) = (is_imported, &options.resume) {
+    let resumed = options.resume.as_ref();
+    if let Some((run, untrained)) =
+        resumed.and_then(|run| Some((run, Untrained::of(run, &config)?)))
+    {
         let problem = format!(
-            "is an imported model, which has no training to continue; start another run from it: residual-zoo train \
-             {} --init-from {} --data TEXT --run NEW",
-            cli::quoted_path(&run.join("config.ron")),
-            cli::quoted_path(run)
+            "{untrained} and has not been trained since, so there is no training to continue; start another run from it: {}",
+            untrained.command(run)
         );
-        return Err(ConfigError::new("--resume", problem).into());
+        return Err(ConfigError::new(format!("--resume {}", run.display()), problem).into());
     }
     let is_new = options.resume.is_none() && !directory.join("config.ron").exists();
     if let (Some(field), None, true) = (config.model.tuned(), &options.init_from, is_new) {
@@ -291,7 +293,7 @@ fn lead(options: Options, team: Option<Team>) -> anyhow::Result<()> {
         peak_tflops: options.display.peak_tflops,
         init_from: options.init_from.map(|run| (run, options.init_by.into())),
         init_checkpoint: options.init_checkpoint,
-        notes: notes(&config, &corpus),
+        notes: notes(&config, &Basis::of_corpus(&corpus)),
         allow_config_change: options.allow_config_change,
         stop,
         team,
@@ -300,7 +302,9 @@ fn lead(options: Options, team: Option<Team>) -> anyhow::Result<()> {
     if options.check {
         let described = describe(&config, &corpus, kind);
         residual_zoo::experiment::check_start(kind, gpu, config, &corpus, &run_options)?;
-        cli::print(&described)?;
+        for line in described.lines() {
+            cli::print(&cli::wrapped(line, "  "))?;
+        }
         for note in &run_options.notes {
             cli::print(&cli::wrapped(note, ""))?;
         }
@@ -308,7 +312,9 @@ fn lead(options: Options, team: Option<Team>) -> anyhow::Result<()> {
     }
     // The dashboard leaves the screen as it was, so these lines stay above what comes after it.
     if display != Display::Quiet {
-        print(&describe(&config, &corpus, kind));
+        for line in describe(&config, &corpus, kind).lines() {
+            print(&cli::wrapped(line, "  "));
+        }
         if let Some(team) = team {
             print(&format!("{} processes", team.size()));
         }
@@ -319,7 +325,7 @@ fn lead(options: Options, team: Option<Team>) -> anyhow::Result<()> {
     }
     let summary = residual_zoo::experiment::train(kind, gpu, config, &corpus, &run_options)?;
 
-    print(&describe_end(&summary, &corpus));
+    print(&cli::wrapped(&describe_end(&summary, &corpus), "  "));
     print(&format!("checkpoint: {}", summary.checkpoint.display()));
     let directory = cli::quoted_path(&run_options.directory);
     if display != Display::Quiet && corpus.valid.text().is_some() {

@@ -426,7 +426,7 @@ fn what_was_imported_has_no_training_to_show_or_continue() {
     fails(
         command("plot").arg(&run),
         2,
-        &["imported model", "nothing to plot"],
+        &["imported model", "no training curve", "--init-from"],
     );
     let text = folder.path().join("text.txt");
     fs::write(

@@ -390,7 +390,7 @@ fn a_prompt_the_model_cannot_take_is_named() {
     fails(
         &mut generate(&["--temperature", "-1"]),
         2,
-        &["`temperature`: is -1; it must be at least 0"],
+        &["`--temperature`: is -1; it must be at least 0"],
     );
     fails(&mut generate(&["--top-p", "0"]), 2, &["top-p"]);
     fails(
@@ -406,7 +406,7 @@ fn a_directory_that_cannot_be_written_is_named() {
     fails(
         &mut smoke("/proc/residual-zoo".as_ref()),
         2,
-        &["/proc/residual-zoo", "--run"],
+        &["/proc/residual-zoo", "by `--run DIR`\n"],
     );
     let scratch = Scratch::new();
     let file = scratch.file("file", "x");

@@ -331,11 +331,27 @@ fn a_received_run_downloads_nothing() {
         command.env("HF_ENDPOINT", &hub.address).arg(&directory);
         command
     };
-    fails(
-        &mut describe("other"),
-        2,
-        &["not in the cache of the Hugging Face hub"],
+    // Without the text, the run has its tokenizer, and a preset a number that is assumed as by `plan`.
+    let shown = ok(&mut describe("other"));
+    let unknown = "not known, because hf://datasets/o/n/a.txt is not downloaded yet";
+    assert!(
+        shown.contains("256 token ids") && shown.contains(unknown),
+        "{shown}"
     );
+    let preset = |command: &str| {
+        let mut command = zoo(command);
+        command
+            .env("XDG_CACHE_HOME", scratch.path("user"))
+            .env("HF_HOME", scratch.path("other"))
+            .env("HF_ENDPOINT", &hub.address);
+        command.args([SMOKE, "--data", "hf://datasets/o/n/a.txt"]);
+        ok(command.args(["--tokenizer", "hf://o/m"]))
+    };
+    for shown in [preset("describe"), preset("plan")] {
+        assert!(shown.contains("~50304"), "{shown}");
+        let why = "note: ~ marks an assumed vocabulary: that of GPT-NeoX, because `hf://o/m` is not downloaded yet";
+        assert!(shown.contains(why), "{shown}");
+    }
     assert_eq!(hub.requests(), before);
     ok(&mut describe("hf"));
 }

@@ -64,7 +64,7 @@ fn runs_that_differ_only_in_their_seed_are_averaged() {
     assert_eq!(lines.next(), Some("run,steps,valid_loss,lowest,highest"));
     for line in lines {
         let numbers = line
-            .strip_prefix("\"a, mean of 2\",")
+            .strip_prefix("\"a, mean of 2 seeds\",")
             .expect(line)
             .split(',');
         let numbers: Vec<f64> = numbers.map(|number| number.parse().unwrap()).collect();
@@ -132,6 +132,10 @@ fn losses_per_token_of_different_tokenizers_are_not_overlaid_silently() {
     );
     let (nats, note) = plot(&["--y", "valid_loss"]);
     assert!(note.contains("values per token do not compare"), "{note}");
+    assert!(
+        note.contains("each run's own tokens; FLOPs and seconds compare"),
+        "{note}"
+    );
     // A byte has one bit for every ln 2 nats; a part of a word has several bytes.
     let last = |csv: &str, run: &str| -> f64 {
         let line = csv
@@ -159,7 +163,7 @@ fn losses_per_token_of_different_tokenizers_are_not_overlaid_silently() {
 #[test]
 fn losses_on_different_texts_are_noted() {
     let scratch = Scratch::new();
-    let said = "note: The runs were validated on different texts, so their losses do not compare.";
+    let said = "note: The runs were validated on different texts, so the vertical axis does not compare between them.";
     for (run, tokens) in [("a", "20000"), ("b", "30000"), ("c", "30000")] {
         let tokens = format!("data.source.tokens={tokens}");
         ok(smoke(&scratch.path(run)).args(["--set", &tokens]));
@@ -168,7 +172,44 @@ fn losses_on_different_texts_are_noted() {
         let output = run(outside(&scratch, "plot").args(runs));
         let noted = String::from_utf8(output.stderr).unwrap();
         assert_eq!(noted.contains(said), is_noted, "{runs:?}: {noted}");
+        let mut plot = outside(&scratch, "plot");
+        let output = run(plot.args(runs).args(["--y", "train_loss"]));
+        let noted = String::from_utf8(output.stderr).unwrap();
+        let said = said.replace("validated", "trained");
+        assert_eq!(noted.contains(&said), is_noted, "{runs:?}: {noted}");
     }
+}
+
+/// A run that was merged, and one whose metrics are not there yet, have nothing to draw.
+#[test]
+fn a_run_without_a_curve_says_why_and_what_to_do() {
+    let scratch = Scratch::new();
+    let model = "TokenFormer(n_layer: 1, n_head: 1, width: 8, context: 16, n_attn: 8, n_ffn: 8)";
+    let train = "steps: 2, warmup: 1, batch: 2, validate_batches: 1";
+    scratch.file(
+        "a.ron",
+        format!("(model: {model}, data: (source: Synthetic(tokens: 3000)), train: ({train}))"),
+    );
+    ok(outside(&scratch, "train").args(["a.ron", "--run", "a"]));
+    ok(outside(&scratch, "merge").args(["a", "a", "--run", "both"]));
+    let why = "both`: was merged from a and a and has not been trained since";
+    let train = "residual-zoo train both/config.ron --init-from both --run NEW";
+    fails(
+        outside(&scratch, "plot").args(["a", "both"]),
+        2,
+        &[why, "no training curve", "plot those runs", train],
+    );
+    fails(
+        outside(&scratch, "train").args(["--resume", "both"]),
+        2,
+        &[why, "no training to continue", train],
+    );
+    fs::remove_file(scratch.path("a/metrics.jsonl")).unwrap();
+    fails(
+        outside(&scratch, "plot").arg("a"),
+        2,
+        &["`a`: has no rows of metrics yet"],
+    );
 }
 
 /// An earlier chart stays if the disk is full, and nothing is left beside it.

@@ -66,7 +66,7 @@ fn two_models_that_were_tuned_from_one_are_merged() {
     let generated = ok(zoo("generate").arg(&both).args(["--tokens", "5"]));
     assert!(!generated.is_empty());
     let mut best = zoo("generate");
-    let says = "has not trained, so it has no validation loss; leave `--checkpoint` out";
+    let says = "has not trained, so it has no validation loss; take the `newest` checkpoint";
     fails(best.arg(&both).args(["--checkpoint", "best"]), 2, &[says]);
     // The merged run is a start for another.
     let more = scratch.path("more");
@@ -180,7 +180,7 @@ fn what_cannot_be_tuned_or_merged_is_named() {
     fails(
         &mut resume(&new),
         2,
-        &["data.json", "merged", "--init-from", "--run NEW"],
+        &["was merged from", "--init-from", "--run NEW"],
     );
 }
 

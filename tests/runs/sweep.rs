@@ -663,3 +663,131 @@ fn workers_end_with_the_process_that_started_them() {
     ends(&mut process);
     wait_for(&pool, 0);
 }
+
+#[test]
+fn errors_name_the_option_or_the_place_in_the_file() {
+    let scratch = Scratch::new();
+    let file = small(&scratch);
+    for (options, says) in [
+        (
+            vec!["--over", "train.batch=0,4"],
+            vec!["run `", "`, --over train.batch=0: train.batch`: is 0"],
+        ),
+        (
+            vec!["--over", "train.batch=4,x"],
+            vec!["--over train.batch=x", "whole number"],
+        ),
+        (
+            vec!["--over", "train.btch=2,4"],
+            vec!["--over train.btch=2", "did you mean `batch`"],
+        ),
+        (
+            vec!["--over", "train.batch=4,4"],
+            vec!["`--over`: has the point batch 4 twice"],
+        ),
+        (
+            vec!["--over", "train.batch=2,4", "--over", "train.batch=2,4"],
+            vec!["`--over`: has `train.batch` twice"],
+        ),
+        (
+            vec!["--over", "train.batch=2,4", "--set", "train.seed=3"],
+            vec!["--set train.seed=3", "use only `--seeds`"],
+        ),
+        (
+            vec!["--over", "train.batch=2,4", "--set", "train.warmup=-1"],
+            vec!["--set train.warmup=-1"],
+        ),
+    ] {
+        let output = run(&mut sweep(&scratch, &file, &options));
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{options:?}: {said}");
+        for part in says {
+            assert!(said.contains(part), "{part} in {said}");
+        }
+        let is_set = options.contains(&"--set");
+        assert!(is_set || !said.contains("--set"), "{said}");
+        assert!(!said.contains("sweep.over"), "{said}");
+    }
+    // In a file, it is the field of the file.
+    let model = "Gpt2(n_layer: 1, n_head: 1, width: 8, context: 8)";
+    for (fields, of_run, place) in [
+        (
+            "sweep: (over: [(field: \"train.batch\", values: Grid([0]))]),",
+            "",
+            "sweep.over train.batch=0",
+        ),
+        ("", "set: [\"train.btch=2\"]", "run `a`, set train.btch=2"),
+        (
+            "",
+            "vary: (field: \"model.widht\", name: \"w\", over: [8])",
+            "run `a`, vary model.widht=8",
+        ),
+    ] {
+        let file = scratch.file(
+            "experiment.ron",
+            format!("(title: \"t\", about: \"a\", {fields} runs: [(name: \"a\", model: {model}, {of_run})])"),
+        );
+        let mut check = zoo("experiment");
+        let output = run(check.arg(&file).arg("--check"));
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(place) && !said.contains("--set"), "{said}");
+    }
+    for (arguments, says) in [
+        (
+            ["laurel_start", "--scale", "cpu", "--seeds", "20"],
+            "--seeds 20`: does not fit: `sweep.seeds`: has 11",
+        ),
+        (
+            [
+                "tokenformer_tuning",
+                "--scale",
+                "cpu",
+                "--new-data",
+                "nowhere.txt",
+            ],
+            "`--new-data`: `nowhere.txt` does not exist",
+        ),
+    ] {
+        let mut experiment = zoo("experiment");
+        fails(experiment.args(arguments).arg("--check"), 2, &[says]);
+    }
+    // Where files cannot be written, the option is the one of the command.
+    for (command, arguments, place) in [
+        (
+            "compare",
+            ["compare/gpt2", "--run", "/proc/x"],
+            "by `--run DIR`",
+        ),
+        (
+            "sweep",
+            ["gpt2/smoke", "--runs", "/proc/x"],
+            "by `--runs DIR`",
+        ),
+    ] {
+        let mut command = zoo(command);
+        command.args(arguments);
+        if place.contains("--runs") {
+            command.args(["--over", "train.batch=2,4"]);
+        }
+        let said = text(&run(&mut command).stderr);
+        assert!(said.trim_end().ends_with(place), "{said}");
+    }
+    let mut halved = zoo("sweep");
+    halved.args([
+        "tokenformer_growth",
+        "--over",
+        "train.batch=4,8",
+        "--halving",
+    ]);
+    fails(&mut halved, 2, &["`--halving`: `"]);
+    let mut counted = zoo("sweep");
+    counted.args(["laurel_latency", "--over", "train.batch=4,8"]);
+    fails(&mut counted, 2, &["trains nothing"]);
+    let mut generate = zoo("generate");
+    fails(
+        generate.args(["run", "--top-p", "2"]),
+        2,
+        &["`--top-p`: is 2"],
+    );
+}

@@ -13,7 +13,8 @@ use crate::{BackendArgs, DataArgs, DisplayArgs, fitted, print, stop_on_signal, w
 /// How models are compared.
 #[derive(Args, Debug)]
 pub struct CompareArgs {
-    /// Set a field that every model's run has: train.steps=200, …
+    /// Set a field that every model's run has, such as train.steps=200; repeat it for several. `residual-zoo describe
+    /// CONFIG` shows the fields of a run
     #[arg(long, value_name = "PATH=VALUE")]
     set: Vec<String>,
     /// Where the runs and report.html go [default: runs/compare]

@@ -1,107 +1,36 @@
 //! The program of an experiment, from its options to its report.
 
-use std::ffi::OsStr;
+mod given;
+mod listing;
+mod source;
+
 use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Args, Parser, ValueEnum};
-use residual_zoo_backend::BackendKind;
+use clap::{Args, Parser};
 use residual_zoo_core::{ConfigError, ModelConfig};
-use residual_zoo_data::{DataError, Source as Data, read_utf8};
-use residual_zoo_report::{Column, Table, si};
+use residual_zoo_data::{DataError, read_utf8};
+use residual_zoo_system::harmless;
 use residual_zoo_train::Interrupter;
 
 use residual_zoo_lab::{
-    Basis, Error, Experiment, INDEX, Missing, Options, Origin, PlannedRun, REPORT, Results,
-    TaskSpec, Verdict, basis_notes, check_pages, only, origin, unequal_budgets, write_index,
+    Error, INDEX, Missing, Options, Origin, REPORT, Results, Verdict, check_pages, only, origin,
+    unequal_budgets, write_index,
 };
-
-use residual_zoo_system::harmless;
 
 use crate::sweep::{explain_spread, note, refuse_swept, show};
 use crate::trial::try_models;
 use crate::{
-    BackendArgs, DataArgs, DisplayArgs, JobsArgs, command, example, fitted, print, refuse_doubled,
-    report, stop_on_signal, verdict, wrapped, write,
+    BackendArgs, DataArgs, DisplayArgs, JobsArgs, example, fitted, print, report, stop_on_signal,
+    verdict, wrapped, write,
 };
+use listing::{check_configs, list_runs};
 
-/// An experiment and where its text comes from.
-#[derive(Clone, Debug)]
-pub struct Source {
-    /// Its name, which the directory of its report begins with.
-    pub name: String,
-    /// Its text.
-    pub files: Files,
-}
-
-/// The RON files of an experiment.
-#[derive(Clone, Debug)]
-pub enum Files {
-    /// Those of the scales smoke, cpu and paper.
-    Scales([&'static str; 3]),
-    /// A single file and its path.
-    Single(String, PathBuf),
-}
-
-impl Source {
-    /// The experiment in the file `path`.
-    ///
-    /// # Errors
-    ///
-    /// When the file cannot be read.
-    pub fn read(path: &Path) -> Result<Self, Error> {
-        let part = |name: Option<&OsStr>| name.unwrap_or_default().to_string_lossy().into_owned();
-        let mut name = part(path.file_stem());
-        // Every experiment of the zoo has a file of this name; its directory tells which it is.
-        let absolute = std::path::absolute(path).unwrap_or_default();
-        let directory = part(absolute.parent().and_then(Path::file_name));
-        if Scale::from_str(&name, false).is_ok() && !directory.is_empty() {
-            name = format!("{directory}-{name}");
-        }
-        Ok(Self {
-            name,
-            files: Files::Single(residual_zoo_data::read_utf8(path)?, path.into()),
-        })
-    }
-
-    /// The text and its path, at `scale` where there are scales.
-    fn at(&self, scale: Option<Scale>) -> Result<(&str, PathBuf), ConfigError> {
-        match (&self.files, scale) {
-            (Files::Scales(texts), scale) => {
-                let scale = scale.unwrap_or(Scale::Smoke);
-                let path = format!("experiments/…/{}/{}.ron", self.name, scale.name());
-                Ok((texts[scale as usize], path.into()))
-            }
-            (Files::Single(text, path), None) => Ok((text, path.clone())),
-            (Files::Single(..), Some(scale)) => {
-                let problem = "is given, but a single file has no scales; leave it out";
-                let field = format!("--scale {}", scale.name());
-                Err(ConfigError::new(field, problem))
-            }
-        }
-    }
-}
-
-#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-enum Scale {
-    /// Seconds: whether everything works
-    Smoke,
-    /// From minutes to two hours on two cores with `--jobs 2`, several seeds
-    Cpu,
-    /// As published, for GPUs
-    Paper,
-}
+pub use source::{Files, Scale, Source};
 
 /// The page of an experiment that is published to a directory.
 fn page(publish: &Path, source: &Source) -> PathBuf {
     publish.join(format!("{}.md", source.name))
-}
-
-impl Scale {
-    fn name(self) -> String {
-        let value = self.to_possible_value();
-        value.map_or(String::new(), |value| value.get_name().to_owned())
-    }
 }
 
 /// Repeat an experiment of a paper and compare the measured figures with the reported ones.
@@ -121,10 +50,11 @@ pub struct ExperimentArgs {
     /// How much of an experiment of the zoo is trained [default: smoke]
     #[arg(long, value_enum)]
     scale: Option<Scale>,
-    /// The number of seeds, except for runs that have their own [default: what the scale says]
+    /// The number of seeds, except for runs that have their own [default: those of the experiment's file]
     #[arg(long, value_name = "N")]
     seeds: Option<u64>,
-    /// Set a field of every run: train.steps=100, …
+    /// Set a field of every run, such as train.steps=100; repeat it for several. `residual-zoo describe CONFIG` shows the
+    /// fields of a run
     #[arg(long, value_name = "PATH=VALUE")]
     set: Vec<String>,
     /// Train the run called TEXT, or all runs whose names contain TEXT, and the runs whose weights
@@ -134,7 +64,7 @@ pub struct ExperimentArgs {
     /// Where runs and reports go
     #[arg(long, value_name = "DIR", default_value = "runs/experiments")]
     runs: PathBuf,
-    /// Train everything again
+    /// Train everything again [default: runs that were trained before are not repeated]
     #[arg(long)]
     force: bool,
     /// Only check the experiment and list its runs
@@ -147,7 +77,7 @@ pub struct ExperimentArgs {
     /// Write the tables and charts there as well, as NAME.md and NAME-1.svg, …
     #[arg(long, value_name = "DIR")]
     publish: Option<PathBuf>,
-    /// Show every run as it trains
+    /// Show the dashboard of every run as it trains [default: a line for each run]
     #[arg(long)]
     watch: bool,
     #[command(flatten)]
@@ -329,20 +259,6 @@ impl ExperimentArgs {
         }
     }
 
-    /// The experiment in a RON text, with the options put in.
-    fn open<C: ModelConfig>(&self, text: &str, path: &Path) -> Result<Experiment<C>, Error> {
-        let mut experiment = Experiment::<C>::parse(text, path)?;
-        let check =
-            |experiment: &Experiment<C>| experiment.check().map_err(|error| error.in_file(path));
-        check(&experiment)?;
-        if let Some(seeds) = self.seeds {
-            experiment.set_seeds(seeds)?;
-            check(&experiment)?;
-        }
-        self.apply(&mut experiment)?;
-        Ok(experiment)
-    }
-
     /// The name of the directory of the report.
     fn report_of(&self, source: &Source) -> String {
         let part = if self.only.is_empty() { "" } else { "only" };
@@ -385,223 +301,4 @@ impl ExperimentArgs {
         }
         print(&format!("all reports: {}", self.runs.join(INDEX).display()))
     }
-
-    /// Puts `--data`, `--new-data` and `--tokenizer` into an experiment.
-    fn apply<C>(&self, experiment: &mut Experiment<C>) -> Result<(), ConfigError> {
-        self.check_data(experiment)?;
-        refuse_doubled("--seeds", "train.seed", &self.set)?;
-        self.data.apply(&mut experiment.data, &self.set)?;
-        self.apply_tasks(&mut experiment.tasks)?;
-        let Some(data) = &mut experiment.new_data else {
-            return self.new_data.as_ref().map_or(Ok(()), |path| {
-                let path = path.display();
-                let problem = format!("is {path}, but no run is on new data; leave it out");
-                Err(ConfigError::new("--new-data", problem))
-            });
-        };
-        // What was learned of one tokenizer's ids is of no use to another's.
-        let tokenizer = DataArgs {
-            data: None,
-            tokenizer: self.data.tokenizer.clone(),
-        };
-        tokenizer.apply(data, &self.set)?;
-        if let Some(path) = &self.new_data {
-            refuse_doubled("--new-data", "data.source", &self.set)?;
-            data.source = Data::Path(path.clone());
-        }
-        Ok(())
-    }
-
-    /// Puts the files of `--task` in place of those of the experiment.
-    fn apply_tasks(&self, tasks: &mut [TaskSpec]) -> Result<(), ConfigError> {
-        for given in &self.task {
-            let names = || {
-                tasks
-                    .iter()
-                    .map(|task| task.name.as_str())
-                    .collect::<Vec<_>>()
-            };
-            let wrong = |problem: String| ConfigError::new(format!("--task {given}"), problem);
-            let known = match names().as_slice() {
-                [] => "this experiment has no tasks; leave it out".to_owned(),
-                names => format!("give one of {} as TASK=FILE", names.join(", ")),
-            };
-            let (name, file) = given.split_once('=').ok_or_else(|| wrong(known.clone()))?;
-            let task = tasks.iter_mut().find(|task| task.name == name);
-            task.ok_or_else(|| wrong(known))?.file = file.into();
-        }
-        Ok(())
-    }
-
-    /// Checks that an experiment reads data where some are given.
-    fn check_data<C>(&self, experiment: &Experiment<C>) -> Result<(), ConfigError> {
-        let Some(path) = &self.data.data else {
-            return Ok(());
-        };
-        let measures = experiment.measure.is_some_and(|m| m.reads_data());
-        if experiment.count.is_some() && !measures {
-            let problem = format!("is {path}, but nothing here reads data; leave it out");
-            return Err(ConfigError::new("--data", problem));
-        }
-        if matches!(experiment.data.source, Data::Copying(_)) {
-            let problem = "is given, but this experiment draws its data itself; leave it out";
-            return Err(ConfigError::new("--data", problem));
-        }
-        Ok(())
-    }
-
-    /// The command that repeats the results; it begins with `program`.
-    fn command(&self, source: &Source, program: &str, kind: BackendKind) -> String {
-        // Flex comes first where no backend is named.
-        let other = (kind != BackendKind::Flex).then_some(kind);
-        let new_data = self
-            .new_data
-            .as_ref()
-            .map(|path| path.display().to_string());
-        let mut options: Vec<(&str, String)> = Vec::new();
-        let scale = self.scale_of(source);
-        options.extend((!scale.is_empty()).then_some(("--scale", scale)));
-        options.extend(self.only.iter().map(|text| ("--only", text.clone())));
-        options.extend(self.set.iter().map(|set| ("--set", set.clone())));
-        options.extend(self.task.iter().map(|task| ("--task", task.clone())));
-        let single = [
-            ("--seeds", self.seeds.map(|seeds| seeds.to_string())),
-            ("--jobs", self.jobs.several().map(|jobs| jobs.to_string())),
-            ("--data", self.data.data.clone()),
-            ("--new-data", new_data),
-            ("--tokenizer", self.data.tokenizer.clone()),
-            ("--backend", other.map(|kind| kind.to_string())),
-            ("--gpu", self.backend.gpu.map(|gpu| gpu.to_string())),
-        ];
-        options.extend(
-            single
-                .into_iter()
-                .filter_map(|(name, value)| Some((name, value?))),
-        );
-        let arguments = options.into_iter();
-        let arguments = arguments.flat_map(|(option, value)| [option.to_owned(), value]);
-        command(program, arguments)
-    }
-}
-
-/// Checks what does not depend on the data.
-fn check_configs<C: ModelConfig>(planned: &[PlannedRun<C>]) -> Result<(), ConfigError> {
-    for run in planned {
-        if let Some(config) = &run.config {
-            config
-                .validate(1)
-                .map_err(|error| error.within(&run.name))?;
-        }
-    }
-    Ok(())
-}
-
-/// The vocabulary of each run with a model, with which its config is valid.
-fn bases<C: ModelConfig>(
-    experiment: &Experiment<C>,
-    planned: &[PlannedRun<C>],
-) -> Result<Vec<Option<Basis>>, Error> {
-    let configs = || planned.iter().filter_map(|run| run.config.as_ref());
-    let bases = match experiment.count {
-        Some(count) => configs()
-            .map(|config| Basis::exact(config.vocabulary(count)))
-            .collect(),
-        None => {
-            let data: Vec<_> = configs().map(|config| &config.data).collect();
-            Basis::of_each(&data, &Interrupter::new())?
-        }
-    };
-    let mut bases = bases.into_iter();
-    let of_run = |run: &PlannedRun<C>| {
-        let Some(config) = &run.config else {
-            return Ok(None);
-        };
-        let basis = bases.next();
-        let vocabulary = basis
-            .as_ref()
-            .map_or(config.vocabulary(1), |basis| basis.vocabulary);
-        config
-            .validate(vocabulary)
-            .map_err(|error| error.within(&run.name))?;
-        Ok(basis)
-    };
-    planned.iter().map(of_run).collect()
-}
-
-/// Prints the runs of an experiment of this scale that was found to be valid; the scale is empty where there are none.
-fn list_runs<C: ModelConfig>(
-    experiment: &Experiment<C>,
-    scale: &str,
-    planned: &[PlannedRun<C>],
-) -> Result<(), Error> {
-    let bases = bases(experiment, planned)?;
-    let none = || "–".to_owned();
-    let row = |(run, basis): (&PlannedRun<C>, &Option<Basis>)| {
-        let mut cells = [
-            run.name.clone(),
-            none(),
-            none(),
-            none(),
-            none(),
-            none(),
-            none(),
-        ];
-        if let Some((config, basis)) = run.config.as_ref().zip(basis.as_ref()) {
-            cells[1] = basis.shown();
-            cells[2] = si(config.model.cost(basis.vocabulary).params.total() as f64);
-            if experiment.count.is_none() {
-                let tokens = config.train.steps as f64 * config.tokens_per_step() as f64;
-                // A run that starts from another one has seen some of the data.
-                let passes = basis.passes(tokens).filter(|_| run.after.is_none());
-                cells[3] = config.train.steps.to_string();
-                cells[4] = si(tokens);
-                cells[5] = passes.map_or_else(none, si);
-                cells[6] = run
-                    .seeds
-                    .as_ref()
-                    .unwrap_or(&experiment.seeds)
-                    .len()
-                    .to_string();
-            }
-        }
-        cells.map(Into::into).into()
-    };
-    let numbers = [
-        "vocabulary",
-        "parameters",
-        "steps",
-        "tokens",
-        "passes",
-        "seeds",
-    ];
-    let numbers = numbers.map(|title| Column::number(title, ""));
-    let table = Table {
-        columns: [Column::text("run")].into_iter().chain(numbers).collect(),
-        rows: planned.iter().zip(&bases).map(row).collect(),
-        ..Table::default()
-    };
-    print(&experiment.title)?;
-    if !scale.is_empty() {
-        print(&format!("scale {scale}"))?;
-    }
-    print(&format!("\n{}", fitted(&table)))?;
-    let named = planned.iter().zip(&bases);
-    let named = named.filter_map(|(run, basis)| Some((run.name.as_str(), basis.as_ref()?)));
-    for note in basis_notes(named) {
-        print(&wrapped(&note, ""))?;
-    }
-    if let Some(sweep) = &experiment.sweep {
-        let (points, seeds) = (sweep.check_points(planned)?, sweep.seeds.len());
-        let count = points * seeds * planned.len();
-        print(&format!(
-            "\nsweep: {count} more runs, {points} points for each run and seed\n{}",
-            sweep.summary()
-        ))?;
-    }
-    let checked = format!(
-        "\nclaims: {}; everything that they and the charts refer to exists; data that are large or not here were not opened",
-        experiment.claims.len()
-    );
-    print(&wrapped(&checked, ""))?;
-    Ok(())
 }

@@ -19,8 +19,8 @@ use crate::print;
 /// How many processes train.
 #[derive(Args, Debug)]
 pub struct JobsArgs {
-    /// Train with up to N processes at a time, at most one for each core and as many as fit into memory,
-    /// each with its share of the cores
+    /// Train with up to N processes at a time, 1 to 256, at most one for each core and as many as fit into memory, each
+    /// with its share of the cores
     #[arg(long, value_name = "N", default_value_t = 1,
           value_parser = crate::number(1, 256))]
     jobs: u32,

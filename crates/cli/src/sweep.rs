@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 use residual_zoo_core::{ConfigError, ModelConfig};
+use residual_zoo_runs::Error as RunError;
 
-use residual_zoo_lab::sweep::{Halving, Swept};
+use residual_zoo_lab::sweep::{Halving, OVER, Swept};
 use residual_zoo_lab::{
     Error, Experiment, INDEX, Options, Origin, PlannedRun, REPORT, Results, Sweep, Tuning,
     check_pages, origin, write_index,
@@ -19,28 +20,31 @@ use crate::{
 /// What is swept, where and how.
 #[derive(Args, Debug)]
 pub struct SweepArgs {
-    /// A field and its values: a list train.batch=8,16, a range model.dropout=0..0.3:4, a logarithmic one
-    /// train.learning_rate=1e-4..1e-1:log:8, or draws train.weight_decay=1e-3..1:log-uniform:8. Can be
-    /// given several times: all combinations are tried [default: the sweep of the file]
+    /// A field and the values to try: a list, train.batch=8,16; a range and the number of its values,
+    /// model.dropout=0..0.3:4; a logarithmic range, train.learning_rate=1e-4..1e-1:log:8; or random draws,
+    /// train.weight_decay=1e-3..1:log-uniform:8. Repeat it for several fields: all combinations are tried [default: the
+    /// sweep of the file]
     #[arg(long, value_name = "FIELD=VALUES")]
     over: Vec<Swept>,
-    /// The number of seeds: those of the file first, then others
+    /// The number of seeds: those of the file first, then others [default: those of the file, or one]
     #[arg(long, value_name = "N", value_parser = crate::number(1, 10_000))]
     seeds: Option<u32>,
-    /// Give up the worse half of the points after a part of their steps, N − 1 times; without a number, N is 3
+    /// Give up the worse half of the points after a part of their steps, N − 1 times; without a number, N is 3 [default:
+    /// every point is trained to the end]
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "3",
           value_parser = crate::number(1, 16))]
     halving: Option<u32>,
-    /// Set a field of every run: train.steps=100, …
+    /// Set a field of every run, such as train.steps=100; repeat it for several. `residual-zoo describe CONFIG` shows the
+    /// fields of a run
     #[arg(long, value_name = "PATH=VALUE")]
     set: Vec<String>,
     /// Where runs and reports go
     #[arg(long, value_name = "DIR", default_value = "runs/experiments")]
     runs: PathBuf,
-    /// Train everything again
+    /// Train everything again [default: runs that were trained before are not repeated]
     #[arg(long)]
     force: bool,
-    /// Show every run as it trains
+    /// Show the dashboard of every run as it trains [default: a line for each run]
     #[arg(long)]
     watch: bool,
     #[command(flatten)]
@@ -66,14 +70,19 @@ impl SweepArgs {
         name: &str,
         commit: &str,
     ) -> Result<(), Error> {
+        if experiment.count.is_some() {
+            let problem = "trains nothing, so there is nothing to sweep";
+            return Err(ConfigError::new(name, problem).into());
+        }
         let sweep = self.sweep(experiment.sweep.take(), &experiment.seeds)?;
         refuse_doubled("--seeds", "train.seed", &self.set)?;
         self.data.apply(&mut experiment.data, &self.set)?;
         experiment.sweep = Some(sweep.clone());
-        experiment.check()?;
+        experiment.check().map_err(|error| self.as_given(error))?;
         refuse_swept(Some(&sweep), &self.set)?;
         let planned = experiment.plan(&self.set)?;
-        sweep.check_points(&planned)?;
+        let checked = sweep.check_points(&planned);
+        checked.map_err(|error| self.as_given(error))?;
         let kind = self.backend.kind()?;
         check_pages(&self.runs, &format!("{name}-sweep"))?;
         self.jobs.check_watch(self.watch)?;
@@ -133,6 +142,23 @@ impl SweepArgs {
             (false, 0) => Ok(()),
             (false, _) => Err(Error::Missing { missing }),
         }
+    }
+
+    /// Returns the error of a field of the sweep with the name of the option that gave it.
+    fn as_given(&self, error: Error) -> Error {
+        let Error::Run(RunError::Config(mut error)) = error else {
+            return error;
+        };
+        for (field, option, is_given) in [
+            (OVER, "--over", !self.over.is_empty()),
+            ("sweep.seeds", "--seeds", self.seeds.is_some()),
+            ("sweep.halving", "--halving", self.halving.is_some()),
+        ] {
+            if is_given {
+                error.field = error.field.replacen(field, option, 1);
+            }
+        }
+        error.into()
     }
 
     /// The sweep of the file, with the options put in. `claimed` are the seeds of the experiment.

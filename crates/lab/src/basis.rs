@@ -47,14 +47,40 @@ impl Basis {
     /// A config that is not valid, or data that cannot be read.
     pub fn of_config(data: &DataConfig, stop: &Interrupter) -> Result<Self, DataError> {
         data.validate()?;
+        let known = data.known_vocab_size()?;
+        if is_small(data)? && !lacks_tokenizer(data, known) {
+            return Ok(Self::of_corpus(&open_corpus(data, stop)?));
+        }
+        Self::unopened(data, known)
+    }
+
+    /// The vocabulary of the data of a config, and the data if they are on this machine, however large they are. Nothing is
+    /// downloaded. Without the data, the vocabulary is the one of [`of_config`](Self::of_config).
+    ///
+    /// # Errors
+    ///
+    /// A config that is not valid, or data that cannot be read.
+    pub fn open(
+        data: &DataConfig,
+        stop: &Interrupter,
+    ) -> Result<(Self, Option<Corpus>), DataError> {
+        data.validate()?;
+        let known = data.known_vocab_size()?;
+        // A download of images is none of the zoo's, so opening them says best what is missing.
+        let is_here = matches!(data.source, Source::Cifar10(_) | Source::Images(_))
+            || data.bytes_at_hand()?.is_some();
+        if is_here && !lacks_tokenizer(data, known) {
+            let corpus = open_corpus(data, stop)?;
+            return Ok((Self::of_corpus(&corpus), Some(corpus)));
+        }
+        Ok((Self::unopened(data, known)?, None))
+    }
+
+    /// The vocabulary of data that are not opened: the known number of ids, or an assumed one.
+    fn unopened(data: &DataConfig, known: Option<usize>) -> Result<Self, DataError> {
         if let Some(size) = data.image() {
             let classes = data.outputs(0);
             return Ok(Self::exact(Vocabulary::of_images(size.into(), classes)));
-        }
-        let known = data.known_vocab_size()?;
-        let lacks_tokenizer = known.is_none() && matches!(data.tokenizer, TokenizerConfig::File(_));
-        if is_small(data)? && !lacks_tokenizer {
-            return Ok(Self::of_corpus(&open_corpus(data, stop)?));
         }
         if let Some(ids) = known {
             return Ok(Self::exact(Vocabulary::new(ids, data.outputs(ids))));
@@ -128,7 +154,7 @@ pub fn basis_notes<'a>(runs: impl IntoIterator<Item = (&'a str, &'a Basis)>) -> 
     notes
 }
 
-/// Such as `56 token ids` or `3 × 32 × 32 images in 10 classes`.
+/// Such as `56 token ids`, `~50304 token ids` if that is assumed, or `3 × 32 × 32 images in 10 classes`.
 impl fmt::Display for Basis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Vocabulary { outputs, .. } = self.vocabulary;
@@ -139,9 +165,8 @@ impl fmt::Display for Basis {
                 size.channels, size.height, size.width
             ),
             None => {
-                let ids = self.vocabulary.ids();
-                write!(f, "{ids} token ids")?;
-                match outputs == ids {
+                write!(f, "{} token ids", self.shown())?;
+                match outputs == self.vocabulary.ids() {
                     true => Ok(()),
                     false => write!(f, " in {outputs} classes"),
                 }
@@ -160,26 +185,48 @@ fn is_small(data: &DataConfig) -> Result<bool, DataError> {
     })
 }
 
-/// A number of token ids for data that are not opened, and why it is this one.
-fn assumed(data: &DataConfig) -> Result<(usize, String), DataError> {
-    let missing = |on_hub| match on_hub {
-        true => "is not downloaded yet",
-        false => "is not here",
+/// Whether the tokenizer of data is a file that is not on this machine.
+fn lacks_tokenizer(data: &DataConfig, known: Option<usize>) -> bool {
+    known.is_none() && matches!(data.tokenizer, TokenizerConfig::File(_))
+}
+
+/// Why data were not opened: a tokenizer that is missing, a text that is large or missing.
+///
+/// # Errors
+///
+/// Data that cannot be read.
+pub fn why_unopened(data: &DataConfig) -> Result<String, DataError> {
+    let missing = |is_to_load, is_here| match (is_to_load, is_here) {
+        (true, _) => "is not downloaded yet",
+        (_, true) => "cannot be read by this program, which was built without the feature for it",
+        _ => "is not here",
     };
-    if let TokenizerConfig::File(path) = &data.tokenizer {
-        let why = missing(is_on_hub(path));
-        let path = path.display();
-        return Ok((NEOX, format!("that of GPT-NeoX, because `{path}` {why}")));
+    if let (TokenizerConfig::File(path), true) = (
+        &data.tokenizer,
+        lacks_tokenizer(data, data.known_vocab_size()?),
+    ) {
+        let why = missing(is_on_hub(path), false);
+        return Ok(format!("`{}` {why}", path.display()));
     }
     let source = &data.source;
-    let because = match data.bytes_at_hand()? {
+    Ok(match data.bytes_at_hand()? {
         Some(size) => format!("{source} has {} and was not read", bytes(size as f64)),
         None => {
-            let is_to_load = *source == Source::TinyShakespeare
-                || source.paths().iter().any(|path| is_on_hub(path));
-            format!("{source} {}", missing(is_to_load))
+            let paths = source.paths();
+            let is_to_load =
+                *source == Source::TinyShakespeare || paths.iter().any(|path| is_on_hub(path));
+            let is_here = paths.iter().all(|path| path.exists());
+            format!("{source} {}", missing(is_to_load, is_here))
         }
-    };
+    })
+}
+
+/// A number of token ids for data that are not opened, and why it is this one.
+fn assumed(data: &DataConfig) -> Result<(usize, String), DataError> {
+    let because = why_unopened(data)?;
+    if let TokenizerConfig::File(_) = &data.tokenizer {
+        return Ok((NEOX, format!("that of GPT-NeoX, because {because}")));
+    }
     Ok(match data.tokenizer {
         TokenizerConfig::Bpe { vocab_size } => (
             vocab_size,
@@ -232,6 +279,8 @@ mod tests {
             };
             let corpus = open_corpus(&data, &Interrupter::new()).unwrap();
             assert_eq!(of(&data), Basis::of_corpus(&corpus));
+            let (opened, found) = Basis::open(&data, &Interrupter::new()).unwrap();
+            assert_eq!((opened, found.is_some()), (of(&data), true));
         }
     }
 
@@ -258,6 +307,10 @@ mod tests {
             data.tokenizer = tokenizer;
             let found = of(&data);
             assert_eq!(found.vocabulary, expected.into());
+            let (opened, corpus) = Basis::open(&data, &Interrupter::new()).unwrap();
+            assert_eq!((&opened, corpus.is_none()), (&found, true));
+            let sign = if because.is_some() { "~" } else { "" };
+            assert_eq!(opened.to_string(), format!("{sign}{expected} token ids"));
             let assumed = found.assumed.as_deref();
             assert_eq!(assumed.is_some(), because.is_some(), "{assumed:?}");
             assert!(

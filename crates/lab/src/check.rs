@@ -7,6 +7,7 @@ use residual_zoo_report::si;
 
 use crate::curves::CURVES;
 use crate::quantity::{QUANTITIES, is_curve};
+use crate::sweep::OVER;
 use crate::{
     After, Axis, ChartSpec, Claim, Error, Experiment, Measure, PlannedRun, TaskSpec, describe,
     sound, tasks,
@@ -86,13 +87,13 @@ impl<C: ModelConfig> Experiment<C> {
             let problem = format!("`{}` starts from the weights of another run", run.name);
             return error(
                 "sweep.halving",
-                problem + ", which is trained to its end first; leave `halving` out",
+                problem + ", which is trained to its end first; leave halving out",
             );
         }
         let own = self.runs.iter().flat_map(|spec| &spec.set);
         if let Some(set) = own.into_iter().find(|set| sweep.varies(set)) {
             return error(
-                "sweep",
+                OVER,
                 format!("varies what a run sets by `{set}`; leave that out"),
             );
         }
@@ -100,7 +101,7 @@ impl<C: ModelConfig> Experiment<C> {
         let mut varied = varied.flat_map(|vary| vary.field.split(',').map(str::trim));
         if let Some(field) = varied.find(|field| !field.is_empty() && sweep.varies(field)) {
             let problem = format!("varies `{field}`, which the `vary` of a run does too");
-            return error("sweep", problem + "; leave one out");
+            return error(OVER, problem + "; leave one out");
         }
         let is_shared = |seed: &&u64| sweep.tuned && self.seeds.contains(seed);
         match sweep.seeds.iter().find(is_shared) {

@@ -32,10 +32,16 @@ pub struct Curve {
     pub rows: Vec<Row>,
     /// All of its settings but the seed: runs with equal ones differ only in their seed.
     pub settings: String,
+    /// The name of its model.
+    pub model: String,
+    /// The name of its text.
+    pub text: String,
     /// The name of a token.
     pub token: String,
     /// The identity of its tokens, such as a hash of the tokenizer.
     pub tokens: String,
+    /// A hash of its training tokens; `None` where it is not known.
+    pub trained_on: Option<String>,
     /// A hash of its validation tokens; `None` where it is not known.
     pub validated_on: Option<String>,
     /// Bytes of text per validation token, where they are known.
@@ -140,48 +146,124 @@ fn line_of(runs: &[&Curve], x: &str, y: &str) -> Series {
     line
 }
 
-/// Whether runs with the same tokens were validated on different ones, so that their losses do not compare.
-fn have_different_texts(runs: &[Curve]) -> bool {
-    let known = runs
-        .iter()
-        .filter_map(|run| Some((&run.tokens, run.validated_on.as_ref()?)));
+/// Says which axes compare if the runs read different texts, or may have: the same text has other hashes in other tokens.
+fn texts_note(runs: &[Curve], y: &str) -> String {
+    let is_training = y == "train_loss";
+    let done = if is_training { "trained" } else { "validated" };
+    let known = runs.iter().filter_map(|run| {
+        let hash = match is_training {
+            true => run.trained_on.as_ref(),
+            false => run.validated_on.as_ref(),
+        };
+        Some((&run.tokens, hash?))
+    });
     let known: BTreeSet<_> = known.collect();
     let tokens: BTreeSet<_> = known.iter().map(|(tokens, _)| *tokens).collect();
-    known.len() > tokens.len()
+    if known.len() > tokens.len() {
+        return format!(
+            " The runs were {done} on different texts, so the vertical axis does not compare between them."
+        );
+    }
+    let texts: BTreeSet<&str> = runs.iter().map(|run| run.text.as_str()).collect();
+    match texts.len() > 1 && have_different_tokens(runs) {
+        true => format!(
+            " The runs name different texts ({}); the vertical axis compares only if these are the same text.",
+            texts.into_iter().collect::<Vec<_>>().join("; ")
+        ),
+        false => String::new(),
+    }
 }
 
-/// The name of each line: that of its run, or what the names of its runs begin with, if no other line has it.
+/// Returns the name of each line: the name of its run, or a name for its runs that no other line has.
 fn names(lines: &[Vec<&Curve>]) -> Vec<String> {
-    let begin = |line: &[&Curve]| {
-        let first = &line[0].name;
-        let is_shared = |end: &usize| {
-            line.iter()
-                .all(|run| run.name.get(..*end) == first.get(..*end))
-        };
-        let ends = first.char_indices().map(|(at, c)| at + c.len_utf8());
-        let end = ends.take_while(is_shared).last().unwrap_or(0);
-        let is_joint = |c: char| !c.is_alphanumeric();
-        first[..end].trim_end_matches(is_joint).to_owned()
-    };
-    let short: Vec<String> = lines.iter().map(|line| begin(line)).collect();
+    let short: Vec<String> = lines.iter().map(|line| without_seed(line)).collect();
     let name = |(i, line): (usize, &Vec<&Curve>)| {
-        let is_taken = short
-            .iter()
-            .enumerate()
-            .any(|(j, other)| i != j && *other == short[i]);
-        let name = match is_taken || short[i].is_empty() {
+        let mut others = short.iter().enumerate().filter(|(j, _)| i != *j);
+        let name = match others.any(|(_, other)| *other == short[i]) {
             true => &line[0].name,
             false => &short[i],
         };
         match line.len() {
             1 => line[0].name.clone(),
-            count => format!("{name}, mean of {count}"),
+            count => format!("{name}, mean of {count} seeds"),
         }
     };
     lines.iter().enumerate().map(name).collect()
 }
 
-/// Notes on the chart.
+/// The words that the names of all runs share, without the word for the seed: `runs/gpt2` for `runs/gpt2-seed1` and
+/// `runs/gpt2-seed2`. The name of the model if these words do not name the runs.
+fn without_seed(runs: &[&Curve]) -> String {
+    let names: Vec<Vec<Word>> = runs.iter().map(|run| words(&run.name)).collect();
+    let first = &names[0];
+    // Names of other lengths may share words by chance after the first that differs.
+    let is_aligned = names.iter().all(|words| words.len() == first.len());
+    let mut kept: Vec<Word> = Vec::new();
+    let mut left_out: Option<Word> = None;
+    for (i, word) in first.iter().enumerate() {
+        if names.iter().all(|words| words.get(i) == Some(word)) {
+            let before = left_out
+                .take()
+                .map_or(word.before, |left_out| left_out.before);
+            kept.push(Word { before, ..*word });
+            continue;
+        }
+        if left_out.is_none() {
+            left_out = kept.pop_if(|last| is_seed(last.text)).or(Some(*word));
+        }
+        if !is_aligned {
+            break;
+        }
+    }
+    let text: String = kept
+        .iter()
+        .flat_map(|word| [word.before, word.text])
+        .collect();
+    let last = first.last().map_or("", |word| word.text);
+    // The folder alone names the runs if its parts are the seeds.
+    let folder = first.iter().rposition(|word| word.before.contains('/'));
+    let own = &first[folder.unwrap_or(0)..];
+    let has_own = own
+        .iter()
+        .any(|own| kept.iter().any(|word| word.at == own.at));
+    let is_of_seed = last.chars().all(char::is_numeric) || last.to_lowercase().starts_with("seed");
+    match (has_own || is_of_seed) && !text.is_empty() && !text.ends_with("runs") {
+        true => text,
+        false => runs[0].model.clone(),
+    }
+}
+
+/// A word of a name, its place among the words, and the signs before it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Word<'a> {
+    at: usize,
+    before: &'a str,
+    text: &'a str,
+}
+
+/// Splits a name into words of letters and digits.
+fn words(name: &str) -> Vec<Word<'_>> {
+    let mut words = Vec::new();
+    let mut rest = name;
+    while let Some(start) = rest.find(char::is_alphanumeric) {
+        let end = rest[start..].find(|c: char| !c.is_alphanumeric());
+        let end = end.map_or(rest.len(), |end| start + end);
+        words.push(Word {
+            at: words.len(),
+            before: &rest[..start],
+            text: &rest[start..end],
+        });
+        rest = &rest[end..];
+    }
+    words
+}
+
+/// Whether a word announces a seed.
+fn is_seed(word: &str) -> bool {
+    ["s", "seed", "seeds"].contains(&word.to_lowercase().as_str())
+}
+
+/// Notes on the chart: which values compare between runs, and what the bands are.
 fn note(runs: &[Curve], (x, y): (&str, &str), mean: bool) -> String {
     let mut note = String::new();
     if have_different_tokens(runs) {
@@ -202,13 +284,13 @@ fn note(runs: &[Curve], (x, y): (&str, &str), mean: bool) -> String {
             BITS_PER_BYTE => format!("{differ}, so losses are in bits per byte of text."),
             _ => format!("{differ}, so values per token do not compare."),
         };
-        if x == "tokens" {
-            note += " Each run is drawn over its own tokens.";
+        if ["steps", "tokens"].contains(&x) {
+            note += &format!(
+                " The horizontal axis counts each run's own {x}; FLOPs and seconds compare."
+            );
         }
     }
-    if y != "train_loss" && have_different_texts(runs) {
-        note += " The runs were validated on different texts, so their losses do not compare.";
-    }
+    note += &texts_note(runs, y);
     if mean {
         note += " Means over runs that differ only in their seed; bands are their range.";
     }
@@ -261,7 +343,7 @@ mod tests {
         };
         assert_eq!(
             (a.name.as_str(), b.name.as_str()),
-            ("runs/a, mean of 2", "runs/b")
+            ("runs/a, mean of 2 seeds", "runs/b")
         );
         assert_eq!(a.points, [(1.0, 4.5), (2.0, 3.5)]);
         assert_eq!(a.band, [(1.0, 4.0, 5.0), (2.0, 3.0, 4.0)]);
@@ -290,8 +372,45 @@ mod tests {
             .collect();
         assert_eq!(
             names,
-            ["pool/GPT-2-0a, mean of 2", "pool/GPT-2-2c, mean of 2"]
+            [
+                "pool/GPT-2-0a, mean of 2 seeds",
+                "pool/GPT-2-2c, mean of 2 seeds"
+            ]
         );
+    }
+
+    #[test]
+    fn a_mean_is_named_by_what_its_runs_share() {
+        for (runs, expected) in [
+            (["runs/gpt2-1", "runs/gpt2-2"], "runs/gpt2"),
+            (["runs/gpt2-seed1", "runs/gpt2-seed2"], "runs/gpt2"),
+            (["runs/gpt2-seed-1", "runs/gpt2-seed-2"], "runs/gpt2"),
+            (["runs/gpt2_s_1", "runs/gpt2_s_2"], "runs/gpt2"),
+            (["runs/seed1-small", "runs/seed2-small"], "runs/small"),
+            (["runs/1/gpt2", "runs/2/gpt2"], "runs/gpt2"),
+            (["seed1/gpt2", "seed2/gpt2"], "gpt2"),
+            (["runs/gpt2/1", "runs/gpt2/12"], "runs/gpt2"),
+            (["pool/RMT--0a1b", "pool/RMT--93cf"], "pool/RMT"),
+            (
+                ["/data/runs/gpt2-1", "/data/runs/gpt2-2"],
+                "/data/runs/gpt2",
+            ),
+            // Nothing of the name is left.
+            (["runs/s1", "runs/s2"], "GPT-2"),
+            (["out/a", "out/b"], "GPT-2"),
+            (["runs/1", "runs/2"], "GPT-2"),
+            (["a", "b"], "GPT-2"),
+            (["/data/runs/one", "/data/runs/two"], "GPT-2"),
+        ] {
+            let of = |name: &str| Curve {
+                model: "GPT-2".into(),
+                ..curve(name, "a", &[1.0])
+            };
+            let runs = runs.map(of);
+            let chart = curves(&runs, "steps", "valid_loss", true).unwrap();
+            let expected = format!("{expected}, mean of 2 seeds");
+            assert_eq!(chart.series[0].name, expected, "{}", runs[0].name);
+        }
     }
 
     #[test]
@@ -302,16 +421,28 @@ mod tests {
             ..curve("a", "a", &[1.0])
         };
         let note = |runs: &[Curve], y: &str| note(runs, ("steps", y), false);
-        let said = "The runs were validated on different texts, so their losses do not compare.";
-        let runs = [of(Some("x"), "bytes"), of(Some("y"), "bytes")];
+        let said = "The runs were validated on different texts, so the vertical axis does not compare between them.";
+        let mut runs = [of(Some("x"), "bytes"), of(Some("y"), "bytes")];
         assert_eq!(note(&runs, "valid_loss"), said);
         assert_eq!(note(&runs, "train_loss"), "");
+        for (run, text) in runs.iter_mut().zip(["x", "y"]) {
+            run.trained_on = Some(text.into());
+        }
+        assert_eq!(
+            note(&runs, "train_loss"),
+            said.replace("validated", "trained")
+        );
         for other in [of(Some("x"), "bytes"), of(None, "bytes")] {
             assert_eq!(note(&[runs[0].clone(), other], "valid_loss"), "");
         }
-        // The same text has another hash in other tokens.
-        let others = [of(Some("x"), "bytes"), of(Some("z"), "bpe")];
-        assert!(!note(&others, "valid_loss").contains(said));
+        // The same text has another hash in other tokens, so its name is all that is known.
+        let mut others = [of(Some("x"), "bytes"), of(Some("z"), "bpe")];
+        assert!(!note(&others, "valid_loss").contains("vertical"));
+        (others[0].text, others[1].text) = ("a.txt".into(), "b.txt".into());
+        let named = "(a.txt; b.txt); the vertical axis compares only if these are the same text.";
+        for y in ["valid_loss", "train_loss", BITS_PER_BYTE] {
+            assert!(note(&others, y).contains(named), "{y}");
+        }
     }
 
     #[test]
@@ -344,10 +475,8 @@ mod tests {
             .collect();
         assert_eq!(points, [1.0, 1.0]);
         assert_eq!(chart.y.unit, "bits/byte");
-        assert!(
-            chart
-                .note
-                .contains("in bits per byte of text. Each run is drawn over its own tokens.")
-        );
+        assert!(chart.note.contains(
+            "in bits per byte of text. The horizontal axis counts each run's own tokens; FLOPs"
+        ));
     }
 }

@@ -72,7 +72,7 @@ pub mod trial;
 mod tune;
 mod tuning_report;
 
-pub use basis::{Basis, MOST_BYTES, basis_notes};
+pub use basis::{Basis, MOST_BYTES, basis_notes, why_unopened};
 pub use check::unequal_budgets;
 pub use claims::{Claim, Judgement, Test, Verdict};
 pub use classify::{Classified, Found, IMAGES_REPORT, classify};

@@ -12,6 +12,9 @@ use crate::{After, Error, Experiment, RunSpec};
 /// The most values of a field that varies. Each makes a run.
 const MOST_VALUES: usize = 1000;
 
+/// Where a user of a program sets fields of all runs.
+const OPTION: &str = "--set";
+
 /// A run of an experiment with everything that it takes from there.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlannedRun<C> {
@@ -55,15 +58,15 @@ impl<C> PlannedRun<C> {
 }
 
 impl<C: ModelConfig> PlannedRun<C> {
-    /// With fields of its config set.
-    pub(crate) fn set(mut self, set: &[String]) -> Result<Self, Error> {
+    /// With fields of its config set. `place` is where the assignments are written, as errors name it.
+    pub(crate) fn set(mut self, set: &[String], place: &str) -> Result<Self, Error> {
         let config = self.config.map(|config| config.set(set)).transpose();
         self.config = config.map_err(|error| match error {
             RunError::Override {
                 assignment,
                 problem,
             } => {
-                let field = format!("run `{}`, --set {}", self.name, one_line(assignment));
+                let field = format!("run `{}`, {place} {}", self.name, one_line(assignment));
                 ConfigError::new(field, one_line(problem)).into()
             }
             error => Error::from(error),
@@ -81,9 +84,9 @@ impl<C: ModelConfig> Experiment<C> {
     pub fn plan(&self, set: &[String]) -> Result<Vec<PlannedRun<C>>, Error> {
         let mut planned = Vec::new();
         for spec in &self.runs {
-            let run = self.run_of(spec).set(&spec.set)?;
+            let run = self.run_of(spec).set(&spec.set, "set")?;
             match &spec.vary {
-                None => planned.push(run.set(set)?),
+                None => planned.push(run.set(set, OPTION)?),
                 Some(vary) if vary.over.len() > MOST_VALUES => {
                     let problem = format!(
                         "has {} values; it must have at most {MOST_VALUES}",
@@ -93,7 +96,7 @@ impl<C: ModelConfig> Experiment<C> {
                 }
                 Some(vary) => {
                     for value in &vary.over {
-                        planned.push(vary.variant(&run, *value)?.set(set)?);
+                        planned.push(vary.variant(&run, *value)?.set(set, OPTION)?);
                     }
                 }
             }
@@ -143,7 +146,7 @@ impl Vary {
             .iter()
             .map(|field| format!("{field}={value}"))
             .collect();
-        let mut run = run.clone().set(&set)?;
+        let mut run = run.clone().set(&set, "vary")?;
         let named = value * self.times;
         run.name += &format!(", {} {named}", self.name);
         run.values.insert(self.name.clone(), named);

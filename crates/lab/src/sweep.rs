@@ -149,6 +149,9 @@ pub(crate) fn until(train: &TrainConfig, share: f64) -> usize {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Point(pub(crate) Vec<Value>);
 
+/// The field of a file with the swept fields, as errors name it. A program puts its own option in its place.
+pub const OVER: &str = "sweep.over";
+
 /// The most rungs of successive halving.
 const MOST_RUNGS: usize = 16;
 /// The most points of a sweep.
@@ -163,16 +166,16 @@ impl Sweep {
     ///
     /// Names the first invalid field.
     pub fn check(&self) -> Result<(), ConfigError> {
-        check::at_least_one("sweep.over", self.over.len())?;
+        check::at_least_one(OVER, self.over.len())?;
         check::at_least_one("sweep.seeds", self.seeds.len())?;
         for swept in &self.over {
-            swept.check().map_err(|error| error.within("sweep.over"))?;
+            swept.check().map_err(|error| error.within(OVER))?;
         }
         let paths = self.over.iter().flat_map(|swept| swept.field.split(','));
         let mut known = BTreeSet::new();
         if let Some(twice) = paths.map(str::trim).find(|path| !known.insert(*path)) {
             let problem = format!("has `{twice}` twice");
-            return Err(ConfigError::new("sweep.over", problem));
+            return Err(ConfigError::new(OVER, problem));
         }
         let mut drawn = self.over.iter().filter_map(|swept| match swept.values {
             Values::LogUniform(range) => Some(range.count),
@@ -182,7 +185,7 @@ impl Sweep {
             && drawn.any(|count| count != first)
         {
             let problem = "has fields that are drawn together with different counts";
-            return Err(ConfigError::new("sweep.over", problem));
+            return Err(ConfigError::new(OVER, problem));
         }
         if let Some(Halving { rungs, keep }) = self.halving {
             check::at_least_one("sweep.halving.rungs", rungs)?;
@@ -198,7 +201,7 @@ impl Sweep {
         let points = self.count();
         if points > MOST_POINTS {
             let problem = format!("gives {points} points; at most {MOST_POINTS} are possible");
-            return Err(ConfigError::new("sweep.over", problem));
+            return Err(ConfigError::new(OVER, problem));
         }
         let mut known = BTreeSet::new();
         let points = self.points();
@@ -207,7 +210,7 @@ impl Sweep {
             None => Ok(()),
             Some(name) => {
                 let problem = format!("has the point {name} twice");
-                Err(ConfigError::new("sweep.over", problem))
+                Err(ConfigError::new(OVER, problem))
             }
         }
     }

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use residual_zoo_core::ModelConfig;
+use residual_zoo_core::{ConfigError, ModelConfig};
 use residual_zoo_data::Corpus;
 use serde::Serialize;
 
 use crate::corpora::open_corpora;
 use crate::single::work;
 use crate::stats::Estimate;
-use crate::sweep::{Point, Sweep, Value, until};
+use crate::sweep::{OVER, Point, Sweep, Value, until};
 use crate::training::train_runs;
 use crate::{After, DataFacts, Error, Missing, Observation, Options, Outcome, PlannedRun, Pool};
 
@@ -136,7 +136,7 @@ impl Tuning {
         let mut bests = Vec::new();
         for (i, (run, swept)) in planned.iter().zip(&self.runs).enumerate() {
             if let (Some(at), Some(best)) = (swept.best, swept.best()) {
-                let mut planned = run.clone().set(&best.set)?;
+                let mut planned = run.clone().set(&best.set, OVER)?;
                 planned.seeds = None;
                 bests.push(Candidate {
                     at: (i, at),
@@ -156,7 +156,7 @@ impl Tuning {
         for (run, swept) in planned.iter().zip(&self.runs) {
             match swept.best() {
                 Some(best) => {
-                    let mut run = run.clone().set(&best.set)?;
+                    let mut run = run.clone().set(&best.set, OVER)?;
                     // Charts and tables can show where it was trained.
                     for (swept, value) in self.sweep.over.iter().zip(&best.values) {
                         if let Value::Number(value) = value {
@@ -299,8 +299,12 @@ impl Sweep {
         let points = self.points();
         for candidate in self.candidates(planned, &points)? {
             if let Some(config) = &candidate.planned.config {
-                let valid = config.validate(1);
-                valid.map_err(|error| error.within(&candidate.planned.name))?;
+                let (run, point) = candidate.at;
+                let (run, set) = (&planned[run].name, self.set(&points[point]).join(", "));
+                let place = format!("run `{run}`, {OVER} {set}");
+                config.validate(1).map_err(|error| {
+                    ConfigError::new(format!("{place}: {}", error.field), error.problem)
+                })?;
             }
         }
         Ok(points.len())
@@ -324,7 +328,7 @@ impl Sweep {
         let mut candidates = Vec::new();
         for (i, run) in planned.iter().enumerate() {
             for (j, point) in points.iter().enumerate() {
-                let planned = run.clone().set(&self.set(point));
+                let planned = run.clone().set(&self.set(point), OVER);
                 let mut planned = planned?;
                 planned.name = format!("{}, {}", run.name, self.describe(point));
                 planned.seeds = None;

@@ -44,8 +44,9 @@ impl Tuning {
         let seeds: Vec<String> = self.sweep.seeds.iter().map(u64::to_string).collect();
         let over: Vec<String> = self.sweep.over.iter().map(Swept::describe).collect();
         let mut note = format!(
-            "{}. Seeds {}: {}{} training tokens in all{}. ",
+            "{}. {} {}: {}{} training tokens in all{}. ",
             over.join("; "),
+            if seeds.len() > 1 { "Seeds" } else { "Seed" },
             seeds.join(", "),
             if seeds.len() > 1 {
                 "means ± standard deviation; "

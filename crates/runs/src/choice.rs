@@ -56,7 +56,7 @@ impl Choice {
             Self::Newest => return checkpoint::newest(run),
             Self::Best if has_not_trained(run) => {
                 let problem =
-                    "has not trained, so it has no validation loss; leave `--checkpoint` out";
+                    "has not trained, so it has no validation loss; take the `newest` checkpoint";
                 return Err(Error::NoRun {
                     path: run.into(),
                     problem: problem.into(),

@@ -63,7 +63,7 @@ pub enum Error {
     /// The directory for a new run already holds something else.
     #[error(
         "{0} already exists and holds something else; choose another directory with `--run DIR` (of an \
-         experiment, `--runs DIR`), or delete it if you no longer need it"
+         experiment or a sweep, `--runs DIR`), or delete it if you no longer need it"
     )]
     RunExists(PathBuf),
     /// A run is to continue with other settings.
@@ -270,6 +270,16 @@ impl Error {
     }
 }
 
+const NO_FOLDER: &str = "; create its folder first, or choose another one";
+const NO_SPACE: &str = "; free some space, or write to another disk";
+const NOT_WRITABLE: &str = "; choose a place where files can be written";
+
+/// Whether a message asks for another place to write to. A program can then add its option for it.
+pub fn asks_for_a_place(message: &str) -> bool {
+    let remedies = [NO_FOLDER, NO_SPACE, NOT_WRITABLE];
+    remedies.iter().any(|remedy| message.ends_with(remedy))
+}
+
 fn remedy(action: &str, path: &Path, error: &std::io::Error) -> &'static str {
     use std::io::ErrorKind::{
         FileTooLarge, InvalidData, IsADirectory, NotADirectory, NotFound, QuotaExceeded,
@@ -280,11 +290,9 @@ fn remedy(action: &str, path: &Path, error: &std::io::Error) -> &'static str {
     match error.kind() {
         StorageFull | QuotaExceeded | FileTooLarge if is_stream => "; free some space",
         _ if is_stream => "",
-        NotFound if action == "write" => "; create its folder first, or choose another one",
-        StorageFull | QuotaExceeded | FileTooLarge => {
-            "; free some space, or write to another disk (`--run`, `--runs` or `--out`)"
-        }
-        _ if action != "read" => "; choose a writable place (`--run`, `--runs` or `--out`)",
+        NotFound if action == "write" => NO_FOLDER,
+        StorageFull | QuotaExceeded | FileTooLarge => NO_SPACE,
+        _ if action != "read" => NOT_WRITABLE,
         NotFound | NotADirectory => "; check the path",
         IsADirectory => "; give a file",
         InvalidData => "; the file must be UTF-8 text",

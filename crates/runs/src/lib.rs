@@ -27,7 +27,7 @@ pub use choice::{Choice, best};
 pub use config::{
     MinLearningRate, OnDiskError, OptimizerKind, RunConfig, Schedule, TrainConfig, parse_ron,
 };
-pub use error::{Error, describe_not_finite};
+pub use error::{Error, asks_for_a_place, describe_not_finite};
 pub use lock::Lock;
 pub use log::Mark;
 pub use open::{Run, vocabulary};

@@ -40,7 +40,8 @@ pub const CONFIG: &str = "config.ron";
 pub const TOKENIZER: &str = "tokenizer.json";
 const DATA: &str = "data.json";
 const HISTORY: &str = "history.jsonl";
-pub(crate) const METRICS: &str = "metrics.jsonl";
+/// The rows of metrics of a run, in its directory.
+pub const METRICS: &str = "metrics.jsonl";
 const SAMPLES: &str = "samples.txt";
 /// What an experiment has measured of the run, in its directory.
 pub const MEASURED: &str = "measured.json";

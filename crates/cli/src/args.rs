@@ -1,0 +1,241 @@
+//! Options that several commands have.
+
+use std::path::Path;
+
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use residual_zoo_backend::{BackendError, BackendKind};
+use residual_zoo_core::ConfigError;
+use residual_zoo_data::Source as Data;
+use residual_zoo_data::{DataConfig, ImagesConfig, SyntheticConfig, TokenizerConfig, is_on_hub};
+use residual_zoo_runs::Choice;
+use residual_zoo_train::dashboard::Display;
+
+/// The backend to compute on.
+#[derive(Args, Debug, Clone)]
+pub struct BackendArgs {
+    /// The backend to compute on, if it was compiled in by `--features` [default: the first one that was]
+    #[arg(long, value_name = "NAME", value_parser = backends())]
+    pub backend: Option<BackendKind>,
+    /// Index of the GPU, counted from 0 [default: the backend's choice; for tch the CPU]
+    #[arg(long, value_name = "INDEX")]
+    pub gpu: Option<usize>,
+}
+
+/// The parser of the name of a backend. Help and completions show the names.
+fn backends() -> impl TypedValueParser<Value = BackendKind> {
+    let names = BackendKind::ALL.map(BackendKind::feature);
+    PossibleValuesParser::new(names).try_map(|name| name.parse::<BackendKind>())
+}
+
+impl BackendArgs {
+    /// The backend that was asked for, or the first one.
+    ///
+    /// # Errors
+    ///
+    /// When it was not compiled in.
+    pub fn kind(&self) -> Result<BackendKind, BackendError> {
+        let kind = self.backend.map_or_else(BackendKind::first, Ok)?;
+        kind.check_compiled()?;
+        Ok(kind)
+    }
+}
+
+/// The checkpoint of a run.
+#[derive(Args, Debug, Clone, Copy)]
+pub struct CheckpointArgs {
+    /// The checkpoint to use: a number of steps, `best` (the lowest validation loss) or `newest`
+    #[arg(long, value_name = "STEP|best|newest", default_value_t = Choice::Newest)]
+    pub checkpoint: Choice,
+}
+
+/// The data to train on.
+#[derive(Args, Debug, Clone)]
+pub struct DataArgs {
+    /// The data: a text file, a directory of text, JSON lines (.jsonl), each plain or compressed (.gz, .zst), Parquet
+    /// (.parquet), an address on the Hugging Face hub (hf://datasets/OWNER/NAME/PATH), `tinyshakespeare` (downloaded
+    /// once) or `synthetic` (needs no file). For a run on images: the directory of CIFAR's binary files, or one with
+    /// `train` and `val` [default: `data.source` of the RON file]
+    #[arg(long, value_name = "PATH|NAME")]
+    pub data: Option<String>,
+    /// The tokenizer of text: `bytes`, `chars`, `bpe:SIZE` (trained on the text), the path of a Hugging Face
+    /// tokenizer.json, or the address of a model on the hub (hf://OWNER/NAME) [default: `data.tokenizer` of the RON file, which is `chars` unless it says
+    /// otherwise]
+    #[arg(long, value_name = "NAME|PATH")]
+    pub tokenizer: Option<String>,
+}
+
+impl DataArgs {
+    /// Puts the options into a config to which the assignments `set` of `--set` belong.
+    ///
+    /// # Errors
+    ///
+    /// A path that does not exist; a tokenizer whose size is not a number; an option for what an assignment sets.
+    pub fn apply(&self, config: &mut DataConfig, set: &[String]) -> Result<(), ConfigError> {
+        if let Some(name) = &self.data {
+            // For images, `--data` only says where they are.
+            let field = match &config.source {
+                Data::Images(_) => "data.source.set",
+                _ => "data.source",
+            };
+            refuse_doubled("--data", field, set)?;
+            if !["tinyshakespeare", "synthetic"].contains(&name.as_str()) && !exists(name.as_ref())
+            {
+                let problem = format!(
+                    "`{name}` does not exist; give a file, a directory, hf://datasets/OWNER/NAME/PATH, tinyshakespeare or \
+                     synthetic"
+                );
+                return Err(ConfigError::new("--data", problem));
+            }
+            config.source = match (name.as_str(), &config.source) {
+                ("tinyshakespeare", _) => Data::TinyShakespeare,
+                ("synthetic", _) => Data::Synthetic(SyntheticConfig::default()),
+                (path, Data::Cifar10(_)) => Data::Cifar10(path.into()),
+                (path, Data::Images(images)) => match images.set.at(path.into()) {
+                    Some(set) => Data::Images(ImagesConfig {
+                        set,
+                        ..images.clone()
+                    }),
+                    None => {
+                        let problem = format!(
+                            "is `{path}`, but {} need no file; leave it out",
+                            images.set.name()
+                        );
+                        return Err(ConfigError::new("--data", problem));
+                    }
+                },
+                (path, _) => Data::Path(path.into()),
+            };
+        }
+        if let Some(name) = &self.tokenizer {
+            refuse_doubled("--tokenizer", "data.tokenizer", set)?;
+            if config.source.paths().is_empty() && config.source != Data::TinyShakespeare {
+                // Images stay images with `--data`.
+                let or_text = match config.source {
+                    Data::Images(_) | Data::Cifar10(_) => "",
+                    _ => ", or give a text with `--data`",
+                };
+                let problem = format!(
+                    "is `{name}`, but these data need no tokenizer: {}; leave it out{or_text}",
+                    config.source
+                );
+                return Err(ConfigError::new("--tokenizer", problem));
+            }
+            config.tokenizer = match (name.as_str(), name.strip_prefix("bpe:")) {
+                ("bytes", _) => TokenizerConfig::Bytes,
+                ("chars", _) => TokenizerConfig::Chars,
+                (path, None) if !exists(path.as_ref()) => {
+                    let problem = format!(
+                        "`{path}` does not exist; the tokenizers are bytes, chars, bpe:SIZE, or \
+                         the path of a tokenizer.json, or hf://OWNER/NAME"
+                    );
+                    return Err(ConfigError::new("--tokenizer", problem));
+                }
+                (path, None) => TokenizerConfig::File(path.into()),
+                (_, Some(size)) => {
+                    let vocab_size = size.parse().map_err(|_| {
+                        let problem = format!("`{size}` is not a size; try bpe:1024");
+                        ConfigError::new("--tokenizer", problem)
+                    })?;
+                    TokenizerConfig::Bpe { vocab_size }
+                }
+            };
+        }
+        Ok(())
+    }
+}
+
+/// Whether a path is there, or is an address on the hub.
+pub(crate) fn exists(path: &Path) -> bool {
+    is_on_hub(path) || path.exists()
+}
+
+/// Refuses an assignment of `--set` to the field that `option` sets, or to a part of it.
+///
+/// # Errors
+///
+/// The option and the assignment.
+pub fn refuse_doubled(option: &str, field: &str, set: &[String]) -> Result<(), ConfigError> {
+    // A path may have the names of enum variants.
+    let names = |path: &str| -> Vec<String> {
+        let names = path.split('.').map(str::trim);
+        let names = names.filter(|name| !name.starts_with(char::is_uppercase));
+        names.map(str::to_owned).collect()
+    };
+    let field = names(field);
+    let is_same = |set: &&String| {
+        let path = set.split_once('=').map_or(set.as_str(), |(path, _)| path);
+        names(path).iter().zip(&field).all(|(a, b)| a == b)
+    };
+    match set.iter().find(is_same) {
+        None => Ok(()),
+        Some(set) => {
+            let problem =
+                format!("sets what `{option}` sets; leave it out, and use only `{option}`");
+            Err(ConfigError::new(format!("--set {set}"), problem))
+        }
+    }
+}
+
+/// Returns the parser of an option that is a number from `least` to `most`.
+pub fn number(least: u32, most: u32) -> impl Fn(&str) -> Result<u32, String> + Clone {
+    move |text| {
+        let number = text.parse().ok();
+        let number = number.filter(|number| (least..=most).contains(number));
+        number.ok_or_else(|| format!("must be a number from {least} to {most}"))
+    }
+}
+
+/// What to show.
+#[derive(Args, Debug, Clone)]
+pub struct DisplayArgs {
+    /// Print lines instead of the terminal dashboard (automatic without a terminal)
+    #[arg(long)]
+    pub no_tui: bool,
+    /// Peak of the device in TFLOP/s, to show which share of it is in use (MFU) [default: no share is shown]
+    #[arg(long, value_name = "TFLOPS")]
+    pub peak_tflops: Option<f64>,
+}
+
+impl DisplayArgs {
+    /// The dashboard or lines.
+    pub fn display(&self) -> Display {
+        Display::detect(self.no_tui)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_option_and_an_assignment_of_the_same_field_are_refused() {
+        let refused = |field: &str, set: &str| {
+            let refused = refuse_doubled("--data", field, &["train.steps=5".into(), set.into()]);
+            refused.is_err_and(|error| {
+                let error = error.to_string();
+                assert!(error.contains(set) && error.contains("`--data`"), "{error}");
+                true
+            })
+        };
+        for set in [
+            "data=()",
+            "data.source=TinyShakespeare",
+            "data.source.tokens=5",
+            "data.source.Synthetic.tokens=5",
+            " data.source =Synthetic()",
+        ] {
+            assert!(refused("data.source", set), "{set}");
+        }
+        for set in [
+            "data.tokenizer=Bytes",
+            "data.text_field=body",
+            "model.data=1",
+        ] {
+            assert!(!refused("data.source", set), "{set}");
+        }
+        assert!(!refused("data.source.set", "data.source.Images.crop=4"));
+        assert!(refused("data.source.set", "data.source.set=Shapes()"));
+        assert!(refused("data.source.set", "data.source.set.path=a"));
+    }
+}

@@ -1,0 +1,155 @@
+//! How a program ends: wrong options, errors as exit codes, and signals.
+
+use std::io::{ErrorKind, Write as _};
+use std::process::ExitCode;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use residual_zoo_backend::BackendError;
+use residual_zoo_core::ConfigError;
+use residual_zoo_data::DataError;
+use residual_zoo_exchange::Error as ExchangeError;
+use residual_zoo_lab::Error;
+use residual_zoo_runs::{Error as RunError, asks_for_a_place};
+
+use residual_zoo_system::output;
+use residual_zoo_system::signals::{on_stop, on_suspension};
+use residual_zoo_system::terminal::is_gone;
+use residual_zoo_train::Interrupter;
+use residual_zoo_train::dashboard::{is_open, restore_terminal, suspend_screen, warn};
+
+use crate::arguments;
+
+/// The options of a program, or the exit code where they are wrong or only help was asked for. An error quotes
+/// arguments, so it is printed without control characters.
+///
+/// # Errors
+///
+/// The exit code.
+pub fn options<P: clap::Parser>() -> Result<P, ExitCode> {
+    let error = match P::try_parse() {
+        Ok(options) => return Ok(options),
+        Err(error) => error,
+    };
+    if error.use_stderr() {
+        warn(error.render().to_string().trim_end());
+        return Err(ExitCode::from(2));
+    }
+    let printed = error.print().and_then(|()| std::io::stdout().flush());
+    Err(match printed {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            let failed = RunError::io("write", "standard output".as_ref());
+            report(Err(Error::from(failed(error)).into()))
+        }
+        _ => ExitCode::SUCCESS,
+    })
+}
+
+/// The exit code of a program: an error is one line on standard error, and the code 2 when the user
+/// asked for what cannot be done, such as to write where nothing can be written, and 1 when the machine or the run failed,
+/// such as by a full disk. A command that was stopped before it was done has the code that shells expect, also if it has
+/// saved its work: 128 and the number of the signal.
+pub fn report(result: anyhow::Result<()>) -> ExitCode {
+    let Err(error) = result else {
+        return ExitCode::SUCCESS;
+    };
+    if is_stop(&error) {
+        warn(&error.to_string());
+        return ExitCode::from(stopped_by());
+    }
+    let message = error.to_string();
+    let place = asks_for_a_place(&message).then(place).flatten();
+    let place = place.map_or(String::new(), |place| format!(", by {place}"));
+    warn(&format!("error: {message}{place}"));
+    ExitCode::from(if is_bad_input(&error) { 2 } else { 1 })
+}
+
+/// How the command that runs says where it writes.
+fn place() -> Option<&'static str> {
+    let command = arguments().next().unwrap_or_default();
+    match command.as_str() {
+        "train" | "compare" | "import" | "merge" => Some("`--run DIR`"),
+        "evaluate" => Some("`--out DIR`"),
+        "plot" => Some("`--out FILE`"),
+        "bench" => Some("`--json FILE`"),
+        "export" => Some("another DIRECTORY"),
+        // They publish as well.
+        "experiment" => Some("`--runs DIR` or `--publish DIR`"),
+        "sweep" => Some("`--runs DIR`"),
+        _ => None,
+    }
+}
+
+fn is_bad_input(error: &anyhow::Error) -> bool {
+    let known = [
+        error.downcast_ref().map(Error::is_bad_input),
+        error.downcast_ref().map(RunError::is_bad_input),
+        error.downcast_ref().map(DataError::is_bad_input),
+        error.downcast_ref().map(ExchangeError::is_bad_input),
+        error.downcast_ref().map(BackendError::is_bad_input),
+        error.downcast_ref().map(|_: &ConfigError| true),
+    ];
+    known.contains(&Some(true))
+}
+
+fn is_stop(error: &anyhow::Error) -> bool {
+    let known = [
+        error.downcast_ref().map(Error::is_stop),
+        error
+            .downcast_ref()
+            .map(|error| matches!(error, RunError::Data(DataError::Stopped))),
+        error
+            .downcast_ref()
+            .map(|error| matches!(error, DataError::Stopped)),
+    ];
+    known.contains(&Some(true))
+}
+
+/// The number of the first signal that asked this process to end.
+static SIGNAL: OnceLock<i32> = OnceLock::new();
+
+/// The exit code of a command that was stopped: by a signal, or by a key, which is like Ctrl-C.
+fn stopped_by() -> u8 {
+    const SIGHUP: i32 = 1;
+    const SIGINT: i32 = 2;
+    // The dashboard may notice a terminal that goes away before the signal comes.
+    let of_terminal = if is_gone() { SIGHUP } else { SIGINT };
+    let signal = *SIGNAL.get().unwrap_or(&of_terminal);
+    u8::try_from(128 + signal).unwrap_or(130)
+}
+
+/// The time in which several signals are one.
+const TOGETHER: Duration = Duration::from_millis(500);
+
+/// A switch that Ctrl-C, SIGTERM or SIGHUP sets, unless they were ignored when the program started; a second
+/// signal ends the program at once. The first one is answered by a line, or by the dashboard if it is open. Signals
+/// that come together are one, as those of a terminal that goes away, or of `timeout`, which asks the process and
+/// its group.
+///
+/// # Errors
+///
+/// When signals cannot be caught.
+pub fn stop_on_signal() -> Result<Interrupter, Error> {
+    let stop = Interrupter::new();
+    let (switch, mut first) = (stop.clone(), None);
+    on_stop(move |signal| {
+        SIGNAL.get_or_init(|| signal);
+        let is_one = first.is_some_and(|first: Instant| first.elapsed() < TOGETHER);
+        if is_one || first.is_some() && is_gone() {
+            return;
+        }
+        output::hurry();
+        if switch.should_stop() && !is_gone() {
+            restore_terminal();
+            std::process::exit(stopped_by().into());
+        }
+        first = Some(Instant::now());
+        switch.stop(None);
+        if !is_open() {
+            warn("stopping; Ctrl-C again ends the program at once");
+        }
+    })
+    .and_then(|()| on_suspension(suspend_screen))
+    .map_err(|error| Error::Signals(error.to_string()))?;
+    Ok(stop)
+}

@@ -1,0 +1,130 @@
+//! The runs of an experiment, listed without training them.
+
+use residual_zoo_core::{ConfigError, ModelConfig};
+use residual_zoo_lab::{Basis, Error, Experiment, PlannedRun, basis_notes};
+use residual_zoo_report::{Column, Table, si};
+use residual_zoo_train::Interrupter;
+
+use crate::{fitted, print, wrapped};
+
+/// Checks what does not depend on the data.
+pub(super) fn check_configs<C: ModelConfig>(planned: &[PlannedRun<C>]) -> Result<(), ConfigError> {
+    for run in planned {
+        if let Some(config) = &run.config {
+            config
+                .validate(1)
+                .map_err(|error| error.within(&run.name))?;
+        }
+    }
+    Ok(())
+}
+
+/// The vocabulary of each run with a model, with which its config is valid.
+fn bases<C: ModelConfig>(
+    experiment: &Experiment<C>,
+    planned: &[PlannedRun<C>],
+) -> Result<Vec<Option<Basis>>, Error> {
+    let configs = || planned.iter().filter_map(|run| run.config.as_ref());
+    let bases = match experiment.count {
+        Some(count) => configs()
+            .map(|config| Basis::exact(config.vocabulary(count)))
+            .collect(),
+        None => {
+            let data: Vec<_> = configs().map(|config| &config.data).collect();
+            Basis::of_each(&data, &Interrupter::new())?
+        }
+    };
+    let mut bases = bases.into_iter();
+    let of_run = |run: &PlannedRun<C>| {
+        let Some(config) = &run.config else {
+            return Ok(None);
+        };
+        let basis = bases.next();
+        let vocabulary = basis
+            .as_ref()
+            .map_or(config.vocabulary(1), |basis| basis.vocabulary);
+        config
+            .validate(vocabulary)
+            .map_err(|error| error.within(&run.name))?;
+        Ok(basis)
+    };
+    planned.iter().map(of_run).collect()
+}
+
+/// Prints the runs of an experiment of this scale that was found to be valid; the scale is empty where there are none.
+pub(super) fn list_runs<C: ModelConfig>(
+    experiment: &Experiment<C>,
+    scale: &str,
+    planned: &[PlannedRun<C>],
+) -> Result<(), Error> {
+    let bases = bases(experiment, planned)?;
+    let none = || "–".to_owned();
+    let row = |(run, basis): (&PlannedRun<C>, &Option<Basis>)| {
+        let mut cells = [
+            run.name.clone(),
+            none(),
+            none(),
+            none(),
+            none(),
+            none(),
+            none(),
+        ];
+        if let Some((config, basis)) = run.config.as_ref().zip(basis.as_ref()) {
+            cells[1] = basis.shown();
+            cells[2] = si(config.model.cost(basis.vocabulary).params.total() as f64);
+            if experiment.count.is_none() {
+                let tokens = config.train.steps as f64 * config.tokens_per_step() as f64;
+                // A run that starts from another one has seen some of the data.
+                let passes = basis.passes(tokens).filter(|_| run.after.is_none());
+                cells[3] = config.train.steps.to_string();
+                cells[4] = si(tokens);
+                cells[5] = passes.map_or_else(none, si);
+                cells[6] = run
+                    .seeds
+                    .as_ref()
+                    .unwrap_or(&experiment.seeds)
+                    .len()
+                    .to_string();
+            }
+        }
+        cells.map(Into::into).into()
+    };
+    let numbers = [
+        "vocabulary",
+        "parameters",
+        "steps",
+        "tokens",
+        "passes",
+        "seeds",
+    ];
+    let numbers = numbers.map(|title| Column::number(title, ""));
+    let table = Table {
+        columns: [Column::text("run")].into_iter().chain(numbers).collect(),
+        rows: planned.iter().zip(&bases).map(row).collect(),
+        ..Table::default()
+    };
+    print(&experiment.title)?;
+    if !scale.is_empty() {
+        print(&format!("scale {scale}"))?;
+    }
+    print(&format!("\n{}", fitted(&table)))?;
+    let named = planned.iter().zip(&bases);
+    let named = named.filter_map(|(run, basis)| Some((run.name.as_str(), basis.as_ref()?)));
+    for note in basis_notes(named) {
+        print(&wrapped(&note, ""))?;
+    }
+    if let Some(sweep) = &experiment.sweep {
+        let (points, seeds) = (sweep.check_points(planned)?, sweep.seeds.len());
+        let count = points * seeds * planned.len();
+        print(&format!(
+            "\nsweep: {count} more runs, {points} points for each run and seed\n{}",
+            sweep.summary()
+        ))?;
+    }
+    let checked = format!(
+        "\nclaims: {}; everything that they and the charts refer to exists; data that are large or not here were not opened",
+        experiment.claims.len()
+    );
+    print(&wrapped(&checked, ""))?;
+    Ok(())
+}
