@@ -127,7 +127,11 @@ pub async fn whole(
 ) -> Result<Response, ApiError> {
     let choices = try_join_all(choices.into_iter().map(Choice::whole)).await?;
     let prompt_tokens = request.prompt_tokens;
-    let whole = in_background(move || head.whole(choices, prompt_tokens)).await?;
+    let whole = match head.unread.shared() {
+        // A small answer takes less time than the way to another thread.
+        0 => head.whole(choices, prompt_tokens)?,
+        _ => in_background(move || head.whole(choices, prompt_tokens)).await?,
+    };
     let json = [(header::CONTENT_TYPE, "application/json")];
     Ok((json, Bytes::from_owner(whole)).into_response())
 }

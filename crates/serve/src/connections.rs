@@ -33,7 +33,7 @@ const FOR_HEAD: Duration = Duration::from_secs(30);
 /// The time to tell clients that the server has stopped.
 const TO_TELL: Duration = Duration::from_secs(2);
 
-/// How often the server looks whether it should stop, and whether there is room for new connections.
+/// The interval at which the server looks whether to stop, and whether there is room for connections and answers.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// The bytes of answers that the system keeps for a client. It takes twice as many.
@@ -42,16 +42,16 @@ const UNSENT: usize = 64 << 10;
 /// Clients that are told at once that their network has too many connections. More are not told.
 const MOST_TOLD: usize = 32;
 
-/// How the server ends.
+/// The end of the server.
 pub struct End<'a> {
     /// The time that requests have to end.
     pub grace: Duration,
-    /// Set when those that are left are given up.
+    /// Set when the requests that are left are given up.
     pub give_up: &'a AtomicBool,
 }
 
-/// Answers connections with `router` until `should_stop`. Clients that leave much unread make way when `answers` has little
-/// room.
+/// Answers connections with `router` until `should_stop`. When the room for `answers` is nearly full, closes
+/// connections of clients that leave theirs unread.
 ///
 /// # Errors
 ///

@@ -203,7 +203,7 @@ impl Seats {
         while self.open().count() > MOST - SPARE && self.close_one(None) {}
     }
 
-    /// Closes connections whose clients leave answers unread, the longest first, until these had `missing` bytes.
+    /// Closes connections whose clients leave answers unread, the longest first, until `missing` bytes are free.
     pub fn close_unread(&self, mut missing: usize) {
         let unread = self
             .0
@@ -277,9 +277,8 @@ impl HttpBody for Answer {
         cx: &mut Context,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         if self.rest.is_empty() {
-            match ready!(Pin::new(&mut self.body).poll_frame(cx))
-                .map(|frame| frame.map(Frame::into_data))
-            {
+            let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+            match frame.map(|frame| frame.map(Frame::into_data)) {
                 Some(Ok(Ok(data))) => self.rest = data,
                 Some(Ok(Err(other))) => return Poll::Ready(Some(Ok(other))),
                 Some(Err(error)) => return Poll::Ready(Some(Err(error))),

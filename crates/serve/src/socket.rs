@@ -1,5 +1,5 @@
-//! The socket of a client. It notices when the client has gone or reads nothing, and keeps hyper's own errors back, which
-//! have no body.
+//! The socket of a client. It notices when the client has gone or reads nothing. It keeps hyper's own errors back,
+//! because they have no body.
 
 use std::io;
 use std::net::Shutdown;
@@ -20,7 +20,7 @@ use crate::seat::Seat;
 /// The time that a client may leave an answer unread.
 pub const UNREAD: Duration = Duration::from_secs(30);
 
-/// How often a connection is watched.
+/// The interval at which a connection is watched.
 const WATCH: Duration = Duration::from_millis(500);
 
 /// The time that a client has to read an error while it still sends.
