@@ -7,7 +7,7 @@ use residual_zoo_testing::server::Server;
 use residual_zoo_testing::{runs, zoo};
 use serde_json::{Value, json};
 
-use super::{Served, bytes};
+use super::{Served, bytes, memory};
 
 /// Bodies that are refused, with the status and the field.
 fn wrong() -> Vec<(Value, u16, Option<&'static str>)> {
@@ -369,14 +369,4 @@ fn memory_after_ten_thousand_bad_requests_is_as_before() {
         "{before} KiB before, {after} KiB after"
     );
     served.server.complete(&json!({ "prompt": "a" }));
-}
-
-/// Resident memory of a process in KiB.
-fn memory(id: u32) -> usize {
-    let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap();
-    let line = status
-        .lines()
-        .find(|line| line.starts_with("VmRSS"))
-        .unwrap();
-    line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }

@@ -1,5 +1,8 @@
 //! Requests as bytes: their frame, the host that they name, and the form of what is wrong with them.
 
+use std::io::{Read, Write};
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use super::Served;
@@ -92,8 +95,8 @@ fn every_error_has_the_form_of_openai() {
         ),
         (
             format!("GET /{} HTTP/1.1\r\n\r\n", long(65_535)).into(),
-            414,
-            "uri_too_long",
+            431,
+            "head_too_large",
         ),
         // And these break the body.
         (
@@ -129,6 +132,127 @@ fn every_error_has_the_form_of_openai() {
     assert!(good.starts_with("HTTP/1.1 200"));
     assert_eq!(error_of(bad.as_bytes()), (400, "bad_request".into()));
     served.server.complete(&json!({ "prompt": "a" }));
+}
+
+#[test]
+fn other_protocols_are_answered() {
+    let served = Served::gpt2();
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    // The frame of settings that a client of HTTP/2 sends with it.
+    let settings = [
+        &preface[..],
+        &[0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 100],
+    ]
+    .concat();
+    // The first message of TLS, as a browser at `https://` sends it.
+    let mut hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03".to_vec();
+    hello.extend((0..506).map(|i| (i * 7 % 256) as u8));
+    for (start, status, code) in [
+        (&preface[..], 505, "http_version"),
+        (&settings, 505, "http_version"),
+        (&preface[..18], 400, "bad_request"),
+        (
+            b"GET / HTTP/2.0\r\nHost: localhost\r\n\r\n",
+            400,
+            "bad_request",
+        ),
+        (
+            b"GET / HTTP/3\r\nHost: localhost\r\n\r\n",
+            400,
+            "bad_request",
+        ),
+        (b"GET / HTTP/0.9\r\n\r\n", 400, "bad_request"),
+        (b"GET /\r\n", 400, "bad_request"),
+        (b"GET /\n", 400, "bad_request"),
+        (&hello, 400, "bad_request"),
+        (b"\x80\x2e\x01\x03\x01\x00\x15", 400, "bad_request"),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", 400, "bad_request"),
+        (b"EHLO example.com\r\n", 400, "bad_request"),
+        (b"*1\r\n$4\r\nPING\r\n", 400, "bad_request"),
+        (
+            b"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n",
+            400,
+            "bad_request",
+        ),
+        (b"\x05\x01\x00", 400, "bad_request"),
+        (b"\xef\xbb\xbfGET / HTTP/1.1\r\n\r\n", 400, "bad_request"),
+        (b"\0\0\0\x08\x04\xd2\x16\x2f", 400, "bad_request"),
+    ] {
+        let shown = String::from_utf8_lossy(&start[..start.len().min(40)]).into_owned();
+        println!("{shown:?}");
+        let answer = served.server.raw(start);
+        assert_eq!(error_of(&answer), (status, code.to_owned()), "{shown:?}");
+        // After a good answer too.
+        let good = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n";
+        let answer = served.server.raw(&[good, start].concat());
+        let at = answer
+            .windows(3)
+            .position(|three| three == b"ok\n")
+            .unwrap();
+        assert_eq!(
+            error_of(&answer[at + 3..]),
+            (status, code.to_owned()),
+            "{shown:?}"
+        );
+    }
+    // HTTP/1.0 is understood.
+    let answer = served
+        .server
+        .raw(b"GET /health HTTP/1.0\r\nHost: localhost\r\n\r\n");
+    let text = String::from_utf8_lossy(&answer);
+    assert!(
+        text.starts_with("HTTP/1.0 200") && text.ends_with("ok\n"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_head_is_as_large_as_the_message_says() {
+    let served = Served::gpt2();
+    let start = "GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n";
+    let sized = |size: usize| {
+        let rest = size - start.len() - "X: \r\n\r\n".len();
+        format!("{start}X: {}\r\n\r\n", "a".repeat(rest))
+    };
+    let fields = |count: usize| {
+        let more: String = (2..count).map(|i| format!("X-{i}: 1\r\n")).collect();
+        format!("{start}{more}\r\n")
+    };
+    let address = |size: usize| {
+        let rest = size - start.len() - "?\r\n".len();
+        start.replace("health", &format!("health?{}", "a".repeat(rest))) + "\r\n"
+    };
+    for (head, is_taken) in [
+        (sized(65_536), true),
+        (sized(65_537), false),
+        (sized(100_000), false),
+        (sized(300_000), false),
+        (address(65_536), true),
+        (address(65_537), false),
+        (fields(100), true),
+        (fields(101), false),
+    ] {
+        let size = head.len();
+        // At once, and in parts.
+        for part in [size, 10_000] {
+            let mut client = served.server.connect();
+            for part in head.as_bytes().chunks(part) {
+                // The server may have refused what came before.
+                let _ = client.write_all(part);
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            let mut answer = Vec::new();
+            let _ = client.read_to_end(&mut answer);
+            match is_taken {
+                true => assert!(answer.starts_with(b"HTTP/1.1 200"), "{size} bytes"),
+                false => assert_eq!(
+                    error_of(&answer),
+                    (431, "head_too_large".into()),
+                    "{size} bytes"
+                ),
+            }
+        }
+    }
 }
 
 #[test]

@@ -34,6 +34,16 @@ fn bytes() -> Tokenizer {
     Tokenizer::train(&TokenizerConfig::Bytes, &[]).unwrap()
 }
 
+/// Resident memory of a process in KiB.
+fn memory(id: u32) -> usize {
+    let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap();
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("VmRSS"))
+        .unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
 /// A run with random weights, and its server.
 struct Served {
     run: PathBuf,

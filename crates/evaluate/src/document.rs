@@ -13,14 +13,14 @@ use crate::task::{KINDS, Kind};
 /// The questions that a model is asked about a document.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Document {
-    /// How likely, and whether the most likely, a continuation is.
+    /// The likelihood of a continuation, and whether it is the most likely one.
     Continue {
-        /// What comes before.
+        /// The text before the continuation.
         context: String,
-        /// What is to come.
+        /// The text that is scored.
         continuation: String,
     },
-    /// Which of several pairs of context and continuation is the most likely.
+    /// The choice of the most likely of several pairs of context and continuation.
     Choose {
         /// The pairs. They share what is equal.
         pairs: Vec<(Arc<String>, Arc<String>)>,
@@ -29,7 +29,7 @@ pub enum Document {
         /// The right one.
         gold: usize,
     },
-    /// How likely a text is.
+    /// The likelihood of a text.
     Roll {
         /// The text.
         text: Arc<String>,

@@ -15,7 +15,7 @@ pub enum Error {
         path: PathBuf,
         /// The line, from 1.
         line: Option<usize>,
-        /// What is wrong with it, and how to fix it.
+        /// The problem, and how to fix it.
         problem: String,
     },
     /// A document cannot be scored.
@@ -25,7 +25,7 @@ pub enum Error {
         task: String,
         /// The number of the document, from 0.
         document: usize,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
     /// The evaluation was stopped. What was scored is kept.

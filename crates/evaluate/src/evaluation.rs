@@ -17,10 +17,10 @@ use crate::samples::{Heading, Samples, check_is_file, set_aside};
 use crate::scoring::{Scorer, Scoring};
 use crate::task::{Kind, Task};
 
-/// How to evaluate.
+/// Options of an evaluation.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where samples and results go.
+    /// The directory of samples and results.
     pub directory: PathBuf,
     /// Requests of equal lengths that are scored at once.
     pub batch: usize,
@@ -35,7 +35,7 @@ pub struct Results {
     pub task: String,
     /// Its kind.
     pub kind: Kind,
-    /// Its number of documents that were scored.
+    /// The number of documents that were scored.
     pub documents: usize,
     /// The number of documents in its file.
     pub original: usize,
@@ -47,8 +47,8 @@ pub struct Results {
     pub notes: Vec<String>,
 }
 
-/// Told how far an evaluation is: the task, requests done, and of how many. While documents are read, both numbers are
-/// 0. If it returns false, the evaluation stops.
+/// Takes the progress of an evaluation: the task, the requests that are done, and all of them. While documents are read,
+/// both numbers are 0. Returns false to stop the evaluation.
 pub type OnProgress<'a> = &'a mut dyn FnMut(&str, usize, usize) -> bool;
 
 /// Evaluates the newest checkpoint of `run` on `tasks`, and writes `results.json`, in the layout of `lm_eval`, and the

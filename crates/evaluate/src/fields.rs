@@ -74,7 +74,7 @@ impl<'a> Fields<'a> {
     ///
     /// # Errors
     ///
-    /// What is wrong with it.
+    /// The problem, as the end of a sentence about the line.
     pub fn read(line: &'a str) -> Result<Self, String> {
         if !line.trim_start().starts_with('{') {
             return Err("is not a JSON object".into());

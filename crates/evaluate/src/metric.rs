@@ -7,24 +7,24 @@ use crate::document::Document;
 use crate::score::Score;
 use crate::task::{Kind, Task};
 
-/// What was found of a document: a line of the samples.
+/// The scores of a document: a line of the samples.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     /// The number of the document.
     pub doc_id: usize,
-    /// The log-likelihoods of its continuations, in nats. Of a text there is one, that of all windows.
+    /// The log-likelihoods of its continuations, in nats. A text has one, the sum over its windows.
     pub log_likelihoods: Vec<f64>,
-    /// Whether each consists of the most likely tokens.
+    /// For each continuation, whether it consists of the most likely tokens.
     pub is_greedy: Vec<bool>,
     /// Tokens that were predicted.
     pub tokens: usize,
-    /// Whether there is one log-likelihood, the sum over all windows.
+    /// Whether the document is a text, with one log-likelihood for all its windows.
     #[serde(skip)]
     of_text: bool,
 }
 
 impl Sample {
-    /// A sample without scores. Of a text without tokens, it is the whole.
+    /// A sample without scores. For a text without tokens, it is complete.
     pub(crate) fn new(doc_id: usize, document: &Document) -> Self {
         let of_text = matches!(document, Document::Roll { .. });
         Self {
@@ -93,7 +93,7 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// What `sample` says of `document`. Its numbers of values must be right.
+    /// Takes from `sample` what the metrics of `document` need. The sample must have the right numbers of values.
     pub fn of(document: &Document, sample: &Sample) -> Self {
         let values = &sample.log_likelihoods;
         let (is_right, is_right_by_length) = match document {
@@ -129,7 +129,7 @@ pub struct Metric {
     pub higher_is_better: bool,
 }
 
-/// The metrics of `task`, of whose documents this was found, in their order.
+/// The metrics of `task`, from what was found of its documents, in their order.
 ///
 /// # Errors
 ///
@@ -222,7 +222,7 @@ fn mean(values: impl Iterator<Item = f64> + Clone) -> (f64, Option<f64>) {
 }
 
 /// Σ a / Σ b and its standard error over the documents, linearised: the deviation of a document is (a − ratio · b) / mean b.
-/// It is 0 if there is nothing to divide by.
+/// Returns 0 if there is nothing to divide by.
 fn ratio(pairs: impl Iterator<Item = (f64, f64)> + Clone) -> (f64, Option<f64>) {
     let count = pairs.clone().count();
     let n = count as f64;

@@ -15,7 +15,7 @@ pub struct Request {
     pub document: usize,
     /// Tokens of the document, which the windows of a long text share.
     tokens: Arc<Vec<u32>>,
-    /// Where the context begins, where the continuation begins, and its end.
+    /// The places where the context begins, where the continuation begins, and where it ends.
     places: [usize; 3],
 }
 
@@ -36,10 +36,10 @@ impl Request {
 /// Takes a request. An error ends the making of others.
 pub type Take<'a> = &'a mut dyn FnMut(Request) -> Result<(), Error>;
 
-/// Whether the making of requests goes on.
+/// Returns false when no more requests are to be made.
 pub type GoesOn<'a> = &'a mut dyn FnMut() -> bool;
 
-/// How texts become requests.
+/// The maker of requests.
 #[derive(Clone, Copy)]
 pub struct Requests<'a> {
     /// The tokenizer of the model.
@@ -53,7 +53,7 @@ pub struct Requests<'a> {
 /// Bytes of a text that are tokenized at once if each byte is a token.
 const PART: usize = 1 << 20;
 
-/// How often it is asked whether the making of windows goes on.
+/// The number of windows that are made between two calls of [`GoesOn`].
 const WINDOWS: usize = 1 << 12;
 
 /// A context as tokens.
@@ -72,8 +72,7 @@ impl Requests<'_> {
     ///
     /// # Errors
     ///
-    /// What is wrong with the document: a text that the tokenizer does not know, or that is too long.
-    /// [`Error::Stopped`]; the errors of `take`.
+    /// A text that the tokenizer does not know, or that is too long; [`Error::Stopped`]; the errors of `take`.
     pub fn of(
         &self,
         (task, number): (&str, usize),

@@ -22,15 +22,15 @@ const MOST_TOKENS: usize = 1 << 21;
 pub struct Scorer<B: Backend, M> {
     /// The model.
     pub model: M,
-    /// Whether it revises what it has read.
+    /// Whether the model revises what it has read.
     pub revises: bool,
     /// Requests of equal lengths that are scored at once.
     pub batch: usize,
-    /// Where it computes.
+    /// The device of the model.
     pub device: B::Device,
 }
 
-/// The scoring of those documents of a task that are not scored yet.
+/// The scoring of the documents of a task that have no scores yet.
 pub struct Scoring<'a, 'p, B: Backend, M> {
     scorer: &'a Scorer<B, M>,
     task: &'a Task,

@@ -82,7 +82,7 @@ pub struct Task {
     documents: Documents,
 }
 
-/// Where the documents are.
+/// The places of the documents in a file.
 #[derive(Clone, Debug)]
 enum Documents {
     /// Lines of JSON, by their first byte and their end.

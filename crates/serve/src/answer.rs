@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
+use axum::body::Bytes;
 use axum::http::header;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
@@ -13,13 +14,14 @@ use serde::Serialize;
 
 use crate::choice::{Choice, Logprobs};
 use crate::request::{ApiError, Request};
-use crate::writer::Piece;
+use crate::unread::{Unread, of_piece};
+use crate::writer::{Piece, internal};
 
-/// What all parts of an answer say.
+/// The fields that all parts of an answer share.
 pub struct Head {
     /// The id of the answer.
     pub id: String,
-    /// When it began, in seconds since 1970.
+    /// The time when it began, in seconds since 1970.
     pub created: u64,
     /// The name of the model.
     pub model: String,
@@ -27,6 +29,8 @@ pub struct Head {
     pub tokenizer: Tokenizer,
     /// Whether tokens have log-probabilities.
     pub has_logprobs: bool,
+    /// The room that the answer takes until its client has read it.
+    pub unread: Unread,
 }
 
 /// An answer, or a part of one.
@@ -81,64 +85,84 @@ impl Head {
         serde_json::to_string(&answer).unwrap_or_else(|error| unreachable!("plain data: {error}"))
     }
 
-    fn piece(&self, index: usize, piece: Piece) -> Result<String, ApiError> {
+    /// A piece of a choice, or all of it.
+    fn said(&self, index: usize, piece: Piece) -> Result<Said, ApiError> {
         let mut logprobs = self.has_logprobs.then(Logprobs::default);
         if let Some(logprobs) = &mut logprobs {
             logprobs.extend(piece.tokens, &self.tokenizer)?;
         }
-        let said = Said {
+        Ok(Said {
             index,
             text: piece.text,
             logprobs,
             finish_reason: piece.finish,
-        };
-        Ok(self.answer(vec![said], None))
+        })
     }
 
-    /// All of a choice, and its number of tokens.
-    async fn all_of(&self, mut choice: Choice) -> Result<(Said, usize), ApiError> {
-        let mut said = Said {
-            index: choice.index,
-            text: String::new(),
-            logprobs: self.has_logprobs.then(Logprobs::default),
-            finish_reason: None,
-        };
-        while let Some(piece) = choice.next().await? {
-            said.text += &piece.text;
-            said.finish_reason = piece.finish;
-            if let Some(logprobs) = &mut said.logprobs {
-                logprobs.extend(piece.tokens, &self.tokenizer)?;
-            }
-        }
-        Ok((said, choice.generated))
+    /// The answer with all choices.
+    fn whole(self, choices: Vec<(usize, Piece)>, prompt_tokens: usize) -> Result<Whole, ApiError> {
+        let generated = choices.iter().map(|(_, choice)| choice.generated).sum();
+        let choices = choices.into_iter();
+        let said = choices.map(|(index, choice)| self.said(index, choice));
+        let said = said.collect::<Result<_, _>>()?;
+        let text = self.answer(said, Some(Usage::new(prompt_tokens, generated)));
+        let text = text.into_boxed_str();
+        self.unread.set(text.len())?;
+        Ok(Whole {
+            text,
+            _room: self.unread,
+        })
     }
 }
 
-/// The answer once all choices have ended.
+/// Returns the answer once all choices have ended.
 ///
 /// # Errors
 ///
-/// The error of the first choice that fails.
+/// The error of the first choice that failed; no room for the answer.
 pub async fn whole(
     head: Head,
     request: &Request,
     choices: Vec<Choice>,
 ) -> Result<Response, ApiError> {
-    let all = choices.into_iter().map(|choice| head.all_of(choice));
-    let (answers, generated): (Vec<Said>, Vec<usize>) =
-        try_join_all(all).await?.into_iter().unzip();
-    let usage = Usage::new(request.prompt_tokens, generated.iter().sum());
+    let choices = try_join_all(choices.into_iter().map(Choice::whole)).await?;
+    let prompt_tokens = request.prompt_tokens;
+    let whole = match head.unread.shared() {
+        // A small answer takes less time than the way to another thread.
+        0 => head.whole(choices, prompt_tokens)?,
+        _ => in_background(move || head.whole(choices, prompt_tokens)).await?,
+    };
     let json = [(header::CONTENT_TYPE, "application/json")];
-    Ok((json, head.answer(answers, Some(usage))).into_response())
+    Ok((json, Bytes::from_owner(whole)).into_response())
 }
 
-/// What a choice of a stream has left to say.
+/// Runs `work` on another thread, because it may take a while: a long text becomes tokens, and these text.
+pub async fn in_background<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    let task = tokio::task::spawn_blocking(work);
+    task.await.unwrap_or_else(|error| Err(internal(error)))
+}
+
+/// A whole answer. Its room is free again when its last bytes are dropped.
+struct Whole {
+    text: Box<str>,
+    _room: Unread,
+}
+
+impl AsRef<[u8]> for Whole {
+    fn as_ref(&self) -> &[u8] {
+        self.text.as_bytes()
+    }
+}
+
+/// The next part of a choice in a stream.
 enum Part {
     /// A piece of text, as JSON.
     Piece(String),
-    /// It has ended, after so many tokens.
+    /// The end of the choice, after so many tokens.
     Ended(usize),
-    /// It failed.
+    /// The error with which the choice ends.
     Failed(ApiError),
 }
 
@@ -152,10 +176,13 @@ pub fn streamed(head: Head, request: &Request, choices: Vec<Choice>) -> Response
             async move {
                 let mut choice = choice?;
                 Some(match choice.next().await {
-                    Ok(Some(piece)) => match head.piece(choice.index, piece) {
-                        Ok(data) => (Part::Piece(data), Some(choice)),
-                        Err(error) => (Part::Failed(error), None),
-                    },
+                    Ok(Some(piece)) => {
+                        head.unread.remove(of_piece(&piece));
+                        match head.said(choice.index, piece) {
+                            Ok(said) => (Part::Piece(head.answer(vec![said], None)), Some(choice)),
+                            Err(error) => (Part::Failed(error), None),
+                        }
+                    }
                     Ok(None) => (Part::Ended(choice.generated), None),
                     Err(error) => (Part::Failed(error), None),
                 })
@@ -191,7 +218,7 @@ struct Stream {
 }
 
 impl Stream {
-    /// What is sent next, and the stream unless that is the end.
+    /// The events to send next, and the stream unless they are the last.
     async fn next(mut self) -> (Vec<String>, Option<Self>) {
         loop {
             match self.parts.next().await {

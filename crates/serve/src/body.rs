@@ -1,14 +1,13 @@
 //! Bodies of requests: how large, how slow, and how many bytes of them there are at once.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{BodyDataStream, Bytes};
 use futures_util::StreamExt as _;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use crate::request::ApiError;
+use crate::room::{Part, Room};
 
 /// Most bytes of a body.
 const MOST: usize = 1 << 20;
@@ -27,21 +26,15 @@ const TO_SEND: Duration = Duration::from_secs(30);
 const MOST_DISCARDED: usize = 16 << 20;
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The room that all bodies share. Small ones need none of it.
-#[derive(Clone)]
-pub struct Room(Arc<Semaphore>);
-
-impl Default for Room {
-    fn default() -> Self {
-        Self(Arc::new(Semaphore::new(MOST_OF_ALL)))
-    }
+/// The room that all bodies share.
+pub fn room() -> Room {
+    Room::new(FREE, MOST_OF_ALL)
 }
 
 /// A body that is being received. Its room is free again when its last bytes are dropped.
-#[derive(Default)]
 struct Received {
     bytes: Vec<u8>,
-    room: Option<OwnedSemaphorePermit>,
+    part: Part,
 }
 
 impl AsRef<[u8]> for Received {
@@ -51,26 +44,27 @@ impl AsRef<[u8]> for Received {
 }
 
 impl Received {
-    fn add(&mut self, part: &[u8], room: &Room) -> Result<(), ApiError> {
-        let length = self.bytes.len() + part.len();
+    fn new(room: &Room) -> Self {
+        Self {
+            bytes: Vec::new(),
+            part: room.part(),
+        }
+    }
+
+    fn add(&mut self, more: &[u8]) -> Result<(), ApiError> {
+        let length = self.bytes.len() + more.len();
         if length > MOST {
             return Err(too_large());
         }
-        let before = self.bytes.capacity();
-        if length > before {
+        if length > self.bytes.capacity() {
             let most = if length <= FREE { FREE } else { MOST };
-            let after = length.max(2 * before).min(most);
-            let more = after.saturating_sub(before.max(FREE));
-            let more = u32::try_from(more).unwrap_or(u32::MAX);
-            let permit = room.0.clone().try_acquire_many_owned(more);
-            let permit = permit.map_err(|_| full())?;
-            match &mut self.room {
-                Some(room) => room.merge(permit),
-                None => self.room = Some(permit),
+            let capacity = length.max(2 * self.bytes.capacity()).min(most);
+            if !self.part.resize(capacity) {
+                return Err(full());
             }
-            self.bytes.reserve_exact(after - self.bytes.len());
+            self.bytes.reserve_exact(capacity - self.bytes.len());
         }
-        self.bytes.extend_from_slice(part);
+        self.bytes.extend_from_slice(more);
         Ok(())
     }
 }
@@ -104,7 +98,7 @@ fn full() -> ApiError {
 ///
 /// A body that is too large, too slow or incomplete, or for which there is no room.
 pub async fn received(mut body: BodyDataStream, room: &Room) -> Result<Bytes, ApiError> {
-    let mut all = Received::default();
+    let mut all = Received::new(room);
     let reading = async {
         while let Some(part) = body.next().await {
             let incomplete = |error| {
@@ -114,7 +108,7 @@ pub async fn received(mut body: BodyDataStream, room: &Room) -> Result<Bytes, Ap
                     format!("the body cannot be read: {error}"),
                 )
             };
-            all.add(&part.map_err(incomplete)?, room)?;
+            all.add(&part.map_err(incomplete)?)?;
         }
         Ok(())
     };
@@ -150,9 +144,9 @@ mod tests {
     use super::*;
 
     fn filled(room: &Room, length: usize) -> Result<Received, ApiError> {
-        let mut all = Received::default();
+        let mut all = Received::new(room);
         for part in vec![b'x'; length].chunks(1000) {
-            all.add(part, room)?;
+            all.add(part)?;
         }
         assert!(all.bytes.capacity() <= MOST && all.bytes.len() == length);
         Ok(all)
@@ -160,7 +154,7 @@ mod tests {
 
     #[test]
     fn all_bodies_together_have_a_bound() {
-        let room = Room::default();
+        let room = room();
         let mut all = Vec::new();
         while let Ok(body) = filled(&room, MOST) {
             all.push(body);
@@ -182,14 +176,14 @@ mod tests {
         drop(slice);
         assert!(filled(&room, MOST).is_ok());
         drop(all);
-        assert_eq!(room.0.available_permits(), MOST_OF_ALL);
+        assert!(room.part().resize(FREE + MOST_OF_ALL));
     }
 
     #[test]
     fn a_body_has_a_bound() {
-        let room = Room::default();
+        let room = room();
         assert_eq!(filled(&room, MOST + 1).err().unwrap().status, 413);
-        assert_eq!(room.0.available_permits(), MOST_OF_ALL);
+        assert!(room.part().resize(FREE + MOST_OF_ALL));
         assert_eq!(filled(&room, 0).unwrap().bytes.capacity(), 0);
     }
 }

@@ -2,7 +2,6 @@
 
 use residual_zoo_data::Tokenizer;
 use serde::{Serialize, Serializer};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::request::ApiError;
@@ -15,22 +14,17 @@ pub struct Choice {
     /// Tokens generated so far.
     pub generated: usize,
     pieces: UnboundedReceiver<Result<Piece, ApiError>>,
-    /// Its place in the queue. `None` at the end.
-    place: Option<OwnedSemaphorePermit>,
+    has_ended: bool,
 }
 
 impl Choice {
-    /// The choice `index`, which comes in `pieces` and has a `place` in the queue.
-    pub fn new(
-        index: usize,
-        pieces: UnboundedReceiver<Result<Piece, ApiError>>,
-        place: OwnedSemaphorePermit,
-    ) -> Self {
+    /// The choice `index`, which comes in `pieces`.
+    pub fn new(index: usize, pieces: UnboundedReceiver<Result<Piece, ApiError>>) -> Self {
         Self {
             index,
             generated: 0,
             pieces,
-            place: Some(place),
+            has_ended: false,
         }
     }
 
@@ -40,7 +34,7 @@ impl Choice {
     ///
     /// When the model fails, or the server stops.
     pub async fn next(&mut self) -> Result<Option<Piece>, ApiError> {
-        if self.place.is_none() {
+        if self.has_ended {
             return Ok(None);
         }
         let Some(piece) = self.pieces.recv().await else {
@@ -49,10 +43,23 @@ impl Choice {
         };
         let piece = piece?;
         self.generated = piece.generated;
-        if piece.finish.is_some() {
-            self.place = None;
-        }
+        self.has_ended = piece.finish.is_some();
         Ok(Some(piece))
+    }
+
+    /// Waits for the end of the choice. Returns its place in the answer, and all pieces as one.
+    ///
+    /// # Errors
+    ///
+    /// When the model fails, or the server stops.
+    pub async fn whole(mut self) -> Result<(usize, Piece), ApiError> {
+        let mut whole = Piece::default();
+        while let Some(piece) = self.next().await? {
+            whole.text += &piece.text;
+            whole.tokens.extend(piece.tokens);
+            (whole.finish, whole.generated) = (piece.finish, piece.generated);
+        }
+        Ok((self.index, whole))
     }
 }
 
@@ -65,7 +72,7 @@ pub struct Logprobs {
     pub token_logprobs: Vec<Option<f64>>,
     /// The most likely tokens in its place.
     pub top_logprobs: Vec<Option<Top>>,
-    /// Where its text begins, in characters of the text of the choice.
+    /// The place where its text begins, in characters of the text of the choice.
     pub text_offset: Vec<usize>,
 }
 

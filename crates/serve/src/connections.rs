@@ -16,14 +16,16 @@ use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
+use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_io_timeout::TimeoutStream;
 
 use crate::request::ApiError;
+use crate::room::Room;
 use crate::seat::{MOST, Seat, Seats};
-use crate::socket::{Socket, UNREAD, is_gone, linger, refuse};
+use crate::socket::{MOST_FIELDS, MOST_HEAD, Socket, UNREAD, is_gone, refuse};
 
 /// The time that a client has to send the head of a request, also of the next one.
 const FOR_HEAD: Duration = Duration::from_secs(30);
@@ -31,21 +33,25 @@ const FOR_HEAD: Duration = Duration::from_secs(30);
 /// The time to tell clients that the server has stopped.
 const TO_TELL: Duration = Duration::from_secs(2);
 
-/// How often the server looks whether it should stop, and whether there is room for new connections.
+/// The interval at which the server looks whether to stop, and whether there is room for connections and answers.
 const LOOK: Duration = Duration::from_millis(100);
+
+/// The bytes of answers that the system keeps for a client. It takes twice as many.
+const UNSENT: usize = 64 << 10;
 
 /// Clients that are told at once that their network has too many connections. More are not told.
 const MOST_TOLD: usize = 32;
 
-/// How the server ends.
+/// The end of the server.
 pub struct End<'a> {
     /// The time that requests have to end.
     pub grace: Duration,
-    /// Set when those that are left are given up.
+    /// Set when the requests that are left are given up.
     pub give_up: &'a AtomicBool,
 }
 
-/// Answers connections with `router` until `should_stop`.
+/// Answers connections with `router` until `should_stop`. When the room for `answers` is nearly full, closes
+/// connections of clients that leave theirs unread.
 ///
 /// # Errors
 ///
@@ -53,6 +59,7 @@ pub struct End<'a> {
 pub fn accept(
     listener: StdListener,
     router: Router,
+    answers: &Room,
     should_stop: impl Fn() -> bool,
     end: &End,
 ) -> io::Result<()> {
@@ -79,6 +86,7 @@ pub fn accept(
                         break;
                     }
                     seats.make_room();
+                    seats.close_unread(answers.missing());
                     continue;
                 }
             };
@@ -93,21 +101,20 @@ pub fn accept(
             };
             // Each token is a small packet, to be sent at once.
             let _ = stream.set_nodelay(true);
+            let _ = SockRef::from(&stream).set_send_buffer_size(UNSENT);
             let stream = Arc::new(stream);
             let connection = connections.watch(served(&stream, &seat, router.clone()));
             tokio::spawn(async move {
                 tokio::select! {
-                    ended = connection => match ended {
-                        // Nothing is sent over a connection that is only kept for another request.
-                        Err(error) if error.is_timeout() && seat.has_begun() => {
-                            refuse(&stream, &late()).await;
-                        }
-                        // A client that breaks off is no error of the server.
-                        Err(error) if error.is_parse() => linger(&stream).await,
-                        _ => {}
+                    ended = connection => if let Some(error) = refusal(ended, &seat) {
+                        refuse(&stream, &error).await;
                     },
                     () = is_gone(&stream) => {}
                     () = seat.closed() => {}
+                }
+                if seat.leaves_unread() {
+                    // Otherwise the system keeps it for a while.
+                    let _ = SockRef::from(&*stream).set_linger(Some(Duration::ZERO));
                 }
                 drop(permit);
             });
@@ -139,8 +146,27 @@ fn served(
     http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(FOR_HEAD)
-        .max_buf_size(64 << 10)
+        .max_buf_size(MOST_HEAD)
+        .max_header_size(MOST_HEAD)
+        .max_headers(MOST_FIELDS)
         .serve_connection(TokioIo::new(Box::pin(socket)), service)
+}
+
+/// The error to tell a client whose connection has ended. A client that breaks off is no error of the server.
+fn refusal(ended: hyper::Result<()>, seat: &Seat) -> Option<ApiError> {
+    match ended {
+        // Nothing is sent over a connection that is only kept for another request.
+        Err(error) if error.is_timeout() && seat.has_begun() => Some(late()),
+        // hyper itself says nothing to a client that begins with HTTP/2.
+        Err(error) if error.is_parse() => Some(seat.refusal().unwrap_or_else(wrong_version)),
+        _ => None,
+    }
+}
+
+fn wrong_version() -> ApiError {
+    let problem =
+        "the server understands HTTP/1.1 only; turn HTTP/2 off, or put a proxy in between";
+    ApiError::new(505, "http_version", problem)
 }
 
 fn too_many() -> ApiError {

@@ -24,13 +24,13 @@ pub struct Job {
     pub request: u64,
     /// The ids of the prompt, at least one and at most one more than the model reads.
     pub prompt: Vec<u32>,
-    /// How tokens are drawn.
+    /// The way tokens are drawn.
     pub sampling: Sampling,
     /// The number of most likely tokens that are reported for each token; `None` reports no probabilities.
     pub top: Option<usize>,
     /// Whether the tokens of the prompt are scored.
     pub scores_prompt: bool,
-    /// Where the tokens go. It says when the sequence is over.
+    /// The writer of the tokens. It says when the sequence is over.
     pub writer: Writer,
 }
 
@@ -107,7 +107,7 @@ impl Sequence {
         }
     }
 
-    /// Whether nobody waits for more of it.
+    /// Whether nobody waits for more tokens.
     fn is_over(&self) -> bool {
         self.writer.is_over()
     }
@@ -369,7 +369,7 @@ impl<'a, B: Backend, M: LanguageModel<B>> Engine<'a, B, M> {
         let wanted = |s: &Sequence| s.scores_prompt && s.tokens.len() == length;
         let mut sequences = take(&mut self.waiting, rows, wanted);
         let mut found: Vec<Prompt> = sequences.iter().map(Prompt::new).collect();
-        // Of a prompt that is one token longer than the context, the last token is scored but not read.
+        // The last token of a prompt that is one token longer than the context is scored but not read.
         let read = length.min(context);
         let ids = |from: usize, to: usize| {
             let parts: Vec<&[u32]> = sequences.iter().map(|s| &s.tokens[from..to]).collect();
@@ -405,7 +405,7 @@ impl<'a, B: Backend, M: LanguageModel<B>> Engine<'a, B, M> {
     }
 }
 
-/// What is found of a prompt.
+/// The scores of a prompt.
 struct Prompt {
     scored: Vec<Scored>,
     /// The logits after its last token, if that was read.
@@ -423,7 +423,7 @@ impl Prompt {
     }
 }
 
-/// Adds what `logits` `[rows, time, vocab]` after the tokens from `from` on say.
+/// Adds the scores of the prompts' tokens after place `from`, out of `logits` `[rows, time, vocab]`.
 fn add_logits<B: Backend>(
     found: &mut [Prompt],
     sequences: &[Sequence],
@@ -447,7 +447,7 @@ fn add_logits<B: Backend>(
     }
 }
 
-/// Takes the first `most` sequences that are `wanted`.
+/// Takes the first sequences that are `wanted`, at most `most`.
 fn take(
     waiting: &mut VecDeque<Sequence>,
     most: usize,

@@ -9,19 +9,20 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header}
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use crate::body::{Room, check_length, discard, received};
+use crate::body::{check_length, discard, received};
 use crate::host::is_for_this_machine;
 use crate::request::ApiError;
+use crate::room::Room;
 use crate::seat::{Answer, Seat};
 
-/// Whom the server answers.
+/// The checks that a request must pass.
 pub struct Guard {
     /// The hash of the key that clients have to send.
     pub key: Option<blake3::Hash>,
     /// Whether requests under other names than that of this machine are refused.
     pub checks_host: bool,
     /// The room for bodies.
-    pub room: Room,
+    pub bodies: Room,
 }
 
 /// Answers requests that are refused, and receives the body of the others.
@@ -30,9 +31,9 @@ pub async fn guard(State(guard): State<Arc<Guard>>, request: Request, next: Next
     let body = body.into_data_stream();
     let seat = parts.extensions.get::<Arc<Seat>>().cloned();
     let received = match guard.check(&parts) {
-        Ok(()) => received(body, &guard.room).await,
+        Ok(()) => received(body, &guard.bodies).await,
         Err(error) => {
-            // Who asks first gets the answer first.
+            // A client that asks with `Expect: 100-continue` gets its answer before it sends the body.
             if !parts.headers.contains_key(header::EXPECT) {
                 discard(body).await;
             }
@@ -51,7 +52,7 @@ pub async fn guard(State(guard): State<Arc<Guard>>, request: Request, next: Next
     };
     let response = in_form(response);
     match seat {
-        Some(seat) => response.map(|body| Body::new(Answer { body, seat })),
+        Some(seat) => response.map(|body| Body::new(Answer::new(body, seat))),
         None => response,
     }
 }

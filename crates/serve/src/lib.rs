@@ -24,11 +24,15 @@ mod prompt;
 #[cfg(feature = "http")]
 mod request;
 #[cfg(feature = "http")]
+mod room;
+#[cfg(feature = "http")]
 mod seat;
 #[cfg(feature = "http")]
 mod server;
 #[cfg(feature = "http")]
 mod socket;
+#[cfg(feature = "http")]
+mod unread;
 #[cfg(feature = "http")]
 mod writer;
 
@@ -38,7 +42,7 @@ use std::time::Duration;
 #[cfg(feature = "http")]
 pub use server::{Bound, serve};
 
-/// How to serve.
+/// Options of the server.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The address to listen at.
@@ -49,11 +53,11 @@ pub struct Options {
     pub key: Option<String>,
     /// The name of the model.
     pub name: String,
-    /// Sequences that are continued at once.
+    /// The most sequences that are continued at once.
     pub batch: usize,
-    /// Sequences that wait or are continued. More are refused.
+    /// The most sequences that wait or are continued. More are refused.
     pub queue: usize,
-    /// Most tokens to generate for a choice.
+    /// The most tokens that are generated for a choice.
     pub max_tokens: usize,
     /// The time that requests have to end once the server stops.
     pub grace: Duration,
@@ -70,7 +74,7 @@ impl Error {
     }
 }
 
-/// What keeps a model from being served.
+/// Errors that keep a model from being served.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The run cannot be used.
@@ -84,7 +88,7 @@ pub enum Error {
     Address {
         /// The address.
         address: String,
-        /// What the system says.
+        /// The message of the system.
         problem: String,
     },
     /// The server ended by itself.

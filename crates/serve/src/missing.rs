@@ -1,4 +1,4 @@
-//! What stands in for the server in a program without the cargo feature `http`.
+//! A stand-in for the server, for programs without the cargo feature `http`.
 
 use std::net::SocketAddr;
 

@@ -12,7 +12,7 @@ pub type Prompt = (Vec<u32>, bool);
 ///
 /// # Errors
 ///
-/// What is wrong with one of them, and with which.
+/// The problem of a prompt, with its number in a list.
 pub fn prompts(
     value: &Value,
     tokenizer: &Tokenizer,

@@ -12,7 +12,7 @@ use crate::prompt::prompts;
 pub struct ApiError {
     /// The HTTP status.
     pub status: u16,
-    /// What is wrong and how to mend it.
+    /// The problem and how to fix it.
     pub message: String,
     /// The field that is wrong.
     pub param: Option<String>,
@@ -65,7 +65,7 @@ impl ApiError {
     }
 }
 
-/// What a request may ask for.
+/// The most that a request may ask for.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Tokens that the model reads.
@@ -136,7 +136,7 @@ pub struct Wanted {
     pub prompt: Vec<u32>,
     /// Whether the prompt was empty, so that its only token is not the client's.
     pub is_empty: bool,
-    /// How its tokens are drawn.
+    /// The way its tokens are drawn.
     pub sampling: Sampling,
 }
 

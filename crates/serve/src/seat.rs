@@ -1,15 +1,18 @@
-//! The connections there are, whom they belong to, and which one is closed when there are too many.
+//! The connections: their clients, and which of them are closed when there are too many.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use axum::body::{Body, Bytes};
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use tokio::sync::Notify;
+
+use crate::request::ApiError;
+use crate::unread::Unread;
 
 /// Most connections at once. Others wait until one ends.
 pub const MOST: usize = 512;
@@ -49,23 +52,27 @@ impl Network {
     }
 }
 
-/// A connection, as the others see it.
+/// The state of a connection that others look at.
 pub struct Seat {
     network: Network,
     waits: Mutex<Waits>,
     close: Notify,
 }
 
-/// Since when the server waits for the client.
+/// The times since when the server waits for the client, and how its connection ends.
 struct Waits {
-    /// For a whole request: its head and its body.
+    /// The wait for a whole request: its head and its body.
     request: Option<Instant>,
-    /// For the client to read.
+    /// The wait for the client to read.
     reading: Option<Instant>,
     /// Whether a part of the request has arrived.
     has_begun: bool,
     /// Whether the connection is being closed for another one.
     is_closing: bool,
+    /// The answer to the request, if it holds completions.
+    answer: Option<Unread>,
+    /// The error with which the connection ends.
+    refusal: Option<ApiError>,
 }
 
 impl Seat {
@@ -75,6 +82,8 @@ impl Seat {
             reading: None,
             has_begun: false,
             is_closing: false,
+            answer: None,
+            refusal: None,
         };
         Self {
             network,
@@ -110,6 +119,31 @@ impl Seat {
         });
     }
 
+    /// Notes the answer that the client gets.
+    pub fn answers(&self, answer: Unread) {
+        self.waits(|waits| waits.answer = Some(answer));
+    }
+
+    /// Notes the error with which the connection ends.
+    pub fn refuse(&self, error: ApiError) {
+        self.waits(|waits| waits.refusal = Some(error));
+    }
+
+    /// Whether the connection ends with an error.
+    pub fn is_refused(&self) -> bool {
+        self.waits(|waits| waits.refusal.is_some())
+    }
+
+    /// The error with which the connection ends.
+    pub fn refusal(&self) -> Option<ApiError> {
+        self.waits(|waits| waits.refusal.take())
+    }
+
+    /// Whether the client leaves an answer unread.
+    pub fn leaves_unread(&self) -> bool {
+        self.waits(|waits| waits.reading.is_some())
+    }
+
     /// Ends when the connection has to be closed for another one.
     pub async fn closed(&self) {
         self.close.notified().await;
@@ -120,6 +154,16 @@ impl Seat {
         self.waits(|waits| {
             let since = waits.request.into_iter().chain(waits.reading).min()?;
             (!waits.is_closing && since.elapsed() >= PATIENCE).then_some(since)
+        })
+    }
+
+    /// The bytes of the answer in the room of all, and since when the client leaves them unread, if it does.
+    fn unread(&self) -> Option<(Instant, usize)> {
+        self.waits(|waits| {
+            let bytes = waits.answer.as_ref()?.shared();
+            let since = waits.reading?;
+            let is_unread = bytes > 0 && !waits.is_closing && since.elapsed() >= PATIENCE;
+            is_unread.then_some((since, bytes))
         })
     }
 
@@ -159,6 +203,23 @@ impl Seats {
         while self.open().count() > MOST - SPARE && self.close_one(None) {}
     }
 
+    /// Closes connections whose clients leave answers unread, the longest first, until `missing` bytes are free.
+    pub fn close_unread(&self, mut missing: usize) {
+        let unread = self
+            .0
+            .iter()
+            .filter_map(|seat| Some((seat.unread()?, seat)));
+        let mut unread: Vec<_> = unread.collect();
+        unread.sort_by_key(|((since, _), _)| *since);
+        for ((_, bytes), seat) in unread {
+            if missing == 0 {
+                break;
+            }
+            missing = missing.saturating_sub(bytes);
+            seat.close();
+        }
+    }
+
     fn open(&self) -> impl Iterator<Item = &Arc<Seat>> {
         self.0.iter().filter(|seat| !seat.is_closing())
     }
@@ -184,12 +245,27 @@ impl Seats {
     }
 }
 
+/// Most bytes of an answer that hyper gets at once. It copies them, so the rest waits here.
+const SLICE: usize = 16 << 10;
+
 /// The body of an answer. When it has ended, the server waits for the next request.
 pub struct Answer {
-    /// The body.
-    pub body: Body,
+    body: Body,
+    /// The rest of a part of the body.
+    rest: Bytes,
     /// The connection that it goes to.
-    pub seat: Arc<Seat>,
+    seat: Arc<Seat>,
+}
+
+impl Answer {
+    /// An answer with `body` to the client at `seat`.
+    pub fn new(body: Body, seat: Arc<Seat>) -> Self {
+        Self {
+            body,
+            rest: Bytes::new(),
+            seat,
+        }
+    }
 }
 
 impl HttpBody for Answer {
@@ -200,14 +276,25 @@ impl HttpBody for Answer {
         mut self: Pin<&mut Self>,
         cx: &mut Context,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
+        if self.rest.is_empty() {
+            let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+            match frame.map(|frame| frame.map(Frame::into_data)) {
+                Some(Ok(Ok(data))) => self.rest = data,
+                Some(Ok(Err(other))) => return Poll::Ready(Some(Ok(other))),
+                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                None => return Poll::Ready(None),
+            }
+        }
+        let count = self.rest.len().min(SLICE);
+        Poll::Ready(Some(Ok(Frame::data(self.rest.split_to(count)))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.rest.is_empty() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
+        // hyper asks before it takes the first part.
         self.body.size_hint()
     }
 }
@@ -215,13 +302,14 @@ impl HttpBody for Answer {
 impl Drop for Answer {
     fn drop(&mut self) {
         self.seat
-            .waits(|waits| waits.request = Some(Instant::now()));
+            .waits(|waits| (waits.request, waits.answer) = (Some(Instant::now()), None));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::room::Room;
 
     fn network(text: &str) -> Network {
         Network::of(text.parse().unwrap())
@@ -304,6 +392,58 @@ mod tests {
         if new[0].waits(|waits| waits.request.unwrap().elapsed()) < PATIENCE {
             assert!(closing(&new).is_empty());
         }
+    }
+
+    #[test]
+    fn clients_that_leave_much_unread_make_way() {
+        let (seats, all) = seats(&[("192.0.2.1", 5)]);
+        let room = Room::new(10, 100);
+        let ago = |count: u32| Some(Instant::now() - count * PATIENCE);
+        for (seat, (bytes, since)) in all.iter().zip([
+            (40, ago(2)),
+            (30, ago(3)),
+            // Nothing but its own room, reads, or has only just stopped.
+            (10, ago(4)),
+            (20, None),
+            (20, Some(Instant::now())),
+        ]) {
+            let answer = Unread::new(&room);
+            answer.add(bytes).unwrap();
+            seat.has_request();
+            seat.answers(answer);
+            seat.waits(|waits| waits.reading = since);
+        }
+        seats.close_unread(0);
+        assert!(closing(&all).is_empty());
+        seats.close_unread(20);
+        assert_eq!(closing(&all), [1]);
+        seats.close_unread(100);
+        assert_eq!(closing(&all), [0, 1]);
+        // The end of an answer makes room.
+        assert_eq!(room.missing(), 0);
+        drop(Answer::new(Body::empty(), all[0].clone()));
+        assert!(all[0].unread().is_none() && room.part().resize(60));
+    }
+
+    #[test]
+    fn an_answer_is_sent_in_slices() {
+        let whole: Vec<u8> = (0..100_000).map(|i| (i % 251) as u8).collect();
+        let mut seats = Seats::default();
+        let seat = seats.take("192.0.2.1".parse().unwrap()).unwrap();
+        let mut answer = Answer::new(Body::from(whole.clone()), seat);
+        assert_eq!(answer.size_hint().exact(), Some(100_000));
+        let mut sent = Vec::new();
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        while !answer.is_end_stream() {
+            let frame = Pin::new(&mut answer).poll_frame(&mut cx);
+            let Poll::Ready(Some(Ok(frame))) = frame else {
+                panic!("no frame after {} bytes", sent.len())
+            };
+            let slice = frame.into_data().unwrap();
+            assert!(!slice.is_empty() && slice.len() <= SLICE);
+            sent.extend(slice);
+        }
+        assert_eq!(sent, whole);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The answers to requests.
+//! The addresses of the server, and the threads that answer them.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::rejection::{BytesRejection, PathRejection};
-use axum::extract::{Path, State};
+use axum::extract::{Extension, Path, State};
 use axum::http::header;
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse as _, Response};
@@ -23,15 +23,16 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc::unbounded_channel;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::answer::{Head, streamed, whole};
-use crate::body::Room;
+use crate::answer::{Head, in_background, streamed, whole};
 use crate::choice::Choice;
-use crate::connections;
 use crate::engine::{Engine, Job, Sizes};
 use crate::guard::{Guard, guard};
 use crate::request::{ApiError, Limits, Request, read};
+use crate::room::Room;
+use crate::seat::Seat;
+use crate::unread::Unread;
 use crate::writer::{Writer, internal};
-use crate::{Error, Options};
+use crate::{Error, Options, body, connections, unread};
 
 /// An address that is listened at, so that one in use is known before a model is loaded.
 pub struct Bound {
@@ -95,6 +96,7 @@ where
         vocabulary: run.config.data.outputs(run.tokenizer.vocab_size()),
     };
     let (jobs, received) = channel();
+    let answers = unread::room();
     let is_guarded = options.key.is_some() || !options.host.is_loopback();
     let server = Arc::new(Server {
         jobs,
@@ -108,10 +110,11 @@ where
         guard: Arc::new(Guard {
             key: options.key.map(|key| blake3::hash(key.as_bytes())),
             checks_host: !is_guarded,
-            room: Room::default(),
+            bodies: body::room(),
         }),
         requests: AtomicU64::new(0),
         queue: Arc::new(Semaphore::new(options.queue)),
+        answers: answers.clone(),
         name: options.name,
         created: now(),
     });
@@ -124,7 +127,7 @@ where
                 grace: options.grace,
                 give_up,
             };
-            connections::accept(listener, router, should_stop, &end)
+            connections::accept(listener, router, &answers, should_stop, &end)
         });
         // It ends when the other thread has dropped the last sender.
         Engine::new(model, revises, sizes, device).work(&received, give_up);
@@ -135,7 +138,7 @@ where
     })
 }
 
-/// What all requests share.
+/// The state that all requests share.
 struct Server {
     jobs: Sender<Job>,
     tokenizer: Tokenizer,
@@ -147,6 +150,8 @@ struct Server {
     requests: AtomicU64,
     /// A permit for each sequence that may wait or be continued.
     queue: Arc<Semaphore>,
+    /// The room for answers.
+    answers: Room,
 }
 
 type Shared = Arc<Server>;
@@ -232,6 +237,7 @@ async fn model(
 
 async fn completions(
     State(server): State<Shared>,
+    Extension(seat): Extension<Arc<Seat>>,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, ApiError> {
     let body =
@@ -253,8 +259,10 @@ async fn completions(
             model: server.name.clone(),
             tokenizer: server.tokenizer.clone(),
             has_logprobs: request.top.is_some(),
+            unread: Unread::new(&server.answers),
         };
-        let choices = start(&server, &request, places)?;
+        seat.answers(head.unread.clone());
+        let choices = start(&server, &request, &head.unread, places)?;
         Ok((head, request, choices))
     })
     .await?;
@@ -264,27 +272,21 @@ async fn completions(
     }
 }
 
-/// Does on another thread what may take a while: a long text becomes tokens, and these text.
-async fn in_background<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
-) -> Result<T, ApiError> {
-    let task = tokio::task::spawn_blocking(work);
-    task.await.unwrap_or_else(|error| Err(internal(error)))
-}
-
-/// Hands the sequences of `request` to the engine. Each one has a place of the queue until it ends.
+/// Hands the sequences of `request` to the engine. Each one has a place in the queue until it ends.
 fn start(
     server: &Server,
     request: &Request,
+    unread: &Unread,
     mut places: OwnedSemaphorePermit,
 ) -> Result<Vec<Choice>, ApiError> {
     let number = server.requests.fetch_add(1, Ordering::Relaxed);
     let started = request.choices.iter().enumerate().map(|(index, wanted)| {
         let (sender, pieces) = unbounded_channel();
-        let writer = Writer::new(index, request, &server.tokenizer, sender)?;
         let place = places
             .split(1)
             .ok_or_else(|| internal("a choice has no place in the queue"))?;
+        let unread = unread.clone();
+        let writer = Writer::new(index, request, &server.tokenizer, sender, unread, place)?;
         if !writer.is_over() {
             let job = Job {
                 request: number,
@@ -297,7 +299,7 @@ fn start(
             // If the engine has ended, the choice finds its channel closed.
             let _ = server.jobs.send(job);
         }
-        Ok(Choice::new(index, pieces, place))
+        Ok(Choice::new(index, pieces))
     });
     started.collect()
 }

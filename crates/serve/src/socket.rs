@@ -1,4 +1,5 @@
-//! The socket of a client. It notices when the client has gone or reads nothing, and gives hyper's own errors a body.
+//! The socket of a client. It notices when the client has gone or reads nothing. It keeps hyper's own errors back,
+//! because they have no body.
 
 use std::io;
 use std::net::Shutdown;
@@ -19,7 +20,7 @@ use crate::seat::Seat;
 /// The time that a client may leave an answer unread.
 pub const UNREAD: Duration = Duration::from_secs(30);
 
-/// How often a connection is watched.
+/// The interval at which a connection is watched.
 const WATCH: Duration = Duration::from_millis(500);
 
 /// The time that a client has to read an error while it still sends.
@@ -29,18 +30,22 @@ const LINGER: Duration = Duration::from_secs(1);
 pub struct Socket {
     stream: Arc<TcpStream>,
     seat: Arc<Seat>,
-    /// The rest of the answer that replaces an error of hyper.
-    rest: Vec<u8>,
     unread: Unread,
 }
 
-/// The time that a client has left answers unread, less the time that it may take for what it has read. So a client that
-/// reads a little from time to time does not keep its place for hours.
+/// The time that a client has left answers unread, less the time that is allowed for the bytes it has read. A client
+/// that reads a little from time to time thus does not keep its place for hours.
 #[derive(Default)]
 struct Unread {
     since: Option<Instant>,
     whole: Duration,
 }
+
+/// Most bytes of the head of a request, with the address.
+pub const MOST_HEAD: usize = 64 << 10;
+
+/// Most fields of a head.
+pub const MOST_FIELDS: usize = 100;
 
 /// The slowest rate at which a client may read for longer than [`UNREAD`], in bytes per second.
 const SLOWEST: u32 = 4 << 10;
@@ -70,7 +75,6 @@ impl Socket {
         Self {
             stream,
             seat,
-            rest: Vec::new(),
             unread: Unread::default(),
         }
     }
@@ -92,21 +96,6 @@ impl Socket {
                 }
             }
         }
-    }
-
-    fn poll_rest(&mut self, cx: &mut Context) -> Poll<io::Result<()>> {
-        let mut rest = std::mem::take(&mut self.rest);
-        while !rest.is_empty() {
-            match self.poll_send(cx, &rest) {
-                Poll::Ready(Ok(count)) => _ = rest.drain(..count),
-                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                Poll::Pending => {
-                    self.rest = rest;
-                    return Poll::Pending;
-                }
-            }
-        }
-        Poll::Ready(Ok(()))
     }
 }
 
@@ -139,23 +128,25 @@ impl AsyncWrite for Socket {
         cx: &mut Context,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        ready!(self.poll_rest(cx))?;
         match bare_error(buf) {
             Some(error) => {
-                self.rest = raw(&error);
+                self.seat.refuse(error);
                 Poll::Ready(Ok(buf.len()))
             }
             None => self.poll_send(cx, buf),
         }
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context) -> Poll<io::Result<()>> {
-        self.poll_rest(cx)
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context) -> Poll<io::Result<()>> {
-        ready!(self.poll_rest(cx))?;
-        Poll::Ready(SockRef::from(&*self.stream).shutdown(Shutdown::Write))
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context) -> Poll<io::Result<()>> {
+        Poll::Ready(match self.seat.is_refused() {
+            // An error is still to be sent.
+            true => Ok(()),
+            false => SockRef::from(&*self.stream).shutdown(Shutdown::Write),
+        })
     }
 }
 
@@ -172,17 +163,16 @@ fn bare_error(head: &[u8]) -> Option<ApiError> {
         return None;
     }
     let (code, message) = match fields.get(2..5)?.parse().ok()? {
-        414 => (
-            "uri_too_long",
-            "the address is too long; send a shorter one",
-        ),
         431 => (
             "head_too_large",
-            "the head of the request is too large; send at most 100 fields and 64 KiB",
+            format!(
+                "the head of the request is too large; send at most {MOST_FIELDS} fields and {} KiB, with the address",
+                MOST_HEAD >> 10
+            ),
         ),
         400.. => (
             "bad_request",
-            "this is no request of HTTP/1.1 that the server understands; see RFC 9112",
+            "this is no request of HTTP/1.1 that the server understands; see RFC 9112".into(),
         ),
         _ => return None,
     };
@@ -210,15 +200,17 @@ fn raw(error: &ApiError) -> Vec<u8> {
 
 /// Sends an error and ends the connection. What the client still sends is read, so that it sees the error.
 pub async fn refuse(stream: &TcpStream, error: &ApiError) {
-    // An error is smaller than the buffer of a socket.
-    let _ = stream.try_write(&raw(error));
-    linger(stream).await;
-}
-
-/// Reads what a client still sends after the last answer.
-pub async fn linger(stream: &TcpStream) {
-    let _ = SockRef::from(stream).shutdown(Shutdown::Write);
-    let reading = async {
+    let answer = raw(error);
+    let ending = async {
+        let mut rest = &answer[..];
+        while !rest.is_empty() && stream.writable().await.is_ok() {
+            match stream.try_write(rest) {
+                Ok(count) => rest = &rest[count..],
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => return,
+            }
+        }
+        let _ = SockRef::from(stream).shutdown(Shutdown::Write);
         let mut buf = [0; 1 << 12];
         while stream.readable().await.is_ok() {
             match stream.try_read(&mut buf) {
@@ -228,7 +220,7 @@ pub async fn linger(stream: &TcpStream) {
             }
         }
     };
-    let _ = timeout(LINGER, reading).await;
+    let _ = timeout(LINGER, ending).await;
 }
 
 /// Ends when the client has closed the connection, even if it has sent something that nobody has read. hyper notices

@@ -1,12 +1,14 @@
-//! From tokens to text, where the tokens are made: a stop ends a sequence at once, whether somebody reads or not.
+//! The way from tokens to text. It runs where tokens are made, so a stop ends a sequence at once, even if nobody reads.
 
 use std::collections::VecDeque;
 
 use residual_zoo_data::{StreamDecoder, Tokenizer};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::engine::Scored;
 use crate::request::{ApiError, Request};
+use crate::unread::{self, Unread};
 
 /// A part of a choice.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -15,7 +17,7 @@ pub struct Piece {
     pub text: String,
     /// The tokens that begin in this text, if they are asked for.
     pub tokens: Vec<Token>,
-    /// Why the choice ends here, if it does: "stop" or "length".
+    /// The reason if the choice ends here: "stop" or "length".
     pub finish: Option<&'static str>,
     /// Tokens generated so far.
     pub generated: usize,
@@ -26,13 +28,16 @@ pub struct Piece {
 pub struct Token {
     /// The token.
     pub scored: Scored,
-    /// Where its text begins, in characters of the text of the choice.
+    /// The place where its text begins, in characters of the text of the choice.
     pub start: usize,
 }
 
 /// Writes the text of a choice and sends it in pieces.
 pub struct Writer {
     pieces: UnboundedSender<Result<Piece, ApiError>>,
+    unread: Unread,
+    /// The place of the choice in the queue; `None` at the end.
+    place: Option<OwnedSemaphorePermit>,
     /// `None` at the end.
     decoder: Option<StreamDecoder>,
     tokenizer: Tokenizer,
@@ -50,19 +55,23 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// The writer of the choice `index` of `request`.
+    /// The writer of the choice `index` of `request`, which has a `place` in the queue until its last token.
     ///
     /// # Errors
     ///
-    /// When the prompt cannot be decoded.
+    /// When the prompt cannot be decoded, or there is no room for it in the answer.
     pub fn new(
         index: usize,
         request: &Request,
         tokenizer: &Tokenizer,
         pieces: UnboundedSender<Result<Piece, ApiError>>,
+        unread: Unread,
+        place: OwnedSemaphorePermit,
     ) -> Result<Self, ApiError> {
         let mut writer = Self {
             pieces,
+            unread,
+            place: Some(place),
             decoder: Some(tokenizer.stream()),
             tokenizer: tokenizer.clone(),
             stop: request.stop.clone(),
@@ -86,15 +95,15 @@ impl Writer {
             if request.echo && !wanted.is_empty {
                 text += &rest;
                 writer.decoded = text.chars().count();
-                writer.send_prompt(text);
+                writer.send_prompt(text)?;
             } else if writer.max_tokens == 0 {
-                writer.send_prompt(String::new());
+                writer.send_prompt(String::new())?;
             }
         }
         Ok(writer)
     }
 
-    /// Whether nobody waits for more.
+    /// Whether the choice has ended, or its client has gone.
     pub fn is_over(&self) -> bool {
         self.decoder.is_none() || self.pieces.is_closed()
     }
@@ -103,9 +112,12 @@ impl Writer {
     pub fn prompt(&mut self, scored: Vec<Scored>) {
         let texts = scored.into_iter().map(|scored| self.take(scored));
         let text = texts.collect::<Result<String, _>>();
-        match text.and_then(|text| Ok(text + &self.rest_of_prompt()?)) {
-            Ok(text) => self.send_prompt(text),
-            Err(error) => self.fail(error),
+        let sent = text.and_then(|text| {
+            let rest = self.rest_of_prompt()?;
+            self.send_prompt(text + &rest)
+        });
+        if let Err(error) = sent {
+            self.fail(error);
         }
     }
 
@@ -118,8 +130,13 @@ impl Writer {
 
     /// Ends the choice with an error.
     pub fn fail(&mut self, error: ApiError) {
-        self.decoder = None;
+        self.end();
         self.send(Err(error));
+    }
+
+    /// Frees the place of the choice, before its client can know that it has ended.
+    fn end(&mut self) {
+        (self.decoder, self.place) = (None, None);
     }
 
     fn write(&mut self, scored: Scored) -> Result<(), ApiError> {
@@ -138,8 +155,7 @@ impl Writer {
         {
             self.held += &decoder.finish().map_err(internal)?;
         }
-        self.release(end);
-        Ok(())
+        self.release(end)
     }
 
     /// The end of a text that is only a prompt: a part of a character that nothing completes.
@@ -150,15 +166,16 @@ impl Writer {
         }
     }
 
-    fn send_prompt(&mut self, text: String) {
+    fn send_prompt(&mut self, text: String) -> Result<(), ApiError> {
         let end = (self.max_tokens == 0).then_some("length");
-        if end.is_some() || !text.is_empty() {
-            self.send_piece(text, end, end.is_some());
+        match end.is_some() || !text.is_empty() {
+            true => self.send_piece(text, end, end.is_some()),
+            false => Ok(()),
         }
     }
 
     /// Sends the held text up to a stop, or up to what may begin one.
-    fn release(&mut self, end: Option<&'static str>) {
+    fn release(&mut self, end: Option<&'static str>) -> Result<(), ApiError> {
         let stops = self.stop.iter();
         if let Some(at) = stops
             .clone()
@@ -178,16 +195,24 @@ impl Writer {
         };
         let rest = self.held.split_off(self.held.len() - kept);
         let text = std::mem::replace(&mut self.held, rest);
-        if end.is_some() || !text.is_empty() {
-            self.send_piece(text, end, end.is_some());
+        match end.is_some() || !text.is_empty() {
+            true => self.send_piece(text, end, end.is_some()),
+            false => Ok(()),
         }
     }
 
     /// Sends a piece with `text` and the tokens that begin in it, or `all` tokens.
-    fn send_piece(&mut self, text: String, finish: Option<&'static str>, all: bool) {
+    fn send_piece(
+        &mut self,
+        text: String,
+        finish: Option<&'static str>,
+        all: bool,
+    ) -> Result<(), ApiError> {
+        // Its tokens have room already.
+        self.unread.add(unread::of_text(&text))?;
         self.sent += text.chars().count();
         if finish.is_some() {
-            self.decoder = None;
+            self.end();
         }
         let sent = self.sent;
         let count = self
@@ -202,6 +227,7 @@ impl Writer {
             generated: self.generated,
         };
         self.send(Ok(piece));
+        Ok(())
     }
 
     /// A client that has gone is noticed at the next step.
@@ -215,6 +241,7 @@ impl Writer {
         let text = self.decode(scored.id)?;
         self.decoded += text.chars().count();
         if self.has_tokens {
+            self.unread.add(unread::of_token(&scored))?;
             // Bytes that were held back may come first: no character can be made of them.
             let own = self.tokenizer.decode(&[scored.id]).map_err(internal)?;
             let start = match text.ends_with(&own) && !own.is_empty() {
@@ -251,12 +278,16 @@ pub fn internal(error: impl std::fmt::Display) -> ApiError {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use residual_zoo_data::TokenizerConfig;
     use serde_json::{Value, json};
+    use tokio::sync::Semaphore;
     use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
     use super::*;
     use crate::request::{Limits, read};
+    use crate::room::Room;
 
     type Pieces = UnboundedReceiver<Result<Piece, ApiError>>;
 
@@ -271,7 +302,9 @@ mod tests {
         let body = body.to_string();
         let request = read(body.as_bytes(), "model", &tokenizer, &limits, || 0).unwrap();
         let (sender, pieces) = unbounded_channel();
-        let writer = Writer::new(0, &request, &tokenizer, sender).unwrap();
+        let unread = Unread::new(&unread::room());
+        let place = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+        let writer = Writer::new(0, &request, &tokenizer, sender, unread, place).unwrap();
         (writer, pieces)
     }
 
@@ -391,6 +424,45 @@ mod tests {
         // An empty prompt has no text.
         let (texts, _, finish, _) = written(&json!({ "max_tokens": 0, "echo": true }), b"");
         assert_eq!((texts.concat().as_str(), finish), ("", Some("length")));
+    }
+
+    #[test]
+    fn a_choice_frees_its_place_before_its_last_piece_is_read() {
+        let body = json!({ "prompt": "a", "max_tokens": 2, "stream": true });
+        let (mut writer, mut pieces) = writer(&body);
+        writer.token(token(b'x'));
+        assert!(writer.place.is_some());
+        writer.token(token(b'y'));
+        assert!(writer.place.is_none() && pieces.try_recv().is_ok());
+    }
+
+    #[test]
+    fn an_unread_answer_ends_when_there_is_no_room() {
+        let room = Room::new(5000, 20_000);
+        let body = json!({ "prompt": "a", "max_tokens": 1000, "logprobs": 0 });
+        let (mut writer, mut pieces) = writer(&body);
+        writer.unread = Unread::new(&room);
+        while !writer.is_over() {
+            writer.token(token(b'x'));
+        }
+        let unread = writer.unread.clone();
+        let held = room.missing();
+        assert!(held > 0 && unread.shared() <= 20_000 && unread.shared() > 19_000);
+        // Others have their own room.
+        assert!(Unread::new(&room).add(5000).is_ok());
+        let mut count = 0;
+        let error = loop {
+            match pieces.try_recv().unwrap() {
+                Ok(piece) => {
+                    unread.remove(unread::of_piece(&piece));
+                    count += 1;
+                }
+                Err(error) => break error,
+            }
+        };
+        assert_eq!((error.status, error.code, count), (503, "no_room", 97));
+        // What is read makes room.
+        assert_eq!((unread.shared(), room.missing()), (0, 0));
     }
 
     #[test]
