@@ -28,7 +28,7 @@ use residual_zoo_report::{Table, Tone, wrap};
 use residual_zoo_runs::{Choice, Error as RunError};
 use residual_zoo_system::signals::{on_stop, on_suspension};
 use residual_zoo_system::terminal::{is_gone, output_columns};
-use residual_zoo_system::{harmless, output};
+use residual_zoo_system::{harmless, output, short_numbers, stop};
 use residual_zoo_train::Interrupter;
 pub use residual_zoo_train::dashboard::warn;
 use residual_zoo_train::dashboard::{Display, is_open, restore_terminal, suspend_screen};
@@ -354,7 +354,7 @@ pub fn report(result: anyhow::Result<()>) -> ExitCode {
         warn(&error.to_string());
         return ExitCode::from(stopped_by());
     }
-    warn(&format!("error: {error}"));
+    warn(&format!("error: {}", short_numbers(&error.to_string())));
     ExitCode::from(if is_bad_input(&error) { 2 } else { 1 })
 }
 
@@ -373,12 +373,9 @@ fn is_bad_input(error: &anyhow::Error) -> bool {
 fn is_stop(error: &anyhow::Error) -> bool {
     let known = [
         error.downcast_ref().map(Error::is_stop),
-        error
-            .downcast_ref()
-            .map(|error| matches!(error, RunError::Data(DataError::Stopped))),
-        error
-            .downcast_ref()
-            .map(|error| matches!(error, DataError::Stopped)),
+        error.downcast_ref().map(RunError::is_stop),
+        error.downcast_ref().map(DataError::is_stop),
+        error.downcast_ref().map(ExchangeError::is_stop),
     ];
     known.contains(&Some(true))
 }
@@ -408,8 +405,8 @@ const TOGETHER: Duration = Duration::from_millis(500);
 ///
 /// When signals cannot be caught.
 pub fn stop_on_signal() -> Result<Interrupter, Error> {
-    let stop = Interrupter::new();
-    let (switch, mut first) = (stop.clone(), None);
+    let interrupter = Interrupter::new();
+    let (switch, mut first) = (interrupter.clone(), None);
     on_stop(move |signal| {
         SIGNAL.get_or_init(|| signal);
         let is_one = first.is_some_and(|first: Instant| first.elapsed() < TOGETHER);
@@ -422,6 +419,7 @@ pub fn stop_on_signal() -> Result<Interrupter, Error> {
             std::process::exit(stopped_by().into());
         }
         first = Some(Instant::now());
+        stop::ask();
         switch.stop(None);
         if !is_open() {
             warn("stopping; Ctrl-C again ends the program at once");
@@ -429,7 +427,7 @@ pub fn stop_on_signal() -> Result<Interrupter, Error> {
     })
     .and_then(|()| on_suspension(suspend_screen))
     .map_err(|error| Error::Signals(error.to_string()))?;
-    Ok(stop)
+    Ok(interrupter)
 }
 
 #[cfg(test)]
