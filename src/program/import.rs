@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use residual_zoo::cli;
 use residual_zoo::core::ModelConfig as _;
+use residual_zoo::data::unless_stopped;
 use residual_zoo::exchange::{ImportOptions, import as read};
 use residual_zoo::lab::fetch_model;
 use residual_zoo::report::si;
@@ -58,14 +59,13 @@ pub fn import(options: Options) -> anyhow::Result<()> {
         return Err(RunError::RunExists(run).into());
     }
     let directory = fetch_model(&path, &cli::stop_on_signal()?)?;
-    let imported = read(
-        &directory,
-        &ImportOptions {
-            tokenizer,
-            n_head: heads,
-            set,
-        },
-    )?;
+    let options = ImportOptions {
+        tokenizer,
+        n_head: heads,
+        set,
+    };
+    // Files of several gigabytes.
+    let imported = unless_stopped(move || read(&directory, &options))??;
     imported.write(&run)?;
     for note in &imported.notes {
         cli::print(&format!("note: {note}"))?;

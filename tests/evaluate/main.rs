@@ -514,6 +514,35 @@ fn bad_tasks_are_named_with_their_line() {
 }
 
 #[test]
+fn lines_that_python_writes_are_read_or_refused_with_a_remedy() {
+    let place = Place::new();
+    let read = |line: &str| {
+        let path = place.0.path().join("odd.jsonl");
+        fs::write(&path, format!("{{\"text\": \"NaN\"}}\n{line}\n")).unwrap();
+        let task = Task::read(&path.display().to_string(), None);
+        task.map(|task| task.document(1).unwrap())
+            .map_err(|error| error.to_string())
+    };
+    let document = |bytes: usize| move |found: &Document| matches!(found, Document::Roll { bytes: b, .. } if *b == bytes);
+    let odd = r#"{"score": NaN, "other": [-Infinity, "\ud800"], "text": "Infinity"}"#;
+    assert!(read(odd).as_ref().is_ok_and(document(8)));
+    for (line, says) in [
+        (r#"{"text": NaN}"#, "line 2: `text` is not a text"),
+        (r#"{"text": "a \ud800"}"#, "line 2: `text` cannot be read"),
+        (r#"{"text": "a \ud800"}"#, "write \\ufffd in its place"),
+        (r#"{"text": "a", NaN}"#, "line 2: is not a JSON object"),
+    ] {
+        let error = read(line).unwrap_err();
+        assert!(error.contains(says), "{error}");
+    }
+    let path = place.0.path().join("wide.jsonl");
+    let wide: Vec<u8> = odd.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    fs::write(&path, wide).unwrap();
+    let error = Task::read(&path.display().to_string(), None).unwrap_err();
+    assert!(error.to_string().contains("iconv -f UTF-16LE"), "{error}");
+}
+
+#[test]
 fn a_kind_that_is_not_known_is_named() {
     let file = root().join("tests/evaluate/tasks/lambada.jsonl");
     let refused = |task: &str| Task::read(task, None).unwrap_err().to_string();

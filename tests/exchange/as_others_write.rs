@@ -157,6 +157,113 @@ fn tokens_in_files_beside_the_tokenizer_are_added() {
     assert_eq!(ids, [272, 271]);
 }
 
+/// The right values are those of `transformers` 5.23.
+#[test]
+fn of_two_lists_of_special_tokens_one_is_read() {
+    let (e, a) = ("extra_special_tokens", "additional_special_tokens");
+    let read = |settings: &Value, map: &Value| {
+        let (_folder, out) = exported(&zoo::gpt2());
+        let mut all = json!({ "tokenizer_class": "PreTrainedTokenizerFast" });
+        all.as_object_mut()
+            .unwrap()
+            .extend(settings.as_object().unwrap().clone());
+        write(&out.join("tokenizer_config.json"), &all);
+        write(&out.join("special_tokens_map.json"), map);
+        let tokenizer = import(&out, &ImportOptions::default()).unwrap().tokenizer;
+        ["<e>", "<a>", "<n>"].map(|token| tokenizer.token_id(token))
+    };
+    let none = json!({});
+    for (settings, map, expected) in [
+        (
+            json!({ e: ["<e>"], a: ["<a>"] }),
+            &none,
+            [Some(271), None, None],
+        ),
+        (json!({ a: ["<a>"] }), &none, [None, Some(271), None]),
+        (json!({ e: [], a: ["<a>"] }), &none, [None, Some(271), None]),
+        (json!({ e: {}, a: ["<a>"] }), &none, [None, Some(271), None]),
+        (
+            json!({ e: null, a: ["<a>"] }),
+            &none,
+            [None, Some(271), None],
+        ),
+        (
+            json!({ e: ["<e>"], a: null }),
+            &none,
+            [Some(271), None, None],
+        ),
+        (
+            json!({ e: { "n_token": "<n>" }, a: ["<a>"] }),
+            &none,
+            [None, Some(272), Some(271)],
+        ),
+        (
+            none.clone(),
+            &json!({ e: ["<e>"], a: ["<a>"] }),
+            [Some(271), None, None],
+        ),
+        (
+            json!({ e: ["<e>"] }),
+            &json!({ a: ["<a>"] }),
+            [Some(271), None, None],
+        ),
+        (
+            json!({ a: ["<a>"] }),
+            &json!({ e: ["<e>"] }),
+            [Some(272), Some(271), None],
+        ),
+        (json!({ e: [] }), &json!({ a: ["<a>"] }), [None, None, None]),
+    ] {
+        assert_eq!(read(&settings, map), expected, "{settings} {map}");
+    }
+}
+
+#[test]
+fn what_python_writes_is_read_where_it_is_not_used() {
+    for model in [zoo::gpt2(), zoo::rmt()] {
+        let (_folder, out) = exported(&model);
+        let expected = imported(&out).unwrap();
+        for name in [
+            "config.json",
+            "generation_config.json",
+            "tokenizer_config.json",
+        ] {
+            let file = out.join(name);
+            let text = fs::read_to_string(&file).unwrap();
+            let odd =
+                r#"{"x": [NaN, -Infinity], "NaN": "Infinity", "y": "\ud800 \ud83d\ude00 \udc00","#;
+            fs::write(&file, text.replacen('{', odd, 1)).unwrap();
+            assert_eq!(imported(&out).as_ref(), Ok(&expected), "{name}");
+            fs::write(&file, text).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_field_that_cannot_be_used_is_named() {
+    let (_folder, out) = exported(&zoo::gpt2());
+    let file = out.join("config.json");
+    let text = fs::read_to_string(&file).unwrap();
+    for (field, wrong, says) in [
+        ("layer_norm_epsilon", "NaN", "write one finite number"),
+        ("resid_pdrop", "-Infinity", "write one finite number"),
+        ("n_layer", "NaN", "write one finite number"),
+        ("n_head", "\"two\"", "expected usize"),
+    ] {
+        let (before, rest) = text.split_once(&format!("\"{field}\": ")).unwrap();
+        let after = rest.split_once([',', '\n']).unwrap().1;
+        fs::write(&file, format!("{before}\"{field}\": {wrong},\n{after}")).unwrap();
+        let error = imported(&out).unwrap_err();
+        assert!(
+            error.contains(&format!("`{field}`")) && error.contains(says),
+            "{error}"
+        );
+        assert!(error.contains("config.json"), "{error}");
+    }
+    fs::write(&file, text.replacen('{', "{\"n_inner\": \"\\ud800\",", 1)).unwrap();
+    assert!(imported(&out).unwrap_err().contains("`n_inner`"));
+}
+
 #[test]
 fn a_token_with_another_id_than_it_gets_is_refused() {
     let added = json!({ "<|user|>": 271, "<|pad|>": 280 });

@@ -142,6 +142,50 @@ fn ends_of_texts_are_those_of_the_files_and_are_written_again() {
 }
 
 #[test]
+fn tokens_for_padding_and_unknown_text_are_written_again() {
+    let names = json!({
+        "tokenizer_class": "PreTrainedTokenizerFast", "pad_token": "<pad>", "unk_token": "<unk>", "mask_token": "<mask>",
+    });
+    let folder = directory(&[(NAMES, names)]);
+    let (first, again) = (folder.path().join("out"), folder.path().join("again"));
+    let (tokenizer, _) = imported(&first);
+    assert_eq!(
+        [tokenizer.pad(), tokenizer.unknown()],
+        [Some(272), Some(271)]
+    );
+    let run = Run::open(first.join("run")).unwrap();
+    export(&run, &again, &ExportOptions::default()).unwrap();
+    let written = read(&again.join(NAMES));
+    assert_eq!(
+        [&written["pad_token"], &written["unk_token"]],
+        ["<pad>", "<unk>"]
+    );
+    // They are not what ids depend on.
+    let plain = tokenizer.clone().with_names(None, None);
+    assert_eq!(plain.fingerprint(), tokenizer.fingerprint());
+    let (once_more, _) = imported(&again);
+    assert_eq!(
+        [once_more.pad(), once_more.unknown()],
+        [Some(272), Some(271)]
+    );
+
+    // A tokenizer.json may name them itself. An ordinary token stays one.
+    let file = read(&first.join("run/tokenizer.json"));
+    let mut json: Value = serde_json::from_str(file["json"].as_str().unwrap()).unwrap();
+    json["padding"] = json!({ "pad_token": "<mask>" });
+    json["model"]["unk_token"] = "t".into();
+    let own = Tokenizer::from_hf_json(json.to_string(), "test").unwrap();
+    let (run, out) = (folder.path().join("own"), folder.path().join("exported"));
+    write_run(&zoo::gpt2(), &own.padded(TABLE).unwrap(), &run);
+    export(&Run::open(&run).unwrap(), &out, &ExportOptions::default()).unwrap();
+    let written = read(&out.join(NAMES));
+    assert_eq!(
+        [&written["pad_token"], &written["unk_token"]],
+        [&json!("<mask>"), &Value::Null]
+    );
+}
+
+#[test]
 fn an_id_without_a_token_is_left_out_with_a_note() {
     for (id, said) in [
         (json!(299), "299"),

@@ -4,7 +4,7 @@
     hub.py FOLDER   writes directories to FOLDER, each with what transformers makes of it
 
 ids.json has token ids, logits.json their logits in float64. text.txt has a text, encoded.json its token ids, ends.json the ids
-that begin and end a text.
+that begin and end a text, names.json the tokens for padding and unknown text.
 """
 
 import json
@@ -53,6 +53,7 @@ def main(out):
         text = "It is <|pad|> not<|user|> in  <|end|>  the <|endoftext|>stars<|extra|>.[MASK]x"
         (there / "text.txt").write_text(text)
         tokenizer = AutoTokenizer.from_pretrained(there)
+        (there / "names.json").write_text(json.dumps([tokenizer.pad_token, tokenizer.unk_token]))
         ids = tokenizer(text, add_special_tokens=False).input_ids
         beyond = name.endswith("beyond")
         assert beyond or max(ids) < size + SPARE, (name, ids)
@@ -231,6 +232,30 @@ def tokenizers(size):
                 "pad_token": token("<|pad|>", lstrip=True, normalized=False) | {"__type": "AddedToken"},
                 "mask_token": "[MASK]",
             },
+        },
+        # Of two lists in one file, one is read.
+        "lists": {
+            "tokenizer_config.json": {
+                "tokenizer_class": "GPT2Tokenizer",
+                "additional_special_tokens": ["<|user|>"],
+                "extra_special_tokens": ["<|extra|>"],
+            },
+        },
+        "fast-lists": {
+            "tokenizer_config.json": {
+                "tokenizer_class": "PreTrainedTokenizerFast",
+                "extra_special_tokens": ["<|extra|>"],
+                "additional_special_tokens": ["<|user|>"],
+            },
+            "special_tokens_map.json": {"additional_special_tokens": ["[MASK]"], "pad_token": "<|pad|>"},
+        },
+        "fast-lists-map": {
+            "tokenizer_config.json": {
+                "tokenizer_class": "PreTrainedTokenizerFast",
+                "additional_special_tokens": ["<|user|>"],
+                "unk_token": "<|end|>",
+            },
+            "special_tokens_map.json": {"extra_special_tokens": ["<|extra|>"]},
         },
         "beyond": {"added_tokens.json": {f"<{i}>": size + i for i in range(SPARE + 2)}},
     }

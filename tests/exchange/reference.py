@@ -2,6 +2,7 @@
 """Models of other projects, for tests/exchange.
 
     reference.py logits FOLDER...   logits and greedy text of exported models, by transformers
+    reference.py names FOLDER...    names.json: the tokens for padding and unknown text
     reference.py make FOLDER        models of transformers, nanoGPT and TokenFormer, with their logits
 
 Each folder has ids.json. Logits go to logits.json, in float64 where the model can be converted, and what greedy
@@ -34,6 +35,12 @@ def logits(folders):
         ids = tokenizer(text, add_special_tokens=False).input_ids
         (folder / "encoded.json").write_text(json.dumps(ids))
         (folder / "decoded.txt").write_bytes(tokenizer.decode(ids).encode())
+
+
+def names(folders):
+    for folder in map(Path, folders):
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder.resolve(), trust_remote_code=True)
+        (folder / "names.json").write_text(json.dumps([tokenizer.pad_token, tokenizer.unk_token]))
 
 
 def greedy(model, ids):
@@ -235,6 +242,8 @@ if __name__ == "__main__":
     match sys.argv[1:]:
         case ["logits", *folders]:
             logits(folders)
+        case ["names", *folders]:
+            names(folders)
         case ["make", out]:
             make(Path(out))
         case _:

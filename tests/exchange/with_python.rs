@@ -170,7 +170,8 @@ fn directories_as_on_the_hub_give_what_transformers_gives() {
         .map(|entry| entry.unwrap().path())
         .collect();
     entries.sort();
-    assert_eq!(entries.len(), 28);
+    assert_eq!(entries.len(), 31);
+    let mut exported = Vec::new();
     for (i, entry) in entries.iter().enumerate() {
         let name = entry.file_name().unwrap().to_string_lossy();
         let imported = import(entry, &ImportOptions::default());
@@ -186,6 +187,18 @@ fn directories_as_on_the_hub_give_what_transformers_gives() {
             let ends = [tokenizer.begin_of_text(), tokenizer.end_of_text()];
             let expected: [Option<u32>; 2] = read(entry.join("ends.json"));
             assert_eq!(ends, expected, "{name}");
+            let again = folder.path().join(format!("exported{i}"));
+            let run = Run::open(&run).unwrap();
+            export(&run, &again, &ExportOptions::default()).unwrap();
+            exported.push((entry, again));
         }
+    }
+    let folders = exported.iter().map(|(_, again)| again.as_path());
+    let arguments: Vec<&Path> = [Path::new("names")].into_iter().chain(folders).collect();
+    python("reference.py", &arguments);
+    for (entry, again) in exported {
+        let [expected, found] =
+            [entry, &again].map(|folder| read::<[Option<String>; 2]>(folder.join("names.json")));
+        assert_eq!(found, expected, "{}", entry.display());
     }
 }

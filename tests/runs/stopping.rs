@@ -10,6 +10,7 @@ use residual_zoo::runs::{checkpoint, run_dir};
 use residual_zoo_testing::program::{
     SMOKE, Scratch, ends, in_shell, run, signal, stopped_by, text, zoo,
 };
+use residual_zoo_testing::runs::{config_on, train};
 use residual_zoo_testing::terminal::wait;
 
 /// A run that logs every step and does not end by itself.
@@ -39,6 +40,47 @@ fn wait_for_steps(run: &Path, steps: usize) {
 fn ends_with_a_checkpoint(mut child: Child, run: &Path, signal: &str, what: &str) {
     assert_eq!(ends(&mut child).code(), stopped_by(signal), "{what}");
     assert!(checkpoint::newest(run).is_ok(), "{what}");
+}
+
+/// The images take seconds for each batch. The run ends without the batch, and goes on with it.
+#[test]
+fn a_run_that_decodes_large_images_ends_soon_and_goes_on() {
+    let scratch = Scratch::new();
+    for part in ["train", "val"] {
+        let class = scratch.path(&format!("images/{part}/a"));
+        fs::create_dir_all(&class).unwrap();
+        let image = image::GrayImage::from_pixel(6000, 6000, image::Luma([7]));
+        image.save(class.join("x.png")).unwrap();
+    }
+    let set = format!(
+        "Images(set: Folder(path: {:?}, classes: 1, size: 8, shorter: 8))",
+        scratch.path("images")
+    );
+    let model = "Composed(patches: (size: 4), layers: [Gpt2(n_layer: 1, n_head: 2, width: 16)])";
+    let file = config_on(&scratch, model, &set, "spike_z: None");
+    let directory = scratch.path("run");
+    let settings = [
+        "--set",
+        "train.batch=100",
+        "--set",
+        "train.validate_batches=1",
+        "--set",
+        "train.steps=1",
+    ];
+    let mut command = train(&file, &directory);
+    let child = command
+        .args(settings)
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    // The config is written before the first batch.
+    assert!(wait(|| directory.join("config.ron").exists().then_some(())).is_some());
+    signal(&child, "-TERM");
+    ends_with_a_checkpoint(child, &directory, "-TERM", "images");
+    assert_eq!(
+        checkpoint::newest(&directory).unwrap().path,
+        checkpoint::directory(&directory, 0)
+    );
 }
 
 #[test]

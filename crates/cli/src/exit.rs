@@ -11,10 +11,9 @@ use residual_zoo_data::DataError;
 use residual_zoo_exchange::Error as ExchangeError;
 use residual_zoo_lab::Error;
 use residual_zoo_runs::{Error as RunError, asks_for_a_place};
-
-use residual_zoo_system::output;
 use residual_zoo_system::signals::{on_stop, on_suspension};
 use residual_zoo_system::terminal::is_gone;
+use residual_zoo_system::{output, short_numbers, stop};
 use residual_zoo_train::Interrupter;
 use residual_zoo_train::dashboard::{is_open, restore_terminal, suspend_screen, warn};
 
@@ -60,7 +59,7 @@ pub fn report(result: anyhow::Result<()>) -> ExitCode {
     let message = error.to_string();
     let place = asks_for_a_place(&message).then(place).flatten();
     let place = place.map_or(String::new(), |place| format!(", by {place}"));
-    warn(&format!("error: {message}{place}"));
+    warn(&format!("error: {}{place}", short_numbers(&message)));
     ExitCode::from(if is_bad_input(&error) { 2 } else { 1 })
 }
 
@@ -95,12 +94,9 @@ fn is_bad_input(error: &anyhow::Error) -> bool {
 fn is_stop(error: &anyhow::Error) -> bool {
     let known = [
         error.downcast_ref().map(Error::is_stop),
-        error
-            .downcast_ref()
-            .map(|error| matches!(error, RunError::Data(DataError::Stopped))),
-        error
-            .downcast_ref()
-            .map(|error| matches!(error, DataError::Stopped)),
+        error.downcast_ref().map(RunError::is_stop),
+        error.downcast_ref().map(DataError::is_stop),
+        error.downcast_ref().map(ExchangeError::is_stop),
     ];
     known.contains(&Some(true))
 }
@@ -130,8 +126,8 @@ const TOGETHER: Duration = Duration::from_millis(500);
 ///
 /// When signals cannot be caught.
 pub fn stop_on_signal() -> Result<Interrupter, Error> {
-    let stop = Interrupter::new();
-    let (switch, mut first) = (stop.clone(), None);
+    let interrupter = Interrupter::new();
+    let (switch, mut first) = (interrupter.clone(), None);
     on_stop(move |signal| {
         SIGNAL.get_or_init(|| signal);
         let is_one = first.is_some_and(|first: Instant| first.elapsed() < TOGETHER);
@@ -144,6 +140,7 @@ pub fn stop_on_signal() -> Result<Interrupter, Error> {
             std::process::exit(stopped_by().into());
         }
         first = Some(Instant::now());
+        stop::ask();
         switch.stop(None);
         if !is_open() {
             warn("stopping; Ctrl-C again ends the program at once");
@@ -151,5 +148,5 @@ pub fn stop_on_signal() -> Result<Interrupter, Error> {
     })
     .and_then(|()| on_suspension(suspend_screen))
     .map_err(|error| Error::Signals(error.to_string()))?;
-    Ok(stop)
+    Ok(interrupter)
 }

@@ -169,6 +169,7 @@ fn stop_at_end_of_input(stop: Interrupter) {
         let mut input = std::io::stdin().lock();
         let mut buffer = [0; 64];
         while matches!(input.read(&mut buffer), Ok(1..)) {}
+        residual_zoo_system::stop::ask();
         stop.stop(None);
     });
 }

@@ -130,7 +130,14 @@ fn foreign(path: PathBuf) -> DataError {
 }
 
 /// Reads and verifies the entry `dir`, which must be of this source and validation fraction.
-pub(crate) fn load(dir: &Path, source_hash: &str, valid_fraction: f64) -> Result<Entry, DataError> {
+///
+/// The tokenizer is `known` if it is the one that the entry was made with, so that it is not built twice.
+pub(crate) fn load(
+    dir: &Path,
+    source_hash: &str,
+    valid_fraction: f64,
+    known: Option<&Tokenizer>,
+) -> Result<Entry, DataError> {
     let path = dir.join(MANIFEST);
     let manifest: Manifest = serde_json::from_str(&files::read_utf8(&path)?)
         .map_err(|e| bad(&path, format!("it is not a manifest ({})", one_line(e))))?;
@@ -143,7 +150,10 @@ pub(crate) fn load(dir: &Path, source_hash: &str, valid_fraction: f64) -> Result
         return Err(bad(&path, "it belongs to another corpus"));
     }
 
-    let tokenizer = read_tokenizer(dir)?;
+    let tokenizer = match known {
+        Some(known) if has_tokenizer(dir, known)? => known.clone(),
+        _ => read_tokenizer(dir)?,
+    };
     if tokenizer.fingerprint() != manifest.tokenizer_fingerprint {
         let path = dir.join(TOKENIZER);
         return Err(bad(&path, "its fingerprint differs from the manifest"));
@@ -170,7 +180,22 @@ pub(crate) fn load(dir: &Path, source_hash: &str, valid_fraction: f64) -> Result
 
 fn read_tokenizer(dir: &Path) -> Result<Tokenizer, DataError> {
     let path = dir.join(TOKENIZER);
-    Tokenizer::from_json(&files::read_utf8(&path)?).map_err(|e| bad(&path, e.to_string()))
+    Tokenizer::from_json(files::read_utf8(&path)?).map_err(|e| match e.is_stop() {
+        true => e,
+        false => bad(&path, e.to_string()),
+    })
+}
+
+/// Whether the entry `dir` has this tokenizer.
+fn has_tokenizer(dir: &Path, tokenizer: &Tokenizer) -> Result<bool, DataError> {
+    let path = dir.join(TOKENIZER);
+    files::check_is_file(&path)?;
+    let [mut stored, mut known] = [blake3::Hasher::new(), blake3::Hasher::new()];
+    let read = File::open(&path).and_then(|file| stored.update_reader(file).map(drop));
+    read.map_err(|e| DataError::io(&path, "read", e))?;
+    let written = tokenizer.write_json(io::BufWriter::new(&mut known));
+    written.map_err(|e| DataError::io(&path, "compare", e))?;
+    Ok(known.finalize() == stored.finalize())
 }
 
 /// An entry that is being made, segment by segment.
@@ -253,8 +278,15 @@ impl Work {
     }
 
     /// The tokenizer that an earlier process has stored.
-    pub fn tokenizer(&self) -> Option<Tokenizer> {
-        read_tokenizer(&self.new_entry()).ok()
+    ///
+    /// # Errors
+    ///
+    /// [`DataError::Stopped`].
+    pub fn tokenizer(&self) -> Result<Option<Tokenizer>, DataError> {
+        match read_tokenizer(&self.new_entry()) {
+            Err(error) if error.is_stop() => Err(error),
+            found => Ok(found.ok()),
+        }
     }
 
     /// Stores the tokenizer.
@@ -263,9 +295,8 @@ impl Work {
     ///
     /// I/O errors.
     pub fn store_tokenizer(&self, tokenizer: &Tokenizer) -> Result<(), DataError> {
-        let json = tokenizer.to_json();
         let path = self.new_entry().join(TOKENIZER);
-        files::write_atomically(&path, |file| file.write_all(json.as_bytes()))
+        files::write_atomically(&path, |file| tokenizer.write_json(file))
     }
 
     /// Whether an earlier process has stored this shard.
@@ -302,7 +333,7 @@ impl Work {
     /// # Errors
     ///
     /// I/O errors.
-    pub fn finish(self, mut manifest: Manifest) -> Result<Entry, DataError> {
+    pub fn finish(self, mut manifest: Manifest, tokenizer: &Tokenizer) -> Result<Entry, DataError> {
         let (new, old) = (self.new_entry(), self.folder().join("old"));
         let failed = |e| DataError::io(&self.entry, "write", e);
         let mut describe = |part| -> Result<Vec<u8>, DataError> {
@@ -325,7 +356,8 @@ impl Work {
             file.write_all(b"\n")
         })?;
 
-        let read = || load(&self.entry, &manifest.source_hash, manifest.valid_fraction);
+        let (hash, fraction) = (&manifest.source_hash, manifest.valid_fraction);
+        let read = || load(&self.entry, hash, fraction, Some(tokenizer));
         if fs::rename(&new, &self.entry).is_err() {
             // It exists: another process wrote it, or it is damaged.
             if let Ok(theirs) = read() {

@@ -83,24 +83,30 @@ impl Tokenizing<'_> {
         dir: &Path,
         progress: OnProgress,
     ) -> Result<(Entry, Option<String>), DataError> {
+        let load = || {
+            let fraction = self.config.valid_fraction;
+            cache::load(dir, &self.survey.hash, fraction, None)
+        };
         let mut note = None;
         loop {
             if fs::symlink_metadata(dir).is_ok() {
-                match cache::load(dir, &self.survey.hash, self.config.valid_fraction) {
+                match load() {
                     Ok(entry) => {
                         cache::clear(dir);
                         return Ok((entry, note));
                     }
+                    Err(e) if e.is_stop() => return Err(e),
                     Err(e) => note = Some(format!("tokenized the data again: {e}")),
                 }
             }
             if let Some(work) = Work::begin(dir)? {
                 // Another process may have completed it since.
-                return match cache::load(dir, &self.survey.hash, self.config.valid_fraction) {
+                return match load() {
                     Ok(entry) => {
                         work.discard();
                         Ok((entry, None))
                     }
+                    Err(e) if e.is_stop() => Err(e),
                     Err(_) => Ok((self.store(work, progress)?, note)),
                 };
             }
@@ -111,7 +117,7 @@ impl Tokenizing<'_> {
 
     /// Makes an entry of what `work` has and what it lacks.
     fn store(&self, work: Work, progress: OnProgress) -> Result<Entry, DataError> {
-        let tokenizer = match work.tokenizer() {
+        let tokenizer = match work.tokenizer()? {
             Some(tokenizer) => tokenizer,
             None => {
                 let tokenizer = self.tokenizer(progress)?;
@@ -130,7 +136,7 @@ impl Tokenizing<'_> {
             Ok(())
         });
         match stored {
-            Ok(()) => work.finish(manifest),
+            Ok(()) => work.finish(manifest, &tokenizer),
             Err(error) => {
                 // Its shards may be of the changed text.
                 if matches!(error, DataError::Changed { .. }) {

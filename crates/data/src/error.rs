@@ -61,10 +61,13 @@ pub enum DataError {
         /// Offset of the first invalid byte.
         offset: usize,
     },
-    /// A file begins with the byte order mark of another encoding than UTF-8.
+    /// A file has another encoding than UTF-8.
     #[error(
-        "`{path}` is {encoding}, as its byte order mark says; convert it to UTF-8: \
-         `iconv -f {encoding} -t UTF-8`"
+        "`{path}` is {encoding}, as its {} show; convert it to UTF-8: `iconv -f {encoding} -t UTF-8 < OLD > NEW`",
+        match encoding.ends_with("LE") || encoding.ends_with("BE") {
+            true => "zeros between the letters",
+            false => "first bytes",
+        }
     )]
     OtherEncoding {
         /// The file.
@@ -81,14 +84,12 @@ pub enum DataError {
         most: u64,
     },
     /// A text is packed in a format that is not read, or has the name of another one.
-    #[error("`{path}` is packed as {format}{remedy}")]
+    #[error("`{path}` {problem}")]
     Packed {
         /// The file.
         path: PathBuf,
-        /// The format.
-        format: &'static str,
-        /// The problem, and how to make a text of the file.
-        remedy: String,
+        /// The format, and how to make a text of the file.
+        problem: String,
     },
     /// A compressed or Parquet file is damaged.
     #[error("`{path}` is damaged, {place}: {problem}; restore it or create it again")]
@@ -329,6 +330,11 @@ pub enum DataError {
 }
 
 impl DataError {
+    /// Whether the user stopped the work.
+    pub fn is_stop(&self) -> bool {
+        matches!(self, Self::Stopped)
+    }
+
     /// Whether the input is at fault: a missing, empty, short or invalid file, or an invalid
     /// config. False for failures of the disk, the network and the cache.
     pub fn is_bad_input(&self) -> bool {

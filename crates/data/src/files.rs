@@ -5,6 +5,8 @@ use std::io::{self, BufWriter, Read, Write};
 use std::path::Path;
 
 use crate::DataError;
+use crate::meanwhile::unless_stopped;
+use crate::packed::Format;
 
 /// The bytes of the regular file `path`.
 ///
@@ -39,8 +41,16 @@ const MOST_TEXT: u64 = if cfg!(test) { 1 << 24 } else { 1 << 28 };
 ///
 /// # Errors
 ///
-/// The errors of [`read_file`]; [`DataError::TooLarge`] above 256 MiB; [`DataError::NotUtf8`]; [`DataError::OtherEncoding`].
+/// The errors of [`read_file`]; [`DataError::TooLarge`] above 256 MiB; [`DataError::NotUtf8`]; [`DataError::OtherEncoding`];
+/// [`DataError::Stopped`].
+///
+/// A file that does not answer, such as one of a network that hangs, is given up when the user stops the process.
 pub fn read_utf8(path: &Path) -> Result<String, DataError> {
+    let path = path.to_owned();
+    unless_stopped(move || read_text(&path))?
+}
+
+fn read_text(path: &Path) -> Result<String, DataError> {
     check_is_file(path)?;
     let failed = |e| DataError::io(path, "read", e);
     let file = File::open(path).map_err(failed)?;
@@ -56,6 +66,9 @@ pub fn read_utf8(path: &Path) -> Result<String, DataError> {
             most: MOST_TEXT,
         });
     }
+    if let Some(format) = Format::of(&bytes) {
+        return Err(format.error(path));
+    }
     bytes.drain(..byte_order_mark(path, &bytes)?);
     String::from_utf8(bytes).map_err(|e| DataError::NotUtf8 {
         path: path.to_path_buf(),
@@ -63,21 +76,46 @@ pub fn read_utf8(path: &Path) -> Result<String, DataError> {
     })
 }
 
-/// The length of UTF-8's byte order mark, if a file begins with it; otherwise 0. Four bytes of `start` are enough.
+/// The length of UTF-8's byte order mark, if a file begins with it; otherwise 0. `start` has at least the first 256 bytes.
 ///
 /// # Errors
 ///
-/// [`DataError::OtherEncoding`] if the file begins with the mark of another encoding.
+/// [`DataError::OtherEncoding`] if the file begins with the mark of another encoding, or has its zeros.
 pub(crate) fn byte_order_mark(path: &Path, start: &[u8]) -> Result<usize, DataError> {
     let encoding = match start {
         [0xef, 0xbb, 0xbf, ..] => return Ok(3),
         [0xff, 0xfe, 0, 0, ..] | [0, 0, 0xfe, 0xff, ..] => "UTF-32",
         [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => "UTF-16",
-        _ => return Ok(0),
+        _ => match encoding_of(start) {
+            Some(encoding) => encoding,
+            None => return Ok(0),
+        },
     };
     Err(DataError::OtherEncoding {
         path: path.to_path_buf(),
         encoding,
+    })
+}
+
+/// The encoding of a text without a mark whose characters have several bytes, of which many are zero; `None` for others.
+/// As UTF-8, such a text would be full of the character U+0000.
+fn encoding_of(start: &[u8]) -> Option<&'static str> {
+    const LOOKED_AT: usize = 256;
+    let start = &start[..start.len().min(LOOKED_AT)];
+    let characters = start.chunks_exact(4);
+    let count = characters.len();
+    // Zeros at each of the four places.
+    let zeros: [usize; 4] = characters.fold([0; 4], |zeros, bytes| {
+        std::array::from_fn(|place| zeros[place] + usize::from(bytes[place] == 0))
+    });
+    // Letters of Latin alphabets, digits and white space make at least half of a text with such zeros.
+    let many = |zeros: usize| count > 0 && 2 * zeros >= count;
+    Some(match zeros {
+        [0, b, c, d] if d == count && many(b) && many(c) => "UTF-32LE",
+        [a, b, c, 0] if a == count && many(b) && many(c) => "UTF-32BE",
+        [0, b, 0, d] if many(b) && many(d) => "UTF-16LE",
+        [a, 0, c, 0] if many(a) && many(c) => "UTF-16BE",
+        _ => return None,
     })
 }
 
@@ -147,6 +185,16 @@ mod tests {
     }
 
     #[test]
+    fn packed_files_are_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("task.jsonl");
+        fs::write(&path, b"\x1f\x8b\x08\0").unwrap();
+        let error = read_utf8(&path).unwrap_err().to_string();
+        let expected = "is packed as gzip; unpack it: `gzip -dc < OLD > NEW`";
+        assert!(error.contains(expected), "{error}");
+    }
+
+    #[test]
     fn byte_order_marks_are_skipped_or_named() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.json");
@@ -156,12 +204,20 @@ mod tests {
         };
         assert_eq!(read(b"\xef\xbb\xbf{}").unwrap(), "{}");
         assert_eq!(read(b"\xef\xbb\xbf").unwrap(), "");
+        // Zeros are read if nothing else looks like another encoding.
+        assert_eq!(read(b"a\0b\0\0cde").unwrap(), "a\0b\0\0cde");
+        assert_eq!(read(b"{\0").unwrap(), "{\0");
         // Only the first one is a mark.
         assert_eq!(read(b"\xef\xbb\xbf\xef\xbb\xbf").unwrap(), "\u{feff}");
         for (bytes, name) in [
             (b"\xff\xfe{\0".as_slice(), "UTF-16"),
             (b"\xfe\xff\0{", "UTF-16"),
             (b"\xff\xfe\0\0{\0\0\0", "UTF-32"),
+            (b"{\0\"\0a\0\"\0:\x001\0}\0", "-f UTF-16LE"),
+            (b"\0h\0e\0l\0l\0o\0\n", "-f UTF-16BE"),
+            (b"h\0e\0\xac\x20y\0", "-f UTF-16LE"),
+            (b"{\0\0\0}\0\0\0", "-f UTF-32LE"),
+            (b"\0\0\0{\0\0\0}", "-f UTF-32BE"),
         ] {
             let error = read(bytes).unwrap_err();
             assert!(error.contains(name) && error.contains("iconv"), "{error}");

@@ -8,20 +8,25 @@ use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use image::imageops::{self, FilterType};
-use image::{ImageFormat, ImageReader, RgbImage};
+use image::{
+    DynamicImage, GrayAlphaImage, GrayImage, ImageFormat, ImageReader, RgbImage, RgbaImage,
+};
 use rayon::prelude::*;
+use residual_zoo_system::stop;
 use serde::{Deserialize, Serialize};
 
 use crate::draws::Draws;
 use crate::files::check_is_file;
+use crate::meanwhile::unless_stopped;
 use crate::progress::{OnProgress, Stage, report};
 use crate::{DataError, one_line};
 
 /// Images in the files `train/CLASS/NAME` and `val/CLASS/NAME` of a directory, as ImageNet is usually unpacked. A field that
 /// a file leaves out has its [`Default`] value.
 ///
-/// A file is JPEG or PNG. Grey values become three equal channels, transparency is dropped, and the orientation in the
-/// metadata of a photograph is not applied, as in torchvision's `ImageFolder`.
+/// A file is JPEG or PNG. Grey values become three equal channels, transparency is dropped, of 16 bits the upper 8 are read,
+/// and the orientation in the metadata of a photograph is not applied, as in torchvision's `ImageFolder`. One difference: of
+/// a grey image with 16 bits, `ImageFolder` turns every value from 256 on into white.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct FolderConfig {
@@ -59,6 +64,8 @@ const MOST_PIXELS: u64 = 40_000_000;
 const MOST_CLASSES: usize = 1 << 16;
 /// Bad files that an error names.
 const NAMED: usize = 5;
+/// The pixels of an image that takes long to decode: a tenth of a second.
+const SLOW: u64 = 4_000_000;
 /// Files whose headers are read between two reports of the progress.
 const CHUNK: usize = 1024;
 
@@ -126,6 +133,8 @@ pub(crate) struct Folder {
 /// A file.
 struct Picture {
     class: u32,
+    /// Whether decoding it takes so long that it is given up when the user stops the process.
+    is_slow: bool,
     name: Box<str>,
     bytes: u64,
 }
@@ -247,6 +256,7 @@ impl Listing {
                 return Err(DataError::pictures(&directory, problem));
             }
             files.extend(names.into_iter().map(|name| Picture {
+                is_slow: false,
                 class: label as u32,
                 name: name.into(),
                 bytes: 0,
@@ -342,7 +352,10 @@ fn check(parts: [&mut Folder; 2], progress: OnProgress) -> Result<(), DataError>
                 .collect();
             for (i, found) in chunk.clone().zip(found) {
                 match found {
-                    Ok(bytes) => part.files[i].bytes = bytes,
+                    Ok((bytes, pixels)) => {
+                        part.files[i].bytes = bytes;
+                        part.files[i].is_slow = pixels >= SLOW;
+                    }
                     Err(problem) => {
                         bad.0 += 1;
                         if bad.1.len() < NAMED {
@@ -361,8 +374,8 @@ fn check(parts: [&mut Folder; 2], progress: OnProgress) -> Result<(), DataError>
     }
 }
 
-/// The length of a file, if it begins and ends as an image of JPEG or PNG that is not too large.
-fn header(path: &Path) -> Result<u64, String> {
+/// The length of a file and its number of pixels, if it begins and ends as an image of JPEG or PNG that is not too large.
+fn header(path: &Path) -> Result<(u64, u64), String> {
     let unread = |e: std::io::Error| format!("cannot be read: {e}");
     let mut file = File::open(path).map_err(unread)?;
     let bytes = file.metadata().map_err(unread)?.len();
@@ -395,7 +408,7 @@ fn header(path: &Path) -> Result<u64, String> {
     let is_whole =
         end.windows(mark.len()).any(|part| part == mark) || ends::has_end(path).map_err(unread)?;
     match is_whole {
-        true => Ok(bytes),
+        true => Ok((bytes, pixels)),
         false => Err("is truncated".into()),
     }
 }
@@ -424,7 +437,10 @@ impl Folder {
             hasher.update(&(text.len() as u64).to_le_bytes());
             hasher.update(text.as_bytes());
         };
-        for Picture { class, name, bytes } in &self.files {
+        for Picture {
+            class, name, bytes, ..
+        } in &self.files
+        {
             add(0, &self.classes[*class as usize]);
             add(*bytes, name);
         }
@@ -440,20 +456,37 @@ impl Folder {
     ///
     /// # Errors
     ///
-    /// A file that was deleted or is damaged.
+    /// A file that was deleted or is damaged. [`DataError::Stopped`].
     pub fn pixels(&self, i: usize, draws: Option<&mut Draws>) -> Result<Vec<u8>, DataError> {
-        let path = self.path(i);
-        let image = decode(&path)?;
-        let size = self.config.size as u32;
-        let [x, y, width, height] = match draws {
+        let (path, is_slow) = (self.path(i), self.files[i].is_slow);
+        let image = if_not_stopped(is_slow, move || decode(&path))??;
+        let part = match draws {
             Some(draws) => part(image.dimensions(), self.config.area, draws),
             None => middle(image.dimensions(), self.config.size, self.config.shorter),
         };
-        let part = imageops::crop_imm(&image, x, y, width, height);
-        let scaled = imageops::resize(&*part, size, size, FilterType::Triangle);
-        let plane = |channel: usize| scaled.as_raw().iter().skip(channel).step_by(3);
-        Ok((0..3).flat_map(plane).copied().collect())
+        let size = self.config.size as u32;
+        if_not_stopped(is_slow, move || scaled(&image, part, size))
     }
+}
+
+/// Does `work`. When the user stops the process, slow work is given up, and other work is not begun.
+fn if_not_stopped<T: Send + 'static>(
+    is_slow: bool,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, DataError> {
+    match is_slow {
+        _ if stop::is_asked() => Err(DataError::Stopped),
+        true => unless_stopped(work),
+        false => Ok(work()),
+    }
+}
+
+/// A part of an image, scaled to a square of `size`: a plane of rows for each channel.
+fn scaled(image: &RgbImage, [x, y, width, height]: [u32; 4], size: u32) -> Vec<u8> {
+    let part = imageops::crop_imm(image, x, y, width, height);
+    let scaled = imageops::resize(&*part, size, size, FilterType::Triangle);
+    let plane = |channel: usize| scaled.as_raw().iter().skip(channel).step_by(3);
+    (0..3).flat_map(plane).copied().collect()
 }
 
 fn decode(path: &Path) -> Result<RgbImage, DataError> {
@@ -472,7 +505,29 @@ fn decode(path: &Path) -> Result<RgbImage, DataError> {
             format!("is damaged: {}; restore it", problem.trim_end()),
         )
     };
-    Ok(reader.decode().map_err(damaged)?.into_rgb8())
+    Ok(eight_bits(reader.decode().map_err(damaged)?).into_rgb8())
+}
+
+/// An image with 8 bits for each value. Of 16 bits the upper half counts, as PIL reads colours.
+fn eight_bits(image: DynamicImage) -> DynamicImage {
+    let upper = |values: Vec<u16>| values.into_iter().map(|value| (value >> 8) as u8).collect();
+    let (width, height) = (image.width(), image.height());
+    let of = match image {
+        DynamicImage::ImageLuma16(image) => {
+            GrayImage::from_raw(width, height, upper(image.into_raw())).map(Into::into)
+        }
+        DynamicImage::ImageLumaA16(image) => {
+            GrayAlphaImage::from_raw(width, height, upper(image.into_raw())).map(Into::into)
+        }
+        DynamicImage::ImageRgb16(image) => {
+            RgbImage::from_raw(width, height, upper(image.into_raw())).map(Into::into)
+        }
+        DynamicImage::ImageRgba16(image) => {
+            RgbaImage::from_raw(width, height, upper(image.into_raw())).map(Into::into)
+        }
+        image => return image,
+    };
+    of.unwrap_or_else(|| unreachable!("as many values as before"))
 }
 
 /// What is left in the middle of an image of this width and height if its shorter side is scaled to `shorter` and a square of

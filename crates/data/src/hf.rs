@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
+use residual_zoo_system::memory::{memory, own_memory};
 use residual_zoo_system::panics::caught;
 use tokenizers::decoders::DecoderWrapper;
 use tokenizers::models::bpe::{BPE, BpeTrainer};
@@ -21,7 +22,7 @@ use tokenizers::{
 
 use crate::DataError;
 use crate::chunks::chunks;
-use crate::meanwhile::{State, meanwhile};
+use crate::meanwhile::{State, meanwhile, unless_stopped};
 use crate::progress::{OnProgress, Stage, report};
 
 /// Bytes of text tokenized at once. The crate needs about 100 times as much memory.
@@ -32,6 +33,8 @@ const GROUP: usize = 256;
 const LONGEST_WORD: usize = 1 << 12;
 /// The longest text that is tokenized as one piece because it cannot be cut, in bytes.
 pub(crate) const LONGEST_PIECE: usize = if cfg!(test) { 1 << 16 } else { 1 << 22 };
+/// Bytes of text that are read between two looks at the memory.
+const CHECKED: usize = 1 << 25;
 /// Allowed vocabulary sizes. Every byte needs a token, and the trainer reserves memory for the
 /// vocabulary.
 pub(crate) const VOCAB_SIZES: RangeInclusive<usize> = 256..=1 << 20;
@@ -47,7 +50,13 @@ pub(crate) struct Hf {
 
 impl Hf {
     /// Reads the content of a `tokenizer.json`. `origin` describes it in errors.
+    /// Building a large tokenizer takes seconds, so it is given up when the user stops the process.
     pub(crate) fn from_json(json: String, origin: &str) -> Result<Self, DataError> {
+        let origin = origin.to_owned();
+        unless_stopped(move || Self::build(json, &origin))?
+    }
+
+    fn build(json: String, origin: &str) -> Result<Self, DataError> {
         let failed = |e: &dyn std::fmt::Display| DataError::tokenizer(origin, e);
         let inner = contain(|| file::read(&json)).map_err(|e| {
             failed(&format!(
@@ -94,9 +103,21 @@ impl Hf {
             .show_progress(false)
             .build();
         let (mut done, mut problem) = (0, None);
+        let (before, mut checked) = (own_memory(), 0);
+        let fits = || {
+            check_merges(
+                own_memory(),
+                before,
+                memory().map(|memory| memory.available),
+            )
+        };
         let pieces = pieces.map_while(|piece| {
             let reported = piece.and_then(|piece| {
                 done += piece.len();
+                if done - checked > CHECKED {
+                    checked = done;
+                    fits()?;
+                }
                 // What was read last is followed by the training proper.
                 let stage = if done < all {
                     Stage::Learning
@@ -118,6 +139,7 @@ impl Hf {
             return Err(problem);
         }
         counted.map_err(failed)?;
+        fits()?;
         let train = move |_: &State| {
             let mut model = BPE::default();
             contain(|| trainer.train(&mut model)).map(|_| model)
@@ -235,6 +257,30 @@ impl Hf {
     pub(crate) fn decode(&self, ids: &[u32]) -> Result<String, DataError> {
         contain(|| self.inner.decode(ids, false)).map_err(|e| DataError::tokenizer("decoding", e))
     }
+}
+
+/// Refuses to learn merges if that would take more memory than there is. A process that had `before` bytes has `now` bytes
+/// with the words of the text so far, and can have `available` more.
+fn check_merges(
+    now: Option<u64>,
+    before: Option<u64>,
+    available: Option<u64>,
+) -> Result<(), DataError> {
+    /// How much more memory the merges take than the words. Measured: 5 to 6 for random words.
+    const MORE: u64 = 4;
+    let (Some(now), Some(before), Some(available)) = (now, before, available) else {
+        return Ok(());
+    };
+    let needed = now.saturating_sub(before).saturating_mul(MORE);
+    if needed <= available {
+        return Ok(());
+    }
+    let [needed, available] = [needed, available].map(|bytes| bytes as f64 / f64::from(1 << 30));
+    let problem = format!(
+        "the text has so many distinct words that learning merges takes {needed:.1} GiB more, but {available:.1} GiB can be \
+         had; use `--tokenizer bytes`, or a tokenizer.json, such as that of a run on a part of the text"
+    );
+    Err(DataError::tokenizer("training", problem))
 }
 
 /// The characters that stand for bytes in a byte-level tokenizer, and these bytes (the table of GPT-2: printable
@@ -382,6 +428,21 @@ mod tests {
         assert!(with("0.0").is_ok());
         let error = with("0.1").err().unwrap();
         assert!(error.is_bad_input() && error.to_string().contains("`dropout`"));
+    }
+
+    #[test]
+    fn merges_that_do_not_fit_into_memory_are_refused_with_a_remedy() {
+        let gib = |count: u64| Some(count << 30);
+        check_merges(gib(2), gib(1), gib(4)).unwrap();
+        check_merges(gib(1), gib(2), gib(0)).unwrap();
+        check_merges(None, gib(1), gib(0)).unwrap();
+        let error = check_merges(gib(3), gib(1), gib(7)).unwrap_err();
+        assert!(error.is_bad_input(), "{error}");
+        let error = error.to_string();
+        assert!(
+            error.contains("8.0 GiB more, but 7.0 GiB") && error.contains("--tokenizer bytes"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -1,10 +1,13 @@
 //! Work that cannot be interrupted.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
+
+use residual_zoo_system::stop;
 
 use crate::DataError;
 
@@ -27,6 +30,32 @@ impl State {
     /// Whether nobody waits for the work any more.
     pub fn is_left(&self) -> bool {
         self.is_left.load(Ordering::Relaxed)
+    }
+}
+
+/// Does `work` in a thread of its own, and leaves it to itself when the user stops the process. The work must be in
+/// nobody's way: it may go on until the process ends.
+///
+/// # Errors
+///
+/// [`DataError::Stopped`].
+///
+/// # Panics
+///
+/// If `work` panics.
+pub fn unless_stopped<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, DataError> {
+    let goes_on = |_| match stop::is_asked() {
+        true => Err(DataError::Stopped),
+        false => Ok(()),
+    };
+    // A panic of the work is one of the caller, as without a thread.
+    let work = move |_: &State| catch_unwind(AssertUnwindSafe(work));
+    match meanwhile(work, goes_on)? {
+        Some(Ok(done)) => Ok(done),
+        Some(Err(panic)) => resume_unwind(panic),
+        None => unreachable!("a panic is caught"),
     }
 }
 

@@ -191,6 +191,31 @@ mod tests {
         let dir = folder(&[("d.jsonl", br#"{"a": NaN, "text": NaN}"#)]);
         let error = read_documents(dir.path(), "text").unwrap_err();
         assert!(error.to_string().contains("expected a string"), "{error}");
+        let half = br#"{"other": "\ud800", "text": "a\ud800"}"#;
+        let dir = folder(&[("d.jsonl", half)]);
+        let error = read_documents(dir.path(), "other").unwrap_err().to_string();
+        assert!(
+            error.contains("line 1: ") && error.contains("write \\ufffd"),
+            "{error}"
+        );
+        let dir = folder(&[("d.jsonl", br#"{"other": "\ud800", "text": "a"}"#)]);
+        assert_eq!(read_documents(dir.path(), "text").unwrap(), ["a"]);
+    }
+
+    #[test]
+    fn utf16_without_a_mark_is_named_in_every_kind_of_text() {
+        let wide =
+            |text: &str| -> Vec<u8> { text.encode_utf16().flat_map(u16::to_be_bytes).collect() };
+        for (name, content) in [
+            ("a.txt", wide("Hello, world\n")),
+            ("a.jsonl", wide("{\"text\": \"a\"}\n")),
+            ("a.txt.gz", gz(&wide("Hello"))),
+            ("a.zst", zst(&wide("Hello"))),
+        ] {
+            let dir = folder(&[(name, &content)]);
+            let error = read_documents(&dir.path().join(name), "text").unwrap_err();
+            assert!(error.to_string().contains("iconv -f UTF-16BE"), "{error}");
+        }
     }
 
     #[test]
@@ -254,7 +279,11 @@ mod tests {
                 let middle = good.len() / 2;
                 flipped[middle] ^= 0x55;
                 let name = format!("d.{name}.{ending}");
-                for bad in [&good[..middle], &flipped, b"no compressed file".as_slice()] {
+                for bad in [
+                    &good[..middle],
+                    &flipped,
+                    b"\0\x01 no compressed file".as_slice(),
+                ] {
                     let dir = folder(&[(&name, bad)]);
                     let error = read_documents(&dir.path().join(&name), "text");
                     let error = error.map(drop).unwrap_err();

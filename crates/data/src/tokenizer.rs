@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -115,6 +116,30 @@ struct Envelope {
     vocab_size: Option<usize>,
     begin: Option<u32>,
     end: Option<u32>,
+    pad: Option<u32>,
+    unknown: Option<u32>,
+}
+
+/// An [`Envelope`] as it is written: in the order of the names, and without copies of what may be long.
+#[derive(Serialize)]
+struct Written<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    begin: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    chars: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    end: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    json: Option<&'a str>,
+    kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pad: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unknown: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    vocab_size: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    words: Option<&'a [String]>,
 }
 
 /// Maximum number of words. The languages here have up to a few hundred.
@@ -175,7 +200,10 @@ impl Tokenizer {
                 let origin = format!("`{}`", path.display());
                 let json = files::read_utf8(&hub::local_tokenizer(path)?)?;
                 return match serde_json::from_str(&json) {
-                    Ok(envelope) => Self::from_envelope(envelope, &origin),
+                    Ok(envelope) => {
+                        drop(json);
+                        Self::from_envelope(envelope, &origin)
+                    }
                     Err(_) => Self::from_hf_json(json, &origin),
                 };
             }
@@ -457,21 +485,41 @@ impl Tokenizer {
 
     /// The tokenizer as JSON, which [`from_json`](Self::from_json) reads.
     pub fn to_json(&self) -> String {
-        let mut envelope = match self.kind() {
-            Kind::Bytes => json!({ "kind": "bytes" }),
-            Kind::Chars(chars) => {
-                json!({ "kind": "chars", "chars": chars.iter().collect::<String>() })
-            }
-            Kind::Words(words) => json!({ "kind": "words", "words": words.list }),
-            Kind::Hf(hf) => json!({ "kind": "hf", "json": hf.json() }),
+        let mut json = Vec::new();
+        self.write_json(&mut json)
+            .unwrap_or_else(|e| unreachable!("memory: {e}"));
+        String::from_utf8(json).unwrap_or_else(|e| unreachable!("JSON: {e}"))
+    }
+
+    /// Writes the JSON of [`to_json`](Self::to_json), which may be long.
+    ///
+    /// # Errors
+    ///
+    /// I/O errors.
+    pub(crate) fn write_json(&self, to: impl io::Write) -> io::Result<()> {
+        let kind = self.kind();
+        let ends: BTreeMap<_, _> = self.ends.named().collect();
+        let written = Written {
+            begin: ends.get("begin").copied(),
+            chars: match kind {
+                Kind::Chars(chars) => Some(chars.iter().collect()),
+                _ => None,
+            },
+            end: ends.get("end").copied(),
+            json: match kind {
+                Kind::Hf(hf) => Some(hf.json()),
+                _ => None,
+            },
+            kind: self.kind_name(),
+            pad: self.pad(),
+            unknown: self.unknown(),
+            vocab_size: self.is_padded().then_some(self.vocab_size),
+            words: match kind {
+                Kind::Words(words) => Some(&words.list),
+                _ => None,
+            },
         };
-        if self.is_padded() {
-            envelope["vocab_size"] = self.vocab_size.into();
-        }
-        for (name, id) in self.ends.named() {
-            envelope[name] = id.into();
-        }
-        envelope.to_string()
+        Ok(serde_json::to_writer(to, &written)?)
     }
 
     /// The tokenizer that [`to_json`](Self::to_json) wrote, with the same fingerprint.
@@ -479,10 +527,12 @@ impl Tokenizer {
     /// # Errors
     ///
     /// [`DataError::Tokenizer`] for anything else.
-    pub fn from_json(json: &str) -> Result<Self, DataError> {
+    pub fn from_json(json: impl AsRef<str>) -> Result<Self, DataError> {
         let origin = "saved in a run or the cache";
         let wrong = |problem: String| DataError::tokenizer(origin, problem);
-        let envelope = serde_json::from_str(json).map_err(|e| wrong(e.to_string()))?;
+        let envelope = serde_json::from_str(json.as_ref()).map_err(|e| wrong(e.to_string()))?;
+        // Building the tokenizer takes more memory than the text, which may be long.
+        drop(json);
         Self::from_envelope(envelope, origin)
     }
 
@@ -503,6 +553,7 @@ impl Tokenizer {
             ))),
         }?;
         let tokenizer = tokenizer.with_ends(envelope.begin, envelope.end)?;
+        let tokenizer = tokenizer.with_names(envelope.pad, envelope.unknown);
         match envelope.vocab_size {
             Some(vocab_size) => tokenizer.padded(vocab_size),
             None => Ok(tokenizer),

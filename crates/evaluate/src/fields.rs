@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use residual_zoo_data::json::problem;
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
@@ -79,7 +80,7 @@ impl<'a> Fields<'a> {
         if !line.trim_start().starts_with('{') {
             return Err("is not a JSON object".into());
         }
-        serde_json::from_str(line).map_err(|e| format!("is not a JSON object: {e}"))
+        serde_json::from_str(line).map_err(|e| format!("is not a JSON object: {}", problem(&e)))
     }
 
     /// Whether there is a field `name`.
@@ -109,7 +110,10 @@ impl<'a> Fields<'a> {
 
 /// A text.
 pub fn text(json: &RawValue, name: &str) -> Result<String, String> {
-    serde_json::from_str(json.get()).map_err(|_| format!("`{name}` is not a text"))
+    serde_json::from_str(json.get()).map_err(|e| match json.get().starts_with('"') {
+        true => format!("`{name}` cannot be read: {}", problem(&e)),
+        false => format!("`{name}` is not a text"),
+    })
 }
 
 /// Whether `json` is an object.

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use residual_zoo_data::json::without_nan;
 use residual_zoo_data::{read_documents, read_utf8};
 
 use crate::Error;
@@ -213,6 +214,10 @@ impl Task {
         most: usize,
     ) -> Result<Self, Error> {
         let text = read_utf8(path)?;
+        let content = text.strip_prefix('\u{feff}').unwrap_or(&text);
+        let blake3 = blake3::hash(content.as_bytes());
+        // Python writes and reads numbers that are not in JSON.
+        let text = without_nan(&text).unwrap_or(text);
         let begin = text.len() - text.strip_prefix('\u{feff}').unwrap_or(&text).len();
         let is_blank = |line: &str| line.trim().is_empty();
         let count = text.lines().filter(|line| !is_blank(line)).count();
@@ -246,7 +251,7 @@ impl Task {
                 name,
                 path: path.into(),
                 kind,
-                blake3: blake3::hash(&text.as_bytes()[begin..]).to_string(),
+                blake3: blake3.to_string(),
                 original: count,
                 documents: Documents::Lines(text.into(), parts),
             }),

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::Error;
-use crate::json::{read_fields_if_any, read_with_nulls_if_any};
+use crate::json::{Fields, read_fields_if_any, read_with_nulls_if_any};
 
 /// The fields of `tokenizer_config.json` and `special_tokens_map.json` with one special token each.
 const NAMED: [&str; 7] = [
@@ -19,8 +19,9 @@ const NAMED: [&str; 7] = [
     "cls_token",
     "mask_token",
 ];
-/// Fields that name several special tokens.
-const SEVERAL: [&str; 2] = ["extra_special_tokens", "additional_special_tokens"];
+/// Fields that name several special tokens. `transformers` 5 reads the second one only where the first is not used.
+const EXTRA: &str = "extra_special_tokens";
+const ADDITIONAL: &str = "additional_special_tokens";
 /// Special tokens that GPT-2's tokenizer has where the files do not mention them.
 const IMPLIED: [&str; 3] = ["bos_token", "eos_token", "unk_token"];
 const DECODER: &str = "added_tokens_decoder";
@@ -66,6 +67,70 @@ impl Added {
     }
 }
 
+/// The special tokens in fields with several, merged from the files as `transformers` 5.23 does.
+#[derive(Default)]
+struct Several {
+    /// Tokens that stand in objects.
+    named: Vec<Value>,
+    extra: Option<Value>,
+    additional: Option<Value>,
+}
+
+impl Several {
+    /// The tokens in `tokenizer_config.json`.
+    fn of(settings: &Fields) -> Self {
+        let mut found = Self {
+            named: Vec::new(),
+            extra: settings.get(EXTRA).cloned(),
+            additional: settings.get(ADDITIONAL).cloned(),
+        };
+        let is_empty = match &found.extra {
+            Some(Value::Array(values)) => values.is_empty(),
+            Some(Value::Object(values)) => values.is_empty(),
+            other => other.as_ref().is_none_or(Value::is_null),
+        };
+        if is_empty && found.additional.is_some() {
+            found.extra = found.additional.take();
+        }
+        found.take_named();
+        found
+    }
+
+    /// Adds the tokens in `special_tokens_map.json`.
+    fn extend(&mut self, map: &Fields) {
+        if let Some(additional) = map.get(ADDITIONAL) {
+            self.additional = Some(additional.clone());
+        }
+        match (map.get(EXTRA), &mut self.extra) {
+            (Some(Value::Array(more)), Some(Value::Array(known))) => {
+                known.extend(more.iter().cloned());
+            }
+            (Some(extra), _) => self.extra = Some(extra.clone()),
+            (None, _) => {}
+        }
+        self.take_named();
+    }
+
+    fn take_named(&mut self) {
+        if let Some(Value::Object(tokens)) = &self.extra {
+            self.named.extend(tokens.values().cloned());
+            self.extra = None;
+        }
+    }
+
+    /// The tokens that have no order, and those that have one, in which they get ids.
+    fn tokens(self) -> (Vec<Added>, Vec<Added>) {
+        let read = |values: Vec<Value>| {
+            let tokens = values.iter().filter_map(|value| Added::of(value, true));
+            tokens.collect()
+        };
+        match self.extra.or(self.additional) {
+            Some(Value::Array(values)) => (read(self.named), read(values)),
+            _ => (read(self.named), Vec::new()),
+        }
+    }
+}
+
 /// The added tokens in the files beside a tokenizer, in the order in which they get ids.
 pub struct Beside {
     /// Tokens with the ids that the files give them.
@@ -80,6 +145,10 @@ pub struct Beside {
     pub begin: Option<String>,
     /// The token named by `eos_token`.
     pub end: Option<String>,
+    /// The token named by `pad_token`.
+    pub pad: Option<String>,
+    /// The token named by `unk_token`.
+    pub unknown: Option<String>,
 }
 
 const REMEDY: &str = "give a tokenizer.json that has it with `--tokenizer`";
@@ -98,7 +167,7 @@ impl Beside {
         };
         const SETTINGS: &str = "tokenizer_config.json";
         let settings = read_with_nulls_if_any(&directory.join(SETTINGS))?;
-        let mut special = settings.clone();
+        let (mut special, mut several) = (settings.clone(), Several::of(&settings));
         let mut numbered = Vec::new();
         let decoder = settings.get(DECODER).and_then(Value::as_object);
         if let Some(decoder) = decoder {
@@ -108,9 +177,9 @@ impl Beside {
                 numbered.push((id, token));
             }
         } else {
-            special.extend(read_with_nulls_if_any(
-                &directory.join("special_tokens_map.json"),
-            )?);
+            let map = read_with_nulls_if_any(&directory.join("special_tokens_map.json"))?;
+            several.extend(&map);
+            special.extend(map);
         }
         let told = special.len();
         if let Some(token) = implied {
@@ -127,21 +196,9 @@ impl Beside {
         {
             named.push(Added::of(value, true).ok_or_else(|| damaged(SETTINGS, field))?);
         }
-        for value in SEVERAL.iter().filter_map(|name| special.get(*name)) {
-            let values: Vec<&Value> = match value {
-                Value::Array(values) => values.iter().collect(),
-                Value::Object(values) => values.values().collect(),
-                _ => Vec::new(),
-            };
-            let tokens = values
-                .into_iter()
-                .filter_map(|value| Added::of(value, true));
-            let tokens: Vec<Added> = tokens.collect();
-            if value.is_object() {
-                unordered.extend(tokens.iter().map(|token| token.content.clone()));
-            }
-            named.extend(tokens);
-        }
+        let (without_order, in_order) = several.tokens();
+        unordered.extend(without_order.iter().map(|token| token.content.clone()));
+        named.extend(without_order.into_iter().chain(in_order));
         if decoder.is_none() {
             let file = "added_tokens.json";
             for (content, id) in read_fields_if_any(&directory.join(file))? {
@@ -159,6 +216,8 @@ impl Beside {
             implied: implied.map(str::to_owned),
             begin: content("bos_token"),
             end: content("eos_token"),
+            pad: content("pad_token"),
+            unknown: content("unk_token"),
         })
     }
 

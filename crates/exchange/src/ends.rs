@@ -50,12 +50,15 @@ impl Ends {
             tokenizer,
             begin,
             end,
+            pad,
+            unknown,
             mut notes,
         } = found;
         let [begins, ends] = &self.ids;
         let begin = begin.or_else(|| first(&tokenizer, FIELDS[0], begins, &mut notes));
         let end = first(&tokenizer, FIELDS[1], ends, &mut notes).or(end);
-        Ok((tokenizer.with_ends(begin, end)?, notes))
+        let tokenizer = tokenizer.with_ends(begin, end)?;
+        Ok((tokenizer.with_names(pad, unknown), notes))
     }
 }
 

@@ -61,6 +61,15 @@ impl Error {
         }
     }
 
+    /// Whether the user stopped the work.
+    pub fn is_stop(&self) -> bool {
+        match self {
+            Self::Data(error) => error.is_stop(),
+            Self::Run(error) => error.is_stop(),
+            Self::File { .. } | Self::Tensors { .. } | Self::Config(_) => false,
+        }
+    }
+
     fn list(missing: &[String], unexpected: &[String], shapes: &[String]) -> String {
         let kinds = [
             ("missing", missing),

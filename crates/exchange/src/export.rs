@@ -8,6 +8,7 @@ use residual_zoo_models::{ConnectionConfig, ModelConfig, PlacedConnection, Run, 
 use residual_zoo_models::{gpt2, laurel, recurrent, rmt, tokenformer};
 use residual_zoo_runs::checkpoint::{MODEL, read_finite_tensors, write_tensors};
 use residual_zoo_runs::disk;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::Error;
@@ -199,7 +200,7 @@ impl Files {
         options: &ExportOptions,
     ) -> Result<(), Error> {
         let write = |name: &str, text: &str| disk::write(&directory.join(name), text.as_bytes());
-        let ends @ [begin, end] = ends(run);
+        let [begin, end] = ends(run);
         let generation = json!({ "bos_token_id": begin, "eos_token_id": end, "use_cache": self.module.is_none() });
         let mut tokenizer = json!({
             "tokenizer_class": "PreTrainedTokenizerFast",
@@ -207,15 +208,18 @@ impl Files {
             "clean_up_tokenization_spaces": false,
             KIND: run.tokenizer.kind_name(),
         });
+        let file = run.tokenizer.to_hf_json();
+        let [pad, unknown] = names(run, &file);
+        let names = ["bos_token", "eos_token", "pad_token", "unk_token"];
         // An ordinary token stays one: by its name, texts would be split at it.
-        for (name, id) in ["bos_token", "eos_token"].into_iter().zip(ends) {
+        for (name, id) in names.into_iter().zip([begin, end, pad, unknown]) {
             if let Some(token) = id.and_then(|id| run.tokenizer.special_token(id)) {
                 tokenizer[name] = token.into();
             }
         }
         write("config.json", &pretty(&self.config))?;
         write("generation_config.json", &pretty(&generation))?;
-        write("tokenizer.json", &run.tokenizer.to_hf_json())?;
+        write("tokenizer.json", &file)?;
         write("tokenizer_config.json", &pretty(&tokenizer))?;
         if let Some(module) = &self.module {
             write(&format!("{MODULE}.py"), module)?;
@@ -233,6 +237,32 @@ impl Files {
 /// The ids that begin and end a text.
 fn ends(run: &Run) -> [Option<u32>; 2] {
     [run.tokenizer.begin_of_text(), run.tokenizer.end_of_text()]
+}
+
+/// The ids that fill up rows and stand for unknown text: those that an import has found, or else those that `file`, the
+/// `tokenizer.json`, names.
+fn names(run: &Run, file: &str) -> [Option<u32>; 2] {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct File {
+        padding: Option<Padding>,
+        model: Model,
+    }
+    #[derive(Deserialize)]
+    struct Padding {
+        pad_token: Option<String>,
+    }
+    #[derive(Default, Deserialize)]
+    struct Model {
+        unk_token: Option<String>,
+    }
+    let File { padding, model } = serde_json::from_str(file).unwrap_or_default();
+    let id = |name: Option<String>| run.tokenizer.token_id(&name?);
+    let pad = padding.and_then(|padding| padding.pad_token);
+    [
+        run.tokenizer.pad().or_else(|| id(pad)),
+        run.tokenizer.unknown().or_else(|| id(model.unk_token)),
+    ]
 }
 
 /// The field of `tokenizer_config.json` with the kind that the tokenizer has in the zoo.

@@ -8,7 +8,7 @@ use residual_zoo_models::gpt2::Gpt2Config;
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
-use crate::json::Fields;
+use crate::json::{Fields, from_fields};
 use crate::pickle::{Id, Pickle, Value};
 use crate::weights::{Format, Name, linear, rename, same, transpose};
 
@@ -204,7 +204,7 @@ impl HfConfig {
     /// # Errors
     ///
     /// A field of another type.
-    pub fn of(mut fields: Fields) -> Result<Self, serde_json::Error> {
+    pub fn of(mut fields: Fields) -> Result<Self, String> {
         // `transformers` knows these sizes by a second name.
         for (name, other) in [
             ("n_positions", "max_position_embeddings"),
@@ -216,7 +216,7 @@ impl HfConfig {
                 fields.insert(name.into(), value);
             }
         }
-        serde_json::from_value(fields.into())
+        from_fields(fields)
     }
 
     /// The number of token ids.

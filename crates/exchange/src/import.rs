@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use residual_zoo_core::{ConfigError, ModelConfig as _, Tensors, Vocabulary};
+use residual_zoo_data::json::problem;
 use residual_zoo_data::{DataConfig, Source, Tokenizer, TokenizerConfig, check_is_file};
 use residual_zoo_models::{ModelConfig, RunConfig};
 use residual_zoo_runs::run_dir::{RunDir, Start};
@@ -326,7 +327,7 @@ fn read_own(directory: &Path, mut config: Fields) -> Result<Found, Error> {
     let ends = Ends::read(directory, &config)?;
     let model = config.remove("model").unwrap_or_default();
     let model = serde_json::from_value(model);
-    let model: ModelConfig = model.map_err(|e| damaged(format!("`model`: {e}")))?;
+    let model: ModelConfig = model.map_err(|e| damaged(format!("`model`: {}", problem(&e))))?;
     let weights = weights_of(directory)?;
     let path = weights.path().to_owned();
     Ok(Found {

@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
+use residual_zoo_data::json::{problem, without_halves, without_nan};
 use residual_zoo_data::read_utf8;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::Error;
@@ -36,13 +38,39 @@ pub fn read_with_nulls_if_any(path: &Path) -> Result<Fields, Error> {
 
 fn read_with_nulls(path: &Path) -> Result<Fields, Error> {
     let damaged = |problem: String| Error::file(path, format!("is damaged: {problem}"));
-    let json: Value =
-        serde_json::from_str(&read_utf8(path)?).map_err(|e| damaged(e.to_string()))?;
+    let text = read_utf8(path)?;
+    let json: Value = serde_json::from_str(&text)
+        .or_else(|_| {
+            // As Python reads it, if a field that is not used has what JSON does not have.
+            let text = without_nan(&text).unwrap_or(text);
+            serde_json::from_str(&without_halves(&text))
+        })
+        .map_err(|e| damaged(problem(&e)))?;
     let Value::Object(mut fields) = json else {
         return Err(damaged("it is not an object, `{…}`".into()));
     };
     fields.values_mut().for_each(make_whole);
     Ok(fields)
+}
+
+/// Reads a struct from fields.
+///
+/// # Errors
+///
+/// The name of the field that has another type, and the problem.
+pub fn from_fields<T: DeserializeOwned>(fields: Fields) -> Result<T, String> {
+    let read = |fields: &Fields| serde_json::from_value::<T>(fields.clone().into());
+    read(&fields).map_err(|error| {
+        // The error does not have the name, but without the field there is none.
+        let is_cause = |name: &&String| {
+            let mut others = fields.clone();
+            others.remove(*name);
+            read(&others).is_ok()
+        };
+        let name = fields.keys().find(is_cause);
+        let name = name.map_or(String::new(), |name| format!("`{name}`: "));
+        name + &problem(&error)
+    })
 }
 
 /// Reads the fields of a JSON file, or none if it does not exist.

@@ -22,6 +22,10 @@ pub struct Found {
     pub begin: Option<u32>,
     /// The id of `eos_token`.
     pub end: Option<u32>,
+    /// The id of `pad_token`.
+    pub pad: Option<u32>,
+    /// The id of `unk_token`.
+    pub unknown: Option<u32>,
     /// What the user should know.
     pub notes: Vec<String>,
 }
@@ -32,6 +36,8 @@ impl From<Tokenizer> for Found {
             tokenizer,
             begin: None,
             end: None,
+            pad: None,
+            unknown: None,
             notes: Vec::new(),
         }
     }
@@ -96,6 +102,8 @@ pub fn in_directory(directory: &Path, vocab_size: usize) -> Result<Option<Found>
     Ok(Some(Found {
         begin: id(&beside.begin),
         end: id(&beside.end),
+        pad: id(&beside.pad),
+        unknown: id(&beside.unknown),
         tokenizer,
         notes,
     }))

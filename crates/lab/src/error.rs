@@ -87,10 +87,9 @@ impl Error {
     pub fn is_stop(&self) -> bool {
         match self {
             Self::Stopped(_) | Self::Evaluate(residual_zoo_evaluate::Error::Stopped) => true,
-            Self::Run(RunError::Data(error))
-            | Self::Evaluate(residual_zoo_evaluate::Error::Data(error)) => {
-                matches!(error, DataError::Stopped)
-            }
+            Self::Run(error) => error.is_stop(),
+            Self::Evaluate(residual_zoo_evaluate::Error::Data(error)) => error.is_stop(),
+            Self::Evaluate(residual_zoo_evaluate::Error::Run(error)) => error.is_stop(),
             _ => false,
         }
     }

@@ -86,7 +86,10 @@ pub(crate) fn metrics<C: ModelConfig>(
     options: &Options,
 ) -> Result<BTreeMap<String, f64>, Unevaluated> {
     let failed = |error: Error| Unevaluated::Failed(error);
-    let run = Run::<C>::open(directory).map_err(|error| failed(error.into()))?;
+    let run = Run::<C>::open(directory).map_err(|error| match error.is_stop() {
+        true => Unevaluated::Stopped,
+        false => failed(error.into()),
+    })?;
     // Beside the pool, because a run directory holds what training writes.
     let name = directory.file_name().unwrap_or_default();
     let evaluation = Evaluation {
@@ -97,7 +100,7 @@ pub(crate) fn metrics<C: ModelConfig>(
     let backend = (options.backend, options.gpu);
     let results = evaluate(&run, tasks, &evaluation, backend, &options.stop);
     let results = results.map_err(|error| match error {
-        Error::Evaluate(EvaluateError::Stopped) => Unevaluated::Stopped,
+        error if error.is_stop() => Unevaluated::Stopped,
         Error::Evaluate(EvaluateError::Run(residual_zoo_runs::Error::Locked { .. })) => {
             Unevaluated::Busy
         }

@@ -259,6 +259,15 @@ impl Error {
         }
     }
 
+    /// Whether the user stopped the work.
+    pub fn is_stop(&self) -> bool {
+        match self {
+            Self::Data(error) => error.is_stop(),
+            Self::FirstWeights { source, .. } => source.is_stop(),
+            _ => false,
+        }
+    }
+
     /// An I/O error of `action` on `path`, for `map_err`.
     pub fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.to_path_buf();

@@ -4,6 +4,7 @@ use std::fs::{self, File, Metadata};
 use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 
+use residual_zoo_data::json::problem_in;
 use residual_zoo_system::files;
 use serde::{Deserialize, Serialize};
 
@@ -191,7 +192,7 @@ pub fn read_lines<T: for<'de> Deserialize<'de>>(path: &Path, bytes: u64) -> Resu
             problem: format!(
                 "line {}: {}; fix or delete that line",
                 i + 1,
-                one_line_problem(&error)
+                one_line_problem(line, &error)
             ),
         })?;
         values.push(value);
@@ -200,10 +201,14 @@ pub fn read_lines<T: for<'de> Deserialize<'de>>(path: &Path, bytes: u64) -> Resu
 }
 
 /// The message of an error in one line of JSON: with the column, without the line number.
-fn one_line_problem(error: &serde_json::Error) -> String {
-    let message = error.to_string();
-    let problem = message.split(" at line ").next().unwrap_or(&message);
-    format!("column {}: {problem}", error.column())
+fn one_line_problem(line: &[u8], error: &serde_json::Error) -> String {
+    let message = problem_in(&String::from_utf8_lossy(line), error);
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    format!(
+        "column {}: {}",
+        error.column(),
+        message.replacen(&place, "", 1)
+    )
 }
 
 /// The offset at which the last whole line of a file ends; 0 if there is no file.

@@ -11,6 +11,7 @@ pub mod memory;
 pub mod output;
 pub mod panics;
 mod places;
+pub mod stop;
 pub mod team;
 mod text;
 
@@ -28,7 +29,7 @@ pub use os::files;
 pub use os::process;
 pub use os::signals;
 pub use places::is_wrong_place;
-pub use text::harmless;
+pub use text::{harmless, short_numbers};
 
 /// The terminal of this process.
 pub mod terminal {

@@ -1,6 +1,8 @@
 //! The memory of the machine.
 
-use sysinfo::{MemoryRefreshKind, RefreshKind, System};
+use sysinfo::{
+    MemoryRefreshKind, ProcessRefreshKind, ProcessesToUpdate, RefreshKind, System, get_current_pid,
+};
 
 /// Bytes of memory, swap included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,9 +37,30 @@ pub fn memory() -> Option<Memory> {
     Some(found)
 }
 
+/// Bytes of memory that this process has. `None` where the system does not tell.
+pub fn own_memory() -> Option<u64> {
+    let process = get_current_pid().ok()?;
+    let mut system = System::new();
+    let only = ProcessesToUpdate::Some(&[process]);
+    system.refresh_processes_specifics(only, false, ProcessRefreshKind::nothing().with_memory());
+    Some(system.process(process)?.memory())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn this_process_has_what_it_uses() {
+        let before = own_memory().expect("known on every supported system");
+        let used = vec![1u8; 1 << 26];
+        let after = own_memory().expect("known on every supported system");
+        assert!(
+            after >= before + (1 << 25),
+            "{before} {after} {}",
+            used.len()
+        );
+    }
 
     #[test]
     fn this_machine_has_memory() {

@@ -24,6 +24,41 @@ pub fn harmless(text: &str) -> Cow<'_, str> {
     shown.into()
 }
 
+/// The text with very long numbers in a short form: `1e308` in place of a 1 with 308 zeros.
+pub fn short_numbers(text: &str) -> String {
+    let is_of_number = |c: char| c.is_ascii_digit() || c == '.';
+    let mut short = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(start) = rest.find(|c: char| c.is_ascii_digit()) {
+        let (before, from) = rest.split_at(start);
+        let end = from.find(|c| !is_of_number(c)).unwrap_or(from.len());
+        let (number, after) = from.split_at(end);
+        // The full stop of a sentence.
+        let digits = number.trim_end_matches('.');
+        let is_name = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || "_/.".contains(c));
+        let is_alone =
+            !is_name(short.chars().chain(before.chars()).last()) && !is_name(after.chars().next());
+        short += before;
+        match digits.parse::<f64>() {
+            Ok(value) if is_alone && is_long(digits) => {
+                short += &format!("{value:e}");
+                short += &number[digits.len()..];
+            }
+            _ => short += number,
+        }
+        rest = after;
+    }
+    short + rest
+}
+
+/// Whether a number has more digits, before the point or in zeros after it, than an integer of 64 bits.
+fn is_long(number: &str) -> bool {
+    const MOST: usize = 20;
+    let (whole, part) = number.split_once('.').unwrap_or((number, ""));
+    let zeros = part.bytes().take_while(|digit| *digit == b'0').count();
+    whole.len() > MOST || whole == "0" && zeros > MOST
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -34,5 +69,27 @@ mod tests {
         let title = harmless("a\u{1b}]0;title\u{7}\u{9b}2J\r\u{8}\u{7f}b");
         assert_eq!(title, r"a\u{1b}]0;title\u{7}\u{9b}2J\r\u{8}\u{7f}b");
         assert_eq!(harmless("a\u{202e}txt.exe"), r"a\u{202e}txt.exe");
+    }
+
+    #[test]
+    fn long_numbers_are_short() {
+        let large = format!("`model.dropout`: is {}; it must be below 1.", 1e308);
+        assert_eq!(
+            short_numbers(&large),
+            "`model.dropout`: is 1e308; it must be below 1."
+        );
+        assert_eq!(short_numbers(&format!("-{}.", 2.5e300)), "-2.5e300.");
+        assert_eq!(
+            short_numbers(&format!("floating point `{:?}0`, {}", 1e15, 1e-300)),
+            "floating point `1000000000000000.00`, 1e-300"
+        );
+        for same in [
+            "18446744073709551615 and 0.1, 1.5.".to_owned(),
+            format!("runs/{0}/x {0}.ron step_{0}", "1".repeat(40)),
+            "0.99999999999999999999999999".into(),
+            "é 1 é".into(),
+        ] {
+            assert_eq!(short_numbers(&same), same);
+        }
     }
 }

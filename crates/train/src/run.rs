@@ -288,12 +288,16 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
         }
     }
 
-    /// Makes a step, and fails if too many steps in a row were skipped.
+    /// Makes a step, unless the run is stopped while its batch is read. Fails if too many steps in a row were skipped.
     fn advance(&mut self) -> Result<(), Error> {
         self.dashboard.activity(Activity::Training);
         let (lr, clock, before) = (self.trainer.learning_rate(), Instant::now(), stopped());
         let step = match self.trainer.step() {
             Ok(step) => step,
+            Err(error) if error.is_stop() => {
+                self.options.stop.stop(None);
+                return Ok(());
+            }
             Err(error) => return Err(self.save_after(error)),
         };
         // A process that is stopped does not train.
@@ -408,10 +412,17 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
     /// Validates the model. `None` if the run was stopped in the meantime.
     fn validate(&mut self) -> Result<Option<Validation>, Error> {
         let (dashboard, stop) = (&mut self.dashboard, &self.options.stop);
-        self.trainer.validate_while(|batch, batches| {
+        let found = self.trainer.validate_while(|batch, batches| {
             dashboard.activity(Activity::Validating(batch + 1, batches));
             !stop.should_stop()
-        })
+        });
+        match found {
+            Err(error) if error.is_stop() => {
+                stop.stop(None);
+                Ok(None)
+            }
+            found => found,
+        }
     }
 
     /// Writes the row of the interval, with a validation if there was one, and starts the next

@@ -189,6 +189,24 @@ fn grey_and_transparent_images_become_three_channels() {
     );
 }
 
+/// The right values of colours are those of PIL 13; of grey images it turns values from 256 on into 255.
+#[test]
+fn of_sixteen_bits_the_upper_half_is_read() {
+    let directory = directory();
+    let cat = directory.path().join("val/cat");
+    let values: [u16; 4] = [383, 32767, 65407, 256];
+    image::ImageBuffer::from_pixel(10, 10, image::Luma([values[0]]))
+        .save(cat.join("1.png"))
+        .unwrap();
+    image::ImageBuffer::from_pixel(10, 10, image::Rgba(values))
+        .save(cat.join("2.JPEG.png"))
+        .unwrap();
+    let valid = opened(&config(directory.path())).unwrap().valid;
+    assert_eq!(valid.pixels(0, None).unwrap(), [1; 192]);
+    let colours = valid.pixels(2, None).unwrap();
+    assert_eq!([colours[0], colours[64], colours[128]], [1, 127, 255]);
+}
+
 #[test]
 fn a_directory_of_another_layout_is_refused() {
     let missing = opened(&config(Path::new("/nowhere"))).err().unwrap();

@@ -8,6 +8,7 @@ use flate2::bufread::GzDecoder;
 use residual_zoo_system::memory::memory;
 use zstd::stream::read::Decoder;
 
+use crate::packed::{Format, START};
 use crate::{DataError, files};
 
 /// The content of a file, decompressed.
@@ -43,12 +44,12 @@ impl Compression {
 ///
 /// A file that is packed in another way, has another encoding, or cannot be read.
 pub(super) fn open(path: &Path, file: File) -> Result<(Reader, usize), DataError> {
-    let (ending, compression) = Compression::of(path);
-    let is_packed = |format: &&Format| format.endings.contains(&ending.as_str());
-    if let Some(format) = FORMATS.iter().find(is_packed) {
-        return Err(format.error(path));
-    }
-    let file = BufReader::with_capacity(1 << 16, file);
+    let mut file = BufReader::with_capacity(1 << 16, file);
+    let packed = file
+        .fill_buf()
+        .map_err(|e| DataError::io(path, "read", e))?;
+    check_name(path, packed)?;
+    let (_, compression) = Compression::of(path);
     let mut reader: Reader = match compression {
         Compression::None => Box::new(file),
         Compression::Gz => Box::new(BufReader::new(Gz::of(file))),
@@ -61,14 +62,57 @@ pub(super) fn open(path: &Path, file: File) -> Result<(Reader, usize), DataError
         }
     };
     let mut start = Vec::new();
-    let read = (&mut reader).take(START).read_to_end(&mut start);
+    let read = (&mut reader).take(START as u64).read_to_end(&mut start);
     read.map_err(|e| unreadable(path, format!("after {} bytes of text", start.len()), e))?;
-    if let Some(format) = FORMATS.iter().find(|format| format.begins(&start)) {
-        return Err(format.error(path));
+    if let Some(format) = Format::of(&start) {
+        // Packed twice.
+        return Err(format.error_of_text(path, &[]));
     }
     let mark = files::byte_order_mark(path, &start)?;
     start.drain(..mark);
     Ok((Box::new(Cursor::new(start).chain(reader)), mark))
+}
+
+/// Refuses a file that begins with `start` if it is packed in a way that is not read, or not as its name says.
+fn check_name(path: &Path, start: &[u8]) -> Result<(), DataError> {
+    let (ending, compression) = Compression::of(path);
+    let read = ["gz", "zst"];
+    let found = Format::of(start);
+    let named = match compression {
+        Compression::None => None,
+        Compression::Gz => Some("gz"),
+        Compression::Zst => Some("zst"),
+    };
+    if let Some(format) = Format::named(&ending)
+        && (found.is_none_or(|found| found == format) || format.is_archive())
+    {
+        return Err(format.error_of_text(path, &[]));
+    }
+    match (found, named) {
+        (Some(found), Some(named)) if found.has(named) => Ok(()),
+        (Some(found), _) => Err(found.error_of_text(path, &read)),
+        (None, Some(named)) if is_text(start) => Err(DataError::Packed {
+            path: path.into(),
+            problem: format!(
+                "is a plain text, but its name ends with `.{named}`, as of a packed one; let its name end without it"
+            ),
+        }),
+        (None, _) => Ok(()),
+    }
+}
+
+/// Whether a file begins with readable text.
+fn is_text(start: &[u8]) -> bool {
+    let start = &start[..start.len().min(START)];
+    let text = match std::str::from_utf8(start) {
+        Ok(text) => text,
+        // The last character may go on.
+        Err(error) if error.error_len().is_none() => {
+            std::str::from_utf8(&start[..error.valid_up_to()]).unwrap_or_default()
+        }
+        Err(_) => return false,
+    };
+    !text.is_empty() && text.chars().all(|c| !c.is_control() || c.is_whitespace())
 }
 
 /// The error of a file that cannot be read or decompressed there.
@@ -146,9 +190,8 @@ fn window_error(path: &Path) -> DataError {
     });
     DataError::Packed {
         path: path.into(),
-        format: "zstd with a long window",
-        remedy: format!(
-            ", which needs {needs}; this machine allows {} MiB; pack it again: \
+        problem: format!(
+            "is packed as zstd with a long window, which needs {needs}; this machine allows {} MiB; pack it again: \
              `zstd -d --long=31 < OLD.zst | zstd > NEW.zst`",
             1u64 << (longest_window() - 20)
         ),
@@ -164,115 +207,6 @@ fn window(start: &[u8]) -> Option<u64> {
     let base = 1u64 << (10 + (descriptor >> 3));
     (header & SINGLE_SEGMENT == 0).then(|| base + base / 8 * u64::from(descriptor & 7))
 }
-
-/// The bytes that tell the format of a file.
-const START: u64 = 262;
-
-/// A format of packed files that is not read.
-struct Format {
-    name: &'static str,
-    endings: &'static [&'static str],
-    /// Where a file has certain bytes, and these.
-    magic: (usize, &'static [u8]),
-    remedy: &'static str,
-}
-
-impl Format {
-    fn begins(&self, start: &[u8]) -> bool {
-        let (at, bytes) = self.magic;
-        start.get(at..).is_some_and(|rest| rest.starts_with(bytes)) && !bytes.is_empty()
-    }
-
-    fn error(&self, path: &Path) -> DataError {
-        DataError::Packed {
-            path: path.into(),
-            format: self.name,
-            remedy: match self.endings {
-                [] => format!("; {}", self.remedy),
-                _ => format!(", which is not supported; {}", self.remedy),
-            },
-        }
-    }
-}
-
-const fn format(
-    name: &'static str,
-    endings: &'static [&'static str],
-    magic: (usize, &'static [u8]),
-    remedy: &'static str,
-) -> Format {
-    Format {
-        name,
-        endings,
-        magic,
-        remedy,
-    }
-}
-
-const FORMATS: [Format; 12] = [
-    format(
-        "xz",
-        &["xz", "txz"],
-        (0, b"\xfd7zXZ\0"),
-        "unpack it by `xz -dk`",
-    ),
-    format(
-        "bzip2",
-        &["bz2", "tbz2", "tbz"],
-        (4, b"1AY&SY"),
-        "unpack it by `bzip2 -dk`",
-    ),
-    format("zip", &["zip"], (0, b"PK\x03\x04"), "unpack it by `unzip`"),
-    format(
-        "7z",
-        &["7z"],
-        (0, b"7z\xbc\xaf\x27\x1c"),
-        "unpack it by `7z x`",
-    ),
-    format(
-        "lz4",
-        &["lz4"],
-        (0, b"\x04\x22\x4d\x18"),
-        "unpack it by `lz4 -d`",
-    ),
-    format(
-        "lzma",
-        &["lzma", "lz"],
-        (0, b"LZIP\x01"),
-        "unpack it by `xz -dk`, or by `lzip -dk`",
-    ),
-    format("brotli", &["br"], (0, b""), "unpack it by `brotli -dk`"),
-    format(
-        "compress",
-        &["z"],
-        (0, b"\x1f\x9d"),
-        "unpack it by `gzip -dk`",
-    ),
-    format(
-        "RAR",
-        &["rar"],
-        (0, b"Rar!\x1a\x07"),
-        "unpack it by `unrar x`",
-    ),
-    format(
-        "tar",
-        &["tar", "tgz"],
-        (257, b"ustar"),
-        "unpack it by `tar -xf`, and give the directory",
-    ),
-    format(
-        "gzip",
-        &[],
-        (0, b"\x1f\x8b\x08"),
-        "let its name end with `.gz`",
-    ),
-    format(
-        "zstd",
-        &[],
-        (0, b"\x28\xb5\x2f\xfd"),
-        "let its name end with `.zst`",
-    ),
-];
 
 #[cfg(test)]
 mod tests {
@@ -350,8 +284,33 @@ mod tests {
             ("x.jsonl", b"BZh91AY&SY\xa0", "as bzip2"),
             ("x.BZ2", b"", "as bzip2"),
             ("x.txt", b"PK\x03\x04\x14", "as zip"),
-            ("x", b"\x1f\x8b\x08\0", "as gzip"),
-            ("x.md", b"\x28\xb5\x2f\xfd\x04", "as zstd"),
+            (
+                "x",
+                b"\x1f\x8b\x08\0",
+                "as gzip, but its name says something else; let it end with `.gz`",
+            ),
+            ("x.md", b"\x28\xb5\x2f\xfd\x04", "let it end with `.zst`"),
+            ("x.zst", b"\x1f\x8b\x08\0", "let it end with `.gz`"),
+            ("x.gz", b"\x28\xb5\x2f\xfd\x04", "let it end with `.zst`"),
+            (
+                "x.gz",
+                b"BZh91AY&SY\xa0",
+                "as bzip2, which is not supported; unpack it: `bzip2 -dc < OLD > NEW`",
+            ),
+            (
+                "x.jsonl.gz",
+                b"\xfd7zXZ\0\0\x04",
+                "unpack it: `xz -dc < OLD > NEW`",
+            ),
+            ("x.txt.zst", b"PK\x03\x04\x14", "unpack it: `unzip OLD`"),
+            ("x.txt.gz", b"7z\xbc\xaf\x27\x1c\0", "unpack it: `7z x OLD`"),
+            ("x.xz", b"\x1f\x8b\x08\0", "let it end with `.gz`"),
+            (
+                "x.gz",
+                "Ein Text, na\u{ef}v.\n".as_bytes(),
+                "is a plain text, but its name ends with `.gz`",
+            ),
+            ("x.tgz", b"\x1f\x8b\x08\0", "as tar"),
             ("x.tar.gz", b"", "as tar"),
             ("x.lz4", b"", "as lz4"),
         ] {
@@ -362,6 +321,8 @@ mod tests {
         let mut tar = vec![b'a'; 600];
         tar[257..262].copy_from_slice(b"ustar");
         assert!(read("x.gz", &gz(&tar)).unwrap_err().contains("as tar"));
+        let twice = read("x.gz", &gz(&gz(b"text"))).unwrap_err();
+        assert!(twice.contains("unpack it: `gzip -dc"), "{twice}");
         // Texts about formats are texts.
         assert_eq!(read("a.txt", b"PK, BZh9").unwrap(), "PK, BZh9");
     }

@@ -7,6 +7,7 @@ use serde::Deserializer;
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor};
 
 use crate::DataError;
+use crate::json::{problem, without_nan};
 
 /// The document in line `number` of a file: the string in this field of an object.
 ///
@@ -43,31 +44,6 @@ pub(super) fn document(
     }
 }
 
-/// The line with numbers in place of `NaN` and `Infinity`, which Python and others write; `None` if there are none.
-/// Columns stay the same.
-fn without_nan(line: &str) -> Option<String> {
-    let (mut bytes, mut is_text, mut found) = (line.as_bytes().to_vec(), false, false);
-    let mut at = 0;
-    while at < bytes.len() {
-        let rest = &bytes[at..];
-        let name = ["NaN", "Infinity"].map(str::as_bytes);
-        match bytes[at] {
-            b'"' => is_text = !is_text,
-            b'\\' if is_text => at += 1,
-            _ if is_text => {}
-            _ => {
-                if let Some(name) = name.into_iter().find(|name| rest.starts_with(name)) {
-                    bytes[at..at + name.len()].fill(b' ');
-                    bytes[at] = b'0';
-                    found = true;
-                }
-            }
-        }
-        at += 1;
-    }
-    found.then(|| String::from_utf8(bytes).unwrap_or_default())
-}
-
 /// Deserializes the text in this field of an object; the last one if the field is repeated. Other
 /// fields are skipped, because they could take many times their size in memory.
 struct OfField<'a>(&'a str);
@@ -102,9 +78,7 @@ impl<'de> Visitor<'de> for OfField<'_> {
 
 /// The message of `error` without its line number, which is always 1.
 fn json_problem(error: &serde_json::Error) -> String {
-    let message = crate::error::one_line(error);
-    match message.rfind(" at line ") {
-        Some(end) => message[..end].to_owned(),
-        None => message,
-    }
+    let message = problem(error);
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    message.replacen(&place, "", 1)
 }

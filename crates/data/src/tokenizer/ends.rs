@@ -11,10 +11,14 @@ const END_OF_TEXT: &str = "<|endoftext|>";
 pub(super) struct Ends {
     begin: Option<u32>,
     end: Option<u32>,
+    /// The id that fills up the rows of a batch.
+    pub(super) pad: Option<u32>,
+    /// The id of unknown text.
+    pub(super) unknown: Option<u32>,
 }
 
 impl Ends {
-    /// The ids that are set, by their fields in the file of a tokenizer.
+    /// The ids that are set and that results depend on, by their fields in the file of a tokenizer.
     pub(super) fn named(self) -> impl Iterator<Item = (&'static str, u32)> {
         let all = [("begin", self.begin), ("end", self.end)];
         all.into_iter().filter_map(|(name, id)| Some((name, id?)))
@@ -35,11 +39,38 @@ impl Tokenizer {
         }
         // What is so anyway is not set: such tokenizers are equal.
         let end = end.filter(|end| self.token_id(END_OF_TEXT) != Some(*end));
-        let ends = Ends { begin: None, end };
+        let ends = Ends {
+            begin: None,
+            end,
+            ..self.ends
+        };
         let tokenizer = Self { ends, ..self };
         let begin = begin.filter(|begin| tokenizer.end_of_text() != Some(*begin));
-        let ends = Ends { begin, end };
+        let ends = Ends { begin, ..ends };
         Ok(Self { ends, ..tokenizer })
+    }
+
+    /// The same tokenizer with the ids that another project has for filling up rows and for unknown text. They are kept
+    /// for an export, and not used here. Ids without a token are left out.
+    #[must_use]
+    pub fn with_names(self, pad: Option<u32>, unknown: Option<u32>) -> Self {
+        let [pad, unknown] = [pad, unknown].map(|id| id.filter(|id| self.has_token(*id)));
+        let ends = Ends {
+            pad,
+            unknown,
+            ..self.ends
+        };
+        Self { ends, ..self }
+    }
+
+    /// The id that fills up the rows of a batch, if it is named.
+    pub fn pad(&self) -> Option<u32> {
+        self.ends.pad
+    }
+
+    /// The id of unknown text, if it is named.
+    pub fn unknown(&self) -> Option<u32> {
+        self.ends.unknown
     }
 
     /// The id that stands before a text: that of [`begin_of_text`](Self::begin_of_text), or 0 if there is none.

@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use residual_zoo_core::ModelConfig;
-use residual_zoo_data::{Corpus, DataConfig, Examples, Tokenizer, TokenizerConfig, is_on_hub};
+use residual_zoo_data::{
+    Corpus, DataConfig, DataError, Examples, Tokenizer, TokenizerConfig, is_on_hub,
+};
 
 use super::{CONFIG, DATA, DataIdentity, HISTORY, METRICS, Start, TOKENIZER};
 use crate::log::read_lines;
@@ -45,11 +47,13 @@ pub fn read_tokenizer(path: &Path) -> Result<Tokenizer, Error> {
     let path = path.join(TOKENIZER);
     disk::refuse_link(&path)?;
     let text = residual_zoo_data::read_utf8(&path)?;
-    let damaged = |e| Error::Checkpoint {
-        path: path.clone(),
-        problem: format!("{e}"),
-    };
-    Tokenizer::from_json(&text).map_err(damaged)
+    Tokenizer::from_json(text).map_err(|e| match e.is_stop() {
+        true => e.into(),
+        false => Error::Checkpoint {
+            path: path.clone(),
+            problem: format!("{e}"),
+        },
+    })
 }
 
 /// Checks that the run in `path` has the tokenizer of `corpus`. `otherwise` ends the error, with
@@ -118,6 +122,9 @@ pub fn check_paths(path: &Path, data: &DataConfig) -> Result<(), Error> {
         && is_outside(file)
     {
         let found = Tokenizer::train(&data.tokenizer, &[]).map(|tokenizer| tokenizer.fingerprint());
+        if found.as_ref().is_err_and(|error| error.is_stop()) {
+            return Err(DataError::Stopped.into());
+        }
         if found.ok() != Some(read_tokenizer(path)?.fingerprint()) {
             let why = ", outside of the run and not the tokenizer that it was trained with; give that with `--tokenizer`";
             return Err(outside("data.tokenizer", file, why));

@@ -435,6 +435,7 @@ impl Drawing {
 
 fn stop() {
     if let Some(shown) = lock(&STATE).as_mut() {
+        residual_zoo_system::stop::ask();
         shown.stop.stop(None);
     }
 }

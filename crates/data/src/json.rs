@@ -1,0 +1,153 @@
+//! JSON as Python writes it: with `NaN`, `Infinity` and halves of characters, which JSON does not have.
+
+use crate::error::one_line;
+
+/// The names of numbers that JSON does not have. The longer one comes first.
+const NOT_FINITE: [&[u8]; 3] = [b"-Infinity", b"Infinity", b"NaN"];
+
+/// The text with an empty list in place of each number that is not finite, so that only a field whose value matters is
+/// refused. `None` if there is no such number. Columns and lines stay the same.
+pub fn without_nan(text: &str) -> Option<String> {
+    // Most texts have neither.
+    if !text.contains("NaN") && !text.contains("Infinity") {
+        return None;
+    }
+    let mut found = false;
+    let changed = outside_of_strings(text, |rest| {
+        let name = NOT_FINITE.iter().find(|name| rest.starts_with(name))?;
+        found = true;
+        Some((name.len(), b"[]".as_slice()))
+    });
+    found.then_some(changed)
+}
+
+/// The text with U+FFFD in place of each escape of half a character, such as `\ud800`. Columns and lines stay the same.
+pub fn without_halves(text: &str) -> String {
+    let (bytes, mut at) = (text.as_bytes(), 0);
+    let mut changed = bytes.to_vec();
+    // Outside of a string there is no backslash.
+    while let Some(next) = bytes[at..].iter().position(|byte| *byte == b'\\') {
+        at += next;
+        let (unit, after) = (
+            unit(&bytes[at..]),
+            unit(bytes.get(at + 6..).unwrap_or_default()),
+        );
+        at += match (unit, after) {
+            (Some(0xd800..0xdc00), Some(0xdc00..0xe000)) => 12,
+            (Some(0xd800..0xe000), _) => {
+                changed[at..at + 6].copy_from_slice(b"\\ufffd");
+                6
+            }
+            (Some(_), _) => 6,
+            (None, _) => 2,
+        };
+        at = at.min(bytes.len());
+    }
+    String::from_utf8(changed).unwrap_or_default()
+}
+
+/// The UTF-16 unit in an escape such as `\u00e9`, with which `text` begins.
+fn unit(text: &[u8]) -> Option<u16> {
+    let digits = text.strip_prefix(b"\\u")?.get(..4)?;
+    let digits = std::str::from_utf8(digits).ok()?;
+    u16::from_str_radix(digits, 16)
+        .ok()
+        .filter(|_| !digits.starts_with('+'))
+}
+
+/// The text, where what `replace` finds outside of strings is replaced: so many bytes by these, and spaces.
+fn outside_of_strings(
+    text: &str,
+    mut replace: impl FnMut(&[u8]) -> Option<(usize, &'static [u8])>,
+) -> String {
+    let (mut bytes, mut is_text, mut at) = (text.as_bytes().to_vec(), false, 0);
+    while at < bytes.len() {
+        match bytes[at] {
+            b'"' => is_text = !is_text,
+            b'\\' if is_text => at += 1,
+            // A line break ends a string that is not closed.
+            b'\n' => is_text = false,
+            _ if is_text => {}
+            _ => {
+                if let Some((length, with)) = replace(&bytes[at..]) {
+                    bytes[at..at + length].fill(b' ');
+                    bytes[at..at + with.len()].copy_from_slice(with);
+                    at += length - 1;
+                }
+            }
+        }
+        at += 1;
+    }
+    String::from_utf8(bytes).unwrap_or_default()
+}
+
+/// The problem that serde found in JSON, on one line, with a remedy for what Python writes.
+pub fn problem(error: &serde_json::Error) -> String {
+    let problem = one_line(error);
+    let remedy = match () {
+        () if problem.contains("surrogate") || problem.contains("end of hex escape") => {
+            "; an escape such as \\ud800 is half of a character, which cannot be read: write \\ufffd in its place"
+        }
+        () if ["f64", "usize"]
+            .map(|kind| format!("sequence, expected {kind}"))
+            .iter()
+            .any(|wrong| problem.contains(wrong)) =>
+        {
+            "; write one finite number, neither a list nor NaN or Infinity"
+        }
+        () => "",
+    };
+    problem + remedy
+}
+
+/// The [`problem`] that serde found in the JSON `text`, with a remedy for numbers that JSON does not have.
+pub fn problem_in(text: &str, error: &serde_json::Error) -> String {
+    let remedy = match without_nan(text) {
+        Some(_) => "; NaN and Infinity are not JSON: write null or a finite number",
+        None => "",
+    };
+    problem(error) + remedy
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_that_are_not_finite_become_empty_lists() {
+        let text = r#"{"NaN": NaN, "b": [-Infinity, Infinity], "c": "\"NaN", "d": "Infinity"}"#;
+        let strict = without_nan(text).unwrap();
+        let expected = r#"{"NaN": [] , "b": [[]       , []      ], "c": "\"NaN", "d": "Infinity"}"#;
+        assert_eq!(strict, expected);
+        for same in ["{}", r#"{"NaN": "NaN", "a": "Infinity"}"#, "é"] {
+            assert_eq!(without_nan(same), None, "{same}");
+        }
+    }
+
+    #[test]
+    fn halves_of_characters_are_replaced_and_whole_ones_kept() {
+        for (text, expected) in [
+            (r#""\ud800""#, r#""\ufffd""#),
+            (
+                r#""\uDC00\ud83d\ude00\ud83d""#,
+                r#""\ufffd\ud83d\ude00\ufffd""#,
+            ),
+            (r#""\ud83d\ud83d\ude00""#, r#""\ufffd\ud83d\ude00""#),
+            (r#""\\ud800 \u00e9\n\ud8""#, r#""\\ud800 \u00e9\n\ud8""#),
+            (r#""\"#, r#""\"#),
+        ] {
+            assert_eq!(without_halves(text), expected);
+        }
+    }
+
+    #[test]
+    fn problems_have_a_remedy() {
+        let of = |text: &str| problem(&serde_json::from_str::<String>(text).unwrap_err());
+        for half in [r#""\ud800""#, r#""\udc00 a""#, r#""\ud800\n""#] {
+            assert!(of(half).contains("write \\ufffd"), "{}", of(half));
+        }
+        let number = serde_json::from_str::<f64>(&without_nan("NaN").unwrap()).unwrap_err();
+        assert!(problem(&number).contains("NaN or Infinity"), "{number}");
+        assert!(!of("7").contains("half"));
+    }
+}

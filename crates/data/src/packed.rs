@@ -1,0 +1,106 @@
+//! Formats of packed files, known by the bytes that such a file begins with.
+
+use std::path::Path;
+
+use crate::DataError;
+
+/// The bytes at the beginning of a file that tell its format.
+pub(crate) const START: usize = 262;
+
+/// A format of packed files.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Format {
+    /// Its name in errors.
+    name: &'static str,
+    /// The endings of names, of which the first one is usual.
+    endings: &'static [&'static str],
+    /// Where a file has certain bytes, and these; none where a file cannot be told by them.
+    magic: (usize, &'static [u8]),
+    /// The command that unpacks `OLD`.
+    unpack: &'static str,
+}
+
+impl Format {
+    /// The format of a file that begins with these bytes, at least [`START`] of them.
+    pub fn of(start: &[u8]) -> Option<&'static Self> {
+        let begins = |format: &&Self| {
+            let (at, bytes) = format.magic;
+            start.get(at..).is_some_and(|rest| rest.starts_with(bytes)) && !bytes.is_empty()
+        };
+        FORMATS.iter().find(begins)
+    }
+
+    /// The format of a file whose name has this ending, in lower case.
+    pub fn named(ending: &str) -> Option<&'static Self> {
+        FORMATS
+            .iter()
+            .find(|format| format.endings.contains(&ending))
+    }
+
+    /// Whether names of the format have this ending, in lower case.
+    pub fn has(&self, ending: &str) -> bool {
+        self.endings.contains(&ending)
+    }
+
+    /// Whether a file may have packed files in it.
+    pub fn is_archive(&self) -> bool {
+        self.name == "tar"
+    }
+
+    /// The error of a file in this format where only a text is read.
+    pub fn error(&self, path: &Path) -> DataError {
+        self.wrong(path, &format!("; unpack it: `{}`", self.unpack))
+    }
+
+    /// The error of a text in this format that is not `read`, or whose name does not say so.
+    pub fn error_of_text(&self, path: &Path, read: &[&str]) -> DataError {
+        match self.endings.iter().find(|ending| read.contains(ending)) {
+            Some(ending) => {
+                let problem =
+                    format!(", but its name says something else; let it end with `.{ending}`");
+                self.wrong(path, &problem)
+            }
+            None => {
+                let problem = format!(", which is not supported; unpack it: `{}`", self.unpack);
+                self.wrong(path, &problem)
+            }
+        }
+    }
+
+    fn wrong(&self, path: &Path, problem: &str) -> DataError {
+        DataError::Packed {
+            path: path.into(),
+            problem: format!("is packed as {}{problem}", self.name),
+        }
+    }
+}
+
+const fn format(
+    name: &'static str,
+    endings: &'static [&'static str],
+    magic: (usize, &'static [u8]),
+    unpack: &'static str,
+) -> Format {
+    Format {
+        name,
+        endings,
+        magic,
+        unpack,
+    }
+}
+
+#[rustfmt::skip]
+const FORMATS: [Format; 12] = [
+    format("gzip", &["gz"], (0, b"\x1f\x8b\x08"), "gzip -dc < OLD > NEW"),
+    format("zstd", &["zst"], (0, b"\x28\xb5\x2f\xfd"), "zstd -dc < OLD > NEW"),
+    format("xz", &["xz", "txz"], (0, b"\xfd7zXZ\0"), "xz -dc < OLD > NEW"),
+    format("bzip2", &["bz2", "tbz2", "tbz"], (4, b"1AY&SY"), "bzip2 -dc < OLD > NEW"),
+    format("zip", &["zip"], (0, b"PK\x03\x04"), "unzip OLD"),
+    format("7z", &["7z"], (0, b"7z\xbc\xaf\x27\x1c"), "7z x OLD"),
+    format("lz4", &["lz4"], (0, b"\x04\x22\x4d\x18"), "lz4 -dc < OLD > NEW"),
+    format("lzip or lzma", &["lz", "lzma"], (0, b"LZIP\x01"), "xz -dc < OLD > NEW"),
+    format("brotli", &["br"], (0, b""), "brotli -dc < OLD > NEW"),
+    format("compress", &["z"], (0, b"\x1f\x9d"), "gzip -dc < OLD > NEW"),
+    format("RAR", &["rar"], (0, b"Rar!\x1a\x07"), "unrar x OLD"),
+    format("tar", &["tar", "tgz"], (257, b"ustar"), "tar -xf OLD"),
+];

@@ -1,0 +1,15 @@
+//! Whether this process was asked to end.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+static ASKED: AtomicBool = AtomicBool::new(false);
+
+/// Remembers that the user asked this process to end, by a signal or a key.
+pub fn ask() {
+    ASKED.store(true, Ordering::Relaxed);
+}
+
+/// Whether the user asked this process to end. Work that is in nobody's way, such as reading a file, is then given up.
+pub fn is_asked() -> bool {
+    ASKED.load(Ordering::Relaxed)
+}
