@@ -21,7 +21,7 @@ fn root() -> &'static Path {
 }
 
 /// The paper and name of every experiment.
-fn experiments() -> Vec<(String, String)> {
+pub fn experiments() -> Vec<(String, String)> {
     let mut found = Vec::new();
     for paper in ["rmt", "laurel", "streams", "tokenformer", "recurrent"] {
         for entry in fs::read_dir(root().join("experiments").join(paper)).unwrap() {
@@ -59,7 +59,7 @@ fn only_runs_that_started_from_one_are_merged() {
     assert!(problem.to_string().contains(expected), "{problem}");
 }
 
-fn experiment(paper: &str, name: &str, scale: &str) -> Experiment {
+pub fn experiment(paper: &str, name: &str, scale: &str) -> Experiment {
     let path = root().join(format!("experiments/{paper}/{name}/{scale}.ron"));
     Experiment::parse(&fs::read_to_string(&path).unwrap(), &path).unwrap()
 }
