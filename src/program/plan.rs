@@ -13,7 +13,7 @@ use residual_zoo::report::{Cell, Column, Table, bytes, si};
 use residual_zoo::train::Interrupter;
 use residual_zoo::{RunConfig, builtin};
 
-use super::{Scale, at_most, experiment_of, memory_note, passes_note_of, read_config};
+use super::{at_most, experiment_of, memory_note, passes_note_of, read_config};
 
 /// Estimate what a run will take: parameters, FLOPs, memory, and time on one or several devices
 ///
@@ -32,9 +32,9 @@ pub struct Options {
     /// A run file, or an experiment or its file
     #[arg(value_name = "CONFIG|EXPERIMENT")]
     path: PathBuf,
-    /// The scale of an experiment of the zoo [default: paper]
-    #[arg(long, value_enum)]
-    scale: Option<Scale>,
+    /// The scale, of an experiment that has several [default: paper, or else the first one]
+    #[arg(long, value_name = "SCALE")]
+    scale: Option<String>,
     /// Set a field of every run: train.steps=100, …
     #[arg(long, value_name = "PATH=VALUE")]
     set: Vec<String>,
@@ -302,7 +302,8 @@ type Named = Vec<(String, RunConfig)>;
 /// The runs in a file; of an experiment those that are trained, without their seeds, and its scale if it is of the zoo.
 fn runs(options: &Options) -> anyhow::Result<(Named, Option<String>)> {
     let path = &options.path;
-    let Some((mut experiment, scale)) = experiment_of(path, options.scale, Scale::Paper)? else {
+    let Some((mut experiment, scale)) = experiment_of(path, options.scale.as_deref(), "paper")?
+    else {
         let name = builtin::without_ending(path).display().to_string();
         let mut config = read_config(path)?.set(&options.set)?;
         options.data.apply(&mut config.data, &options.set)?;
@@ -325,7 +326,7 @@ fn runs(options: &Options) -> anyhow::Result<(Named, Option<String>)> {
         .filter_map(|run| Some((run.name, run.config?)))
         .collect();
     match runs.is_empty() {
-        false => Ok((runs, scale.map(Scale::name))),
+        false => Ok((runs, scale)),
         true => Err(ConfigError::new(path.display().to_string(), "trains nothing").into()),
     }
 }

@@ -1,10 +1,10 @@
 //! The program of an experiment, from its options to its report.
 
-use std::ffi::OsStr;
+use std::borrow::Cow;
 use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Args, Parser, ValueEnum};
+use clap::{Args, Parser};
 use residual_zoo_backend::BackendKind;
 use residual_zoo_core::{ConfigError, ModelConfig};
 use residual_zoo_data::{DataError, Source as Data, read_utf8};
@@ -12,8 +12,9 @@ use residual_zoo_report::{Column, Table, si};
 use residual_zoo_train::Interrupter;
 
 use residual_zoo_lab::{
-    Basis, Error, Experiment, INDEX, Missing, Options, Origin, PlannedRun, REPORT, Results,
-    TaskSpec, Verdict, basis_notes, check_pages, only, origin, unequal_budgets, write_index,
+    Basis, Error, Experiment, ExperimentFile, ExperimentText, INDEX, Missing, Options, Origin,
+    PlannedRun, REPORT, Results, TaskSpec, Verdict, basis_notes, check_pages, only, origin,
+    unequal_budgets, write_index,
 };
 
 use residual_zoo_system::harmless;
@@ -30,17 +31,12 @@ use crate::{
 pub struct Source {
     /// Its name, which the directory of its report begins with.
     pub name: String,
-    /// Its text.
-    pub files: Files,
-}
-
-/// The RON files of an experiment.
-#[derive(Clone, Debug)]
-pub enum Files {
-    /// Those of the scales smoke, cpu and paper.
-    Scales([&'static str; 3]),
-    /// A single file and its path.
-    Single(String, PathBuf),
+    /// The text of its file.
+    pub text: Cow<'static, str>,
+    /// The path of the file.
+    pub path: PathBuf,
+    /// Whether the file is one of the user's own.
+    pub is_own: bool,
 }
 
 impl Source {
@@ -50,58 +46,44 @@ impl Source {
     ///
     /// When the file cannot be read.
     pub fn read(path: &Path) -> Result<Self, Error> {
-        let part = |name: Option<&OsStr>| name.unwrap_or_default().to_string_lossy().into_owned();
-        let mut name = part(path.file_stem());
-        // Every experiment of the zoo has a file of this name; its directory tells which it is.
-        let absolute = std::path::absolute(path).unwrap_or_default();
-        let directory = part(absolute.parent().and_then(Path::file_name));
-        if Scale::from_str(&name, false).is_ok() && !directory.is_empty() {
-            name = format!("{directory}-{name}");
-        }
+        let name = path.file_stem().unwrap_or_default();
         Ok(Self {
-            name,
-            files: Files::Single(residual_zoo_data::read_utf8(path)?, path.into()),
+            name: name.to_string_lossy().into_owned(),
+            text: read_utf8(path)?.into(),
+            path: path.into(),
+            is_own: true,
         })
     }
 
-    /// The text and its path, at `scale` where there are scales.
-    fn at(&self, scale: Option<Scale>) -> Result<(&str, PathBuf), ConfigError> {
-        match (&self.files, scale) {
-            (Files::Scales(texts), scale) => {
-                let scale = scale.unwrap_or(Scale::Smoke);
-                let path = format!("experiments/…/{}/{}.ron", self.name, scale.name());
-                Ok((texts[scale as usize], path.into()))
-            }
-            (Files::Single(text, path), None) => Ok((text, path.clone())),
-            (Files::Single(..), Some(scale)) => {
-                let problem = "is given, but a single file has no scales; leave it out";
-                let field = format!("--scale {}", scale.name());
-                Err(ConfigError::new(field, problem))
-            }
-        }
+    /// The file with its scales.
+    ///
+    /// # Errors
+    ///
+    /// As [`ExperimentFile::new`].
+    pub fn file(&self) -> Result<ExperimentFile<'_>, Error> {
+        ExperimentFile::new(&self.text, &self.path)
     }
 }
 
-#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-enum Scale {
-    /// Seconds: whether everything works
-    Smoke,
-    /// From minutes to two hours on two cores with `--jobs 2`, several seeds
-    Cpu,
-    /// As published, for GPUs
-    Paper,
+/// The scale of `file` that is asked for, or else `usual` or, if the file lacks it, its first one. `None` if it has no scales.
+///
+/// # Errors
+///
+/// A scale that the file lacks.
+pub fn chosen_scale<'a>(
+    file: &ExperimentFile<'a>,
+    asked: Option<&str>,
+    usual: &str,
+) -> Result<Option<&'a str>, ConfigError> {
+    match asked {
+        Some(asked) => file.scale(asked).map(Some),
+        None => Ok(file.scale(usual).ok().or(file.scales().first().copied())),
+    }
 }
 
 /// The page of an experiment that is published to a directory.
 fn page(publish: &Path, source: &Source) -> PathBuf {
     publish.join(format!("{}.md", source.name))
-}
-
-impl Scale {
-    fn name(self) -> String {
-        let value = self.to_possible_value();
-        value.map_or(String::new(), |value| value.get_name().to_owned())
-    }
 }
 
 /// Repeat an experiment of a paper and compare the measured figures with the reported ones.
@@ -118,9 +100,11 @@ struct Program {
 /// What of an experiment is trained, where and how.
 #[derive(Args, Debug)]
 pub struct ExperimentArgs {
-    /// How much of an experiment of the zoo is trained [default: smoke]
-    #[arg(long, value_enum)]
-    scale: Option<Scale>,
+    /// The scale, of an experiment that has several. Those of the zoo have smoke (seconds), cpu (from minutes to two hours
+    /// on two cores with `--jobs 2`, several seeds) and paper (as published, for GPUs)
+    /// [default: smoke, or else the first one]
+    #[arg(long, value_name = "SCALE")]
+    scale: Option<String>,
     /// The number of seeds, except for runs that have their own [default: what the scale says]
     #[arg(long, value_name = "N")]
     seeds: Option<u64>,
@@ -195,8 +179,11 @@ impl ExperimentArgs {
         program: &str,
         commit: &str,
     ) -> Result<(), Error> {
-        let (text, path) = source.at(self.scale)?;
-        let experiment = self.open::<C>(text, &path)?;
+        let file = source.file()?;
+        let scale = chosen_scale(&file, self.scale.as_deref(), "smoke")?;
+        let text = file.at(scale)?;
+        let experiment = self.open::<C>(&text, &source.path)?;
+        let scale = scale.unwrap_or_default();
         refuse_swept(experiment.sweep.as_ref(), &self.set)?;
         let all = experiment.plan(&self.set)?;
         let planned = only(&self.only, &all)?;
@@ -207,14 +194,14 @@ impl ExperimentArgs {
         }
         let (kind, gpu) = (self.backend.kind()?, self.backend.gpu);
         kind.check_compiled()?;
-        if matches!(source.files, Files::Single(..)) && !self.jobs.worker {
+        if source.is_own && !self.jobs.worker {
             for note in unequal_budgets(&experiment, &planned) {
                 print(&format!("note: {note}"))?;
             }
         }
         if self.check {
             check_configs(&planned)?;
-            list_runs(&experiment, &self.scale_of(source), &planned)?;
+            list_runs(&experiment, scale, &planned)?;
             return note(&experiment, &planned);
         }
         if self.only_try && experiment.count.is_some() {
@@ -224,7 +211,8 @@ impl ExperimentArgs {
         if self.only_try {
             return try_models(&planned, kind, gpu);
         }
-        self.check_places(source)?;
+        let report = self.report_of(source, scale);
+        self.check_places(source, &report)?;
         // Once, rather than in each process.
         experiment.check_tasks()?;
         self.jobs.check_watch(self.watch)?;
@@ -252,9 +240,9 @@ impl ExperimentArgs {
         }
         let origin = Origin {
             name: source.name.clone(),
-            scale: self.scale_of(source),
-            command: self.command(source, program, kind),
-            hash: origin::hash(text, &experiment, &planned, kind),
+            scale: scale.to_owned(),
+            command: self.command(scale, program, kind),
+            hash: origin::hash(text.text(), &experiment, &planned, kind),
             machine: origin::machine(),
             backend: kind.to_string(),
             commit: Some(commit.to_owned()),
@@ -269,8 +257,8 @@ impl ExperimentArgs {
         let stopped = outcome.stopped;
         outcome.leave_out(&all, &planned);
         let mut results = Results::new(&experiment, &all, outcome, origin);
-        results.look(&self.runs.join(self.report_of(source)), self.force)?;
-        self.write(source, &results)?;
+        results.look(&self.runs.join(&report), self.force)?;
+        self.write(source, &report, &results)?;
         if stopped {
             return Err(match self.force {
                 true => Error::Stopped("to continue: repeat the command without --force".into()),
@@ -284,10 +272,9 @@ impl ExperimentArgs {
     }
 
     /// Checks where the report and the page will be, before anything is trained.
-    fn check_places(&self, source: &Source) -> Result<(), Error> {
-        let name = self.report_of(source);
-        let is_taken = ["pool", INDEX].contains(&&*name);
-        let mut parts = Path::new(&name).components();
+    fn check_places(&self, source: &Source, name: &str) -> Result<(), Error> {
+        let is_taken = ["pool", INDEX].contains(&name);
+        let mut parts = Path::new(name).components();
         let is_one = matches!(
             (parts.next(), parts.next()),
             (Some(Component::Normal(_)), None)
@@ -298,7 +285,7 @@ impl ExperimentArgs {
             );
             return Err(ConfigError::new("the experiment", problem).into());
         }
-        check_pages(&self.runs, &name)?;
+        check_pages(&self.runs, name)?;
         let Some(publish) = &self.publish else {
             return Ok(());
         };
@@ -321,17 +308,13 @@ impl ExperimentArgs {
         }
     }
 
-    /// The name of the scale; empty where there are none.
-    fn scale_of(&self, source: &Source) -> String {
-        match source.files {
-            Files::Scales(_) => self.scale.unwrap_or(Scale::Smoke).name(),
-            Files::Single(..) => String::new(),
-        }
-    }
-
     /// The experiment in a RON text, with the options put in.
-    fn open<C: ModelConfig>(&self, text: &str, path: &Path) -> Result<Experiment<C>, Error> {
-        let mut experiment = Experiment::<C>::parse(text, path)?;
+    fn open<C: ModelConfig>(
+        &self,
+        text: &ExperimentText,
+        path: &Path,
+    ) -> Result<Experiment<C>, Error> {
+        let mut experiment = text.parse::<C>()?;
         let check =
             |experiment: &Experiment<C>| experiment.check().map_err(|error| error.in_file(path));
         check(&experiment)?;
@@ -344,16 +327,16 @@ impl ExperimentArgs {
     }
 
     /// The name of the directory of the report.
-    fn report_of(&self, source: &Source) -> String {
+    fn report_of(&self, source: &Source, scale: &str) -> String {
         let part = if self.only.is_empty() { "" } else { "only" };
-        let parts = [source.name.clone(), self.scale_of(source), part.to_owned()];
-        let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+        let parts = [source.name.as_str(), scale, part];
+        let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
         parts.join("-")
     }
 
     /// Writes the report and prints the table and the verdicts.
-    fn write(&self, source: &Source, results: &Results) -> Result<(), Error> {
-        let directory = self.runs.join(self.report_of(source));
+    fn write(&self, source: &Source, report: &str, results: &Results) -> Result<(), Error> {
+        let directory = self.runs.join(report);
         results.write(&directory)?;
         write_index(&self.runs)?;
         if let Some(publish) = &self.publish {
@@ -451,7 +434,7 @@ impl ExperimentArgs {
     }
 
     /// The command that repeats the results; it begins with `program`.
-    fn command(&self, source: &Source, program: &str, kind: BackendKind) -> String {
+    fn command(&self, scale: &str, program: &str, kind: BackendKind) -> String {
         // Flex comes first where no backend is named.
         let other = (kind != BackendKind::Flex).then_some(kind);
         let new_data = self
@@ -459,8 +442,7 @@ impl ExperimentArgs {
             .as_ref()
             .map(|path| path.display().to_string());
         let mut options: Vec<(&str, String)> = Vec::new();
-        let scale = self.scale_of(source);
-        options.extend((!scale.is_empty()).then_some(("--scale", scale)));
+        options.extend((!scale.is_empty()).then(|| ("--scale", scale.to_owned())));
         options.extend(self.only.iter().map(|text| ("--only", text.clone())));
         options.extend(self.set.iter().map(|set| ("--set", set.clone())));
         options.extend(self.task.iter().map(|task| ("--task", task.clone())));

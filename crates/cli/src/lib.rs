@@ -34,7 +34,7 @@ pub use residual_zoo_train::dashboard::warn;
 use residual_zoo_train::dashboard::{Display, is_open, restore_terminal, suspend_screen};
 
 pub use compare::CompareArgs;
-pub use experiment::{ExperimentArgs, Files, Source, experiment_main};
+pub use experiment::{ExperimentArgs, Source, chosen_scale, experiment_main};
 pub use jobs::JobsArgs;
 pub use settings::start;
 pub use sweep::SweepArgs;
