@@ -3,17 +3,27 @@
 use std::path::{Path, PathBuf};
 
 use include_dir::{Dir, include_dir};
-use residual_zoo_cli::{Files, Source};
+use residual_zoo_cli::Source;
+use residual_zoo_lab::ExperimentFile;
 
 static EXPERIMENTS: Dir = include_dir!("$CARGO_MANIFEST_DIR/experiments");
 
+/// The files in `experiments`, a directory for each paper: of runs and of experiments.
+fn files() -> impl Iterator<Item = (&'static Path, &'static str)> {
+    let files = EXPERIMENTS.dirs().flat_map(Dir::files);
+    let is_ron = |path: &Path| path.extension().is_some_and(|ending| ending == "ron");
+    files.filter_map(move |file| {
+        Some((
+            file.path(),
+            file.contents_utf8().filter(|_| is_ron(file.path()))?,
+        ))
+    })
+}
+
 /// The names and texts of all run files. A name is a path without its ending, such as `gpt2/smoke`.
 pub fn run_files() -> impl Iterator<Item = (String, &'static str)> {
-    let files = EXPERIMENTS.dirs().flat_map(Dir::files);
-    files.filter_map(|file| {
-        let name = file.path().with_extension("");
-        Some((name.to_str()?.to_owned(), file.contents_utf8()?))
-    })
+    let runs = files().filter(|(_, text)| !ExperimentFile::is_one(text));
+    runs.filter_map(|(path, text)| Some((path.with_extension("").to_str()?.to_owned(), text)))
 }
 
 /// A path without the ending `.ron`, which is all that is cut of a name such as `tokenformer/1.5b`.
@@ -29,20 +39,19 @@ pub fn run_file(name: &Path) -> Option<&'static str> {
     let name = name.strip_prefix("experiments").unwrap_or(name);
     let mut file = without_ending(name).into_os_string();
     file.push(".ron");
-    EXPERIMENTS.get_file(file)?.contents_utf8()
+    let text = EXPERIMENTS.get_file(file)?.contents_utf8()?;
+    (!ExperimentFile::is_one(text)).then_some(text)
 }
 
 /// All experiments.
 pub fn experiments() -> impl Iterator<Item = Source> {
-    let directories = EXPERIMENTS.dirs().flat_map(Dir::dirs);
-    directories.filter_map(|directory| {
-        let text = |scale: &str| {
-            let file = directory.get_file(directory.path().join(scale))?;
-            file.contents_utf8()
-        };
+    let experiments = files().filter(|(_, text)| ExperimentFile::is_one(text));
+    experiments.filter_map(|(path, text)| {
         Some(Source {
-            name: directory.path().file_name()?.to_str()?.to_owned(),
-            files: Files::Scales([text("smoke.ron")?, text("cpu.ron")?, text("paper.ron")?]),
+            name: path.file_stem()?.to_str()?.to_owned(),
+            text: text.into(),
+            path: Path::new("experiments").join(path),
+            is_own: false,
         })
     })
 }

@@ -1,7 +1,7 @@
 //! `residual-zoo list`
 
 use clap::Args;
-use residual_zoo::cli::{self, Files};
+use residual_zoo::cli;
 use residual_zoo::compose::List;
 use residual_zoo::core::ConfigError;
 use residual_zoo::experiment::Experiment;
@@ -96,10 +96,8 @@ fn groups() -> Result<Vec<Group>, Error> {
     let run_files = builtin::run_files().map(|(name, text)| [name, first_comment(text)]);
     let mut experiments = Vec::new();
     for source in builtin::experiments() {
-        if let Files::Scales([text, ..]) = source.files {
-            let experiment = Experiment::parse(text, source.name.as_ref())?;
-            experiments.push([source.name, experiment.title]);
-        }
+        let experiment = Experiment::parse(&source.text, &source.path)?;
+        experiments.push([source.name, experiment.title]);
     }
     let composed = (
         "Composed",

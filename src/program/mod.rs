@@ -26,10 +26,10 @@ use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 use residual_zoo::RunConfig;
 use residual_zoo::backend::BackendKind;
-use residual_zoo::cli::{self, DataArgs, ExperimentArgs, Files, Scale};
+use residual_zoo::cli::{self, DataArgs, ExperimentArgs};
 use residual_zoo::core::ConfigError;
 use residual_zoo::data::{DataConfig, Source, TokenizerConfig, is_on_hub, read_utf8};
-use residual_zoo::lab::{Basis, Error, long_warm_ups};
+use residual_zoo::lab::{Basis, Error, ExperimentFile, long_warm_ups};
 use residual_zoo::report::si;
 use residual_zoo::runs::{Error as RunError, did_you_mean, run_dir};
 use residual_zoo::{ConnectionConfig, PlacedConnection, builtin, experiment};
@@ -138,30 +138,27 @@ fn version() -> String {
     )
 }
 
-/// The experiment of this name, at `scale` or else at `usual`, with its scale; or the one in this file, which has no scale.
-/// `None` if it is no experiment.
+/// The experiment of this name, or the one in this file, at `scale` or else at `usual`; with the name of its scale, if it has
+/// scales. `None` if it is no experiment.
 fn experiment_of(
     path: &Path,
-    scale: Option<Scale>,
-    usual: Scale,
-) -> anyhow::Result<Option<(experiment::Experiment, Option<Scale>)>> {
+    scale: Option<&str>,
+    usual: &str,
+) -> anyhow::Result<Option<(experiment::Experiment, Option<String>)>> {
     let named = builtin::experiments().find(|source| Path::new(&source.name) == path);
-    if let Some(Files::Scales(texts)) = named.map(|source| source.files) {
-        let scale = scale.unwrap_or(usual);
-        let experiment = experiment::Experiment::parse(texts[scale as usize], path)?;
-        return Ok(Some((experiment, Some(scale))));
-    }
-    if scale.is_some() {
-        let problem = "is given, but only experiments of the zoo have scales; leave it out";
-        return Err(ConfigError::new("--scale", problem).into());
-    }
-    Ok(experiment_in(path).map(|experiment| (experiment, None)))
-}
-
-/// The experiment in a file. `None` if the file cannot be read or is no experiment.
-fn experiment_in(file: &Path) -> Option<experiment::Experiment> {
-    let text = read_utf8(file).ok()?;
-    experiment::Experiment::parse(&text, file).ok()
+    let own = || cli::Source::read(path).ok();
+    let own = || own().filter(|source| ExperimentFile::is_one(&source.text));
+    let Some(source) = named.or_else(own) else {
+        if scale.is_some() {
+            let problem = "is given, but only experiments have scales; leave it out";
+            return Err(ConfigError::new("--scale", problem).into());
+        }
+        return Ok(None);
+    };
+    let file = source.file()?;
+    let scale = cli::chosen_scale(&file, scale, usual)?;
+    let experiment = file.at(scale)?.parse()?;
+    Ok(Some((experiment, scale.map(str::to_owned))))
 }
 
 /// The error of an experiment where a run file is needed.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use residual_zoo::backend::BackendKind;
-use residual_zoo::cli::{self, BackendArgs, DataArgs, Scale, wrapped};
+use residual_zoo::cli::{self, BackendArgs, DataArgs, wrapped};
 use residual_zoo::core::{ConfigError, Precision, Recompute};
 use residual_zoo::experiment::estimate_memory;
 use residual_zoo::lab::trial::Trial;
@@ -32,9 +32,9 @@ pub struct Options {
     /// A run file, or an experiment or its file
     #[arg(value_name = "CONFIG|EXPERIMENT")]
     path: PathBuf,
-    /// The scale of an experiment of the zoo [default: paper]
-    #[arg(long, value_enum)]
-    scale: Option<Scale>,
+    /// The scale, of an experiment that has several [default: paper, or else the first one]
+    #[arg(long, value_name = "SCALE")]
+    scale: Option<String>,
     /// Set a field of every run, such as train.steps=100; repeat it for several
     #[arg(long, value_name = "PATH=VALUE")]
     set: Vec<String>,
@@ -302,7 +302,8 @@ type Named = Vec<(String, RunConfig)>;
 /// The runs in a file; of an experiment those that are trained, without their seeds, and its scale if it is of the zoo.
 fn runs(options: &Options) -> anyhow::Result<(Named, Option<String>)> {
     let path = &options.path;
-    let Some((mut experiment, scale)) = experiment_of(path, options.scale, Scale::Paper)? else {
+    let Some((mut experiment, scale)) = experiment_of(path, options.scale.as_deref(), "paper")?
+    else {
         let name = builtin::without_ending(path).display().to_string();
         let mut config = read_config(path)?.set(&options.set)?;
         options.data.apply(&mut config.data, &options.set)?;
@@ -325,7 +326,7 @@ fn runs(options: &Options) -> anyhow::Result<(Named, Option<String>)> {
         .filter_map(|run| Some((run.name, run.config?)))
         .collect();
     match runs.is_empty() {
-        false => Ok((runs, scale.map(Scale::name))),
+        false => Ok((runs, scale)),
         true => Err(ConfigError::new(path.display().to_string(), "trains nothing").into()),
     }
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use residual_zoo::cli::{Scale, SweepArgs};
+use residual_zoo::cli::SweepArgs;
 use residual_zoo::experiment;
 
 use super::{experiment_of, name_of, read_config};
@@ -21,9 +21,9 @@ pub struct Options {
     /// A run file, or an experiment or its file, whose runs are all swept
     #[arg(value_name = "CONFIG|EXPERIMENT")]
     file: PathBuf,
-    /// The scale of an experiment of the zoo [default: smoke]
-    #[arg(long, value_enum)]
-    scale: Option<Scale>,
+    /// The scale, of an experiment that has several [default: smoke, or else the first one]
+    #[arg(long, value_name = "SCALE")]
+    scale: Option<String>,
     #[command(flatten)]
     options: SweepArgs,
 }
@@ -31,10 +31,10 @@ pub struct Options {
 pub fn sweep(options: Options) -> anyhow::Result<()> {
     let file = &options.file;
     let mut name = name_of(file);
-    let experiment = match experiment_of(file, options.scale, Scale::Smoke)? {
+    let experiment = match experiment_of(file, options.scale.as_deref(), "smoke")? {
         Some((experiment, scale)) => {
             if let Some(scale) = scale {
-                name += &format!("-{}", scale.name());
+                name += &format!("-{scale}");
             }
             experiment
         }

@@ -155,7 +155,7 @@ def shim(name, arguments):
         options, arguments = split(arguments[2:], "--")
         if "--example" in options:
             example = options[options.index("--example") + 1]
-            known = (ROOT / "experiments").glob(f"*/{example}")
+            known = (ROOT / "experiments").glob(f"*/{example}.ron")
             small = experiment(arguments) if any(known) else arguments
             replace(target / "examples" / example, small)
     # Only the default backend is built here.

@@ -41,7 +41,11 @@ fn of_paper(paper: &str) -> Vec<Results> {
     let names = text
         .lines()
         .filter_map(|line| line.strip_prefix("| [`")?.split('`').next());
-    let own = names.filter(|name| root().join(format!("experiments/{paper}/{name}")).is_dir());
+    let own = names.filter(|name| {
+        root()
+            .join(format!("experiments/{paper}/{name}.ron"))
+            .exists()
+    });
     own.map(Results::read).collect()
 }
 

@@ -5,6 +5,7 @@
 mod findings;
 mod memory;
 mod rooms;
+mod same;
 mod suite_files;
 mod suites;
 mod tasks;

@@ -8,7 +8,7 @@ use residual_zoo::core::{Architecture as _, ModelConfig as _, Mup, Vocabulary};
 use residual_zoo::data::Source;
 use residual_zoo::experiment::{Experiment, PlannedRun};
 use residual_zoo::gpt2::Gpt2Base;
-use residual_zoo::lab::Measure;
+use residual_zoo::lab::{ExperimentFile, Measure};
 use residual_zoo::recurrent::{Alpha, Form};
 use residual_zoo::rmt::RmtConfig;
 use residual_zoo::runs::{MinLearningRate, Schedule};
@@ -21,13 +21,16 @@ fn root() -> &'static Path {
 }
 
 /// The paper and name of every experiment.
-fn experiments() -> Vec<(String, String)> {
+pub fn experiments() -> Vec<(String, String)> {
     let mut found = Vec::new();
     for paper in ["rmt", "laurel", "streams", "tokenformer", "recurrent"] {
         for entry in fs::read_dir(root().join("experiments").join(paper)).unwrap() {
-            let entry = entry.unwrap();
-            if entry.path().is_dir() {
-                found.push((paper.to_owned(), entry.file_name().into_string().unwrap()));
+            let path = entry.unwrap().path();
+            if path.extension().is_some_and(|ending| ending == "ron")
+                && ExperimentFile::is_one(&fs::read_to_string(&path).unwrap())
+            {
+                let name = path.file_stem().unwrap().to_str().unwrap();
+                found.push((paper.to_owned(), name.to_owned()));
             }
         }
     }
@@ -38,7 +41,7 @@ fn experiments() -> Vec<(String, String)> {
 /// What is tuned from different runs has different tables, which no training makes equal.
 #[test]
 fn only_runs_that_started_from_one_are_merged() {
-    let path = root().join("experiments/tokenformer/tokenformer_merge/smoke.ron");
+    let path = root().join("experiments/tokenformer/tokenformer_merge.ron");
     let text = fs::read_to_string(&path).unwrap();
     let base = text
         .lines()
@@ -59,9 +62,12 @@ fn only_runs_that_started_from_one_are_merged() {
     assert!(problem.to_string().contains(expected), "{problem}");
 }
 
-fn experiment(paper: &str, name: &str, scale: &str) -> Experiment {
-    let path = root().join(format!("experiments/{paper}/{name}/{scale}.ron"));
-    Experiment::parse(&fs::read_to_string(&path).unwrap(), &path).unwrap()
+pub fn experiment(paper: &str, name: &str, scale: &str) -> Experiment {
+    let path = root().join(format!("experiments/{paper}/{name}.ron"));
+    let text = fs::read_to_string(&path).unwrap();
+    let file = ExperimentFile::new(&text, &path).unwrap();
+    assert_eq!(file.scales(), ["smoke", "cpu", "paper"], "{name}");
+    file.at(Some(scale)).unwrap().parse().unwrap()
 }
 
 #[test]
@@ -298,7 +304,7 @@ fn only_the_rmt_has_a_z_loss() {
 
 /// The paper files say which fields are not in the paper.
 fn says_that_fields_are_from_code(paper: &str, name: &str) {
-    let path = root().join(format!("experiments/{paper}/{name}/paper.ron"));
+    let path = root().join(format!("experiments/{paper}/{name}.ron"));
     let text = fs::read_to_string(path).unwrap();
     assert!(
         text.contains("// Not in the paper; from its code"),

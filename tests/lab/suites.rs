@@ -224,7 +224,7 @@ fn a_wrong_scale_names_the_right_ones() {
     assert_eq!(failed.status.code(), Some(2));
     let message = text(&failed.stderr);
     assert!(
-        message.contains("'huge'") && message.contains("smoke, cpu, paper"),
+        message.contains("--scale huge") && message.contains("smoke, cpu, paper"),
         "{message}"
     );
 }

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use residual_zoo::core::{Architecture as _, ModelConfig as _};
 use residual_zoo::data::Source;
+use residual_zoo::lab::ExperimentFile;
 use residual_zoo::tokenformer::{Position, TokenFormerConfig};
 use residual_zoo::{RunConfig, Zoo};
 
-/// The files of single runs. Those of experiments are one directory deeper, see
-/// `tests/lab/suite_files.rs`.
+/// The files of single runs. Those of experiments are tested in `tests/lab/suite_files.rs`.
 fn ron_files(experiments: &Path) -> Vec<PathBuf> {
     let entries = |directory: &Path| {
         let entries = fs::read_dir(directory).unwrap();
@@ -19,9 +19,9 @@ fn ron_files(experiments: &Path) -> Vec<PathBuf> {
     };
     let families = entries(experiments).into_iter();
     let files = families.flat_map(|family| entries(&family));
-    files
-        .filter(|path| path.extension().is_some_and(|e| e == "ron"))
-        .collect()
+    let is_ron = |path: &PathBuf| path.extension().is_some_and(|e| e == "ron");
+    let is_run = |path: &PathBuf| !ExperimentFile::is_one(&fs::read_to_string(path).unwrap());
+    files.filter(is_ron).filter(is_run).collect()
 }
 
 #[test]

@@ -381,28 +381,37 @@ fn an_experiment_of_ones_own_runs_on_ones_own_text() {
     fails(
         &mut experiment(&["--scale", "cpu"]),
         2,
-        &["--scale cpu", "a single file has no scales"],
+        &["--scale cpu", "the file has no scales"],
     );
-    // A file that is called as a scale has the directory in the name of its report.
+    // The same file with two scales.
     let text = fs::read_to_string(scratch.path("my.ron")).unwrap();
-    for (directory, text) in [
-        ("mine", text.clone()),
-        ("wrong", text.replace("than: \"narrow\"", "than: \"no\"")),
-    ] {
-        fs::create_dir(scratch.path(directory)).unwrap();
-        fs::write(scratch.path(directory).join("cpu.ron"), text).unwrap();
-    }
-    let mut of_directory = outside(&scratch, "experiment");
-    ok(of_directory.args(["mine/cpu.ron", "--data", "my.txt"]));
-    assert!(
-        scratch
-            .path("runs/experiments/mine-cpu/report.html")
-            .exists()
-    );
+    let scales = "scales: (small: (train: (steps: 2)), large: (seeds: [1, 2], claims: [])))";
+    let (before, _) = text.trim_end().rsplit_once(')').unwrap();
+    scratch.file("scaled.ron", format!("{before}{scales}"));
+    let scaled = |scale: &[&str]| {
+        let mut command = outside(&scratch, "experiment");
+        command.args(["scaled.ron", "--data", "my.txt"]).args(scale);
+        command
+    };
+    ok(&mut scaled(&[]));
+    ok(scaled(&["--scale", "large"]).arg("--check"));
+    let report = scratch.path("runs/experiments/scaled-small/results.md");
+    let report = fs::read_to_string(report).unwrap();
+    assert!(report.contains("scaled.ron --scale small"), "{report}");
     fails(
-        outside(&scratch, "experiment").arg("wrong/cpu.ron"),
+        &mut scaled(&["--scale", "larg"]),
         2,
-        &["wrong/cpu.ron: claims[0]", "`no`, which is no run"],
+        &["--scale larg", "did you mean `large`?", "small, large"],
+    );
+    fs::write(
+        scratch.path("wrong.ron"),
+        text.replace("than: \"narrow\"", "than: \"no\""),
+    )
+    .unwrap();
+    fails(
+        outside(&scratch, "experiment").arg("wrong.ron"),
+        2,
+        &["wrong.ron: claims[0]", "`no`, which is no run"],
     );
     fails(
         outside(&scratch, "experiment").arg("rmt_vs_nothing"),

@@ -26,7 +26,7 @@ use crate::{
 };
 use listing::{check_configs, list_runs};
 
-pub use source::{Files, Scale, Source};
+pub use source::{Source, chosen_scale};
 
 /// The page of an experiment that is published to a directory.
 fn page(publish: &Path, source: &Source) -> PathBuf {
@@ -47,9 +47,11 @@ struct Program {
 /// What of an experiment is trained, where and how.
 #[derive(Args, Debug)]
 pub struct ExperimentArgs {
-    /// How much of an experiment of the zoo is trained [default: smoke]
-    #[arg(long, value_enum)]
-    scale: Option<Scale>,
+    /// The scale, of an experiment that has several. Those of the zoo have smoke (seconds), cpu (from minutes to two
+    /// hours on two cores with `--jobs 2`, several seeds) and paper (as published, for GPUs)
+    /// [default: smoke, or else the first one]
+    #[arg(long, value_name = "SCALE")]
+    scale: Option<String>,
     /// The number of seeds, except for runs that have their own [default: those of the experiment's file]
     #[arg(long, value_name = "N")]
     seeds: Option<u64>,
@@ -125,8 +127,11 @@ impl ExperimentArgs {
         program: &str,
         commit: &str,
     ) -> Result<(), Error> {
-        let (text, path) = source.at(self.scale)?;
-        let experiment = self.open::<C>(text, &path)?;
+        let file = source.file()?;
+        let scale = chosen_scale(&file, self.scale.as_deref(), "smoke")?;
+        let text = file.at(scale)?;
+        let experiment = self.open::<C>(&text, &source.path)?;
+        let scale = scale.unwrap_or_default();
         refuse_swept(experiment.sweep.as_ref(), &self.set)?;
         let all = experiment.plan(&self.set)?;
         let planned = only(&self.only, &all)?;
@@ -137,14 +142,14 @@ impl ExperimentArgs {
         }
         let (kind, gpu) = (self.backend.kind()?, self.backend.gpu);
         kind.check_compiled()?;
-        if matches!(source.files, Files::Single(..)) && !self.jobs.worker {
+        if source.is_own && !self.jobs.worker {
             for note in unequal_budgets(&experiment, &planned) {
                 print(&format!("note: {note}"))?;
             }
         }
         if self.check {
             check_configs(&planned)?;
-            list_runs(&experiment, &self.scale_of(source), &planned)?;
+            list_runs(&experiment, scale, &planned)?;
             return note(&experiment, &planned);
         }
         if self.only_try && experiment.count.is_some() {
@@ -154,7 +159,8 @@ impl ExperimentArgs {
         if self.only_try {
             return try_models(&planned, kind, gpu);
         }
-        self.check_places(source)?;
+        let report = self.report_of(source, scale);
+        self.check_places(source, &report)?;
         // Once, rather than in each process.
         experiment.check_tasks()?;
         self.jobs.check_watch(self.watch)?;
@@ -182,9 +188,9 @@ impl ExperimentArgs {
         }
         let origin = Origin {
             name: source.name.clone(),
-            scale: self.scale_of(source),
-            command: self.command(source, program, kind),
-            hash: origin::hash(text, &experiment, &planned, kind),
+            scale: scale.to_owned(),
+            command: self.command(scale, program, kind),
+            hash: origin::hash(text.text(), &experiment, &planned, kind),
             machine: origin::machine(),
             backend: kind.to_string(),
             commit: Some(commit.to_owned()),
@@ -199,8 +205,8 @@ impl ExperimentArgs {
         let stopped = outcome.stopped;
         outcome.leave_out(&all, &planned);
         let mut results = Results::new(&experiment, &all, outcome, origin);
-        results.look(&self.runs.join(self.report_of(source)), self.force)?;
-        self.write(source, &results)?;
+        results.look(&self.runs.join(&report), self.force)?;
+        self.write(source, &report, &results)?;
         if stopped {
             return Err(match self.force {
                 true => Error::Stopped("to continue: repeat the command without --force".into()),
@@ -214,10 +220,9 @@ impl ExperimentArgs {
     }
 
     /// Checks where the report and the page will be, before anything is trained.
-    fn check_places(&self, source: &Source) -> Result<(), Error> {
-        let name = self.report_of(source);
-        let is_taken = ["pool", INDEX].contains(&&*name);
-        let mut parts = Path::new(&name).components();
+    fn check_places(&self, source: &Source, name: &str) -> Result<(), Error> {
+        let is_taken = ["pool", INDEX].contains(&name);
+        let mut parts = Path::new(name).components();
         let is_one = matches!(
             (parts.next(), parts.next()),
             (Some(Component::Normal(_)), None)
@@ -228,7 +233,7 @@ impl ExperimentArgs {
             );
             return Err(ConfigError::new("the experiment", problem).into());
         }
-        check_pages(&self.runs, &name)?;
+        check_pages(&self.runs, name)?;
         let Some(publish) = &self.publish else {
             return Ok(());
         };
@@ -251,25 +256,17 @@ impl ExperimentArgs {
         }
     }
 
-    /// The name of the scale; empty where there are none.
-    fn scale_of(&self, source: &Source) -> String {
-        match source.files {
-            Files::Scales(_) => self.scale.unwrap_or(Scale::Smoke).name(),
-            Files::Single(..) => String::new(),
-        }
-    }
-
     /// The name of the directory of the report.
-    fn report_of(&self, source: &Source) -> String {
+    fn report_of(&self, source: &Source, scale: &str) -> String {
         let part = if self.only.is_empty() { "" } else { "only" };
-        let parts = [source.name.clone(), self.scale_of(source), part.to_owned()];
-        let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+        let parts = [source.name.as_str(), scale, part];
+        let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
         parts.join("-")
     }
 
     /// Writes the report and prints the table and the verdicts.
-    fn write(&self, source: &Source, results: &Results) -> Result<(), Error> {
-        let directory = self.runs.join(self.report_of(source));
+    fn write(&self, source: &Source, report: &str, results: &Results) -> Result<(), Error> {
+        let directory = self.runs.join(report);
         results.write(&directory)?;
         write_index(&self.runs)?;
         if let Some(publish) = &self.publish {

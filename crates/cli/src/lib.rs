@@ -18,7 +18,7 @@ pub use residual_zoo_train::dashboard::warn;
 pub use args::{BackendArgs, CheckpointArgs, DataArgs, DisplayArgs, number, refuse_doubled};
 pub use compare::CompareArgs;
 pub use exit::{options, report, stop_on_signal};
-pub use experiment::{ExperimentArgs, Files, Scale, Source, experiment_main};
+pub use experiment::{ExperimentArgs, Source, chosen_scale, experiment_main};
 pub use jobs::JobsArgs;
 pub use settings::start;
 pub use shell::{arguments, command, example, quoted, quoted_path};

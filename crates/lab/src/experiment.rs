@@ -2,24 +2,26 @@
 //! a paper.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use residual_zoo_core::{ConfigError, ModelConfig};
 use residual_zoo_data::DataConfig;
-use residual_zoo_runs::{RunConfig, TrainConfig, parse_ron};
+use residual_zoo_runs::{RunConfig, TrainConfig};
 use residual_zoo_train::FirstWeights;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::{Claim, Error, Sweep, TaskSpec};
+use crate::{Claim, Sweep, TaskSpec};
 
-/// An experiment: the content of a file `experiments/<paper>/<name>/<scale>.ron`.
+/// An experiment: the content of a file `experiments/<paper>/<name>.ron`, at one of its scales. In the file, the experiment and
+/// its runs, charts and claims can also have `scales`, and the experiment a `model` with the fields that the models of all runs
+/// share; docs/experiments.md explains both.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, bound = "C: Serialize + DeserializeOwned")]
 pub struct Experiment<C> {
     /// The question, as a heading.
     pub title: String,
     /// What is done and how it relates to the paper; a blank line starts a new paragraph.
+    #[serde(default)]
     pub about: String,
     /// The data of every run that names none.
     #[serde(default)]
@@ -208,15 +210,6 @@ impl After {
 }
 
 impl<C: ModelConfig> Experiment<C> {
-    /// Reads RON text; `path` is what errors call it.
-    ///
-    /// # Errors
-    ///
-    /// The line and column of what does not parse.
-    pub fn parse(text: &str, path: &Path) -> Result<Self, Error> {
-        Ok(parse_ron(text, path)?)
-    }
-
     /// An experiment whose only run is `config`, called `name`.
     pub fn of_run(name: &str, config: RunConfig<C>) -> Self {
         let run = RunSpec {

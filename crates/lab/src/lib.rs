@@ -25,7 +25,7 @@
 //! own zoo. Programs take their options from `residual-zoo-cli`.
 //!
 //! A module uses only modules before it in this order: `error`, `size`, `single`, `options`, `quantity`,
-//! `stats`, `claims`, `sweep`, `experiment`, `plan`, `facts`, `observe`, `corpora`, `measure`, `curves`,
+//! `stats`, `claims`, `sweep`, `experiment`, `scales`, `plan`, `facts`, `observe`, `corpora`, `measure`, `curves`,
 //! `check`, `judge`, `charts`, `origin`, `pool`, `merge`, `training`, `tune`, `tuning_report`, `notes`, `looks`, `results`, `run`,
 //! `compare`, `index`, `generate`, `classify`, `trial`; `basis` follows `corpora`.
 
@@ -58,6 +58,7 @@ mod pool;
 mod quantity;
 mod results;
 mod run;
+mod scales;
 mod serve;
 mod single;
 mod size;
@@ -97,6 +98,7 @@ pub use pool::Pool;
 pub use quantity::{Axis, Observed, describe, is_cost};
 pub use results::{REPORT, Results};
 pub use run::run_experiment;
+pub use scales::{ExperimentFile, ExperimentText};
 pub use serve::serve;
 pub use single::{Bench, check_precision, check_start, follow, measure_rates, time, train};
 pub use size::{Use, available_memory, check_memory, check_size, least_memory};

@@ -27,7 +27,7 @@ pub struct Origin {
     pub commit: Option<String>,
 }
 
-/// A hash of an experiment with everything that was set on top of it. `text` is its file; where
+/// A hash of an experiment with everything that was set on top of it. `text` is that of its scale; where
 /// tokens are kept does not count.
 pub fn hash<C: ModelConfig>(
     text: &str,

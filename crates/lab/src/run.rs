@@ -11,12 +11,12 @@ use crate::facts::settings;
 use crate::measure::Setting;
 use crate::training::train_runs;
 use crate::{
-    After, DataFacts, Error, Experiment, Observation, Options, Origin, Outcome, PlannedRun, Pool,
-    Results, Sweep, origin, tasks,
+    After, DataFacts, Error, Experiment, ExperimentFile, Observation, Options, Origin, Outcome,
+    PlannedRun, Pool, Results, Sweep, origin, tasks,
 };
 
 /// Runs the experiment that the RON text describes; `path` is what errors call it. With a number
-/// of `seeds`, these take the place of those in the text.
+/// of `seeds`, these take the place of those in the text. If it has scales, this is the first one.
 ///
 /// # Errors
 ///
@@ -29,7 +29,8 @@ pub fn run_experiment<C: ModelConfig>(
     seeds: Option<u64>,
     options: &Options,
 ) -> Result<Results, Error> {
-    let mut experiment = Experiment::<C>::parse(text, path)?;
+    let text = ExperimentFile::new(text, path)?.at(None)?;
+    let mut experiment = text.parse::<C>()?;
     experiment.check()?;
     if let Some(seeds) = seeds {
         experiment.set_seeds(seeds)?;
@@ -37,7 +38,7 @@ pub fn run_experiment<C: ModelConfig>(
     let planned = experiment.plan(&[])?;
     let origin = Origin {
         name: path.display().to_string(),
-        hash: origin::hash(text, &experiment, &planned, options.backend),
+        hash: origin::hash(text.text(), &experiment, &planned, options.backend),
         machine: origin::machine(),
         backend: options.backend.to_string(),
         ..Origin::default()

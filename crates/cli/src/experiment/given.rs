@@ -5,10 +5,10 @@ use std::path::Path;
 use residual_zoo_backend::BackendKind;
 use residual_zoo_core::{ConfigError, ModelConfig};
 use residual_zoo_data::Source as Data;
-use residual_zoo_lab::{Error, Experiment, TaskSpec};
+use residual_zoo_lab::{Error, Experiment, ExperimentText, TaskSpec};
 use residual_zoo_runs::Error as RunError;
 
-use super::{ExperimentArgs, Source};
+use super::ExperimentArgs;
 use crate::args::exists;
 use crate::{DataArgs, command, refuse_doubled};
 
@@ -16,10 +16,10 @@ impl ExperimentArgs {
     /// The experiment in a RON text, with the options put in.
     pub(super) fn open<C: ModelConfig>(
         &self,
-        text: &str,
+        text: &ExperimentText,
         path: &Path,
     ) -> Result<Experiment<C>, Error> {
-        let mut experiment = Experiment::<C>::parse(text, path)?;
+        let mut experiment = text.parse::<C>()?;
         let check =
             |experiment: &Experiment<C>| experiment.check().map_err(|error| error.in_file(path));
         check(&experiment)?;
@@ -110,7 +110,7 @@ impl ExperimentArgs {
     }
 
     /// The command that repeats the results; it begins with `program`.
-    pub(super) fn command(&self, source: &Source, program: &str, kind: BackendKind) -> String {
+    pub(super) fn command(&self, scale: &str, program: &str, kind: BackendKind) -> String {
         // Flex comes first where no backend is named.
         let other = (kind != BackendKind::Flex).then_some(kind);
         let new_data = self
@@ -118,8 +118,7 @@ impl ExperimentArgs {
             .as_ref()
             .map(|path| path.display().to_string());
         let mut options: Vec<(&str, String)> = Vec::new();
-        let scale = self.scale_of(source);
-        options.extend((!scale.is_empty()).then_some(("--scale", scale)));
+        options.extend((!scale.is_empty()).then(|| ("--scale", scale.to_owned())));
         options.extend(self.only.iter().map(|text| ("--only", text.clone())));
         options.extend(self.set.iter().map(|set| ("--set", set.clone())));
         options.extend(self.task.iter().map(|task| ("--task", task.clone())));

@@ -1,28 +1,23 @@
-//! An experiment's files, and its scales.
+//! The file of an experiment, and its scales.
 
-use std::ffi::OsStr;
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
-use clap::ValueEnum;
 use residual_zoo_core::ConfigError;
-use residual_zoo_lab::Error;
+use residual_zoo_data::read_utf8;
+use residual_zoo_lab::{Error, ExperimentFile};
 
 /// An experiment and where its text comes from.
 #[derive(Clone, Debug)]
 pub struct Source {
     /// Its name, which the directory of its report begins with.
     pub name: String,
-    /// Its text.
-    pub files: Files,
-}
-
-/// The RON files of an experiment.
-#[derive(Clone, Debug)]
-pub enum Files {
-    /// Those of the scales smoke, cpu and paper.
-    Scales([&'static str; 3]),
-    /// A single file and its path.
-    Single(String, PathBuf),
+    /// The text of its file.
+    pub text: Cow<'static, str>,
+    /// The path of the file.
+    pub path: PathBuf,
+    /// Whether the file is one of the user's own.
+    pub is_own: bool,
 }
 
 impl Source {
@@ -32,53 +27,37 @@ impl Source {
     ///
     /// When the file cannot be read.
     pub fn read(path: &Path) -> Result<Self, Error> {
-        let part = |name: Option<&OsStr>| name.unwrap_or_default().to_string_lossy().into_owned();
-        let mut name = part(path.file_stem());
-        // Every experiment of the zoo has a file of this name; its directory tells which it is.
-        let absolute = std::path::absolute(path).unwrap_or_default();
-        let directory = part(absolute.parent().and_then(Path::file_name));
-        if Scale::from_str(&name, false).is_ok() && !directory.is_empty() {
-            name = format!("{directory}-{name}");
-        }
+        let name = path.file_stem().unwrap_or_default();
         Ok(Self {
-            name,
-            files: Files::Single(residual_zoo_data::read_utf8(path)?, path.into()),
+            name: name.to_string_lossy().into_owned(),
+            text: read_utf8(path)?.into(),
+            path: path.into(),
+            is_own: true,
         })
     }
 
-    /// The text and its path, at `scale` where there are scales.
-    pub(super) fn at(&self, scale: Option<Scale>) -> Result<(&str, PathBuf), ConfigError> {
-        match (&self.files, scale) {
-            (Files::Scales(texts), scale) => {
-                let scale = scale.unwrap_or(Scale::Smoke);
-                let path = format!("experiments/…/{}/{}.ron", self.name, scale.name());
-                Ok((texts[scale as usize], path.into()))
-            }
-            (Files::Single(text, path), None) => Ok((text, path.clone())),
-            (Files::Single(..), Some(scale)) => {
-                let problem = "is given, but a single file has no scales; leave it out";
-                let field = format!("--scale {}", scale.name());
-                Err(ConfigError::new(field, problem))
-            }
-        }
+    /// The file with its scales.
+    ///
+    /// # Errors
+    ///
+    /// As [`ExperimentFile::new`].
+    pub fn file(&self) -> Result<ExperimentFile<'_>, Error> {
+        ExperimentFile::new(&self.text, &self.path)
     }
 }
 
-/// A scale of an experiment of the zoo.
-#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scale {
-    /// Seconds: whether everything works
-    Smoke,
-    /// From minutes to two hours on two cores with `--jobs 2`, several seeds
-    Cpu,
-    /// As published, for GPUs
-    Paper,
-}
-
-impl Scale {
-    /// Its name as an option has it.
-    pub fn name(self) -> String {
-        let value = self.to_possible_value();
-        value.map_or(String::new(), |value| value.get_name().to_owned())
+/// The scale of `file` that is asked for, or else `usual` or, if the file lacks it, its first one. `None` if it has no scales.
+///
+/// # Errors
+///
+/// A scale that the file lacks.
+pub fn chosen_scale<'a>(
+    file: &ExperimentFile<'a>,
+    asked: Option<&str>,
+    usual: &str,
+) -> Result<Option<&'a str>, ConfigError> {
+    match asked {
+        Some(asked) => file.scale(asked).map(Some),
+        None => Ok(file.scale(usual).ok().or(file.scales().first().copied())),
     }
 }

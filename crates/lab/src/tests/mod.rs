@@ -2,6 +2,7 @@ mod index;
 mod judge;
 mod observe;
 mod results;
+mod scales;
 mod training;
 
 use std::path::Path;

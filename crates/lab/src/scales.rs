@@ -1,0 +1,297 @@
+//! The scales of an experiment. Its file says once what holds at every scale, and for each scale what differs.
+//!
+//! The fields of a scale are put into the text of the experiment, which is then parsed. Errors keep the line and column of
+//! the file, because each part of the new text knows its place there.
+
+mod tree;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use residual_zoo_core::{ConfigError, ModelConfig};
+use residual_zoo_runs::{Error as RunError, did_you_mean, parse_ron};
+use serde::de::IgnoredAny;
+
+use crate::{Error, Experiment};
+use tree::{COMPOSITION, Fields, Value};
+
+/// The lists whose entries can have `scales`.
+const LISTS: [&str; 3] = ["runs", "charts", "claims"];
+/// Where the name of a run stands: a list, and a field of its entries.
+const REFERENCES: [(&str, &str); 4] = [
+    ("runs", "after"),
+    ("runs", "line"),
+    ("charts", "lines"),
+    ("claims", "test"),
+];
+
+/// A part of the file, and what is wrong with it.
+type Wrong<'a> = (&'a str, String);
+
+/// The file of an experiment, with its scales.
+#[derive(Clone, Debug)]
+pub struct ExperimentFile<'a> {
+    text: &'a str,
+    path: PathBuf,
+    /// Its fields, if it parses and has scales or fields that models share.
+    fields: Option<Fields<'a>>,
+    scales: Vec<&'a str>,
+}
+
+/// The text of an experiment at one scale.
+#[derive(Clone, Debug)]
+pub struct ExperimentText<'a> {
+    file: &'a str,
+    path: PathBuf,
+    text: String,
+    /// Parts of the file, and where they begin in `text`. Empty if `text` is the file.
+    parts: Vec<(usize, &'a str)>,
+}
+
+impl<'a> ExperimentFile<'a> {
+    /// Reads RON text; `path` is what errors call it.
+    ///
+    /// # Errors
+    ///
+    /// [`RunError::Parse`] if the text is not RON, or its `scales` are not fields.
+    pub fn new(text: &'a str, path: &Path) -> Result<Self, Error> {
+        let mut file = Self {
+            text,
+            path: path.into(),
+            fields: None,
+            scales: Vec::new(),
+        };
+        let Some(fields) = tree::parse(text) else {
+            // This has the place of a wrong bracket or comma. Anything else is refused when an experiment is parsed.
+            let _: IgnoredAny = parse_ron(text, path)?;
+            return Ok(file);
+        };
+        if let Some(scales) = fields.get("scales") {
+            let scales = scales.clone().fields();
+            let scales = scales.map_err(|wrong| file.error(wrong))?;
+            file.scales = scales.entries.iter().map(|(name, _)| *name).collect();
+        }
+        file.fields = ["scales", "model"]
+            .iter()
+            .any(|field| fields.get(field).is_some())
+            .then_some(fields);
+        Ok(file)
+    }
+
+    /// Whether a text is that of an experiment rather than of a run.
+    pub fn is_one(text: &str) -> bool {
+        tree::parse(text).is_some_and(|fields| fields.get("runs").is_some())
+    }
+
+    /// The names of its scales, in order.
+    pub fn scales(&self) -> &[&'a str] {
+        &self.scales
+    }
+
+    /// The text at `scale`; without one, at the first scale of the file, if it has scales.
+    ///
+    /// # Errors
+    ///
+    /// A scale that the file does not have; `scales` that do not fit.
+    pub fn at(&self, scale: Option<&str>) -> Result<ExperimentText<'a>, Error> {
+        let mut at = ExperimentText {
+            file: self.text,
+            path: self.path.clone(),
+            text: self.text.to_owned(),
+            parts: Vec::new(),
+        };
+        let scale = match scale {
+            Some(scale) => self.scale(scale)?,
+            None => self.scales.first().copied().unwrap_or_default(),
+        };
+        if let Some(fields) = self.fields.clone() {
+            let fields = self.resolve(fields, scale);
+            let fields = fields.map_err(|wrong| self.error(wrong))?;
+            at.text.clear();
+            Value::Fields(fields).write(&mut at.text, &mut at.parts);
+        }
+        Ok(at)
+    }
+
+    /// The scale of this name.
+    ///
+    /// # Errors
+    ///
+    /// A name that no scale has.
+    pub fn scale(&self, scale: &str) -> Result<&'a str, ConfigError> {
+        let known = self.scales.iter().find(|known| **known == scale);
+        known.copied().ok_or_else(|| {
+            let problem = match self.scales.is_empty() {
+                true => "is given, but the file has no scales; leave it out".to_owned(),
+                false => {
+                    let meant = did_you_mean(scale, self.scales.iter());
+                    format!(
+                        "is not a scale of the experiment{meant}; give one of {}",
+                        self.scales.join(", ")
+                    )
+                }
+            };
+            ConfigError::new(format!("--scale {scale}"), problem)
+        })
+    }
+}
+
+impl<'a> ExperimentFile<'a> {
+    /// The fields at `scale`, each model with the fields that all share.
+    fn resolve(&self, whole: Fields<'a>, scale: &'a str) -> Result<Fields<'a>, Wrong<'a>> {
+        let Some(mut whole) = self.at_scale(whole, scale)? else {
+            return Err((
+                scale,
+                "is None, but only entries of lists can be left out".into(),
+            ));
+        };
+        let shared = whole.remove("model").map(Value::fields).transpose()?;
+        if let Some(shared) = shared.as_ref().filter(|shared| !shared.name.is_empty()) {
+            let problem = "is an architecture, but `model` here has the fields that the models of all runs share: `(width: 64)`";
+            return Err((shared.name, problem.into()));
+        }
+        let mut renamed = BTreeMap::new();
+        for (list, value) in &mut whole.entries {
+            let (true, Value::List(entries)) = (LISTS.contains(list), value.open()) else {
+                continue;
+            };
+            let mut kept = Vec::new();
+            for entry in std::mem::take(entries) {
+                let before = entry.fields()?;
+                let name = before.text("name");
+                let Some(mut entry) = self.at_scale(before, scale)? else {
+                    continue;
+                };
+                if *list == "runs" {
+                    renamed.extend(name.zip(entry.text("name")));
+                    if let (Some(shared), Some(model)) = (&shared, entry.get_mut("model")) {
+                        share(shared, model);
+                    }
+                }
+                kept.push(Value::Fields(entry));
+            }
+            *entries = kept;
+        }
+        for (list, field) in REFERENCES {
+            if let Some(Value::List(entries)) = whole.get_mut(list) {
+                for entry in entries {
+                    if let Value::Fields(entry) = entry
+                        && let Some(value) = entry.get_mut(field)
+                    {
+                        value.replace(&renamed);
+                    }
+                }
+            }
+        }
+        Ok(whole)
+    }
+
+    /// The fields of an experiment or of an entry at `scale`. `None` if they are left out there.
+    fn at_scale(
+        &self,
+        mut whole: Fields<'a>,
+        scale: &str,
+    ) -> Result<Option<Fields<'a>>, Wrong<'a>> {
+        let Some(scales) = whole.remove("scales") else {
+            return Ok(Some(whole));
+        };
+        let scales = scales.fields()?.entries;
+        let unknown = scales.iter().find(|(name, _)| !self.scales.contains(name));
+        if let Some((name, _)) = unknown {
+            let problem = format!(
+                "is not a scale of the experiment, which are {}",
+                self.scales.join(", ")
+            );
+            return Err((name, problem));
+        }
+        match scales.into_iter().find(|(name, _)| *name == scale) {
+            None => Ok(Some(whole)),
+            Some((_, Value::Text("None"))) => Ok(None),
+            Some((_, own)) => Ok(Some(whole.with(own.fields()?))),
+        }
+    }
+
+    fn error(&self, (part, problem): Wrong<'a>) -> Error {
+        let (line, column) = place(self.text, offset(self.text, part));
+        let start: String = part.chars().take_while(|c| *c != '\n').take(40).collect();
+        let path = self.path.clone();
+        let problem = format!("`{start}` {problem}");
+        RunError::Parse {
+            path,
+            line,
+            column,
+            problem,
+        }
+        .into()
+    }
+}
+
+impl<C: ModelConfig> Experiment<C> {
+    /// Reads RON text; `path` is what errors call it. If it has scales, this is the experiment at the first one.
+    ///
+    /// # Errors
+    ///
+    /// The line and column of what does not parse.
+    pub fn parse(text: &str, path: &Path) -> Result<Self, Error> {
+        ExperimentFile::new(text, path)?.at(None)?.parse()
+    }
+}
+
+impl ExperimentText<'_> {
+    /// The text.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Parses the experiment.
+    ///
+    /// # Errors
+    ///
+    /// The line and column, in the file, of what does not parse.
+    pub fn parse<C: ModelConfig>(&self) -> Result<Experiment<C>, Error> {
+        Ok(parse_ron(&self.text, &self.path).map_err(|error| self.in_file(error))?)
+    }
+
+    /// The error with its place in the file.
+    fn in_file(&self, mut error: RunError) -> RunError {
+        if let RunError::Parse { line, column, .. } = &mut error {
+            let lines = self.text.split_inclusive('\n').take(*line - 1);
+            let before: usize = lines.map(str::len).sum();
+            let rest = self.text[before..].char_indices().nth(*column - 1);
+            let at = rest.map_or(self.text.len(), |(at, _)| before + at);
+            let known = self.parts.iter().rev().find(|(start, _)| *start <= at);
+            if let Some((start, part)) = known {
+                // What stands behind a part, such as a bracket, is of no file.
+                let inside = (at - start).min(part.len());
+                (*line, *column) = place(self.file, offset(self.file, part) + inside);
+            }
+        }
+        error
+    }
+}
+
+/// Puts the fields that all models share into one: into its own fields, or into those of each of its layers. Its own win.
+fn share<'a>(shared: &Fields<'a>, model: &mut Value<'a>) {
+    if let Value::Fields(fields) = model.open() {
+        if fields.name == COMPOSITION.0 {
+            fields
+                .layers()
+                .iter_mut()
+                .for_each(|layer| share(shared, layer));
+        } else {
+            *fields = shared.clone().with(std::mem::take(fields));
+        }
+    }
+}
+
+/// Where `part` begins in `text`, which it is a part of.
+fn offset(text: &str, part: &str) -> usize {
+    part.as_ptr().addr().saturating_sub(text.as_ptr().addr())
+}
+
+/// The line and column of the character at `offset`, both from 1.
+fn place(text: &str, offset: usize) -> (usize, usize) {
+    let before = text.get(..offset).unwrap_or(text);
+    let line = before.rsplit('\n').next().unwrap_or_default();
+    (before.matches('\n').count() + 1, line.chars().count() + 1)
+}

@@ -1,0 +1,285 @@
+//! RON text as a tree, of which only those parts are opened that something is put into.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use ron::value::RawValue;
+use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+
+use super::Wrong;
+
+/// The name of a composition, and its own fields.
+pub(super) const COMPOSITION: (&str, [&str; 4]) = (
+    "Composed",
+    ["layers", "connection", "recurrence", "patches"],
+);
+
+/// A value. All text is that of the file, without the space and the comments around it.
+#[derive(Clone, Debug)]
+pub(super) enum Value<'a> {
+    /// `[…]`.
+    List(Vec<Value<'a>>),
+    /// `Name(field: …)` or `(field: …)`.
+    Fields(Fields<'a>),
+    /// Any value.
+    Text(&'a str),
+}
+
+/// The value of fields with names.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Fields<'a> {
+    /// The name before the parentheses; may be empty.
+    pub(super) name: &'a str,
+    pub(super) entries: Vec<(&'a str, Value<'a>)>,
+}
+
+/// The fields of a text, or `None` if it is something else.
+pub(super) fn parse(text: &str) -> Option<Fields<'_>> {
+    let mut ron = ron::Deserializer::from_str(text).ok()?;
+    let whole = <&RawValue>::deserialize(&mut ron).ok()?;
+    ron.end().ok()?;
+    Fields::parse(whole.trim().get_ron())
+}
+
+impl<'a> Value<'a> {
+    /// The value, opened if it is a list or has fields with names.
+    pub(super) fn open(&mut self) -> &mut Self {
+        if let Self::Text(text) = self {
+            if let Some(fields) = Fields::parse(text) {
+                *self = Self::Fields(fields);
+            } else if let Ok(values) = ron::from_str::<Vec<&RawValue>>(text) {
+                let values = values.into_iter();
+                *self = Self::List(
+                    values
+                        .map(|value| Self::Text(value.trim().get_ron()))
+                        .collect(),
+                );
+            }
+        }
+        self
+    }
+
+    /// Its fields.
+    ///
+    /// # Errors
+    ///
+    /// If it has none.
+    pub(super) fn fields(mut self) -> Result<Fields<'a>, Wrong<'a>> {
+        self.open();
+        match self {
+            Self::Fields(fields) => Ok(fields),
+            Self::Text(text) => Err((
+                text,
+                "has no fields with names, as in `(seeds: [1, 2])`".into(),
+            )),
+            Self::List(values) => match values.into_iter().next() {
+                Some(value) => Err((
+                    value.start(),
+                    "is in a list, but fields with names belong here".into(),
+                )),
+                None => Err((
+                    "",
+                    "a list is empty, but fields with names belong here".into(),
+                )),
+            },
+        }
+    }
+
+    /// A part of the file that is in it.
+    fn start(&self) -> &'a str {
+        match self {
+            Self::Text(text) => text,
+            Self::List(values) => values.first().map_or("", Self::start),
+            Self::Fields(fields) => fields.entries.first().map_or(fields.name, |(name, _)| name),
+        }
+    }
+
+    /// The value with the fields of another one in place of its own, or else the other value.
+    fn with(mut self, mut other: Self) -> Self {
+        match (self.open(), other.open()) {
+            (Self::Fields(own), Self::Fields(other))
+                if [own.name, other.name].contains(&"") || own.name == other.name =>
+            {
+                Self::Fields(std::mem::take(own).with(std::mem::take(other)))
+            }
+            _ => other,
+        }
+    }
+
+    /// Replaces values inside, from old to new ones.
+    pub(super) fn replace(&mut self, new: &BTreeMap<&'a str, &'a str>) {
+        match self.open() {
+            Self::Text(text) => *text = new.get(text).unwrap_or(text),
+            Self::List(values) => values.iter_mut().for_each(|value| value.replace(new)),
+            Self::Fields(fields) => fields
+                .entries
+                .iter_mut()
+                .for_each(|(_, value)| value.replace(new)),
+        }
+    }
+
+    /// Writes it as RON. `parts` gets the parts of the file, and where they begin in the text.
+    pub(super) fn write(&self, text: &mut String, parts: &mut Vec<(usize, &'a str)>) {
+        let mut add = |text: &mut String, part: &'a str| {
+            parts.push((text.len(), part));
+            text.push_str(part);
+        };
+        match self {
+            Self::Text(part) => add(text, part),
+            Self::List(values) => {
+                text.push('[');
+                for value in values {
+                    value.write(text, parts);
+                    text.push_str(", ");
+                }
+                text.push(']');
+            }
+            Self::Fields(fields) => {
+                add(text, fields.name);
+                text.push('(');
+                for (name, value) in &fields.entries {
+                    parts.push((text.len(), name));
+                    text.push_str(name);
+                    text.push_str(": ");
+                    value.write(text, parts);
+                    text.push_str(",\n");
+                }
+                text.push(')');
+            }
+        }
+    }
+}
+
+impl<'a> Fields<'a> {
+    /// The fields in a text without space around it, such as `Name(field: 1)`.
+    fn parse(text: &'a str) -> Option<Self> {
+        let (name, _) = text.split_once('(').filter(|_| text.ends_with(')'))?;
+        let Entries(entries) = ron::from_str(text).ok()?;
+        let entries = entries.into_iter();
+        let entries = entries.map(|(name, value)| (name, Value::Text(value.trim().get_ron())));
+        Some(Self {
+            name: name.trim_end(),
+            entries: entries.collect(),
+        })
+    }
+
+    /// The layers of a composition.
+    pub(super) fn layers(&mut self) -> &mut [Value<'a>] {
+        match self.get_mut("layers").map(Value::open) {
+            Some(Value::List(layers)) => layers,
+            _ => &mut [],
+        }
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&Value<'a>> {
+        let found = self.entries.iter().find(|(known, _)| *known == name);
+        found.map(|(_, value)| value)
+    }
+
+    pub(super) fn get_mut(&mut self, name: &str) -> Option<&mut Value<'a>> {
+        let found = self.entries.iter_mut().find(|(known, _)| *known == name);
+        found.map(|(_, value)| value)
+    }
+
+    /// The text of a field that was not opened.
+    pub(super) fn text(&self, name: &str) -> Option<&'a str> {
+        match self.get(name)? {
+            Value::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    pub(super) fn remove(&mut self, name: &str) -> Option<Value<'a>> {
+        let at = self.entries.iter().position(|(known, _)| *known == name)?;
+        Some(self.entries.remove(at).1)
+    }
+
+    /// The fields with those of `other` put in: values that both have field by field, others as a whole. Fields without the
+    /// name of an architecture are put into every layer of a composition, except for those that it has itself.
+    pub(super) fn with(mut self, mut other: Self) -> Self {
+        if self.name == COMPOSITION.0 && other.name.is_empty() {
+            let (own, inner) = std::mem::take(&mut other.entries)
+                .into_iter()
+                .partition(|(name, _)| COMPOSITION.1.contains(name));
+            other.entries = own;
+            let inner = Self {
+                name: "",
+                entries: inner,
+            };
+            for layer in self.layers() {
+                let before = std::mem::replace(layer, Value::Text(""));
+                *layer = before.with(Value::Fields(inner.clone()));
+            }
+        }
+        if !other.name.is_empty() {
+            self.name = other.name;
+        }
+        for (name, value) in other.entries {
+            match self.entries.iter_mut().find(|(known, _)| *known == name) {
+                Some(own) => {
+                    let before = std::mem::replace(&mut own.1, Value::Text(""));
+                    *own = (name, before.with(value));
+                }
+                None => self.entries.push((name, value)),
+            }
+        }
+        self
+    }
+}
+
+/// The names and values of fields.
+struct Entries<'a>(Vec<(&'a str, &'a RawValue)>);
+
+/// The name of a field.
+struct Name<'a>(&'a str);
+
+impl<'de> Deserialize<'de> for Entries<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visit;
+        impl<'de> Visitor<'de> for Visit {
+            type Value = Entries<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+                f.write_str("fields with names")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut entries = Vec::new();
+                while let Some((Name(name), value)) = map.next_entry()? {
+                    entries.push((name, value));
+                }
+                Ok(Entries(entries))
+            }
+
+            fn visit_unit<E: de::Error>(self) -> Result<Self::Value, E> {
+                Ok(Entries(Vec::new()))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut values: A) -> Result<Self::Value, A::Error> {
+                match values.next_element::<&RawValue>()? {
+                    None => Ok(Entries(Vec::new())),
+                    Some(_) => Err(de::Error::custom("values without names")),
+                }
+            }
+        }
+        deserializer.deserialize_any(Visit)
+    }
+}
+
+impl<'de> Deserialize<'de> for Name<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visit;
+        impl<'de> Visitor<'de> for Visit {
+            type Value = Name<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+                f.write_str("a name")
+            }
+
+            fn visit_borrowed_str<E: de::Error>(self, name: &'de str) -> Result<Self::Value, E> {
+                Ok(Name(name))
+            }
+        }
+        deserializer.deserialize_identifier(Visit)
+    }
+}
