@@ -249,6 +249,7 @@ fn a_field_that_cannot_be_used_is_named() {
         ("resid_pdrop", "-Infinity", "write one finite number"),
         ("n_layer", "NaN", "write one finite number"),
         ("n_head", "\"two\"", "expected usize"),
+        ("n_inner", "\"\\ud800\"", "expected usize"),
     ] {
         let (before, rest) = text.split_once(&format!("\"{field}\": ")).unwrap();
         let after = rest.split_once([',', '\n']).unwrap().1;
@@ -260,8 +261,6 @@ fn a_field_that_cannot_be_used_is_named() {
         );
         assert!(error.contains("config.json"), "{error}");
     }
-    fs::write(&file, text.replacen('{', "{\"n_inner\": \"\\ud800\",", 1)).unwrap();
-    assert!(imported(&out).unwrap_err().contains("`n_inner`"));
 }
 
 #[test]
