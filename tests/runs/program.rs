@@ -462,7 +462,7 @@ fn remedies_fit_their_command() {
     fails(zoo("train").arg(&run), 2, &["train --resume"]);
     let to = scratch.path("nosuch/a.svg");
     let written = format!(
-        "could not write {}: No such file or directory (os error 2); create its folder first, or choose another one\n",
+        "could not write {}: No such file or directory (os error 2); create its folder first, or choose another one, by `--out FILE`\n",
         to.display()
     );
     fails(zoo("plot").arg(&run).arg("--out").arg(&to), 2, &[&written]);

@@ -725,7 +725,7 @@ fn errors_name_the_option_or_the_place_in_the_file() {
     ] {
         let file = scratch.file(
             "experiment.ron",
-            format!("(title: \"t\", about: \"a\", {fields} runs: [(name: \"a\", model: {model}, {of_run})])"),
+            format!("(title: \"t\", about: \"a\", columns: [\"parameters\"], {fields} runs: [(name: \"a\", model: {model}, {of_run})])"),
         );
         let mut check = zoo("experiment");
         let output = run(check.arg(&file).arg("--check"));
