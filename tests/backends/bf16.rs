@@ -1,4 +1,4 @@
-//! Passes whose products are in bf16, or in the TF32 of CUDA, differ from those in f32 by rounding only.
+//! Passes whose products are in bf16, or in CUDA's TF32, differ from f32 passes only by rounding.
 
 use std::cell::LazyCell;
 use std::collections::BTreeMap;
@@ -21,25 +21,25 @@ use residual_zoo_testing::runs::{self, MODELS, assert_same, differences, outcome
 use crate::parity::{VOCAB, weights};
 use crate::tested;
 
-/// The error that products in fewer bits may have, as a multiple of what rounding the weights alone changes in f32, which
-/// shows how sensitive a model is.
+/// The error bound for products in fewer bits, as a multiple of the effect of rounding the weights alone. That effect
+/// in f32 shows how sensitive a model is.
 ///
-/// A product in fewer bits rounds x, w and the result, and in the backward pass the gradients of the three: six values
-/// instead of one. If their errors were independent and of equal effect, √6 times the effect of one would be expected.
-/// The bound is twice that. It finds errors that are larger than a few roundings.
+/// A product in fewer bits rounds x, w and the result, and in the backward pass the gradients of all three: six values
+/// in place of one. For independent errors of equal effect, √6 times the effect of one is expected. The bound is twice
+/// that. It finds errors that are larger than a few roundings.
 const BOUND: f64 = 2.0 * 2.449_489_742_783_178;
 
-/// x with so many bits after the first, rounded to nearest, ties to even.
+/// Rounds x to this number of bits after the first, to nearest, ties to even.
 fn rounded(x: f32, bits: u32) -> f32 {
     let cut = f32::MANTISSA_DIGITS - 1 - bits;
     let odd = (x.to_bits() >> cut) & 1;
     f32::from_bits((x.to_bits() + (1 << (cut - 1)) - 1 + odd) >> cut << cut)
 }
 
-/// The case's weights that are factors of products, rounded.
+/// The weights of the case, with the factors of products rounded.
 fn rounded_weights(case: &Case, bits: u32) -> BTreeMap<String, TensorData> {
     let weights = case.weights.iter().map(|(name, weight)| {
-        // α and β of LAuReL and A of hyper-connections are no factors of a product.
+        // α and β of LAuReL and A of hyper-connections are not factors of a product.
         let stays = weight.shape.len() == 1 || name.ends_with("connection.mixing");
         let numbers = weight.iter::<f32>();
         let numbers = numbers.map(|x| if stays { x } else { rounded(x, bits) });
@@ -49,8 +49,8 @@ fn rounded_weights(case: &Case, bits: u32) -> BTreeMap<String, TensorData> {
     weights.collect()
 }
 
-/// A pass in `precision`, with the bits after the first that factors of products keep. Nothing if the device lacks the
-/// precision, or keeps all bits.
+/// A pass in `precision`, with the number of bits after the first that factors of products keep. `None` if the device
+/// lacks the precision, or keeps all bits.
 struct InFewerBits<'a>(&'a Case, Precision);
 
 impl OnBackend for InFewerBits<'_> {
@@ -106,10 +106,10 @@ fn gradients_of_products_in_fewer_bits_are_those_in_f32_up_to_rounding() {
                     case.name
                 );
                 println!("{line}");
-                // Something was rounded, and no more than that.
+                // Errors are of the size of rounding, neither zero nor larger.
                 let is_rounding = |factor| (0.1..=BOUND).contains(&factor);
-                // The gradient of a ReLU jumps. With ten bits, that is so rare that it often happens in one of the passes
-                // alone.
+                // The gradient of a ReLU jumps. With ten bits, jumps are so rare that they often happen in only one of
+                // the passes.
                 let jumps = case.arch == "resnet" && precision == Precision::F32;
                 if !is_rounding(of_logits) || !(jumps || is_rounding(of_gradients)) {
                     failures.push(line);
@@ -134,7 +134,7 @@ impl OnBackend for Gradients {
     }
 }
 
-/// A sum of hundreds of gradients in bf16 would leave out the small ones.
+/// A sum of hundreds of gradients in bf16 would lose the small ones.
 #[test]
 fn the_gradients_of_all_uses_of_a_parameter_are_summed_in_f32() {
     let _turn = my_turn();
@@ -197,7 +197,7 @@ fn backends_without_bf16_say_why() {
                     "{problem}"
                 );
             }
-            // It depends on the device.
+            // Support depends on the device.
             _ => println!("{kind}: {checked:?}"),
         }
     }
@@ -261,10 +261,10 @@ fn runs_in_bf16_repeat_recompute_and_continue_in_f32() {
                 (bf16 - f32).abs() < 0.02 && (both - f32).abs() < 0.2,
                 "{what}"
             );
-            // Sums in another order, of which bf16 rounds some to the other side.
+            // Sums in another order, some of which bf16 rounds in the other direction.
             let exact = exact && !model.contains("recurrence") && !model.contains("k: 2");
             let limit = if exact { 0.0 } else { 1e-2 };
-            // With fusion, the second run is such a sum too.
+            // With fusion, the second run also sums in another order.
             let of_again = if cfg!(feature = "fusion") { 1e-2 } else { 1e-5 };
             assert!(again <= of_again && weights <= of_again, "{what}");
             assert!(recomputed <= limit, "{what}");

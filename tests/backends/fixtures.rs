@@ -1,5 +1,5 @@
-//! Every model has the logits, loss and gradients of the reference, for the cases in `tests/fixtures` or in
-//! the directory that `ZOO_FIXTURES` names, on every backend that is compiled in.
+//! Every model has the logits, loss and gradients of the reference on every backend that is compiled in. The cases are
+//! in `tests/fixtures` or in the directory that `ZOO_FIXTURES` names.
 
 use std::path::Path;
 
@@ -88,7 +88,7 @@ fn say(line: String) {
     writeln!(out, "{line}").unwrap();
 }
 
-/// The errors as fractions of the tolerances in the fixtures' README. At most 1 is within the tolerance.
+/// Errors as fractions of the tolerances in the fixtures' README. Errors up to 1 are within the tolerance.
 struct Errors {
     logits: f64,
     loss: f64,

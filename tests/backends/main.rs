@@ -1,5 +1,5 @@
-//! What must hold on every backend that is compiled in: the reference cases, agreement with Flex, and
-//! stopped runs. `ZOO_BACKENDS=cuda,vulkan` tests some of them only.
+//! Requirements on every backend that is compiled in: the reference cases, agreement with Flex, and stopped runs.
+//! `ZOO_BACKENDS=cuda,vulkan` tests only these backends.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,7 +14,7 @@ use burn::tensor::backend::AutodiffBackend;
 use residual_zoo::backend::{BackendKind, OnBackend};
 use residual_zoo::core::product_roundoff;
 
-/// The backends to test: all that are compiled in, or those of `ZOO_BACKENDS`.
+/// The backends to test: all that are compiled in, or the ones in `ZOO_BACKENDS`.
 fn tested() -> Vec<BackendKind> {
     let Ok(names) = std::env::var("ZOO_BACKENDS") else {
         return BackendKind::compiled();
@@ -29,7 +29,7 @@ fn tested() -> Vec<BackendKind> {
         .unwrap_or_else(|error| panic!("ZOO_BACKENDS={names}: {error}"))
 }
 
-/// The unit roundoff of the factors of its products.
+/// The unit roundoff of the factors of the backend's products.
 fn roundoff(kind: BackendKind) -> f64 {
     struct Roundoff;
     impl OnBackend for Roundoff {
@@ -49,7 +49,7 @@ fn cuda_rounds_the_factors_of_products_to_tf32_and_no_other_backend_does() {
     }
 }
 
-/// The tested ones whose products are in f32. `bf16.rs` has the others.
+/// The tested backends whose products are in f32. `bf16.rs` tests the others.
 fn in_f32() -> Vec<BackendKind> {
     let is_exact = |kind: &BackendKind| roundoff(*kind) <= 0.5_f64.powi(24);
     let (exact, rounded): (Vec<_>, Vec<_>) = tested().into_iter().partition(is_exact);

@@ -100,7 +100,7 @@ fn the_contract_holds_on_every_backend() {
         }
     }
     let connections = connections().into_iter().map(|(name, config)| {
-        // On a CPU, WGPU would take minutes. It is compared with the references.
+        // WGPU would take minutes on a CPU. The fixtures compare it with the references.
         let kinds = tested().into_iter();
         let kinds = kinds.filter(|kind| *kind != BackendKind::Wgpu);
         (name, config, kinds.collect::<Vec<_>>())
@@ -138,7 +138,7 @@ pub fn weights(config: &Zoo) -> BTreeMap<String, TensorData> {
     weights
 }
 
-/// A backend without a driver reports so. The test below runs this one in a process without a driver.
+/// A backend without a driver reports the missing driver. The test below runs this one in a process without a driver.
 #[cfg(feature = "wgpu")]
 #[test]
 #[ignore = "needs an environment without a driver"]

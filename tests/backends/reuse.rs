@@ -1,4 +1,4 @@
-//! Parameter tokens that are used again, against the reference: merging, tuning by new pairs, widening a transformer.
+//! Reused parameter tokens against the reference: merging, tuning by new pairs, widening a transformer.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use residual_zoo_testing::reference::{Case, cases};
 
 use crate::in_f32;
 
-/// The cases whose config says `about`, with what it says.
+/// The cases whose config has the field `about`, each with its value.
 fn about(about: &str) -> Vec<(Case, serde_json::Value)> {
     let all = cases().into_iter();
     let found = all.filter_map(|case| {
@@ -251,7 +251,7 @@ fn the_corner_of_a_widened_transformer_is_the_smaller_one() {
     }
 }
 
-/// The first rows and columns of `large`, or of each of `parts` of its columns, as many as `shape` has.
+/// The first rows and columns of `large`, or of each of `parts` of its columns, in the number that `shape` gives.
 fn corner(large: &TensorData, shape: &[usize], parts: usize) -> TensorData {
     let values: Vec<f32> = large.iter().collect();
     let columns = large.shape[large.shape.len() - 1];

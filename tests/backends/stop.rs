@@ -1,9 +1,8 @@
-//! On every backend that is compiled in, a run gives the same results when it is repeated, and when it is
-//! stopped and resumed.
+//! On every backend that is compiled in, a run gives the same results when it is repeated, and when it is stopped and
+//! resumed.
 //!
-//! On Flex and LibTorch, the results are equal to the bit. On GPUs, even an uninterrupted run that is repeated can
-//! differ in its last bits. There, this test prints the difference, and checks that a stop does not increase it
-//! visibly.
+//! On Flex and LibTorch, the results are equal to the bit. On GPUs, a repeated uninterrupted run can differ in its last
+//! bits. There, this test prints the difference, and checks that a stop does not visibly increase it.
 //!
 //! `tests/runs/resume.rs` has more such tests with real processes, on one backend.
 
@@ -87,7 +86,7 @@ fn a_stopped_run_ends_as_another_on_every_backend() {
             };
             train("again", None);
             compare("again");
-            // On a busy machine the stop may come too late, after the last step.
+            // On a busy machine, the stop may come after the last step.
             let stopped = (0..20).any(|_| {
                 std::fs::remove_dir_all(scratch.path("stopped")).ok();
                 train("stopped", Some(4)).stopped

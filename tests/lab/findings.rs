@@ -1,4 +1,4 @@
-//! `docs/findings.md` and the table of the README, made from the pages in `docs/results`.
+//! `docs/findings.md` and the table of the README, generated from the pages in `docs/results`.
 
 mod papers;
 mod rows;
@@ -100,7 +100,7 @@ fn rows<'a>(rows: impl Iterator<Item = (&'a Results, &'a Row)>) -> String {
 const CLAIMS: &str =
     "| | claim of the paper | paper | here | experiment |\n|---|---|---|---|---|\n";
 
-/// The row of the claim of `experiment` that begins with `claim`. `docs` leads to the folder of the pages.
+/// The row of the claim of `experiment` that begins with `claim`. `docs` is the path to the folder of the pages.
 fn row_of(results: &[Results], experiment: &str, claim: &str, docs: &str) -> String {
     let of_experiment = results.iter().find(|it| it.name == experiment);
     let found = of_experiment.and_then(|it| {

@@ -1,4 +1,4 @@
-//! The memory that training takes at least.
+//! The lower bound of the memory of training.
 
 use residual_zoo::RunConfig;
 use residual_zoo::core::{ModelConfig as _, Vocabulary};

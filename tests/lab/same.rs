@@ -1,6 +1,6 @@
-//! The experiments stay what they are: `experiment_hashes.txt` has a line for each scale of an experiment, and a line for
-//! each of its runs. A run that was trained is found in the pool as long as its line stays the same. To write the list
-//! again, after a change that is meant:
+//! The experiments do not change: `experiment_hashes.txt` has a line for each scale of an experiment, and a line for
+//! each of its runs. The pool still has a trained run as long as its line stays the same. To write the list again,
+//! after an intended change:
 //!
 //! ```sh
 //! WRITE_HASHES=1 cargo test --release --workspace --test lab same
@@ -22,7 +22,7 @@ use crate::suite_files::{experiment, experiments};
 
 const LIST: &str = "tests/lab/experiment_hashes.txt";
 
-/// The first digits of a hash of what is serialized.
+/// The first digits of a hash of a serialized value.
 fn hash(value: &impl Serialize) -> String {
     let text = serde_json::to_string(value).unwrap();
     hash_of_parts("experiment hashes", &[text.as_bytes()]).to_hex()[..12].to_owned()
@@ -52,7 +52,7 @@ fn directories(experiment: &Experiment, planned: &[PlannedRun]) -> Vec<String> {
     let mut same = planned.to_vec();
     let seed = experiment.seeds[0];
     for run in &mut same {
-        // Every run is in the list, also one that has other seeds.
+        // The list has every run, including runs with other seeds.
         run.seeds = None;
     }
     let found = Pool::open(&options).runs(&same, &[seed], &corpora);

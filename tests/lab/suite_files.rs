@@ -38,7 +38,7 @@ pub fn experiments() -> Vec<(String, String)> {
     found
 }
 
-/// What is tuned from different runs has different tables, which no training makes equal.
+/// Models tuned from different runs have different tables, which no training makes equal.
 #[test]
 fn only_runs_that_started_from_one_are_merged() {
     let path = root().join("experiments/tokenformer/tokenformer_merge.ron");
@@ -105,7 +105,7 @@ fn claims_are_tested_with_eight_seeds_and_tuned_rates_at_cpu_scale() {
         let seeds = &experiment.seeds;
         assert!(seeds.len() >= 8, "{name}: {seeds:?}");
         let untuned = [
-            // Losses at different lengths do not compare.
+            // Losses at different lengths are not comparable.
             "recurrent_copy",
             "recurrent_selective_copy",
             "recurrent_curriculum",
@@ -129,7 +129,7 @@ fn short_runs_judge_nothing_and_no_text_names_the_data() {
                 scale != "smoke" || is_exact,
                 "{name} {scale}"
             );
-            // `--data` may replace the data of the file; the report states those that were used.
+            // `--data` may replace the data of the file; the report states the data of the run.
             let text = experiment.about.to_lowercase();
             assert!(!text.contains("tiny shakespeare"), "{name} {scale}");
         }
@@ -302,7 +302,7 @@ fn only_the_rmt_has_a_z_loss() {
     }
 }
 
-/// The paper files say which fields are not in the paper.
+/// Checks that the paper files name the fields that are not in the paper.
 fn says_that_fields_are_from_code(paper: &str, name: &str) {
     let path = root().join(format!("experiments/{paper}/{name}.ron"));
     let text = fs::read_to_string(path).unwrap();
@@ -365,7 +365,7 @@ fn the_recipes_of_the_recurrent_transformer_are_those_of_its_code() {
                 assert_eq!(train.curriculum_below, 0.3);
             }
         }
-        // Both forms.
+        // Both forms occur.
         assert!(
             forms.contains(&Form::Paper) && forms.contains(&Form::Code),
             "{name}"
@@ -491,7 +491,7 @@ fn laurels_variants_add_what_table_5_counts() {
     assert!((tokens(run(&planned, "RW")) / 1e10 - 1.0).abs() < 0.01);
 }
 
-/// Checks that `large` is `small` with more pairs and has the τ of `small`.
+/// Checks that `large` is `small` with more pairs and the same τ.
 fn check_growth(small: &ModelConfig, large: &ModelConfig) {
     match (small.plain(), large.plain()) {
         (Some(Zoo::TokenFormer(small)), Some(Zoo::TokenFormer(large))) if small != large => {
@@ -533,7 +533,7 @@ fn tokenformers_are_those_of_table_8() {
     ] {
         let config = run(&growth, &format!("TokenFormer {size}"));
         check(&config.model, &of(size, "reuse"));
-        // The positions and the final norm are those of the published code.
+        // The positions and the final norm follow the published code.
         let preset = TokenFormerConfig {
             position: Position::Rotary { fraction: 0.25 },
             affine_final_norm: true,

@@ -99,7 +99,7 @@ fn several_seeds_make_an_interval() {
             .unwrap()
             .contains(" over 2 seeds, detectable ")
     );
-    // Two seeds would judge, but the runs are too short. The output is no terminal: no color.
+    // Two seeds would be enough to judge, but the runs are too short. The output is not a terminal, so it has no color.
     let said = text(&done.stdout);
     assert_eq!(said.matches("  – not tested: ").count(), 5, "{said}");
     let meaning = "± in the table is the standard deviation over the seeds; in a claim, half the width of the 95 % interval.";
@@ -288,7 +288,7 @@ fn one_failed_run_leaves_the_others_and_is_named() {
     let runs = directory.path().to_str().unwrap();
     let first = run_example("laurel_naive_scaling", &["--runs", runs]);
     assert!(first.status.success());
-    // A run that cannot continue, because its config is gone.
+    // A run that cannot continue because its config is gone.
     let pool = directory.path().join("pool");
     let is_laurel = |path: &PathBuf| {
         path.file_name()
@@ -408,7 +408,7 @@ fn reports_and_pages_replace_nothing_else() {
     let refused = run_example("laurel_rank", &["--runs", runs, "--publish", file]);
     assert!(text(&refused.stderr).contains("is not a directory"));
 
-    // A disk that was full has left a part of a report.
+    // A full disk has left a part of a report.
     let report = Path::new(runs).join("laurel_rank-smoke");
     fs::create_dir_all(&report).unwrap();
     fs::write(report.join("report.1.partial"), "").unwrap();

@@ -84,14 +84,14 @@ fn metrics_of_an_experiment_are_those_of_evaluate() {
         ] {
             let expected = expected["results"][task][metric].as_f64().unwrap();
             let found = found["quantities"][quantity].as_f64().unwrap();
-            // Batches of another size add in another order.
+            // Batches of other sizes add in another order.
             assert!(
                 (found - expected).abs() <= 1e-4 * expected.abs(),
                 "{quantity}: {found}, not {expected}"
             );
         }
     }
-    // What was scored is not scored again: the samples stay as they are.
+    // Earlier scores are reused: the samples stay as they are.
     let samples = || {
         let mut all = Vec::new();
         for folder in fs::read_dir(runs.join("evaluations")).unwrap() {

@@ -1,10 +1,10 @@
 //! Every architecture and every composition passes the contract test, counts its cost, and can be written
 //! in RON and read back.
 //!
-//! The recurrence closes its last block without a carry (eq. 10), so for α > 0 the logits of a prefix
-//! differ from those of a longer sequence at the same positions. The contract has properties that hold
-//! for any model: at a given length, no logit depends on later tokens, and an incremental pass gives for
-//! each piece the logits of a full pass over the tokens so far.
+//! The recurrence closes its last block without a carry (eq. 10). For α > 0, logits of a prefix therefore differ from
+//! logits of a longer sequence at the same positions. The contract has the properties of any model. At a given length,
+//! no logit depends on later tokens. For each piece, an incremental pass gives the logits of a full pass over the
+//! tokens so far.
 
 use std::collections::BTreeMap;
 
@@ -67,7 +67,7 @@ fn texts_side_by_side_are_the_texts_one_by_one() {
         let model = config.build::<Flex>(vocabulary, &device).unwrap();
         let context = config.shape().context;
         let sizes = (vocabulary.ids(), context);
-        // One prompt is longer than the context, and all texts get there.
+        // One prompt is longer than the context, and all texts reach its end.
         let prompt = |length: usize| (0..length).map(|i| (7 * i * i % 13) as u32).collect();
         let prompts: Vec<Vec<u32>> = [3, 1, context + 2, context / 2].map(prompt).to_vec();
         let count = 2 * context;
@@ -262,7 +262,7 @@ fn an_assignment_says_what_a_file_could_say() {
             "{none}"
         );
     }
-    // Files have the plain name, unless it would mean something else.
+    // Files have the plain name, unless it would have another meaning.
     let bare = config(&deep_norm("None"));
     let written = bare.to_ron();
     assert!(
@@ -276,7 +276,7 @@ fn an_assignment_says_what_a_file_could_say() {
     let odd = bare.set(&["data.separator=a: r#None, b".into()]).unwrap();
     let again = RunConfig::parse(&odd.to_ron(), "odd.ron".as_ref()).unwrap();
     assert_eq!(again, odd);
-    // A field that is left out where it is `None` can be set.
+    // A field that is left out because it is `None` can be set.
     let images = set(dense, "model.patches=(size: 4)").unwrap();
     assert_eq!(images.model.patches.unwrap().size, 4);
     assert!(set(dense, "model.patch=(size: 4)").is_err());
@@ -367,7 +367,7 @@ fn weights(of: &Zoo) -> Named {
     params::export(&of.build::<Flex>(37, &Default::default()).unwrap())
 }
 
-/// The logits of `model` with the weights of the model inside it.
+/// The logits of `model` with the weights of the model that it contains.
 fn logits(model: &Zoo, inside: &Named) -> Vec<f64> {
     let device = Default::default();
     let model = model.build::<Flex>(37, &device).unwrap();

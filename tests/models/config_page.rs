@@ -1,4 +1,4 @@
-//! docs/config.md is what the doc comments of the configs say. To write it again:
+//! `docs/config.md` is generated from the doc comments of the configs. To write it again:
 //!
 //! ```sh
 //! WRITE_DOCS=1 cargo test --release --workspace --test models config_page
@@ -49,7 +49,7 @@ the connections. This page is generated from the documentation of the source.
 
 ";
 
-/// The sections of the page, in order. Other types follow where a field first has them.
+/// The first sections of the page, in order. Other types follow in the order in which fields refer to them.
 const FIRST: [&str; 13] = [
     "RunConfig",
     "Written",
@@ -148,7 +148,7 @@ fn defaults() -> BTreeMap<&'static str, Value> {
     ])
 }
 
-/// What a file with only the required fields stands for.
+/// The value of a file with only the required fields.
 fn parsed<T: Serialize + DeserializeOwned>(text: &str) -> Value {
     serde_json::to_value(parse_ron::<T>(text, "required.ron".as_ref()).unwrap()).unwrap()
 }
@@ -215,7 +215,7 @@ fn doc(attributes: &[Attribute]) -> String {
     }
 }
 
-/// Without the targets of links to Rust items: "`Axis`" for "`Axis`(crate::Axis)".
+/// Removes the targets of links to Rust items: "`Axis`" for "`Axis`(crate::Axis)".
 fn without_targets(text: &str) -> String {
     let mut parts = text
         .split("`(crate::")
@@ -291,7 +291,7 @@ impl Page {
         }
     }
 
-    /// The models, whose type a macro writes.
+    /// The models; a macro writes their type.
     fn models(&mut self) {
         self.text += "## Models\n\nOne of these. A model of one architecture has the name of the architecture.\n\n| value | meaning |\n|---|---|\n";
         for (name, about) in <Zoo as residual_zoo::compose::List>::NAMES {
@@ -311,7 +311,7 @@ impl Page {
         .unwrap();
     }
 
-    /// The connections, whose type a macro writes too.
+    /// The connections; a macro writes their type.
     fn connections(&mut self) {
         self.text += "## ConnectionConfig\n\nThe config of a connection.\n\n| value | meaning |\n|---|---|\n";
         for (name, about) in ConnectionConfig::NAMES {
@@ -321,7 +321,7 @@ impl Page {
         self.text += "\n";
     }
 
-    /// The fields of a struct. `all` of them have a default, or those that say so.
+    /// The fields of a struct. If `all` is false, only fields with a default attribute have a default.
     fn fields(&mut self, name: &str, fields: &Fields, all: bool) {
         self.text += "| field | type | default | meaning |\n|---|---|---|---|\n";
         for field in fields {
@@ -340,7 +340,7 @@ impl Page {
         self.text += "\n";
     }
 
-    /// What a variant holds.
+    /// The content of a variant.
     fn content(&mut self, fields: &Fields) -> String {
         let mut parts = Vec::new();
         for field in fields {
@@ -356,7 +356,7 @@ impl Page {
         }
     }
 
-    /// A type in words. The section of a type that is named is due.
+    /// A type in words. Types that are named get a section.
     fn type_of(&mut self, ty: &Type) -> String {
         if let Type::Tuple(tuple) = ty {
             let parts: Vec<String> = tuple.elems.iter().map(|ty| self.type_of(ty)).collect();

@@ -1,6 +1,6 @@
-//! The zoo's configs and formulas reproduce every figure in `tests/fixtures/paper-tables.json`, the sizes
-//! and costs that follow from the papers' tables. The cost of a recurrence is that of its windows, and a
-//! built model has the number of parameters that its config counts.
+//! The zoo's configs and formulas reproduce every figure in `tests/fixtures/paper-tables.json`, the sizes and costs
+//! that follow from the papers' tables. The cost of a recurrence is the cost of its windows. A built model has the
+//! number of parameters that its config counts.
 
 use burn::backend::{Autodiff, Flex};
 use residual_zoo::ModelConfig as Zoo;

@@ -1,5 +1,5 @@
-//! The documentation names what exists: its links lead to files and headings, and the Rust items that it
-//! mentions are defined in the source.
+//! The documentation refers only to things that exist: its links lead to files and headings, and the source defines the
+//! Rust items that it mentions.
 //!
 //! These are mentions of Rust items:
 //!
@@ -70,7 +70,7 @@ pub fn files(directory: &Path, extension: &str) -> Vec<PathBuf> {
     found
 }
 
-/// Every item of the source: the path that leads to it, and its file.
+/// Every item of the source: its path and its file.
 #[derive(Default)]
 struct Items(Vec<(Vec<String>, PathBuf)>);
 
@@ -153,12 +153,12 @@ impl Items {
         }
     }
 
-    /// Whether an item, in `file` if there is one, has a path that ends with the last segment of
-    /// `mention` and has the others before it, in order. Re-exports leave segments out.
+    /// Whether an item has a path that ends with the last segment of `mention` and has the other segments before it, in
+    /// order. With `file`, the item must be in this file. Re-exports leave segments out.
     fn has(&self, mention: &str, file: Option<&Path>) -> bool {
         let segments: Vec<&str> = mention
             .split("::")
-            // Crates that re-export the others.
+            // Crates that re-export others.
             .filter(|segment| !["crate", "residual_zoo", "residual_zoo_models"].contains(segment))
             .map(|segment| segment.strip_prefix("residual_zoo_").unwrap_or(segment))
             .collect();
@@ -250,7 +250,7 @@ impl Page {
         }
     }
 
-    /// The targets of links inside the repository, each with its text if that is one code span.
+    /// The targets of links inside the repository, each with its text if the text is one code span.
     fn links(&self) -> Vec<(Option<&str>, &str)> {
         let mut links = Vec::new();
         for (i, text) in self.prose.iter().enumerate().step_by(2) {
@@ -343,7 +343,7 @@ fn is_path(text: &str) -> bool {
     })
 }
 
-/// The paths in code, and with `words` the macros and the words in CamelCase as well.
+/// The paths in code; with `words`, also macros and words in CamelCase.
 fn mentions(code: &str, words: bool) -> Vec<String> {
     let is_part = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
     let (mut rest, mut found) = (code, Vec::new());

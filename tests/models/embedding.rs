@@ -26,7 +26,7 @@ fn recurrent() -> Composition<Zoo> {
     laurel().recurrent(RecurrentConfig::default())
 }
 
-/// The most likely token after some text, from a model with fresh weights.
+/// The most likely token after a text, from a model with fresh weights.
 fn next_token<B: Backend>(
     config: &impl ModelConfig,
     device: &B::Device,

@@ -9,7 +9,7 @@ use residual_zoo::lab::ExperimentFile;
 use residual_zoo::tokenformer::{Position, TokenFormerConfig};
 use residual_zoo::{RunConfig, Zoo};
 
-/// The files of single runs. Those of experiments are tested in `tests/lab/suite_files.rs`.
+/// The files of single runs. `tests/lab/suite_files.rs` tests the files of experiments.
 fn ron_files(experiments: &Path) -> Vec<PathBuf> {
     let entries = |directory: &Path| {
         let entries = fs::read_dir(directory).unwrap();

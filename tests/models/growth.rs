@@ -1,4 +1,4 @@
-//! Models grow from the checkpoint of a smaller one: weights and the optimizer's moments.
+//! Models grow from the checkpoint of a smaller model: weights and the optimizer's moments.
 
 use std::path::Path;
 
@@ -138,7 +138,7 @@ fn a_parameter_that_took_no_part_in_the_loss_starts_anew() {
         trained.validate().unwrap().loss
     );
 
-    // α is fixed at another value: the checkpoint's value is kept, and its name is returned.
+    // The config fixes α at another value; the checkpoint's value is kept, and the name of α is returned.
     let fixed = ModelConfig::of(small()).recurrent(RecurrentConfig {
         block: 12,
         alpha: Alpha::Fixed(0.25),
@@ -239,7 +239,7 @@ fn a_gpt2_of_twice_the_width_starts_near_the_loss_of_the_narrow_one() {
     assert!(error.to_string().contains("use grow-fresh"), "{error}");
     assert_eq!(widened.validate().unwrap().loss, before);
 
-    // Only a plain model is widened.
+    // Only plain models are widened.
     let laurel = |config| ModelConfig::of(config).per_sublayer(LaurelConfig::rw());
     let mut composed = trainer(laurel(wide));
     let narrow = laurel(narrow_config);
@@ -391,7 +391,7 @@ fn first_weights_of_another_composition_are_refused_by_the_field() {
         assert_eq!(parse(text).grows_from(&first).unwrap_err().field, field);
     }
     assert!(first.grows_from(&first).is_ok());
-    // A GPT-2 becomes a TokenFormer only by itself.
+    // Only a plain GPT-2 becomes a TokenFormer.
     let sizes = "n_layer: 2, n_head: 2, width: 16";
     for around in [
         "connection: PerSublayer(ReZero())",

@@ -1,4 +1,4 @@
-//! μP: which parameters have rates of their own, and the coordinate check (Yang et al. 2022, Appendix D.1).
+//! μP: the parameters with learning rates of their own, and the coordinate check (Yang et al. 2022, Appendix D.1).
 
 use burn::backend::{Autodiff, Flex};
 use burn::module::Module;
@@ -17,7 +17,7 @@ use residual_zoo::runs::{MinLearningRate, RunConfig, TrainConfig};
 use residual_zoo::tokenformer::{TokenFormerBase, TokenFormerConfig};
 use residual_zoo::train::Trainer;
 
-/// The parametrisation of a model: μP, or the usual one.
+/// μP of a model with this base.
 fn mup<S>(base: S) -> Mup<S> {
     Mup {
         base,
@@ -28,7 +28,7 @@ fn mup<S>(base: S) -> Mup<S> {
     }
 }
 
-/// Models that are `m` times as wide as the smallest, which is the base of μP if it is on.
+/// A model that is `m` times as wide as the smallest, which is the base of μP if it is on.
 fn gpt2(m: usize, is_mup: bool) -> Gpt2Config {
     let base = Gpt2Base {
         width: 64,
@@ -47,7 +47,7 @@ fn gpt2(m: usize, is_mup: bool) -> Gpt2Config {
     }
 }
 
-/// `m` is a square.
+/// An RMT; `m` is a square.
 fn rmt(m: usize, is_mup: bool) -> RmtConfig {
     let root = m.isqrt();
     let base = RmtBase {
@@ -122,7 +122,7 @@ fn hidden_weights_are_slower_in_wider_models_and_nothing_else_is() {
 #[test]
 fn a_composition_has_the_rates_of_its_layers() {
     use residual_zoo::{ModelConfig as Zoo, laurel::LaurelConfig};
-    // Of 256 features each, so that both can be layers of one model.
+    // With 256 features each, so that both can be layers of one model.
     let other = RmtConfig {
         n_layer: 2,
         d_k: 16,
@@ -154,11 +154,11 @@ fn a_composition_has_the_rates_of_its_layers() {
         assert_eq!(rate, expected, "{}", p.name);
         seen += 1;
     }
-    // A and B of two connections, and one of each layer.
+    // A and B of two connections, one connection in each layer.
     assert_eq!(seen, 6);
 }
 
-/// The parts of a model, under the names that they have in it.
+/// The parts of a model, under the names that they have in the model.
 #[derive(Module, Debug)]
 struct Probe<B: Backend, E, R> {
     embeddings: E,
@@ -187,7 +187,7 @@ impl<B: Backend, E: Embeddings<B>, R: ResidualBlock<B>> Probe<B, E, R> {
 
 const STEPS: usize = 4;
 
-/// The root mean square of the change of every coordinate in a few steps at a constant rate.
+/// The root mean square of the change of every coordinate in a few steps at a constant learning rate.
 fn changes<A: Architecture>(config: A, seed: u64) -> Vec<f64> {
     let run = RunConfig {
         model: PlainModel(config.clone()),
@@ -242,8 +242,8 @@ fn corpus_vocabulary(corpus: &Corpus) -> residual_zoo::core::Vocabulary {
     residual_zoo::runs::vocabulary(corpus)
 }
 
-/// The exponents of the width with which the coordinates change, from the smallest model to one that is 16
-/// times as wide. Means over three seeds, because the initial weights are random, and other tests of this process draw
+/// The exponents of the width with which the coordinates change, from the smallest model to one that is 16 times as
+/// wide. They are means over three seeds, because the initial weights are random, and other tests of this process draw
 /// from the same generator.
 fn exponents<A: Architecture>(model: impl Fn(usize) -> A) -> Vec<f64> {
     let _alone = alone();
@@ -267,7 +267,8 @@ fn exponents<A: Architecture>(model: impl Fn(usize) -> A) -> Vec<f64> {
 
 fn check(name: &str, with: Vec<f64>, without: Vec<f64>) {
     println!("{name}: {with:.2?} with, {without:.2?} without");
-    // A wrong power of the width in a start, rate or multiplier is at least a root, an exponent of ½.
+    // A wrong power of the width in an initialisation, learning rate or multiplier is at least a root, an exponent of
+    // ½.
     for exponent in &with {
         assert!(exponent.abs() < 0.25, "{name}, with: {with:?}");
     }

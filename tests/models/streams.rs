@@ -26,7 +26,7 @@ fn weights(of: &Zoo) -> Named {
     params::export(&of.build::<Flex>(37, &Default::default()).unwrap())
 }
 
-/// The logits of `model` with the weights of the model inside it.
+/// The logits of `model` with the weights of the model that it contains.
 fn logits(model: &Zoo, inside: &Named) -> Vec<f64> {
     let device = Default::default();
     let model = model.build::<Flex>(37, &device).unwrap();
@@ -56,7 +56,7 @@ fn what_starts_as_the_plain_residual_equals_it() {
         block: 2,
         ..AttentionResidualConfig::default()
     };
-    // The ε of norms does not scale with the stream. Initial streams are small, so it shows.
+    // The ε of norms does not scale with the stream. Initial streams are small, so its effect is visible.
     let starts: [(ConnectionConfig, bool, f64); 7] = [
         (InitialMixConfig::default().into(), true, 0.0),
         (DenseConfig::default().into(), true, 0.0),
@@ -87,7 +87,7 @@ fn what_starts_as_the_plain_residual_equals_it() {
     }
 }
 
-/// Checks that logits are those of the plain model, up to the ε of norms.
+/// Checks that logits equal the plain model's, up to the ε of norms.
 fn assert_plain(expected: &[f64], found: &[f64]) {
     let pairs = expected.iter().zip(found);
     let error = pairs.fold(0.0, |max: f64, (a, b)| max.max((a - b).abs()));
@@ -95,7 +95,7 @@ fn assert_plain(expected: &[f64], found: &[f64]) {
     assert!(error <= 1e-4 * largest, "{error:.1e} of {largest:.1e}");
 }
 
-/// n equal streams are one there: where no norm follows the end of a stream, their mean goes on.
+/// If no norm follows the end of a stream, n equal streams end in their mean.
 #[test]
 fn hyper_connections_are_plain_at_the_start_where_no_norm_follows() {
     let parse = |layers: &str, rest: &str| -> Zoo {
@@ -104,7 +104,7 @@ fn hyper_connections_are_plain_at_the_start_where_no_norm_follows() {
             residual_zoo::RunConfig::parse(&text, Path::new("model.ron")).unwrap();
         config.model
     };
-    // In a recurrence, each layer has a stream.
+    // In a recurrence, each layer has its own stream.
     let layers = "Gpt2(n_layer: 3, n_head: 2, width: 16, context: 8)";
     let recurrence = ", recurrence: (block: 4)";
     let plain = parse(layers, recurrence);
@@ -114,7 +114,7 @@ fn hyper_connections_are_plain_at_the_start_where_no_norm_follows() {
     );
     let weights = weights(&plain);
     assert_plain(&logits(&plain, &weights), &logits(&mhc, &weights));
-    // In a ResNet, each stage has one, and nothing scales the last.
+    // In a ResNet, each stage has its own stream, and nothing scales the last one.
     let layers = "ResNet(block: Basic, widths: [4, 4, 4], depths: [2, 2, 2], stem: Cifar)";
     let device = Default::default();
     let image = ImageSize {
@@ -141,14 +141,14 @@ fn hyper_connections_are_plain_at_the_start_where_no_norm_follows() {
     assert_plain(&expected, &found);
 }
 
-/// Streams that are equal and have equal gradients stay equal, but for rounding.
+/// Equal streams with equal gradients stay equal, up to rounding.
 #[test]
 fn the_streams_of_a_new_model_have_different_gradients() {
     let code = MhcConfig {
         form: MhcForm::Code,
         ..MhcConfig::default()
     };
-    // What f adds to each of the four streams: B, and b_post, which is after b_pre.
+    // The part of f's output that each of the four streams gets: B, and b_post, which follows b_pre.
     let connections: [(ConnectionConfig, &str, usize); 3] = [
         (HyperConfig::default().into(), "beta", 0),
         (MhcConfig::default().into(), "read.base", 4),
@@ -294,7 +294,7 @@ fn no_published_width_gives_table_10s_hierarchical_aggregation() {
         near(tree(width), of_tree);
         near(iterative(width), of_iterative);
     }
-    // Printed: 165M. Only widths that nobody has published give it.
+    // The paper prints 165M. Only unpublished widths give it.
     near(tree(128), 164.8);
     near(iterative(96), 165.0);
 }

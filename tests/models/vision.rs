@@ -99,7 +99,7 @@ fn laurel_adds_the_counted_parameters_to_a_resnet() {
     assert_eq!(small(LaurelConfig::rw_lr_pa(3, 2)), 2_061);
 }
 
-/// Those of a skipped step do not, and several micro-batches move them one after the other.
+/// Running statistics of a skipped step do not move, and several micro-batches move them one after the other.
 #[test]
 fn running_statistics_move_with_good_steps() {
     const MEAN: &str = "embeddings.stem.norm.running_mean";
@@ -123,7 +123,7 @@ fn running_statistics_move_with_good_steps() {
     let skipped = Tensor::from_floats([f32::NAN], &Default::default());
     trainer.update(skipped, GradientsParams::new(), both);
     assert_eq!(mean(&trainer), [0.0; 4]);
-    // The stem is the first module that notes, and its mean the first of the two.
+    // The stem is the first module with statistics, and its mean is the first of two.
     let [first, second] = [0, 1].map(|micro| -> Vec<f32> {
         let statistics = noted(&trainer, micro);
         statistics[0].value.to_data().iter().collect()

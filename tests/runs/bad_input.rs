@@ -1,5 +1,5 @@
-//! The errors of the examples: one line that names the cause and the remedy. The exit code is 2 if the
-//! user's input is at fault, and 1 if the machine is. No data are lost.
+//! The errors of the examples are one line with the cause and the remedy. The exit code is 2 if the user's input is at
+//! fault, and 1 if the machine is. No data are lost.
 
 use std::fs;
 use std::path::Path;
@@ -402,7 +402,7 @@ fn a_prompt_the_model_cannot_take_is_named() {
 
 #[test]
 fn a_directory_that_cannot_be_written_is_named() {
-    // A place where even root cannot write.
+    // A place where not even root can write.
     fails(
         &mut smoke("/proc/residual-zoo".as_ref()),
         2,
@@ -413,8 +413,8 @@ fn a_directory_that_cannot_be_written_is_named() {
     fails(&mut smoke(&file), 2, &["already exists"]);
 }
 
-/// A file system of 64 KiB in a separate mount namespace. If mounts are not allowed, a limit on the size
-/// of files, which makes writes fail in the same way.
+/// Writes to a file system of 64 KiB in a separate mount namespace. If mounts are not allowed, a limit on the size of
+/// files makes writes fail in the same way.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_full_disk_is_named() {

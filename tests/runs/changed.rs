@@ -1,5 +1,5 @@
-//! Other programs change the files of a run, while it trains or between two starts: no row is missing or repeated, what
-//! is lost is reported when it is noticed, and nothing is written outside of the run.
+//! Other programs change the files of a run, while it trains or between two starts. No row is missing or repeated,
+//! losses are reported when they are noticed, and nothing is written outside the run.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
@@ -31,7 +31,7 @@ fn endless(directory: &Path, every: usize) -> Command {
     command
 }
 
-/// The steps of the lines in the metrics, also where a row is repeated.
+/// The steps of the lines in the metrics, including repeated rows.
 fn steps(run: &Path) -> Vec<usize> {
     let text = fs::read_to_string(run.join("metrics.jsonl")).unwrap_or_default();
     let lines = text.lines().filter_map(|line| {
@@ -41,7 +41,7 @@ fn steps(run: &Path) -> Vec<usize> {
     lines.map(|step| step as usize).collect()
 }
 
-/// Continues a run up to `steps` steps. Returns what it printed.
+/// Continues a run up to step `steps`. Returns its output.
 fn go_on(run: &Path, steps: usize) -> String {
     let steps = format!("train.steps={steps}");
     ok(resume(run).args(["--allow-config-change", "--set", &steps]))
@@ -54,7 +54,7 @@ fn wait_for(run: &Path, more: usize) {
     assert!(wait(|| (last(run) >= before + more).then_some(())).is_some());
 }
 
-/// Stops a run by `signal`. Returns what it printed.
+/// Stops a run by `signal`. Returns its output.
 fn stop(child: Child, name: &str) -> String {
     signal(&child, name);
     let output = end(child);
@@ -64,7 +64,7 @@ fn stop(child: Child, name: &str) -> String {
     text(&output.stdout) + &text(&output.stderr)
 }
 
-/// Every step has one row.
+/// Checks that every step has one row.
 fn assert_whole(run: &Path) {
     let steps = steps(run);
     let last = *steps.last().unwrap();
@@ -118,7 +118,7 @@ fn rows_that_are_lost_while_a_run_trains_are_reported_and_written_again() {
             "{what}: {shown}"
         );
         assert_whole(&run);
-        // What was written again is what the checkpoint has seen.
+        // The rows that were written again are the rows that the checkpoint has seen.
         let steps = steps(&run).len() + 5;
         let shown = go_on(&run, steps);
         assert!(!shown.contains("metrics.jsonl"), "{what}: {shown}");
@@ -189,14 +189,14 @@ fn a_killed_run_repeats_no_row_whatever_its_log_has_lost() {
             shown.contains("metrics.jsonl has lost") || shown.contains("metrics.jsonl was changed"),
             "{what}: {shown}"
         );
-        // What was left until the checkpoint, and every step after it, each once.
+        // The rows that were left until the checkpoint, and every step after it, each once.
         let expected: Vec<usize> = left.into_iter().chain(newest + 1..=steps_now).collect();
         assert_eq!(steps(&run), expected, "{what}");
         ok(zoo("plot")
             .arg(&run)
             .args(["--out".as_ref(), scratch.path("p.svg").as_os_str()])
             .args(["--y", "train_loss"]));
-        // It was reported once, and the run goes on.
+        // The change was reported once, and the run continues.
         let shown = go_on(&run, steps_now + 10);
         assert!(!shown.contains("metrics.jsonl"), "{what}: {shown}");
     }
@@ -209,7 +209,7 @@ fn samples_are_not_repeated_by_a_log_that_was_changed() {
     let (straight, run) = (scratch.path("straight"), scratch.path("run"));
     ok(&mut train(&file, &straight));
     ok(&mut train(&file, &run));
-    // As if it had been killed after its last sample, with another first line.
+    // As if the run had been killed after its last sample, with another first line.
     let newest = checkpoint::newest(&run).unwrap().path;
     fs::remove_dir_all(newest).unwrap();
     let log = run.join("samples.txt");
@@ -227,12 +227,12 @@ fn replaced(scratch: &Scratch, replace: impl Fn(&Path)) -> (PathBuf, String, Opt
     let mut command = endless(&run, 5);
     let child = start(command.args(["--set", "train.keep_checkpoints=2"]));
     wait_for(&run, 20);
-    // The run does not see what is between.
+    // The run does not see the intermediate states.
     signal(&child, "-STOP");
     replace(&run.join("checkpoints"));
     signal(&child, "-CONT");
     let mut child = child;
-    // It ends by itself, or trains on.
+    // The run ends by itself, or continues training.
     let status = wait(|| match steps(&run).last() {
         Some(step) if *step > 200 => Some(None),
         _ => child.try_wait().unwrap().map(Some),
@@ -257,7 +257,7 @@ fn nothing_is_written_through_a_link_that_replaces_the_checkpoints() {
     assert_eq!(code, Some(2), "{shown}");
     assert!(shown.contains("checkpoints: is a link"), "{shown}");
     assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
-    // With its own directory again, the run goes on.
+    // With its own directory again, the run continues.
     fs::remove_file(run.join("checkpoints")).unwrap();
     fs::rename(run.join("aside"), run.join("checkpoints")).unwrap();
     let last = checkpoint::step_of(&checkpoint::newest(&run).unwrap().path).unwrap();
@@ -269,7 +269,7 @@ fn nothing_is_written_through_a_link_that_replaces_the_checkpoints() {
 fn checkpoints_that_are_deleted_are_reported_and_made_again() {
     let scratch = Scratch::new();
     let (run, shown, code) = replaced(&scratch, |checkpoints| {
-        // The run may be writing there.
+        // The run may be writing there, so renaming may fail.
         fs::rename(checkpoints, checkpoints.with_file_name("aside")).unwrap();
     });
     if code == stopped_by("-TERM") {
@@ -282,7 +282,7 @@ fn checkpoints_that_are_deleted_are_reported_and_made_again() {
     }
 }
 
-/// A process that is killed at any change on disk leaves nothing that stays, also where it deletes an old checkpoint.
+/// A process that is killed at any change on disk leaves nothing for good, even if it is deleting an old checkpoint.
 #[test]
 fn what_is_left_of_a_deleted_checkpoint_is_removed() {
     let scratch = Scratch::new();
@@ -353,7 +353,7 @@ fn a_config_that_was_edited_is_refused_unless_allowed() {
         2,
         &["config.ron was edited", "--allow-config-change"],
     );
-    // The one that it was trained with is good again.
+    // The original file is accepted again.
     fs::write(&path, &text).unwrap();
     ok(&mut resume(&run));
     fs::write(&path, &edited).unwrap();
@@ -377,13 +377,13 @@ fn directories_that_look_like_checkpoints_cost_none() {
     }
     wait_for(&run, 30);
     let shown = stop(child, "-TERM");
-    // The step that was under way may have no row yet.
+    // The current step may have no row yet.
     let last = checkpoint::step_of(&checkpoint::newest(&run).unwrap().path).unwrap();
     assert!(last >= *steps(&run).last().unwrap());
     assert!(shown.contains(&format!("at step {last}")), "{shown}");
     assert!(checkpoints.join("step-99999999/mine").exists());
     assert!(checkpoints.join("step-00000001/mine").exists());
-    // They are set aside, not deleted, and the run goes on.
+    // The false checkpoints are set aside, not deleted, and the run continues.
     go_on(&run, last + 10);
     assert!(checkpoints.join("damaged-step-99999999/mine").exists());
     assert_whole(&run);
@@ -410,7 +410,7 @@ fn starts_that_failed_do_not_make_a_config_an_edited_one() {
         run_dir::read_metrics(&run).unwrap().last().unwrap().step,
         16
     );
-    // A history without starts accuses nobody.
+    // A history without starts blames nobody.
     fs::write(run.join("history.jsonl"), "").unwrap();
     ok(resume(&run).args(["--set", "train.steps=18"]));
     fs::remove_file(run.join("history.jsonl")).unwrap();
@@ -475,7 +475,7 @@ fn a_backup_of_hard_links_keeps_what_it_has_and_the_run_goes_on() {
     assert_whole(&run);
     for (log, before) in logs.iter().zip(before) {
         let now = fs::read(backup.join(log)).unwrap();
-        // A row may have been on its way.
+        // A row may be half-written.
         assert!(
             now.starts_with(&before) && now.len() < before.len() + 2000,
             "{log}"

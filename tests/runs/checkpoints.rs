@@ -24,7 +24,7 @@ fn trained(directory: &Path, settings: &[&str]) -> Vec<usize> {
     trained_until(None, directory, settings)
 }
 
-/// Like `trained`, and stops after step `until`.
+/// Like [`trained`], but stops after step `until`.
 fn trained_until(until: Option<usize>, directory: &Path, settings: &[&str]) -> Vec<usize> {
     let text = "(model: Gpt2(n_layer: 1, n_head: 1, width: 4, context: 8), \
                 train: (steps: 12, batch: 2, warmup: 2, validate_every: 3, validate_batches: 2, \
@@ -55,7 +55,7 @@ fn steps(run: &Path) -> Vec<usize> {
     steps
 }
 
-/// A run with good checkpoints after 9 and 12 steps, and the newer one.
+/// A run with good checkpoints after 9 and 12 steps, and the newer checkpoint.
 fn two() -> (TempDir, PathBuf, PathBuf) {
     let scratch = tempfile::tempdir().unwrap();
     let run = scratch.path().join("run");
@@ -201,7 +201,7 @@ fn checkpoints_of_stops_are_not_kept_for_ever() {
     );
 }
 
-/// The settings of a run whose loss is lowest before its end. It keeps so many checkpoints.
+/// The settings of a run whose loss is lowest before its end, with this number of kept checkpoints.
 fn rising(keep: &str) -> [String; 4] {
     [
         &format!("train.keep_checkpoints={keep}"),
@@ -212,7 +212,7 @@ fn rising(keep: &str) -> [String; 4] {
     .map(str::to_owned)
 }
 
-/// Every command that reads a model reads the checkpoint that the user names.
+/// Every command that reads a model can read a checkpoint that the user names.
 #[test]
 fn a_checkpoint_is_chosen_by_its_step_or_its_loss() {
     let scratch = Scratch::new();
@@ -256,17 +256,17 @@ fn a_checkpoint_is_chosen_by_its_step_or_its_loss() {
         "{shown}"
     );
     assert!(weights(&from, 0) == weights(&run, best.parse().unwrap()));
-    // It continues from these weights only.
+    // The run continues only from these weights.
     ok(&mut start(&best));
     let says = [
         &format!("began with another checkpoint of {}", run.display()),
         "not with that of step 12; start another run with `--run DIR`\n",
     ];
     fails(&mut start("12"), 2, &says);
-    // A check says the same, and what begins anew.
+    // A check gives the same error, and accepts a new start.
     fails(start("12").arg("--check"), 2, &says);
     ok(start(&best).arg("--check"));
-    // The number that is printed has its checkpoint.
+    // The printed number is a checkpoint that exists.
     let mut command = zoo("generate");
     let generated = program::run(command.arg(&run).args(["--checkpoint", "6"]));
     let shown = program::text(&generated.stderr);
@@ -305,7 +305,7 @@ fn a_checkpoint_is_chosen_by_its_step_or_its_loss() {
     assert_eq!(evaluate("best"), evaluate(&best));
     assert_ne!(evaluate("best"), evaluate("12"));
 
-    // The results of other weights are kept, and a note says where.
+    // The results of other weights are kept, and a note names their place.
     let mut other = zoo("evaluate");
     other.arg(&run).arg("--task").arg(&tasks);
     let shown = ok(other
@@ -339,7 +339,7 @@ fn a_checkpoint_is_chosen_by_its_step_or_its_loss() {
     );
 }
 
-/// `train --check` refuses what the run itself would refuse, and writes nothing.
+/// `train --check` refuses everything that the run itself would refuse, and writes nothing.
 #[test]
 fn a_check_reads_first_weights_and_the_run_that_is_there() {
     let scratch = Scratch::new();
@@ -392,7 +392,7 @@ fn the_newest_and_the_best_are_kept() {
     let two = trained(&scratch.path().join("two"), &["train.keep_checkpoints=2"]);
     assert_eq!(two, [9, 12]);
 
-    // At this rate, the first checkpoint is better than the last.
+    // At this learning rate, the first checkpoint is better than the last.
     let run = scratch.path().join("rising");
     let kept = trained(&run, &rising("1").each_ref().map(String::as_str));
     let losses: Vec<(u64, f64)> = fs::read_to_string(run.join("metrics.jsonl"))

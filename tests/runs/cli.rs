@@ -1,4 +1,4 @@
-//! What the program does and writes when a user runs it.
+//! The actions and the output of the program when a user runs it.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -177,7 +177,7 @@ fn compare_prints_a_table_and_writes_a_report() {
     let compare = |options: &[&str]| ok(&mut command(options));
     let shown = compare(&[]);
     assert!(!shown.contains("warm-up"), "{shown}");
-    // A finished run must not go on with the learning rate of another schedule.
+    // A finished run must not continue with the learning rates of another schedule.
     let mut longer = command(&[]);
     longer.args(["--set", "train.steps=6"]);
     fails(
@@ -463,7 +463,7 @@ fn bench_writes_its_figures_as_json() {
         "{shown}"
     );
 
-    // Steps of a nanosecond: now it is slower.
+    // The stored steps take a nanosecond, so the present ones are slower.
     let mut old = lines.clone();
     let seconds = |line: &serde_json::Value, key: &str| line[key].as_f64().unwrap();
     let tokens = seconds(&old[0], "tokens_per_second") * seconds(&old[0], "step");
@@ -474,7 +474,7 @@ fn bench_writes_its_figures_as_json() {
     fs::write(&json, old.to_string()).unwrap();
     let shown = ok(&mut bench(&["--against", path]));
     assert!(shown.contains(" slower"), "{shown}");
-    // Where nothing is timed, the figures stay.
+    // If nothing is timed, the stored figures stay.
     let before = fs::read(&json).unwrap();
     assert!(
         !run(bench(&["--json", path]).args(["--gpu", "7"]))
@@ -482,7 +482,7 @@ fn bench_writes_its_figures_as_json() {
             .success()
     );
     assert_eq!(fs::read(&json).unwrap(), before);
-    // Another batch is not comparable.
+    // Results of another batch size are not compared.
     let shown = ok(bench(&["--against", path]).args(["--set", "train.batch=3"]));
     assert!(!shown.contains("slower"), "{shown}");
     let missing = json.with_file_name("missing").join("bench.json");
@@ -627,7 +627,7 @@ fn a_tokenformer_grows_from_a_run_and_other_runs_are_refused() {
         assert!(recorded.iter().any(|it| it == change), "{recorded:?}");
     }
 
-    // τ comes from the run, whatever the config says, and a note tells the user.
+    // τ comes from the run, even if the config has another value, and a note tells the user.
     let other_tau = file(
         "tau.ron",
         &format!("TokenFormer({sizes}, n_attn: 12, n_ffn: 20)"),
@@ -640,7 +640,7 @@ fn a_tokenformer_grows_from_a_run_and_other_runs_are_refused() {
         assert!(!scratch.path("refused").exists());
     };
     refused(&small, "nowhere", &["nowhere", "does not exist"]);
-    // An error says all that differs.
+    // The error lists all differences.
     let differs = ["cannot shrink from 12 to 9", "model.n_ffn was 20, now 16"];
     refused(&small, "grown", &differs);
     let other = format!(
@@ -665,7 +665,7 @@ fn a_tokenformer_grows_from_a_run_and_other_runs_are_refused() {
             "model was TokenFormer(…), now Gpt2(…)",
         ],
     );
-    // The config of the first run is named by its file, also where it is only read.
+    // Errors in the config of the first run name its file, even if the config is only read.
     let config = scratch.path("tau").join("config.ron");
     let broken = fs::read_to_string(&config).unwrap();
     fs::write(&config, broken.replace("n_head: 2", "n_head: 3")).unwrap();

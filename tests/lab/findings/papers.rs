@@ -2,13 +2,13 @@
 
 /// A paper and the findings of its trained models.
 pub struct Paper {
-    /// The directory of its experiments.
+    /// The directory of the paper's experiments.
     pub directory: &'static str,
     pub title: &'static str,
     pub address: &'static str,
-    /// Its main claims: an experiment, and the beginning of the claim's text.
+    /// The main claims: an experiment, and the beginning of the claim's text.
     pub main: &'static [(&'static str, &'static str)],
-    /// The positions in `main` of the claims that the README shows.
+    /// The positions in `main` of the claims in the README.
     pub front: &'static [usize],
     pub summary: &'static [&'static str],
 }

@@ -10,7 +10,7 @@ pub struct Results {
     pub claims: Vec<Row>,
     /// Seeds, passes over the text and time.
     pub budget: String,
-    /// Whether something was trained.
+    /// Whether models were trained.
     pub is_trained: bool,
 }
 
@@ -72,14 +72,14 @@ impl Results {
         }
     }
 
-    /// Its name as a link, from a directory whose path to `docs` is `docs`.
+    /// The name as a link, from a directory whose path to `docs` is `docs`.
     pub fn link(&self, docs: &str) -> String {
         format!("[`{0}`]({docs}results/{0}.md)", self.name)
     }
 }
 
 impl Row {
-    /// Whether the claim is one of the paper.
+    /// Whether the claim is in the paper.
     pub fn is_of_paper(&self) -> bool {
         !self.says.ends_with("(not in the paper)")
     }
@@ -108,7 +108,7 @@ impl Row {
 /// | `99.0, 99.0, 99.0 %; expected at least 95.0` | `99.0 % in all 3 seeds; expected at least 95.0` |
 /// | `0.1, 0.3, 0.2; expected at most 1` | `0.1 to 0.3 in 3 seeds; expected at most 1` |
 ///
-/// Leaves out nats per token, and the paper's figure, which has its own column.
+/// Leaves out nats per token, and the published figure, which has a column of its own.
 fn short(measured: &str) -> String {
     difference(measured)
         .or_else(|| each_seed(measured))
@@ -174,7 +174,7 @@ fn each_seed(measured: &str) -> Option<String> {
     })
 }
 
-/// Between or along lines of runs.
+/// Shortens a measurement between or along lines of runs.
 fn along_a_line(measured: &str) -> Option<String> {
     let p = corrected(measured)?;
     let rest = measured.rsplit_once("; p ")?.0;
