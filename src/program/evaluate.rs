@@ -6,8 +6,9 @@ use clap::Args;
 use residual_zoo::cli::{self, BackendArgs, CheckpointArgs, DataArgs};
 use residual_zoo::core::{ConfigError, ModelConfig as _};
 use residual_zoo::data::Source;
+use residual_zoo::drive::{Error as DriveError, IMAGES_REPORT, Use, check_size, open_corpus};
 use residual_zoo::evaluate::{Error as EvaluateError, Options as Evaluation, Task};
-use residual_zoo::lab::{Error, IMAGES_REPORT, Use, check_size, open_corpus};
+use residual_zoo::lab::Error;
 use residual_zoo::report::sig;
 use residual_zoo::{Run, experiment};
 
@@ -206,8 +207,8 @@ fn images(run: &Run, options: &Options) -> anyhow::Result<()> {
     let directory = options.directory()?;
     let how = (options.batch, &stop);
     let found = match experiment::classify(run, &corpus, &directory, how, (kind, gpu)) {
-        Err(Error::Evaluate(EvaluateError::Stopped)) => {
-            return Err(Error::Stopped("nothing was written".into()).into());
+        Err(DriveError::Evaluate(EvaluateError::Stopped)) => {
+            return Err(DriveError::Stopped("nothing was written".into()).into());
         }
         found => found?,
     };

@@ -29,7 +29,8 @@ use residual_zoo::backend::BackendKind;
 use residual_zoo::cli::{self, DataArgs, ExperimentArgs};
 use residual_zoo::core::ConfigError;
 use residual_zoo::data::{DataConfig, Source, TokenizerConfig, is_on_hub, read_utf8};
-use residual_zoo::lab::{Basis, Error, ExperimentFile, long_warm_ups};
+use residual_zoo::drive::{Basis, Error as DriveError};
+use residual_zoo::lab::{Error, ExperimentFile, long_warm_ups};
 use residual_zoo::report::si;
 use residual_zoo::runs::{Error as RunError, did_you_mean, run_dir};
 use residual_zoo::{ConnectionConfig, PlacedConnection, builtin, experiment};
@@ -213,7 +214,7 @@ fn not_a_run(config: &Path, error: RunError) -> anyhow::Error {
     };
     match experiment::Experiment::parse(&text, config) {
         Ok(_) => an_experiment(&config.display().to_string()).into(),
-        Err(Error::Run(other)) if place(&other) > place(&error) => other.into(),
+        Err(Error::Drive(DriveError::Run(other))) if place(&other) > place(&error) => other.into(),
         Err(_) => error.into(),
     }
 }

@@ -10,7 +10,7 @@ use clap::Args;
 use residual_zoo::cli::{self, BackendArgs, CheckpointArgs};
 use residual_zoo::core::ConfigError;
 use residual_zoo::data::check_is_file;
-use residual_zoo::lab::{Use, check_size};
+use residual_zoo::drive::{Use, check_size};
 use residual_zoo::runs::{Error as RunError, checkpoint};
 use residual_zoo::serve::Options as Serving;
 use residual_zoo::{Run, experiment};

@@ -11,8 +11,8 @@ use residual_zoo_runs::{Error as RunError, RunConfig};
 use residual_zoo_train::Interrupter;
 use residual_zoo_train::dashboard::Display;
 
-use residual_zoo_lab::trial::Trial;
-use residual_zoo_lab::{Basis, Error, Options, PlannedRun, available_memory, least_memory};
+use residual_zoo_drive::{Basis, Error as DriveError, Trial, available_memory, least_memory};
+use residual_zoo_lab::{Error, Options, PlannedRun};
 
 use crate::print;
 
@@ -108,7 +108,7 @@ fn fitting<C: ModelConfig>(runs: &[PlannedRun<C>], options: &Options) -> Result<
         return Ok(usize::MAX);
     };
     // A sweep may make a valid run of one that is not.
-    let basis = Basis::of_config(&largest.data, &options.stop).map_err(Error::from);
+    let basis = Basis::of_config(&largest.data, &options.stop).map_err(DriveError::from);
     let Ok(trial) = basis.and_then(|basis| Trial::new(largest, basis.vocabulary)) else {
         return Ok(usize::MAX);
     };

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use residual_zoo_core::{ConfigError, ModelConfig};
+use residual_zoo_drive::Error as DriveError;
 use residual_zoo_runs::Error as RunError;
 
 use residual_zoo_lab::sweep::{Halving, OVER, Swept};
@@ -146,7 +147,7 @@ impl SweepArgs {
 
     /// Returns the error of a field of the sweep with the name of the option that gave it.
     fn as_given(&self, error: Error) -> Error {
-        let Error::Run(RunError::Config(mut error)) = error else {
+        let Error::Drive(DriveError::Run(RunError::Config(mut error))) = error else {
             return error;
         };
         for (field, option, is_given) in [

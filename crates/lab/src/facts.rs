@@ -6,7 +6,9 @@ use residual_zoo_report::{Column, Section, Table, si, sig};
 use residual_zoo_runs::RunConfig;
 use serde::Serialize;
 
-use crate::{After, Basis, PlannedRun};
+use residual_zoo_drive::Basis;
+
+use crate::{After, PlannedRun};
 
 /// Data that runs are trained on or that are measured, and how often the runs see them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]

@@ -15,7 +15,7 @@ use residual_zoo_runs::RunConfig;
 use residual_zoo_train::Interrupter;
 use serde_json::Value;
 
-use crate::corpora::open_corpus;
+use crate::open_corpus;
 use crate::{Error, time};
 
 /// A model to be tried, at its full shape.

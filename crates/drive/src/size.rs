@@ -7,7 +7,7 @@ use residual_zoo_report::bytes;
 use residual_zoo_runs::RunConfig;
 use residual_zoo_system::memory::memory;
 
-use crate::trial::Trial;
+use crate::Trial;
 
 /// What is done with a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

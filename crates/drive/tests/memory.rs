@@ -9,9 +9,9 @@ use burn::backend::{Autodiff, Flex};
 use residual_zoo_backend::{BackendKind, PeakAlloc, PeakMemory, allocated};
 use residual_zoo_core::{PlainModel, Vocabulary};
 use residual_zoo_data::{Corpus, Source, SyntheticConfig, TokenizerConfig};
+use residual_zoo_drive::Trial;
+use residual_zoo_drive::check_memory;
 use residual_zoo_gpt2::Gpt2Config;
-use residual_zoo_lab::check_memory;
-use residual_zoo_lab::trial::Trial;
 use residual_zoo_runs::RunConfig;
 use residual_zoo_train::Trainer;
 

@@ -8,7 +8,7 @@ use residual_zoo_report::bytes;
 use residual_zoo_runs::vocabulary;
 use residual_zoo_train::Interrupter;
 
-use crate::corpora::open_corpus;
+use crate::open_corpus;
 
 /// The vocabulary that counts of parameters and FLOPs hold for. Every command that prints such counts has it from here.
 #[derive(Clone, Debug, PartialEq, Eq)]
