@@ -180,7 +180,7 @@ pub(crate) fn load(
 
 fn read_tokenizer(dir: &Path) -> Result<Tokenizer, DataError> {
     let path = dir.join(TOKENIZER);
-    Tokenizer::from_json(files::read_utf8(&path)?).map_err(|e| match e.is_stop() {
+    Tokenizer::from_long_json(files::read_utf8(&path)?).map_err(|e| match e.is_stop() {
         true => e,
         false => bad(&path, e.to_string()),
     })

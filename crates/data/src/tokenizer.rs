@@ -527,13 +527,24 @@ impl Tokenizer {
     /// # Errors
     ///
     /// [`DataError::Tokenizer`] for anything else.
-    pub fn from_json(json: impl AsRef<str>) -> Result<Self, DataError> {
-        let origin = "saved in a run or the cache";
-        let wrong = |problem: String| DataError::tokenizer(origin, problem);
-        let envelope = serde_json::from_str(json.as_ref()).map_err(|e| wrong(e.to_string()))?;
-        // Building the tokenizer takes more memory than the text, which may be long.
+    pub fn from_json(json: &str) -> Result<Self, DataError> {
+        Self::from_envelope(Self::parse(json)?, SAVED)
+    }
+
+    /// As [`from_json`](Self::from_json) of a text that may be long: it is freed before the tokenizer is built, which
+    /// takes more memory.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`from_json`](Self::from_json).
+    pub fn from_long_json(json: String) -> Result<Self, DataError> {
+        let envelope = Self::parse(&json)?;
         drop(json);
-        Self::from_envelope(envelope, origin)
+        Self::from_envelope(envelope, SAVED)
+    }
+
+    fn parse(json: &str) -> Result<Envelope, DataError> {
+        serde_json::from_str(json).map_err(|e| DataError::tokenizer(SAVED, e))
     }
 
     fn from_envelope(envelope: Envelope, origin: &str) -> Result<Self, DataError> {
@@ -601,6 +612,9 @@ fn word_level(words: impl Iterator<Item = String>) -> Value {
 /// How long the encoding of a text may take without progress being reported, and how much longer for each byte.
 const PATIENCE: Duration = Duration::from_secs(10);
 const PER_BYTE: Duration = Duration::from_micros(20);
+
+/// The origin of a tokenizer in errors.
+const SAVED: &str = "saved in a run or the cache";
 
 const FINGERPRINT: &str = "residual-zoo-data tokenizer fingerprint v1";
 
