@@ -59,8 +59,8 @@ pub struct DataArgs {
     #[arg(long, value_name = "PATH|NAME")]
     pub data: Option<String>,
     /// The tokenizer of text: `bytes`, `chars`, `bpe:SIZE` (trained on the text), the path of a Hugging Face
-    /// tokenizer.json, or the address of a model on the hub (hf://OWNER/NAME) [default: `data.tokenizer` of the RON file, which is `chars` unless it says
-    /// otherwise]
+    /// tokenizer.json, or the address of a model on the hub (hf://OWNER/NAME) [default: `data.tokenizer` of the RON
+    /// file, which is `chars` unless it says otherwise]
     #[arg(long, value_name = "NAME|PATH")]
     pub tokenizer: Option<String>,
 }
