@@ -99,7 +99,9 @@ pub use results::{REPORT, Results};
 pub use run::run_experiment;
 pub use serve::serve;
 pub use single::{Bench, check_precision, check_start, follow, measure_rates, time, train};
-pub use size::{Use, available_memory, check_memory, check_size, least_memory};
+pub use size::{
+    Reading, Use, available_memory, check_memory, check_reading, check_size, least_memory,
+};
 pub use stats::{Estimate, Line};
 pub use sweep::Sweep;
 pub use tasks::TaskSpec;
