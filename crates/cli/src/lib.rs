@@ -25,7 +25,7 @@ use residual_zoo_data::{
 use residual_zoo_exchange::Error as ExchangeError;
 use residual_zoo_lab::{Error, Verdict};
 use residual_zoo_report::{Table, Tone, wrap};
-use residual_zoo_runs::{Choice, Error as RunError};
+use residual_zoo_runs::{Choice, Error as RunError, names_of};
 use residual_zoo_system::signals::{on_stop, on_suspension};
 use residual_zoo_system::terminal::{is_gone, output_columns};
 use residual_zoo_system::{harmless, output};
@@ -173,17 +173,8 @@ impl DataArgs {
 ///
 /// The option and the assignment.
 pub fn refuse_doubled(option: &str, field: &str, set: &[String]) -> Result<(), ConfigError> {
-    // A path may have the names of enum variants.
-    let names = |path: &str| -> Vec<String> {
-        let names = path.split('.').map(str::trim);
-        let names = names.filter(|name| !name.starts_with(char::is_uppercase));
-        names.map(str::to_owned).collect()
-    };
-    let field = names(field);
-    let is_same = |set: &&String| {
-        let path = set.split_once('=').map_or(set.as_str(), |(path, _)| path);
-        names(path).iter().zip(&field).all(|(a, b)| a == b)
-    };
+    let field = names_of(field);
+    let is_same = |set: &&String| names_of(set).iter().zip(&field).all(|(a, b)| a == b);
     match set.iter().find(is_same) {
         None => Ok(()),
         Some(set) => {
