@@ -66,6 +66,11 @@ impl SweepArgs {
         name: &str,
         commit: &str,
     ) -> Result<(), Error> {
+        if experiment.count.is_some() {
+            let problem = "cannot be swept, because it trains nothing: it counts or measures its models as they are; run it \
+                           with `residual-zoo experiment`";
+            return Err(ConfigError::new(name, problem).into());
+        }
         let sweep = self.sweep(experiment.sweep.take(), &experiment.seeds)?;
         refuse_doubled("--seeds", "train.seed", &self.set)?;
         self.data.apply(&mut experiment.data, &self.set)?;
