@@ -115,7 +115,7 @@ fn fitting<C: ModelConfig>(runs: &[PlannedRun<C>], options: &Options) -> Result<
     let Some(peaks) = trial.peaks(options.backend, options.gpu)? else {
         return Ok(usize::MAX);
     };
-    let fitting = available / trial.whole(&peaks).max(1);
+    let fitting = available.bytes / trial.whole(&peaks).max(1);
     Ok(usize::try_from(fitting).unwrap_or(usize::MAX).max(1))
 }
 

@@ -72,7 +72,8 @@ impl SweepArgs {
         commit: &str,
     ) -> Result<(), Error> {
         if experiment.count.is_some() {
-            let problem = "trains nothing, so there is nothing to sweep";
+            let problem = "cannot be swept, because it trains nothing: it counts or measures its models as they are; run it \
+                           with `residual-zoo experiment`";
             return Err(ConfigError::new(name, problem).into());
         }
         let sweep = self.sweep(experiment.sweep.take(), &experiment.seeds)?;

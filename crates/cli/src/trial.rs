@@ -87,7 +87,7 @@ fn try_model<C: ModelConfig>(
     let (whole, one) = (mebibytes(trial.whole(&peaks)), mebibytes(estimate));
     write(&format!(" {whole:>10} {one:>10}"))?;
     let available = available_memory().filter(|_| kind == BackendKind::Flex);
-    if available.is_some_and(|available| estimate > available) {
+    if available.is_some_and(|available| estimate > available.bytes) {
         print(&format!(" {:>10}", "–"))?;
         return Ok(false);
     }

@@ -108,7 +108,7 @@ impl Hf {
             check_merges(
                 own_memory(),
                 before,
-                memory().map(|memory| memory.available),
+                memory().map(|memory| memory.available.bytes),
             )
         };
         let pieces = pieces.map_while(|piece| {

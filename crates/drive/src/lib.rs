@@ -29,7 +29,9 @@ pub use evaluate::evaluate;
 pub use generate::generate;
 pub use merge::merge;
 pub use serve::serve;
-pub use size::{Use, available_memory, check_memory, check_size, least_memory};
+pub use size::{
+    Reading, Use, available_memory, check_memory, check_reading, check_size, least_memory,
+};
 pub use train::{
     Bench, check_precision, check_start, follow, measure_rates, time, train, training_flops,
 };

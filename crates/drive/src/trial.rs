@@ -240,7 +240,7 @@ const FEW_IMAGES: usize = 16;
 
 /// About how many tokens the few sequences of [`Peaks`] have. With fewer, weights take most of the memory, and the peak
 /// is at another point of a step than in training.
-const TOKENS: usize = 1024;
+pub(crate) const TOKENS: usize = 1024;
 
 /// Peaks of memory in bytes, of one and two layers, on `few` sequences and on twice as many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

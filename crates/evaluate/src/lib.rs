@@ -22,4 +22,6 @@ pub use document::Document;
 pub use error::Error;
 pub use evaluation::{OnProgress, Options, Results, check, evaluate};
 pub use metric::{Metric, Sample};
+pub use score::MOST_LOGITS;
+pub use scoring::most_rows;
 pub use task::{KINDS, Kind, Task};

@@ -31,8 +31,8 @@ impl Score {
 /// several continuations of the same context.
 pub type Batch = Vec<Vec<usize>>;
 
-/// Most logits that are computed at once.
-const MOST_LOGITS: usize = 1 << 24;
+/// Most logits that are computed at once, unless a single token of each row has more.
+pub const MOST_LOGITS: usize = 1 << 24;
 
 /// Most continuations of one context that are scored together. The windows of a text that repeats itself can be many.
 const MOST_SHARED: usize = 256;

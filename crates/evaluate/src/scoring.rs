@@ -18,6 +18,13 @@ use crate::task::Task;
 const MOST_REQUESTS: usize = 1 << 14;
 const MOST_TOKENS: usize = 1 << 21;
 
+/// The most requests of `time` tokens that are scored at once where a user asks for `batch`.
+pub fn most_rows(batch: usize, time: usize) -> usize {
+    batch
+        .min(MOST_REQUESTS)
+        .min(MOST_TOKENS.div_ceil(time.max(1)))
+}
+
 /// A model that scores requests.
 pub struct Scorer<B: Backend, M> {
     /// The model.

@@ -108,19 +108,28 @@ fn is_current(directory: &Path) -> bool {
     current.is_ok_and(|current| found.is_ok_and(|found| found == current))
 }
 
+/// The most bytes of the directory's name before the number of the process. File systems take names of 255 bytes.
+const MOST_NAME: usize = 230;
+
+/// The beginning of the names of unfinished exports to `directory`.
+fn unfinished(directory: &Path) -> String {
+    let name = directory.file_name().unwrap_or_default().to_string_lossy();
+    format!("{}.", &name[..name.floor_char_boundary(MOST_NAME)])
+}
+
 /// Where the files are until they are complete.
 fn aside(directory: &Path) -> PathBuf {
-    let name = directory.file_name().unwrap_or_default().to_string_lossy();
-    directory.with_file_name(format!("{name}.{}.partial", std::process::id()))
+    let name = unfinished(directory);
+    directory.with_file_name(format!("{name}{}.partial", std::process::id()))
 }
 
 /// Deletes what exports to `directory` that were killed have left, if nothing was written there for an hour.
 fn remove_leftovers(directory: &Path) {
-    let name = directory.file_name().unwrap_or_default().to_string_lossy();
+    let name = unfinished(directory);
     let is_one = |path: &Path| {
         let found = path.file_name().and_then(|name| name.to_str());
         let process = found.and_then(|found| {
-            let rest = found.strip_prefix(name.as_ref())?.strip_prefix('.')?;
+            let rest = found.strip_prefix(&name)?;
             rest.strip_suffix(".partial")?.parse::<u32>().ok()
         });
         process.is_some()

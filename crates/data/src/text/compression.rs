@@ -173,7 +173,7 @@ impl<R: BufRead> Read for Gz<R> {
 /// it: at most a quarter of the memory of the machine, but 128 MiB as for any reader of zstd, and 2 GiB as the program
 /// `zstd --long=31` writes.
 fn longest_window() -> u32 {
-    let quarter = memory().map_or(0, |memory| memory.total / 4);
+    let quarter = memory().map_or(0, |memory| memory.total.bytes / 4);
     quarter.checked_ilog2().unwrap_or(0).clamp(27, 31)
 }
 
