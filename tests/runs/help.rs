@@ -151,6 +151,7 @@ const COMPLETED: [(&str, &[&str]); 11] = [
     ),
     ("generate --checkpoint ", &["best", "newest"]),
     ("train --init-checkpoint ", &["best", "newest"]),
+    ("experiment --scale ", &["smoke", "cpu", "paper"]),
     ("sweep --tokenizer ", &["bytes", "chars"]),
     ("plan --data s", &["synthetic"]),
     ("list arch", &["architectures"]),
