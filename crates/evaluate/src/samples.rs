@@ -1,4 +1,4 @@
-//! The file of samples of a task. What is scored is written at once, so an evaluation that was stopped continues.
+//! The file of samples of a task. Scores are written at once, so an evaluation that was stopped continues.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -12,7 +12,7 @@ use crate::Error;
 use crate::metric::{Found, Sample};
 use crate::task::Task;
 
-/// The first line of a file of samples: what they are of.
+/// The first line of a file of samples: the task, the weights and the settings of the samples.
 #[derive(PartialEq, Serialize, Deserialize)]
 pub struct Heading {
     /// The name of the task.
@@ -38,14 +38,14 @@ pub struct Samples {
     file: fs::File,
     /// The first line.
     heading: String,
-    /// The sample of each document of the task; `None` where it is not scored yet.
+    /// The sample of each document of the task; `None` if it is not scored yet.
     pub found: Vec<Option<Found>>,
     /// Notes for the user.
     pub notes: Vec<String>,
 }
 
 impl Samples {
-    /// Opens the file in `directory` with the samples of `task`. A file with samples of something else is set aside.
+    /// Opens the file in `directory` with the samples of `task`. A file with other samples is set aside.
     ///
     /// # Errors
     ///
@@ -107,8 +107,8 @@ impl Samples {
     }
 }
 
-/// Reads the samples in the file `path`, and returns how many bytes of it are whole lines. `None` if they are of
-/// something else.
+/// Reads the samples in the file `path`, and returns the number of bytes of its whole lines. `None` if the samples have
+/// another heading.
 fn read(
     path: &Path,
     task: &Task,
@@ -208,7 +208,7 @@ fn is_sealed(heading: &str, line: &str) -> bool {
     sample.is_some_and(|(sample, _)| sealed(heading, sample) == line)
 }
 
-/// The whole lines of a file, up to one that is too long.
+/// The whole lines of a file, up to the first line that is too long.
 struct Lines<'a>(BufReader<fs::File>, &'a Path);
 
 impl Lines<'_> {
@@ -216,7 +216,7 @@ impl Lines<'_> {
         let mut line = String::new();
         let read = (&mut self.0).take(MOST).read_line(&mut line);
         match read {
-            // Bytes that are no text end the whole lines too.
+            // Bytes that are not text also end the whole lines.
             Err(error) if error.kind() == std::io::ErrorKind::InvalidData => Ok(None),
             Err(error) => Err(RunError::io("read", self.1)(error).into()),
             Ok(_) => Ok(Some(line).filter(|line| line.ends_with('\n'))),
@@ -228,11 +228,11 @@ fn json_line(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_else(|e| unreachable!("plain data: {e}")) + "\n"
 }
 
-/// Refuses links and what is no regular file, because reading them may never end.
+/// Refuses links and special files, because reading them may never end.
 ///
 /// # Errors
 ///
-/// The path of the file, and what to do.
+/// The path of the file, and how to fix it.
 pub fn check_is_file(path: &Path) -> Result<(), Error> {
     match fs::symlink_metadata(path) {
         Ok(metadata) if !metadata.is_file() => Err(Error::Task {
