@@ -1,4 +1,4 @@
-//! The vocabulary that counts of parameters and FLOPs hold for.
+//! The vocabulary for which parameters and FLOPs are counted.
 
 use std::fmt;
 
@@ -10,14 +10,14 @@ use residual_zoo_train::Interrupter;
 
 use crate::open_corpus;
 
-/// The vocabulary that counts of parameters and FLOPs hold for. Every command that prints such counts has it from here.
+/// The vocabulary for which parameters and FLOPs are counted. Every command that prints such counts gets it here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Basis {
     /// The vocabulary.
     pub vocabulary: Vocabulary,
     /// Number of training tokens, or images; `None` if the data were not opened or have no end.
     pub train_tokens: Option<usize>,
-    /// Why the vocabulary is an assumption; `None` if it is that of the data.
+    /// The reason why the vocabulary is assumed; `None` if it is the vocabulary of the data.
     pub assumed: Option<String>,
 }
 
@@ -30,7 +30,7 @@ impl Basis {
         }
     }
 
-    /// A vocabulary that is known.
+    /// Makes the basis of a known vocabulary.
     pub fn exact(vocabulary: Vocabulary) -> Self {
         Self {
             vocabulary,
@@ -39,12 +39,12 @@ impl Basis {
         }
     }
 
-    /// The vocabulary of the data of a config. Nothing is downloaded, and at most [`MOST_BYTES`] of text are tokenized.
-    /// Beyond that, it is known from the config, or assumed.
+    /// Finds the vocabulary of the data of a config. Downloads nothing, and tokenizes at most [`MOST_BYTES`] of text.
+    /// For other data, the vocabulary follows from the config or is assumed.
     ///
     /// # Errors
     ///
-    /// A config that is not valid, or data that cannot be read.
+    /// Returns an error if the config is invalid or the data cannot be read.
     pub fn of_config(data: &DataConfig, stop: &Interrupter) -> Result<Self, DataError> {
         data.validate()?;
         let known = data.known_vocab_size()?;
@@ -54,19 +54,19 @@ impl Basis {
         Self::unopened(data, known)
     }
 
-    /// The vocabulary of the data of a config, and the data if they are on this machine, however large they are. Nothing is
-    /// downloaded. Without the data, the vocabulary is the one of [`of_config`](Self::of_config).
+    /// Opens the data of a config if they are on this machine, whatever their size. Returns their vocabulary and the
+    /// data. Downloads nothing. Without the data, the vocabulary is the result of [`of_config`](Self::of_config).
     ///
     /// # Errors
     ///
-    /// A config that is not valid, or data that cannot be read.
+    /// Returns an error if the config is invalid or the data cannot be read.
     pub fn open(
         data: &DataConfig,
         stop: &Interrupter,
     ) -> Result<(Self, Option<Corpus>), DataError> {
         data.validate()?;
         let known = data.known_vocab_size()?;
-        // A download of images is none of the zoo's, so opening them says best what is missing.
+        // The zoo downloads no images. Opening them gives the best error if they are missing.
         let is_here = matches!(data.source, Source::Cifar10(_) | Source::Images(_))
             || data.bytes_at_hand()?.is_some();
         if is_here && !lacks_tokenizer(data, known) {
@@ -92,11 +92,11 @@ impl Basis {
         })
     }
 
-    /// The vocabularies of the data of several runs. Data that are equal are opened once.
+    /// Finds the vocabulary of the data of each run. Equal data are opened once.
     ///
     /// # Errors
     ///
-    /// The errors of [`of_config`](Self::of_config).
+    /// Returns the errors of [`of_config`](Self::of_config).
     pub fn of_each(all: &[&DataConfig], stop: &Interrupter) -> Result<Vec<Self>, DataError> {
         let mut found: Vec<Self> = Vec::new();
         for (i, data) in all.iter().enumerate() {
@@ -109,18 +109,18 @@ impl Basis {
         Ok(found)
     }
 
-    /// How often a run of so many tokens passes over the training data; `None` if their number is not known.
+    /// Number of passes over the training data in `tokens` tokens; `None` if the number of training tokens is unknown.
     pub fn passes(&self, tokens: f64) -> Option<f64> {
         Some(tokens / self.train_tokens? as f64)
     }
 
-    /// The size for a table, with a sign before an assumed one: `~50304`.
+    /// The size for a table; an assumed one has a sign before it: `~50304`.
     pub fn shown(&self) -> String {
         let sign = if self.assumed.is_some() { "~" } else { "" };
         format!("{sign}{}", self.size())
     }
 
-    /// Its size: the number of token ids, or of classes for images.
+    /// The size: the number of token ids, or of classes for images.
     pub fn size(&self) -> usize {
         match self.vocabulary.image() {
             Some(_) => self.vocabulary.outputs,
@@ -129,7 +129,7 @@ impl Basis {
     }
 }
 
-/// Returns the notes below a table with the sizes of the vocabularies of runs, by name.
+/// Returns notes for below a table on the vocabularies of its runs, which are given by name.
 pub fn basis_notes<'a>(runs: impl IntoIterator<Item = (&'a str, &'a Basis)>) -> Vec<String> {
     let mut notes =
         vec!["Counts hold for the vocabulary of the row: token ids, or classes of images.".into()];
@@ -154,7 +154,8 @@ pub fn basis_notes<'a>(runs: impl IntoIterator<Item = (&'a str, &'a Basis)>) -> 
     notes
 }
 
-/// Such as `56 token ids`, `~50304 token ids` if that is assumed, or `3 × 32 × 32 images in 10 classes`.
+/// Shows a vocabulary such as `56 token ids`, `~50304 token ids` if it is assumed, or `3 × 32 × 32 images in 10
+/// classes`.
 impl fmt::Display for Basis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Vocabulary { outputs, .. } = self.vocabulary;
@@ -190,11 +191,11 @@ fn lacks_tokenizer(data: &DataConfig, known: Option<usize>) -> bool {
     known.is_none() && matches!(data.tokenizer, TokenizerConfig::File(_))
 }
 
-/// Why data were not opened: a tokenizer that is missing, a text that is large or missing.
+/// Says why data were not opened: a missing tokenizer, or a large or missing text.
 ///
 /// # Errors
 ///
-/// Data that cannot be read.
+/// Returns an error if the data cannot be read.
 pub fn why_unopened(data: &DataConfig) -> Result<String, DataError> {
     let missing = |is_to_load, is_here| match (is_to_load, is_here) {
         (true, _) => "is not downloaded yet",
@@ -221,7 +222,7 @@ pub fn why_unopened(data: &DataConfig) -> Result<String, DataError> {
     })
 }
 
-/// A number of token ids for data that are not opened, and why it is this one.
+/// Assumes a number of token ids for data that are not opened, and says why it is this number.
 fn assumed(data: &DataConfig) -> Result<(usize, String), DataError> {
     let because = why_unopened(data)?;
     if let TokenizerConfig::File(_) = &data.tokenizer {
@@ -239,11 +240,11 @@ fn assumed(data: &DataConfig) -> Result<(usize, String), DataError> {
     })
 }
 
-/// The most bytes of text that are tokenized only to count their vocabulary.
+/// The largest text, in bytes, that is tokenized only to count its vocabulary.
 pub const MOST_BYTES: u64 = 1 << 24;
-/// Token ids of GPT-NeoX's tokenizer, as published models have them. GPT-2's has about as many.
+/// Number of token ids of GPT-NeoX's tokenizer in published models. GPT-2's has about as many.
 const NEOX: usize = 50_304;
-/// Characters of tiny shakespeare.
+/// Number of characters of tiny shakespeare.
 const SHAKESPEARE: usize = 65;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What a run makes of its validation images: accuracies, the confusion matrix, and images that it gets wrong.
+//! Classification of a run's validation images: accuracies, the confusion matrix, and misclassified images.
 
 use std::path::{Path, PathBuf};
 
@@ -17,43 +17,43 @@ use serde_json::json;
 
 use crate::Error;
 
-/// The report about images that were classified.
+/// The file name of the report about classified images.
 pub const IMAGES_REPORT: &str = "images.html";
 
-/// What a model makes of images.
+/// The result of classifying images with a model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Classified {
     /// The checkpoint of the model.
     pub checkpoint: PathBuf,
     /// The names of the classes.
     pub classes: Vec<String>,
-    /// What was found for each image, in the order of the data.
+    /// The result for each image, in the order of the data.
     pub found: Vec<Found>,
-    /// Mean of −log p of the right class, in nats.
+    /// Mean of −log p of the true class, in nats.
     pub loss: f64,
-    /// The share of images whose class is the likeliest.
+    /// The share of images for which the true class is the likeliest.
     pub top_1: f64,
-    /// The share of images whose class is among the five likeliest.
+    /// The share of images for which the true class is among the five likeliest.
     pub top_5: f64,
 }
 
-/// What a model makes of an image.
+/// The result for one image.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Found {
-    /// Its class.
+    /// The true class.
     pub class: usize,
     /// The likeliest class.
     pub likeliest: usize,
     /// The probability of that class.
     pub probability: f64,
-    /// The number of classes that are likelier than its own.
+    /// The number of classes that are likelier than the true class.
     pub rank: usize,
-    /// −log p of its class.
+    /// −log p of the true class.
     pub loss: f64,
 }
 
 impl Found {
-    /// Of the log-probabilities of all classes. Of equal ones, the first is likelier.
+    /// Ranks the classes by their log-probabilities. Among equal ones, the first counts as likelier.
     fn of(class: usize, log_p: &[f32]) -> Self {
         let own = log_p[class];
         let likelier =
@@ -73,19 +73,19 @@ impl Found {
         }
     }
 
-    /// Whether the likeliest class is that of the image.
+    /// Whether the likeliest class is the true class.
     pub fn is_right(&self) -> bool {
         self.rank == 0
     }
 }
 
-/// Classifies all validation images of `corpus` by the newest checkpoint of `run`, and writes [`IMAGES_REPORT`] and
-/// `images.json` to `directory`.
+/// Classifies all validation images of `corpus` with the newest checkpoint of `run`, and writes [`IMAGES_REPORT`] and
+/// `images.json` into `directory`.
 ///
 /// # Errors
 ///
-/// Images of other classes or another size than the run was trained on; a file that cannot be read or written;
-/// [`residual_zoo_evaluate::Error::Stopped`].
+/// Returns an error if the images have other classes or another size than the training images, or if a file cannot be
+/// read or written. Returns [`residual_zoo_evaluate::Error::Stopped`] on a stop.
 pub fn classify<C: ModelConfig>(
     run: &Run<C>,
     corpus: &Corpus,
@@ -98,7 +98,7 @@ pub fn classify<C: ModelConfig>(
             "has other classes than the images that the run was trained on; give those by `--data`";
         return Err(ConfigError::new("data.source", problem).into());
     }
-    // Before the work, rather than after it.
+    // Fails before the work rather than after it.
     disk::create_directories(directory)?;
     run.config.validate(residual_zoo_runs::vocabulary(corpus))?;
     let Newest {
@@ -206,13 +206,13 @@ impl<C: ModelConfig> Classify<'_, C> {
     }
 }
 
-/// The most classes of a confusion matrix. Of more, the most frequent confusions are listed.
+/// The most classes of a confusion matrix. With more classes, the most frequent confusions are listed.
 const MATRIX: usize = 20;
 /// The most images and confusions that are shown.
 const SHOWN: usize = 24;
 
 impl Classified {
-    /// How many images of class i have j as the likeliest class, at `[i][j]`.
+    /// Number of images of class i whose likeliest class is j, at `[i][j]`.
     pub fn confusion(&self) -> Vec<Vec<usize>> {
         let count = self.classes.len();
         let mut confusion = vec![vec![0; count]; count];
@@ -222,8 +222,8 @@ impl Classified {
         confusion
     }
 
-    /// The 95 % confidence interval of a share of the images, by Wilson's formula: it is within 0 to 1, and not empty
-    /// where all images or none are right.
+    /// The 95 % confidence interval of a share of the images, by Wilson's formula. It stays within 0 to 1, and is not
+    /// empty if all images or none are right.
     pub fn interval(&self, share: f64) -> [f64; 2] {
         const Z: f64 = 1.96;
         let n = self.found.len() as f64;
@@ -233,7 +233,8 @@ impl Classified {
         ends.map(|end| (end / (1.0 + Z * Z / n)).clamp(0.0, 1.0))
     }
 
-    /// Such as `top-1 accuracy 85.00 % (81.87 to 87.67)`. The five likeliest of five or fewer classes say nothing.
+    /// Describes accuracies such as `top-1 accuracy 85.00 % (81.87 to 87.67)`. Leaves out top-5 for five classes or
+    /// fewer, where it is always 100 %.
     pub fn accuracies(&self) -> Vec<String> {
         let all = [("top-1", self.top_1), ("top-5", self.top_5)];
         let shown = if self.classes.len() > 5 { 2 } else { 1 };
@@ -263,7 +264,7 @@ impl Classified {
         })
     }
 
-    /// A row for each class, with a column for each class that the model may take it for.
+    /// The confusion matrix, with a row for each true class and a column for each likeliest class.
     fn matrix(&self) -> Table {
         let mut columns = vec![Column::text("class")];
         columns.extend(self.classes.iter().map(|name| Column::number(name, "")));
@@ -339,7 +340,7 @@ impl Classified {
         }
     }
 
-    /// The images that the model gets wrong with the highest probabilities; `None` if there are none.
+    /// The misclassified images with the highest probabilities; `None` if there are none.
     fn mistakes(&self, images: &Examples) -> Result<Option<Section>, Error> {
         let mut wrong: Vec<(usize, &Found)> = self.found.iter().enumerate().collect();
         wrong.retain(|(_, found)| !found.is_right());
@@ -398,7 +399,7 @@ mod tests {
         );
         assert!((found.probability - 0.5).abs() < 1e-6 && (found.loss + 0.3f64.ln()).abs() < 1e-6);
         assert!(Found::of(1, &log_p).is_right());
-        // A model that says the same of all classes is right about the first alone.
+        // Among equal probabilities, only the first class counts as right.
         let same = [-1.0f32; 3];
         assert_eq!(
             [0, 1, 2].map(|class| Found::of(class, &same).rank),

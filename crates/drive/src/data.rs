@@ -11,12 +11,11 @@ use residual_zoo_report::si;
 use residual_zoo_train::Interrupter;
 use residual_zoo_train::dashboard::{Status, duration, warn};
 
-/// Opens the data, and tells the user on standard error what is to be known about them: how far the
-/// preparation is if it takes long, and notes. `stop` ends the preparation.
+/// Opens the data. On standard error, shows the progress of a long preparation, and notes. `stop` ends the preparation.
 ///
 /// # Errors
 ///
-/// As [`Corpus::open_with`].
+/// Returns the errors of [`Corpus::open_with`].
 pub fn open_corpus(config: &DataConfig, stop: &Interrupter) -> Result<Corpus, DataError> {
     prepare(stop, |progress| Corpus::open_with(config, progress))
 }
@@ -25,12 +24,12 @@ pub fn open_corpus(config: &DataConfig, stop: &Interrupter) -> Result<Corpus, Da
 ///
 /// # Errors
 ///
-/// As [`Corpus::store`].
+/// Returns the errors of [`Corpus::store`].
 pub fn store_corpus(config: &DataConfig, stop: &Interrupter) -> Result<Corpus, DataError> {
     prepare(stop, |progress| Corpus::store(config, progress))
 }
 
-/// Does `work` on the data, and tells the user how far it is and its notes.
+/// Does `work` on the data, and shows its progress and the notes of the data.
 fn prepare(
     stop: &Interrupter,
     work: impl FnOnce(OnProgress) -> Result<Corpus, DataError>,
@@ -42,28 +41,28 @@ fn prepare(
     Ok(corpus)
 }
 
-/// What is being prepared: the stage, the bytes done of all, and when the stage began.
+/// The preparation in progress: the stage, the bytes done, all bytes, and when the stage began.
 type Preparing = Option<(Stage, u64, u64, Instant)>;
 
-/// The directory of the model at `path`, which may be an address on the hub; see
-/// [`residual_zoo_data::fetch_model`]. Downloads show how far they are.
+/// Fetches the model at `path`, which may be an address on the hub, and returns its directory; see
+/// [`residual_zoo_data::fetch_model`]. Shows the progress of downloads.
 ///
 /// # Errors
 ///
-/// Those of [`residual_zoo_data::fetch_model`]; [`DataError::Stopped`].
+/// Returns the errors of [`residual_zoo_data::fetch_model`], and [`DataError::Stopped`] on a stop.
 pub fn fetch_model(path: &Path, stop: &Interrupter) -> Result<PathBuf, DataError> {
     with_progress(stop, |progress| {
         residual_zoo_data::fetch_model(path, progress)
     })
 }
 
-/// Does `work`, shows how far it is, and stops it on request.
+/// Does `work`, shows its progress, and stops it on request.
 fn with_progress<T>(stop: &Interrupter, work: impl FnOnce(OnProgress) -> T) -> T {
     let now: Mutex<Preparing> = Mutex::new(None);
     let set = |preparing| *now.lock().unwrap_or_else(PoisonError::into_inner) = preparing;
     let (ended, end) = mpsc::channel::<()>();
     thread::scope(|scope| {
-        // Some stages, such as the training of a tokenizer, do not tell how far they are.
+        // Some stages, such as the training of a tokenizer, do not report progress.
         let now = &now;
         scope.spawn(move || {
             let mut status = Status::default();
@@ -88,7 +87,7 @@ fn with_progress<T>(stop: &Interrupter, work: impl FnOnce(OnProgress) -> T) -> T
     })
 }
 
-/// Such as `tokenizing: 30 %, 2.50 MB/s, left 12s`.
+/// Describes a stage such as `tokenizing: 30 %, 2.50 MB/s, left 12s`.
 fn describe((stage, done, all, since): (Stage, u64, u64, Instant), now: Instant) -> String {
     let taken = now.saturating_duration_since(since);
     let share = done as f64 / all.max(1) as f64;

@@ -10,11 +10,11 @@ use residual_zoo_train::dashboard::{Status, warn};
 
 use crate::Error;
 
-/// Evaluates `run` on `tasks` as [`residual_zoo_evaluate::evaluate`] does, and shows how far it is. `stop` ends it.
+/// Evaluates `run` on `tasks` as [`residual_zoo_evaluate::evaluate`] does, and shows the progress. `stop` ends it.
 ///
 /// # Errors
 ///
-/// Those of [`residual_zoo_evaluate::evaluate`], and when the backend cannot be used.
+/// Returns the errors of [`residual_zoo_evaluate::evaluate`], and an error if the backend cannot be used.
 pub fn evaluate<C: ModelConfig>(
     run: &Run<C>,
     tasks: &[Task],

@@ -12,13 +12,13 @@ use residual_zoo_train::dashboard::warn;
 
 use crate::Error;
 
-/// Writes each of `prompts` and `tokens` more tokens, from the newest checkpoint of `run`.
-/// `None` is the first token id of the vocabulary. A single text is written as it is generated; several
-/// are generated side by side and have a line of hyphens between them.
+/// Writes each of `prompts` and `tokens` more tokens, from the newest checkpoint of `run`. `None` starts with the first
+/// token id of the vocabulary. A single text is written while it is generated. Several texts are generated side by side
+/// and separated by lines of hyphens.
 ///
 /// # Errors
 ///
-/// A checkpoint that cannot be used, a prompt that the model cannot take, a backend that cannot be used.
+/// Returns an error if the checkpoint, a prompt or the backend cannot be used.
 pub fn generate<C: ModelConfig>(
     run: Run<C>,
     prompts: &[Option<&str>],
@@ -84,7 +84,7 @@ impl<C: ModelConfig> OnBackend for Generate<'_, C> {
         };
         warn(&run.describe(&checkpoint));
         let mut out = std::io::stdout().lock();
-        // What a model generates is whatever it was trained on. A file gets it as it is.
+        // A model may generate control characters from its training data. A file gets them unchanged.
         let is_shown = out.is_terminal();
         for piece in pieces {
             let piece = piece?;
@@ -93,7 +93,7 @@ impl<C: ModelConfig> OnBackend for Generate<'_, C> {
                 false => piece.as_str().into(),
             };
             match out.write_all(shown.as_bytes()).and_then(|()| out.flush()) {
-                // A reader that stops reading ends the text; that is no failure.
+                // A reader that closes the pipe ends the text; that is no failure.
                 Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(()),
                 written => written.map_err(RunError::io("write", "standard output".as_ref()))?,
             }

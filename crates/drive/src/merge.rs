@@ -12,12 +12,13 @@ use residual_zoo_train::dashboard::warn;
 
 use crate::Error;
 
-/// Makes a run of the newest checkpoints of `a` and `b`, whose models are merged by [`ModelConfig::merge`]. It has
-/// not trained. Returns the name of its model and the number of its parameters.
+/// Makes an untrained run of the newest checkpoints of `a` and `b`, whose models [`ModelConfig::merge`] merges. Returns
+/// the name of the new model and its number of parameters.
 ///
 /// # Errors
 ///
-/// Runs that cannot be read, have different tokenizers or cannot be merged; a directory that is taken; I/O errors.
+/// Returns an error if the runs cannot be read, have different tokenizers or cannot be merged, or if the directory is
+/// taken. Also returns I/O errors.
 pub fn merge<C: ModelConfig>(
     (a, b): (&Path, &Path),
     directory: &Path,
@@ -101,7 +102,8 @@ impl<C: ModelConfig> Merge<'_, C> {
     }
 }
 
-/// The newest checkpoint and its weights. They go through a model, so that every tensor is checked against the config.
+/// Reads the newest checkpoint and its weights. They pass through a model, which checks every tensor against the
+/// config.
 fn weights<B: Backend, C: ModelConfig>(
     run: &Run<C>,
     device: &B::Device,

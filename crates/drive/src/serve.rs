@@ -1,4 +1,4 @@
-//! A run that answers requests, on any backend.
+//! Serving a run on any backend.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -13,12 +13,13 @@ use residual_zoo_train::dashboard::warn;
 
 use crate::Error;
 
-/// Serves the newest checkpoint of `run` as [`residual_zoo_serve::serve`] does, until `stop`. `ready` is told the
+/// Serves the newest checkpoint of `run` as [`residual_zoo_serve::serve`] does, until `stop`. Calls `ready` with the
 /// address and the checkpoint once the model is loaded.
 ///
 /// # Errors
 ///
-/// Those of [`residual_zoo_serve::serve`], a run on data that are not text, and when the backend cannot be used.
+/// Returns the errors of [`residual_zoo_serve::serve`], and an error if the run is not on text or the backend cannot be
+/// used.
 pub fn serve<C: ModelConfig>(
     run: &Run<C>,
     options: &Options,

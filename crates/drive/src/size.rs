@@ -1,4 +1,4 @@
-//! Whether a model fits into the machine's memory.
+//! Checks that a model fits into the machine's memory.
 
 use residual_zoo_backend::{BackendKind, allocated};
 use residual_zoo_core::recompute::Recompute;
@@ -13,7 +13,7 @@ mod reading;
 
 pub use reading::{Reading, check_reading};
 
-/// What is done with a model.
+/// The use of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
     /// Its weights are loaded.
@@ -22,12 +22,12 @@ pub enum Use {
     Train,
 }
 
-/// Refuses a model that the machine cannot hold, before anything is allocated. It may turn out too large all the
-/// same: the estimate is a lower bound.
+/// Refuses a model that the machine cannot hold, before anything is allocated. The estimate is a lower bound, so an
+/// accepted model may still be too large.
 ///
 /// # Errors
 ///
-/// The bytes that it needs at least.
+/// Gives the least number of bytes that the model needs.
 pub fn check_size<C: ModelConfig>(
     config: &RunConfig<C>,
     vocabulary: Vocabulary,
@@ -37,7 +37,7 @@ pub fn check_size<C: ModelConfig>(
     let on_cpu = kind == BackendKind::Flex || (kind == BackendKind::LibTorch && gpu.is_none());
     let needed = match purpose {
         Use::Train if on_cpu => least_memory(config, vocabulary),
-        // The weights of a GPU pass through the memory of the machine.
+        // The weights of a GPU pass through the machine's memory.
         _ => weights(config, vocabulary),
     };
     let Some(total) = memory().map(|memory| memory.total) else {
@@ -57,12 +57,12 @@ pub fn check_size<C: ModelConfig>(
 /// Refuses to train a model whose steps are estimated to take more than the `available` bytes of this machine, before it
 /// is built. [`available_memory`] tells them, and what limits them.
 ///
-/// Training that fits beyond doubt is not held up. For the rest, two steps of smaller copies are made, which takes some
-/// seconds. Nothing is refused on a backend that does not count its memory, or has its own.
+/// Clear cases are decided at once. For all others, two steps of smaller copies are made, which takes some seconds.
+/// Nothing is refused on a backend with memory of its own, or without a count of its memory.
 ///
 /// # Errors
 ///
-/// The bytes that a step takes, about.
+/// Gives the approximate bytes of a step.
 pub fn check_memory<C: ModelConfig>(
     config: &RunConfig<C>,
     vocabulary: Vocabulary,
@@ -103,8 +103,8 @@ pub fn check_memory<C: ModelConfig>(
     }
 }
 
-/// Bytes that training takes, by steps of smaller copies, if these fit into the `available` bytes themselves. What is wrong
-/// with the config is for training to say.
+/// Estimates the bytes of training from steps of smaller copies, if these fit into the `available` bytes. Problems of
+/// the config are left for training to report.
 fn estimated<C: ModelConfig>(
     config: &RunConfig<C>,
     vocabulary: Vocabulary,
@@ -152,7 +152,7 @@ fn weights<C: ModelConfig>(config: &RunConfig<C>, vocabulary: Vocabulary) -> f64
     4.0 * config.model.cost(vocabulary).params.total() as f64
 }
 
-/// Weights, gradients, moments, and the sum over micro-batches.
+/// Bytes of weights, gradients, moments, and the sum over micro-batches.
 fn state<C: ModelConfig>(config: &RunConfig<C>, vocabulary: Vocabulary) -> f64 {
     let moments = config.train.optimizer.moments() as f64;
     let sums = if config.train.accumulate > 1 {
@@ -163,7 +163,8 @@ fn state<C: ModelConfig>(config: &RunConfig<C>, vocabulary: Vocabulary) -> f64 {
     (2.0 + moments + sums) * weights(config, vocabulary)
 }
 
-/// Bytes that training takes at least: weights, gradients and moments, then the logits, and the kept streams after layers.
+/// A lower bound of the bytes of training: weights, gradients and moments, then the logits, and the kept streams after
+/// layers.
 pub fn least_memory<C: ModelConfig>(config: &RunConfig<C>, vocabulary: Vocabulary) -> f64 {
     let shape = config.model.shape();
     let tokens = config.train.batch as f64 * config.time() as f64;
@@ -176,17 +177,17 @@ pub fn least_memory<C: ModelConfig>(config: &RunConfig<C>, vocabulary: Vocabular
     state(config, vocabulary) + tokens * (logits + 4.0 * width * kept as f64)
 }
 
-/// How much less than [`ample`] models take, at least.
+/// The factor by which [`ample`] exceeds the memory of models, at least.
 const AMPLE: f64 = 3.0;
 
-/// Bytes that are ample for training. Measured on models of the zoo, it takes 3 to 24 times less.
+/// An upper estimate of the bytes of training. Measured models of the zoo take 3 to 24 times less.
 fn ample<C: ModelConfig>(config: &RunConfig<C>, vocabulary: Vocabulary) -> f64 {
     let shape = config.model.shape();
     let flops = config.model.cost(vocabulary).forward_flops as f64;
     let width = shape.width as f64;
     let copies = config.model.copies() as f64;
     let activations = match config.data.image() {
-        // The FLOPs are those of an image. Four of them make one byte, measured.
+        // FLOPs are per image. By measurement, four of them make one byte.
         Some(_) => flops,
         // For each layer, and for products that are wider than the stream.
         None => 512.0 * width * copies * shape.n_layer as f64 + 16.0 * flops / width,

@@ -1,4 +1,4 @@
-//! Trains and times a run.
+//! Trains and times a run on a backend that the user chooses.
 
 use burn::tensor::backend::AutodiffBackend;
 use residual_zoo_backend::{BackendKind, OnBackend, PeakMemory};
@@ -17,7 +17,7 @@ use crate::size::{Use, check_size};
 ///
 /// # Errors
 ///
-/// Those of [`residual_zoo_train::run`], and when the backend cannot be used.
+/// Returns the errors of [`residual_zoo_train::run`], and an error if the backend cannot be used.
 pub fn train<C: ModelConfig>(
     kind: BackendKind,
     gpu: Option<usize>,
@@ -32,7 +32,7 @@ pub fn train<C: ModelConfig>(
 ///
 /// # Errors
 ///
-/// Those of [`residual_zoo_train::check`], and when the backend cannot be used.
+/// Returns the errors of [`residual_zoo_train::check`], and an error if the backend cannot be used.
 pub fn check_start<C: ModelConfig>(
     kind: BackendKind,
     gpu: Option<usize>,
@@ -58,7 +58,7 @@ impl<C: ModelConfig> OnBackend for Check<'_, C> {
 ///
 /// # Errors
 ///
-/// Those of [`team::follow`], and when the backend cannot be used.
+/// Returns the errors of [`team::follow`], and an error if the backend cannot be used.
 pub fn follow<C: ModelConfig>(
     kind: BackendKind,
     gpu: Option<usize>,
@@ -79,7 +79,7 @@ impl<C: ModelConfig> OnBackend for Follow<'_, C> {
     }
 }
 
-/// The training FLOPs of a whole run on `corpus`.
+/// Training FLOPs of a whole run on `corpus`.
 pub fn training_flops<C: ModelConfig>(config: &RunConfig<C>, corpus: &Corpus) -> f64 {
     let per_token = config.model.cost(vocabulary(corpus)).training_flops() as f64;
     per_token * config.tokens_per_step() as f64 * config.train.steps as f64
@@ -96,25 +96,25 @@ impl<C: ModelConfig> OnBackend for Train<'_, C> {
     }
 }
 
-/// The time and the memory of a training step, and what no step can be faster than.
+/// Time and memory of a training step, and lower bounds of the time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Bench {
     /// The times.
     #[serde(flatten)]
     pub time: StepTime,
-    /// The most bytes in use during the steps, where that is known.
+    /// Peak memory in bytes during the steps, if it is known.
     pub peak_memory: Option<u64>,
-    /// What the device can do.
+    /// The rates of the device.
     pub rates: Rates,
 }
 
 impl Bench {
-    /// Seconds that the matrix products of the median step take at the device's rate.
+    /// Seconds for the matrix products of the median step at the device's rate.
     pub fn arithmetic_floor(&self) -> f64 {
         self.time.flops_per_second * self.time.step / self.rates.product
     }
 
-    /// Seconds that it takes to write and read once what is in use at the peak, where that is known.
+    /// Seconds to write and read the peak memory once, if it is known.
     pub fn memory_floor(&self) -> Option<f64> {
         Some(2.0 * self.peak_memory? as f64 / self.rates.copy)
     }
@@ -125,7 +125,7 @@ impl Bench {
 ///
 /// # Errors
 ///
-/// Those of [`residual_zoo_train::bench::time_steps`], and when the backend cannot be used.
+/// Returns the errors of [`residual_zoo_train::bench::time_steps`], and an error if the backend cannot be used.
 pub fn time<C: ModelConfig>(
     kind: BackendKind,
     gpu: Option<usize>,
@@ -145,11 +145,11 @@ pub fn time<C: ModelConfig>(
     })
 }
 
-/// What the device of backend `kind` can do, with products in `precision`.
+/// Measures the rates of the device of backend `kind`, with products in `precision`.
 ///
 /// # Errors
 ///
-/// When the backend cannot be used, or has no products in `precision`.
+/// Returns an error if the backend cannot be used, or has no products in `precision`.
 pub fn measure_rates(
     kind: BackendKind,
     gpu: Option<usize>,
@@ -170,17 +170,17 @@ impl OnBackend for MeasureRates {
     }
 }
 
-/// That backend `kind` has products in `precision`, see [`Precision::check`].
+/// Checks that backend `kind` has products in `precision`; see [`Precision::check`].
 ///
 /// # Errors
 ///
-/// When it has none, or cannot be used.
+/// Returns an error if the backend has no such products, or cannot be used.
 pub fn check_precision(
     kind: BackendKind,
     gpu: Option<usize>,
     precision: Precision,
 ) -> Result<(), Error> {
-    // Every backend has f32, so none is started to ask.
+    // Every backend has f32, so no backend needs to be started.
     if precision == Precision::F32 {
         return Ok(());
     }

@@ -1,7 +1,7 @@
-//! The memory that training a model takes, from two steps of it and of smaller copies.
+//! The memory of training a model, from two steps of the model and of smaller copies.
 //!
-//! Training is tried on one sequence at a time. What it takes with more layers and sequences is
-//! extrapolated from four measured peaks: of one and two layers, on a few sequences and on twice as many.
+//! Training is tried on one sequence at a time. The memory with more layers and sequences is extrapolated from four
+//! measured peaks: one and two layers, on a few sequences and on twice as many.
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -18,24 +18,25 @@ use serde_json::Value;
 use crate::open_corpus;
 use crate::{Error, time};
 
-/// A model to be tried, at its full shape.
+/// A model to try, at its full shape.
 pub struct Trial<C> {
     config: RunConfig<C>,
     vocabulary: Vocabulary,
     /// The data of the copy task, or drawn images; `None` for random tokens.
     drawn: Option<Corpus>,
     n_layer: usize,
-    /// The least depth of the model, which counts as one layer of [`Peaks`].
+    /// The smallest valid depth of the model, which counts as one layer of [`Peaks`].
     unit: usize,
 }
 
 impl<C: ModelConfig> Trial<C> {
-    /// The model of a run with this vocabulary, see [`Basis`](crate::Basis), on sequences of the full length: those of the
-    /// copy task, or random tokens and drawn images in place of texts and images, which need not be there.
+    /// Prepares the model of a run with this vocabulary (see [`Basis`](crate::Basis)) and sequences of full length. The
+    /// copy task keeps its data. Random tokens and drawn images replace texts and images, which need not be on this
+    /// machine.
     ///
     /// # Errors
     ///
-    /// A config that cannot be trained, or data that make no sequence.
+    /// Returns an error if the config cannot be trained, or the data are too short for a sequence.
     pub fn new(config: &RunConfig<C>, vocabulary: Vocabulary) -> Result<Self, Error> {
         let mut config = config.clone();
         let time = config.time();
@@ -65,17 +66,17 @@ impl<C: ModelConfig> Trial<C> {
         config.validate(vocabulary)?;
         let depth = with_depth(&config.model, 1)?.1;
         let n_layer = depth.unwrap_or(config.model.shape().n_layer);
-        // Layers of several architectures in turn need each of them once.
+        // If layers alternate between architectures, a valid depth has each of them.
         let is_valid = |depth: &usize| {
             let model = with_depth(&config.model, *depth);
             model.is_ok_and(|(model, _)| model.validate().is_ok())
         };
         let unit = match depth {
             Some(_) => (1..n_layer).find(is_valid).unwrap_or(n_layer),
-            // Layers that differ, as in a ResNet, are measured as a whole.
+            // Layers that differ, as in a ResNet, are measured together.
             None => n_layer,
         };
-        // Parts of several layers are alike only as a whole.
+        // Recomputation groups span several layers, so scale by whole groups.
         let unit = match config.train.recompute {
             Some(Recompute::Every(layers)) => unit.saturating_mul(layers.max(1)).min(n_layer),
             _ => unit,
@@ -94,16 +95,16 @@ impl<C: ModelConfig> Trial<C> {
         self.config.model.cost(self.vocabulary)
     }
 
-    /// Measures what the model would take with other numbers of layers and sequences; `None` where
-    /// memory is not counted.
+    /// Measures peaks for extrapolation to other numbers of layers and sequences; `None` if the backend does not count
+    /// memory.
     ///
     /// # Errors
     ///
-    /// As [`time()`].
+    /// Returns the errors of [`time()`].
     pub fn peaks(&self, kind: BackendKind, gpu: Option<usize>) -> Result<Option<Peaks>, Error> {
         let few = self.few();
         let mut peaks = [[0; 2]; 2];
-        // The largest first: what threads then keep for later is part of all four peaks.
+        // The largest copy comes first: memory that threads then keep is part of all four peaks.
         for layers in (1..=self.layers().min(2)).rev() {
             for times in [2, 1] {
                 let size = (layers * self.unit, times * few);
@@ -119,16 +120,16 @@ impl<C: ModelConfig> Trial<C> {
         Ok(Some(Peaks { peaks, few }))
     }
 
-    /// The few sequences of [`Peaks`].
+    /// The number of sequences that [`Peaks`] calls few.
     fn few(&self) -> usize {
         (TOKENS / self.positions()).clamp(1, self.config.train.batch)
     }
 
-    /// The smallest copy of which [`peaks`](Self::peaks) makes steps.
+    /// The smallest copy that [`peaks`](Self::peaks) measures.
     ///
     /// # Errors
     ///
-    /// A config that cannot be changed.
+    /// Returns an error if the config cannot be changed.
     pub fn smallest(&self) -> Result<RunConfig<C>, Error> {
         let mut config = self.config.clone();
         (config.model, _) = with_depth(&config.model, self.unit)?;
@@ -136,12 +137,12 @@ impl<C: ModelConfig> Trial<C> {
         Ok(config)
     }
 
-    /// Measures what the smallest copy takes. The others take at most four times as much. `None` where memory is not
-    /// counted.
+    /// Measures the peak of the smallest copy. The other copies take at most four times as much. `None` if the backend
+    /// does not count memory.
     ///
     /// # Errors
     ///
-    /// As [`time()`].
+    /// Returns the errors of [`time()`].
     pub fn smallest_peak(
         &self,
         kind: BackendKind,
@@ -150,12 +151,12 @@ impl<C: ModelConfig> Trial<C> {
         self.peak((self.unit, self.few()), kind, gpu)
     }
 
-    /// Bytes that the model takes on one sequence, by `peaks`.
+    /// Estimates the bytes of the model on one sequence from `peaks`.
     pub fn estimate(&self, peaks: &Peaks) -> u64 {
         peaks.at(self.layers(), 1)
     }
 
-    /// About how many positions a sequence has. Patches of 4 × 4 pixels are usual for small images.
+    /// Approximate number of positions of a sequence. Patches of 4 × 4 pixels are usual for small images.
     fn positions(&self) -> usize {
         match self.config.data.image() {
             Some([_, height, width]) => (height * width / 16).max(1),
@@ -168,8 +169,8 @@ impl<C: ModelConfig> Trial<C> {
         self.n_layer.div_ceil(self.unit)
     }
 
-    /// Bytes that the model takes as its run trains it, by `peaks`. Where micro-batches are
-    /// accumulated, the sum of their gradients is held as well: 4 bytes for each parameter.
+    /// Estimates the bytes of the model as its run trains it from `peaks`. Accumulation over micro-batches adds the sum
+    /// of the gradients: 4 bytes for each parameter.
     pub fn whole(&self, peaks: &Peaks) -> u64 {
         let train = &self.config.train;
         let cost = self.cost();
@@ -180,12 +181,11 @@ impl<C: ModelConfig> Trial<C> {
         peaks.at(self.layers(), train.batch) + sums
     }
 
-    /// Makes two steps with the model on one sequence. Returns the peak; `None` where memory is not
-    /// counted.
+    /// Makes two steps with the model on one sequence. Returns the peak; `None` if the backend does not count memory.
     ///
     /// # Errors
     ///
-    /// As [`time()`].
+    /// Returns the errors of [`time()`].
     pub fn take(&self, kind: BackendKind, gpu: Option<usize>) -> Result<Option<u64>, Error> {
         self.peak((self.n_layer, 1), kind, gpu)
     }
@@ -194,12 +194,12 @@ impl<C: ModelConfig> Trial<C> {
     ///
     /// # Errors
     ///
-    /// As [`time()`].
+    /// Returns the errors of [`time()`].
     pub fn take_whole(&self, kind: BackendKind, gpu: Option<usize>) -> Result<Option<u64>, Error> {
         self.peak((self.n_layer, self.config.train.batch), kind, gpu)
     }
 
-    /// Whether `Layers` cuts the run at each update of the stream.
+    /// Whether the recomputation `Layers` cuts at each update of the stream.
     fn cuts_updates(&self) -> bool {
         let shape = self.config.model.shape();
         let elements = self.config.train.batch * self.positions() * shape.width;
@@ -216,7 +216,7 @@ impl<C: ModelConfig> Trial<C> {
         let mut config = self.config.clone();
         (config.model, _) = with_depth(&config.model, layers)?;
         config.train.batch = sequences;
-        // `Layers` cuts fewer sequences into smaller parts.
+        // `Layers` cuts into smaller parts for fewer sequences.
         if config.train.recompute == Some(Recompute::Layers) && !self.cuts_updates() {
             config.train.recompute = Some(Recompute::Every(1));
         }
@@ -235,14 +235,14 @@ impl<C: ModelConfig> Trial<C> {
     }
 }
 
-/// How many images are drawn in place of those of a run.
+/// Number of images that are drawn in place of a run's images.
 const FEW_IMAGES: usize = 16;
 
-/// About how many tokens the few sequences of [`Peaks`] have. With fewer, weights take most of the memory, and the peak
-/// is at another point of a step than in training.
+/// Approximate number of tokens in the few sequences of [`Peaks`]. With fewer tokens, weights would take most of the
+/// memory, and the peak would be at another point of a step than in training.
 pub(crate) const TOKENS: usize = 1024;
 
-/// Peaks of memory in bytes, of one and two layers, on `few` sequences and on twice as many.
+/// Peaks of memory in bytes, for one and two layers, on `few` sequences and on twice as many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peaks {
     peaks: [[u64; 2]; 2],
@@ -258,9 +258,9 @@ impl Peaks {
     ///            + (L − 1)(s − 1)(p22 − p21 − p12 + p11)
     /// ```
     ///
-    /// It is exact where the peak is at the same point of a step in all of them, and all layers are
-    /// alike. It is too low for a deep model whose connections keep what they make of all earlier layers, such as
-    /// attention residuals: that grows with the square of the depth.
+    /// The extrapolation is exact if all layers are alike and all peaks are at the same point of a step. It is too low
+    /// for a deep model whose connections keep a result for each earlier layer, such as attention residuals: this
+    /// memory grows with the square of the depth.
     pub fn at(&self, layers: usize, sequences: usize) -> u64 {
         let [[p11, p12], [p21, p22]] = self.peaks.map(|peaks| peaks.map(|peak| peak as f64));
         let (l, s) = (
@@ -272,10 +272,11 @@ impl Peaks {
     }
 }
 
-/// `model` with `n_layer` layers, and the number that it had. A model without such a field stays as it is.
+/// Sets `n_layer` layers in `model`, and returns the number of layers that it had. A model without such a field stays
+/// as it is.
 ///
-/// The depth is every field called `n_layer` in the JSON form of the config, at any level: a
-/// composition has one for each of its architectures.
+/// The depth is every field called `n_layer` in the JSON form of the config, at any level: a composition has one for
+/// each architecture.
 fn with_depth<C: ModelConfig>(model: &C, n_layer: usize) -> Result<(C, Option<usize>), Error> {
     let invalid = |error: serde_json::Error| ConfigError::new("model", error.to_string());
     let mut tree = serde_json::to_value(model).map_err(invalid)?;
@@ -283,7 +284,7 @@ fn with_depth<C: ModelConfig>(model: &C, n_layer: usize) -> Result<(C, Option<us
     Ok((serde_json::from_value(tree).map_err(invalid)?, before))
 }
 
-/// Sets every field called `n_layer`. Returns the largest value of them; `None` without one.
+/// Sets every field called `n_layer`. Returns the largest value that they had; `None` without such a field.
 fn set_depth(tree: &mut Value, n_layer: usize) -> Option<usize> {
     match tree {
         Value::Object(fields) => {
@@ -303,7 +304,7 @@ fn set_depth(tree: &mut Value, n_layer: usize) -> Option<usize> {
     }
 }
 
-/// `count` random tokens.
+/// Draws `count` random tokens.
 fn random_tokens(
     vocabulary: Vocabulary,
     valid_fraction: f64,
@@ -338,7 +339,7 @@ mod tests {
 
     #[test]
     fn what_grows_with_layers_and_sequences_is_extrapolated_exactly() {
-        // Ends, weights of a layer, logits of a sequence, activations of a layer and a sequence.
+        // The ends, weights per layer, logits per sequence, and activations per layer and sequence.
         let exact = |l: u64, s: u64| 1000 + 700 * l + 50 * s + 300 * l * s;
         let peaks = Peaks {
             peaks: [[exact(1, 3), exact(1, 6)], [exact(2, 3), exact(2, 6)]],
@@ -352,7 +353,7 @@ mod tests {
                 "{layers} {sequences}"
             );
         }
-        // A second sequence that takes less gives no number below zero.
+        // If a second sequence takes less, the estimate is not below zero.
         let peaks = Peaks {
             peaks: [[10, 1], [10, 1]],
             few: 1,
@@ -411,7 +412,7 @@ mod tests {
             train: TrainConfig::default(),
         };
         config.train.batch = 1;
-        // Its tokens would take 20 GiB.
+        // The tokens of this text would take 20 GiB.
         let cost = Trial::new(&config, 65.into()).unwrap().cost();
         assert!(cost.params.total() > 8 << 27);
     }

@@ -1,7 +1,7 @@
-//! The memory of training: counting it, estimating it from smaller models, and freeing it.
+//! Memory of training: counts, estimates from smaller models, and release.
 //!
-//! This is one test in a separate binary, because it counts all memory of the process. On Flex, this
-//! includes all tensors.
+//! This is one test in a separate binary, because it counts all memory of the process, which on Flex includes all
+//! tensors.
 
 #![allow(clippy::unwrap_used)]
 
@@ -41,8 +41,8 @@ fn config(n_layer: usize) -> RunConfig<PlainModel<Gpt2Config>> {
 
 #[test]
 fn memory() {
-    // A thread keeps its workspace for matrix products. Which of several threads have one would depend on
-    // the load of the machine.
+    // Each thread keeps a workspace for matrix products. With several threads, the load of the machine would decide
+    // which of them have one.
     let pool = rayon::ThreadPoolBuilder::new().num_threads(1);
     pool.build_global().unwrap();
     a_peak_is_the_most_since_the_start();
@@ -70,7 +70,7 @@ fn small_allocations_are_not_counted_and_others_are_until_they_are_freed() {
     list.extend((0..1 << 16).map(|i| Box::new([i as u8; 200])));
     assert_eq!(allocated().unwrap(), with_list);
     drop(list);
-    // Memory that is zero at first, and memory that grows.
+    // Memory that begins as zeros, and memory that grows.
     let mut zeros = vec![0u8; 1 << 20];
     assert_eq!(allocated().unwrap() - before, 1 << 20);
     zeros.reserve_exact(1 << 21);

@@ -1,5 +1,4 @@
-//! The charts of an experiment: curves or points with their range over the seeds, fits, and what the
-//! paper reports.
+//! The charts of an experiment: curves or points with their range over the seeds, fits, and published values.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +9,7 @@ use crate::quantity::{on_curve, title};
 use crate::stats::estimates;
 use crate::{Axis, ChartSpec, Line, Observation, Observed};
 
-/// A planned run, without what it trains.
+/// A planned run without its config.
 #[derive(Clone, Debug)]
 pub(crate) struct RunRow {
     pub(crate) name: String,
@@ -19,7 +18,7 @@ pub(crate) struct RunRow {
 }
 
 impl ChartSpec {
-    /// Draws what was observed of `runs`.
+    /// Draws the observations of `runs`.
     pub(crate) fn chart(&self, runs: &[RunRow], observations: &[Observation]) -> Chart {
         let traces = self.traces(runs);
         let mut note = self.note.clone();
@@ -49,7 +48,7 @@ impl ChartSpec {
         for (i, (name, points)) in self.published.iter().enumerate() {
             series.push(Series::markers(name, traces.len() + i, self.scaled(points)));
         }
-        // A run that is missing has no place in the legend.
+        // A run without points has no place in the legend.
         series.retain(|series| !series.points.is_empty());
         if series.iter().any(|series| !series.band.is_empty()) {
             note += " Means over the seeds; bands are their range.";
@@ -72,7 +71,7 @@ impl ChartSpec {
         }
     }
 
-    /// The runs of each color: one color for each run where runs are curves, else for each line.
+    /// Groups the runs by color: a color for each run if runs are curves, otherwise for each line.
     fn traces<'a>(&self, runs: &'a [RunRow]) -> Vec<(&'a str, Vec<&'a RunRow>)> {
         let mut traces: Vec<(&str, Vec<&RunRow>)> = Vec::new();
         for run in runs {
@@ -85,8 +84,8 @@ impl ChartSpec {
         traces
     }
 
-    /// Mean and range over the seeds of the rows of a run, matched by their step. An untrained
-    /// model is left out: the fall from there would take up most of the axis.
+    /// The mean and range of a run over the seeds, with rows matched by step. Leaves out the untrained model, because
+    /// the fall from its loss would take up most of the axis.
     fn curve(&self, found: &[&Observation], axis: Axis, (name, group): (&str, usize)) -> Series {
         let mut at: BTreeMap<usize, Vec<(f64, f64)>> = BTreeMap::new();
         let rows = found.iter().flat_map(|found| &found.rows);
@@ -100,7 +99,7 @@ impl ChartSpec {
         self.spans(name, group, at.values())
     }
 
-    /// Mean and range over the seeds of the runs of a line, and the power law through them.
+    /// The mean and range over the seeds of the runs of a line, and the power law through the means.
     fn points(
         &self,
         found: &[&Observation],
@@ -157,7 +156,7 @@ impl ChartSpec {
         series
     }
 
-    /// Points in the units of the axes.
+    /// Converts points to the units of the axes.
     fn scaled(&self, points: &[(f64, f64)]) -> Vec<(f64, f64)> {
         let (x, y) = (Observed::of(&self.x).scale(), Observed::of(&self.y).scale());
         points

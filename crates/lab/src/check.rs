@@ -1,4 +1,4 @@
-//! Checks that what the parts of an experiment refer to exists.
+//! Checks that the parts of an experiment refer only to things that exist.
 
 use std::collections::BTreeSet;
 
@@ -13,17 +13,17 @@ use crate::{
     sound, tasks,
 };
 
-/// The largest vocabulary that is counted. Sizes of models are exact up to it.
+/// The largest vocabulary that can be counted. Sizes of models are exact up to it.
 const MOST_IDS: usize = 1 << 32;
 /// The most seeds of an experiment.
 const MOST_SEEDS: usize = 1000;
 
 impl<C: ModelConfig> Experiment<C> {
-    /// Checks that names are unique, and that what columns, charts and claims refer to exists.
+    /// Checks that names are unique, and that columns, charts and claims refer to things that exist.
     ///
     /// # Errors
     ///
-    /// The first name that is wrong.
+    /// Names the first wrong name.
     pub fn check(&self) -> Result<(), Error> {
         let planned = self.plan(&[])?;
         let names = Names::of(self, &planned);
@@ -145,7 +145,7 @@ impl<C: ModelConfig> Experiment<C> {
     }
 }
 
-/// Checks that the runs whose weights a run starts from are among those before it, and that they fit.
+/// Checks that a run starts from the weights of earlier runs, and that these weights fit.
 fn check_after<C: ModelConfig>(
     run: &PlannedRun<C>,
     after: &After,
@@ -200,7 +200,7 @@ fn check_after<C: ModelConfig>(
         })
 }
 
-/// The run that a chain of runs began with, each of which starts from the weights of the one before.
+/// The first run of a chain of runs in which each starts from the weights of the one before.
 fn base<'a, C: ModelConfig>(planned: &'a [PlannedRun<C>], name: &'a str) -> &'a str {
     let run = planned.iter().find(|run| run.name == name);
     match run.and_then(|run| run.after.as_ref()) {
@@ -220,7 +220,7 @@ fn tokens<C: ModelConfig>(planned: &[PlannedRun<C>], name: &str) -> Option<f64> 
     }
 }
 
-/// A sentence for each claim that compares losses or accuracies of runs with different training tokens.
+/// Returns a sentence for each claim that compares losses or accuracies of runs with different training tokens.
 pub fn unequal_budgets<C: ModelConfig>(
     experiment: &Experiment<C>,
     planned: &[PlannedRun<C>],
@@ -244,19 +244,19 @@ pub fn unequal_budgets<C: ModelConfig>(
     experiment.claims.iter().filter_map(unequal).collect()
 }
 
-/// What the parts of an experiment may refer to.
+/// The names to which the parts of an experiment may refer.
 struct Names<'a> {
     runs: BTreeSet<&'a str>,
     lines: BTreeSet<&'a str>,
     /// The quantities that the experiment itself measures or gives.
     own: BTreeSet<&'a str>,
-    /// Those of its tasks.
+    /// The quantities of its tasks.
     of_tasks: Vec<String>,
 }
 
 impl<'a> Names<'a> {
     fn of<C>(experiment: &Experiment<C>, planned: &'a [PlannedRun<C>]) -> Self {
-        // What was printed need not be measured.
+        // A published value need not be measured.
         let given = |run: &'a PlannedRun<C>| run.values.keys().chain(run.published.keys());
         let given = planned.iter().flat_map(given).map(String::as_str);
         let measured = experiment.measure.map_or(&[][..], Measure::names);
@@ -277,7 +277,7 @@ impl<'a> Names<'a> {
         self.own.contains(quantity) || is_of_task() || describe(quantity).is_some()
     }
 
-    /// Checks the lines and axes of a chart, and that there is something printed where that is drawn.
+    /// Checks the lines and axes of a chart, and that a chart of published values has some.
     fn check_chart<C>(
         &self,
         chart: &ChartSpec,
@@ -333,7 +333,7 @@ impl<'a> Names<'a> {
             let problem = format!("`{}` refers to `{name}`, unknown; {}", claim.says, known());
             return error("claims", problem);
         }
-        // A run may have two quantities that are compared.
+        // A claim may compare two quantities of one run.
         let is_one = quantities.windows(2).all(|pair| pair[0] == pair[1]);
         if let [run, than] = runs[..]
             && run == than
@@ -346,7 +346,7 @@ impl<'a> Names<'a> {
     }
 }
 
-/// The quantities that every run has.
+/// Lists the quantities of every run.
 fn known() -> String {
     format!(
         "there are {}, and the values of runs",
@@ -354,7 +354,7 @@ fn known() -> String {
     )
 }
 
-/// The field of an error is entry `i` of the list `name`.
+/// Renames the field of an error to entry `i` of the list `name`.
 pub(crate) fn in_list(name: &str, i: usize) -> impl Fn(ConfigError) -> ConfigError {
     move |error| ConfigError::new(format!("{name}[{i}]"), error.problem)
 }

@@ -1,4 +1,4 @@
-//! Claims of the papers, how each is tested, and the verdicts.
+//! Claims of papers, their tests, and the verdicts.
 
 use residual_zoo_report::Tone;
 use serde::{Deserialize, Serialize};
@@ -17,12 +17,12 @@ pub struct Claim {
     /// The numbers that the paper reports for it.
     #[serde(default)]
     pub published: String,
-    /// How it is tested.
+    /// The test.
     pub test: Test,
 }
 
-/// How a claim is tested. Runs are compared seed by seed. A difference is significant when the 95 %
-/// confidence interval of its mean over the seeds (Student's t) excludes zero.
+/// The test of a claim. Runs are compared seed by seed. A difference is significant if the 95 % confidence interval of
+/// its mean over the seeds (Student's t) excludes zero.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Test {
     /// `run` has less of `quantity` than `than`, or at most `within` more.
@@ -31,8 +31,8 @@ pub enum Test {
     Higher(Compared),
     /// `run` and `than` differ in `quantity` by at most `within`.
     Close(Close),
-    /// `quantity` falls along the line of runs as `along` grows: the slope over its logarithm is
-    /// negative, and the mean over the seeds never rises from one size to the next.
+    /// `quantity` falls along a line of runs as `along` grows: its slope over the logarithm of `along` is negative, and
+    /// its mean over the seeds never rises from one size to the next.
     Falls(Falls),
     /// The line of runs `line` has less of `quantity` than the line `than` for the same `along`.
     Below(Below),
@@ -44,15 +44,15 @@ pub enum Test {
     AtMost(Bound),
     /// Every seed of `run` is between `low` and `high`.
     Between(Between),
-    /// `run` has `value` times as much as `than`, up to `within`: the 95 % confidence interval of the ratio over
-    /// the seeds lies within, or outside.
+    /// `run` has `value` times as much as `than`, up to `within`: the 95 % confidence interval of the ratio over the
+    /// seeds lies inside these bounds. If it lies outside, the claim does not hold.
     Ratio(Ratio),
     /// The mean over the seeds of `run` is `value`, up to `within`.
     Is(Is),
     /// `quantity` along a line of runs is a power of `along`, and the 95 % confidence interval of
     /// the exponent lies between `low` and `high`.
     Exponent(Exponent),
-    /// What is best on one line of runs costs less on another line than between two other lines.
+    /// The best value on one line of runs costs less on another line than a value carried over between two other lines.
     Transfers(Transfers),
     /// The claim cannot be tested at this scale, for this reason.
     NotTested(String),
@@ -66,24 +66,24 @@ pub struct Compared {
     pub quantity: String,
     /// The run.
     pub run: String,
-    /// The run that it is compared with.
+    /// The other run.
     pub than: String,
-    /// A difference that is subtracted, so that the claim is about a difference in differences: how much
-    /// more a change does for one model than for another. `None` for nothing.
+    /// The difference between two other runs, which is subtracted. The claim is then about a difference in differences:
+    /// how much more a change does for one model than for another. `None` subtracts nothing.
     #[serde(default)]
     pub beyond: Option<Beyond>,
-    /// How far the difference may be on the other side, for a claim that a run is as good as another or better.
+    /// The largest difference in the other direction, for a claim that a run is at least as good as another.
     #[serde(default)]
     pub within: f64,
 }
 
-/// The difference between two runs that a difference is compared with.
+/// A difference between two runs that is subtracted from another difference.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Beyond {
     /// The run.
     pub run: String,
-    /// The run that is subtracted from it.
+    /// The run that is subtracted.
     pub than: String,
 }
 
@@ -95,12 +95,12 @@ pub struct Close {
     pub quantity: String,
     /// The run.
     pub run: String,
-    /// The run that it is compared with.
+    /// The other run.
     pub than: String,
-    /// The quantity of the other run; `None` for the same.
+    /// The quantity of the other run; `None` for the same quantity.
     #[serde(default)]
     pub than_quantity: Option<String>,
-    /// The largest difference that is allowed.
+    /// The largest difference at which the claim holds.
     pub within: f64,
 }
 
@@ -110,43 +110,43 @@ pub struct Close {
 pub struct Falls {
     /// The quantity.
     pub quantity: String,
-    /// What grows.
+    /// The quantity that grows.
     pub along: String,
     /// The line.
     pub line: String,
 }
 
-/// The fields of [`Test::Below`]. A seed has the mean over the runs of `line` of how far they are from the line `than`,
-/// which is straight between its neighbouring runs over the logarithm of `along`. Runs beyond the ends of that line do
-/// not count. The claim is undecided if some of the runs are above that line, in the mean over the seeds, and others below.
+/// The fields of [`Test::Below`]. The value of a seed is the mean distance of the runs of `line` from the line `than`.
+/// That line is straight between neighbouring runs over the logarithm of `along`; runs beyond its ends do not count.
+/// The claim is undecided if, in the mean over the seeds, some runs are above that line and others below.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Below {
     /// The quantity, which should be low.
     pub quantity: String,
-    /// What is the same, such as FLOPs.
+    /// The quantity at which the lines are compared, such as FLOPs.
     pub along: String,
     /// The line.
     pub line: String,
-    /// The line that it is compared with.
+    /// The other line.
     pub than: String,
 }
 
-/// The fields of [`Test::Transfers`]. The cost of a transfer is how much more of `quantity` the line `to` has
-/// at the value of `along` that is best on the line `from` than at its own best value. The best values for a seed
-/// are those with the least mean over the other seeds.
+/// The fields of [`Test::Transfers`]. The cost of a transfer is a difference of `quantity` on the line `to`: its value
+/// at the best `along` of the line `from`, minus its value at the best `along` of `to`. For each seed, the best values
+/// have the lowest mean over the other seeds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Transfers {
     /// The quantity, which should be low.
     pub quantity: String,
-    /// What is transferred, such as a learning rate.
+    /// The setting that is transferred, such as a learning rate.
     pub along: String,
-    /// The line where it is tuned.
+    /// The line on which the setting is tuned.
     pub from: String,
-    /// The line where it is used.
+    /// The line on which the setting is used.
     pub to: String,
-    /// The two lines that this is compared with.
+    /// The two lines of the other transfer.
     pub than: Lines,
 }
 
@@ -154,9 +154,9 @@ pub struct Transfers {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Lines {
-    /// The line where something is tuned.
+    /// The line on which the setting is tuned.
     pub from: String,
-    /// The line where it is used.
+    /// The line on which the setting is used.
     pub to: String,
 }
 
@@ -168,7 +168,7 @@ pub struct Sooner {
     pub axis: Axis,
     /// The run.
     pub run: String,
-    /// The run that it is compared with.
+    /// The other run.
     pub than: String,
 }
 
@@ -206,11 +206,11 @@ pub struct Ratio {
     pub quantity: String,
     /// The run.
     pub run: String,
-    /// The run that it is compared with.
+    /// The other run.
     pub than: String,
     /// The value.
     pub value: f64,
-    /// The largest difference that is allowed.
+    /// The largest difference at which the claim holds.
     pub within: f64,
 }
 
@@ -224,7 +224,7 @@ pub struct Is {
     pub run: String,
     /// The value.
     pub value: f64,
-    /// The largest difference that is allowed.
+    /// The largest difference at which the claim holds.
     pub within: f64,
 }
 
@@ -234,7 +234,7 @@ pub struct Is {
 pub struct Exponent {
     /// The quantity.
     pub quantity: String,
-    /// What grows.
+    /// The quantity that grows.
     pub along: String,
     /// The line.
     pub line: String,
@@ -245,7 +245,7 @@ pub struct Exponent {
 }
 
 impl Test {
-    /// The runs and quantities that it refers to.
+    /// The runs and quantities to which the test refers.
     pub(crate) fn names(&self) -> (Vec<&str>, Vec<&str>) {
         match self {
             Self::Lower(it) | Self::Higher(it) => {
@@ -274,7 +274,7 @@ impl Test {
         }
     }
 
-    /// The lines of runs that it tests.
+    /// The lines of runs to which the test refers.
     pub(crate) fn lines(&self) -> Vec<&str> {
         match self {
             Self::Falls(Falls { line, .. }) | Self::Exponent(Exponent { line, .. }) => vec![line],
@@ -288,18 +288,18 @@ impl Test {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// It holds.
+    /// The claim holds.
     Holds,
     /// The opposite was measured.
     DoesNotHold,
     /// The seeds do not agree.
     Undecided,
-    /// It was not tested.
+    /// The claim was not tested.
     NotTested,
 }
 
 impl Verdict {
-    /// All of them.
+    /// All verdicts.
     pub const ALL: [Self; 4] = [
         Self::Holds,
         Self::DoesNotHold,
@@ -314,7 +314,7 @@ impl Verdict {
         }
     }
 
-    /// Its name in reports.
+    /// The name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Holds => "holds",
@@ -324,7 +324,7 @@ impl Verdict {
         }
     }
 
-    /// Its name with a sign before it.
+    /// The name with a sign before it.
     pub fn signed(self) -> String {
         let sign = match self {
             Self::Holds => "✓",
@@ -335,7 +335,7 @@ impl Verdict {
         format!("{sign} {}", self.name())
     }
 
-    /// The color of its name on a page.
+    /// The color of the name on a page.
     pub fn tone(self) -> Tone {
         match self {
             Self::Holds => Tone::Good,
@@ -353,17 +353,18 @@ pub struct Judgement {
     pub claim: Claim,
     /// The verdict.
     pub verdict: Verdict,
-    /// The numbers behind it.
+    /// The numbers behind the verdict.
     pub because: String,
-    /// What the value of the claim's run is held against, in short: the difference from the other run
-    /// with its confidence interval, a bound, a tolerance. `None` where no single value is tested.
+    /// The threshold for the value of the claim's run, in short: the difference from the other run with its confidence
+    /// interval, a bound, or a tolerance. `None` if no single value is tested.
     pub margin: Option<String>,
-    /// The p-value of a difference from zero over several seeds. `None` if the claim is tested otherwise.
+    /// The p-value of a difference from zero over several seeds; `None` for other tests.
     pub p: Option<f64>,
 }
 
 impl Judgement {
-    /// Leaves a claim untested because its runs are only a check. What a model costs does not depend on their length.
+    /// Leaves a claim untested because its runs only check that everything works. Claims about the cost of models are
+    /// still tested, because cost does not depend on the length of a run.
     pub(crate) fn set_aside(&mut self) {
         if self.claim.test.is_counted() {
             return;
@@ -374,8 +375,8 @@ impl Judgement {
         self.verdict = Verdict::NotTested;
     }
 
-    /// Corrects the verdicts on the claims of an experiment for their number. A difference that is
-    /// significant by itself, but not after Holm's correction, is undecided.
+    /// Corrects the verdicts of an experiment for the number of claims. A difference that is significant by itself, but
+    /// not after Holm's correction, is undecided.
     pub(crate) fn correct(claims: &mut [Self]) {
         let tested: Vec<&mut Self> = (claims.iter_mut()).filter(|it| it.p.is_some()).collect();
         let p: Vec<f64> = tested.iter().filter_map(|it| it.p).collect();

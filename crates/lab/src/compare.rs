@@ -25,16 +25,16 @@ use crate::results::sentence;
 use crate::{Axis, DataFacts, Error, Options, REPORT};
 use directory::{MARK, prepare};
 
-/// Trains models, by name, and writes `report.html`. What is trained already is not trained again. The
-/// report shows `command`, which repeats it.
+/// Trains models, given by name, and writes `report.html`. Trained models are not trained again. The report shows
+/// `command`, which repeats the comparison.
 ///
-/// Also returns the first error of a run; the other models are still compared. If the comparison is stopped, it
+/// If a run fails, its error is also returned and the other models are still compared. If the comparison is stopped, it
 /// has the models that are trained, and the same call continues.
 ///
 /// # Errors
 ///
-/// Models that differ in data or budget or cannot be trained; a directory that holds something else
-/// or other runs; a file that cannot be written; the error of a run when no run succeeded.
+/// Returns an error if the models differ in data or budget or cannot be trained, if the directory holds other runs or
+/// anything else, or if a file cannot be written. If no run succeeds, returns the error of a run.
 pub fn compare<C: ModelConfig>(
     models: &[(String, RunConfig<C>)],
     command: String,
@@ -127,7 +127,7 @@ pub fn compare<C: ModelConfig>(
     }
 }
 
-/// The training FLOPs of those models that are not trained yet.
+/// The training FLOPs of the models that are not trained yet.
 fn work_left<C: ModelConfig>(
     models: &[(String, RunConfig<C>)],
     corpus: &Corpus,
@@ -141,7 +141,7 @@ fn work_left<C: ModelConfig>(
     left.map(|(_, config)| training_flops(config, corpus)).sum()
 }
 
-/// Checks that all models have the data and budget of the first, which it returns.
+/// Checks that all models have the data and budget of the first, and returns that one.
 fn check_budget<C: ModelConfig>(
     models: &[(String, RunConfig<C>)],
 ) -> Result<&RunConfig<C>, ConfigError> {
@@ -186,17 +186,17 @@ fn check_budget<C: ModelConfig>(
     Ok(first)
 }
 
-/// Models whose numbers of parameters differ by less than this factor are of one size.
+/// Models count as equal in size if their numbers of parameters differ by less than this factor.
 const LIKE: f64 = 1.05;
 
-/// Settings that decide how a model does.
+/// Settings that affect how well a model learns.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Setting {
-    /// The seed of its run.
+    /// The seed of the run.
     pub seed: u64,
-    /// The highest learning rate of its run.
+    /// The peak learning rate of the run.
     pub learning_rate: f64,
-    /// Whether the warm-up ends before the run does, so that it reaches that learning rate.
+    /// Whether the warm-up ends before the run does, so that the peak is reached.
     pub is_reached: bool,
 }
 
@@ -214,18 +214,18 @@ pub struct Comparison {
     pub basis: Basis,
     /// The lowest possible losses on the data, where they are known.
     pub entropy: Option<Entropy>,
-    /// The command that repeats it.
+    /// The command that repeats the comparison.
     pub command: String,
-    /// A sentence for each warm-up that takes all steps, see [`long_warm_ups`].
+    /// A sentence for each warm-up that takes all steps; see [`long_warm_ups`].
     pub warm_ups: Vec<String>,
     /// The models that are not trained to the end, because their run failed or was stopped.
     pub missing: Vec<String>,
-    /// Whether it was stopped.
+    /// Whether the comparison was stopped.
     pub stopped: bool,
 }
 
 impl Comparison {
-    /// The table, columns and rows.
+    /// The table of all models.
     pub fn table(&self) -> Table {
         let mut columns = vec![
             Column::text("model"),
@@ -299,7 +299,7 @@ impl Comparison {
         cells.into_iter().map(Cell::from).collect()
     }
 
-    /// The value that all models have in this setting, if it is the same.
+    /// The value of this setting, if all models have the same.
     fn one(&self, of: impl Fn(&Setting) -> String) -> Option<String> {
         let values: BTreeSet<String> = self.settings.values().map(of).collect();
         match values.len() {
@@ -308,8 +308,8 @@ impl Comparison {
         }
     }
 
-    /// Notes for a ranking of models: the learning rate, the seed, and whether some models are larger. Empty where fewer than
-    /// two models are trained.
+    /// Notes on a ranking of models: the learning rate, the seed, and whether some models are larger. Empty if fewer
+    /// than two models are trained.
     pub fn remarks(&self) -> Vec<String> {
         let mut remarks = Vec::new();
         if self.entries.len() < 2 {
@@ -403,7 +403,7 @@ impl Comparison {
         }
     }
 
-    /// Names the data, and says that the models had the same where there are several.
+    /// Names the data, and says that all models had the same if there are several.
     fn budget(&self) -> String {
         let source = &self.data.source;
         match (self.entries.len(), self.missing.is_empty()) {
@@ -421,7 +421,7 @@ impl Comparison {
         }
     }
 
-    /// Names the models that are missing, if there are any, in a sentence with a space after it.
+    /// Names the missing models in a sentence with a space after it; empty if there are none.
     pub fn not_complete(&self) -> String {
         let (names, were) = match self.missing.as_slice() {
             [] => return String::new(),
@@ -443,7 +443,7 @@ impl Comparison {
     ///
     /// # Errors
     ///
-    /// When the file cannot be written.
+    /// Returns an error if the file cannot be written.
     pub fn write(&self, path: &Path) -> Result<(), RunError> {
         disk::replace_shared(path, self.report().to_html().as_bytes())
     }

@@ -1,4 +1,4 @@
-//! The data of the runs of an experiment.
+//! The data of an experiment; each corpus is opened once.
 
 use std::rc::Rc;
 
@@ -8,12 +8,12 @@ use residual_zoo_drive::{check_precision, open_corpus};
 
 use crate::{Error, Options, PlannedRun};
 
-/// Opens the data of every run with a model, in their order and each corpus once, and checks that the
-/// run can be trained on them.
+/// Opens the data of every run with a model, in order and each corpus once. Checks that each run can be trained on its
+/// data.
 ///
 /// # Errors
 ///
-/// As [`Corpus::open`], or the first run that cannot be trained, by name.
+/// Returns the errors of [`Corpus::open`], or names the first run that cannot be trained.
 pub(crate) fn open_corpora<C: ModelConfig>(
     planned: &[PlannedRun<C>],
     options: &Options,

@@ -1,4 +1,4 @@
-//! The curves of any runs in one chart.
+//! Curves of any runs in one chart.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::f64::consts::LN_2;
@@ -11,7 +11,7 @@ use crate::quantity::{on_curve, title};
 use crate::stats::estimates;
 use crate::{Axis, Error, Observed};
 
-/// The validation loss in bits per byte of text, which does not depend on what a token is.
+/// The validation loss in bits per byte of text, which does not depend on the tokenizer.
 pub const BITS_PER_BYTE: &str = "bits_per_byte";
 
 /// The quantities that have a curve.
@@ -26,25 +26,25 @@ pub const CURVES: [&str; 5] = [
 /// A run to draw.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Curve {
-    /// Its name.
+    /// The name of the run.
     pub name: String,
-    /// Its metrics.
+    /// The metrics.
     pub rows: Vec<Row>,
-    /// All of its settings but the seed: runs with equal ones differ only in their seed.
+    /// All settings except the seed. Runs with equal settings differ only in their seed.
     pub settings: String,
-    /// The name of its model.
+    /// The name of the model.
     pub model: String,
-    /// The name of its text.
+    /// The name of the text.
     pub text: String,
     /// The name of a token.
     pub token: String,
-    /// The identity of its tokens, such as a hash of the tokenizer.
+    /// The identity of the tokens, such as a hash of the tokenizer.
     pub tokens: String,
-    /// A hash of its training tokens; `None` where it is not known.
+    /// A hash of the training tokens, if it is known.
     pub trained_on: Option<String>,
-    /// A hash of its validation tokens; `None` where it is not known.
+    /// A hash of the validation tokens, if it is known.
     pub validated_on: Option<String>,
-    /// Bytes of text per validation token, where they are known.
+    /// Bytes of text per validation token, if they are known.
     pub bytes_per_token: Option<f64>,
 }
 
@@ -58,18 +58,19 @@ impl Curve {
     }
 }
 
-/// Whether a token is not the same in all runs, so that losses per token do not compare.
+/// Whether runs have different tokens, so that losses per token are not comparable.
 pub fn have_different_tokens(runs: &[Curve]) -> bool {
     let tokens: BTreeSet<&str> = runs.iter().map(|run| run.tokens.as_str()).collect();
     tokens.len() > 1
 }
 
-/// A chart of the quantity `y` over `x`, with a line for each run. `x` is `steps`, `tokens`, `flops` or `seconds`, and `y` is
-/// one of [`CURVES`]. With `mean`, runs that differ only in their seed share a line, with their range as its band.
+/// Draws the quantity `y` over `x`, with a line for each run. `x` is `steps`, `tokens`, `flops` or `seconds`, and `y`
+/// is one of [`CURVES`]. With `mean`, runs that differ only in their seed share a line, and a band shows their range.
 ///
 /// # Errors
 ///
-/// Another axis, a run in which `y` was never measured, or `mean` where no two runs differ only in their seed.
+/// Returns an error for any other axis, or if a run has no value of `y`. With `mean`, also returns an error if no two
+/// runs differ only in their seed.
 pub fn curves(runs: &[Curve], x: &str, y: &str, mean: bool) -> Result<Chart, Error> {
     let mut lines: Vec<Vec<&Curve>> = Vec::new();
     for run in runs {
@@ -118,7 +119,7 @@ pub fn curves(runs: &[Curve], x: &str, y: &str, mean: bool) -> Result<Chart, Err
     })
 }
 
-/// The mean and the range over runs of `y`, at the steps at which all of them have it.
+/// The mean and the range of `y` over runs, at the steps that all of them have.
 fn line_of(runs: &[&Curve], x: &str, y: &str) -> Series {
     let horizontal = |row: &Row| match (x, Axis::parse(x)) {
         ("steps", _) => Some(row.step as f64),
@@ -146,7 +147,8 @@ fn line_of(runs: &[&Curve], x: &str, y: &str) -> Series {
     line
 }
 
-/// Says which axes compare if the runs read different texts, or may have: the same text has other hashes in other tokens.
+/// Says which axes are comparable if the runs read, or may have read, different texts. The hash of a text depends on
+/// the tokenizer.
 fn texts_note(runs: &[Curve], y: &str) -> String {
     let is_training = y == "train_loss";
     let done = if is_training { "trained" } else { "validated" };
@@ -174,7 +176,7 @@ fn texts_note(runs: &[Curve], y: &str) -> String {
     }
 }
 
-/// Returns the name of each line: the name of its run, or a name for its runs that no other line has.
+/// Returns a unique name for each line: the name of its run, or a name for all its runs.
 fn names(lines: &[Vec<&Curve>]) -> Vec<String> {
     let short: Vec<String> = lines.iter().map(|line| without_seed(line)).collect();
     let name = |(i, line): (usize, &Vec<&Curve>)| {
@@ -192,11 +194,11 @@ fn names(lines: &[Vec<&Curve>]) -> Vec<String> {
 }
 
 /// The words that the names of all runs share, without the word for the seed: `runs/gpt2` for `runs/gpt2-seed1` and
-/// `runs/gpt2-seed2`. The name of the model if these words do not name the runs.
+/// `runs/gpt2-seed2`. Returns the name of the model if no words are left.
 fn without_seed(runs: &[&Curve]) -> String {
     let names: Vec<Vec<Word>> = runs.iter().map(|run| words(&run.name)).collect();
     let first = &names[0];
-    // Names of other lengths may share words by chance after the first that differs.
+    // Names with different numbers of words may share words by chance after the first difference.
     let is_aligned = names.iter().all(|words| words.len() == first.len());
     let mut kept: Vec<Word> = Vec::new();
     let mut left_out: Option<Word> = None;
@@ -233,7 +235,7 @@ fn without_seed(runs: &[&Curve]) -> String {
     }
 }
 
-/// A word of a name, its place among the words, and the signs before it.
+/// A word of a name, its index, and the characters before it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Word<'a> {
     at: usize,
@@ -263,7 +265,7 @@ fn is_seed(word: &str) -> bool {
     ["s", "seed", "seeds"].contains(&word.to_lowercase().as_str())
 }
 
-/// Notes on the chart: which values compare between runs, and what the bands are.
+/// Notes on the chart: which values are comparable between runs, and the meaning of the bands.
 fn note(runs: &[Curve], (x, y): (&str, &str), mean: bool) -> String {
     let mut note = String::new();
     if have_different_tokens(runs) {
@@ -327,7 +329,7 @@ mod tests {
         let runs = [
             curve("runs/a-1", "a", &[4.0, 3.0, 2.0]),
             curve("runs/b", "b", &[1.0]),
-            // This one was stopped.
+            // A run that was stopped.
             curve("runs/a-2", "a", &[5.0, 4.0]),
         ];
         assert_eq!(
@@ -395,7 +397,7 @@ mod tests {
                 ["/data/runs/gpt2-1", "/data/runs/gpt2-2"],
                 "/data/runs/gpt2",
             ),
-            // Nothing of the name is left.
+            // Names of which nothing is left without the seed.
             (["runs/s1", "runs/s2"], "GPT-2"),
             (["out/a", "out/b"], "GPT-2"),
             (["runs/1", "runs/2"], "GPT-2"),
@@ -435,7 +437,7 @@ mod tests {
         for other in [of(Some("x"), "bytes"), of(None, "bytes")] {
             assert_eq!(note(&[runs[0].clone(), other], "valid_loss"), "");
         }
-        // The same text has another hash in other tokens, so its name is all that is known.
+        // The hash of a text depends on the tokenizer, so only the name of the text can be compared.
         let mut others = [of(Some("x"), "bytes"), of(Some("z"), "bpe")];
         assert!(!note(&others, "valid_loss").contains("vertical"));
         (others[0].text, others[1].text) = ("a.txt".into(), "b.txt".into());

@@ -22,16 +22,16 @@ pub enum Error {
         /// The number.
         name: String,
     },
-    /// Runs of an experiment that failed; the results of the others are written.
+    /// Some runs of an experiment failed; the results of the others are written.
     #[error("runs are missing: {}", missing.join("; "))]
     Missing {
-        /// The runs and why they failed.
+        /// The runs, each with its reason.
         missing: Vec<String>,
     },
 }
 
 impl Error {
-    /// The error, if it is of a field or an assignment, with the file that has the field.
+    /// Adds the file to an error of a field or an assignment. Other errors stay as they are.
     pub fn in_file(self, path: &Path) -> Self {
         match self {
             Self::Drive(error) => error.in_file(path).into(),
@@ -39,7 +39,7 @@ impl Error {
         }
     }
 
-    /// The error, if it is of a field, with the path of its field prefixed by `outer`.
+    /// Prefixes the path of the field by `outer` in an error of a field. Other errors stay as they are.
     pub(crate) fn within(self, outer: &str) -> Self {
         match self {
             Self::Drive(error) => error.within(outer).into(),

@@ -1,5 +1,4 @@
-//! The file of an experiment: its runs, what is measured of them, what is drawn, and the claims of
-//! a paper.
+//! The file of an experiment: its runs, measurements, charts, and the claims of a paper.
 
 use std::collections::BTreeMap;
 
@@ -12,58 +11,58 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Claim, Sweep, TaskSpec};
 
-/// An experiment: the content of a file `experiments/<paper>/<name>.ron`, at one of its scales. In the file, the experiment and
-/// its runs, charts and claims can also have `scales`, and the experiment a `model` with the fields that the models of all runs
-/// share; docs/experiments.md explains both.
+/// An experiment: the content of a file `experiments/<paper>/<name>.ron`, at one of its scales. In the file, the
+/// experiment and its runs, charts and claims can also have `scales`. The experiment can have a `model` with the fields
+/// that the models of all runs share. docs/experiments.md explains both.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, bound = "C: Serialize + DeserializeOwned")]
 pub struct Experiment<C> {
     /// The question, as a heading.
     pub title: String,
-    /// What is done and how it relates to the paper; a blank line starts a new paragraph.
+    /// The method and its relation to the paper; a blank line starts a new paragraph.
     #[serde(default)]
     pub about: String,
-    /// The data of every run that names none.
+    /// The default data of every run.
     #[serde(default)]
     pub data: DataConfig,
-    /// Other data, for runs that ask for them.
+    /// Other data, for runs with `on_new_data`.
     #[serde(default)]
     pub new_data: Option<DataConfig>,
-    /// How every run trains, before its `set`.
+    /// The training of every run, before its `set`.
     #[serde(default)]
     pub train: TrainConfig,
-    /// Every run is repeated for each seed.
+    /// The seeds; every run is repeated for each.
     #[serde(default = "one_seed")]
     pub seeds: Vec<u64>,
-    /// Which fields of the runs are tried at several values, and whether the runs take their best.
+    /// The fields of the runs that are tried at several values, and whether the runs take their best values.
     #[serde(default)]
     pub sweep: Option<Sweep>,
-    /// What is measured besides parameters and FLOPs, where nothing is trained.
+    /// A measurement without training, besides parameters and FLOPs.
     #[serde(default)]
     pub measure: Option<Measure>,
-    /// Nothing is trained: the cost of the models is counted with this number of token ids.
+    /// Number of token ids for which the cost of the models is counted, in an experiment without training.
     #[serde(default)]
     pub count: Option<usize>,
-    /// On what the trained runs are evaluated.
+    /// The tasks on which the trained runs are evaluated.
     #[serde(default)]
     pub tasks: Vec<TaskSpec>,
-    /// What is trained, counted or measured.
+    /// The runs to train, count or measure.
     pub runs: Vec<RunSpec<C>>,
     /// The columns of the table, as quantities.
     pub columns: Vec<String>,
-    /// What is drawn.
+    /// The charts.
     #[serde(default)]
     pub charts: Vec<ChartSpec>,
-    /// What the paper claims.
+    /// The claims of the paper.
     #[serde(default)]
     pub claims: Vec<Claim>,
-    /// Whether the claims are judged. Runs that are too short to tell, such as those of the smoke
-    /// scale, only check that everything works: their numbers are shown without a verdict. What is
-    /// counted or measured without training is exact at every scale.
+    /// Whether the claims are judged. Runs that are too short for a verdict, such as at the smoke scale, only check
+    /// that everything works: reports show their numbers without a verdict. Counts and measurements without training
+    /// are exact at every scale.
     #[serde(default = "yes")]
     pub judge: bool,
-    /// Whether a token of these runs is one of the paper. If it is not, such as a character instead of a part of a word,
-    /// differences of losses are not compared with those that the paper reports.
+    /// Whether the runs have the tokens of the paper. Otherwise, such as with characters in place of parts of words,
+    /// differences of losses are not compared with the published ones.
     #[serde(default)]
     pub same_tokens: bool,
 }
@@ -81,7 +80,7 @@ fn one_seed() -> Vec<u64> {
 pub enum Measure {
     /// Parameters and FLOPs of RMT and transformer (Mak & Flanigan, Table 7).
     RmtResources,
-    /// How storage and retrieval change variance (Mak & Flanigan, Tables 1 and 2).
+    /// The change of variance by storage and retrieval (Mak & Flanigan, Tables 1 and 2).
     RmtVariance,
     /// FLOPs of TokenFormer and transformer (Wang et al., Table 3).
     TokenFormerCost,
@@ -89,7 +88,7 @@ pub enum Measure {
     RecurrentCost,
     /// Unique sequences of a corpus (Kausik, Lemma 1).
     ScalingLaw,
-    /// The time to read a prompt, and to generate a token (Menghani et al., section 3.2.2).
+    /// Times to read a prompt and to generate a token (Menghani et al., section 3.2.2).
     Latency,
 }
 
@@ -97,48 +96,48 @@ pub enum Measure {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, bound = "C: Serialize + DeserializeOwned")]
 pub struct RunSpec<C> {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// The line of points that it belongs to; `None` for one of its own name.
+    /// The line of which the run is a point; `None` for a line with the name of the run.
     #[serde(default)]
     pub line: Option<String>,
-    /// The model; `None` where the experiment measures something else.
+    /// The model; `None` for a measurement without one.
     #[serde(default = "Option::default")]
     pub model: Option<C>,
-    /// Fields in which it differs from the experiment, as `PATH=VALUE` (see
+    /// Fields that differ from the experiment, as `PATH=VALUE` (see
     /// [`RunConfig::set`](residual_zoo_runs::RunConfig::set)).
     #[serde(default)]
     pub set: Vec<String>,
-    /// Whether it uses the new data.
+    /// Whether the run uses the new data.
     #[serde(default)]
     pub on_new_data: bool,
-    /// The run whose weights it starts from.
+    /// The earlier run from whose weights the run starts.
     #[serde(default)]
     pub after: Option<After>,
-    /// What varies, where this stands for several runs.
+    /// The field that varies, if this stands for several runs.
     #[serde(default)]
     pub vary: Option<Vary>,
-    /// The seeds for which it is run; `None` for all.
+    /// The seeds of the run; `None` for all seeds of the experiment.
     #[serde(default)]
     pub seeds: Option<Vec<u64>>,
     /// Numbers that charts and claims may use, such as a size.
     #[serde(default)]
     pub values: BTreeMap<String, f64>,
-    /// What the paper reports for it, by quantity.
+    /// The values that the paper reports for the run, by quantity.
     #[serde(default)]
     pub published: BTreeMap<String, f64>,
 }
 
-/// Where a run takes its first weights from.
+/// The source of a run's initial weights.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct After {
-    /// The name of an earlier run. The cost of the new run includes its cost.
+    /// The name of an earlier run. Its cost is included in the cost of the new run.
     pub run: String,
-    /// The name of another earlier run. The two are merged first; the cost of this one is not included.
+    /// The name of another earlier run, which is merged with the first. The cost of this one is not included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub with: Option<String>,
-    /// How its weights become the first ones.
+    /// How the weights of the earlier run become the initial ones.
     #[serde(default)]
     pub by: FirstWeights,
 }
@@ -147,15 +146,15 @@ pub struct After {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Vary {
-    /// Its path, as in `set`; several paths that take the same value are separated by commas. Empty
-    /// where only a measurement reads the value.
+    /// The path, as in `set`; commas separate several paths that take the same value. Empty if only a measurement reads
+    /// the value.
     #[serde(default)]
     pub field: String,
-    /// Its name in the names of runs, in charts and in claims.
+    /// The name in the names of runs, in charts and in claims.
     pub name: String,
-    /// Its values.
+    /// The values.
     pub over: Vec<f64>,
-    /// The number called `name` is the value of the field times this.
+    /// The factor: the number called `name` is the value of the field times this factor.
     #[serde(default = "once")]
     pub times: f64,
 }
@@ -164,13 +163,13 @@ fn once() -> f64 {
     1.0
 }
 
-/// What is drawn.
+/// A chart of an experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChartSpec {
     /// The heading.
     pub title: String,
-    /// What to see in it.
+    /// A note on what the chart shows.
     #[serde(default)]
     pub note: String,
     /// The horizontal axis: for curves `tokens`, `flops` or `seconds`, else a quantity.
@@ -190,11 +189,11 @@ pub struct ChartSpec {
     /// Whether a power law is fitted to every line of points.
     #[serde(default)]
     pub fit: bool,
-    /// Which lines are drawn; empty for all.
+    /// The lines that are drawn; empty for all.
     #[serde(default)]
     pub lines: Vec<String>,
-    /// Whether what the paper reports for the runs is drawn, where it is of the same task and in
-    /// the same units: a point where it reports x and y, a horizontal line where it reports y alone.
+    /// Whether published values of the runs are drawn, where they are of the same task and in the same units: a point
+    /// if the paper reports x and y, a horizontal line if it reports y alone.
     #[serde(default)]
     pub printed: bool,
     /// Points that the paper reports: a name and their coordinates.
@@ -210,7 +209,7 @@ impl After {
 }
 
 impl<C: ModelConfig> Experiment<C> {
-    /// An experiment whose only run is `config`, called `name`.
+    /// Makes an experiment whose only run is `config`, called `name`.
     pub fn of_run(name: &str, config: RunConfig<C>) -> Self {
         let run = RunSpec {
             name: name.to_owned(),
@@ -248,7 +247,7 @@ impl<C: ModelConfig> Experiment<C> {
     ///
     /// # Errors
     ///
-    /// A count of zero.
+    /// Returns an error for a count of zero.
     pub fn set_seeds(&mut self, count: u64) -> Result<(), ConfigError> {
         if count == 0 {
             let problem = "is 0; at least one seed is needed";

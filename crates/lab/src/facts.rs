@@ -1,4 +1,4 @@
-//! What a report states about the data of its runs.
+//! Facts about the data of runs, for a report.
 
 use residual_zoo_core::ModelConfig;
 use residual_zoo_data::{Corpus, DataConfig, Source, TokenizerConfig};
@@ -10,31 +10,31 @@ use residual_zoo_drive::Basis;
 
 use crate::{After, PlannedRun};
 
-/// Data that runs are trained on or that are measured, and how often the runs see them.
+/// Data on which runs are trained or measured, and how often the runs read them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct DataFacts {
     /// The path or the name of the source.
     pub source: String,
-    /// What one token is.
+    /// A description of one token.
     pub token: String,
-    /// Number of token ids, or classes of images, for which parameters and FLOPs are counted; `None` where the data were not
-    /// opened.
+    /// Number of token ids, or classes of images, for which parameters and FLOPs are counted; `None` if the data were
+    /// not opened.
     pub vocabulary: Option<usize>,
-    /// Number of training tokens; `None` where they are generated without end or were not counted.
+    /// Number of training tokens; `None` if they are generated without end or were not counted.
     pub train_tokens: Option<usize>,
-    /// Number of validation tokens; `None` likewise.
+    /// Number of validation tokens; `None` as for `train_tokens`.
     pub valid_tokens: Option<usize>,
-    /// The fewest and the most tokens that a validation reads. They are the same every time.
+    /// The fewest and the most tokens that a validation reads; every validation reads the same ones.
     pub read: Option<(usize, usize)>,
-    /// The fewest and the most passes that a run makes over the training tokens. Those of the run
-    /// whose weights it starts from count, if it has the same data.
+    /// The fewest and the most passes of a run over the training tokens. They include the passes of the run whose
+    /// weights it starts from, if that has the same data.
     pub passes: Option<(f64, f64)>,
-    /// The runs that have these data.
+    /// The runs on these data.
     pub runs: Vec<String>,
 }
 
 impl DataFacts {
-    /// What follows from the config of the data alone.
+    /// The facts that follow from the config of the data alone.
     pub(crate) fn of_config(data: &DataConfig) -> Self {
         Self {
             source: data.source.to_string(),
@@ -43,7 +43,7 @@ impl DataFacts {
         }
     }
 
-    /// The data of a run that starts from new weights.
+    /// The data of a run that starts from newly drawn weights.
     pub(crate) fn of_run<C: ModelConfig>(config: &RunConfig<C>, corpus: &Corpus) -> Self {
         let mut facts = Self::of_config(&config.data);
         facts.vocabulary = Some(Basis::of_corpus(corpus).size());
@@ -54,7 +54,7 @@ impl DataFacts {
         facts
     }
 
-    /// The data of every run, each once. `corpora` are those of the runs, in their order.
+    /// The data of all runs, without duplicates. `corpora` holds the data of each run, in their order.
     pub(crate) fn of_runs<C: ModelConfig>(
         planned: &[PlannedRun<C>],
         corpora: &[&Corpus],
@@ -79,7 +79,7 @@ impl DataFacts {
         known.into_iter().map(|(_, facts)| facts).collect()
     }
 
-    /// Notes how much a validation of a run reads.
+    /// Adds the tokens that a validation of a run reads.
     fn read<C: ModelConfig>(&mut self, config: &RunConfig<C>) {
         let train = &config.train;
         let tokens = train.validate_batches * train.batch * config.time();
@@ -88,7 +88,7 @@ impl DataFacts {
         self.read = Some((fewest.min(tokens), most.max(tokens)));
     }
 
-    /// Notes a run that is trained on `tokens` tokens.
+    /// Adds a run that is trained on `tokens` tokens.
     fn see(&mut self, tokens: f64) {
         let Some(count) = self.train_tokens.filter(|count| *count > 0) else {
             return;
@@ -99,7 +99,7 @@ impl DataFacts {
     }
 }
 
-/// What one token of the data is.
+/// Describes one token of the data.
 pub fn token(data: &DataConfig) -> String {
     match (&data.source, &data.tokenizer) {
         (Source::Synthetic(_), _) => "a word".into(),
@@ -115,15 +115,15 @@ pub fn token(data: &DataConfig) -> String {
     }
 }
 
-/// All settings of a run, as RON. Where tokens are kept is none of them.
+/// All settings of a run, as RON, without the directory of the token cache.
 pub(crate) fn settings<C: ModelConfig>(config: &RunConfig<C>) -> String {
     let mut config = config.clone();
     config.data.cache = None;
-    // RON writes a variant that is called like its own `None` as `r#None`, and reads both.
+    // RON writes the variants called `None` of other enums as `r#None`, and reads both forms.
     config.to_ron().replace(": r#None,", ": None,")
 }
 
-/// The settings of runs, by name, for a reader to unfold.
+/// A folded section with the settings of runs, by name.
 pub(crate) fn folded(note: &str, texts: Vec<(String, String)>) -> Section {
     Section::Folded {
         heading: "Configs".into(),
@@ -133,18 +133,18 @@ pub(crate) fn folded(note: &str, texts: Vec<(String, String)>) -> Section {
     }
 }
 
-/// The tokens that a run is trained on.
+/// The number of tokens on which a run is trained.
 fn trained<C: ModelConfig>(config: &RunConfig<C>) -> f64 {
     config.train.steps as f64 * config.tokens_per_step() as f64
 }
 
-/// The tokens that a run and the runs whose weights it starts from are trained on, as long as they
-/// have the same data.
+/// The number of tokens on which a run and the runs before it in its chain of weights are trained, as long as they have
+/// the same data.
 fn trained_in_all<C: ModelConfig>(run: &PlannedRun<C>, planned: &[PlannedRun<C>]) -> f64 {
     let Some(config) = &run.config else {
         return 0.0;
     };
-    // A run stands behind the one that it starts from.
+    // A run comes after the run from whose weights it starts.
     let after = run.after.as_ref();
     let is_parent = |after: &After, other: &&PlannedRun<C>| {
         other.name == after.run && !std::ptr::eq(*other, run)
@@ -158,7 +158,7 @@ fn trained_in_all<C: ModelConfig>(run: &PlannedRun<C>, planned: &[PlannedRun<C>]
     trained(config) + parent.map_or(0.0, |parent| trained_in_all(parent, planned))
 }
 
-/// A row for each of the data; the runs that have them are named where there are several.
+/// A table with a row for each of the data; it names the runs if there are several data.
 pub(crate) fn data_table(all: &[DataFacts]) -> Table {
     let mut columns = vec![
         Column::text("source"),

@@ -15,7 +15,7 @@ use crate::{REPORT, Verdict};
 /// The name of the page in the directory of the reports.
 pub const INDEX: &str = "index.html";
 
-/// What the page tells of an experiment: some fields of its `results.json`.
+/// The fields of an experiment's `results.json` that the page shows.
 #[derive(Deserialize)]
 struct Known {
     title: String,
@@ -35,12 +35,12 @@ struct Claim {
     verdict: Verdict,
 }
 
-/// Checks that the index of `directory` and a report in its folder `name` can be written: they do not exist,
-/// or are those of this program, and no file is where a folder is needed.
+/// Checks that the index of `directory` and a report in its folder `name` can be written. Existing ones must be from
+/// this program, and no file may stand in the place of a folder.
 ///
 /// # Errors
 ///
-/// The first file or folder that is not.
+/// Names the first file or folder that cannot be replaced.
 pub fn check_pages(directory: &Path, name: &str) -> Result<(), RunError> {
     let is_there = |path: &Path| fs::symlink_metadata(path).is_ok();
     let is_file = |path: &Path| fs::symlink_metadata(path).is_ok_and(|found| found.is_file());
@@ -57,7 +57,7 @@ pub fn check_pages(directory: &Path, name: &str) -> Result<(), RunError> {
     }
     let entries = fs::read_dir(&folder).into_iter().flatten();
     let entries = entries.filter_map(Result::ok).map(|entry| entry.path());
-    // What a full disk or a killed process has left of a report is written anew.
+    // Partial files of a report, left by a full disk or a killed process, are written again.
     let is_partial = |path: &PathBuf| path.extension().is_some_and(|it| it == "partial");
     let entries: Vec<_> = entries
         .filter(|path| !(is_partial(path) && is_file(path)))
@@ -69,12 +69,12 @@ pub fn check_pages(directory: &Path, name: &str) -> Result<(), RunError> {
     }
 }
 
-/// Writes `index.html` into `directory`. It links the report of every directory in it, the newest
-/// first. What is no report is left out, and a report without readable results has only its name.
+/// Writes `index.html` into `directory`. It links the report of every directory in it, the newest first. Anything else
+/// is left out. A report without readable results has only its name.
 ///
 /// # Errors
 ///
-/// When the directory cannot be read or the page cannot be written.
+/// Returns an error if the directory cannot be read or the page cannot be written.
 pub fn write_index(directory: &Path) -> Result<(), RunError> {
     let failed = |error| RunError::io("read", directory)(error);
     let mut rows = Vec::new();
@@ -102,7 +102,7 @@ pub fn write_index(directory: &Path) -> Result<(), RunError> {
     disk::replace_shared(&directory.join(INDEX), report.to_html().as_bytes())
 }
 
-/// The date and the row of the report in `directory`, which is called `name`.
+/// The date and the row of the report in `directory`, under the name `name`.
 fn row(directory: &Path, name: &OsStr) -> (String, Vec<Cell>) {
     let mut first = Cell {
         link: format!("{}/{REPORT}", address(name.as_encoded_bytes())),

@@ -1,9 +1,8 @@
-//! Experiments on models: what is trained or measured, what a paper claims about it, and whether the
-//! claim holds.
+//! Experiments on models: their runs and measurements, the claims of a paper, and whether the claims hold.
 //!
-//! An [`Experiment`] is a RON file: models, data, budget and seeds, what to draw, and each claim as
-//! a [`Test`]. [`run_experiment`] trains the runs that are not trained yet, observes them, judges
-//! the claims and returns the [`Results`]:
+//! An [`Experiment`] is a RON file: models, data, budget and seeds, charts, and each claim as a [`Test`].
+//! [`run_experiment`] trains the runs that are not trained yet, observes them, judges the claims and returns the
+//! [`Results`]:
 //!
 //! ```no_run
 //! use std::path::Path;
@@ -21,8 +20,8 @@
 //! # Ok::<(), residual_zoo_lab::Error>(())
 //! ```
 //!
-//! Everything is generic over the config of a model, so other projects can run experiments on their
-//! own zoo. Programs take their options from `residual-zoo-cli`.
+//! All items are generic over the config of a model, so other projects can run experiments on their own zoo. Programs
+//! take their options from `residual-zoo-cli`.
 //!
 //! A module uses only modules before it in this order: `error`, `options`, `quantity`, `stats`, `claims`, `sweep`, `scales`,
 //! `experiment`, `plan`, `facts`, `observe`, `corpora`, `measure`, `curves`, `check`, `judge`, `charts`, `origin`, `pool`,

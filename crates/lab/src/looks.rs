@@ -1,5 +1,5 @@
 //! Looks at the verdicts of an experiment. Seeds that are added after a look make a false verdict more likely, so the
-//! report shows what was seen with how many seeds.
+//! report shows the verdicts of each look and its number of seeds.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,18 +12,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Judgement, Verdict};
 
-/// The name of the record, which is in the directory of a report: a line of JSON for each look.
+/// The file name of the record in the directory of a report. It has a line of JSON for each look.
 pub const LOOKS: &str = "looks.jsonl";
 
 /// The verdicts at one time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Look {
     date: String,
-    /// The seeds that were observed.
+    /// The observed seeds.
     seeds: BTreeSet<u64>,
-    /// A hash of the configs without their seeds: looks at other runs do not count.
+    /// A hash of the configs without their seeds. Looks at other runs do not count.
     configs: String,
-    /// Each claim with its verdict.
+    /// Each claim and its verdict.
     verdicts: Vec<(String, Verdict)>,
 }
 
@@ -50,13 +50,13 @@ impl Look {
         }
     }
 
-    /// Whether something was seen: a claim that is not tested tells nothing.
+    /// Whether any claim was tested.
     fn saw(&self) -> bool {
         let mut verdicts = self.verdicts.iter();
         verdicts.any(|(_, verdict)| *verdict != Verdict::NotTested)
     }
 
-    /// Whether it saw the same, at another time.
+    /// Whether both looks have the same seeds, configs and verdicts.
     fn is_like(&self, other: &Self) -> bool {
         let seen = |look: &Self| {
             (
@@ -69,8 +69,8 @@ impl Look {
     }
 }
 
-/// Adds a look to the record in `directory`, and returns all looks at these runs. A look that saw the same as the last one
-/// is not added. Lines that are no looks stay.
+/// Adds a look to the record in `directory`, and returns all looks at these runs. A repetition of the last look is not
+/// added. Lines that are not looks stay.
 pub(crate) fn record(directory: &Path, now: Look, anew: bool) -> Result<Vec<Look>, RunError> {
     let path = directory.join(LOOKS);
     let is_file = fs::symlink_metadata(&path).is_ok_and(|there| there.is_file());
@@ -100,7 +100,7 @@ pub(crate) fn record(directory: &Path, now: Look, anew: bool) -> Result<Vec<Look
     Ok(looks)
 }
 
-/// The verdicts of each look at `claims`, if there was more than one with different seeds.
+/// The verdicts of each look at `claims`, if there are several looks with different seeds.
 pub(crate) fn table(looks: &[Look], claims: &[Judgement]) -> Option<Table> {
     let seeds: BTreeSet<&BTreeSet<u64>> = looks.iter().map(|look| &look.seeds).collect();
     if seeds.len() < 2 {
@@ -164,7 +164,7 @@ mod tests {
         };
         assert_eq!(add(later, false), 1);
         assert_eq!(add(look(8, Verdict::Holds), false), 2);
-        // Another experiment under this name, and a line that was not written to its end.
+        // A look at another experiment under this name, and an incomplete line.
         let other = Look {
             configs: "b".into(),
             ..look(2, Verdict::Holds)
@@ -176,7 +176,7 @@ mod tests {
         assert_eq!(add(look(9, Verdict::Holds), false), 3);
         let text = fs::read_to_string(&path).unwrap();
         assert_eq!(text.lines().count(), 5, "{text}");
-        // What was trained is deleted.
+        // The runs that were looked at are deleted.
         assert_eq!(add(look(2, Verdict::NotTested), true), 0);
         assert_eq!(fs::read_to_string(&path).unwrap(), "");
     }

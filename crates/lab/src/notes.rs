@@ -1,4 +1,4 @@
-//! Settings that the user may not have meant: warm-ups that take all steps of a run, halving without effect.
+//! Notes on settings that may not be intended: warm-ups that take all steps of a run, halving without effect.
 
 use residual_zoo_core::ModelConfig;
 use residual_zoo_runs::TrainConfig;
@@ -10,8 +10,8 @@ const IDLE_HALVING: &str = "halving has no effect, because a rung ends at a vali
 /// The most runs that a note names.
 const MOST_NAMES: usize = 4;
 
-/// Returns a sentence for each length of a warm-up that takes all steps of its runs, which are given by name. It names the
-/// runs unless it holds for all of them.
+/// Returns a sentence for each length of a warm-up that takes all steps of its runs, which are given by name. The
+/// sentence names the runs unless it holds for all of them.
 pub fn long_warm_ups<'a>(
     runs: impl IntoIterator<Item = (&'a str, &'a TrainConfig)>,
 ) -> Vec<String> {
@@ -43,12 +43,12 @@ pub fn long_warm_ups<'a>(
 }
 
 impl<C: ModelConfig> Experiment<C> {
-    /// Returns sentences on what the user may not have meant: those of [`long_warm_ups`] for all runs, at every point of the
-    /// sweep if there is one, and whether its halving has no effect.
+    /// Returns sentences on settings that may not be intended: [`long_warm_ups`] for all runs at every point of the
+    /// sweep, and halving that has no effect.
     ///
     /// # Errors
     ///
-    /// A point that cannot be set.
+    /// Returns an error if a point cannot be set.
     pub fn notes(&self, planned: &[PlannedRun<C>]) -> Result<Vec<String>, Error> {
         if self.count.is_some() {
             return Ok(Vec::new());

@@ -1,4 +1,4 @@
-//! What is measured of a run.
+//! Measured values of a run.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,21 +12,21 @@ use serde::Serialize;
 use crate::quantity::{LEARNED, cost_quantities, on_curve};
 use crate::{Axis, DataFacts, PlannedRun, Tuning};
 
-/// What was measured of one run.
+/// The measured values of one run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Observation {
-    /// Its name in the experiment.
+    /// The name in the experiment.
     pub run: String,
-    /// The line that it is a point of.
+    /// The line of which the run is a point.
     pub line: String,
-    /// Its seed; `None` where nothing is random.
+    /// The seed; `None` if nothing is random.
     pub seed: Option<u64>,
     /// The quantities.
     pub quantities: BTreeMap<String, f64>,
-    /// What the paper reports for it, by quantity.
+    /// Values that the paper reports for the run, by quantity.
     #[serde(skip)]
     pub published: BTreeMap<String, f64>,
-    /// Its rows. Totals include the runs from whose weights it started.
+    /// The rows. Totals include the runs from whose weights the run started.
     #[serde(skip)]
     pub rows: Vec<Row>,
 }
@@ -34,13 +34,13 @@ pub struct Observation {
 /// A run without observations.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Missing {
-    /// Its name in the experiment.
+    /// The name in the experiment.
     pub run: String,
-    /// Its seed; `None` for all seeds.
+    /// The seed; `None` for all seeds.
     pub seed: Option<u64>,
-    /// Why.
+    /// The reason.
     pub why: String,
-    /// Whether its training diverged, rather than something else going wrong.
+    /// Whether the training diverged, as opposed to another failure.
     pub diverged: bool,
 }
 
@@ -57,27 +57,27 @@ impl fmt::Display for Missing {
 /// The observations of an experiment, and the runs without any.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// What was observed, run by run and seed by seed.
+    /// The observations, run by run and seed by seed.
     pub observations: Vec<Observation>,
-    /// The runs without observations, and why.
+    /// The runs without observations, each with its reason.
     pub missing: Vec<Missing>,
-    /// What the sweep found, if there was one.
+    /// The results of the sweep, if there was one.
     pub tuning: Option<Tuning>,
-    /// Whether it was stopped before the end.
+    /// Whether the experiment was stopped before its end.
     pub stopped: bool,
-    /// Seconds of training of every run, including those that were trained before, by its directory: a run
-    /// that is used twice is trained once.
+    /// Seconds of training by run directory, including runs that were trained before. A run that is used twice is
+    /// trained once.
     pub seconds: BTreeMap<PathBuf, f64>,
     /// The data of the runs.
     pub data: Vec<DataFacts>,
-    /// The name of each run and all of its settings, as RON.
+    /// The name of each run and all settings, as RON.
     pub configs: Vec<(String, String)>,
-    /// Sentences on what the user may not have meant.
+    /// Sentences on settings that may not be intended.
     pub notes: Vec<String>,
 }
 
 impl Outcome {
-    /// Notes every run of `all` that is not among those that were `asked` for as missing.
+    /// Adds every run of `all` that is not in `asked` to the missing ones.
     pub fn leave_out<C>(&mut self, all: &[PlannedRun<C>], asked: &[PlannedRun<C>]) {
         let is_left_out = |run: &&PlannedRun<C>| asked.iter().all(|kept| kept.name != run.name);
         let left_out = all.iter().filter(is_left_out);
@@ -91,8 +91,7 @@ impl Outcome {
 }
 
 impl Observation {
-    /// What the config of a run costs with `vocab_size` token ids, and the values that its file
-    /// gives.
+    /// Observes the cost of the config of a run with `vocab_size` token ids, and the values that its file gives.
     pub fn counted<C: ModelConfig>(run: &PlannedRun<C>, vocab_size: usize) -> Self {
         let config = run.config.as_ref();
         let cost = config.map(|config| config.model.cost(config.vocabulary(vocab_size)));
@@ -107,7 +106,7 @@ impl Observation {
         }
     }
 
-    /// A quantity.
+    /// The value of a quantity.
     pub fn get(&self, quantity: &str) -> Option<f64> {
         self.quantities.get(quantity).copied()
     }
@@ -146,7 +145,7 @@ pub(crate) fn points_by_run<'a>(
     runs.into_values().collect()
 }
 
-/// The quantities and rows of a trained run. `before` is the run whose weights it started from.
+/// Observes the quantities and rows of a trained run. `before` is the run from whose weights it started.
 pub(crate) fn of_summary(
     summary: &Summary,
     before: Option<&Observation>,
@@ -200,8 +199,8 @@ fn step_times(rows: &[Row]) -> (Option<f64>, Option<f64>) {
     (at(0.5), spread)
 }
 
-/// The one-element tensors of a checkpoint, as the mean over those whose names end alike. One whose name ends
-/// in `_logit` counts as its sigmoid, under the name without that.
+/// The one-element tensors of a checkpoint: the mean over all tensors whose names end alike. A tensor whose name ends
+/// in `_logit` counts by its sigmoid, under the name without that suffix.
 pub(crate) fn learned(scalars: &BTreeMap<String, f64>) -> BTreeMap<String, f64> {
     let mut groups: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     for (name, value) in scalars {

@@ -1,4 +1,4 @@
-//! How the runs of an experiment or a comparison are trained.
+//! Options for training the runs of an experiment or a comparison.
 
 use std::path::{Path, PathBuf};
 
@@ -6,10 +6,10 @@ use residual_zoo_backend::BackendKind;
 use residual_zoo_train::dashboard::{Display, Title};
 use residual_zoo_train::{FirstWeights, Interrupter, RunOptions};
 
-/// How the runs of an experiment or a comparison are trained.
+/// Options for training the runs of an experiment or a comparison.
 #[derive(Clone)]
 pub struct Options {
-    /// What the dashboard calls the experiment or the comparison; may be empty.
+    /// The name of the experiment or comparison in the dashboard; may be empty.
     pub name: String,
     /// The directory of the runs: the [`Pool`](crate::Pool) of an experiment, or the directory of a
     /// comparison and its report.
@@ -18,24 +18,24 @@ pub struct Options {
     pub backend: BackendKind,
     /// The index of the GPU; `None` for the backend's choice.
     pub gpu: Option<usize>,
-    /// Whether earlier runs there are deleted and trained again.
+    /// Whether existing runs are deleted and trained again.
     pub force: bool,
-    /// Training FLOPs of what comes after the runs, for the time that is left.
+    /// Training FLOPs of the work after these runs, for the estimate of the remaining time.
     pub to_come: f64,
-    /// Whether other processes train on the same cores, so that times say nothing.
+    /// Whether other processes train on the same cores, so that times are not meaningful.
     pub shares_cores: bool,
-    /// Whether nothing is printed of runs that are trained already or by another process.
+    /// Whether nothing is printed about runs that are already trained or that another process trains.
     pub brief: bool,
-    /// What is shown of every run.
+    /// The display of every run.
     pub display: Display,
-    /// Peak of the device in TFLOP/s, to show the share in use.
+    /// Peak of the device in TFLOP/s, for the share in use.
     pub peak_tflops: Option<f64>,
-    /// Set it to stop after the current step, with a checkpoint.
+    /// Stops training after the current step, with a checkpoint.
     pub stop: Interrupter,
 }
 
 impl Options {
-    /// Trains on `backend`, keeps runs in `directory`, and shows nothing of a run.
+    /// Options with this `backend` and `directory`, without a display.
     pub fn new(directory: &Path, backend: BackendKind) -> Self {
         Self {
             name: String::new(),
@@ -52,7 +52,7 @@ impl Options {
         }
     }
 
-    /// The options of a single run in `directory`. Its title gets the name of these options.
+    /// Options of a single run in `directory`. The title of the run gets the name of these options.
     pub(crate) fn of_run(
         &self,
         directory: PathBuf,

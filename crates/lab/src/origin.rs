@@ -1,4 +1,4 @@
-//! Where results come from: the command, the configuration, the machine and the commit.
+//! The origin of results: the command, the configuration, the machine and the commit.
 
 use residual_zoo_backend::BackendKind;
 use residual_zoo_core::ModelConfig;
@@ -8,27 +8,27 @@ use time::OffsetDateTime;
 
 use crate::{Experiment, PlannedRun};
 
-/// Where, when and by which command results came about.
+/// The origin of results.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Origin {
     /// The name of the experiment.
     pub name: String,
-    /// Its scale; empty for a file of its own.
+    /// The scale; empty for a user's own file.
     pub scale: String,
-    /// The command that repeats it; empty without one.
+    /// The command that repeats the experiment; empty without one.
     pub command: String,
-    /// A hash of the experiment and of all that was set on top of it.
+    /// A hash of the experiment and of all fields that were set on top of it.
     pub hash: String,
     /// The processor and its cores.
     pub machine: String,
     /// The backend.
     pub backend: String,
-    /// The commit of the program, where it is known.
+    /// The commit of the program, if it is known.
     pub commit: Option<String>,
 }
 
-/// A hash of an experiment with everything that was set on top of it. `text` is that of its scale; where
-/// tokens are kept does not count.
+/// Hashes an experiment and the fields that were set on top of it. `text` is the text at its scale. The directory of
+/// the token cache does not count.
 pub fn hash<C: ModelConfig>(
     text: &str,
     experiment: &Experiment<C>,

@@ -1,4 +1,4 @@
-//! The runs of an experiment, each with everything that it takes from there.
+//! The runs of an experiment, complete with everything that they take from it.
 
 use std::collections::BTreeMap;
 
@@ -9,44 +9,44 @@ use residual_zoo_runs::{Error as RunError, RunConfig};
 use crate::experiment::Vary;
 use crate::{After, Error, Experiment, RunSpec};
 
-/// The most values of a field that varies. Each makes a run.
+/// The most values of a field that varies; each value makes a run.
 const MOST_VALUES: usize = 1000;
 
-/// Where a user of a program sets fields of all runs.
+/// The option by which a user of a program sets fields of all runs.
 const OPTION: &str = "--set";
 
-/// A run of an experiment with everything that it takes from there.
+/// A run of an experiment, complete with everything that it takes from the experiment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlannedRun<C> {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// The name of the line that it is a point of.
+    /// The name of the line of which the run is a point.
     pub line: String,
     /// Model, data and training; the seed is set later. `None` without a model.
     pub config: Option<RunConfig<C>>,
-    /// The run whose weights it starts from.
+    /// The run from whose weights this one starts.
     pub after: Option<After>,
-    /// The seeds for which it is run; `None` for all.
+    /// The seeds of the run; `None` for all.
     pub seeds: Option<Vec<u64>>,
     /// Numbers that charts and claims may use.
     pub values: BTreeMap<String, f64>,
-    /// What the paper reports for it, by quantity.
+    /// Values that the paper reports for the run, by quantity.
     pub published: BTreeMap<String, f64>,
 }
 
 impl<C> PlannedRun<C> {
-    /// Whether it is run for `seed`.
+    /// Whether the run has the seed `seed`.
     pub fn is_for(&self, seed: u64) -> bool {
         self.seeds
             .as_ref()
             .is_none_or(|seeds| seeds.contains(&seed))
     }
 
-    /// A size that the file of the experiment gives it.
+    /// A size that the file of the experiment gives for the run.
     ///
     /// # Errors
     ///
-    /// [`Error::NoValue`] when it does not.
+    /// Returns [`Error::NoValue`] if the file lacks it.
     pub fn size(&self, name: &str) -> Result<usize, Error> {
         let missing = || Error::NoValue {
             run: self.name.clone(),
@@ -58,7 +58,7 @@ impl<C> PlannedRun<C> {
 }
 
 impl<C: ModelConfig> PlannedRun<C> {
-    /// With fields of its config set. `place` is where the assignments are written, as errors name it.
+    /// Sets fields of the config. `place` names the source of the assignments in errors.
     pub(crate) fn set(mut self, set: &[String], place: &str) -> Result<Self, Error> {
         let config = self.config.map(|config| config.set(set)).transpose();
         self.config = config.map_err(|error| match error {
@@ -76,11 +76,11 @@ impl<C: ModelConfig> PlannedRun<C> {
 }
 
 impl<C: ModelConfig> Experiment<C> {
-    /// All runs, in order, each with `set` on top of what the experiment says.
+    /// All runs, in order, each with `set` on top of the experiment's settings.
     ///
     /// # Errors
     ///
-    /// A field that does not exist, or a value that it cannot have.
+    /// Returns an error for a field that does not exist, or an invalid value.
     pub fn plan(&self, set: &[String]) -> Result<Vec<PlannedRun<C>>, Error> {
         let mut planned = Vec::new();
         for spec in &self.runs {
@@ -104,7 +104,7 @@ impl<C: ModelConfig> Experiment<C> {
         Ok(planned)
     }
 
-    /// A run before anything is set or varies.
+    /// The run before fields are set or vary.
     fn run_of(&self, spec: &RunSpec<C>) -> PlannedRun<C> {
         let new_data = self.new_data.as_ref().filter(|_| spec.on_new_data);
         let config = spec.model.clone().map(|model| RunConfig {
@@ -125,7 +125,7 @@ impl<C: ModelConfig> Experiment<C> {
 }
 
 impl Vary {
-    /// `run` with a value of the field.
+    /// Makes the variant of `run` with one value of the field.
     fn variant<C: ModelConfig>(
         &self,
         run: &PlannedRun<C>,
@@ -154,12 +154,12 @@ impl Vary {
     }
 }
 
-/// The runs that are asked for by their name or a part of it, and those whose weights they start
-/// from; all runs where nothing is asked for.
+/// Selects the runs whose names contain an asked text, and the runs from whose weights they start; all runs if nothing
+/// is asked.
 ///
 /// # Errors
 ///
-/// A text that matches no run.
+/// Returns an error for a text that matches no run.
 pub fn only<C: Clone>(
     asked: &[String],
     planned: &[PlannedRun<C>],
@@ -171,7 +171,7 @@ pub fn only<C: Clone>(
     };
     for text in asked {
         if !planned.iter().any(|run| is_meant(run, text)) {
-            // A name may have commas itself.
+            // Names may contain commas.
             let quoted = planned.iter().any(|run| run.name.contains(','));
             let names = planned.iter().map(|run| match quoted {
                 true => format!("`{}`", run.name),
@@ -186,7 +186,7 @@ pub fn only<C: Clone>(
     let is_asked =
         |run: &PlannedRun<C>| asked.is_empty() || asked.iter().any(|text| is_meant(run, text));
     let mut kept: Vec<PlannedRun<C>> = Vec::new();
-    // A run stands behind the one that it starts from.
+    // A run comes after the run from whose weights it starts.
     for run in planned.iter().rev() {
         let is_before = |other: &PlannedRun<C>| {
             let after = other.after.as_ref();

@@ -1,4 +1,4 @@
-//! Where trained runs are kept, for all experiments.
+//! The pool of trained runs, shared by all experiments.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,14 +12,15 @@ use residual_zoo_train::FirstWeights;
 
 use crate::{Options, PlannedRun};
 
-/// The runs of all experiments: runs of equal config, data and backend are one directory.
+/// The runs of all experiments. Runs of equal config, data and backend share one directory.
 #[derive(Clone, Debug)]
 pub struct Pool {
     directory: PathBuf,
     backend: String,
 }
 
-/// Fields that came after version 2 of the pool, where they change nothing: runs from before are still found.
+/// Fields that were added after version 2 of the pool, at values that change nothing. They are left out of the hash, so
+/// that earlier runs are still found.
 const LATER: [&str; 10] = [
     "b_res: -8.0,",
     "label_smoothing: 0.0,",
@@ -33,17 +34,17 @@ const LATER: [&str; 10] = [
     "tensorboard: false,",
 ];
 
-/// Where a run is kept.
+/// The place of a run in the pool.
 pub(crate) struct Place {
     pub(crate) directory: PathBuf,
-    /// The directory of the run whose weights it starts from, and how.
+    /// The directory of the run from whose weights it starts, and how it does so.
     pub(crate) before: Option<(PathBuf, FirstWeights)>,
-    /// The runs that are merged into that one, if it is a merged run.
+    /// The two runs that are merged into that run, if it is a merged one.
     pub(crate) merged: Option<[PathBuf; 2]>,
 }
 
 impl Pool {
-    /// The pool of runs on the backend of these options.
+    /// Opens the pool of runs on the backend of these options.
     pub fn open(options: &Options) -> Self {
         // LibTorch's CPU and GPUs give different results.
         let backend = match (options.backend, options.gpu) {
@@ -56,8 +57,7 @@ impl Pool {
         }
     }
 
-    /// The directories of all runs, in order, one seed after the other. `corpora` are the data of
-    /// the runs.
+    /// The directories of all runs, in order, one seed after the other. `corpora` holds the data of each run.
     pub fn runs<C: ModelConfig>(
         &self,
         planned: &[PlannedRun<C>],
@@ -73,12 +73,12 @@ impl Pool {
         directories
     }
 
-    /// Deletes the runs in `directories`, those of the pool that began with their weights, those
-    /// that began with the weights of these, and so on.
+    /// Deletes the runs in `directories` and all runs of the pool that began with their weights, directly or in a
+    /// chain.
     ///
     /// # Errors
     ///
-    /// As [`run_dir::delete`].
+    /// Returns the errors of [`run_dir::delete`].
     pub fn forget(&self, directories: &[PathBuf]) -> Result<(), RunError> {
         let entries = fs::read_dir(&self.directory).into_iter().flatten();
         let runs = entries.filter_map(Result::ok).map(|entry| entry.path());
@@ -89,7 +89,7 @@ impl Pool {
             let both = first
                 .into_iter()
                 .flat_map(|first| [first.init_from, first.merged_with]);
-            // Where that run is now: the pool may have been elsewhere then.
+            // The present place of that run, because the pool may have moved.
             let now = both
                 .flatten()
                 .filter_map(|before| Some(self.directory.join(before.file_name()?)));
@@ -142,7 +142,7 @@ impl Pool {
         places
     }
 
-    /// The directory of the run that two others are merged into.
+    /// The directory of the run into which two runs are merged.
     fn merged(&self, both: &[PathBuf; 2]) -> PathBuf {
         let names = both.each_ref().map(|run| format!("{:?}", run.file_name()));
         let hash = hash_of_parts(
@@ -153,8 +153,8 @@ impl Pool {
             .join(format!("merged-{}", &hash.to_hex()[..12]))
     }
 
-    /// The place of a run. The name of its directory has a hash of everything that decides what
-    /// comes of the run, except the version of this program.
+    /// The place of a run. The name of its directory has a hash of everything that decides the result of the run,
+    /// except the version of this program.
     fn place<C: ModelConfig>(
         &self,
         mut config: RunConfig<C>,
@@ -171,7 +171,7 @@ impl Pool {
             .as_ref()
             .map(|(path, by)| format!("{:?} {by:?}", path.file_name()));
         let hash = hash_of_parts(
-            // Another version when a config means something else than before, such as by a new default.
+            // Increase the version if the meaning of a config changes, such as by a new default.
             "residual-zoo-train pool v2",
             &[
                 told.as_bytes(),
@@ -180,7 +180,7 @@ impl Pool {
                 start.unwrap_or_default().as_bytes(),
             ],
         );
-        // Characters that every file system takes.
+        // Only characters that every file system accepts.
         let name = config.model.name();
         let name = name.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
         let name = format!("{name}-{}", &hash.to_hex()[..12]);

@@ -1,4 +1,4 @@
-//! Quantities by name, and how each is shown.
+//! Quantities by name, and their format.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,8 @@ use residual_zoo_report::{si, sig};
 use residual_zoo_runs::Row;
 use serde::Serialize;
 
-/// The horizontal axis of a curve: a total since the start of training. For a run that starts from
-/// the weights of another run, the total includes that run.
+/// The horizontal axis of a curve: a total since the start of training. For a run that starts from the weights of
+/// another run, the total includes that run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, serde::Deserialize)]
 pub enum Axis {
     /// Training tokens.
@@ -22,12 +22,12 @@ pub enum Axis {
 impl Axis {
     pub(crate) const ALL: [Self; 3] = [Self::Tokens, Self::Flops, Self::Seconds];
 
-    /// By its name: `tokens`, `flops` or `seconds`.
+    /// Finds an axis by its name: `tokens`, `flops` or `seconds`.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|axis| axis.name() == name)
     }
 
-    /// Its name.
+    /// The name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Tokens => "tokens",
@@ -36,7 +36,7 @@ impl Axis {
         }
     }
 
-    /// Its value in a row.
+    /// The value in a row.
     pub fn of(self, row: &Row) -> f64 {
         match self {
             Self::Tokens => row.tokens as f64,
@@ -62,10 +62,10 @@ pub(crate) fn on_curve(quantity: &str, row: &Row) -> Result<Option<f64>, ()> {
     }
 }
 
-/// How a quantity is shown.
+/// The format of a quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Observed {
-    /// Its unit; empty for none.
+    /// The unit; empty for none.
     pub unit: &'static str,
     format: Format,
 }
@@ -82,7 +82,7 @@ enum Format {
     Plain,
 }
 
-/// The quantities that every trained run has.
+/// Quantities of every trained run.
 pub(crate) const QUANTITIES: [&str; 18] = [
     "parameters",
     "non_embedding",
@@ -106,10 +106,10 @@ pub(crate) const QUANTITIES: [&str; 18] = [
 
 pub(crate) const LEARNED: &str = "learned ";
 
-/// How a quantity is shown that runs have; `None` if they do not have it.
+/// The format of a quantity of runs; `None` if runs have no such quantity.
 ///
-/// `learned NAME` is the mean of the parameters with one element whose name ends in NAME, and of the sigmoids
-/// of those whose name ends in NAME_logit.
+/// `learned NAME` is a mean over parameters with one element: over their values if the name ends in NAME, and over
+/// their sigmoids if it ends in NAME_logit.
 pub fn describe(quantity: &str) -> Option<Observed> {
     let (unit, format) = match quantity {
         "parameters" | "non_embedding" | "tokens" => ("", Format::Count),
@@ -128,7 +128,7 @@ pub fn describe(quantity: &str) -> Option<Observed> {
     Some(Observed { unit, format })
 }
 
-/// A quantity as tables and charts call it.
+/// The name of a quantity in tables and charts.
 pub(crate) fn title(quantity: &str) -> String {
     match quantity {
         "non_embedding" => "non-embedding".into(),
@@ -142,10 +142,10 @@ pub fn is_cost(quantity: &str) -> bool {
 }
 
 impl Observed {
-    /// How a quantity is shown; one that an experiment measures itself is a plain number.
+    /// The format of a quantity. A quantity that an experiment measures itself is a plain number.
     pub fn of(quantity: &str) -> Self {
         let (unit, format) = match quantity.rsplit_once(' ') {
-            // Of a task.
+            // A metric of a task.
             Some((_, "acc" | "acc_norm")) => ("%", Format::Percent),
             Some((_, "bits_per_byte")) => ("bits/byte", Format::Loss),
             Some((_, "bits_per_token")) => ("bits/token", Format::Loss),
@@ -154,7 +154,7 @@ impl Observed {
         describe(quantity).unwrap_or(Self { unit, format })
     }
 
-    /// How values of a quantity are shown together: memory is in GiB if one of them is as large.
+    /// The common format of several values of a quantity. Memory is in GiB if one value is at least that large.
     pub(crate) fn of_all(quantity: &str, values: impl IntoIterator<Item = f64>) -> Self {
         let large = Self {
             unit: "GiB",
@@ -167,7 +167,7 @@ impl Observed {
         }
     }
 
-    /// `value` with a sensible number of digits, without its unit.
+    /// Shows `value` with a sensible number of digits, without its unit.
     pub fn show(self, value: f64) -> String {
         match self.format {
             // Sizes are whole numbers.
@@ -176,7 +176,7 @@ impl Observed {
         }
     }
 
-    /// A difference or a spread of values.
+    /// Shows a difference or a spread of values.
     pub fn show_difference(self, value: f64) -> String {
         self.digits(value, 2)
     }
@@ -193,7 +193,7 @@ impl Observed {
         }
     }
 
-    /// `text` with the unit.
+    /// Appends the unit to `text`.
     pub fn with_unit(self, text: String) -> String {
         match self.unit {
             "" => text,
@@ -201,7 +201,7 @@ impl Observed {
         }
     }
 
-    /// The factor from the value, in seconds, bytes or shares, to what tables and axes show.
+    /// The factor from the value, in seconds, bytes or shares, to the numbers in tables and on axes.
     pub fn scale(self) -> f64 {
         match self.format {
             Format::Percent => 100.0,

@@ -33,24 +33,24 @@ pub const REPORT: &str = "report.html";
 pub struct Results {
     title: String,
     about: String,
-    /// When they were put together.
+    /// The date and time of the report.
     date: String,
     origin: Origin,
     data: Vec<DataFacts>,
-    /// Seconds of training of all runs together.
+    /// Seconds of training, summed over all runs.
     training_seconds: f64,
-    /// Why the results are not complete, a line for each run that is missing.
+    /// A line for each missing run with the reason; empty if the results are complete.
     missing: Vec<String>,
     /// Whether the runs are long enough to judge claims.
     judge: bool,
-    /// What to know about the claims.
+    /// Notes on the claims.
     notes: Vec<String>,
     /// What to know about the runs, as it was shown when they started.
     notes_of_runs: Vec<String>,
     claims: Vec<Judgement>,
-    /// The name of each run and all of its settings, as RON.
+    /// The name of each run and all settings, as RON.
     configs: Vec<(String, String)>,
-    /// The looks at the verdicts, this one last; empty before [`look`](Self::look).
+    /// All looks at the verdicts, the present one last; empty before [`look`](Self::look).
     looks: Vec<Look>,
     tuning: Option<Tuning>,
     observations: Vec<Observation>,
@@ -63,8 +63,8 @@ pub struct Results {
 }
 
 impl Results {
-    /// Judges the claims of `experiment` on the outcome of its runs. `planned` are all runs,
-    /// including those that were left out.
+    /// Judges the claims of `experiment` on the outcome of its runs. `planned` holds all runs, including those that
+    /// were left out.
     pub fn new<C: ModelConfig>(
         experiment: &Experiment<C>,
         planned: &[PlannedRun<C>],
@@ -131,22 +131,22 @@ impl Results {
         &self.claims
     }
 
-    /// Why the results are not complete, a line for each run that is missing.
+    /// A line for each missing run with the reason; empty if the results are complete.
     pub fn missing(&self) -> &[String] {
         &self.missing
     }
 
-    /// What the sweep found, if there was one.
+    /// The results of the sweep, if there was one.
     pub fn tuning(&self) -> Option<&Tuning> {
         self.tuning.as_ref()
     }
 
-    /// What was observed.
+    /// The observations.
     pub fn observations(&self) -> &[Observation] {
         &self.observations
     }
 
-    /// A row for each claim: what the paper says, the verdict, and the numbers.
+    /// A table with a row for each claim: the claim, the verdict, and the numbers.
     pub fn verdicts(&self) -> Table {
         let row = |found: &Judgement| {
             let claim = &found.claim;
@@ -190,7 +190,7 @@ impl Results {
         }
     }
 
-    /// At which point each run was trained, if a sweep decided that.
+    /// Says at which point each run was trained, if a sweep chose it.
     fn tuned_note(&self) -> String {
         let Some(tuning) = self.tuning.as_ref().filter(|tuning| tuning.sweep.tuned) else {
             return String::new();
@@ -206,12 +206,12 @@ impl Results {
         )
     }
 
-    /// Records this look at the verdicts in a file of `directory`, and shows the earlier ones, if they had other seeds. With
-    /// `anew`, nothing is left of what was looked at, and the record begins with this look.
+    /// Records this look at the verdicts in a file of `directory`, and shows the earlier looks if they had other seeds.
+    /// `anew` means that the earlier runs are deleted; the record then begins with this look.
     ///
     /// # Errors
     ///
-    /// When the file cannot be written.
+    /// Returns an error if the file cannot be written.
     pub fn look(&mut self, directory: &Path, anew: bool) -> Result<(), RunError> {
         let seeds = self.observations.iter().filter_map(|found| found.seed);
         let now = Look::new(&self.date, seeds, &self.configs, &self.claims);
@@ -219,13 +219,13 @@ impl Results {
         Ok(())
     }
 
-    /// The verdicts of each look, if seeds changed between them.
+    /// A table with the verdicts of each look, if seeds changed between looks.
     fn looks(&self) -> Option<Table> {
         looks::table(&self.looks, &self.claims)
     }
 
-    /// A row for each run: means over the seeds, and what the paper reports. The small print is what
-    /// a claim holds the value against.
+    /// A table with a row for each run: means over the seeds, and published values. The small print gives the
+    /// thresholds of claims.
     pub fn table(&self) -> Table {
         let is_reported = |column: &str| self.rows.iter().any(|r| r.published.contains_key(column));
         let mut columns = vec![Column::text("run")];
@@ -272,8 +272,8 @@ impl Results {
         }
     }
 
-    /// The quantities that claims are about, of each run and seed, where seeds differ. A mean says little of seeds of which one
-    /// failed.
+    /// A table of the claimed quantities for each run and seed, if seeds differ. If some seeds failed, a mean says
+    /// little.
     fn of_seeds(&self) -> Option<Table> {
         let seeds: BTreeSet<u64> = self
             .observations
@@ -324,7 +324,7 @@ impl Results {
         })
     }
 
-    /// What claims hold a quantity of a run against.
+    /// The thresholds with which claims compare a quantity of a run.
     fn margins(&self, run: &str, quantity: &str) -> Vec<String> {
         let is_tested = |found: &&Judgement| {
             let (runs, quantities) = found.claim.test.names();
@@ -334,7 +334,7 @@ impl Results {
         found.filter_map(|found| found.margin.clone()).collect()
     }
 
-    /// How the table shows a quantity.
+    /// The format of a quantity in the table.
     fn shown(&self, quantity: &str) -> Observed {
         let measured = self
             .observations
@@ -347,14 +347,14 @@ impl Results {
         Observed::of_all(quantity, measured.chain(reported.copied()))
     }
 
-    /// A quantity of a run over its seeds.
+    /// The estimate of a quantity of a run over its seeds.
     fn estimate(&self, run: &str, quantity: &str) -> Option<Estimate> {
         let of_run = self.observations.iter().filter(|found| found.run == run);
         let values: Vec<f64> = of_run.filter_map(|found| found.get(quantity)).collect();
         Estimate::of(&values)
     }
 
-    /// The mean of a run over its seeds, and the deviation where there is one.
+    /// The mean of a run over its seeds, with the deviation if there are several seeds.
     fn mean(&self, run: &str, quantity: &str) -> String {
         let Some(found) = self.estimate(run, quantity) else {
             return "–".into();
@@ -373,7 +373,7 @@ impl Results {
         self.charts.iter().map(chart).collect()
     }
 
-    /// The charts, and those of the sweep.
+    /// The charts, including the sweep's.
     fn pictures(&self) -> Vec<Chart> {
         let of_sweep = self.tuning.iter().flat_map(Tuning::charts);
         self.charts().into_iter().chain(of_sweep).collect()
@@ -406,7 +406,7 @@ impl Results {
         }
     }
 
-    /// What is done, and what to know about the runs.
+    /// A description of the experiment, and notes on the runs.
     fn lead(&self) -> String {
         let notes = self.notes_of_runs.iter().map(|note| sentence(note));
         let notes = notes.collect::<String>();
@@ -415,7 +415,7 @@ impl Results {
         paragraphs.collect::<Vec<_>>().join("\n\n")
     }
 
-    /// The data, the configs and how to repeat it.
+    /// Sections with the data, the configs and the command that repeats the experiment.
     fn sections_of_data(&self) -> Vec<Section> {
         let mut sections = Vec::new();
         if !self.data.is_empty() {
@@ -466,14 +466,14 @@ impl Results {
     }
 }
 
-/// ` Text.`
+/// Makes a sentence from `text`: ` Text.`
 pub(crate) fn sentence(text: &str) -> String {
     let mut chars = text.chars();
     let first = chars.next().map(|c| c.to_ascii_uppercase());
     format!(" {}{}.", first.unwrap_or_default(), chars.as_str())
 }
 
-/// The columns of the table: those of the file, and the fields that a sweep has tuned.
+/// The columns of the table: the columns of the file, and the fields that a sweep has tuned.
 fn columns<C: ModelConfig>(experiment: &Experiment<C>) -> Vec<String> {
     let mut columns = experiment.columns.clone();
     if let Some(sweep) = experiment.sweep.as_ref().filter(|sweep| sweep.tuned) {
@@ -483,7 +483,7 @@ fn columns<C: ModelConfig>(experiment: &Experiment<C>) -> Vec<String> {
     columns
 }
 
-/// The fewest and the most seeds that a run has.
+/// The fewest and the most seeds of a run.
 fn seeds(observations: &[Observation]) -> (usize, usize) {
     let mut seeds: BTreeMap<&str, usize> = BTreeMap::new();
     for found in observations {

@@ -15,14 +15,14 @@ use crate::{
     PlannedRun, Pool, Results, Sweep, origin, tasks,
 };
 
-/// Runs the experiment that the RON text describes; `path` is what errors call it. With a number
-/// of `seeds`, these take the place of those in the text. If it has scales, this is the first one.
+/// Runs the experiment in the RON text, at its first scale if it has scales. Errors name the text by `path`. A number
+/// of `seeds` replaces the seeds of the text.
 ///
 /// # Errors
 ///
-/// A text that does not parse or refers to something missing, data that cannot be opened, a run
-/// that cannot be trained on them, a backend that was not compiled in. A run that fails later is
-/// among the missing ones of the results.
+/// Returns an error if the text does not parse or refers to something missing, if the data cannot be opened, if a run
+/// cannot be trained on them, or if the backend was not compiled in. A run that fails later is listed as missing in the
+/// results.
 pub fn run_experiment<C: ModelConfig>(
     text: &str,
     path: &Path,
@@ -48,11 +48,11 @@ pub fn run_experiment<C: ModelConfig>(
 }
 
 impl<C: ModelConfig> Experiment<C> {
-    /// Trains `planned`, or where nothing is trained counts and measures, for every seed.
+    /// Trains `planned` for every seed. An experiment without training counts and measures instead.
     ///
     /// # Errors
     ///
-    /// As [`run_experiment`].
+    /// Returns the errors of [`run_experiment`].
     pub fn run(&self, planned: &[PlannedRun<C>], options: &Options) -> Result<Outcome, Error> {
         if let Some(vocab_size) = self.count {
             let reads_data = self.measure.is_some_and(|measure| measure.reads_data());
@@ -94,27 +94,27 @@ impl<C: ModelConfig> Experiment<C> {
         })
     }
 
-    /// Checks that the files of its tasks can be read.
+    /// Checks that the files of the experiment's tasks can be read.
     ///
     /// # Errors
     ///
-    /// The first file that cannot.
+    /// Names the first file that cannot be read.
     pub fn check_tasks(&self) -> Result<(), Error> {
         tasks::read(&self.tasks).map(drop)
     }
 
-    /// Prints the title, once where several processes train.
+    /// Prints the title, unless another process of the same experiment does so.
     fn announce(&self, options: &Options) {
         if !options.brief {
             print(&format!("{}\n", self.title));
         }
     }
 
-    /// Only sweeps the runs of `planned`, and trains none of them for the seeds of the experiment.
+    /// Sweeps the runs of `planned`, without training them for the seeds of the experiment.
     ///
     /// # Errors
     ///
-    /// As [`run_experiment`].
+    /// Returns the errors of [`run_experiment`].
     pub fn run_sweep(
         &self,
         sweep: &Sweep,
@@ -142,7 +142,7 @@ impl<C: ModelConfig> Experiment<C> {
             pool.forget(&pool.runs(planned, &self.seeds, &corpora))?;
         }
         let tasks = tasks::read(&self.tasks)?;
-        // What cannot be evaluated is not trained.
+        // Runs that cannot be evaluated are not trained.
         for (run, corpus) in planned.iter().zip(&corpora) {
             if let Some(config) = &run.config {
                 let context = config.model.shape().context;
@@ -158,8 +158,7 @@ impl<C: ModelConfig> Experiment<C> {
         })
     }
 
-    /// Counts the cost of runs and takes the experiment's measurement, for every seed where it is
-    /// random.
+    /// Counts the cost of runs and takes the experiment's measurement; a random measurement is repeated for every seed.
     fn measure(
         &self,
         planned: &[PlannedRun<C>],
@@ -192,7 +191,7 @@ impl<C: ModelConfig> Experiment<C> {
     }
 }
 
-/// The name of each run with a model and all of its settings, with its first seed.
+/// The name of each run with a model, and all settings with the first seed.
 fn configs<C: ModelConfig>(planned: &[PlannedRun<C>], seeds: &[u64]) -> Vec<(String, String)> {
     let text = |run: &PlannedRun<C>| {
         let mut config = run.config.clone()?;

@@ -1,7 +1,7 @@
-//! The scales of an experiment. Its file says once what holds at every scale, and for each scale what differs.
+//! The scales of an experiment. A file states the settings of all scales once, and the differences of each scale.
 //!
-//! The fields of a scale are put into the text of the experiment, which is then parsed. Errors keep the line and column of
-//! the file, because each part of the new text knows its place there.
+//! The fields of a scale are put into the text of the experiment, which is then parsed. Errors name the line and column
+//! in the file, because each part of the new text knows its place there.
 
 mod tree;
 
@@ -17,7 +17,7 @@ use tree::{COMPOSITION, Fields, Value};
 
 /// The lists whose entries can have `scales`.
 const LISTS: [&str; 3] = ["runs", "charts", "claims"];
-/// Where the name of a run stands: a list, and a field of its entries.
+/// Fields that hold the name of a run: a list, and a field of its entries.
 const REFERENCES: [(&str, &str); 4] = [
     ("runs", "after"),
     ("runs", "line"),
@@ -25,15 +25,15 @@ const REFERENCES: [(&str, &str); 4] = [
     ("claims", "test"),
 ];
 
-/// A part of the file, and what is wrong with it.
+/// A part of the file, and the problem with it.
 type Wrong<'a> = (&'a str, String);
 
-/// The file of an experiment, with its scales.
+/// The file of an experiment with its scales.
 #[derive(Clone, Debug)]
 pub struct ExperimentFile<'a> {
     text: &'a str,
     path: PathBuf,
-    /// Its fields, if it parses and has scales or fields that models share.
+    /// The fields, if the file parses and has scales or fields that models share.
     fields: Option<Fields<'a>>,
     scales: Vec<&'a str>,
 }
@@ -44,16 +44,16 @@ pub struct ExperimentText<'a> {
     file: &'a str,
     path: PathBuf,
     text: String,
-    /// Parts of the file, and where they begin in `text`. Empty if `text` is the file.
+    /// Parts of the file, and where they begin in `text`; empty if `text` is the whole file.
     parts: Vec<(usize, &'a str)>,
 }
 
 impl<'a> ExperimentFile<'a> {
-    /// Reads RON text; `path` is what errors call it.
+    /// Reads RON text. Errors name it by `path`.
     ///
     /// # Errors
     ///
-    /// [`RunError::Parse`] if the text is not RON, or its `scales` are not fields.
+    /// Returns [`RunError::Parse`] if the text is not RON, or if its `scales` are not fields.
     pub fn new(text: &'a str, path: &Path) -> Result<Self, Error> {
         let mut file = Self {
             text,
@@ -62,7 +62,8 @@ impl<'a> ExperimentFile<'a> {
             scales: Vec::new(),
         };
         let Some(fields) = tree::parse(text) else {
-            // This has the place of a wrong bracket or comma. Anything else is refused when an experiment is parsed.
+            // This error has the place of a wrong bracket or comma. Other errors are found when an experiment is
+            // parsed.
             let _: IgnoredAny = parse_ron(text, path)?;
             return Ok(file);
         };
@@ -78,21 +79,21 @@ impl<'a> ExperimentFile<'a> {
         Ok(file)
     }
 
-    /// Whether a text is that of an experiment rather than of a run.
+    /// Whether the text is an experiment rather than a run.
     pub fn is_one(text: &str) -> bool {
         tree::parse(text).is_some_and(|fields| fields.get("runs").is_some())
     }
 
-    /// The names of its scales, in order.
+    /// The names of the scales, in order.
     pub fn scales(&self) -> &[&'a str] {
         &self.scales
     }
 
-    /// The text at `scale`; without one, at the first scale of the file, if it has scales.
+    /// The text at `scale`; without `scale`, at the first scale of the file, if it has scales.
     ///
     /// # Errors
     ///
-    /// A scale that the file does not have; `scales` that do not fit.
+    /// Returns an error for a scale that the file does not have, or `scales` that do not fit.
     pub fn at(&self, scale: Option<&str>) -> Result<ExperimentText<'a>, Error> {
         let mut at = ExperimentText {
             file: self.text,
@@ -113,11 +114,11 @@ impl<'a> ExperimentFile<'a> {
         Ok(at)
     }
 
-    /// The scale of this name.
+    /// Finds the scale with this name.
     ///
     /// # Errors
     ///
-    /// A name that no scale has.
+    /// Returns an error if no scale has this name.
     pub fn scale(&self, scale: &str) -> Result<&'a str, ConfigError> {
         let known = self.scales.iter().find(|known| **known == scale);
         known.copied().ok_or_else(|| {
@@ -137,7 +138,7 @@ impl<'a> ExperimentFile<'a> {
 }
 
 impl<'a> ExperimentFile<'a> {
-    /// The fields at `scale`, each model with the fields that all share.
+    /// Resolves the fields at `scale`, and adds the shared fields to each model.
     fn resolve(&self, whole: Fields<'a>, scale: &'a str) -> Result<Fields<'a>, Wrong<'a>> {
         let Some(mut whole) = self.at_scale(whole, scale)? else {
             return Err((
@@ -186,7 +187,7 @@ impl<'a> ExperimentFile<'a> {
         Ok(whole)
     }
 
-    /// The fields of an experiment or of an entry at `scale`. `None` if they are left out there.
+    /// Resolves the fields of an experiment or an entry at `scale`; `None` if the scale leaves them out.
     fn at_scale(
         &self,
         mut whole: Fields<'a>,
@@ -227,11 +228,11 @@ impl<'a> ExperimentFile<'a> {
 }
 
 impl<C: ModelConfig> Experiment<C> {
-    /// Reads RON text; `path` is what errors call it. If it has scales, this is the experiment at the first one.
+    /// Reads RON text, at its first scale if it has scales. Errors name it by `path`.
     ///
     /// # Errors
     ///
-    /// The line and column of what does not parse.
+    /// Gives the line and column of a syntax error.
     pub fn parse(text: &str, path: &Path) -> Result<Self, Error> {
         ExperimentFile::new(text, path)?.at(None)?.parse()
     }
@@ -247,12 +248,12 @@ impl ExperimentText<'_> {
     ///
     /// # Errors
     ///
-    /// The line and column, in the file, of what does not parse.
+    /// Gives the line and column of a syntax error in the file.
     pub fn parse<C: ModelConfig>(&self) -> Result<Experiment<C>, Error> {
         Ok(parse_ron(&self.text, &self.path).map_err(|error| self.in_file(error))?)
     }
 
-    /// The error with its place in the file.
+    /// Corrects the place of an error to its place in the file.
     fn in_file(&self, mut error: RunError) -> RunError {
         if let RunError::Parse { line, column, .. } = &mut error {
             let lines = self.text.split_inclusive('\n').take(*line - 1);
@@ -261,7 +262,7 @@ impl ExperimentText<'_> {
             let at = rest.map_or(self.text.len(), |(at, _)| before + at);
             let known = self.parts.iter().rev().find(|(start, _)| *start <= at);
             if let Some((start, part)) = known {
-                // What stands behind a part, such as a bracket, is of no file.
+                // Text after a part, such as a bracket, is not in the file.
                 let inside = (at - start).min(part.len());
                 (*line, *column) = place(self.file, offset(self.file, part) + inside);
             }
@@ -270,7 +271,8 @@ impl ExperimentText<'_> {
     }
 }
 
-/// Puts the fields that all models share into one: into its own fields, or into those of each of its layers. Its own win.
+/// Adds the fields that all models share to a model: to its fields, or to the fields of each layer. Fields that the
+/// model has itself stay.
 fn share<'a>(shared: &Fields<'a>, model: &mut Value<'a>) {
     if let Value::Fields(fields) = model.open() {
         if fields.name == COMPOSITION.0 {
@@ -284,12 +286,12 @@ fn share<'a>(shared: &Fields<'a>, model: &mut Value<'a>) {
     }
 }
 
-/// Where `part` begins in `text`, which it is a part of.
+/// The offset of `part` in `text`, of which it is a slice.
 fn offset(text: &str, part: &str) -> usize {
     part.as_ptr().addr().saturating_sub(text.as_ptr().addr())
 }
 
-/// The line and column of the character at `offset`, both from 1.
+/// The line and column of the character at `offset`; both count from 1.
 fn place(text: &str, offset: usize) -> (usize, usize) {
     let before = text.get(..offset).unwrap_or(text);
     let line = before.rsplit('\n').next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Checks that the verdicts of an experiment can mean what they say.
+//! Checks that the verdicts of an experiment are meaningful.
 
 use std::collections::BTreeSet;
 
@@ -9,11 +9,11 @@ use crate::check::in_list;
 use crate::quantity::is_curve;
 use crate::{Claim, Experiment, PlannedRun, Test, is_cost};
 
-/// Checks the names of runs, what is set in them, and the numbers of claims.
+/// Checks the names of runs, the fields that they set, and the numbers of claims.
 ///
 /// # Errors
 ///
-/// The first thing that would make a verdict mean something else than it says.
+/// Names the first problem that would give a verdict another meaning.
 pub(crate) fn check<C: ModelConfig>(
     experiment: &Experiment<C>,
     planned: &[PlannedRun<C>],
@@ -40,7 +40,7 @@ pub(crate) fn check<C: ModelConfig>(
     Ok(())
 }
 
-/// Seeds belong to the experiment: a run sets none, and the sweep has each once.
+/// Checks that seeds belong to the experiment: runs set none, and the sweep has each seed once.
 fn check_seeds<C>(experiment: &Experiment<C>) -> Result<(), ConfigError> {
     const SEED: &str = "train.seed";
     for spec in &experiment.runs {
@@ -64,7 +64,7 @@ fn check_seeds<C>(experiment: &Experiment<C>) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// The files give no value for what is measured.
+/// Checks that runs set no value that is measured.
 fn check_given<C>(experiment: &Experiment<C>) -> Result<(), ConfigError> {
     const OTHERS: [&str; 5] = [
         "first_valid_loss",
@@ -92,7 +92,7 @@ fn check_given<C>(experiment: &Experiment<C>) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Bounds and tolerances are finite and in order.
+/// Checks that bounds and tolerances are finite and in order.
 fn check_numbers(claim: &Claim) -> Result<(), ConfigError> {
     let range = |low: f64, high: f64| low.is_finite() && high.is_finite() && low <= high;
     let within = |tolerance: f64| tolerance.is_finite() && tolerance >= 0.0;
@@ -118,7 +118,7 @@ fn check_numbers(claim: &Claim) -> Result<(), ConfigError> {
     }
 }
 
-/// Losses are compared on the same validation text, in the same tokens.
+/// Checks that losses are compared on the same validation text, in the same tokens.
 fn check_data<C>(claim: &Claim, planned: &[PlannedRun<C>]) -> Result<(), ConfigError> {
     let (names, quantities) = claim.test.names();
     let is_sooner = matches!(claim.test, Test::Sooner(_));
@@ -129,7 +129,7 @@ fn check_data<C>(claim: &Claim, planned: &[PlannedRun<C>]) -> Result<(), ConfigE
     if of_one_run || !is_sooner && !quantities.iter().any(|quantity| is_curve(quantity)) {
         return Ok(());
     }
-    // A difference in differences may be of two pairs, each with data of its own.
+    // In a difference in differences, each pair may have its own data.
     for pair in names.chunks(2) {
         let is_named =
             |run: &&PlannedRun<C>| pair.contains(&&*run.name) || pair.contains(&&*run.line);
@@ -152,7 +152,7 @@ fn check_data<C>(claim: &Claim, planned: &[PlannedRun<C>]) -> Result<(), ConfigE
     Ok(())
 }
 
-/// The data if they are a text, of which they decide the validation tokens.
+/// The data that decide the validation tokens, if the source is a text.
 fn of_text(data: &DataConfig) -> Option<&DataConfig> {
     let is_text = !data.source.paths().is_empty()
         || matches!(data.source, Source::TinyShakespeare | Source::Synthetic(_));

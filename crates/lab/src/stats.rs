@@ -1,9 +1,9 @@
-//! Means over seeds with their uncertainty, and straight-line fits.
+//! Means over seeds with their uncertainty, and fits of straight lines.
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 use statrs::statistics::Statistics;
 
-/// The point of Student's t distribution below which this share lies; infinite for 0 degrees of freedom.
+/// The quantile of Student's t distribution at this share; infinite for 0 degrees of freedom.
 fn quantile(share: f64, degrees: usize) -> f64 {
     let distribution = StudentsT::new(0.0, 1.0, degrees as f64);
     distribution.map_or(f64::INFINITY, |t| t.inverse_cdf(share))
@@ -14,9 +14,9 @@ fn t(degrees: usize) -> f64 {
     quantile(0.975, degrees)
 }
 
-/// The p-values of some tests, corrected for their number (Holm, "A simple sequentially rejective multiple
-/// test procedure", 1979): the i-th smallest of m times m − i + 1, at least as large as the one before, at
-/// most 1. In the order of `p`.
+/// Corrects the p-values of several tests for their number (Holm, "A simple sequentially rejective multiple test
+/// procedure", 1979). The i-th smallest of m values is multiplied by m − i + 1, is at least as large as the one before,
+/// and at most 1. Results are in the order of `p`.
 pub(crate) fn holm(p: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..p.len()).collect();
     order.sort_by(|&a, &b| p[a].total_cmp(&p[b]));
@@ -29,7 +29,7 @@ pub(crate) fn holm(p: &[f64]) -> Vec<f64> {
     corrected
 }
 
-/// The mean of some values and how well they fix it.
+/// The mean of values, with its uncertainty.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
     /// The mean.
@@ -42,12 +42,12 @@ pub struct Estimate {
     pub lowest: f64,
     /// The highest value.
     pub highest: f64,
-    /// How many values.
+    /// Number of values.
     pub count: usize,
 }
 
 impl Estimate {
-    /// Of values drawn independently; `None` of no values, or where one is not finite.
+    /// Estimates the mean of independent draws; `None` without values, or if one is not finite.
     pub fn of(values: &[f64]) -> Option<Self> {
         let count = values.len();
         if count == 0 || values.iter().any(|value| !value.is_finite()) {
@@ -71,8 +71,8 @@ impl Estimate {
         })
     }
 
-    /// The two-sided p-value of the hypothesis that the mean is `expected`: how likely a distance as large
-    /// as this one is by chance. `None` for one value.
+    /// The two-sided p-value of the hypothesis that the mean is `expected`: the probability of a distance at least this
+    /// large by chance. `None` for one value.
     pub fn p(&self, expected: f64) -> Option<f64> {
         let distance = (self.mean - expected).abs();
         let degrees = self.count.checked_sub(1).filter(|degrees| *degrees > 0)?;
@@ -84,8 +84,8 @@ impl Estimate {
         Some(2.0 * distribution.sf(t))
     }
 
-    /// The smallest mean that as many values with this spread tell from zero in 80 % of cases, by a
-    /// two-sided test at 5 %. Infinite for one value.
+    /// The smallest mean that a two-sided test at 5 % tells from zero in 80 % of cases, for this number of values and
+    /// this spread. Infinite for one value.
     pub fn detectable(&self) -> f64 {
         let degrees = match self.count {
             0 | 1 => return f64::INFINITY,
@@ -101,7 +101,7 @@ impl Estimate {
     }
 }
 
-/// The estimates of both coordinates of some points.
+/// The estimates of both coordinates of points.
 pub(crate) fn estimates(points: &[(f64, f64)]) -> Option<[Estimate; 2]> {
     let of = |at: fn(&(f64, f64)) -> f64| Estimate::of(&points.iter().map(at).collect::<Vec<_>>());
     Some([of(|point| point.0)?, of(|point| point.1)?])
@@ -121,7 +121,7 @@ pub struct Line {
 }
 
 impl Line {
-    /// Through `points`; `None` unless they have two different x, all of them finite.
+    /// Fits a line through `points`; `None` unless all are finite and at least two have different x.
     pub fn through(points: &[(f64, f64)]) -> Option<Self> {
         let (xs, ys): (Vec<f64>, Vec<f64>) = points.iter().copied().unzip();
         let (xx, xy, yy) = ((&xs).variance(), (&xs).covariance(&ys), (&ys).variance());
@@ -143,8 +143,7 @@ impl Line {
         })
     }
 
-    /// The exponent and the rest of y = a·x^b through points, all of them positive: the line
-    /// through their logarithms.
+    /// Fits y = a·x^b through positive points, as a line through their logarithms. The slope is b.
     pub fn power_law(points: &[(f64, f64)]) -> Option<Self> {
         let logarithms: Vec<_> = points.iter().map(|(x, y)| (x.ln(), y.ln())).collect();
         Self::through(&logarithms)
@@ -177,7 +176,7 @@ mod tests {
         let p = 1.0 - t / (t * t + 2.0).sqrt();
         assert!((found.p(0.0).unwrap() - p).abs() < 1e-9);
         assert_eq!(Estimate::of(&[5.0]).unwrap().p(0.0), None);
-        // All values the same, and not the expected one.
+        // All values are equal and differ from the expected one.
         assert_eq!(Estimate::of(&[2.0, 2.0]).unwrap().p(0.0), Some(0.0));
     }
 

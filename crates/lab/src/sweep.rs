@@ -1,4 +1,4 @@
-//! Sweeps: which values of some fields are tried, and when runs are given up.
+//! Sweeps: the values that are tried for some fields, and when runs are given up.
 
 mod parse;
 #[cfg(test)]
@@ -13,22 +13,22 @@ use residual_zoo_core::{ConfigError, check};
 use residual_zoo_runs::{TrainConfig, names_of};
 use serde::{Deserialize, Serialize};
 
-/// A sweep: every run of an experiment is trained at every point, and the point with the lowest mean
-/// validation loss over the seeds is its best.
+/// A sweep trains every run of an experiment at every point. The best point of a run has the lowest mean validation
+/// loss over the seeds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sweep {
-    /// The fields that vary. Every combination of their values is a point. Fields whose values are drawn
-    /// at random are drawn together and count as one.
+    /// The fields that vary. Every combination of their values is a point. All fields with random values are drawn
+    /// together and count as one.
     pub over: Vec<Swept>,
-    /// Every point is trained for each seed.
+    /// The seeds; every point is trained for each.
     #[serde(default = "one_seed")]
     pub seeds: Vec<u64>,
-    /// How the worst points are given up early. `None` trains every point to the end.
+    /// The rule by which the worst points are given up early. `None` trains every point to the end.
     #[serde(default)]
     pub halving: Option<Halving>,
-    /// Whether each run is then trained at its best point, for the seeds of the experiment. Claims, charts
-    /// and tables are about these runs. The seeds of the sweep must be others.
+    /// Whether each run is then trained at its best point, for the seeds of the experiment. Claims, charts and tables
+    /// are about these runs. The seeds of the sweep must be different ones.
     #[serde(default)]
     pub tuned: bool,
 }
@@ -41,24 +41,24 @@ fn one_seed() -> Vec<u64> {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Swept {
-    /// Its path, as in `set`; several paths that take the same value are separated by commas.
+    /// The path, as in `set`; commas separate several paths that take the same value.
     pub field: String,
-    /// Its values.
+    /// The values.
     pub values: Values,
 }
 
 /// The values of a field.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Values {
-    /// These values: numbers, or other RON values as text, such as `"Softmax"`.
+    /// A list of values: numbers, or other RON values as text, such as `"Softmax"`.
     Grid(Vec<Value>),
-    /// `count` values at equal distances. The first and the last are the ends, exactly.
+    /// `count` values at equal distances, from one end to the other. The ends are exact.
     Linear(Range),
-    /// `count` values at equal ratios. The first and the last are the ends, exactly; those between are rounded to three
-    /// digits, or to as many as keep them apart.
+    /// `count` values at equal ratios, from one end to the other. The ends are exact; values between them are rounded
+    /// to three digits, or to as many as keep them apart.
     Log(Range),
-    /// `count` values drawn at random, uniformly in their logarithm, rounded to three digits, or to as many as keep them
-    /// apart and between the ends.
+    /// `count` values drawn at random, uniformly in their logarithm. They are rounded to three digits, or to as many as
+    /// keep them apart and between the ends.
     LogUniform(Range),
 }
 
@@ -93,17 +93,16 @@ impl fmt::Display for Value {
     }
 }
 
-/// Successive halving (Jamieson and Talwalkar, "Non-stochastic best arm identification and
-/// hyperparameter optimization", 2016): the points are trained for a part of their steps, the better ones
-/// go on, and so on until the last ones are trained to the end. A rung ends at a validation. Runs keep the
-/// learning-rate schedule of their whole length, so that early rungs favour points whose loss falls early.
+/// Successive halving (Jamieson and Talwalkar, "Non-stochastic best arm identification and hyperparameter
+/// optimization", 2016). All points are trained for a part of their steps, the better ones continue, and so on until
+/// the last ones are trained to the end. A rung ends at a validation. Runs keep the learning-rate schedule of their
+/// full length, so early rungs favour points whose loss falls early.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Halving {
     /// The number of rungs. The last one trains to the end.
     pub rungs: usize,
-    /// The share of the points that goes on after a rung, and the share of the steps of the next rung that
-    /// a rung trains.
+    /// The share of the points that continue after a rung. A rung also trains this share of the steps of the next rung.
     pub keep: f64,
 }
 
@@ -117,8 +116,8 @@ impl Default for Halving {
 }
 
 impl Halving {
-    /// The shares of the steps that the rungs train. A rung that would end at the same validation as the one
-    /// before it, in all of these runs, is left out.
+    /// The shares of the steps that the rungs train. Leaves out a rung that would end at the same validation as the one
+    /// before it in all of these runs.
     pub(crate) fn shares(self, runs: &[&TrainConfig]) -> Vec<f64> {
         let before_last = (0..self.rungs).rev();
         let mut shares: Vec<f64> = before_last.map(|i| self.keep.powi(i as i32)).collect();
@@ -132,13 +131,13 @@ impl Halving {
         shares
     }
 
-    /// How many of `count` points go on.
+    /// Number of points, of `count`, that continue.
     pub(crate) fn survivors(self, count: usize) -> usize {
         ((self.keep * count as f64).ceil() as usize).clamp(1, count.max(1))
     }
 }
 
-/// The step at which the first `share` of a run ends: that of the next validation.
+/// The step of the first validation at or after the first `share` of a run.
 pub(crate) fn until(train: &TrainConfig, share: f64) -> usize {
     let steps = (share * train.steps as f64).ceil() as usize;
     let until = steps.div_ceil(train.validate_every) * train.validate_every;
@@ -149,7 +148,7 @@ pub(crate) fn until(train: &TrainConfig, share: f64) -> usize {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Point(pub(crate) Vec<Value>);
 
-/// The field of a file with the swept fields, as errors name it. A program puts its own option in its place.
+/// The field of a file with the swept fields, as errors name it. A program replaces it by its own option.
 pub const OVER: &str = "sweep.over";
 
 /// The most rungs of successive halving.
@@ -226,8 +225,8 @@ impl Sweep {
         paths.any(|swept| path.starts_with(&swept) || swept.starts_with(&path))
     }
 
-    /// For each field, the field whose index it takes: its own, or for drawn fields that of the first one,
-    /// because these are drawn together.
+    /// For each field, the field whose index it follows. Drawn fields follow the first drawn field, because they are
+    /// drawn together; all others follow themselves.
     fn leaders(&self) -> Vec<usize> {
         let is_drawn = |swept: &Swept| matches!(swept.values, Values::LogUniform(_));
         let first = self.over.iter().position(is_drawn).unwrap_or(0);
@@ -247,14 +246,14 @@ impl Sweep {
         counts.fold(1, usize::saturating_mul)
     }
 
-    /// All points. The first field varies slowest.
+    /// All points. The last field varies fastest.
     pub(crate) fn points(&self) -> Vec<Point> {
         let mut rng = StdRng::seed_from_u64(DRAWS);
         let lists = self.over.iter().map(|swept| swept.values.list(&mut rng));
         let lists: Vec<Vec<Value>> = lists.collect();
         let leaders = self.leaders();
         let point = |mut number: usize| {
-            // The number in the mixed radix of the fields that lead, the last digit first.
+            // The index of the point in mixed radix, with a digit for each leading field, the last digit first.
             let mut at = vec![0; lists.len()];
             for field in (0..lists.len())
                 .rev()
@@ -285,7 +284,7 @@ impl Sweep {
         fields.flat_map(assign).collect()
     }
 
-    /// What is tried, with which seeds.
+    /// Describes the tried values and the seeds.
     pub fn summary(&self) -> String {
         let over: Vec<String> = self.over.iter().map(Swept::describe).collect();
         let seeds: Vec<String> = self.seeds.iter().map(u64::to_string).collect();
@@ -308,7 +307,7 @@ impl Swept {
         end.trim().replace('_', " ")
     }
 
-    /// What was tried, such as `5 values at equal ratios from 0.001 to 0.1`.
+    /// Describes the tried values, such as `5 values at equal ratios from 0.001 to 0.1`.
     pub(crate) fn describe(&self) -> String {
         let range = |range: &Range, how: &str| {
             let Range { from, to, count } = range;
@@ -325,8 +324,8 @@ impl Swept {
         }
     }
 
-    /// Whether `value` is at an end of the values: the smallest or the largest of them, or for draws in the
-    /// first or last tenth of their range.
+    /// Says whether `value` is at an end of the values: the smallest or the largest, or for draws in the first or last
+    /// tenth of their range.
     pub(crate) fn edge(&self, value: f64) -> Option<&'static str> {
         let (low, high) = match &self.values {
             Values::Grid(values) => {
@@ -348,7 +347,7 @@ impl Swept {
         }
     }
 
-    /// Whether charts show it on a logarithmic axis.
+    /// Whether charts show the field on a logarithmic axis.
     pub(crate) fn is_log(&self) -> bool {
         matches!(self.values, Values::Log(_) | Values::LogUniform(_))
     }
@@ -435,7 +434,7 @@ impl Values {
         numbers.into_iter().map(Value::Number).collect()
     }
 
-    /// Whether a range has as many different values as it should.
+    /// Whether all values of a range are different.
     fn are_apart(&self) -> bool {
         let values = self.list(&mut StdRng::seed_from_u64(DRAWS));
         let numbers = values.iter().filter_map(|value| match value {
@@ -448,11 +447,11 @@ impl Values {
     }
 }
 
-/// The digits that tell any two numbers apart.
+/// Number of digits that distinguishes any two numbers.
 const ALL_DIGITS: usize = 17;
 
 impl Range {
-    /// The value at a share of the way, by ratios.
+    /// The value at a share of the range, by ratios.
     fn log(&self, share: f64) -> f64 {
         let ratio = self.to / self.from;
         match ratio.is_finite() {
@@ -461,7 +460,7 @@ impl Range {
         }
     }
 
-    /// The value at a share of the way, by distances.
+    /// The value at a share of the range, by distances.
     fn linear(&self, share: f64) -> f64 {
         let distance = self.to - self.from;
         match distance.is_finite() {
@@ -470,8 +469,8 @@ impl Range {
         }
     }
 
-    /// The ends, and between them the values `at` equal shares of the way, with the least digits, from `digits` on, that keep
-    /// them there: within a twentieth of the way to the next one.
+    /// The ends, and values `at` equal shares between them. A value has the fewest digits, from `digits` on, that keep
+    /// it within a twentieth of the distance to the next one.
     fn spread(&self, digits: usize, at: impl Fn(f64) -> f64) -> Vec<f64> {
         let last = self.count - 1;
         let exact = |i: usize| match i {
@@ -495,7 +494,8 @@ impl Range {
         near.unwrap_or_else(|| rounded(ALL_DIGITS))
     }
 
-    /// Each draw with the least digits, from three on, that keep it between the ends and apart from those before it.
+    /// Rounds each draw to the fewest digits, from three on, that keep it between the ends and apart from earlier
+    /// draws.
     fn rounded_draws(&self, draws: Vec<f64>) -> Vec<f64> {
         let mut values: Vec<f64> = Vec::new();
         for draw in draws {
@@ -508,7 +508,7 @@ impl Range {
     }
 }
 
-/// `value` with this number of significant digits.
+/// Rounds `value` to this number of significant digits.
 fn round(value: f64, digits: usize) -> f64 {
     let text = format!("{value:.*e}", digits - 1);
     text.parse().unwrap_or(value)

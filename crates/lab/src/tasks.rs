@@ -1,4 +1,4 @@
-//! Tasks on which the runs of an experiment are evaluated.
+//! Tasks for the evaluation of an experiment's runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -16,11 +16,11 @@ use crate::{Error, Options};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TaskSpec {
-    /// Its name in quantities.
+    /// The name in quantities.
     pub name: String,
-    /// The form of its documents: `lambada`, `hellaswag`, `piqa`, `arc`, `winogrande`, `wikitext` or `text`.
+    /// The format of the documents: `lambada`, `hellaswag`, `piqa`, `arc`, `winogrande`, `wikitext` or `text`.
     pub kind: String,
-    /// The file, see [`Task::read`].
+    /// The file; see [`Task::read`].
     pub file: PathBuf,
 }
 
@@ -71,17 +71,17 @@ pub(crate) fn read(tasks: &[TaskSpec]) -> Result<Vec<Task>, Error> {
     tasks.iter().map(TaskSpec::read).collect()
 }
 
-/// Why a run has no metrics.
+/// The reason why a run has no metrics.
 pub(crate) enum Unevaluated {
-    /// Another process evaluates it.
+    /// Another process evaluates the run.
     Busy,
     /// The user asked to stop.
     Stopped,
-    /// It failed.
+    /// The evaluation failed.
     Failed(Error),
 }
 
-/// The metrics of the run in `directory` on `tasks`, by quantity. What was scored before is not scored again.
+/// The metrics of the run in `directory` on `tasks`, by quantity. Earlier scores are reused.
 pub(crate) fn metrics<C: ModelConfig>(
     directory: &Path,
     tasks: &[Task],
@@ -92,7 +92,7 @@ pub(crate) fn metrics<C: ModelConfig>(
         true => Unevaluated::Stopped,
         false => failed(error.into()),
     })?;
-    // Beside the pool, because a run directory holds what training writes.
+    // Results lie beside the pool, because a run directory holds only files of training.
     let name = directory.file_name().unwrap_or_default();
     let evaluation = Evaluation {
         directory: options.directory.with_file_name("evaluations").join(name),

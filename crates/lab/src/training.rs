@@ -1,4 +1,4 @@
-//! Trains the runs of an experiment that are not trained yet, and observes them.
+//! Training of an experiment's untrained runs, and their observation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -27,12 +27,12 @@ use crate::sweep::until;
 use crate::tasks::{Unevaluated, metrics};
 use crate::{After, Missing, Observation, Options, Outcome, PlannedRun, Pool};
 
-/// Trains the first `share` of every run for every seed, all runs of a seed before the next seed, and
-/// observes them. A run that is already in the pool is not trained again; one that was stopped
-/// continues. A run that another process trains comes last.
+/// Trains the first `share` of every run for every seed, all runs of a seed before the next seed, and observes them. A
+/// run that is already in the pool is not trained again; a stopped one continues. Runs that another process trains come
+/// last.
 ///
-/// `corpora` are the data of the runs, in their order. Runs that are trained to their end are evaluated on `tasks`. A run that fails is noted as missing; the
-/// others are still trained.
+/// `corpora` holds the data of each run. Runs that are trained to their end are evaluated on `tasks`. A run that fails
+/// is listed as missing; the others are still trained.
 pub(crate) fn train_runs<C: ModelConfig>(
     planned: &[PlannedRun<C>],
     seeds: &[u64],
@@ -88,11 +88,11 @@ fn wait<C: ModelConfig>(busy: &[Turn<C>], options: &Options) {
     }
 }
 
-/// Why a run has not been observed.
+/// The reason why a run is not observed yet.
 enum Pending {
-    /// Another process trains it, or the run that it starts from.
+    /// Another process trains the run, or the run from whose weights it starts.
     Busy,
-    /// It diverged, failed, was stopped, or lacks what it needs.
+    /// The run diverged, failed, was stopped, or lacks something that it needs.
     Missing { why: String, diverged: bool },
 }
 
@@ -109,7 +109,7 @@ impl From<&str> for Pending {
     }
 }
 
-/// Every run for every seed, in the order of [`train_runs`].
+/// All runs for all seeds, in the order of [`train_runs`].
 fn turns<'a, C: ModelConfig>(
     planned: &'a [PlannedRun<C>],
     seeds: &[u64],
@@ -134,8 +134,7 @@ fn turns<'a, C: ModelConfig>(
             });
         }
     }
-    // From the last to the first, because the work that comes after a run adds up. Runs of one place
-    // are one run.
+    // Goes from the last to the first, because the work after a run adds up. Runs with the same place are one run.
     let (count, mut after, mut places) = (turns.len(), options.to_come, BTreeSet::new());
     for turn in turns.iter_mut().rev() {
         turn.number.1 = count;
@@ -155,36 +154,36 @@ struct Turn<'a, C> {
     run: &'a PlannedRun<C>,
     seed: u64,
     corpus: &'a Corpus,
-    /// Its place in the pool; `None` without a model.
+    /// The place in the pool; `None` without a model.
     place: Option<Place>,
-    /// The share of its steps that is trained.
+    /// The share of the steps that is trained.
     share: f64,
-    /// Its number, counted from 1, and the number of all.
+    /// The number of the turn, counted from 1, and the number of all turns.
     number: (usize, usize),
-    /// The work of the runs that come after it and are not trained yet, as a multiple of its own.
+    /// The work of the later runs that are not trained yet, as a multiple of this run's work.
     to_come: f64,
 }
 
 impl<C: ModelConfig> Turn<'_, C> {
-    /// Its name and seed, for the user.
+    /// The name and seed, for the user.
     fn name(&self) -> String {
         format!("{}, seed {}", self.run.name, self.seed)
     }
 
-    /// Training FLOPs, whether they are spent already or not.
+    /// Training FLOPs of the run, including finished steps.
     fn work(&self) -> f64 {
         let config = self.run.config.as_ref();
         config.map_or(0.0, |config| training_flops(config, self.corpus))
     }
 
-    /// The step at which it stops; `None` for the last.
+    /// The step at which training stops; `None` for the last step.
     fn until(&self) -> Option<usize> {
         let train = &self.run.config.as_ref()?.train;
         Some(until(train, self.share)).filter(|until| *until < train.steps)
     }
 
-    /// Trains the run unless it is trained, and observes it. `found` are the runs observed so far, and
-    /// `busy` those that other processes train.
+    /// Trains the run unless it is trained, and observes it. `found` holds the runs observed so far, and `busy` the
+    /// runs that other processes train.
     fn take(
         &self,
         found: &BTreeMap<usize, Observation>,
@@ -254,7 +253,7 @@ impl<C: ModelConfig> Turn<'_, C> {
         Ok(observed)
     }
 
-    /// What was observed of the run whose weights this one starts from, if there is one.
+    /// The observation of the run from whose weights this one starts, if there is one.
     fn parent<'a>(
         &self,
         found: &'a BTreeMap<usize, Observation>,
@@ -308,7 +307,7 @@ impl<C: ModelConfig> Turn<'_, C> {
             }
             train(kind, gpu, config, self.corpus, &run_options)
         };
-        // Backends panic where memory is short; the other runs may fit.
+        // Backends panic if memory is short; the other runs may fit.
         match caught(train) {
             Ok(Ok(summary)) => Ok(match self.until() {
                 Some(until) => summary.up_to(until),
@@ -317,7 +316,7 @@ impl<C: ModelConfig> Turn<'_, C> {
             Ok(Err(DriveError::Run(RunError::Locked { .. }))) => Err(Pending::Busy),
             Ok(Err(DriveError::Run(error @ RunError::NotFinite { .. }))) => {
                 let diverged = describe_divergence(&error);
-                // It would diverge again.
+                // A repetition would diverge again.
                 let keep = Measured {
                     diverged: Some(diverged.clone()),
                     ..Measured::default()
@@ -366,15 +365,15 @@ impl<C: ModelConfig> Turn<'_, C> {
     }
 }
 
-/// Measurements of a run that are kept in its directory.
+/// Measurements of a run, kept in its directory.
 #[derive(Clone, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Measured {
-    /// The most bytes in use while it trained.
+    /// Peak memory of the training, in bytes.
     peak_memory: Option<u64>,
-    /// Whether other runs were trained on the same cores, so that its times say nothing.
+    /// Whether other runs were trained on the same cores, so that times are not meaningful.
     shared: bool,
-    /// How it diverged, if it did.
+    /// A description of the divergence, if the run diverged.
     diverged: Option<String>,
 }
 
@@ -383,11 +382,11 @@ fn is_trained(place: &Place) -> bool {
     place.directory.join(MEASURED).exists()
 }
 
-/// What was measured of the run in a directory.
+/// Reads the measurements of the run in a directory.
 fn measured(directory: &Path) -> Option<Measured> {
     let path = directory.join(MEASURED);
     disk::refuse_link(&path).ok()?;
-    // What is no regular file is not opened.
+    // Special files are never opened.
     let text = residual_zoo_data::read_utf8(&path).ok()?;
     serde_json::from_str(&text).ok()
 }
@@ -398,11 +397,11 @@ fn write_measured(directory: &Path, measured: &Measured) -> Result<(), RunError>
     disk::replace_shared(&path, text.as_bytes())
 }
 
-/// What was measured of a run before, or now if it was trained in this process (`is_new`).
+/// The measurements of a run: stored ones, or new ones if it was trained in this process (`is_new`).
 fn measure(directory: &Path, memory: PeakMemory, is_new: bool) -> Result<Measured, RunError> {
     let mut kept = measured(directory);
     if !is_new && kept.is_none() {
-        // The process that has just trained it may be about to write it.
+        // The process that trained the run may be about to write the file.
         thread::sleep(Duration::from_millis(300));
         kept = measured(directory);
     }
@@ -420,7 +419,7 @@ fn measure(directory: &Path, memory: PeakMemory, is_new: bool) -> Result<Measure
     Ok(new)
 }
 
-/// Such as `diverged at step 19 (loss NaN)`.
+/// Describes a divergence such as `diverged at step 19 (loss NaN)`.
 fn describe_divergence(error: &RunError) -> String {
     match error {
         RunError::NotFinite { step, loss, .. } if !loss.is_finite() => {

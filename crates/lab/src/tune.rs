@@ -1,4 +1,4 @@
-//! Runs a sweep, and finds the best point of every run.
+//! Sweeps, and the best point of every run.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::sweep::{OVER, Point, Sweep, Value, until};
 use crate::training::train_runs;
 use crate::{After, DataFacts, Error, Missing, Observation, Options, Outcome, PlannedRun, Pool};
 
-/// What a sweep found.
+/// The results of a sweep.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Tuning {
     /// The sweep.
@@ -26,14 +26,14 @@ pub struct Tuning {
 /// The points of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SweptRun {
-    /// Its name.
+    /// The name.
     pub run: String,
     /// Every point, in the order of the sweep.
     pub tried: Vec<TriedPoint>,
-    /// The index of the point with the lowest mean validation loss; `None` if every point diverged, one
-    /// could not be trained, or the sweep was stopped.
+    /// The index of the point with the lowest mean validation loss; `None` if every point diverged, one could not be
+    /// trained, or the sweep was stopped.
     pub best: Option<usize>,
-    /// Why a point could not be trained although it did not diverge. Without it no point is the best.
+    /// The reason why a point could not be trained, other than divergence. If it is set, no point is the best.
     pub broken: Option<String>,
 }
 
@@ -42,15 +42,15 @@ pub struct SweptRun {
 pub struct TriedPoint {
     /// The values of the fields.
     pub values: Vec<Value>,
-    /// The assignments that make a run of it.
+    /// The assignments of the point.
     pub set: Vec<String>,
-    /// The share of the steps that it was trained for; 1 if it was trained to the end.
+    /// The share of the steps for which the point was trained; 1 if it was trained to the end.
     pub share: f64,
-    /// The training tokens of a seed.
+    /// The training tokens per seed.
     pub tokens: f64,
     /// The validation loss of each seed of the sweep, in nats per token; `None` if the seed failed.
     pub losses: Vec<Option<f64>>,
-    /// Why it has no loss, if it has none.
+    /// The reason why the point has no loss, if it has none.
     pub failed: Option<String>,
 }
 
@@ -69,7 +69,7 @@ impl TriedPoint {
 }
 
 impl SweptRun {
-    /// Why there is no best point.
+    /// The reason why there is no best point.
     pub fn failure(&self) -> String {
         match &self.broken {
             Some(why) => format!("a point could not be trained: {why}"),
@@ -77,14 +77,14 @@ impl SweptRun {
         }
     }
 
-    /// What was found at the best point.
+    /// The best point.
     pub fn best(&self) -> Option<&TriedPoint> {
         self.tried.get(self.best?)
     }
 }
 
 impl Tuning {
-    /// For each run whose best value of a field is at an end of its range, a sentence that says so.
+    /// A sentence for each run whose best value of a field is at an end of the range.
     pub fn edges(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         for run in &self.runs {
@@ -105,7 +105,7 @@ impl Tuning {
         warnings
     }
 
-    /// Where each run is best: `GPT-2: learning rate 0.003`.
+    /// The best point of each run, such as `GPT-2: learning rate 0.003`.
     pub fn bests(&self) -> Vec<String> {
         let best = |run: &SweptRun| match run.best() {
             Some(best) => format!(
@@ -129,7 +129,7 @@ impl Tuning {
         self.runs.iter().flat_map(|run| &run.tried)
     }
 
-    /// The runs of `planned` that have a best point, at that point, for all seeds.
+    /// The runs of `planned` with a best point, at that point, for all seeds.
     fn bests_of<C: ModelConfig>(
         &self,
         planned: &[PlannedRun<C>],
@@ -148,7 +148,7 @@ impl Tuning {
         Ok(bests)
     }
 
-    /// The runs of `planned`, each at its best point. Those without one are missing.
+    /// The runs of `planned`, each at its best point. A run without one is missing.
     pub(crate) fn tuned<C: ModelConfig>(
         &self,
         planned: &[PlannedRun<C>],
@@ -158,7 +158,7 @@ impl Tuning {
             match swept.best() {
                 Some(best) => {
                     let mut run = run.clone().set(&best.set, OVER)?;
-                    // Charts and tables can show where it was trained.
+                    // Charts and tables can show the best point.
                     for (swept, value) in self.sweep.over.iter().zip(&best.values) {
                         if let Value::Number(value) = value {
                             run.values.insert(swept.name(), *value);
@@ -178,7 +178,8 @@ impl Tuning {
     }
 }
 
-/// The indices of the runs that start from no other one, of those that start from one of these, and so on.
+/// Groups the indices of runs by generation: first the runs with new weights, then the runs that start from them, and
+/// so on.
 fn generations<C>(planned: &[PlannedRun<C>]) -> Vec<Vec<usize>> {
     let mut generations: Vec<Vec<usize>> = Vec::new();
     let mut depth: BTreeMap<&str, usize> = BTreeMap::new();
@@ -198,18 +199,18 @@ fn generations<C>(planned: &[PlannedRun<C>]) -> Vec<Vec<usize>> {
 /// A run at a point.
 #[derive(Clone)]
 struct Candidate<C> {
-    /// The indices of the run and of the point.
+    /// The index of the run and the index of the point.
     at: (usize, usize),
     planned: PlannedRun<C>,
 }
 
 impl Sweep {
-    /// Trains every run of `planned` at every point, before they are trained for `claimed` more seeds. What
-    /// was stopped, and the seconds of training, are in the outcome.
+    /// Trains every run of `planned` at every point. Afterwards, these runs are trained for `claimed` more seeds. The
+    /// outcome has the stopped runs and the seconds of training.
     ///
     /// # Errors
     ///
-    /// A point that cannot be set or trained, data that cannot be opened, runs that cannot be deleted.
+    /// Returns an error if a point cannot be set or trained, the data cannot be opened, or runs cannot be deleted.
     pub(crate) fn run<C: ModelConfig>(
         &self,
         planned: &[PlannedRun<C>],
@@ -221,7 +222,7 @@ impl Sweep {
         let runs = candidates.iter().map(|candidate| candidate.planned.clone());
         let runs: Vec<PlannedRun<C>> = runs.collect();
         let corpora = open_corpora(&runs, options)?;
-        // By run and point, because fewer and fewer go on.
+        // A map by run and point, because fewer and fewer candidates are left.
         let at = candidates.iter().map(|candidate| candidate.at);
         let corpora: BTreeMap<(usize, usize), &Corpus> =
             at.zip(corpora.iter().map(|corpus| &**corpus)).collect();
@@ -232,7 +233,7 @@ impl Sweep {
         };
         if options.force {
             options.backend.check_device(options.gpu)?;
-            // With them, those that start from them.
+            // Also deletes the runs that start from these.
             let pool = Pool::open(options);
             pool.forget(&pool.runs(&runs, &self.seeds, &data))?;
         }
@@ -247,7 +248,7 @@ impl Sweep {
             let of_generation = candidates.iter().filter(|it| of_generation(it));
             let mut candidates: Vec<Candidate<C>> = of_generation.cloned().collect();
             for (rung, share) in rungs.iter().enumerate() {
-                // A run that starts from another one starts from its best point.
+                // A run that starts from an earlier run starts from the best point of that run.
                 let parents = tuning.bests_of(planned)?;
                 let turns: Vec<&Candidate<C>> = parents.iter().chain(&candidates).collect();
                 let runs: Vec<_> = turns.iter().map(|turn| turn.planned.clone()).collect();
@@ -285,7 +286,7 @@ impl Sweep {
         }
     }
 
-    /// Whether points are to be given up, but no rung ends before the runs of all points do.
+    /// Whether halving is set but has no effect, because no rung ends before the last.
     pub(crate) fn is_halving_idle<C>(&self, runs: &[PlannedRun<C>]) -> bool {
         let asked = self.halving.is_some_and(|halving| halving.rungs > 1);
         asked && self.rungs(runs).len() == 1
@@ -295,7 +296,7 @@ impl Sweep {
     ///
     /// # Errors
     ///
-    /// The first point that cannot.
+    /// Names the first point that cannot be set.
     pub fn check_points<C: ModelConfig>(&self, planned: &[PlannedRun<C>]) -> Result<usize, Error> {
         let points = self.points();
         for candidate in self.candidates(planned, &points)? {
@@ -311,7 +312,7 @@ impl Sweep {
         Ok(points.len())
     }
 
-    /// Returns every run at every point, each with a name that tells the point.
+    /// Returns every run at every point. The name of each tells its point.
     pub(crate) fn runs<C: ModelConfig>(
         &self,
         planned: &[PlannedRun<C>],
@@ -342,7 +343,7 @@ impl Sweep {
         Ok(candidates)
     }
 
-    /// All points of all runs, before anything is trained.
+    /// All points of all runs, before training.
     fn untrained<C>(&self, planned: &[PlannedRun<C>], points: &[Point]) -> Tuning {
         let untried = |point: &Point| TriedPoint {
             values: point.0.clone(),
@@ -364,7 +365,7 @@ impl Sweep {
         }
     }
 
-    /// The better candidates of each run, in their order.
+    /// The better candidates of each run, in order.
     fn survivors<C>(&self, candidates: Vec<Candidate<C>>, tuning: &Tuning) -> Vec<Candidate<C>> {
         let Some(halving) = self.halving else {
             return candidates;
@@ -378,7 +379,7 @@ impl Sweep {
         for mut of_run in ranked.into_values() {
             of_run.sort_by(|a, b| rank(*a).total_cmp(&rank(*b)));
             of_run.truncate(halving.survivors(of_run.len()));
-            // A point that failed does not go on.
+            // A point that failed does not continue.
             kept.extend(of_run.into_iter().filter(|at| rank(*at).is_finite()));
         }
         let goes_on = |candidate: &Candidate<C>| kept.contains(&candidate.at);
@@ -410,7 +411,7 @@ impl Tuning {
         }
     }
 
-    /// Notes what was observed of a candidate after a share of its steps.
+    /// Records the observations of a candidate after a share of its steps.
     fn record<C: ModelConfig>(&mut self, candidate: &Candidate<C>, share: f64, outcome: &Outcome) {
         let (run, point) = candidate.at;
         let name = &candidate.planned.name;
@@ -421,7 +422,7 @@ impl Tuning {
             self.runs[run].broken = Some(broken.to_string());
         }
         let loss = |found: &Observation| found.get("valid_loss").unwrap_or(f64::INFINITY);
-        // A run that starts from another one starts low, and may rise a little on new data.
+        // A run with trained initial weights starts at a low loss, which may rise a little on new data.
         let is_new = candidate.planned.after.is_none();
         let rose = |found: &&Observation| {
             let first = found.get("first_valid_loss").filter(|_| is_new);

@@ -1,4 +1,4 @@
-//! A sweep in a report: a table of all points, and a chart for each field.
+//! The report of a sweep: a table of all points, and a chart for each field.
 
 use residual_zoo_report::{
     Axis, Cell, Chart, Column, Reference, Section, Series, Style, Table, Tone, csv, si,
@@ -18,7 +18,7 @@ impl Tuning {
         charts.chain([Section::Table(self.table())]).collect()
     }
 
-    /// A row for each point of each run, the best first.
+    /// A table with a row for each point of each run, the best first.
     pub fn table(&self) -> Table {
         let mut columns = vec![Column::text("run")];
         columns.extend(
@@ -39,7 +39,7 @@ impl Tuning {
         }
     }
 
-    /// What was tried, with which seeds, and what to know about it.
+    /// Describes the tried values and the seeds, with notes.
     fn note(&self) -> String {
         let seeds: Vec<String> = self.sweep.seeds.iter().map(u64::to_string).collect();
         let over: Vec<String> = self.sweep.over.iter().map(Swept::describe).collect();
@@ -108,15 +108,15 @@ impl Tuning {
         order.into_iter().map(row).collect()
     }
 
-    /// The validation loss over each field with numbers. For each value of the field, the best point that
-    /// has it.
+    /// A chart of the validation loss over each field with numbers. Each value of a field shows the best point that has
+    /// it.
     pub fn charts(&self) -> Vec<Chart> {
         let fields = self.sweep.over.iter().enumerate();
         let charts = fields.map(|(i, swept)| self.chart(i, swept));
         charts.filter(|chart| !chart.series.is_empty()).collect()
     }
 
-    /// A line at the loss of the best point of each run, which says where it is.
+    /// A horizontal line at the loss of the best point of each run, labelled with the point.
     fn best_lines(&self, field: usize) -> Vec<Reference> {
         let line = |run: &SweptRun| {
             let best = run.best()?;
@@ -129,8 +129,8 @@ impl Tuning {
         self.runs.iter().filter_map(line).collect()
     }
 
-    /// A line for each run, point and seed: the values, the share of the steps that was trained, the training
-    /// tokens, the validation loss and why there is none.
+    /// Writes a line for each run, point and seed: the values, the share of the steps that was trained, the training
+    /// tokens, the validation loss, and the reason if there is none.
     pub fn to_csv(&self) -> String {
         let fields: Vec<String> = self
             .sweep
@@ -245,7 +245,7 @@ fn loss(tried: &TriedPoint) -> String {
     })
 }
 
-/// How far the seeds came that did not fail, if there are some.
+/// Describes the results of the seeds that finished, if there are any.
 fn of_the_others(tried: &TriedPoint) -> String {
     let losses: Vec<f64> = tried.losses.iter().copied().flatten().collect();
     let (of, count) = (Observed::of(LOSS), losses.len());

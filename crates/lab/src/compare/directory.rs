@@ -1,4 +1,4 @@
-//! The directory of a comparison: its mark, and what is there already.
+//! The directory of a comparison: the file that marks it, and the check of existing runs.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -15,11 +15,11 @@ use crate::{Error, Options, REPORT};
 /// The file that marks the directory of a comparison, with the names of its models.
 pub(super) const MARK: &str = "comparison.txt";
 
-/// How the mark begins.
+/// The first line of the mark.
 const FIRST_LINE: &str = "A comparison; `--force` replaces it. Its models:";
 
-/// Makes the directory of a comparison. With `force` it replaces an earlier comparison. A directory
-/// that holds anything else, or a comparison of other models, is an error.
+/// Makes the directory of a comparison. With `force`, replaces an earlier comparison. It is an error if the directory
+/// holds anything else, or a comparison of other models.
 pub(super) fn prepare<C: ModelConfig>(
     models: &[(String, RunConfig<C>)],
     corpus: &Corpus,
@@ -50,11 +50,11 @@ pub(super) fn prepare<C: ModelConfig>(
     )?)
 }
 
-/// The names of the runs of the comparison in `directory`. None if there is no comparison.
+/// The names of the runs of the comparison in `directory`; none if there is no comparison.
 ///
 /// # Errors
 ///
-/// [`RunError::RunExists`] if there is anything that is not of a comparison.
+/// Returns [`RunError::RunExists`] if the directory holds anything that is not part of a comparison.
 fn runs_in(directory: &Path) -> Result<Vec<String>, RunError> {
     let something_else = || RunError::RunExists(directory.into());
     let entries = match fs::read_dir(directory) {
@@ -71,7 +71,7 @@ fn runs_in(directory: &Path) -> Result<Vec<String>, RunError> {
     let names: Vec<String> = names
         .collect::<Result<_, _>>()
         .map_err(|_| something_else())?;
-    // What a full disk or a killed process has left of the files of a comparison is written anew.
+    // Partial files, left by a full disk or a killed process, are written again.
     let is_file =
         |name: &str| fs::symlink_metadata(directory.join(name)).is_ok_and(|found| found.is_file());
     let is_partial = |name: &&String| {
@@ -121,7 +121,7 @@ fn check_same<C: ModelConfig>(
     let before = run_dir::read_config::<C>(run)?;
     let mut changes = differences(&before, config);
     changes.extend(data_difference(run, data.0, data.1)?);
-    // A finished run would go on with the learning rate of another schedule.
+    // A finished run would continue with the learning rates of another schedule.
     let (from, to) = (before.train.steps, config.train.steps);
     if to > from {
         changes.push(format!("train.steps was {from}, now {to}"));

@@ -10,7 +10,7 @@ use crate::quantity::is_cost;
 use crate::stats::Estimate;
 use crate::{Axis, Observation, Observed, Verdict};
 
-/// The observations of both runs, for each seed that has both.
+/// The observations of both runs, for each seed that both have.
 pub(super) fn pairs<'a>(
     observations: &'a [Observation],
     run: &str,
@@ -29,14 +29,14 @@ pub(super) fn pairs<'a>(
     }
 }
 
-/// Tokens and FLOPs follow from the config, unless the length of a sample depends on what was
-/// learned.
+/// Whether the quantity follows from the config, as tokens and FLOPs do, except where learning decides the length of
+/// samples.
 pub(super) fn is_counted(observations: &[&Observation], quantity: &str) -> bool {
     let mut levels = observations.iter().filter_map(|found| found.get("level"));
     matches!(quantity, "tokens" | "flops") && levels.next().is_none()
 }
 
-/// Whether differences of the quantity compare with those that papers report.
+/// Whether differences of the quantity are comparable with published ones.
 fn compares_with_papers(quantity: &str) -> bool {
     matches!(quantity, "train_loss" | "valid_loss" | "valid_accuracy")
 }
@@ -47,9 +47,9 @@ struct Paired {
     differences: Vec<(Option<u64>, f64)>,
     /// The means of both runs.
     means: [f64; 2],
-    /// The difference that the paper reports.
+    /// The published difference.
     reported: Option<f64>,
-    /// Whether it does not depend on seeds.
+    /// Whether the difference is independent of seeds.
     is_exact: bool,
 }
 
@@ -86,16 +86,16 @@ impl Paired {
 
 struct Difference {
     found: Estimate,
-    /// Whether it does not depend on seeds.
+    /// Whether the difference is independent of seeds.
     is_exact: bool,
-    /// What is compared, and the difference.
+    /// The compared values and their difference.
     because: String,
-    /// The difference and its interval; `None` where it is exact or there is one seed.
+    /// The difference and its interval; `None` if it is exact or there is one seed.
     margin: Option<String>,
 }
 
 impl Difference {
-    /// Of two runs.
+    /// Pairs the observations of two runs.
     fn of(
         observations: &[Observation],
         quantities: (&str, &str),
@@ -112,7 +112,7 @@ impl Difference {
         Ok(shown.beside(pair.reported, quantities.0, &of))
     }
 
-    /// Of two runs, beyond that of two others.
+    /// Finds the difference between two runs minus the difference between two others.
     fn beyond(
         observations: &[Observation],
         test: &Compared,
@@ -148,7 +148,7 @@ impl Difference {
         Ok(shown.beside(reported, &test.quantity, &of))
     }
 
-    /// Adds whether the interval has the difference that the paper reports, where they compare.
+    /// Adds whether the interval contains the published difference, if the two are comparable.
     fn beside(mut self, reported: Option<f64>, quantity: &str, of: &Observed) -> Self {
         if let Some(reported) = reported
             && compares_with_papers(quantity)
@@ -166,7 +166,7 @@ impl Difference {
         self
     }
 
-    /// With its interval in words.
+    /// Adds the difference and its interval in words.
     fn shown(
         found: Estimate,
         is_exact: bool,
@@ -203,7 +203,7 @@ pub(super) fn signed(of: &Observed, difference: f64) -> String {
     format!("{sign}{}", of.show_difference(difference))
 }
 
-/// Whether one run has more (`direction` 1) or less (−1) of a quantity than the other, or is behind by at most
+/// Tests whether one run has more (`direction` 1) or less (−1) of a quantity than the other, or is behind by at most
 /// `within`.
 pub(super) fn compare(observations: &[Observation], test: &Compared, direction: f64) -> Found {
     let quantities = (&*test.quantity, &*test.quantity);
@@ -227,7 +227,7 @@ pub(super) fn compare(observations: &[Observation], test: &Compared, direction: 
     })
 }
 
-/// Whether two runs differ by at most `within`.
+/// Tests whether two runs differ by at most `within`.
 pub(super) fn close(observations: &[Observation], test: &Close) -> Found {
     let (quantity, within) = (&test.quantity, test.within);
     let quantities = (
@@ -266,17 +266,17 @@ fn sign_test(wins: usize, count: usize) -> f64 {
     (2.0 * even.cdf(fewer as u64)).min(1.0)
 }
 
-/// Whether a run reaches the final validation loss of the other with less of `axis`.
+/// Tests whether a run reaches the final validation loss of the other with less of `axis`.
 pub(super) fn sooner(observations: &[Observation], test: &Sooner) -> Found {
     let Sooner { axis, run, than } = test;
     let pairs = pairs(observations, run, than)?;
     if *axis == Axis::Seconds {
-        // Those of runs that shared the cores are not kept.
+        // Runs that shared the cores have no seconds.
         for (a, b) in &pairs {
             value(a, "seconds").and(value(b, "seconds"))?;
         }
     }
-    // The share of the other run's tokens, FLOPs or seconds that it saves.
+    // The share of the other run's tokens, FLOPs or seconds that the run saves.
     let (mut gains, mut never) = (Vec::new(), 0);
     for (a, b) in &pairs {
         let last = b.rows.last().zip(b.get("valid_loss"));
@@ -290,7 +290,7 @@ pub(super) fn sooner(observations: &[Observation], test: &Sooner) -> Found {
     let percent = |x: f64| sig(100.0 * x, 3);
     let of = axis.name().replace("flops", "FLOPs");
     if never > 0 {
-        // There is no mean of what is never reached, so the seeds are counted.
+        // A loss that is never reached gives no mean, so the seeds are counted.
         let sooner = gains.iter().filter(|gain| **gain > 0.0).count();
         let p = sign_test(sooner, count);
         let verdict = match (p < 0.05, 2 * sooner > count) {
@@ -298,7 +298,7 @@ pub(super) fn sooner(observations: &[Observation], test: &Sooner) -> Found {
             (false, _) => Verdict::Undecided,
             (true, holds) => Verdict::of(holds),
         };
-        // Never is later than everything.
+        // Never reaching the loss counts as the latest.
         gains.resize(count, f64::NEG_INFINITY);
         let median = Data::new(gains).median();
         let median = match median.is_finite() {

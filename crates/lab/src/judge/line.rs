@@ -31,7 +31,7 @@ fn points(
         let point = found.get(x).zip(found.get(y));
         seeds.entry(found.seed).or_default().extend(point);
     }
-    // A seed that lacks some of the sizes has another slope.
+    // A seed without some of the sizes would have another slope.
     let sizes = seeds.values().map(Vec::len).max().unwrap_or(0);
     seeds.retain(|_, points| points.len() == sizes);
     for points in seeds.values_mut() {
@@ -40,12 +40,12 @@ fn points(
     Ok((seeds, is_exact(&on_line)))
 }
 
-/// Whether `line` has less of `quantity` than the line `than` for the same `along`.
+/// Tests whether `line` has less of `quantity` than the line `than` at the same `along`.
 pub(super) fn below(observations: &[Observation], test: &Below) -> Found {
     let axes = (&*test.along, &*test.quantity);
     let (line, is_exact) = points(observations, &test.line, axes)?;
     let (than, _) = points(observations, &test.than, axes)?;
-    // The mean of each seed, and the distances of each point of the line.
+    // The mean distance of each seed, and the distances of each point of the line.
     let (mut means, mut of_points) = (Vec::new(), BTreeMap::<usize, (f64, Vec<f64>)>::new());
     for (seed, points) in &line {
         let Some(than) = than.get(seed) else { continue };
@@ -104,7 +104,7 @@ pub(super) fn below(observations: &[Observation], test: &Below) -> Found {
     let finding = Finding::sign(found, is_exact, because);
     Ok(match agree {
         true => finding,
-        // The mean of points on both sides says nothing about the line.
+        // If points lie on both sides, their mean says nothing about the line.
         false => Finding {
             verdict: Verdict::Undecided,
             because: finding.because + "; the points are on both sides",
@@ -113,8 +113,8 @@ pub(super) fn below(observations: &[Observation], test: &Below) -> Found {
     })
 }
 
-/// y at `x` on the line through `points`, which is straight between neighbours over the logarithm of x; `None` beyond
-/// its ends.
+/// The height at `x` of the line through `points`, which is straight between neighbours over the logarithm of x; `None`
+/// beyond its ends.
 fn between(points: &[(f64, f64)], x: f64) -> Option<f64> {
     let around = |pair: &&[(f64, f64)]| pair[0].0 <= x && x <= pair[1].0;
     let pair = points.windows(2).find(around)?;
@@ -127,10 +127,10 @@ fn between(points: &[(f64, f64)], x: f64) -> Option<f64> {
     Some(at_a + share * (at_b - at_a))
 }
 
-/// Whether `quantity` falls along `line` as `along` grows, by its slope and from each size to the next.
+/// Tests whether `quantity` falls along `line` as `along` grows, by its slope and from each size to the next.
 pub(super) fn falls(observations: &[Observation], test: &Falls) -> Found {
     let (seeds, is_exact) = points(observations, &test.line, (&test.along, &test.quantity))?;
-    // How much the quantity falls for each doubling, and how many steps between runs lower it.
+    // The fall of the quantity per doubling, and the number of steps between runs that lower it.
     let (mut slopes, mut steps, mut down) = (Vec::new(), 0, 0);
     for points in seeds.values() {
         steps += points.len().saturating_sub(1);
@@ -183,9 +183,9 @@ fn first_rise(seeds: &Points) -> Option<(f64, f64)> {
     Some((x(step - 1), x(step)))
 }
 
-/// Whether `quantity` is a power of `along` whose exponent lies between `low` and `high`.
+/// Tests whether `quantity` is a power of `along` whose exponent lies between `low` and `high`.
 pub(super) fn exponent(observations: &[Observation], test: &Exponent) -> Found {
-    // Means over the seeds: a line that is bent is bent for every seed, which does not average out.
+    // The fit uses means over the seeds. A bend of the line is in every seed, so more seeds do not average it out.
     let of_line = observations.iter().filter(|found| found.line == test.line);
     let seeds: BTreeSet<Option<u64>> = of_line.clone().map(|found| found.seed).collect();
     let is_single = seeds.len() == 1 && !seeds.contains(&None) && !is_cost(&test.quantity);

@@ -1,4 +1,4 @@
-//! How each test of a claim comes to its verdict.
+//! Tests of claims, and their verdicts.
 
 mod difference;
 mod line;
@@ -13,22 +13,22 @@ use line::{below, exponent, falls};
 use transfer::transfers;
 use value::{bound, is, ratio};
 
-/// A run that was planned.
+/// A planned run.
 #[derive(Clone, Copy, Debug)]
 pub struct Planned<'a> {
-    /// Its name.
+    /// The name.
     pub name: &'a str,
-    /// The line that it is on.
+    /// The line of the run.
     pub line: &'a str,
-    /// For how many seeds it is trained.
+    /// The number of seeds for which the run is trained.
     pub seeds: usize,
 }
 
 impl Claim {
-    /// Tests the claim on what was observed.
+    /// Tests the claim on the observations.
     ///
-    /// It is not tested if a seed of one of its runs is missing, because a seed that failed or diverged may be the one that
-    /// decides. A claim about what models cost needs one seed of each run.
+    /// A claim is not tested if a seed of one of its runs is missing, because a seed that failed or diverged may be the
+    /// decisive one. A claim about the cost of models needs one seed of each run.
     pub fn judge(&self, observations: &[Observation], planned: &[Planned]) -> Judgement {
         let (names, lines) = (self.test.names().0, self.test.lines());
         let is_named = |run: &&Planned| match lines.is_empty() {
@@ -36,7 +36,7 @@ impl Claim {
             false => lines.contains(&run.line),
         };
         let mut named = planned.iter().filter(is_named);
-        // What a model costs does not depend on seeds, so one of them tells it.
+        // The cost of a model does not depend on seeds, so one seed is enough.
         let is_counted = self.test.is_counted();
         let counted: Vec<Observation>;
         let observations = match is_counted {
@@ -93,7 +93,7 @@ fn of_no_seed(observations: &[Observation]) -> Vec<Observation> {
 }
 
 impl Test {
-    /// Whether all that it tests follows from the configs of the runs.
+    /// Whether everything that the claim tests follows from the configs of the runs.
     pub(crate) fn is_counted(&self) -> bool {
         let (_, quantities) = self.names();
         let is_measured = |quantity: &str| describe(quantity).is_some() && !is_cost(quantity);
@@ -121,7 +121,7 @@ impl Test {
     }
 }
 
-/// A verdict and its numbers, see [`Judgement`].
+/// A verdict and its numbers; see [`Judgement`].
 struct Finding {
     verdict: Verdict,
     because: String,
@@ -139,7 +139,7 @@ impl Finding {
         }
     }
 
-    /// Whether a quantity is positive, by its estimate.
+    /// Judges by the estimate whether a quantity is positive.
     fn sign(found: Estimate, is_exact: bool, because: String) -> Self {
         Self {
             p: found.p(0.0).filter(|_| !is_exact),
@@ -148,12 +148,12 @@ impl Finding {
     }
 }
 
-/// What was found, or what is missing for a verdict.
+/// A finding, or what is missing for a verdict.
 type Found = Result<Finding, String>;
 
 const ONE_SEED: &str = "one seed cannot tell a difference from chance";
 
-/// The observations of a run, or that it is missing.
+/// The observations of a run, or an error if it has none.
 fn of_run<'a>(observations: &'a [Observation], run: &str) -> Result<Vec<&'a Observation>, String> {
     let of_run = observations.iter().filter(|found| found.run == run);
     let found: Vec<_> = of_run.collect();
@@ -178,7 +178,7 @@ fn estimate(values: &[f64]) -> Result<Estimate, String> {
     Estimate::of(values).ok_or_else(|| "a value is not finite".to_owned())
 }
 
-/// Whether nothing about the observations is random: what is drawn at random has a seed.
+/// Whether the observations contain no randomness: random ones have a seed.
 fn is_exact(observations: &[&Observation]) -> bool {
     observations.iter().all(|found| found.seed.is_none())
 }

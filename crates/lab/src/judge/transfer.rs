@@ -1,4 +1,4 @@
-//! Whether what is best for one model is good for another.
+//! Tests whether the best setting of one model is good for another.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use crate::claims::Transfers;
 use crate::stats::Estimate;
 use crate::{Observation, Observed};
 
-/// Whether a transfer costs less than another one.
+/// Tests whether a transfer costs less than another one.
 pub(super) fn transfers(observations: &[Observation], test: &Transfers) -> Found {
     let one = Cost::of(observations, test, [&test.from, &test.to])?;
     let other = Cost::of(observations, test, [&test.than.from, &test.than.to])?;
@@ -33,16 +33,17 @@ pub(super) fn transfers(observations: &[Observation], test: &Transfers) -> Found
     Ok(Finding::sign(found, false, because))
 }
 
-/// What a transfer costs.
+/// The cost of a transfer.
 struct Cost<'a> {
     lines: [&'a str; 2],
-    /// The best value on each line over all seeds, and whether it is the first or the last one.
+    /// The best value on each line over all seeds, and whether it is the first or the last value.
     best: [(f64, bool); 2],
-    /// The cost for each seed, with the values that are best for the others.
+    /// The cost for each seed at the best values of the other seeds.
     of_seed: BTreeMap<Option<u64>, f64>,
 }
 
-/// The quantity by the value along a line, then by seed. The bits of a positive number have its order.
+/// The quantity by the value along a line, then by seed. Keys are the bits of positive numbers, which sort like the
+/// numbers.
 type ByValue = BTreeMap<u64, BTreeMap<Option<u64>, f64>>;
 
 impl<'a> Cost<'a> {
@@ -76,7 +77,7 @@ impl<'a> Cost<'a> {
         })
     }
 
-    /// Such as `from width 32 to width 128: best learning rate 0.01 and 0.02 (an edge), cost 0.0123`.
+    /// Describes a cost such as `from width 32 to width 128: best learning rate 0.01 and 0.02 (an edge), cost 0.0123`.
     fn shown(&self, test: &Transfers, of: &Observed) -> String {
         let [from, to] = self.lines;
         let [tuned, own] = self.best.map(|(value, is_edge)| {
@@ -106,13 +107,13 @@ fn by_value(observations: &[Observation], test: &Transfers, line: &str) -> ByVal
     found
 }
 
-/// Whether each value has several seeds, so that the best one can be chosen without the seed that it is used for.
+/// Whether each value has several seeds, so that the best value for a seed can be chosen without that seed.
 fn has_others(from: &ByValue, to: &ByValue) -> bool {
     let mut values = from.values().chain(to.values());
     values.all(|of_seeds| of_seeds.len() > 1)
 }
 
-/// The value with the least mean over the seeds, or over those that are not `without`.
+/// The value with the lowest mean over the seeds except `without`.
 fn best(line: &ByValue, without: Option<Option<u64>>, name: &str) -> Result<u64, String> {
     let mean = |of_seeds: &BTreeMap<Option<u64>, f64>| {
         let others = of_seeds.iter().filter(|(seed, _)| Some(**seed) != without);

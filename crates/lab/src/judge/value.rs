@@ -10,7 +10,7 @@ use crate::claims::{Is, Ratio};
 use crate::quantity::is_cost;
 use crate::{Observation, Observed, Verdict};
 
-/// Whether every seed is in the range `asked`, one end of which may be infinite.
+/// Tests whether every seed is in the range `asked`, one end of which may be infinite.
 pub(super) fn bound(
     observations: &[Observation],
     quantity: &str,
@@ -45,7 +45,7 @@ pub(super) fn bound(
     })
 }
 
-/// Whether a run has `value` times as much as the other, up to `within`: seed by seed where seeds differ.
+/// Tests whether a run has `value` times as much as the other, up to `within`. Compares seed by seed if seeds differ.
 pub(super) fn ratio(observations: &[Observation], test: &Ratio) -> Found {
     let pairs = pairs(observations, &test.run, &test.than)?;
     let of_both = |(a, b): &(&Observation, &Observation)| {
@@ -95,7 +95,7 @@ pub(super) fn ratio(observations: &[Observation], test: &Ratio) -> Found {
     Ok(Finding::new(verdict, because + &why))
 }
 
-/// Whether the mean over the seeds is `value`, up to `within`.
+/// Tests whether the mean over the seeds is `value`, up to `within`.
 pub(super) fn is(observations: &[Observation], test: &Is) -> Found {
     let found = estimate(&values(observations, &test.quantity, &test.run)?)?;
     let of = Observed::of(&test.quantity);
@@ -120,7 +120,7 @@ pub(super) fn is(observations: &[Observation], test: &Is) -> Found {
     })
 }
 
-/// Whether a run has one seed, and the quantity depends on it.
+/// Whether a run has only one seed and the quantity depends on it.
 fn is_single(observations: &[Observation], quantity: &str, run: &str) -> Result<bool, String> {
     let found = of_run(observations, run)?;
     Ok(

@@ -1,4 +1,4 @@
-//! What models cost by the papers' formulas, as they print them and as they are counted.
+//! Costs of models by the formulas of papers, as published and as counted.
 
 use residual_zoo_core::ModelConfig;
 use residual_zoo_recurrent::formulas::{recurrent_operations, regular_operations};
@@ -18,11 +18,11 @@ pub(super) const RMT: &[&str] = &[
     "training FLOPs counted",
 ];
 
-/// What the size of the residual stream costs, RMT and transformer, by Table 7 (Mak & Flanigan,
-/// Figure 1, Table 7).
+/// The cost of the size of the residual stream, for an RMT and a transformer, by Table 7 (Mak & Flanigan, Figure 1,
+/// Table 7).
 ///
-/// GPT2-medium's dimensions (footnote 4) with a stream of another size: D of a transformer, or
-/// D_k D_v of an RMT. FLOPs are of the forward pass, per token; with `tokens`, also of training.
+/// Dimensions are those of GPT2-medium (footnote 4), except for the size of the stream: D of a transformer, or D_k D_v
+/// of an RMT. FLOPs are of the forward pass, per token; with `tokens`, also of training.
 pub(super) fn rmt<C>(run: &PlannedRun<C>, setting: &Setting) -> Result<Quantities, Error> {
     let (n_layer, d_ff, heads, d_head, context) = (24, 4096, 16, 64, 512);
     let (vocab_size, stream) = (setting.vocab_size, run.size("stream size")?);
@@ -81,8 +81,8 @@ pub(super) const TOKENFORMER: &[&str] = &[
     "token-token FLOPs",
 ];
 
-/// FLOPs of TokenFormer and transformer against the length of the text, exact: those of the forward
-/// pass on `text length` tokens, without embedding and unembedding (Wang et al., Table 3, Figure 5).
+/// Exact FLOPs of TokenFormer and transformer by the length of the text. They count the forward pass on `text length`
+/// tokens, without embedding and unembedding (Wang et al., Table 3, Figure 5).
 pub(super) fn tokenformer<C>(run: &PlannedRun<C>) -> Result<Quantities, Error> {
     let (n_layer, width) = (run.size("layers")?, run.size("width")?);
     let time = run.size("text length")?;
@@ -112,8 +112,8 @@ pub(super) fn tokenformer<C>(run: &PlannedRun<C>) -> Result<Quantities, Error> {
 
 pub(super) const RECURRENT: &[&str] = &["operations", "FLOPs of a sequence"];
 
-/// Operations of the recurrent transformer and of an ordinary one against the length of the
-/// sequence: as section 5.1 estimates them, and the FLOPs of the models themselves (Kausik).
+/// Operations of the recurrent transformer and of an ordinary one by the length of the sequence: as section 5.1
+/// estimates them, and the counted FLOPs of the models (Kausik).
 pub(super) fn recurrent<C: ModelConfig>(
     run: &PlannedRun<C>,
     setting: &Setting,

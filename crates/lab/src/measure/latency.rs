@@ -1,4 +1,4 @@
-//! How long a model takes to read a prompt and to generate a token (Menghani et al., section 3.2.2).
+//! The time of a model to read a prompt and to generate a token (Menghani et al., section 3.2.2).
 
 use std::time::Instant;
 
@@ -13,8 +13,8 @@ use residual_zoo_drive::{Use, check_size};
 
 pub(super) const NAMES: &[&str] = &["prefill ms", "decode ms"];
 
-/// The times of one text with fresh weights: a prompt of half of the context, then at most [`MOST_TOKENS`] tokens,
-/// one by one.
+/// Measures one text with fresh weights: a prompt of half of the context, then at most [`MOST_TOKENS`] tokens, one by
+/// one.
 pub(super) fn measure<C: ModelConfig>(
     run: &PlannedRun<C>,
     setting: &Setting,
@@ -32,7 +32,7 @@ pub(super) fn measure<C: ModelConfig>(
     Ok(quantities(NAMES, times.map(|seconds| 1e3 * seconds)))
 }
 
-/// The prompts that are read, each with a new cache.
+/// Number of prompts that are read, each with a new cache.
 const PROMPTS: usize = 12;
 /// The most tokens that are read one by one.
 const MOST_TOKENS: usize = 96;
@@ -64,7 +64,7 @@ fn measure_on<B: Backend, C: ModelConfig>(
         let data = TensorData::new(ids.collect::<Vec<_>>(), [1, count]);
         Tensor::<B, 2, Int>::from_data(data, device)
     };
-    // The logits are read, so that the work is done.
+    // Reading the logits waits for the computation.
     let time = |count: usize, cache: &mut _| {
         let ids = ids(count);
         let start = Instant::now();
@@ -79,7 +79,7 @@ fn measure_on<B: Backend, C: ModelConfig>(
     }
     let tokens = (context - prompt).clamp(1, MOST_TOKENS);
     let decode: Vec<f64> = (0..tokens).map(|_| time(1, &mut cache)).collect();
-    // The fastest, because other work only ever adds time.
+    // The fastest time, because other work on the machine can only add time.
     let fastest = |times: Vec<f64>| times.into_iter().fold(f64::INFINITY, f64::min);
     Ok([fastest(prefill), fastest(decode)])
 }

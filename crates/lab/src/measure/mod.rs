@@ -1,4 +1,4 @@
-//! What single experiments measure without training.
+//! Measurements of single experiments, without training.
 
 mod formulas;
 mod latency;
@@ -16,15 +16,15 @@ use crate::{Error, Measure, PlannedRun};
 /// Quantities by name.
 pub type Quantities = BTreeMap<String, f64>;
 
-/// What all runs of a measurement have in common.
+/// Settings that all runs of a measurement share.
 pub struct Setting<'a> {
-    /// Token ids.
+    /// Number of token ids.
     pub vocab_size: usize,
-    /// Seed of what is drawn at random.
+    /// Seed of the random draws.
     pub seed: u64,
     /// The data of the experiment.
     pub data: &'a DataConfig,
-    /// The backend that computes.
+    /// The backend.
     pub backend: BackendKind,
     /// The index of the GPU; `None` for the backend's choice.
     pub gpu: Option<usize>,
@@ -43,12 +43,12 @@ impl Measure {
         }
     }
 
-    /// Whether it draws at random, or takes times: then it is measured for every seed.
+    /// Whether the measurement draws at random or takes times, and so is repeated for every seed.
     pub fn is_random(self) -> bool {
         matches!(self, Self::RmtVariance | Self::ScalingLaw | Self::Latency)
     }
 
-    /// Whether it reads the data of the experiment.
+    /// Whether the measurement reads the data of the experiment.
     pub fn reads_data(self) -> bool {
         matches!(self, Self::ScalingLaw)
     }
@@ -57,7 +57,7 @@ impl Measure {
     ///
     /// # Errors
     ///
-    /// A value that the run lacks, data that cannot be opened, a backend that cannot be used.
+    /// Returns an error if the run lacks a value, or if the data cannot be opened or the backend cannot be used.
     pub fn of<C: ModelConfig>(
         self,
         run: &PlannedRun<C>,
@@ -74,7 +74,7 @@ impl Measure {
     }
 }
 
-/// Quantities of these names, in the order of the names.
+/// Quantities with these names, in the order of the names.
 fn quantities<const N: usize>(names: &[&str], values: [f64; N]) -> Quantities {
     let names = names.iter().map(|&name| name.to_owned());
     names.zip(values).collect()

@@ -1,5 +1,5 @@
-//! How storage and retrieval change the variance of what passes through them: Table 1's expressions
-//! against measured activations and gradients (Mak & Flanigan, Tables 1 and 2).
+//! The change of variance by storage and retrieval: Table 1's expressions against measured activations and gradients
+//! (Mak & Flanigan, Tables 1 and 2).
 
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Distribution, Tensor};
@@ -47,11 +47,11 @@ enum Operation {
     Linear,
 }
 
-/// σ²_{x_out} / σ²_{x_in} and σ²_{g_in} / σ²_{g_out} of an operation whose weights have Xavier's
-/// variance, where x_in and g_out have N(0, 1): means over `DRAWS` of the weights.
+/// σ²_{x_out} / σ²_{x_in} and σ²_{g_in} / σ²_{g_out} of an operation, as means over `DRAWS` draws of its weights. The
+/// weights have Xavier's variance; x_in and g_out are drawn from N(0, 1).
 struct Ratios {
     operation: Operation,
-    /// D_v, or 1 of a linear map.
+    /// D_v, or 1 for a linear map.
     vectors: usize,
     fans: [usize; 2],
     seed: u64,
@@ -82,7 +82,7 @@ impl OnBackend for Ratios {
             let g_out = normal(fan_out * self.vectors);
             let grads = (y.clone() * g_out.clone()).sum().backward();
             forward += mean_square(y.inner()) / mean_square(x.clone().inner());
-            // A gradient that is not there is zero.
+            // A missing gradient is zero.
             let g_in = x.grad(&grads).map_or(0.0, mean_square);
             backward += g_in / mean_square(g_out.inner());
         }

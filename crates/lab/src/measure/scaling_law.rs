@@ -1,5 +1,5 @@
-//! Lemma 1 of the recurrent transformer paper: exponents of the number of unique sequences from
-//! fitted scaling laws, and the number of unique sequences of a corpus as it grows.
+//! Lemma 1 of the recurrent transformer paper: exponents of the number of unique sequences by fitted scaling laws, and
+//! the number of unique sequences of growing corpora.
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -24,8 +24,7 @@ pub(super) fn measure<C>(run: &PlannedRun<C>, setting: &Setting) -> Result<Quant
     Ok(quantities(&NAMES[2..], [unique as f64]))
 }
 
-/// `tokens` tokens of the data: for every seed another piece of a text, or another draw of the
-/// synthetic language.
+/// Takes `tokens` tokens of the data. Each seed has another piece of a text, or another draw of the synthetic language.
 fn corpus(setting: &Setting, tokens: usize) -> Result<Vec<u32>, Error> {
     let data = match &setting.data.source {
         Source::Synthetic(_) => DataConfig {
@@ -51,10 +50,10 @@ fn corpus(setting: &Setting, tokens: usize) -> Result<Vec<u32>, Error> {
     Ok(read)
 }
 
-/// The number of different sequences of at most `longest` tokens that stand in `corpus`.
+/// The number of different sequences of at most `longest` tokens in `corpus`.
 ///
-/// Each suffix of the corpus has min(longest, its length) prefixes of at most `longest` tokens. In the order
-/// of the suffixes, those that it shares with the suffix before it are not new.
+/// Each suffix of the corpus has min(longest, its length) prefixes of at most `longest` tokens. In sorted order, the
+/// prefixes that a suffix shares with its predecessor are not new.
 fn unique_sequences(corpus: &[u32], longest: usize) -> usize {
     let suffixes = sorted_suffixes(corpus);
     let shared = shared_with_the_one_before(corpus, &suffixes);
@@ -63,9 +62,9 @@ fn unique_sequences(corpus: &[u32], longest: usize) -> usize {
     suffixes.iter().zip(shared).map(new).sum()
 }
 
-/// The starts of all suffixes of `corpus`, in the order of the suffixes.
+/// The starts of all suffixes of `corpus`, sorted by suffix.
 fn sorted_suffixes(corpus: &[u32]) -> Vec<usize> {
-    // As bytes, the highest first, the suffixes have the order of the tokens.
+    // As bytes, the highest first, suffixes sort like the tokens.
     let bytes: Vec<u8> = corpus.iter().flat_map(|id| id.to_be_bytes()).collect();
     let (_, sorted) = divsufsort::sort(&bytes).into_parts();
     let starts = sorted.into_iter().map(|start| start as usize);
@@ -73,8 +72,8 @@ fn sorted_suffixes(corpus: &[u32]) -> Vec<usize> {
     of_tokens.map(|start| start / 4).collect()
 }
 
-/// How many tokens each suffix shares with the one before it in their order, 0 for the first one (Kasai et
-/// al., "Linear-time longest-common-prefix computation in suffix arrays", 2001).
+/// Number of tokens that each suffix shares with its predecessor in sorted order; 0 for the first one (Kasai et al.,
+/// "Linear-time longest-common-prefix computation in suffix arrays", 2001).
 fn shared_with_the_one_before(corpus: &[u32], suffixes: &[usize]) -> Vec<usize> {
     let mut rank = vec![0; corpus.len()];
     for (i, &start) in suffixes.iter().enumerate() {
@@ -92,7 +91,7 @@ fn shared_with_the_one_before(corpus: &[u32], suffixes: &[usize]) -> Vec<usize> 
             .take_while(|(a, b)| a == b)
             .count();
         shared[rank[start]] = length;
-        // Without its first token, a suffix shares at least one less with the one before it.
+        // Without its first token, a suffix shares at least one token less with its predecessor.
         length = length.saturating_sub(1);
     }
     shared

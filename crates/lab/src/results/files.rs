@@ -11,9 +11,9 @@ use super::{REPORT, Results};
 use crate::charts::RunRow;
 
 impl Results {
-    /// Every observation with all of its quantities, in seconds, bytes and shares, one line each. Then
-    /// for every run with seeds a line whose seed is `mean`, and with two or more seeds one whose seed
-    /// is `deviation`: the standard deviation, with n − 1.
+    /// Writes a line for every observation with all of its quantities, in seconds, bytes and shares. Then writes the
+    /// `mean` of every run with seeds, in the column of the seed. With two or more seeds, also writes the `deviation`:
+    /// the standard deviation, with n − 1.
     pub fn to_csv(&self) -> String {
         let all = self.observations.iter();
         let quantities: BTreeSet<&str> = all
@@ -49,7 +49,7 @@ impl Results {
         csv(&head, lines)
     }
 
-    /// The tables, with links to the charts as pictures whose names begin with `prefix`.
+    /// Writes the tables, with links to the charts as pictures whose names begin with `prefix`.
     pub fn to_markdown(&self, prefix: &str) -> String {
         let mut parts = vec![
             format!("# {}", markdown::text(&self.title)),
@@ -90,7 +90,7 @@ impl Results {
     ///
     /// # Errors
     ///
-    /// When a file cannot be written.
+    /// Returns an error if a file cannot be written.
     pub fn write(&self, directory: &Path) -> Result<(), RunError> {
         fs::create_dir_all(directory).map_err(RunError::io("create", directory))?;
         let json = serde_json::to_string_pretty(self);
@@ -108,7 +108,7 @@ impl Results {
     ///
     /// # Errors
     ///
-    /// When a file cannot be written.
+    /// Returns an error if a file cannot be written.
     pub fn write_markdown(&self, directory: &Path, name: &str) -> Result<(), RunError> {
         fs::create_dir_all(directory).map_err(RunError::io("create", directory))?;
         let prefix = format!("{name}-");

@@ -1,4 +1,4 @@
-//! RON text as a tree, of which only those parts are opened that something is put into.
+//! RON text as a tree. Only the parts that change are opened.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,13 +8,13 @@ use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use super::Wrong;
 
-/// The name of a composition, and its own fields.
+/// The name of a composition, and the fields of the composition itself.
 pub(super) const COMPOSITION: (&str, [&str; 4]) = (
     "Composed",
     ["layers", "connection", "recurrence", "patches"],
 );
 
-/// A value. All text is that of the file, without the space and the comments around it.
+/// A value. All text is a slice of the file, without surrounding space and comments.
 #[derive(Clone, Debug)]
 pub(super) enum Value<'a> {
     /// `[…]`.
@@ -33,7 +33,7 @@ pub(super) struct Fields<'a> {
     pub(super) entries: Vec<(&'a str, Value<'a>)>,
 }
 
-/// The fields of a text, or `None` if it is something else.
+/// Parses fields; `None` if the text is anything else.
 pub(super) fn parse(text: &str) -> Option<Fields<'_>> {
     let mut ron = ron::Deserializer::from_str(text).ok()?;
     let whole = <&RawValue>::deserialize(&mut ron).ok()?;
@@ -42,7 +42,7 @@ pub(super) fn parse(text: &str) -> Option<Fields<'_>> {
 }
 
 impl<'a> Value<'a> {
-    /// The value, opened if it is a list or has fields with names.
+    /// Opens the value if it is a list or has fields with names.
     pub(super) fn open(&mut self) -> &mut Self {
         if let Self::Text(text) = self {
             if let Some(fields) = Fields::parse(text) {
@@ -59,11 +59,11 @@ impl<'a> Value<'a> {
         self
     }
 
-    /// Its fields.
+    /// The fields.
     ///
     /// # Errors
     ///
-    /// If it has none.
+    /// Returns an error if the value has no fields.
     pub(super) fn fields(mut self) -> Result<Fields<'a>, Wrong<'a>> {
         self.open();
         match self {
@@ -85,7 +85,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// A part of the file that is in it.
+    /// A slice of the file inside the value.
     fn start(&self) -> &'a str {
         match self {
             Self::Text(text) => text,
@@ -94,7 +94,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The value with the fields of another one in place of its own, or else the other value.
+    /// Puts the fields of `other` into the value if both have fields that fit; otherwise returns `other`.
     fn with(mut self, mut other: Self) -> Self {
         match (self.open(), other.open()) {
             (Self::Fields(own), Self::Fields(other))
@@ -106,7 +106,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Replaces values inside, from old to new ones.
+    /// Replaces old values inside by new ones.
     pub(super) fn replace(&mut self, new: &BTreeMap<&'a str, &'a str>) {
         match self.open() {
             Self::Text(text) => *text = new.get(text).unwrap_or(text),
@@ -118,7 +118,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Writes it as RON. `parts` gets the parts of the file, and where they begin in the text.
+    /// Writes the value as RON. `parts` receives the parts of the file and their offsets in the text.
     pub(super) fn write(&self, text: &mut String, parts: &mut Vec<(usize, &'a str)>) {
         let mut add = |text: &mut String, part: &'a str| {
             parts.push((text.len(), part));
@@ -151,7 +151,7 @@ impl<'a> Value<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// The fields in a text without space around it, such as `Name(field: 1)`.
+    /// Parses fields from a text without surrounding space, such as `Name(field: 1)`.
     fn parse(text: &'a str) -> Option<Self> {
         let (name, _) = text.split_once('(').filter(|_| text.ends_with(')'))?;
         let Entries(entries) = ron::from_str(text).ok()?;
@@ -194,8 +194,9 @@ impl<'a> Fields<'a> {
         Some(self.entries.remove(at).1)
     }
 
-    /// The fields with those of `other` put in: values that both have field by field, others as a whole. Fields without the
-    /// name of an architecture are put into every layer of a composition, except for those that it has itself.
+    /// Puts the fields of `other` into these fields. A value that has fields in both is merged field by field; any
+    /// other is replaced. If only `self` is a composition and `other` has no name, its fields go into every layer,
+    /// except for the fields of the composition itself.
     pub(super) fn with(mut self, mut other: Self) -> Self {
         if self.name == COMPOSITION.0 && other.name.is_empty() {
             let (own, inner) = std::mem::take(&mut other.entries)

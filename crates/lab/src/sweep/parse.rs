@@ -6,8 +6,8 @@ use residual_zoo_core::ConfigError;
 
 use super::{Range, Swept, Value, Values};
 
-/// Parses `FIELD=VALUES`, where the values are a list `8,16,32`, a range `0..0.3:4` with the number of its
-/// values, a logarithmic range `1e-4..1e-1:log:8`, or draws `1e-4..1e-1:log-uniform:8`.
+/// Parses `FIELD=VALUES`. Values are a list `8,16,32`, a range `0..0.3:4` with its number of values, a logarithmic
+/// range `1e-4..1e-1:log:8`, or draws `1e-4..1e-1:log-uniform:8`.
 impl FromStr for Swept {
     type Err = ConfigError;
 
@@ -68,7 +68,7 @@ impl FromStr for Values {
     }
 }
 
-/// The parts of a list, split at the commas outside brackets and quotes. An empty text has none.
+/// Splits a list at the commas outside brackets and quotes. An empty text has no parts.
 fn list(text: &str) -> Vec<&str> {
     if text.trim().is_empty() {
         return Vec::new();

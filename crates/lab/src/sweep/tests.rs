@@ -40,7 +40,7 @@ fn lists_and_ranges_have_the_values_that_they_say() {
     );
 }
 
-/// The ends of a range are those that were written, and what is between them is between them.
+/// The ends of a range are exactly as written, and all other values are between them.
 #[test]
 fn a_range_has_its_own_ends() {
     assert_eq!(
@@ -51,7 +51,7 @@ fn a_range_has_its_own_ends() {
         points(&["a=1.2345e-3..9.8765e-3:log:3"]),
         ["a=0.0012345", "a=0.00349", "a=0.0098765"]
     );
-    // Three digits would make the second value the first, or the last.
+    // With three digits, the second value would equal the first or the last.
     assert_eq!(
         points(&["a=1..1.001:log:3"]),
         ["a=1", "a=1.0005", "a=1.001"]
@@ -125,7 +125,7 @@ fn points_are_all_combinations_and_draws_are_drawn_together() {
         );
         assert_ne!(a, b);
     }
-    // The same every time.
+    // Every call draws the same values.
     assert_eq!(
         drawn,
         points(&["a=1..100:log-uniform:5", "c=0,1", "b=1..100:log-uniform:5"])
@@ -192,7 +192,7 @@ fn a_best_value_at_an_end_of_its_range_is_an_edge() {
     assert_eq!(edge("a=1,2,4", 2.0), None);
     assert_eq!(edge("a=1..16:log:5", 16.0), Some("upper"));
     assert_eq!(edge("a=7", 7.0), None);
-    // Draws hardly ever meet the ends.
+    // Draws hardly ever meet the ends of their range.
     assert_eq!(edge("a=1..1024:log-uniform:5", 1.9), Some("lower"));
     assert_eq!(edge("a=1..1024:log-uniform:5", 2.1), None);
     assert_eq!(edge("a=1..1024:log-uniform:5", 600.0), Some("upper"));

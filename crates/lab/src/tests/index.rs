@@ -32,7 +32,7 @@ fn the_index_links_every_report_whatever_else_is_there() {
     );
     report(&root.join("broken"), Some("{\"title\": "));
     report(&root.join("comparison"), None);
-    // What is no report.
+    // Entries that are not reports.
     fs::create_dir_all(root.join("pool/run")).unwrap();
     fs::write(root.join("notes.txt"), "mine").unwrap();
     fs::create_dir_all(root.join("folder").join(REPORT)).unwrap();

@@ -11,7 +11,7 @@ fn judge_along(test: Test, observations: &[Observation], planned: &[Planned]) ->
     (found.verdict, found.because)
 }
 
-/// What a claim holds the value of its run against.
+/// The threshold of a claim for the value of its run.
 fn margin(test: Test, observations: &[Observation]) -> Option<String> {
     claim(test).judge(observations, &[]).margin
 }
@@ -279,7 +279,7 @@ fn a_loss_falls_along_a_line_by_its_slope_for_each_doubling() {
     let expected =
         "-0.0983 ± 0.0072 nats/token for each doubling over 3 seeds; 6 of 6 steps lower the value";
     assert_eq!(because, expected);
-    // A fourth seed with only one size so far changes nothing.
+    // A fourth seed with only one size changes nothing.
     let mut going_on = found.clone();
     going_on.push(Observation {
         seed: Some(4),
@@ -374,7 +374,7 @@ fn a_line_is_below_another_where_both_have_points() {
     );
     // Both points of the old line are below the new one, which is high at its ends.
     assert_eq!(judge(test("old", "new"), &both).0, Verdict::Holds);
-    // On both sides, the mean does not count.
+    // With points on both sides, the mean does not count.
     let mixed = of("mixed", &[(1.5, [2.9, 3.0, 3.1]), (3.0, [1.0, 1.1, 1.2])]);
     let (verdict, because) = judge(test("mixed", "old"), &[both.clone(), mixed].concat());
     assert_eq!(verdict, Verdict::Undecided, "{because}");
@@ -502,7 +502,7 @@ fn a_transfer_costs_what_the_other_lines_best_value_loses() {
         (verdict, because.as_str()),
         (Verdict::NotTested, "wider is missing")
     );
-    // Each seed of `wide` is lucky at another rate, which the choice for it does not see.
+    // Each seed of `wide` is lucky at another rate. The choice for a seed does not see that seed.
     let mut lucky = line("narrow", [[3.0, 3.0], [2.0, 2.0], [2.5, 2.5]]);
     lucky.extend(line("wide", [[2.0, 2.5], [9.0, 9.0], [2.5, 2.0]]));
     lucky.extend(line("wide with", [[2.5, 2.5], [2.0, 2.0], [2.5, 2.5]]));
@@ -512,7 +512,7 @@ fn a_transfer_costs_what_the_other_lines_best_value_loses() {
 
 #[test]
 fn an_exponent_is_that_of_the_power_law() {
-    // The line bends in the same way for all seeds, so more seeds do not determine its slope better.
+    // The line bends in the same way for all seeds, so more seeds do not fix its slope better.
     let at = |x: f64, bend: f64| (x, [1.0, 1.01, 0.99].map(|noise| bend * noise * x.powf(0.5)));
     let found = line(&[at(1.0, 1.0), at(10.0, 1.05), at(100.0, 1.0)]);
     let test = |low, high| {
@@ -645,7 +645,7 @@ fn bounds_ask_every_seed() {
     };
     assert_eq!(judge(between(0.9, 1.0), &found).0, Verdict::Holds);
     assert_eq!(judge(between(0.98, 1.0), &found).0, Verdict::Undecided);
-    // One seed decides nothing about what is trained.
+    // One seed decides nothing about trained quantities.
     let (verdict, because) = judge(between(0.9, 1.0), &found[..1]);
     assert_eq!(verdict, Verdict::NotTested);
     assert!(
@@ -748,7 +748,7 @@ fn a_missing_seed_does_not_matter_to_counts() {
         found[0].quantities.insert("valid_loss".into(), 2.0);
         found
     };
-    // Each run has another seed left.
+    // Each run lacks another seed.
     let found = [of("a", 1, 300.0), of("b", 2, 400.0)].concat();
     let planned = ["a", "b"].map(|name| Planned {
         name,

@@ -33,7 +33,7 @@ fn results_of(experiment: &Gpt2Experiment, missing: &[&str]) -> Results {
     results_with(experiment, missing, |_| ())
 }
 
-/// Results with observations that are changed first.
+/// Results of observations that `change` has changed first.
 fn results_with(
     experiment: &Gpt2Experiment,
     missing: &[&str],
@@ -161,7 +161,7 @@ fn runs_that_are_too_short_judge_nothing_but_show_their_numbers() {
     assert_eq!(results.verdicts().rows[0][1].text, "– not tested");
 }
 
-/// A loss for each character says nothing about one for each part of a word.
+/// A loss per character is not comparable with a loss per part of a word.
 #[test]
 fn reported_losses_are_compared_where_tokens_are_the_same() {
     let because = |same_tokens: &str| {
@@ -219,7 +219,7 @@ fn the_data_of_all_runs_are_known_from_their_configs() {
     assert_eq!(facts[0].passes, Some((600.0 / 6000.0, 2400.0 / 6000.0)));
     assert_eq!(facts[1].passes, Some((600.0 / 3000.0, 600.0 / 3000.0)));
     let text = data_table(&facts).to_markdown();
-    // 20 batches of 2 or 4 sequences, or all there are.
+    // 20 batches of 2 or 4 sequences, or all sequences.
     let row = "| a synthetic language | a word | 56 | 6k | 2k | 1.2k to 2k | 0.10 to 0.40 | base; wide, stream 192; later |";
     assert!(text.contains(row), "{text}");
 }
@@ -280,7 +280,7 @@ fn a_chart_of_a_line_has_its_fit_and_its_range() {
     assert!(svg.contains("wide, fitted"));
 }
 
-/// Where a size is 0, there is no logarithm, and the chart says what it leaves out.
+/// Size 0 has no logarithm; the chart says which points it leaves out.
 #[test]
 fn a_chart_says_why_it_has_no_fit_and_what_it_cannot_show() {
     let text = EXPERIMENT.replace("fit: true,", "fit: true, log_x: true,");
@@ -370,7 +370,7 @@ fn every_run_is_a_curve_from_where_it_was_trained() {
         observed(2, 1),
         observed(2, 3),
     ];
-    // The third run is missing, so it is not drawn.
+    // The third run is missing, so the chart leaves it out.
     let chart = spec.chart(&[run(1), run(2), run(3)], &observations);
     let points: Vec<_> = chart.series.iter().map(|s| s.points.as_slice()).collect();
     assert_eq!(

@@ -15,7 +15,7 @@ const FILE: &str = r#"// A comment.
       small: (name: "base, 1 layer", model: (n_layer: 1), published: {}),
     )),
     (name: "later", model: (width: 64, n_layer: 3), after: (run: "base, 4 layers"), scales: (large: (set: ["train.steps=7"]))),
-    // Only one scale has it.
+    // Only one scale has this run.
     (name: "extra", model: (), scales: (small: None)),
   ],
   columns: ["valid_loss"],
@@ -39,7 +39,7 @@ fn at(text: &str, scale: Option<&str>) -> Result<Gpt2Experiment, Error> {
     file.at(scale)?.parse()
 }
 
-/// The file as it would be written without scales.
+/// The same file without scales.
 fn plain(fields: &str) -> Gpt2Experiment {
     let text = format!("(title: \"A question\", columns: [\"valid_loss\"], {fields})");
     at(&text, None).unwrap()
@@ -61,7 +61,7 @@ fn a_scale_changes_only_what_it_names() {
           test: Lower(quantity: "valid_loss", run: "later", than: "base, 1 layer"))]"#,
     );
     assert_eq!(at(FILE, Some("small")).unwrap(), small);
-    // The first one.
+    // Without a name, the first scale.
     assert_eq!(at(FILE, None).unwrap(), small);
     let large = plain(
         r#"seeds: [1, 2], train: (steps: 10, warmup: 2),
@@ -118,7 +118,7 @@ fn errors_have_the_place_in_the_file() {
         let place = format!("file.ron:{}:", line(from));
         let is_there = error.starts_with(&place) || says.is_empty();
         assert!(is_there && error.contains(says), "{place} {says}: {error}");
-        // Where the scale does not have it, nothing is wrong.
+        // The run is fine at a scale that leaves it out.
         assert!(error.starts_with("file.ron:"), "{error}");
     }
     let error = at(FILE, Some("larger")).unwrap_err().to_string();

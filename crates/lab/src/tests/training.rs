@@ -106,7 +106,8 @@ fn directories(pool: &Path, seed: u64) -> Vec<PathBuf> {
 
 #[test]
 fn runs_keep_their_names() {
-    // A new field of a config would change them, and trained runs would not be found: see `LATER` of the pool.
+    // A new field of a config would change the hashes, so that trained runs would not be found: see `LATER` of the
+    // pool.
     let found = directories(Path::new(""), 1);
     let names = found.iter().map(|run| run.to_str().unwrap());
     let expected = [
@@ -117,7 +118,7 @@ fn runs_keep_their_names() {
     assert_eq!(names.collect::<Vec<_>>(), expected);
 }
 
-/// The three runs. One of them breaks while `file` exists.
+/// The three runs. Run `which` breaks while `file` exists.
 fn fragile(which: usize, file: &Path) -> (Vec<PlannedRun<Fragile>>, Corpus) {
     let (mut planned, corpus) = small();
     std::fs::write(file, "").unwrap();
@@ -230,7 +231,7 @@ fn weights_other_than_those_it_began_with_are_refused() {
         directory.path().join("there"),
     );
     run_small(&here);
-    // Replace the weights of the first run by those of another seed.
+    // Replaces the weights of the first run by weights of another seed.
     let (planned, corpus) = small();
     let other = run(&there, &planned, &corpus, 2);
     assert_eq!(other.missing, []);
@@ -238,7 +239,7 @@ fn weights_other_than_those_it_began_with_are_refused() {
     let moved = directory.path().join("moved");
     std::fs::rename(&here, &moved).unwrap();
     std::fs::remove_dir_all(first(&moved, 1).join("checkpoints")).unwrap();
-    // The checkpoint knows the length of the metrics.
+    // The checkpoint records the length of the metrics.
     for part in ["checkpoints", "metrics.jsonl"] {
         std::fs::rename(first(&there, 2).join(part), first(&moved, 1).join(part)).unwrap();
     }
