@@ -1,4 +1,4 @@
-//! The data of an experiment, each corpus opened once.
+//! Opens data and models, and shows how far that is.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError};
