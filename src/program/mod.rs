@@ -148,7 +148,7 @@ fn experiment_of(
 ) -> anyhow::Result<Option<(experiment::Experiment, Option<String>)>> {
     let named = builtin::experiments().find(|source| Path::new(&source.name) == path);
     let own = || cli::Source::read(path).ok();
-    let own = || own().filter(|source| ExperimentFile::is_one(&source.text));
+    let own = || own().filter(|source| ExperimentFile::is_experiment(&source.text));
     let Some(source) = named.or_else(own) else {
         if scale.is_some() {
             let problem = "is given, but only experiments have scales; leave it out";
