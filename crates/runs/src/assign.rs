@@ -1,4 +1,4 @@
-//! `--set PATH=VALUE`: fields of a config by their path, and RON values for them.
+//! `--set PATH=VALUE`: fields of a config by path, and their RON values.
 
 use residual_zoo_core::{ConfigError, ModelConfig};
 use serde::Deserialize as _;
@@ -9,10 +9,9 @@ use crate::wording::{NAMES, did_you_mean, in_plain_words, of_composition};
 use crate::{Error, RunConfig};
 
 impl<M: ModelConfig> RunConfig<M> {
-    /// Sets single fields. Each assignment is `path=value`, such as `train.steps=100`. The path consists
-    /// of field names and can leave out the names of architectures. The value is written as in a RON
-    /// file, such as `3e-4`, `None`, `Kausik` or `PerLayer(Laurel(weights: Softmax))`. Text that is no
-    /// RON value, such as a path, needs no quotes.
+    /// Sets single fields. Each assignment is `path=value`, such as `train.steps=100`. The path consists of field names
+    /// and can leave out the names of architectures. The value is written as in a RON file, such as `3e-4`, `None`,
+    /// `Kausik` or `PerLayer(Laurel(weights: Softmax))`. Other text, such as a path, needs no quotes.
     ///
     /// # Errors
     ///
@@ -52,7 +51,7 @@ impl<M: ModelConfig> RunConfig<M> {
         Self::complete(&mut tree, path)?;
         let field = find(&mut tree, path)?;
         let value = match (&*field, parse(value)) {
-            // Text, such as a path, may look like anything.
+            // Text, such as a path, may have any form.
             (
                 Value::String(_),
                 Ok(Value::Number(_) | Value::Bool(_) | Value::Array(_)) | Err(_),
@@ -76,7 +75,7 @@ impl<M: ModelConfig> RunConfig<M> {
         }
     }
 
-    /// The config of a tree. Where `None` is the name of a variant, as in `NormParams`, it is given that name.
+    /// Makes a config from a tree. If a variant is called `None`, as in `NormParams`, replaces `None` by its name.
     fn of_tree(tree: &mut Value) -> Result<Self, serde_path_to_error::Error<serde_json::Error>> {
         loop {
             let error = match serde_path_to_error::deserialize(&*tree) {
@@ -99,8 +98,8 @@ impl<M: ModelConfig> RunConfig<M> {
         }
     }
 
-    /// Writes a model of one architecture as the composition that it is, where there are compositions, so that the fields of
-    /// those can be set.
+    /// Writes a model of one architecture as a composition, if the zoo has compositions, so that their fields can be
+    /// set.
     fn compose(model: &mut Value) {
         let whole = composition(model).filter(|whole| M::deserialize(whole).is_ok());
         if let Some(whole) = whole {
@@ -108,11 +107,11 @@ impl<M: ModelConfig> RunConfig<M> {
         }
     }
 
-    /// Adds the field at `path` as `None` if a config can have it and this one is written without it.
+    /// Adds the field at `path` as `None` if a config can have it and this one leaves it out.
     ///
     /// # Errors
     ///
-    /// If there is no such field: the fields that there are.
+    /// Lists the existing fields if there is no such field.
     fn complete(tree: &mut Value, path: &str) -> Result<(), String> {
         let Some((parent, name)) = path.rsplit_once('.') else {
             return Ok(());
@@ -128,7 +127,7 @@ impl<M: ModelConfig> RunConfig<M> {
         fields.insert(name.into(), Value::Null);
         match Self::deserialize(&with).map_err(|error| error.to_string()) {
             Ok(_) => *tree = with,
-            // Serde names all fields, also those that are left out.
+            // Serde names all fields, including those left out.
             Err(error) if error.starts_with("unknown field") => {
                 let known: Vec<&str> = error.split('`').skip(3).step_by(2).collect();
                 return Err(unknown_field(name, &known));
@@ -138,7 +137,7 @@ impl<M: ModelConfig> RunConfig<M> {
         Ok(())
     }
 
-    /// The first number that is not finite, which would be lost on the way through JSON.
+    /// The first number that is not finite, which JSON would lose.
     fn not_finite(&self) -> Option<ConfigError> {
         let text = self.to_hashed_text();
         // The fields that lead to a line, with their indentation.
@@ -150,7 +149,7 @@ impl<M: ModelConfig> RunConfig<M> {
             if !name.is_empty() {
                 path.push((indent, name));
             }
-            // Text is written in quotes, and may have any words.
+            // Text is in quotes and may contain any words.
             let value = value.split('"').next().unwrap_or_default();
             let mut words = value.split(['(', ')', ',', ' ']);
             let found = words.find(|word| matches!(*word, "NaN" | "inf" | "-inf"))?;
@@ -207,14 +206,14 @@ fn of_one_layer<'a>(names: &[&'a str]) -> Vec<&'a str> {
     }
 }
 
-/// A model of one architecture, as a config has it, written as the composition that it is. `None` if it is a composition.
+/// Writes a model of one architecture, as in a config, as a composition. `None` if it is already a composition.
 pub fn composition(model: &Value) -> Option<Value> {
     let whole = json!({"Composed": {"layers": [model], "connection": null, "recurrence": null}});
     model.get("Composed").is_none().then_some(whole)
 }
 
-/// Whether `given` has a list where the config that was `made` of it has fields. Files refuse such values, so that no
-/// number can come to the wrong field.
+/// Whether `given` has a list where the resulting config has fields. Files refuse such values, so that no number
+/// reaches the wrong field.
 fn lacks_names(given: &Value, made: &Value) -> bool {
     match (given, made) {
         (Value::Array(_), Value::Object(_)) => true,
@@ -276,7 +275,7 @@ fn enter_variant<'a>(at: &'a mut Value, field: &str) -> &'a mut Value {
     }
 }
 
-/// Parses the value of an assignment: JSON, a RON value, or any other text as it is.
+/// Parses the value of an assignment: JSON, a RON value, or any other text unchanged.
 fn parse(text: &str) -> Result<Value, String> {
     if let (true, Ok(json)) = (text != "None", serde_json::from_str(text)) {
         return Ok(json);
@@ -287,7 +286,7 @@ fn parse(text: &str) -> Result<Value, String> {
         rest => Err(format!("`{rest}` is left over")),
     });
     match value {
-        // A path or a word that is no value of RON.
+        // A path or a word that is not a RON value.
         Err(_) if !text.contains(['(', '[', '"']) => Ok(Value::String(text.into())),
         value => value,
     }
@@ -325,7 +324,7 @@ impl Ron<'_> {
 
     /// `true`, `None`, `Some(x)`, `Name` or `Name(…)`.
     fn named(&mut self) -> Result<Value, String> {
-        // How RON writes a variant that is called like one of its own words, such as `r#None` in `NormParams`.
+        // RON writes a variant with the name of a RON keyword like this, such as `r#None` in `NormParams`.
         let is_raw = self.text.starts_with("r#");
         self.text = self.text.strip_prefix("r#").unwrap_or(self.text);
         let name = self.word();

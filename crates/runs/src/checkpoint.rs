@@ -1,10 +1,10 @@
 //! The files of checkpoints, and the checkpoint directories of a run.
 //!
-//! A checkpoint is a directory with the model and the optimizer as safetensors, the progress as JSON, and a
-//! manifest with their checksums. Processes that share the moments of the optimizer write a file each. That of an
-//! imported model has only the weights and the manifest. A checkpoint is written under another name, synced to disk and renamed; its manifest is the last of its
-//! files. Readers take the newest checkpoint that matches its manifest, and report the ones that they passed
-//! over.
+//! A checkpoint is a directory with the model and the optimizer as safetensors, the progress as JSON, and a manifest
+//! with their checksums. Processes that share the moments of the optimizer write a file each. A checkpoint of an
+//! imported model has only the weights and the manifest. A checkpoint is written under another name, synced to disk and
+//! renamed; its manifest is the last of its files. Readers take the newest checkpoint that matches its manifest, and
+//! report the newer ones.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,8 +25,8 @@ pub const MODEL: &str = "model.safetensors";
 pub const OPTIMIZER: &str = "optimizer.safetensors";
 /// The progress of the run.
 pub const STATE: &str = "state.json";
-/// All files of a checkpoint except the manifest, in the order of their names. The moments are in `shards` files; with
-/// none, there are only the weights.
+/// All files of a checkpoint except the manifest, sorted by name. The moments are in `shards` files; with 0, there are
+/// only the weights.
 pub fn files(shards: usize) -> Vec<String> {
     if shards == 0 {
         return vec![MODEL.to_owned()];
@@ -36,8 +36,8 @@ pub fn files(shards: usize) -> Vec<String> {
     moments.chain([STATE.to_owned()]).collect()
 }
 
-/// The file of the moments that the process `rank` of `shards` processes keeps: [`OPTIMIZER`] if it is the only one,
-/// else `optimizer-00001-of-00004.safetensors`.
+/// The file with the moments of process `rank` of `shards` processes: [`OPTIMIZER`] for a single process, otherwise a
+/// name such as `optimizer-00001-of-00004.safetensors`.
 pub fn optimizer_file(rank: usize, shards: usize) -> String {
     match shards {
         1 => OPTIMIZER.to_owned(),
@@ -49,9 +49,9 @@ pub fn optimizer_file(rank: usize, shards: usize) -> String {
 ///
 /// # Errors
 ///
-/// When its manifest is damaged; I/O errors.
+/// Returns an error if the manifest is damaged, and I/O errors.
 pub fn optimizer_files(directory: &Path) -> Result<Vec<PathBuf>, Error> {
-    // Only what the manifest names has been verified.
+    // Only the files in the manifest have been verified.
     let shards = match directory.join(MANIFEST).exists() {
         true => shards(directory)?,
         false => 1,
@@ -60,7 +60,7 @@ pub fn optimizer_files(directory: &Path) -> Result<Vec<PathBuf>, Error> {
     Ok(files.filter(|path| shards > 1 || path.exists()).collect())
 }
 
-/// The number of files of moments that the manifest names.
+/// The number of files of moments in the manifest.
 fn shards(directory: &Path) -> Result<usize, Error> {
     let names = manifest::names(directory)?.into_iter();
     Ok(names.filter(|name| name.starts_with("optimizer")).count())
@@ -70,7 +70,7 @@ fn shards(directory: &Path) -> Result<usize, Error> {
 ///
 /// # Errors
 ///
-/// When `directory` already exists; I/O errors.
+/// Returns an error if `directory` already exists, and I/O errors.
 pub fn write_weights(
     directory: &Path,
     weights: &BTreeMap<String, TensorData>,
@@ -135,11 +135,11 @@ pub fn read_tensors(path: &Path) -> Result<Content, Error> {
     read_some_tensors(path, |_| true)
 }
 
-/// Reads those tensors of a safetensors file for whose names `wanted` is true.
+/// Reads the tensors of a safetensors file for whose names `wanted` is true.
 ///
 /// # Errors
 ///
-/// When the file is missing or damaged, or a tensor does not consist of floats; I/O errors.
+/// Returns an error if the file is missing or damaged, or a tensor does not consist of floats. Also returns I/O errors.
 pub fn read_some_tensors(path: &Path, wanted: impl Fn(&str) -> bool) -> Result<Content, Error> {
     let bytes = residual_zoo_data::read_file(path)?;
     let damaged = |problem: String| Error::Checkpoint {
@@ -185,7 +185,7 @@ pub fn read_some_tensors(path: &Path, wanted: impl Fn(&str) -> bool) -> Result<C
 ///
 /// # Errors
 ///
-/// Those of [`read_tensors`], and the name of the first tensor that has other numbers.
+/// Returns the errors of [`read_tensors`], and names the first tensor with other numbers.
 pub fn read_finite_tensors(path: &Path) -> Result<Content, Error> {
     let content = read_tensors(path)?;
     let mut tensors = content.0.iter();
@@ -204,13 +204,13 @@ pub fn read_finite_tensors(path: &Path) -> Result<Content, Error> {
 /// File name extension of a checkpoint that is being written.
 pub const PARTIAL: &str = "partial";
 
-/// The name that the checkpoint `directory` has while this process writes or deletes it. It contains the process id,
-/// because another process may have replaced this run.
+/// The name of the checkpoint `directory` while this process writes or deletes it. It contains the process id, because
+/// another process may have replaced this run.
 pub fn aside(directory: &Path) -> PathBuf {
     directory.with_extension(format!("{}.{PARTIAL}", std::process::id()))
 }
 
-/// Whether a checkpoint is being written there, or was: `step-00000100.PROCESS.partial`.
+/// Whether the path is a checkpoint that is being written, or was left unfinished: `step-00000100.PROCESS.partial`.
 fn is_partial(path: &Path) -> bool {
     let step_of = || {
         let name = path.file_name()?.to_str()?;
@@ -238,7 +238,7 @@ pub const CHECKPOINTS: &str = "checkpoints";
 /// The newest good checkpoint of a run, found by [`newest`].
 #[derive(Debug)]
 pub struct Newest {
-    /// Its directory.
+    /// The directory.
     pub path: PathBuf,
     /// The newer checkpoints that were passed over, newest first, and the reasons.
     pub passed_over: Vec<(PathBuf, Error)>,
@@ -248,7 +248,7 @@ pub struct Newest {
 ///
 /// # Errors
 ///
-/// When there is no such checkpoint; I/O errors.
+/// Returns an error if there is no such checkpoint, and I/O errors.
 pub fn newest(run: &Path) -> Result<Newest, Error> {
     let none = |problem: &str| Error::NoRun {
         path: run.into(),
@@ -265,7 +265,7 @@ pub fn newest(run: &Path) -> Result<Newest, Error> {
 ///
 /// # Errors
 ///
-/// When all checkpoints are damaged; I/O errors.
+/// Returns an error if all checkpoints are damaged, and I/O errors.
 pub fn newest_if_any(run: &Path) -> Result<Option<Newest>, Error> {
     let mut paths = all(run)?;
     let passed_over = loop {
@@ -304,7 +304,7 @@ pub fn newest_if_any(run: &Path) -> Result<Option<Newest>, Error> {
 ///
 /// # Errors
 ///
-/// Those of [`manifest::blake3_of`].
+/// Returns the errors of [`manifest::blake3_of`].
 pub fn weights_blake3(directory: &Path) -> Result<String, Error> {
     manifest::blake3_of(directory, MODEL)
 }
@@ -322,7 +322,7 @@ pub fn set_aside(path: &Path) -> Result<PathBuf, Error> {
     Ok(aside)
 }
 
-/// The first path without anything there: `path` of no text, of `.2`, of `.3` and so on.
+/// The first unused path: `path` of an empty text, of `.2`, of `.3` and so on.
 pub(crate) fn free(path: impl Fn(&str) -> PathBuf) -> PathBuf {
     let later = (2_usize..).map(|n| format!(".{n}"));
     let mut paths = std::iter::once(String::new())
@@ -348,7 +348,7 @@ pub fn clean(run: &Path) {
     }
 }
 
-/// Something in the checkpoints of a run that no run writes there.
+/// Finds an entry in the checkpoints of a run that no run writes.
 pub(crate) fn foreign(run: &Path) -> Option<PathBuf> {
     let paths = |directory: &Path| {
         let entries = fs::read_dir(directory).into_iter().flatten();
@@ -378,7 +378,7 @@ pub(crate) fn foreign(run: &Path) -> Option<PathBuf> {
     })
 }
 
-/// Begins the name of a damaged checkpoint that was set aside.
+/// The prefix of the name of a damaged checkpoint that was set aside.
 const DAMAGED: &str = "damaged-";
 
 /// Whether the only checkpoint of a run is the one before the first step.
@@ -420,13 +420,13 @@ pub(crate) fn steps(run: &Path) -> Result<Vec<usize>, Error> {
 }
 
 /// Deletes the checkpoints of a run, except the newest `keep` (at least 1) up to `saved`, and `best`. Returns the
-/// errors of checkpoints that could not be deleted. These only take space.
+/// errors of checkpoints that could not be deleted, which only take space.
 ///
-/// `saved` is the one that the run has written last. Other directories with the name of a checkpoint, which are newer or
-/// have no manifest, neither count nor are deleted.
+/// `saved` is the last checkpoint that the run has written. Directories with the name of a checkpoint that are newer or
+/// have no manifest do not count and are not deleted.
 ///
-/// A checkpoint gets the name of an unfinished one first, so what a killed process leaves of it is deleted when the
-/// run continues.
+/// A checkpoint is first renamed like an unfinished one. If the process is killed, the remains are deleted when the run
+/// continues.
 pub fn prune(run: &Path, keep: usize, saved: &Path, best: Option<&Path>) -> Vec<Error> {
     let all = match all(run) {
         Ok(all) => all,
@@ -440,7 +440,7 @@ pub fn prune(run: &Path, keep: usize, saved: &Path, best: Option<&Path>) -> Vec<
         let deleted = disk::remove_directory(&aside).and_then(|()| disk::rename(&path, &aside));
         deleted.and_then(|()| disk::remove_directory(&aside)).err()
     };
-    // What could not be deleted last time.
+    // Checkpoints that could not be deleted last time.
     let own = format!(".{}.{PARTIAL}", std::process::id());
     let entries = fs::read_dir(run.join(CHECKPOINTS)).into_iter().flatten();
     let paths = entries.filter_map(Result::ok).map(|entry| entry.path());
@@ -456,7 +456,7 @@ pub fn prune(run: &Path, keep: usize, saved: &Path, best: Option<&Path>) -> Vec<
 ///
 /// # Errors
 ///
-/// When the file is missing or damaged.
+/// Returns an error if the file is missing or damaged.
 pub fn read_scalars(directory: &Path) -> Result<BTreeMap<String, f64>, Error> {
     let (tensors, _) = read_tensors(&directory.join(MODEL))?;
     let scalars = tensors
@@ -470,7 +470,7 @@ pub fn read_scalars(directory: &Path) -> Result<BTreeMap<String, f64>, Error> {
 ///
 /// # Errors
 ///
-/// When the file is missing, damaged or of another model.
+/// Returns an error if the file is missing, damaged or of another model.
 pub fn load_model<B: Backend, M: Module<B>>(model: M, directory: &Path) -> Result<M, Error> {
     let path = directory.join(MODEL);
     let (tensors, _) = read_finite_tensors(&path)?;

@@ -7,15 +7,15 @@ use std::str::FromStr;
 use crate::checkpoint::{self, Newest};
 use crate::{Error, Row, run_dir};
 
-/// Which checkpoint of a run is used.
+/// The checkpoint of a run to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Choice {
-    /// The newest good one.
+    /// The newest good checkpoint.
     #[default]
     Newest,
-    /// The one with the lowest validation loss.
+    /// The checkpoint with the lowest validation loss.
     Best,
-    /// The one after so many steps.
+    /// The checkpoint after this many steps.
     Step(usize),
 }
 
@@ -26,7 +26,7 @@ impl FromStr for Choice {
         match text {
             "newest" => Ok(Self::Newest),
             "best" => Ok(Self::Best),
-            // Also as in the name of its directory.
+            // Also accepts the name of the directory.
             step => match step.trim_start_matches("step-").parse() {
                 Ok(step) => Ok(Self::Step(step)),
                 Err(_) => Err("must be a number of steps, `best` or `newest`".into()),
@@ -46,11 +46,11 @@ impl fmt::Display for Choice {
 }
 
 impl Choice {
-    /// The chosen checkpoint of the run in the directory `run`. It matches its manifest.
+    /// Finds the chosen checkpoint of the run in the directory `run`. It matches its manifest.
     ///
     /// # Errors
     ///
-    /// When there is no such checkpoint, or it is damaged; I/O errors.
+    /// Returns an error if there is no such checkpoint, or it is damaged. Also returns I/O errors.
     pub fn of(self, run: &Path) -> Result<Newest, Error> {
         let path = match self {
             Self::Newest => return checkpoint::newest(run),
@@ -89,14 +89,14 @@ impl Choice {
     }
 }
 
-/// Whether the run in the directory `run` was imported or merged, and not trained since: it has no metrics, and its only
-/// checkpoint is of step 0.
+/// Whether the run in the directory `run` was imported or merged, and not trained since: it has no metrics, and only
+/// the checkpoint of step 0.
 fn has_not_trained(run: &Path) -> bool {
     let is_missing = std::fs::symlink_metadata(run.join(run_dir::METRICS)).is_err();
     is_missing && checkpoint::steps(run).is_ok_and(|steps| steps == [0])
 }
 
-/// The checkpoint with the lowest validation loss of those that the run in the directory `run` still has. `rows` are
+/// The checkpoint with the lowest validation loss among the existing ones of the run in the directory `run`. `rows` are
 /// the metrics of the run.
 pub fn best(run: &Path, rows: &[Row]) -> Option<PathBuf> {
     let validated = rows.iter().filter(|row| row.step > 0);

@@ -1,4 +1,4 @@
-//! The config of a run: model, data and training, as a RON file gives them.
+//! The config of a run as a RON file: model, data and training.
 
 use std::path::Path;
 
@@ -12,8 +12,7 @@ use serde_path_to_error::Track;
 use crate::Error;
 use crate::wording::{NAMES, in_plain_words, of_composition};
 
-/// The config of a run. This is the content of a file under `experiments/`, and of `config.ron` in a run
-/// directory.
+/// The config of a run: the content of a run file under `experiments/`, and of `config.ron` in a run directory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunConfig<M> {
@@ -27,7 +26,7 @@ pub struct RunConfig<M> {
     pub train: TrainConfig,
 }
 
-/// The settings of training. Defaults are those of nanoGPT where it has a corresponding setting.
+/// The settings of training. Defaults follow nanoGPT where it has a corresponding setting.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TrainConfig {
@@ -43,19 +42,19 @@ pub struct TrainConfig {
     pub time: Option<usize>,
     /// Peak learning rate, reached after the warmup.
     pub learning_rate: f64,
-    /// Learning rate at the last step: a share of the peak, `Ratio(0.1)`, or a rate, `Rate(1e-4)`.
+    /// Learning rate at the last step: a share of the peak, `Ratio(0.1)`, or a learning rate, `Rate(1e-4)`.
     pub min_learning_rate: MinLearningRate,
     /// Number of steps over which the learning rate rises linearly.
     pub warmup: usize,
-    /// How the learning rate changes over the run.
+    /// The schedule of the learning rate.
     pub schedule: Schedule,
-    /// How gradients change the weights.
+    /// The optimizer.
     pub optimizer: OptimizerKind,
     /// Decay rate of AdamW's first moment.
     pub beta_1: f64,
     /// Decay rate of AdamW's second moment.
     pub beta_2: f64,
-    /// Added to the square root of AdamW's second moment.
+    /// ε, added to the square root of AdamW's second moment.
     pub eps: f64,
     /// Weight decay: decoupled with AdamW, added to the gradient with SGD. It does not apply to norms, embeddings, the
     /// unembedding, biases and the weights that mix streams.
@@ -64,25 +63,25 @@ pub struct TrainConfig {
     pub grad_clip: Option<f64>,
     /// Coefficient of the z-loss.
     pub z_loss: f64,
-    /// The ε of label smoothing: each target gives this share of its probability to all classes or tokens equally. Reported
-    /// losses are without it.
+    /// ε of label smoothing: each target gives this share of its probability to all classes or tokens equally. Reported
+    /// losses are without label smoothing.
     pub label_smoothing: f64,
     /// Number format of matrix products and attention.
     pub precision: Precision,
-    /// Which activations are kept for the backward pass. The others are computed again there, which takes less
-    /// memory and more time. The results are the same, in a recurrence and with connections that read earlier streams
-    /// up to rounding. `None` keeps all.
+    /// The activations that are kept for the backward pass, which computes the others again. This takes less memory and
+    /// more time. The results are equal, up to rounding in a recurrence and with connections that read earlier streams.
+    /// `None` keeps all activations.
     pub recompute: Option<Recompute>,
-    /// Whether several processes share the moments of AdamW: each keeps those of some parameters, updates these, and
-    /// sends them to the others. The results are the same. (ZeRO stage 1, Rajbhandari et al. 2020.)
+    /// Whether several processes share the moments of AdamW: each keeps the moments of some parameters, updates these
+    /// parameters, and sends them to the others. The results are equal (ZeRO stage 1, Rajbhandari et al. 2020).
     pub shard_optimizer: bool,
-    /// Whether to write event files for TensorBoard too, in `tensorboard/` of the run.
+    /// Whether event files for TensorBoard are written too, in `tensorboard/` of the run.
     pub tensorboard: bool,
     /// Steps between two log lines.
     pub log_every: usize,
     /// Steps between two validations.
     pub validate_every: usize,
-    /// Number of batches of a validation. They are the same every time.
+    /// Number of batches of a validation. Every validation has the same batches.
     pub validate_batches: usize,
     /// The validation loss, in nats, below which a curriculum moves to its next level.
     pub curriculum_below: f64,
@@ -92,8 +91,8 @@ pub struct TrainConfig {
     /// Number of newest checkpoints to keep, in addition to the one with the lowest validation loss.
     /// `None` keeps all.
     pub keep_checkpoints: Option<usize>,
-    /// The run stops after this many skipped steps in a row. A step is skipped if its loss or gradients
-    /// are not finite.
+    /// Number of consecutive skipped steps at which the run stops. A step is skipped if its loss or gradients are not
+    /// finite.
     pub max_skipped: usize,
     /// The z-score at which a loss is reported as a spike: the number of standard deviations above the
     /// mean of the last 128 losses. `None` disables reports.
@@ -111,12 +110,12 @@ pub struct TrainConfig {
 pub enum MinLearningRate {
     /// A learning rate.
     Rate(f64),
-    /// A share of the peak learning rate. It follows when the peak is set or swept.
+    /// A share of the peak learning rate, which follows a peak that is set or swept.
     Ratio(f64),
 }
 
 impl MinLearningRate {
-    /// The learning rate at the last step, where the peak is `peak`.
+    /// The learning rate at the last step, for this peak.
     pub fn of(self, peak: f64) -> f64 {
         match self {
             Self::Rate(rate) => rate,
@@ -139,32 +138,31 @@ impl MinLearningRate {
     }
 }
 
-/// How the learning rate changes over a run.
+/// The schedule of the learning rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Schedule {
     /// A linear rise over `warmup` steps to `learning_rate`, then half a cosine down to
     /// `min_learning_rate` at the last step (Loshchilov and Hutter, "SGDR", 2017, without restarts).
     #[default]
     Cosine,
-    /// `Cosine` times a factor that follows the curriculum. The rule is that of the published code of
-    /// Kausik, "Scaling efficient LLMs" (2024); docs/papers/recurrent.md explains it. Each new level
-    /// multiplies the factor by 1 − ½ l / l_max, where l is the length of a sequence at that level. At
-    /// the last level, the factor is this product times 1 − exp(−loss) of the validation with the lowest loss
-    /// there.
+    /// `Cosine` times a factor that follows the curriculum, by the published code of Kausik, "Scaling efficient LLMs"
+    /// (2024); docs/papers/recurrent.md explains it. Each new level multiplies the factor by 1 − ½ l / l_max, where l
+    /// is the length of a sequence at that level. At the last level, the factor is this product times 1 − exp(−loss) of
+    /// the lowest validation loss there.
     Kausik,
 }
 
-/// How gradients change the weights.
+/// The optimizer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum OptimizerKind {
     /// AdamW (Loshchilov and Hutter, "Decoupled weight decay regularization", 2019).
     #[default]
     AdamW,
-    /// Stochastic gradient descent as in PyTorch: m ← momentum · m + gradient, x ← x − rate · m. The gradient includes the
-    /// weight decay times x.
+    /// Stochastic gradient descent as in PyTorch: m ← momentum · m + gradient, x ← x − learning rate · m. The gradient
+    /// includes the weight decay times x.
     Sgd {
-        /// The share of m that stays at each step; 0 for none.
+        /// The share of m that stays after each step; 0 for none.
         momentum: f64,
     },
 }
@@ -185,8 +183,8 @@ pub enum OnDiskError {
     /// The run stops. The last checkpoint stays intact.
     #[default]
     Stop,
-    /// The run prints the error and continues. Rows are written as soon as that works again. If the last
-    /// checkpoint cannot be written, the run still fails.
+    /// The run prints the error and continues. Rows are written as soon as writing works again. If the last checkpoint
+    /// cannot be written, the run still fails.
     Continue,
 }
 
@@ -289,7 +287,7 @@ impl<M: ModelConfig> RunConfig<M> {
     ///
     /// # Errors
     ///
-    /// When the file cannot be read, or does not parse. A parse error has the line and column.
+    /// Returns an error if the file cannot be read or does not parse. A parse error has the line and column.
     pub fn read(path: &Path) -> Result<Self, Error> {
         Self::parse(&residual_zoo_data::read_utf8(path)?, path)
     }
@@ -298,7 +296,7 @@ impl<M: ModelConfig> RunConfig<M> {
     ///
     /// # Errors
     ///
-    /// When the text does not parse. The error has the line and column.
+    /// Returns an error with the line and column if the text does not parse.
     pub fn parse(text: &str, path: &Path) -> Result<Self, Error> {
         if text.len() > MOST_BYTES {
             return Err(Error::Parse {
@@ -314,7 +312,8 @@ impl<M: ModelConfig> RunConfig<M> {
     /// The config as RON text that [`read`](Self::read) can read. All fields are written out.
     pub fn to_ron(&self) -> String {
         let text = self.to_hashed_text();
-        // RON writes a variant that is called like its own `None` as `r#None`, and reads both where no other `None` fits.
+        // RON writes the variants called `None` of other enums as `r#None`. It reads both forms if no other `None`
+        // fits.
         let plain = text.replace(": r#None,", ": None,");
         let again = Self::parse(&plain, Path::new(""));
         match again.is_ok_and(|again| again.to_hashed_text() == text) {
@@ -323,8 +322,8 @@ impl<M: ModelConfig> RunConfig<M> {
         }
     }
 
-    /// The config as RON text for a hash. It stays the same when [`to_ron`](Self::to_ron) becomes easier to read, so that
-    /// what is stored under the hash is still found.
+    /// The config as RON text for a hash. It stays the same when [`to_ron`](Self::to_ron) becomes easier to read, so
+    /// that entries stored under the hash are still found.
     pub fn to_hashed_text(&self) -> String {
         let pretty = ron::ser::PrettyConfig::new()
             .indentor("  ")
@@ -333,7 +332,7 @@ impl<M: ModelConfig> RunConfig<M> {
         text.unwrap_or_else(|error| unreachable!("a config is plain data: {error}"))
     }
 
-    /// What the model reads and writes: the images of the data and their classes, or else the vocabulary `text`.
+    /// The input and output of the model: the images of the data and their classes, or the vocabulary `text`.
     pub fn vocabulary(&self, text: impl Into<Vocabulary>) -> Vocabulary {
         let text = text.into();
         match self.data.image() {
@@ -403,30 +402,29 @@ impl<M: ModelConfig> RunConfig<M> {
         Ok(())
     }
 
-    /// Tokens per training sequence. With a curriculum, those of its last level.
+    /// Tokens per training sequence; with a curriculum, at its last level.
     pub fn time(&self) -> usize {
         let time = self.data.time().or(self.train.time);
         time.unwrap_or(self.model.shape().context)
     }
 
-    /// Tokens per optimizer step. With a curriculum, those of its last level.
+    /// Tokens per optimizer step; with a curriculum, at its last level.
     pub fn tokens_per_step(&self) -> usize {
         self.train.batch * self.train.accumulate * self.time()
     }
 }
 
-/// Parses RON text with the extensions that files under `experiments/` use. Errors refer to it as
-/// `path`.
+/// Parses RON text with the extensions of files under `experiments/`. Errors refer to the text as `path`.
 ///
 /// # Errors
 ///
-/// When the text does not parse. The error has the line, the column and the path of the field.
+/// Returns an error with the line, the column and the path of the field if the text does not parse.
 pub fn parse_ron<T: DeserializeOwned>(text: &str, path: &Path) -> Result<T, Error> {
     let failed = |field: String, error: SpannedError| Error::Parse {
         path: path.into(),
         line: error.span.start.line,
         column: error.span.start.col,
-        // The last part of a path is `?` before its name is read.
+        // The last part of a path is `?` until its name is read.
         problem: match field.trim_end_matches(['?', '.']) {
             "" => describe(&error.code),
             field => format!("`{field}`: {}", describe(&error.code)),
@@ -446,7 +444,7 @@ pub fn parse_ron<T: DeserializeOwned>(text: &str, path: &Path) -> Result<T, Erro
     Ok(parsed)
 }
 
-/// What RON says, with a missing field in fewer words.
+/// Describes an error of RON, with fewer words for a missing field.
 fn describe(error: &ron::Error) -> String {
     match error {
         ron::Error::MissingStructField { field, .. } => format!("field `{field}` is missing"),
@@ -462,17 +460,17 @@ fn describe(error: &ron::Error) -> String {
     }
 }
 
-/// What RON expects after a value that ends too early.
+/// The problem of a value that ends too early.
 const COMMA: &str = "a comma or the closing bracket is missing here; whole numbers have no decimal point, and text needs \
                      quotes";
 /// Maximum micro-batches of a step. A run can be stopped only between two steps.
 const MOST_MICRO_BATCHES: usize = 1 << 16;
-/// Maximum bytes of a config. Parsed, it takes up to a hundred times its size in memory.
+/// Maximum bytes of a config. A parsed config takes up to a hundred times its size in memory.
 const MOST_BYTES: usize = 1 << 18;
-/// Maximum parameters of a model. It is far above what can be trained, and catches typing errors before
-/// they exhaust the memory.
+/// Maximum parameters of a model. The limit is far above trainable sizes, and catches typing errors before they exhaust
+/// the memory.
 const MOST_PARAMETERS: usize = 1_000_000_000_000;
-/// Maximum tokens per micro-batch. Some backends index them by 31 bits.
+/// Maximum tokens per micro-batch. Some backends index tokens by 31 bits.
 const MOST_TOKENS: usize = i32::MAX as usize;
 
 fn extensions() -> Extensions {

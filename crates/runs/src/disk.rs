@@ -1,5 +1,4 @@
-//! All changes that a run makes on disk. They are in one place so that tests can make each of them
-//! fail.
+//! All changes that a run makes on disk. They are in one place so that tests can make each of them fail.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -15,8 +14,7 @@ pub fn create_directories(path: &Path) -> Result<(), Error> {
     made.map_err(Error::io("create", path))
 }
 
-/// Creates a directory whose parent exists. So a run whose directory was deleted does not recreate
-/// it.
+/// Creates a directory whose parent exists, so that a run whose directory was deleted does not recreate it.
 pub fn create_directory(path: &Path) -> Result<(), Error> {
     let made = fault("create", path).and_then(|()| fs::create_dir(path));
     made.map_err(Error::io("create", path))
@@ -35,8 +33,8 @@ pub fn refuse_link(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// Refuses a path that is not a regular file, and a file that has another name too, such as in a backup made of
-/// hard links: the run would change that one as well.
+/// Refuses a path that is not a regular file, and a file with a second name, such as in a backup made of hard links.
+/// Writing would change the backup too.
 pub(crate) fn refuse_to_write(path: &Path) -> Result<(), Error> {
     refuse_link(path)?;
     let has_others = fs::symlink_metadata(path).is_ok_and(|file| files::has_other_names(&file));
@@ -49,8 +47,7 @@ pub(crate) fn refuse_to_write(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// Refuses a link in place of a directory of a run: what is behind it belongs to others. Where nothing is, there
-/// is nothing to refuse.
+/// Refuses a link in place of a directory of a run, because the target belongs to others. A missing directory is fine.
 pub fn refuse_linked_directory(path: &Path) -> Result<(), Error> {
     let is_own = fs::symlink_metadata(path).map_or(true, |metadata| metadata.is_dir());
     match is_own {
@@ -100,8 +97,8 @@ pub fn replace_shared(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     replace_by(path, &own_beside(path), |aside| write(aside, bytes))
 }
 
-/// Writes a file that a user names, such as a chart or a table. It is written beside first, so that an earlier file stays if the
-/// disk is full. Through a link, its target is replaced. A pipe or a device is written to as it is.
+/// Writes an output file that the user names, such as a chart or a table. The content is first written beside it, so an
+/// earlier file stays if the disk is full. For a link, the target is replaced. Pipes and devices are written directly.
 pub fn write_output(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     let target = fs::canonicalize(path).or_else(|_| std::path::absolute(path));
     let target = target.map_err(Error::io("write", path))?;
@@ -118,7 +115,7 @@ pub fn write_output(path: &Path, bytes: &[u8]) -> Result<(), Error> {
         }
     });
     written.map_err(|error| match error {
-        // The user knows the file by its own name.
+        // The user knows the file by this name.
         Error::Io { action, source, .. } => Error::io(action, path)(source),
         error => error,
     })
@@ -165,7 +162,7 @@ pub fn rename(from: &Path, to: &Path) -> Result<(), Error> {
     to.parent().map_or(Ok(()), sync)
 }
 
-/// Puts the directory `new` in place of `old`, and waits until that is on disk. The content of `old` may be at
+/// Puts the directory `new` in place of `old`, and waits until the change is on disk. The content of `old` may be at
 /// `new` afterwards.
 pub fn replace_directory(new: &Path, old: &Path) -> Result<(), Error> {
     let replaced = fault("rename", old).and_then(|()| files::replace_directory(new, old));
@@ -202,7 +199,7 @@ fn write_all(file: &mut File, _: &Path, bytes: &[u8]) -> std::io::Result<()> {
     file.write_all(bytes)
 }
 
-/// Writes half of the bytes before a fault can strike.
+/// Writes `bytes` in two halves, so that a fault can strike between them.
 #[cfg(feature = "faults")]
 fn write_all(file: &mut File, path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let (first, second) = bytes.split_at(bytes.len() / 2);

@@ -18,7 +18,7 @@ pub enum Error {
         line: usize,
         /// Column of the problem, counted from 1.
         column: usize,
-        /// What is wrong there.
+        /// The problem.
         problem: String,
     },
     /// An override does not fit the config.
@@ -26,7 +26,7 @@ pub enum Error {
     Override {
         /// The override as given.
         assignment: String,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
     /// A setting is invalid.
@@ -35,29 +35,29 @@ pub enum Error {
     /// The data cannot be used.
     #[error(transparent)]
     Data(#[from] DataError),
-    /// A process of a team has other data than its leader.
+    /// A process of a team has other data than the leader.
     #[error(
         "the process of rank {rank} has other data than that of rank 0; give all machines the same files"
     )]
     OtherData {
-        /// Its rank.
+        /// The rank of the process.
         rank: usize,
     },
-    /// A process of a team has other weights than its leader.
+    /// A process of a team has other weights than the leader.
     #[error(
         "the process of rank {rank} has other weights than that of rank 0, so nothing was saved; continue from the \
          last checkpoint with the same hardware and libraries on all machines"
     )]
     OtherWeights {
-        /// Its rank.
+        /// The rank of the process.
         rank: usize,
     },
     /// A process of a team could not write its part of a checkpoint.
     #[error("the process of rank {rank}: {problem}")]
     OfRank {
-        /// Its rank.
+        /// The rank of the process.
         rank: usize,
-        /// Its error.
+        /// The error of the process.
         problem: String,
     },
     /// The directory for a new run already holds something else.
@@ -66,7 +66,7 @@ pub enum Error {
          experiment or a sweep, `--runs DIR`), or delete it if you no longer need it"
     )]
     RunExists(PathBuf),
-    /// A run is to continue with other settings.
+    /// A run would continue with other settings.
     #[error(
         "{path} holds a run that differs from this one: {}; start another run with `--run DIR`, or \
          pass `--allow-config-change` to continue it with these changes{}",
@@ -102,10 +102,10 @@ pub enum Error {
     NoRun {
         /// The directory.
         path: PathBuf,
-        /// What is missing.
+        /// The missing part.
         problem: String,
     },
-    /// The config of a run names a place that it cannot show to be its own.
+    /// The config of a run names a path that may not belong to the run.
     #[error(
         "{}: `{field}` is {}{why}; if you trust the run, allow its paths with \
          `--allow-paths`",
@@ -117,15 +117,15 @@ pub enum Error {
         run: PathBuf,
         /// The field.
         field: &'static str,
-        /// What it names.
+        /// The named path.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         why: &'static str,
     },
     /// A prompt does not suit the model.
     #[error("the prompt {0}")]
     Prompt(String),
-    /// A model gives no probabilities.
+    /// A model gives logits that are not finite.
     #[error(
         "the model's logits are not finite, so no token can be drawn; its weights are too large"
     )]
@@ -135,10 +135,10 @@ pub enum Error {
     Checkpoint {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
-    /// The weights of another run cannot be the first ones.
+    /// The weights of another run cannot be the initial ones.
     #[error(
         "{source}{}",
         match changes.as_slice() {
@@ -151,11 +151,11 @@ pub enum Error {
         }
     )]
     FirstWeights {
-        /// Why not.
+        /// The reason.
         source: Box<Error>,
         /// The other run.
         run: PathBuf,
-        /// How the model differs from that of the other run.
+        /// The differences between the two models.
         changes: Vec<String>,
     },
     /// A checkpoint does not fit the model.
@@ -163,7 +163,7 @@ pub enum Error {
     Import {
         /// The file.
         path: PathBuf,
-        /// How it differs.
+        /// The difference.
         source: ImportError,
     },
     /// An I/O operation failed.
@@ -173,10 +173,10 @@ pub enum Error {
         action: &'static str,
         /// The file or directory.
         path: PathBuf,
-        /// Why it failed.
+        /// The cause.
         source: std::io::Error,
     },
-    /// Too many steps in a row had no finite loss and gradient.
+    /// Too many consecutive steps had a loss or gradient that is not finite.
     #[error(
         "{}, because {}; the state before is {saved}; try a lower `train.learning_rate`, a longer `train.warmup` or a{} \
          `train.grad_clip`",
@@ -188,24 +188,24 @@ pub enum Error {
         if *clips { " smaller" } else { "" }
     )]
     NotFinite {
-        /// Number of skipped steps in a row.
+        /// Number of consecutive skipped steps.
         count: usize,
-        /// The last of them.
+        /// The last skipped step.
         step: usize,
-        /// Its loss.
+        /// The loss of the last step.
         loss: f64,
-        /// Its gradient norm.
+        /// The gradient norm of the last step.
         grad_norm: f64,
         /// The parameters whose gradient is not finite.
         parameters: Vec<String>,
         /// Whether the gradients are clipped.
         clips: bool,
-        /// Where the state before these steps was saved, or why it was not.
+        /// The place where the state before these steps was saved, or why it was not.
         saved: String,
     },
 }
 
-/// A change without what is in its outermost brackets, if it is long: `model was Gpt2(…), now TokenFormer(…)`.
+/// Shortens a long change by the content of its outermost brackets: `model was Gpt2(…), now TokenFormer(…)`.
 fn short(change: &str) -> String {
     const LONG: usize = 150;
     if change.len() <= LONG {
@@ -243,7 +243,7 @@ pub fn describe_not_finite(loss: f64, grad_norm: f64, parameters: &[String]) -> 
 }
 
 impl Error {
-    /// Whether the input is at fault, not the machine, another process or diverging training.
+    /// Whether the input is at fault, as opposed to the machine, another process or diverging training.
     pub fn is_bad_input(&self) -> bool {
         match self {
             Self::Data(error) => error.is_bad_input(),
@@ -283,7 +283,7 @@ const NO_FOLDER: &str = "; create its folder first, or choose another one";
 const NO_SPACE: &str = "; free some space, or write to another disk";
 const NOT_WRITABLE: &str = "; choose a place where files can be written";
 
-/// Whether a message asks for another place to write to. A program can then add its option for it.
+/// Whether a message asks for another place to write to. A program can then name its option for the place.
 pub fn asks_for_a_place(message: &str) -> bool {
     let remedies = [NO_FOLDER, NO_SPACE, NOT_WRITABLE];
     remedies.iter().any(|remedy| message.ends_with(remedy))
@@ -294,7 +294,7 @@ fn remedy(action: &str, path: &Path, error: &std::io::Error) -> &'static str {
         FileTooLarge, InvalidData, IsADirectory, NotADirectory, NotFound, QuotaExceeded,
         StorageFull,
     };
-    // A command without options for a place may write here.
+    // A command without an option for the place writes here.
     let is_stream = path == Path::new("standard output");
     match error.kind() {
         StorageFull | QuotaExceeded | FileTooLarge if is_stream => "; free some space",

@@ -1,8 +1,8 @@
 //! The event file of a run for TensorBoard.
 //!
-//! It repeats what is in `metrics.jsonl` and `samples.txt`. Each start of the run writes it again from these, so it never
-//! has rows that a resumed run takes back. A record is a length, a message `Event` of TensorFlow (`event.proto`,
-//! `summary.proto`) and their checksums.
+//! The event file repeats the content of `metrics.jsonl` and `samples.txt`. Each start of the run writes it again from
+//! these, so it has no rows that a resumed run takes back. A record is a length, a message `Event` of TensorFlow
+//! (`event.proto`, `summary.proto`) and their checksums.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -26,8 +26,8 @@ pub struct Events {
 }
 
 impl Events {
-    /// Replaces the event file in the run directory `run` by one with its `config`, `rows`, and `samples`, the content
-    /// of `samples.txt`.
+    /// Replaces the event file in the run directory `run`. The new file has the `config`, the `rows`, and the
+    /// `samples`, which are the content of `samples.txt`.
     ///
     /// # Errors
     ///
@@ -49,7 +49,7 @@ impl Events {
         let mut events = Self { path, file };
         let mut records = record(&event(now, 0, &version()));
         records.extend(record(&event(now, 0, &text("config", &fenced(config)))));
-        // Rows have the seconds of training, not the time of the day.
+        // Rows have seconds of training, not the time of day.
         let last = rows.last().map_or(0.0, |row| row.seconds);
         for row in rows {
             records.extend(scalars(row, now - (last - row.seconds)));
@@ -118,7 +118,7 @@ fn samples_of(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// Text that TensorBoard shows as it is, in Markdown.
+/// Markdown in which TensorBoard shows the text unchanged.
 fn fenced(text: &str) -> String {
     let lines: Vec<String> = text.lines().map(|line| format!("    {line}")).collect();
     lines.join("\n")
@@ -149,7 +149,7 @@ fn scalars(row: &Row, time: f64) -> Vec<u8> {
         .collect()
 }
 
-/// `Event`: the time, the step and a field.
+/// An `Event` with the time, the step and a field.
 fn event(time: f64, step: usize, field: &[u8]) -> Vec<u8> {
     let mut event = vec![1 << 3 | 1];
     event.extend(time.to_le_bytes());
@@ -220,7 +220,7 @@ fn record(event: &[u8]) -> Vec<u8> {
     [&length, checksums[0].as_slice(), event, &checksums[1]].concat()
 }
 
-/// A checksum as it is stored: one of data that contain checksums must differ from them.
+/// Masks a checksum for storage, so that checksums of data that contain checksums differ from them.
 fn masked(checksum: u32) -> u32 {
     checksum.rotate_right(15).wrapping_add(0xa282_ead8)
 }
@@ -238,7 +238,7 @@ mod tests {
         let record = record(&event);
         assert_eq!(record[..8], 24_u64.to_le_bytes());
         assert_eq!(record.len(), 8 + 4 + 24 + 4);
-        // Of RFC 3720, B.4: 32 bytes of zeros.
+        // The example of RFC 3720, B.4: 32 bytes of zeros.
         assert_eq!(crc32c::crc32c(&[0; 32]), 0x8a91_36aa);
         assert_eq!(masked(0), 0xa282_ead8);
         assert_eq!(varint(300), [0xac, 0x02]);

@@ -8,10 +8,10 @@ use residual_zoo_data::derive_seed;
 
 use crate::Error;
 
-/// How the next token is sampled.
+/// Settings for sampling the next token.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sampling {
-    /// The logits are divided by it. At 0, the most likely token is always taken.
+    /// The divisor of the logits. At 0, the most likely token is always taken.
     pub temperature: f64,
     /// Only the k most likely tokens can be sampled.
     pub top_k: Option<usize>,
@@ -38,7 +38,7 @@ impl Sampling {
     ///
     /// # Errors
     ///
-    /// The first invalid field.
+    /// Names the first invalid field.
     pub fn validate(&self) -> Result<(), ConfigError> {
         check::not_negative("temperature", self.temperature)?;
         check::at_least_one("top-k", self.top_k.unwrap_or(1))?;
@@ -50,7 +50,7 @@ impl Sampling {
         Ok(())
     }
 
-    /// Samples a token id given the logits of all ids.
+    /// Samples a token id from the logits of all ids.
     pub fn draw(&self, logits: &[f32], rng: &mut StdRng) -> u32 {
         // Ties go to the smaller id, so the result does not depend on the sort.
         let is_before = |a: &(u32, f64), b: &(u32, f64)| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));
@@ -90,7 +90,7 @@ impl Sampling {
     }
 }
 
-/// For seeds of several texts.
+/// Separates the random streams of several texts.
 const TEXT: u64 = 1;
 
 /// An iterator over the tokens that follow a prompt. It ends only if the logits are not finite.
@@ -101,7 +101,7 @@ impl<'a, B: Backend, M: LanguageModel<B>> Generator<'a, B, M> {
     ///
     /// # Errors
     ///
-    /// An empty prompt, an id outside the vocabulary, or an invalid field of `sampling`.
+    /// Returns an error for an empty prompt, an id outside the vocabulary, or an invalid field of `sampling`.
     pub fn new(
         model: &'a M,
         sizes: (usize, usize),
@@ -122,12 +122,12 @@ impl<B: Backend, M: LanguageModel<B>> Iterator for Generator<'_, B, M> {
     }
 }
 
-/// An iterator over the tokens that follow several prompts. A step of the model continues all of them. It ends
+/// An iterator over the tokens that follow several prompts. A step of the model continues all texts. The iterator ends
 /// only if the logits are not finite.
 ///
-/// All texts are at the same position, so there is no padding. The model reads the prompts in one pass up to
-/// the end of the shortest. While it continues that one, it reads the others token by token, and these have
-/// no new token.
+/// All texts are at the same position, so there is no padding. The model reads the prompts in one pass up to the end of
+/// the shortest. While it continues the shortest prompt, it reads the others token by token, and they have no new
+/// token.
 pub struct Generators<'a, B: Backend, M: LanguageModel<B>> {
     model: &'a M,
     device: B::Device,
@@ -139,20 +139,21 @@ pub struct Generators<'a, B: Backend, M: LanguageModel<B>> {
     sampling: Sampling,
 }
 
-/// The part of a text that fits the context: the prompt and the tokens sampled so far.
+/// The part of a text that fits the context: the end of the prompt and the sampled tokens.
 struct Text {
     tokens: Vec<u32>,
     rng: StdRng,
 }
 
 impl<'a, B: Backend, M: LanguageModel<B>> Generators<'a, B, M> {
-    /// Prepares to continue `prompts` with a model of `vocab_size` ids and `context` positions. The draws
-    /// for each prompt are independent, and those for the first are the same as without the others. Logits
-    /// agree with those of one prompt up to rounding.
+    /// Prepares to continue `prompts` with a model of `vocab_size` ids and `context` positions. The draws for each
+    /// prompt are independent. The draws for the first prompt are the same as for that prompt alone, and logits agree
+    /// up to rounding.
     ///
     /// # Errors
     ///
-    /// No prompt, an empty prompt, an id outside the vocabulary, or an invalid field of `sampling`.
+    /// Returns an error without a prompt, for an empty prompt, an id outside the vocabulary, or an invalid field of
+    /// `sampling`.
     pub fn new(
         model: &'a M,
         (vocab_size, context): (usize, usize),
@@ -197,8 +198,8 @@ impl<'a, B: Backend, M: LanguageModel<B>> Generators<'a, B, M> {
         let shortest = |texts: &[Text]| texts.iter().map(|text| text.tokens.len()).min();
         let mut end = shortest(&self.texts).unwrap_or(0);
         if end > self.context {
-            // The context is full: continue from its newest half. No prompt is longer than the context,
-            // so all texts have the same length.
+            // The context is full: continue from the newest half. No prompt is longer than the context, so all texts
+            // have the same length.
             for text in &mut self.texts {
                 let old = text.tokens.len() - self.context.div_ceil(2);
                 text.tokens.drain(..old);

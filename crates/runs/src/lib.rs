@@ -1,8 +1,7 @@
-//! What a run leaves on disk, and how it is read: the run file, the run directory, checkpoints and their
-//! models, and sampling from them. [`Run::open`] opens a run.
+//! Runs on disk: the run file, the run directory, checkpoints and their models, and sampling from them. [`Run::open`]
+//! opens a run.
 //!
-//! This crate writes run directories too, but does not train: it needs neither the trainer nor its
-//! dashboard.
+//! This crate also writes run directories, but does not train: it needs neither the trainer nor its dashboard.
 
 #![forbid(unsafe_code)]
 

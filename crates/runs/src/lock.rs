@@ -11,7 +11,7 @@ use crate::{Error, disk};
 /// Name of the lock file in the run directory.
 pub const LOCK: &str = "lock";
 
-/// The lock of a directory, such as that of a run, held until it is dropped.
+/// The lock of a directory, such as a run directory, held until it is dropped.
 pub struct Lock {
     /// The lock file. It is unlocked when it is closed, even if the process is killed.
     file: File,
@@ -19,9 +19,10 @@ pub struct Lock {
 }
 
 impl Drop for Lock {
-    /// A child process shares the open file between fork and exec. Closing it here alone would leave the lock until then.
+    /// A child process shares the open file between fork and exec. Closing the file here would leave the lock until
+    /// exec.
     fn drop(&mut self) {
-        // Where there are no locks, there is nothing to undo.
+        // File systems without locks have nothing to unlock.
         self.file.unlock().ok();
     }
 }
@@ -31,7 +32,7 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// [`Error::Locked`] if another process holds the lock; I/O errors.
+    /// Returns [`Error::Locked`] if another process holds the lock, and I/O errors.
     pub fn take(run: &Path) -> Result<Self, Error> {
         let path = run.join(LOCK);
         disk::refuse_to_write(&path)?;
@@ -52,7 +53,7 @@ impl Lock {
                     owner,
                 });
             }
-            // The user must then make sure that only one process trains a run.
+            // Without locks, the user must make sure that only one process trains a run.
             Err(TryLockError::Error(error)) if files::has_no_locks(&error) => false,
             Err(TryLockError::Error(error)) => return Err(Error::io("lock", &path)(error)),
         };

@@ -13,9 +13,9 @@ use crate::{Error, disk};
 /// The content of a log at a checkpoint.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Mark {
-    /// Its length in bytes.
+    /// The length in bytes.
     pub bytes: u64,
-    /// Its BLAKE3 hash. Checkpoints of earlier versions have none.
+    /// The BLAKE3 hash. Checkpoints of earlier versions have none.
     pub blake3: Option<String>,
 }
 
@@ -25,11 +25,11 @@ pub struct Log {
     pub path: PathBuf,
     /// Number of bytes written successfully.
     bytes: u64,
-    /// Hashes these bytes.
+    /// The hasher of these bytes.
     hasher: blake3::Hasher,
-    /// The file as this process left it.
+    /// The metadata of the file when this process last wrote it.
     left: Option<Metadata>,
-    /// Text that is not written yet.
+    /// Text that is still to be written.
     pub waiting: String,
 }
 
@@ -45,7 +45,7 @@ impl Log {
         }
     }
 
-    /// Length and hash of what was written.
+    /// Length and hash of the written content.
     pub fn mark(&self) -> Mark {
         Mark {
             bytes: self.bytes,
@@ -53,12 +53,12 @@ impl Log {
         }
     }
 
-    /// Whether the file still begins with its content at `mark`, which ends with a line.
+    /// Whether the file still begins with the content at `mark`, which ends with a line.
     pub fn begins_with(&self, mark: &Mark) -> Result<bool, Error> {
         Ok(self.hash(mark)?.is_some())
     }
 
-    /// Hashes the content at `mark`. Returns `None` if the file no longer begins with it.
+    /// Hashes the content at `mark`. Returns `None` if the file no longer begins with this content.
     fn hash(&self, mark: &Mark) -> Result<Option<blake3::Hasher>, Error> {
         disk::refuse_link(&self.path)?;
         if mark.bytes == 0 {
@@ -87,7 +87,8 @@ impl Log {
         read().map_err(Error::io("read", &self.path))
     }
 
-    /// Cuts the file back to its content at `mark`. A file that no longer begins with it gets the content `kept`.
+    /// Cuts the file back to the content at `mark`. If the file no longer begins with this content, replaces its
+    /// content by `kept`.
     pub fn cut(
         &mut self,
         mark: &Mark,
@@ -105,7 +106,7 @@ impl Log {
         Ok(())
     }
 
-    /// Gives the file the content `text`, which includes what waits.
+    /// Replaces the content of the file by `text`, which includes the waiting text.
     pub fn rewrite(&mut self, text: &str) -> Result<(), Error> {
         disk::replace(&self.path, text.as_bytes())?;
         self.waiting.clear();
@@ -116,7 +117,7 @@ impl Log {
         Ok(())
     }
 
-    /// How many of the written bytes are still in the file, if another program has changed them.
+    /// Returns how many of the written bytes are still in the file if another program has changed them.
     pub fn remains(&mut self) -> Result<Option<u64>, Error> {
         let found = fs::symlink_metadata(&self.path).ok();
         let is_left = |(left, found): (&Metadata, &Metadata)| {
@@ -134,13 +135,14 @@ impl Log {
         }
     }
 
-    /// Whether the file has another name (a hard link) since this process looked at it, under which it must not change.
+    /// Whether the file has a second name (a hard link) since this process last looked. Under that name, it must not
+    /// change.
     pub fn has_other_names(&self) -> bool {
         let found = fs::symlink_metadata(&self.path);
         self.bytes > 0 && found.is_ok_and(|found| found.is_file() && files::has_other_names(&found))
     }
 
-    /// Writes the waiting text, after cutting off the rest of a failed attempt.
+    /// Writes the waiting text, after cutting off the remains of a failed attempt.
     pub fn flush(&mut self) -> Result<(), Error> {
         if self.waiting.is_empty() {
             return Ok(());
@@ -154,13 +156,13 @@ impl Log {
         Ok(())
     }
 
-    /// Remembers how this process leaves the file.
+    /// Remembers the metadata of the file after a write.
     fn look(&mut self) {
         self.left = fs::symlink_metadata(&self.path).ok();
     }
 }
 
-/// `value` as one line of JSON.
+/// Writes `value` as one line of JSON.
 pub fn json_line<T: Serialize>(value: &T) -> String {
     let line = serde_json::to_string(value);
     line.unwrap_or_else(|e| unreachable!("plain data: {e}")) + "\n"
@@ -179,8 +181,7 @@ pub fn read_lines<T: for<'de> Deserialize<'de>>(path: &Path, bytes: u64) -> Resu
     }
     let end = usize::try_from(bytes).map_or(content.len(), |bytes| bytes.min(content.len()));
     let lines = || content[..end].split_inclusive(|&byte| byte == b'\n');
-    // Reserved at once, because growing step by step may double the memory. A shorter line is not a
-    // row.
+    // Reserved at once, because growing step by step may double the memory. Shorter lines are not rows.
     let count = lines().filter(|line| line.len() > 40).count();
     let mut values = Vec::with_capacity(count);
     for (i, line) in lines()
@@ -200,7 +201,7 @@ pub fn read_lines<T: for<'de> Deserialize<'de>>(path: &Path, bytes: u64) -> Resu
     Ok(values)
 }
 
-/// The message of an error in one line of JSON: with the column, without the line number.
+/// The message of an error in one line of JSON, with the column but without the line number.
 fn one_line_problem(line: &[u8], error: &serde_json::Error) -> String {
     let message = problem_in(&String::from_utf8_lossy(line), error);
     let place = format!(" at line {} column {}", error.line(), error.column());

@@ -49,7 +49,7 @@ pub fn write(directory: &Path, files: &[String]) -> Result<(), Error> {
 ///
 /// # Errors
 ///
-/// When it is missing or damaged; I/O errors.
+/// Returns an error if the manifest is missing or damaged, and I/O errors.
 pub(crate) fn names(directory: &Path) -> Result<Vec<String>, Error> {
     Ok(read(directory)?.files.into_keys().collect())
 }
@@ -59,8 +59,8 @@ pub(crate) fn names(directory: &Path) -> Result<Vec<String>, Error> {
 ///
 /// # Errors
 ///
-/// [`Error::Checkpoint`] for a missing or damaged manifest, and for the first file that differs
-/// from it; I/O errors.
+/// Returns [`Error::Checkpoint`] for a missing or damaged manifest and for the first file that differs from it. Also
+/// returns I/O errors.
 pub fn verify(directory: &Path, files: &[String]) -> Result<(), Error> {
     let manifest = read(directory)?;
     if !manifest.files.keys().eq(files) {
@@ -95,7 +95,7 @@ pub fn verify(directory: &Path, files: &[String]) -> Result<(), Error> {
 ///
 /// # Errors
 ///
-/// [`Error::Checkpoint`] if the manifest is missing or damaged, or does not list `file`; I/O
+/// Returns [`Error::Checkpoint`] if the manifest is missing or damaged, or does not list `file`. Also returns I/O
 /// errors.
 pub fn blake3_of(directory: &Path, file: &str) -> Result<String, Error> {
     let entry = read(directory)?.files.remove(file);

@@ -11,7 +11,7 @@ use crate::checkpoint::{self, Newest};
 use crate::generate::{Generator, Generators, Sampling};
 use crate::{Choice, Error, Row, RunConfig, run_dir};
 
-/// A finished or running run, read from its directory. Nothing is written there.
+/// A finished or running run, read from its directory. Reading writes nothing there.
 #[derive(Clone, Debug)]
 pub struct Run<C> {
     directory: PathBuf,
@@ -27,7 +27,7 @@ impl<C: ModelConfig> Run<C> {
     ///
     /// # Errors
     ///
-    /// When `directory` is no run, or its config or tokenizer is damaged.
+    /// Returns an error if `directory` is not a run, or its config or tokenizer is damaged.
     pub fn open(directory: impl AsRef<Path>) -> Result<Self, Error> {
         let directory = directory.as_ref();
         let run = Self {
@@ -41,7 +41,7 @@ impl<C: ModelConfig> Run<C> {
         Ok(run)
     }
 
-    /// The same run with another checkpoint than the newest.
+    /// Chooses a checkpoint other than the newest.
     #[must_use]
     pub fn at(self, choice: Choice) -> Self {
         Self { choice, ..self }
@@ -63,7 +63,7 @@ impl<C: ModelConfig> Run<C> {
     ///
     /// # Errors
     ///
-    /// Those of [`run_dir::read_metrics`].
+    /// Returns the errors of [`run_dir::read_metrics`].
     pub fn rows(&self) -> Result<Vec<Row>, Error> {
         run_dir::read_metrics(&self.directory)
     }
@@ -81,7 +81,7 @@ impl<C: ModelConfig> Run<C> {
     ///
     /// # Errors
     ///
-    /// When there is none; I/O errors.
+    /// Returns an error if there is none, and I/O errors.
     pub fn checkpoint(&self) -> Result<Newest, Error> {
         self.choice.of(&self.directory)
     }
@@ -90,16 +90,16 @@ impl<C: ModelConfig> Run<C> {
     ///
     /// # Errors
     ///
-    /// When there is no such checkpoint; I/O errors.
+    /// Returns an error if there is no such checkpoint, and I/O errors.
     pub fn model<B: Backend>(&self, device: &B::Device) -> Result<C::Model<B>, Error> {
         Ok(self.load(device)?.0)
     }
 
-    /// Like [`model`](Self::model), with the checkpoint that the weights are from.
+    /// Like [`model`](Self::model). Also returns the checkpoint of the weights.
     ///
     /// # Errors
     ///
-    /// Those of [`model`](Self::model).
+    /// Returns the errors of [`model`](Self::model).
     pub fn load<B: Backend>(&self, device: &B::Device) -> Result<(C::Model<B>, PathBuf), Error> {
         let mut path = self.checkpoint()?.path;
         loop {
@@ -121,14 +121,14 @@ impl<C: ModelConfig> Run<C> {
     ///
     /// # Errors
     ///
-    /// When the checkpoint is missing, damaged or of another model.
+    /// Returns an error if the checkpoint is missing, damaged or of another model.
     pub fn model_at<B: Backend>(
         &self,
         checkpoint: &Path,
         device: &B::Device,
     ) -> Result<C::Model<B>, Error> {
         self.check_parameters(checkpoint)?;
-        // The weights are replaced, so their seed does not matter.
+        // The weights are replaced below, so their seed does not matter.
         let model = self
             .config
             .model
@@ -142,7 +142,7 @@ impl<C: ModelConfig> Run<C> {
         let path = checkpoint.join(checkpoint::MODEL);
         let bytes = std::fs::metadata(&path).map_err(Error::io("read", &path))?;
         let needed = self.config.model.cost(self.vocabulary()).params.total();
-        // A parameter has two bytes at least.
+        // A parameter has at least two bytes.
         match needed as f64 <= bytes.len() as f64 / 2.0 {
             true => Ok(()),
             false => Err(Error::Checkpoint {
@@ -155,12 +155,12 @@ impl<C: ModelConfig> Run<C> {
         }
     }
 
-    /// The text of `prompt` and the `tokens` tokens that `model` puts after it. Without a prompt, the token
-    /// between documents begins the text, or the first one of the vocabulary.
+    /// Returns the text of `prompt` and `tokens` more tokens by `model`. Without a prompt, the text begins with the
+    /// token between documents, or with the first token of the vocabulary.
     ///
     /// # Errors
     ///
-    /// Those of [`stream`](Self::stream).
+    /// Returns the errors of [`stream`](Self::stream).
     pub fn generate<B: Backend>(
         &self,
         model: &C::Model<B>,
@@ -171,11 +171,11 @@ impl<C: ModelConfig> Run<C> {
         self.stream(model, prompt, tokens, sampling)?.collect()
     }
 
-    /// Like [`generate`](Self::generate), for several prompts at once. The draws for each are independent.
+    /// Like [`generate`](Self::generate), for several prompts at once. The draws for each prompt are independent.
     ///
     /// # Errors
     ///
-    /// Those of [`stream`](Self::stream).
+    /// Returns the errors of [`stream`](Self::stream).
     pub fn generate_all<B: Backend>(
         &self,
         model: &C::Model<B>,
@@ -219,7 +219,7 @@ impl<C: ModelConfig> Run<C> {
     ///
     /// # Errors
     ///
-    /// What is wrong with it.
+    /// Returns an error if the data are not text.
     pub fn must_be_text(&self) -> Result<(), Error> {
         match self.config.data.time() {
             None => Ok(()),
@@ -246,12 +246,12 @@ impl<C: ModelConfig> Run<C> {
         (sizes, device)
     }
 
-    /// Like [`generate`](Self::generate), in pieces, each as soon as it is generated.
+    /// Like [`generate`](Self::generate), but returns pieces, each as soon as it is generated.
     ///
     /// # Errors
     ///
-    /// A run on data that are not text, a prompt that the model cannot take, or an invalid field of
-    /// `sampling`.
+    /// Returns an error if the data are not text, the model cannot take the prompt, or a field of `sampling` is
+    /// invalid.
     pub fn stream<'m, B: Backend>(
         &self,
         model: &'m C::Model<B>,
@@ -285,7 +285,7 @@ impl<C: ModelConfig> Run<C> {
     }
 }
 
-/// The most texts that are generated at once. Each needs a cache.
+/// The most texts that are generated at once; each needs a cache.
 const TOGETHER: usize = 32;
 
 /// The vocabulary of a model that is trained on `corpus`.

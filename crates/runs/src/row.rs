@@ -2,8 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A line of `metrics.jsonl`. The first four fields are always present, the others only if they
-/// were measured.
+/// A line of `metrics.jsonl`. The first four fields are always present, the others only if they were measured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Row {
@@ -53,19 +52,19 @@ pub struct Row {
     pub memory: Option<u64>,
 }
 
-/// The most steps, and the most seconds of training, that a run can have had. Sums beyond them lose precision.
+/// Maximum number of steps of a run. Sums beyond it lose precision.
 pub const MOST_STEPS: usize = 1 << 53;
-/// See [`MOST_STEPS`].
+/// Maximum seconds of training of a run; see [`MOST_STEPS`].
 pub const MOST_SECONDS: f64 = 1e12;
 
 impl Row {
-    /// What no run can have measured, if there is something.
+    /// Names the first impossible value, if there is one.
     pub fn problem(&self) -> Option<String> {
         totals_problem(self.step, self.flops, self.seconds)
     }
 }
 
-/// What no run can have come to after `step` steps, if there is something.
+/// Names the first total that is impossible after `step` steps, if there is one.
 pub fn totals_problem(step: usize, flops: f64, seconds: f64) -> Option<String> {
     if step > MOST_STEPS {
         return Some(format!("`step` is {step}; no run is that long"));

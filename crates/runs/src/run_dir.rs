@@ -37,20 +37,20 @@ pub use read::{
 };
 pub use start::{DataIdentity, Start, is_config_edited};
 
-/// The config of a run, in its directory.
+/// The file name of the config of a run.
 pub const CONFIG: &str = "config.ron";
-/// The tokenizer of a run, in its directory.
+/// The file name of the tokenizer of a run.
 pub const TOKENIZER: &str = "tokenizer.json";
 const DATA: &str = "data.json";
 const HISTORY: &str = "history.jsonl";
-/// The rows of metrics of a run, in its directory.
+/// The file name of the metrics of a run.
 pub const METRICS: &str = "metrics.jsonl";
 const SAMPLES: &str = "samples.txt";
-/// What an experiment has measured of the run, in its directory.
+/// The file name of an experiment's measurements of a run.
 pub const MEASURED: &str = "measured.json";
-/// Begins each sample, before its step.
+/// The prefix of each sample, before its step.
 const SAMPLE: &str = "=== step ";
-/// Begins the names of the logs of a run that started over.
+/// The prefix of the logs of a run that started over.
 const BEFORE_RESTART: &str = "before-restart-";
 
 /// A run directory that only this process writes to.
@@ -68,7 +68,7 @@ impl RunDir {
     ///
     /// # Errors
     ///
-    /// [`Error::Locked`] if another process trains there; I/O errors.
+    /// Returns [`Error::Locked`] if another process trains there, and I/O errors.
     pub fn open(path: &Path) -> Result<Self, Error> {
         disk::create_directories(path)?;
         disk::refuse_linked_directory(&path.join(checkpoint::CHECKPOINTS))?;
@@ -90,12 +90,12 @@ impl RunDir {
         self.lock.keeps_out()
     }
 
-    /// Begins a new run with `tokenizer`, and on the data of this identity if they are known. The directory is a run
-    /// as soon as it has a config, which is written last. `before` is called just before that.
+    /// Begins a new run with `tokenizer`, and with the identity of the data if it is known. The config is written last
+    /// and makes the directory a run. `before` is called just before that.
     ///
     /// # Errors
     ///
-    /// [`Error::RunExists`] if there is a run already; errors of `before`; I/O errors.
+    /// Returns [`Error::RunExists`] if there is a run already, the errors of `before`, and I/O errors.
     pub fn begin<C: ModelConfig>(
         &mut self,
         config: &RunConfig<C>,
@@ -120,12 +120,12 @@ impl RunDir {
         disk::replace(&self.path.join(CONFIG), text.as_bytes())
     }
 
-    /// The rows up to the checkpoint after `step` steps, and a note for each log that no longer begins with its content
-    /// at that checkpoint: `metrics` and `samples`. Nothing is written.
+    /// Reads the rows up to the checkpoint after `step` steps. Adds a note for each log, `metrics` or `samples`, that
+    /// no longer begins with its content at that checkpoint. Writes nothing.
     ///
     /// # Errors
     ///
-    /// [`Error::Checkpoint`] for a damaged row; I/O errors.
+    /// Returns [`Error::Checkpoint`] for a damaged row, and I/O errors.
     pub fn read_back(
         &self,
         step: usize,
@@ -151,9 +151,9 @@ impl RunDir {
         Ok((rows, notes))
     }
 
-    /// Continues the run after the checkpoint of `start`. From now on, its config is `config` and its data have the
-    /// identity `identity`. Metrics and samples are cut back to their content at the checkpoint. A log that no longer
-    /// has it keeps what belongs to the steps before: of the metrics, these are `rows`.
+    /// Continues the run after the checkpoint of `start`, with the config `config` and data of the identity `identity`.
+    /// Metrics and samples are cut back to their content at the checkpoint. A log that no longer begins with this
+    /// content keeps the part for earlier steps: for the metrics, `rows`.
     ///
     /// # Errors
     ///
@@ -165,7 +165,7 @@ impl RunDir {
         [metrics, samples]: [&Mark; 2],
         rows: &[Row],
     ) -> Result<(), Error> {
-        // The history is first, so no change goes unrecorded.
+        // The history comes first, so that every change is recorded.
         let history = self.path.join(HISTORY);
         let mut file = disk::open_to_append(&history, whole_lines(&history)?)?;
         let text = config.to_ron();
@@ -209,7 +209,7 @@ impl RunDir {
         Ok(())
     }
 
-    /// From now on, rows and samples also go to TensorBoard, after `rows` and the samples so far.
+    /// From now on, also writes rows and samples for TensorBoard, after `rows` and the existing samples.
     ///
     /// # Errors
     ///
@@ -224,12 +224,12 @@ impl RunDir {
         Ok(())
     }
 
-    /// Appends the last of `rows` to the metrics. Metrics that another program has changed meanwhile are written again
-    /// from all `rows`, and [`notes`](Self::notes) says so.
+    /// Appends the last of `rows` to the metrics. If another program has changed the metrics meanwhile, writes them
+    /// again from all `rows` and adds a note to [`notes`](Self::notes).
     ///
     /// # Errors
     ///
-    /// [`Error::Vanished`]; I/O errors. The row is then written together with the next one, or by
+    /// Returns [`Error::Vanished`] and I/O errors. The row is then written together with the next one, or by
     /// [`sync`](Self::sync).
     pub fn log(&mut self, rows: &[Row]) -> Result<(), Error> {
         let Some(row) = rows.last() else {
@@ -246,12 +246,12 @@ impl RunDir {
         written.map_err(|error| self.explain(error))
     }
 
-    /// Appends text sampled after `step` steps to the samples. [`notes`](Self::notes) says if another program has
-    /// changed them.
+    /// Appends text sampled after `step` steps to the samples. If another program has changed them, adds a note to
+    /// [`notes`](Self::notes).
     ///
     /// # Errors
     ///
-    /// [`Error::Vanished`]; I/O errors. The text is then written together with the next one, or by
+    /// Returns [`Error::Vanished`] and I/O errors. The text is then written together with the next one, or by
     /// [`sync`](Self::sync).
     pub fn sample(&mut self, step: usize, text: &str) -> Result<(), Error> {
         let sample = format!("{SAMPLE}{step}\n{text}\n\n");
@@ -270,7 +270,7 @@ impl RunDir {
     ///
     /// # Errors
     ///
-    /// [`Error::Vanished`]; I/O errors.
+    /// Returns [`Error::Vanished`] and I/O errors.
     pub fn sync(&mut self, rows: &[Row]) -> Result<[Mark; 2], Error> {
         self.is_here()?;
         let mut synced = self.sync_logs(rows);
@@ -295,15 +295,15 @@ impl RunDir {
         disk::sync(&self.path)
     }
 
-    /// Returns notes on what other programs have done to the files of the run since the last call.
+    /// Takes the notes about changes that other programs have made to the files of the run since the last call.
     pub fn notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notes)
     }
 
-    /// Writes metrics that another program has changed again.
+    /// Writes the metrics again after another program has changed them.
     fn mend_metrics(&mut self, rows: &[Row]) -> Result<(), Error> {
         if self.metrics.has_other_names() {
-            // A backup made of hard links keeps what it has.
+            // A backup made of hard links keeps its content.
             self.metrics.rewrite(&text_of(rows))?;
         }
         if let Some(left) = self.metrics.remains()? {
@@ -316,7 +316,7 @@ impl RunDir {
         Ok(())
     }
 
-    /// Notes that another program has changed the samples, which no longer are in memory.
+    /// Notes that another program has changed the samples, which are no longer in memory.
     fn mend_samples(&mut self) -> Result<(), Error> {
         if self.samples.has_other_names() {
             let waiting = std::mem::take(&mut self.samples.waiting);
@@ -334,11 +334,11 @@ impl RunDir {
         Ok(())
     }
 
-    /// Checks that `checkpoints` is a directory of the run. One that another program has deleted is made again.
+    /// Checks that `checkpoints` is a directory of the run. Makes it again if another program has deleted it.
     ///
     /// # Errors
     ///
-    /// [`Error::Checkpoint`] for a link, behind which nothing may be written; I/O errors.
+    /// Returns [`Error::Checkpoint`] for a link, through which nothing may be written, and I/O errors.
     pub fn prepare_checkpoints(&mut self) -> Result<(), Error> {
         let directory = self.path.join(checkpoint::CHECKPOINTS);
         disk::refuse_linked_directory(&directory)?;
@@ -354,7 +354,7 @@ impl RunDir {
         Ok(())
     }
 
-    /// The cause of a failed write: [`Error::Vanished`] if the directory is gone, else `error`.
+    /// The cause of a failed write: [`Error::Vanished`] if the directory is gone, otherwise `error`.
     pub fn explain(&self, error: Error) -> Error {
         self.is_here().err().unwrap_or(error)
     }
@@ -369,7 +369,7 @@ impl RunDir {
     ///
     /// # Errors
     ///
-    /// [`Error::Vanished`]; [`Error::Checkpoint`] for a link in place of the checkpoints.
+    /// Returns [`Error::Vanished`], or [`Error::Checkpoint`] for a link in place of the checkpoints.
     pub fn is_here(&self) -> Result<(), Error> {
         match self.lock.is_of(&self.path) {
             true => disk::refuse_linked_directory(&self.path.join(checkpoint::CHECKPOINTS)),
@@ -378,7 +378,7 @@ impl RunDir {
     }
 }
 
-/// Says that a file which had `before` bytes was changed, and how many of them are left.
+/// Says that a file of `before` bytes was changed, and how many bytes are left.
 fn changed(path: &Path, left: u64, before: u64) -> String {
     let path = path.display();
     match before.saturating_sub(left) {
@@ -392,7 +392,7 @@ fn text_of(rows: &[Row]) -> String {
     rows.iter().map(json_line).collect()
 }
 
-/// The samples in the file `path` up to those after `step` steps.
+/// The samples in the file `path` up to step `step`.
 fn samples_until(path: &Path, step: usize) -> Result<String, Error> {
     let content = content_of(path)?;
     let is_later = |line: &str| {
@@ -403,7 +403,7 @@ fn samples_until(path: &Path, step: usize) -> Result<String, Error> {
     Ok(lines.take_while(|line| !is_later(line)).collect())
 }
 
-/// The content of a log; nothing where there is no file.
+/// The content of a log; empty if there is no file.
 fn content_of(path: &Path) -> Result<String, Error> {
     match fs::read(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(String::new()),

@@ -1,6 +1,6 @@
 //! Words for errors.
 
-/// ` (did you mean X?)` for the name in `known` that is most like `name`, if there is one.
+/// Returns ` (did you mean X?)` with the most similar name in `known`, if one is similar to `name`.
 pub fn did_you_mean(name: &str, known: impl Iterator<Item = impl AsRef<str>>) -> String {
     const ALIKE: f64 = 0.8;
     let scored = known.map(|known| (strsim::jaro_winkler(name, known.as_ref()), known));
@@ -11,10 +11,10 @@ pub fn did_you_mean(name: &str, known: impl Iterator<Item = impl AsRef<str>>) ->
     }
 }
 
-/// How fields are written.
+/// The syntax of fields.
 pub(crate) const NAMES: &str = "fields have names, as in `Name(field: 1)`";
 
-/// A hint for a field that a whole composition has, where one architecture does not.
+/// A hint for a field that only compositions have.
 pub(crate) fn of_composition(field: &str) -> &'static str {
     match field {
         "connection" | "recurrence" | "patches" => {
@@ -24,7 +24,7 @@ pub(crate) fn of_composition(field: &str) -> &'static str {
     }
 }
 
-/// A message of `serde` or `ron` without the names of Rust's types.
+/// Rewrites a message of `serde` or `ron` without the names of Rust's types.
 pub(crate) fn in_plain_words(message: &str) -> String {
     const WORDS: [(&str, &str); 15] = [
         ("expected path string", "expected text"),
@@ -56,7 +56,7 @@ pub(crate) fn in_plain_words(message: &str) -> String {
         ),
     ];
     let mut message = message.to_owned();
-    // A struct has the name of its type in Rust.
+    // Structs appear with their Rust type name.
     if let Some(at) = message
         .find("expected struct ")
         .filter(|at| !message[*at..].starts_with("expected struct variant"))

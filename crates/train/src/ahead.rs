@@ -1,11 +1,11 @@
-//! Batches that are read while the step before is computed.
+//! Batches that are read during the previous step.
 
 use std::sync::{Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use residual_zoo_data::{Batch, DataError, Sequences};
 
-/// Which batch.
+/// The place of a batch in training.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Place {
     pub seed: u64,
@@ -15,8 +15,8 @@ pub(crate) struct Place {
     pub batch: usize,
 }
 
-/// Training sequences. Where they take long to read, each batch is read on other threads while the one before is in use.
-/// The batches are the same either way.
+/// Training sequences. If they are slow to read, other threads read each batch while the previous one is in use. The
+/// batches are the same either way.
 pub(crate) struct Ahead {
     pub sequences: Sequences,
     next: Mutex<Option<Reading>>,
@@ -33,16 +33,16 @@ impl Ahead {
         }
     }
 
-    /// The batch at `here`, with the curriculum at `level`. `next` is the batch that is probably wanted after it.
+    /// The batch at `here`, with the curriculum at `level`. `next` is the batch that probably follows.
     ///
     /// # Errors
     ///
-    /// Those of [`Sequences::random_batch`].
+    /// Returns the errors of [`Sequences::random_batch`].
     pub fn batch(&self, level: usize, here: Place, next: Place) -> Result<Batch, DataError> {
         if !self.sequences.are_slow() {
             return read(&self.sequences.at_level(level), here);
         }
-        // Nothing panics while it is locked.
+        // No thread panics while it holds the lock.
         let mut waiting = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         let batch = match waiting.take() {
             Some((place, reading)) if place == here => reading

@@ -40,7 +40,7 @@ pub struct StepTime {
     pub parameters: usize,
 }
 
-/// What a device can do at most.
+/// The maximum rates of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rates {
     /// FLOP/s of a large matrix product, in the precision of the pass.
@@ -50,9 +50,9 @@ pub struct Rates {
 }
 
 impl Rates {
-    /// Measures both: the best rate of several products and of several negations. Where the smallest takes less than a
-    /// few milliseconds, larger ones are tried, because much of its time is to start it. With fusion, the backend may do
-    /// less than it is asked for, and the rates are too high.
+    /// Measures both rates: the best of several products and of several negations. If the smallest operation takes less
+    /// than a few milliseconds, larger ones are tried, because launching takes much of its time. With fusion, the
+    /// backend may leave out work, and the rates are too high.
     pub fn measure<B: Backend>(device: &B::Device) -> Self {
         let product = |side: usize| {
             let square = Tensor::<B, 2>::ones([side, side], device);
@@ -66,13 +66,13 @@ impl Rates {
         };
         Self {
             product: best_rate(product, &[1024, 2048, 4096, 8192]),
-            // Some GPUs bind no more than 128 MiB.
+            // Some GPUs bind at most 128 MiB.
             copy: best_rate(copy, &[1 << 24, 1 << 25]),
         }
     }
 }
 
-/// The shortest of several times, in seconds, until a number of the result can be read.
+/// The shortest of several times, in seconds, until the result can be read.
 fn fastest<B: Backend, const D: usize>(operation: impl Fn() -> Tensor<B, D>) -> f64 {
     let times = (0..8).map(|_| {
         let start = Instant::now();
@@ -83,7 +83,7 @@ fn fastest<B: Backend, const D: usize>(operation: impl Fn() -> Tensor<B, D>) -> 
     times.fold(f64::INFINITY, f64::min)
 }
 
-/// The best ratio of work to time over the `sizes`, up to the first that takes at least 3 ms.
+/// The best ratio of work to time over the `sizes`, up to the first size that takes at least 3 ms.
 fn best_rate(measure: impl Fn(usize) -> (f64, f64), sizes: &[usize]) -> f64 {
     let mut best = 0.0_f64;
     for size in sizes {
@@ -96,12 +96,12 @@ fn best_rate(measure: impl Fn(usize) -> (f64, f64), sizes: &[usize]) -> f64 {
     best
 }
 
-/// Times `steps` optimizer steps of one micro-batch each, after `warmup` steps that are not measured, in
-/// which kernels are compiled and tuned. Waits for the device after each part.
+/// Times `steps` optimizer steps of one micro-batch each. The `warmup` steps before them, in which kernels are compiled
+/// and tuned, are not measured. Waits for the device after each part.
 ///
 /// # Errors
 ///
-/// Those of [`Trainer::new`].
+/// Returns the errors of [`Trainer::new`].
 pub fn time_steps<B: AutodiffBackend, C: ModelConfig>(
     config: RunConfig<C>,
     corpus: &Corpus,
@@ -141,7 +141,7 @@ fn time_step<B: AutodiffBackend, C: ModelConfig>(
     let device = trainer.device().clone();
     let mut clock = Instant::now();
     let mut lap = || {
-        // An error of the device appears again, with its cause, when a result is read.
+        // Reading a result later reports an error of the device, with its cause.
         B::sync(&device).ok();
         let seconds = clock.elapsed().as_secs_f64();
         clock = Instant::now();

@@ -1,5 +1,4 @@
-//! Saves a trainer as a checkpoint, and restores it. The files are those of
-//! [`residual_zoo_runs::checkpoint`].
+//! Saving a trainer as a checkpoint, and restoring it. The files are described in [`residual_zoo_runs::checkpoint`].
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,13 +19,13 @@ use crate::health::{Interval, RecentLosses};
 use crate::optimizer::Moments;
 use crate::{Progress, Trainer};
 
-/// What a run had logged at a checkpoint, and the measurements that it had not logged yet.
+/// The logs of a run at a checkpoint, and the measurements that are not logged yet.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Journal {
     /// The measurements since the last row of the metrics.
     pub interval: Interval,
-    /// The losses that a new loss is compared with to detect a spike.
+    /// The earlier losses for detecting a spike.
     pub recent: RecentLosses,
     /// Length of `metrics.jsonl` in bytes.
     pub metrics: u64,
@@ -41,7 +40,7 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// The content of metrics and samples.
+    /// The content of metrics and samples, as marks.
     pub fn logs(&self) -> [Mark; 2] {
         let mark = |bytes, blake3: &Option<String>| Mark {
             bytes,
@@ -53,7 +52,7 @@ impl Journal {
         ]
     }
 
-    /// Notes the content of metrics and samples.
+    /// Records the content of metrics and samples.
     pub(crate) fn set_logs(&mut self, [metrics, samples]: [Mark; 2]) {
         (self.metrics, self.metrics_blake3) = (metrics.bytes, metrics.blake3);
         (self.samples, self.samples_blake3) = (samples.bytes, samples.blake3);
@@ -68,7 +67,7 @@ struct State {
 }
 
 impl State {
-    /// What no run whose curriculum ends at `last_level` can have come to, if there is something.
+    /// Names the first value that is impossible for a run whose curriculum ends at `last_level`, if there is one.
     fn problem(&self, last_level: usize) -> Option<String> {
         let Self { progress, journal } = self;
         let Progress {
@@ -106,7 +105,7 @@ impl State {
 ///
 /// # Errors
 ///
-/// When `directory` already exists; I/O errors.
+/// Returns an error if `directory` already exists, and I/O errors.
 pub fn save<B: AutodiffBackend, C: ModelConfig>(
     trainer: &Trainer<B, C>,
     journal: &Journal,
@@ -115,8 +114,8 @@ pub fn save<B: AutodiffBackend, C: ModelConfig>(
     save_if(trainer, journal, directory, false, || Ok(()))
 }
 
-/// Like [`save`], but `replaces` a checkpoint that exists, and calls `check` when everything is written, just
-/// before the directory appears.
+/// Like [`save`], but `replaces` an existing checkpoint. Calls `check` when everything is written, just before the
+/// directory appears.
 pub(crate) fn save_if<B: AutodiffBackend, C: ModelConfig>(
     trainer: &Trainer<B, C>,
     journal: &Journal,
@@ -138,7 +137,7 @@ pub(crate) fn save_if<B: AutodiffBackend, C: ModelConfig>(
             }),
         }
     });
-    // An incomplete checkpoint, or one that was replaced, only takes space.
+    // An incomplete or replaced checkpoint only takes space.
     if written.is_err() || replaces {
         disk::remove_directory(&aside).ok();
     }
@@ -151,7 +150,7 @@ fn write_files<B: AutodiffBackend, C: ModelConfig>(
     directory: &Path,
 ) -> Result<(), Error> {
     disk::create_directory(directory)?;
-    // One copy at a time, because they are as large as the model, or twice as large.
+    // One copy at a time, because each is as large as the model, or twice as large.
     let model = params::export::<B, _>(trainer.model());
     write_tensors(&directory.join(MODEL), &model, None)?;
     drop(model);
@@ -184,12 +183,12 @@ pub(crate) fn write_moments(file: &Path, state: BTreeMap<String, Moments>) -> Re
     write_tensors(file, &moments, Some(("steps", steps)))
 }
 
-/// Restores model, optimizer and progress of `trainer` from a checkpoint of the same config. Returns
-/// the journal that [`save`] was given, and the names that [`load_parameters`] returns.
+/// Restores model, optimizer and progress of `trainer` from a checkpoint of the same config. Returns the journal that
+/// [`save`] was given, and the names that [`load_parameters`] returns.
 ///
 /// # Errors
 ///
-/// When a file is missing, damaged or of another model.
+/// Returns an error if a file is missing, damaged or of another model.
 pub fn load<B: AutodiffBackend, C: ModelConfig>(
     trainer: &mut Trainer<B, C>,
     directory: &Path,
@@ -226,7 +225,7 @@ pub fn load<B: AutodiffBackend, C: ModelConfig>(
 ///
 /// # Errors
 ///
-/// When a file is missing, damaged or of another model, or when the moments cannot grow with their
+/// Returns an error if a file is missing, damaged or of another model, or if the moments cannot grow with their
 /// weights.
 pub fn load_weights<B: AutodiffBackend, C: ModelConfig>(
     trainer: &mut Trainer<B, C>,
@@ -261,12 +260,12 @@ pub fn load_weights<B: AutodiffBackend, C: ModelConfig>(
 
 /// Loads the weights of a checkpoint as [`load_weights`] does, but leaves the moments unchanged.
 ///
-/// Parameters that are not trained, such as τ of a TokenFormer, get the value of the checkpoint even if
-/// the config has another one. Returns the names of those whose value changed.
+/// Parameters that are not trained, such as TokenFormer's τ, take the value of the checkpoint even if the config has
+/// another one. Returns the names of the parameters whose value changed.
 ///
 /// # Errors
 ///
-/// When a file is missing, damaged or of another model.
+/// Returns an error if a file is missing, damaged or of another model.
 pub fn load_parameters<B: AutodiffBackend, C: ModelConfig>(
     trainer: &mut Trainer<B, C>,
     smaller: &C,
@@ -279,8 +278,8 @@ pub fn load_parameters<B: AutodiffBackend, C: ModelConfig>(
     })
 }
 
-/// Calls `grow` with the weights of a checkpoint and the fresh weights of `trainer`, and gives its result
-/// to `trainer`. Returns the names that [`load_parameters`] returns.
+/// Calls `grow` with the weights of a checkpoint and the fresh weights of `trainer`, and gives the result to `trainer`.
+/// Returns the names that [`load_parameters`] returns.
 fn load_grown<B: AutodiffBackend, C: ModelConfig>(
     trainer: &mut Trainer<B, C>,
     directory: &Path,
@@ -294,7 +293,7 @@ fn load_grown<B: AutodiffBackend, C: ModelConfig>(
         _ => false,
     };
     let frozen = params::list::<B, _>(trainer.model()).into_iter();
-    // Other weights that are not trained, because the model is tuned by new ones, are those of the checkpoint of course.
+    // Frozen weights of a tuned model are always taken from the checkpoint, so they need no note.
     let frozen = frozen.filter(|info| !info.trainable && info.role == Role::Mixing);
     let frozen = frozen.map(|info| info.name);
     let kept = frozen.filter(differs).collect();
@@ -304,7 +303,7 @@ fn load_grown<B: AutodiffBackend, C: ModelConfig>(
     Ok(kept)
 }
 
-/// Reads the moments of a checkpoint, by parameter name. There are none if there is no file of moments.
+/// Reads the moments of a checkpoint, by parameter name; empty without a file of moments.
 fn read_moments(directory: &Path) -> Result<BTreeMap<String, Moments>, Error> {
     let mut moments = BTreeMap::new();
     for file in optimizer_files(directory)? {
@@ -327,7 +326,7 @@ fn read_moments_of(optimizer: &Path, moments: &mut BTreeMap<String, Moments>) ->
         serde_json::from_str(steps).map_err(|e| damaged(format!("step counts: {e}")))?;
     for (name, steps) in steps {
         let mut take = |moment: &str| tensors.remove(&format!("{name}.{moment}"));
-        // SGD has no second ones; whether this run needs them is checked where it takes them.
+        // SGD has no second moments. The optimizer checks that it gets the moments that it needs.
         let (first, second) = (take("first"), take("second"));
         let first = first.ok_or_else(|| damaged(format!("`{name}.first` is missing")))?;
         if steps > MOST_STEPS {
@@ -353,8 +352,7 @@ fn read_moments_of(optimizer: &Path, moments: &mut BTreeMap<String, Moments>) ->
     Ok(())
 }
 
-/// Gives `moments`, which were read from `directory`, to `trainer`. If there are none, the trainer keeps
-/// its own.
+/// Gives `moments`, read from `directory`, to `trainer`. If there are none, the trainer keeps its own.
 fn import_moments<B: AutodiffBackend, C: ModelConfig>(
     trainer: &mut Trainer<B, C>,
     directory: &Path,

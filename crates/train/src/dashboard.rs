@@ -1,5 +1,5 @@
-//! The display of a run during training: a dashboard in the terminal, or lines of text where there is
-//! none. Both are `MetricsRenderer`s of burn-train and receive the same metrics.
+//! The display of a run during training: a dashboard in the terminal, or lines of text elsewhere. Both are
+//! `MetricsRenderer`s of burn-train and receive the same metrics.
 
 mod axis;
 mod log;
@@ -34,21 +34,21 @@ use self::terminal::Terminal;
 pub use self::status::Status;
 pub use self::terminal::{Screen, is_open, print, restore_terminal, suspend_screen, warn};
 
-/// How a run is shown.
+/// The display of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Display {
-    /// The dashboard, which takes the whole terminal.
+    /// A dashboard that fills the terminal.
     Terminal,
     /// Lines of text.
     Log,
-    /// A line that tells how far the run is.
+    /// A status line with the progress.
     Status,
     /// Nothing.
     Quiet,
 }
 
 impl Display {
-    /// Whether a run is named on a terminal while it trains.
+    /// Whether the display names a run on a terminal while it trains.
     pub fn is_live(self) -> bool {
         use std::io::IsTerminal;
         match self {
@@ -58,8 +58,8 @@ impl Display {
         }
     }
 
-    /// The dashboard if standard input and output are terminals that can show it and `plain` is false, else
-    /// the log.
+    /// Chooses the dashboard if standard input and output are terminals that can show it and `plain` is false;
+    /// otherwise the log.
     pub fn detect(plain: bool) -> Self {
         use std::io::IsTerminal;
         let is_terminal = std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
@@ -70,17 +70,17 @@ impl Display {
     }
 }
 
-/// What a model reads, which its losses and speeds are for.
+/// The unit that a model reads, for its losses and speeds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Unit {
-    /// Tokens, of so many bytes of text if that is known. Losses can then be shown in bits per byte.
+    /// Tokens, with the number of bytes of text per token if it is known. Losses can then be shown in bits per byte.
     Tokens(Option<f64>),
     /// Images.
     Images,
 }
 
 impl Unit {
-    /// That of models which are trained on `corpus`.
+    /// The unit of models that are trained on `corpus`.
     pub fn of(corpus: &Corpus) -> Self {
         match corpus.train {
             Examples::Images(_) => Self::Images,
@@ -88,7 +88,7 @@ impl Unit {
         }
     }
 
-    /// Such as `tokens`.
+    /// The name, such as `tokens`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Tokens(_) => "tokens",
@@ -105,34 +105,34 @@ impl Unit {
     }
 }
 
-/// What the dashboard calls a run, and what comes after it.
+/// The names of a run in the dashboard, and the work after it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Title {
-    /// The experiment or comparison that the run is part of.
+    /// The experiment or comparison of the run.
     pub whole: Option<String>,
-    /// The name of the run; `None` if it has no other than that of its model.
+    /// The name of the run; `None` for the name of its model.
     pub run: Option<String>,
     /// The number of the run, counted from 1, and the number of all runs.
     pub number: Option<(usize, usize)>,
-    /// The training FLOPs of the runs that come after this one, as a multiple of the FLOPs of this one.
+    /// Training FLOPs of the later runs, as a multiple of the FLOPs of this run.
     pub to_come: f64,
 }
 
-/// What a dashboard shows of a run besides its rows.
+/// Facts about a run that a dashboard shows besides the rows.
 pub(crate) struct About<'a> {
-    /// What it is called.
+    /// The title.
     pub title: &'a Title,
-    /// The name of its model.
+    /// The name of the model.
     pub model: &'a str,
-    /// The number of its parameters.
+    /// Number of parameters of the model.
     pub parameters: usize,
-    /// Its seed.
+    /// The seed.
     pub seed: u64,
-    /// Its directory.
+    /// The run directory.
     pub directory: &'a Path,
     /// The step at which it starts or continues, and its last step.
     pub steps: (usize, usize),
-    /// What its model reads.
+    /// The unit that the model reads.
     pub unit: Unit,
 }
 
@@ -163,7 +163,7 @@ impl About<'_> {
     }
 }
 
-/// What a run is doing.
+/// The activity of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activity {
     /// Nothing yet.
@@ -189,7 +189,7 @@ impl Activity {
         }
     }
 
-    /// Whether it is the same, however far it is.
+    /// Whether both activities are of the same kind, whatever their progress.
     fn is_same(self, other: Self) -> bool {
         std::mem::discriminant(&self) == std::mem::discriminant(&other)
     }
@@ -201,9 +201,9 @@ const GRADIENT_NORM: &str = "Gradient norm";
 const UTILISATION: &str = "MFU";
 const MEMORY: &str = "Memory";
 
-/// Shows the rows of a run, and what it is doing.
+/// Shows the rows and the activity of a run.
 pub struct Dashboard {
-    /// `None` if nothing is shown.
+    /// `None` for a display without output.
     renderer: Option<Rows>,
     display: Display,
     total_steps: usize,
@@ -214,7 +214,7 @@ impl Dashboard {
     /// Opens a dashboard. It sets `stop` when the user asks to stop.
     pub(crate) fn open(display: Display, about: &About, stop: &Interrupter) -> Self {
         let (start, total_steps) = about.steps;
-        // A run that has ended is not worth a glimpse of the dashboard.
+        // A run that has ended is not worth opening the dashboard.
         let display = match display {
             Display::Terminal if start >= total_steps => Display::Log,
             display => display,
@@ -252,8 +252,7 @@ impl Dashboard {
         }
     }
 
-    /// Shows a row from before this start. It becomes part of the curves; the log does not repeat
-    /// it.
+    /// Shows a row from before this start. It becomes part of the curves. The log does not repeat it.
     pub fn replay(&mut self, row: &Row, flops_per_token: f64) {
         if self.display == Display::Terminal {
             self.show(row, flops_per_token);
@@ -304,14 +303,14 @@ impl Dashboard {
         renderer.render_train(progress, vec![step, tokens]);
     }
 
-    /// Shows what the run is doing from now on. This is cheap enough for every step.
+    /// Shows the activity of the run from now on. This is cheap enough for every step.
     pub fn activity(&mut self, activity: Activity) {
         if let Some(renderer) = &mut self.renderer {
             renderer.sink.activity(activity);
         }
     }
 
-    /// Shows that a step has ended: steps and tokens so far. This is cheap enough for every step.
+    /// Shows the end of a step: the steps and tokens so far. This is cheap enough for every step.
     pub fn step(&mut self, step: usize, tokens: u64) {
         if let Some(renderer) = &mut self.renderer {
             renderer.sink.step(step, tokens);
@@ -333,7 +332,8 @@ impl Dashboard {
     }
 }
 
-/// Describes a loss in nats per token or image: the perplexity of tokens, the accuracy and, if known, the bits per byte.
+/// Describes a loss in nats per token or image, with the perplexity for tokens, the accuracy and, if known, the bits
+/// per byte.
 pub fn describe_loss(loss: f64, accuracy: Option<f64>, unit: Unit) -> String {
     let perplexity = match loss.exp() {
         small if small < 1e5 => format!("perplexity {small:.2}"),

@@ -1,4 +1,4 @@
-//! What differs between two configs, field by field, in the words of a file.
+//! The differences between two configs, field by field, in the words of a file.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use residual_zoo_runs::{RunConfig, TrainConfig, composition};
 use serde::Serialize;
 use serde_json::Value;
 
-/// What differs between two models, by path.
+/// The differences between two models, by path.
 pub(crate) fn other_model<C: ModelConfig>(before: &C, now: &C) -> Vec<String> {
     let (mut before, mut now) = (tree(before), tree(now));
     compose(&mut before, &now);
@@ -18,7 +18,8 @@ pub(crate) fn other_model<C: ModelConfig>(before: &C, now: &C) -> Vec<String> {
     found
 }
 
-/// Writes a model of one architecture as a composition if the `other` model is one, so that what they share compares.
+/// Writes a model of one architecture as a composition if the `other` model is one, so that their common fields can be
+/// compared.
 fn compose(model: &mut Value, other: &Value) {
     if other.get("Composed").is_some()
         && let Some(whole) = composition(model)
@@ -27,10 +28,10 @@ fn compose(model: &mut Value, other: &Value) {
     }
 }
 
-/// The differences in model and training between two configs, by path, except a larger number of
-/// steps. Data are not compared here but by their content.
+/// The differences in model and training between two configs, by path, except a larger number of steps. Data are left
+/// out, because runs compare them by content.
 pub fn differences<C: ModelConfig>(before: &RunConfig<C>, now: &RunConfig<C>) -> Vec<String> {
-    // What changes no results.
+    // These settings do not change results.
     let mut train = TrainConfig {
         recompute: now.train.recompute,
         shard_optimizer: now.train.shard_optimizer,
@@ -43,7 +44,7 @@ pub fn differences<C: ModelConfig>(before: &RunConfig<C>, now: &RunConfig<C>) ->
     };
     let mut found = other_model(&before.model, &now.model);
     compare("train", &tree(&train), &tree(&now.train), &mut found);
-    // The identity of images does not depend on what is done to them.
+    // The identity of images does not include their augmentation.
     let [views_before, views_now] = [before, now].map(|config| match &config.data.source {
         Source::Images(images) => {
             let mut views = tree(images);
@@ -71,8 +72,8 @@ fn tree<T: Serialize>(value: &T) -> Value {
     serde_json::to_value(value).unwrap_or_else(|e| unreachable!("a config is plain data: {e}"))
 }
 
-/// Adds the differences of two values at `path` to `found`. The path leaves out names of variants, as that of `--set`
-/// can.
+/// Adds the differences of two values at `path` to `found`. The path leaves out names of variants, as paths of `--set`
+/// may.
 fn compare(path: &str, before: &Value, now: &Value, found: &mut Vec<String>) {
     match (before, now) {
         _ if before == now => (),
@@ -102,7 +103,7 @@ fn compare(path: &str, before: &Value, now: &Value, found: &mut Vec<String>) {
 
 type Fields = serde_json::Map<String, Value>;
 
-/// The name of a variant and its content, where this is a variant.
+/// The name and the content of a variant, if the fields are one.
 fn variant(fields: &Fields) -> Option<(&String, &Value)> {
     let only = fields.iter().next().filter(|_| fields.len() == 1);
     only.filter(|(name, _)| name.starts_with(char::is_uppercase))
@@ -116,7 +117,7 @@ pub(crate) fn difference(
     format!("{what} was {before}, now {now}")
 }
 
-/// A value as a file has it.
+/// Shows a value as in a file.
 fn shown(value: &Value) -> String {
     match value {
         Value::Null => "None".into(),
@@ -139,7 +140,7 @@ fn shown(value: &Value) -> String {
             }
         },
         Value::String(name) if name.starts_with(char::is_uppercase) => name.clone(),
-        // Small numbers as 1e-5.
+        // Small numbers are written as 1e-5.
         Value::Number(number) if number.is_f64() => {
             format!("{:?}", number.as_f64().unwrap_or(f64::NAN))
         }

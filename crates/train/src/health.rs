@@ -48,7 +48,7 @@ impl Interval {
         }
     }
 
-    /// Whether a run can have these sums.
+    /// Whether these sums are possible in a run.
     pub(crate) fn is_plausible(&self) -> bool {
         let seconds = (0.0..=MOST_SECONDS).contains(&self.seconds);
         let loss = self.loss.abs() <= 1e6 * self.steps as f64;
@@ -73,7 +73,7 @@ const FEWEST: usize = 32;
 pub struct RecentLosses(VecDeque<f64>);
 
 impl RecentLosses {
-    /// Whether a run can have had these losses.
+    /// Whether these losses are possible in a run.
     pub(crate) fn is_plausible(&self) -> bool {
         self.0.len() <= WINDOW && self.0.iter().all(|loss| loss.is_finite())
     }

@@ -1,7 +1,7 @@
-//! Training measured in steps: the trainer, its dashboard, its checkpoints and benchmarks. What a run
-//! leaves on disk is [`residual_zoo_runs`].
+//! Training measured in steps: the trainer, its dashboard, its checkpoints and benchmarks. [`residual_zoo_runs`] has
+//! the files of a run.
 //!
-//! Models are known here only by [`ModelConfig`](residual_zoo_core::ModelConfig) and
+//! This crate knows models only by [`ModelConfig`](residual_zoo_core::ModelConfig) and
 //! [`LanguageModel`](residual_zoo_core::LanguageModel), so every architecture trains the same way.
 
 #![forbid(unsafe_code)]

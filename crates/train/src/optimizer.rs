@@ -9,15 +9,15 @@ use residual_zoo_core::ops::optimizer::{AdamW, adamw, sgd, sum_of_squares};
 use residual_zoo_core::params::{self, ImportError, ParamInfo, Role};
 use residual_zoo_runs::{OptimizerKind, TrainConfig};
 
-/// AdamW, with the weight decay times the learning rate, as in PyTorch, or SGD. The weight decay applies only to parameters
-/// with [`Role::Weight`].
+/// AdamW or SGD. The weight decay of AdamW is multiplied by the learning rate, as in PyTorch. Weight decay applies only
+/// to parameters with [`Role::Weight`].
 ///
-/// Parameters can have learning rates of their own, as with μP. The weight decay does not follow them.
+/// Parameters can have learning rates of their own, as with μP. Weight decay does not follow them.
 pub struct Optimizer<B: AutodiffBackend> {
     kind: OptimizerKind,
-    /// The constants, without those that change from step to step. SGD has the scale, the rate and the weight decay of them.
+    /// The constants of all steps. SGD uses only the scale, the learning rate and the weight decay.
     constants: AdamW,
-    /// The factors of the learning rates that are not 1, by the name of the parameter.
+    /// The factors of the learning rates that differ from 1, by parameter name.
     rates: BTreeMap<String, f64>,
     states: HashMap<ParamId, State<B>>,
     /// The parameters that other processes update.
@@ -27,7 +27,7 @@ pub struct Optimizer<B: AutodiffBackend> {
 /// The moments of a flattened parameter, `[count]`.
 struct State<B: AutodiffBackend> {
     first: Tensor<B::InnerBackend, 1>,
-    /// SGD has none.
+    /// `None` for SGD.
     second: Option<Tensor<B::InnerBackend, 1>>,
     steps: usize,
 }
@@ -35,7 +35,7 @@ struct State<B: AutodiffBackend> {
 /// The moments of a parameter on the host, in the shape of the parameter.
 #[derive(Clone, Debug)]
 pub struct Moments {
-    /// Moving average of the gradient; with SGD, its sum with earlier ones.
+    /// Moving average of the gradient; with SGD, the sum of the gradient and earlier ones.
     pub first: TensorData,
     /// Moving average of the squared gradient, with AdamW.
     pub second: Option<TensorData>,
@@ -44,8 +44,8 @@ pub struct Moments {
 }
 
 impl<B: AutodiffBackend> Optimizer<B> {
-    /// An optimizer without moments. `rates` are the factors of the learning rates of parameters, by name,
-    /// where they are not 1.
+    /// An optimizer without moments. `rates` holds the factors of the learning rates that differ from 1, by parameter
+    /// name.
     pub fn new(config: &TrainConfig, rates: BTreeMap<String, f64>) -> Self {
         Self {
             kind: config.optimizer,
@@ -64,14 +64,13 @@ impl<B: AutodiffBackend> Optimizer<B> {
         }
     }
 
-    /// Leaves these parameters to other processes, with their moments.
+    /// Leaves these parameters and their moments to other processes.
     pub(crate) fn leave(&mut self, parameters: HashSet<ParamId>) {
         self.states.retain(|id, _| !parameters.contains(id));
         self.of_others = parameters;
     }
 
-    /// Makes one step with the gradients `grads` times `scale` at learning rate `lr`, and returns the
-    /// updated model.
+    /// Makes one step at learning rate `lr` with the gradients `grads` times `scale`. Returns the updated model.
     pub fn step<M: Module<B>>(
         &mut self,
         model: M,
@@ -126,12 +125,12 @@ impl<B: AutodiffBackend> Optimizer<B> {
 
     /// Restores the state from [`export`](Self::export).
     ///
-    /// A parameter without a state starts without moments; it was never part of a loss. The state of a
-    /// parameter that is not trained any more is dropped.
+    /// A parameter without a state starts without moments; it was never part of a loss. States of parameters that are
+    /// no longer trained are dropped.
     ///
     /// # Errors
     ///
-    /// When a state has another shape than its parameter, or belongs to no parameter of `model`. The
+    /// Returns an error if a state has another shape than its parameter, or belongs to no parameter of `model`. The
     /// optimizer is then unchanged.
     pub fn import<M: Module<B>>(
         &mut self,
@@ -195,7 +194,7 @@ impl<B: AutodiffBackend> Optimizer<B> {
 
 struct Step<'a, B: AutodiffBackend> {
     optimizer: &'a mut Optimizer<B>,
-    /// Those of each parameter.
+    /// The constants of each parameter.
     constants: HashMap<ParamId, AdamW>,
     grads: GradientsParams,
 }

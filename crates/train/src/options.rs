@@ -16,13 +16,13 @@ pub struct RunOptions {
     pub directory: PathBuf,
     /// The display of progress.
     pub display: Display,
-    /// What the dashboard calls the run.
+    /// The title in the dashboard.
     pub title: Title,
-    /// Peak of the device in TFLOP/s, to show the fraction in use.
+    /// Peak of the device in TFLOP/s, for the share in use.
     pub peak_tflops: Option<f64>,
-    /// A run directory. If given, a new run starts from a checkpoint in it.
+    /// Another run directory. If given, a new run starts from a checkpoint in it.
     pub init_from: Option<(PathBuf, FirstWeights)>,
-    /// Which checkpoint of `init_from` the run starts from.
+    /// The checkpoint of `init_from` from which the run starts.
     pub init_checkpoint: Choice,
     /// Notes that are shown when the run begins.
     pub notes: Vec<String>,
@@ -32,17 +32,17 @@ pub struct RunOptions {
     pub stop: Interrupter,
     /// Stops the run after this many steps, with a checkpoint.
     pub until: Option<usize>,
-    /// Whether other runs are trained on the same cores, which is noted in the history.
+    /// Whether other runs are trained on the same cores, which is recorded in the history.
     pub shares_cores: bool,
-    /// The processes that train the run together, if there are several. This one leads them.
+    /// The processes that train the run together, if there are several. This process leads them.
     pub team: Option<Team>,
-    /// Whether a run that has lost rows of its metrics is refused, because its rows are compared. Otherwise there is
-    /// only a note.
+    /// Whether a run that has lost rows of its metrics is refused, because its rows are compared. Otherwise, a note
+    /// reports the loss.
     pub needs_all_rows: bool,
 }
 
 impl RunOptions {
-    /// Trains in `directory` to the end, and shows nothing.
+    /// Options for training in `directory` to the end, without a display.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         Self {
             directory: directory.into(),
@@ -62,12 +62,12 @@ impl RunOptions {
     }
 }
 
-/// How a model starts from the checkpoint of another one.
+/// How a model starts from the checkpoint of another run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FirstWeights {
-    /// Its weights come from `ModelConfig::grow`, and it takes over the optimizer's moments.
+    /// `ModelConfig::grow` makes the weights, and the moments of the optimizer are taken over.
     #[default]
     Grow,
-    /// Its weights come from `ModelConfig::grow`, and its moments are fresh.
+    /// `ModelConfig::grow` makes the weights, and the moments of the optimizer are fresh.
     GrowFresh,
 }

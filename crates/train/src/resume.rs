@@ -1,4 +1,4 @@
-//! Continues a run: checks what changed, and restores where it stopped.
+//! Continuing a run: checks the changes, and restores the state at which it stopped.
 
 use std::path::{Path, PathBuf};
 
@@ -15,11 +15,11 @@ use crate::{RunOptions, Trainer};
 
 /// The state from which a run continues.
 pub(crate) struct Resumed {
-    /// Its rows so far.
+    /// The rows so far.
     pub rows: Vec<Row>,
     /// The state that is not in these rows yet.
     pub journal: Journal,
-    /// The checkpoint that it continues from, if there is one.
+    /// The checkpoint from which the run continues, if there is one.
     pub checkpoint: Option<PathBuf>,
     /// Notes for the user.
     pub notes: Vec<String>,
@@ -86,7 +86,7 @@ pub(crate) fn resume<B: AutodiffBackend, C: ModelConfig>(
     })
 }
 
-/// Checks that the run in the directory of `options` can continue, and writes nothing.
+/// Checks that the run in the directory of `options` can continue. Writes nothing.
 pub(crate) fn check<B: AutodiffBackend, C: ModelConfig>(
     trainer: &mut Trainer<B, C>,
     corpus: &Corpus,
@@ -99,23 +99,23 @@ pub(crate) fn check<B: AutodiffBackend, C: ModelConfig>(
     check_step(&newest.path, trainer.progress.step)
 }
 
-/// The result of comparing a run with this start of it.
+/// The result of comparing a run with its present start.
 struct Compared {
-    /// This start.
+    /// The present start.
     start: Start,
-    /// The data of this start.
+    /// The data of the present start.
     identity: DataIdentity,
     /// Notes for the user.
     notes: Vec<String>,
-    /// The checkpoint to continue from, if there is one.
+    /// The checkpoint from which to continue, if there is one.
     newest: Option<Newest>,
 }
 
-/// Compares the run in the directory of `options` with this start of it, and writes nothing.
+/// Compares the run in the directory of `options` with its present start. Writes nothing.
 ///
 /// # Errors
 ///
-/// If the run cannot continue.
+/// Returns an error if the run cannot continue.
 fn compared<B: AutodiffBackend, C: ModelConfig>(
     trainer: &Trainer<B, C>,
     corpus: &Corpus,
@@ -158,8 +158,7 @@ fn compared<B: AutodiffBackend, C: ModelConfig>(
 ///
 /// # Errors
 ///
-/// [`Error::Differs`] if `options` do not allow them. Only a larger number of steps is always
-/// allowed.
+/// Returns [`Error::Differs`] if `options` do not allow the changes. Only a larger number of steps is always allowed.
 fn changes<C: ModelConfig>(
     config: &RunConfig<C>,
     (corpus, identity): (&Corpus, &DataIdentity),
@@ -193,14 +192,14 @@ fn changes<C: ModelConfig>(
     Ok(changes)
 }
 
-/// Notes for the user on what changed since the start `last`.
+/// Notes for the user on the changes since the start `last`.
 fn change_notes(last: Option<&Start>, now: &Start) -> Vec<String> {
     let changed = now
         .changes
         .iter()
         .map(|change| format!("changed: {change}"));
     let mut notes: Vec<String> = changed.collect();
-    // On Flex, the result does not depend on the number of threads.
+    // On Flex, results do not depend on the number of threads.
     let depends = !now.backend.contains("flex");
     if let Some(last) = last.filter(|last| depends && last.threads != now.threads) {
         notes.push(format!(
@@ -218,8 +217,7 @@ fn change_notes(last: Option<&Start>, now: &Start) -> Vec<String> {
     notes
 }
 
-/// Refuses to start over if the run began with the weights of another run, which are lost with its
-/// checkpoints.
+/// Refuses to start over if the run began with the weights of another run, which are lost with its checkpoints.
 fn check_restart(path: &Path, first: Option<&Start>) -> Result<(), Error> {
     let Some(run) = first.and_then(|first| first.init_from.as_ref()) else {
         return Ok(());
@@ -248,7 +246,7 @@ fn set_aside(newest: Option<&Newest>) -> Result<Vec<String>, Error> {
         .collect()
 }
 
-/// Refuses a checkpoint with the state of another step than its name says.
+/// Refuses a checkpoint whose state is of another step than its name.
 fn check_step(path: &Path, step: usize) -> Result<(), Error> {
     match checkpoint::step_of(path) == Some(step) {
         true => Ok(()),
@@ -262,7 +260,7 @@ fn check_step(path: &Path, step: usize) -> Result<(), Error> {
     }
 }
 
-/// A note on the checkpoint from which a run of `steps` steps continues, unless it has ended.
+/// Notes the checkpoint from which a run of `steps` steps continues, unless the run has ended.
 fn progress_note(newest: &Newest, steps: usize, ended: bool) -> String {
     let path = newest.path.display();
     match ended {
@@ -274,8 +272,8 @@ fn progress_note(newest: &Newest, steps: usize, ended: bool) -> String {
     }
 }
 
-/// Refuses first weights other than those that the run began with. Weights are the same if they
-/// come from the same directory, or if they are equal, as after the directory was moved.
+/// Refuses initial weights other than those with which the run began. Weights are the same if they come from the same
+/// directory, or if they are equal, as after the directory was moved.
 fn check_first_weights(first: Option<&Start>, options: &RunOptions) -> Result<(), Error> {
     let Some(asked) = options.init_from.as_ref().map(|(run, _)| absolute(run)) else {
         return Ok(());
@@ -312,12 +310,12 @@ fn check_first_weights(first: Option<&Start>, options: &RunOptions) -> Result<()
     })
 }
 
-/// One path for all ways of writing it.
+/// The same path for all spellings of it.
 fn absolute(path: &Path) -> PathBuf {
     std::fs::canonicalize(path).unwrap_or(path.into())
 }
 
-/// A note on values that are not trained and were taken from a run instead of the config.
+/// Notes values that are not trained and were taken from a run in place of the config.
 pub(crate) fn kept_note(kept: &[String], run: &Path) -> Option<String> {
     let (first, count) = (kept.first()?, kept.len());
     Some(format!(
@@ -326,7 +324,7 @@ pub(crate) fn kept_note(kept: &[String], run: &Path) -> Option<String> {
     ))
 }
 
-/// Describes this start of a run, as if at step 0.
+/// Describes the present start of a run, as if at step 0.
 pub(crate) fn this_start<B: AutodiffBackend>(options: &RunOptions, device: &B::Device) -> Start {
     let threads = std::thread::available_parallelism();
     Start {
@@ -344,8 +342,8 @@ pub(crate) fn this_start<B: AutodiffBackend>(options: &RunOptions, device: &B::D
     }
 }
 
-/// Refuses a `tokenizer.json` that was changed although the data, whose identity includes the tokenizer, are the same. A
-/// missing one is written again later.
+/// Refuses a changed `tokenizer.json` if the data are the same, because their identity includes the tokenizer. A
+/// missing file is written again later.
 fn check_own_tokenizer(path: &Path, corpus: &Corpus) -> Result<(), Error> {
     let restore = "; restore it, or delete it: it is then written again";
     let file = path.join(run_dir::TOKENIZER);
@@ -363,11 +361,11 @@ fn check_own_tokenizer(path: &Path, corpus: &Corpus) -> Result<(), Error> {
     })
 }
 
-/// Describes how the data differ from those of the run in `path`, if they do. Their tokenizer must be the same.
+/// Describes how the data differ from the data of the run in `path`, if they do. Both must have the same tokenizer.
 ///
 /// # Errors
 ///
-/// If the tokenizers differ, or the run lacks a file.
+/// Returns an error if the tokenizers differ, or the run lacks a file.
 pub fn data_difference(
     path: &Path,
     corpus: &Corpus,

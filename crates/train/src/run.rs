@@ -1,4 +1,4 @@
-//! Trains a model from the first to the last step, with logs, validations, samples and checkpoints.
+//! Training of a model from the first to the last step, with logs, validations, samples and checkpoints.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -26,14 +26,14 @@ use crate::{FirstWeights, RunOptions, Summary, Trainer, Validation};
 
 /// Trains the model of `config` on `corpus`. Starts a new run, or continues the run in the directory.
 ///
-/// A run continues from its newest good checkpoint. It gives the same rows and weights as without the
-/// interruption, to the bit on deterministic backends. Model, training, data and backend must be the same.
-/// Only the number of steps may be larger, and activations and moments may be kept in another way.
+/// A run continues from its newest good checkpoint. It gives the same rows and weights as an uninterrupted run, to the
+/// bit on deterministic backends. Model, training, data and backend must be the same. Only the number of steps may be
+/// larger, and activations and moments may be kept in another way.
 ///
 /// # Errors
 ///
-/// When the config is invalid, when the directory contains something else or another run, is in use or
-/// cannot be written, or when too many steps in a row have a loss or gradient that is not finite.
+/// Returns an error if the config is invalid; if the directory contains something else or another run, is in use or
+/// cannot be written; or if too many consecutive steps have a loss or gradient that is not finite.
 pub fn run<B: AutodiffBackend, C: ModelConfig>(
     config: RunConfig<C>,
     corpus: &Corpus,
@@ -78,7 +78,7 @@ pub fn run<B: AutodiffBackend, C: ModelConfig>(
 ///
 /// # Errors
 ///
-/// Errors of [`run`] before the first step, except those of writing and of a run that is in use.
+/// Returns the errors of [`run`] before the first step, except errors of writing and of a run in use.
 pub fn check<B: AutodiffBackend, C: ModelConfig>(
     config: RunConfig<C>,
     corpus: &Corpus,
@@ -100,11 +100,11 @@ pub fn check<B: AutodiffBackend, C: ModelConfig>(
     }
 }
 
-/// The weights of another run that a run starts from.
+/// The weights of another run, from which a run starts.
 struct First {
-    /// Their BLAKE3 hash.
+    /// The BLAKE3 hash of the weights.
     weights: String,
-    /// How the model differs from theirs.
+    /// The changes of the model from that run.
     changes: Vec<String>,
 }
 
@@ -123,7 +123,7 @@ fn begin<B: AutodiffBackend, C: ModelConfig>(
         ..resume::this_start::<B>(options, trainer.device())
     };
     let first = directory.checkpoint(0);
-    // The other run may not exist any more when this run continues.
+    // The other run may no longer exist when this run continues.
     let save = || match options.init_from {
         Some(_) => checkpoint::save(trainer, &Journal::default(), &first),
         None => Ok(()),
@@ -139,8 +139,8 @@ fn begin<B: AutodiffBackend, C: ModelConfig>(
     })
 }
 
-/// Loads the weights of a checkpoint of `run`, and its moments if `by` says so. Returns notes for the user, and what
-/// the weights are.
+/// Loads the weights of a checkpoint of `run`, and its moments if `by` says so. Returns notes for the user, and the
+/// origin of the weights.
 fn start_from<B: AutodiffBackend, C: ModelConfig>(
     trainer: &mut Trainer<B, C>,
     (run, choice): (&Path, Choice),
@@ -187,17 +187,17 @@ struct Run<'a, B: AutodiffBackend, C: ModelConfig> {
     start: usize,
     /// The last checkpoint.
     saved: Option<PathBuf>,
-    /// Whether it has everything that was logged at its step. A run that was stopped in a validation or
-    /// sample has a checkpoint from before.
+    /// Whether the last checkpoint has everything that was logged at its step. If a run was stopped in a validation or
+    /// sample, its checkpoint is from before.
     is_saved: bool,
     saves: Saves,
 }
 
-/// What checkpoints cost in this process.
+/// The cost of checkpoints in this process.
 struct Saves {
-    /// Time that the last one took.
+    /// Time of the last checkpoint.
     cost: Duration,
-    /// Its end, or the start of the process.
+    /// End of the last checkpoint, or the start of the process.
     last: Instant,
 }
 
@@ -266,11 +266,11 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
         }
         loop {
             let last = self.trainer.progress.step >= steps;
-            // The last step is over when its row is written.
+            // The last step is over once its row is written.
             let is_due = self.journal.interval.steps > 0;
             let stops = self.options.stop.should_stop() && (is_due || !last);
-            // A stopped run only saves a checkpoint, so that it ends soon. Logs, validations and samples
-            // that are due at this step come when the run continues.
+            // A stopped run only saves a checkpoint, so that it ends soon. Logs, validations and samples that are due
+            // at this step follow when the run continues.
             if stops || is_due && !self.pause(last)? {
                 self.save()?;
                 self.prune();
@@ -288,7 +288,7 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
         }
     }
 
-    /// Makes a step, unless the run is stopped while its batch is read. Fails if too many steps in a row were skipped.
+    /// Makes a step, unless the run is stopped while its batch is read. Fails after too many consecutive skipped steps.
     fn advance(&mut self) -> Result<(), Error> {
         self.dashboard.activity(Activity::Training);
         let (lr, clock, before) = (self.trainer.learning_rate(), Instant::now(), stopped());
@@ -300,7 +300,7 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
             }
             Err(error) => return Err(self.save_after(error)),
         };
-        // A process that is stopped does not train.
+        // Time in which the process is suspended does not count.
         let seconds = clock.elapsed().saturating_sub(stopped() - before);
         let seconds = seconds.as_secs_f64();
         self.trainer.progress.seconds += seconds;
@@ -326,9 +326,9 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
         }
     }
 
-    /// Saves a checkpoint before the run ends with `error`, which may be mended before it is resumed.
+    /// Saves a checkpoint before the run ends with `error`, whose cause may be repaired before the run is resumed.
     fn save_after(&mut self, error: Error) -> Error {
-        // The other processes of a team wait in the middle of the step, and a checkpoint needs them.
+        // The other processes of a team wait in the middle of the step, but a checkpoint needs them.
         let is_alone = self.trainer.team.is_none();
         if is_alone && self.trainer.progress.step > 0 && self.save().is_ok() {
             let step = self.trainer.progress.step;
@@ -339,7 +339,7 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
         error
     }
 
-    /// Reports that the last step was skipped. After too many in a row, saves a checkpoint and fails.
+    /// Reports that the last step was skipped. After too many consecutive ones, saves a checkpoint and fails.
     fn report_skipped(
         &mut self,
         loss: f64,
@@ -368,8 +368,8 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
         })
     }
 
-    /// Logs, validates, samples and saves, each if it is due after this step. Returns whether it came to
-    /// the end; if the run was stopped before, nothing is written.
+    /// Logs, validates, samples and saves, each if it is due after this step. Returns whether everything was done. If
+    /// the run is stopped before, nothing is written.
     fn pause(&mut self, last: bool) -> Result<bool, Error> {
         let train = &self.trainer.config.train;
         let step = self.trainer.progress.step;
@@ -381,7 +381,7 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
             None => last || validate && self.saves.are_cheap(),
         };
         let log = due(train.log_every) || validate || sample || save;
-        // What takes long comes before anything is written, so that the run can be stopped in it.
+        // Long work comes before any writing, so that the run can be stopped during it.
         let found = match validate {
             true => match self.validate() {
                 Ok(found) => found,
@@ -402,14 +402,14 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
             self.show_notes();
             self.tolerate(written)?;
         }
-        // The checkpoint is last, so that it contains everything that was logged at its step.
+        // The checkpoint comes last, so that it contains everything that was logged at its step.
         if save {
             self.save_and_prune(last)?;
         }
         Ok(true)
     }
 
-    /// Validates the model. `None` if the run was stopped in the meantime.
+    /// Validates the model; `None` if the run was stopped meanwhile.
     fn validate(&mut self) -> Result<Option<Validation>, Error> {
         let (dashboard, stop) = (&mut self.dashboard, &self.options.stop);
         let found = self.trainer.validate_while(|batch, batches| {
@@ -425,8 +425,8 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
         }
     }
 
-    /// Writes the row of the interval, with a validation if there was one, and starts the next
-    /// interval. After a validation, moves on in the curriculum.
+    /// Writes the row of the interval, with the validation if there was one, and starts the next interval. A validation
+    /// can advance the curriculum.
     fn log(&mut self, found: Option<Validation>) -> Result<(), Error> {
         let step = self.trainer.progress.step;
         let mut row = self.measure();
@@ -483,7 +483,7 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
         }
     }
 
-    /// Writes a checkpoint, unless this step already has one with everything.
+    /// Writes a checkpoint, unless this step already has a complete one.
     fn save(&mut self) -> Result<(), Error> {
         let path = self.directory.checkpoint(self.trainer.progress.step);
         let exists = self.saved.as_ref() == Some(&path);
@@ -536,7 +536,7 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
     fn tolerate(&mut self, result: Result<(), Error>) -> Result<(), Error> {
         let continues = self.trainer.config.train.on_disk_error == OnDiskError::Continue;
         match result {
-            // A vanished directory does not come back.
+            // A vanished directory does not return.
             Err(error) if continues && !matches!(error, Error::Vanished(_)) => {
                 self.dashboard.note(&format!("training continues: {error}"));
                 Ok(())
@@ -569,8 +569,8 @@ impl<'a, B: AutodiffBackend, C: ModelConfig> Run<'a, B, C> {
         }
     }
 
-    /// Draws a sample of text. The prompt is the first token of the validation text. `None` if the data
-    /// are not text, or the run was stopped in the meantime.
+    /// Samples text, with the first token of the validation text as the prompt. `None` if the data are not text, or the
+    /// run was stopped meanwhile.
     fn sample(&mut self) -> Result<Option<String>, Error> {
         let Corpus {
             tokenizer, valid, ..

@@ -7,14 +7,14 @@ use residual_zoo_runs::{Schedule, TrainConfig};
 pub(crate) struct Curriculum {
     /// Whether the run was at the last level before the validation.
     pub(crate) was_last: bool,
-    /// The lengths of a sequence at the levels that the run has moved to, from the second one.
+    /// The lengths of a sequence at the levels that the run has moved to, from the second level on.
     pub(crate) lengths: Vec<f64>,
     /// The length of a sequence at the last level, l_max.
     pub(crate) longest: f64,
 }
 
-/// The factor of `schedule` on the learning rate after a validation with loss `loss`. `before` is the
-/// factor until then, which is 1 at the start.
+/// The factor of `schedule` on the learning rate after a validation with loss `loss`. `before` is the previous factor,
+/// which is 1 at the start.
 pub(crate) fn factor(schedule: Schedule, before: f64, loss: f64, curriculum: &Curriculum) -> f64 {
     let at_level = |l: &f64| 1.0 - 0.5 * l / curriculum.longest;
     let decayed: f64 = curriculum.lengths.iter().map(at_level).product();

@@ -22,14 +22,14 @@ pub struct Summary {
     pub tokens_per_second: f64,
     /// Whether the run was stopped before its end.
     pub stopped: bool,
-    /// Whether any step was made now, rather than before.
+    /// Whether the present start made any step.
     pub trained: bool,
     /// The directory of the last checkpoint.
     pub checkpoint: PathBuf,
 }
 
 impl Summary {
-    /// The summary of the run when it had made `step` steps. The checkpoint stays that of the end.
+    /// The summary of the run at step `step`. The checkpoint stays the last one.
     pub fn up_to(mut self, step: usize) -> Self {
         self.rows.retain(|row| row.step <= step);
         Self {
@@ -46,8 +46,7 @@ pub(crate) fn last(rows: &[Row], field: fn(&Row) -> Option<f64>) -> f64 {
     rows.iter().rev().find_map(field).unwrap_or(f64::NAN)
 }
 
-/// The loss of the last validation. A loss that is not finite is missing in its row, and an earlier loss
-/// must not replace it.
+/// The loss of the last validation. A row omits a loss that is not finite, and an earlier loss must not replace it.
 pub(crate) fn last_valid_loss(rows: &[Row]) -> f64 {
     let validated = |row: &&Row| row.valid_loss.is_some() || row.valid_accuracy.is_some();
     let validated = rows.iter().rev().find(validated);

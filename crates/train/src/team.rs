@@ -1,7 +1,8 @@
-//! One run trained by several processes: each computes the gradients of its share of the micro-batches of a step,
-//! and all update the same weights by their sum.
+//! Training of one run by several processes. Each computes the gradients of its share of the micro-batches of a step,
+//! and all update the same weights by the sum.
 //!
-//! The leader runs [`run`](crate::run) as if it were alone, and keeps the run directory. The others [`follow`] it.
+//! The leader runs [`run`](crate::run) as if it were alone, and keeps the run directory. The other processes [`follow`]
+//! it.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -24,24 +25,24 @@ use crate::checkpoint::write_moments;
 use crate::optimizer::Moments;
 use crate::{Progress, Trainer};
 
-/// What the leader says first.
+/// The first message of the leader.
 #[derive(Serialize, Deserialize)]
 #[serde(bound = "C: ModelConfig")]
 pub struct Start<C> {
     /// The config of the run.
     pub config: RunConfig<C>,
-    /// The [identity](Corpus::identity) of its data.
+    /// The [identity](Corpus::identity) of the data.
     pub data: String,
 }
 
-/// What the leader says from then on.
+/// An order of the leader after its first message.
 #[derive(Serialize, Deserialize)]
 enum Order {
-    /// Take my weights and moments.
+    /// Take the leader's weights and moments.
     Share,
     /// Make the next step, from this progress.
     Step(Progress),
-    /// Show that you have the same weights.
+    /// Show that your weights equal the leader's.
     Compare,
     /// Show that you see the run in this directory.
     Find(String),
@@ -49,11 +50,12 @@ enum Order {
     Save(String),
 }
 
-/// As the leader, tells the others what will be trained.
+/// As the leader, tells the other processes which run will be trained.
 ///
 /// # Errors
 ///
-/// If a step has fewer micro-batches than the team processes, or the model has running statistics.
+/// Returns an error if a step has fewer micro-batches than the team has processes, or if the model has running
+/// statistics.
 pub(crate) fn begin<C: ModelConfig>(
     team: Team,
     config: &RunConfig<C>,
@@ -80,7 +82,7 @@ pub(crate) fn begin<C: ModelConfig>(
     Ok(())
 }
 
-/// As one of the others, what will be trained; `None` if the leader has ended.
+/// As another process, receives the run that will be trained; `None` if the leader has ended.
 pub fn start<C: ModelConfig>(team: Team) -> Option<Start<C>> {
     hear(team)
 }
@@ -89,7 +91,7 @@ pub fn start<C: ModelConfig>(team: Team) -> Option<Start<C>> {
 ///
 /// # Errors
 ///
-/// When this process has other data than the leader, and those of [`Trainer::new`].
+/// Returns an error if this process has other data than the leader, and the errors of [`Trainer::new`].
 pub fn follow<B: AutodiffBackend, C: ModelConfig>(
     team: Team,
     start: Start<C>,
@@ -108,7 +110,7 @@ pub fn follow<B: AutodiffBackend, C: ModelConfig>(
                 trainer.step()?;
             }
             Order::Compare => drop(trainer.same_weights()),
-            // The leader gets the errors as well.
+            // The leader gets the errors too.
             Order::Find(run) => drop(find(team, Path::new(&run))),
             Order::Save(directory) => drop(trainer.save_shard(team, Path::new(&directory))),
         }
@@ -132,7 +134,7 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
     ///
     /// # Errors
     ///
-    /// If the processes will write parts of checkpoints, and one does not see the run in `directory`.
+    /// Returns an error if the processes will write parts of checkpoints, and one does not see the run in `directory`.
     pub(crate) fn lead(&mut self, team: Team, directory: &Path) -> Result<(), Error> {
         say(team, &Order::Share);
         self.share(team);
@@ -144,7 +146,7 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
         Ok(())
     }
 
-    /// Joins the team, whose processes then all have the leader's weights and moments.
+    /// Joins the team and gives all processes the leader's weights and moments.
     fn share(&mut self, team: Team) {
         self.team = Some(team);
         let mut weights = params::export::<B, _>(self.model());
@@ -206,8 +208,8 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
         of_others.map(|(id, _)| id).collect()
     }
 
-    /// The rank of the process that updates each parameter: of the largest ones first, each goes to the process that
-    /// has the fewest numbers.
+    /// The rank of the process that updates each parameter. In order of size, largest first, each parameter goes to the
+    /// process with the fewest numbers.
     fn owners(&self) -> HashMap<ParamId, usize> {
         let size = self.team.map_or(1, |team| team.size());
         let count = |parameter: &ParamInfo| parameter.shape.iter().product::<usize>();
@@ -227,7 +229,7 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
         self.team.filter(|_| self.config.train.shard_optimizer)
     }
 
-    /// Gives all processes the parameters that each has updated.
+    /// Gives all processes the parameters that each one has updated.
     pub(crate) fn exchange_weights(&mut self) {
         if let Some(team) = self.sharing() {
             let owners = self.owners();
@@ -236,12 +238,12 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
         }
     }
 
-    /// Writes the moments of the optimizer to `directory`. Processes that share them write a file each. Returns the
-    /// number of files.
+    /// Writes the moments of the optimizer to `directory`. Processes that share the moments write a file each. Returns
+    /// the number of files.
     ///
     /// # Errors
     ///
-    /// I/O errors, also of another process.
+    /// Returns I/O errors, also of other processes.
     pub(crate) fn save_moments(&self, directory: &Path) -> Result<usize, Error> {
         let Some(team) = self.sharing() else {
             let moments = self.optimizer.export(self.model());
@@ -258,7 +260,7 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
     ///
     /// # Errors
     ///
-    /// The same one in all processes if one of them could not write.
+    /// Returns the same error in all processes if one of them could not write.
     fn save_shard(&self, team: Team, directory: &Path) -> Result<(), Error> {
         let file = directory.join(optimizer_file(team.rank(), team.size()));
         let written = write_moments(&file, self.optimizer.export(self.model()));
@@ -269,7 +271,7 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
         }
     }
 
-    /// As the leader, tells the others to make the next step too.
+    /// As the leader, tells the other processes to make the next step.
     pub(crate) fn announce_step(&self) {
         if let Some(team) = self.team.filter(Team::leads) {
             say(team, &Order::Step(self.progress));
@@ -280,7 +282,7 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
     ///
     /// # Errors
     ///
-    /// [`Error::OtherWeights`].
+    /// Returns [`Error::OtherWeights`] if the weights differ.
     pub(crate) fn check_team(&self) -> Result<(), Error> {
         match self.team {
             Some(team) => {
@@ -305,7 +307,7 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
     }
 }
 
-/// A path that means the same to all processes.
+/// A path with the same meaning for all processes.
 fn sendable(path: &Path) -> Result<String, Error> {
     let whole = std::path::absolute(path).map_err(Error::io("find", path))?;
     whole.into_os_string().into_string().map_err(|_| {
@@ -318,7 +320,7 @@ fn sendable(path: &Path) -> Result<String, Error> {
 ///
 /// # Errors
 ///
-/// The same one in all processes.
+/// Returns the same error in all processes.
 fn find(team: Team, directory: &Path) -> Result<(), Error> {
     let problem = (!directory.join(CONFIG).is_file()).then(|| {
         format!(
@@ -340,7 +342,7 @@ fn extend(values: &mut Vec<f32>, data: TensorData) {
     values.extend_from_slice(all.unwrap_or_else(|error| unreachable!("it is f32: {error:?}")));
 }
 
-/// Gives all processes the parameters of their owners.
+/// Gives all processes the parameters of each owner.
 struct Exchange {
     team: Team,
     owners: HashMap<ParamId, usize>,
@@ -379,7 +381,7 @@ fn broadcast_from(team: Team, rank: usize, data: &mut TensorData) {
 
 /// Replaces the gradients of the parameters of `model`, and `loss`, `[1]`, by their sums over all processes.
 ///
-/// They go through the memory of the host in one buffer.
+/// The sums go through the memory of the host in one buffer.
 pub(crate) fn sum<B: AutodiffBackend, M: Module<B>>(
     team: Team,
     model: &M,

@@ -67,7 +67,7 @@ fn copying() -> RunConfig<Config> {
     config
 }
 
-/// Burn has one random generator in a process, so tests that seed it take turns.
+/// Burn has one random generator per process, so tests that seed it take turns.
 pub(crate) fn my_turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
@@ -121,7 +121,7 @@ fn a_step_is_adamw_with_decay_of_weights_alone() {
     config.train.weight_decay = 0.5;
     config.train.grad_clip = None;
     assert_steps(&config, adamw);
-    // Under μP the hidden weights have a rate of their own, which their decay does not follow.
+    // Under μP, hidden weights have a learning rate of their own, which their weight decay does not follow.
     let base = Gpt2Base {
         width: config.model.0.width / 2,
         n_head: 1,
@@ -137,7 +137,7 @@ fn a_step_is_adamw_with_decay_of_weights_alone() {
     assert_steps(&config, adamw);
 }
 
-/// As PyTorch's `SGD` with a momentum of 0.9.
+/// Equals PyTorch's `SGD` with a momentum of 0.9.
 #[test]
 fn a_step_is_sgd_with_decay_of_weights_alone() {
     let _turn = my_turn();
@@ -158,8 +158,8 @@ fn adamw(t: i32, lr: f64, rate: f64, decay: f64, (x, g): (&mut f64, f64), [m, v]
     *x -= lr * (rate * m / (v.sqrt() + 1e-8) + decay * *x);
 }
 
-/// Asserts that three steps are those of `update`, which gets the number of the step, the learning rate, its factor, the weight
-/// decay, a number with its gradient, and its moments.
+/// Asserts that `update` gives the results of three steps. It gets the number of the step, the learning rate, its
+/// factor, the weight decay, a number with its gradient, and its moments.
 fn assert_steps(
     config: &RunConfig<Config>,
     update: impl Fn(i32, f64, f64, f64, (&mut f64, f64), &mut [f64; 2]),
@@ -333,7 +333,7 @@ fn a_damaged_checkpoint_is_an_error() {
         assert!(error.to_string().contains(file), "{error}");
         std::fs::write(path.join(file), whole).unwrap();
     }
-    // Undamaged files: moments of a parameter that the model does not have, then another model.
+    // Undamaged files: moments of a parameter that the model does not have, then of another model.
     let tensors = std::fs::read(path.join("optimizer.safetensors")).unwrap();
     let name = b"\\\"embeddings.tokens.weight\\\"";
     let at = tensors.windows(name.len()).position(|w| w == name).unwrap();

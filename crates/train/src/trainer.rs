@@ -67,13 +67,13 @@ pub struct Validation {
 
 /// A model in training. All random numbers are a function of the seed and the step.
 ///
-/// Initial weights and dropout come from Burn's random generator. Each backend has one generator per
-/// process, so two trainers that step at the same time on the same backend are not reproducible.
+/// Initial weights and dropout come from Burn's random generator. Each backend has one generator per process, so two
+/// trainers that step at the same time on the same backend are not reproducible.
 pub struct Trainer<B: AutodiffBackend, C: ModelConfig> {
     /// The run, with every field resolved.
     pub config: RunConfig<C>,
-    /// `None` only while the optimizer updates the model. It takes the model by value, because a copy
-    /// would keep the old weights in memory.
+    /// `None` only while the optimizer updates the model. The optimizer takes the model by value, because a copy would
+    /// keep the old weights in memory.
     model: Option<C::Model<B>>,
     /// The optimizer.
     pub optimizer: Optimizer<B>,
@@ -95,8 +95,8 @@ pub struct Step {
     pub loss: f64,
     /// Norm of all gradients before clipping.
     pub grad_norm: f64,
-    /// `Some` if the step was skipped because the loss or the norm is not finite. Has the names of the
-    /// parameters whose gradient is not finite.
+    /// The names of the parameters whose gradient is not finite, if the step was skipped. Steps are skipped if the loss
+    /// or the norm is not finite.
     pub skipped: Option<Vec<String>>,
 }
 
@@ -106,7 +106,7 @@ pub struct DeviceBatch<B: Backend> {
     pub inputs: Input<B>,
     /// `[batch, scored]`.
     pub targets: Tensor<B, 2, Int>,
-    /// The targets that these are mixed with, and the share of `targets`.
+    /// The targets of the images that are mixed in, and the share of `targets`.
     pub mixed: Option<(Tensor<B, 2, Int>, f64)>,
 }
 
@@ -115,7 +115,7 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
     ///
     /// # Errors
     ///
-    /// When the config is invalid, or the data are too short or have ids outside the vocabulary.
+    /// Returns an error if the config is invalid, or if the data are too short or have ids outside the vocabulary.
     pub fn new(config: RunConfig<C>, corpus: &Corpus, device: B::Device) -> Result<Self, Error> {
         let vocabulary = vocabulary(corpus);
         config.validate(vocabulary)?;
@@ -158,7 +158,7 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
             .unwrap_or_else(|| unreachable!("the optimizer returns the model"))
     }
 
-    /// The model without autodiff. It shares the weights.
+    /// The model without autodiff, with shared weights.
     pub fn inner_model(&self) -> C::Model<B::InnerBackend> {
         let model = self.config.model.assemble(self.vocabulary, &self.device);
         autodiff::without_autodiff::<B, _, _>(self.model(), model)
@@ -173,7 +173,7 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
     ///
     /// # Errors
     ///
-    /// Those of [`Optimizer::import`].
+    /// Returns the errors of [`Optimizer::import`].
     pub(crate) fn import_moments(
         &mut self,
         moments: BTreeMap<String, Moments>,
@@ -183,7 +183,7 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
         optimizer.import(model, moments, &self.device)
     }
 
-    /// Replaces the model. Its parameters must have the names and shapes that the config gives.
+    /// Replaces the model by one with parameters of the same names and shapes.
     pub fn replace_model(&mut self, model: C::Model<B>) {
         self.model = Some(model);
     }
@@ -193,7 +193,7 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
     ///
     /// # Errors
     ///
-    /// Those of [`batch`](Self::batch). The trainer is then as it was before.
+    /// Returns the errors of [`batch`](Self::batch). The trainer is then unchanged.
     pub fn step(&mut self) -> Result<Step, Error> {
         self.announce_step();
         let (first, all) = self.team.map_or((0, 1), |team| (team.rank(), team.size()));
@@ -223,7 +223,7 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
     ///
     /// # Errors
     ///
-    /// The file of an image that was deleted or is damaged.
+    /// Names the file of an image that was deleted or is damaged.
     pub fn batch(&self, micro: usize) -> Result<Batch, Error> {
         let train = &self.config.train;
         let all = self.team.map_or(1, |team| team.size());
@@ -284,8 +284,8 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
         recording.add_gradients(objective, self.model(), grads);
     }
 
-    /// Clips `grads`, updates the weights and counts the step. `loss` is the mean cross-entropy of the
-    /// step, `[1]`, and `statistics` are those that its passes noted.
+    /// Clips `grads`, updates the weights and counts the step. `loss` is the mean cross-entropy of the step, `[1]`, and
+    /// `statistics` are the running statistics of its passes.
     pub fn update(
         &mut self,
         loss: Tensor<B::InnerBackend, 1>,
@@ -294,7 +294,7 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
     ) -> Step {
         let train = &self.config.train;
         let norm = optimizer::global_norm::<B, _>(self.model(), &grads, &self.device);
-        // Waits for both numbers, once a step, so that a bad gradient is never applied.
+        // Waits for both numbers, once per step, so that a bad gradient is never applied.
         let both = Tensor::cat(vec![loss, norm], 0).into_data();
         let mut both = both.iter::<f64>();
         let [loss, grad_norm] = [(); 2].map(|()| both.next().unwrap_or(f64::NAN));
@@ -328,22 +328,22 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
         schedule::cosine(&self.config.train, self.progress.step) * self.progress.lr_scale
     }
 
-    /// Validates the model. The validation batches are the same every time.
+    /// Validates the model. Every validation has the same batches.
     ///
     /// # Errors
     ///
-    /// The file of an image that was deleted or is damaged.
+    /// Names the file of an image that was deleted or is damaged.
     pub fn validate(&self) -> Result<Validation, Error> {
         let found = self.validate_while(|_, _| true)?;
         Ok(found.unwrap_or_else(|| unreachable!("nothing stops it")))
     }
 
-    /// Like [`validate`](Self::validate), but gives up before a batch if `goes_on` is false. It gets the
-    /// number of batches so far, and the number of all.
+    /// Like [`validate`](Self::validate), but stops before a batch for which `goes_on` returns false. `goes_on` gets
+    /// the number of finished batches and the number of all batches.
     ///
     /// # Errors
     ///
-    /// Those of [`validate`](Self::validate).
+    /// Returns the errors of [`validate`](Self::validate).
     pub fn validate_while(
         &self,
         mut goes_on: impl FnMut(usize, usize) -> bool,
@@ -379,8 +379,8 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
         }))
     }
 
-    /// Moves to the next level of the curriculum if the validation loss is below
-    /// `train.curriculum_below`, and updates the factor on the learning rate. Returns whether it moved.
+    /// Moves to the next level of the curriculum if the validation loss is below `train.curriculum_below`, and updates
+    /// the factor on the learning rate. Returns whether it moved.
     pub fn advance_curriculum(&mut self, validation_loss: f64) -> bool {
         let last = self.training.sequences.last_level();
         if last == 0 {
@@ -434,8 +434,8 @@ impl<B: AutodiffBackend, C: ModelConfig> Trainer<B, C> {
     }
 }
 
-/// Drops the graphs of forward passes without a backward pass, such as that of a run that panicked
-/// because memory was full. Autodiff keeps them until the end of the next backward pass.
+/// Drops the graphs of forward passes without a backward pass, such as after a run that panicked because memory was
+/// full. Autodiff keeps them until the end of the next backward pass.
 fn clear_graphs<B: AutodiffBackend>(device: &B::Device) {
     Tensor::<B, 1>::ones([1], device).require_grad().backward();
 }

@@ -11,11 +11,11 @@ use super::{CONFIG, DATA, DataIdentity, HISTORY, METRICS, Start, TOKENIZER};
 use crate::log::read_lines;
 use crate::{Error, Row, RunConfig, disk};
 
-/// The config of the run in `path`.
+/// Reads the config of the run in `path`.
 ///
 /// # Errors
 ///
-/// If `path` is not a run directory, or its config does not parse.
+/// Returns an error if `path` is not a run directory, or its config does not parse.
 pub fn read_config<C: ModelConfig>(path: &Path) -> Result<RunConfig<C>, Error> {
     let config = path.join(CONFIG);
     if !config.is_file() {
@@ -38,11 +38,11 @@ pub fn read_config<C: ModelConfig>(path: &Path) -> Result<RunConfig<C>, Error> {
     RunConfig::read(&config)
 }
 
-/// The tokenizer of the run in `path`.
+/// Reads the tokenizer of the run in `path`.
 ///
 /// # Errors
 ///
-/// If it is missing or does not parse.
+/// Returns an error if the tokenizer is missing or does not parse.
 pub fn read_tokenizer(path: &Path) -> Result<Tokenizer, Error> {
     let path = path.join(TOKENIZER);
     disk::refuse_link(&path)?;
@@ -56,12 +56,12 @@ pub fn read_tokenizer(path: &Path) -> Result<Tokenizer, Error> {
     })
 }
 
-/// Checks that the run in `path` has the tokenizer of `corpus`. `otherwise` ends the error, with
-/// another remedy if there is one.
+/// Checks that the run in `path` has the tokenizer of `corpus`. `otherwise` ends the error, with another remedy if
+/// there is one.
 ///
 /// # Errors
 ///
-/// If the tokenizers differ, or that of the run cannot be read.
+/// Returns an error if the tokenizers differ, or the tokenizer of the run cannot be read.
 pub fn check_tokenizer(path: &Path, corpus: &Corpus, otherwise: &str) -> Result<(), Error> {
     if read_tokenizer(path)?.fingerprint() == corpus.tokenizer.fingerprint() {
         return Ok(());
@@ -81,23 +81,23 @@ pub fn check_tokenizer(path: &Path, corpus: &Corpus, otherwise: &str) -> Result<
     })
 }
 
-/// Checks the paths in the config of the run in `path`, which may come from others: `data` are its data, except
-/// for what the user has replaced. A text or tokenizer outside of the run must be the one that the run was trained
-/// with, so that no other file is read on, tokenized or stored, and nothing is downloaded. A cache is refused, also
-/// one in the run: what is in it is trusted.
+/// Checks the paths in the config of the run in `path`, which may come from others. `data` is its data config, with the
+/// fields that the user has replaced. A text or tokenizer outside the run must be the one of its training, so that no
+/// other file is read on, tokenized or stored, and nothing is downloaded. A cache is refused, even inside the run,
+/// because the content of a cache is trusted.
 ///
 /// # Errors
 ///
-/// [`Error::Outside`]; a run without tokenizer or data.
+/// Returns [`Error::Outside`], or an error for a run without a tokenizer or data.
 pub fn check_paths(path: &Path, data: &DataConfig) -> Result<(), Error> {
     let run = std::fs::canonicalize(path).map_err(Error::io("read", path))?;
     let is_outside = |place: &Path| {
-        // What is on the hub is compared with what is in its cache.
+        // Files on the hub are compared with their cached copies.
         if is_on_hub(place) {
             return true;
         }
         let place = std::path::absolute(place).unwrap_or_else(|_| place.into());
-        // What does not exist yet is where its parent leads.
+        // A path that does not exist yet is located by its parent.
         let known = place
             .ancestors()
             .find_map(|part| std::fs::canonicalize(part).ok());
@@ -142,11 +142,11 @@ pub fn check_paths(path: &Path, data: &DataConfig) -> Result<(), Error> {
     Ok(())
 }
 
-/// The identity of the data of the run in `path`.
+/// Reads the identity of the data of the run in `path`.
 ///
 /// # Errors
 ///
-/// If the file is missing, as in a run that has not trained, or does not parse.
+/// Returns an error if the file is missing, as in a run that has not trained, or does not parse.
 pub fn read_data(path: &Path) -> Result<DataIdentity, Error> {
     let run = path;
     let path = path.join(DATA);
@@ -169,11 +169,11 @@ pub fn read_data(path: &Path) -> Result<DataIdentity, Error> {
     serde_json::from_str(&text).map_err(problem)
 }
 
-/// The starts of the run in `path`. An incomplete last line is left out.
+/// Reads the starts of the run in `path`. An incomplete last line is left out.
 ///
 /// # Errors
 ///
-/// If the file is missing or a line does not parse.
+/// Returns an error if the file is missing or a line does not parse.
 pub fn read_history(path: &Path) -> Result<Vec<Start>, Error> {
     let run = path;
     let path = path.join(HISTORY);
@@ -190,11 +190,11 @@ pub fn read_history(path: &Path) -> Result<Vec<Start>, Error> {
     read_lines(&path, u64::MAX)
 }
 
-/// The metrics of the run in `path`. An incomplete last line is left out.
+/// Reads the metrics of the run in `path`. An incomplete last line is left out.
 ///
 /// # Errors
 ///
-/// If the file is missing, a line does not parse, or the steps do not increase.
+/// Returns an error if the file is missing, a line does not parse, or the steps do not increase.
 pub fn read_metrics(path: &Path) -> Result<Vec<Row>, Error> {
     rows(&path.join(METRICS), u64::MAX)
 }

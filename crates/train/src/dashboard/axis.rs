@@ -2,12 +2,12 @@
 
 use residual_zoo_report::si;
 
-/// The axis of the values: from `low` to `high` in equal steps.
+/// The axis of values: from `low` to `high` in equal steps.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ValueAxis {
     pub(super) low: f64,
     pub(super) high: f64,
-    /// Evenly spaced, all equally wide.
+    /// Labels at equal distances, all of equal width.
     pub(super) labels: Vec<String>,
 }
 
@@ -55,7 +55,7 @@ pub(super) fn step_ticks(low: f64, high: f64, count: usize) -> Vec<(f64, String)
     ticks.map(|tick| (tick, label(tick))).collect()
 }
 
-/// 1, 2 or 5 times a power of ten, and at least `step`.
+/// The smallest number of at least `step` that is 1, 2 or 5 times a power of ten.
 fn round_step(step: f64) -> f64 {
     let power = 10f64.powf(step.log10().floor());
     let factors = [1.0, 2.0, 5.0, 10.0];
@@ -63,7 +63,7 @@ fn round_step(step: f64) -> f64 {
     factor.unwrap_or(10.0) * power
 }
 
-/// A tick with just enough digits to tell it from the next one.
+/// A tick with just enough digits to distinguish it from the next one.
 fn label(tick: f64, step: f64) -> String {
     // Adding zero drops the sign of a negative zero.
     let tick = if tick.abs() < step / 2.0 { 0.0 } else { tick };

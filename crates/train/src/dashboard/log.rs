@@ -1,4 +1,4 @@
-//! The display as lines of text. In a terminal, none is longer than 80 columns.
+//! The display as lines of text. In a terminal, lines have at most 80 columns.
 
 use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
@@ -10,23 +10,23 @@ use super::{
 use residual_zoo_report::{si, wrap};
 use residual_zoo_system::terminal::output_columns;
 
-/// The columns of a line in a terminal.
+/// Maximum columns of a line in a terminal.
 const COLUMNS: usize = 80;
-/// How long a validation, a sample or a checkpoint takes before a line tells of it.
+/// Time that a validation, a sample or a checkpoint takes before a line reports it.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The time between two such lines.
 const REMINDER: Duration = Duration::from_secs(5);
-/// How long steps may take without a row before a line tells how far they are.
+/// Time that steps take without a row before a line reports their progress.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// Prints a line for every row, and lines in between if it takes long.
+/// Prints a line for every row, and lines between rows that are far apart.
 pub(super) struct Log {
     pace: Pace,
     unit: Unit,
-    /// The columns of a line. A file or a pipe has as many as it needs.
+    /// Maximum columns of a line; unlimited in a file or a pipe.
     columns: usize,
     activity: Activity,
-    /// When the next line tells what the run is doing.
+    /// The time of the next line about the activity.
     next: Instant,
 }
 
@@ -44,7 +44,7 @@ impl Log {
         }
     }
 
-    /// A line about what the run is doing, if it is time for one.
+    /// A line about the activity, if it is due.
     fn reminder(&mut self, activity: Activity, now: Instant) -> Option<String> {
         let trains = activity == Activity::Training;
         if !self.activity.is_same(activity) {
@@ -98,7 +98,7 @@ impl Sink for Log {
     }
 }
 
-/// The lines of a row, of at most `columns` columns: what was measured in training, and below it the validation.
+/// The lines of a row, of at most `columns` columns: the training, and below it the validation.
 fn lines(
     reached: Reached,
     metrics: &[Metric],
@@ -115,7 +115,7 @@ fn lines(
         let valid = valid.map(|valid| validation(&step, 2, &valid, columns));
         return std::iter::once(step).chain(valid).collect();
     }
-    // From the most to the least important: what does not fit is left out from the end.
+    // From the most to the least important; fields that do not fit are left out from the end.
     let ranked = [
         (0, Some(step.clone())),
         (
@@ -176,7 +176,7 @@ fn validation(step: &str, gap: usize, valid: &str, columns: usize) -> String {
     cut(format!("{}{valid}", " ".repeat(indent)), columns)
 }
 
-/// Such as `step  20/300`.
+/// The counter of steps, such as `step  20/300`.
 fn counter(step: usize, total: usize) -> String {
     let width = total.to_string().len();
     format!("step {step:>width$}/{total}")
@@ -194,7 +194,7 @@ fn cut(text: String, columns: usize) -> String {
     }
 }
 
-/// `value` in at most `width` characters: `1.4342`, `12.345`, `9.9e12`.
+/// Shows `value` in at most `width` characters: `1.4342`, `12.345`, `9.9e12`.
 fn digits(value: f64, width: usize) -> String {
     for decimals in (0..=width.saturating_sub(2)).rev() {
         let text = format!("{value:.decimals$}");
@@ -220,7 +220,7 @@ mod tests {
 
     const TEXT: Unit = Unit::Tokens(Some(1.0));
 
-    /// A row with everything.
+    /// A row with all metrics.
     fn full(value: f64) -> Vec<Metric> {
         let loss = super::super::describe_loss(value, Some(1.0), TEXT);
         let mut metrics: Vec<Metric> = [LOSS, GRADIENT_NORM, LEARNING_RATE, TEXT.speed()]

@@ -1,4 +1,4 @@
-//! How fast a run goes, and how long it still takes.
+//! The pace of a run, and the time left.
 
 use std::time::{Duration, Instant};
 
@@ -9,13 +9,13 @@ pub(super) struct Pace {
     /// The step at which this start began.
     start: usize,
     total: usize,
-    /// The work of the runs that come after this one, as a multiple of the work of this one.
+    /// The work of the later runs, as a multiple of the work of this run.
     to_come: f64,
-    /// When the first step began.
+    /// The start of the first step.
     began: Option<Instant>,
-    /// When the first step ended.
+    /// The end of the first step.
     first: Option<Instant>,
-    /// The last step that ended, and when.
+    /// The last finished step and its end.
     last: Option<(usize, Instant)>,
 }
 
@@ -33,18 +33,18 @@ impl Pace {
         }
     }
 
-    /// A step begins.
+    /// Records the start of a step.
     pub(super) fn begin(&mut self, now: Instant) {
         self.began.get_or_insert(now);
     }
 
-    /// A step has ended.
+    /// Records the end of a step.
     pub(super) fn step(&mut self, step: usize, now: Instant) {
         self.first.get_or_insert(now);
         self.last = Some((step, now));
     }
 
-    /// The step at which this start began, or the last one that ended.
+    /// The last finished step, or the step at which this start began.
     pub(super) fn reached(&self) -> usize {
         self.last.map_or(self.start, |(step, _)| step)
     }
@@ -59,8 +59,8 @@ impl Pace {
         now.saturating_duration_since(self.opened)
     }
 
-    /// Mean time from one step to the next, with what comes between them. The first step is left out
-    /// once there is another one, because backends compile kernels in it.
+    /// Mean time per step, including the work between steps. Leaves out the first step once there is another one,
+    /// because backends compile kernels in it.
     fn per_step(&self) -> Option<Duration> {
         let (step, last) = self.last?;
         match step.saturating_sub(self.start) {
@@ -78,8 +78,7 @@ impl Pace {
         Some(left.saturating_sub(now.saturating_duration_since(last)))
     }
 
-    /// Time left of the run and those after it; `None` if none come after it, or before the first
-    /// step has ended.
+    /// Time left of the run and the later ones; `None` without later runs, or before the first step has ended.
     pub(super) fn left_of_all(&self, now: Instant) -> Option<Duration> {
         let others = scaled(self.per_step()?, self.total as f64 * self.to_come);
         let left = self.left(now)?;
@@ -87,7 +86,7 @@ impl Pace {
     }
 }
 
-/// A multiple of a time; the longest one if it is out of range.
+/// A multiple of a time; the longest possible one if it is out of range.
 fn scaled(time: Duration, by: f64) -> Duration {
     Duration::try_from_secs_f64(time.as_secs_f64() * by).unwrap_or(Duration::MAX)
 }
@@ -105,7 +104,7 @@ mod tests {
         assert_eq!((pace.left(at(3)), pace.left_of_all(at(3))), (None, None));
         pace.begin(at(5));
         assert_eq!(pace.left(at(6)), None);
-        // The first step takes 10 s, because kernels are compiled in it, the others 2 s.
+        // The first step takes 10 s, because kernels are compiled in it; the others take 2 s.
         pace.step(101, at(15));
         assert_eq!(pace.left(at(15)), Some(seconds(90)));
         pace.begin(at(15));

@@ -13,17 +13,17 @@ use super::Activity;
 /// A metric of a row.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Metric {
-    /// Its name.
+    /// The name.
     pub(super) name: String,
-    /// Whether it was measured in a validation.
+    /// Whether a validation measured it.
     pub(super) valid: bool,
-    /// Its value.
+    /// The value.
     pub(super) value: f64,
-    /// Its value as text.
+    /// The value as text.
     pub(super) shown: String,
 }
 
-/// How far a run is.
+/// The progress of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Reached {
     /// Steps so far.
@@ -34,21 +34,21 @@ pub(super) struct Reached {
     pub(super) tokens: u64,
 }
 
-/// What shows rows, and what burn-train's interface does not have: the time between two rows.
+/// A display of rows, with the events between rows that burn-train's interface lacks.
 pub(super) trait Sink: Send + Sync {
-    /// A row.
+    /// Shows a row.
     fn row(&mut self, reached: Reached, metrics: Vec<Metric>);
-    /// What the run is doing from now on.
+    /// Shows the activity of the run from now on.
     fn activity(&mut self, activity: Activity);
-    /// A step has ended: steps and tokens so far.
+    /// Shows the end of a step: the steps and tokens so far.
     fn step(&mut self, step: usize, tokens: u64);
-    /// A note to the user.
+    /// Shows a note to the user.
     fn note(&mut self, text: &str);
-    /// Text sampled after `step` steps.
+    /// Shows text sampled after `step` steps.
     fn sample(&mut self, step: usize, text: &str);
 }
 
-/// A renderer of burn-train that passes complete rows on.
+/// A renderer of burn-train that passes on complete rows.
 pub(super) struct Rows {
     pub(super) sink: Box<dyn Sink>,
     names: HashMap<MetricId, String>,
@@ -136,7 +136,7 @@ mod tests {
     use super::super::{Dashboard, Display, Unit};
     use super::*;
 
-    /// Keeps what it is shown.
+    /// A sink that keeps all rows.
     struct Seen(Arc<Mutex<Vec<Reached>>>);
 
     impl Sink for Seen {

@@ -1,5 +1,5 @@
-//! A line that tells how far something is: on a terminal the same line again and again, elsewhere a new line
-//! from time to time.
+//! A line with the progress of some work. On a terminal, the line is redrawn; elsewhere, a new line is printed from
+//! time to time.
 
 use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
@@ -10,12 +10,12 @@ use residual_zoo_system::output::{self, Stream};
 use super::rows::{Metric, Reached, Sink};
 use super::{Activity, LOSS, Pace, duration, print, warn};
 
-/// How long something takes before the first line tells of it.
+/// Time that work takes before the first line.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// The time between two lines, with and without a terminal.
+/// Time between two lines on a terminal, and elsewhere.
 const REDRAW: Duration = Duration::from_millis(250);
 const REPEAT: Duration = Duration::from_secs(20);
-/// The columns of a line.
+/// Columns of a line if the terminal's width is unknown.
 const COLUMNS: usize = 80;
 
 /// A status line on standard error.
@@ -39,7 +39,7 @@ impl Default for Status {
 }
 
 impl Status {
-    /// Shows `text()` if it is time for it.
+    /// Shows `text()` if a line is due.
     pub fn show(&mut self, text: impl FnOnce() -> String) {
         let now = Instant::now();
         if now < self.next {
@@ -56,7 +56,7 @@ impl Status {
         output::write(Stream::Err, format!("\r\x1b[K{text}").as_bytes()).ok();
     }
 
-    /// Takes the line off the terminal, for other text. It comes back when it is shown again.
+    /// Removes the line from the terminal to make room for other text. It comes back when it is shown again.
     pub fn clear(&mut self) {
         if std::mem::take(&mut self.is_shown) {
             output::write(Stream::Err, b"\r\x1b[K").ok();
@@ -70,7 +70,7 @@ impl Drop for Status {
     }
 }
 
-/// The columns of the terminal of standard error; 80 where they are not known.
+/// The columns of the terminal of standard error; 80 if they are unknown.
 fn columns() -> usize {
     residual_zoo_system::terminal::columns().unwrap_or(COLUMNS)
 }
@@ -111,7 +111,7 @@ impl RunStatus {
     }
 }
 
-/// Such as `[2/6] wide: step 120/1000, loss 2.1, left 40s, all 12m 00s`.
+/// Makes a line such as `[2/6] wide: step 120/1000, loss 2.1, left 40s, all 12m 00s`.
 fn line(
     name: &str,
     pace: &Pace,
@@ -130,7 +130,7 @@ fn line(
     if let Some(left) = pace.left_of_all(now) {
         text += &format!(", all {}", duration(left));
     }
-    // The beginning of a long name gives way to the figures: what tells runs of a sweep apart is at its end.
+    // A long name loses its beginning to make room for the figures, because its end distinguishes the runs of a sweep.
     let space = columns.saturating_sub(text.chars().count() + 1);
     let long = name.chars().count();
     if long <= space {
@@ -167,7 +167,7 @@ impl Sink for RunStatus {
     }
 
     fn note(&mut self, text: &str) {
-        // How a run of many resumes is of no interest.
+        // Notes on how one run of many resumes are left out.
         if self.activity != Activity::Starting {
             self.status.clear();
             print(text);
@@ -196,7 +196,7 @@ mod tests {
         let training = text(&pace, Activity::Training);
         let expected = "[1/3] wide: step 11/100, loss 2.1, left 1m 29s, all 4m 49s";
         assert_eq!(training, expected);
-        // Of a point of a sweep, the number and the value stay.
+        // The number and the value of a point of a sweep stay.
         let name = "[12/64] gpt2-shakespeare-cpu, learning rate 0.003, seed 1";
         let shown = (Some("2.1"), Activity::Training);
         for (columns, expected) in [

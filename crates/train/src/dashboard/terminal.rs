@@ -1,7 +1,7 @@
-//! The terminal of this process: its screen, its keys, and the thread that draws.
+//! The terminal of this process: the screen, the keys, and the drawing thread.
 //!
-//! A process has one terminal, so its state is static. Everything that a training thread calls returns
-//! at once: only the drawing thread waits for the terminal.
+//! A process has one terminal, so its state is static. All calls of a training thread return at once: only the drawing
+//! thread waits for the terminal.
 
 use std::cell::RefCell;
 use std::io::{self, Write};
@@ -25,26 +25,26 @@ use super::{About, Activity, Pace};
 
 use tty::{Key, Keys, is_gone};
 
-/// The longest time between two looks at keys and state.
+/// The longest time between two checks of keys and state.
 const TICK: Duration = Duration::from_millis(250);
-/// The longest time that the end of the program waits for a terminal that takes no output.
+/// The longest time that the end of the program waits for a terminal that accepts no output.
 const PATIENCE: Duration = Duration::from_millis(300);
-/// The most cells of a terminal that can show the dashboard. Each takes 50 bytes of memory, twice.
+/// Maximum cells of a terminal for the dashboard. Each cell takes 50 bytes of memory, twice.
 const MOST_CELLS: usize = 1 << 22;
-/// Maximum number of notes printed after the dashboard has closed. Earlier ones are left out.
+/// Maximum number of notes printed after the dashboard has closed. Earlier notes are left out.
 const MOST_NOTES: usize = 20;
 
-/// What is drawn.
+/// The state to draw.
 static STATE: Mutex<Option<Shown>> = Mutex::new(None);
 /// Lines that are printed after the dashboard has closed.
 static LATER: Mutex<Vec<Later>> = Mutex::new(Vec::new());
 /// Whether the dashboard is open.
 static OPEN: AtomicBool = AtomicBool::new(false);
-/// Whether the process is about to be stopped.
+/// Whether the process is about to be suspended.
 static SUSPENDED: AtomicBool = AtomicBool::new(false);
-/// Held by the thread that writes to the terminal.
+/// The lock of the thread that writes to the terminal.
 static WRITING: Mutex<()> = Mutex::new(());
-/// The number of the last thread that draws. Earlier ones end.
+/// The number of the newest drawing thread. Earlier threads end.
 static THREAD: AtomicUsize = AtomicUsize::new(0);
 /// Number of [`Screen`]s.
 static SCREENS: AtomicUsize = AtomicUsize::new(0);
@@ -52,7 +52,7 @@ static SCREENS: AtomicUsize = AtomicUsize::new(0);
 struct Shown {
     state: State,
     stop: Interrupter,
-    /// Whether it changed since it was drawn.
+    /// Whether the state changed since it was drawn.
     changed: bool,
 }
 
@@ -92,7 +92,7 @@ impl Terminal {
         let mut state = State::new(about.heading(), directory, pace, about.unit);
         let mut shown = lock(&STATE);
         if let Some(before) = shown.take() {
-            // Notes of the run before are printed in the end.
+            // Notes of the previous run are printed at the end.
             state.chosen = before.state.chosen;
         }
         *shown = Some(Shown {
@@ -144,8 +144,8 @@ pub fn is_open() -> bool {
     OPEN.load(Ordering::Acquire)
 }
 
-/// Prints a line to standard output; while the dashboard is open, shows it there and prints it
-/// afterwards. Control characters are escaped. Training continues even if nobody reads it any more.
+/// Prints a line to standard output. While the dashboard is open, it shows the line and prints it after it has closed.
+/// Control characters are escaped. Training continues even if the output is closed.
 pub fn print(text: &str) {
     let text = &harmless(text);
     if is_open() {
@@ -169,13 +169,13 @@ pub fn warn(text: &str) {
     }
 }
 
-/// Writes a line. Nobody is told of errors.
+/// Writes a line. Errors are ignored.
 fn line(stream: Stream, text: &str) {
     output::write(stream, format!("{text}\n").as_bytes()).ok();
 }
 
-/// Closes the dashboard, restores the terminal and prints what waited for it. Does nothing if it is
-/// closed. It may be called from any thread, at the end of the program too.
+/// Closes the dashboard, restores the terminal and prints the waiting lines. Does nothing if the dashboard is closed.
+/// Any thread may call it, also at the end of the program.
 pub fn restore_terminal() {
     // A thread that waits for a stuck terminal must not keep the program from ending.
     let writing = lock_within(&WRITING, PATIENCE);
@@ -186,7 +186,7 @@ pub fn restore_terminal() {
     print_later();
 }
 
-/// Gives the screen back while the process is stopped, and lets the dashboard take it again afterwards.
+/// Gives up the screen while the process is suspended, and lets the dashboard take it again afterwards.
 pub fn suspend_screen(is_stopping: bool) {
     let writing = lock_within(&WRITING, PATIENCE);
     SUSPENDED.store(is_stopping, Ordering::Release);
@@ -227,7 +227,7 @@ fn update(change: impl FnOnce(&mut State)) {
     }
 }
 
-/// A thread that panicked in the dashboard must not keep others from it.
+/// Locks also after a panic: a thread that panicked in the dashboard must not block others.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -288,7 +288,7 @@ fn close(number: usize) {
 
 /// Takes the screen. Ctrl-C stays a signal.
 fn enter() -> io::Result<()> {
-    // It has no effect where the process was stopped and continued: crossterm thinks that it is on.
+    // Enabling alone has no effect after the process was suspended, because crossterm assumes that raw mode is on.
     terminal::disable_raw_mode()?;
     terminal::enable_raw_mode()?;
     tty::enable_interrupt();
@@ -300,7 +300,7 @@ fn enter() -> io::Result<()> {
     )
 }
 
-/// Gives the screen back. Without `writes`, only the mode of the terminal is reset.
+/// Gives up the screen. Without `writes`, only the mode of the terminal is reset.
 fn leave(writes: bool) {
     if writes {
         execute!(io::stdout(), cursor::Show, terminal::LeaveAlternateScreen).ok();
@@ -308,13 +308,13 @@ fn leave(writes: bool) {
     terminal::disable_raw_mode().ok();
 }
 
-/// The thread that draws.
+/// The state of the drawing thread.
 struct Drawing {
     number: usize,
     keys: Keys,
     terminal: ratatui::Terminal<CrosstermBackend<Output>>,
     output: Output,
-    /// When it was last drawn, and in which size.
+    /// The time and the size of the last drawing.
     drawn: Option<Instant>,
     size: Size,
     /// Whether the process was in the background, or has left the screen.
@@ -364,20 +364,20 @@ impl Drawing {
         is_open() && THREAD.load(Ordering::Acquire) == self.number
     }
 
-    /// Takes the screen again after the process was stopped.
+    /// Takes the screen again after the process was suspended.
     fn come_back(&mut self) -> io::Result<()> {
         let _writing = lock(&WRITING);
         if self.goes_on() {
             enter()?;
-            // A new one draws everything again. Clearing the old one asks the terminal where its cursor is, and
-            // not every terminal answers.
+            // A new terminal draws everything again. Clearing the old one would ask the terminal for the position of
+            // its cursor, and not every terminal answers.
             self.terminal = ratatui::Terminal::new(CrosstermBackend::new(self.output.clone()))?;
             (self.drawn, self.away) = (None, false);
         }
         Ok(())
     }
 
-    /// Draws if anything changed, and every second because of the times.
+    /// Draws if anything changed, and every second to update the times.
     fn draw(&mut self) -> io::Result<()> {
         let now = Instant::now();
         let old = |drawn: Instant| now.saturating_duration_since(drawn) >= Duration::from_secs(1);
@@ -403,7 +403,7 @@ impl Drawing {
             self.terminal.draw(|frame| view::draw(frame, state, now))?;
         }
         (self.drawn, self.size) = (Some(now), size);
-        // The state is free again, so a slow terminal does not hold up training.
+        // The state is unlocked here, so a slow terminal does not hold up training.
         let _writing = lock(&WRITING);
         let bytes = self.output.0.take();
         match self.goes_on() && !SUSPENDED.load(Ordering::Acquire) {
@@ -421,7 +421,7 @@ impl Drawing {
         }
     }
 
-    /// Gives the screen back and stops the process, as Ctrl-Z does elsewhere.
+    /// Gives up the screen and suspends the process, as Ctrl-Z does elsewhere.
     fn suspend(&mut self) {
         let writing = lock(&WRITING);
         if self.goes_on() {

@@ -1,4 +1,4 @@
-//! Draws the state of a run. What fits depends on the size of the terminal; nothing needs a large one.
+//! Drawing of the state of a run. Small terminals show less; none needs to be large.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -19,14 +19,14 @@ const TRAIN: Color = Color::Cyan;
 const VALID: Color = Color::Magenta;
 const DIM: Style = Style::new().add_modifier(Modifier::DIM);
 const KEYS: &str = "q stop  tab chart";
-/// Notes that are kept to be shown.
+/// Maximum number of notes that are kept.
 const NOTES: usize = 20;
 
-/// What the dashboard shows.
+/// The state that the dashboard shows.
 pub(super) struct State {
     /// The names of the run.
     pub(super) heading: Vec<String>,
-    /// Its directory.
+    /// The run directory.
     pub(super) directory: String,
     pub(super) pace: Pace,
     /// Tokens or images so far.
@@ -37,7 +37,7 @@ pub(super) struct State {
     pub(super) stopping: bool,
     /// A curve for every metric.
     pub(super) curves: Vec<Curve>,
-    /// Which chart comes first, among those that have points.
+    /// The index of the first chart, among the charts with points.
     pub(super) chosen: usize,
     /// The newest notes.
     pub(super) notes: VecDeque<String>,
@@ -48,7 +48,7 @@ pub(super) struct Curve {
     name: String,
     train: Vec<(f64, f64)>,
     valid: Vec<(f64, f64)>,
-    /// The last value of each, as text, and its step.
+    /// The last value of each curve, as text, and its step.
     shown: [Option<(String, usize)>; 2],
 }
 
@@ -107,7 +107,7 @@ impl State {
         self.notes.push_back(text.replace('\n', " "));
     }
 
-    /// Chooses the next chart, or the one before.
+    /// Chooses the next or the previous chart.
     pub(super) fn choose(&mut self, forward: bool) {
         let count = self.charts().count().max(1);
         let by = if forward { 1 } else { count - 1 };
@@ -121,7 +121,7 @@ impl State {
     }
 }
 
-/// Draws `state` as it is at `now`.
+/// Draws `state` at the time `now`.
 pub(super) fn draw(frame: &mut Frame, state: &State, now: Instant) {
     let area = frame.area();
     let (width, height) = (area.width as usize, area.height);
@@ -225,7 +225,7 @@ fn numbers(state: &State) -> Vec<String> {
         "mfu" => format!("MFU {value}"),
         name => format!("{name} {value}"),
     });
-    // The other values are of the last row.
+    // All other values are of the last row.
     let newest = shown(0).map(|(_, (_, step))| *step).max();
     let valid = shown(1).map(|(name, (value, step))| match newest > Some(*step) {
         true => format!("valid {name} {value} at step {step}"),
@@ -234,7 +234,7 @@ fn numbers(state: &State) -> Vec<String> {
     train.chain(valid).collect()
 }
 
-/// What the run is doing, and the keys.
+/// Draws the activity and the keys.
 fn draw_bottom(frame: &mut Frame, area: Rect, state: &State) {
     let doing = state.activity.describe();
     let line = match (state.stopping, state.activity) {
@@ -258,7 +258,7 @@ fn stopping(what: &str) -> Line<'static> {
     Line::styled(format!("stopping {what}"), style)
 }
 
-/// The chosen chart, and in a large area the other ones below it.
+/// Draws the chosen chart, and in a large area the others below it.
 fn draw_charts(frame: &mut Frame, area: Rect, state: &State) {
     let mut charts: Vec<&Curve> = state.charts().collect();
     if charts.is_empty() {
@@ -287,7 +287,7 @@ fn draw_charts(frame: &mut Frame, area: Rect, state: &State) {
     }
 }
 
-/// A chart under a line with its legend. An area that is too small stays empty.
+/// Draws a chart under a line with its legend. An area that is too small stays empty.
 fn draw_chart(frame: &mut Frame, area: Rect, curve: &Curve, unit: Unit) {
     if area.height < 5 || area.width < 24 {
         return;
@@ -316,7 +316,7 @@ fn draw_chart(frame: &mut Frame, area: Rect, curve: &Curve, unit: Unit) {
         .graph_type(GraphType::Scatter)
         .style(Style::new().fg(VALID))
         .data(&valid);
-    // Its own labels of the x axis are not exactly under their values, so they are drawn below.
+    // The chart's own labels of the x axis are not exactly under their values, so they are drawn below.
     let x_axis = Axis::default()
         .title(Span::styled("steps", DIM))
         .style(DIM)
@@ -341,7 +341,7 @@ fn draw_chart(frame: &mut Frame, area: Rect, curve: &Curve, unit: Unit) {
     draw_steps(frame, below, first, last);
 }
 
-/// The name of a chart, and which curve is which.
+/// The name of a chart, and the style of each curve.
 fn legend(curve: &Curve, of: Unit) -> Line<'static> {
     let unit = match of {
         _ if curve.name != LOSS => "",
@@ -357,7 +357,7 @@ fn legend(curve: &Curve, of: Unit) -> Line<'static> {
     Line::from(spans)
 }
 
-/// Labels of steps under their places, from `first` at the left end to `last` at the right end.
+/// Draws labels of steps under their places, from `first` at the left end to `last` at the right end.
 fn draw_steps(frame: &mut Frame, area: Rect, first: f64, last: f64) {
     let mut free = area.x;
     for (step, label) in step_ticks(first, last, area.width as usize / 12) {
@@ -374,7 +374,7 @@ fn draw_steps(frame: &mut Frame, area: Rect, first: f64, last: f64) {
     }
 }
 
-/// Few enough points for `columns` columns: of each part of the curve the lowest and the highest.
+/// Thins a curve for `columns` columns: keeps the lowest and the highest point of each part.
 fn thin(points: &[(f64, f64)], columns: usize) -> Vec<(f64, f64)> {
     let part = points.len().div_ceil(2 * columns.max(1)).max(1);
     if part <= 2 {
@@ -390,8 +390,7 @@ fn thin(points: &[(f64, f64)], columns: usize) -> Vec<(f64, f64)> {
     ends.collect()
 }
 
-/// Puts `parts` on lines of at most `width` columns. Parts that do not fit on `lines` lines are left
-/// out.
+/// Arranges `parts` on lines of at most `width` columns. Leaves out parts that do not fit on `lines` lines.
 fn flow(parts: &[String], width: usize, lines: usize) -> Vec<String> {
     const BETWEEN: &str = " · ";
     let mut flowed: Vec<String> = Vec::new();
@@ -416,7 +415,7 @@ fn columns(text: &str) -> usize {
     Span::raw(text).width()
 }
 
-/// The beginning of a text that is too wide.
+/// Keeps the beginning of a text that is too wide.
 fn cut(text: &str, width: usize) -> String {
     let mut text = text.to_owned();
     if columns(&text) <= width {
@@ -429,7 +428,7 @@ fn cut(text: &str, width: usize) -> String {
     text
 }
 
-/// The end of a text that is too wide.
+/// Keeps the end of a text that is too wide.
 fn cut_front(text: &str, width: usize) -> String {
     if columns(text) <= width {
         return text.to_owned();

@@ -1,4 +1,4 @@
-//! A panic while the dashboard is open, in a terminal that the command `script` makes.
+//! A panic while the dashboard is open, in a terminal of the command `script`.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -38,7 +38,7 @@ fn a_panic_leaves_the_screen_before_its_message() {
     );
 }
 
-/// Opens the dashboard and panics, as a backend does without memory.
+/// Opens the dashboard and panics, as a backend does if it runs out of memory.
 fn panics() {
     let about = About {
         title: &Title::default(),

@@ -1,4 +1,4 @@
-//! What is on the screen, for many sizes of it.
+//! The content of screens of many sizes.
 
 use std::time::Duration;
 
@@ -130,7 +130,7 @@ fn a_large_screen_has_more_charts() {
     let lines = screen(&state, start, (160, 45));
     contains(&lines, &charts);
     assert_eq!(lines.iter().filter(|line| line.contains('└')).count(), 2);
-    // Another key, another chart at the top.
+    // Each key press moves another chart to the top.
     let first = |state: &State| {
         let lines = screen(state, start, (160, 45));
         let found = lines.iter().find_map(|line| {
